@@ -1,0 +1,1 @@
+"""The `./strata` command: set-up, build, servers, demo, tests. One module per command group."""

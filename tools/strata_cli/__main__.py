@@ -1,0 +1,5 @@
+"""Entry point: `./strata` ends here."""
+
+from .app import main
+
+main()

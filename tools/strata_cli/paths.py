@@ -1,0 +1,40 @@
+"""Where things are in the checkout. Everything generated is under build/ (or data/ for databases)."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+VENV = BUILD / "venv"
+LOGS = BUILD / "logs"
+RUN = BUILD / "run"
+DATA_DEFAULT = ROOT / "data"
+
+MARIADB = BUILD / "mariadb"
+MARIADB_ROOT = MARIADB / "root"
+MARIADB_SOURCE = MARIADB / "source"
+MARIADB_GEN = MARIADB / "gen"
+MARIADB_VERSION_FILE = MARIADB / "VERSION"
+MARIADB_PATHS_CMAKE = MARIADB / "paths.cmake"
+
+# A Unix socket path has at most 107 usable bytes (sockaddr_un.sun_path).
+SOCKET_PATH_BYTES_MAX = 107
+
+
+def preset_dir(preset: str) -> Path:
+    return BUILD / preset
+
+
+def plugin_path(preset: str) -> Path:
+    return BUILD / preset / "mariadb" / "ha_strata.so"
+
+
+def venv_bin(name: str) -> Path:
+    return VENV / "bin" / name
+
+
+def relative(path: Path) -> str:
+    """A path as the user would type it from the checkout."""
+    try:
+        return str(path.relative_to(ROOT))
+    except ValueError:
+        return str(path)
