@@ -1,10 +1,13 @@
 """The command line itself: options and help texts; the work is in the module of each command group."""
 
 import sys
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from . import setup_cmd
+from . import build_cmd, paths, server_cmd, setup_cmd
+from .build_cmd import BuildType
 from .shell import StrataError, errors
 
 app = typer.Typer(
@@ -25,6 +28,55 @@ def _root() -> None:
 def setup() -> None:
     """Install build packages, unpack the private MariaDB, prepare Python. Safe to repeat."""
     setup_cmd.setup()
+
+
+Data = Annotated[Path, typer.Option("--data", help="Data folder of the server.", show_default="data")]
+
+
+@app.command()
+def build(
+    build_type: Annotated[BuildType, typer.Option("--type", help="Which CMake preset.")] = BuildType.release,
+) -> None:
+    """Build the kernel, its tests and the plugin (CMake, Ninja, ccache)."""
+    build_cmd.build(build_type)
+
+
+@app.command()
+def up(
+    profile: Annotated[str, typer.Option(help="Deployment profile; only 'monolithic' exists yet.")] = "monolithic",
+    data: Data = paths.DATA_DEFAULT,
+    port: Annotated[int | None, typer.Option(help="TCP port on loopback; a free one when not given.")] = None,
+) -> None:
+    """Start a private server on a data folder, creating it when it is new."""
+    server_cmd.up(profile, data, port)
+
+
+@app.command()
+def down(
+    data: Data = paths.DATA_DEFAULT,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the data folder.")] = False,
+) -> None:
+    """Stop the server of a data folder."""
+    server_cmd.down(data, wipe)
+
+
+@app.command()
+def status(
+    data: Data = paths.DATA_DEFAULT,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show whether the server runs, where, and the engine's status variables. Exit code 3: not running."""
+    raise typer.Exit(server_cmd.status(data, as_json))
+
+
+@app.command()
+def sql(
+    execute: Annotated[str | None, typer.Option("-e", "--execute", help="Statements to run.")] = None,
+    data: Data = paths.DATA_DEFAULT,
+    database: Annotated[str, typer.Option("--database", "-D")] = "test",
+) -> None:
+    """Open the SQL client on the server, or run statements."""
+    server_cmd.sql(data, execute, database)
 
 
 def main() -> None:

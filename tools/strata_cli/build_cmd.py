@@ -1,0 +1,47 @@
+"""`./strata build`: CMake presets, Ninja, ccache."""
+
+import re
+from enum import StrEnum
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from . import paths, setup_cmd
+from .shell import JOBS, Outcome, StrataError, console, nice, run_logged
+
+
+class BuildType(StrEnum):
+    release = "release"
+    debug = "debug"
+    asan = "asan"
+    tsan = "tsan"
+
+
+def build(build_type: BuildType, targets: tuple[str, ...] = ()) -> None:
+    outcome = try_build(build_type, targets)
+    if not outcome.ok:
+        console.print(outcome.tail(40), markup=False)
+        raise StrataError(f"the {build_type} build failed; whole output in {paths.relative(outcome.log)}")
+    plugin = paths.plugin_path(build_type)
+    made = paths.relative(plugin) if plugin.exists() else f"{paths.relative(paths.preset_dir(build_type))} (no plugin)"
+    console.print(f"  [green]ok[/]  built {made} in {outcome.seconds:.0f} s")
+
+
+def try_build(build_type: BuildType, targets: tuple[str, ...] = (), timeout_s: float = 3600) -> Outcome:
+    """Configures and builds; what it prints goes to build/logs/build-<type>.log."""
+    setup_cmd.ensure_setup()
+    log = paths.LOGS / f"build-{build_type}.log"
+    configured = run_logged(nice(["cmake", "--preset", build_type]), log, timeout_s=600)
+    if not configured.ok:
+        return configured
+    command = nice(["cmake", "--build", "--preset", build_type, "-j", str(JOBS)])
+    if targets:
+        command += ["--target", *targets]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(f"building {build_type}", total=None)
+
+        def on_line(line: str) -> None:
+            if match := re.match(r"\[(\d+)/(\d+)\]", line):
+                progress.update(task, completed=int(match[1]), total=int(match[2]))
+
+        return run_logged(command, log, timeout_s=timeout_s, on_line=on_line, append=True)

@@ -1,0 +1,300 @@
+"""A private mariadbd on a data folder: created, started, found again, stopped and killed by pid.
+
+    <data>/mysql/         the server's own data directory (Strata's files are below it)
+    <data>/tmp/           its temporary files
+    <data>/mariadbd.log   its error log
+    <data>/mariadbd.pid   its pid file
+    <data>/instance.json  what `up` was asked for
+    <data>/strata.sock    its socket, or a short path under /tmp when the data folder's path is too long
+
+It listens on loopback only and its root account has no password: it is a development server.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+
+from . import mariadb_packages, paths
+from .shell import StrataError, run_logged
+
+DEFAULT_PORT = 33306
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
+PORTS_TRIED_MAX = 100
+
+TEMPLATE = paths.MARIADB / "template"
+# Small InnoDB files: here InnoDB only holds the server's own tables and temporary tables.
+INNODB_SIZES = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M")
+
+
+@dataclass
+class Settings:
+    profile: str = "monolithic"
+    preset: str = "release"
+    port: int = DEFAULT_PORT
+    engine: str = "STRATA"
+
+
+class Server:
+    """One data folder and the process that serves it, if any. Not thread-safe."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data.resolve()
+        self.datadir = self.data / "mysql"
+        self.log = self.data / "mariadbd.log"
+        self.pid_file = self.data / "mariadbd.pid"
+        self.settings_file = self.data / "instance.json"
+        self.socket = _socket_path(self.data)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    # --- what is on disk ---------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        return (self.datadir / "mysql").is_dir()
+
+    def settings(self) -> Settings:
+        if not self.settings_file.exists():
+            return Settings()
+        return Settings(**json.loads(self.settings_file.read_text()))
+
+    def create(self) -> None:
+        """Makes the data folder from a template, which is made once with mariadb-install-db (about 5 s)."""
+        if self.exists():
+            return
+        if self.datadir.exists() and any(self.datadir.iterdir()):
+            raise StrataError(f"{self.datadir} is not empty and holds no database; choose another --data folder")
+        template = _template()
+        self.data.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(template, self.datadir, dirs_exist_ok=True)
+
+    def wipe(self) -> None:
+        if self.pid() is not None:
+            raise StrataError(f"the server on {self.data} is still running")
+        if self.data.exists() and not (self.exists() or self.settings_file.exists()):
+            raise StrataError(f"{self.data} does not look like a Strata data folder; not deleting it")
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.socket.unlink(missing_ok=True)
+
+    # --- the process -------------------------------------------------------------------------------------------
+
+    def pid(self) -> int | None:
+        """The pid of this folder's live mariadbd. A recycled pid is recognised by its command line."""
+        if self._child and self._child.poll() is None:
+            return self._child.pid
+        try:
+            pid = int(self.pid_file.read_text())
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return None
+        except (OSError, ValueError, IndexError):
+            return None
+        return pid if f"--datadir={self.datadir}".encode() in arguments else None
+
+    def start(
+        self,
+        settings: Settings,
+        *,
+        env: Mapping[str, str] | None = None,
+        extra: Sequence[str] = (),
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> float:
+        """Starts mariadbd and waits until it answers; returns the seconds it took (recovery included)."""
+        self.launch(settings, env=env, extra=extra)
+        started = time.monotonic()
+        while time.monotonic() - started < timeout_s:
+            if self._child and self._child.poll() is not None:
+                raise StrataError(f"mariadbd ended with code {self._child.returncode}:\n{self.log_tail()}")
+            try:
+                self.connect(connect_timeout=5).close()
+                return time.monotonic() - started
+            except pymysql.MySQLError:
+                time.sleep(0.05)
+        self.kill()
+        raise StrataError(f"mariadbd did not answer within {timeout_s:.0f} s:\n{self.log_tail()}")
+
+    def launch(self, settings: Settings, *, env: Mapping[str, str] | None = None, extra: Sequence[str] = ()) -> None:
+        if self.pid() is not None:
+            raise StrataError(f"a server already runs on {self.data}")
+        self.create()
+        self.settings_file.write_text(json.dumps(asdict(settings), indent=2) + "\n")
+        (self.data / "tmp").mkdir(exist_ok=True)
+        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        for stale in (self.socket, self.pid_file):
+            stale.unlink(missing_ok=True)
+        with self.log.open("ab") as out:
+            self._child = subprocess.Popen(
+                [*self._command(settings), *extra],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                cwd=self.data,
+                env={**os.environ, **(env or {})},
+                start_new_session=True,
+            )
+
+    def _command(self, settings: Settings) -> list[str]:
+        usr = paths.MARIADB_ROOT / "usr"
+        command = [
+            str(mariadb_packages.mariadbd()),
+            "--no-defaults",
+            f"--basedir={usr}",
+            f"--lc-messages-dir={usr / 'share' / 'mysql'}",
+            f"--datadir={self.datadir}",
+            f"--tmpdir={self.data / 'tmp'}",
+            f"--socket={self.socket}",
+            f"--pid-file={self.pid_file}",
+            f"--log-error={self.log}",
+            f"--port={settings.port}",
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--character-set-server=utf8mb4",
+            "--default-tmp-storage-engine=InnoDB",
+            "--ignore-db-dirs=strata",
+            *INNODB_SIZES,
+        ]
+        if os.geteuid() == 0:
+            command.append("--user=root")
+        plugin = paths.plugin_path(settings.preset)
+        if plugin.exists():
+            command += [f"--plugin-dir={plugin.parent}", "--plugin-load-add=ha_strata.so", "--plugin-maturity=experimental"]
+        command.append(f"--default-storage-engine={settings.engine if plugin.exists() else 'InnoDB'}")
+        return command
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
+        """SIGTERM, a deadline, then SIGKILL. Returns whether the stop was clean."""
+        pid = self.pid()
+        if pid is None:
+            return True
+        os.kill(pid, signal.SIGTERM)
+        clean = self._wait_gone(timeout_s)
+        if not clean:
+            self.kill()
+        self._forget()
+        return clean
+
+    def kill(self) -> None:
+        """kill -9, and waits until the process is gone."""
+        pid = self.pid()
+        if pid is not None:
+            os.kill(pid, signal.SIGKILL)
+            self._wait_gone(30)
+        self._forget()
+
+    def wait_exit(self, timeout_s: float) -> bool:
+        """Waits for a server that ends by itself (a crash at a fault point)."""
+        gone = self._wait_gone(timeout_s)
+        if gone:
+            self._forget()
+        return gone
+
+    def _wait_gone(self, timeout_s: float) -> bool:
+        deadline = time.monotonic() + timeout_s
+        while self.pid() is not None:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _forget(self) -> None:
+        if self._child:
+            self._child.wait()
+            self._child = None
+        self.pid_file.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
+
+    def disown(self) -> None:
+        """Leaves the process running when this program ends (no zombie: init adopts it)."""
+        if self._child:
+            self._child.returncode = 0  # Keeps Popen from warning about a child it thinks is lost.
+            self._child = None
+
+    # --- talking to it -----------------------------------------------------------------------------------------
+
+    def connect(self, **options: Any) -> "pymysql.connections.Connection[Any]":
+        defaults: dict[str, Any] = {"user": "root", "unix_socket": str(self.socket), "charset": "utf8mb4", "read_timeout": 120}
+        return pymysql.connect(**{**defaults, **options})
+
+    def query(self, sql: str, **options: Any) -> list[tuple[Any, ...]]:
+        connection = self.connect(**options)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def has_strata(self) -> bool:
+        rows = self.query("SELECT SUPPORT FROM information_schema.ENGINES WHERE ENGINE = 'STRATA'")
+        return bool(rows) and rows[0][0] in ("YES", "DEFAULT")
+
+    def log_tail(self, lines: int = 20) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+
+
+def _socket_path(data: Path) -> Path:
+    path = data / "strata.sock"
+    if len(os.fsencode(path)) <= paths.SOCKET_PATH_BYTES_MAX:
+        return path
+    name = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
+    return Path(tempfile.gettempdir()) / f"strata-{os.getuid()}-{name}.sock"
+
+
+def _template() -> Path:
+    stamp = TEMPLATE / ".complete"
+    if stamp.exists() and stamp.read_text() == mariadb_packages.version():
+        return TEMPLATE / "mysql"
+    shutil.rmtree(TEMPLATE, ignore_errors=True)
+    TEMPLATE.mkdir(parents=True)
+    usr = paths.MARIADB_ROOT / "usr"
+    command = [
+        str(usr / "bin" / "mariadb-install-db"),
+        "--no-defaults",
+        f"--basedir={usr}",
+        f"--datadir={TEMPLATE / 'mysql'}",
+        f"--tmpdir={TEMPLATE}",
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        "--skip-name-resolve",
+        *INNODB_SIZES,
+    ]
+    if os.geteuid() == 0:
+        command.append("--user=root")
+    outcome = run_logged(command, paths.LOGS / "install-db.log", timeout_s=300)
+    if not outcome.ok:
+        raise StrataError(f"mariadb-install-db failed:\n{outcome.tail()}")
+    stamp.write_text(mariadb_packages.version())
+    return TEMPLATE / "mysql"
+
+
+def port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def choose_port(wanted: int | None, preferred: int = DEFAULT_PORT) -> int:
+    """The port asked for, or an error; without a wish, the first free one from the preferred port on."""
+    if wanted is not None:
+        if not port_is_free(wanted):
+            raise StrataError(f"port {wanted} is in use; choose another with --port, or leave --port away")
+        return wanted
+    for port in range(preferred, preferred + PORTS_TRIED_MAX):
+        if port_is_free(port):
+            return port
+    raise StrataError(f"no free port between {preferred} and {preferred + PORTS_TRIED_MAX - 1}")
