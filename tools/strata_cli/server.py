@@ -4,6 +4,7 @@
     <data>/tmp/           its temporary files
     <data>/mariadbd.log   its error log
     <data>/mariadbd.pid   its pid file
+    <data>/init.sql       sets the default storage engine
     <data>/instance.json  what `up` was asked for
     <data>/strata.sock    its socket, or a short path under /tmp when the data folder's path is too long
 
@@ -58,6 +59,7 @@ class Server:
         self.settings_file = self.data / "instance.json"
         self.socket = _socket_path(self.data)
         self._child: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
 
     # --- what is on disk ---------------------------------------------------------------------------------------
 
@@ -133,6 +135,8 @@ class Server:
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.socket, self.pid_file):
             stale.unlink(missing_ok=True)
+        (self.data / "init.sql").write_text(f"SET GLOBAL default_storage_engine={settings.engine};\n")
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self._child = subprocess.Popen(
                 [*self._command(settings), *extra],
@@ -169,7 +173,8 @@ class Server:
         plugin = paths.plugin_path(settings.preset)
         if plugin.exists():
             command += [f"--plugin-dir={plugin.parent}", "--plugin-load-add=ha_strata.so", "--plugin-maturity=experimental"]
-        command.append(f"--default-storage-engine={settings.engine if plugin.exists() else 'InnoDB'}")
+            # Not --default-storage-engine: with it the server would not start when the engine refuses its data folder.
+            command.append(f"--init-file={self.data / 'init.sql'}")
         return command
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
@@ -240,7 +245,12 @@ class Server:
         return bool(rows) and rows[0][0] in ("YES", "DEFAULT")
 
     def log_tail(self, lines: int = 20) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        """The end of what the server logged since this object started it (the whole log's end otherwise)."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as source:
+            source.seek(self._log_start)
+            return "\n".join(source.read().decode(errors="replace").splitlines()[-lines:])
 
 
 def _socket_path(data: Path) -> Path:

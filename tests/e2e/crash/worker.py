@@ -1,0 +1,56 @@
+"""A client thread: one transaction after the other until it is told to stop or the server is gone."""
+
+import random
+import threading
+from abc import ABC, abstractmethod
+
+from .session import RETRY, Connector, Refused, ServerGone, Session
+
+# A transaction id is worker * TXNS_PER_WORKER + number, so ids never meet.
+TXNS_PER_WORKER = 1_000_000_000
+
+
+class Worker(threading.Thread, ABC):
+    """`failure` is set when the server answered something it must not; a broken connection is no failure."""
+
+    def __init__(self, server: Connector, database: str, number: int, rng: random.Random) -> None:
+        super().__init__(daemon=True, name=f"{type(self).__name__}-{number}")
+        self.number = number
+        self.rng = rng
+        self.done = 0
+        self.failure: str | None = None
+        self._server = server
+        self._database = database
+        self._halt = threading.Event()
+
+    @abstractmethod
+    def step(self, session: Session) -> None:
+        """One transaction. Raises ServerGone when the connection breaks."""
+
+    def abandon(self, session: Session) -> None:
+        """After a retryable error: forget the transaction."""
+        session.rollback()
+
+    def halt(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        try:
+            with Session(self._server, self._database) as session:
+                level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
+                session.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+                while not self._halt.is_set():
+                    self._one(session)
+        except ServerGone:
+            pass
+        except Exception as error:  # Whatever it is, the campaign must report it.
+            self.failure = f"{self.name}: {error!r}"
+
+    def _one(self, session: Session) -> None:
+        try:
+            self.step(session)
+            self.done += 1
+        except Refused as error:
+            if error.code not in RETRY:
+                raise
+            self.abandon(session)
