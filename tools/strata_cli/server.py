@@ -60,6 +60,8 @@ class Server:
         self.socket = _socket_path(self.data)
         self._child: subprocess.Popen[bytes] | None = None
         self._log_start = 0
+        self._last_signal: int | None = None
+        self._end = "still running"
 
     # --- what is on disk ---------------------------------------------------------------------------------------
 
@@ -117,7 +119,8 @@ class Server:
         started = time.monotonic()
         while time.monotonic() - started < timeout_s:
             if self._child and self._child.poll() is not None:
-                raise StrataError(f"mariadbd ended with code {self._child.returncode}:\n{self.log_tail()}")
+                self._forget()
+                raise StrataError(f"mariadbd ended while starting ({self._end}):\n{self.log_tail()}")
             try:
                 self.connect(connect_timeout=5).close()
                 return time.monotonic() - started
@@ -214,10 +217,18 @@ class Server:
 
     def _forget(self) -> None:
         if self._child:
-            self._child.wait()
+            self._note_end(self._child.wait())
             self._child = None
         self.pid_file.unlink(missing_ok=True)
         self.socket.unlink(missing_ok=True)
+
+    def _note_end(self, code: int) -> None:
+        self._last_signal = -code if code < 0 else None
+        self._end = f"signal {-code}" if code < 0 else f"exit code {code}"
+
+    def last_signal(self) -> int | None:
+        """The signal that ended the server this object started last; None when it ended by itself or is still there."""
+        return self._last_signal
 
     def disown(self) -> None:
         """Leaves the process running when this program ends (no zombie: init adopts it)."""

@@ -43,6 +43,10 @@ class DdlWorker(Worker):
         session.commit()
         self.catalog, self.candidate, self.in_flight = after, None, ""
 
+    def abandon(self, session: Session) -> None:
+        self.candidate = None
+        super().abandon(session)
+
     def _choose(self) -> Callable[[Catalog], str]:
         if not self.catalog:
             return self._create
@@ -52,7 +56,7 @@ class DdlWorker(Worker):
             choices += [self._create, self._create]
         return self.rng.choice(choices)
 
-    def _name(self) -> str:
+    def _new_name(self) -> str:
         self.next_name += 1
         return f"{PREFIX}{self.next_name}"
 
@@ -61,7 +65,7 @@ class DdlWorker(Worker):
         return name, after[name]
 
     def _create(self, after: Catalog) -> str:
-        name = self._name()
+        name = self._new_name()
         after[name] = Table()
         return f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT NOT NULL, b VARCHAR(100), KEY a_key (a)) ENGINE={self._engine}"
 
@@ -113,7 +117,7 @@ class DdlWorker(Worker):
 
     def _rename(self, after: Catalog) -> str:
         name, table = self._some(after)
-        new = self._name()
+        new = self._new_name()
         del after[name]
         after[new] = table
         return f"RENAME TABLE {name} TO {new}"

@@ -95,8 +95,7 @@ class ItemsWorker(Worker):
         item_id, self.next_id = self.next_id, self.next_id + 1
         item = self._some_item(item_id, 1, f"n{self.number}-{item_id}")
         values = (item_id, self.number, item.k, item.name, item.label, item.version, item.payload(item_id))
-        session.execute("INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s, _binary %s)" if item.payload_bytes is not None
-                        else "INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s, %s)", values)
+        session.execute("INSERT INTO items VALUES (%s, %s, %s, %s, %s, %s, %s)", values)
         work[item_id] = item
 
     def _update(self, session: Session, work: State) -> None:
@@ -104,9 +103,8 @@ class ItemsWorker(Worker):
         old = work[item_id]
         name = f"u{self.number}-{item_id}-{old.version}" if self.rng.random() < 0.3 else old.name
         item = self._some_item(item_id, old.version + 1, name)
-        introducer = "" if item.payload_bytes is None else "_binary "
         session.execute(
-            f"UPDATE items SET k = %s, name = %s, label = %s, version = %s, payload = {introducer}%s WHERE id = %s",
+            "UPDATE items SET k = %s, name = %s, label = %s, version = %s, payload = %s WHERE id = %s",
             (item.k, item.name, item.label, item.version, item.payload(item_id), item_id),
         )
         work[item_id] = item

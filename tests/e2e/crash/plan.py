@@ -1,0 +1,60 @@
+"""What one run of the campaign does, derived from its seed alone."""
+
+import random
+from dataclasses import dataclass
+
+# How often a point is passed before it strikes: a log write happens often, a TRUNCATE's last step seldom.
+NTH_MAX_BY_PREFIX = {
+    "wal_segment": 2,
+    "wal_": 250,
+    "commit_": 250,
+    "page_write": 60,
+    "undo_": 20,
+    "purge": 60,
+    "split": 15,
+    "rollback": 12,
+    "overflow": 40,
+    "ddl_": 10,
+}
+NTH_MAX_DEFAULT = 3
+ROUNDS_MAX = 3
+
+
+@dataclass(frozen=True)
+class Round:
+    work_s: float
+    fault: str | None  # STRATA_FAULT of the working server; None: kill -9 after work_s
+    recovery_fault: str | None  # STRATA_FAULT of the server that recovers: it crashes too, then recovery runs again
+    clean_stop: bool  # After the checks: stop cleanly, or kill the recovered server as well
+
+
+@dataclass(frozen=True)
+class Plan:
+    seed: int
+    power_loss: bool
+    rounds: tuple[Round, ...]
+
+
+def make_plan(seed: int, fault_points: list[str], *, force_power_loss: bool = False, rounds_max: int = ROUNDS_MAX) -> Plan:
+    rng = random.Random(f"plan {seed}")
+    rounds = tuple(_round(seed, number, rng, fault_points) for number in range(rng.randint(1, rounds_max)))
+    return Plan(seed, force_power_loss or seed % 3 == 0, rounds)
+
+
+def _round(seed: int, number: int, rng: random.Random, fault_points: list[str]) -> Round:
+    during_work = [p for p in fault_points if not p.startswith("recovery")]
+    during_recovery = [p for p in fault_points if p.startswith("recovery")]
+    fault = None
+    if during_work and rng.random() < 0.65:
+        # Walks through the list with the seed, so that a campaign of some length strikes every point.
+        fault = _spec(during_work[(seed + 11 * number) % len(during_work)], rng)
+    recovery_fault = None
+    if during_recovery and rng.random() < 0.25:
+        recovery_fault = _spec(rng.choice(during_recovery), rng)
+    work_s = rng.uniform(0.25, 1.2) if fault is None else 1.6
+    return Round(work_s, fault, recovery_fault, clean_stop=rng.random() < 0.7)
+
+
+def _spec(point: str, rng: random.Random) -> str:
+    highest = next((n for prefix, n in NTH_MAX_BY_PREFIX.items() if point.startswith(prefix)), NTH_MAX_DEFAULT)
+    return f"{point}:{rng.randint(1, highest)}"

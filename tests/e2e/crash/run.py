@@ -1,0 +1,199 @@
+"""One run of the campaign: rounds of work, crash, recovery and checks on one data folder."""
+
+import random
+import shutil
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strata_cli import paths
+from strata_cli.server import Server, Settings
+from strata_cli.shell import StrataError
+
+from . import bank, ddl, events, items
+from .ledger import Ledger
+from .plan import Plan, Round
+from .session import Session
+from .tables import verify_table
+from .worker import Worker
+
+DATABASE = "crash"
+FAULT_GRACE_S = 0.2
+START_TIMEOUT_S = 60.0
+
+
+class Failure(Exception):
+    """What the run found wrong, one problem a line."""
+
+
+@dataclass
+class RunResult:
+    transactions: int = 0
+    rounds: int = 0
+    struck: set[str] = field(default_factory=set)  # Fault points that crashed the server.
+    start_s_max: float = 0.0
+
+
+class Run:
+    def __init__(self, plan: Plan, folder: Path, engine: str, preset: str, extra: tuple[str, ...]) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._engine = engine
+        self._settings = Settings(preset=preset, engine=engine)
+        # No TCP: a campaign needs no port, and two can run side by side.
+        self._extra = ("--skip-networking", *extra)
+        self._server = Server(folder / "data")
+        self._bank = Ledger(folder / "bank.ledger")
+        self._events = Ledger(folder / "events.ledger")
+        self._items = [items.ItemsWorker(self._server, DATABASE, n, random.Random(), {}, 0) for n in (1, 2)]
+        self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, random.Random(), engine, {}, 0)
+        self.result = RunResult()
+
+    def execute(self) -> RunResult:
+        """Raises Failure; the server is down afterwards in any case."""
+        try:
+            self._prepare()
+            for number, round_ in enumerate(self._plan.rounds, 1):
+                self._round(number, round_)
+                self.result.rounds = number
+        except StrataError as error:
+            raise Failure(str(error)) from error
+        finally:
+            self._server.kill()
+            self._bank.close()
+            self._events.close()
+        return self.result
+
+    def _prepare(self) -> None:
+        shutil.rmtree(self._server.data, ignore_errors=True)
+        self._start({})
+        if self._engine.upper() == "STRATA" and not self._server.has_strata():
+            raise Failure(f"the server did not load STRATA:\n{self._server.log_tail()}")
+        self._server.query(f"CREATE DATABASE {DATABASE}")
+        with Session(self._server, DATABASE) as session:
+            for workload in (bank, events, items):
+                workload.create(session, self._engine)
+        self._server.stop()
+
+    def _start(self, env: dict[str, str]) -> None:
+        seconds = self._server.start(self._settings, env=env, extra=self._extra, timeout_s=START_TIMEOUT_S)
+        self.result.start_s_max = max(self.result.start_s_max, seconds)
+
+    # --- one round ---------------------------------------------------------------------------------------------
+
+    def _round(self, number: int, round_: Round) -> None:
+        crashed_early = self._start_or_crash(number, "work", round_.fault)
+        if not crashed_early:
+            workers = self._workers(number)
+            self._work(workers, round_)
+            self._lose_power(number, "work")
+            self.result.transactions += sum(worker.done for worker in workers)
+            if problems := [worker.failure for worker in workers if worker.failure]:
+                raise Failure("\n".join(problems))
+        if round_.recovery_fault and not self._start_or_crash(number, "recovery", round_.recovery_fault):
+            self._server.kill()
+            self._lose_power(number, "recovery")
+        self._start({})
+        self._verify()
+        if round_.clean_stop:
+            if not self._server.stop(timeout_s=30):
+                raise Failure(f"the server did not stop cleanly:\n{self._server.log_tail()}")
+        else:
+            self._server.kill()
+
+    def _start_or_crash(self, number: int, phase: str, fault: str | None) -> bool:
+        """Starts the server as the round wants it. True: it struck its fault point before it was up."""
+        env = {"STRATA_FAULT": fault} if fault else {}
+        if self._plan.power_loss:
+            env["STRATA_POWER_LOSS_JOURNAL"] = str(self._journal(number, phase))
+        try:
+            self._start(env)
+            return False
+        except StrataError as error:
+            if not fault or self._server.last_signal() != signal.SIGKILL:
+                raise Failure(f"start with fault {fault}: {error}") from error
+        self.result.struck.add(fault.split(":")[0])
+        self._lose_power(number, phase)
+        return True
+
+    def _workers(self, number: int) -> list[Worker]:
+        rng = random.Random(f"work {self._plan.seed} {number}")
+
+        def own_rng() -> random.Random:
+            return random.Random(rng.getrandbits(64))
+
+        self._items = [
+            items.ItemsWorker(self._server, DATABASE, w.number, own_rng(), w.committed, w.next_id) for w in self._items
+        ]
+        self._ddl = ddl.DdlWorker(
+            self._server, DATABASE, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name
+        )
+        tellers = [bank.BankWorker(self._server, DATABASE, n, own_rng(), self._bank) for n in (1, 2, 3)]
+        writers = [events.EventsWorker(self._server, DATABASE, n, own_rng(), self._events) for n in (1, 2)]
+        return [*tellers, *writers, *self._items, self._ddl]
+
+    def _work(self, workers: list[Worker], round_: Round) -> None:
+        for worker in workers:
+            worker.start()
+        died = self._watch(workers, round_.work_s)
+        code = self._server.last_signal() if died else None
+        if not died:
+            self._server.kill()
+        for worker in workers:
+            worker.halt()
+        for worker in workers:
+            worker.join(timeout=30)
+            if worker.is_alive():
+                raise Failure(f"{worker.name} does not end though its server is gone")
+        if died and (round_.fault is None or code != signal.SIGKILL):
+            raise Failure(f"the server crashed by itself (signal {code}):\n{self._server.log_tail(40)}")
+        if died and round_.fault:
+            self.result.struck.add(round_.fault.split(":")[0])
+
+    def _watch(self, workers: list[Worker], seconds: float) -> bool:
+        """Waits for the time to be over, a worker to fail, or the server to die by itself (True)."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if self._server.pid() is None:
+                return self._server.wait_exit(5)
+            if any(worker.failure for worker in workers):
+                return False
+            time.sleep(0.005)
+        return False
+
+    def _journal(self, number: int, phase: str) -> Path:
+        return self._folder / f"power_loss.{number}.{phase}"
+
+    def _lose_power(self, number: int, phase: str) -> None:
+        """Takes back or tears what was written and not yet synced when the server died."""
+        if not self._plan.power_loss:
+            return
+        tool = paths.preset_dir(self._settings.preset) / "src" / "io" / "strata_power_loss"
+        journal = self._journal(number, phase)
+        if not journal.exists():
+            if self._engine.upper() == "STRATA":
+                raise Failure(f"the engine wrote no power-loss journal {journal}")
+            return
+        seed = str(self._plan.seed * 1000 + number)
+        done = subprocess.run([tool, "--journal", journal, "--seed", seed], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"strata_power_loss failed: {done.stdout}{done.stderr}")
+
+    def _verify(self) -> None:
+        with Session(self._server, DATABASE) as session:
+            problems = bank.verify(session, self._bank)
+            problems += events.verify(session, self._events)
+            problems += items.verify(session, self._items)
+            problems += ddl.verify(session, self._ddl)
+            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *sorted(self._ddl.catalog)]
+            for table in tables:
+                problems += verify_table(session, table)
+        if problems:
+            raise Failure("\n".join(problems))
+        # What the client could not know is known now.
+        for ledger, table in ((self._bank, "SELECT id FROM bank_transfers"), (self._events, "SELECT DISTINCT txn FROM notes")):
+            present = {row[0] for row in self._server.query(table, database=DATABASE)}
+            for txn in sorted(ledger.unknown()):
+                (ledger.ack if txn in present else ledger.abort)(txn)
