@@ -1,0 +1,172 @@
+#include "dict/dictionary.h"
+
+#include "base/latch.h"
+
+namespace strata {
+namespace {
+
+// Header slots of the system space (D1). kUser2 belongs to the timestamp source.
+constexpr HeaderSlot kTablesRoot = static_cast<HeaderSlot>(8);
+constexpr HeaderSlot kJournalRoot = static_cast<HeaderSlot>(9);
+constexpr HeaderSlot kNextIndexId = static_cast<HeaderSlot>(10);
+constexpr SpaceId kSystem{kSystemSpace};
+constexpr IndexId kTablesIndex{1};
+constexpr IndexId kJournalIndex{2};
+constexpr uint32_t kFirstUserIndex = 16;
+constexpr size_t kInlineBytesMax = 2000;
+
+}  // namespace
+
+Status Dictionary::initialise() {
+  TreeContext* tree = &context_->tree;
+  STRATA_RETURN_IF_ERROR(tree->spaces->ensure_room(kSystem, 16));
+  Mtr mtr(tree->pool, tree->log);
+  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_ASSIGN_OR_RETURN(tables_, create_tree(tree, &mtr, kSystem, kTablesIndex));
+  mtr.publish();
+  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_ASSIGN_OR_RETURN(journal_, create_tree(tree, &mtr, kSystem, kJournalIndex));
+  mtr.publish();
+  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, kTablesRoot, tables_.root.number));
+  STRATA_RETURN_IF_ERROR(
+      tree->spaces->write_slot(&mtr, kSystem, kJournalRoot, journal_.root.number));
+  STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, kNextIndexId, kFirstUserIndex));
+  STRATA_RETURN_IF_ERROR(
+      tree->spaces->write_slot(&mtr, kSystem, HeaderSlot::kRowId, kFirstUserSpace));
+  STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, HeaderSlot::kAutoIncrement, 1));
+  return tree->log->persist(mtr.publish());
+}
+
+Status Dictionary::open() {
+  SpaceManager* spaces = context_->tree.spaces;
+  STRATA_ASSIGN_OR_RETURN(const uint64_t tables, spaces->read_slot(kSystem, kTablesRoot));
+  STRATA_ASSIGN_OR_RETURN(const uint64_t journal, spaces->read_slot(kSystem, kJournalRoot));
+  if (tables == 0 || journal == 0) {
+    return error_corruption(
+        "dictionary: the system space has no dictionary trees: the data folder was never "
+        "completely "
+        "initialised; remove it and start again if it holds no data");
+  }
+  tables_ = TreeId{kTablesIndex, PageId{kSystemSpace, static_cast<uint32_t>(tables)}};
+  journal_ = TreeId{kJournalIndex, PageId{kSystemSpace, static_cast<uint32_t>(journal)}};
+  return ok_status();
+}
+
+StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count) {
+  TreeContext* tree = &context_->tree;
+  Lsn end;
+  uint64_t id;
+  {
+    MutexLock lock(id_mutex_);
+    STRATA_ASSIGN_OR_RETURN(id, tree->spaces->read_slot(kSystem, slot));
+    Mtr mtr(tree->pool, tree->log);
+    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
+    end = mtr.publish();
+  }
+  STRATA_RETURN_IF_ERROR(tree->log->persist(end));
+  return id;
+}
+
+StatusOr<SpaceId> Dictionary::new_space_id() {
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, new_id(HeaderSlot::kRowId, 1));
+  if (id >= 0xfffffff0u) return error_no_space("every space id has been used");
+  return SpaceId{static_cast<uint32_t>(id)};
+}
+
+StatusOr<IndexId> Dictionary::new_index_ids(uint32_t count) {
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, new_id(kNextIndexId, count));
+  if (id + count >= 0xfffffff0u) return error_no_space("every index id has been used");
+  return IndexId{static_cast<uint32_t>(id)};
+}
+
+Status Dictionary::put(Trx* trx, TreeId tree, Bytes key, Bytes value, bool replace) {
+  std::string payload;
+  if (value.size() <= kInlineBytesMax) {
+    payload = encode_payload({}, value);
+  } else {
+    STRATA_ASSIGN_OR_RETURN(const OverflowRef ref, write_overflow(context_, trx, kSystem, value));
+    payload = encode_payload({ref}, Bytes());
+  }
+  if (!replace) return insert_record(context_, trx, tree, key, payload, 0);
+  std::string old;
+  STRATA_RETURN_IF_ERROR(lock_record(context_, trx, tree, key, RowLock::kExclusive, &old));
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  STRATA_RETURN_IF_ERROR(decode_payload(old, &refs, &inline_bytes));
+  return update_record(context_, trx, tree, key, payload, refs);
+}
+
+Status Dictionary::erase(Trx* trx, TreeId tree, Bytes key) {
+  std::string old;
+  STRATA_RETURN_IF_ERROR(lock_record(context_, trx, tree, key, RowLock::kExclusive, &old));
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  STRATA_RETURN_IF_ERROR(decode_payload(old, &refs, &inline_bytes));
+  return delete_record(context_, trx, tree, key, refs);
+}
+
+Status Dictionary::put_table(Trx* trx, const TableSpec& spec) {
+  return put(trx, tables_, table_key(spec.schema, spec.name), encode_table_spec(spec), false);
+}
+
+Status Dictionary::replace_table(Trx* trx, const TableSpec& spec) {
+  return put(trx, tables_, table_key(spec.schema, spec.name), encode_table_spec(spec), true);
+}
+
+Status Dictionary::erase_table(Trx* trx, Bytes schema, Bytes name) {
+  return erase(trx, tables_, table_key(schema, name));
+}
+
+Status Dictionary::put_journal(Trx* trx, Bytes key, Bytes value) {
+  const Status inserted = put(trx, journal_, key, value, false);
+  return is_duplicate_key(inserted) ? put(trx, journal_, key, value, true) : inserted;
+}
+
+Status Dictionary::erase_journal(Trx* trx, Bytes key) {
+  const Status erased = erase(trx, journal_, key);
+  return is_not_found(erased) ? ok_status() : erased;
+}
+
+Status Dictionary::load_value(Bytes payload, std::string* out) {
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  STRATA_RETURN_IF_ERROR(decode_payload(payload, &refs, &inline_bytes));
+  if (refs.empty()) {
+    out->assign(inline_bytes);
+    return ok_status();
+  }
+  return read_overflow(context_, kSystem, refs[0], out);
+}
+
+Status Dictionary::scan(TreeId tree, const std::function<Status(Bytes, Bytes)>& visit) {
+  Trx reader;
+  context_->trxs->begin(&reader);
+  Status status = context_->trxs->open_view(&reader);
+  std::string value;
+  if (status.ok()) {
+    RowCursor cursor(context_, tree);
+    status = cursor.seek(&reader, RowCursor::Read::kConsistent, Bytes());
+    while (status.ok() && cursor.valid()) {
+      status = load_value(cursor.payload(), &value);
+      if (status.ok()) status = visit(cursor.key(), value);
+      if (status.ok()) status = cursor.next();
+    }
+  }
+  const Status ended = context_->trxs->commit(&reader);
+  return status.ok() ? ended : status;
+}
+
+Status Dictionary::for_each_table(const std::function<Status(TableSpec)>& visit) {
+  return scan(tables_, [&visit](Bytes, Bytes value) -> Status {
+    STRATA_ASSIGN_OR_RETURN(TableSpec spec, decode_table_spec(value));
+    return visit(std::move(spec));
+  });
+}
+
+Status Dictionary::for_each_journal(const std::function<Status(Bytes, Bytes)>& visit) {
+  return scan(journal_, visit);
+}
+
+}  // namespace strata
