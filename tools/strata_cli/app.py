@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import build_cmd, paths, server_cmd, setup_cmd
+from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd
 from .build_cmd import BuildType
 from .shell import StrataError, errors
 
@@ -77,6 +77,18 @@ def sql(
 ) -> None:
     """Open the SQL client on the server, or run statements."""
     server_cmd.sql(data, execute, database)
+
+
+@app.command()
+def demo(
+    data: Data = paths.DATA_DEFAULT,
+    port: Annotated[int | None, typer.Option(help="TCP port on loopback; a free one when not given.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long the clients work before kill -9.")] = 8,
+    engine: Annotated[str, typer.Option(help="Engine of the demo's tables.")] = "STRATA",
+    build_first: Annotated[bool, typer.Option("--build/--no-build", help="Build the plugin first.")] = True,
+) -> None:
+    """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost."""
+    demo_cmd.demo(data, port, seconds, engine, build_first)
 
 
 def main() -> None:

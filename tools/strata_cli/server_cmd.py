@@ -20,7 +20,7 @@ def check_profile(profile: str) -> None:
         raise StrataError(f"profile '{profile}' is not available; there is: {', '.join(PROFILES)}")
 
 
-def up(profile: str, data: Path, port: int | None, engine: str = "STRATA") -> Server:
+def up(profile: str, data: Path, port: int | None, *, quiet: bool = False) -> Server:
     check_profile(profile)
     setup_cmd.ensure_setup()
     server = Server(data)
@@ -28,27 +28,28 @@ def up(profile: str, data: Path, port: int | None, engine: str = "STRATA") -> Se
     if server.exists() and server.settings_file.exists() and before.profile != profile:
         raise StrataError(f"{paths.relative(server.data)} holds a database of profile '{before.profile}'")
     if server.pid() is not None:
-        console.print(f"already running (pid {server.pid()}, port {before.port})")
+        console.print(f"  already running (pid {server.pid()}, port {before.port})")
         return server
     if not paths.plugin_path("release").exists():
         errors.print("[yellow]warning:[/] ha_strata.so is not built (./strata build); starting with InnoDB only")
     chosen = choose_port(port, before.port)
     fresh = not server.exists()
-    seconds = server.start(Settings(profile=profile, port=chosen, engine=engine))
+    seconds = server.start(Settings(profile=profile, port=chosen))
     server.query("CREATE DATABASE IF NOT EXISTS test")
     server.disown()
     made = "created and started" if fresh else "started"
-    console.print(f"{made} in {seconds:.1f} s: pid {server.pid()}, 127.0.0.1:{chosen}, profile {profile}")
+    console.print(f"  {made} in {seconds:.1f} s: pid {server.pid()}, 127.0.0.1:{chosen}, profile {profile}")
     if paths.plugin_path("release").exists() and not server.has_strata():
         errors.print(f"[yellow]warning:[/] the server runs without STRATA; the reason is in {paths.relative(server.log)}")
-    print_how_to_connect(server)
+    if not quiet:
+        print_how_to_connect(server)
     return server
 
 
-def print_how_to_connect(server: Server) -> None:
+def print_how_to_connect(server: Server, database: str = "test") -> None:
     option = "" if server.data == paths.DATA_DEFAULT else f" --data {paths.relative(server.data)}"
-    console.print(f"  ./strata sql{option}", markup=False)
-    console.print(f"  mariadb -h 127.0.0.1 -P {server.settings().port} -u root test", markup=False)
+    console.print(f"  ./strata sql{option}{'' if database == 'test' else f' -D {database}'}", markup=False)
+    console.print(f"  mariadb -h 127.0.0.1 -P {server.settings().port} -u root {database}", markup=False)
 
 
 def down(data: Path, wipe: bool) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from . import paths
 
-console = Console(highlight=False)
-errors = Console(stderr=True, highlight=False)
+console = Console(highlight=False, soft_wrap=True)
+errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 JOBS = max(1, min(2, os.cpu_count() or 1))
 
