@@ -88,8 +88,9 @@ def _create_tables(server: Server, engine: str) -> None:
 
 
 def _work_and_kill(server: Server, ledgers: Path, seconds: float) -> None:
-    command = [paths.venv_bin("python3"), "-m", "crash.writer", "--socket", server.socket, "--database", DATABASE]
-    writer = subprocess.Popen([*command, "--ledgers", ledgers], stderr=subprocess.PIPE, text=True)
+    command = [str(paths.venv_bin("python3")), "-m", "crash.writer", "--database", DATABASE]
+    command += ["--socket", str(server.socket), "--ledgers", str(ledgers)]
+    writer = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         _watch(server, writer, ledgers, seconds)
         pid = server.pid()

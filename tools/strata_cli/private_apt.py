@@ -78,9 +78,7 @@ def configure() -> None:
     lists = [SYSTEM_APT / "sources.list", *sorted((SYSTEM_APT / "sources.list.d").glob("*.list"))]
     classic = [e for f in lists if f.is_file() for e in classic_entries(f.read_text(), codename)]
     stanzas = [
-        s
-        for f in sorted((SYSTEM_APT / "sources.list.d").glob("*.sources"))
-        for s in deb822_stanzas(f.read_text(), codename)
+        s for f in sorted((SYSTEM_APT / "sources.list.d").glob("*.sources")) for s in deb822_stanzas(f.read_text(), codename)
     ]
     if not classic and not stanzas:
         raise StrataError("no Debian mirror is configured in /etc/apt/sources.list or /etc/apt/sources.list.d")

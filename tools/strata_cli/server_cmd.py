@@ -97,7 +97,9 @@ def _facts(server: Server) -> dict[str, Any]:
         return facts
     try:
         facts["strata"] = "active" if server.has_strata() else "not loaded"
-        shown = server.query("SHOW GLOBAL STATUS WHERE Variable_name LIKE 'strata%' OR Variable_name IN ('Uptime', 'Threads_connected')")
+        shown = server.query(
+            "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'strata%' OR Variable_name IN ('Uptime', 'Threads_connected')"
+        )
         facts["variables"] = {str(name): str(value) for name, value in shown}
     except pymysql.MySQLError as error:
         facts["strata"] = f"no answer: {error}"

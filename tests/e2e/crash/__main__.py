@@ -63,7 +63,9 @@ def main() -> int:
         else:
             failed += 1
     if points:
-        print(f"fault points struck: {len(struck)} of {len(points)}; not struck: {', '.join(sorted(set(points) - struck)) or '-'}")
+        print(
+            f"fault points struck: {len(struck)} of {len(points)}; not struck: {', '.join(sorted(set(points) - struck)) or '-'}"
+        )
     print(f"{passed} passed, {failed} failed", flush=True)
     return 0 if failed == 0 and passed > 0 else 1
 

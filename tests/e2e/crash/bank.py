@@ -21,8 +21,7 @@ TABLES = {
 
 def create(session: Session, engine: str) -> None:
     session.execute(
-        "CREATE TABLE bank_accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL, KEY balance_key (balance))"
-        f" ENGINE={engine}"
+        f"CREATE TABLE bank_accounts (id INT PRIMARY KEY, balance BIGINT NOT NULL, KEY balance_key (balance)) ENGINE={engine}"
     )
     session.execute(
         "CREATE TABLE bank_transfers (id BIGINT PRIMARY KEY, from_id INT NOT NULL, to_id INT NOT NULL,"
@@ -79,7 +78,7 @@ class BankWorker(Worker):
 
 
 def verify(session: Session, ledger: Ledger) -> list[str]:
-    balances: dict[int, int] = dict(session.execute("SELECT id, balance FROM bank_accounts"))  # type: ignore[arg-type]
+    balances: dict[int, int] = dict(session.execute("SELECT id, balance FROM bank_accounts"))
     transfers = session.execute("SELECT id, from_id, to_id, amount FROM bank_transfers")
     problems = missing_and_wrong(ledger, {row[0] for row in transfers}, "bank")
     expected = dict.fromkeys(range(ACCOUNTS), INITIAL_BALANCE)

@@ -21,8 +21,7 @@ def create(session: Session, engine: str) -> None:
         f" ENGINE={engine}"
     )
     session.execute(
-        "CREATE TABLE notes (txn BIGINT NOT NULL, part INT NOT NULL, body TEXT, KEY note_key (txn, part))"
-        f" ENGINE={engine}"
+        f"CREATE TABLE notes (txn BIGINT NOT NULL, part INT NOT NULL, body TEXT, KEY note_key (txn, part)) ENGINE={engine}"
     )
     session.commit()
 

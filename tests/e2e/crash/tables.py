@@ -23,8 +23,11 @@ def index_agrees(session: Session, table: str, index: str, columns: list[tuple[s
     shown = [row[0] for row in session.execute(f"SHOW COLUMNS FROM `{table}`")]
     row_hash = "CRC32(CONCAT_WS('|', " + ", ".join(f"IFNULL(`{c}`, 'NULL')" for c in shown) + "))"
     first, nullable = columns[0]
-    everything = f"(`{first}` IS NULL OR `{first}` >= {_lowest(session, table, first)})" if nullable else (
-        f"`{first}` >= {_lowest(session, table, first)}")
+    everything = (
+        f"(`{first}` IS NULL OR `{first}` >= {_lowest(session, table, first)})"
+        if nullable
+        else (f"`{first}` >= {_lowest(session, table, first)}")
+    )
     sums = f"COUNT(*), IFNULL(SUM({row_hash}), 0), BIT_XOR({row_hash})"
     others = "PRIMARY" if _has_primary(session, table) else ""
     by_table = session.execute(f"SELECT {sums} FROM `{table}` {_ignore_all(session, table, others)}")
