@@ -1,0 +1,411 @@
+#include "wal/local_log_sink.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/crc32c.h"
+#include "base/diag.h"
+#include "base/fault.h"
+#include "base/latch.h"
+#include "wal/log_reader.h"
+
+namespace strata {
+namespace {
+
+constexpr uint64_t kSegmentMagic = 0x3147455341525453ull;  // "STRASEG1"
+constexpr uint32_t kSegmentFormat = 1;
+constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kFillChunkBytes = 1u << 20;
+
+struct SegmentHeader {
+  uint64_t magic;
+  uint32_t format;
+  uint32_t crc32c;  // of everything behind it
+  uint64_t database_id;
+  uint64_t start_lsn;
+  uint64_t bytes;  // of the file
+  uint8_t node;
+  uint8_t pad[7];
+};
+static_assert(sizeof(SegmentHeader) == 48);
+constexpr size_t kCrcBegin = offsetof(SegmentHeader, database_id);
+
+uint32_t header_crc(const SegmentHeader& h) noexcept {
+  return crc32c(reinterpret_cast<const char*>(&h) + kCrcBegin, sizeof(h) - kCrcBegin);
+}
+
+struct Segment {
+  std::string path;
+  uint64_t start = 0;  // Lsn of the first data byte
+  std::unique_ptr<File> file;
+};
+using SegmentPtr = std::shared_ptr<Segment>;
+
+std::string log_prefix(NodeId node) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "log-%02x-", node.value);
+  return name;
+}
+std::string spare_prefix(NodeId node) {
+  char name[32];
+  std::snprintf(name, sizeof(name), "spare-%02x-", node.value);
+  return name;
+}
+bool has_form(const std::string& name, const std::string& prefix) {
+  return name.size() > prefix.size() + 4 && name.compare(0, prefix.size(), prefix) == 0 &&
+         name.compare(name.size() - 4, 4, ".seg") == 0;
+}
+// False when the name is not that of a segment of this node.
+bool parse_segment_name(const std::string& name, NodeId node, uint64_t* start) {
+  const std::string prefix = log_prefix(node);
+  if (!has_form(name, prefix) || name.size() != prefix.size() + 16 + 4) return false;
+  char* end = nullptr;
+  *start = std::strtoull(name.c_str() + prefix.size(), &end, 16);
+  return end == name.c_str() + prefix.size() + 16;
+}
+
+class LocalLogSink final : public LogSink {
+ public:
+  LocalLogSink(FileSystem* fs, const LocalLogOptions& options) : fs_(fs), options_(options) {
+    STRATA_ASSERT(options.segment_bytes % 4096 == 0 && options.segment_bytes > kHeaderBytes);
+  }
+
+  Status create(Lsn start);
+  Status open();
+
+  Lsn begin_lsn() const override {
+    MutexLock lock(list_mutex_);
+    return Lsn{segments_.front()->start};
+  }
+  Lsn room_end() const override {
+    MutexLock lock(list_mutex_);
+    return Lsn{segments_.back()->start + data_bytes()};
+  }
+  Status prepare_room(Lsn end) override;
+  Status append(Lsn at, Bytes bytes) override;
+  Status sync() override;
+  StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
+  Status truncate_below(Lsn lsn) override;
+  std::string locate(Lsn lsn) const override;
+
+ private:
+  uint64_t data_bytes() const noexcept { return options_.segment_bytes - kHeaderBytes; }
+  std::string path_of(const std::string& name) const { return options_.directory + "/" + name; }
+  std::string segment_path(uint64_t start) const {
+    char hex[24];
+    std::snprintf(hex, sizeof(hex), "%016llx.seg", static_cast<unsigned long long>(start));
+    return path_of(log_prefix(options_.node) + hex);
+  }
+  std::string next_spare_path() {
+    return path_of(spare_prefix(options_.node) + std::to_string(++spare_sequence_) + ".seg");
+  }
+  SegmentPtr find(uint64_t lsn) const;  // null when outside
+  Status make_segment(uint64_t start);
+  Status make_spare();
+  Status fill_spare(const std::string& path);
+  Status write_header(File* file, uint64_t start);
+  Status load_segment(const std::string& path, uint64_t start, SegmentPtr* out);
+  Status adopt_spares(const std::vector<std::string>& names);
+  Status check_after_gap(const Segment& segment, uint64_t expected_start);
+
+  FileSystem* const fs_;
+  const LocalLogOptions options_;
+  Mutex room_mutex_{LatchRank::kLogWrite};  // held over I/O; makes and recycles segments
+  std::vector<std::string> spares_;         // paths; guarded by room_mutex_
+  uint64_t spare_sequence_ = 0;             // guarded by room_mutex_
+  mutable Mutex list_mutex_{LatchRank::kFileTable};
+  std::vector<SegmentPtr> segments_;  // contiguous, in order, never empty; guarded by list_mutex_
+  // Owned by the group commit leader.
+  SegmentPtr appending_;
+  std::vector<SegmentPtr> unsynced_;  // written by append() since the last sync()
+};
+
+SegmentPtr LocalLogSink::find(uint64_t lsn) const {
+  MutexLock lock(list_mutex_);
+  const uint64_t begin = segments_.front()->start;
+  if (lsn < begin) return nullptr;
+  const uint64_t index = (lsn - begin) / data_bytes();
+  return index < segments_.size() ? segments_[index] : nullptr;
+}
+
+std::string LocalLogSink::locate(Lsn lsn) const {
+  const SegmentPtr segment = find(lsn.value);
+  if (segment == nullptr) return LogSink::locate(lsn);
+  return "log segment " + segment->path + ", byte " +
+         std::to_string(kHeaderBytes + lsn.value - segment->start) + " (lsn " +
+         std::to_string(lsn.value) + ")";
+}
+
+// --- making segments ---
+
+Status LocalLogSink::create(Lsn start) {
+  STRATA_RETURN_IF_ERROR(fs_->make_directory(options_.directory));
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
+  for (const std::string& name : names) {
+    uint64_t found = 0;
+    if (parse_segment_name(name, options_.node, &found))
+      return Status(StatusCode::kAlreadyExists, "a log exists already: " + path_of(name));
+  }
+  MutexLock lock(room_mutex_);
+  STRATA_RETURN_IF_ERROR(adopt_spares(names));
+  return make_segment(start.value);
+}
+
+Status LocalLogSink::prepare_room(Lsn end) {
+  MutexLock lock(room_mutex_);
+  for (uint64_t room = room_end().value; room < end.value; room += data_bytes())
+    STRATA_RETURN_IF_ERROR(make_segment(room));
+  return ok_status();
+}
+
+// LS2, LS3: spare -> header durable -> renamed -> name durable -> usable.
+Status LocalLogSink::make_segment(uint64_t start) {
+  if (spares_.empty()) STRATA_RETURN_IF_ERROR(make_spare());
+  const std::string spare = spares_.back();
+  auto segment = std::make_shared<Segment>();
+  segment->start = start;
+  segment->path = segment_path(start);
+  {
+    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs_->open(spare, {}));
+    STRATA_RETURN_IF_ERROR(write_header(file.get(), start));
+    if (fault(FaultPoint::wal_segment_create)) return error_internal("fault wal_segment_create");
+    STRATA_RETURN_IF_ERROR(file->sync_data());
+  }
+  STRATA_RETURN_IF_ERROR(fs_->rename(spare, segment->path));
+  spares_.pop_back();
+  STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
+  STRATA_ASSIGN_OR_RETURN(segment->file, fs_->open(segment->path, {}));
+  MutexLock lock(list_mutex_);
+  segments_.push_back(std::move(segment));
+  return ok_status();
+}
+
+Status LocalLogSink::write_header(File* file, uint64_t start) {
+  std::vector<char> block(kHeaderBytes, 0);
+  SegmentHeader header{};
+  header.magic = kSegmentMagic;
+  header.format = kSegmentFormat;
+  header.database_id = options_.database_id;
+  header.start_lsn = start;
+  header.bytes = options_.segment_bytes;
+  header.node = options_.node.value;
+  header.crc32c = header_crc(header);
+  std::memcpy(block.data(), &header, sizeof(header));
+  return file->write_at(0, block.data(), block.size());
+}
+
+Status LocalLogSink::make_spare() {
+  const std::string path = next_spare_path();
+  const Status filled = fill_spare(path);
+  if (!filled.ok()) {
+    fs_->remove(path).IgnoreError();  // a full disk should get its bytes back
+    return filled;
+  }
+  spares_.push_back(path);
+  return ok_status();
+}
+
+// Zeroes are written, not only allocated: appends then change no metadata (see the README's
+// figures).
+Status LocalLogSink::fill_spare(const std::string& path) {
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file,
+                          fs_->open(path, {.create = true, .exclusive = true}));
+  STRATA_RETURN_IF_ERROR(file->allocate(options_.segment_bytes));
+  const std::vector<char> zeroes(std::min(kFillChunkBytes, options_.segment_bytes), 0);
+  for (uint64_t at = 0; at < options_.segment_bytes; at += zeroes.size()) {
+    const size_t bytes = std::min<uint64_t>(zeroes.size(), options_.segment_bytes - at);
+    STRATA_RETURN_IF_ERROR(file->write_at(at, zeroes.data(), bytes));
+  }
+  return file->sync_data();
+}
+
+// --- opening ---
+
+Status LocalLogSink::open() {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
+  std::vector<uint64_t> starts;
+  for (const std::string& name : names) {
+    uint64_t start = 0;
+    if (parse_segment_name(name, options_.node, &start)) starts.push_back(start);
+  }
+  if (starts.empty())
+    return error_corruption("no log segment (" + log_prefix(options_.node) + "*.seg) in " +
+                            options_.directory + "; restore the log directory");
+  std::sort(starts.begin(), starts.end());
+  bool after_gap = false;
+  for (uint64_t start : starts) {
+    SegmentPtr segment;
+    STRATA_RETURN_IF_ERROR(load_segment(segment_path(start), start, &segment));
+    const uint64_t expected = segments_.empty() ? start : segments_.back()->start + data_bytes();
+    after_gap = after_gap || start != expected;
+    if (!after_gap) {
+      segments_.push_back(std::move(segment));
+      continue;
+    }
+    STRATA_RETURN_IF_ERROR(check_after_gap(*segment, expected));
+    const std::string path = segment->path;
+    segment.reset();
+    STRATA_RETURN_IF_ERROR(fs_->remove(path));
+  }
+  MutexLock lock(room_mutex_);
+  return adopt_spares(names);
+}
+
+Status LocalLogSink::load_segment(const std::string& path, uint64_t start, SegmentPtr* out) {
+  auto segment = std::make_shared<Segment>();
+  segment->path = path;
+  segment->start = start;
+  STRATA_ASSIGN_OR_RETURN(segment->file, fs_->open(path, {}));
+  SegmentHeader h{};
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(segment->file->read_at(0, &h, sizeof(h), &got));
+  if (got != sizeof(h) || h.magic != kSegmentMagic)
+    return error_corruption("log segment " + path + " is not a Strata log segment");
+  if (h.format > kSegmentFormat)
+    return error_fenced("log segment " + path + " was written by a newer version");
+  if (h.crc32c != header_crc(h))
+    return error_corruption("log segment " + path + ": the header is damaged");
+  if (h.database_id != options_.database_id || h.node != options_.node.value)
+    return error_corruption("log segment " + path + " belongs to another database or node");
+  if (h.start_lsn != start)
+    return error_corruption("log segment " + path + " was renamed: it starts at lsn " +
+                            std::to_string(h.start_lsn));
+  if (h.bytes != options_.segment_bytes)
+    return error_corruption("log segment " + path + " has " + std::to_string(h.bytes) +
+                            " bytes, the setting is " + std::to_string(options_.segment_bytes) +
+                            "; start once with the old setting");
+  STRATA_ASSIGN_OR_RETURN(const uint64_t size, segment->file->size());
+  if (size < h.bytes)
+    return error_corruption("log segment " + path + " is cut off: " + std::to_string(size) +
+                            " of " + std::to_string(h.bytes) + " bytes");
+  *out = std::move(segment);
+  return ok_status();
+}
+
+// Only a segment that was never written may stand behind a hole in the list.
+Status LocalLogSink::check_after_gap(const Segment& segment, uint64_t expected_start) {
+  std::vector<char> data(data_bytes());
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(segment.file->read_at(kHeaderBytes, data.data(), data.size(), &got));
+  if (find_group(Bytes(data.data(), got), Lsn{segment.start}, nullptr) == Bytes::npos)
+    return ok_status();
+  return error_corruption("log segment " + segment_path(expected_start) + " is missing although " +
+                          segment.path + " after it holds data; restore it");
+}
+
+Status LocalLogSink::adopt_spares(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const std::string prefix = spare_prefix(options_.node);
+    if (!has_form(name, prefix)) continue;
+    const std::string path = path_of(name);
+    spare_sequence_ = std::max<uint64_t>(spare_sequence_,
+                                         std::strtoull(name.c_str() + prefix.size(), nullptr, 10));
+    uint64_t size = 0;
+    {
+      STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs_->open(path, {}));
+      STRATA_ASSIGN_OR_RETURN(size, file->size());
+    }
+    if (size == options_.segment_bytes && spares_.size() < options_.spare_segments_max) {
+      spares_.push_back(path);
+    } else {
+      STRATA_RETURN_IF_ERROR(fs_->remove(path));
+    }
+  }
+  return ok_status();
+}
+
+// --- data ---
+
+Status LocalLogSink::append(Lsn at, Bytes bytes) {
+  uint64_t lsn = at.value;
+  while (!bytes.empty()) {
+    if (appending_ == nullptr || lsn < appending_->start ||
+        lsn >= appending_->start + data_bytes()) {
+      appending_ = find(lsn);
+      STRATA_ASSERT(appending_ != nullptr);  // W7: room was prepared
+    }
+    const uint64_t offset = lsn - appending_->start;
+    const size_t piece = std::min<uint64_t>(bytes.size(), data_bytes() - offset);
+    STRATA_RETURN_IF_ERROR(appending_->file->write_at(kHeaderBytes + offset, bytes.data(), piece));
+    if (unsynced_.empty() || unsynced_.back() != appending_) unsynced_.push_back(appending_);
+    bytes.remove_prefix(piece);
+    lsn += piece;
+  }
+  return ok_status();
+}
+
+Status LocalLogSink::sync() {
+  for (const SegmentPtr& segment : unsynced_) STRATA_RETURN_IF_ERROR(segment->file->sync_data());
+  unsynced_.clear();
+  return ok_status();
+}
+
+StatusOr<size_t> LocalLogSink::read(Lsn at, char* out, size_t bytes) {
+  if (at < begin_lsn())
+    return error_corruption("log offset " + std::to_string(at.value) +
+                            " lies before the first log segment " +
+                            segment_path(begin_lsn().value) + ": a segment is missing; restore it");
+  size_t done = 0;
+  while (done < bytes) {
+    const SegmentPtr segment = find(at.value + done);
+    if (segment == nullptr) break;
+    const uint64_t offset = at.value + done - segment->start;
+    const size_t piece = std::min<uint64_t>(bytes - done, data_bytes() - offset);
+    size_t got = 0;
+    STRATA_RETURN_IF_ERROR(segment->file->read_at(kHeaderBytes + offset, out + done, piece, &got));
+    done += got;
+    if (got < piece) break;
+  }
+  return done;
+}
+
+// Recycled names are durable before a spare's header changes (LS3): otherwise a power loss could
+// bring the old name back over a new header.
+Status LocalLogSink::truncate_below(Lsn lsn) {
+  MutexLock lock(room_mutex_);
+  bool renamed = false;
+  std::vector<std::string> recycled;
+  for (;;) {
+    SegmentPtr first;
+    {
+      MutexLock list_lock(list_mutex_);
+      if (segments_.size() < 2 || segments_[1]->start > lsn.value) break;
+      first = segments_.front();
+    }
+    if (spares_.size() + recycled.size() < options_.spare_segments_max) {
+      const std::string spare = next_spare_path();
+      STRATA_RETURN_IF_ERROR(fs_->rename(first->path, spare));
+      recycled.push_back(spare);
+    } else {
+      STRATA_RETURN_IF_ERROR(fs_->remove(first->path));
+    }
+    renamed = true;
+    MutexLock list_lock(list_mutex_);
+    segments_.erase(segments_.begin());
+  }
+  if (!renamed) return ok_status();
+  STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
+  spares_.insert(spares_.end(), recycled.begin(), recycled.end());
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalLogOptions& options,
+                                                    Lsn start) {
+  auto sink = std::make_unique<LocalLogSink>(fs, options);
+  STRATA_RETURN_IF_ERROR(sink->create(start));
+  return std::unique_ptr<LogSink>(std::move(sink));
+}
+
+StatusOr<std::unique_ptr<LogSink>> open_local_log(FileSystem* fs, const LocalLogOptions& options) {
+  auto sink = std::make_unique<LocalLogSink>(fs, options);
+  STRATA_RETURN_IF_ERROR(sink->open());
+  return std::unique_ptr<LogSink>(std::move(sink));
+}
+
+}  // namespace strata

@@ -1,0 +1,31 @@
+// A log stream in local files: <directory>/log-<node>-<start lsn, 16 hex digits>.seg, fixed size,
+// preallocated and zero filled, recycled by rename once below the checkpoint.
+//   LS1  The first 4096 bytes of a segment are its header {magic, format, node, database id, start lsn,
+//        bytes, crc32c}; a segment whose header does not verify is reported with its path.
+//   LS2  A segment is durable (header, size, directory entry) before the first append to it.
+//   LS3  A name log-*.seg only ever stands for a complete segment: files are filled under a spare-*.seg
+//        name and renamed; a recycled one is a spare, durably, before its header changes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "io/file_system.h"
+#include "wal/log_sink.h"
+
+namespace strata {
+
+struct LocalLogOptions {
+  std::string directory;
+  NodeId node{1};
+  uint64_t database_id = 0;
+  uint64_t segment_bytes = 64u << 20;  // header included; a multiple of 4096
+  uint32_t spare_segments_max = 4;     // recycled files kept for reuse
+};
+
+// Creates the stream (an empty directory) starting at `start`.
+StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalLogOptions& options, Lsn start);
+// Opens what is there. kDataLoss: foreign, damaged or missing segment (says which).
+StatusOr<std::unique_ptr<LogSink>> open_local_log(FileSystem* fs, const LocalLogOptions& options);
+
+}  // namespace strata

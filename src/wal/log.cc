@@ -1,0 +1,403 @@
+#include "wal/log.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/diag.h"
+#include "base/fault.h"
+
+namespace strata {
+namespace {
+
+constexpr uint64_t kTicketCount = 1u << 14;
+constexpr uint64_t kRoomRetryUs = 100000;  // after a failed prepare_room
+constexpr uint64_t kRingWaitUs = 10000;    // backstop of a wait for credits to come back
+
+// Waits that are bounded by a memcpy of another thread: spin, then let it run.
+class Backoff {
+ public:
+  void pause() noexcept {
+    if (++rounds_ < 64) {
+      __builtin_ia32_pause();
+    } else if (rounds_ < 128) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+
+ private:
+  uint32_t rounds_ = 0;
+};
+
+struct FreeAligned {
+  void operator()(char* p) const noexcept { std::free(p); }
+};
+
+}  // namespace
+
+// Capacity. used = credits handed out + bytes reserved and not yet durable, so that
+//   W6  next_lsn - durable_lsn <= used <= buffer_bytes (nothing in the ring is overwritten), and
+//   W7  durable_lsn + used <= room_end (an append never lacks room).
+// Completion. Reservation number t owns tickets[t % kTicketCount]; complete() stores the group's
+// end there; whoever completes also moves first_open_ticket over the completed prefix.
+struct Log::Impl {
+  Impl(const LogOptions& o, LogSink* s, Lsn start, uint64_t first_bias, LogCounters* c)
+      : options(o), sink(s), counters(c), ring_bytes(o.buffer_bytes) {
+    STRATA_ASSERT((ring_bytes & (ring_bytes - 1)) == 0);
+    STRATA_ASSERT(ring_bytes >= 4096);
+    STRATA_ASSERT(start.value % 8 == 0);
+    ring.reset(static_cast<char*>(std::aligned_alloc(4096, ring_bytes)));
+    STRATA_ASSERT(ring != nullptr);
+    room_ahead = o.room_ahead_bytes != 0 ? o.room_ahead_bytes : ring_bytes;
+    tickets = std::make_unique<std::atomic<uint64_t>[]>(kTicketCount);
+    for (uint64_t i = 0; i < kTicketCount; i++) tickets[i].store(0, std::memory_order_relaxed);
+    bias = first_bias;
+    next_lsn.store(start.value);
+    last_llsn.store(start.value + bias);
+    // A page never imaged since it was read has image_lsn 0, which has to lie below the floor.
+    image_floor.store(start.value == 0 ? 1 : start.value);
+    completed.store(start.value);
+    durable.store(start.value);
+    written = start.value;
+    room_end.store(sink->room_end().value);
+    room_thread = std::thread([this] { run_room_thread(); });
+  }
+
+  ~Impl() {
+    {
+      MutexLock lock(room_mutex);
+      stopping = true;
+    }
+    room_changed.notify_all();
+    room_thread.join();
+  }
+
+  Status poisoned_error() const {
+    return error_fenced("log write failed earlier; restart the node to recover");
+  }
+
+  // --- capacity ---
+  bool take_credits(uint64_t bytes, uint64_t* used_after) noexcept {
+    uint64_t now = used.load(std::memory_order_relaxed);
+    do {
+      if (now + bytes > ring_bytes) return false;
+      // Acquire pairs with the release in give_back(): the ring bytes freed there were read before.
+    } while (!used.compare_exchange_weak(now, now + bytes, std::memory_order_acq_rel,
+                                         std::memory_order_relaxed));
+    *used_after = now + bytes;
+    return true;
+  }
+
+  void give_back(uint64_t bytes) noexcept {
+    used.fetch_sub(bytes, std::memory_order_seq_cst);
+    if (credit_waiters.load(std::memory_order_seq_cst) == 0) return;
+    { MutexLock lock(credit_mutex); }
+    credits_returned.notify_all();
+  }
+
+  // The ring is full: persists what is in it, or waits for credits to come back.
+  Status wait_for_ring(uint64_t bytes) {
+    const uint64_t target = next_lsn.load(std::memory_order_acquire);
+    if (target > durable.load(std::memory_order_acquire)) return persist(Lsn{target});
+    if (poisoned.load(std::memory_order_acquire)) return poisoned_error();
+    MutexLock lock(credit_mutex);
+    credit_waiters.fetch_add(1, std::memory_order_seq_cst);
+    if (used.load(std::memory_order_seq_cst) + bytes > ring_bytes)
+      credits_returned.wait_for_us(lock, kRingWaitUs);
+    credit_waiters.fetch_sub(1, std::memory_order_relaxed);
+    return ok_status();
+  }
+
+  // `bound`: where the log ends if every credit out now is used.
+  Status check_room(uint64_t bound, bool urgent) {
+    const uint64_t margin = urgent ? 0 : room_ahead / 2;
+    if (__builtin_expect(bound + room_ahead <= room_end.load(std::memory_order_relaxed), 1))
+      return ok_status();
+    wake_room_thread();
+    if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    const Status made = make_room(bound + room_ahead);
+    if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    return made.ok() ? error_no_space() : made;
+  }
+
+  Status reserve_capacity(uint32_t bytes, bool urgent) {
+    STRATA_ASSERT(bytes <= ring_bytes / 2);
+    if (poisoned.load(std::memory_order_relaxed)) return poisoned_error();
+    uint64_t used_after = 0;
+    while (!take_credits(bytes, &used_after)) STRATA_RETURN_IF_ERROR(wait_for_ring(bytes));
+    const Status room = check_room(durable.load(std::memory_order_acquire) + used_after, urgent);
+    if (__builtin_expect(!room.ok(), 0)) give_back(bytes);
+    return room;
+  }
+
+  // --- room in the sink ---
+  Status make_room(uint64_t end) {
+    MutexLock lock(make_room_mutex);
+    if (room_end.load(std::memory_order_relaxed) >= end) return ok_status();
+    if (!room_error.ok() && monotonic_us() < room_retry_at) return room_error;
+    const bool failed_before = !room_error.ok();
+    room_error = sink->prepare_room(Lsn{end});
+    room_end.store(sink->room_end().value, std::memory_order_relaxed);
+    if (!room_error.ok()) {
+      room_retry_at = monotonic_us() + kRoomRetryUs;
+      if (!failed_before)
+        diag(Severity::kWarning, "log: no room for the next segment: %s; free disk space",
+             std::string(room_error.message()).c_str());
+    }
+    return room_error;
+  }
+
+  void wake_room_thread() noexcept {
+    if (room_wanted.exchange(true, std::memory_order_acq_rel)) return;
+    { MutexLock lock(room_mutex); }
+    room_changed.notify_one();
+  }
+
+  void run_room_thread() {
+    MutexLock lock(room_mutex);
+    while (!stopping) {
+      if (!room_wanted.load(std::memory_order_acquire)) {
+        room_changed.wait(lock);
+        continue;
+      }
+      lock.unlock();
+      const uint64_t bound =
+          durable.load(std::memory_order_acquire) + used.load(std::memory_order_acquire);
+      const Status made = make_room(bound + room_ahead);
+      lock.lock();
+      room_wanted.store(false, std::memory_order_release);
+      // Not at once again: the disk stays full for a while.
+      if (!made.ok() && !stopping) room_changed.wait_for_us(lock, kRoomRetryUs);
+    }
+  }
+
+  // --- reservation ---
+  bool reserve(uint32_t bytes, Lsn expected_floor, Llsn above, LogReservation* out) noexcept {
+    STRATA_ASSERT(bytes % 8 == 0 && bytes != 0);
+    Backoff backoff;
+    for (;;) {
+      {
+        MutexLock lock(reserve_mutex);
+        if (image_floor.load(std::memory_order_relaxed) != expected_floor.value) return false;
+        if (next_ticket - first_open_ticket.load(std::memory_order_acquire) < kTicketCount) {
+          assign(bytes, above, out);
+          return true;
+        }
+      }
+      backoff.pause();  // a thread is late with a copy while 16383 others overtook it
+    }
+  }
+
+  void assign(uint32_t bytes, Llsn above, LogReservation* out) noexcept {
+    const uint64_t start = next_lsn.load(std::memory_order_relaxed);
+    const uint64_t end = start + bytes;
+    if (end + bias <= above.value) bias = above.value + 1 - end;  // W1
+    out->start = Lsn{start};
+    out->end = Lsn{end};
+    out->llsn = Llsn{end + bias};
+    out->durable = Lsn{durable.load(std::memory_order_acquire)};
+    STRATA_ASSERT(end - out->durable.value <= ring_bytes);  // W6
+    out->ticket = next_ticket++;
+    last_llsn.store(end + bias, std::memory_order_release);
+    next_lsn.store(end, std::memory_order_release);
+    counters->groups.fetch_add(1, std::memory_order_relaxed);
+    counters->bytes.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+  void observe_llsn(Llsn llsn) noexcept {
+    if (llsn.value <= last_llsn.load(std::memory_order_acquire)) return;
+    MutexLock lock(reserve_mutex);
+    const uint64_t end = next_lsn.load(std::memory_order_relaxed);
+    if (llsn.value <= end + bias) return;
+    bias = llsn.value - end;
+    last_llsn.store(llsn.value, std::memory_order_release);
+  }
+
+  void copy(const LogReservation& r, Bytes group) noexcept {
+    STRATA_ASSERT(group.size() == r.end.value - r.start.value);
+    const uint64_t at = r.start.value & (ring_bytes - 1);
+    const size_t first = std::min<size_t>(group.size(), ring_bytes - at);
+    std::memcpy(ring.get() + at, group.data(), first);
+    std::memcpy(ring.get(), group.data() + first, group.size() - first);
+  }
+
+  void complete(const LogReservation& r) noexcept {
+    // Sequentially consistent with advance(): either the running advance() sees this store when it
+    // looks again after unlocking, or our try-lock succeeds.
+    tickets[r.ticket % kTicketCount].store(r.end.value, std::memory_order_seq_cst);
+    advance();
+  }
+
+  void advance() noexcept {
+    for (;;) {
+      uint64_t ticket = first_open_ticket.load(std::memory_order_seq_cst);
+      if (tickets[ticket % kTicketCount].load(std::memory_order_seq_cst) == 0) return;
+      if (advancing.exchange(true, std::memory_order_seq_cst)) return;
+      ticket = first_open_ticket.load(std::memory_order_seq_cst);
+      uint64_t end = 0;
+      for (;; ticket++) {
+        const uint64_t value = tickets[ticket % kTicketCount].load(std::memory_order_acquire);
+        if (value == 0) break;
+        tickets[ticket % kTicketCount].store(0, std::memory_order_relaxed);
+        end = value;
+      }
+      // Releases the cleared tickets to the next owners, and the copied bytes to the leader.
+      if (end != 0) completed.store(end, std::memory_order_release);
+      first_open_ticket.store(ticket, std::memory_order_seq_cst);
+      advancing.store(false, std::memory_order_seq_cst);
+    }
+  }
+
+  void wait_completed(Lsn lsn) noexcept {
+    STRATA_ASSERT(lsn.value <= next_lsn.load(std::memory_order_acquire));
+    Backoff backoff;
+    while (completed.load(std::memory_order_acquire) < lsn.value) backoff.pause();
+  }
+
+  // --- durability ---
+  Status persist(Lsn lsn) {
+    if (poisoned.load(std::memory_order_acquire)) return poisoned_error();
+    if (durable.load(std::memory_order_acquire) >= lsn.value) return ok_status();
+    STRATA_ASSERT(lsn.value <= next_lsn.load(std::memory_order_acquire));
+    MutexLock lock(write_mutex);
+    for (;;) {
+      if (poisoned.load(std::memory_order_relaxed)) return poisoned_error();
+      if (durable.load(std::memory_order_relaxed) >= lsn.value) return ok_status();
+      if (leader_active) {
+        counters->waits.fetch_add(1, std::memory_order_relaxed);
+        batch_done.wait(lock);
+        continue;
+      }
+      leader_active = true;
+      lock.unlock();
+      lead(lsn);
+      lock.lock();
+      leader_active = false;
+      batch_done.notify_all();
+    }
+  }
+
+  // One batch: everything completed by now, at least up to `lsn`.
+  void lead(Lsn lsn) {
+    wait_completed(lsn);
+    const uint64_t target = completed.load(std::memory_order_acquire);
+    const Status status = write_batch(target);
+    if (!status.ok()) {
+      poisoned.store(true, std::memory_order_release);  // W5
+      diag(Severity::kError, "log: persist of [%llu, %llu) failed, the node stops writing: %s",
+           static_cast<unsigned long long>(written), static_cast<unsigned long long>(target),
+           status.ToString().c_str());
+      return;
+    }
+    const uint64_t freed = target - durable.load(std::memory_order_relaxed);
+    durable.store(target, std::memory_order_release);
+    give_back(freed);  // after durable: W7's bound may be too high for a moment, never too low
+  }
+
+  Status write_batch(uint64_t target) {
+    if (fault(FaultPoint::wal_before_write)) return error_internal("fault wal_before_write");
+    while (written < target) {
+      const uint64_t at = written & (ring_bytes - 1);
+      const uint64_t piece = std::min<uint64_t>(target - written, ring_bytes - at);
+      STRATA_RETURN_IF_ERROR(sink->append(Lsn{written}, Bytes(ring.get() + at, piece)));
+      written += piece;
+    }
+    if (fault(FaultPoint::wal_after_write)) return error_internal("fault wal_after_write");
+    const uint64_t began = monotonic_us();
+    STRATA_RETURN_IF_ERROR(sink->sync());
+    counters->sync_us.fetch_add(monotonic_us() - began, std::memory_order_relaxed);
+    counters->syncs.fetch_add(1, std::memory_order_relaxed);
+    if (fault(FaultPoint::wal_after_sync)) return error_internal("fault wal_after_sync");
+    return ok_status();
+  }
+
+  const LogOptions options;
+  LogSink* const sink;
+  LogCounters* const counters;
+  const uint64_t ring_bytes;
+  uint64_t room_ahead = 0;
+  std::unique_ptr<char, FreeAligned> ring;
+
+  alignas(64) Mutex reserve_mutex{LatchRank::kLogReserve};
+  uint64_t bias = 0;         // guarded by reserve_mutex
+  uint64_t next_ticket = 0;  // guarded by reserve_mutex
+  // Written under reserve_mutex, read anywhere.
+  std::atomic<uint64_t> next_lsn{0}, last_llsn{0}, image_floor{0};
+
+  std::unique_ptr<std::atomic<uint64_t>[]> tickets;  // 0 = not completed
+  alignas(64) std::atomic<uint64_t> first_open_ticket{0};
+  std::atomic<uint64_t> completed{0};
+  std::atomic<bool> advancing{false};
+
+  alignas(64) std::atomic<uint64_t> used{0};
+  std::atomic<uint32_t> credit_waiters{0};
+  Mutex credit_mutex{LatchRank::kLeaf};
+  CondVar credits_returned;
+
+  alignas(64) std::atomic<uint64_t> durable{0};
+  std::atomic<bool> poisoned{false};
+  Mutex write_mutex{LatchRank::kLogWrite};
+  CondVar batch_done;
+  bool leader_active = false;  // guarded by write_mutex
+  uint64_t written = 0;        // owned by the leader
+
+  std::atomic<uint64_t> room_end{0};
+  std::atomic<bool> room_wanted{false};
+  Mutex make_room_mutex{LatchRank::kLogReserve};  // held over I/O; serialises prepare_room only
+  Status room_error;                              // guarded by make_room_mutex
+  uint64_t room_retry_at = 0;                     // guarded by make_room_mutex
+  Mutex room_mutex{LatchRank::kLeaf};
+  CondVar room_changed;
+  bool stopping = false;  // guarded by room_mutex
+  std::thread room_thread;
+};
+
+Log::Log(const LogOptions& options, LogSink* sink, Lsn start, uint64_t bias)
+    : impl_(std::make_unique<Impl>(options, sink, start, bias, &counters_)) {}
+Log::~Log() = default;
+
+Status Log::reserve_capacity(uint32_t bytes, bool urgent) {
+  return impl_->reserve_capacity(bytes, urgent);
+}
+void Log::return_capacity(uint32_t bytes) noexcept {
+  if (bytes != 0) impl_->give_back(bytes);
+}
+bool Log::reserve(uint32_t group_bytes, Lsn expected_floor, Llsn above,
+                  LogReservation* out) noexcept {
+  return impl_->reserve(group_bytes, expected_floor, above, out);
+}
+void Log::copy(const LogReservation& reservation, Bytes group) noexcept {
+  impl_->copy(reservation, group);
+}
+void Log::complete(const LogReservation& reservation) noexcept { impl_->complete(reservation); }
+Status Log::persist(Lsn lsn) { return impl_->persist(lsn); }
+Lsn Log::durable_lsn() const noexcept {
+  return Lsn{impl_->durable.load(std::memory_order_acquire)};
+}
+Lsn Log::next_lsn() const noexcept { return Lsn{impl_->next_lsn.load(std::memory_order_acquire)}; }
+Llsn Log::last_llsn() const noexcept {
+  return Llsn{impl_->last_llsn.load(std::memory_order_acquire)};
+}
+void Log::observe_llsn(Llsn llsn) noexcept { impl_->observe_llsn(llsn); }
+Lsn Log::image_floor() const noexcept {
+  return Lsn{impl_->image_floor.load(std::memory_order_acquire)};
+}
+Lsn Log::raise_image_floor() noexcept {
+  MutexLock lock(impl_->reserve_mutex);
+  const uint64_t floor = impl_->next_lsn.load(std::memory_order_relaxed);
+  impl_->image_floor.store(floor == 0 ? 1 : floor, std::memory_order_release);
+  return Lsn{floor};
+}
+void Log::wait_completed(Lsn lsn) { impl_->wait_completed(lsn); }
+Status Log::truncate_below(Lsn lsn) {
+  STRATA_ASSERT(lsn <= durable_lsn());
+  return impl_->sink->truncate_below(lsn);
+}
+bool Log::poisoned() const noexcept { return impl_->poisoned.load(std::memory_order_acquire); }
+NodeId Log::node() const noexcept { return impl_->options.node; }
+
+}  // namespace strata

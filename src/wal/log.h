@@ -1,0 +1,98 @@
+// The log of one node: buffer, Lsn/Llsn reservation, group commit. Thread-safe.
+//
+//   W1  Lsn and Llsn are reserved in one step (K7): llsn = end of group + bias; bias only grows.
+//   W2  durable_lsn() only grows, and is a group boundary.
+//   W3  reserve_capacity() is called with no latch held; reserve() and copy() never block on I/O.
+//   W4  Groups become durable in Lsn order, and only once every group before them has been copied.
+//   W5  A failed append or sync poisons the log: every later persist() fails with kFailedPrecondition
+//       (after a failed fsync nobody knows what is on disk), and the process must not acknowledge
+//       anything any more.
+// Group commit without a thread hop: the first waiter becomes the leader, writes and syncs everything
+// copied so far, and wakes the waiters it covered; the others elect the next leader.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/latch.h"
+#include "base/status.h"
+#include "wal/log_sink.h"
+
+namespace strata {
+
+struct LogOptions {
+  uint32_t buffer_bytes = 32u << 20;   // ring, power of two
+  NodeId node{1};
+  // Sink room kept ahead of the last reservation by a helper thread; 0 = buffer_bytes. The last half of
+  // it is for urgent callers only.
+  uint64_t room_ahead_bytes = 0;
+};
+
+struct LogReservation {
+  Lsn start;
+  Lsn end;
+  Llsn llsn;
+  Lsn durable;      // durable_lsn() at reservation, for the group's durable_delta
+  uint64_t ticket = 0;
+};
+
+struct LogCounters {
+  std::atomic<uint64_t> groups{0}, bytes{0}, syncs{0}, sync_us{0}, waits{0}, image_bytes{0};
+};
+
+class Log {
+ public:
+  // `start`: where the stream continues (recovery found the end); a multiple of 8. `bias` >= 0: llsn - lsn.
+  Log(const LogOptions& options, LogSink* sink, Lsn start, uint64_t bias);
+  ~Log();  // does not persist anything by itself
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  // --- mini-transactions ---
+  // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to make
+  // room); no latch may be held. `urgent` (rollback, commit) may use the last spare room.
+  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned). At most buffer_bytes / 2.
+  Status reserve_capacity(uint32_t bytes, bool urgent);
+  void return_capacity(uint32_t bytes) noexcept;  // what was not used
+  // Assigns Lsn and Llsn; llsn is greater than `above` (the largest llsn of the group's pages).
+  // Returns false, assigning nothing, when image_floor() != expected_floor: the caller decides anew
+  // which pages need full images. Never blocks on I/O.
+  [[nodiscard]] bool reserve(uint32_t group_bytes, Lsn expected_floor, Llsn above,
+                             LogReservation* out) noexcept;
+  // Copies the sealed group into the ring.
+  void copy(const LogReservation& reservation, Bytes group) noexcept;
+  // The group is copied and its pages are listed dirty.
+  void complete(const LogReservation& reservation) noexcept;
+
+  // --- durability ---
+  // Blocks until everything below `lsn` is durable (group commit). Errors: kFailedPrecondition.
+  Status persist(Lsn lsn);
+  [[nodiscard]] Lsn durable_lsn() const noexcept;
+  [[nodiscard]] Lsn next_lsn() const noexcept;     // end of the last reservation
+  [[nodiscard]] Llsn last_llsn() const noexcept;   // no llsn above this has been given out or seen
+  // A page with this llsn was read: later groups get larger ones (Lamport).
+  void observe_llsn(Llsn llsn) noexcept;
+
+  // --- checkpoints (see bufpool/checkpointer.h) ---
+  // Pages whose last image lies below this Lsn need a full-page image at their next change.
+  [[nodiscard]] Lsn image_floor() const noexcept;
+  // Sets image_floor to next_lsn() in one step with reservations and returns it.
+  Lsn raise_image_floor() noexcept;
+  // Blocks until every group reserved below `lsn` is completed (copied and listed dirty).
+  void wait_completed(Lsn lsn);
+  Status truncate_below(Lsn lsn);
+
+  [[nodiscard]] bool poisoned() const noexcept;
+  [[nodiscard]] LogCounters& counters() noexcept { return counters_; }
+  [[nodiscard]] NodeId node() const noexcept;
+
+ private:
+  struct Impl;
+  LogCounters counters_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata

@@ -1,0 +1,38 @@
+// Where a log stream is made durable. Owned by wal; implemented by local files (wal/local_log_sink.h)
+// and, under the disaggregated profiles, by clients of log stores. Calls come from one thread at a
+// time (the group commit leader), except read().
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace strata {
+
+class LogSink {
+ public:
+  virtual ~LogSink() = default;
+  // First byte kept / one past the last byte that may hold data.
+  [[nodiscard]] virtual Lsn begin_lsn() const = 0;
+  // Room for the stream up to `end` exists after OK (segments are made ahead of need, zero filled).
+  // kResourceExhausted when the disk is full. Blocks. May be called from any thread.
+  virtual Status prepare_room(Lsn end) = 0;
+  [[nodiscard]] virtual Lsn room_end() const = 0;  // appends below this cannot fail for lack of space
+  // Writes bytes at stream offset `at`, inside the room. Not durable before sync(). Contiguous with the
+  // previous append, except that recovery blanks the tail first (LogReader::erase_tail).
+  virtual Status append(Lsn at, Bytes bytes) = 0;
+  virtual Status sync() = 0;
+  // Reads up to `bytes` from `at` (recovery). Short at the end of what exists.
+  virtual StatusOr<size_t> read(Lsn at, char* out, size_t bytes) = 0;
+  // Bytes below `lsn` are not needed any more: segments may be recycled.
+  virtual Status truncate_below(Lsn lsn) = 0;
+  // Where `lsn` lies, for messages ("/path/log-01-...seg at byte 4711").
+  [[nodiscard]] virtual std::string locate(Lsn lsn) const {
+    return "log offset " + std::to_string(lsn.value);
+  }
+};
+
+}  // namespace strata
