@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd
+from . import bench_cmd, build_cmd, demo_cmd, paths, server_cmd, setup_cmd, test_cmd
+from .bench_cmd import Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
 
@@ -89,6 +90,38 @@ def demo(
 ) -> None:
     """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost."""
     demo_cmd.demo(data, port, seconds, engine, build_first)
+
+
+@app.command()
+def test(
+    quick: Annotated[bool, typer.Option("--quick", help="Release build, checks, unit tests, a short end-to-end.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also a long campaign and MariaDB's own suites.")] = False,
+    crash: Annotated[bool, typer.Option("--crash", help="Only the crash campaign.")] = False,
+    runs: Annotated[int, typer.Option(help="With --crash: how many runs.")] = 50,
+    seed: Annotated[int, typer.Option(help="With --crash: the first run's seed.")] = 1,
+    power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
+    fault: Annotated[str | None, typer.Option(help="With --crash: strike only this fault point.")] = None,
+    engine: Annotated[str, typer.Option(help="With --crash: the engine under test.")] = "STRATA",
+) -> None:
+    """Build and run the tests. The last line is `N passed, M failed`."""
+    if crash:
+        extra = ["--engine", engine] + (["--power-loss"] if power_loss else [])
+        raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
+    chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
+    raise typer.Exit(test_cmd.test(chosen))
+
+
+@app.command()
+def bench(
+    workload: Annotated[Workload, typer.Option(help="sysbench workload.")] = Workload.read_write,
+    threads: Annotated[int, typer.Option()] = 8,
+    seconds: Annotated[int, typer.Option()] = 30,
+    engine: Annotated[str, typer.Option(help="strata or innodb.")] = "strata",
+    tables: Annotated[int, typer.Option()] = 4,
+    rows: Annotated[int, typer.Option(help="Rows per table.")] = 25_000,
+) -> None:
+    """Run sysbench against a private server."""
+    bench_cmd.bench(workload, threads, seconds, engine, tables, rows)
 
 
 def main() -> None:

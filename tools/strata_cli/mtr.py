@@ -1,0 +1,97 @@
+"""MariaDB's own test runner (mtr) in a private tree under build/mtr: it writes into its folders, so it gets a copy."""
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import mariadb_packages, paths
+from .shell import Outcome, nice, run_logged
+
+TREE = paths.BUILD / "mtr"
+OWN_SUITE = paths.ROOT / "mariadb" / "mysql-test" / "strata"
+# mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
+BUILD_THREADS = range(300, 640)
+RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
+
+
+@dataclass
+class MtrResult:
+    passed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+
+
+def prepare(preset: str) -> None:
+    """Copies the runner and its suites once per MariaDB version; the own suite and the plugin at each call."""
+    stamp = TREE / "VERSION"
+    if not stamp.exists() or stamp.read_text() != mariadb_packages.version():
+        shutil.rmtree(TREE, ignore_errors=True)
+        TREE.mkdir(parents=True)
+        usr = paths.MARIADB_ROOT / "usr"
+        shutil.copytree(usr / "share" / "mysql" / "mysql-test", TREE / "mysql-test")
+        for name in ("bin", "sbin", "share"):
+            (TREE / name).symlink_to(usr / name)
+        plugins = TREE / "lib" / "mysql" / "plugin"
+        plugins.mkdir(parents=True)
+        for plugin in (usr / "lib" / "mysql" / "plugin").glob("*.so"):
+            (plugins / plugin.name).symlink_to(plugin)
+        stamp.write_text(mariadb_packages.version())
+    link = TREE / "lib" / "mysql" / "plugin" / "ha_strata.so"
+    link.unlink(missing_ok=True)
+    link.symlink_to(paths.plugin_path(preset))
+    if OWN_SUITE.exists():
+        suite = TREE / "mysql-test" / "suite" / "strata"
+        shutil.rmtree(suite, ignore_errors=True)
+        shutil.copytree(OWN_SUITE, suite)
+
+
+def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequence[str] = ()) -> MtrResult:
+    thread = BUILD_THREADS[os.getpid() % len(BUILD_THREADS)]
+    vardir = TREE / "var"
+    shutil.rmtree(vardir, ignore_errors=True)
+    command: list[str | Path] = [
+        "perl",
+        "./mariadb-test-run.pl",
+        f"--vardir={vardir}",
+        f"--build-thread={thread}",
+        "--force",
+        "--max-test-fail=0",
+        "--retry=0",
+        "--max-save-core=0",
+        "--max-save-datadir=0",
+        "--testcase-timeout=5",
+        f"--suite={suite}",
+        *arguments,
+        *tests,
+    ]
+    result = MtrResult()
+
+    def on_line(line: str) -> None:
+        match = RESULT.match(line)
+        if not match:
+            return
+        kept = {"pass": result.passed, "fail": result.failed}.get(match["result"], result.skipped)
+        kept.append(match["name"])
+
+    log = paths.LOGS / f"mtr-{suite.replace('/', '-').replace(',', '_')}.log"
+    environment = {"MTR_BINDIR": str(TREE), "HOME": str(TREE)}
+    cwd = TREE / "mysql-test"
+    result.outcome = run_logged(nice(command), log, env=environment, cwd=cwd, timeout_s=timeout_s, on_line=on_line)
+    return result
+
+
+def engine_options(engine: str) -> list[str]:
+    """For MariaDB's suites, which name no engine: everything they create is in ours."""
+    options = [
+        f"--combination=--default-storage-engine={engine}",
+        f"--mysqld=--default-storage-engine={engine}",
+        "--mysqld=--innodb",
+        "--mysqld=--default-tmp-storage-engine=InnoDB",
+    ]
+    if engine.upper() == "STRATA":
+        options += ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental"]
+    return options

@@ -1,0 +1,238 @@
+"""The stages of `./strata test`: each runs something, counts what passed and failed, or says why it was skipped."""
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from . import build_cmd, mtr, paths
+from .build_cmd import BuildType
+from .shell import JOBS, Outcome, nice, run_logged
+
+PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
+SANITIZER_ENV = {
+    "ASAN_OPTIONS": "detect_stack_use_after_return=1:abort_on_error=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+
+
+@dataclass
+class StageResult:
+    passed: int = 0
+    failed: int = 0
+    skipped: str = ""  # Why the stage did not run.
+    details: list[str] = field(default_factory=list)  # What failed, for the summary.
+    log: Path | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    name: str
+    action: Callable[[], StageResult]
+
+
+def from_outcome(outcome: Outcome, name: str) -> StageResult:
+    """A check is one test: it passes or it fails with the end of its log."""
+    if outcome.ok:
+        return StageResult(passed=1, log=outcome.log)
+    return StageResult(failed=1, details=[f"{name}:", outcome.tail(15)], log=outcome.log)
+
+
+def summed(*results: StageResult) -> StageResult:
+    total = StageResult(log=results[-1].log if results else None)
+    for result in results:
+        total.passed += result.passed
+        total.failed += result.failed
+        total.details += result.details
+    return total
+
+
+# --- building and unit tests ---------------------------------------------------------------------------------------
+
+
+def build(build_type: BuildType) -> StageResult:
+    return from_outcome(build_cmd.try_build(build_type), f"build {build_type}")
+
+
+def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) -> StageResult:
+    """Counts the GoogleTest cases inside each test program; a program without any counts as one."""
+    folder = paths.preset_dir(build_type)
+    if not (folder / "CTestTestfile.cmake").exists():
+        return StageResult(skipped=f"build/{build_type} is not configured")
+    command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(JOBS), "--timeout", "600", *extra])
+    outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=SANITIZER_ENV, timeout_s=timeout_s)
+    return parse_ctest(outcome)
+
+
+def parse_ctest(outcome: Outcome) -> StageResult:
+    text = outcome.log.read_text(errors="replace")
+    if "No tests were found" in text:
+        return StageResult(skipped="no tests are built", log=outcome.log)
+    programs = re.findall(r"^ *\d+/\d+ Test +#(\d+): (\S+) \.+ *(\**\w[\w ]*)", text, re.MULTILINE)
+    result = StageResult(log=outcome.log)
+    for number, name, verdict in programs:
+        cases = re.findall(rf"^{number}: \[  (PASSED|FAILED)  \] (\d+) tests?", text, re.MULTILINE)
+        passed = sum(int(count) for kind, count in cases if kind == "PASSED")
+        failed = sum(int(count) for kind, count in cases if kind == "FAILED")
+        good = verdict.startswith("Passed")
+        result.passed += passed if cases or not good else 1
+        result.failed += max(failed, 0 if good else 1)
+        if not good:
+            named = re.findall(rf"^{number}: \[  FAILED  \] (\w+\.\S+)", text, re.MULTILINE)
+            result.details.append(f"{name}: {verdict.strip()} {' '.join(sorted(set(named)))}")
+    if not outcome.ok and result.failed == 0:
+        result.failed = 1
+        result.details.append(outcome.tail(10))
+    return result
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
+
+
+def check(name: str, *command: str | Path, timeout_s: float = 600) -> StageResult:
+    return from_outcome(run_logged(nice(list(command)), paths.LOGS / f"check-{name}.log", timeout_s=timeout_s), name)
+
+
+def python_check(script: str, *arguments: str, timeout_s: float = 600) -> StageResult:
+    name = script.removeprefix("check_").removesuffix(".py")
+    return check(name, paths.venv_bin("python3"), paths.ROOT / "tools" / script, *arguments, timeout_s=timeout_s)
+
+
+def layers() -> StageResult:
+    return python_check("check_layers.py")
+
+
+def cpp_format() -> StageResult:
+    folders = [paths.ROOT / name for name in ("src", "mariadb", "tests", "bench", "cmd")]
+    files = [p for folder in folders for p in sorted(folder.rglob("*")) if p.suffix in (".h", ".cc") and p.is_file()]
+    if not files:
+        return StageResult(skipped="there are no C++ files")
+    return check("format", "clang-format-14", "--dry-run", "-Werror", *files)
+
+
+def python_checks() -> StageResult:
+    cache = paths.BUILD / "checks" / "ruff"
+    existing = [paths.ROOT / name for name in PYTHON_FOLDERS if (paths.ROOT / name).exists()]
+    ruff = paths.venv_bin("ruff")
+    typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tests" / "e2e" / "crash"]
+    typed += sorted((paths.ROOT / "tools").glob("*.py"))
+    return summed(
+        check("ruff", ruff, "check", "--cache-dir", cache, *existing),
+        check("ruff-format", ruff, "format", "--check", "--cache-dir", cache, *existing),
+        check("mypy", paths.venv_bin("mypy"), *typed),
+    )
+
+
+def quick_checks() -> StageResult:
+    return summed(layers(), cpp_format(), python_check("check_readmes.py"), python_checks())
+
+
+def slow_checks() -> StageResult:
+    return summed(
+        python_check("check_headers.py"),
+        python_check("check_tidy.py", "--time-limit-s", "900", timeout_s=1000),
+    )
+
+
+# --- with a server -------------------------------------------------------------------------------------------------
+
+
+def pytest(name: str, *arguments: str | Path, timeout_s: float) -> StageResult:
+    command = nice([paths.venv_bin("python3"), "-m", "pytest", "-q", "-rfE", *arguments])
+    outcome = run_logged(command, paths.LOGS / f"pytest-{name}.log", timeout_s=timeout_s)
+    counts = dict.fromkeys(("passed", "failed", "error"), 0)
+    for count, kind in re.findall(r"(\d+) (passed|failed|error)s?\b", outcome.tail(3)):
+        counts[kind] = int(count)
+    failed = counts["failed"] + counts["error"]
+    result = StageResult(counts["passed"], failed, log=outcome.log)
+    if not outcome.ok:
+        result.failed = max(failed, 1)
+        result.details.append(outcome.tail(15))
+    return result
+
+
+def tool_tests() -> StageResult:
+    return pytest("tools", paths.ROOT / "tools" / "tests", timeout_s=300)
+
+
+def e2e(quick: bool) -> StageResult:
+    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=900)
+
+
+def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:
+    def run() -> StageResult:
+        if not paths.plugin_path("release").exists():
+            return StageResult(skipped="ha_strata.so is not built")
+        return action()
+
+    return run
+
+
+def crash_command(runs: int, seed: int, *extra: str) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "crash", "--runs", str(runs), "--seed", str(seed), *extra]
+
+
+def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
+    command = nice(crash_command(runs, seed, "--time-limit-s", str(timeout_s - 60)))
+    outcome = run_logged(command, paths.LOGS / "crash.log", env={"PYTHONUNBUFFERED": "1"}, timeout_s=timeout_s)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
+    if not match:
+        return StageResult(failed=1, details=["the campaign did not finish:", outcome.tail(10)], log=outcome.log)
+    result = StageResult(int(match[1]), int(match[2]), log=outcome.log)
+    if result.failed:
+        result.details += re.findall(r"^(?:seed \d+: FAILED.*|  data kept.*)$", outcome.log.read_text(), re.MULTILINE)
+    return result
+
+
+def mtr_own() -> StageResult:
+    if not mtr.OWN_SUITE.exists():
+        return StageResult(skipped="mariadb/mysql-test/strata is not there")
+    mtr.prepare("release")
+    options = ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental", "--mysqld=--innodb"]
+    options += ["--mysqld=--default-tmp-storage-engine=InnoDB"]
+    return _from_mtr(mtr.run("strata", options, timeout_s=900), set())
+
+
+def mtr_engine_suite(suite: str, timeout_s: float, *extra: str) -> StageResult:
+    """A suite of MariaDB's own, every table in STRATA; what is known not to pass is listed with its reason."""
+    mtr.prepare("release")
+    return _from_mtr(mtr.run(suite, [*mtr.engine_options("STRATA"), *extra], timeout_s=timeout_s), _expected_failures())
+
+
+def _expected_failures() -> set[str]:
+    listing = paths.ROOT / "tests" / "mtr" / "expected_failures.txt"
+    if not listing.exists():
+        return set()
+    lines = (line.split("#", 1)[0].strip() for line in listing.read_text().splitlines())
+    return {line.split()[0] for line in lines if line}
+
+
+def _from_mtr(result: mtr.MtrResult, expected: set[str]) -> StageResult:
+    assert result.outcome is not None
+    failed = [name for name in result.failed if name.split()[0] not in expected]
+    stage = StageResult(len(result.passed), len(failed), log=result.outcome.log, details=failed)
+    if not result.passed and not result.failed:
+        stage.failed = 1
+        stage.details = ["no test ran:", result.outcome.tail(15)]
+    elif result.outcome.code == 124:
+        stage.failed += 1
+        stage.details.append("stopped at the deadline")
+    return stage
+
+
+def run_folder_is_clean() -> StageResult:
+    """No server of this checkout is left behind by the tests."""
+    left = [pid for pid in os.listdir("/proc") if pid.isdigit() and _is_ours(pid)]  # noqa: PTH208
+    return StageResult(failed=len(left), details=[f"still running: pid {pid}" for pid in left]) if left else StageResult(passed=1)
+
+
+def _is_ours(pid: str) -> bool:
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+    places = (f"--datadir={paths.BUILD}".encode(), f"--datadir={paths.MARIADB}".encode())
+    return any(place in arguments for place in places)

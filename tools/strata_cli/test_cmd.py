@@ -1,0 +1,107 @@
+"""`./strata test`: which stages run, in which order, and the summary. Its last line is `N passed, M failed`."""
+
+import os
+import time
+
+from rich.table import Table
+
+from . import paths, setup_cmd, stages
+from .build_cmd import BuildType
+from .shell import console
+from .stages import Stage, StageResult, needs_plugin
+
+CRASH_RUNS = 50
+CRASH_RUNS_ALL = 300
+SEED = 1
+
+
+def quick_stages() -> list[Stage]:
+    return [
+        Stage("build release", lambda: stages.build(BuildType.release)),
+        Stage("checks", stages.quick_checks),
+        Stage("tool tests", stages.tool_tests),
+        Stage("unit tests, release", lambda: stages.ctest(BuildType.release, 600, ("-L", "unit"))),
+        Stage("end to end", needs_plugin(lambda: stages.e2e(quick=True))),
+        Stage("crash campaign, 3 runs", needs_plugin(lambda: stages.crash(3, SEED, 180))),
+        Stage("nothing left running", stages.run_folder_is_clean),
+    ]
+
+
+def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
+    return [
+        Stage("build release", lambda: stages.build(BuildType.release)),
+        Stage("checks", stages.quick_checks),
+        Stage("tool tests", stages.tool_tests),
+        Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
+        Stage("end to end", needs_plugin(lambda: stages.e2e(quick=False))),
+        Stage("mtr: strata", needs_plugin(stages.mtr_own)),
+        Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
+        Stage("build asan", lambda: stages.build(BuildType.asan)),
+        Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
+        Stage("build tsan", lambda: stages.build(BuildType.tsan)),
+        Stage("unit and model tests, tsan", lambda: stages.ctest(BuildType.tsan, 1500)),
+        Stage("headers alone, clang-tidy", stages.slow_checks),
+        Stage("nothing left running", stages.run_folder_is_clean),
+    ]
+
+
+def all_stages() -> list[Stage]:
+    partition = "--mysqld=--partition"
+    return [
+        *usual_stages(CRASH_RUNS_ALL),
+        Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
+        Stage(
+            "mtr: engines/funcs",
+            needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, "--do-test=^(?!rpl)", partition)),
+        ),
+    ]
+
+
+def test(chosen: list[Stage]) -> int:
+    setup_cmd.ensure_setup()
+    started = time.monotonic()
+    results: list[tuple[Stage, StageResult]] = []
+    for number, stage in enumerate(chosen, 1):
+        console.print(f"[{number}/{len(chosen)}] {stage.name} ...", markup=False)
+        results.append((stage, _run(stage)))
+    _print_summary(results, time.monotonic() - started)
+    passed = sum(result.passed for _, result in results)
+    failed = sum(result.failed for _, result in results)
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+def _run(stage: Stage) -> StageResult:
+    began = time.monotonic()
+    try:
+        result = stage.action()
+    except Exception as error:  # A broken stage fails; the others still run.
+        result = StageResult(failed=1, details=[f"{type(error).__name__}: {error}"])
+    result.seconds = time.monotonic() - began
+    outcome = f"skipped: {result.skipped}" if result.skipped else f"{result.passed} passed, {result.failed} failed"
+    console.print(f"      {outcome} ({result.seconds:.0f} s)", markup=False)
+    for detail in result.details:
+        console.print("\n".join(f"      | {line}" for line in detail.splitlines()), markup=False)
+    if result.failed and result.log:
+        console.print(f"      whole output: {paths.relative(result.log)}", markup=False)
+    return result
+
+
+def _print_summary(results: list[tuple[Stage, StageResult]], seconds: float) -> None:
+    table = Table(title="Summary", title_justify="left")
+    for heading in ("stage", "passed", "failed", "seconds", ""):
+        table.add_column(heading, justify="left" if heading in ("stage", "") else "right")
+    for stage, result in results:
+        failed = f"[red]{result.failed}[/]" if result.failed else "0"
+        note = f"skipped: {result.skipped}" if result.skipped else ""
+        table.add_row(stage.name, str(result.passed), failed, f"{result.seconds:.0f}", note)
+    table.add_section()
+    table.add_row("all", "", "", f"{seconds:.0f}", "")
+    console.print(table)
+
+
+def crash(runs: int, seed: int, extra: list[str]) -> int:
+    """The campaign by itself, its lines as they come."""
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.crash_command(runs, seed, *extra)]
+    os.execv(command[0], command)
