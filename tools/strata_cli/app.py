@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench_cmd, build_cmd, demo_cmd, paths, server_cmd, setup_cmd, test_cmd
+from . import bench_cmd, build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
 from .bench_cmd import Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
@@ -109,6 +109,12 @@ def test(
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
     raise typer.Exit(test_cmd.test(chosen))
+
+
+@app.command("format")
+def format_sources() -> None:
+    """Bring C++ (clang-format) and Python (ruff) sources into the project's format."""
+    stages.format_sources()
 
 
 @app.command()

@@ -2,6 +2,8 @@
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -26,6 +28,33 @@ class Workload(StrEnum):
 
 def bench(workload: Workload, threads: int, seconds: int, engine: str, tables: int, rows: int) -> None:
     setup_cmd.ensure_setup()
+    with _fresh_server(engine) as server:
+        common = _common(server, workload, threads, engine, tables, rows)
+        console.print(f"{workload}, {engine}: {tables} tables of {rows:,} rows, {threads} threads, {seconds} s")
+        with console.status("preparing"):
+            _sysbench([*common, "prepare"], "prepare", 3600)
+        with console.status("running"):
+            _report(_run(common, workload, seconds))
+
+
+def sweep(engine: str, seconds: int, threads: int = 8, rows: int = 5_000) -> dict[Workload, str]:
+    """Every workload after one another, each on tables of its own: empty text, or what went wrong."""
+    problems: dict[Workload, str] = {}
+    with _fresh_server(engine) as server:
+        for workload in Workload:
+            common = _common(server, workload, threads, engine, 2, rows)
+            try:
+                _sysbench([*common, "prepare"], f"prepare-{workload}", 600)
+                _run(common, workload, seconds)
+                _sysbench([*common, "cleanup"], f"cleanup-{workload}", 600)
+                problems[workload] = ""
+            except StrataError as error:
+                problems[workload] = str(error)
+    return problems
+
+
+@contextmanager
+def _fresh_server(engine: str) -> Iterator[Server]:
     if engine.upper() == "STRATA" and not paths.plugin_path("release").exists():
         raise StrataError("ha_strata.so is not built; run ./strata build")
     server = Server(paths.BUILD / "bench" / "data")
@@ -36,15 +65,13 @@ def bench(workload: Workload, threads: int, seconds: int, engine: str, tables: i
         if engine.upper() == "STRATA" and not server.has_strata():
             raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
         server.query(f"CREATE DATABASE {DATABASE}")
-        common = _common(server, workload, threads, engine, tables, rows)
-        console.print(f"{workload}, {engine}: {tables} tables of {rows:,} rows, {threads} threads, {seconds} s")
-        with console.status("preparing"):
-            _sysbench([*common, "prepare"], "prepare", 3600)
-        with console.status("running"):
-            outcome = _sysbench([*common, f"--time={seconds}", "--report-interval=5", "run"], str(workload), seconds + 300)
-        _report(outcome)
+        yield server
     finally:
         server.stop()
+
+
+def _run(common: list[str], workload: Workload, seconds: int) -> Outcome:
+    return _sysbench([*common, f"--time={seconds}", "--report-interval=5", "run"], str(workload), seconds + 300)
 
 
 def _common(server: Server, workload: Workload, threads: int, engine: str, tables: int, rows: int) -> list[str]:

@@ -26,7 +26,9 @@ def build(build_type: BuildType, targets: tuple[str, ...] = ()) -> None:
     console.print(f"  [green]ok[/]  built {made} in {outcome.seconds:.0f} s")
 
 
-def try_build(build_type: BuildType, targets: tuple[str, ...] = (), timeout_s: float = 3600) -> Outcome:
+def try_build(
+    build_type: BuildType, targets: tuple[str, ...] = (), *, keep_going: bool = False, timeout_s: float = 3600
+) -> Outcome:
     """Configures and builds; what it prints goes to build/logs/build-<type>.log."""
     setup_cmd.ensure_setup()
     log = paths.LOGS / f"build-{build_type}.log"
@@ -37,6 +39,8 @@ def try_build(build_type: BuildType, targets: tuple[str, ...] = (), timeout_s: f
     command = nice(["cmake", "--build", "--preset", build_type, "-j", str(JOBS)])
     if targets:
         command += ["--target", *targets]
+    if keep_going:
+        command += ["--", "-k", "0"]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"building {build_type}", total=None)

@@ -2,11 +2,12 @@
 
 import os
 import re
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import build_cmd, mtr, paths
+from . import bench_cmd, build_cmd, mtr, paths
 from .build_cmd import BuildType
 from .shell import JOBS, Outcome, nice, run_logged
 
@@ -54,7 +55,7 @@ def summed(*results: StageResult) -> StageResult:
 
 
 def build(build_type: BuildType) -> StageResult:
-    return from_outcome(build_cmd.try_build(build_type), f"build {build_type}")
+    return from_outcome(build_cmd.try_build(build_type, keep_going=True), f"build {build_type}")
 
 
 def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) -> StageResult:
@@ -105,17 +106,30 @@ def layers() -> StageResult:
     return python_check("check_layers.py")
 
 
-def cpp_format() -> StageResult:
+def _cpp_files() -> list[Path]:
     folders = [paths.ROOT / name for name in ("src", "mariadb", "tests", "bench", "cmd")]
-    files = [p for folder in folders for p in sorted(folder.rglob("*")) if p.suffix in (".h", ".cc") and p.is_file()]
-    if not files:
-        return StageResult(skipped="there are no C++ files")
-    return check("format", "clang-format-14", "--dry-run", "-Werror", *files)
+    return [p for folder in folders for p in sorted(folder.rglob("*")) if p.suffix in (".h", ".cc") and p.is_file()]
+
+
+def _python_places() -> list[Path]:
+    return [paths.ROOT / name for name in PYTHON_FOLDERS if (paths.ROOT / name).exists()]
+
+
+def cpp_format() -> StageResult:
+    files = _cpp_files()
+    return check("format", "clang-format-14", "--dry-run", "-Werror", *files) if files else StageResult()
+
+
+def format_sources() -> None:
+    subprocess.run(["clang-format-14", "-i", *_cpp_files()], check=True)
+    cache = paths.BUILD / "checks" / "ruff"
+    for action in (["check", "--fix", "--quiet"], ["format", "--quiet"]):
+        subprocess.run([paths.venv_bin("ruff"), *action, "--cache-dir", cache, *_python_places()], check=True)
 
 
 def python_checks() -> StageResult:
     cache = paths.BUILD / "checks" / "ruff"
-    existing = [paths.ROOT / name for name in PYTHON_FOLDERS if (paths.ROOT / name).exists()]
+    existing = _python_places()
     ruff = paths.venv_bin("ruff")
     typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tests" / "e2e" / "crash"]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
@@ -185,6 +199,13 @@ def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
     if result.failed:
         result.details += re.findall(r"^(?:seed \d+: FAILED.*|  data kept.*)$", outcome.log.read_text(), re.MULTILINE)
     return result
+
+
+def sysbench(seconds: int) -> StageResult:
+    """Every oltp workload with 8 threads runs to its end without an error."""
+    problems = bench_cmd.sweep("STRATA", seconds)
+    bad = [f"{workload}: {text}" for workload, text in problems.items() if text]
+    return StageResult(len(problems) - len(bad), len(bad), details=bad)
 
 
 def mtr_own() -> StageResult:
