@@ -1,6 +1,7 @@
 // The 16 KiB page: header layout, types, checksum. Pure functions over bytes: no I/O, no latches.
 //   PG1  Multi-byte fields are little endian; the struct is the on-disk and on-wire format.
-//   PG2  crc32c covers bytes [4, 16384). seal() is called when a page leaves the node, verify() when
+//   PG2  crc32c covers bytes [4, 16384). seal() is called when a page leaves the node, verify()
+//   when
 //        one arrives; the field's value in memory means nothing.
 //   PG3  No byte outside crc32c changes except through redo (K1).
 #pragma once
@@ -18,11 +19,11 @@ constexpr uint32_t kPageHeaderBytes = 64;
 constexpr uint16_t kPageFormat = 1;
 
 enum class PageType : uint8_t {
-  kAbsent = 0,       // all zero: never written
-  kTree = 1,         // B-link tree page (leaf: level 0)
-  kOverflow = 2,     // part of a large value
+  kAbsent = 0,    // all zero: never written
+  kTree = 1,      // B-link tree page (leaf: level 0)
+  kOverflow = 2,  // part of a large value
   kUndo = 3,
-  kStatus = 4,       // transaction status array
+  kStatus = 4,  // transaction status array
   kStatusDirectory = 5,
   kSpaceMap = 6,     // allocation map
   kSpaceHeader = 7,  // page 0 of a space
@@ -54,10 +55,10 @@ struct PageHeader {
   uint16_t low_fence_bytes;
   uint16_t high_key_offset;
   uint16_t high_key_bytes;
-  uint16_t prefix_bytes;   // common prefix of both fences; not repeated in the records
+  uint16_t prefix_bytes;  // common prefix of both fences; not repeated in the records
   uint16_t reserved16;
   uint32_t reserved32;
-  uint64_t extra;          // owned by the page type (overflow: payload bytes; undo: see undo/)
+  uint64_t extra;  // owned by the page type (overflow: payload bytes; undo: see undo/)
 };
 static_assert(sizeof(PageHeader) == kPageHeaderBytes);
 
@@ -72,8 +73,8 @@ inline PageId page_id_of(const char* page) noexcept {
 // Stores the checksum.
 void seal_page(char* page) noexcept;
 bool page_is_all_zero(const char* page) noexcept;
-// kDataLoss (naming expectation and finding) unless checksum, format and identity are right. A page of
-// zeroes is kNotFound: never written. Does not look inside the body.
+// kDataLoss (naming expectation and finding) unless checksum, format and identity are right. A page
+// of zeroes is kNotFound: never written. Does not look inside the body.
 Status verify_page(const char* page, PageId expected);
 
 }  // namespace strata

@@ -31,12 +31,13 @@ class Model {
     low_ = stem_;
     high_ = stem_ + std::string(8, '\xff');
     if (!infinite && rng_.one_in(2)) low_ += std::string(1, '\0');
-    init_tree_page(page_, TreePageInit{.page_id = PageId{256, 3},
-                                       .index_id = IndexId{1},
-                                       .level = level_,
-                                       .flags = infinite ? kHighIsInfinity : uint16_t{0},
-                                       .low_fence = low_,
-                                       .high_key = high_});
+    init_tree_page(page_,
+                   TreePageInit{.page_id = PageId{256, 3},
+                                .index_id = IndexId{1},
+                                .level = level_,
+                                .flags = static_cast<uint16_t>(infinite ? kHighIsInfinity : 0),
+                                .low_fence = low_,
+                                .high_key = high_});
   }
 
   void step() {
@@ -198,7 +199,7 @@ class Model {
 
 TEST(PageModel, BehavesLikeASortedMap) {
   const uint64_t seed = first_seed();
-  for (int run = 0; run < runs(60); ++run) {
+  for (int run = 0; run < runs(300); ++run) {
     SCOPED_TRACE("STRATA_TEST_SEED=" + std::to_string(seed + run));
     Model model(seed + run);
     for (int i = 0; i < 1500; ++i) {
@@ -230,7 +231,7 @@ void use_everything(char* page) {
 TEST(PageModel, DamagedPagesAreRefusedOrHarmless) {
   const uint64_t seed = first_seed();
   int accepted = 0;
-  for (int run = 0; run < runs(40); ++run) {
+  for (int run = 0; run < runs(200); ++run) {
     SCOPED_TRACE("STRATA_TEST_SEED=" + std::to_string(seed + run));
     Model model(seed + run);
     for (int i = 0; i < 300; ++i) model.step();

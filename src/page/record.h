@@ -2,7 +2,8 @@
 // (docs/adr: secondary indexes carry undo pointers too).
 //   trx_id u64 | cts u64 | undo_ptr u64 | flags u8 | payload
 //   R1  cts 0 = not stamped: look trx_id up in TIT / status pages.
-//   R2  undo_ptr leads to the undo record of the change that made this version; it holds the previous
+//   R2  undo_ptr leads to the undo record of the change that made this version; it holds the
+//   previous
 //       version (or says there was none).
 #pragma once
 
@@ -18,8 +19,8 @@ constexpr uint16_t kRecordUndoOffset = 16;
 constexpr uint16_t kRecordFlagsOffset = 24;
 
 enum RecordFlags : uint8_t {
-  kDeleted = 1,    // delete mark
-  kLockOnly = 2,   // newest "version" is only a row lock: payload equals the previous version's
+  kDeleted = 1,   // delete mark
+  kLockOnly = 2,  // newest "version" is only a row lock: payload equals the previous version's
 };
 
 struct RecordHeader {

@@ -8,7 +8,8 @@
 //        prefix_bytes = length of the common prefix of both fences (0 when high is infinite),
 //        fixed when the page is initialised or its fences change.
 //   SL3  key_head is the first 4 bytes of the suffix, big endian, zero padded: it orders first.
-//   SL4  Inserting moves slots, never records; the heap is compacted only when the gap is too small,
+//   SL4  Inserting moves slots, never records; the heap is compacted only when the gap is too
+//   small,
 //        as a pure function of the page's bytes, so redo does the same anywhere.
 //   SL5  Fences are stored in the heap like records and survive compaction.
 #pragma once
@@ -29,22 +30,23 @@ struct Slot {
 };
 static_assert(sizeof(Slot) == 8);
 
-// Largest encoded key and largest key+value the tree accepts, so that a page always holds two fences
-// and at least two records.
+// Largest encoded key and largest key+value the tree accepts, so that a page always holds two
+// fences and at least two records.
 constexpr uint32_t kMaxKeyBytes = 3600;
 constexpr uint32_t kMaxRecordBytes = 4060;  // key + value, see btree/README.md for the arithmetic
 
 struct TreePageInit {
-  PageId page_id;
-  IndexId index_id;
+  PageId page_id{};
+  IndexId index_id{};
   uint8_t level = 0;
   uint32_t right_sibling = kNoPage;
   uint16_t flags = 0;  // kHighIsInfinity means high_key is ignored
-  Bytes low_fence;
-  Bytes high_key;
+  Bytes low_fence{};
+  Bytes high_key{};
 };
 
-// Read-only view. `page` must have been validated with validate_tree_page() if it came from outside.
+// Read-only view. `page` must have been validated with validate_tree_page() if it came from
+// outside.
 class TreePageView {
  public:
   explicit TreePageView(const char* page) noexcept : page_(page) {}
@@ -53,15 +55,16 @@ class TreePageView {
   [[nodiscard]] bool is_leaf() const noexcept { return header()->level == 0; }
   [[nodiscard]] bool has_flag(PageFlags f) const noexcept { return (header()->flags & f) != 0; }
   [[nodiscard]] Bytes low_fence() const noexcept;
-  [[nodiscard]] Bytes high_key() const noexcept;  // meaningless with kHighIsInfinity
-  [[nodiscard]] Bytes prefix() const noexcept;    // first prefix_bytes of the low fence
+  [[nodiscard]] Bytes high_key() const noexcept;              // meaningless with kHighIsInfinity
+  [[nodiscard]] Bytes prefix() const noexcept;                // first prefix_bytes of the low fence
   [[nodiscard]] bool covers_left(Bytes key) const noexcept;   // low_fence <= key
   [[nodiscard]] bool covers_right(Bytes key) const noexcept;  // key < high_key
   [[nodiscard]] Bytes suffix(uint16_t slot) const noexcept;
   [[nodiscard]] Bytes value(uint16_t slot) const noexcept;
   void copy_key(uint16_t slot, std::string* out) const;  // replaces *out with the full key
   [[nodiscard]] int compare_key(uint16_t slot, Bytes full_key) const noexcept;  // sign(slot - key)
-  // First slot whose key is >= key; *equal says whether it is equal. `key` must be inside the fences.
+  // First slot whose key is >= key; *equal says whether it is equal. `key` must be inside the
+  // fences.
   [[nodiscard]] uint16_t lower_bound(Bytes key, bool* equal) const noexcept;
   // Inner pages: slot of the child that covers key (last slot <= key). slot_count() > 0.
   [[nodiscard]] uint16_t child_slot(Bytes key) const noexcept;
@@ -88,15 +91,15 @@ bool value_size_is_valid(uint8_t level, size_t value_bytes) noexcept;
 bool fits_truncate_right(const char* page, uint16_t keep, Bytes high_key, uint16_t flags) noexcept;
 
 // The mutators redo uses; nobody else changes a page. Preconditions are asserted (checked by the
-// caller: redo checks bytes that came from a log first and returns kDataLoss). Arguments do not point
-// into the page.
+// caller: redo checks bytes that came from a log first and returns kDataLoss). Arguments do not
+// point into the page.
 void init_tree_page(char* page, const TreePageInit& init) noexcept;
 void insert_record(char* page, uint16_t slot, Bytes suffix, Bytes value) noexcept;
 void erase_record(char* page, uint16_t slot) noexcept;
 void replace_value(char* page, uint16_t slot, Bytes value) noexcept;  // any length that fits
 void patch_value(char* page, uint16_t slot, uint16_t offset, Bytes bytes) noexcept;  // same length
-// Keeps the first `keep` slots, sets a new high key, right sibling and flags (with kHighIsInfinity the
-// key is ignored), recomputes the prefix. The new high key may also lie right of the old one.
+// Keeps the first `keep` slots, sets a new high key, right sibling and flags (with kHighIsInfinity
+// the key is ignored), recomputes the prefix. The new high key may also lie right of the old one.
 void truncate_right(char* page, uint16_t keep, Bytes high_key, uint32_t right_sibling,
                     uint16_t flags) noexcept;
 void compact(char* page) noexcept;
