@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 from . import mariadb_packages, paths
 from .shell import StrataError, capture, console, retried, run_logged
@@ -27,13 +29,21 @@ def missing_packages() -> list[str]:
     return [package for package in wanted if package not in installed]
 
 
+def _sudo_works() -> bool:
+    """May ask for the password, but only at a terminal."""
+    if not shutil.which("sudo"):
+        return False
+    command = ["sudo", "-v"] if sys.stdin.isatty() else ["sudo", "-n", "true"]
+    return subprocess.run(command).returncode == 0
+
+
 def install_packages() -> None:
     missing = missing_packages()
     if not missing:
         console.print("  [green]ok[/]  Debian packages")
         return
-    prefix = [] if os.geteuid() == 0 else ["sudo", "-n"]
-    if prefix and (not shutil.which("sudo") or capture([*prefix, "true"]).returncode != 0):
+    prefix = [] if os.geteuid() == 0 else ["sudo"]
+    if prefix and not _sudo_works():
         raise StrataError(f"these Debian packages are missing; as root: apt-get install {' '.join(missing)}")
     console.print(f"  installing {len(missing)} Debian packages: {' '.join(missing)}")
     log = paths.LOGS / "setup-packages.log"
