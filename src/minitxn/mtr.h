@@ -62,6 +62,7 @@ class Mtr {
   // Sets log capacity aside; needed before any change. No latch may be held.
   Status begin_write(uint32_t log_bytes_max = kDefaultLogBytes, bool urgent = false);
   [[nodiscard]] bool can_write() const noexcept { return reserved_bytes_ != 0; }
+  [[nodiscard]] uint32_t reserved_bytes() const noexcept { return reserved_bytes_; }
 
   StatusOr<MtrPage*> fix(PageId id, LatchMode mode);
   StatusOr<MtrPage*> try_fix(PageId id, LatchMode mode);
@@ -69,6 +70,12 @@ class Mtr {
   // Takes over / gives back a latch early. Only for pages not modified.
   void release(MtrPage* page) noexcept;
   [[nodiscard]] bool modified() const noexcept { return modified_count_ != 0; }
+  // The page if this mtr holds it, null otherwise.
+  [[nodiscard]] MtrPage* held(PageId id) const noexcept {
+    for (size_t i = 0; i < used_; ++i)
+      if (pages_[i]->id() == id) return pages_[i].get();
+    return nullptr;
+  }
 
   // --- changes (cannot fail) ---
   void init_tree(MtrPage* page, const TreePageInit& init);
