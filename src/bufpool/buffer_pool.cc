@@ -1,0 +1,397 @@
+#include "bufpool/buffer_pool.h"
+
+#include <cstring>
+#include <new>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "bufpool/pool_impl.h"
+
+namespace strata {
+
+// --- guards ---
+
+PageGuard& PageGuard::operator=(PageGuard&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  pool_ = other.pool_;
+  frame_ = std::exchange(other.frame_, nullptr);
+  page_ = std::exchange(other.page_, nullptr);
+  mode_ = other.mode_;
+  return *this;
+}
+
+void PageGuard::release() noexcept {
+  if (frame_ == nullptr) return;
+  if (mode_ == LatchMode::kShared)
+    frame_->latch.unlock_shared();
+  else
+    frame_->latch.unlock();
+  pool_->impl_->unpin(frame_);
+  frame_ = nullptr;
+  page_ = nullptr;
+}
+
+char* PageGuard::mutable_page() const noexcept {
+  STRATA_ASSERT(mode_ == LatchMode::kExclusive);
+  return page_;
+}
+
+PageId PageGuard::id() const noexcept { return frame_->id(); }
+
+// --- pins ---
+
+// A pin taken here is worth something only if the frame holds the page; then it keeps holding it
+// (F1). The walk races with inserts and removals: it may end in another chain or miss the page,
+// never loop.
+Frame* BufferPool::Impl::find_and_pin(uint64_t packed) noexcept {
+  uint32_t index = buckets_[bucket_of(packed)].load(std::memory_order_acquire);
+  for (int steps = 0; index != kNoFrame && steps < 8; ++steps) {
+    Frame& frame = frames_[index];
+    if (frame.page_id.load(std::memory_order_relaxed) == packed) {
+      const uint32_t pins = frame.pins.fetch_add(1, std::memory_order_acq_rel);
+      if ((pins & kOwned) == 0 && frame.page_id.load(std::memory_order_relaxed) == packed)
+        return &frame;
+      unpin(&frame);
+      return nullptr;
+    }
+    index = frame.hash_next.load(std::memory_order_acquire);
+  }
+  return nullptr;
+}
+
+void BufferPool::Impl::unpin(Frame* frame) noexcept {
+  // Descriptors are never freed, so looking at the frame after the pin is gone is fine. Acquire:
+  // pairs with the detaching thread's own unpin, which follows its store of kDetached.
+  const uint32_t pins = frame->pins.fetch_sub(1, std::memory_order_acq_rel);
+  if (pins == 1 && frame->state.load(std::memory_order_relaxed) == FrameState::kDetached)
+    reclaim(frame);
+}
+
+void BufferPool::Impl::reclaim(Frame* frame) noexcept {
+  const uint64_t packed = frame->page_id.load(std::memory_order_relaxed);
+  if (packed == kNoPageId) return;  // somebody else did
+  Partition& p = partition_of(packed);
+  {
+    const MutexLock lock(p.mutex);
+    if (frame->page_id.load(std::memory_order_relaxed) != packed ||
+        frame->state.load(std::memory_order_relaxed) != FrameState::kDetached)
+      return;
+    uint32_t none = 0;
+    if (!frame->pins.compare_exchange_strong(none, kOwned, std::memory_order_acq_rel)) return;
+    put_free(p, frame);
+  }
+}
+
+void BufferPool::Impl::detach(Frame* frame) noexcept {
+  STRATA_ASSERT(frame->dirty.load(std::memory_order_acquire) == 0);
+  Partition& p = partition_of(frame->page_id.load(std::memory_order_relaxed));
+  const MutexLock lock(p.mutex);
+  hash_remove(frame);
+  p.lru.remove(frame);
+  frame->state.store(FrameState::kDetached, std::memory_order_release);
+}
+
+// --- finding and making ---
+
+Frame* BufferPool::Impl::lookup(uint64_t packed) noexcept {
+  uint32_t index = buckets_[bucket_of(packed)].load(std::memory_order_relaxed);
+  while (index != kNoFrame) {
+    Frame& frame = frames_[index];
+    if (frame.page_id.load(std::memory_order_relaxed) == packed) return &frame;
+    index = frame.hash_next.load(std::memory_order_relaxed);
+  }
+  return nullptr;
+}
+
+Frame* BufferPool::Impl::pin_cached(uint64_t packed) noexcept {
+  const MutexLock lock(partition_of(packed).mutex);
+  Frame* frame = lookup(packed);
+  if (frame == nullptr) return nullptr;
+  // Owners take frames out of the table, or let them go, before they drop this mutex.
+  STRATA_ASSERT((frame->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+  return frame;
+}
+
+// The frame is owned: nobody else touches it until the last line gives it one pin and lets it go.
+void BufferPool::Impl::insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept {
+  const bool latched = frame->latch.try_lock();
+  STRATA_ASSERT(latched);  // latches are taken with a pin only
+  frame->state.store(FrameState::kLoading, std::memory_order_relaxed);
+  frame->newest_end = 0;
+  frame->image_lsn = 0;
+  frame->page_id.store(packed, std::memory_order_relaxed);
+  hash_insert(frame, packed);
+  p.lru.insert(frame, access == Access::kReadAhead ? 0 : coarse_now_us());
+  frame->pins.fetch_sub(kOwned - 1, std::memory_order_acq_rel);
+}
+
+// Returns a pinned frame; *inserted: it is new, kLoading, and the caller holds its exclusive latch.
+Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* inserted,
+                                       Status* status) noexcept {
+  Partition& p = partition_of(packed);
+  const uint32_t index = static_cast<uint32_t>(&p - partitions_.get());
+  uint64_t started_us = 0;
+  Frame* spare = nullptr;
+  for (uint32_t round = 0;; ++round) {
+    Frame* found = nullptr;
+    bool wake = false;
+    {
+      const MutexLock lock(p.mutex);
+      found = lookup(packed);
+      if (found != nullptr) {
+        STRATA_ASSERT((found->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+        if (spare != nullptr) put_free(p, spare);
+      } else {
+        if (spare == nullptr) spare = take_free(p);
+        if (spare == nullptr) spare = evict_one(p, 64);
+        if (spare != nullptr) {
+          insert(p, spare, packed, access);
+          found = spare;
+          *inserted = true;
+        }
+        wake = p.free_count.load(std::memory_order_relaxed) * 2 <= free_target_per_partition_;
+      }
+    }
+    if (wake) signal_writer(index);
+    if (found != nullptr) return found;
+    spare = take_anywhere(index, round == 0 ? 64 : UINT32_MAX);
+    if (spare != nullptr) continue;
+    if (access == Access::kReadAhead) {
+      *status = error_no_space();
+      return nullptr;
+    }
+    if (started_us == 0) started_us = monotonic_us();
+    *status = wait_for_frame(started_us);
+    if (!status->ok()) return nullptr;
+  }
+}
+
+// Fills a frame that insert() made. On success it is kReady or kBlank and still latched
+// exclusively; on failure it is detached and let go (B6).
+Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access access,
+                              bool* damaged) noexcept {
+  Llsn newest;
+  Status status;
+  // The exclusive latch is held: a page lock that is taken away from now on waits for it (PL1).
+  if (lock_ != nullptr) status = lock_->acquire(id, mode, &newest);
+  FrameState state = FrameState::kReady;
+  if (status.ok() && access == Access::kNew) {
+    std::memset(frame->page, 0, kPageBytes);
+    state = FrameState::kBlank;
+  } else if (status.ok()) {
+    counters_.reads.fetch_add(1, std::memory_order_relaxed);
+    status = source_->read(id, newest, frame->page);
+    if (access == Access::kRedo && (is_not_found(status) || is_corruption(status))) {
+      state = is_corruption(status) ? FrameState::kBlankDamaged : FrameState::kBlank;
+      if (damaged != nullptr) *damaged = is_corruption(status);
+      std::memset(frame->page, 0, kPageBytes);
+      status = ok_status();
+    }
+  }
+  if (!status.ok()) {
+    detach(frame);
+    frame->latch.unlock();
+    unpin(frame);
+    return status;
+  }
+  if (Log* log = log_.load(std::memory_order_acquire);
+      log != nullptr && state == FrameState::kReady)
+    log->observe_llsn(Llsn{header_of(frame->page)->llsn});
+  frame->state.store(state, std::memory_order_release);
+  return status;
+}
+
+StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access access,
+                                             bool* damaged) noexcept {
+  const uint64_t packed = id.packed();
+  bool counted = false;
+  for (;;) {
+    Frame* frame = find_and_pin(packed);
+    bool inserted = false;
+    if (frame == nullptr) {
+      Status status;
+      frame = pin_or_insert(packed, access, &inserted, &status);
+      if (frame == nullptr) return status;
+    }
+    if (!counted) {
+      counted = true;
+      if (inserted)
+        counters_.misses.fetch_add(1, std::memory_order_relaxed);
+      else
+        count_hit();
+    }
+    if (inserted) {
+      STRATA_RETURN_IF_ERROR(load(frame, id, mode, access, damaged));
+      if (mode == LatchMode::kShared) frame->latch.unlock();  // the pin keeps the page here
+    }
+    // Locked by the node first, latched afterwards: whoever gives the page lock up detaches the
+    // frame.
+    if (lock_ != nullptr && !inserted) {
+      Llsn newest;
+      Status status = access == Access::kTry ? lock_->try_acquire(id, mode, &newest)
+                                             : lock_->acquire(id, mode, &newest);
+      if (!status.ok()) {
+        unpin(frame);
+        return status;
+      }
+    }
+    if (inserted && mode == LatchMode::kExclusive) {
+      // still latched since insert()
+    } else if (access == Access::kTry) {
+      const bool latched =
+          mode == LatchMode::kShared ? frame->latch.try_lock_shared() : frame->latch.try_lock();
+      if (!latched) {
+        unpin(frame);
+        return error_peer_down();  // kUnavailable, no message
+      }
+    } else if (mode == LatchMode::kShared) {
+      frame->latch.lock_shared();
+    } else {
+      frame->latch.lock();
+    }
+    PageGuard guard;
+    guard.pool_ = pool_;
+    guard.frame_ = frame;
+    guard.page_ = frame->page;
+    guard.mode_ = mode;
+    const FrameState state = frame->state.load(std::memory_order_relaxed);
+    if (__builtin_expect(state == FrameState::kReady, 1)) {
+      if (!inserted && lru_of(frame).needs_touch(frame)) touch(frame);
+      return guard;
+    }
+    if (state == FrameState::kBlank || state == FrameState::kBlankDamaged) {
+      if (access == Access::kNew) return guard;
+      if (access == Access::kRedo) {
+        if (damaged != nullptr) *damaged = state == FrameState::kBlankDamaged;
+        return guard;
+      }
+      // Zeroes nobody ever read are not a page: forget them and ask the source.
+      guard.release();
+      drop_blank(packed);
+    }
+    // kDetached: the load failed or the page was given up meanwhile. Look again.
+  }
+}
+
+void BufferPool::Impl::drop_blank(uint64_t packed) noexcept {
+  Frame* frame = pin_cached(packed);
+  if (frame == nullptr) return;
+  frame->latch.lock();
+  const FrameState state = frame->state.load(std::memory_order_relaxed);
+  if (state == FrameState::kBlank || state == FrameState::kBlankDamaged) detach(frame);
+  frame->latch.unlock();
+  unpin(frame);
+}
+
+// Recency is a hint: when the mutex is busy the page just misses one promotion.
+void BufferPool::Impl::touch(Frame* frame) noexcept {
+  if (frame->first_use_us.load(std::memory_order_relaxed) == 0) {  // read ahead, used now
+    frame->first_use_us.store(coarse_now_us(), std::memory_order_relaxed);
+    if (options_.old_time_us != 0) return;
+  }
+  Partition& p = partition_of(frame->page_id.load(std::memory_order_relaxed));
+  MutexLock lock(p.mutex, std::try_to_lock);
+  if (lock.owns_lock()) p.lru.make_young(frame);
+}
+
+void BufferPool::Impl::count_hit() noexcept {
+  static std::atomic<uint32_t> next_shard{0};
+  thread_local const uint32_t shard =
+      next_shard.fetch_add(1, std::memory_order_relaxed) % kHitShards;
+  // Not a read-modify-write: two of more than kHitShards threads may lose each other's counts.
+  std::atomic<uint64_t>& hits = hit_shards_[shard].hits;
+  hits.store(hits.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+// --- the public face ---
+
+BufferPool::BufferPool() = default;
+BufferPool::~BufferPool() { impl_->stop_threads(); }
+
+StatusOr<std::unique_ptr<BufferPool>> BufferPool::create(const BufferPoolOptions& options,
+                                                         PageSource* source, PageLock* lock,
+                                                         Log* log) {
+  std::unique_ptr<BufferPool> pool(new BufferPool());
+  pool->impl_ = std::make_unique<Impl>(options, source, lock, log);
+  pool->impl_->pool_ = pool.get();
+  STRATA_RETURN_IF_ERROR(pool->impl_->init());
+  pool->impl_->start_threads();
+  return pool;
+}
+
+StatusOr<PageGuard> BufferPool::fix(PageId id, LatchMode mode) noexcept {
+  return impl_->access(id, mode, Access::kRead, nullptr);
+}
+StatusOr<PageGuard> BufferPool::try_fix(PageId id, LatchMode mode) noexcept {
+  return impl_->access(id, mode, Access::kTry, nullptr);
+}
+StatusOr<PageGuard> BufferPool::fix_new(PageId id) noexcept {
+  return impl_->access(id, LatchMode::kExclusive, Access::kNew, nullptr);
+}
+StatusOr<PageGuard> BufferPool::fix_for_redo(PageId id, bool* damaged) noexcept {
+  if (damaged != nullptr) *damaged = false;
+  return impl_->access(id, LatchMode::kExclusive, Access::kRedo, damaged);
+}
+
+void BufferPool::note_modified(const PageGuard& guard, Lsn group_start, Lsn group_end,
+                               bool image) noexcept {
+  STRATA_ASSERT(guard.mode() == LatchMode::kExclusive);
+  Frame* frame = guard.frame();
+  if (group_end.value > frame->newest_end) frame->newest_end = group_end.value;
+  if (image) frame->image_lsn = group_start.value;
+  if (frame->state.load(std::memory_order_relaxed) != FrameState::kReady)
+    frame->state.store(FrameState::kReady, std::memory_order_relaxed);
+  const bool listed = (frame->dirty.load(std::memory_order_relaxed) & kListed) != 0;
+  if (listed && group_start.value >= frame->first_lsn.load(std::memory_order_relaxed)) return;
+  impl_->dirty_->add(frame, group_start.value);
+}
+
+Lsn BufferPool::image_lsn(const PageGuard& guard) const noexcept {
+  return Lsn{guard.frame()->image_lsn};
+}
+
+Status BufferPool::write_back_below(Lsn lsn) { return impl_->write_back_below(lsn.value); }
+Lsn BufferPool::oldest_dirty_lsn() const { return Lsn{impl_->dirty_->oldest()}; }
+
+void BufferPool::discard_space(SpaceId space) { impl_->discard_space(space.value); }
+Status BufferPool::surrender(PageId id) { return impl_->surrender(id); }
+
+BufferPoolCounters& BufferPool::counters() noexcept {
+  uint64_t hits = 0;
+  for (size_t i = 0; i < kHitShards; ++i)
+    hits += impl_->hit_shards_[i].hits.load(std::memory_order_relaxed);
+  impl_->counters_.hits.store(hits, std::memory_order_relaxed);
+  return impl_->counters_;
+}
+
+uint32_t BufferPool::frame_count() const noexcept { return impl_->frame_count_; }
+uint32_t BufferPool::free_count() const noexcept {
+  uint32_t count = 0;
+  for (uint32_t i = 0; i <= impl_->partition_mask_; ++i)
+    count += impl_->partitions_[i].free_count.load(std::memory_order_relaxed);
+  return count;
+}
+uint32_t BufferPool::dirty_count() const noexcept { return impl_->dirty_->count(); }
+PageSource* BufferPool::source() const noexcept { return impl_->source_; }
+Log* BufferPool::log() const noexcept { return impl_->log_.load(std::memory_order_acquire); }
+void BufferPool::attach_log(Log* log) noexcept {
+  STRATA_ASSERT(impl_->log_.load() == nullptr || log == nullptr);
+  impl_->log_.store(log, std::memory_order_release);
+}
+
+void BufferPool::for_each_cached(const std::function<void(PageId, const char* page)>& visit) {
+  for (uint32_t i = 0; i < impl_->frame_count_; ++i) {
+    const uint64_t packed = impl_->frames_[i].page_id.load(std::memory_order_relaxed);
+    Frame* frame = packed == kNoPageId ? nullptr : impl_->pin_cached(packed);
+    if (frame == nullptr) continue;
+    frame->latch.lock_shared();
+    if (frame == &impl_->frames_[i] &&
+        frame->state.load(std::memory_order_relaxed) == FrameState::kReady)
+      visit(PageId::unpack(packed), frame->page);
+    frame->latch.unlock_shared();
+    impl_->unpin(frame);
+  }
+}
+
+}  // namespace strata

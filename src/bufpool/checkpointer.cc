@@ -1,0 +1,196 @@
+#include "bufpool/checkpointer.h"
+
+#include <algorithm>
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/diag.h"
+#include "base/fault.h"
+#include "base/latch.h"
+
+namespace strata {
+
+namespace {
+constexpr uint64_t kLookUsMax = 1'000'000;   // how often the growth of the log is looked at
+constexpr uint64_t kRetryUsMin = 1'000'000;  // after a failure
+constexpr uint64_t kRetryUsMax = 60'000'000;
+}  // namespace
+
+struct Checkpointer::Impl {
+  Impl(const CheckpointerOptions& options, BufferPool* pool, Log* log, ControlFile* control)
+      : options_(options),
+        pool_(pool),
+        log_(log),
+        control_(control),
+        last_lsn_(control->data().checkpoint_lsn.value),
+        last_us_(monotonic_us()) {}
+
+  Status run_once(bool clean_shutdown);
+  Status run(bool clean_shutdown);
+  Status publish(Lsn lsn, bool clean_shutdown);
+  void note_result(const Status& status);
+  void main();
+  [[nodiscard]] uint64_t log_bytes() const noexcept {
+    const uint64_t next = log_->next_lsn().value;
+    const uint64_t last = last_lsn_.load(std::memory_order_relaxed);
+    return next > last ? next - last : 0;
+  }
+  [[nodiscard]] bool due() const noexcept;
+
+  const CheckpointerOptions options_;
+  BufferPool* const pool_;
+  Log* const log_;
+  ControlFile* const control_;
+  std::atomic<uint64_t> last_lsn_;
+  std::atomic<uint64_t> last_us_;
+
+  Mutex mutex_{LatchRank::kCheckpoint};
+  CondVar changed_;  // any of the following
+  bool running_ = false;
+  bool requested_ = false;
+  bool stop_ = false;
+  bool failing_ = false;
+  uint64_t runs_ = 0;  // ended, well or not
+  Status last_status_;
+  std::thread thread_;
+};
+
+Status Checkpointer::Impl::publish(Lsn lsn, bool clean_shutdown) {
+  ControlData data = control_->data();
+  data.checkpoint_lsn = lsn;
+  // Read in this order the difference cannot come out too small; larger does no harm (llsns only
+  // have to grow).
+  const uint64_t next_lsn = log_->next_lsn().value;
+  const uint64_t last_llsn = log_->last_llsn().value;
+  data.llsn_bias = std::max(data.llsn_bias, last_llsn > next_lsn ? last_llsn - next_lsn : 0);
+  ++data.checkpoint_count;
+  data.clean_shutdown = clean_shutdown;
+  return control_->publish(data);
+}
+
+// CP1
+Status Checkpointer::Impl::run(bool clean_shutdown) {
+  const Lsn floor = log_->raise_image_floor();
+  log_->wait_completed(floor);
+  STRATA_RETURN_IF_ERROR(pool_->write_back_below(floor));
+  if (fault(FaultPoint::checkpoint_before_sync))
+    return error_peer_down("fault point checkpoint_before_sync");
+  STRATA_RETURN_IF_ERROR(pool_->source()->sync());
+  // Pages of dropped spaces were forgotten, not written: their groups may be younger than the last
+  // durable one, and redo must not start beyond the end of the log.
+  STRATA_RETURN_IF_ERROR(log_->persist(floor));
+  if (fault(FaultPoint::checkpoint_before_publish))
+    return error_peer_down("fault point checkpoint_before_publish");
+  STRATA_RETURN_IF_ERROR(publish(floor, clean_shutdown));
+  last_lsn_.store(floor.value, std::memory_order_relaxed);
+  if (fault(FaultPoint::checkpoint_after_publish))
+    return error_peer_down("fault point checkpoint_after_publish");
+  return log_->truncate_below(floor);
+}
+
+// One message per episode of failures (CP3).
+void Checkpointer::Impl::note_result(const Status& status) {
+  if (status.ok()) {
+    if (failing_) diag(Severity::kInfo, "checkpoints work again");
+  } else if (!failing_) {
+    diag(Severity::kError,
+         "checkpoint failed: %s. The one at %llu stays in force and the log grows; retrying",
+         std::string(status.message()).c_str(),
+         static_cast<unsigned long long>(last_lsn_.load(std::memory_order_relaxed)));
+  }
+  failing_ = !status.ok();
+}
+
+Status Checkpointer::Impl::run_once(bool clean_shutdown) {
+  {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this] { return !running_; });
+    running_ = true;
+    requested_ = false;
+  }
+  const Status status = run(clean_shutdown);
+  const MutexLock lock(mutex_);
+  running_ = false;
+  ++runs_;
+  last_status_ = status;
+  last_us_.store(monotonic_us(), std::memory_order_relaxed);
+  note_result(status);
+  changed_.notify_all();
+  return status;
+}
+
+bool Checkpointer::Impl::due() const noexcept {
+  const uint64_t grown = log_bytes();
+  if (grown >= options_.log_bytes) return true;
+  return grown != 0 &&
+         monotonic_us() - last_us_.load(std::memory_order_relaxed) >= options_.interval_us;
+}
+
+void Checkpointer::Impl::main() {
+  uint64_t retry_us = kRetryUsMin;
+  const uint64_t look_us = std::max<uint64_t>(1000, std::min(kLookUsMax, options_.interval_us));
+  MutexLock lock(mutex_);
+  while (!stop_) {
+    changed_.wait_for_us(lock, failing_ ? retry_us : look_us,
+                         [this] { return stop_ || (requested_ && !running_); });
+    if (stop_) return;
+    if (!requested_ && !failing_ && !due()) continue;
+    lock.unlock();
+    const Status status = run_once(/*clean_shutdown=*/false);
+    lock.lock();
+    retry_us = status.ok() ? kRetryUsMin : std::min(retry_us * 2, kRetryUsMax);
+  }
+}
+
+Checkpointer::Checkpointer(const CheckpointerOptions& options, BufferPool* pool, Log* log,
+                           ControlFile* control)
+    : impl_(std::make_unique<Impl>(options, pool, log, control)) {
+  if (options.background) impl_->thread_ = std::thread([this] { impl_->main(); });
+}
+
+Checkpointer::~Checkpointer() { stop(); }
+
+Status Checkpointer::run_once(bool clean_shutdown) { return impl_->run_once(clean_shutdown); }
+
+void Checkpointer::request() noexcept {
+  const MutexLock lock(impl_->mutex_);
+  impl_->requested_ = true;
+  impl_->changed_.notify_all();
+}
+
+void Checkpointer::stop() noexcept {
+  {
+    const MutexLock lock(impl_->mutex_);
+    impl_->stop_ = true;
+    impl_->changed_.notify_all();
+  }
+  if (impl_->thread_.joinable()) impl_->thread_.join();
+}
+
+Lsn Checkpointer::last_checkpoint() const noexcept {
+  return Lsn{impl_->last_lsn_.load(std::memory_order_relaxed)};
+}
+
+// A checkpoint that fails while somebody waits is that caller's answer: waiting on would hang it.
+Status Checkpointer::wait_for_log_room() {
+  Impl& impl = *impl_;
+  const uint64_t limit = 4 * impl.options_.log_bytes;
+  while (impl.log_bytes() > limit) {
+    if (!impl.options_.background) {
+      STRATA_RETURN_IF_ERROR(impl.run_once(false));
+      continue;
+    }
+    MutexLock lock(impl.mutex_);
+    if (impl.stop_) return ok_status();
+    const uint64_t runs = impl.runs_;
+    impl.requested_ = true;
+    impl.changed_.notify_all();
+    impl.changed_.wait(lock, [&] { return impl.stop_ || impl.runs_ != runs; });
+    if (impl.runs_ != runs) STRATA_RETURN_IF_ERROR(impl.last_status_);
+  }
+  return ok_status();
+}
+
+}  // namespace strata

@@ -1,0 +1,48 @@
+// Fuzzy checkpoints (K10). One background thread; run_once() is also called by tests and at
+// shutdown.
+//   CP1  F = log.raise_image_floor(); wait_completed(F); write back all pages first changed below
+//   F;
+//        source.sync(); control.publish(checkpoint = F); then the log is truncated below F.
+//   CP2  Every page first changed after F carries a full image in its first section after F,
+//   because
+//        image_floor was raised in one step with reservations: redo from F never needs a page's old
+//        bytes if they may be torn.
+//   CP3  A failed write or sync leaves the old checkpoint in force; the log grows until it
+//   succeeds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/status.h"
+#include "bufpool/buffer_pool.h"
+#include "wal/control_file.h"
+#include "wal/log.h"
+
+namespace strata {
+
+struct CheckpointerOptions {
+  uint64_t log_bytes = 256u << 20;  // a checkpoint starts after this much log
+  uint64_t interval_us = 60000000;  // ... or after this time, if anything changed
+  bool background = true;
+};
+
+class Checkpointer {
+ public:
+  Checkpointer(const CheckpointerOptions& options, BufferPool* pool, Log* log,
+               ControlFile* control);
+  ~Checkpointer();
+  Status run_once(bool clean_shutdown = false);  // blocks; serialised
+  void request() noexcept;                       // asynchronous
+  void stop() noexcept;
+  [[nodiscard]] Lsn last_checkpoint() const noexcept;
+  // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
+  // log_bytes.
+  Status wait_for_log_room();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace strata

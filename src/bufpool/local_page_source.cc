@@ -1,0 +1,284 @@
+#include "bufpool/local_page_source.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cinttypes>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <unordered_map>
+
+#include "base/diag.h"
+#include "base/fault.h"
+#include "base/latch.h"
+#include "page/page.h"
+
+namespace strata {
+namespace {
+
+constexpr size_t kOpenFilesMax = 1000;
+constexpr uint32_t kGrowPagesMin = 64;    // 1 MiB
+constexpr uint32_t kGrowPagesMax = 4096;  // 64 MiB
+constexpr uint64_t kDirectAlignment = 4096;
+
+struct SpaceFile {
+  std::unique_ptr<File> file;
+  std::atomic<bool> unsynced{false};    // a write has finished since the last sync began
+  std::atomic<uint64_t> room_bytes{0};  // known to exist
+  std::atomic<uint64_t> last_use{0};
+};
+using SpaceFilePtr = std::shared_ptr<SpaceFile>;
+
+// A page-sized bounce buffer for callers whose memory is not aligned for direct I/O.
+class BounceBuffer {
+ public:
+  BounceBuffer() : bytes_(static_cast<char*>(std::aligned_alloc(kDirectAlignment, kPageBytes))) {}
+  ~BounceBuffer() { std::free(bytes_); }
+  BounceBuffer(const BounceBuffer&) = delete;
+  BounceBuffer& operator=(const BounceBuffer&) = delete;
+  [[nodiscard]] char* bytes() const noexcept { return bytes_; }
+
+ private:
+  char* bytes_;
+};
+
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kDirectAlignment == 0; }
+
+class LocalPageSource final : public PageSource {
+ public:
+  LocalPageSource(FileSystem* fs, const LocalPageSourceOptions& options)
+      : fs_(fs), options_(options) {}
+
+  Status read(PageId id, Llsn at_least, char* page) override;
+  Status write(PageId id, const char* page) override;
+  Status write_run(PageId first, uint32_t count, const char* pages) override;
+  Status sync() override;
+  Status create_space(SpaceId space) override;
+  Status delete_space(SpaceId space) override;
+  StatusOr<bool> space_exists(SpaceId space) override { return fs_->exists(path_of(space)); }
+  StatusOr<std::vector<SpaceId>> list_spaces() override;
+  Status grow_space(SpaceId space, uint32_t pages) override;
+  [[nodiscard]] bool needs_page_images() const override { return true; }
+
+ private:
+  [[nodiscard]] std::string path_of(SpaceId space) const;
+  StatusOr<SpaceFilePtr> file_of(uint32_t space);
+  void close_one_clean_file();
+  Status sync_files(const std::vector<SpaceFilePtr>& files);
+
+  FileSystem* const fs_;
+  const LocalPageSourceOptions options_;
+  Mutex mutex_{LatchRank::kFileTable};
+  std::unordered_map<uint32_t, SpaceFilePtr> files_;
+  uint64_t deletes_ = 0;
+  uint64_t use_clock_ = 0;
+  bool syncing_ = false;
+  CondVar sync_ended_;
+  Status sync_failure_;  // LP3: once set, no sync succeeds any more
+};
+
+std::string LocalPageSource::path_of(SpaceId space) const {
+  char name[32];
+  std::snprintf(name, sizeof name, "/space-%08" PRIx32 ".pages", space.value);
+  return options_.directory + name;
+}
+
+// mutex_ held. A file with writes not yet synced stays open: its errors would go unseen otherwise.
+void LocalPageSource::close_one_clean_file() {
+  auto victim = files_.end();
+  for (auto it = files_.begin(); it != files_.end(); ++it) {
+    if (it->second.use_count() != 1 || it->second->unsynced.load()) continue;
+    if (victim == files_.end() || it->second->last_use < victim->second->last_use) victim = it;
+  }
+  if (victim != files_.end()) files_.erase(victim);
+}
+
+StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
+  for (;;) {
+    uint64_t deletes_before;
+    {
+      const MutexLock lock(mutex_);
+      if (auto it = files_.find(space); it != files_.end()) {
+        it->second->last_use = ++use_clock_;
+        return it->second;
+      }
+      deletes_before = deletes_;
+    }
+    auto made = std::make_shared<SpaceFile>();
+    STRATA_ASSIGN_OR_RETURN(
+        made->file, fs_->open(path_of(SpaceId{space}), OpenOptions{.direct = options_.direct_io}));
+    STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, made->file->size());
+    made->room_bytes = bytes;
+    const MutexLock lock(mutex_);
+    if (deletes_ != deletes_before) continue;  // perhaps the file that was just opened
+    if (files_.size() >= kOpenFilesMax) close_one_clean_file();
+    const auto [it, added] = files_.emplace(space, std::move(made));
+    it->second->last_use = ++use_clock_;
+    return it->second;
+  }
+}
+
+Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
+  if (!aligned(page)) {
+    const BounceBuffer bounce;
+    STRATA_RETURN_IF_ERROR(read(id, at_least, bounce.bytes()));
+    std::memcpy(page, bounce.bytes(), kPageBytes);
+    return ok_status();
+  }
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(
+      space->file->read_at(uint64_t{id.number} * kPageBytes, page, kPageBytes, &got));
+  if (got == 0) return error_not_found();
+  std::memset(page + got, 0, kPageBytes - got);  // a cut page fails its checksum
+  if (Status status = verify_page(page, id); !status.ok()) {
+    if (is_not_found(status)) return status;
+    return Status(status.code(), space->file->path() + ": page " + std::to_string(id.number) +
+                                     ": " + std::string(status.message()));
+  }
+  if (header_of(page)->llsn < at_least.value)
+    return error_corruption(space->file->path() + ": page " + std::to_string(id.number) +
+                            ": old version, llsn " + std::to_string(header_of(page)->llsn) +
+                            " where at least " + std::to_string(at_least.value) + " is needed");
+  return ok_status();
+}
+
+Status LocalPageSource::write(PageId id, const char* page) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+  if (fault(FaultPoint::page_write_before)) return error_peer_down("fault point page_write_before");
+  constexpr size_t kHalf = kPageBytes / 2;
+  const uint64_t offset = uint64_t{id.number} * kPageBytes;
+  Status status;
+  if (internal::faults_armed.load(std::memory_order_relaxed) == 0) {
+    status = space->file->write_at(offset, page, kPageBytes);
+  } else {
+    status = space->file->write_at(offset, page, kHalf);
+    if (fault(FaultPoint::page_write_half) && status.ok())
+      status = error_peer_down("fault point page_write_half");
+    if (status.ok()) status = space->file->write_at(offset + kHalf, page + kHalf, kHalf);
+  }
+  space->unsynced.store(true);  // before returning: a write that finished is covered (LP2)
+  STRATA_RETURN_IF_ERROR(status);
+  if (fault(FaultPoint::page_write_after)) return error_peer_down("fault point page_write_after");
+  return ok_status();
+}
+
+Status LocalPageSource::write_run(PageId first, uint32_t count, const char* pages) {
+  if (internal::faults_armed.load(std::memory_order_relaxed) != 0)
+    return PageSource::write_run(first, count, pages);
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
+  const Status status =
+      space->file->write_at(uint64_t{first.number} * kPageBytes, pages, size_t{count} * kPageBytes);
+  space->unsynced.store(true);
+  return status;
+}
+
+Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
+  for (const SpaceFilePtr& space : files) {
+    if (!space->unsynced.exchange(false)) continue;
+    if (Status status = space->file->sync_data(); !status.ok()) {
+      space->unsynced.store(true);
+      return status;
+    }
+  }
+  return ok_status();
+}
+
+// One at a time: a second caller must not return while the first is still syncing what it cleared.
+Status LocalPageSource::sync() {
+  std::vector<SpaceFilePtr> files;
+  {
+    MutexLock lock(mutex_);
+    sync_ended_.wait(lock, [this] { return !syncing_; });
+    if (!sync_failure_.ok()) return sync_failure_;
+    syncing_ = true;
+    files.reserve(files_.size());
+    for (const auto& [space, file] : files_)
+      if (file->unsynced.load()) files.push_back(file);
+  }
+  const Status status = sync_files(files);
+  const MutexLock lock(mutex_);
+  syncing_ = false;
+  sync_ended_.notify_all();
+  if (!status.ok()) {
+    sync_failure_ =
+        error_fenced("a data file could not be synced (" + std::string(status.message()) +
+                     "); what it holds is unknown now. Restart: recovery rewrites it from the log");
+    diag(Severity::kError, "%s", std::string(sync_failure_.message()).c_str());
+    return sync_failure_;
+  }
+  return ok_status();
+}
+
+Status LocalPageSource::create_space(SpaceId space) {
+  STRATA_ASSIGN_OR_RETURN(
+      std::unique_ptr<File> file,
+      fs_->open(path_of(space), OpenOptions{.create = true, .direct = options_.direct_io}));
+  STRATA_RETURN_IF_ERROR(file->sync_data());
+  return fs_->sync_directory(options_.directory);
+}
+
+Status LocalPageSource::delete_space(SpaceId space) {
+  STRATA_RETURN_IF_ERROR(fs_->remove(path_of(space)));
+  {
+    const MutexLock lock(mutex_);
+    files_.erase(space.value);
+    ++deletes_;
+  }
+  return fs_->sync_directory(options_.directory);
+}
+
+StatusOr<std::vector<SpaceId>> LocalPageSource::list_spaces() {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
+  std::vector<SpaceId> spaces;
+  for (const std::string& name : names) {
+    // Exactly what path_of() makes: anything looser could count one space twice.
+    constexpr std::string_view kPrefix = "space-";
+    constexpr std::string_view kSuffix = ".pages";
+    const std::string digits =
+        name.size() == 20 && name.starts_with(kPrefix) && name.ends_with(kSuffix)
+            ? name.substr(kPrefix.size(), 8)
+            : std::string();
+    if (digits.empty() || digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      diag(Severity::kWarning, "%s/%s is not a data file of Strata; left alone",
+           options_.directory.c_str(), name.c_str());
+      continue;
+    }
+    spaces.push_back(SpaceId{static_cast<uint32_t>(std::strtoul(digits.c_str(), nullptr, 16))});
+  }
+  std::sort(spaces.begin(), spaces.end());
+  return spaces;
+}
+
+// In steps that grow with the file, so that it stays contiguous; if the disk cannot give a whole
+// step, exactly what was asked for.
+Status LocalPageSource::grow_space(SpaceId space_id, uint32_t pages) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(space_id.value));
+  const uint64_t need_bytes = uint64_t{pages} * kPageBytes;
+  uint64_t known = space->room_bytes.load();
+  if (need_bytes <= known) return ok_status();
+  const uint64_t step_pages = std::clamp(pages / 8, kGrowPagesMin, kGrowPagesMax);
+  uint64_t bytes = need_bytes + step_pages * kPageBytes;
+  bytes -= bytes % (kGrowPagesMin * uint64_t{kPageBytes});
+  Status status = space->file->allocate(bytes);
+  if (is_no_space(status)) {
+    bytes = need_bytes;
+    status = space->file->allocate(bytes);
+  }
+  STRATA_RETURN_IF_ERROR(status);
+  space->unsynced.store(true);  // the size
+  while (known < bytes && !space->room_bytes.compare_exchange_weak(known, bytes)) {
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<PageSource>> open_local_page_source(
+    FileSystem* fs, const LocalPageSourceOptions& options) {
+  STRATA_RETURN_IF_ERROR(fs->make_directory(options.directory));
+  return std::unique_ptr<PageSource>(std::make_unique<LocalPageSource>(fs, options));
+}
+
+}  // namespace strata

@@ -1,0 +1,20 @@
+// Pages in local files, one per space: <directory>/space-<id, 8 hex digits>.pages. In-place writes,
+// optional direct I/O. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "bufpool/page_source.h"
+#include "io/file_system.h"
+
+namespace strata {
+
+struct LocalPageSourceOptions {
+  std::string directory;
+  bool direct_io = true;
+};
+StatusOr<std::unique_ptr<PageSource>> open_local_page_source(FileSystem* fs,
+                                                             const LocalPageSourceOptions& options);
+
+}  // namespace strata

@@ -1,0 +1,157 @@
+// The buffer pool's insides, shared by its source files. Internal to bufpool.
+//
+// Latch order: page latch -> partition mutex (70) -> wait/signal mutex (75) -> dirty list (78). At
+// most one partition mutex at a time. No mutex is held over I/O or while waiting for a page latch.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/latch.h"
+#include "bufpool/buffer_pool.h"
+#include "bufpool/dirty_list.h"
+#include "bufpool/frame.h"
+#include "bufpool/lru.h"
+#include "page/page.h"
+
+namespace strata {
+
+constexpr size_t kWriteBatchPages = 64;
+
+// Aligned room for the copies of one batch.
+class WriteBuffer {
+ public:
+  WriteBuffer();
+  ~WriteBuffer();
+  WriteBuffer(const WriteBuffer&) = delete;
+  WriteBuffer& operator=(const WriteBuffer&) = delete;
+  [[nodiscard]] char* at(size_t i) const noexcept { return bytes_ + i * kPageBytes; }
+
+ private:
+  char* bytes_;
+};
+
+struct alignas(64) Partition {
+  Mutex mutex{LatchRank::kPoolPartition};
+  Lru lru;
+  uint32_t free_head = kNoFrame;  // linked by lru_next
+  std::atomic<uint32_t> free_count{0};
+};
+
+// Per-thread-ish hit counts: one shared counter would cost more than the rest of a hit.
+struct alignas(64) HitShard {
+  std::atomic<uint64_t> hits{0};
+};
+constexpr size_t kHitShards = 256;
+
+enum class Access : uint8_t { kRead, kTry, kNew, kRedo, kReadAhead };
+
+struct BufferPool::Impl {
+  Impl(const BufferPoolOptions& options, PageSource* source, PageLock* lock, Log* log);
+  ~Impl();
+  Status init();
+
+  // --- lookup and loading (buffer_pool.cc) ---
+  StatusOr<PageGuard> access(PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  Frame* find_and_pin(uint64_t packed) noexcept;  // no mutex; may miss a cached page
+  Frame* lookup(uint64_t packed) noexcept;        // partition mutex held
+  Frame* pin_cached(uint64_t packed) noexcept;    // takes the partition mutex
+  Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
+  void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept;
+  Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  void unpin(Frame* frame) noexcept;
+  // Exclusive latch held, not dirty: takes the frame out of the hash table. Unlatch and unpin
+  // follow.
+  void detach(Frame* frame) noexcept;
+  void reclaim(Frame* frame) noexcept;  // frees a detached frame at pin count 0
+  void drop_blank(uint64_t packed) noexcept;
+  void touch(Frame* frame) noexcept;
+  const Lru& lru_of(const Frame* frame) noexcept {
+    return partition_of(frame->page_id.load(std::memory_order_relaxed)).lru;
+  }
+  void count_hit() noexcept;
+
+  // --- frames (frames.cc) ---
+  Partition& partition_of(uint64_t packed) noexcept {
+    return partitions_[bucket_of(packed) & partition_mask_];
+  }
+  uint64_t bucket_of(uint64_t packed) const noexcept { return mix64(packed) & bucket_mask_; }
+  void hash_insert(Frame* frame, uint64_t packed) noexcept;
+  void hash_remove(Frame* frame) noexcept;
+  Frame* take_free(Partition& p) noexcept;             // owned frame or nullptr; mutex held
+  void put_free(Partition& p, Frame* frame) noexcept;  // mutex held
+  bool try_evict(Partition& p,
+                 Frame* frame) noexcept;  // frame becomes owned and unlinked; mutex held
+  Frame* evict_one(Partition& p, uint32_t depth) noexcept;
+  Frame* take_anywhere(uint32_t first_partition, uint32_t depth) noexcept;
+  Status wait_for_frame(uint64_t started_us) noexcept;
+  bool every_frame_pinned() const noexcept;
+
+  // --- write-back (write_back.cc) ---
+  // Writes pinned frames and unpins them. Frames whose latch is busy are skipped, or waited for
+  // when `wait`. Frames left alone because of that go to *busy (still pinned) when not null. count
+  // <= batch.
+  Status write_frames(WriteBuffer& buffer, Frame** frames, size_t count, bool wait,
+                      std::vector<Frame*>* busy, size_t* written) noexcept;
+  bool copy_for_write(Frame* frame, char* copy, uint64_t* newest_end, bool wait,
+                      bool* busy) noexcept;
+  // Pinned frames in page order, begun; their copies in the buffer. Ends the writes. Does not
+  // unpin.
+  Status write_copies(WriteBuffer& buffer, Frame** frames, size_t count,
+                      uint64_t newest_end) noexcept;
+  Status persist_before_write(uint64_t newest_end) noexcept;  // B2
+  void note_write_result(const Status& status, PageId id) noexcept;
+  Status write_back_below(uint64_t lsn) noexcept;
+  void discard_space(uint32_t space) noexcept;
+  Status surrender(PageId id) noexcept;
+  // Brings one partition's free list back to its target. Returns false when it could not.
+  bool refill(Partition& p, WriteBuffer& buffer) noexcept;
+  size_t refill_scan(Partition& p, Frame** dirty, size_t max) noexcept;
+  void writer_main(uint32_t index) noexcept;
+  void signal_writer(uint32_t partition_index) noexcept;
+  void read_ahead_main() noexcept;
+  void start_threads();
+  void stop_threads() noexcept;
+
+  BufferPool* pool_ = nullptr;
+  const BufferPoolOptions options_;
+  PageSource* const source_;
+  PageLock* const lock_;  // nullptr: the no-op lock
+  std::atomic<Log*> log_;
+
+  uint32_t frame_count_ = 0;
+  std::unique_ptr<Frame[]> frames_;
+  char* memory_ = nullptr;
+  size_t memory_bytes_ = 0;
+  std::unique_ptr<std::atomic<uint32_t>[]> buckets_;
+  uint64_t bucket_mask_ = 0;
+  std::unique_ptr<Partition[]> partitions_;
+  uint32_t partition_mask_ = 0;
+  uint32_t free_target_per_partition_ = 1;
+  std::unique_ptr<DirtyList> dirty_;
+
+  BufferPoolCounters counters_;
+  std::unique_ptr<HitShard[]> hit_shards_;
+
+  // Background threads.
+  struct Writer {
+    std::thread thread;
+    std::atomic<bool> signalled{false};
+    CondVar wake;
+  };
+  Mutex signal_mutex_{LatchRank::kFreeList};
+  std::vector<std::unique_ptr<Writer>> writers_;
+  bool stop_ = false;                       // signal_mutex_
+  std::atomic<bool> write_failing_{false};  // an episode of failed writes is going on
+  std::atomic<uint32_t> frame_waiters_{0};
+  CondVar frame_freed_;  // signal_mutex_
+  std::thread read_ahead_thread_;
+  std::vector<PageId> read_ahead_queue_;  // signal_mutex_
+  CondVar read_ahead_wake_;
+};
+
+}  // namespace strata

@@ -1,0 +1,328 @@
+// Writing dirty pages back (B2, B4, B5) and the background threads.
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/assert.h"
+#include "base/diag.h"
+#include "bufpool/pool_impl.h"
+
+namespace strata {
+
+namespace {
+constexpr size_t kCheckpointPins = 256;  // sorted together, so that neighbours meet
+constexpr uint32_t kRefillDepth = 512;
+constexpr uint64_t kBackoffUsMin = 10'000;
+constexpr uint64_t kBackoffUsMax = 1'000'000;
+constexpr size_t kReadAheadMax = 256;
+
+void sort_by_page(Frame** frames, size_t count) {
+  std::sort(frames, frames + count, [](const Frame* a, const Frame* b) {
+    return a->page_id.load(std::memory_order_relaxed) < b->page_id.load(std::memory_order_relaxed);
+  });
+}
+}  // namespace
+
+WriteBuffer::WriteBuffer()
+    : bytes_(static_cast<char*>(std::aligned_alloc(4096, kWriteBatchPages * kPageBytes))) {
+  STRATA_ASSERT(bytes_ != nullptr);
+}
+WriteBuffer::~WriteBuffer() { std::free(bytes_); }
+
+// --- one batch ---
+
+// Pinned. True: the frame is being written by this thread and `copy` holds its bytes (B4).
+bool BufferPool::Impl::copy_for_write(Frame* frame, char* copy, uint64_t* newest_end, bool wait,
+                                      bool* busy) noexcept {
+  *busy = false;
+  if (wait) {
+    frame->latch.lock_shared();
+  } else if (!frame->latch.try_lock_shared()) {
+    *busy = true;
+    return false;
+  }
+  const bool mine = dirty_->begin_write(frame);
+  if (mine) {
+    std::memcpy(copy, frame->page, kPageBytes);
+    *newest_end = std::max(*newest_end, frame->newest_end);
+  }
+  frame->latch.unlock_shared();
+  return mine;
+}
+
+// B2, K9.
+Status BufferPool::Impl::persist_before_write(uint64_t newest_end) noexcept {
+  Log* log = log_.load(std::memory_order_acquire);
+  if (log == nullptr) return ok_status();  // recovery: all of it comes from the durable log
+  if (log->durable_lsn().value < newest_end) STRATA_RETURN_IF_ERROR(log->persist(Lsn{newest_end}));
+  STRATA_ASSERT(log->durable_lsn().value >= newest_end);
+  return ok_status();
+}
+
+// Writes `count` sealed copies, in page order, as few runs as possible; then ends their writes.
+Status BufferPool::Impl::write_copies(WriteBuffer& buffer, Frame** frames, size_t count,
+                                      uint64_t newest_end) noexcept {
+  bool ok[kWriteBatchPages];
+  Status first_error;
+  const Status persisted = persist_before_write(newest_end);
+  for (size_t begin = 0, end; begin < count; begin = end) {
+    const PageId first = frames[begin]->id();
+    end = begin + 1;
+    while (end < count && frames[end]->id().space == first.space &&
+           frames[end]->id().number == first.number + (end - begin))
+      ++end;
+    Status status = persisted;
+    if (status.ok()) {
+      for (size_t i = begin; i < end; ++i) {
+        STRATA_ASSERT(page_id_of(buffer.at(i)) == frames[i]->id());
+        seal_page(buffer.at(i));
+      }
+      const uint32_t pages = static_cast<uint32_t>(end - begin);
+      status = pages == 1 ? source_->write(first, buffer.at(begin))
+                          : source_->write_run(first, pages, buffer.at(begin));
+      auto& counter = status.ok() ? counters_.writes : counters_.write_errors;
+      counter.fetch_add(pages, std::memory_order_relaxed);
+    } else {
+      counters_.write_errors.fetch_add(end - begin, std::memory_order_relaxed);
+    }
+    note_write_result(status, first);
+    if (!status.ok() && first_error.ok()) first_error = status;
+    std::fill(ok + begin, ok + end, status.ok());
+  }
+  dirty_->end_write(frames, ok, count);
+  return first_error;
+}
+
+Status BufferPool::Impl::write_frames(WriteBuffer& buffer, Frame** frames, size_t count, bool wait,
+                                      std::vector<Frame*>* busy_out, size_t* written) noexcept {
+  STRATA_ASSERT(count <= kWriteBatchPages);
+  Frame* mine[kWriteBatchPages];
+  size_t copied = 0;
+  uint64_t newest_end = 0;
+  for (size_t i = 0; i < count; ++i) {
+    bool busy = false;
+    if (copy_for_write(frames[i], buffer.at(copied), &newest_end, wait, &busy))
+      mine[copied++] = frames[i];
+    else if (busy && busy_out != nullptr)
+      busy_out->push_back(frames[i]);
+    else
+      unpin(frames[i]);
+  }
+  if (copied == 0) return ok_status();
+  const Status status = write_copies(buffer, mine, copied, newest_end);
+  if (status.ok() && written != nullptr) *written += copied;
+  for (size_t i = 0; i < copied; ++i) unpin(mine[i]);
+  return status;
+}
+
+// One message when writes begin to fail and one when they work again.
+void BufferPool::Impl::note_write_result(const Status& status, PageId id) noexcept {
+  if (status.ok()) {
+    if (write_failing_.load(std::memory_order_relaxed) && write_failing_.exchange(false))
+      diag(Severity::kInfo, "writing pages back works again");
+    return;
+  }
+  if (!write_failing_.exchange(true))
+    diag(Severity::kError,
+         "cannot write page %u of space %u back: %s. It stays in memory and in the log; retrying",
+         id.number, id.space, std::string(status.message()).c_str());
+}
+
+// --- checkpoints ---
+
+Status BufferPool::Impl::write_back_below(uint64_t lsn) noexcept {
+  WriteBuffer buffer;
+  std::vector<Frame*> busy;
+  Frame* frames[kCheckpointPins];
+  while (!dirty_->clean_below(lsn)) {
+    const size_t count = dirty_->pin_below(lsn, frames, kCheckpointPins);
+    if (count == 0) {  // all of them are being written by somebody else
+      dirty_->wait_for_write(nullptr);
+      continue;
+    }
+    sort_by_page(frames, count);
+    busy.clear();
+    Status status;
+    size_t i = 0;
+    for (; i < count && status.ok(); i += std::min(kWriteBatchPages, count - i))
+      status = write_frames(buffer, frames + i, std::min(kWriteBatchPages, count - i),
+                            /*wait=*/false, &busy, nullptr);
+    for (; i < count; ++i) unpin(frames[i]);
+    // Whoever holds these latches does not wait for us: no mutex and no latch is held here.
+    for (Frame* frame : busy) {
+      if (status.ok())
+        status = write_frames(buffer, &frame, 1, /*wait=*/true, nullptr, nullptr);
+      else
+        unpin(frame);
+    }
+    STRATA_RETURN_IF_ERROR(status);
+  }
+  return ok_status();
+}
+
+// --- giving a page up (PL2) ---
+
+Status BufferPool::Impl::surrender(PageId id) noexcept {
+  for (;;) {
+    Frame* frame = pin_cached(id.packed());
+    if (frame == nullptr) return ok_status();
+    frame->latch.lock();  // guards are gone, and a load has ended
+    if (frame->state.load(std::memory_order_relaxed) == FrameState::kDetached) {
+      frame->latch.unlock();
+      unpin(frame);
+      continue;
+    }
+    Status status;
+    if (frame->dirty.load(std::memory_order_acquire) != 0) {
+      WriteBuffer buffer;
+      while (status.ok() && frame->dirty.load(std::memory_order_acquire) != 0) {
+        if (!dirty_->begin_write(frame)) {
+          dirty_->wait_for_write(frame);
+          continue;
+        }
+        std::memcpy(buffer.at(0), frame->page, kPageBytes);
+        status = write_copies(buffer, &frame, 1, frame->newest_end);
+      }
+    }
+    if (status.ok()) detach(frame);
+    frame->latch.unlock();
+    unpin(frame);
+    return status;
+  }
+}
+
+// --- the background writer (B3) ---
+
+// Evicts clean pages from the cold end until the free list reaches its target; pins dirty ones met
+// on the way for the caller to write.
+size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) noexcept {
+  size_t count = 0;
+  const MutexLock lock(p.mutex);
+  uint32_t index = p.lru.coldest();
+  for (uint32_t i = 0; index != kNoFrame && i < kRefillDepth; ++i) {
+    if (p.free_count.load(std::memory_order_relaxed) >= free_target_per_partition_) break;
+    Frame* frame = &frames_[index];
+    index = p.lru.warmer(index);
+    if (try_evict(p, frame)) {
+      put_free(p, frame);
+    } else if (frame->dirty.load(std::memory_order_relaxed) == kListed &&
+               frame->pins.load(std::memory_order_relaxed) == 0 && count < max) {
+      STRATA_ASSERT((frame->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+      dirty[count++] = frame;
+    }
+  }
+  return count;
+}
+
+bool BufferPool::Impl::refill(Partition& p, WriteBuffer& buffer) noexcept {
+  Frame* dirty[kWriteBatchPages];
+  for (;;) {
+    const uint32_t free_before = p.free_count.load(std::memory_order_relaxed);
+    const size_t count = refill_scan(p, dirty, kWriteBatchPages);
+    size_t written = 0;
+    if (count != 0) {
+      sort_by_page(dirty, count);
+      // A failure is reported and counted there; the pages stay dirty.
+      (void)write_frames(buffer, dirty, count, /*wait=*/false, nullptr, &written);
+    }
+    const uint32_t free_after = p.free_count.load(std::memory_order_relaxed);
+    if (free_after > free_before && frame_waiters_.load(std::memory_order_relaxed) != 0) {
+      const MutexLock lock(signal_mutex_);
+      frame_freed_.notify_all();
+    }
+    if (free_after >= free_target_per_partition_) return true;
+    if (written == 0) return false;
+  }
+}
+
+void BufferPool::Impl::signal_writer(uint32_t partition_index) noexcept {
+  if (writers_.empty()) return;
+  Writer& writer = *writers_[partition_index % writers_.size()];
+  if (writer.signalled.load(std::memory_order_relaxed) || writer.signalled.exchange(true)) return;
+  const MutexLock lock(signal_mutex_);
+  writer.wake.notify_one();
+}
+
+// Sleeps until a partition runs low. After a failed write it tries again by itself, ever more
+// rarely.
+void BufferPool::Impl::writer_main(uint32_t index) noexcept {
+  Writer& self = *writers_[index];
+  WriteBuffer buffer;
+  uint64_t backoff_us = kBackoffUsMin;
+  for (;;) {
+    {
+      MutexLock lock(signal_mutex_);
+      self.wake.wait(lock, [&] { return stop_ || self.signalled.load(); });
+      if (stop_) return;
+      self.signalled.store(false);
+    }
+    bool reached = true;
+    for (uint32_t i = index; i <= partition_mask_; i += static_cast<uint32_t>(writers_.size()))
+      reached = refill(partitions_[i], buffer) && reached;
+    const bool failing = write_failing_.load(std::memory_order_relaxed);
+    if (!failing) backoff_us = kBackoffUsMin;
+    // Everything cold is pinned or latched: only someone who waits for a frame makes it worth a
+    // retry.
+    if (reached || (!failing && frame_waiters_.load(std::memory_order_relaxed) == 0)) continue;
+    self.signalled.store(true);
+    MutexLock lock(signal_mutex_);
+    self.wake.wait_for_us(lock, failing ? backoff_us : 1000, [&] { return stop_; });
+    if (failing) backoff_us = std::min(backoff_us * 2, kBackoffUsMax);
+  }
+}
+
+// --- read-ahead ---
+
+void BufferPool::prefetch(PageId id) noexcept {
+  Impl& impl = *impl_;
+  if (impl.writers_.empty()) return;
+  if (Frame* frame = impl.find_and_pin(id.packed()); frame != nullptr) {
+    impl.unpin(frame);
+    return;
+  }
+  const MutexLock lock(impl.signal_mutex_);
+  if (impl.read_ahead_queue_.size() >= kReadAheadMax) return;
+  impl.read_ahead_queue_.push_back(id);
+  impl.read_ahead_wake_.notify_one();
+}
+
+void BufferPool::Impl::read_ahead_main() noexcept {
+  std::vector<PageId> work;
+  for (;;) {
+    {
+      MutexLock lock(signal_mutex_);
+      read_ahead_wake_.wait(lock, [&] { return stop_ || !read_ahead_queue_.empty(); });
+      if (stop_) return;
+      if (work.empty()) work.swap(read_ahead_queue_);
+    }
+    for (PageId id : work) (void)access(id, LatchMode::kShared, Access::kReadAhead, nullptr);
+    work.clear();
+  }
+}
+
+// --- threads ---
+
+void BufferPool::Impl::start_threads() {
+  // Built complete before the first thread looks at it.
+  for (uint32_t i = 0; i < options_.writers; ++i) writers_.push_back(std::make_unique<Writer>());
+  for (uint32_t i = 0; i < writers_.size(); ++i)
+    writers_[i]->thread = std::thread([this, i] { writer_main(i); });
+  if (!writers_.empty()) {
+    read_ahead_queue_.reserve(kReadAheadMax);
+    read_ahead_thread_ = std::thread([this] { read_ahead_main(); });
+  }
+}
+
+void BufferPool::Impl::stop_threads() noexcept {
+  {
+    const MutexLock lock(signal_mutex_);
+    stop_ = true;
+    for (auto& writer : writers_) writer->wake.notify_all();
+    read_ahead_wake_.notify_all();
+  }
+  for (auto& writer : writers_)
+    if (writer->thread.joinable()) writer->thread.join();
+  if (read_ahead_thread_.joinable()) read_ahead_thread_.join();
+}
+
+}  // namespace strata
