@@ -164,7 +164,6 @@ void Mtr::init_plain(MtrPage* page, PageType type, IndexId index_id, uint64_t ex
 }
 
 void Mtr::image(MtrPage* page, const char* new_bytes) {
-  begin_change(page);
   char* scratch = scratch_page();
   std::memcpy(scratch, new_bytes, kPageBytes);
   header_of(scratch)->space = page->id().space;

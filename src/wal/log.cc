@@ -289,7 +289,7 @@ struct Log::Impl {
     if (!status.ok()) {
       poisoned.store(true, std::memory_order_release);  // W5
       diag(Severity::kError, "log: persist of [%llu, %llu) failed, the node stops writing: %s",
-           static_cast<unsigned long long>(written), static_cast<unsigned long long>(target),
+           static_cast<unsigned long long>(durable.load()), static_cast<unsigned long long>(target),
            status.ToString().c_str());
       return;
     }
