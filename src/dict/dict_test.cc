@@ -36,7 +36,9 @@ TEST(TableSpec, EveryTruncationIsReportedAndNoByteFlipCrashes) {
     std::string damaged = bytes;
     damaged[rng.below(damaged.size())] ^= static_cast<char>(1 + rng.below(255));
     const auto result = decode_table_spec(damaged);
-    if (!result.ok()) EXPECT_TRUE(is_corruption(result.status()));
+    if (!result.ok()) {
+      EXPECT_TRUE(is_corruption(result.status()));
+    }
   }
 }
 

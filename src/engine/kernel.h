@@ -1,12 +1,13 @@
-// The kernel's one public API: what the MariaDB glue (and tests, benches, tools) uses. The kernel knows no
-// SQL types: keys are memcomparable bytes, rows are opaque payloads.
+// The kernel's one public API: what the MariaDB glue (and tests, benches, tools) uses. The kernel
+// knows no SQL types: keys are memcomparable bytes, rows are opaque payloads.
 //
 //   E1  Nothing here throws. Errors are statuses of base/errors.def; after kAborted (deadlock) only
 //       rollback() is allowed on the session.
-//   E2  Several kernels can live in one process; there is no global state but fault points and diag.
-//   E3  DDL runs inside the session's transaction and becomes visible to others, atomically, when it commits.
-//   E4  Files of dropped spaces are deleted only after the drop is durable, from the pending-delete list.
-//   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
+//   E2  Several kernels can live in one process; there is no global state but fault points and
+//   diag. E3  DDL runs inside the session's transaction and becomes visible to others, atomically,
+//   when it commits. E4  Files of dropped spaces are deleted only after the drop is durable, from
+//   the pending-delete list. E5  Sessions and cursors are used by one thread at a time; kernel and
+//   tables are thread-safe.
 #pragma once
 
 #include <atomic>
@@ -33,18 +34,19 @@ struct Trx;
 namespace strata::engine {
 
 struct KernelOptions {
-  std::string directory;                  // data folder; made when absent and `create`
+  std::string directory;  // data folder; made when absent and `create`
   std::string profile = "monolithic";
-  bool create = true;                     // initialise an empty folder
+  bool create = true;  // initialise an empty folder
   uint8_t node = 1;
   uint64_t buffer_pool_bytes = 128u << 20;
   uint64_t log_segment_bytes = 64u << 20;
   uint64_t log_checkpoint_bytes = 256u << 20;
   uint32_t log_buffer_bytes = 32u << 20;
   bool direct_io = true;
-  bool background = true;                 // writers, checkpointer, purge; false: tests drive them
+  bool background = true;  // writers, checkpointer, purge; false: tests drive them
   uint32_t purge_threads = 1;
-  FileSystem* file_system = nullptr;      // null: posix
+  FileSystem* file_system = nullptr;  // null: posix
+  bool lock_directory = true;         // flock against a second process (false on simulated disks)
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };
@@ -57,21 +59,23 @@ using strata::IndexSpec;
 using strata::TableSpec;
 
 class Kernel;
+struct KernelImpl;
 
 // A table as committed (or as this session's own DDL made it). Shared, immutable but for counters.
-class Table {
+class Table : public std::enable_shared_from_this<Table> {
  public:
   [[nodiscard]] const TableSpec& spec() const noexcept { return spec_; }
-  [[nodiscard]] uint64_t estimated_rows() const noexcept;    // live estimate, never negative
+  [[nodiscard]] uint64_t estimated_rows() const noexcept;  // live estimate, never negative
   [[nodiscard]] uint64_t data_bytes() const noexcept;
   [[nodiscard]] uint64_t index_bytes() const noexcept;
   [[nodiscard]] uint64_t clustered_leaf_pages() const noexcept;
-  // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never returns a value
-  // twice, also after a crash. `raise_auto_increment`: explicit value used. 0 = counter not initialised.
+  // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never
+  // returns a value twice, also after a crash. `raise_auto_increment`: explicit value used. 0 =
+  // counter not initialised.
   uint64_t reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count) noexcept;
-  void raise_auto_increment(uint64_t used) noexcept;         // next > used
+  void raise_auto_increment(uint64_t used) noexcept;  // next > used
   [[nodiscard]] uint64_t next_auto_increment() const noexcept;
-  uint64_t next_row_id() noexcept;                           // hidden clustered key
+  uint64_t next_row_id() noexcept;  // hidden clustered key
   // Whether the definition was dropped or replaced since (stale handle): the caller reopens.
   [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
 
@@ -93,33 +97,35 @@ using TableRef = std::shared_ptr<Table>;
 // --- rows ---
 // One secondary entry. The kernel appends the clustered key to `key` and remembers its length.
 struct EntryImage {
-  uint32_t index = 0;        // position in TableSpec::indexes, >= 1
-  Bytes key;                 // encoded key parts
-  bool check_unique = false; // unique index and no NULL in the key
-  Bytes covering;            // values an index-only read needs and the key cannot give back
+  uint32_t index = 0;         // position in TableSpec::indexes, >= 1
+  Bytes key;                  // encoded key parts
+  bool check_unique = false;  // unique index and no NULL in the key
+  Bytes covering;             // values an index-only read needs and the key cannot give back
 };
-// A value kept outside the row. `unchanged_from` >= 0: take the chain of the old row's value number so-and-so.
+// A value kept outside the row. `unchanged_from` >= 0: take the chain of the old row's value number
+// so-and-so.
 struct ExternalImage {
   Bytes value;
   int32_t unchanged_from = -1;
 };
 struct RowImage {
-  Bytes key;                       // clustered key
-  Bytes inline_bytes;              // opaque; refers to externals by position
+  Bytes key;           // clustered key
+  Bytes inline_bytes;  // opaque; refers to externals by position
   const ExternalImage* externals = nullptr;
   uint32_t external_count = 0;
   const EntryImage* entries = nullptr;
   uint32_t entry_count = 0;
   uint64_t auto_increment_used = 0;  // persisted in the insert's mtr when > 0
 };
-// Largest clustered key / secondary key incl. clustered key, and largest row (key + inline) kept in a page:
-// the glue moves values outside until it fits.
+// Largest clustered key / secondary key incl. clustered key, and largest row (key + inline) kept in
+// a page: the glue moves values outside until it fits.
 constexpr uint32_t kMaxKeyLength = 3600;
 constexpr uint32_t kMaxRowBytes = 4000;
 
+// A position in the session's transaction.
 struct Savepoint {
-  uint64_t undo = 0;
-  int64_t rows_delta = 0;
+  uint64_t undo = 0;        // undo position
+  uint64_t row_deltas = 0;  // length of the row count journal
 };
 
 class TableCursor;
@@ -134,17 +140,18 @@ class Session {
   [[nodiscard]] bool in_transaction() const noexcept;
   [[nodiscard]] bool has_changes() const noexcept;
   [[nodiscard]] bool must_rollback() const noexcept;
-  [[nodiscard]] uint64_t trx_id() const noexcept;   // 0 before the first change
-  Status open_view();                     // consistent snapshot now (idempotent)
-  void close_view() noexcept;             // READ COMMITTED: at statement end
+  [[nodiscard]] uint64_t trx_id() const noexcept;  // 0 before the first change
+  Status open_view();                              // consistent snapshot now (idempotent)
+  void close_view() noexcept;                      // READ COMMITTED: at statement end
   void set_isolation(Isolation isolation) noexcept;
-  void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;   // 0 = NOWAIT
+  void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
 
   Savepoint savepoint() const noexcept;
   Status rollback_to(const Savepoint& savepoint);
   // First half of two-phase commit; durable when it returns. xid: opaque, at most 140 bytes.
   Status prepare(Bytes xid);
-  // Fixes the commit position; no I/O, may run on another OS thread. reserve_commit() before it may fail and block.
+  // Fixes the commit position; no I/O, may run on another OS thread. reserve_commit() before it may
+  // fail and block.
   Status reserve_commit();
   Status commit_ordered();
   // Ends the transaction (both halves if commit_ordered() did not run). kUnknown: outcome unknown.
@@ -156,32 +163,43 @@ class Session {
   void interrupt() noexcept;
   void clear_interrupt() noexcept;
 
-  // --- changes. Errors: kAlreadyExists (*duplicate_index = which), kAborted, kDeadlineExceeded, kCancelled,
-  // kNotFound, kResourceExhausted, kDataLoss. A failed call has undone its own row completely. ---
+  // --- changes. Errors: kAlreadyExists (*duplicate_index = which), kAborted, kDeadlineExceeded,
+  // kCancelled, kNotFound, kResourceExhausted, kDataLoss. A failed call has undone its own row
+  // completely. ---
   Status insert_row(Table* table, const RowImage& row, uint32_t* duplicate_index);
-  // `entries_old`: keys (without clustered key) of the old row's entries to remove; row.entries: entries to add.
-  // Entries that stay the same (key and covering) are in neither, unless the clustered key changes: then all are in both.
+  // `entries_old`: keys (without clustered key) of the old row's entries to remove; row.entries:
+  // entries to add. Entries that stay the same (key and covering) are in neither, unless the
+  // clustered key changes: then all are in both.
   Status update_row(Table* table, Bytes old_key, const RowImage& row, const EntryImage* entries_old,
                     uint32_t entries_old_count, uint32_t* duplicate_index);
   Status delete_row(Table* table, Bytes key, const EntryImage* entries, uint32_t entry_count);
 
   // --- DDL (E3) ---
-  Status create_table(const TableSpec& spec, TableRef* out);       // kAlreadyExists
-  Status drop_table(Bytes schema, Bytes name);                     // kNotFound
+  Status create_table(const TableSpec& spec, TableRef* out);  // kAlreadyExists
+  Status drop_table(Bytes schema, Bytes name);                // kNotFound
   Status rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes new_name);
-  Status truncate_table(Bytes schema, Bytes name, TableRef* out);  // new empty space, same definition
-  Status update_definition(Bytes schema, Bytes name, const std::string& definition, const std::string& version);
+  Status truncate_table(Bytes schema, Bytes name,
+                        TableRef* out);  // new empty space, same definition
+  Status update_definition(Bytes schema, Bytes name, const std::string& definition,
+                           const std::string& version);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);
-  // Journal of an ALTER by copy, kept in the dictionary (key -> value), for the glue's DDL recovery.
+  // Journal of an ALTER by copy, kept in the dictionary (key -> value), for the glue's DDL
+  // recovery.
   Status journal_put(Bytes key, Bytes value);
   Status journal_erase(Bytes key);
+
+  struct Impl;
 
  private:
   friend class Kernel;
   friend class TableCursor;
   friend struct KernelImpl;
-  struct Impl;
+  Status rollback_to_position(UndoPtr to);
+  TableRef find(const std::string& key);
+  Status make_space(TableSpec* spec);
+  Status undo_row(const Savepoint& before, const Status& failure);
+  static void copy_counters(const Table& from, Table* to);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
@@ -191,25 +209,27 @@ class TableCursor {
  public:
   TableCursor(Session* session, TableRef table, uint32_t index);
   ~TableCursor();
-  // kNone: consistent read by the session's view (opened on first use at >= READ COMMITTED; dirty at READ
-  // UNCOMMITTED). Otherwise the latest version, locked before it is returned.
+  // kNone: consistent read by the session's view (opened on first use at >= READ COMMITTED; dirty
+  // at READ UNCOMMITTED). Otherwise the latest version, locked before it is returned.
   void set_lock_mode(LockMode mode) noexcept;
-  void set_skip_locked(bool skip) noexcept;   // rows that would have to be waited for are passed over
-  // Stand on the first entry with key >= `key` (prefixes are fine) / the last with key < `key` (empty = last of all).
-  // Afterwards valid() says whether there is one.
+  void set_skip_locked(
+      bool skip) noexcept;  // rows that would have to be waited for are passed over
+  // Stand on the first entry with key >= `key` (prefixes are fine) / the last with key < `key`
+  // (empty = last of all). Afterwards valid() says whether there is one.
   Status seek(Bytes key);
   Status seek_before(Bytes key);
   Status next();
   Status prev();
   [[nodiscard]] bool valid() const noexcept;
-  [[nodiscard]] Bytes key() const noexcept;            // of this index, without the clustered key
+  [[nodiscard]] Bytes key() const noexcept;  // of this index, without the clustered key
   [[nodiscard]] Bytes clustered_key() const noexcept;
-  [[nodiscard]] Bytes covering() const noexcept;       // secondary index: its covering bytes
-  // The clustered row: on the clustered index what seek/next found; on a secondary index it is looked up, and, with a
-  // lock mode, locked. *gone = true: the row is no longer there (or fails the index entry): move on.
-  // With a lock mode this is the point where the row is locked; entries not fetched are not locked.
+  [[nodiscard]] Bytes covering() const noexcept;  // secondary index: its covering bytes
+  // The clustered row: on the clustered index what seek/next found; on a secondary index it is
+  // looked up, and, with a lock mode, locked. *gone = true: the row is no longer there (or fails
+  // the index entry): move on. With a lock mode this is the point where the row is locked; entries
+  // not fetched are not locked.
   Status fetch(bool* gone);
-  [[nodiscard]] Bytes row() const noexcept;            // inline bytes, after fetch(), until the next move
+  [[nodiscard]] Bytes row() const noexcept;  // inline bytes, after fetch(), until the next move
   [[nodiscard]] uint32_t external_count() const noexcept;
   Status external(uint32_t position, std::string* out);  // value kept outside; of the fetched row
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
@@ -232,11 +252,12 @@ struct CheckResult {
 
 class Kernel {
  public:
-  // Opens (or creates) the database: recovery = redo, then rollback in the background. Errors name file and remedy;
-  // nothing is overwritten: kDataLoss (damaged/foreign), kFailedPrecondition (newer format, other profile, in use).
+  // Opens (or creates) the database: recovery = redo, then rollback in the background. Errors name
+  // file and remedy; nothing is overwritten: kDataLoss (damaged/foreign), kFailedPrecondition
+  // (newer format, other profile, in use).
   static StatusOr<std::unique_ptr<Kernel>> open(const KernelOptions& options);
-  ~Kernel();            // stops without a final checkpoint, like a crash, unless shutdown() ran
-  Status shutdown();    // sessions are gone; stops purge, rolls back, checkpoint, marks clean
+  ~Kernel();          // stops without a final checkpoint, like a crash, unless shutdown() ran
+  Status shutdown();  // sessions are gone; stops purge, rolls back, checkpoint, marks clean
 
   std::unique_ptr<Session> new_session();
 
@@ -247,37 +268,44 @@ class Kernel {
 
   // XA.
   std::vector<PreparedTransaction> prepared_transactions();
-  Status commit_by_xid(Bytes xid);      // kNotFound
+  Status commit_by_xid(Bytes xid);  // kNotFound
   Status rollback_by_xid(Bytes xid);
 
   // Statistics.
-  StatusOr<uint64_t> estimate_range(Table* table, uint32_t index, Bytes low, Bytes high);  // empty high = infinite
+  StatusOr<uint64_t> estimate_range(Table* table, uint32_t index, Bytes low,
+                                    Bytes high);  // empty high = infinite
   // Samples an index: visit(key) for entries of up to `pages` leaf pages.
-  Status sample(Table* table, uint32_t index, uint32_t pages, const std::function<void(Bytes key)>& visit);
+  Status sample(Table* table, uint32_t index, uint32_t pages,
+                const std::function<void(Bytes key)>& visit);
   Status refresh_statistics(Table* table);
-  // Structure of every tree of the table, and entries against rows both ways: row_entries(row inline bytes, externals
-  // loader, emit(index, key)) computes the entries a row must have.
+  // Structure of every tree of the table, and entries against rows both ways: row_entries(row
+  // inline bytes, externals loader, emit(index, key)) computes the entries a row must have.
   using EmitEntry = std::function<void(uint32_t index, Bytes key)>;
-  using RowEntries = std::function<Status(Bytes clustered_key, Bytes row,
-                                          const std::function<Status(uint32_t, std::string*)>& external, const EmitEntry& emit)>;
-  Status check_table(Session* session, TableRef table, bool entries, const RowEntries& row_entries, CheckResult* out);
+  using RowEntries = std::function<Status(
+      Bytes clustered_key, Bytes row, const std::function<Status(uint32_t, std::string*)>& external,
+      const EmitEntry& emit)>;
+  Status check_table(Session* session, TableRef table, bool entries, const RowEntries& row_entries,
+                     CheckResult* out);
 
-  Status persist_log();                  // everything committed so far is durable (FLUSH LOGS, checkpoint request)
+  Status persist_log();  // everything committed so far is durable (FLUSH LOGS, checkpoint request)
   Status checkpoint();
-  std::string status_text();             // SHOW ENGINE STRATA STATUS
+  std::string status_text();  // SHOW ENGINE STRATA STATUS
   struct Counter {
     const char* name;
     uint64_t value;
   };
   std::vector<Counter> counters();
   [[nodiscard]] uint64_t database_id() const noexcept;
-  Status run_purge(uint64_t limit);      // tests, and background = false
+  Status run_purge(uint64_t limit);  // tests, and background = false
 
-  struct KernelImpl* impl() noexcept { return impl_.get(); }
+  struct KernelImpl* impl() noexcept {
+    return impl_.get();
+  }
 
  private:
   friend class Session;
   friend class TableCursor;
+  friend struct KernelImpl;
   Kernel();
   std::unique_ptr<struct KernelImpl> impl_;
 };

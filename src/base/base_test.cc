@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/crc32c.h"
+#include "base/fault.h"
+#include "base/ids.h"
+#include "base/latch.h"
+
+namespace strata {
+namespace {
+
+TEST(Crc32c, MatchesThePublishedVectors) {
+  // RFC 3720, appendix B.4: 32 bytes of zero, 32 bytes of 0xff.
+  std::string zero(32, '\0');
+  std::string ones(32, '\xff');
+  EXPECT_EQ(crc32c(zero.data(), zero.size()), 0x8a9136aau);
+  EXPECT_EQ(crc32c(ones.data(), ones.size()), 0x62a8ab43u);
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+}
+
+TEST(Crc32c, SeedContinuesARunningSum) {
+  EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xe3069283u);
+}
+
+TEST(Ids, TrxIdAndUndoPtrRoundTrip) {
+  const TrxId id = make_trx_id(NodeId{7}, 123456789);
+  EXPECT_EQ(node_of(id).value, 7);
+  EXPECT_EQ(sequence_of(id), 123456789u);
+  const UndoPtr ptr = make_undo_ptr(NodeId{9}, 0xfffffffe, 0xabcd);
+  EXPECT_EQ(undo_node(ptr).value, 9);
+  EXPECT_EQ(undo_page_number(ptr), 0xfffffffeu);
+  EXPECT_EQ(undo_offset(ptr), 0xabcd);
+}
+
+TEST(ByteReader, ReportsTruncationInsteadOfReadingPastTheEnd) {
+  ByteReader r(Bytes("\x05\x00\x00\x00ab", 6));
+  EXPECT_EQ(r.bytes32().size(), 0u);
+  EXPECT_FALSE(r.ok());
+  EXPECT_EQ(r.u64(), 0u);
+}
+
+TEST(RwLatch, WritersExcludeEveryoneUnderContention) {
+  RwLatch latch;
+  uint64_t a = 0;
+  uint64_t b = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20000; ++i) {
+        if ((i + t) % 3 == 0) {
+          latch.lock();
+          ++a;
+          ++b;
+          latch.unlock();
+        } else {
+          latch.lock_shared();
+          EXPECT_EQ(a, b);
+          latch.unlock_shared();
+        }
+      }
+    });
+  }
+  for (auto& t : threads) t.join();
+  EXPECT_EQ(a, b);
+  EXPECT_NEAR(static_cast<double>(a), 4 * 20000 / 3.0, 8);
+}
+
+TEST(Fault, ErrorActionFiresOnceAtTheNthHit) {
+  ASSERT_TRUE(arm_fault("purge_half:3:error"));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(arm_fault("no_such_point:1"));
+  disarm_faults();
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,40 @@
+// Named points at which a test makes the process crash, fail or pause. Cost when unarmed: one
+// relaxed load of a global. Armed by arm_fault() or by the environment:
+// STRATA_FAULT="name:nth[:action]", where action is crash (default: SIGKILL to self), error (the
+// point reports failure) or pause_ms=N.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+namespace strata {
+
+enum class FaultPoint : uint16_t {
+#define STRATA_FAULT_POINT(name, doc) name,
+#include "base/fault_points.def"
+#undef STRATA_FAULT_POINT
+  count
+};
+
+namespace internal {
+extern std::atomic<uint32_t> faults_armed;
+bool fault_hit(FaultPoint point) noexcept;  // true: the caller must report an error
+}  // namespace internal
+
+// Parses "name:nth[:action]". Returns false if it does not parse. Thread-safe.
+bool arm_fault(std::string_view spec) noexcept;
+void arm_fault_from_environment() noexcept;
+void disarm_faults() noexcept;
+// A test may replace the crash (SIGKILL) with its own function, e.g. to freeze an in-process store.
+void set_fault_crash_handler(void (*handler)(FaultPoint)) noexcept;
+std::string_view fault_point_name(FaultPoint point) noexcept;
+
+// Returns true when an armed "error" action asks the caller to fail.
+inline bool fault(FaultPoint point) noexcept {
+  if (__builtin_expect(internal::faults_armed.load(std::memory_order_relaxed) == 0, 1))
+    return false;
+  return internal::fault_hit(point);
+}
+
+}  // namespace strata

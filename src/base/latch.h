@@ -1,0 +1,105 @@
+// Mutex and reader-writer latch of the kernel. Short, physical, never held over I/O.
+//
+// Mutex      std::mutex with a rank; debug builds assert that ranks grow per thread.
+// RwLatch    4 bytes, futex based, writer-preferring; used in every buffer frame. Not recursive.
+//            X and S may be released by another thread (page hand-over), so no rank is checked
+//            here.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+#include "base/latch_rank.h"
+
+namespace strata {
+
+class Mutex {
+ public:
+  explicit Mutex(LatchRank rank) noexcept : rank_(rank) {}
+  Mutex(const Mutex&) = delete;
+  Mutex& operator=(const Mutex&) = delete;
+  void lock() noexcept {
+    check_order();
+    mutex_.lock();
+    note_locked();
+  }
+  bool try_lock() noexcept {
+    if (!mutex_.try_lock()) return false;
+    note_locked();
+    return true;
+  }
+  void unlock() noexcept {
+    note_unlocked();
+    mutex_.unlock();
+  }
+
+ private:
+  friend class CondVar;
+#ifdef STRATA_DEBUG_CHECKS
+  void check_order() const noexcept;
+  void note_locked() const noexcept;
+  void note_unlocked() const noexcept;
+#else
+  void check_order() const noexcept {}
+  void note_locked() const noexcept {}
+  void note_unlocked() const noexcept {}
+#endif
+  std::mutex mutex_;
+  LatchRank rank_;
+};
+
+using MutexLock = std::unique_lock<Mutex>;
+
+// Condition variable for Mutex. Waits release the mutex.
+class CondVar {
+ public:
+  void wait(MutexLock& lock) { cv_.wait(lock); }
+  // Returns false on timeout.
+  bool wait_for_us(MutexLock& lock, uint64_t microseconds) {
+    return cv_.wait_for(lock, std::chrono::microseconds(microseconds)) ==
+           std::cv_status::no_timeout;
+  }
+  template <typename Pred>
+  void wait(MutexLock& lock, Pred pred) {
+    while (!pred()) wait(lock);
+  }
+  template <typename Pred>
+  bool wait_for_us(MutexLock& lock, uint64_t microseconds, Pred pred) {
+    return cv_.wait_for(lock, std::chrono::microseconds(microseconds), pred);
+  }
+  void notify_one() noexcept { cv_.notify_one(); }
+  void notify_all() noexcept { cv_.notify_all(); }
+
+ private:
+  std::condition_variable_any cv_;
+};
+
+class RwLatch {
+ public:
+  RwLatch() noexcept = default;
+  RwLatch(const RwLatch&) = delete;
+  RwLatch& operator=(const RwLatch&) = delete;
+
+  void lock() noexcept;
+  bool try_lock() noexcept;
+  void unlock() noexcept;
+  void lock_shared() noexcept;
+  bool try_lock_shared() noexcept;
+  void unlock_shared() noexcept;
+  [[nodiscard]] bool is_locked_exclusive() const noexcept {
+    return (state_.load(std::memory_order_relaxed) & kWriter) != 0;
+  }
+
+ private:
+  static constexpr uint32_t kWriter = 1u << 31;
+  static constexpr uint32_t kWriterWaiting = 1u << 30;
+  static constexpr uint32_t kSleepers = 1u << 29;  // someone sleeps in the futex
+  static constexpr uint32_t kReaderMask = kSleepers - 1;
+  void sleep(uint32_t observed) noexcept;
+  void wake_all() noexcept;
+  std::atomic<uint32_t> state_{0};
+};
+
+}  // namespace strata

@@ -1,0 +1,28 @@
+// The one order in which latches may be taken (low first). Checked by Latch in debug builds. Page
+// latches are ordered by tree position, not by this list: see btree/README.md (K4).
+#pragma once
+
+#include <cstdint>
+
+namespace strata {
+
+enum class LatchRank : uint16_t {
+  kEngine = 10,      // engine open/close, DDL serialisation
+  kDictionary = 20,  // dictionary cache
+  kTrxSystem = 30,   // begin/commit bookkeeping, view list
+  kPurge = 35,       // purge queue
+  kLockTable = 40,   // row wait queues
+  kCheckpoint = 50,
+  kUndoTail = 55,    // free list of partly used undo pages
+  kPage = 60,        // page latches (own order among themselves)
+  kSpaceCache = 65,  // in-memory allocation hints
+  kPoolPartition = 70,
+  kFreeList = 75,
+  kDirtyList = 78,
+  kLogReserve = 80,  // Lsn reservation; innermost of the write path
+  kLogWrite = 85,    // group commit leader hand-over
+  kFileTable = 90,   // open file handles
+  kLeaf = 100,       // anything that takes nothing else
+};
+
+}  // namespace strata

@@ -1,0 +1,188 @@
+// CHECK TABLE and statistics.
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+namespace {
+
+constexpr size_t kProblemsMax = 20;
+
+uint64_t hash_bytes(Bytes b) {
+  uint64_t h = 0x9e3779b97f4a7c15ull ^ b.size();
+  size_t i = 0;
+  for (; i + 8 <= b.size(); i += 8) h = mix64(h ^ load_u64(b.data() + i)) + 0x9e3779b97f4a7c15ull;
+  uint64_t tail = 0;
+  std::memcpy(&tail, b.data() + i, b.size() - i);
+  return mix64(h ^ tail);
+}
+
+// Order-independent fingerprint of a set of entries.
+struct SetDigest {
+  uint64_t count = 0;
+  uint64_t sum = 0;
+  uint64_t mix = 0;
+  void add(Bytes key) {
+    const uint64_t h = hash_bytes(key);
+    ++count;
+    sum += h;
+    mix += mix64(h ^ 0x5bd1e995);
+  }
+  bool operator==(const SetDigest&) const = default;
+};
+
+class EntryCheck {
+ public:
+  EntryCheck(Session* session, TableRef table, const Kernel::RowEntries& row_entries,
+             CheckResult* out)
+      : session_(session), table_(std::move(table)), row_entries_(row_entries), out_(out) {}
+
+  Status run() {
+    const size_t index_count = table_->spec().indexes.size();
+    from_rows_.resize(index_count);
+    from_index_.resize(index_count);
+    STRATA_RETURN_IF_ERROR(
+        scan_rows([this](uint32_t index, Bytes key) { from_rows_[index].add(key); }));
+    for (uint32_t i = 1; i < index_count; ++i) STRATA_RETURN_IF_ERROR(scan_index(i));
+    for (uint32_t i = 1; i < index_count; ++i) {
+      if (from_rows_[i] == from_index_[i]) continue;
+      out_->problems.push_back("index " + table_->spec().indexes[i].name + " has " +
+                               std::to_string(from_index_[i].count) + " entries, the rows make " +
+                               std::to_string(from_rows_[i].count));
+      STRATA_RETURN_IF_ERROR(name_rows_without_entry(i));
+    }
+    return ok_status();
+  }
+
+ private:
+  Status scan_rows(const std::function<void(uint32_t, Bytes)>& add) {
+    TableCursor cursor(session_, table_, 0);
+    STRATA_RETURN_IF_ERROR(cursor.seek(Bytes()));
+    std::string full;
+    out_->rows = 0;
+    while (cursor.valid()) {
+      bool gone = false;
+      STRATA_RETURN_IF_ERROR(cursor.fetch(&gone));
+      if (!gone) {
+        ++out_->rows;
+        const std::string clustered(cursor.clustered_key());
+        STRATA_RETURN_IF_ERROR(row_entries_(
+            clustered, cursor.row(),
+            [&cursor](uint32_t position, std::string* value) {
+              return cursor.external(position, value);
+            },
+            [&](uint32_t index, Bytes key) {
+              full.assign(key);
+              full.append(clustered);
+              if (index < from_rows_.size()) add(index, full);
+            }));
+      }
+      STRATA_RETURN_IF_ERROR(cursor.next());
+    }
+    return ok_status();
+  }
+
+  Status scan_index(uint32_t index) {
+    TableCursor cursor(session_, table_, index);
+    STRATA_RETURN_IF_ERROR(cursor.seek(Bytes()));
+    std::string full;
+    while (cursor.valid()) {
+      full.assign(cursor.key());
+      full.append(cursor.clustered_key());
+      from_index_[index].add(full);
+      STRATA_RETURN_IF_ERROR(cursor.next());
+    }
+    return ok_status();
+  }
+
+  // Second pass, only for a broken index: says which rows are concerned.
+  Status name_rows_without_entry(uint32_t wanted) {
+    TableCursor lookup(session_, table_, wanted);
+    Status failed;
+    uint64_t row = 0;
+    const Status scanned = scan_rows([&](uint32_t index, Bytes full) {
+      if (index != wanted || !failed.ok() || out_->problems.size() >= kProblemsMax) return;
+      ++row;
+      failed = lookup.seek(full);
+      if (!failed.ok()) return;
+      std::string found;
+      if (lookup.valid()) {
+        found.assign(lookup.key());
+        found.append(lookup.clustered_key());
+      }
+      if (found != full) {
+        out_->problems.push_back("row number " + std::to_string(row) + " has no entry in index " +
+                                 table_->spec().indexes[wanted].name);
+      }
+    });
+    STRATA_RETURN_IF_ERROR(scanned);
+    return failed;
+  }
+
+  Session* session_;
+  TableRef table_;
+  const Kernel::RowEntries& row_entries_;
+  CheckResult* out_;
+  std::vector<SetDigest> from_rows_;
+  std::vector<SetDigest> from_index_;
+};
+
+}  // namespace
+
+Status Kernel::check_table(Session* session, TableRef table, bool entries,
+                           const RowEntries& row_entries, CheckResult* out) {
+  for (uint32_t i = 0; i < table->spec().indexes.size(); ++i) {
+    TreeCheck tree;
+    STRATA_RETURN_IF_ERROR(check_tree(&impl_->row.tree, tree_of(*table, i), nullptr, &tree));
+    for (const std::string& problem : tree.problems) {
+      if (out->problems.size() < kProblemsMax) {
+        out->problems.push_back("index " + table->spec().indexes[i].name + ": " + problem);
+      }
+    }
+  }
+  if (!entries || !out->problems.empty()) return ok_status();
+  STRATA_RETURN_IF_ERROR(session->open_view());
+  return EntryCheck(session, table, row_entries, out).run();
+}
+
+StatusOr<uint64_t> Kernel::estimate_range(Table* table, uint32_t index, Bytes low, Bytes high) {
+  return strata::estimate_range(&impl_->row.tree, tree_of(*table, index), low, high, high.empty());
+}
+
+Status Kernel::sample(Table* table, uint32_t index, uint32_t pages,
+                      const std::function<void(Bytes key)>& visit) {
+  uint64_t leaves = 0;
+  return sample_leaves(
+      &impl_->row.tree, tree_of(*table, index), pages, table->spec().table_id,
+      [&visit](Bytes key, Bytes value) {
+        if (value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted()) visit(key);
+      },
+      &leaves);
+}
+
+Status Kernel::refresh_statistics(Table* table) {
+  constexpr uint32_t kPages = 20;
+  uint64_t live = 0;
+  uint64_t leaves = 0;
+  uint64_t index_pages = 0;
+  STRATA_RETURN_IF_ERROR(sample_leaves(
+      &impl_->row.tree, tree_of(*table, 0), kPages, table->spec().table_id,
+      [&live](Bytes, Bytes value) {
+        live += value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted() ? 1 : 0;
+      },
+      &leaves));
+  const uint64_t sampled = std::min<uint64_t>(kPages, leaves);
+  const uint64_t rows = sampled == 0 ? 0 : live * leaves / sampled;
+  for (uint32_t i = 1; i < table->spec().indexes.size(); ++i) {
+    uint64_t pages = 0;
+    STRATA_RETURN_IF_ERROR(sample_leaves(
+        &impl_->row.tree, tree_of(*table, i), 1, table->spec().table_id, [](Bytes, Bytes) {},
+        &pages));
+    index_pages += pages;
+  }
+  table->rows_.store(static_cast<int64_t>(rows));
+  table->clustered_pages_.store(std::max<uint64_t>(leaves, 1));
+  table->index_pages_.store(index_pages);
+  table->modified_since_sample_.store(0);
+  return ok_status();
+}
+
+}  // namespace strata::engine

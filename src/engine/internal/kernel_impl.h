@@ -1,0 +1,150 @@
+// The kernel's parts and how they are wired; private to this folder.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/latch.h"
+#include "bufpool/buffer_pool.h"
+#include "bufpool/checkpointer.h"
+#include "bufpool/local_page_source.h"
+#include "dict/dictionary.h"
+#include "engine/kernel.h"
+#include "engine/kernel_seams.h"
+#include "io/file_system.h"
+#include "lock/row_waits.h"
+#include "row/row_store.h"
+#include "space/space_manager.h"
+#include "txn/trx_system.h"
+#include "undo/undo_log.h"
+#include "wal/control_file.h"
+#include "wal/local_log_sink.h"
+#include "wal/log.h"
+
+namespace strata::engine {
+
+// A space whose drop is committed: the file goes first, the pending-delete entry after a checkpoint
+// (E4).
+struct DroppedSpace {
+  SpaceId space;
+  bool file_deleted = false;
+  Lsn forget_after;  // entry may go once the checkpoint has passed this
+};
+
+struct RecoveryStatistics {
+  uint64_t log_bytes = 0;
+  uint64_t groups = 0;
+  uint64_t sections_applied = 0;
+  uint64_t sections_skipped = 0;
+  uint64_t redo_us = 0;
+  uint64_t rolled_back = 0;
+  uint64_t total_us = 0;
+};
+
+struct KernelImpl {
+  KernelOptions options;
+  KernelSeams seams;
+  std::unique_ptr<FileSystem> own_file_system;
+  FileSystem* files = nullptr;
+  int lock_fd = -1;
+
+  std::unique_ptr<ControlFile> control;
+  std::unique_ptr<LogSink> sink;
+  std::unique_ptr<PageSource> own_source;
+  PageSource* source = nullptr;
+  std::unique_ptr<BufferPool> pool;
+  std::unique_ptr<Log> log;
+  std::unique_ptr<SpaceManager> spaces;
+  std::unique_ptr<UndoSpace> undo;
+  std::unique_ptr<RowWaits> waits;
+  std::unique_ptr<TimestampSource> own_timestamps;
+  TimestampSource* timestamps = nullptr;
+  std::unique_ptr<TrxSystem> trxs;
+  RowContext row{};
+  std::unique_ptr<Dictionary> dictionary;
+  std::unique_ptr<Checkpointer> checkpointer;
+  RecoveryStatistics recovery;
+
+  // Committed tables by table_key(). Published at commit, never while a page latch is held.
+  Mutex tables_mutex{LatchRank::kDictionary};
+  std::map<std::string, TableRef, std::less<>> tables;
+
+  Mutex prepared_mutex{LatchRank::kEngine};
+  std::map<std::string, std::unique_ptr<Trx>> prepared;
+
+  Mutex dropped_mutex{LatchRank::kLeaf};
+  CondVar dropped_changed;
+  std::vector<DroppedSpace> dropped;
+
+  std::atomic<bool> stopping{false};
+  std::vector<std::thread> threads;
+  bool shut_down = false;
+
+  ~KernelImpl();
+
+  // kernel_open.cc
+  static Kernel* make_kernel();
+  Status open();
+  Status create_database();
+  Status open_database();
+  Status lock_directory();
+  Status start_services(Lsn log_start, uint64_t bias);
+  Status make_trx_system();
+  Status load_tables();
+  Status collect_orphan_spaces();
+  void start_threads();
+  void stop_threads();
+  // recovery.cc
+  Status redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped);
+  Status roll_back_unfinished();
+  // reaper.cc
+  void note_dropped(SpaceId space);
+  void discard_created(SpaceId space);  // of a rolled back CREATE
+  Status reap_dropped();
+  void reaper_thread();
+  void purge_thread();
+  // tables.cc
+  TableRef make_table(TableSpec spec);
+  Status load_counters(Table* table);
+  [[nodiscard]] std::string path(const char* name) const { return options.directory + "/" + name; }
+};
+
+inline TreeId tree_of(const Table& table, uint32_t index) {
+  const TableSpec& spec = table.spec();
+  return TreeId{IndexId{spec.indexes[index].index_id},
+                PageId{spec.space_id, spec.indexes[index].root_page}};
+}
+
+// One uncommitted dictionary change of a session; table null = the name is gone.
+struct DdlChange {
+  std::string key;
+  TableRef table;
+  TableRef replaced;    // becomes stale when this commits
+  UndoPtr undo_before;  // position before the change, for savepoint rollback
+};
+
+struct Session::Impl {
+  KernelImpl* kernel = nullptr;
+  std::unique_ptr<Trx> trx;
+  Mutex trx_mutex{LatchRank::kLeaf};  // guards swapping trx against interrupt()
+  Isolation isolation = Isolation::kRepeatableRead;
+  uint64_t lock_wait_timeout_us = 50000000;
+  bool ordered = false;  // commit_ordered() ran
+  bool reserved = false;
+  std::vector<std::pair<TableRef, int32_t>> row_deltas;  // journal: +1 / -1, cut back by savepoints
+  size_t merge_floor =
+      0;  // journal length at the newest savepoint: entries below it keep their extent
+  std::vector<DdlChange> ddl;
+  std::string payload, key, old_payload;  // scratch, reused
+
+  void ended();
+  void note_rows(Table* table, int32_t delta);
+  void apply_row_deltas();
+  void publish_ddl();
+};
+
+}  // namespace strata::engine

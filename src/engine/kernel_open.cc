@@ -1,0 +1,376 @@
+// Opening, creating and closing a database.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <random>
+#include <set>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/diag.h"
+#include "base/fault.h"
+#include "engine/internal/kernel_impl.h"
+#include "txn/trx_system.h"
+
+namespace strata::engine {
+namespace {
+
+std::string control_name(uint8_t node) { return "control-" + std::to_string(node); }
+
+uint64_t random_database_id() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+KernelImpl::~KernelImpl() {
+  stop_threads();
+  checkpointer.reset();
+  dictionary.reset();
+  trxs.reset();
+  waits.reset();
+  undo.reset();
+  spaces.reset();
+  pool.reset();
+  log.reset();
+  sink.reset();
+  if (lock_fd >= 0) close(lock_fd);
+}
+
+// Two processes on one folder would destroy it. The lock goes with the process, however it ends.
+Status KernelImpl::lock_directory() {
+  if (!options.lock_directory) return ok_status();
+  const std::string lock_path = path("lock");
+  lock_fd = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0660);
+  if (lock_fd < 0) return error_peer_down("cannot open " + lock_path + ": " + strerror(errno));
+  if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
+    return error_fenced("the data folder " + options.directory +
+                        " is in use by another process (lock on " + lock_path +
+                        "); stop that one first");
+  }
+  return ok_status();
+}
+
+Status KernelImpl::open() {
+  const uint64_t begin = monotonic_us();
+  if (options.profile != "monolithic") {
+    return error_invalid_argument("profile '" + options.profile +
+                                  "' is not known to this build; use 'monolithic'");
+  }
+  if (options.node == 0 || options.node == 255) {
+    return error_invalid_argument("the node number must be between 1 and 254");
+  }
+  if (options.file_system == nullptr) own_file_system = make_posix_file_system();
+  files = options.file_system != nullptr ? options.file_system : own_file_system.get();
+  STRATA_RETURN_IF_ERROR(files->make_directory(options.directory));
+  STRATA_RETURN_IF_ERROR(lock_directory());
+
+  auto opened = ControlFile::open(files, path(control_name(options.node).c_str()));
+  if (opened.ok()) {
+    control = std::move(opened).value();
+    STRATA_RETURN_IF_ERROR(open_database());
+  } else if (is_not_found(opened.status())) {
+    STRATA_RETURN_IF_ERROR(create_database());
+  } else {
+    return opened.status();
+  }
+  start_threads();
+  recovery.total_us = monotonic_us() - begin;
+  return ok_status();
+}
+
+Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
+  LogOptions log_options;
+  log_options.node = NodeId{options.node};
+  log_options.buffer_bytes = options.log_buffer_bytes;
+  log = std::make_unique<Log>(log_options, sink.get(), log_start, bias);
+  pool->attach_log(log.get());
+  return ok_status();
+}
+
+Status KernelImpl::make_trx_system() {
+  const NodeId node{options.node};
+  spaces = std::make_unique<SpaceManager>(pool.get(), log.get(), node);
+  undo = std::make_unique<UndoSpace>(pool.get(), log.get(), spaces.get(), node);
+  waits = std::make_unique<RowWaits>();
+  return ok_status();
+}
+
+namespace {
+
+StatusOr<std::unique_ptr<BufferPool>> make_pool(const KernelImpl& k) {
+  BufferPoolOptions pool_options;
+  pool_options.bytes = k.options.buffer_pool_bytes;
+  pool_options.writers = k.options.background ? 1 : 0;
+  PageLock* lock = k.seams.page_lock != nullptr ? k.seams.page_lock : no_page_lock();
+  return BufferPool::create(pool_options, k.source, lock, nullptr);
+}
+
+LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
+  LocalLogOptions log_options;
+  log_options.directory = k.path("log");
+  log_options.node = NodeId{k.options.node};
+  log_options.database_id = database_id;
+  log_options.segment_bytes = k.options.log_segment_bytes;
+  return log_options;
+}
+
+void wire_rows(KernelImpl* k) {
+  k->row.tree = TreeContext{k->pool.get(), k->log.get(), k->spaces.get()};
+  k->row.trxs = k->trxs.get();
+  k->row.undo = k->undo.get();
+}
+
+Status open_source(KernelImpl* k) {
+  if (k->seams.page_source != nullptr) {
+    k->source = k->seams.page_source;
+    return ok_status();
+  }
+  LocalPageSourceOptions source_options;
+  source_options.directory = k->path("pages");
+  source_options.direct_io = k->options.direct_io;
+  STRATA_RETURN_IF_ERROR(k->files->make_directory(source_options.directory));
+  STRATA_ASSIGN_OR_RETURN(k->own_source, open_local_page_source(k->files, source_options));
+  k->source = k->own_source.get();
+  return ok_status();
+}
+
+void make_trxs(KernelImpl* k) {
+  if (k->seams.timestamps != nullptr) {
+    k->timestamps = k->seams.timestamps;
+  } else {
+    k->own_timestamps = make_local_timestamp_source(k->pool.get(), k->log.get(), k->spaces.get());
+    k->timestamps = k->own_timestamps.get();
+  }
+  TrxSystemOptions trx_options;
+  trx_options.node = NodeId{k->options.node};
+  k->trxs = std::make_unique<TrxSystem>(trx_options, k->pool.get(), k->log.get(), k->spaces.get(),
+                                        k->undo.get(), k->timestamps, k->waits.get());
+  wire_rows(k);
+  k->dictionary = std::make_unique<Dictionary>(&k->row);
+}
+
+void make_checkpointer(KernelImpl* k) {
+  CheckpointerOptions checkpoint_options;
+  checkpoint_options.log_bytes = k->options.log_checkpoint_bytes;
+  checkpoint_options.background = k->options.background;
+  k->checkpointer = std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(),
+                                                   k->control.get());
+}
+
+// The pending-delete page always is page 2 of the system space.
+Status create_system_page(KernelImpl* k) {
+  const SpaceId system{kSystemSpace};
+  STRATA_RETURN_IF_ERROR(k->spaces->ensure_room(system, 64));
+  Mtr mtr(k->pool.get(), k->log.get());
+  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_ASSIGN_OR_RETURN(const uint32_t number, k->spaces->allocate(&mtr, system));
+  STRATA_ASSERT(number == kPendingDeletePage.number);
+  STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix_new(kPendingDeletePage));
+  mtr.init_plain(page, PageType::kSystem, IndexId{0}, 0);
+  return k->log->persist(mtr.publish());
+}
+
+}  // namespace
+
+// A folder without a control file must hold nothing of ours: a half-initialised or damaged database
+// is reported, never overwritten. The control file is written last, so a crash in here leaves a
+// folder that is recognised as half-initialised.
+Status KernelImpl::create_database() {
+  if (!options.create) {
+    return error_not_found("no database in " + options.directory + " (no control file)");
+  }
+  if (!seams.attach) {
+    STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
+    for (const std::string& name : names) {
+      if (name == "lock" || name.compare(0, 8, "control-") == 0) continue;
+      return error_corruption("the data folder " + options.directory + " holds '" + name +
+                              "' but no file '" + control_name(options.node) +
+                              "': it is half-initialised or damaged. If it was never used remove "
+                              "it; otherwise restore the "
+                              "control file. Nothing was changed");
+    }
+  }
+  ControlData data;
+  data.database_id = random_database_id();
+  data.profile = options.profile;
+  data.node = NodeId{options.node};
+  data.checkpoint_lsn = Lsn{4096};
+  const LocalLogOptions folder = log_folder(*this, data.database_id);
+  STRATA_RETURN_IF_ERROR(files->make_directory(folder.directory));
+  STRATA_ASSIGN_OR_RETURN(sink, create_local_log(files, folder, data.checkpoint_lsn));
+  STRATA_RETURN_IF_ERROR(open_source(this));
+  STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
+  STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, 0));
+  STRATA_RETURN_IF_ERROR(make_trx_system());
+  const SpaceId undo_space{undo_space_of(NodeId{options.node})};
+  if (!seams.attach) {
+    STRATA_RETURN_IF_ERROR(spaces->create(SpaceId{kSystemSpace}));
+    STRATA_RETURN_IF_ERROR(create_system_page(this));
+  } else {
+    STRATA_RETURN_IF_ERROR(spaces->open(SpaceId{kSystemSpace}, false));
+  }
+  STRATA_RETURN_IF_ERROR(spaces->create(undo_space));
+  make_trxs(this);
+  STRATA_RETURN_IF_ERROR(trxs->initialise());
+  if (!seams.attach) {
+    STRATA_RETURN_IF_ERROR(dictionary->initialise());
+  } else {
+    STRATA_RETURN_IF_ERROR(dictionary->open());
+    STRATA_RETURN_IF_ERROR(load_tables());
+  }
+  STRATA_RETURN_IF_ERROR(log->persist(log->next_lsn()));
+  STRATA_RETURN_IF_ERROR(files->sync_directory(options.directory));
+  STRATA_ASSIGN_OR_RETURN(
+      control, ControlFile::create(files, path(control_name(options.node).c_str()), data));
+  make_checkpointer(this);
+  return checkpointer->run_once();
+}
+
+Status KernelImpl::open_database() {
+  const ControlData& data = control->data();
+  if (data.profile != options.profile) {
+    return error_fenced("the database in " + options.directory + " was made with profile '" +
+                        data.profile + "' and cannot be opened with '" + options.profile +
+                        "'; set the profile it was made with");
+  }
+  if (data.page_bytes != kPageBytes) {
+    return error_fenced("the database in " + options.directory + " has pages of " +
+                        std::to_string(data.page_bytes) + " bytes; this build uses " +
+                        std::to_string(kPageBytes));
+  }
+  STRATA_ASSIGN_OR_RETURN(sink, open_local_log(files, log_folder(*this, data.database_id)));
+  STRATA_RETURN_IF_ERROR(open_source(this));
+  STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
+
+  Lsn end;
+  uint64_t bias = data.llsn_bias;
+  std::vector<SpaceId> gone;
+  const uint64_t redo_begin = monotonic_us();
+  STRATA_RETURN_IF_ERROR(redo(data.checkpoint_lsn, &end, &bias, &gone));
+  recovery.redo_us = monotonic_us() - redo_begin;
+  fault(FaultPoint::recovery_after_redo);
+
+  STRATA_RETURN_IF_ERROR(start_services(end, bias));
+  STRATA_RETURN_IF_ERROR(make_trx_system());
+  const std::set<SpaceId> dropped_spaces(gone.begin(), gone.end());
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
+  for (const SpaceId space : present) {
+    if (dropped_spaces.count(space) != 0) continue;
+    const Status opened = spaces->open(space, !seams.attach);
+    // A space whose creation never became durable in the log has an empty file: the orphan pass
+    // removes it.
+    if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+    STRATA_RETURN_IF_ERROR(opened);
+  }
+  make_trxs(this);
+  make_checkpointer(this);
+  STRATA_RETURN_IF_ERROR(dictionary->open());
+  STRATA_RETURN_IF_ERROR(roll_back_unfinished());
+  STRATA_RETURN_IF_ERROR(load_tables());
+  if (!seams.attach) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
+  return ok_status();
+}
+
+Status KernelImpl::load_tables() {
+  return dictionary->for_each_table([this](TableSpec spec) {
+    TableRef table = make_table(std::move(spec));
+    STRATA_RETURN_IF_ERROR(load_counters(table.get()));
+    const MutexLock lock(tables_mutex);
+    tables[table_key(table->spec().schema, table->spec().name)] = table;
+    return ok_status();
+  });
+}
+
+// Spaces that no committed table names: left by DDL that never committed, or by a drop whose file
+// was still there.
+Status KernelImpl::collect_orphan_spaces() {
+  std::set<uint32_t> wanted;
+  for (const auto& [key, table] : tables) wanted.insert(table->spec().space_id);
+  std::set<uint32_t> listed;
+  {
+    Mtr mtr(pool.get(), log.get());
+    STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix(kPendingDeletePage, LatchMode::kShared));
+    for (const SpaceId space : redo::read_pending_deletes(page->page())) listed.insert(space.value);
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
+  for (const SpaceId space : present) {
+    if (space.value < kFirstUserSpace || wanted.count(space.value) != 0) continue;
+    if (listed.count(space.value) == 0) {
+      Mtr mtr(pool.get(), log.get());
+      STRATA_RETURN_IF_ERROR(mtr.begin_write());
+      STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix(kPendingDeletePage, LatchMode::kExclusive));
+      mtr.pending_delete_add(page, space);
+      STRATA_RETURN_IF_ERROR(log->persist(mtr.publish()));
+      listed.insert(space.value);
+    }
+  }
+  for (const uint32_t space : listed) {
+    (void)spaces->drop(SpaceId{space});
+    note_dropped(SpaceId{space});
+  }
+  for (const uint32_t space : wanted) {
+    if (!spaces->is_live(SpaceId{space})) {
+      return error_corruption("the dictionary names space " + std::to_string(space) +
+                              " but its file is missing in " + options.directory +
+                              "/pages; restore the file from a copy of the whole folder");
+    }
+  }
+  return options.background ? ok_status() : reap_dropped();
+}
+
+void KernelImpl::start_threads() {
+  if (!options.background) return;
+  threads.emplace_back([this] { reaper_thread(); });
+  for (uint32_t i = 0; i < options.purge_threads; ++i)
+    threads.emplace_back([this] { purge_thread(); });
+}
+
+void KernelImpl::stop_threads() {
+  stopping.store(true);
+  if (trxs != nullptr) trxs->wake_purge();
+  dropped_changed.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  threads.clear();
+}
+
+StatusOr<std::unique_ptr<Kernel>> Kernel::open(const KernelOptions& options) {
+  return open_with_seams(options, KernelSeams{});
+}
+
+Kernel::Kernel() : impl_(std::make_unique<KernelImpl>()) {}
+Kernel::~Kernel() = default;
+
+StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,
+                                                  const KernelSeams& seams) {
+  std::unique_ptr<Kernel> kernel(KernelImpl::make_kernel());
+  kernel->impl()->options = options;
+  kernel->impl()->seams = seams;
+  STRATA_RETURN_IF_ERROR(kernel->impl()->open());
+  return kernel;
+}
+
+Kernel* KernelImpl::make_kernel() { return new Kernel(); }
+
+Status Kernel::shutdown() {
+  KernelImpl* k = impl_.get();
+  if (k->shut_down) return ok_status();
+  k->stop_threads();
+  STRATA_RETURN_IF_ERROR(k->reap_dropped());
+  k->checkpointer->stop();
+  STRATA_RETURN_IF_ERROR(k->log->persist(k->log->next_lsn()));
+  STRATA_RETURN_IF_ERROR(k->checkpointer->run_once(true));
+  k->shut_down = true;
+  return ok_status();
+}
+
+std::unique_ptr<Session> Kernel::new_session() {
+  auto impl = std::make_unique<Session::Impl>();
+  impl->kernel = impl_.get();
+  impl->trx = std::make_unique<Trx>();
+  return std::unique_ptr<Session>(new Session(std::move(impl)));
+}
+
+}  // namespace strata::engine

@@ -1,0 +1,23 @@
+// Parts of the kernel that a deployment may replace (DESIGN: local buffer pool and its seams). Null
+// = the local implementation. All pointers outlive the kernel. Used by the multi-node tests today,
+// by the disaggregated profiles later.
+#pragma once
+
+#include <memory>
+
+#include "engine/kernel.h"
+
+namespace strata::engine {
+
+struct KernelSeams {
+  PageSource* page_source = nullptr;
+  PageLock* page_lock = nullptr;
+  TimestampSource* timestamps = nullptr;
+  bool attach =
+      false;  // the database exists already: this node adds its own log and undo space to it
+};
+
+StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,
+                                                  const KernelSeams& seams);
+
+}  // namespace strata::engine

@@ -1,0 +1,145 @@
+// Crash recovery: redo from the checkpoint, then rollback by undo (paper-independent ARIES shape;
+// DESIGN 4.3).
+#include <algorithm>
+#include <set>
+
+#include "base/diag.h"
+#include "base/fault.h"
+#include "engine/internal/kernel_impl.h"
+#include "redo/redo.h"
+#include "wal/log_reader.h"
+
+namespace strata::engine {
+namespace {
+
+std::string where(Lsn lsn, PageId id) {
+  return "log position " + std::to_string(lsn.value) + ", page " + std::to_string(id.space) + ":" +
+         std::to_string(id.number);
+}
+
+class RedoPass {
+ public:
+  RedoPass(KernelImpl* kernel, const std::set<uint32_t>* dropped) : k_(kernel), dropped_(dropped) {}
+
+  Status apply_group(const redo::GroupView& group) {
+    const Lsn start{group.header.lsn};
+    const Lsn end{group.header.lsn + group.header.length};
+    const Llsn llsn{group.header.llsn};
+    return redo::for_each_section(group, [&](const redo::SectionView& section) {
+      return apply_section(start, end, llsn, section);
+    });
+  }
+
+ private:
+  Status apply_section(Lsn start, Lsn end, Llsn llsn, const redo::SectionView& section) {
+    if (dropped_->count(section.page_id.space) != 0) {
+      ++k_->recovery.sections_skipped;
+      return ok_status();
+    }
+    bool damaged = false;
+    auto fixed = k_->pool->fix_for_redo(section.page_id, &damaged);
+    if (!fixed.ok()) return fixed.status();
+    PageGuard guard = std::move(fixed).value();
+    if (damaged && !section.restarts_chain()) {
+      return error_corruption(
+          "redo: " + where(start, section.page_id) +
+          ": the stored page is damaged and no full image precedes its first change");
+    }
+    auto applied = redo::apply_section(guard.mutable_page(), llsn, section);
+    if (!applied.ok()) {
+      return error_corruption("redo: " + where(start, section.page_id) + ": " +
+                              std::string(applied.status().message()));
+    }
+    if (*applied == redo::Applied::kGap) {
+      return error_corruption("redo: " + where(start, section.page_id) +
+                              ": the page misses an earlier change (gap in its chain)");
+    }
+    if (*applied == redo::Applied::kAlreadyThere) {
+      ++k_->recovery.sections_skipped;
+      return ok_status();
+    }
+    ++k_->recovery.sections_applied;
+    k_->pool->note_modified(guard, start, end, section.restarts_chain());
+    return ok_status();
+  }
+
+  KernelImpl* k_;
+  const std::set<uint32_t>* dropped_;
+};
+
+}  // namespace
+
+// First pass: find the end of the log and every dropped space (adds and removes of the
+// pending-delete list: a removed entry's file is gone as well). Second pass: apply.
+Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped_out) {
+  std::set<uint32_t> gone;
+  {
+    PageGuard guard;
+    bool damaged = false;
+    auto fixed = pool->fix_for_redo(kPendingDeletePage, &damaged);
+    if (!fixed.ok()) return fixed.status();
+    guard = std::move(fixed).value();
+    if (!damaged) {
+      for (const SpaceId space : redo::read_pending_deletes(guard.page())) gone.insert(space.value);
+    }
+  }
+  {
+    LogReader reader(sink.get(), from);
+    redo::GroupView group;
+    for (;;) {
+      STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
+      if (!more) break;
+      ++recovery.groups;
+      *bias = group.header.llsn - (group.header.lsn + group.header.length);
+      STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
+        redo::for_each_dropped_space(section, [&](SpaceId space) { gone.insert(space.value); });
+        return ok_status();
+      }));
+    }
+    *end = reader.end_lsn();
+  }
+  recovery.log_bytes = end->value - from.value;
+  dropped_out->clear();
+  for (const uint32_t space : gone) dropped_out->push_back(SpaceId{space});
+
+  RedoPass pass(this, &gone);
+  LogReader reader(sink.get(), from);
+  redo::GroupView group;
+  uint64_t done = 0;
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
+    if (!more) break;
+    STRATA_RETURN_IF_ERROR(pass.apply_group(group));
+    if (++done == recovery.groups / 2) fault(FaultPoint::recovery_half_redo);
+  }
+  if (recovery.groups != 0) {
+    diag(Severity::kInfo, "redo: %llu groups, %.1f MB of log from position %llu",
+         static_cast<unsigned long long>(recovery.groups),
+         static_cast<double>(recovery.log_bytes) / 1e6,
+         static_cast<unsigned long long>(from.value));
+  }
+  return ok_status();
+}
+
+Status KernelImpl::roll_back_unfinished() {
+  std::vector<std::unique_ptr<Trx>> active;
+  std::vector<std::unique_ptr<Trx>> undecided;
+  STRATA_RETURN_IF_ERROR(trxs->recover(&active, &undecided));
+  for (auto& trx : active) {
+    STRATA_RETURN_IF_ERROR(rollback_all(&row, trx.get()));
+    ++recovery.rolled_back;
+  }
+  const MutexLock lock(prepared_mutex);
+  for (auto& trx : undecided) {
+    std::string xid = trx->xid;
+    prepared[std::move(xid)] = std::move(trx);
+  }
+  if (recovery.rolled_back != 0 || !prepared.empty()) {
+    diag(Severity::kInfo,
+         "recovery: %llu transactions rolled back, %zu prepared ones wait for a decision",
+         static_cast<unsigned long long>(recovery.rolled_back), prepared.size());
+  }
+  return ok_status();
+}
+
+}  // namespace strata::engine

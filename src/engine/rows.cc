@@ -1,0 +1,202 @@
+// Row changes: the clustered record, its outside values and its secondary entries, as one unit.
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+namespace {
+
+// Payload of a secondary entry: length of the clustered key at the end of the entry's key, then
+// what the glue wants to read without the row.
+void make_entry_payload(size_t clustered_key_bytes, Bytes covering, std::string* scratch,
+                        std::string* out) {
+  scratch->clear();
+  append_u16(scratch, static_cast<uint16_t>(clustered_key_bytes));
+  scratch->append(covering);
+  *out = encode_payload({}, *scratch);
+}
+
+Status check_sizes(const RowImage& row) {
+  if (row.key.size() > kMaxKeyLength)
+    return error_invalid_argument("the clustered key is too long");
+  if (row.key.size() + row.inline_bytes.size() > kMaxRowBytes) {
+    return error_invalid_argument("the part of the row kept in the page is too large");
+  }
+  for (uint32_t i = 0; i < row.entry_count; ++i) {
+    if (row.entries[i].key.size() + row.key.size() > kMaxKeyLength) {
+      return error_invalid_argument("an index key with the primary key appended is too long");
+    }
+  }
+  return ok_status();
+}
+
+bool contains(const std::vector<OverflowRef>& refs, const OverflowRef& ref) {
+  for (const OverflowRef& r : refs) {
+    if (r.creator == ref.creator && r.ordinal == ref.ordinal) return true;
+  }
+  return false;
+}
+
+class RowChange {
+ public:
+  RowChange(Session::Impl* session, Table* table)
+      : s_(session), table_(table), row_(&session->kernel->row), trx_(session->trx.get()) {}
+
+  Status insert_clustered(Bytes key, Bytes payload, uint64_t auto_increment) {
+    const SlotRaise raise{SpaceId{table_->spec().space_id}, HeaderSlot::kAutoIncrement,
+                          auto_increment};
+    return insert_record(row_, trx_, tree_of(*table_, 0), key, payload, 0,
+                         auto_increment != 0 ? &raise : nullptr);
+  }
+
+  Status insert_entries(const RowImage& row, uint32_t* duplicate_index) {
+    for (uint32_t i = 0; i < row.entry_count; ++i) {
+      const EntryImage& entry = row.entries[i];
+      s_->key.assign(entry.key);
+      s_->key.append(row.key);
+      make_entry_payload(row.key.size(), entry.covering, &scratch_, &s_->payload);
+      const size_t unique_bytes = entry.check_unique ? entry.key.size() : SIZE_MAX;
+      const Status inserted = insert_record(row_, trx_, tree_of(*table_, entry.index), s_->key,
+                                            s_->payload, unique_bytes);
+      if (is_duplicate_key(inserted)) *duplicate_index = entry.index;
+      STRATA_RETURN_IF_ERROR(inserted);
+    }
+    return ok_status();
+  }
+
+  Status delete_entries(Bytes clustered_key, const EntryImage* entries, uint32_t count) {
+    for (uint32_t i = 0; i < count; ++i) {
+      s_->key.assign(entries[i].key);
+      s_->key.append(clustered_key);
+      const Status deleted =
+          delete_record(row_, trx_, tree_of(*table_, entries[i].index), s_->key, {});
+      if (is_not_found(deleted)) {
+        return error_corruption("table " + table_->spec().schema + "." + table_->spec().name +
+                                ", index " + table_->spec().indexes[entries[i].index].name +
+                                ": a row has no entry here; run CHECK TABLE and rebuild the table");
+      }
+      STRATA_RETURN_IF_ERROR(deleted);
+    }
+    return ok_status();
+  }
+
+  // Writes the outside values; unchanged ones take over the old chain.
+  Status write_externals(const RowImage& row, const std::vector<OverflowRef>& old_refs,
+                         std::vector<OverflowRef>* refs) {
+    refs->clear();
+    for (uint32_t i = 0; i < row.external_count; ++i) {
+      const ExternalImage& external = row.externals[i];
+      if (external.unchanged_from >= 0) {
+        const auto from = static_cast<size_t>(external.unchanged_from);
+        if (from >= old_refs.size())
+          return error_invalid_argument("no such outside value in the old row");
+        refs->push_back(old_refs[from]);
+        continue;
+      }
+      STRATA_ASSIGN_OR_RETURN(
+          const OverflowRef ref,
+          write_overflow(row_, trx_, SpaceId{table_->spec().space_id}, external.value));
+      refs->push_back(ref);
+    }
+    return ok_status();
+  }
+
+ private:
+  Session::Impl* s_;
+  Table* table_;
+  RowContext* row_;
+  Trx* trx_;
+  std::string scratch_;
+};
+
+}  // namespace
+
+// A row that fails half-way is undone completely, whatever the statement does next (INSERT IGNORE,
+// REPLACE).
+Status Session::undo_row(const Savepoint& before, const Status& failure) {
+  if (impl_->trx->must_rollback || is_deadlock(failure)) {
+    impl_->trx->must_rollback = true;
+    return failure;
+  }
+  const Status undone = rollback_to(before);
+  if (!undone.ok()) {
+    impl_->trx->must_rollback = true;
+    return undone;
+  }
+  return failure;
+}
+
+Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicate_index) {
+  Impl& s = *impl_;
+  if (s.trx->must_rollback) return error_deadlock();
+  *duplicate_index = 0;
+  STRATA_RETURN_IF_ERROR(check_sizes(row));
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  RowChange change(&s, table);
+  std::vector<OverflowRef> refs;
+  Status status = row.external_count == 0 ? ok_status() : change.write_externals(row, {}, &refs);
+  if (status.ok()) {
+    s.payload = encode_payload(refs, row.inline_bytes);
+    status = change.insert_clustered(row.key, s.payload, row.auto_increment_used);
+  }
+  if (status.ok()) status = change.insert_entries(row, duplicate_index);
+  if (!status.ok()) return undo_row(before, status);
+  s.note_rows(table, 1);
+  return ok_status();
+}
+
+Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
+                           const EntryImage* entries_old, uint32_t entries_old_count,
+                           uint32_t* duplicate_index) {
+  Impl& s = *impl_;
+  if (s.trx->must_rollback) return error_deadlock();
+  *duplicate_index = 0;
+  STRATA_RETURN_IF_ERROR(check_sizes(row));
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  RowContext* context = &s.kernel->row;
+  const TreeId clustered = tree_of(*table, 0);
+  RowChange change(&s, table);
+  std::vector<OverflowRef> old_refs;
+  std::vector<OverflowRef> new_refs;
+  std::vector<OverflowRef> unused;
+  Bytes old_inline;
+  Status status =
+      lock_record(context, s.trx.get(), clustered, old_key, RowLock::kExclusive, &s.old_payload);
+  if (status.ok()) status = decode_payload(s.old_payload, &old_refs, &old_inline);
+  if (status.ok()) status = change.write_externals(row, old_refs, &new_refs);
+  for (const OverflowRef& ref : old_refs) {
+    if (!contains(new_refs, ref)) unused.push_back(ref);
+  }
+  if (status.ok()) {
+    s.payload = encode_payload(new_refs, row.inline_bytes);
+    if (old_key == row.key) {
+      status = update_record(context, s.trx.get(), clustered, row.key, s.payload, unused);
+    } else {
+      status = change.insert_clustered(row.key, s.payload, row.auto_increment_used);
+      if (status.ok()) status = delete_record(context, s.trx.get(), clustered, old_key, unused);
+    }
+  }
+  if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
+  if (status.ok()) status = change.insert_entries(row, duplicate_index);
+  return status.ok() ? status : undo_row(before, status);
+}
+
+Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
+                           uint32_t entry_count) {
+  Impl& s = *impl_;
+  if (s.trx->must_rollback) return error_deadlock();
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  RowContext* context = &s.kernel->row;
+  RowChange change(&s, table);
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  const TreeId clustered = tree_of(*table, 0);
+  Status status =
+      lock_record(context, s.trx.get(), clustered, key, RowLock::kExclusive, &s.old_payload);
+  if (status.ok()) status = decode_payload(s.old_payload, &refs, &inline_bytes);
+  if (status.ok()) status = delete_record(context, s.trx.get(), clustered, key, refs);
+  if (status.ok()) status = change.delete_entries(key, entries, entry_count);
+  if (!status.ok()) return undo_row(before, status);
+  s.note_rows(table, -1);
+  return ok_status();
+}
+
+}  // namespace strata::engine

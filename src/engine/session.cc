@@ -1,0 +1,206 @@
+// A session's transaction: begin, views, savepoints, commit, rollback, XA.
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+
+Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Session::~Session() {
+  if (impl_->trx->started) (void)rollback();
+}
+
+void Session::begin(Isolation isolation) {
+  Impl& s = *impl_;
+  if (s.trx->started) return;
+  s.isolation = isolation;
+  s.ordered = false;
+  s.reserved = false;
+  s.kernel->trxs->begin(s.trx.get());
+  s.trx->lock_wait_timeout_us = s.lock_wait_timeout_us;
+}
+
+bool Session::in_transaction() const noexcept { return impl_->trx->started; }
+bool Session::has_changes() const noexcept { return !impl_->trx->id.is_zero(); }
+bool Session::must_rollback() const noexcept { return impl_->trx->must_rollback; }
+uint64_t Session::trx_id() const noexcept { return impl_->trx->id.value; }
+void Session::set_isolation(Isolation isolation) noexcept { impl_->isolation = isolation; }
+
+void Session::set_lock_wait_timeout_us(uint64_t timeout_us) noexcept {
+  impl_->lock_wait_timeout_us = timeout_us;
+  impl_->trx->lock_wait_timeout_us = timeout_us;
+}
+
+Status Session::open_view() {
+  if (impl_->trx->view.open) return ok_status();
+  return impl_->kernel->trxs->open_view(impl_->trx.get());
+}
+
+void Session::close_view() noexcept {
+  if (impl_->trx->view.open) impl_->kernel->trxs->close_view(impl_->trx.get());
+}
+
+Savepoint Session::savepoint() const noexcept {
+  impl_->merge_floor = impl_->row_deltas.size();
+  return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size()};
+}
+
+Status Session::rollback_to(const Savepoint& savepoint) {
+  Impl& s = *impl_;
+  if (savepoint.row_deltas < s.row_deltas.size()) s.row_deltas.resize(savepoint.row_deltas);
+  // DDL made after the savepoint goes with its dictionary rows.
+  while (!s.ddl.empty() && s.ddl.back().undo_before.value >= savepoint.undo &&
+         s.trx->undo.last.value != savepoint.undo) {
+    s.ddl.pop_back();
+  }
+  if (s.trx->undo.last.value == savepoint.undo) return ok_status();
+  return rollback_to_position(UndoPtr{savepoint.undo});
+}
+
+Status Session::rollback_to_position(UndoPtr to) {
+  return strata::rollback_to(&impl_->kernel->row, impl_->trx.get(), to);
+}
+
+void Session::Impl::note_rows(Table* table, int32_t delta) {
+  if (row_deltas.size() > merge_floor && row_deltas.back().first.get() == table) {
+    row_deltas.back().second += delta;
+  } else {
+    row_deltas.emplace_back(table->shared_from_this(), delta);
+  }
+}
+
+void Session::Impl::apply_row_deltas() {
+  for (const auto& [table, delta] : row_deltas) {
+    table->rows_.fetch_add(delta, std::memory_order_relaxed);
+    table->modified_since_sample_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void Session::Impl::ended() {
+  row_deltas.clear();
+  merge_floor = 0;
+  ddl.clear();
+  ordered = false;
+  reserved = false;
+}
+
+Status Session::prepare(Bytes xid) {
+  Impl& s = *impl_;
+  if (s.trx->must_rollback) return error_deadlock();
+  return s.kernel->trxs->prepare(s.trx.get(), xid);
+}
+
+Status Session::reserve_commit() {
+  Impl& s = *impl_;
+  if (s.trx->must_rollback) return error_deadlock();
+  if (s.reserved) return ok_status();
+  STRATA_RETURN_IF_ERROR(s.kernel->trxs->reserve_commit(s.trx.get()));
+  s.reserved = true;
+  return ok_status();
+}
+
+Status Session::commit_ordered() {
+  Impl& s = *impl_;
+  if (s.ordered || s.trx->id.is_zero()) return ok_status();
+  if (!s.reserved) STRATA_RETURN_IF_ERROR(reserve_commit());
+  STRATA_RETURN_IF_ERROR(s.kernel->trxs->commit_order(s.trx.get()));
+  s.ordered = true;
+  return ok_status();
+}
+
+Status Session::commit(Durability durability) {
+  Impl& s = *impl_;
+  if (!s.trx->started) return ok_status();
+  if (s.trx->must_rollback) {
+    STRATA_RETURN_IF_ERROR(rollback());
+    return error_deadlock();
+  }
+  if (s.trx->id.is_zero()) {
+    const Status ended = s.kernel->trxs->commit(s.trx.get());
+    s.ended();
+    return ended;
+  }
+  if (!s.ordered) {
+    Status ordered = reserve_commit();
+    if (ordered.ok()) ordered = commit_ordered();
+    if (!ordered.ok()) {
+      // Nothing has reached the log buffer: the transaction can still be undone.
+      (void)rollback();
+      return ordered;
+    }
+  }
+  if (!s.ddl.empty()) {
+    s.trx->on_publish = [this] { impl_->publish_ddl(); };
+  }
+  s.apply_row_deltas();
+  const Status finished =
+      s.kernel->trxs->commit_finish(s.trx.get(), durability == Durability::kSync || !s.ddl.empty());
+  s.ended();
+  return finished;
+}
+
+Status Session::rollback() {
+  Impl& s = *impl_;
+  if (!s.trx->started) return ok_status();
+  const std::vector<SpaceId> created = s.trx->drop_on_rollback;
+  const Status status = rollback_all(&s.kernel->row, s.trx.get());
+  s.ended();
+  STRATA_RETURN_IF_ERROR(status);
+  for (const SpaceId space : created) s.kernel->discard_created(space);
+  return ok_status();
+}
+
+void Session::detach_prepared() {
+  Impl& s = *impl_;
+  if (s.trx->state != TrxState::kPrepared) return;
+  auto fresh = std::make_unique<Trx>();
+  {
+    const MutexLock lock(s.trx_mutex);
+    s.trx.swap(fresh);
+  }
+  s.apply_row_deltas();
+  s.ended();
+  const MutexLock lock(s.kernel->prepared_mutex);
+  std::string xid = fresh->xid;
+  s.kernel->prepared[std::move(xid)] = std::move(fresh);
+}
+
+void Session::interrupt() noexcept {
+  const MutexLock lock(impl_->trx_mutex);
+  impl_->trx->interrupt.interrupt();
+}
+
+void Session::clear_interrupt() noexcept { impl_->trx->interrupt.clear(); }
+
+std::vector<PreparedTransaction> Kernel::prepared_transactions() {
+  std::vector<PreparedTransaction> out;
+  const MutexLock lock(impl_->prepared_mutex);
+  for (const auto& [xid, trx] : impl_->prepared) out.push_back({xid});
+  return out;
+}
+
+namespace {
+
+std::unique_ptr<Trx> take_prepared(KernelImpl* k, Bytes xid) {
+  const MutexLock lock(k->prepared_mutex);
+  const auto it = k->prepared.find(std::string(xid));
+  if (it == k->prepared.end()) return nullptr;
+  std::unique_ptr<Trx> trx = std::move(it->second);
+  k->prepared.erase(it);
+  return trx;
+}
+
+}  // namespace
+
+Status Kernel::commit_by_xid(Bytes xid) {
+  const std::unique_ptr<Trx> trx = take_prepared(impl_.get(), xid);
+  if (trx == nullptr) return error_not_found();
+  return impl_->trxs->commit(trx.get());
+}
+
+Status Kernel::rollback_by_xid(Bytes xid) {
+  const std::unique_ptr<Trx> trx = take_prepared(impl_.get(), xid);
+  if (trx == nullptr) return error_not_found();
+  return rollback_all(&impl_->row, trx.get());
+}
+
+}  // namespace strata::engine

@@ -1,0 +1,71 @@
+// What operators see: counters and SHOW ENGINE STRATA STATUS.
+#include <cstdio>
+
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+
+std::vector<Kernel::Counter> Kernel::counters() {
+  KernelImpl* k = impl_.get();
+  BufferPoolCounters& pool = k->pool->counters();
+  LogCounters& log = k->log->counters();
+  TrxCounters& trx = k->trxs->counters();
+  WaitCounters& wait = k->waits->counters();
+  return {
+      {"buffer_pool_frames", k->pool->frame_count()},
+      {"buffer_pool_free", k->pool->free_count()},
+      {"buffer_pool_dirty", k->pool->dirty_count()},
+      {"buffer_pool_hits", pool.hits.load()},
+      {"buffer_pool_misses", pool.misses.load()},
+      {"buffer_pool_reads", pool.reads.load()},
+      {"buffer_pool_writes", pool.writes.load()},
+      {"buffer_pool_evictions", pool.evictions.load()},
+      {"buffer_pool_free_waits", pool.free_waits.load()},
+      {"buffer_pool_write_errors", pool.write_errors.load()},
+      {"log_groups", log.groups.load()},
+      {"log_bytes", log.bytes.load()},
+      {"log_image_bytes", log.image_bytes.load()},
+      {"log_syncs", log.syncs.load()},
+      {"log_sync_us", log.sync_us.load()},
+      {"log_waits", log.waits.load()},
+      {"log_lsn", k->log->next_lsn().value},
+      {"log_durable_lsn", k->log->durable_lsn().value},
+      {"log_checkpoint_lsn", k->checkpointer->last_checkpoint().value},
+      {"trx_commits", trx.commits.load()},
+      {"trx_rollbacks", trx.rollbacks.load()},
+      {"trx_read_only_commits", trx.read_only_commits.load()},
+      {"trx_active", k->trxs->active_count()},
+      {"trx_history_length", k->trxs->history_length()},
+      {"trx_status_page_reads", trx.status_page_reads.load()},
+      {"undo_pages", k->undo->pages_in_use()},
+      {"row_lock_waits", wait.waits.load()},
+      {"row_lock_wait_us", wait.wait_us.load()},
+      {"row_lock_deadlocks", wait.deadlocks.load()},
+      {"row_lock_timeouts", wait.timeouts.load()},
+      {"recovery_redo_us", k->recovery.redo_us},
+      {"recovery_total_us", k->recovery.total_us},
+      {"recovery_log_bytes", k->recovery.log_bytes},
+      {"recovery_rolled_back", k->recovery.rolled_back},
+  };
+}
+
+std::string Kernel::status_text() {
+  KernelImpl* k = impl_.get();
+  std::string out = "Strata, profile " + k->options.profile + ", node " +
+                    std::to_string(k->options.node) + ", data in " + k->options.directory + "\n";
+  char line[160];
+  for (const Counter& counter : counters()) {
+    std::snprintf(line, sizeof line, "  %-28s %20llu\n", counter.name,
+                  static_cast<unsigned long long>(counter.value));
+    out += line;
+  }
+  const std::string waits = k->waits->describe(20);
+  if (!waits.empty()) out += "Row lock waits\n" + waits;
+  return out;
+}
+
+Status Kernel::persist_log() { return impl_->log->persist(impl_->log->next_lsn()); }
+Status Kernel::checkpoint() { return impl_->checkpointer->run_once(); }
+uint64_t Kernel::database_id() const noexcept { return impl_->control->data().database_id; }
+
+}  // namespace strata::engine

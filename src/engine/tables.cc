@@ -1,0 +1,304 @@
+// Tables: creating, dropping, renaming, counters. DDL works inside the session's transaction (E3).
+#include <ctime>
+
+#include "base/fault.h"
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+
+uint64_t Table::estimated_rows() const noexcept {
+  const int64_t rows = rows_.load(std::memory_order_relaxed);
+  return rows > 0 ? static_cast<uint64_t>(rows) : 0;
+}
+uint64_t Table::data_bytes() const noexcept {
+  return clustered_pages_.load(std::memory_order_relaxed) * 16384;
+}
+uint64_t Table::index_bytes() const noexcept {
+  return index_pages_.load(std::memory_order_relaxed) * 16384;
+}
+uint64_t Table::clustered_leaf_pages() const noexcept {
+  return clustered_pages_.load(std::memory_order_relaxed);
+}
+uint64_t Table::next_auto_increment() const noexcept {
+  return auto_increment_.load(std::memory_order_relaxed);
+}
+
+uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count) noexcept {
+  if (step == 0) step = 1;
+  uint64_t next = auto_increment_.load(std::memory_order_relaxed);
+  for (;;) {
+    // Smallest value >= next of the form offset + k * step.
+    uint64_t first = next;
+    if (step > 1 && offset <= step) {
+      first = next <= offset ? offset : offset + (next - offset + step - 1) / step * step;
+    }
+    if (first < next) return UINT64_MAX;  // wrapped
+    uint64_t after;
+    if (__builtin_mul_overflow(step, count - 1, &after) ||
+        __builtin_add_overflow(first, after, &after) || after == UINT64_MAX) {
+      after = UINT64_MAX - 1;
+    }
+    if (auto_increment_.compare_exchange_weak(next, after + 1, std::memory_order_relaxed))
+      return first;
+  }
+}
+
+void Table::raise_auto_increment(uint64_t used) noexcept {
+  if (used == UINT64_MAX) return;
+  uint64_t next = auto_increment_.load(std::memory_order_relaxed);
+  while (next <= used &&
+         !auto_increment_.compare_exchange_weak(next, used + 1, std::memory_order_relaxed)) {
+  }
+}
+
+uint64_t Table::next_row_id() noexcept { return row_id_.fetch_add(1, std::memory_order_relaxed); }
+
+TableRef KernelImpl::make_table(TableSpec spec) {
+  TableRef table(new Table());
+  table->spec_ = std::move(spec);
+  return table;
+}
+
+// AUTO_INCREMENT is durable with each insert; the hidden row id goes on behind the largest one in
+// the tree.
+Status KernelImpl::load_counters(Table* table) {
+  const SpaceId space{table->spec_.space_id};
+  STRATA_ASSIGN_OR_RETURN(const uint64_t used,
+                          spaces->read_slot(space, HeaderSlot::kAutoIncrement));
+  table->auto_increment_.store(used + 1);
+  Mtr mtr(pool.get(), log.get());
+  TreeCursor cursor(&row.tree, tree_of(*table, 0), &mtr);
+  STRATA_RETURN_IF_ERROR(cursor.seek_before(Bytes(), true));
+  if (cursor.on_record()) {
+    std::string key;
+    cursor.copy_key(&key);
+    if (key.size() == 8) table->row_id_.store(load_be64(key.data()) + 1);
+  }
+  return ok_status();
+}
+
+namespace {
+
+Status make_trees(KernelImpl* k, TableSpec* spec) {
+  const SpaceId space{spec->space_id};
+  STRATA_ASSIGN_OR_RETURN(const IndexId first, k->dictionary->new_index_ids(
+                                                   static_cast<uint32_t>(spec->indexes.size())));
+  STRATA_RETURN_IF_ERROR(
+      k->spaces->ensure_room(space, static_cast<uint32_t>(spec->indexes.size()) + 8));
+  for (uint32_t i = 0; i < spec->indexes.size(); ++i) {
+    Mtr mtr(k->pool.get(), k->log.get());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_ASSIGN_OR_RETURN(const TreeId tree,
+                            create_tree(&k->row.tree, &mtr, space, IndexId{first.value + i}));
+    mtr.publish();
+    spec->indexes[i].index_id = tree.index_id.value;
+    spec->indexes[i].root_page = tree.root.number;
+  }
+  return ok_status();
+}
+
+// The name as this transaction sees it: its own uncommitted DDL first, then what is committed.
+TableRef find_table(Session::Impl* s, const std::string& key, bool* own) {
+  for (auto it = s->ddl.rbegin(); it != s->ddl.rend(); ++it) {
+    if (it->key == key) {
+      *own = true;
+      return it->table;
+    }
+  }
+  *own = false;
+  const MutexLock lock(s->kernel->tables_mutex);
+  const auto it = s->kernel->tables.find(key);
+  return it == s->kernel->tables.end() ? nullptr : it->second;
+}
+
+}  // namespace
+
+TableRef Session::find(const std::string& key) {
+  bool own = false;
+  return find_table(impl_.get(), key, &own);
+}
+
+void KernelImpl::discard_created(SpaceId space) {
+  (void)spaces->drop(space);
+  Mtr mtr(pool.get(), log.get());
+  if (mtr.begin_write().ok()) {
+    auto page = mtr.fix(kPendingDeletePage, LatchMode::kExclusive);
+    if (page.ok()) {
+      mtr.pending_delete_add(*page, space);
+      if (log->persist(mtr.publish()).ok()) note_dropped(space);
+    }
+  }
+}
+
+// Makes a space with empty trees for `spec`; on failure nothing is left but a file the orphan pass
+// removes.
+Status Session::make_space(TableSpec* spec) {
+  Impl& s = *impl_;
+  KernelImpl* k = s.kernel;
+  STRATA_ASSIGN_OR_RETURN(const SpaceId space, k->dictionary->new_space_id());
+  spec->space_id = space.value;
+  STRATA_RETURN_IF_ERROR(k->spaces->create(space));
+  s.trx->drop_on_rollback.push_back(space);
+  STRATA_RETURN_IF_ERROR(make_trees(k, spec));
+  fault(FaultPoint::ddl_create_space);
+  return ok_status();
+}
+
+Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
+  Impl& s = *impl_;
+  KernelImpl* k = s.kernel;
+  TableSpec spec = spec_in;
+  if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
+  const std::string key = table_key(spec.schema, spec.name);
+  if (find(key) != nullptr) return error_duplicate_key();
+  const UndoPtr before = s.trx->undo.last;
+  STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
+  spec.created_at = static_cast<uint64_t>(std::time(nullptr));
+  STRATA_RETURN_IF_ERROR(make_space(&spec));
+  STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
+  TableRef table = k->make_table(std::move(spec));
+  s.ddl.push_back(DdlChange{key, table, nullptr, before});
+  if (out != nullptr) *out = table;
+  fault(FaultPoint::ddl_before_commit);
+  return ok_status();
+}
+
+Status Session::drop_table(Bytes schema, Bytes name) {
+  Impl& s = *impl_;
+  const std::string key = table_key(schema, name);
+  const TableRef table = find(key);
+  if (table == nullptr) return error_not_found();
+  const UndoPtr before = s.trx->undo.last;
+  STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
+  s.trx->drop_on_commit.push_back(SpaceId{table->spec().space_id});
+  s.ddl.push_back(DdlChange{key, nullptr, table, before});
+  fault(FaultPoint::ddl_before_commit);
+  return ok_status();
+}
+
+Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes new_name) {
+  Impl& s = *impl_;
+  KernelImpl* k = s.kernel;
+  const std::string from = table_key(schema, name);
+  const std::string to = table_key(new_schema, new_name);
+  const TableRef table = find(from);
+  if (table == nullptr) return error_not_found();
+  if (find(to) != nullptr) return error_duplicate_key();
+  const UndoPtr before = s.trx->undo.last;
+  TableSpec spec = table->spec();
+  spec.schema = std::string(new_schema);
+  spec.name = std::string(new_name);
+  spec.internal_name = spec.name.compare(0, 4, "#sql") == 0;
+  STRATA_RETURN_IF_ERROR(k->dictionary->erase_table(s.trx.get(), schema, name));
+  STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
+  TableRef renamed = k->make_table(std::move(spec));
+  copy_counters(*table, renamed.get());
+  s.ddl.push_back(DdlChange{from, nullptr, table, before});
+  s.ddl.push_back(DdlChange{to, renamed, nullptr, before});
+  return ok_status();
+}
+
+Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
+  Impl& s = *impl_;
+  KernelImpl* k = s.kernel;
+  const std::string key = table_key(schema, name);
+  const TableRef table = find(key);
+  if (table == nullptr) return error_not_found();
+  const UndoPtr before = s.trx->undo.last;
+  TableSpec spec = table->spec();
+  const uint32_t old_space = spec.space_id;
+  STRATA_RETURN_IF_ERROR(make_space(&spec));
+  STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
+  s.trx->drop_on_commit.push_back(SpaceId{old_space});
+  TableRef fresh = k->make_table(std::move(spec));
+  s.ddl.push_back(DdlChange{key, fresh, table, before});
+  if (out != nullptr) *out = fresh;
+  fault(FaultPoint::ddl_before_commit);
+  return ok_status();
+}
+
+Status Session::update_definition(Bytes schema, Bytes name, const std::string& definition,
+                                  const std::string& version) {
+  Impl& s = *impl_;
+  const std::string key = table_key(schema, name);
+  const TableRef table = find(key);
+  if (table == nullptr) return error_not_found();
+  const UndoPtr before = s.trx->undo.last;
+  TableSpec spec = table->spec();
+  spec.definition = definition;
+  spec.version = version;
+  STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
+  TableRef changed = s.kernel->make_table(std::move(spec));
+  copy_counters(*table, changed.get());
+  s.ddl.push_back(DdlChange{key, changed, table, before});
+  return ok_status();
+}
+
+void Session::copy_counters(const Table& from, Table* to) {
+  to->auto_increment_.store(from.auto_increment_.load());
+  to->row_id_.store(from.row_id_.load());
+  to->rows_.store(from.rows_.load());
+  to->clustered_pages_.store(from.clustered_pages_.load());
+  to->index_pages_.store(from.index_pages_.load());
+}
+
+StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
+  TableRef table = find(table_key(schema, name));
+  if (table == nullptr) return error_not_found();
+  return table;
+}
+
+Status Session::journal_put(Bytes key, Bytes value) {
+  return impl_->kernel->dictionary->put_journal(impl_->trx.get(), key, value);
+}
+
+Status Session::journal_erase(Bytes key) {
+  return impl_->kernel->dictionary->erase_journal(impl_->trx.get(), key);
+}
+
+// Runs right after the commit is published: other sessions see all of the DDL or none.
+void Session::Impl::publish_ddl() {
+  {
+    const MutexLock lock(kernel->tables_mutex);
+    for (DdlChange& change : ddl) {
+      if (change.replaced != nullptr)
+        change.replaced->stale_.store(true, std::memory_order_release);
+      if (change.table == nullptr) {
+        kernel->tables.erase(change.key);
+      } else {
+        kernel->tables[change.key] = change.table;
+      }
+    }
+  }
+  fault(FaultPoint::ddl_after_commit);
+  for (const SpaceId space : trx->drop_on_commit) {
+    (void)kernel->spaces->drop(space);
+    kernel->note_dropped(space);
+  }
+}
+
+void Kernel::for_each_table(bool include_internal,
+                            const std::function<void(const TableSpec&)>& visit) {
+  std::vector<TableRef> all;
+  {
+    const MutexLock lock(impl_->tables_mutex);
+    for (const auto& [key, table] : impl_->tables) all.push_back(table);
+  }
+  for (const TableRef& table : all) {
+    if (include_internal || !table->spec().internal_name) visit(table->spec());
+  }
+}
+
+bool Kernel::table_exists(Bytes schema, Bytes name) {
+  const MutexLock lock(impl_->tables_mutex);
+  return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
+}
+
+void Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
+  (void)impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
+    visit(key, value);
+    return ok_status();
+  });
+}
+
+}  // namespace strata::engine
