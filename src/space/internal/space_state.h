@@ -1,0 +1,118 @@
+// What a node remembers about each space between calls. Hints only: the map pages are the truth.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/latch.h"
+#include "space/internal/epochs.h"
+#include "space/map_page.h"
+#include "space/space_manager.h"
+
+namespace strata::space_internal {
+
+struct SpaceState {
+  explicit SpaceState(SpaceId space) noexcept : id(space) {}
+  const SpaceId id;
+  SpaceState* next = nullptr;       // in its bucket; constant once published
+  std::atomic<bool> live{false};
+  Mutex latch{LatchRank::kSpaceCache};
+  // --- under latch ---
+  // Per map: no extent below this one has a page for us. kExtentsPerMap = full. The entry is changed
+  // only while the map page is latched exclusively, so it cannot fall behind a free.
+  std::vector<uint32_t> first_free_extent;
+  uint32_t high_water = 0;  // pages [high_water, ..) have never been allocated
+  uint32_t room = 0;        // pages [0, room) have a place in the file
+  uint32_t free_below = 0;  // free pages below high_water
+};
+
+// Lock-free lookup: nodes are added under a latch and never removed (a dropped space leaves an empty
+// node behind; ids are never reused).
+class SpaceTable {
+ public:
+  ~SpaceTable() {
+    for (auto& head : buckets_)
+      for (SpaceState* s = head.load(std::memory_order_relaxed); s != nullptr;) {
+        SpaceState* next = s->next;
+        delete s;
+        s = next;
+      }
+  }
+  [[nodiscard]] SpaceState* find(SpaceId space) const noexcept {
+    // acquire, pairs with the release in find_or_add().
+    for (SpaceState* s = bucket(space).load(std::memory_order_acquire); s != nullptr; s = s->next)
+      if (s->id == space) return s;
+    return nullptr;
+  }
+  [[nodiscard]] SpaceState* find_live(SpaceId space) const noexcept {
+    SpaceState* s = find(space);
+    return s != nullptr && s->live.load(std::memory_order_acquire) ? s : nullptr;
+  }
+  SpaceState* find_or_add(SpaceId space) {
+    const MutexLock lock(latch_);
+    if (SpaceState* s = find(space)) return s;
+    auto* s = new SpaceState(space);
+    std::atomic<SpaceState*>& head = bucket(space);
+    s->next = head.load(std::memory_order_relaxed);
+    head.store(s, std::memory_order_release);
+    return s;
+  }
+
+ private:
+  static constexpr uint32_t kBuckets = 4096;
+  std::atomic<SpaceState*>& bucket(SpaceId space) noexcept {
+    return buckets_[mix64(space.value) % kBuckets];
+  }
+  [[nodiscard]] const std::atomic<SpaceState*>& bucket(SpaceId space) const noexcept {
+    return buckets_[mix64(space.value) % kBuckets];
+  }
+  std::array<std::atomic<SpaceState*>, kBuckets> buckets_{};
+  Mutex latch_{LatchRank::kLeaf};
+};
+
+struct RetiredPage {
+  PageId page;
+  uint64_t mark;  // Epochs::retire_mark() after the unlink was published
+};
+
+}  // namespace strata::space_internal
+
+namespace strata {
+
+struct SpaceManager::Impl {
+  using SpaceState = space_internal::SpaceState;
+
+  Impl(BufferPool* p, Log* l, NodeId n) noexcept : pool(p), log(l), node(n) {}
+
+  BufferPool* const pool;
+  Log* const log;
+  const NodeId node;
+  space_internal::SpaceTable table;
+  space_internal::Epochs epochs;
+  Mutex retired_latch{LatchRank::kLeaf};
+  std::vector<space_internal::RetiredPage> retired;  // under retired_latch, marks ascending
+  std::array<std::atomic<uint64_t>, kPageHints> hints{};
+
+  // The state of a live space; kNotFound otherwise.
+  StatusOr<SpaceState*> live(SpaceId space) const;
+  // Latches a map page and checks that it is one.
+  StatusOr<MtrPage*> fix_map(Mtr* mtr, SpaceState* space, uint32_t map, LatchMode mode) const;
+  // Makes map `map` (the next one) in `mtr`; its page comes back latched.
+  StatusOr<MtrPage*> add_map(Mtr* mtr, SpaceState* space, uint32_t map) const;
+  // Takes a page out of a latched map. kNotFound: nothing there.
+  StatusOr<uint32_t> take_page(Mtr* mtr, SpaceState* space, uint32_t map, MtrPage* map_page) const;
+  // Writes one of the bit words of an extent.
+  void write_word(Mtr* mtr, MtrPage* map_page, uint32_t extent, uint16_t word_offset,
+                  uint64_t value) const;
+  // Clears the pages of `numbers` (all of one map) in one mtr of its own.
+  Status free_pending(SpaceState* space, uint32_t map, const std::vector<uint32_t>& numbers);
+  // Reads all maps; fills the hints; frees what is pending when asked to.
+  Status load(SpaceState* space, bool reclaim_pending);
+  Status read_map(SpaceState* space, uint32_t map, char* copy) const;
+};
+
+}  // namespace strata
