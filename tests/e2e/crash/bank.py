@@ -77,6 +77,19 @@ class BankWorker(Worker):
         super().abandon(session)
 
 
+class Auditor(Worker):
+    """Reads while the others write: whatever a statement sees, the money in it is all there."""
+
+    def step(self, session: Session) -> None:
+        hint = self.rng.choice(["", "FORCE INDEX (balance_key)", "IGNORE INDEX (balance_key)"])
+        found = session.execute(f"SELECT COUNT(*), SUM(balance) FROM bank_accounts {hint} WHERE balance > -1000000000")
+        if [tuple(map(int, row)) for row in found] != [(ACCOUNTS, ACCOUNTS * INITIAL_BALANCE)]:
+            raise AssertionError(f"a reader saw {found[0]} as number of accounts and sum of balances ({hint})")
+        if self.rng.random() < 0.5:
+            session.commit()
+        self._halt.wait(0.01)
+
+
 def verify(session: Session, ledger: Ledger) -> list[str]:
     balances: dict[int, int] = dict(session.execute("SELECT id, balance FROM bank_accounts"))
     transfers = session.execute("SELECT id, from_id, to_id, amount FROM bank_transfers")

@@ -15,6 +15,7 @@ NTH_MAX_BY_PREFIX = {
     "rollback": 12,
     "overflow": 40,
     "ddl_": 10,
+    "prepare": 60,
 }
 NTH_MAX_DEFAULT = 3
 ROUNDS_MAX = 3
@@ -25,6 +26,7 @@ class Round:
     work_s: float
     fault: str | None  # STRATA_FAULT of the working server; None: kill -9 after work_s
     recovery_fault: str | None  # STRATA_FAULT of the server that recovers: it crashes too, then recovery runs again
+    drain: bool  # The clients end their transactions before the kill: nothing is in doubt, and a hang is seen
     clean_stop: bool  # After the checks: stop cleanly, or kill the recovered server as well
 
 
@@ -32,13 +34,14 @@ class Round:
 class Plan:
     seed: int
     power_loss: bool
+    small: bool  # A tiny buffer pool and log: pages are evicted and checkpoints taken all the time
     rounds: tuple[Round, ...]
 
 
 def make_plan(seed: int, fault_points: list[str], *, force_power_loss: bool = False, rounds_max: int = ROUNDS_MAX) -> Plan:
     rng = random.Random(f"plan {seed}")
     rounds = tuple(_round(seed, number, rng, fault_points) for number in range(rng.randint(1, rounds_max)))
-    return Plan(seed, force_power_loss or seed % 3 == 0, rounds)
+    return Plan(seed, force_power_loss or seed % 3 == 0, small=rng.random() < 0.6, rounds=rounds)
 
 
 def _round(seed: int, number: int, rng: random.Random, fault_points: list[str]) -> Round:
@@ -52,7 +55,8 @@ def _round(seed: int, number: int, rng: random.Random, fault_points: list[str]) 
     if during_recovery and rng.random() < 0.25:
         recovery_fault = _spec(rng.choice(during_recovery), rng)
     work_s = rng.uniform(0.25, 1.2) if fault is None else 1.6
-    return Round(work_s, fault, recovery_fault, clean_stop=rng.random() < 0.7)
+    drain = fault is None and rng.random() < 0.3
+    return Round(work_s, fault, recovery_fault, drain, clean_stop=rng.random() < 0.7)
 
 
 def _spec(point: str, rng: random.Random) -> str:

@@ -12,7 +12,7 @@ from strata_cli import paths
 from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
 
-from . import bank, ddl, events, items
+from . import bank, ddl, events, items, xa
 from .ledger import Ledger
 from .plan import Plan, Round
 from .session import Session
@@ -20,7 +20,12 @@ from .tables import verify_table
 from .worker import Worker
 
 DATABASE = "crash"
-FAULT_GRACE_S = 0.2
+SMALL = (
+    "--loose-strata-buffer-pool-bytes=8M",
+    "--loose-strata-log-segment-bytes=4M",
+    "--loose-strata-log-checkpoint-bytes=8M",
+)
+DRAIN_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 60.0
 
 
@@ -43,10 +48,12 @@ class Run:
         self._engine = engine
         self._settings = Settings(preset=preset, engine=engine)
         # No TCP: a campaign needs no port, and two can run side by side.
-        self._extra = ("--skip-networking", *extra)
+        self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *extra)
         self._server = Server(folder / "data")
         self._bank = Ledger(folder / "bank.ledger")
         self._events = Ledger(folder / "events.ledger")
+        self._xa_ledger = Ledger(folder / "xa.ledger")
+        self._xa = xa.XaWorker(self._server, DATABASE, 1, random.Random(), self._xa_ledger)
         self._items = [items.ItemsWorker(self._server, DATABASE, n, random.Random(), {}, 0) for n in (1, 2)]
         self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, random.Random(), engine, {}, 0)
         self.result = RunResult()
@@ -62,8 +69,8 @@ class Run:
             raise Failure(str(error)) from error
         finally:
             self._server.kill()
-            self._bank.close()
-            self._events.close()
+            for ledger in (self._bank, self._events, self._xa_ledger):
+                ledger.close()
         return self.result
 
     def _prepare(self) -> None:
@@ -73,7 +80,7 @@ class Run:
             raise Failure(f"the server did not load STRATA:\n{self._server.log_tail()}")
         self._server.query(f"CREATE DATABASE {DATABASE}")
         with Session(self._server, DATABASE) as session:
-            for workload in (bank, events, items):
+            for workload in (bank, events, items, xa):
                 workload.create(session, self._engine)
         self._server.stop()
 
@@ -130,12 +137,16 @@ class Run:
         self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
         tellers = [bank.BankWorker(self._server, DATABASE, n, own_rng(), self._bank) for n in (1, 2, 3)]
         writers = [events.EventsWorker(self._server, DATABASE, n, own_rng(), self._events) for n in (1, 2)]
-        return [*tellers, *writers, *self._items, self._ddl]
+        self._xa = xa.XaWorker(self._server, DATABASE, 1, own_rng(), self._xa_ledger)
+        auditor = bank.Auditor(self._server, DATABASE, 1, own_rng())
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._ddl]
 
     def _work(self, workers: list[Worker], round_: Round) -> None:
         for worker in workers:
             worker.start()
         died = self._watch(workers, round_.work_s)
+        if round_.drain and not died:
+            self._drain(workers)
         code = self._server.last_signal() if died else None
         if not died:
             self._server.kill()
@@ -149,6 +160,16 @@ class Run:
             raise Failure(f"the server crashed by itself (signal {code}):\n{self._server.log_tail(40)}")
         if died and round_.fault:
             self.result.struck.add(round_.fault.split(":")[0])
+
+    def _drain(self, workers: list[Worker]) -> None:
+        for worker in workers:
+            worker.halt()
+        for worker in workers:
+            worker.join(timeout=DRAIN_TIMEOUT_S)
+            if worker.is_alive():
+                waiting = self._server.query("SELECT id, time, state, LEFT(info, 100) FROM information_schema.processlist")
+                shown = "\n".join(str(row) for row in waiting)
+                raise Failure(f"{worker.name} hangs: it did not end its transaction in {DRAIN_TIMEOUT_S:.0f} s\n{shown}")
 
     def _watch(self, workers: list[Worker], seconds: float) -> bool:
         """Waits for the time to be over, a worker to fail, or the server to die by itself (True)."""
@@ -181,17 +202,22 @@ class Run:
 
     def _verify(self) -> None:
         with Session(self._server, DATABASE) as session:
-            problems = bank.verify(session, self._bank)
+            problems = xa.verify(session, self._xa_ledger, self._xa)
+            problems += bank.verify(session, self._bank)
             problems += events.verify(session, self._events)
             problems += items.verify(session, self._items)
             problems += ddl.verify(session, self._ddl)
-            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *sorted(self._ddl.catalog)]
+            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
             for table in tables:
                 problems += verify_table(session, table)
         if problems:
             raise Failure("\n".join(problems))
         # What the client could not know is known now.
-        for ledger, table in ((self._bank, "SELECT id FROM bank_transfers"), (self._events, "SELECT DISTINCT txn FROM notes")):
+        for ledger, table in (
+            (self._bank, "SELECT id FROM bank_transfers"),
+            (self._events, "SELECT DISTINCT txn FROM notes"),
+            (self._xa_ledger, "SELECT DISTINCT txn FROM xa_rows"),
+        ):
             present = {row[0] for row in self._server.query(table, database=DATABASE)}
             for txn in sorted(ledger.unknown()):
                 (ledger.ack if txn in present else ledger.abort)(txn)

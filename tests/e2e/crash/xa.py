@@ -1,0 +1,81 @@
+"""Two-phase commit by the client: what was prepared survives a crash until it is told to commit or to roll back."""
+
+import random
+
+from .ledger import Ledger, missing_and_wrong
+from .session import Connector, Refused, ServerGone, Session
+from .worker import TXNS_PER_WORKER, Worker
+
+TABLES = {"xa_rows": ["part_key"]}
+ROWS_PER_TXN_MAX = 4
+
+
+def create(session: Session, engine: str) -> None:
+    session.execute(
+        "CREATE TABLE xa_rows (txn BIGINT NOT NULL, part INT NOT NULL, PRIMARY KEY (txn, part), KEY part_key (part))"
+        f" ENGINE={engine}"
+    )
+    session.commit()
+
+
+class XaWorker(Worker):
+    """`must_be_prepared`: a transaction whose XA PREPARE was acknowledged and whose end was not asked for yet."""
+
+    def __init__(self, server: Connector, database: str, number: int, rng: random.Random, ledger: Ledger) -> None:
+        super().__init__(server, database, number, rng)
+        self.must_be_prepared: int | None = None
+        self._ledger = ledger
+        self._next = 1 + max((t for t in ledger.begun if t // TXNS_PER_WORKER == number), default=number * TXNS_PER_WORKER)
+        self._txn = 0
+
+    def step(self, session: Session) -> None:
+        parts = self.rng.randint(1, ROWS_PER_TXN_MAX)
+        self._txn, self._next = self._next, self._next + 1
+        self._ledger.begin(self._txn, [parts])
+        try:
+            session.execute(f"XA START '{self._txn}'")
+            for part in range(parts):
+                session.execute("INSERT INTO xa_rows VALUES (%s, %s)", (self._txn, part))
+            session.execute(f"XA END '{self._txn}'")
+        except ServerGone:
+            self._ledger.abort(self._txn)
+            raise
+        session.execute(f"XA PREPARE '{self._txn}'")
+        self.must_be_prepared = self._txn
+        if self.rng.random() < 0.3:
+            self._halt.wait(self.rng.uniform(0, 0.05))  # Lets a crash find it prepared.
+        commit = self.rng.random() < 0.8
+        self.must_be_prepared = None
+        session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{self._txn}'")
+        (self._ledger.ack if commit else self._ledger.abort)(self._txn)
+
+    def abandon(self, session: Session) -> None:
+        self._ledger.abort(self._txn)
+        for statement in (f"XA END '{self._txn}'", f"XA ROLLBACK '{self._txn}'"):
+            try:
+                session.execute(statement)
+            except Refused:
+                pass  # It depends on how far it had come which of them is wanted.
+
+
+def verify(session: Session, ledger: Ledger, worker: XaWorker) -> list[str]:
+    """Ends every recovered transaction, half of them each way, and then expects what that says."""
+    problems: list[str] = []
+    recovered = {int(row[3]) for row in session.execute("XA RECOVER") if str(row[3]).isdigit()}
+    if worker.must_be_prepared is not None and worker.must_be_prepared not in recovered:
+        problems.append(f"xa: {worker.must_be_prepared} was prepared and is lost")
+    if strangers := recovered - ledger.unknown():
+        problems.append(f"xa: recovered transactions that had ended or were never prepared: {sorted(strangers)[:5]}")
+    for txn in sorted(recovered):
+        commit = txn % 2 == 0
+        session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{txn}'")
+        if txn in ledger.unknown():
+            (ledger.ack if commit else ledger.abort)(txn)
+    rows = session.execute("SELECT txn, COUNT(*), MAX(part) FROM xa_rows GROUP BY txn")
+    problems += missing_and_wrong(ledger, {row[0] for row in rows}, "xa_rows")
+    for txn, count, highest in rows:
+        parts = ledger.begun.get(txn, [count])[0]
+        if (count, highest) != (parts, parts - 1):
+            problems.append(f"xa_rows: half a transaction: {txn} has {count} of {parts} rows")
+    worker.must_be_prepared = None
+    return problems[:10]
