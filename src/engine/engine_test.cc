@@ -1,0 +1,315 @@
+// The engine through its public API, on a simulated disk: rows, indexes, transactions, DDL,
+// restart.
+#include <gtest/gtest.h>
+
+#include "engine/testing/test_database.h"
+
+namespace strata::engine {
+namespace {
+
+using namespace testing;  // NOLINT: test helpers
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override { start(); }
+  void start() {
+    auto opened = Kernel::open(options_on(disk_.get()));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    kernel_ = std::move(opened).value();
+    session_ = kernel_->new_session();
+  }
+  void crash(uint64_t seed) {
+    session_.reset();
+    disk_->crash(seed);
+    kernel_.reset();
+    start();
+  }
+  TableRef create(const std::string& name) {
+    session_->begin(Isolation::kRepeatableRead);
+    TableRef table;
+    EXPECT_TRUE(session_->create_table(table_spec(name), &table).ok());
+    EXPECT_TRUE(session_->commit().ok());
+    return table;
+  }
+  TableRef open(const std::string& name) {
+    auto table = session_->open_table("test", name);
+    EXPECT_TRUE(table.ok()) << table.status();
+    return table.ok() ? *table : nullptr;
+  }
+  Rows all(const TableRef& table, uint32_t index = 0, bool backwards = false) {
+    session_->begin(Isolation::kRepeatableRead);
+    auto rows = scan(session_.get(), table, index, backwards);
+    EXPECT_TRUE(rows.ok()) << rows.status();
+    EXPECT_TRUE(session_->commit().ok());
+    return rows.ok() ? *rows : Rows{};
+  }
+
+  std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
+  std::unique_ptr<Kernel> kernel_;
+  std::unique_ptr<Session> session_;
+};
+
+Row row(uint64_t n) {
+  return Row{n * 1000, static_cast<uint32_t>(n % 7), "text " + std::to_string(n), ""};
+}
+
+TEST_F(EngineTest, CommittedRowsSurviveACrashAndUncommittedOnesDoNot) {
+  TableRef table = create("t");
+  Rows expected;
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 500; ++i) {
+    ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+    expected[i] = row(i);
+  }
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 501; i <= 600; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(kernel_->persist_log().ok());
+  // No rollback: the session is simply lost with the process.
+  auto lost = std::move(session_);
+  disk_->crash(7);
+  lost.reset();
+  kernel_.reset();
+  start();
+  table = open("t");
+  for (uint32_t index : {0u, 1u, 2u}) {
+    EXPECT_EQ(all(table, index), expected) << index;
+    EXPECT_EQ(all(table, index, true), expected) << index;
+  }
+  EXPECT_EQ(table->next_auto_increment(), 601u);
+  expect_consistent(kernel_.get(), table);
+}
+
+TEST_F(EngineTest, DuplicateKeysAreFoundAndUndoOnlyTheirRow) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session_.get(), table, 1, row(1)).ok());
+  ASSERT_TRUE(insert(session_.get(), table, 2, row(2)).ok());
+  EXPECT_TRUE(is_duplicate_key(insert(session_.get(), table, 1, row(9))));
+  EXPECT_TRUE(is_duplicate_key(insert(session_.get(), table, 3, row(2))));  // by_value
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_EQ(all(table), (Rows{{1, row(1)}, {2, row(2)}}));
+  expect_consistent(kernel_.get(), table);
+}
+
+TEST_F(EngineTest, SavepointsUndoUpdatesDeletesAndOutsideValues) {
+  TableRef table = create("t");
+  Row big = row(1);
+  big.blob = std::string(50000, 'b');
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session_.get(), table, 1, big).ok());
+  ASSERT_TRUE(insert(session_.get(), table, 2, row(2)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kRepeatableRead);
+  Row changed = big;
+  changed.unique_value = 5;
+  changed.blob = std::string(70000, 'c');
+  ASSERT_TRUE(update(session_.get(), table, 1, big, 1, changed).ok());
+  const Savepoint savepoint = session_->savepoint();
+  ASSERT_TRUE(remove(session_.get(), table, 2, row(2)).ok());
+  Row again = changed;
+  again.blob = "short";
+  ASSERT_TRUE(update(session_.get(), table, 1, changed, 10, again).ok());
+  EXPECT_EQ(*scan(session_.get(), table), (Rows{{10, again}}));
+  ASSERT_TRUE(session_->rollback_to(savepoint).ok());
+  EXPECT_EQ(*scan(session_.get(), table), (Rows{{1, changed}, {2, row(2)}}));
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_EQ(all(table, 1), (Rows{{1, changed}, {2, row(2)}}));
+  expect_consistent(kernel_.get(), table);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(kernel_->run_purge(100).ok());
+  EXPECT_EQ(all(table, 2), (Rows{{1, changed}, {2, row(2)}}));
+}
+
+TEST_F(EngineTest, SnapshotsSeeTheirOwnPast) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 50; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto reader = kernel_->new_session();
+  reader->begin(Isolation::kRepeatableRead);
+  const Rows before = *scan(reader.get(), table);
+  for (uint64_t i = 1; i <= 50; ++i) {
+    session_->begin(Isolation::kRepeatableRead);
+    if (i % 3 == 0) {
+      ASSERT_TRUE(remove(session_.get(), table, i, row(i)).ok());
+    } else {
+      Row next = row(i);
+      next.group = 99;
+      ASSERT_TRUE(update(session_.get(), table, i, row(i), i, next).ok());
+    }
+    ASSERT_TRUE(session_->commit().ok());
+    ASSERT_TRUE(kernel_->run_purge(10).ok());
+  }
+  for (uint32_t index : {0u, 1u, 2u}) EXPECT_EQ(*scan(reader.get(), table, index), before);
+  ASSERT_TRUE(reader->commit().ok());
+  EXPECT_EQ(all(table).size(), 34u);
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(kernel_->run_purge(100).ok());
+  expect_consistent(kernel_.get(), table);
+}
+
+TEST_F(EngineTest, ConflictingWritersWaitAndTimeOut) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session_.get(), table, 1, row(1)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kRepeatableRead);
+  Row next = row(1);
+  next.text = "changed";
+  ASSERT_TRUE(update(session_.get(), table, 1, row(1), 1, next).ok());
+  auto other = kernel_->new_session();
+  other->set_lock_wait_timeout_us(20000);
+  other->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_lock_wait_timeout(remove(other.get(), table, 1, row(1))));
+  EXPECT_EQ(*scan(other.get(), table), (Rows{{1, row(1)}}));
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_TRUE(remove(other.get(), table, 1, next).ok());
+  EXPECT_TRUE(other->commit().ok());
+  EXPECT_TRUE(all(table).empty());
+}
+
+TEST_F(EngineTest, DdlIsAtomicAndSurvivesACrash) {
+  create("kept");
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session_->create_table(table_spec("lost"), nullptr).ok());
+  ASSERT_TRUE(session_->rename_table("test", "kept", "test", "renamed").ok());
+  ASSERT_TRUE(kernel_->persist_log().ok());
+  auto lost = std::move(session_);
+  disk_->crash(3);
+  lost.reset();
+  kernel_.reset();
+  start();
+  EXPECT_TRUE(kernel_->table_exists("test", "kept"));
+  EXPECT_FALSE(kernel_->table_exists("test", "lost"));
+  EXPECT_FALSE(kernel_->table_exists("test", "renamed"));
+
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session_->rename_table("test", "kept", "test", "renamed").ok());
+  ASSERT_TRUE(session_->commit().ok());
+  TableRef table = open("renamed");
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session_.get(), table, 1, row(1)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session_->truncate_table("test", "renamed", &table).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_TRUE(all(open("renamed")).empty());
+  crash(11);
+  EXPECT_TRUE(all(open("renamed")).empty());
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session_->drop_table("test", "renamed").ok());
+  ASSERT_TRUE(session_->commit().ok());
+  crash(12);
+  EXPECT_FALSE(kernel_->table_exists("test", "renamed"));
+  crash(13);
+}
+
+TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
+  TableRef table = create("t");
+  for (uint64_t id : {1, 2}) {
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(session_.get(), table, id, row(id)).ok());
+    ASSERT_TRUE(session_->prepare("xid-" + std::to_string(id)).ok());
+    session_->detach_prepared();
+  }
+  crash(5);
+  table = open("t");
+  EXPECT_EQ(kernel_->prepared_transactions().size(), 2u);
+  EXPECT_TRUE(all(table).empty());
+  EXPECT_TRUE(kernel_->commit_by_xid("xid-1").ok());
+  EXPECT_TRUE(kernel_->rollback_by_xid("xid-2").ok());
+  EXPECT_TRUE(is_not_found(kernel_->commit_by_xid("xid-3")));
+  EXPECT_EQ(all(table), (Rows{{1, row(1)}}));
+  crash(6);
+  EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
+}
+
+TEST_F(EngineTest, CleanShutdownNeedsNoRedo) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 100; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  session_.reset();
+  ASSERT_TRUE(kernel_->shutdown().ok());
+  kernel_.reset();
+  start();
+  EXPECT_EQ(all(open("t")).size(), 100u);
+  for (const Kernel::Counter& counter : kernel_->counters()) {
+    if (std::string(counter.name) == "recovery_log_bytes") {
+      EXPECT_EQ(counter.value, 0u);
+    }
+  }
+}
+
+TEST_F(EngineTest, RefusesWhatItMustNotTouch) {
+  session_.reset();
+  ASSERT_TRUE(kernel_->shutdown().ok());
+  kernel_.reset();
+  KernelOptions other = options_on(disk_.get());
+  other.profile = "logdb";
+  EXPECT_FALSE(Kernel::open(other).ok());
+  // Half-initialised: pages but no control file.
+  ASSERT_TRUE(disk_->remove("/db/control-1").ok());
+  ASSERT_TRUE(disk_->sync_directory("/db").ok());
+  const Status refused = Kernel::open(options_on(disk_.get())).status();
+  EXPECT_TRUE(is_corruption(refused)) << refused;
+}
+
+TEST_F(EngineTest, ADamagedPageIsReportedAndNeverServed) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 2000; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  const uint32_t space = table->spec().space_id;
+  const uint32_t root = table->spec().indexes[0].root_page;
+  session_.reset();
+  table.reset();
+  ASSERT_TRUE(kernel_->shutdown().ok());
+  kernel_.reset();
+  char name[64];
+  std::snprintf(name, sizeof name, "/db/pages/space-%08x.pages", space);
+  disk_->flip_bit(name, (uint64_t{root} * 16384 + 5000) * 8);
+  auto opened = Kernel::open(options_on(disk_.get()));
+  if (opened.ok()) {
+    kernel_ = std::move(opened).value();
+    session_ = kernel_->new_session();
+    session_->begin(Isolation::kRepeatableRead);
+    const auto rows = scan(session_.get(), open("t"));
+    EXPECT_TRUE(is_corruption(rows.status())) << rows.status();
+  } else {
+    EXPECT_TRUE(is_corruption(opened.status())) << opened.status();
+  }
+}
+
+TEST_F(EngineTest, AFullDiskFailsStatementsAndLosesNothing) {
+  TableRef table = create("t");
+  Rows expected;
+  disk_->set_capacity(24u << 20);
+  bool failed = false;
+  for (uint64_t i = 1; i <= 4000 && !failed; ++i) {
+    Row big = row(i);
+    big.blob = std::string(20000, static_cast<char>('a' + i % 26));
+    session_->begin(Isolation::kRepeatableRead);
+    Status status = insert(session_.get(), table, i, big);
+    if (status.ok()) status = session_->commit();
+    if (status.ok()) {
+      expected[i] = big;
+    } else {
+      failed = true;
+      EXPECT_TRUE(is_no_space(status)) << status;
+      EXPECT_TRUE(session_->rollback().ok());
+    }
+  }
+  EXPECT_TRUE(failed);
+  EXPECT_EQ(all(table), expected);
+  disk_->set_capacity(1u << 30);
+  const uint64_t next = expected.size() + 10;
+  session_->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(insert(session_.get(), table, next, row(next)).ok());
+  EXPECT_TRUE(session_->commit().ok());
+  expected[next] = row(next);
+  crash(21);
+  EXPECT_EQ(all(open("t")), expected);
+}
+
+}  // namespace
+}  // namespace strata::engine
