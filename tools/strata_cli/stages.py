@@ -43,7 +43,7 @@ def from_outcome(outcome: Outcome, name: str) -> StageResult:
 
 
 def summed(*results: StageResult) -> StageResult:
-    total = StageResult(log=results[-1].log if results else None)
+    total = StageResult(log=next((result.log for result in results if result.failed), None))
     for result in results:
         total.passed += result.passed
         total.failed += result.failed
@@ -83,7 +83,7 @@ def parse_ctest(outcome: Outcome) -> StageResult:
         result.failed += max(failed, 0 if good else 1)
         if not good:
             named = re.findall(rf"^{number}: \[  FAILED  \] (\w+\.\S+)", text, re.MULTILINE)
-            result.details.append(f"{name}: {verdict.strip()} {' '.join(sorted(set(named)))}")
+            result.details.append(f"{name}: {verdict.strip('* 0')} {' '.join(sorted(set(named)))}".rstrip())
     if not outcome.ok and result.failed == 0:
         result.failed = 1
         result.details.append(outcome.tail(10))

@@ -1,0 +1,51 @@
+"""Counting: what a test program, ctest and mtr print becomes the numbers of the summary."""
+
+from pathlib import Path
+
+from strata_cli.mtr import RESULT
+from strata_cli.shell import Outcome
+from strata_cli.stages import StageResult, parse_ctest, summed
+
+CTEST = """test 1
+    Start 1: base_test
+1: [==========] 5 tests from 2 test suites ran. (3 ms total)
+1: [  PASSED  ] 5 tests.
+1/4 Test #1: base_test ........................   Passed    0.01 sec
+2: [  PASSED  ] 6 tests.
+2: [  FAILED  ] 2 tests, listed below:
+2: [  FAILED  ] Page.HoldsWhatItWasGiven
+2: [  FAILED  ] Page.Other
+2/4 Test #2: page_test ........................***Failed    0.10 sec
+3/4 Test #3: tree_test ........................***Exception: SegFault  0.10 sec
+4/4 Test #4: check_script .....................   Passed    0.10 sec
+50% tests passed, 2 tests failed out of 4
+"""
+
+
+def test_ctest_counts_the_cases_and_a_crash_counts_as_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(CTEST)
+    result = parse_ctest(Outcome(8, 1.0, log))
+    assert (result.passed, result.failed) == (5 + 6 + 1, 2 + 1)
+    assert result.details[0] == "page_test: Failed Page.HoldsWhatItWasGiven Page.Other"
+    assert result.details[1].startswith("tree_test: Exception")
+
+
+def test_ctest_that_fails_without_a_failed_test_is_a_failure(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("1/1 Test #1: a_test ....   Passed    0.01 sec\nstopped at the deadline of 5 s\n")
+    assert parse_ctest(Outcome(124, 5.0, log)).failed == 1
+
+
+def test_mtr_lines() -> None:
+    match = RESULT.match("engines/iuds.type_bit_iuds '--default-storage-engine=STRATA' [ pass ]   6250")
+    assert match and match["result"] == "pass" and match["name"].startswith("engines/iuds.type_bit_iuds")
+    failed = RESULT.match("strata.basic                             [ fail ]")
+    assert failed and failed["result"] == "fail"
+    assert RESULT.match("strata.basic w1 [ skipped ]  Need debug")
+    assert not RESULT.match("Completed: All 14 tests were successful.")
+
+
+def test_a_sum_points_at_the_log_of_what_failed() -> None:
+    good, bad = StageResult(1, log=Path("good")), StageResult(0, 1, log=Path("bad"))
+    assert summed(good, bad, good).log == Path("bad")
