@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/diag.h"
 #include "page/page.h"
 
 namespace strata {
@@ -149,6 +150,7 @@ std::string* Mtr::begin_restart(MtrPage* page) {
 void Mtr::apply(MtrPage* page, size_t ops_before) {
   const Bytes ops = Bytes(page->ops).substr(ops_before);
   const Status status = redo::apply_ops(page->guard.mutable_page(), ops);
+  if (!status.ok()) diag(Severity::kError, "mtr: %s", status.ToString().c_str());
   STRATA_ASSERT(status.ok());  // M1
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "wal/internal/test_sink.h"
+#include "wal/testing/test_sink.h"
 #include "wal/log_reader.h"
 
 namespace strata {
