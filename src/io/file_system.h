@@ -1,0 +1,71 @@
+// Files as the kernel sees them, so that tests can replace the disk. Thread-safe.
+//
+// Implementations: posix (production); power_loss (wraps posix in a server process and journals the
+// pre-image of every write not yet synced, so that a tool can drop or tear them after a kill);
+// sim (in memory; crash() keeps only what was synced, tearing 512-byte sectors by seed).
+//   IO1  A write is durable only after sync_data() of its file returned OK; a created, renamed or
+//        removed name only after sync_directory() of its folder.
+//   IO2  Errors name the operation and the path; ENOSPC and EDQUOT are kResourceExhausted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+
+namespace strata {
+
+class File {
+ public:
+  virtual ~File() = default;
+  // Reads exactly `bytes` unless the file ends first; *got says how many. Blocks.
+  virtual Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) = 0;
+  // Writes all bytes or fails. Blocks. With direct I/O, address, offset and length are multiples of
+  // 4096.
+  virtual Status write_at(uint64_t offset, const void* data, size_t bytes) = 0;
+  virtual Status sync_data() = 0;               // fdatasync
+  virtual StatusOr<uint64_t> size() = 0;        // bytes
+  virtual Status allocate(uint64_t bytes) = 0;  // extends to at least `bytes`, reading as zero
+  virtual Status truncate(uint64_t bytes) = 0;
+  [[nodiscard]] virtual const std::string& path() const = 0;
+};
+
+struct OpenOptions {
+  bool create = false;     // make the file when absent (else kNotFound)
+  bool exclusive = false;  // with create: fail when present (kAlreadyExists)
+  bool direct = false;  // O_DIRECT where the file system supports it, silently buffered otherwise
+};
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) = 0;
+  virtual Status make_directory(const std::string& path) = 0;  // OK when it exists
+  virtual Status remove(const std::string& path) = 0;          // OK when absent
+  virtual Status rename(const std::string& from, const std::string& to) = 0;
+  virtual StatusOr<bool> exists(const std::string& path) = 0;
+  virtual StatusOr<std::vector<std::string>> list(
+      const std::string& directory) = 0;  // names, sorted
+  virtual Status sync_directory(const std::string& path) = 0;
+};
+
+std::unique_ptr<FileSystem> make_posix_file_system();
+// Journals pre-images to `journal_path` (see io/README.md for the format).
+std::unique_ptr<FileSystem> make_power_loss_file_system(std::unique_ptr<FileSystem> inner,
+                                                        const std::string& journal_path);
+
+// In-memory disk for tests.
+class SimFileSystem : public FileSystem {
+ public:
+  // Forgets everything not synced. Each unsynced 512-byte sector of each unsynced write survives or
+  // not by `seed`; open File objects of the old life fail from now on with kUnavailable.
+  virtual void crash(uint64_t seed) = 0;
+  virtual void set_capacity(uint64_t bytes) = 0;  // writes beyond it fail with kResourceExhausted
+  virtual void flip_bit(const std::string& path, uint64_t bit) = 0;
+};
+std::unique_ptr<SimFileSystem> make_sim_file_system();
+
+}  // namespace strata

@@ -1,0 +1,352 @@
+// A disk in memory that can lose power.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "base/assert.h"
+#include "io/errno_status.h"
+#include "io/file_system.h"
+#include "io/unsynced.h"
+
+namespace strata {
+namespace {
+
+// Bytes of a file; what was never written costs nothing and reads as zero.
+class SparseBytes final : public ChangedFile {
+ public:
+  uint64_t size() override { return size_; }
+
+  [[nodiscard]] size_t read(uint64_t offset, char* out, size_t bytes) const {
+    if (offset >= size_) return 0;
+    bytes = static_cast<size_t>(std::min<uint64_t>(bytes, size_ - offset));
+    for (size_t done = 0; done < bytes;) {
+      const uint64_t at = offset + done;
+      const size_t n = std::min<size_t>(bytes - done, kChunk - at % kChunk);
+      const auto it = chunks_.find(at / kChunk);
+      if (it == chunks_.end()) {
+        std::memset(out + done, 0, n);
+      } else {
+        std::memcpy(out + done, it->second->data() + at % kChunk, n);
+      }
+      done += n;
+    }
+    return bytes;
+  }
+
+  void write(uint64_t offset, Bytes bytes) override {
+    size_ = std::max<uint64_t>(size_, offset + bytes.size());
+    for (size_t done = 0; done < bytes.size();) {
+      const uint64_t at = offset + done;
+      const size_t n = std::min<size_t>(bytes.size() - done, kChunk - at % kChunk);
+      std::unique_ptr<Chunk>& chunk = chunks_[at / kChunk];
+      if (chunk == nullptr) chunk = std::make_unique<Chunk>();
+      std::memcpy(chunk->data() + at % kChunk, bytes.data() + done, n);
+      done += n;
+    }
+  }
+
+  void resize(uint64_t bytes) override {
+    if (bytes < size_) {
+      chunks_.erase(chunks_.lower_bound((bytes + kChunk - 1) / kChunk), chunks_.end());
+      const auto it = chunks_.find(bytes / kChunk);
+      if (it != chunks_.end())
+        std::memset(it->second->data() + bytes % kChunk, 0, kChunk - bytes % kChunk);
+    }
+    size_ = bytes;
+  }
+
+ private:
+  static constexpr size_t kChunk = 4096;
+  using Chunk = std::array<char, kChunk>;  // make_unique value-initialises: zeroes
+  std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
+  uint64_t size_ = 0;
+};
+
+struct Inode {
+  SparseBytes bytes;
+  std::vector<FileChange> unsynced;  // oldest first
+};
+using InodePtr = std::shared_ptr<Inode>;
+
+// A change of names since the last sync of its folder.
+struct NameChange {
+  std::string directory;
+  std::string from;  // empty: created
+  std::string to;    // empty: removed
+  InodePtr inode;
+  InodePtr replaced;  // what `to` named before
+};
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return "";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+std::string tidy(std::string path) {  // no trailing slash
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+struct Disk {
+  std::mutex mutex;
+  std::map<std::string, InodePtr> names;
+  std::set<std::string> directories = {"", "/", "."};
+  std::vector<NameChange> unsynced_names;  // oldest first
+  uint64_t capacity = ~uint64_t{0};
+  uint64_t life = 0;  // grows at every crash
+
+  uint64_t used_bytes() {
+    uint64_t sum = 0;
+    for (const auto& [path, inode] : names) sum += inode->bytes.size();
+    return sum;
+  }
+};
+
+class SimFile final : public File {
+ public:
+  SimFile(std::shared_ptr<Disk> disk, InodePtr inode, std::string path)
+      : disk_(std::move(disk)),
+        inode_(std::move(inode)),
+        path_(std::move(path)),
+        life_(disk_->life) {}
+
+  Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
+    *got = 0;
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    *got = inode_->bytes.read(offset, static_cast<char*>(data), bytes);
+    return ok_status();
+  }
+
+  Status write_at(uint64_t offset, const void* data, size_t bytes) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    if (bytes == 0) return ok_status();
+    STRATA_RETURN_IF_ERROR(check_room("write", offset + bytes));
+    note_change(offset, bytes, std::max<uint64_t>(inode_->bytes.size(), offset + bytes));
+    inode_->bytes.write(offset, Bytes(static_cast<const char*>(data), bytes));
+    return ok_status();
+  }
+
+  Status sync_data() override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    inode_->unsynced.clear();
+    return ok_status();
+  }
+
+  StatusOr<uint64_t> size() override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    return inode_->bytes.size();
+  }
+
+  Status allocate(uint64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    if (inode_->bytes.size() >= bytes) return ok_status();
+    return resize("allocate", bytes);
+  }
+
+  Status truncate(uint64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    STRATA_RETURN_IF_ERROR(check_alive());
+    if (inode_->bytes.size() == bytes) return ok_status();
+    return resize("truncate", bytes);
+  }
+
+  [[nodiscard]] const std::string& path() const override { return path_; }
+
+ private:
+  [[nodiscard]] Status check_alive() const {
+    if (life_ == disk_->life) return ok_status();
+    return error_peer_down(path_ + ": opened before the crash");
+  }
+  Status check_room(std::string_view operation, uint64_t end) {
+    const uint64_t size = inode_->bytes.size();
+    if (end <= size || disk_->used_bytes() + (end - size) <= disk_->capacity) return ok_status();
+    return errno_status(operation, path_, ENOSPC);
+  }
+  Status resize(std::string_view operation, uint64_t bytes) {
+    const uint64_t size = inode_->bytes.size();
+    STRATA_RETURN_IF_ERROR(check_room(operation, bytes));
+    note_change(std::min(bytes, size), bytes < size ? size - bytes : 0, bytes);
+    inode_->bytes.resize(bytes);
+    return ok_status();
+  }
+  void note_change(uint64_t offset, uint64_t bytes, uint64_t new_size) {
+    FileChange change{.offset = offset,
+                      .bytes = bytes,
+                      .old_size = inode_->bytes.size(),
+                      .new_size = new_size,
+                      .before = std::string(bytes, '\0')};
+    change.before.resize(inode_->bytes.read(offset, change.before.data(), bytes));
+    inode_->unsynced.push_back(std::move(change));
+  }
+
+  const std::shared_ptr<Disk> disk_;  // outlives the file system while files are open
+  const InodePtr inode_;
+  const std::string path_;
+  const uint64_t life_;
+};
+
+class SimFileSystemImpl final : public SimFileSystem {
+ public:
+  StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const auto it = disk_->names.find(path);
+    if (it != disk_->names.end()) {
+      if (options.create && options.exclusive) return errno_status("open", path, EEXIST);
+      return file_for(it->second, path);
+    }
+    if (!options.create || !has_directory(parent_of(path)))
+      return errno_status("open", path, ENOENT);
+    auto inode = std::make_shared<Inode>();
+    disk_->names[path] = inode;
+    disk_->unsynced_names.push_back(NameChange{parent_of(path), "", path, inode, nullptr});
+    return file_for(std::move(inode), path);
+  }
+
+  Status make_directory(const std::string& path) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    if (disk_->names.count(tidy(path)) > 0) return errno_status("mkdir", path, EEXIST);
+    if (!has_directory(parent_of(tidy(path)))) return errno_status("mkdir", path, ENOENT);
+    disk_->directories.insert(tidy(path));
+    return ok_status();
+  }
+
+  Status remove(const std::string& path) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const auto it = disk_->names.find(path);
+    if (it == disk_->names.end()) {
+      if (!is_empty_directory(tidy(path))) return errno_status("remove", path, ENOTEMPTY);
+      disk_->directories.erase(tidy(path));
+      return ok_status();
+    }
+    disk_->unsynced_names.push_back(NameChange{parent_of(path), path, "", it->second, nullptr});
+    disk_->names.erase(it);
+    return ok_status();
+  }
+
+  Status rename(const std::string& from, const std::string& to) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const auto it = disk_->names.find(from);
+    if (it == disk_->names.end() || !has_directory(parent_of(to)))
+      return errno_status("rename", from + " to " + to, ENOENT);
+    if (from == to) return ok_status();
+    const InodePtr inode = it->second;
+    disk_->names.erase(it);
+    InodePtr& target = disk_->names[to];
+    disk_->unsynced_names.push_back(NameChange{parent_of(to), from, to, inode, target});
+    target = inode;
+    return ok_status();
+  }
+
+  StatusOr<bool> exists(const std::string& path) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    return disk_->names.count(path) > 0 || has_directory(tidy(path));
+  }
+
+  StatusOr<std::vector<std::string>> list(const std::string& directory) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const std::string parent = tidy(directory);
+    if (!has_directory(parent)) return errno_status("list", directory, ENOENT);
+    std::vector<std::string> found;
+    const auto add = [&](const std::string& path) {
+      if (!path.empty() && path != parent && parent_of(path) == parent)
+        found.push_back(path.substr(path.find_last_of('/') + 1));
+    };
+    for (const auto& [path, inode] : disk_->names) add(path);
+    for (const std::string& path : disk_->directories) add(path);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  Status sync_directory(const std::string& path) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const std::string directory = tidy(path);
+    if (!has_directory(directory)) return errno_status("fsync directory", path, ENOENT);
+    std::erase_if(disk_->unsynced_names,
+                  [&](const NameChange& c) { return c.directory == directory; });
+    return ok_status();
+  }
+
+  void crash(uint64_t seed) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    Rng rng(seed);
+    ++disk_->life;
+    undo_names(&rng);
+    for (const auto& [path, inode] : disk_->names) {
+      PowerLoss loss(&rng, &inode->bytes);
+      for (size_t i = inode->unsynced.size(); i-- > 0;) loss.undo(inode->unsynced[i]);
+      inode->unsynced.clear();
+    }
+  }
+
+  void set_capacity(uint64_t bytes) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    disk_->capacity = bytes;
+  }
+
+  void flip_bit(const std::string& path, uint64_t bit) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const auto it = disk_->names.find(path);
+    STRATA_ASSERT(it != disk_->names.end());
+    SparseBytes& bytes = it->second->bytes;
+    STRATA_ASSERT(bit / 8 < bytes.size());
+    char byte = 0;
+    STRATA_ASSERT(bytes.read(bit / 8, &byte, 1) == 1);
+    byte = static_cast<char>(byte ^ (1 << bit % 8));
+    bytes.write(bit / 8, Bytes(&byte, 1));
+  }
+
+ private:
+  std::unique_ptr<File> file_for(InodePtr inode, const std::string& path) {
+    return std::make_unique<SimFile>(disk_, std::move(inode), path);
+  }
+  [[nodiscard]] bool has_directory(const std::string& path) const {
+    return disk_->directories.count(path) > 0;
+  }
+  [[nodiscard]] bool is_empty_directory(const std::string& path) const {
+    for (const auto& [name, inode] : disk_->names)
+      if (parent_of(name) == path) return false;
+    return true;
+  }
+
+  // A journalled file system keeps a prefix of each folder's changes.
+  void undo_names(Rng* rng) {
+    std::map<std::string, uint64_t> count;
+    for (const NameChange& c : disk_->unsynced_names) ++count[c.directory];
+    for (auto& [directory, n] : count) n = rng->below(n + 1);  // from now on: how many are undone
+    for (size_t i = disk_->unsynced_names.size(); i-- > 0;) {
+      const NameChange& c = disk_->unsynced_names[i];
+      uint64_t& left = count[c.directory];
+      if (left == 0) continue;
+      --left;
+      undo_name(c);
+    }
+    disk_->unsynced_names.clear();
+  }
+  void undo_name(const NameChange& c) {
+    if (!c.to.empty()) {
+      const auto it = disk_->names.find(c.to);
+      if (it == disk_->names.end() || it->second != c.inode) return;  // moved on by another folder
+      disk_->names.erase(it);
+      if (c.replaced != nullptr) disk_->names[c.to] = c.replaced;
+    }
+    if (!c.from.empty()) disk_->names[c.from] = c.inode;
+  }
+
+  const std::shared_ptr<Disk> disk_ = std::make_shared<Disk>();
+};
+
+}  // namespace
+
+std::unique_ptr<SimFileSystem> make_sim_file_system() {
+  return std::make_unique<SimFileSystemImpl>();
+}
+
+}  // namespace strata
