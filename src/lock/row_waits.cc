@@ -1,0 +1,548 @@
+#include "lock/row_waits.h"
+
+#include <algorithm>
+#include <array>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/latch.h"
+
+namespace strata {
+namespace {
+
+constexpr size_t kBuckets = 4096;        // of queues; power of two
+constexpr size_t kHolderHints = 4096;    // power of two
+constexpr size_t kIndexCounters = 1024;  // power of two
+constexpr size_t kSharedShards = 64;     // power of two
+constexpr uint64_t kWaitUsMax = uint64_t{365} * 24 * 3600 * 1000000;
+// Taken inside the queue mutex (deadlock detection, `still_held` of a shared conflict).
+constexpr LatchRank kSharedRank = static_cast<LatchRank>(41);
+
+uint64_t hash_row(RowId row) noexcept {
+  uint64_t h = mix64(uint64_t{row.index.value} + 0x9e3779b97f4a7c15ull);
+  const char* p = row.key.data();
+  size_t n = row.key.size();
+  for (; n >= 8; p += 8, n -= 8) h = mix64(h ^ load_u64(p));
+  uint64_t tail = 0;
+  if (n != 0) std::memcpy(&tail, p, n);
+  return mix64(h ^ tail ^ (uint64_t{row.key.size()} << 56));
+}
+
+struct RowKey {  // an owned RowId
+  IndexId index;
+  std::string key;
+  uint64_t hash = 0;
+  [[nodiscard]] bool is(RowId row, uint64_t h) const noexcept {
+    return hash == h && index == row.index && Bytes(key) == row.key;
+  }
+};
+
+// State of a waiter: kQueued until exactly one of grant or deadlock removes it from its queue, or
+// the waiter removes itself (timeout, interrupt).
+enum class WaiterState : uint8_t { kQueued, kGranted, kVictim };
+
+struct Queue;
+struct Waiter {
+  TrxId trx;
+  WaiterState state = WaiterState::kQueued;
+  bool upgrading = false;  // holds a shared lock on the row it waits for
+  Queue* queue = nullptr;
+  Waiter* next = nullptr;
+  Waiter* prev = nullptr;
+  uint64_t since_us = 0;
+  Mutex* mutex = nullptr;  // the queue mutex, for interrupt()
+  CondVar wake;
+};
+
+// Waiters of one row. Exists while it has waiters or a retrier.
+struct Queue {
+  RowKey row;
+  TrxId holder;   // whom the head waits for; the retrier itself while there is one
+  TrxId retrier;  // woken head that has not settled yet, or zero
+  Waiter* head = nullptr;
+  Waiter* tail = nullptr;
+  Queue* next_in_bucket = nullptr;
+
+  void insert_before(Waiter* at, Waiter* w) noexcept {  // at == nullptr: at the end
+    w->queue = this;
+    w->next = at;
+    w->prev = at == nullptr ? tail : at->prev;
+    (w->prev == nullptr ? head : w->prev->next) = w;
+    (at == nullptr ? tail : at->prev) = w;
+  }
+  void unlink(Waiter* w) noexcept {
+    (w->prev == nullptr ? head : w->prev->next) = w->next;
+    (w->next == nullptr ? tail : w->next->prev) = w->prev;
+    w->next = w->prev = nullptr;
+    w->queue = nullptr;
+  }
+};
+
+// Guards WaitInterrupt::waiting_on_, so that a waiter cannot vanish under interrupt(). Taken before
+// the queue mutex, never inside it.
+std::mutex interrupt_mutex;
+
+}  // namespace
+
+void WaitInterrupt::interrupt() noexcept {
+  flag_.store(true, std::memory_order_release);
+  const std::lock_guard guard(interrupt_mutex);
+  auto* waiter = static_cast<Waiter*>(waiting_on_.load(std::memory_order_relaxed));
+  if (waiter == nullptr) return;
+  // The waiter looks at the flag under this mutex before it sleeps.
+  MutexLock lock(*waiter->mutex);
+  waiter->wake.notify_all();
+}
+
+void WaitInterrupt::clear() noexcept { flag_.store(false, std::memory_order_release); }
+
+struct RowWaits::Impl {
+  struct Bucket {
+    std::atomic<uint32_t> queues{0};  // readable without the mutex
+    Queue* first = nullptr;
+  };
+  struct SharedRow {
+    RowKey row;
+    std::vector<TrxId> holders;
+  };
+  struct RowShard {
+    mutable Mutex mutex{kSharedRank};
+    std::unordered_multimap<uint64_t, SharedRow> rows;  // by hash
+  };
+  struct HolderShard {
+    Mutex mutex{kSharedRank};
+    std::unordered_map<TrxId, std::vector<RowKey>> held;
+  };
+
+  // One mutex for queues and wait-for graph: it is taken only when somebody really waits.
+  mutable Mutex mutex{LatchRank::kLockTable};
+  std::array<Bucket, kBuckets> buckets;
+  std::unordered_map<TrxId, Waiter*> waiting;  // each transaction waits once at most
+  std::unordered_map<TrxId, std::vector<Queue*>> by_holder;
+  // Queues per hash of their holder. L4: a waiter adds to it and then looks at the holder's state;
+  // an ending holder stores its state and then does a read-modify-write here. Whoever comes second
+  // in the counter's modification order sees what the other did.
+  std::array<std::atomic<uint32_t>, kHolderHints> holder_hints{};
+
+  std::atomic<uint64_t> shared_total{0};
+  std::array<std::atomic<uint32_t>, kIndexCounters> index_shared{};
+  std::array<RowShard, kSharedShards> row_shards;
+  std::array<HolderShard, kSharedShards> holder_shards;
+
+  static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
+  Bucket& bucket_of(uint64_t hash) noexcept { return buckets[hash & (kBuckets - 1)]; }
+  RowShard& row_shard(uint64_t hash) noexcept { return row_shards[(hash >> 16) % kSharedShards]; }
+  HolderShard& holder_shard(TrxId id) noexcept {
+    return holder_shards[mix64(id.value) % kSharedShards];
+  }
+  std::atomic<uint32_t>& index_counter(IndexId index) noexcept {
+    return index_shared[index.value & (kIndexCounters - 1)];
+  }
+
+  // --- queues; all under mutex ---
+  Queue* find(RowId row, uint64_t hash) noexcept {
+    for (Queue* q = bucket_of(hash).first; q != nullptr; q = q->next_in_bucket)
+      if (q->row.is(row, hash)) return q;
+    return nullptr;
+  }
+
+  Queue* create(RowId row, uint64_t hash) {
+    auto* q = new Queue;
+    q->row = RowKey{row.index, std::string(row.key), hash};
+    Bucket& b = bucket_of(hash);
+    q->next_in_bucket = b.first;
+    b.first = q;
+    b.queues.fetch_add(1, std::memory_order_acq_rel);
+    return q;
+  }
+
+  void set_holder(Queue* q, TrxId holder) {
+    if (q->holder == holder) return;
+    if (!q->holder.is_zero()) {
+      auto it = by_holder.find(q->holder);
+      std::erase(it->second, q);
+      if (it->second.empty()) by_holder.erase(it);
+      holder_hints[hint_of(q->holder)].fetch_sub(1, std::memory_order_acq_rel);
+    }
+    q->holder = holder;
+    if (!holder.is_zero()) {
+      by_holder[holder].push_back(q);
+      holder_hints[hint_of(holder)].fetch_add(1, std::memory_order_acq_rel);
+    }
+  }
+
+  void erase_if_idle(Queue* q) {
+    if (q->head != nullptr || !q->retrier.is_zero()) return;
+    set_holder(q, TrxId{});
+    Bucket& b = bucket_of(q->row.hash);
+    Queue** link = &b.first;
+    while (*link != q) link = &(*link)->next_in_bucket;
+    *link = q->next_in_bucket;
+    b.queues.fetch_sub(1, std::memory_order_acq_rel);
+    delete q;
+  }
+
+  void leave(Waiter* w) {
+    w->queue->unlink(w);
+    waiting.erase(w->trx);
+  }
+
+  // The head may try again; until it settles it counts as the holder. Erases a queue without
+  // waiters.
+  void pass_turn(Queue* q) {
+    q->retrier = TrxId{};
+    Waiter* w = q->head;
+    if (w == nullptr) return erase_if_idle(q);
+    leave(w);
+    q->retrier = w->trx;
+    set_holder(q, w->trx);
+    w->state = WaiterState::kGranted;
+    w->wake.notify_all();
+  }
+
+  // A waiter leaves ungranted. If it was next in line, its successor's case may be different (a
+  // shared request behind an exclusive one): it looks for itself.
+  void give_up(Waiter* w) {
+    Queue* q = w->queue;
+    const bool was_head = q->head == w;
+    leave(w);
+    if (was_head && q->retrier.is_zero()) {
+      pass_turn(q);
+    } else {
+      erase_if_idle(q);
+    }
+  }
+
+  void enqueue(Queue* q, Waiter* w, bool again, bool upgrading) {
+    w->upgrading = upgrading;
+    Waiter* at = nullptr;
+    if (upgrading || again) {
+      at = q->head;
+      // Who holds the shared lock already must come first: nobody ahead of it could ever be served.
+      while (!upgrading && at != nullptr && at->upgrading) at = at->next;
+    }
+    q->insert_before(at, w);
+    waiting.emplace(w->trx, w);
+  }
+
+  // --- deadlock detection (L3) ---
+  // Whom does `trx` wait for? Its queue's holder, or every shared holder if that is one of them;
+  // and the head. The waiters between have no edges that these two have not.
+  void edges_of(TrxId trx, std::vector<TrxId>* out) {
+    out->clear();
+    const auto it = waiting.find(trx);
+    if (it == waiting.end()) return;
+    const Queue* q = it->second->queue;
+    {
+      RowShard& shard = row_shard(q->row.hash);
+      MutexLock lock(shard.mutex);
+      const SharedRow* shared = find_shared(shard, RowId{q->row.index, q->row.key}, q->row.hash);
+      if (shared != nullptr && std::find(shared->holders.begin(), shared->holders.end(),
+                                         q->holder) != shared->holders.end())
+        *out = shared->holders;
+    }
+    if (out->empty()) out->push_back(q->holder);
+    std::erase(*out, trx);
+    if (q->head->trx != trx) out->push_back(q->head->trx);
+  }
+
+  // Depth first from `start`. Cycles that do not contain it (they arise when a queue's holder
+  // changes under its waiters) lose a waiter of theirs here. Returns true if `start` itself is in a
+  // cycle then.
+  bool resolve_cycles(TrxId start, std::atomic<uint64_t>* deadlocks) {
+    struct Step {
+      TrxId trx;
+      std::vector<TrxId> edges;
+      size_t next = 0;
+    };
+    for (;;) {
+      bool start_in_cycle = false;
+      TrxId victim;
+      std::unordered_map<TrxId, bool> on_path;  // visited; true while on the path
+      std::vector<Step> path;
+      const auto enter = [&](TrxId trx) {
+        on_path[trx] = true;
+        path.push_back(Step{trx, {}, 0});
+        edges_of(trx, &path.back().edges);
+      };
+      enter(start);
+      while (!path.empty() && victim.is_zero()) {
+        Step& step = path.back();
+        if (step.next == step.edges.size()) {
+          on_path[step.trx] = false;
+          path.pop_back();
+          continue;
+        }
+        const TrxId to = step.edges[step.next++];
+        const auto seen = on_path.find(to);
+        if (seen == on_path.end()) {
+          enter(to);
+        } else if (seen->second) {
+          if (to == start) {
+            start_in_cycle = true;
+          } else {
+            victim = step.trx;
+          }
+        }
+      }
+      if (victim.is_zero()) return start_in_cycle;
+      Waiter* w = waiting.find(victim)->second;
+      w->state = WaiterState::kVictim;
+      give_up(w);
+      w->wake.notify_all();
+      deadlocks->fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  // --- shared locks; under the shard's mutex ---
+  static SharedRow* find_shared(RowShard& shard, RowId row, uint64_t hash) noexcept {
+    const auto [first, last] = shard.rows.equal_range(hash);
+    for (auto it = first; it != last; ++it)
+      if (it->second.row.is(row, hash)) return &it->second;
+    return nullptr;
+  }
+
+  bool holds_shared(TrxId trx, RowId row, uint64_t hash) {
+    if (shared_total.load(std::memory_order_acquire) == 0) return false;
+    RowShard& shard = row_shard(hash);
+    MutexLock lock(shard.mutex);
+    const SharedRow* shared = find_shared(shard, row, hash);
+    return shared != nullptr &&
+           std::find(shared->holders.begin(), shared->holders.end(), trx) != shared->holders.end();
+  }
+
+  bool remove_shared_holder(TrxId holder, RowId row, uint64_t hash) {
+    RowShard& shard = row_shard(hash);
+    MutexLock lock(shard.mutex);
+    const auto [first, last] = shard.rows.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      if (!it->second.row.is(row, hash)) continue;
+      if (std::erase(it->second.holders, holder) == 0) return false;
+      if (it->second.holders.empty()) shard.rows.erase(it);
+      index_counter(row.index).fetch_sub(1, std::memory_order_acq_rel);
+      shared_total.fetch_sub(1, std::memory_order_acq_rel);
+      return true;
+    }
+    return false;
+  }
+};
+
+RowWaits::RowWaits() : impl_(std::make_unique<Impl>()) {}
+
+RowWaits::~RowWaits() {
+  STRATA_ASSERT(impl_->waiting.empty());
+  for (Impl::Bucket& b : impl_->buckets)
+    for (Queue* q = b.first; q != nullptr;) delete std::exchange(q, q->next_in_bucket);
+}
+
+Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
+                      WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
+  const uint64_t hash = hash_row(row);
+  const uint64_t start_us = monotonic_us();
+  const uint64_t deadline_us = start_us + std::min(timeout_us, kWaitUsMax);
+  Waiter w;
+  w.trx = waiter;
+  w.since_us = start_us;
+  w.mutex = &impl_->mutex;
+
+  // Unregisters last, after the queue mutex was given back (lock order).
+  struct Registration {
+    WaitInterrupt* interrupt;
+    Registration(WaitInterrupt* i, Waiter* w) : interrupt(i) { set(w); }
+    ~Registration() { set(nullptr); }
+    void set(Waiter* w) const {
+      if (interrupt == nullptr) return;
+      const std::lock_guard guard(interrupt_mutex);
+      interrupt->waiting_on_.store(w, std::memory_order_relaxed);
+    }
+  } registration(interrupt, &w);
+  const auto is_interrupted = [&] { return interrupt != nullptr && interrupt->interrupted(); };
+
+  MutexLock lock(impl_->mutex);
+  Queue* q = impl_->find(row, hash);
+  const bool again = q != nullptr && q->retrier == waiter;
+  const bool upgrading = q != nullptr && impl_->holds_shared(waiter, row, hash);
+  // A shared holder need not queue for a row nobody else keeps from it.
+  if (upgrading && !again && !still_held()) return ok_status();
+  if (timeout_us == 0) {
+    const bool free = (q == nullptr || again) && !still_held();
+    if (again && !free) impl_->pass_turn(q);
+    if (free) return ok_status();
+    counters_.timeouts.fetch_add(1, std::memory_order_relaxed);
+    return error_lock_wait_timeout();
+  }
+  if (q == nullptr) q = impl_->create(row, hash);
+  if (again) q->retrier = TrxId{};
+  impl_->enqueue(q, &w, again, upgrading);
+  if (q->head == &w && q->retrier.is_zero()) {
+    impl_->set_holder(q, holder);
+    if (!still_held()) {  // L4
+      impl_->pass_turn(q);
+      // Nobody else is interested: no turn to settle.
+      if (q->head == nullptr) {
+        q->retrier = TrxId{};
+        impl_->erase_if_idle(q);
+      }
+      return ok_status();
+    }
+  } else if (again) {
+    impl_->pass_turn(q);  // gave its turn up to one that must come first
+  }
+  if (w.state == WaiterState::kQueued && impl_->resolve_cycles(waiter, &counters_.deadlocks)) {
+    counters_.deadlocks.fetch_add(1, std::memory_order_relaxed);
+    impl_->give_up(&w);
+    return error_deadlock();
+  }
+
+  counters_.waits.fetch_add(1, std::memory_order_relaxed);
+  Status result;
+  while (w.state == WaiterState::kQueued) {
+    const uint64_t now_us = monotonic_us();
+    if (is_interrupted()) {
+      result = error_interrupted();
+    } else if (now_us >= deadline_us) {
+      counters_.timeouts.fetch_add(1, std::memory_order_relaxed);
+      result = error_lock_wait_timeout();
+    }
+    if (!result.ok()) {
+      impl_->give_up(&w);
+      break;
+    }
+    w.wake.wait_for_us(lock, deadline_us - now_us);
+  }
+  if (w.state == WaiterState::kVictim) result = error_deadlock();
+  counters_.wait_us.fetch_add(monotonic_us() - start_us, std::memory_order_relaxed);
+  return result;
+}
+
+bool RowWaits::has_waiters(RowId row) const noexcept {
+  const uint64_t hash = hash_row(row);
+  if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return false;
+  MutexLock lock(impl_->mutex);
+  return impl_->find(row, hash) != nullptr;
+}
+
+void RowWaits::settled(TrxId waiter, RowId row, TrxId holder) {
+  const uint64_t hash = hash_row(row);
+  if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return;
+  MutexLock lock(impl_->mutex);
+  Queue* q = impl_->find(row, hash);
+  if (q == nullptr) return;
+  const bool had_turn = q->retrier == waiter;
+  if (holder == waiter) {
+    if (had_turn) q->retrier = TrxId{};
+    if (q->retrier.is_zero()) impl_->set_holder(q, waiter);
+    impl_->erase_if_idle(q);
+  } else if (had_turn) {
+    // Another holder may end at any moment without seeing this queue: the next head checks for
+    // itself.
+    impl_->pass_turn(q);
+  }
+}
+
+void RowWaits::holder_ended(TrxId holder) {
+  // L4: a read-modify-write, see holder_hints.
+  if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
+    return;
+  MutexLock lock(impl_->mutex);
+  const auto it = impl_->by_holder.find(holder);
+  if (it == impl_->by_holder.end()) return;
+  const std::vector<Queue*> queues = it->second;  // pass_turn changes the original
+  for (Queue* q : queues) impl_->pass_turn(q);
+}
+
+void RowWaits::add_shared(TrxId holder, RowId row) {
+  const uint64_t hash = hash_row(row);
+  {
+    Impl::RowShard& shard = impl_->row_shard(hash);
+    MutexLock lock(shard.mutex);
+    Impl::SharedRow* shared = Impl::find_shared(shard, row, hash);
+    if (shared == nullptr) {
+      Impl::SharedRow fresh{RowKey{row.index, std::string(row.key), hash}, {}};
+      shared = &shard.rows.emplace(hash, std::move(fresh))->second;
+    } else if (std::find(shared->holders.begin(), shared->holders.end(), holder) !=
+               shared->holders.end()) {
+      return;
+    }
+    shared->holders.push_back(holder);
+    impl_->index_counter(row.index).fetch_add(1, std::memory_order_acq_rel);
+    impl_->shared_total.fetch_add(1, std::memory_order_acq_rel);
+  }
+  Impl::HolderShard& shard = impl_->holder_shard(holder);
+  MutexLock lock(shard.mutex);
+  shard.held[holder].push_back(RowKey{row.index, std::string(row.key), hash});
+}
+
+bool RowWaits::index_has_shared(IndexId index) const noexcept {
+  return impl_->index_counter(index).load(std::memory_order_acquire) != 0;
+}
+
+TrxId RowWaits::shared_conflict(TrxId self, RowId row) const {
+  const uint64_t hash = hash_row(row);
+  Impl::RowShard& shard = impl_->row_shard(hash);
+  MutexLock lock(shard.mutex);
+  const Impl::SharedRow* shared = Impl::find_shared(shard, row, hash);
+  if (shared == nullptr) return TrxId{};
+  for (TrxId holder : shared->holders)
+    if (holder != self) return holder;
+  return TrxId{};
+}
+
+void RowWaits::drop_shared(TrxId holder, RowId row) {
+  const uint64_t hash = hash_row(row);
+  if (!impl_->remove_shared_holder(holder, row, hash)) return;
+  {
+    Impl::HolderShard& shard = impl_->holder_shard(holder);
+    MutexLock lock(shard.mutex);
+    const auto it = shard.held.find(holder);
+    STRATA_ASSERT(it != shard.held.end());
+    std::erase_if(it->second, [&](const RowKey& k) { return k.is(row, hash); });
+    if (it->second.empty()) shard.held.erase(it);
+  }
+  holder_ended(holder);
+}
+
+void RowWaits::release_shared(TrxId holder) {
+  if (impl_->shared_total.load(std::memory_order_acquire) == 0) return;
+  std::vector<RowKey> rows;
+  {
+    Impl::HolderShard& shard = impl_->holder_shard(holder);
+    MutexLock lock(shard.mutex);
+    const auto it = shard.held.find(holder);
+    if (it == shard.held.end()) return;
+    rows = std::move(it->second);
+    shard.held.erase(it);
+  }
+  for (const RowKey& k : rows) impl_->remove_shared_holder(holder, RowId{k.index, k.key}, k.hash);
+}
+
+std::string RowWaits::describe(size_t limit) const {
+  std::string out;
+  MutexLock lock(impl_->mutex);
+  const uint64_t now_us = monotonic_us();
+  size_t shown = 0;
+  for (const auto& [trx, w] : impl_->waiting) {
+    if (shown++ == limit) break;
+    const Queue* q = w->queue;
+    out += "trx " + std::to_string(trx.value) + " waits " +
+           std::to_string((now_us - w->since_us) / 1000) + " ms for trx " +
+           std::to_string(q->holder.value) + ", index " + std::to_string(q->row.index.value) +
+           ", key ";
+    constexpr char kHex[] = "0123456789abcdef";
+    const size_t shown_bytes = std::min<size_t>(q->row.key.size(), 32);
+    for (size_t i = 0; i < shown_bytes; ++i) {
+      const auto byte = static_cast<uint8_t>(q->row.key[i]);
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+    out += shown_bytes < q->row.key.size() ? "...\n" : "\n";
+  }
+  return out;
+}
+
+}  // namespace strata

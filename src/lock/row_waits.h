@@ -1,0 +1,100 @@
+// Waiting for row locks on one node. A row's exclusive lock is the record's trx_id while that
+// transaction is active (DESIGN 4.4); this library keeps only the waiters and the shared locks.
+// Thread-safe. No page latch may be held by a caller of wait().
+//
+//   L1  FIFO per row: a newcomer queues behind waiters of the same row; only the head is woken when
+//   the
+//       holder ends, and it retries; the others then wait for whatever transaction holds the row
+//       next.
+//   L2  A wait ends by: grant (retry), deadlock (the waiter is the victim: kAborted), timeout
+//       (kDeadlineExceeded), interrupt (kCancelled). The waiter leaves the queue in every case.
+//   L3  Deadlock detection runs when a wait begins, over waiter -> holders and waiter -> earlier
+//   waiters.
+//       A cycle that forms without the newcomer in it (its queue's holder changed) loses one waiter
+//       too.
+//   L4  No lost wake-up: holder_ended(t) after t's outcome is published; wait() re-checks
+//   `still_held`
+//       under the queue mutex after it has registered. `still_held` may call shared_conflict(), and
+//       nothing else of this class.
+//   L5  Who was granted has the row's turn until it calls settled(), waits again (then it is first
+//   in line
+//       again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A waiter
+//       that holds a shared lock on the row goes first: nobody ahead of it could ever be served.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+
+namespace strata {
+
+struct RowId {  // a lockable row: tree and full key
+  IndexId index;
+  Bytes key;
+};
+
+// One per session; lets another thread interrupt a wait. Thread-safe.
+class WaitInterrupt {
+ public:
+  void interrupt() noexcept;  // sticky until clear()
+  void clear() noexcept;
+  [[nodiscard]] bool interrupted() const noexcept { return flag_.load(std::memory_order_acquire); }
+
+ private:
+  friend class RowWaits;
+  std::atomic<bool> flag_{false};
+  std::atomic<void*> waiting_on_{nullptr};
+};
+
+struct WaitCounters {
+  std::atomic<uint64_t> waits{0}, wait_us{0}, deadlocks{0}, timeouts{0};
+};
+
+class RowWaits {
+ public:
+  RowWaits();
+  ~RowWaits();
+
+  // Blocks until it is `waiter`'s turn to try the row again. `still_held` says (cheaply) whether
+  // `holder` is still undecided. timeout_us 0 = fail at once.
+  Status wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt,
+              const std::function<bool()>& still_held);
+  // A newcomer must queue if somebody waits for this row already. Cheap when nobody waits at all.
+  [[nodiscard]] bool has_waiters(RowId row) const noexcept;
+  // The waiter that was woken got the row (or gave up): the rest of the queue now waits for
+  // `holder` (zero: nobody holds it, wake the next head; so does a shared locker that got its lock,
+  // for the next may be one too). A holder other than `waiter` counts as zero: the next head looks
+  // for itself.
+  void settled(TrxId waiter, RowId row, TrxId holder);
+  // The transaction has ended (outcome published) or rolled back to a savepoint: wake heads waiting
+  // for it.
+  void holder_ended(TrxId holder);
+
+  // --- shared locks (LOCK IN SHARE MODE) ---
+  // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the
+  // shared lock or wait. Writers mark the row first and call shared_conflict() after (DESIGN 4.4).
+  void add_shared(TrxId holder, RowId row);
+  [[nodiscard]] bool index_has_shared(IndexId index) const noexcept;
+  // A transaction other than `self` that holds a shared lock on the row, or zero.
+  TrxId shared_conflict(TrxId self, RowId row) const;
+  // Takes one back that was registered in vain (the row has an owner), before waiting for that.
+  void drop_shared(TrxId holder, RowId row);
+  void release_shared(TrxId holder);  // all of them, at transaction end (before holder_ended)
+
+  [[nodiscard]] WaitCounters& counters() noexcept { return counters_; }
+  // For SHOW ENGINE STATUS: one line per waiter, at most `limit`.
+  std::string describe(size_t limit) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  WaitCounters counters_;
+};
+
+}  // namespace strata
