@@ -76,7 +76,8 @@ def demo(data: Path, port: int | None, seconds: float, engine: str, build: bool)
         raise StrataError(f"the proof failed; the data folder {paths.relative(server.data)} is kept, the server runs")
     console.print("The server is still running. Connect with:")
     server_cmd.print_how_to_connect(server, DATABASE)
-    console.print("  ./strata down --wipe        (stop it and delete its data)", markup=False)
+    option = server_cmd.data_option(server)
+    console.print(f"  ./strata down --wipe{option}        (stop it and delete its data)", markup=False)
 
 
 def _create_tables(server: Server, engine: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pymysql
 
 from . import mariadb_packages, paths, setup_cmd
-from .server import DEFAULT_PORT, Server, Settings, choose_port
+from .server import Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
 PROFILES = ("monolithic",)
@@ -46,8 +46,13 @@ def up(profile: str, data: Path, port: int | None, *, quiet: bool = False) -> Se
     return server
 
 
+def data_option(server: Server) -> str:
+    """What has to be added to a command so that it means this server."""
+    return "" if server.data == paths.DATA_DEFAULT else f" --data {paths.relative(server.data)}"
+
+
 def print_how_to_connect(server: Server, database: str = "test") -> None:
-    option = "" if server.data == paths.DATA_DEFAULT else f" --data {paths.relative(server.data)}"
+    option = data_option(server)
     console.print(f"  ./strata sql{option}{'' if database == 'test' else f' -D {database}'}", markup=False)
     console.print(f"  mariadb -h 127.0.0.1 -P {server.settings().port} -u root {database}", markup=False)
 
@@ -121,6 +126,3 @@ def sql(data: Path, statement: str | None, database: str) -> NoReturn:
     command.append(database)
     sys.stdout.flush()
     os.execv(command[0], command)
-
-
-__all__ = ["DEFAULT_PORT", "check_profile", "down", "print_how_to_connect", "sql", "status", "up"]

@@ -131,7 +131,7 @@ def python_checks() -> StageResult:
     cache = paths.BUILD / "checks" / "ruff"
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
-    typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tests" / "e2e" / "crash"]
+    typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests", paths.ROOT / "tests" / "e2e"]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
