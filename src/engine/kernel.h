@@ -124,8 +124,9 @@ constexpr uint32_t kMaxRowBytes = 4000;
 
 // A position in the session's transaction.
 struct Savepoint {
-  uint64_t undo = 0;        // undo position
-  uint64_t row_deltas = 0;  // length of the row count journal
+  uint64_t undo = 0;         // undo position
+  uint64_t row_deltas = 0;   // length of the row count journal
+  uint64_t ddl_changes = 0;  // length of the list of DDL changes
 };
 
 class TableCursor;

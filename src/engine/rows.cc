@@ -129,7 +129,7 @@ Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicat
   if (s.trx->must_rollback) return error_deadlock();
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
-  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowChange change(&s, table);
   std::vector<OverflowRef> refs;
   Status status = row.external_count == 0 ? ok_status() : change.write_externals(row, {}, &refs);
@@ -150,7 +150,7 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
   if (s.trx->must_rollback) return error_deadlock();
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
-  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowContext* context = &s.kernel->row;
   const TreeId clustered = tree_of(*table, 0);
   RowChange change(&s, table);
@@ -183,7 +183,7 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
                            uint32_t entry_count) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
-  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size()};
+  const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowContext* context = &s.kernel->row;
   RowChange change(&s, table);
   std::vector<OverflowRef> refs;

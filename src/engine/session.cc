@@ -41,19 +41,25 @@ void Session::close_view() noexcept {
 
 Savepoint Session::savepoint() const noexcept {
   impl_->merge_floor = impl_->row_deltas.size();
-  return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size()};
+  return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size(), impl_->ddl.size()};
 }
 
 Status Session::rollback_to(const Savepoint& savepoint) {
   Impl& s = *impl_;
   if (savepoint.row_deltas < s.row_deltas.size()) s.row_deltas.resize(savepoint.row_deltas);
-  // DDL made after the savepoint goes with its dictionary rows.
-  while (!s.ddl.empty() && s.ddl.back().undo_before.value >= savepoint.undo &&
-         s.trx->undo.last.value != savepoint.undo) {
-    s.ddl.pop_back();
+  if (s.trx->undo.last.value != savepoint.undo) {
+    STRATA_RETURN_IF_ERROR(rollback_to_position(UndoPtr{savepoint.undo}));
   }
-  if (s.trx->undo.last.value == savepoint.undo) return ok_status();
-  return rollback_to_position(UndoPtr{savepoint.undo});
+  // DDL made after the savepoint went with its dictionary rows; its spaces go too.
+  while (s.ddl.size() > savepoint.ddl_changes) {
+    const SpaceId created = s.ddl.back().created_space;
+    s.ddl.pop_back();
+    if (!created.is_zero()) {
+      std::erase(s.trx->drop_on_rollback, created);
+      s.kernel->discard_created(created);
+    }
+  }
+  return ok_status();
 }
 
 Status Session::rollback_to_position(UndoPtr to) {
@@ -120,6 +126,9 @@ Status Session::commit(Durability durability) {
     return ended;
   }
   if (!s.ordered) {
+    for (const DdlChange& change : s.ddl) {
+      if (!change.dropped_space.is_zero()) s.trx->drop_on_commit.push_back(change.dropped_space);
+    }
     Status ordered = reserve_commit();
     if (ordered.ok()) ordered = commit_ordered();
     if (!ordered.ok()) {
@@ -128,6 +137,9 @@ Status Session::commit(Durability durability) {
       return ordered;
     }
   }
+  // Spaces of DDL that failed half-way inside this transaction belong to nothing.
+  std::vector<SpaceId> unused = std::move(s.trx->drop_on_rollback);
+  for (const DdlChange& change : s.ddl) std::erase(unused, change.created_space);
   if (!s.ddl.empty()) {
     s.trx->on_publish = [this] { impl_->publish_ddl(); };
   }
@@ -135,6 +147,7 @@ Status Session::commit(Durability durability) {
   const Status finished =
       s.kernel->trxs->commit_finish(s.trx.get(), durability == Durability::kSync || !s.ddl.empty());
   s.ended();
+  for (const SpaceId space : unused) s.kernel->discard_created(space);
   return finished;
 }
 

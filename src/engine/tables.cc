@@ -151,13 +151,13 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
   const std::string key = table_key(spec.schema, spec.name);
   if (find(key) != nullptr) return error_duplicate_key();
-  const UndoPtr before = s.trx->undo.last;
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
   STRATA_RETURN_IF_ERROR(make_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef table = k->make_table(std::move(spec));
-  s.ddl.push_back(DdlChange{key, table, nullptr, before});
+  const SpaceId space{table->spec().space_id};
+  s.ddl.push_back(DdlChange{key, table, nullptr, space, SpaceId{}});
   if (out != nullptr) *out = table;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -168,10 +168,8 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
-  const UndoPtr before = s.trx->undo.last;
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
-  s.trx->drop_on_commit.push_back(SpaceId{table->spec().space_id});
-  s.ddl.push_back(DdlChange{key, nullptr, table, before});
+  s.ddl.push_back(DdlChange{key, nullptr, table, SpaceId{}, SpaceId{table->spec().space_id}});
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
 }
@@ -184,7 +182,6 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   const TableRef table = find(from);
   if (table == nullptr) return error_not_found();
   if (find(to) != nullptr) return error_duplicate_key();
-  const UndoPtr before = s.trx->undo.last;
   TableSpec spec = table->spec();
   spec.schema = std::string(new_schema);
   spec.name = std::string(new_name);
@@ -193,8 +190,8 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef renamed = k->make_table(std::move(spec));
   copy_counters(*table, renamed.get());
-  s.ddl.push_back(DdlChange{from, nullptr, table, before});
-  s.ddl.push_back(DdlChange{to, renamed, nullptr, before});
+  s.ddl.push_back(DdlChange{from, nullptr, table, SpaceId{}, SpaceId{}});
+  s.ddl.push_back(DdlChange{to, renamed, nullptr, SpaceId{}, SpaceId{}});
   return ok_status();
 }
 
@@ -204,14 +201,13 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
-  const UndoPtr before = s.trx->undo.last;
   TableSpec spec = table->spec();
   const uint32_t old_space = spec.space_id;
   STRATA_RETURN_IF_ERROR(make_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
-  s.trx->drop_on_commit.push_back(SpaceId{old_space});
   TableRef fresh = k->make_table(std::move(spec));
-  s.ddl.push_back(DdlChange{key, fresh, table, before});
+  s.ddl.push_back(
+      DdlChange{key, fresh, table, SpaceId{fresh->spec().space_id}, SpaceId{old_space}});
   if (out != nullptr) *out = fresh;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -223,14 +219,13 @@ Status Session::update_definition(Bytes schema, Bytes name, const std::string& d
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
-  const UndoPtr before = s.trx->undo.last;
   TableSpec spec = table->spec();
   spec.definition = definition;
   spec.version = version;
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
   TableRef changed = s.kernel->make_table(std::move(spec));
   copy_counters(*table, changed.get());
-  s.ddl.push_back(DdlChange{key, changed, table, before});
+  s.ddl.push_back(DdlChange{key, changed, table, SpaceId{}, SpaceId{}});
   return ok_status();
 }
 
@@ -271,9 +266,10 @@ void Session::Impl::publish_ddl() {
     }
   }
   fault(FaultPoint::ddl_after_commit);
-  for (const SpaceId space : trx->drop_on_commit) {
-    (void)kernel->spaces->drop(space);
-    kernel->note_dropped(space);
+  for (const DdlChange& change : ddl) {
+    if (change.dropped_space.is_zero()) continue;
+    (void)kernel->spaces->drop(change.dropped_space);
+    kernel->note_dropped(change.dropped_space);
   }
 }
 

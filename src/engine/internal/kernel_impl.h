@@ -123,8 +123,9 @@ inline TreeId tree_of(const Table& table, uint32_t index) {
 struct DdlChange {
   std::string key;
   TableRef table;
-  TableRef replaced;    // becomes stale when this commits
-  UndoPtr undo_before;  // position before the change, for savepoint rollback
+  TableRef replaced;      // becomes stale when this commits
+  SpaceId created_space;  // zero: none; deleted when this is rolled back
+  SpaceId dropped_space;  // zero: none; deleted when this commits
 };
 
 struct Session::Impl {
