@@ -99,6 +99,10 @@ Status Session::reserve_commit() {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
   if (s.reserved) return ok_status();
+  s.trx->drop_on_commit.clear();
+  for (const DdlChange& change : s.ddl) {
+    if (!change.dropped_space.is_zero()) s.trx->drop_on_commit.push_back(change.dropped_space);
+  }
   STRATA_RETURN_IF_ERROR(s.kernel->trxs->reserve_commit(s.trx.get()));
   s.reserved = true;
   return ok_status();
@@ -126,9 +130,6 @@ Status Session::commit(Durability durability) {
     return ended;
   }
   if (!s.ordered) {
-    for (const DdlChange& change : s.ddl) {
-      if (!change.dropped_space.is_zero()) s.trx->drop_on_commit.push_back(change.dropped_space);
-    }
     Status ordered = reserve_commit();
     if (ordered.ok()) ordered = commit_ordered();
     if (!ordered.ok()) {
