@@ -1,0 +1,77 @@
+// The way from the root to a page. Used by cursors, splits, merges, checks and estimates.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+#include "base/rng.h"
+#include "btree/btree.h"
+
+namespace strata::btree_internal {
+
+enum class Bound : uint8_t {
+  kAt,      // the page that covers key
+  kBefore,  // the page that covers the keys just below key
+  kLast,    // the rightmost page
+  kRandom,  // any page
+};
+
+// What a descent saw on each level it passed, for estimates.
+struct Path {
+  static constexpr uint32_t kLevelsMax = 32;
+  struct Step {
+    uint16_t slot;   // child taken
+    uint16_t count;  // children
+  };
+  uint32_t height = 0;                   // levels of the tree
+  std::array<Step, kLevelsMax> steps{};  // by level; [0] unused
+};
+
+struct Target {
+  Bound bound = Bound::kAt;
+  Bytes key{};
+  uint8_t level = 0;
+  LatchMode mode = LatchMode::kShared;
+  Path* path = nullptr;
+  Rng* rng = nullptr;  // kRandom
+};
+
+// A page with kIncompleteSplit that stands in the way of a writer.
+struct Flagged {
+  bool found = false;
+  uint8_t level = 0;
+  std::string low_fence;
+};
+
+// Latches the target page in `mtr` and nothing else (BT3). Null: the tree has no such level.
+// With `flagged` a descent stops at the first page with an incomplete split, latches nothing, sets
+// flagged->found and returns null; without it, flags do not matter.
+// Errors: kNotFound (space dropped), kDataLoss (the tree does not lead anywhere), those of fix().
+StatusOr<MtrPage*> descend(TreeContext* context, TreeId tree, Mtr* mtr, const Target& target,
+                           Flagged* flagged);
+
+// Whether `page` is a live page of this tree and level (BT1).
+bool is_tree_page_of(const char* page, TreeId tree, uint32_t level) noexcept;
+
+inline PageId sibling_id(TreeId tree, uint32_t number) noexcept {
+  return PageId{tree.root.space, number};
+}
+inline SpaceId space_of(TreeId tree) noexcept { return SpaceId{tree.root.space}; }
+inline bool is_root(TreeId tree, const MtrPage* page) noexcept { return page->id() == tree.root; }
+
+// "index 7, page 256:12"
+std::string describe(TreeId tree, PageId page);
+
+// Limits retries: sleeps a little once they pile up; false when it is time to give up.
+class Retries {
+ public:
+  bool again() noexcept;
+
+ private:
+  uint32_t count_ = 0;
+};
+// kDataLoss for an operation that found no consistent tree.
+Status gave_up(TreeId tree, PageId page, const char* operation);
+
+}  // namespace strata::btree_internal
