@@ -72,7 +72,7 @@ def parse_ctest(outcome: Outcome) -> StageResult:
     text = outcome.log.read_text(errors="replace")
     if "No tests were found" in text:
         return StageResult(skipped="no tests are built", log=outcome.log)
-    programs = re.findall(r"^ *\d+/\d+ Test +#(\d+): (\S+) \.+ *(\**\w[\w ]*)", text, re.MULTILINE)
+    programs = re.findall(r"^ *\d+/\d+ Test +#(\d+): (\S+) \.+ *(\**[A-Za-z][A-Za-z ]*)", text, re.MULTILINE)
     result = StageResult(log=outcome.log)
     for number, name, verdict in programs:
         cases = re.findall(rf"^{number}: \[  (PASSED|FAILED)  \] (\d+) tests?", text, re.MULTILINE)
@@ -83,7 +83,7 @@ def parse_ctest(outcome: Outcome) -> StageResult:
         result.failed += max(failed, 0 if good else 1)
         if not good:
             named = re.findall(rf"^{number}: \[  FAILED  \] (\w+\.\S+)", text, re.MULTILINE)
-            result.details.append(f"{name}: {verdict.strip('* 0')} {' '.join(sorted(set(named)))}".rstrip())
+            result.details.append(f"{name}: {verdict.strip('* ')} {' '.join(sorted(set(named)))}".rstrip())
     if not outcome.ok and result.failed == 0:
         result.failed = 1
         result.details.append(outcome.tail(10))

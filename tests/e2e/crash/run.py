@@ -21,9 +21,9 @@ from .worker import Worker
 
 DATABASE = "crash"
 SMALL = (
-    "--loose-strata-buffer-pool-bytes=8M",
-    "--loose-strata-log-segment-bytes=4M",
-    "--loose-strata-log-checkpoint-bytes=8M",
+    "--loose-strata-buffer-pool-size=8M",
+    "--loose-strata-log-segment-size=1M",
+    "--loose-strata-log-checkpoint-size=4M",
 )
 DRAIN_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 60.0
