@@ -104,12 +104,17 @@ Frame* BufferPool::Impl::lookup(uint64_t packed) noexcept {
   return nullptr;
 }
 
+void BufferPool::Impl::pin_in_table(Frame* frame) noexcept {
+  const uint32_t pins = frame->pins.fetch_add(1, std::memory_order_acq_rel);
+  // Owners take frames out of the table, or let them go, before they drop the mutex.
+  STRATA_ASSERT((pins & kOwned) == 0);
+}
+
 Frame* BufferPool::Impl::pin_cached(uint64_t packed) noexcept {
   const MutexLock lock(partition_of(packed).mutex);
   Frame* frame = lookup(packed);
   if (frame == nullptr) return nullptr;
-  // Owners take frames out of the table, or let them go, before they drop this mutex.
-  STRATA_ASSERT((frame->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+  pin_in_table(frame);
   return frame;
 }
 
@@ -117,7 +122,8 @@ Frame* BufferPool::Impl::pin_cached(uint64_t packed) noexcept {
 void BufferPool::Impl::insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept {
   const bool latched = frame->latch.try_lock();
   STRATA_ASSERT(latched);  // latches are taken with a pin only
-  frame->state.store(FrameState::kLoading, std::memory_order_relaxed);
+  frame->state.store(lock_ != nullptr ? FrameState::kLocking : FrameState::kLoading,
+                     std::memory_order_relaxed);
   frame->newest_end = 0;
   frame->image_lsn = 0;
   frame->page_id.store(packed, std::memory_order_relaxed);
@@ -133,18 +139,18 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
   const uint32_t index = static_cast<uint32_t>(&p - partitions_.get());
   uint64_t started_us = 0;
   Frame* spare = nullptr;
-  for (uint32_t round = 0;; ++round) {
+  for (;;) {
     Frame* found = nullptr;
     bool wake = false;
     {
       const MutexLock lock(p.mutex);
       found = lookup(packed);
       if (found != nullptr) {
-        STRATA_ASSERT((found->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+        pin_in_table(found);
         if (spare != nullptr) put_free(p, spare);
       } else {
         if (spare == nullptr) spare = take_free(p);
-        if (spare == nullptr) spare = evict_one(p, 64);
+        if (spare == nullptr && !is_small(p)) spare = evict_one(p, Hunt::kOldPages);
         if (spare != nullptr) {
           insert(p, spare, packed, access);
           found = spare;
@@ -155,7 +161,8 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
     }
     if (wake) signal_writer(index);
     if (found != nullptr) return found;
-    spare = take_anywhere(index, round == 0 ? 64 : UINT32_MAX);
+    spare = take_anywhere(index, Hunt::kOldPages);
+    if (spare == nullptr) spare = take_anywhere(index, Hunt::kAnyPage);
     if (spare != nullptr) continue;
     if (access == Access::kReadAhead) {
       *status = error_no_space();
@@ -167,14 +174,30 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
   }
 }
 
+// The exclusive latch of a new frame is held, and acquire() may wait for another node to give the
+// page up, while this node's own older hold is being taken away: surrender() must not wait for this
+// frame then. It marks the frame instead, and what was acquired before the mark is acquired again.
+// Once the frame is kLoading, surrender() waits for the latch (PL1).
+Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mode,
+                                          Llsn* newest) noexcept {
+  Partition& p = partition_of(id.packed());
+  for (;;) {
+    STRATA_RETURN_IF_ERROR(lock_->acquire(id, mode, newest));
+    const MutexLock lock(p.mutex);
+    if (frame->state.load(std::memory_order_relaxed) == FrameState::kLocking) {
+      frame->state.store(FrameState::kLoading, std::memory_order_relaxed);
+      return ok_status();
+    }
+    frame->state.store(FrameState::kLocking, std::memory_order_relaxed);
+  }
+}
+
 // Fills a frame that insert() made. On success it is kReady or kBlank and still latched
 // exclusively; on failure it is detached and let go (B6).
 Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access access,
                               bool* damaged) noexcept {
   Llsn newest;
-  Status status;
-  // The exclusive latch is held: a page lock that is taken away from now on waits for it (PL1).
-  if (lock_ != nullptr) status = lock_->acquire(id, mode, &newest);
+  Status status = lock_ != nullptr ? lock_before_load(frame, id, mode, &newest) : ok_status();
   FrameState state = FrameState::kReady;
   if (status.ok() && access == Access::kNew) {
     std::memset(frame->page, 0, kPageBytes);

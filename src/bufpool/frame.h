@@ -8,6 +8,8 @@
 //                          +----load failed------+-----> kDetached ---last unpin---> kFree
 //                                                kReady --surrender--^
 //
+// With page locks between nodes, kLocking (acquire() not answered yet) comes before kLoading; a
+// surrender() meanwhile makes it kLockRevoked: acquire again. Both under the partition mutex.
 // kBlank: the bytes are zeroes that were never read; only fix_new() and fix_for_redo() may see
 // them. kDetached: not in the hash table any more; whoever latches it lets go and looks the page up
 // again.
@@ -35,7 +37,16 @@
 
 namespace strata {
 
-enum class FrameState : uint8_t { kFree, kLoading, kReady, kBlank, kBlankDamaged, kDetached };
+enum class FrameState : uint8_t {
+  kFree,
+  kLocking,
+  kLockRevoked,
+  kLoading,
+  kReady,
+  kBlank,
+  kBlankDamaged,
+  kDetached
+};
 enum class LruPlace : uint8_t { kNone, kYoung, kOld };
 
 constexpr uint32_t kNoFrame = 0xffffffffu;

@@ -15,7 +15,8 @@ namespace {
 constexpr uint32_t kFramesMin = 16;
 constexpr uint64_t kFrameWaitUsMax = 10'000'000;    // B3: the deadline of the last resort
 constexpr uint64_t kHopelessWaitUsMax = 2'000'000;  // every frame pinned, or writes fail
-constexpr uint64_t kFrameWaitStepUs = 2000;         // unpinning tells nobody, so look again
+constexpr uint32_t kOldPagesDepth = 64;
+constexpr uint64_t kFrameWaitStepUs = 2000;  // unpinning tells nobody, so look again
 
 uint32_t partitions_for(uint32_t wanted, uint32_t frames) {
   const uint32_t most = std::max(1u, std::min(wanted, frames / kFramesMin));
@@ -61,6 +62,7 @@ Status BufferPool::Impl::init() {
 
   const uint32_t partitions = partitions_for(options_.partitions, frame_count_);
   partition_mask_ = partitions - 1;
+  frames_per_partition_ = frame_count_ / partitions;
   partitions_ = std::make_unique<Partition[]>(partitions);
   uint32_t target =
       options_.free_target != 0 ? options_.free_target : std::max(64u, frame_count_ / 100);
@@ -136,22 +138,32 @@ bool BufferPool::Impl::try_evict(Partition& p, Frame* frame) noexcept {
   return true;
 }
 
-Frame* BufferPool::Impl::evict_one(Partition& p, uint32_t depth) noexcept {
+Frame* BufferPool::Impl::evict_one(Partition& p, Hunt hunt) noexcept {
+  const uint32_t depth = hunt == Hunt::kOldPages ? kOldPagesDepth : UINT32_MAX;
   uint32_t index = p.lru.coldest();
   for (uint32_t i = 0; index != kNoFrame && i < depth; ++i) {
     Frame* frame = &frames_[index];
+    if (hunt == Hunt::kOldPages && frame->place.load(std::memory_order_relaxed) == LruPlace::kYoung)
+      break;
     index = p.lru.warmer(index);
     if (try_evict(p, frame)) return frame;
   }
   return nullptr;
 }
 
-Frame* BufferPool::Impl::take_anywhere(uint32_t first_partition, uint32_t depth) noexcept {
-  for (uint32_t i = 0; i <= partition_mask_; ++i) {
-    Partition& p = partitions_[(first_partition + i) & partition_mask_];
-    const MutexLock lock(p.mutex);
-    if (Frame* frame = take_free(p); frame != nullptr) return frame;
-    if (Frame* frame = evict_one(p, depth); frame != nullptr) return frame;
+Frame* BufferPool::Impl::take_from(Partition& p, Hunt hunt) noexcept {
+  const MutexLock lock(p.mutex);
+  if (Frame* frame = take_free(p); frame != nullptr) return frame;
+  return evict_one(p, hunt);
+}
+
+Frame* BufferPool::Impl::take_anywhere(uint32_t first_partition, Hunt hunt) noexcept {
+  for (const bool from_small : {false, true}) {
+    for (uint32_t i = 0; i <= partition_mask_; ++i) {
+      Partition& p = partitions_[(first_partition + i) & partition_mask_];
+      if (is_small(p) != from_small) continue;
+      if (Frame* frame = take_from(p, hunt); frame != nullptr) return frame;
+    }
   }
   return nullptr;
 }

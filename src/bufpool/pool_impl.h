@@ -48,6 +48,7 @@ struct alignas(64) HitShard {
 };
 constexpr size_t kHitShards = 256;
 
+enum class Hunt : uint8_t { kOldPages, kAnyPage };
 enum class Access : uint8_t { kRead, kTry, kNew, kRedo, kReadAhead };
 
 struct BufferPool::Impl {
@@ -59,10 +60,12 @@ struct BufferPool::Impl {
   StatusOr<PageGuard> access(PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
   Frame* find_and_pin(uint64_t packed) noexcept;  // no mutex; may miss a cached page
   Frame* lookup(uint64_t packed) noexcept;        // partition mutex held
+  void pin_in_table(Frame* frame) noexcept;       // partition mutex held
   Frame* pin_cached(uint64_t packed) noexcept;    // takes the partition mutex
   Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
   void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept;
   Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Llsn* newest) noexcept;
   void unpin(Frame* frame) noexcept;
   // Exclusive latch held, not dirty: takes the frame out of the hash table. Unlatch and unpin
   // follow.
@@ -86,8 +89,16 @@ struct BufferPool::Impl {
   void put_free(Partition& p, Frame* frame) noexcept;  // mutex held
   bool try_evict(Partition& p,
                  Frame* frame) noexcept;  // frame becomes owned and unlinked; mutex held
-  Frame* evict_one(Partition& p, uint32_t depth) noexcept;
-  Frame* take_anywhere(uint32_t first_partition, uint32_t depth) noexcept;
+  // Hunt::kOldPages spares the young lists and looks at few frames; kAnyPage takes whatever is
+  // clean.
+  Frame* evict_one(Partition& p, Hunt hunt) noexcept;
+  // Frames wander to partitions that are short of them; a partition well below its share takes
+  // frames from others before it evicts pages of its own.
+  bool is_small(const Partition& p) const noexcept {
+    return (p.lru.young_count() + p.lru.old_count()) * 8 < frames_per_partition_ * 7;
+  }
+  Frame* take_from(Partition& p, Hunt hunt) noexcept;  // takes the mutex
+  Frame* take_anywhere(uint32_t first_partition, Hunt hunt) noexcept;
   Status wait_for_frame(uint64_t started_us) noexcept;
   bool every_frame_pinned() const noexcept;
 
@@ -108,6 +119,7 @@ struct BufferPool::Impl {
   Status write_back_below(uint64_t lsn) noexcept;
   void discard_space(uint32_t space) noexcept;
   Status surrender(PageId id) noexcept;
+  Frame* pin_to_surrender(uint64_t packed) noexcept;
   // Brings one partition's free list back to its target. Returns false when it could not.
   bool refill(Partition& p, WriteBuffer& buffer) noexcept;
   size_t refill_scan(Partition& p, Frame** dirty, size_t max) noexcept;
@@ -131,6 +143,7 @@ struct BufferPool::Impl {
   uint64_t bucket_mask_ = 0;
   std::unique_ptr<Partition[]> partitions_;
   uint32_t partition_mask_ = 0;
+  uint32_t frames_per_partition_ = 0;
   uint32_t free_target_per_partition_ = 1;
   std::unique_ptr<DirtyList> dirty_;
 

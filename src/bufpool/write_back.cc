@@ -162,9 +162,23 @@ Status BufferPool::Impl::write_back_below(uint64_t lsn) noexcept {
 
 // --- giving a page up (PL2) ---
 
+// Null: nothing of the page is here, nor will be without another acquire().
+Frame* BufferPool::Impl::pin_to_surrender(uint64_t packed) noexcept {
+  const MutexLock lock(partition_of(packed).mutex);
+  Frame* frame = lookup(packed);
+  if (frame == nullptr) return nullptr;
+  const FrameState state = frame->state.load(std::memory_order_relaxed);
+  if (state == FrameState::kLocking || state == FrameState::kLockRevoked) {
+    frame->state.store(FrameState::kLockRevoked, std::memory_order_relaxed);
+    return nullptr;
+  }
+  pin_in_table(frame);
+  return frame;
+}
+
 Status BufferPool::Impl::surrender(PageId id) noexcept {
   for (;;) {
-    Frame* frame = pin_cached(id.packed());
+    Frame* frame = pin_to_surrender(id.packed());
     if (frame == nullptr) return ok_status();
     frame->latch.lock();  // guards are gone, and a load has ended
     if (frame->state.load(std::memory_order_relaxed) == FrameState::kDetached) {
@@ -207,7 +221,7 @@ size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) no
       put_free(p, frame);
     } else if (frame->dirty.load(std::memory_order_relaxed) == kListed &&
                frame->pins.load(std::memory_order_relaxed) == 0 && count < max) {
-      STRATA_ASSERT((frame->pins.fetch_add(1, std::memory_order_acq_rel) & kOwned) == 0);
+      pin_in_table(frame);
       dirty[count++] = frame;
     }
   }

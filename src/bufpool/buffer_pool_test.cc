@@ -1,0 +1,354 @@
+// The promises of buffer_pool.h, one by one, over a page source and a log sink in memory that check
+// every write (B2).
+#include "bufpool/buffer_pool.h"
+
+#include <time.h>
+
+#include <thread>
+
+#include "base/clock.h"
+#include "base/diag.h"
+#include "bufpool/pool_test_support.h"
+
+namespace strata {
+namespace {
+
+using testing::fill_page;
+using testing::PageVersion;
+using testing::PoolHarness;
+using testing::tiny_pool;
+
+constexpr uint32_t kSpace = 300;
+PageId page(uint32_t number) { return PageId{kSpace, number}; }
+
+TEST(BufferPool, PageNeverWrittenIsNotFoundAndNotCached) {
+  PoolHarness h(tiny_pool(32));
+  for (int i = 0; i < 3; ++i)
+    EXPECT_TRUE(is_not_found(h.pool->fix(page(1), LatchMode::kShared).status()));
+  EXPECT_EQ(h.pool->free_count(), 32u);
+  EXPECT_EQ(h.pool->counters().reads.load(), 3u);
+}
+
+TEST(BufferPool, NewPageIsSeenOnlyOnceItWasChanged) {
+  PoolHarness h(tiny_pool(32));
+  {
+    auto guard = h.pool->fix_new(page(1));
+    ASSERT_TRUE(guard.ok());
+  }
+  EXPECT_TRUE(is_not_found(h.pool->fix(page(1), LatchMode::kShared).status()));
+  h.make(page(1));
+  EXPECT_EQ(h.expect_page(page(1)).version, 1u);
+  h.modify(page(1));
+  EXPECT_EQ(h.expect_page(page(1)).version, 2u);
+  EXPECT_EQ(h.pool->dirty_count(), 1u);
+}
+
+TEST(BufferPool, PagesSurviveEviction) {
+  PoolHarness h(tiny_pool(32));
+  for (uint32_t round = 1; round <= 3; ++round) {
+    for (uint32_t i = 0; i < 200; ++i) round == 1 ? h.make(page(i)) : h.modify(page(i));
+    for (uint32_t i = 0; i < 200; ++i) EXPECT_EQ(h.expect_page(page(i)).version, round);
+  }
+  EXPECT_GT(h.pool->counters().evictions.load(), 0u);
+}
+
+TEST(BufferPool, BackgroundWriterKeepsFramesFree) {
+  PoolHarness h(tiny_pool(64, /*writers=*/2));
+  for (uint32_t i = 0; i < 500; ++i) h.make(page(i));
+  for (int i = 0; i < 500 && h.pool->free_count() < 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_GE(h.pool->free_count(), 1u);
+  for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(h.expect_page(page(i)).version, 1u);
+}
+
+TEST(BufferPool, IdleThreadsSleep) {
+  PoolHarness h(tiny_pool(64, /*writers=*/2));
+  for (uint32_t i = 0; i < 100; ++i) h.make(page(i));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  timespec before, after;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const int64_t used_ns =
+      (after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
+  EXPECT_LT(used_ns, 5'000'000);
+}
+
+TEST(BufferPool, DamagedPageIsNeverHandedOut) {  // B6
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  h.source.damage(page(1));
+  for (int i = 0; i < 2; ++i)
+    EXPECT_TRUE(is_corruption(h.pool->fix(page(1), LatchMode::kShared).status()));
+  EXPECT_EQ(h.pool->free_count(), 32u);
+  h.source.damage(page(1));  // flips the bit back
+  EXPECT_EQ(h.expect_page(page(1)).version, 1u);
+}
+
+TEST(BufferPool, TryFixReturnsInsteadOfWaiting) {
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  auto shared = h.pool->fix(page(1), LatchMode::kShared);
+  ASSERT_TRUE(shared.ok());
+  EXPECT_TRUE(is_peer_down(h.pool->try_fix(page(1), LatchMode::kExclusive).status()));
+  EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kShared).ok());
+  shared->release();
+  EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kExclusive).ok());
+}
+
+TEST(BufferPool, RedoGetsZeroesForMissingAndDamagedPages) {
+  PoolHarness h(tiny_pool(32));
+  bool damaged = true;
+  {
+    auto guard = h.pool->fix_for_redo(page(1), &damaged);
+    ASSERT_TRUE(guard.ok());
+  }
+  EXPECT_FALSE(damaged);
+  h.make(page(2));
+  ASSERT_TRUE(h.pool->surrender(page(2)).ok());
+  h.source.damage(page(2));
+  for (int i = 0; i < 2; ++i) {  // the second time from the cache
+    auto guard = h.pool->fix_for_redo(page(2), &damaged);
+    ASSERT_TRUE(guard.ok());
+    EXPECT_TRUE(damaged);
+    EXPECT_TRUE(page_is_all_zero(guard->page()));
+  }
+  EXPECT_TRUE(is_corruption(h.pool->fix(page(2), LatchMode::kShared).status()));
+  h.begin();
+  {
+    auto guard = h.pool->fix_for_redo(page(2), &damaged);
+    ASSERT_TRUE(guard.ok());
+    h.change(*guard, page(2), true);
+  }
+  EXPECT_EQ(h.expect_page(page(2)).version, 1u);
+}
+
+TEST(BufferPool, WorksWithoutLogDuringRecovery) {
+  testing::MemoryPageSource source;
+  auto pool = BufferPool::create(tiny_pool(32), &source, no_page_lock(), nullptr);
+  ASSERT_TRUE(pool.ok());
+  for (uint32_t i = 0; i < 100; ++i) {
+    bool damaged = false;
+    auto guard = (*pool)->fix_for_redo(page(i), &damaged);
+    ASSERT_TRUE(guard.ok()) << guard.status();
+    fill_page(guard->mutable_page(), page(i), 100 + i, PageVersion{1, 0});
+    (*pool)->note_modified(*guard, Lsn{100 + i}, Lsn{101 + i}, true);
+  }
+  EXPECT_TRUE((*pool)->write_back_below(Lsn{UINT64_MAX}).ok());
+  EXPECT_EQ((*pool)->oldest_dirty_lsn(), Lsn{UINT64_MAX});
+  for (uint32_t i = 0; i < 100; ++i) EXPECT_TRUE(source.holds(page(i)));
+}
+
+TEST(BufferPool, OldestDirtyLsnIsExactAlsoOutOfOrder) {
+  PoolHarness h(tiny_pool(64));
+  EXPECT_EQ(h.pool->oldest_dirty_lsn(), Lsn{UINT64_MAX});
+  const uint64_t starts[] = {500, 300, 400, 600, 200};
+  for (uint32_t i = 0; i < 5; ++i) {
+    auto guard = h.pool->fix_new(page(i));
+    ASSERT_TRUE(guard.ok());
+    fill_page(guard->mutable_page(), page(i), 1, PageVersion{1, 0});
+    h.pool->note_modified(*guard, Lsn{starts[i]}, Lsn{1}, true);
+  }
+  for (const uint64_t expect : {200, 300, 400, 500, 600}) {
+    EXPECT_EQ(h.pool->oldest_dirty_lsn(), Lsn{expect});
+    ASSERT_TRUE(h.pool->write_back_below(Lsn{expect + 1}).ok());
+  }
+  EXPECT_EQ(h.pool->oldest_dirty_lsn(), Lsn{UINT64_MAX});
+}
+
+// B4, B5: the page changes while its old copy is being written.
+TEST(BufferPool, PageChangedDuringItsWriteStaysDirtyAtTheNewLsn) {
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  const Lsn first = h.last.start;
+  bool changed = false;
+  h.write_hook = [&](PageId, const char*) {
+    EXPECT_EQ(h.pool->oldest_dirty_lsn(), first);
+    if (!changed) h.modify(page(1));
+    changed = true;
+    EXPECT_EQ(h.pool->oldest_dirty_lsn(), first);
+    return ok_status();
+  };
+  ASSERT_TRUE(h.pool->write_back_below(Lsn{first.value + 1}).ok());
+  EXPECT_EQ(h.pool->oldest_dirty_lsn(), h.last.start);
+  EXPECT_GT(h.last.start, first);
+  EXPECT_EQ(h.pool->dirty_count(), 1u);
+}
+
+int messages = 0;
+TEST(BufferPool, FailedWriteKeepsThePageDirtyAndIsReportedOnce) {
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  const Lsn first = h.last.start;
+  h.make(page(2));
+  set_diag_sink([](Severity, std::string_view) { ++messages; });
+  bool full = true;
+  h.write_hook = [&](PageId, const char*) {
+    return full ? error_no_space("disk full by order") : ok_status();
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(is_no_space(h.pool->write_back_below(h.log->next_lsn())));
+    EXPECT_EQ(h.pool->oldest_dirty_lsn(), first);
+    EXPECT_EQ(h.pool->dirty_count(), 2u);
+  }
+  EXPECT_EQ(messages, 1);
+  EXPECT_GE(h.pool->counters().write_errors.load(), 3u);
+  full = false;
+  EXPECT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  EXPECT_EQ(messages, 2);
+  EXPECT_EQ(h.pool->dirty_count(), 0u);
+  set_diag_sink(nullptr);
+}
+
+TEST(BufferPool, BackgroundWriterRetriesAfterTheDiskWasFull) {
+  set_diag_sink([](Severity, std::string_view) {});
+  std::atomic<bool> full{true};
+  {
+    PoolHarness h(tiny_pool(32, /*writers=*/1));
+    h.write_hook = [&](PageId, const char*) {
+      return full ? error_no_space("disk full by order") : ok_status();
+    };
+    std::thread space_maker([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      full = false;
+    });
+    for (uint32_t i = 0; i < 100; ++i) h.make(page(i));
+    space_maker.join();
+    for (uint32_t i = 0; i < 100; ++i) EXPECT_EQ(h.expect_page(page(i)).version, 1u);
+  }
+  set_diag_sink(nullptr);
+}
+
+TEST(BufferPool, NothingIsWrittenOnceTheLogIsPoisoned) {
+  set_diag_sink([](Severity, std::string_view) {});
+  {
+    PoolHarness h(tiny_pool(32));
+    h.make(page(1));
+    h.sink.fail_ = true;
+    EXPECT_FALSE(h.pool->write_back_below(h.log->next_lsn()).ok());
+    EXPECT_FALSE(h.source.holds(page(1)));
+    EXPECT_EQ(h.pool->dirty_count(), 1u);
+  }
+  set_diag_sink(nullptr);
+}
+
+TEST(BufferPool, DiscardedSpaceIsForgottenUnwritten) {
+  PoolHarness h(tiny_pool(64, /*writers=*/1));
+  for (uint32_t i = 0; i < 10; ++i) h.make(page(i));
+  h.make(PageId{301, 0});
+  h.pool->discard_space(SpaceId{kSpace});
+  EXPECT_EQ(h.pool->dirty_count(), 1u);
+  EXPECT_EQ(h.pool->free_count(), 63u);
+  ASSERT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  EXPECT_FALSE(h.source.holds(page(0)));
+  EXPECT_TRUE(h.source.holds(PageId{301, 0}));
+}
+
+TEST(BufferPool, CheckpointWaitsForABusyPage) {
+  PoolHarness h(tiny_pool(64));
+  for (uint32_t i = 0; i < 20; ++i) h.make(page(i));
+  auto guard = h.pool->fix(page(7), LatchMode::kExclusive);
+  ASSERT_TRUE(guard.ok());
+  const uint64_t before_us = monotonic_us();
+  std::thread holder([held = std::move(*guard)]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    held.release();
+  });
+  EXPECT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  EXPECT_GE(monotonic_us() - before_us, 90'000u);
+  EXPECT_EQ(h.pool->dirty_count(), 0u);
+  holder.join();
+}
+
+TEST(BufferPool, EveryFramePinnedIsAnErrorNotAHang) {
+  PoolHarness h(tiny_pool(16));
+  std::vector<PageGuard> guards;
+  for (uint32_t i = 0; i < 16; ++i) {
+    auto guard = h.pool->fix_new(page(i));
+    ASSERT_TRUE(guard.ok());
+    guards.push_back(std::move(*guard));
+  }
+  EXPECT_TRUE(is_no_space(h.pool->fix_new(page(16)).status()));
+  guards.clear();
+  EXPECT_TRUE(h.pool->fix_new(page(16)).ok());
+}
+
+TEST(BufferPool, ScanDoesNotPushTheWorkingSetOut) {
+  BufferPoolOptions options = tiny_pool(256);
+  options.partitions = 1;
+  PoolHarness h(options);
+  for (uint32_t i = 0; i < 1000; ++i) h.make(page(i));
+  ASSERT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  for (int round = 0; round < 3; ++round)
+    for (uint32_t i = 0; i < 100; ++i) h.expect_page(page(i));
+  for (uint32_t i = 200; i < 1000; ++i) h.expect_page(page(i));
+  const uint64_t reads_before = h.pool->counters().reads;
+  for (uint32_t i = 0; i < 100; ++i) h.expect_page(page(i));
+  EXPECT_LT(h.pool->counters().reads - reads_before, 10u);
+}
+
+TEST(BufferPool, PrefetchedPageIsAHit) {
+  PoolHarness h(tiny_pool(64, /*writers=*/1));
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  h.pool->prefetch(page(1));
+  h.pool->prefetch(page(2));  // never written: no harm
+  for (int i = 0; i < 500 && h.pool->counters().reads < 2; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  const uint64_t reads = h.pool->counters().reads;
+  EXPECT_EQ(h.expect_page(page(1)).version, 1u);
+  EXPECT_EQ(h.pool->counters().reads, reads);
+}
+
+TEST(BufferPool, ImageLsnIsForgottenOnLoad) {
+  PoolHarness h(tiny_pool(64));
+  h.make(page(1));
+  {
+    auto guard = h.pool->fix(page(1), LatchMode::kShared);
+    EXPECT_EQ(h.pool->image_lsn(*guard), h.last.start);
+  }
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  auto guard = h.pool->fix(page(1), LatchMode::kShared);
+  EXPECT_TRUE(h.pool->image_lsn(*guard).is_zero());
+}
+
+TEST(BufferPool, ReadingAPageRaisesTheLogsLlsn) {
+  PoolHarness h(tiny_pool(64));
+  std::string bytes(kPageBytes, 0);
+  fill_page(bytes.data(), page(1), uint64_t{1} << 40, PageVersion{1, 0});
+  seal_page(bytes.data());
+  ASSERT_TRUE(h.source.write(page(1), bytes.data()).ok());
+  h.modify(page(1));
+  EXPECT_GT(h.last.llsn.value, uint64_t{1} << 40);
+}
+
+class RecordingPageLock : public PageLock {
+ public:
+  Status acquire(PageId id, LatchMode, Llsn*) override {
+    ++acquired_;
+    return refuse_ ? error_fenced() : ok_status();
+  }
+  void forget(PageId) override { ++forgotten_; }
+  std::atomic<int> acquired_{0}, forgotten_{0};
+  std::atomic<bool> refuse_{false};
+};
+
+TEST(BufferPool, PageLockIsTakenBeforeAndForgottenAfterUse) {  // PL1
+  RecordingPageLock lock;
+  PoolHarness h(tiny_pool(32), &lock);
+  h.make(page(1));
+  EXPECT_EQ(lock.acquired_, 1);
+  h.expect_page(page(1));
+  EXPECT_EQ(lock.acquired_, 2);
+  lock.refuse_ = true;
+  EXPECT_TRUE(is_fenced(h.pool->fix(page(1), LatchMode::kShared).status()));
+  EXPECT_TRUE(is_fenced(h.pool->fix(page(2), LatchMode::kShared).status()));
+  lock.refuse_ = false;
+  for (uint32_t i = 2; i < 100; ++i) h.make(page(i));
+  EXPECT_GT(lock.forgotten_, 0);
+}
+
+}  // namespace
+}  // namespace strata

@@ -1,0 +1,212 @@
+// What the tests of bufpool share: a log sink and a page source in memory that check the pool's
+// promises at every write, and pages whose every byte follows from (page id, version).
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bufpool/buffer_pool.h"
+#include "page/page.h"
+#include "wal/log.h"
+
+namespace strata::testing {
+
+class MemoryLogSink : public LogSink {
+ public:
+  [[nodiscard]] Lsn begin_lsn() const override { return Lsn{begin_.load()}; }
+  Status prepare_room(Lsn end) override { return ok_status(); }
+  [[nodiscard]] Lsn room_end() const override { return Lsn{uint64_t{1} << 60}; }
+  Status append(Lsn at, Bytes bytes) override {
+    if (fail_) return error_peer_down("append fails by order");
+    end_ = at.value + bytes.size();
+    return ok_status();
+  }
+  Status sync() override {
+    if (fail_) return error_peer_down("sync fails by order");
+    durable_.store(end_);
+    return ok_status();
+  }
+  StatusOr<size_t> read(Lsn, char*, size_t) override { return size_t{0}; }
+  Status truncate_below(Lsn lsn) override {
+    begin_.store(lsn.value);
+    return ok_status();
+  }
+  [[nodiscard]] uint64_t durable() const { return durable_.load(); }
+  std::atomic<bool> fail_{false};
+
+ private:
+  std::atomic<uint64_t> begin_{0};
+  std::atomic<uint64_t> durable_{0};
+  std::atomic<uint64_t> end_{0};
+};
+
+// --- pages ---
+
+struct PageVersion {
+  uint64_t version = 0;
+  uint64_t group_end = 0;  // end Lsn of the group that made it
+};
+
+inline void fill_page(char* page, PageId id, uint64_t llsn, PageVersion v) {
+  PageHeader* h = header_of(page);
+  std::memset(page, static_cast<int>(mix64(id.packed() + v.version) & 0xff), kPageBytes);
+  std::memset(page, 0, kPageHeaderBytes);
+  h->format = kPageFormat;
+  h->type = static_cast<uint8_t>(PageType::kTree);
+  h->space = id.space;
+  h->number = id.number;
+  h->llsn = llsn;
+  std::memcpy(page + kPageHeaderBytes, &v, sizeof v);
+}
+
+// Empty: every byte is what fill_page() made.
+inline std::string check_page(const char* page, PageId id, PageVersion* out = nullptr) {
+  PageVersion v;
+  std::memcpy(&v, page + kPageHeaderBytes, sizeof v);
+  if (out != nullptr) *out = v;
+  if (page_id_of(page) != id) return "wrong page id";
+  const char want = static_cast<char>(mix64(id.packed() + v.version) & 0xff);
+  for (uint32_t i = kPageHeaderBytes + sizeof v; i < kPageBytes; ++i)
+    if (page[i] != want)
+      return "byte " + std::to_string(i) + " is not of version " + std::to_string(v.version);
+  return {};
+}
+
+// --- page sources ---
+
+// In memory; verifies like a real one.
+class MemoryPageSource : public PageSource {
+ public:
+  Status read(PageId id, Llsn at_least, char* page) override {
+    if (on_read) on_read(id);
+    const std::lock_guard lock(mutex_);
+    const auto it = pages_.find(id);
+    if (it == pages_.end()) return error_not_found();
+    std::memcpy(page, it->second.data(), kPageBytes);
+    return verify_page(page, id);
+  }
+  Status write(PageId id, const char* page) override {
+    if (on_write) {
+      Status s = on_write(id, page);
+      if (!s.ok()) return s;
+    }
+    const std::lock_guard lock(mutex_);
+    pages_[id].assign(page, kPageBytes);
+    ++writes_;
+    return ok_status();
+  }
+  Status sync() override { return ok_status(); }
+  Status create_space(SpaceId) override { return ok_status(); }
+  Status delete_space(SpaceId) override { return ok_status(); }
+  StatusOr<bool> space_exists(SpaceId) override { return true; }
+  StatusOr<std::vector<SpaceId>> list_spaces() override { return std::vector<SpaceId>(); }
+  Status grow_space(SpaceId, uint32_t) override { return ok_status(); }
+  [[nodiscard]] bool needs_page_images() const override { return true; }
+
+  void damage(PageId id) {
+    const std::lock_guard lock(mutex_);
+    pages_.at(id)[5000] ^= 1;
+  }
+  bool holds(PageId id) {
+    const std::lock_guard lock(mutex_);
+    return pages_.count(id) != 0;
+  }
+  // Set before threads start.
+  std::function<void(PageId)> on_read;
+  std::function<Status(PageId, const char*)> on_write;
+
+ private:
+  std::mutex mutex_;
+  std::map<PageId, std::string> pages_;
+  uint64_t writes_ = 0;
+};
+
+// --- a log, a source and a pool ---
+
+struct PoolHarness {
+  explicit PoolHarness(BufferPoolOptions options = {}, PageLock* lock = no_page_lock()) {
+    log = std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0);
+    source.on_write = [this](PageId id, const char* page) { return check_write(id, page); };
+    auto made = BufferPool::create(options, &source, lock, log.get());
+    EXPECT_TRUE(made.ok()) << made.status();
+    if (made.ok()) pool = std::move(made).value();
+  }
+  ~PoolHarness() { pool.reset(); }
+
+  // B2 and the seal, at every write.
+  Status check_write(PageId id, const char* page) {
+    PageVersion v;
+    EXPECT_EQ(check_page(page, id, &v), "");
+    EXPECT_TRUE(verify_page(page, id).ok());
+    EXPECT_LE(v.group_end, sink.durable()) << "B2: page " << id.number;
+    if (write_hook) return write_hook(id, page);
+    return ok_status();
+  }
+
+  // One group on one latched page. The caller got capacity from begin().
+  void change(const PageGuard& guard, PageId id, bool image = false) {
+    char* page = guard.mutable_page();
+    PageVersion v;
+    std::memcpy(&v, page + kPageHeaderBytes, sizeof v);
+    LogReservation r;
+    while (!log->reserve(kGroupBytes, log->image_floor(), Llsn{header_of(page)->llsn}, &r)) {
+    }
+    const std::string group(kGroupBytes, 'g');
+    log->copy(r, group);
+    fill_page(page, id, r.llsn.value, PageVersion{v.version + 1, r.end.value});
+    pool->note_modified(guard, r.start, r.end, image);
+    log->complete(r);
+    last = r;
+  }
+  void begin() { ASSERT_TRUE(log->reserve_capacity(kGroupBytes, false).ok()); }
+
+  void make(PageId id) {
+    begin();
+    auto guard = pool->fix_new(id);
+    ASSERT_TRUE(guard.ok()) << guard.status();
+    change(*guard, id, true);
+  }
+  void modify(PageId id) {
+    begin();
+    auto guard = pool->fix(id, LatchMode::kExclusive);
+    ASSERT_TRUE(guard.ok()) << guard.status();
+    change(*guard, id);
+  }
+  PageVersion expect_page(PageId id) {
+    PageVersion v;
+    auto guard = pool->fix(id, LatchMode::kShared);
+    EXPECT_TRUE(guard.ok()) << guard.status();
+    if (guard.ok()) {
+      EXPECT_EQ(check_page(guard->page(), id, &v), "");
+    }
+    return v;
+  }
+
+  static constexpr uint32_t kGroupBytes = 64;
+  MemoryLogSink sink;
+  MemoryPageSource source;
+  std::function<Status(PageId, const char*)> write_hook;
+  std::unique_ptr<Log> log;
+  std::unique_ptr<BufferPool> pool;
+  LogReservation last;
+};
+
+inline BufferPoolOptions tiny_pool(uint32_t frames, uint32_t writers = 0) {
+  BufferPoolOptions options;
+  options.bytes = uint64_t{frames} * kPageBytes;
+  options.partitions = 4;
+  options.old_time_us = 0;
+  options.free_target = 4;
+  options.writers = writers;
+  return options;
+}
+
+}  // namespace strata::testing
