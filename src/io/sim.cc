@@ -80,11 +80,6 @@ struct NameChange {
   InodePtr replaced;  // what `to` named before
 };
 
-std::string parent_of(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  if (slash == std::string::npos) return "";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
 std::string tidy(std::string path) {  // no trailing slash
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   return path;
@@ -93,7 +88,7 @@ std::string tidy(std::string path) {  // no trailing slash
 struct Disk {
   std::mutex mutex;
   std::map<std::string, InodePtr> names;
-  std::set<std::string> directories = {"", "/", "."};
+  std::set<std::string> directories = {"/", "."};
   std::vector<NameChange> unsynced_names;  // oldest first
   uint64_t capacity = ~uint64_t{0};
   uint64_t life = 0;  // grows at every crash
@@ -202,18 +197,18 @@ class SimFileSystemImpl final : public SimFileSystem {
       if (options.create && options.exclusive) return errno_status("open", path, EEXIST);
       return file_for(it->second, path);
     }
-    if (!options.create || !has_directory(parent_of(path)))
+    if (!options.create || !has_directory(folder_of(path)))
       return errno_status("open", path, ENOENT);
     auto inode = std::make_shared<Inode>();
     disk_->names[path] = inode;
-    disk_->unsynced_names.push_back(NameChange{parent_of(path), "", path, inode, nullptr});
+    disk_->unsynced_names.push_back(NameChange{folder_of(path), "", path, inode, nullptr});
     return file_for(std::move(inode), path);
   }
 
   Status make_directory(const std::string& path) override {
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     if (disk_->names.count(tidy(path)) > 0) return errno_status("mkdir", path, EEXIST);
-    if (!has_directory(parent_of(tidy(path)))) return errno_status("mkdir", path, ENOENT);
+    if (!has_directory(folder_of(tidy(path)))) return errno_status("mkdir", path, ENOENT);
     disk_->directories.insert(tidy(path));
     return ok_status();
   }
@@ -226,7 +221,7 @@ class SimFileSystemImpl final : public SimFileSystem {
       disk_->directories.erase(tidy(path));
       return ok_status();
     }
-    disk_->unsynced_names.push_back(NameChange{parent_of(path), path, "", it->second, nullptr});
+    disk_->unsynced_names.push_back(NameChange{folder_of(path), path, "", it->second, nullptr});
     disk_->names.erase(it);
     return ok_status();
   }
@@ -234,13 +229,13 @@ class SimFileSystemImpl final : public SimFileSystem {
   Status rename(const std::string& from, const std::string& to) override {
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     const auto it = disk_->names.find(from);
-    if (it == disk_->names.end() || !has_directory(parent_of(to)))
+    if (it == disk_->names.end() || !has_directory(folder_of(to)))
       return errno_status("rename", from + " to " + to, ENOENT);
     if (from == to) return ok_status();
     const InodePtr inode = it->second;
     disk_->names.erase(it);
     InodePtr& target = disk_->names[to];
-    disk_->unsynced_names.push_back(NameChange{parent_of(to), from, to, inode, target});
+    disk_->unsynced_names.push_back(NameChange{folder_of(to), from, to, inode, target});
     target = inode;
     return ok_status();
   }
@@ -256,7 +251,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     if (!has_directory(parent)) return errno_status("list", directory, ENOENT);
     std::vector<std::string> found;
     const auto add = [&](const std::string& path) {
-      if (!path.empty() && path != parent && parent_of(path) == parent)
+      if (path != parent && folder_of(path) == parent)
         found.push_back(path.substr(path.find_last_of('/') + 1));
     };
     for (const auto& [path, inode] : disk_->names) add(path);
@@ -312,7 +307,7 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
   [[nodiscard]] bool is_empty_directory(const std::string& path) const {
     for (const auto& [name, inode] : disk_->names)
-      if (parent_of(name) == path) return false;
+      if (folder_of(name) == path) return false;
     return true;
   }
 

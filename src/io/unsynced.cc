@@ -58,4 +58,10 @@ void PowerLoss::undo_sector(const FileChange& change, uint64_t sector) {
   file_->write(begin, before);
 }
 
+std::string folder_of(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 }  // namespace strata

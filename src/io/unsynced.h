@@ -61,4 +61,6 @@ class PowerLoss {
   uint64_t reverted_sectors_ = 0;
 };
 
+std::string folder_of(const std::string& path);  // "." when the path names none
+
 }  // namespace strata
