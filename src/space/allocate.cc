@@ -11,8 +11,8 @@
 namespace strata {
 namespace {
 
-// Room kept beyond what a caller asks for: several threads allocate at once (SP4), and a thread may need
-// a new map page besides.
+// Room kept beyond what a caller asks for: several threads allocate at once (SP4), and a thread may
+// need a new map page besides.
 constexpr uint32_t kRoomSlackPages = 32;
 constexpr uint32_t kGrowPagesMax = 4096;
 
@@ -43,8 +43,9 @@ StatusOr<MtrPage*> SpaceManager::Impl::fix_map(Mtr* mtr, SpaceState* space, uint
 }
 
 StatusOr<MtrPage*> SpaceManager::Impl::add_map(Mtr* mtr, SpaceState* space, uint32_t map) const {
-  if (map >= kMapsMax) return error_no_space("space " + std::to_string(space->id.value) +
-                                             " has reached the largest page number");
+  if (map >= kMapsMax)
+    return error_no_space("space " + std::to_string(space->id.value) +
+                          " has reached the largest page number");
   return mtr->fix_new(PageId{space->id.value, map_page_number(map)});
 }
 
@@ -187,9 +188,8 @@ Status SpaceManager::retire(Mtr* mtr, MtrPage* page) {
   STRATA_ASSERT(page->guard.mode() == LatchMode::kExclusive);  // SP3
   STRATA_ASSIGN_OR_RETURN(Impl::SpaceState * state, impl_->live(SpaceId{id.space}));
   const uint32_t e = extent_of(id.number);
-  STRATA_ASSIGN_OR_RETURN(
-      MtrPage * map_page,
-      impl_->fix_map(mtr, state, map_of(id.number), LatchMode::kExclusive));
+  STRATA_ASSIGN_OR_RETURN(MtrPage * map_page,
+                          impl_->fix_map(mtr, state, map_of(id.number), LatchMode::kExclusive));
   const ExtentEntry extent = read_extent(map_page->page(), e);
   const uint64_t bit = bit_of(id.number);
   if ((extent.used & bit) == 0 || (extent.pending & bit) != 0)
@@ -239,9 +239,8 @@ Status SpaceManager::reclaim() {
   {
     const MutexLock lock(impl_->retired_latch);
     auto& all = impl_->retired;
-    const auto end = std::find_if(all.begin(), all.end(), [this](const auto& r) {
-      return !impl_->epochs.passed(r.mark);
-    });
+    const auto end = std::find_if(all.begin(), all.end(),
+                                  [this](const auto& r) { return !impl_->epochs.passed(r.mark); });
     ready.assign(all.begin(), end);
     all.erase(all.begin(), end);
   }
@@ -322,8 +321,7 @@ StatusOr<bool> SpaceManager::is_allocated(PageId page) {
     if (map >= state->first_free_extent.size()) return false;
   }
   Mtr mtr(impl_->pool, impl_->log);
-  STRATA_ASSIGN_OR_RETURN(MtrPage * map_page,
-                          impl_->fix_map(&mtr, state, map, LatchMode::kShared));
+  STRATA_ASSIGN_OR_RETURN(MtrPage * map_page, impl_->fix_map(&mtr, state, map, LatchMode::kShared));
   const ExtentEntry extent = read_extent(map_page->page(), extent_of(page.number));
   return (extent.used & ~extent.pending & bit_of(page.number)) != 0;
 }

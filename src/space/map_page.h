@@ -1,7 +1,8 @@
 // Layout of the two page types that belong to a space: header (page 0) and allocation maps. Pure.
 //   MP1  Map g stands at page 1 + g * kPagesPerMap and describes pages [g * kPagesPerMap,
 //        (g + 1) * kPagesPerMap).
-//   MP2  A page's state is two bits: used 0 = free; used 1, pending 0 = allocated; used 1, pending 1 =
+//   MP2  A page's state is two bits: used 0 = free; used 1, pending 0 = allocated; used 1, pending
+//   1 =
 //        unlinked from its tree, free once every older operation has ended (SP2).
 #pragma once
 
@@ -22,7 +23,8 @@ struct ExtentEntry {
 static_assert(sizeof(ExtentEntry) == 24);
 
 constexpr uint32_t kPagesPerExtent = 64;
-constexpr uint32_t kExtentsPerMap = 640;  // 15360 of the 16320 bytes of a body; the rest is reserved
+constexpr uint32_t kExtentsPerMap =
+    640;  // 15360 of the 16320 bytes of a body; the rest is reserved
 constexpr uint32_t kPagesPerMap = kPagesPerExtent * kExtentsPerMap;
 static_assert(kPageHeaderBytes + kExtentsPerMap * sizeof(ExtentEntry) <= kPageBytes);
 // The last map's pages must all have numbers below kNoPage.

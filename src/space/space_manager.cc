@@ -121,9 +121,7 @@ Status SpaceManager::delete_file(SpaceId space) {
   return impl_->pool->source()->delete_space(space);
 }
 
-bool SpaceManager::is_live(SpaceId space) const {
-  return impl_->table.find_live(space) != nullptr;
-}
+bool SpaceManager::is_live(SpaceId space) const { return impl_->table.find_live(space) != nullptr; }
 
 StatusOr<uint64_t> SpaceManager::read_slot(SpaceId space, HeaderSlot slot) {
   const EpochGuard epoch(this);

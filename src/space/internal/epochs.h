@@ -1,15 +1,15 @@
 // Epochs: tells when every operation that may still know a page number has ended (K5). Thread-safe.
 //
-// Readers announce themselves in one of kSlots counters, in the column of the current epoch's parity;
-// several threads may share a counter. The epoch e advances to e + 1 only when the column of e - 1 is
-// empty.
+// Readers announce themselves in one of kSlots counters, in the column of the current epoch's
+// parity; several threads may share a counter. The epoch e advances to e + 1 only when the column
+// of e - 1 is empty.
 //   EP1  Whoever was inside when retire_mark() returned m has left once passed(m) is true.
-// Proof of the distance 3: let the epoch be g when a reader's counter grows. It stands in column g or
-// g - 1 (it read the epoch a little earlier; a column further back has the same parity and only counts
-// as younger). An advance g -> g + 1 whose scan had already gone past that counter may still happen.
-// Every later scan sees it, so g + 1 -> g + 2 happens at most once more (if the reader is in column
-// g + 1 = g - 1) and g + 2 -> g + 3 does not happen before it leaves. The mark m is read after the
-// reader entered, so m >= g, and passed(m) asks for an epoch of m + 3 at least.
+// Proof of the distance 3: let the epoch be g when a reader's counter grows. It stands in column g
+// or g - 1 (it read the epoch a little earlier; a column further back has the same parity and only
+// counts as younger). An advance g -> g + 1 whose scan had already gone past that counter may still
+// happen. Every later scan sees it, so g + 1 -> g + 2 happens at most once more (if the reader is
+// in column g + 1 = g - 1) and g + 2 -> g + 3 does not happen before it leaves. The mark m is read
+// after the reader entered, so m >= g, and passed(m) asks for an epoch of m + 3 at least.
 #pragma once
 
 #include <atomic>

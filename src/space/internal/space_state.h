@@ -18,20 +18,20 @@ namespace strata::space_internal {
 struct SpaceState {
   explicit SpaceState(SpaceId space) noexcept : id(space) {}
   const SpaceId id;
-  SpaceState* next = nullptr;       // in its bucket; constant once published
+  SpaceState* next = nullptr;  // in its bucket; constant once published
   std::atomic<bool> live{false};
   Mutex latch{LatchRank::kSpaceCache};
   // --- under latch ---
-  // Per map: no extent below this one has a page for us. kExtentsPerMap = full. The entry is changed
-  // only while the map page is latched exclusively, so it cannot fall behind a free.
+  // Per map: no extent below this one has a page for us. kExtentsPerMap = full. The entry is
+  // changed only while the map page is latched exclusively, so it cannot fall behind a free.
   std::vector<uint32_t> first_free_extent;
   uint32_t high_water = 0;  // pages [high_water, ..) have never been allocated
   uint32_t room = 0;        // pages [0, room) have a place in the file
   uint32_t free_below = 0;  // free pages below high_water
 };
 
-// Lock-free lookup: nodes are added under a latch and never removed (a dropped space leaves an empty
-// node behind; ids are never reused).
+// Lock-free lookup: nodes are added under a latch and never removed (a dropped space leaves an
+// empty node behind; ids are never reused).
 class SpaceTable {
  public:
   ~SpaceTable() {
