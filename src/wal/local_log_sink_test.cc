@@ -4,8 +4,8 @@
 
 #include "base/fault.h"
 #include "io/file_system.h"
-#include "wal/testing/test_sink.h"
 #include "wal/log_reader.h"
+#include "wal/testing/test_sink.h"
 
 namespace strata {
 namespace {

@@ -13,15 +13,15 @@
 
 #include "base/diag.h"
 #include "io/file_system.h"
-#include "wal/testing/test_sink.h"
 #include "wal/local_log_sink.h"
 #include "wal/log_reader.h"
+#include "wal/testing/test_sink.h"
 
 namespace strata {
 namespace {
 
 constexpr int kThreads = 4;
-constexpr int kLives = 6;
+constexpr int kLives = 10;
 
 // Passes calls on until the disk "stops": then every append and sync fails, the first one half
 // done.
@@ -66,6 +66,8 @@ class Model {
     options_.segment_bytes = 4096 * (4 + rng_.below(12));
     options_.spare_segments_max = static_cast<uint32_t>(rng_.below(4));
     ring_bytes_ = 4096u << rng_.below(4);
+    // Groups of one length: a new life's groups end where the old ones did (LR3).
+    fixed_payload_ = rng_.one_in(2) ? 100 + rng_.below(500) : 0;
   }
 
   void run() {
@@ -84,7 +86,9 @@ class Model {
   void run_life() {
     auto sink = open_local_log(fs_.get(), options_);
     ASSERT_TRUE(sink.ok()) << sink.status();
-    Gate gate(sink->get(), 1 + rng_.below(rng_.one_in(3) ? 4000 : 200));
+    // Very short lives leave the end inside what the life before had written.
+    constexpr uint64_t kCallsMax[] = {4, 12, 200, 3000};
+    Gate gate(sink->get(), 1 + rng_.below(kCallsMax[rng_.below(4)]));
     Log log({.buffer_bytes = ring_bytes_, .node = NodeId{1}}, &gate, Lsn{end_}, bias_);
     std::vector<std::thread> threads;
     for (int i = 0; i < kThreads; i++)
@@ -97,7 +101,8 @@ class Model {
     Rng rng(seed);
     uint64_t above = 0;
     while (true) {
-      std::string payload(rng.below(rng.one_in(20) ? 1500 : 200), '\0');
+      std::string payload(
+          fixed_payload_ != 0 ? fixed_payload_ : rng.below(rng.one_in(20) ? 1500 : 200), '\0');
       for (char& c : payload) c = static_cast<char>(rng.next());
       const uint32_t bytes = test_group_bytes(payload.size());
       if (!log->reserve_capacity(bytes + 256, rng.one_in(2)).ok()) return;
@@ -166,6 +171,7 @@ class Model {
   std::unique_ptr<SimFileSystem> fs_;
   LocalLogOptions options_;
   uint32_t ring_bytes_;
+  size_t fixed_payload_;
   std::mutex mutex_;
   std::map<uint64_t, Record> records_;  // by start; guarded by mutex_
   uint64_t acknowledged_ = 0;           // guarded by mutex_

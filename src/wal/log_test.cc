@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
-#include "wal/testing/test_sink.h"
 #include "wal/log_reader.h"
+#include "wal/testing/test_sink.h"
 
 namespace strata {
 namespace {
