@@ -1,0 +1,394 @@
+// Insert, update, delete, lock: one record at a time.
+#include <algorithm>
+
+#include "base/assert.h"
+#include "row/internal/row_change.h"
+
+namespace strata {
+namespace row_internal {
+
+// --- the loop ---
+
+template <typename Attempt>
+Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt) {
+  if (trx_->must_rollback) return error_deadlock();
+  undo_bytes_ = static_cast<uint32_t>(undo_bytes_first);
+  for (;;) {
+    STRATA_RETURN_IF_ERROR(context_->trxs->prepare_change(trx_, undo_bytes_));
+    queued_ = conflicts_.must_queue(key_);
+    StatusOr<Outcome> outcome = Outcome{};
+    {
+      Mtr mtr(context_->tree.pool, context_->tree.log);
+      STRATA_RETURN_IF_ERROR(mtr.begin_write());
+      TreeCursor cursor(&context_->tree, tree_, &mtr);
+      outcome = attempt(&mtr, &cursor);
+      // After a failure nothing but an undo record can be in the mtr: rollback will find that its
+      // change was never made.
+      mtr.publish();
+    }
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->next == Next::kDone) break;
+    STRATA_RETURN_IF_ERROR(back_off(*outcome));
+  }
+  conflicts_.took(key_);
+  return conflicts_.wait_for_shared(key_);
+}
+
+Status RowChange::back_off(const Outcome& outcome) {
+  switch (outcome.next) {
+    case Next::kWait:
+      return conflicts_.wait(outcome.other, outcome.other_row ? Bytes(other_key_) : key_);
+    case Next::kResolve:
+      return conflicts_.resolve(outcome.other);
+    case Next::kRoom:
+      return make_room(&context_->tree, tree_, key_, outcome.bytes);
+    case Next::kUndoRoom:
+      undo_bytes_ = static_cast<uint32_t>(outcome.bytes);
+      return ok_status();
+    case Next::kLookAgain:
+    case Next::kDone:
+      return ok_status();
+  }
+  return error_internal("unknown outcome of an attempt");
+}
+
+bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
+  switch (conflicts_.owner(header)) {
+    case Owner::kSelf:
+      return true;
+    case Owner::kDecided:
+      if (!queued_) return true;
+      *outcome = Outcome{.next = Next::kWait};  // L1: behind those who came first
+      return false;
+    case Owner::kUndecided:
+      *outcome = Outcome{.next = Next::kWait, .other = header->trx_id};
+      return false;
+    case Owner::kUnknown:
+      *outcome = Outcome{.next = Next::kResolve, .other = header->trx_id};
+      return false;
+  }
+  return false;
+}
+
+bool RowChange::can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept {
+  const uint32_t needed =
+      undo_bytes_max(undo_.key.size(), undo_.middle.size(), undo_.free_on_purge.size());
+  if (needed > undo_bytes_) {
+    *outcome = Outcome{.next = Next::kUndoRoom, .bytes = needed};
+    return false;
+  }
+  if (!fits) {
+    *outcome = Outcome{.next = Next::kRoom, .bytes = value_bytes};
+    return false;
+  }
+  return true;
+}
+
+void RowChange::describe_undo(UndoType type) {
+  undo_.type = type;
+  undo_.index = tree_.index_id;
+  undo_.root = tree_.root;
+  undo_.key.assign(key_);
+  undo_.previous = RecordHeader{};
+  undo_.prefix_bytes = 0;
+  undo_.suffix_bytes = 0;
+  undo_.middle.clear();
+  undo_.free_on_purge.clear();
+}
+
+Status RowChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
+  STRATA_ASSIGN_OR_RETURN(const UndoPtr ptr, context_->trxs->add_undo(mtr, trx_, &undo_));
+  value_.resize(kRecordHeaderBytes);
+  write_record_header(value_.data(), RecordHeader{trx_->id, Cts{}, ptr, flags});
+  value_.append(payload);
+  return ok_status();
+}
+
+// --- insert ---
+
+Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise) {
+  if (key_.size() > kMaxKeyBytes ||
+      key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes) {
+    return error_invalid_argument("a record is too large for a page");
+  }
+  return run(undo_bytes_max(key_.size(), 0, 0), [&](Mtr* mtr, TreeCursor* cursor) {
+    return try_insert(mtr, cursor, payload, unique_bytes, raise);
+  });
+}
+
+StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload,
+                                                   size_t unique_bytes, const SlotRaise* raise) {
+  Place place;
+  if (unique_bytes != 0 && unique_bytes < key_.size()) {
+    STRATA_RETURN_IF_ERROR(cursor->seek(key_.substr(0, unique_bytes), LatchMode::kExclusive));
+    STRATA_ASSIGN_OR_RETURN(const Outcome checked, find_unique_place(cursor, unique_bytes, &place));
+    if (checked.next != Next::kDone) return checked;
+  } else {
+    STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kExclusive));
+    place = Place{cursor->leaf(), cursor->slot(), cursor->equals(key_)};
+  }
+  return place.exists ? insert_over(mtr, place, payload, raise)
+                      : insert_new(mtr, cursor, place, payload, raise);
+}
+
+StatusOr<RowChange::Outcome> RowChange::find_unique_place(TreeCursor* cursor, size_t unique_bytes,
+                                                          Place* place) {
+  const Bytes unique = key_.substr(0, unique_bytes);
+  const auto covers = [this](const MtrPage* leaf) {
+    const TreePageView view = leaf->view();
+    return view.covers_left(key_) && (view.has_flag(kHighIsInfinity) || view.covers_right(key_));
+  };
+  MtrPage* leaf = cursor->leaf();
+  MtrPage* target = covers(leaf) ? leaf : nullptr;
+  STRATA_RETURN_IF_ERROR(cursor->settle(true));
+  while (true) {
+    if (cursor->leaf() != leaf) {
+      leaf = cursor->leaf();
+      if (target == nullptr && covers(leaf)) target = leaf;
+    }
+    if (cursor->at_end()) break;
+    cursor->copy_key(&other_key_);
+    if (Bytes(other_key_).substr(0, unique_bytes) != unique) break;
+    if (other_key_ != key_) {  // our own key is looked at by insert_over()
+      RecordHeader header = read_record_header(cursor->value());
+      const Owner owner = conflicts_.owner(&header);
+      if (owner == Owner::kUnknown) return Outcome{.next = Next::kResolve, .other = header.trx_id};
+      if (owner == Owner::kUndecided) {
+        return Outcome{.next = Next::kWait, .other = header.trx_id, .other_row = true};
+      }
+      if (!header.deleted()) return error_duplicate_key();
+    }
+    STRATA_RETURN_IF_ERROR(cursor->next(true));
+  }
+  STRATA_ASSERT(target != nullptr);  // fences of neighbours meet
+  place->leaf = target;
+  place->slot = target->view().lower_bound(key_, &place->exists);
+  return Outcome{};
+}
+
+StatusOr<RowChange::Outcome> RowChange::insert_new(Mtr* mtr, TreeCursor* cursor, const Place& place,
+                                                   Bytes payload, const SlotRaise* raise) {
+  Outcome outcome;
+  if (queued_) return Outcome{.next = Next::kWait};
+  describe_undo(UndoType::kInsert);
+  const size_t value_bytes = kRecordHeaderBytes + payload.size();
+  const bool fits = place.leaf->view().fits_insert(key_, value_bytes);
+  if (!can_write(fits, value_bytes, &outcome)) return outcome;
+  STRATA_RETURN_IF_ERROR(add_undo(mtr, 0, payload));
+  if (raise != nullptr) {
+    STRATA_RETURN_IF_ERROR(
+        context_->tree.spaces->raise_slot(mtr, raise->space, raise->slot, raise->value));
+  }
+  if (place.leaf == cursor->leaf() && place.slot == cursor->slot()) {
+    cursor->insert(key_, value_);  // it notices ascending runs
+  } else {
+    mtr->insert(place.leaf, place.slot, key_, value_);
+  }
+  return outcome;
+}
+
+// The key is there. If its newest version is a delete that is ours or committed, the new record
+// continues its version chain.
+StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place, Bytes payload,
+                                                    const SlotRaise* raise) {
+  Outcome outcome;
+  const Bytes old_value = place.leaf->view().value(place.slot);
+  RecordHeader header = read_record_header(old_value);
+  if (!is_free(&header, &outcome)) return outcome;
+  if (!header.deleted()) return error_duplicate_key();
+  describe_undo(UndoType::kUpdate);
+  undo_.previous = header;
+  set_payload_difference(&undo_, record_payload(old_value), payload);
+  const size_t value_bytes = kRecordHeaderBytes + payload.size();
+  const bool fits = place.leaf->view().fits_replace(place.slot, value_bytes);
+  if (!can_write(fits, value_bytes, &outcome)) return outcome;
+  STRATA_RETURN_IF_ERROR(add_undo(mtr, 0, payload));
+  if (raise != nullptr) {
+    STRATA_RETURN_IF_ERROR(
+        context_->tree.spaces->raise_slot(mtr, raise->space, raise->slot, raise->value));
+  }
+  mtr->replace(place.leaf, place.slot, value_);
+  return outcome;
+}
+
+// --- update, delete, exclusive lock ---
+
+StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, RecordHeader* header) {
+  Outcome outcome;
+  STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kExclusive));
+  if (!cursor->equals(key_)) return error_not_found();
+  *header = read_record_header(cursor->value());
+  if (!is_free(header, &outcome)) return outcome;
+  if (header->deleted()) return error_not_found();
+  return outcome;
+}
+
+Status RowChange::update(Bytes payload, const std::vector<OverflowRef>& free_on_purge) {
+  if (key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes)
+    return error_invalid_argument("a record is too large for a page");
+  // Most updates change part of the payload; try_change() asks for more if it is not enough.
+  const size_t guess =
+      undo_bytes_max(key_.size(), std::min<size_t>(payload.size(), 256), free_on_purge.size());
+  return run(guess, [&](Mtr* mtr, TreeCursor* cursor) {
+    return try_change(mtr, cursor, 0, &payload, free_on_purge);
+  });
+}
+
+Status RowChange::erase(const std::vector<OverflowRef>& free_on_purge) {
+  return run(undo_bytes_max(key_.size(), 0, free_on_purge.size()),
+             [&](Mtr* mtr, TreeCursor* cursor) {
+               return try_change(mtr, cursor, kDeleted, nullptr, free_on_purge);
+             });
+}
+
+StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor, uint8_t flags,
+                                                   const Bytes* payload,
+                                                   const std::vector<OverflowRef>& free_on_purge) {
+  RecordHeader header;
+  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, &header));
+  if (outcome.next != Next::kDone) return outcome;
+  const Bytes before = record_payload(cursor->value());
+  const Bytes after = payload == nullptr ? before : *payload;
+  describe_undo(UndoType::kUpdate);
+  undo_.previous = header;
+  undo_.free_on_purge = free_on_purge;
+  if ((flags & kDeleted) != 0) undo_.previous.flags |= kNextIsDelete;
+  set_payload_difference(&undo_, before, after);
+  const size_t value_bytes = kRecordHeaderBytes + after.size();
+  if (!can_write(payload == nullptr || cursor->fits_replace(value_bytes), value_bytes, &outcome))
+    return outcome;
+  if (payload == nullptr) {
+    STRATA_RETURN_IF_ERROR(patch_header(mtr, cursor, flags));
+  } else {
+    STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, after));
+    cursor->replace(value_);
+  }
+  return outcome;
+}
+
+Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
+  STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, Bytes()));
+  cursor->patch(0, value_);
+  return ok_status();
+}
+
+Status RowChange::lock_exclusive(std::string* payload) {
+  return run(undo_bytes_max(key_.size(), 0, 0),
+             [&](Mtr* mtr, TreeCursor* cursor) { return try_lock(mtr, cursor, payload); });
+}
+
+// RW2. Who owns the newest version has the lock already.
+StatusOr<RowChange::Outcome> RowChange::try_lock(Mtr* mtr, TreeCursor* cursor,
+                                                 std::string* payload) {
+  RecordHeader header;
+  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, &header));
+  if (outcome.next != Next::kDone) return outcome;
+  const Bytes now = record_payload(cursor->value());
+  if (header.trx_id != trx_->id) {
+    describe_undo(UndoType::kUpdate);
+    undo_.previous = header;
+    set_payload_difference(&undo_, now, now);
+    if (!can_write(true, 0, &outcome)) return outcome;
+  }
+  payload->assign(now);
+  if (header.trx_id != trx_->id) {
+    STRATA_RETURN_IF_ERROR(patch_header(mtr, cursor, (header.flags | kLockOnly)));
+  }
+  return outcome;
+}
+
+// --- shared lock ---
+
+// Looks, registers, looks again: a writer marks the row first and asks for shared holders then, so
+// one of the two sees the other.
+Status RowChange::lock_shared(std::string* payload) {
+  if (trx_->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
+  RowWaits* waits = context_->trxs->waits();
+  const RowId row{tree_.index_id, key_};
+  const bool held = waits->index_has_shared(tree_.index_id) && waits->holds_shared(trx_->id, row);
+  bool registered = held;
+  StaleGuard stale;
+  Version copy;
+  for (;;) {
+    queued_ = !registered && conflicts_.must_queue(key_);
+    StatusOr<Outcome> looked = Outcome{};
+    {
+      Mtr mtr(context_->tree.pool, context_->tree.log);
+      TreeCursor cursor(&context_->tree, tree_, &mtr);
+      looked = look_shared(&cursor, held, &copy);
+    }
+    if (looked.ok() && looked->next == Next::kDone) {
+      if (registered) break;
+      waits->add_shared(trx_->id, row);
+      registered = true;
+      continue;
+    }
+    if (looked.ok() && looked->next == Next::kLookAgain) {  // a writer waits for us to end
+      const RecordHeader newest = copy.header;
+      WalkScratch scratch;
+      STRATA_ASSIGN_OR_RETURN(const Walk walk,
+                              walk_to_decided(context_, trx_->id, tree_, key_, &copy, &scratch));
+      if (walk == Walk::kFound) break;
+      if (walk == Walk::kAbsent) return error_not_found();
+      STRATA_RETURN_IF_ERROR(stale.check(tree_, newest));
+      continue;
+    }
+    if (registered && !held) {
+      waits->drop_shared(trx_->id, row);
+      registered = false;
+    }
+    if (!looked.ok()) return looked.status();
+    STRATA_RETURN_IF_ERROR(back_off(*looked));
+  }
+  conflicts_.give_turn_back();  // the next in the queue may want a shared lock, too
+  payload->swap(copy.payload);
+  return ok_status();
+}
+
+StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool held, Version* copy) {
+  Outcome outcome;
+  STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kShared));
+  if (!cursor->equals(key_)) return error_not_found();
+  copy_version(cursor->value(), copy);
+  const bool free = is_free(&copy->header, &outcome);
+  if (free && copy->header.deleted()) return error_not_found();
+  if (!free && held && outcome.next == Next::kWait && !outcome.other.is_zero())
+    return Outcome{.next = Next::kLookAgain};
+  return outcome;
+}
+
+}  // namespace row_internal
+
+using row_internal::RowChange;
+
+Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
+                     size_t unique_bytes, const SlotRaise* raise) {
+  return RowChange(context, trx, tree, key).insert(payload, unique_bytes, raise);
+}
+
+Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload,
+                     const std::vector<OverflowRef>& free_on_purge) {
+  return RowChange(context, trx, tree, key).update(new_payload, free_on_purge);
+}
+
+Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
+                     const std::vector<OverflowRef>& free_on_purge) {
+  return RowChange(context, trx, tree, key).erase(free_on_purge);
+}
+
+Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
+                   std::string* payload) {
+  RowChange change(context, trx, tree, key);
+  switch (mode) {
+    case RowLock::kNone:
+      return read_record(context, trx, tree, key, payload);
+    case RowLock::kShared:
+      return change.lock_shared(payload);
+    case RowLock::kExclusive:
+      return change.lock_exclusive(payload);
+  }
+  return error_invalid_argument("unknown lock mode");
+}
+
+}  // namespace strata

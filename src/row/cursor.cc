@@ -1,0 +1,293 @@
+// RowCursor. Between calls no latch is held: the position is the tree cursor's saved one.
+// Consistent and dirty reads copy several records per latch into an arena and serve next() or
+// prev() from there.
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/assert.h"
+#include "row/internal/versions.h"
+#include "row/row_store.h"
+
+namespace strata {
+namespace {
+
+using row_internal::StaleGuard;
+using row_internal::Version;
+using row_internal::Walk;
+using row_internal::WalkScratch;
+
+// A batch grows while the scan goes on, so that a point look-up copies one record.
+constexpr size_t kBatchRecordsMax = 64;
+constexpr size_t kBatchGrowth = 4;
+constexpr size_t kBatchBytesMax = 64 * 1024;
+
+}  // namespace
+
+struct RowCursor::Impl {
+  struct Item {  // places in `arena`
+    uint32_t key_at;
+    uint32_t key_bytes;
+    uint32_t payload_bytes;  // behind the key
+  };
+  // What to do with the record under the tree cursor.
+  enum class Seen : uint8_t {
+    kShow,
+    kSkip,
+    kOlder,    // an older version is needed, or a page must be read to decide
+    kResolve,  // kLatest: only a status page knows the writer's state
+  };
+
+  RowContext* const context;
+  const TreeId tree;
+  Trx* trx = nullptr;
+  Read read = Read::kConsistent;
+  Mtr mtr;
+  TreeCursor at;
+
+  bool forward = true;
+  bool valid = false;
+  bool ended = false;    // nothing behind the batch in this direction
+  bool pending = false;  // the saved position has not been looked at yet
+  size_t limit = 1;      // of the next batch
+  std::string arena;
+  std::vector<Item> items;
+  size_t current = 0;
+  bool undecided = false;
+  bool deleted = false;
+
+  std::string key;  // scratch
+  Version version;
+  WalkScratch scratch;
+  TrxId resolved;  // kLatest: a writer a status page was read for
+  bool resolved_undecided = false;
+
+  Impl(RowContext* c, TreeId t)
+      : context(c), tree(t), mtr(c->tree.pool, c->tree.log), at(&c->tree, t, &mtr) {}
+
+  // --- the batch ---
+  void clear_batch() noexcept {
+    arena.clear();
+    items.clear();
+    current = 0;
+    undecided = deleted = false;
+  }
+  void add(Bytes record_key, Bytes payload) {
+    items.push_back({static_cast<uint32_t>(arena.size()), static_cast<uint32_t>(record_key.size()),
+                     static_cast<uint32_t>(payload.size())});
+    arena.append(record_key);
+    arena.append(payload);
+  }
+  [[nodiscard]] Bytes item_key() const noexcept {
+    const Item& i = items[current];
+    return Bytes(arena).substr(i.key_at, i.key_bytes);
+  }
+  [[nodiscard]] Bytes item_payload() const noexcept {
+    const Item& i = items[current];
+    return Bytes(arena).substr(i.key_at + i.key_bytes, i.payload_bytes);
+  }
+
+  // --- one record, under its latch, no I/O ---
+  Seen look(const RecordHeader& header) {
+    switch (read) {
+      case Read::kConsistent: {
+        const StatusOr<bool> visible = context->trxs->visible(trx->view, header, false);
+        if (!visible.ok() || !*visible) return Seen::kOlder;
+        return header.deleted() ? Seen::kSkip : Seen::kShow;
+      }
+      case Read::kDirty:
+        return header.deleted() ? Seen::kSkip : Seen::kShow;
+      case Read::kLatest:
+        return look_latest(header);
+    }
+    return Seen::kSkip;
+  }
+
+  Seen look_latest(const RecordHeader& header) {
+    const TrxId id = header.trx_id;
+    bool open = false;
+    if (!id.is_zero() && header.cts.is_zero() && id != trx->id) {
+      TrxLookup found;
+      if (context->trxs->lookup_fast(id, &found)) {
+        open = found.state == TrxState::kActive || found.state == TrxState::kPrepared ||
+               found.state == TrxState::kCommitting;
+      } else if (id == resolved) {
+        open = resolved_undecided;
+      } else {
+        return Seen::kResolve;
+      }
+    }
+    if (header.deleted() && !open) return Seen::kSkip;
+    undecided = open;
+    deleted = header.deleted();
+    return Seen::kShow;
+  }
+
+  // --- moving ---
+  [[nodiscard]] bool last_in_leaf() const noexcept {
+    return forward ? at.slot() + 1 >= at.leaf()->view().slot_count() : at.slot() == 0;
+  }
+  Status step() { return forward ? at.next() : at.prev(); }
+
+  // Latches the saved position again and stands on the next record to look at (or none).
+  Status come_back() {
+    bool same = false;
+    STRATA_RETURN_IF_ERROR(at.restore(LatchMode::kShared, &same));
+    const bool look_here = pending;
+    pending = false;
+    if (same) return look_here ? ok_status() : step();
+    if (forward) return ok_status();  // restore() went to the next greater key
+    key.assign(at.saved_key());
+    return at.seek_before(key, false);
+  }
+  void pause(bool look_here) {
+    pending = look_here;
+    at.save();
+  }
+
+  // From the record the tree cursor stands on, latched, gathers what next() or prev() will show.
+  Status fill() {
+    clear_batch();
+    StaleGuard stale;
+    for (;;) {
+      if (!at.on_record()) {
+        if (forward && at.leaf() != nullptr && !at.at_end()) {
+          STRATA_RETURN_IF_ERROR(at.settle());
+          continue;
+        }
+        at.reset();
+        ended = true;
+        break;
+      }
+      const Bytes value = at.value();
+      const Seen seen = look(read_record_header(value));
+      if (seen == Seen::kOlder || seen == Seen::kResolve) {
+        if (!items.empty()) {
+          pause(true);
+          break;
+        }
+        STRATA_RETURN_IF_ERROR(seen == Seen::kOlder ? look_older(value, &stale) : resolve(value));
+        if (!items.empty()) break;
+        STRATA_RETURN_IF_ERROR(come_back());
+        continue;
+      }
+      if (seen == Seen::kShow) {
+        at.copy_key(&key);
+        add(key, record_payload(value));
+        if (read == Read::kLatest || items.size() >= limit || arena.size() >= kBatchBytesMax ||
+            last_in_leaf()) {
+          pause(false);
+          break;
+        }
+      } else if (!items.empty() && last_in_leaf()) {
+        pause(false);
+        break;
+      }
+      STRATA_RETURN_IF_ERROR(step());
+    }
+    valid = !items.empty();
+    limit = std::min(limit * kBatchGrowth, kBatchRecordsMax);
+    return ok_status();
+  }
+
+  // Copies the record, lets the leaf go, and finds the version the view sees.
+  Status look_older(Bytes value, StaleGuard* stale) {
+    row_internal::copy_version(value, &version);
+    at.copy_key(&key);
+    pause(false);
+    const RecordHeader newest = version.header;
+    STRATA_ASSIGN_OR_RETURN(
+        const Walk walk,
+        row_internal::walk_to_visible(context, trx->view, tree, key, &version, &scratch));
+    if (walk == Walk::kFound) add(key, version.payload);
+    if (walk != Walk::kStale) return ok_status();
+    pending = true;
+    return stale->check(tree, newest);
+  }
+
+  Status resolve(Bytes value) {
+    const TrxId id = read_record_header(value).trx_id;
+    pause(true);
+    STRATA_ASSIGN_OR_RETURN(resolved_undecided, context->trxs->is_undecided(id, trx->id));
+    resolved = id;
+    return ok_status();
+  }
+
+  // --- calls ---
+  void start(Trx* t, Read r, bool go_forward) {
+    trx = t;
+    read = r;
+    forward = go_forward;
+    valid = ended = pending = false;
+    limit = 1;
+    resolved = TrxId{};
+    clear_batch();
+    at.reset();
+  }
+
+  Status finish(const Status& status) {
+    if (!status.ok()) {
+      at.reset();
+      clear_batch();
+      valid = false;
+    }
+    return status;
+  }
+
+  Status find_first(Bytes from) {
+    STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
+    return fill();
+  }
+
+  Status find_last(Bytes before, bool infinite) {
+    STRATA_RETURN_IF_ERROR(at.seek_before(before, infinite));
+    return fill();
+  }
+
+  Status turn() {
+    const std::string from(item_key());
+    start(trx, read, !forward);
+    if (!forward) return find_last(from, false);
+    STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
+    if (at.equals(from)) STRATA_RETURN_IF_ERROR(at.next());
+    return fill();
+  }
+
+  Status move(bool go_forward) {
+    if (!valid) return ok_status();
+    if (go_forward != forward) return finish(turn());
+    if (current + 1 < items.size()) {
+      ++current;
+      return ok_status();
+    }
+    valid = false;
+    if (ended) return ok_status();
+    const Status status = come_back();
+    return finish(status.ok() ? fill() : status);
+  }
+};
+
+RowCursor::RowCursor(RowContext* context, TreeId tree)
+    : impl_(std::make_unique<Impl>(context, tree)) {}
+RowCursor::~RowCursor() = default;
+
+Status RowCursor::seek(Trx* trx, Read read, Bytes key) {
+  impl_->start(trx, read, true);
+  return impl_->finish(impl_->find_first(key));
+}
+
+Status RowCursor::seek_before(Trx* trx, Read read, Bytes key, bool infinite) {
+  impl_->start(trx, read, false);
+  return impl_->finish(impl_->find_last(key, infinite));
+}
+
+Status RowCursor::next() { return impl_->move(true); }
+Status RowCursor::prev() { return impl_->move(false); }
+
+bool RowCursor::valid() const noexcept { return impl_->valid; }
+Bytes RowCursor::key() const noexcept { return impl_->valid ? impl_->item_key() : Bytes(); }
+Bytes RowCursor::payload() const noexcept { return impl_->valid ? impl_->item_payload() : Bytes(); }
+bool RowCursor::undecided() const noexcept { return impl_->undecided; }
+bool RowCursor::deleted() const noexcept { return impl_->deleted; }
+
+}  // namespace strata

@@ -1,0 +1,89 @@
+// One change of one record: the loop of "prepare, latch, look, change or back off" (RW1-RW4).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "row/internal/conflicts.h"
+#include "row/internal/versions.h"
+#include "row/row_store.h"
+
+namespace strata::row_internal {
+
+class RowChange {
+ public:
+  RowChange(RowContext* context, Trx* trx, TreeId tree, Bytes key) noexcept
+      : context_(context),
+        trx_(trx),
+        tree_(tree),
+        key_(key),
+        conflicts_(context, trx, tree.index_id) {}
+
+  Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise);
+  Status update(Bytes payload, const std::vector<OverflowRef>& free_on_purge);
+  Status erase(const std::vector<OverflowRef>& free_on_purge);
+  Status lock_exclusive(std::string* payload);
+  Status lock_shared(std::string* payload);
+
+ private:
+  // What an attempt under latches came to, and so what has to happen without any.
+  enum class Next : uint8_t { kDone, kWait, kResolve, kRoom, kUndoRoom, kLookAgain };
+  struct Outcome {
+    Next next = Next::kDone;
+    TrxId other{};           // kWait, kResolve
+    bool other_row = false;  // kWait: the row is other_key_, not key_
+    size_t bytes = 0;        // kRoom: of the value; kUndoRoom
+  };
+  // Where the record is, or belongs.
+  struct Place {
+    MtrPage* leaf = nullptr;
+    uint16_t slot = 0;
+    bool exists = false;
+  };
+
+  // Repeats attempt(mtr, cursor) -> StatusOr<Outcome> until it is kDone or fails.
+  template <typename Attempt>
+  Status run(size_t undo_bytes_first, const Attempt& attempt);
+  // Without latches: what the last attempt asked for.
+  Status back_off(const Outcome& outcome);
+
+  // Whether the record may be changed as far as other transactions go; else *outcome says what to
+  // do. Fills header->cts if known.
+  bool is_free(RecordHeader* header, Outcome* outcome);
+  // Whether this attempt may go on to write `undo_` and a value that `fits`.
+  bool can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept;
+
+  StatusOr<Outcome> try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload, size_t unique_bytes,
+                               const SlotRaise* raise);
+  // RW4. Leaves every leaf it may have to write to latched.
+  StatusOr<Outcome> find_unique_place(TreeCursor* cursor, size_t unique_bytes, Place* place);
+  StatusOr<Outcome> insert_new(Mtr* mtr, TreeCursor* cursor, const Place& place, Bytes payload,
+                               const SlotRaise* raise);
+  StatusOr<Outcome> insert_over(Mtr* mtr, const Place& place, Bytes payload,
+                                const SlotRaise* raise);
+  StatusOr<Outcome> try_change(Mtr* mtr, TreeCursor* cursor, uint8_t flags, const Bytes* payload,
+                               const std::vector<OverflowRef>& free_on_purge);
+  // A change that keeps the payload: delete mark or lock.
+  Status patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags);
+  StatusOr<Outcome> try_lock(Mtr* mtr, TreeCursor* cursor, std::string* payload);
+  StatusOr<Outcome> find_live(TreeCursor* cursor, RecordHeader* header);
+  StatusOr<Outcome> look_shared(TreeCursor* cursor, bool held, Version* copy);
+
+  void describe_undo(UndoType type);
+  // RW1: appends undo_ in the mtr; value_ becomes header + payload of the new version.
+  Status add_undo(Mtr* mtr, uint8_t flags, Bytes payload);
+
+  RowContext* const context_;
+  Trx* const trx_;
+  const TreeId tree_;
+  const Bytes key_;
+  Conflicts conflicts_;
+  bool queued_ = false;  // others wait for the row, and it is not our turn
+  uint32_t undo_bytes_ = 0;
+  UndoRecord undo_;
+  std::string value_;
+  std::string other_key_;
+};
+
+}  // namespace strata::row_internal

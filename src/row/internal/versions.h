@@ -1,0 +1,49 @@
+// From the newest version of a record to the one a view sees. The walk needs no latch: undo of
+// versions a view may need stays until the view is closed.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "row/row_store.h"
+
+namespace strata::row_internal {
+
+// A version of a record, copied out of its leaf or rebuilt from undo.
+struct Version {
+  RecordHeader header;
+  std::string payload;
+};
+
+// Strings whose capacity is kept from walk to walk.
+struct WalkScratch {
+  UndoRecord undo;
+  std::string payload;
+};
+
+enum class Walk : uint8_t {
+  kFound,   // *version is the visible one
+  kAbsent,  // the view sees no such record
+  kStale,   // the writer of the copied version has rolled back meanwhile: copy the record again
+};
+
+// Replaces *version (the newest one as it stood in the leaf) by the version `view` sees. Blocks.
+StatusOr<Walk> walk_to_visible(RowContext* context, const ReadView& view, TreeId tree, Bytes key,
+                               Version* version, WalkScratch* scratch);
+// Same, to the newest version that is committed or `self`'s.
+StatusOr<Walk> walk_to_decided(RowContext* context, TrxId self, TreeId tree, Bytes key,
+                               Version* version, WalkScratch* scratch);
+
+// Reads the record again after kStale, but not for ever: the same version cannot be stale twice.
+class StaleGuard {
+ public:
+  Status check(TreeId tree, const RecordHeader& copied);
+
+ private:
+  RecordHeader last_;
+  bool any_ = false;
+};
+
+void copy_version(Bytes value, Version* out);
+
+}  // namespace strata::row_internal

@@ -1,0 +1,133 @@
+// Rollback: undo records newest to oldest, each undone in its own mini-transaction. A change is
+// undone only if the record still carries the undo pointer of that very change, so that a rollback
+// can be repeated after a crash.
+#include "base/fault.h"
+#include "row/internal/leaves.h"
+#include "row/internal/overflow.h"
+#include "row/internal/versions.h"
+#include "row/row_store.h"
+
+namespace strata {
+namespace {
+
+using row_internal::LeafWatch;
+
+class Rollback {
+ public:
+  Rollback(RowContext* context, Trx* trx) : context_(context), trx_(trx), leaves_(context) {}
+
+  Status run(UndoPtr to) {
+    while (!trx_->undo.last.is_zero() && trx_->undo.last != to) {
+      const UndoPtr ptr = trx_->undo.last;
+      const Status read = read_undo(context_->tree.pool, ptr, trx_->id, &undo_);
+      if (is_not_found(read))
+        return error_corruption("rollback: the transaction's undo is missing");
+      STRATA_RETURN_IF_ERROR(read);
+      const Status undone = undo_one(ptr);
+      // A space that is dropped needs no undoing.
+      if (!undone.ok() && context_->tree.spaces->is_live(SpaceId{undo_.root.space})) return undone;
+      context_->undo->rewind(&trx_->undo, undo_.prev_in_trx);
+      if (fault(FaultPoint::rollback_half)) return error_peer_down("fault point rollback_half");
+    }
+    return leaves_.merge();
+  }
+
+ private:
+  Status undo_one(UndoPtr ptr) {
+    if (!context_->tree.spaces->is_live(SpaceId{undo_.root.space})) return ok_status();
+    switch (undo_.type) {
+      case UndoType::kInsert:
+        return undo_change(ptr, true);
+      case UndoType::kUpdate: {
+        STRATA_ASSIGN_OR_RETURN(const bool obsolete, previous_is_obsolete());
+        return undo_change(ptr, obsolete);
+      }
+      case UndoType::kOverflow:
+        return row_internal::free_overflow(context_, SpaceId{undo_.root.space}, undo_.overflow);
+      case UndoType::kContinue:
+      case UndoType::kPrepare:
+      case UndoType::kRewind:
+        return ok_status();
+    }
+    return error_internal("unknown undo type");
+  }
+
+  // The previous version is a delete that every view sees. Its purge has come by while our version
+  // was on top and will not come again: the record has to go now.
+  StatusOr<bool> previous_is_obsolete() {
+    const RecordHeader& previous = undo_.previous;
+    if (!previous.deleted() || previous.trx_id == trx_->id) return false;
+    Cts cts = previous.cts;
+    if (cts.is_zero()) {
+      STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup(previous.trx_id));
+      if (found.state != TrxState::kCommitted) return false;
+      cts = found.cts;
+    }
+    return cts <= context_->trxs->min_view();
+  }
+
+  Status undo_change(UndoPtr ptr, bool erase) {
+    const TreeId tree{undo_.index, undo_.root};
+    for (;;) {
+      size_t needs_room = 0;
+      {
+        Mtr mtr(context_->tree.pool, context_->tree.log);
+        STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+        TreeCursor cursor(&context_->tree, tree, &mtr);
+        STRATA_RETURN_IF_ERROR(cursor.seek(undo_.key, LatchMode::kExclusive));
+        if (!cursor.equals(undo_.key)) return ok_status();
+        const RecordHeader header = read_record_header(cursor.value());
+        if (header.trx_id != trx_->id || header.undo_ptr != ptr) return ok_status();
+        if (erase) {
+          cursor.erase();
+          leaves_.note(tree, undo_.key, cursor.leaf());
+        } else {
+          STRATA_RETURN_IF_ERROR(restore_version(&cursor, &needs_room));
+        }
+        mtr.publish();
+      }
+      if (needs_room == 0) return ok_status();
+      STRATA_RETURN_IF_ERROR(make_room(&context_->tree, tree, undo_.key, needs_room));
+    }
+  }
+
+  // *needs_room = bytes of the value, if the older version does not fit.
+  Status restore_version(TreeCursor* cursor, size_t* needs_room) {
+    STRATA_RETURN_IF_ERROR(previous_payload(undo_, record_payload(cursor->value()), &payload_));
+    RecordHeader previous = undo_.previous;
+    previous.flags &= static_cast<uint8_t>(~kNextIsDelete);
+    value_.resize(kRecordHeaderBytes);
+    write_record_header(value_.data(), previous);
+    value_.append(payload_);
+    if (cursor->fits_replace(value_.size())) {
+      cursor->replace(value_);
+    } else {
+      *needs_room = value_.size();
+    }
+    return ok_status();
+  }
+
+  RowContext* const context_;
+  Trx* const trx_;
+  LeafWatch leaves_;
+  UndoRecord undo_;
+  std::string payload_;
+  std::string value_;
+};
+
+}  // namespace
+
+Status rollback_to(RowContext* context, Trx* trx, UndoPtr to) {
+  if (trx->id.is_zero()) return ok_status();
+  const Status status = Rollback(context, trx).run(to);
+  // Rows given back: whoever waits for us looks again.
+  context->trxs->waits()->holder_ended(trx->id);
+  return status;
+}
+
+Status rollback_all(RowContext* context, Trx* trx) {
+  if (!trx->id.is_zero()) STRATA_RETURN_IF_ERROR(Rollback(context, trx).run(UndoPtr{}));
+  return context->trxs->finish_rollback(trx);
+}
+
+}  // namespace strata

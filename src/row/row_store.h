@@ -1,0 +1,107 @@
+// Multi-version records in trees: insert, update, delete, lock, read, roll back, purge. Every tree,
+// clustered or secondary, works the same way. Thread-safe; a Trx and a RowCursor belong to one thread.
+//
+//   RW1  A change of a record writes its undo record in the same mtr; the record's header then carries
+//        trx_id, cts 0 and the undo pointer.
+//   RW2  A row is exclusively locked by the transaction in its header while that is undecided. Locking
+//        without changing writes an undo record whose previous version has the same payload (kLockOnly).
+//   RW3  A conflict releases every latch, waits in RowWaits, and starts over.
+//   RW4 (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and keeps it, coupling right,
+//        through check and insert; live or undecided entries with the same unique part conflict.
+//   RW5  Overflow chains are freed only through undo records: on rollback by kOverflow, on purge by
+//        free_on_purge. A chain's undo record is written before its first page.
+//   RW6  Purge erases a record when it is delete-marked and its header still carries the purged trx_id.
+//   RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "btree/btree.h"
+#include "txn/trx_system.h"
+
+namespace strata {
+
+struct RowContext {
+  TreeContext tree;
+  TrxSystem* trxs;
+  UndoSpace* undo;
+};
+
+enum class RowLock : uint8_t { kNone, kShared, kExclusive };
+
+// Inline bytes and the refs of the values stored outside.
+std::string encode_payload(const std::vector<OverflowRef>& refs, Bytes inline_bytes);
+Status decode_payload(Bytes payload, std::vector<OverflowRef>* refs, Bytes* inline_bytes);
+
+// Piggyback: raises a header slot in the mtr of the insert (AUTO_INCREMENT).
+struct SlotRaise {
+  SpaceId space;
+  HeaderSlot slot;
+  uint64_t value;
+};
+
+// --- changes; each may wait for row locks. Errors: kAlreadyExists, kAborted (deadlock: the transaction must
+// roll back), kDeadlineExceeded, kCancelled, kNotFound, kResourceExhausted, kDataLoss ---
+
+// unique_bytes: length of the key's leading part that must be unique among live entries; 0 = only the whole
+// key must be (primary key); SIZE_MAX = no check beyond that either (non-unique index: whole key is unique anyway).
+Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
+                     size_t unique_bytes, const SlotRaise* raise = nullptr);
+// The record must exist and be visible as the latest version (kNotFound otherwise). free_on_purge: chains the
+// new payload no longer uses.
+Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload,
+                     const std::vector<OverflowRef>& free_on_purge);
+Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
+                     const std::vector<OverflowRef>& free_on_purge);
+// Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK *payload is it.
+Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode, std::string* payload);
+
+// Latest version visible to the transaction's view (point read). kNotFound if none.
+Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::string* payload);
+// Uncommitted latest version (READ UNCOMMITTED).
+Status read_dirty(RowContext* context, TreeId tree, Bytes key, std::string* payload);
+
+// --- overflow chains ---
+// Writes the value in pages of `space` (own mtrs; undo first).
+StatusOr<OverflowRef> write_overflow(RowContext* context, Trx* trx, SpaceId space, Bytes value);
+Status read_overflow(RowContext* context, SpaceId space, const OverflowRef& ref, std::string* out);
+
+// --- scans ---
+// Consistent (kNone) or locking scan over one tree. Position survives between calls without latches.
+class RowCursor {
+ public:
+  enum class Read : uint8_t { kConsistent, kDirty, kLatest };  // kLatest: newest committed or own (for locking callers)
+  RowCursor(RowContext* context, TreeId tree);
+  ~RowCursor();
+  // First visible record with key >= `key`, or last with key < `key` (`infinite`: last of all).
+  Status seek(Trx* trx, Read read, Bytes key);
+  Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);
+  Status next();
+  Status prev();
+  [[nodiscard]] bool valid() const noexcept;           // stands on a record
+  [[nodiscard]] Bytes key() const noexcept;            // until the next move
+  [[nodiscard]] Bytes payload() const noexcept;
+  // kLatest: the record shown may belong to an undecided transaction, or be delete-marked by one.
+  [[nodiscard]] bool undecided() const noexcept;
+  [[nodiscard]] bool deleted() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// --- rollback and purge ---
+// Undoes every change newer than `to` (zero: all). Continues over errors of dropped spaces only.
+Status rollback_to(RowContext* context, Trx* trx, UndoPtr to);
+// Undoes everything and ends the transaction.
+Status rollback_all(RowContext* context, Trx* trx);
+// Purges up to `limit` transactions; returns how many.
+StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit);
+
+}  // namespace strata
