@@ -493,6 +493,10 @@ TrxId RowWaits::shared_conflict(TrxId self, RowId row) const {
   return TrxId{};
 }
 
+bool RowWaits::holds_shared(TrxId holder, RowId row) const {
+  return impl_->holds_shared(holder, row, hash_row(row));
+}
+
 void RowWaits::drop_shared(TrxId holder, RowId row) {
   const uint64_t hash = hash_row(row);
   if (!impl_->remove_shared_holder(holder, row, hash)) return;

@@ -83,6 +83,7 @@ class RowWaits {
   [[nodiscard]] bool index_has_shared(IndexId index) const noexcept;
   // A transaction other than `self` that holds a shared lock on the row, or zero.
   TrxId shared_conflict(TrxId self, RowId row) const;
+  [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const;
   // Takes one back that was registered in vain (the row has an owner), before waiting for that.
   void drop_shared(TrxId holder, RowId row);
   void release_shared(TrxId holder);  // all of them, at transaction end (before holder_ended)
