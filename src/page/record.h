@@ -21,6 +21,7 @@ constexpr uint16_t kRecordFlagsOffset = 24;
 enum RecordFlags : uint8_t {
   kDeleted = 1,   // delete mark
   kLockOnly = 2,  // newest "version" is only a row lock: payload equals the previous version's
+  kNextIsDelete = 128,  // only inside undo: the change after this version is a delete (purge looks)
 };
 
 struct RecordHeader {
