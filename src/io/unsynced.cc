@@ -30,6 +30,7 @@ void PowerLoss::undo_size(const FileChange& change) {
 
 void PowerLoss::undo_shrink(const FileChange& change) {
   if (any_survived_ || survives()) {
+    settled_from_ = std::min(settled_from_, change.new_size / kSectorBytes);
     size_settled_ = true;
     any_survived_ = true;
     return;
@@ -39,7 +40,7 @@ void PowerLoss::undo_shrink(const FileChange& change) {
 }
 
 void PowerLoss::undo_sector(const FileChange& change, uint64_t sector) {
-  if (settled_.count(sector) > 0) return;
+  if (sector >= settled_from_ || settled_.count(sector) > 0) return;
   if (survives()) {
     settled_.insert(sector);
     any_survived_ = true;

@@ -6,7 +6,9 @@
 // newest first, sector by sector:
 //   UN1  Once a change of a sector survives, every older change of that sector survives too.
 //   UN2  The size behaves like one more sector: a lost extension cuts what was written beyond it.
-//   UN3  A shrink is undone only when every newer change of the file has been undone entirely.
+//   UN3  A shrink is undone only when every newer change of the file has been undone entirely. One
+//   that
+//        survives settles every sector it cut.
 #pragma once
 
 #include <cstdint>
@@ -55,9 +57,10 @@ class PowerLoss {
   Rng* rng_;
   ChangedFile* file_;
   uint64_t survivors_of_8_;
-  std::set<uint64_t> settled_;  // UN1
-  bool size_settled_ = false;   // UN2
-  bool any_survived_ = false;   // UN3
+  std::set<uint64_t> settled_;            // UN1
+  uint64_t settled_from_ = ~uint64_t{0};  // this sector and all behind it are settled, too
+  bool size_settled_ = false;             // UN2
+  bool any_survived_ = false;             // UN3
   uint64_t reverted_sectors_ = 0;
 };
 

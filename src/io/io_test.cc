@@ -1,0 +1,351 @@
+// What every file system promises, and what only one of them does.
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+
+#include "io/file_system.h"
+#include "io/power_loss_revert.h"
+
+namespace strata {
+namespace {
+
+// Memory rather than a disk: thousands of syncs, and only this process dies.
+std::string scratch_root() {
+  return std::filesystem::exists("/dev/shm") ? "/dev/shm"
+                                             : std::filesystem::temp_directory_path().string();
+}
+
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& root = scratch_root()) {
+    std::string name = root + "/strata_io_XXXXXX";
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+std::string read_file(File* file, uint64_t offset, size_t bytes) {
+  std::string data(bytes, '?');
+  size_t got = 0;
+  EXPECT_TRUE(file->read_at(offset, data.data(), bytes, &got).ok());
+  data.resize(got);
+  return data;
+}
+void write_file(File* file, uint64_t offset, std::string_view data) {
+  const Status status = file->write_at(offset, data.data(), data.size());
+  ASSERT_TRUE(status.ok()) << status;
+}
+std::unique_ptr<File> create(FileSystem* fs, const std::string& path) {
+  auto file = fs->open(path, OpenOptions{.create = true});
+  EXPECT_TRUE(file.ok()) << file.status();
+  return std::move(*file);
+}
+
+enum class Which { kPosix, kPowerLoss, kSim };
+
+class AnyFileSystem : public testing::TestWithParam<Which> {
+ protected:
+  AnyFileSystem() {
+    dir_ = folder_.path() + "/data";
+    switch (GetParam()) {
+      case Which::kPosix:
+        fs_ = make_posix_file_system();
+        break;
+      case Which::kPowerLoss:
+        fs_ = make_power_loss_file_system(make_posix_file_system(), folder_.path() + "/journal");
+        break;
+      case Which::kSim:
+        fs_ = make_sim_file_system();
+        dir_ = "/data";
+        break;
+    }
+    EXPECT_TRUE(fs_->make_directory(dir_).ok());
+  }
+  [[nodiscard]] std::string at(const std::string& name) const { return dir_ + "/" + name; }
+
+  TemporaryFolder folder_{std::filesystem::temp_directory_path()};  // a disk, for direct I/O
+  std::string dir_;
+  std::unique_ptr<FileSystem> fs_;
+};
+
+TEST_P(AnyFileSystem, OpenSaysWhatIsWrong) {
+  const auto absent = fs_->open(at("a"), OpenOptions{});
+  ASSERT_TRUE(is_not_found(absent.status()));
+  EXPECT_NE(absent.status().message().find(at("a")), absl::string_view::npos);  // IO2
+  EXPECT_TRUE(fs_->open(at("a"), OpenOptions{.create = true, .exclusive = true}).ok());
+  EXPECT_TRUE(is_duplicate_key(
+      fs_->open(at("a"), OpenOptions{.create = true, .exclusive = true}).status()));
+  EXPECT_TRUE(fs_->open(at("a"), OpenOptions{.create = true}).ok());
+  EXPECT_TRUE(fs_->open(at("a"), OpenOptions{}).ok());
+  EXPECT_TRUE(is_not_found(fs_->open(at("no/such"), OpenOptions{.create = true}).status()));
+  EXPECT_FALSE(*fs_->exists(at("no/such")));
+}
+
+TEST_P(AnyFileSystem, ReadsWhatWasWritten) {
+  const auto file = create(fs_.get(), at("a"));
+  EXPECT_EQ(file->path(), at("a"));
+  write_file(file.get(), 0, "hello world");
+  write_file(file.get(), 6, "there");
+  EXPECT_EQ(read_file(file.get(), 0, 100), "hello there");
+  EXPECT_EQ(read_file(file.get(), 8, 2), "er");
+  EXPECT_EQ(read_file(file.get(), 11, 5), "");
+  EXPECT_EQ(read_file(file.get(), 500, 5), "");
+  write_file(file.get(), 9000, "far");
+  EXPECT_EQ(*file->size(), 9003u);
+  EXPECT_EQ(read_file(file.get(), 8990, 100), std::string(10, '\0') + "far");
+  const auto again = fs_->open(at("a"), OpenOptions{});
+  EXPECT_EQ(read_file(again->get(), 0, 5), "hello");
+  EXPECT_TRUE(file->sync_data().ok());
+}
+
+TEST_P(AnyFileSystem, AllocateAndTruncate) {
+  const auto file = create(fs_.get(), at("a"));
+  write_file(file.get(), 0, "abc");
+  EXPECT_TRUE(file->allocate(10000).ok());
+  EXPECT_EQ(*file->size(), 10000u);
+  EXPECT_EQ(read_file(file.get(), 0, 5), std::string("abc\0\0", 5));
+  EXPECT_TRUE(file->allocate(5).ok());  // never shrinks
+  EXPECT_EQ(*file->size(), 10000u);
+  EXPECT_TRUE(file->truncate(2).ok());
+  EXPECT_EQ(*file->size(), 2u);
+  EXPECT_TRUE(file->truncate(6).ok());
+  EXPECT_EQ(read_file(file.get(), 0, 10), std::string("ab\0\0\0\0", 6));
+}
+
+TEST_P(AnyFileSystem, Names) {
+  EXPECT_TRUE(fs_->make_directory(dir_).ok());  // again
+  EXPECT_TRUE(fs_->make_directory(at("sub")).ok());
+  EXPECT_TRUE(is_not_found(fs_->make_directory(at("no/sub"))));
+  const auto a = create(fs_.get(), at("a"));
+  write_file(a.get(), 0, "A");
+  write_file(create(fs_.get(), at("b")).get(), 0, "B");
+  EXPECT_EQ(*fs_->list(dir_), (std::vector<std::string>{"a", "b", "sub"}));
+  EXPECT_TRUE(fs_->rename(at("a"), at("b")).ok());
+  EXPECT_EQ(*fs_->list(dir_), (std::vector<std::string>{"b", "sub"}));
+  EXPECT_EQ(read_file(fs_->open(at("b"), OpenOptions{})->get(), 0, 9), "A");
+  write_file(a.get(), 1, "x");  // the handle follows the file
+  EXPECT_EQ(read_file(fs_->open(at("b"), OpenOptions{})->get(), 0, 9), "Ax");
+  EXPECT_TRUE(is_not_found(fs_->rename(at("a"), at("c"))));
+  EXPECT_FALSE(*fs_->exists(at("a")));
+  EXPECT_TRUE(*fs_->exists(at("b")));
+  EXPECT_TRUE(*fs_->exists(at("sub")));
+  EXPECT_TRUE(fs_->remove(at("b")).ok());
+  EXPECT_TRUE(fs_->remove(at("b")).ok());  // absent
+  EXPECT_FALSE(*fs_->exists(at("b")));
+  EXPECT_EQ(read_file(a.get(), 0, 9), "Ax");  // still open
+  EXPECT_TRUE(fs_->sync_directory(dir_).ok());
+  EXPECT_TRUE(is_not_found(fs_->sync_directory(at("nowhere"))));
+  EXPECT_TRUE(is_not_found(fs_->list(at("nowhere")).status()));
+}
+
+TEST_P(AnyFileSystem, DirectIoWhereItIsPossible) {
+  const auto file = fs_->open(at("direct"), OpenOptions{.create = true, .direct = true});
+  ASSERT_TRUE(file.ok()) << file.status();
+  alignas(4096) static char page[8192];
+  std::memset(page, 'd', sizeof(page));
+  write_file(file->get(), 4096, std::string_view(page, 8192));
+  std::memset(page, 0, sizeof(page));
+  size_t got = 0;
+  ASSERT_TRUE((*file)->read_at(8192, page, 8192, &got).ok());
+  EXPECT_EQ(got, 4096u);
+  EXPECT_EQ(page[4095], 'd');
+}
+
+INSTANTIATE_TEST_SUITE_P(Io, AnyFileSystem,
+                         testing::Values(Which::kPosix, Which::kPowerLoss, Which::kSim));
+
+// --- the simulated disk ---
+
+TEST(SimDisk, SyncedDataAndNamesSurvive) {  // IO1
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const auto fs = make_sim_file_system();
+    const auto file = create(fs.get(), "a");
+    write_file(file.get(), 0, std::string(3000, 'x'));
+    ASSERT_TRUE(file->sync_data().ok());
+    ASSERT_TRUE(fs->sync_directory(".").ok());
+    fs->crash(seed);
+    const auto again = fs->open("a", OpenOptions{});
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(read_file(again->get(), 0, 4000), std::string(3000, 'x'));
+  }
+}
+
+TEST(SimDisk, UnsyncedWritesTearBySector) {
+  int kept = 0;
+  int lost = 0;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const auto fs = make_sim_file_system();
+    const auto file = create(fs.get(), "a");
+    write_file(file.get(), 0, std::string(4096, 'o'));
+    ASSERT_TRUE(file->sync_data().ok());
+    ASSERT_TRUE(fs->sync_directory(".").ok());
+    write_file(file.get(), 0, std::string(4096, 'n'));
+    fs->crash(seed);
+    const auto again = fs->open("a", OpenOptions{});
+    for (uint64_t sector = 0; sector < 8; ++sector) {
+      const std::string bytes = read_file(again->get(), sector * 512, 512);
+      ASSERT_TRUE(bytes == std::string(512, 'o') || bytes == std::string(512, 'n'));
+      ++(bytes[0] == 'o' ? lost : kept);
+    }
+  }
+  EXPECT_GT(kept, 100);
+  EXPECT_GT(lost, 100);
+}
+
+TEST(SimDisk, HandlesOfTheOldLifeFail) {
+  const auto fs = make_sim_file_system();
+  const auto file = create(fs.get(), "a");
+  fs->crash(1);
+  char byte = 0;
+  size_t got = 0;
+  EXPECT_TRUE(is_peer_down(file->read_at(0, &byte, 1, &got)));
+  EXPECT_TRUE(is_peer_down(file->write_at(0, &byte, 1)));
+  EXPECT_TRUE(is_peer_down(file->sync_data()));
+  EXPECT_TRUE(is_peer_down(file->size().status()));
+}
+
+TEST(SimDisk, FullDisk) {
+  const auto fs = make_sim_file_system();
+  fs->set_capacity(10000);
+  const auto a = create(fs.get(), "a");
+  const auto b = create(fs.get(), "b");
+  EXPECT_TRUE(a->allocate(6000).ok());
+  write_file(b.get(), 0, std::string(4000, 'b'));
+  EXPECT_TRUE(is_no_space(b->write_at(4000, "x", 1)));
+  EXPECT_TRUE(is_no_space(a->allocate(6001)));
+  write_file(a.get(), 0, std::string(6000, 'a'));  // in place
+  EXPECT_TRUE(fs->remove("b").ok());
+  EXPECT_TRUE(a->allocate(10000).ok());
+}
+
+TEST(SimDisk, FlippedBitSurvivesACrash) {
+  const auto fs = make_sim_file_system();
+  const auto file = create(fs.get(), "a");
+  write_file(file.get(), 0, "abc");
+  ASSERT_TRUE(file->sync_data().ok());
+  ASSERT_TRUE(fs->sync_directory(".").ok());
+  fs->flip_bit("a", 8 + 1);
+  fs->crash(1);
+  EXPECT_EQ(read_file(fs->open("a", OpenOptions{})->get(), 0, 3), "a`c");
+}
+
+// --- what a crash does to names, the same on both disks ---
+
+// Runs `before`, syncs the folder, runs `after`, crashes; returns what is there then
+// ("name=content").
+using Steps = std::function<void(FileSystem*, const std::string& dir)>;
+std::string names_after_crash(bool sim, uint64_t seed, const Steps& before, const Steps& after) {
+  const TemporaryFolder folder;
+  const std::string dir = folder.path();
+  const TemporaryFolder journal_folder;
+  const std::string journal = journal_folder.path() + "/journal";
+  std::unique_ptr<SimFileSystem> disk = make_sim_file_system();
+  std::unique_ptr<FileSystem> real = make_power_loss_file_system(make_posix_file_system(), journal);
+  FileSystem* fs = sim ? static_cast<FileSystem*>(disk.get()) : real.get();
+  if (sim) {
+    EXPECT_TRUE(fs->make_directory(std::filesystem::path(dir).parent_path()).ok());
+    EXPECT_TRUE(fs->make_directory(dir).ok());
+  }
+  before(fs, dir + "/");
+  EXPECT_TRUE(fs->sync_directory(dir).ok());
+  after(fs, dir + "/");
+  if (sim) {
+    disk->crash(seed);
+  } else {
+    real.reset();
+    const auto report = revert_unsynced(journal, seed);
+    EXPECT_TRUE(report.ok()) << report.status();
+    real = make_posix_file_system();
+    fs = real.get();
+  }
+  std::string found;
+  const auto names = fs->list(dir);
+  for (const std::string& name : *names)
+    found += name + "=" + read_file(fs->open(dir + "/" + name, OpenOptions{})->get(), 0, 100) + " ";
+  return found;
+}
+
+void create_synced(FileSystem* fs, const std::string& path, std::string_view content) {
+  const auto file = create(fs, path);
+  write_file(file.get(), 0, content);
+  ASSERT_TRUE(file->sync_data().ok());
+}
+
+void expect_all_seen(const Steps& before, const Steps& after, std::set<std::string> want) {
+  for (const bool sim : {true, false}) {
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < 60; ++seed)
+      seen.insert(names_after_crash(sim, seed, before, after));
+    EXPECT_EQ(seen, want) << (sim ? "sim" : "power loss");
+  }
+}
+
+TEST(NamesAfterCrash, CreatedFileMayBeMissing) {
+  expect_all_seen([](FileSystem*, const std::string&) {},
+                  [](FileSystem* fs, const std::string& dir) {
+                    create_synced(fs, dir + "a", "A");
+                    create_synced(fs, dir + "b", "B");
+                  },
+                  {"", "a=A ", "a=A b=B "});
+}
+
+TEST(NamesAfterCrash, RemovedFileMayReturn) {
+  expect_all_seen(
+      [](FileSystem* fs, const std::string& dir) { create_synced(fs, dir + "a", "A"); },
+      [](FileSystem* fs, const std::string& dir) { ASSERT_TRUE(fs->remove(dir + "a").ok()); },
+      {"", "a=A "});
+}
+
+TEST(NamesAfterCrash, ReplacingRenameIsAtomic) {
+  expect_all_seen(
+      [](FileSystem* fs, const std::string& dir) { create_synced(fs, dir + "control", "old"); },
+      [](FileSystem* fs, const std::string& dir) {
+        create_synced(fs, dir + "control.new", "new");
+        ASSERT_TRUE(fs->rename(dir + "control.new", dir + "control").ok());
+      },
+      {"control=old ", "control=old control.new=new ", "control=new "});
+}
+
+TEST(NamesAfterCrash, RecycledFileKeepsItsSyncedContent) {
+  expect_all_seen(
+      [](FileSystem* fs, const std::string& dir) { create_synced(fs, dir + "log1", "one"); },
+      [](FileSystem* fs, const std::string& dir) {
+        ASSERT_TRUE(fs->rename(dir + "log1", dir + "log2").ok());
+        create_synced(fs, dir + "log2", "two");
+      },
+      {"log1=two ", "log2=two "});
+}
+
+TEST(NamesAfterCrash, UnsyncedContentOfARemovedFileIsLostToo) {
+  for (const bool sim : {true, false}) {
+    std::set<std::string> seen;
+    for (uint64_t seed = 0; seed < 100; ++seed)
+      seen.insert(names_after_crash(
+          sim, seed,
+          [](FileSystem* fs, const std::string& dir) { create_synced(fs, dir + "a", "A"); },
+          [](FileSystem* fs, const std::string& dir) {
+            write_file(fs->open(dir + "a", OpenOptions{})->get(), 0, "X");
+            ASSERT_TRUE(fs->remove(dir + "a").ok());
+          }));
+    EXPECT_EQ(seen, (std::set<std::string>{"", "a=A ", "a=X "})) << sim;
+  }
+}
+
+TEST(NamesAfterCrash, FailedRenameLeavesNoTrace) {
+  expect_all_seen([](FileSystem* fs, const std::string& dir) { create_synced(fs, dir + "a", "A"); },
+                  [](FileSystem* fs, const std::string& dir) {
+                    EXPECT_FALSE(fs->rename(dir + "a", dir + "no/such").ok());
+                    EXPECT_FALSE(fs->open(dir + "no/such", OpenOptions{.create = true}).ok());
+                  },
+                  {"a=A "});
+}
+
+}  // namespace
+}  // namespace strata
