@@ -9,15 +9,17 @@
 //   Lsn end = mtr.publish();                               // one group; latches released
 //
 //   M1  All checks come before the first change; changes cannot fail (asserted).
-//   M2  Every change is encoded, then applied by redo::apply_op to the latched page: the bytes in memory
-//       are the bytes a replay makes.
-//   M3  publish() decides full-page images (page source needs them and the page's last image lies below
-//       log.image_floor()), reserves, seals, copies, sets llsns, lists pages dirty, completes, unlatches.
+//   M2  Every change is encoded, then applied by redo::apply_op to the latched page: the bytes in
+//       memory are the bytes a replay makes.
+//   M3  publish() decides full-page images (page source needs them and the page's last image lies
+//       below log.image_floor()), reserves, seals, copies, sets llsns, lists pages dirty,
+//       completes, unlatches.
 //   M4  An Mtr that changed something must be published; destruction without it asserts. One that
 //       changed nothing just unlatches.
-//   M5  A page fixed twice in one Mtr is the same MtrPage (exclusive satisfies shared; shared -> exclusive
-//       asserts).
-//   M6  Images and changes of a page are alternatives: an image replaces all changes collected before it.
+//   M5  A page fixed twice in one Mtr is the same MtrPage (exclusive satisfies shared; shared ->
+//       exclusive asserts).
+//   M6  Images and changes of a page are alternatives: an image replaces all changes collected
+//       before it.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +39,10 @@ namespace strata {
 
 struct MtrPage {
   PageGuard guard;
-  std::string ops;          // encoded changes; capacity is kept for reuse
-  uint64_t prev_llsn = 0;   // page.llsn before the first change
+  std::string ops;         // encoded changes; capacity is kept for reuse
+  uint64_t prev_llsn = 0;  // page.llsn before the first change
   bool modified = false;
-  bool restarts = false;    // ops begin with an init or image
+  bool restarts = false;  // ops begin with an init or image
   [[nodiscard]] const char* page() const noexcept { return guard.page(); }
   [[nodiscard]] TreePageView view() const noexcept { return TreePageView(guard.page()); }
   [[nodiscard]] PageId id() const noexcept { return guard.id(); }
@@ -66,7 +68,7 @@ class Mtr {
 
   StatusOr<MtrPage*> fix(PageId id, LatchMode mode);
   StatusOr<MtrPage*> try_fix(PageId id, LatchMode mode);
-  StatusOr<MtrPage*> fix_new(PageId id);   // follow with init_tree / init_plain
+  StatusOr<MtrPage*> fix_new(PageId id);  // follow with init_tree / init_plain
   // Takes over / gives back a latch early. Only for pages not modified.
   void release(MtrPage* page) noexcept;
   [[nodiscard]] bool modified() const noexcept { return modified_count_ != 0; }
@@ -80,10 +82,11 @@ class Mtr {
   // --- changes (cannot fail) ---
   void init_tree(MtrPage* page, const TreePageInit& init);
   void init_plain(MtrPage* page, PageType type, IndexId index_id, uint64_t extra);
-  void image(MtrPage* page, const char* new_bytes);  // replaces the whole body (header identity kept)
+  // Replaces the whole page; its identity stays.
+  void image(MtrPage* page, const char* new_bytes);
   void insert(MtrPage* page, uint16_t slot, Bytes full_key, Bytes value);
   void erase(MtrPage* page, uint16_t slot);
-  void replace(MtrPage* page, uint16_t slot, Bytes value);       // picks the smallest encoding
+  void replace(MtrPage* page, uint16_t slot, Bytes value);  // picks the smallest encoding
   void patch(MtrPage* page, uint16_t slot, uint16_t offset, Bytes bytes);
   void truncate_right(MtrPage* page, uint16_t keep, Bytes high_key, uint32_t right, uint16_t flags);
   void set_flags(MtrPage* page, uint16_t flags);
@@ -95,7 +98,8 @@ class Mtr {
   // Publishes; returns the end Lsn of the group (or log.next_lsn() if nothing changed).
   Lsn publish() noexcept;
   [[nodiscard]] Llsn published_llsn() const noexcept { return published_llsn_; }
-  void abandon() noexcept;  // nothing changed: unlatch, return the capacity; can begin_write() again
+  // Nothing changed: unlatches, returns the capacity; can begin_write() again.
+  void abandon() noexcept;
   // Latches and pages held so far, for tests of latch order.
   [[nodiscard]] size_t page_count() const noexcept { return used_; }
   [[nodiscard]] BufferPool* pool() const noexcept { return pool_; }

@@ -1,8 +1,9 @@
 // The node's control file: identity of the database and the latest checkpoint. Two 4096-byte slots
-// written in turns, each with a sequence number and a crc32c, so that a torn write leaves the other.
+// written in turns, each with a sequence number and a crc32c, so that a torn write leaves the
+// other.
 //   C1  publish() is durable when it returns.
-//   C2  open() refuses a foreign, newer-format or damaged file with the path and the remedy; nothing
-//       is overwritten.
+//   C2  open() refuses a foreign, newer-format or damaged file with the path and the remedy;
+//       nothing is overwritten.
 #pragma once
 
 #include <memory>
@@ -20,10 +21,10 @@ struct ControlData {
   uint64_t database_id = 0;
   uint32_t data_format = kDataFormat;
   uint32_t page_bytes = 16384;
-  std::string profile;        // e.g. "monolithic"; at most 63 bytes
+  std::string profile;  // e.g. "monolithic"; at most 63 bytes
   NodeId node{1};
-  Lsn checkpoint_lsn;         // redo starts here
-  uint64_t llsn_bias = 0;     // bias at the checkpoint
+  Lsn checkpoint_lsn;      // redo starts here
+  uint64_t llsn_bias = 0;  // bias at the checkpoint
   uint64_t checkpoint_count = 0;
   bool clean_shutdown = false;  // nothing after checkpoint_lsn
 };
@@ -32,7 +33,8 @@ class ControlFile {
  public:
   static StatusOr<std::unique_ptr<ControlFile>> create(FileSystem* fs, const std::string& path,
                                                        const ControlData& data);
-  // kNotFound when absent; kFailedPrecondition for newer formats; kDataLoss when damaged or foreign.
+  // kNotFound when absent; kFailedPrecondition for newer formats; kDataLoss when damaged or
+  // foreign.
   static StatusOr<std::unique_ptr<ControlFile>> open(FileSystem* fs, const std::string& path);
   [[nodiscard]] const ControlData& data() const noexcept { return data_; }
   Status publish(const ControlData& data);  // blocks; one caller at a time

@@ -1,10 +1,11 @@
 // A log stream in local files: <directory>/log-<node>-<start lsn, 16 hex digits>.seg, fixed size,
 // preallocated and zero filled, recycled by rename once below the checkpoint.
-//   LS1  The first 4096 bytes of a segment are its header {magic, format, node, database id, start lsn,
-//        bytes, crc32c}; a segment whose header does not verify is reported with its path.
+//   LS1  The first 4096 bytes of a segment are its header {magic, format, node, database id, start
+//        lsn, bytes, crc32c}; a segment whose header does not verify is reported with its path.
 //   LS2  A segment is durable (header, size, directory entry) before the first append to it.
-//   LS3  A name log-*.seg only ever stands for a complete segment: files are filled under a spare-*.seg
-//        name and renamed; a recycled one is a spare, durably, before its header changes.
+//   LS3  A name log-*.seg only ever stands for a complete segment: files are filled under a
+//        spare-*.seg name and renamed; a recycled one is a spare, durably, before its header
+//        changes.
 #pragma once
 
 #include <memory>
@@ -24,7 +25,8 @@ struct LocalLogOptions {
 };
 
 // Creates the stream (an empty directory) starting at `start`.
-StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalLogOptions& options, Lsn start);
+StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalLogOptions& options,
+                                                    Lsn start);
 // Opens what is there. kDataLoss: foreign, damaged or missing segment (says which).
 StatusOr<std::unique_ptr<LogSink>> open_local_log(FileSystem* fs, const LocalLogOptions& options);
 

@@ -4,11 +4,11 @@
 //   W2  durable_lsn() only grows, and is a group boundary.
 //   W3  reserve_capacity() is called with no latch held; reserve() and copy() never block on I/O.
 //   W4  Groups become durable in Lsn order, and only once every group before them has been copied.
-//   W5  A failed append or sync poisons the log: every later persist() fails with kFailedPrecondition
-//       (after a failed fsync nobody knows what is on disk), and the process must not acknowledge
-//       anything any more.
-// Group commit without a thread hop: the first waiter becomes the leader, writes and syncs everything
-// copied so far, and wakes the waiters it covered; the others elect the next leader.
+//   W5  A failed append or sync poisons the log: every later persist() fails with
+//       kFailedPrecondition (after a failed fsync nobody knows what is on disk), and the process
+//       must not acknowledge anything any more.
+// Group commit without a thread hop: the first waiter becomes the leader, writes and syncs
+// everything copied so far, and wakes the waiters it covered; the others elect the next leader.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,10 @@
 namespace strata {
 
 struct LogOptions {
-  uint32_t buffer_bytes = 32u << 20;   // ring, power of two
+  uint32_t buffer_bytes = 32u << 20;  // ring, power of two
   NodeId node{1};
-  // Sink room kept ahead of the last reservation by a helper thread; 0 = buffer_bytes. The last half of
-  // it is for urgent callers only.
+  // Sink room kept ahead of the last reservation by a helper thread; 0 = buffer_bytes. The last
+  // half of it is for urgent callers only.
   uint64_t room_ahead_bytes = 0;
 };
 
@@ -35,7 +35,7 @@ struct LogReservation {
   Lsn start;
   Lsn end;
   Llsn llsn;
-  Lsn durable;      // durable_lsn() at reservation, for the group's durable_delta
+  Lsn durable;  // durable_lsn() at reservation, for the group's durable_delta
   uint64_t ticket = 0;
 };
 
@@ -45,16 +45,18 @@ struct LogCounters {
 
 class Log {
  public:
-  // `start`: where the stream continues (recovery found the end); a multiple of 8. `bias` >= 0: llsn - lsn.
+  // `start`: where the stream continues (recovery found the end); a multiple of 8. `bias` >= 0:
+  // llsn - lsn.
   Log(const LogOptions& options, LogSink* sink, Lsn start, uint64_t bias);
   ~Log();  // does not persist anything by itself
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
 
   // --- mini-transactions ---
-  // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to make
-  // room); no latch may be held. `urgent` (rollback, commit) may use the last spare room.
-  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned). At most buffer_bytes / 2.
+  // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to
+  // make room); no latch may be held. `urgent` (rollback, commit) may use the last spare room.
+  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned). Asserts
+  // bytes <= buffer_bytes / 2.
   Status reserve_capacity(uint32_t bytes, bool urgent);
   void return_capacity(uint32_t bytes) noexcept;  // what was not used
   // Assigns Lsn and Llsn; llsn is greater than `above` (the largest llsn of the group's pages).
@@ -71,8 +73,8 @@ class Log {
   // Blocks until everything below `lsn` is durable (group commit). Errors: kFailedPrecondition.
   Status persist(Lsn lsn);
   [[nodiscard]] Lsn durable_lsn() const noexcept;
-  [[nodiscard]] Lsn next_lsn() const noexcept;     // end of the last reservation
-  [[nodiscard]] Llsn last_llsn() const noexcept;   // no llsn above this has been given out or seen
+  [[nodiscard]] Lsn next_lsn() const noexcept;    // end of the last reservation
+  [[nodiscard]] Llsn last_llsn() const noexcept;  // no llsn above this has been given out or seen
   // A page with this llsn was read: later groups get larger ones (Lamport).
   void observe_llsn(Llsn llsn) noexcept;
 

@@ -1,9 +1,10 @@
 // Sequential scan of a log stream for recovery. One thread; nobody appends meanwhile.
 //   LR1  next() returns exactly the groups before the first place that holds no valid group.
-//   LR2  That place is the end of the log unless a later group proves that the log was durable beyond
-//        it (its lsn - durable_delta lies behind the place): then it is corruption, kDataLoss.
-//   LR3  Before a Log appends after a crash, erase_tail() blanks whole groups of the old life that lie
-//        behind the end: written over only in part they could parse again later.
+//   LR2  That place is the end of the log unless a later group proves that the log was durable
+//        beyond it (its lsn - durable_delta lies behind the place): then it is corruption,
+//        kDataLoss.
+//   LR3  Before a Log appends after a crash, erase_tail() blanks whole groups of the old life that
+//        lie behind the end: written over only in part they could parse again later.
 //   LR4  The bias of successive groups never shrinks (W1); a group that breaks this does not count.
 #pragma once
 
@@ -17,8 +18,8 @@
 
 namespace strata {
 
-// Offset of the first whole group in `bytes` (which start at stream offset `at`, a multiple of 8) that
-// says itself that it belongs there; npos when there is none. Fills *group when not null.
+// Offset of the first whole group in `bytes` (which start at stream offset `at`, a multiple of 8)
+// that says itself that it belongs there; npos when there is none. Fills *group when not null.
 size_t find_group(Bytes bytes, Lsn at, redo::GroupView* group);
 
 class LogReader {

@@ -1,6 +1,6 @@
-// Where a log stream is made durable. Owned by wal; implemented by local files (wal/local_log_sink.h)
-// and, under the disaggregated profiles, by clients of log stores. Calls come from one thread at a
-// time (the group commit leader), except read().
+// Where a log stream is made durable. Owned by wal; implemented by local files
+// (wal/local_log_sink.h) and, under the disaggregated profiles, by clients of log stores. Calls
+// come from one thread at a time (the group commit leader), except read().
 #pragma once
 
 #include <cstddef>
@@ -20,9 +20,10 @@ class LogSink {
   // Room for the stream up to `end` exists after OK (segments are made ahead of need, zero filled).
   // kResourceExhausted when the disk is full. Blocks. May be called from any thread.
   virtual Status prepare_room(Lsn end) = 0;
-  [[nodiscard]] virtual Lsn room_end() const = 0;  // appends below this cannot fail for lack of space
-  // Writes bytes at stream offset `at`, inside the room. Not durable before sync(). Contiguous with the
-  // previous append, except that recovery blanks the tail first (LogReader::erase_tail).
+  // Appends below this cannot fail for lack of space.
+  [[nodiscard]] virtual Lsn room_end() const = 0;
+  // Writes bytes at stream offset `at`, inside the room. Not durable before sync(). Contiguous with
+  // the previous append, except that recovery blanks the tail first (LogReader::erase_tail).
   virtual Status append(Lsn at, Bytes bytes) = 0;
   virtual Status sync() = 0;
   // Reads up to `bytes` from `at` (recovery). Short at the end of what exists.
