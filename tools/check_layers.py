@@ -2,7 +2,7 @@
 """Checks every #include of src/ and mariadb/ against src/layers.toml.
 
 A folder may include itself and the folders its line names. Headers under <folder>/internal/ are private to the folder.
-Tests (*_test.cc, *_fuzz.cc, *_bench.cc) may, besides, include what the folders they may include are allowed to include.
+Tests (*_test.cc, *_fuzz.cc, *_bench.cc, *_test_support.h, what is in a folder testing/) may, besides, include what the folders they may include are allowed to include.
 """
 
 import re
@@ -53,7 +53,7 @@ def includes(text: str) -> Iterator[tuple[int, str]]:
 
 
 def is_test(path: Path) -> bool:
-    return path.stem.endswith(("_test", "_fuzz", "_bench"))
+    return path.stem.endswith(("_test", "_fuzz", "_bench", "_test_support")) or path.parent.name == "testing"
 
 
 def check_file(folder: str, path: Path, text: str, layers: Layers, folders: set[str]) -> list[str]:

@@ -42,6 +42,7 @@ def test_an_include_against_the_arrow_is_found_with_its_line(tree: Path) -> None
 
 def test_a_test_may_include_what_its_folder_builds_on(tree: Path) -> None:
     put(tree, "src/wal/log_test.cc", "page/page.h")
+    put(tree, "src/wal/testing/fake_log.h", "page/page.h")
     put(tree, "src/wal/log.cc", "page/page.h")
     assert [p.split(":")[0] for p in check_tree(tree)] == ["src/wal/log.cc"]
 

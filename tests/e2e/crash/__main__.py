@@ -89,6 +89,7 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     finally:
         struck |= run.result.struck
     hit = ", ".join(sorted(result.struck)) or "random time"
+    hit += f"; {result.sectors_lost} sectors lost" if result.sectors_lost else ""
     print(
         f"seed {seed}: ok  {kind:<10} {result.rounds} rounds {result.transactions:>5} transactions"
         f" {time.monotonic() - began:4.1f} s  recovery <= {result.start_s_max:.1f} s  {hit}",

@@ -1,6 +1,7 @@
 """One run of the campaign: rounds of work, crash, recovery and checks on one data folder."""
 
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -39,6 +40,7 @@ class RunResult:
     rounds: int = 0
     struck: set[str] = field(default_factory=set)  # Fault points that crashed the server.
     start_s_max: float = 0.0
+    sectors_lost: int = 0  # 512-byte pieces that power losses took back
 
 
 class Run:
@@ -199,6 +201,8 @@ class Run:
         done = subprocess.run([tool, "--journal", journal, "--seed", seed], capture_output=True, text=True)
         if done.returncode != 0:
             raise Failure(f"strata_power_loss failed: {done.stdout}{done.stderr}")
+        if match := re.search(r"(\d+) sectors reverted", done.stdout):
+            self.result.sectors_lost += int(match[1])
 
     def _verify(self) -> None:
         with Session(self._server, DATABASE) as session:
