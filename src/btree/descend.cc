@@ -83,7 +83,7 @@ class Descent {
           if (view.slot_count() == 0) return wrong(id);
           const uint16_t slot = choose_child(view, target_);
           if (target_.path != nullptr && level < Path::kLevelsMax)
-            target_.path->steps[level] = {slot, view.slot_count()};
+            target_.path->steps[level] = {slot, view.slot_count(), view.has_flag(kHighIsInfinity)};
           next = sibling_id(tree_, view.child(slot));
           --level;
           break;

@@ -17,6 +17,7 @@ struct End {
   PageId leaf;
   PageId right;           // right sibling of the leaf
   uint32_t records = 0;   // on the leaf
+  bool last = false;      // the rightmost leaf
   uint32_t position = 0;  // records of the leaf below the bound
 };
 
@@ -30,15 +31,22 @@ StatusOr<End> dive(TreeContext* context, TreeId tree, Bound bound, Bytes key) {
   end.leaf = leaf->id();
   end.right = sibling_id(tree, view.header()->right_sibling);
   end.records = view.slot_count();
+  end.last = view.has_flag(kHighIsInfinity);
   bool equal = false;
   end.position = bound == Bound::kLast ? end.records : view.lower_bound(key, &equal);
   return end;
 }
 
+// Fill of the pages between two. The rightmost page of a level is just being filled and says
+// little.
+double usual(uint32_t low, uint32_t high, bool high_is_last) {
+  return std::max(1.0, high_is_last ? low : (low + high) / 2.0);
+}
+
 // Records between the ends of two different, not neighbouring leaves: whole subtrees between the
 // two paths, sized by the average fan-out of the pages the dives passed.
 double records_between(const End& low, const End& high) {
-  const double per_leaf = std::max(1.0, (low.records + high.records) / 2.0);
+  const double per_leaf = usual(low.records, high.records, high.last);
   double leaves = 0;       // between the two leaves
   double per_child = 1.0;  // leaves below one child of the current level
   uint32_t parted = 0;     // level on which the two paths part
@@ -53,7 +61,7 @@ double records_between(const End& low, const End& high) {
     } else {
       leaves += per_child * std::max(0, h.slot - l.slot - 1);
     }
-    per_child *= std::max(1.0, (l.count + h.count) / 2.0);
+    per_child *= usual(l.count, h.count, h.last);
   }
   return (low.records - low.position) + high.position + leaves * per_leaf;
 }

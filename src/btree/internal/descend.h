@@ -23,6 +23,7 @@ struct Path {
   struct Step {
     uint16_t slot;   // child taken
     uint16_t count;  // children
+    bool last;       // the rightmost page of its level
   };
   uint32_t height = 0;                   // levels of the tree
   std::array<Step, kLevelsMax> steps{};  // by level; [0] unused
