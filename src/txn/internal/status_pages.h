@@ -1,0 +1,88 @@
+// Status pages of a node (T4): an array of 16-byte entries indexed by sequence, in chunks of one
+// page, found through a two-level directory whose root is named in a header slot of the undo space.
+//
+//   entry:                state 3 bits, cts 61 bits | first_undo u64
+//   status page:          entries from offset 64 on; header.extra = chunk number
+//   directory leaf:       page numbers u32 of kChildrenPerPage consecutive chunks (0 = none);
+//                         header.extra = chunk / kChildrenPerPage
+//   directory root:       page numbers u32 of leaves, by leaf number mod kChildrenPerPage: a window
+//   that
+//                         moves along as old chunks are truncated; header.extra = kRootExtra
+//   SD1  A page's extra says what it is for: a reader that finds another number met a reused page,
+//   and
+//        takes the chunk for truncated.
+//   SD2  Latch order: root, leaf, status page, then allocation.
+//   SD3  Chunks are made and truncated in order, so the ones that exist are consecutive.
+#pragma once
+
+#include <deque>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "bufpool/buffer_pool.h"
+#include "minitxn/mtr.h"
+#include "space/space_manager.h"
+#include "txn/internal/tit.h"
+
+namespace strata::txn_internal {
+
+constexpr uint32_t kEntryBytes = 16;
+constexpr uint32_t kEntriesPerPage = (kPageBytes - kPageHeaderBytes) / kEntryBytes;
+constexpr uint32_t kChildrenPerPage = (kPageBytes - kPageHeaderBytes) / 4;
+static_assert(kEntriesPerPage == 1020);
+constexpr uint64_t kRootExtra = UINT64_MAX;
+
+constexpr uint64_t chunk_of(uint64_t sequence) noexcept { return sequence / kEntriesPerPage; }
+
+struct StatusEntry {
+  TrxState state = TrxState::kNone;
+  Cts cts;
+  UndoPtr first_undo;
+};
+
+inline uint16_t entry_offset(uint64_t sequence) noexcept {
+  return static_cast<uint16_t>(kPageHeaderBytes + sequence % kEntriesPerPage * kEntryBytes);
+}
+StatusEntry read_entry(const char* page, uint64_t sequence) noexcept;
+void write_entry(Mtr* mtr, MtrPage* page, uint64_t sequence, const StatusEntry& entry);
+
+class StatusPages {
+ public:
+  StatusPages(BufferPool* pool, Log* log, SpaceManager* spaces, NodeId node);
+  Status initialise();  // makes the root
+  // Finds the chunks that exist from `first` on; *end = one past the last (`first` if there is
+  // none).
+  Status open(uint64_t first, uint64_t* end);
+  // Makes the page of the next chunk. One caller at a time. Blocks.
+  Status extend(uint64_t chunk);
+  [[nodiscard]] uint32_t page_of(uint64_t chunk) const;  // own; kNoPage: truncated or not made yet
+  [[nodiscard]] PageId page_id(uint32_t number) const noexcept {
+    return PageId{undo_space_of(node_), number};
+  }
+  // Latches an own status page and checks that it is the one. The mtr is unchanged after an error.
+  StatusOr<MtrPage*> fix(Mtr* mtr, uint32_t page, uint64_t sequence) const;
+  // Entry of any node's transaction. kNotFound: truncated, or never made.
+  StatusOr<StatusEntry> read(NodeId node, uint64_t sequence);
+  // Frees own pages of chunks below `chunk`. One caller at a time. Blocks.
+  Status truncate_below(uint64_t chunk);
+
+ private:
+  StatusOr<PageGuard> fix_checked(PageId id, PageType type, uint64_t extra) const;
+  StatusOr<uint32_t> child(PageId directory, uint64_t extra, uint64_t index) const;
+  StatusOr<uint32_t> root_of(NodeId node);
+  StatusOr<uint32_t> walk(NodeId node, uint64_t chunk);
+  Status add_child(PageId parent, uint64_t parent_extra, uint64_t index, PageType type,
+                   uint64_t extra, uint32_t* number);
+  Status remove_child(PageId parent, uint64_t parent_extra, uint64_t index, PageId child);
+
+  BufferPool* const pool_;
+  Log* const log_;
+  SpaceManager* const spaces_;
+  const NodeId node_;
+  std::atomic<uint32_t> roots_[256];  // by node; 0 = not looked up yet
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  uint64_t first_chunk_ = 0;    // of pages_
+  std::deque<uint32_t> pages_;  // own chunks, consecutive (SD3)
+};
+
+}  // namespace strata::txn_internal

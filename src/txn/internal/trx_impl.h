@@ -1,0 +1,89 @@
+// State of a TrxSystem, shared by its source files.
+//
+// Mutexes, in order:  ids -> (none)     purge_mutex -> (none)
+//                     page latches (leaf, undo, status) -> commit_mutex -> log
+// commit_mutex is taken with the status page latched already and does no I/O and no latching under
+// it; so readers may take it for a moment whatever latches they hold.
+#pragma once
+
+#include <deque>
+#include <queue>
+#include <vector>
+
+#include "base/latch.h"
+#include "txn/internal/status_pages.h"
+#include "txn/internal/tit.h"
+#include "txn/internal/view_registry.h"
+#include "txn/trx_system.h"
+
+namespace strata {
+
+struct TrxSystem::Impl {
+  Impl(const TrxSystemOptions& options, BufferPool* pool, Log* log, SpaceManager* spaces,
+       UndoSpace* undo, TimestampSource* timestamps, RowWaits* waits)
+      : node(options.node),
+        pool(pool),
+        log(log),
+        spaces(spaces),
+        undo(undo),
+        timestamps(timestamps),
+        waits(waits),
+        tit(options.tit_slots),
+        status(pool, log, spaces, options.node) {}
+
+  const NodeId node;
+  BufferPool* const pool;
+  Log* const log;
+  SpaceManager* const spaces;
+  UndoSpace* const undo;
+  TimestampSource* const timestamps;
+  RowWaits* const waits;
+
+  txn_internal::Tit tit;
+  txn_internal::StatusPages status;
+  txn_internal::CtsCache cts_cache;
+  txn_internal::ViewRegistry views;
+  std::atomic<uint32_t> next_view_hint{0};
+  TrxCounters counters;
+
+  // Sequences. Not held over I/O: one thread extends, the others wait for it.
+  mutable Mutex ids{LatchRank::kTrxSystem};
+  CondVar extended;
+  bool extending = false;
+  uint64_t next_sequence = 1;
+  uint64_t end_sequence = 0;                   // of the chunks that exist
+  std::deque<uint8_t> finished;                // by sequence, from all_visible_below on
+  std::atomic<uint64_t> all_visible_below{1};  // written under ids
+  std::atomic<uint64_t> active{0};
+
+  Mutex commit_mutex{LatchRank::kCommitOrder};  // T1
+
+  // Purge.
+  struct LaterCommit {
+    bool operator()(const PurgeItem& a, const PurgeItem& b) const noexcept { return a.cts > b.cts; }
+  };
+  mutable Mutex purge_mutex{LatchRank::kPurge};
+  CondVar purge_wake;
+  std::priority_queue<PurgeItem, std::vector<PurgeItem>, LaterCommit> queue;
+  std::vector<PurgeItem> marks;  // purged, not yet marked so in the status pages
+  uint64_t wake_tokens = 0;      // waits that return at once after wake_purge()
+  uint32_t purge_waiting = 0;
+  bool flushing = false;  // one thread marks and truncates
+  uint64_t persisted_bound = 0;
+  std::atomic<uint64_t> min_view_seen{0};  // the minimum view never shrinks
+
+  Status extend_chunks(MutexLock* lock);
+  void finish(uint64_t sequence);
+  Status write_status(Mtr* mtr, Trx* trx, const txn_internal::StatusEntry& entry);
+  Status flush_purged();
+  void push_committed(PurgeItem item);
+
+  // Ends of a transaction.
+  void release_locks(TrxId id);
+  void end_without_group(Trx* trx);
+
+  bool lookup_tit(uint64_t sequence, TrxLookup* out) noexcept;
+  bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
+};
+
+}  // namespace strata

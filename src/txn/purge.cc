@@ -1,0 +1,141 @@
+// The purge queue, and the bound below which everything is visible.
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/diag.h"
+#include "txn/internal/trx_impl.h"
+#include "txn/trx_system.h"
+
+namespace strata {
+
+using txn_internal::chunk_of;
+
+namespace {
+constexpr size_t kBacklog = 64;    // enough to wake the purge thread for
+constexpr size_t kMarksMax = 256;  // purged transactions per write of marks and bound
+constexpr size_t kIdleMarksMin = 32;
+constexpr uint64_t kGatherUs = 50000;  // a smaller backlog waits this long for more
+constexpr uint64_t kWakeTokens = 64;   // at least the number of purge threads
+}  // namespace
+
+void TrxSystem::Impl::push_committed(PurgeItem item) {
+  const MutexLock lock(purge_mutex);
+  queue.push(std::move(item));
+  const size_t size = queue.size();
+  if (purge_waiting != 0 && (size == 1 || size % kBacklog == 0)) purge_wake.notify_one();
+}
+
+bool TrxSystem::next_to_purge(PurgeItem* out) {
+  Impl& s = *impl_;
+  bool found = false;
+  bool flush = false;
+  {
+    const MutexLock lock(s.purge_mutex);
+    if (!s.queue.empty()) {
+      const uint64_t cts = s.queue.top().cts.value;
+      if (cts > s.min_view_seen.load(std::memory_order_relaxed))
+        s.min_view_seen.store(
+            std::max(s.min_view_seen.load(std::memory_order_relaxed), min_view().value),
+            std::memory_order_relaxed);
+      found = cts <= s.min_view_seen.load(std::memory_order_relaxed);
+    }
+    if (found) {
+      *out = s.queue.top();
+      s.queue.pop();
+    }
+    flush = !found && s.marks.size() >= kIdleMarksMin;
+  }
+  if (!flush) return found;
+  const Status flushed = s.flush_purged();
+  if (!flushed.ok()) diag(Severity::kWarning, "purge: %s", flushed.ToString().c_str());
+  return found;
+}
+
+Status TrxSystem::purged(const PurgeItem& item) {
+  Impl& s = *impl_;
+  const Status forgotten = s.undo->forget(item.undo_pages);  // what failed is tried with the next
+  s.finish(sequence_of(item.id));
+  bool flush = false;
+  {
+    const MutexLock lock(s.purge_mutex);
+    s.marks.push_back(PurgeItem{item.id, item.cts, UndoPtr{}, {}});
+    flush = s.marks.size() >= kMarksMax;
+  }
+  if (flush) STRATA_RETURN_IF_ERROR(s.flush_purged());
+  return forgotten;
+}
+
+// Writes down what is purged, so that recovery need not purge it again: the bound, and a mark for
+// each transaction above it. Frees status pages below the bound.
+Status TrxSystem::Impl::flush_purged() {
+  std::vector<PurgeItem> todo;
+  {
+    const MutexLock lock(purge_mutex);
+    if (flushing) return ok_status();
+    flushing = true;
+    todo.swap(marks);
+  }
+  const uint64_t bound = all_visible_below.load(std::memory_order_acquire);
+  Status result;
+  std::map<uint64_t, std::vector<const PurgeItem*>> by_chunk;
+  for (const PurgeItem& item : todo)
+    if (sequence_of(item.id) >= bound) by_chunk[chunk_of(sequence_of(item.id))].push_back(&item);
+  for (const auto& [chunk, items] : by_chunk) {
+    Mtr mtr(pool, log);
+    result = mtr.begin_write(2 * (Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax));
+    if (!result.ok()) break;
+    const StatusOr<MtrPage*> page =
+        status.fix(&mtr, status.page_of(chunk), sequence_of(items.front()->id));
+    result = page.status();
+    if (!result.ok()) break;
+    for (const PurgeItem* item : items)
+      txn_internal::write_entry(&mtr, *page, sequence_of(item->id),
+                                {TrxState::kCommitted, item->cts, UndoPtr{}});
+    mtr.publish();
+  }
+  if (result.ok() && bound > persisted_bound) {
+    Mtr mtr(pool, log);
+    result = mtr.begin_write(Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax);
+    if (result.ok())
+      result = spaces->raise_slot(&mtr, SpaceId{undo_space_of(node)}, kVisibleBelowSlot, bound);
+    if (result.ok()) {
+      mtr.publish();
+      persisted_bound = bound;
+      result = status.truncate_below(chunk_of(bound));
+    }
+  }
+  const MutexLock lock(purge_mutex);
+  flushing = false;
+  return result;
+}
+
+uint64_t TrxSystem::history_length() const noexcept {
+  const MutexLock lock(impl_->purge_mutex);
+  return impl_->queue.size();
+}
+
+void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
+  Impl& s = *impl_;
+  MutexLock lock(s.purge_mutex);
+  const auto woken = [&s] { return s.wake_tokens != 0; };
+  ++s.purge_waiting;
+  if (s.queue.empty())
+    s.purge_wake.wait_for_us(lock, timeout_us, [&] { return woken() || !s.queue.empty(); });
+  if (!s.queue.empty()) {
+    s.purge_wake.wait_for_us(lock, std::min(timeout_us, kGatherUs), [&] {
+      return woken() || (s.queue.size() >= kBacklog && s.queue.top().cts <= min_view());
+    });
+  }
+  --s.purge_waiting;
+  if (s.wake_tokens != 0) --s.wake_tokens;
+}
+
+void TrxSystem::wake_purge() noexcept {
+  const MutexLock lock(impl_->purge_mutex);
+  impl_->wake_tokens = kWakeTokens;
+  impl_->purge_wake.notify_all();
+}
+
+}  // namespace strata

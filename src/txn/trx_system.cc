@@ -1,0 +1,341 @@
+// Life of a transaction: id, undo, prepare, commit, rollback.
+#include "txn/trx_system.h"
+
+#include <utility>
+
+#include "base/assert.h"
+#include "base/diag.h"
+#include "base/fault.h"
+#include "redo/redo.h"
+#include "txn/internal/trx_impl.h"
+
+namespace strata {
+
+using txn_internal::chunk_of;
+using txn_internal::kEntriesPerPage;
+using txn_internal::StatusEntry;
+
+namespace {
+
+constexpr uint32_t kOnePageMtrBytes = Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax;
+constexpr size_t kPendingDeletesMax = (kPageBytes - kPageHeaderBytes - 4) / 4;
+
+bool needs_group(const Trx& trx) noexcept {
+  return !trx.undo.first.is_zero() || !trx.drop_on_commit.empty();
+}
+
+// Back to the state before begin(), but for what the next transaction reuses and what a caller may
+// want to read afterwards (state, cts, commit_end).
+void reset(Trx* trx) {
+  trx->id = TrxId{};
+  trx->started = false;
+  trx->view.own = TrxId{};
+  trx->undo = UndoSpace::Writer{};
+  trx->next_overflow_ordinal = 1;
+  trx->must_rollback = false;
+  trx->recovered = false;
+  trx->xid.clear();
+  trx->drop_on_commit.clear();
+  trx->drop_on_rollback.clear();
+  trx->on_publish = nullptr;
+  trx->status_page = kNoPage;
+}
+
+}  // namespace
+
+TrxSystem::TrxSystem(const TrxSystemOptions& options, BufferPool* pool, Log* log,
+                     SpaceManager* spaces, UndoSpace* undo, TimestampSource* timestamps,
+                     RowWaits* waits)
+    : impl_(std::make_unique<Impl>(options, pool, log, spaces, undo, timestamps, waits)) {}
+
+TrxSystem::~TrxSystem() = default;
+
+Status TrxSystem::initialise() { return impl_->status.initialise(); }
+
+void TrxSystem::begin(Trx* trx) {
+  STRATA_ASSERT(!trx->started);
+  reset(trx);
+  trx->state = TrxState::kNone;
+  trx->cts = Cts{};
+  trx->commit_end = Lsn{};
+  trx->started = true;
+}
+
+// --- sequences ---
+
+// T4: the chunk of the next sequence gets its page. `lock` (ids) is released meanwhile.
+Status TrxSystem::Impl::extend_chunks(MutexLock* lock) {
+  if (extending) {
+    extended.wait(*lock, [this] { return !extending; });
+    return ok_status();
+  }
+  extending = true;
+  const uint64_t chunk = chunk_of(end_sequence);
+  lock->unlock();
+  const Status made = status.extend(chunk);
+  lock->lock();
+  extending = false;
+  if (made.ok()) end_sequence = (chunk + 1) * kEntriesPerPage;
+  extended.notify_all();
+  return made;
+}
+
+// T7: the bound moves over everything finished.
+void TrxSystem::Impl::finish(uint64_t sequence) {
+  const MutexLock lock(ids);
+  uint64_t below = all_visible_below.load(std::memory_order_relaxed);
+  STRATA_ASSERT(sequence >= below && sequence - below < finished.size());
+  finished[sequence - below] = 1;
+  while (!finished.empty() && finished.front() != 0) {
+    finished.pop_front();
+    ++below;
+  }
+  all_visible_below.store(below, std::memory_order_release);
+}
+
+Status TrxSystem::ensure_id(Trx* trx) {
+  STRATA_ASSERT(trx->started);
+  if (!trx->id.is_zero()) return ok_status();
+  Impl& s = *impl_;
+  uint64_t sequence = 0;
+  {
+    MutexLock lock(s.ids);
+    for (uint32_t skipped = 0;; ++skipped) {
+      while (s.next_sequence >= s.end_sequence) {
+        STRATA_RETURN_IF_ERROR(s.extend_chunks(&lock));
+      }
+      if (!s.tit.busy(s.next_sequence)) break;
+      if (skipped == s.tit.size()) return error_no_space("too many transactions at once");
+      ++s.next_sequence;  // T3: a gap
+      s.finished.push_back(1);
+    }
+    sequence = s.next_sequence++;
+    s.tit.claim(sequence, TrxState::kActive);
+    s.finished.push_back(0);
+  }
+  s.active.fetch_add(1, std::memory_order_relaxed);
+  trx->id = make_trx_id(s.node, sequence);
+  trx->state = TrxState::kActive;
+  trx->view.own = trx->id;
+  trx->undo.trx_id = trx->id;
+  trx->status_page = s.status.page_of(chunk_of(sequence));
+  return ok_status();
+}
+
+// --- changes ---
+
+Status TrxSystem::prepare_change(Trx* trx, uint32_t undo_bytes) {
+  STRATA_RETURN_IF_ERROR(ensure_id(trx));
+  STRATA_RETURN_IF_ERROR(impl_->undo->prepare(&trx->undo, undo_bytes));
+  if (!trx->undo.first.is_zero()) return ok_status();
+  // The first change latches the status page: have it in memory by then.
+  return impl_->pool->fix(impl_->status.page_id(trx->status_page), LatchMode::kShared).status();
+}
+
+StatusOr<UndoPtr> TrxSystem::add_undo(Mtr* mtr, Trx* trx, UndoRecord* record) {
+  STRATA_ASSERT(trx->state == TrxState::kActive && !trx->id.is_zero());
+  if (!trx->undo.first.is_zero()) return impl_->undo->append(mtr, &trx->undo, record);
+  // Everything is latched before anything is changed (M1); undo, then status (SD2).
+  STRATA_RETURN_IF_ERROR(impl_->undo->fix_tail(mtr, &trx->undo));
+  const uint64_t sequence = sequence_of(trx->id);
+  STRATA_ASSIGN_OR_RETURN(MtrPage * page, impl_->status.fix(mtr, trx->status_page, sequence));
+  STRATA_ASSIGN_OR_RETURN(const UndoPtr ptr, impl_->undo->append(mtr, &trx->undo, record));
+  txn_internal::write_entry(mtr, page, sequence, {TrxState::kActive, Cts{}, trx->undo.first});
+  return ptr;
+}
+
+// --- prepare ---
+
+Status TrxSystem::prepare(Trx* trx, Bytes xid) {
+  STRATA_ASSERT(trx->started && !trx->must_rollback);
+  if (xid.size() > kXidBytesMax) return error_invalid_argument("xid too long");
+  Impl& s = *impl_;
+  if (!trx->id.is_zero()) {
+    STRATA_ASSERT(trx->state == TrxState::kActive);
+    const uint64_t sequence = sequence_of(trx->id);
+    STRATA_RETURN_IF_ERROR(
+        s.undo->prepare(&trx->undo, UndoSpace::kUndoMarkBytes + static_cast<uint32_t>(xid.size())));
+    Mtr mtr(s.pool, s.log);
+    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(s.undo->fix_tail(&mtr, &trx->undo));
+    STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
+    STRATA_RETURN_IF_ERROR(s.undo->append_mark(&mtr, &trx->undo, UndoType::kPrepare, xid));
+    txn_internal::write_entry(&mtr, page, sequence, {TrxState::kPrepared, Cts{}, trx->undo.first});
+    if (!s.log->persist(mtr.publish()).ok())
+      return error_outcome_unknown("prepare: the log failed");
+    if (fault(FaultPoint::prepare_after_persist))
+      return error_outcome_unknown("fault point prepare_after_persist");
+    s.tit.set(sequence, TrxState::kPrepared, Cts{});
+  }
+  trx->state = TrxState::kPrepared;
+  trx->xid.assign(xid);
+  return ok_status();
+}
+
+// --- commit ---
+
+Status TrxSystem::reserve_commit(Trx* trx) {
+  STRATA_ASSERT(trx->started);
+  if (trx->id.is_zero() || !needs_group(*trx)) return ok_status();
+  Impl& s = *impl_;
+  STRATA_RETURN_IF_ERROR(s.timestamps->prepare_next());
+  if (UndoSpace::needs_rewind_mark(trx->undo)) {  // U5
+    STRATA_RETURN_IF_ERROR(s.undo->prepare(&trx->undo, UndoSpace::kUndoMarkBytes));
+    Mtr mtr(s.pool, s.log);
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(2 * kOnePageMtrBytes, true));
+    STRATA_RETURN_IF_ERROR(s.undo->append_mark(&mtr, &trx->undo, UndoType::kRewind, Bytes()));
+    mtr.publish();
+  }
+  // Into memory, so that commit_order() does not read.
+  STRATA_RETURN_IF_ERROR(
+      s.pool->fix(s.status.page_id(trx->status_page), LatchMode::kShared).status());
+  uint32_t log_bytes = kOnePageMtrBytes;
+  if (!trx->drop_on_commit.empty()) {
+    STRATA_RETURN_IF_ERROR(s.pool->fix(kPendingDeletePage, LatchMode::kShared).status());
+    log_bytes += Mtr::kPageLogBytesMax;
+  }
+  if (trx->commit_mtr == nullptr) trx->commit_mtr = std::make_unique<Mtr>(s.pool, s.log);
+  return trx->commit_mtr->begin_write(log_bytes, true);
+}
+
+Status TrxSystem::commit_order(Trx* trx) {
+  STRATA_ASSERT(trx->started && !trx->must_rollback);
+  if (trx->id.is_zero() || !needs_group(*trx)) return ok_status();
+  if (trx->state == TrxState::kCommitting) return ok_status();
+  STRATA_ASSERT(trx->commit_mtr != nullptr &&
+                trx->commit_mtr->can_write());  // reserve_commit() first
+  Impl& s = *impl_;
+  Mtr* mtr = trx->commit_mtr.get();
+  const uint64_t sequence = sequence_of(trx->id);
+  // Leaves nothing latched or reserved behind; the transaction is as before.
+  const auto failed = [mtr](const Status& status) {
+    mtr->abandon();
+    return status;
+  };
+  if (fault(FaultPoint::commit_before_log))
+    return failed(error_internal("fault point commit_before_log"));
+  const StatusOr<MtrPage*> page = s.status.fix(mtr, trx->status_page, sequence);
+  if (!page.ok()) return failed(page.status());
+  MtrPage* system_page = nullptr;
+  if (!trx->drop_on_commit.empty()) {
+    const StatusOr<MtrPage*> fixed = mtr->fix(kPendingDeletePage, LatchMode::kExclusive);
+    if (!fixed.ok()) return failed(fixed.status());
+    system_page = *fixed;
+    if (redo::read_pending_deletes(system_page->page()).size() + trx->drop_on_commit.size() >
+        kPendingDeletesMax)
+      return failed(error_no_space("too many dropped tables wait for the deletion of their files"));
+  }
+  {
+    // T1 (K12). The state goes first: whoever reads a clock that includes our cts finds us
+    // committing.
+    const MutexLock lock(s.commit_mutex);
+    s.tit.set(sequence, TrxState::kCommitting, Cts{});
+    const StatusOr<Cts> cts = s.timestamps->next();
+    if (!cts.ok()) {
+      s.tit.set(sequence, trx->state, Cts{});
+      return failed(cts.status());
+    }
+    s.tit.set(sequence, TrxState::kCommitting, *cts);
+    txn_internal::write_entry(mtr, *page, sequence, {TrxState::kCommitted, *cts, trx->undo.first});
+    for (const SpaceId space : trx->drop_on_commit) mtr->pending_delete_add(system_page, space);
+    trx->commit_end = mtr->publish();
+    trx->cts = *cts;
+    s.tit.set_commit_lsn(sequence, trx->commit_end);
+  }
+  trx->state = TrxState::kCommitting;
+  return ok_status();
+}
+
+void TrxSystem::Impl::release_locks(TrxId id) {
+  waits->release_shared(id);
+  waits->holder_ended(id);
+  active.fetch_sub(1, std::memory_order_relaxed);
+}
+
+// An id that no page carries: nothing to commit, log or purge.
+void TrxSystem::Impl::end_without_group(Trx* trx) {
+  const uint64_t sequence = sequence_of(trx->id);
+  tit.set(sequence, TrxState::kAborted, Cts{});
+  release_locks(trx->id);
+  undo->detach(&trx->undo);
+  (void)undo->forget(trx->undo.pages);  // tried again with the next one
+  finish(sequence);
+}
+
+Status TrxSystem::commit_finish(Trx* trx, bool durable) {
+  STRATA_ASSERT(trx->started);
+  Impl& s = *impl_;
+  if (trx->view.open) close_view(trx);
+  if (trx->state != TrxState::kCommitting) {
+    STRATA_ASSERT(trx->id.is_zero() || !needs_group(*trx));
+    if (!trx->id.is_zero()) s.end_without_group(trx);
+    if (trx->on_publish) trx->on_publish();
+    s.counters.read_only_commits.fetch_add(1, std::memory_order_relaxed);
+    trx->state = TrxState::kCommitted;
+    reset(trx);
+    return ok_status();
+  }
+  Status known = fault(FaultPoint::commit_before_persist) ? error_internal() : ok_status();
+  if (known.ok() && durable) known = s.log->persist(trx->commit_end);
+  if (s.log->poisoned()) known = error_fenced();
+  if (fault(FaultPoint::commit_before_publish)) known = error_internal();
+  if (!known.ok()) {
+    // The slot stays kCommitting for ever: nobody may learn an outcome that we do not know (W5).
+    reset(trx);
+    return error_outcome_unknown("commit: the log failed");
+  }
+  const TrxId id = trx->id;
+  const uint64_t sequence = sequence_of(id);
+  s.tit.set(sequence, TrxState::kCommitted, trx->cts);
+  if (trx->on_publish) trx->on_publish();
+  s.release_locks(id);
+  s.undo->detach(&trx->undo);
+  s.counters.commits.fetch_add(1, std::memory_order_relaxed);
+  if (trx->undo.first.is_zero()) {
+    (void)s.undo->forget(trx->undo.pages);
+    s.finish(sequence);
+  } else {
+    s.push_committed(PurgeItem{id, trx->cts, trx->undo.first, std::move(trx->undo.pages)});
+  }
+  trx->state = TrxState::kCommitted;
+  reset(trx);
+  return ok_status();
+}
+
+Status TrxSystem::commit(Trx* trx) {
+  STRATA_RETURN_IF_ERROR(reserve_commit(trx));
+  STRATA_RETURN_IF_ERROR(commit_order(trx));
+  return commit_finish(trx);
+}
+
+// --- rollback ---
+
+Status TrxSystem::finish_rollback(Trx* trx) {
+  STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
+  Impl& s = *impl_;
+  if (trx->commit_mtr != nullptr) trx->commit_mtr->abandon();
+  if (!trx->id.is_zero()) {
+    const uint64_t sequence = sequence_of(trx->id);
+    if (!trx->undo.first.is_zero()) {
+      Mtr mtr(s.pool, s.log);
+      STRATA_RETURN_IF_ERROR(mtr.begin_write(kOnePageMtrBytes, true));
+      STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
+      txn_internal::write_entry(&mtr, page, sequence, {TrxState::kAborted, Cts{}, UndoPtr{}});
+      mtr.publish();
+    }
+    s.end_without_group(trx);
+  }
+  if (trx->view.open) close_view(trx);
+  s.counters.rollbacks.fetch_add(1, std::memory_order_relaxed);
+  trx->state = TrxState::kAborted;
+  reset(trx);
+  return ok_status();
+}
+
+RowWaits* TrxSystem::waits() const noexcept { return impl_->waits; }
+TrxCounters& TrxSystem::counters() noexcept { return impl_->counters; }
+uint64_t TrxSystem::active_count() const noexcept {
+  return impl_->active.load(std::memory_order_relaxed);
+}
+
+}  // namespace strata
