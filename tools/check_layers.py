@@ -2,7 +2,8 @@
 """Checks every #include of src/ and mariadb/ against src/layers.toml.
 
 A folder may include itself and the folders its line names. Headers under <folder>/internal/ are private to the folder.
-Tests (*_test.cc, *_fuzz.cc, *_bench.cc, *_test_support.h, what is in a folder testing/) may, besides, include what the folders they may include are allowed to include.
+Tests (*_test.cc, *_fuzz.cc, *_bench.cc, *_test_support.h, what is in a folder testing/) may, besides,
+include what the folders they may include are allowed to include.
 """
 
 import re
