@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pymysql
 from strata_cli import paths
 
 from .plan import make_plan
@@ -82,7 +83,7 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     began = time.monotonic()
     try:
         result: RunResult = run.execute()
-    except (Failure, Refused, ServerGone) as error:
+    except (Failure, Refused, ServerGone, AssertionError, pymysql.MySQLError, OSError) as error:
         print(f"seed {seed}: FAILED ({kind}, {', '.join(faults) or 'random time'})\n{error}", flush=True)
         print(f"  data kept in {paths.relative(folder)}; again: {reproduce(arguments, seed)}", flush=True)
         return False
