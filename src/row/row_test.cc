@@ -1,0 +1,519 @@
+// Each promise of row_store.h by itself, on the real kernel below and a disk in memory.
+#include <atomic>
+#include <thread>
+
+#include "base/fault.h"
+#include "row/row_store.h"
+#include "row/testing/mini_kernel.h"
+
+namespace strata {
+namespace {
+
+using testing::MiniKernel;
+using testing::MiniOptions;
+using Read = RowCursor::Read;
+
+class RowTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    disk_ = make_sim_file_system();
+    open();
+  }
+  void open() {
+    kernel_ = std::make_unique<MiniKernel>(disk_.get(), MiniOptions{});
+    const Status status = kernel_->open();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  RowContext* rows() { return kernel_->rows(); }
+  TrxSystem* trxs() { return kernel_->trxs(); }
+  TreeId tree(uint32_t i = 0) { return kernel_->tree(i); }
+
+  void begin(Trx* trx) {
+    trxs()->begin(trx);
+    trx->lock_wait_timeout_us = 0;
+  }
+  // With a view.
+  void begin_read(Trx* trx) {
+    begin(trx);
+    ASSERT_TRUE(trxs()->open_view(trx).ok());
+  }
+  void commit(Trx* trx) {
+    const Status status = trxs()->commit(trx);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  void rollback(Trx* trx) {
+    const Status status = rollback_all(rows(), trx);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  Status insert(Trx* trx, Bytes key, Bytes text, uint32_t t = 0, size_t unique_bytes = 0) {
+    return insert_record(rows(), trx, tree(t), key, encode_payload({}, text), unique_bytes);
+  }
+  Status update(Trx* trx, Bytes key, Bytes text) {
+    return update_record(rows(), trx, tree(), key, encode_payload({}, text), {});
+  }
+  Status erase(Trx* trx, Bytes key, uint32_t t = 0) {
+    return delete_record(rows(), trx, tree(t), key, {});
+  }
+  // Text of the visible version, "-" when there is none.
+  std::string read(Trx* trx, Bytes key) {
+    std::string payload;
+    const Status status = read_record(rows(), trx, tree(), key, &payload);
+    if (is_not_found(status)) return "-";
+    EXPECT_TRUE(status.ok()) << status;
+    return text_of(payload);
+  }
+  std::string dirty(Bytes key) {
+    std::string payload;
+    const Status status = read_dirty(rows(), tree(), key, &payload);
+    return is_not_found(status) ? "-" : text_of(payload);
+  }
+  static std::string text_of(Bytes payload) {
+    std::vector<OverflowRef> refs;
+    Bytes text;
+    EXPECT_TRUE(decode_payload(payload, &refs, &text).ok());
+    return std::string(text);
+  }
+  // A committed row.
+  void put(Bytes key, Bytes text) {
+    Trx trx;
+    begin(&trx);
+    const Status status = insert(&trx, key, text);
+    ASSERT_TRUE(status.ok()) << status;
+    commit(&trx);
+  }
+  std::string scan(Trx* trx, Read read_mode, bool backward = false) {
+    RowCursor cursor(rows(), tree());
+    std::string out;
+    Status status = backward ? cursor.seek_before(trx, read_mode, Bytes(), true)
+                             : cursor.seek(trx, read_mode, Bytes());
+    while (status.ok() && cursor.valid()) {
+      out += std::string(cursor.key()) + "=" + text_of(cursor.payload()) + " ";
+      status = backward ? cursor.prev() : cursor.next();
+    }
+    EXPECT_TRUE(status.ok()) << status;
+    return out;
+  }
+
+  std::unique_ptr<SimFileSystem> disk_;
+  std::unique_ptr<MiniKernel> kernel_;
+};
+
+TEST_F(RowTest, ViewsSeeWhatWasCommittedWhenTheyWereOpened) {
+  put("a", "1");
+  Trx old_reader, writer, new_reader;
+  begin_read(&old_reader);
+  begin(&writer);
+  ASSERT_TRUE(update(&writer, "a", "2").ok());
+  ASSERT_TRUE(insert(&writer, "b", "new").ok());
+  EXPECT_EQ(read(&old_reader, "a"), "1");
+  EXPECT_EQ(read(&old_reader, "b"), "-");
+  EXPECT_EQ(dirty("a"), "2");
+  ASSERT_TRUE(trxs()->open_view(&writer).ok());
+  EXPECT_EQ(read(&writer, "a"), "2") << "own changes are visible";
+  commit(&writer);
+  EXPECT_EQ(read(&old_reader, "a"), "1");
+  EXPECT_EQ(read(&old_reader, "b"), "-");
+  begin_read(&new_reader);
+  EXPECT_EQ(read(&new_reader, "a"), "2");
+  EXPECT_EQ(read(&new_reader, "b"), "new");
+  EXPECT_EQ(scan(&old_reader, Read::kConsistent), "a=1 ");
+  EXPECT_EQ(scan(&new_reader, Read::kConsistent), "a=2 b=new ");
+  EXPECT_EQ(scan(&new_reader, Read::kConsistent, true), "b=new a=2 ");
+  commit(&old_reader);
+  commit(&new_reader);
+}
+
+TEST_F(RowTest, DeletedRowStaysForOldViewsAndGoesWithPurge) {
+  put("a", "1");
+  Trx reader, writer;
+  begin_read(&reader);
+  begin(&writer);
+  ASSERT_TRUE(erase(&writer, "a").ok());
+  EXPECT_TRUE(is_not_found(erase(&writer, "a"))) << "gone for its deleter";
+  EXPECT_EQ(read(&reader, "a"), "1");
+  commit(&writer);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(read(&reader, "a"), "1") << "an open view holds purge back";
+  EXPECT_EQ(kernel_->check(true), 1u);
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(kernel_->check(true), 0u);  // RW6
+}
+
+TEST_F(RowTest, InsertOverADeletedRowContinuesItsChain) {
+  put("a", "1");
+  Trx reader, deleter, inserter, second;
+  begin_read(&reader);
+  begin(&deleter);
+  ASSERT_TRUE(erase(&deleter, "a").ok());
+  commit(&deleter);
+  begin(&inserter);
+  ASSERT_TRUE(insert(&inserter, "a", "a much longer text than before").ok());
+  EXPECT_EQ(read(&reader, "a"), "1");
+  commit(&inserter);
+  EXPECT_EQ(read(&reader, "a"), "1");
+  begin(&second);
+  EXPECT_TRUE(is_duplicate_key(insert(&second, "a", "x")));
+  rollback(&second);
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(dirty("a"), "a much longer text than before")
+      << "purge of the delete found it replaced";
+}
+
+TEST_F(RowTest, RollbackOfAnInsertOverAPurgedDeleteLeavesNothing) {
+  put("a", "1");
+  Trx deleter, inserter;
+  begin(&deleter);
+  ASSERT_TRUE(erase(&deleter, "a").ok());
+  commit(&deleter);
+  begin(&inserter);
+  ASSERT_TRUE(insert(&inserter, "a", "2").ok());
+  ASSERT_TRUE(kernel_->purge_all().ok());  // meets the new version: nothing to erase
+  rollback(&inserter);
+  EXPECT_EQ(kernel_->check(true), 0u);
+}
+
+TEST_F(RowTest, RollbackRestoresEveryKindOfChange) {
+  put("a", "1");
+  put("b", std::string(2000, 'b'));
+  put("c", "3");
+  Trx trx, reader;
+  begin(&trx);
+  ASSERT_TRUE(update(&trx, "a", "changed").ok());
+  ASSERT_TRUE(update(&trx, "a", "changed again").ok());
+  ASSERT_TRUE(update(&trx, "b", "short").ok());
+  ASSERT_TRUE(erase(&trx, "c").ok());
+  ASSERT_TRUE(insert(&trx, "c", "over").ok());
+  ASSERT_TRUE(insert(&trx, "d", "new").ok());
+  std::string payload;
+  ASSERT_TRUE(lock_record(rows(), &trx, tree(), "d", RowLock::kExclusive, &payload).ok());
+  rollback(&trx);
+  begin_read(&reader);
+  EXPECT_EQ(scan(&reader, Read::kConsistent), "a=1 b=" + std::string(2000, 'b') + " c=3 ");
+  EXPECT_EQ(kernel_->check(true), 3u);
+  commit(&reader);
+}
+
+TEST_F(RowTest, SavepointRollbackKeepsWhatCameBefore) {
+  Trx trx, reader;
+  begin(&trx);
+  ASSERT_TRUE(insert(&trx, "a", "1").ok());
+  const UndoPtr savepoint = trx.undo.last;
+  ASSERT_TRUE(update(&trx, "a", "2").ok());
+  ASSERT_TRUE(insert(&trx, "b", "1").ok());
+  ASSERT_TRUE(rollback_to(rows(), &trx, savepoint).ok());
+  EXPECT_EQ(dirty("a"), "1");
+  EXPECT_EQ(dirty("b"), "-");
+  ASSERT_TRUE(insert(&trx, "b", "3").ok());
+  commit(&trx);
+  begin_read(&reader);
+  EXPECT_EQ(scan(&reader, Read::kConsistent), "a=1 b=3 ");
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(kernel_->check(true), 2u);
+}
+
+TEST_F(RowTest, UndecidedRowKeepsOthersOut) {
+  put("a", "1");
+  Trx owner, other;
+  std::string payload;
+  begin(&owner);
+  begin(&other);
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
+  EXPECT_EQ(text_of(payload), "1");
+  EXPECT_TRUE(is_lock_wait_timeout(update(&other, "a", "2")));
+  EXPECT_TRUE(is_lock_wait_timeout(erase(&other, "a")));
+  EXPECT_TRUE(is_lock_wait_timeout(insert(&other, "a", "2")));
+  EXPECT_TRUE(
+      is_lock_wait_timeout(lock_record(rows(), &other, tree(), "a", RowLock::kShared, &payload)));
+  ASSERT_TRUE(trxs()->open_view(&other).ok());
+  EXPECT_EQ(read(&other, "a"), "1") << "plain reads do not wait";
+  rollback(&owner);
+  EXPECT_TRUE(update(&other, "a", "2").ok());
+  commit(&other);
+  EXPECT_EQ(dirty("a"), "2");
+}
+
+TEST_F(RowTest, SharedLocksLetReadersInAndWritersWait) {
+  put("a", "1");
+  Trx first, second, writer;
+  std::string payload;
+  begin(&first);
+  begin(&second);
+  begin(&writer);
+  ASSERT_TRUE(lock_record(rows(), &first, tree(), "a", RowLock::kShared, &payload).ok());
+  ASSERT_TRUE(lock_record(rows(), &second, tree(), "a", RowLock::kShared, &payload).ok());
+  const UndoPtr before = writer.undo.last;
+  EXPECT_TRUE(is_lock_wait_timeout(update(&writer, "a", "2")));
+  EXPECT_EQ(read(&first, "a"), "1");
+  // The mark is there until the statement is rolled back; who holds the lock already still has it.
+  ASSERT_TRUE(lock_record(rows(), &first, tree(), "a", RowLock::kShared, &payload).ok());
+  EXPECT_EQ(text_of(payload), "1");
+  ASSERT_TRUE(rollback_to(rows(), &writer, before).ok());
+  EXPECT_EQ(dirty("a"), "1");
+  commit(&first);
+  commit(&second);
+  EXPECT_TRUE(update(&writer, "a", "2").ok());
+  commit(&writer);
+}
+
+TEST_F(RowTest, WriterGoesOnWhenTheSharedHolderEnds) {
+  put("a", "1");
+  Trx reader, writer;
+  std::string payload;
+  begin(&reader);
+  ASSERT_TRUE(lock_record(rows(), &reader, tree(), "a", RowLock::kShared, &payload).ok());
+  std::atomic<bool> done{false};
+  std::thread thread([&] {
+    begin(&writer);
+    writer.lock_wait_timeout_us = 20000000;
+    EXPECT_TRUE(update(&writer, "a", "2").ok());
+    done.store(true);
+    commit(&writer);
+  });
+  while (trxs()->waits()->counters().waits.load() == 0) std::this_thread::yield();
+  EXPECT_FALSE(done.load());
+  commit(&reader);
+  thread.join();
+  EXPECT_EQ(dirty("a"), "2");
+}
+
+TEST_F(RowTest, DeadlockHasOneVictim) {
+  put("a", "1");
+  put("b", "1");
+  Trx first, second;
+  begin(&first);
+  begin(&second);
+  first.lock_wait_timeout_us = second.lock_wait_timeout_us = 20000000;
+  ASSERT_TRUE(update(&first, "a", "first").ok());
+  ASSERT_TRUE(update(&second, "b", "second").ok());
+  Status crossed;
+  std::thread thread([&] {
+    crossed = update(&first, "b", "first");
+    crossed.ok() ? commit(&first) : rollback(&first);
+  });
+  while (trxs()->waits()->counters().waits.load() == 0) std::this_thread::yield();
+  const Status status = update(&second, "a", "second");
+  EXPECT_TRUE(is_deadlock(status)) << status;
+  EXPECT_TRUE(second.must_rollback);
+  EXPECT_TRUE(is_deadlock(update(&second, "b", "x"))) << "only rollback is allowed";
+  rollback(&second);
+  thread.join();
+  EXPECT_TRUE(crossed.ok()) << crossed;
+  EXPECT_EQ(dirty("a"), "first");
+  EXPECT_EQ(dirty("b"), "first");
+}
+
+TEST_F(RowTest, UniqueCheckLooksAtEveryEntryWithTheSameKey) {
+  Trx first, second, third;
+  begin(&first);
+  ASSERT_TRUE(insert(&first, "k1-p1", "", 1, 2).ok());
+  begin(&second);
+  EXPECT_TRUE(is_lock_wait_timeout(insert(&second, "k1-p2", "", 1, 2))) << "undecided";
+  EXPECT_TRUE(insert(&second, "k2-p2", "", 1, 2).ok());
+  commit(&first);
+  EXPECT_TRUE(is_duplicate_key(insert(&second, "k1-p2", "", 1, 2)));
+  EXPECT_TRUE(is_duplicate_key(insert(&second, "k1-p0", "", 1, 2)));
+  EXPECT_TRUE(insert(&second, "k1-p0", "", 1, SIZE_MAX).ok()) << "not asked to check";
+  ASSERT_TRUE(erase(&second, "k1-p0", 1).ok());
+  ASSERT_TRUE(erase(&second, "k1-p1", 1).ok());
+  EXPECT_TRUE(insert(&second, "k1-p3", "", 1, 2).ok()) << "its own delete makes room";
+  begin(&third);
+  EXPECT_TRUE(is_lock_wait_timeout(insert(&third, "k1-p9", "", 1, 2)));
+  rollback(&second);
+  EXPECT_TRUE(is_duplicate_key(insert(&third, "k1-p9", "", 1, 2)));
+  commit(&third);
+}
+
+// Entries of one unique value over several leaves: deleted ones in between must be passed, and the
+// new one must land where it belongs.
+TEST_F(RowTest, UniqueCheckCrossesLeaves) {
+  const std::string pad(700, 'p');
+  for (int i = 0; i < 120; ++i) {
+    Trx trx;
+    begin(&trx);
+    const std::string key = "k" + std::to_string(1000 + i) + pad;
+    ASSERT_TRUE(insert(&trx, key, "", 1, 1).ok()) << i;
+    if (i < 119) {
+      ASSERT_TRUE(erase(&trx, key, 1).ok());
+    }
+    commit(&trx);
+  }
+  Trx trx;
+  begin(&trx);
+  EXPECT_TRUE(is_duplicate_key(insert(&trx, "k0", "", 1, 1)));
+  ASSERT_TRUE(erase(&trx, "k1119" + pad, 1).ok());
+  EXPECT_TRUE(insert(&trx, "k1060x" + pad, "", 1, 1).ok());
+  EXPECT_TRUE(is_duplicate_key(insert(&trx, "k", "", 1, 1)));
+  commit(&trx);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(kernel_->check(true), 1u);
+}
+
+TEST_F(RowTest, OverflowChainLivesAsLongAsSomebodyNeedsIt) {
+  const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
+  std::string big(100000, 'x');
+  for (size_t i = 0; i < big.size(); ++i) big[i] = static_cast<char>(i * 7 + i / 251);
+  Trx writer, reader, updater;
+  begin(&writer);
+  auto ref = write_overflow(rows(), &writer, MiniKernel::kSpace, big);
+  ASSERT_TRUE(ref.ok()) << ref.status();
+  ASSERT_TRUE(insert_record(rows(), &writer, tree(), "a", encode_payload({*ref}, "in"), 0).ok());
+  commit(&writer);
+  begin_read(&reader);
+  begin(&updater);
+  ASSERT_TRUE(
+      update_record(rows(), &updater, tree(), "a", encode_payload({}, "small"), {*ref}).ok());
+  commit(&updater);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  std::string payload, value;
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  ASSERT_TRUE(read_record(rows(), &reader, tree(), "a", &payload).ok());
+  ASSERT_TRUE(decode_payload(payload, &refs, &inline_bytes).ok());
+  ASSERT_EQ(refs.size(), 1u);
+  ASSERT_TRUE(read_overflow(rows(), MiniKernel::kSpace, refs[0], &value).ok());
+  EXPECT_EQ(value, big);
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before);
+  EXPECT_TRUE(is_corruption(read_overflow(rows(), MiniKernel::kSpace, *ref, &value)));
+}
+
+TEST_F(RowTest, OverflowChainOfAnUndoneChangeIsFreed) {
+  const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
+  const std::string big(200000, 'y');
+  put("a", "1");
+  Trx trx;
+  begin(&trx);
+  const UndoPtr savepoint = trx.undo.last;
+  auto ref = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
+  ASSERT_TRUE(ref.ok());
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, ""), {}).ok());
+  ASSERT_TRUE(rollback_to(rows(), &trx, savepoint).ok());
+  EXPECT_EQ(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before);
+  // Undone free_on_purge lists must not free what lives on.
+  ref = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
+  ASSERT_TRUE(ref.ok());
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, ""), {}).ok());
+  const UndoPtr with_chain = trx.undo.last;
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({}, ""), {*ref}).ok());
+  ASSERT_TRUE(rollback_to(rows(), &trx, with_chain).ok());
+  commit(&trx);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  std::string value;
+  EXPECT_TRUE(read_overflow(rows(), MiniKernel::kSpace, *ref, &value).ok());
+  EXPECT_EQ(value, big);
+}
+
+TEST_F(RowTest, HalfWrittenOverflowChainIsFreedAfterACrash) {
+  const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
+  Trx trx;
+  begin(&trx);
+  ASSERT_TRUE(arm_fault("overflow_half:1:error"));
+  EXPECT_FALSE(write_overflow(rows(), &trx, MiniKernel::kSpace, std::string(300000, 'z')).ok());
+  disarm_faults();
+  EXPECT_GT(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before + 5);
+  ASSERT_TRUE(kernel_->log()->persist(kernel_->log()->next_lsn()).ok());
+  kernel_->close();
+  disk_->crash(1);
+  ASSERT_TRUE(kernel_->open().ok());
+  EXPECT_EQ(kernel_->rolled_back(), 1u);
+  EXPECT_EQ(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before);
+}
+
+TEST_F(RowTest, SlotRaiseRidesOnTheInsert) {
+  Trx trx;
+  begin(&trx);
+  const SlotRaise raise{MiniKernel::kSpace, HeaderSlot::kAutoIncrement, 41};
+  ASSERT_TRUE(insert_record(rows(), &trx, tree(), "a", encode_payload({}, ""), 0, &raise).ok());
+  rollback(&trx);
+  EXPECT_EQ(*kernel_->spaces()->read_slot(MiniKernel::kSpace, HeaderSlot::kAutoIncrement), 41u);
+}
+
+TEST_F(RowTest, CursorTurnsAndSurvivesChangesAroundIt) {
+  for (int i = 100; i < 400; ++i) put("k" + std::to_string(i), std::string(100, 'v'));
+  Trx reader;
+  begin_read(&reader);
+  RowCursor cursor(rows(), tree());
+  ASSERT_TRUE(cursor.seek(&reader, Read::kConsistent, "k200").ok());
+  for (int i = 200; i < 250; ++i) {
+    ASSERT_TRUE(cursor.valid());
+    ASSERT_EQ(cursor.key(), "k" + std::to_string(i));
+    ASSERT_TRUE(cursor.next().ok());
+  }
+  Trx writer;
+  begin(&writer);
+  for (int i = 200; i < 400; i += 2) ASSERT_TRUE(erase(&writer, "k" + std::to_string(i)).ok());
+  for (int i = 200; i < 300; ++i) {
+    ASSERT_TRUE(insert(&writer, "k" + std::to_string(i) + "x", std::string(500, 'n')).ok());
+  }
+  commit(&writer);
+  for (int i = 250; i < 400; ++i) {
+    ASSERT_TRUE(cursor.valid()) << i;
+    ASSERT_EQ(cursor.key(), "k" + std::to_string(i));
+    ASSERT_TRUE((i == 399 ? cursor.prev() : cursor.next()).ok());
+  }
+  for (int i = 398; i >= 100; --i) {
+    ASSERT_TRUE(cursor.valid()) << i;
+    ASSERT_EQ(cursor.key(), "k" + std::to_string(i));
+    ASSERT_TRUE(cursor.prev().ok());
+  }
+  EXPECT_FALSE(cursor.valid());
+  commit(&reader);
+}
+
+TEST_F(RowTest, LatestReadShowsUndecidedRowsAndSkipsCommittedDeletes) {
+  for (const char* key : {"a", "b", "c", "d"}) put(key, "1");
+  Trx deleter, other, self;
+  begin(&deleter);
+  ASSERT_TRUE(erase(&deleter, "a").ok());
+  commit(&deleter);
+  begin(&other);
+  ASSERT_TRUE(erase(&other, "b").ok());
+  ASSERT_TRUE(update(&other, "c", "2").ok());
+  begin(&self);
+  ASSERT_TRUE(erase(&self, "d").ok());
+  ASSERT_TRUE(insert(&self, "e", "1").ok());
+  RowCursor cursor(rows(), tree());
+  ASSERT_TRUE(cursor.seek(&self, Read::kLatest, Bytes()).ok());
+  ASSERT_TRUE(cursor.valid());
+  EXPECT_EQ(cursor.key(), "b");
+  EXPECT_TRUE(cursor.undecided() && cursor.deleted());
+  ASSERT_TRUE(cursor.next().ok());
+  EXPECT_EQ(cursor.key(), "c");
+  EXPECT_TRUE(cursor.undecided() && !cursor.deleted());
+  ASSERT_TRUE(cursor.next().ok());
+  EXPECT_EQ(cursor.key(), "e");
+  EXPECT_FALSE(cursor.undecided() || cursor.deleted());
+  ASSERT_TRUE(cursor.next().ok());
+  EXPECT_FALSE(cursor.valid());
+  rollback(&other);
+  rollback(&self);
+}
+
+TEST_F(RowTest, DroppedSpaceDoesNotStopRollback) {
+  Trx trx;
+  begin(&trx);
+  ASSERT_TRUE(insert(&trx, "a", "1").ok());
+  ASSERT_TRUE(kernel_->spaces()->drop(MiniKernel::kSpace).ok());
+  rollback(&trx);
+}
+
+TEST(RowPayload, RefusesShortPayloads) {
+  std::vector<OverflowRef> refs;
+  Bytes inline_bytes;
+  EXPECT_TRUE(is_corruption(decode_payload(Bytes(), &refs, &inline_bytes)));
+  const std::string good = encode_payload({OverflowRef{1, 2, 3, TrxId{4}}}, "text");
+  ASSERT_TRUE(decode_payload(good, &refs, &inline_bytes).ok());
+  EXPECT_EQ(inline_bytes, "text");
+  EXPECT_EQ(refs[0].first_page, 1u);
+  EXPECT_EQ(refs[0].ordinal, 2u);
+  EXPECT_EQ(refs[0].bytes, 3u);
+  EXPECT_EQ(refs[0].creator, TrxId{4});
+  EXPECT_TRUE(is_corruption(decode_payload(Bytes(good).substr(0, 20), &refs, &inline_bytes)));
+}
+
+}  // namespace
+}  // namespace strata
