@@ -250,7 +250,8 @@ std::string names_after_crash(bool sim, uint64_t seed, const Steps& before, cons
   std::unique_ptr<FileSystem> real = make_power_loss_file_system(make_posix_file_system(), journal);
   FileSystem* fs = sim ? static_cast<FileSystem*>(disk.get()) : real.get();
   if (sim) {
-    EXPECT_TRUE(fs->make_directory(std::filesystem::path(dir).parent_path()).ok());
+    for (size_t at = dir.find('/', 1); at != std::string::npos; at = dir.find('/', at + 1))
+      EXPECT_TRUE(fs->make_directory(dir.substr(0, at)).ok());
     EXPECT_TRUE(fs->make_directory(dir).ok());
   }
   before(fs, dir + "/");
