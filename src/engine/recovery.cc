@@ -73,6 +73,7 @@ class RedoPass {
 // pending-delete list: a removed entry's file is gone as well). Second pass: apply.
 Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped_out) {
   std::set<uint32_t> gone;
+  uint64_t after = *bias;
   {
     PageGuard guard;
     bool damaged = false;
@@ -84,26 +85,29 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
     }
   }
   {
-    LogReader reader(sink.get(), from);
+    LogReader reader(sink.get(), from, *bias);
     redo::GroupView group;
     for (;;) {
       STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
       if (!more) break;
       ++recovery.groups;
-      *bias = group.header.llsn - (group.header.lsn + group.header.length);
       STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
         redo::for_each_dropped_space(section, [&](SpaceId space) { gone.insert(space.value); });
         return ok_status();
       }));
     }
+    // Groups of the old life behind a torn one must not parse again once the log goes on from here.
+    STRATA_RETURN_IF_ERROR(reader.erase_tail());
     *end = reader.end_lsn();
+    after = reader.bias();
   }
   recovery.log_bytes = end->value - from.value;
   dropped_out->clear();
   for (const uint32_t space : gone) dropped_out->push_back(SpaceId{space});
 
   RedoPass pass(this, &gone);
-  LogReader reader(sink.get(), from);
+  LogReader reader(sink.get(), from, *bias);
+  *bias = after;
   redo::GroupView group;
   uint64_t done = 0;
   for (;;) {
