@@ -36,7 +36,10 @@ TEST(Ids, TrxIdAndUndoPtrRoundTrip) {
 }
 
 TEST(ByteReader, ReportsTruncationInsteadOfReadingPastTheEnd) {
-  ByteReader r(Bytes("\x05\x00\x00\x00ab", 6));
+  ByteReader r(
+      Bytes("\x05\x00\x00\x00"
+            "ab",
+            6));
   EXPECT_EQ(r.bytes32().size(), 0u);
   EXPECT_FALSE(r.ok());
   EXPECT_EQ(r.u64(), 0u);

@@ -92,7 +92,7 @@ bool internal::fault_hit(FaultPoint point) noexcept {
     if (a.action == Action::kCrash) {
       if (crash_handler == nullptr) {
         raise(SIGKILL);
-        for (;;) pause_ms = 1;  // not reached: SIGKILL cannot be handled
+        std::abort();  // not reached: SIGKILL cannot be handled
       }
       crash_handler(point);
       return false;

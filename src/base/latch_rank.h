@@ -13,11 +13,11 @@ enum class LatchRank : uint16_t {
   kPurge = 35,       // purge queue
   kLockTable = 40,   // row wait queues
   kCheckpoint = 50,
-  kUndoTail = 55,    // free list of partly used undo pages
-  kPage = 60,        // page latches (own order among themselves)
+  kUndoTail = 55,     // free list of partly used undo pages
+  kPage = 60,         // page latches (own order among themselves)
   kCommitOrder = 62,  // cts and commit group in one step (K12); taken under page latches
   kTimestamps = 63,   // raising the oracle's ceiling
-  kSpaceCache = 65,  // in-memory allocation hints
+  kSpaceCache = 65,   // in-memory allocation hints
   kPoolPartition = 70,
   kFreeList = 75,
   kDirtyList = 78,
