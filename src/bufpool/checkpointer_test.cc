@@ -1,0 +1,149 @@
+// CP1 to CP3 step by step; what a crash makes of them is pool_model_test.cc's subject.
+#include "bufpool/checkpointer.h"
+
+#include <thread>
+
+#include "base/diag.h"
+#include "base/fault.h"
+#include "bufpool/pool_test_support.h"
+
+namespace strata {
+namespace {
+
+using testing::PoolHarness;
+using testing::tiny_pool;
+
+PageId page(uint32_t number) { return PageId{300, number}; }
+
+struct CheckpointHarness : PoolHarness {
+  explicit CheckpointHarness(CheckpointerOptions options) : PoolHarness(tiny_pool(64)) {
+    set_diag_sink([](Severity, std::string_view) { ++messages; });
+    messages = 0;
+    ControlData data;
+    data.profile = "monolithic";
+    data.checkpoint_lsn = Lsn{4096};
+    auto made = ControlFile::create(fs.get(), "/control", data);
+    EXPECT_TRUE(made.ok()) << made.status();
+    control = std::move(*made);
+    checkpointer = std::make_unique<Checkpointer>(options, pool.get(), log.get(), control.get());
+  }
+  ~CheckpointHarness() {
+    checkpointer.reset();
+    disarm_faults();
+    set_diag_sink(nullptr);
+  }
+  std::unique_ptr<SimFileSystem> fs = make_sim_file_system();
+  std::unique_ptr<ControlFile> control;
+  std::unique_ptr<Checkpointer> checkpointer;
+  static inline std::atomic<int> messages{0};
+};
+
+TEST(Checkpointer, WritesEverythingBelowTheFloorAndMovesTheStart) {  // CP1
+  CheckpointHarness h({.background = false});
+  for (uint32_t i = 0; i < 10; ++i) h.make(page(i));
+  const Lsn next = h.log->next_lsn();
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), next);
+  EXPECT_EQ(h.log->image_floor(), next);  // CP2
+  EXPECT_EQ(h.pool->dirty_count(), 0u);
+  EXPECT_EQ(h.sink.begin_lsn(), next);
+  EXPECT_FALSE(h.control->data().clean_shutdown);
+  EXPECT_EQ(h.control->data().checkpoint_count, 1u);
+  ASSERT_TRUE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
+  auto reopened = ControlFile::open(h.fs.get(), "/control");
+  ASSERT_TRUE(reopened.ok());
+  EXPECT_TRUE((*reopened)->data().clean_shutdown);
+  EXPECT_EQ((*reopened)->data().checkpoint_lsn, next);
+}
+
+TEST(Checkpointer, NeverStartsRedoBeyondTheDurableLog) {
+  CheckpointHarness h({.background = false});
+  h.make(page(1));
+  h.pool->discard_space(SpaceId{300});  // its group need not be persisted for a write
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_LE(h.checkpointer->last_checkpoint().value, h.sink.durable());
+}
+
+TEST(Checkpointer, FailureLeavesTheOldOneInForceAndIsReportedOnce) {  // CP3
+  CheckpointHarness h({.background = false});
+  h.make(page(1));
+  h.write_hook = [](PageId, const char*) { return error_no_space("by order"); };
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(is_no_space(h.checkpointer->run_once()));
+  EXPECT_EQ(h.messages, 2);  // the page, the checkpoint
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), Lsn{4096});
+  EXPECT_EQ(h.control->data().checkpoint_lsn, Lsn{4096});
+  EXPECT_EQ(h.sink.begin_lsn(), Lsn{0});
+  h.write_hook = nullptr;
+  for (const char* point : {"checkpoint_before_sync", "checkpoint_before_publish"}) {
+    ASSERT_TRUE(arm_fault(std::string(point) + ":1:error"));
+    EXPECT_FALSE(h.checkpointer->run_once().ok());
+    EXPECT_EQ(h.control->data().checkpoint_lsn, Lsn{4096});
+  }
+  EXPECT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.messages, 4);
+}
+
+TEST(Checkpointer, StartsByItselfAfterSomeLogOrSomeTime) {
+  for (const bool by_time : {false, true}) {
+    CheckpointHarness h({.log_bytes = by_time ? 1u << 30 : 1000u,
+                         .interval_us = by_time ? 20'000u : 1'000'000'000u});
+    for (uint32_t i = 0; i < 30; ++i) h.make(page(i));
+    for (int i = 0; i < 500 && h.checkpointer->last_checkpoint() == Lsn{4096}; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_GT(h.checkpointer->last_checkpoint(), Lsn{4096});
+  }
+}
+
+TEST(Checkpointer, WritersWaitWhileTheLogIsTooLong) {
+  CheckpointHarness h({.log_bytes = 1000, .interval_us = 1'000'000'000});
+  for (uint32_t i = 0; i < 500; ++i) {
+    ASSERT_TRUE(h.checkpointer->wait_for_log_room().ok());
+    i < 40 ? h.make(page(i)) : h.modify(page(i % 40));
+    EXPECT_LE(h.log->next_lsn().value - h.checkpointer->last_checkpoint().value, 4100u);
+  }
+}
+
+TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
+  CheckpointHarness h({.log_bytes = 1000, .interval_us = 1'000'000'000});
+  h.write_hook = [](PageId, const char*) { return error_no_space("by order"); };
+  Status status;
+  for (uint32_t i = 0; i < 500 && status.ok(); ++i) {
+    i < 10 ? h.make(page(i)) : h.modify(page(i % 10));
+    status = h.checkpointer->wait_for_log_room();
+  }
+  EXPECT_TRUE(is_no_space(status)) << status;
+}
+
+TEST(Checkpointer, ManyThreadsOneCheckpointAtATime) {
+  CheckpointHarness h({.log_bytes = 5000, .interval_us = 10'000});
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&h, t] {
+      for (uint32_t i = 0; i < 500; ++i) {
+        const PageId id = page(t * 10 + i % 10);
+        ASSERT_TRUE(h.checkpointer->wait_for_log_room().ok());
+        ASSERT_TRUE(h.log->reserve_capacity(PoolHarness::kGroupBytes, false).ok());
+        auto guard = i < 10 ? h.pool->fix_new(id) : h.pool->fix(id, LatchMode::kExclusive);
+        ASSERT_TRUE(guard.ok());
+        LogReservation r;
+        while (!h.log->reserve(PoolHarness::kGroupBytes, h.log->image_floor(),
+                               Llsn{header_of(guard->page())->llsn}, &r)) {
+        }
+        h.log->copy(r, std::string(PoolHarness::kGroupBytes, 'g'));
+        testing::fill_page(guard->mutable_page(), id, r.llsn.value,
+                           testing::PageVersion{i, r.end.value});
+        h.pool->note_modified(*guard, r.start, r.end, false);
+        h.log->complete(r);
+        if (i % 100 == 0) {
+          ASSERT_TRUE(h.checkpointer->run_once().ok());
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.pool->dirty_count(), 0u);
+}
+
+}  // namespace
+}  // namespace strata

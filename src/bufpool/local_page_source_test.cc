@@ -1,0 +1,256 @@
+// The promises of page_source.h as local files keep them: on a simulated disk, and on a real one
+// with direct I/O.
+#include "bufpool/local_page_source.h"
+
+#include <stdlib.h>
+
+#include "base/diag.h"
+#include "base/fault.h"
+#include "bufpool/pool_test_support.h"
+
+namespace strata {
+namespace {
+
+using testing::check_page;
+using testing::fill_page;
+using testing::PageVersion;
+
+constexpr SpaceId kSpace{300};
+
+class LocalPageSourceTest : public ::testing::TestWithParam<bool> {
+ protected:
+  void SetUp() override {
+    if (GetParam()) {
+      auto sim = make_sim_file_system();
+      sim_ = sim.get();
+      fs_ = std::move(sim);
+      directory_ = "/data";
+    } else {
+      char name[] = "/tmp/strata_pages_XXXXXX";
+      ASSERT_NE(mkdtemp(name), nullptr);
+      directory_ = name;
+      fs_ = make_posix_file_system();
+    }
+    open();
+  }
+  void TearDown() override {
+    disarm_faults();
+    source_.reset();
+    if (GetParam()) return;
+    auto names = fs_->list(directory_);
+    for (const std::string& name : *names) (void)fs_->remove(directory_ + "/" + name);
+    ::rmdir(directory_.c_str());
+  }
+  void open() {
+    auto source = open_local_page_source(fs_.get(), {.directory = directory_, .direct_io = true});
+    ASSERT_TRUE(source.ok()) << source.status();
+    source_ = std::move(*source);
+  }
+  Status write(PageId id, uint64_t version) {
+    fill_page(bytes_, id, version, PageVersion{version, 0});
+    seal_page(bytes_);
+    return source_->write(id, bytes_);
+  }
+  void expect(PageId id, uint64_t version) {
+    const Status status = source_->read(id, Llsn{}, bytes_);
+    ASSERT_TRUE(status.ok()) << status;
+    PageVersion v;
+    EXPECT_EQ(check_page(bytes_, id, &v), "");
+    EXPECT_EQ(v.version, version);
+  }
+  static PageId page(uint32_t number) { return PageId{kSpace.value, number}; }
+
+  std::unique_ptr<FileSystem> fs_;
+  SimFileSystem* sim_ = nullptr;
+  std::string directory_;
+  std::unique_ptr<PageSource> source_;
+  alignas(4096) char bytes_[kPageBytes];
+};
+INSTANTIATE_TEST_SUITE_P(SimAndPosix, LocalPageSourceTest, ::testing::Bool());
+
+TEST_P(LocalPageSourceTest, WritesReadsAndFindsNothingWhereNothingWasWritten) {
+  EXPECT_TRUE(is_not_found(source_->read(page(0), Llsn{}, bytes_)));  // no file
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  EXPECT_TRUE(is_not_found(source_->read(page(3), Llsn{}, bytes_)));  // beyond the end
+  ASSERT_TRUE(write(page(7), 5).ok());
+  expect(page(7), 5);
+  EXPECT_TRUE(is_not_found(source_->read(page(3), Llsn{}, bytes_)));  // a hole
+  EXPECT_TRUE(source_->read(page(7), Llsn{5}, bytes_).ok());
+  EXPECT_TRUE(is_corruption(source_->read(page(7), Llsn{6}, bytes_)));  // older than asked for
+  char unaligned[kPageBytes + 1];
+  EXPECT_TRUE(source_->read(page(7), Llsn{}, unaligned + 1).ok());
+  EXPECT_EQ(check_page(unaligned + 1, page(7)), "");
+  EXPECT_TRUE(source_->sync().ok());
+}
+
+TEST_P(LocalPageSourceTest, RunsOfNeighboursLandWhereTheyBelong) {
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  char* run = static_cast<char*>(std::aligned_alloc(4096, 8 * kPageBytes));
+  for (uint32_t i = 0; i < 8; ++i) {
+    fill_page(run + i * kPageBytes, page(10 + i), 1, PageVersion{i, 0});
+    seal_page(run + i * kPageBytes);
+  }
+  EXPECT_TRUE(source_->write_run(page(10), 8, run).ok());
+  std::free(run);
+  for (uint32_t i = 0; i < 8; ++i) expect(page(10 + i), i);
+}
+
+TEST_P(LocalPageSourceTest, DamageNamesFileAndPage) {
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  ASSERT_TRUE(write(page(2), 1).ok());
+  ASSERT_TRUE(arm_fault("page_write_half:1:error"));
+  EXPECT_FALSE(write(page(2), 2).ok());
+  disarm_faults();
+  const Status status = source_->read(page(2), Llsn{}, bytes_);
+  EXPECT_TRUE(is_corruption(status));
+  EXPECT_NE(status.message().find(directory_ + "/space-0000012c.pages: page 2"), std::string::npos)
+      << status;
+  ASSERT_TRUE(write(page(2), 3).ok());
+  expect(page(2), 3);
+}
+
+TEST_P(LocalPageSourceTest, PageOfAnotherPlaceIsDamage) {
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  fill_page(bytes_, page(1), 1, PageVersion{1, 0});
+  seal_page(bytes_);
+  ASSERT_TRUE(source_->write(page(2), bytes_).ok());
+  EXPECT_TRUE(is_corruption(source_->read(page(2), Llsn{}, bytes_)));
+}
+
+TEST_P(LocalPageSourceTest, GrowsAheadAndListsAndDeletes) {
+  for (const uint32_t id : {0u, 300u, 0xfffffff0u})
+    ASSERT_TRUE(source_->create_space(SpaceId{id}).ok());
+  EXPECT_TRUE(source_->grow_space(kSpace, 1).ok());
+  EXPECT_TRUE(source_->grow_space(kSpace, 1000).ok());
+  EXPECT_TRUE(source_->grow_space(kSpace, 10).ok());
+  ASSERT_TRUE(write(page(999), 1).ok());
+  static int warnings;
+  warnings = 0;
+  set_diag_sink([](Severity, std::string_view) { ++warnings; });
+  { auto foreign = fs_->open(directory_ + "/space-0000012C.pages", {.create = true}); }
+  { auto foreign = fs_->open(directory_ + "/README", {.create = true}); }
+  auto spaces = source_->list_spaces();
+  set_diag_sink(nullptr);
+  ASSERT_TRUE(spaces.ok());
+  EXPECT_EQ(*spaces, (std::vector<SpaceId>{SpaceId{0}, SpaceId{300}, SpaceId{0xfffffff0u}}));
+  EXPECT_EQ(warnings, 2);
+  EXPECT_TRUE(*source_->space_exists(kSpace));
+  ASSERT_TRUE(source_->delete_space(kSpace).ok());
+  ASSERT_TRUE(source_->delete_space(kSpace).ok());
+  EXPECT_FALSE(*source_->space_exists(kSpace));
+  EXPECT_TRUE(is_not_found(source_->read(page(999), Llsn{}, bytes_)));
+  EXPECT_TRUE(is_not_found(write(page(1), 1)));
+  EXPECT_TRUE(source_->sync().ok());
+}
+
+TEST_P(LocalPageSourceTest, FullDiskIsAnErrorThatPasses) {
+  if (sim_ == nullptr) GTEST_SKIP();
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  sim_->set_capacity(40 * kPageBytes);
+  EXPECT_TRUE(source_->grow_space(kSpace, 30).ok());  // no room for a whole step, but for this
+  EXPECT_TRUE(is_no_space(source_->grow_space(kSpace, 50)));
+  EXPECT_TRUE(write(page(29), 1).ok());
+  EXPECT_TRUE(is_no_space(write(page(60), 1)));
+  sim_->set_capacity(uint64_t{1} << 40);
+  EXPECT_TRUE(source_->grow_space(kSpace, 50).ok());
+  EXPECT_TRUE(write(page(60), 1).ok());
+}
+
+TEST_P(LocalPageSourceTest, SyncedPagesAndSpacesSurvivePowerLoss) {
+  if (sim_ == nullptr) GTEST_SKIP();
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const SpaceId space{400 + static_cast<uint32_t>(seed)};
+    ASSERT_TRUE(source_->create_space(space).ok());
+    ASSERT_TRUE(source_->grow_space(space, 20).ok());
+    for (uint32_t i = 0; i < 10; ++i) ASSERT_TRUE(write(PageId{space.value, i}, 1).ok());
+    ASSERT_TRUE(source_->sync().ok());
+    for (uint32_t i = 5; i < 15; ++i) ASSERT_TRUE(write(PageId{space.value, i}, 2).ok());
+    sim_->crash(seed);
+    EXPECT_FALSE(source_->read(PageId{space.value, 1}, Llsn{}, bytes_).ok());  // dead handles
+    open();
+    for (uint32_t i = 0; i < 5; ++i) expect(PageId{space.value, i}, 1);
+    for (uint32_t i = 5; i < 15; ++i) {
+      const Status status = source_->read(PageId{space.value, i}, Llsn{}, bytes_);
+      EXPECT_TRUE(status.ok() || is_corruption(status) || (i >= 10 && is_not_found(status)))
+          << status;
+    }
+  }
+}
+
+// A file system whose syncs fail on demand.
+class FailingSyncs final : public FileSystem {
+ public:
+  explicit FailingSyncs(FileSystem* inner) : inner_(inner) {}
+  class FailingFile final : public File {
+   public:
+    FailingFile(std::unique_ptr<File> inner, FailingSyncs* fs)
+        : inner_(std::move(inner)), fs_(fs) {}
+    Status read_at(uint64_t o, void* d, size_t n, size_t* got) override {
+      return inner_->read_at(o, d, n, got);
+    }
+    Status write_at(uint64_t o, const void* d, size_t n) override {
+      return inner_->write_at(o, d, n);
+    }
+    Status sync_data() override {
+      ++fs_->syncs;
+      return fs_->fail ? error_peer_down("fdatasync: by order") : inner_->sync_data();
+    }
+    StatusOr<uint64_t> size() override { return inner_->size(); }
+    Status allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+    Status truncate(uint64_t bytes) override { return inner_->truncate(bytes); }
+    [[nodiscard]] const std::string& path() const override { return inner_->path(); }
+
+   private:
+    std::unique_ptr<File> inner_;
+    FailingSyncs* fs_;
+  };
+  StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    auto file = inner_->open(path, options);
+    if (!file.ok()) return file.status();
+    return std::unique_ptr<File>(std::make_unique<FailingFile>(std::move(*file), this));
+  }
+  Status make_directory(const std::string& path) override { return inner_->make_directory(path); }
+  Status remove(const std::string& path) override { return inner_->remove(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return inner_->rename(from, to);
+  }
+  StatusOr<bool> exists(const std::string& path) override { return inner_->exists(path); }
+  StatusOr<std::vector<std::string>> list(const std::string& d) override { return inner_->list(d); }
+  Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+
+  FileSystem* inner_;
+  bool fail = false;
+  int syncs = 0;
+};
+
+TEST(LocalPageSourceSync, TouchesOnlyWrittenFilesAndAFailureIsFinal) {  // LP2, LP3
+  auto sim = make_sim_file_system();
+  FailingSyncs fs(sim.get());
+  auto source = open_local_page_source(&fs, {.directory = "/data", .direct_io = true});
+  ASSERT_TRUE(source.ok());
+  alignas(4096) static char bytes[kPageBytes];
+  for (uint32_t space = 300; space < 303; ++space) {
+    ASSERT_TRUE((*source)->create_space(SpaceId{space}).ok());
+    fill_page(bytes, PageId{space, 0}, 1, PageVersion{1, 0});
+    seal_page(bytes);
+    ASSERT_TRUE((*source)->write(PageId{space, 0}, bytes).ok());
+  }
+  fs.syncs = 0;
+  ASSERT_TRUE((*source)->sync().ok());
+  EXPECT_EQ(fs.syncs, 3);
+  ASSERT_TRUE((*source)->write(PageId{302, 0}, bytes).ok());
+  ASSERT_TRUE((*source)->sync().ok());
+  ASSERT_TRUE((*source)->sync().ok());
+  EXPECT_EQ(fs.syncs, 4);
+  set_diag_sink([](Severity, std::string_view) {});
+  fs.fail = true;
+  ASSERT_TRUE((*source)->write(PageId{302, 0}, bytes).ok());
+  EXPECT_TRUE(is_fenced((*source)->sync()));
+  fs.fail = false;
+  EXPECT_TRUE(is_fenced((*source)->sync()));
+  set_diag_sink(nullptr);
+}
+
+}  // namespace
+}  // namespace strata
