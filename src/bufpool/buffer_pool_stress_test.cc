@@ -21,7 +21,7 @@ constexpr uint32_t kPages = 400;
 constexpr uint32_t kSpace = 300;
 constexpr int kThreads = 8;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr int kOperations = 3000;
+constexpr int kOperations = 1500;
 #else
 constexpr int kOperations = 30000;
 #endif

@@ -134,6 +134,7 @@ TEST(Checkpointer, ManyThreadsOneCheckpointAtATime) {
                            testing::PageVersion{i, r.end.value});
         h.pool->note_modified(*guard, r.start, r.end, false);
         h.log->complete(r);
+        guard->release();
         if (i % 100 == 0) {
           ASSERT_TRUE(h.checkpointer->run_once().ok());
         }
