@@ -88,6 +88,11 @@ struct UndoSpace::Impl {
     return error_internal("fault point undo_page_added");
   }
 
+  bool is_known(uint32_t number) const {
+    const MutexLock lock(mutex);
+    return pages.count(number) != 0;
+  }
+
   void give_back(uint32_t number, uint32_t used) {
     const MutexLock lock(mutex);
     PageState& state = pages.find(number)->second;
@@ -259,6 +264,13 @@ Status UndoSpace::adopt(TrxId trx_id, UndoPtr first, Writer* writer, std::string
       },
       [&](uint32_t page) { writer->pages.push_back(page); }, nullptr));
   writer->newest = writer->last;
+  // A freed page keeps its bytes until it is used again: that run is gone, too.
+  for (const uint32_t number : writer->pages) {
+    if (impl_->is_known(number)) continue;
+    STRATA_ASSIGN_OR_RETURN(const bool allocated,
+                            impl_->spaces->is_allocated(impl_->page_id(number)));
+    if (!allocated) return error_not_found();
+  }
   const MutexLock lock(impl_->mutex);
   for (const uint32_t number : writer->pages) ++impl_->pages[number].claims;
   return ok_status();
