@@ -7,7 +7,7 @@
 #include <set>
 
 #include "io/file_system.h"
-#include "io/power_loss_revert.h"
+#include "io/internal/power_loss_revert.h"
 
 namespace strata {
 namespace {

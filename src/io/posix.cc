@@ -8,8 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
-#include "io/errno_status.h"
 #include "io/file_system.h"
+#include "io/internal/errno_status.h"
 
 namespace strata {
 namespace {

@@ -22,9 +22,9 @@
 #include <mutex>
 #include <set>
 
-#include "io/errno_status.h"
 #include "io/file_system.h"
-#include "io/power_loss_journal.h"
+#include "io/internal/errno_status.h"
+#include "io/internal/power_loss_journal.h"
 
 namespace strata {
 namespace {

@@ -1,4 +1,4 @@
-#include "io/power_loss_journal.h"
+#include "io/internal/power_loss_journal.h"
 
 #include "base/crc32c.h"
 #include "io/file_system.h"

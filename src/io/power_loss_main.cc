@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "io/power_loss_revert.h"
+#include "io/internal/power_loss_revert.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "io/power_loss_revert.h"
+#include "io/internal/power_loss_revert.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,9 +10,9 @@
 #include <set>
 #include <vector>
 
-#include "io/errno_status.h"
 #include "io/file_system.h"
-#include "io/power_loss_journal.h"
+#include "io/internal/errno_status.h"
+#include "io/internal/power_loss_journal.h"
 
 namespace strata {
 namespace {

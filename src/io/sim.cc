@@ -7,9 +7,9 @@
 #include <set>
 
 #include "base/assert.h"
-#include "io/errno_status.h"
 #include "io/file_system.h"
-#include "io/unsynced.h"
+#include "io/internal/errno_status.h"
+#include "io/internal/unsynced.h"
 
 namespace strata {
 namespace {

@@ -1,4 +1,4 @@
-#include "io/unsynced.h"
+#include "io/internal/unsynced.h"
 
 #include <algorithm>
 

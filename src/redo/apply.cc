@@ -1,5 +1,5 @@
 #include "base/assert.h"
-#include "redo/op.h"
+#include "redo/internal/op.h"
 #include "redo/redo.h"
 
 namespace strata::redo {

@@ -13,7 +13,7 @@
 //   kSetRight            right u32
 //   kPendingDelete*      space u32
 #include "base/assert.h"
-#include "redo/op.h"
+#include "redo/internal/op.h"
 #include "redo/redo.h"
 
 namespace strata::redo {

@@ -1,4 +1,4 @@
-// One redo op taken apart. Internal to redo: encoders and the parser agree here. Pure.
+// One redo op taken apart: encoders and the parser agree here. Pure.
 #pragma once
 
 #include "base/bytes.h"

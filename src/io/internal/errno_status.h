@@ -1,4 +1,4 @@
-// Internal to io.
+// One mapping from errno to an outcome, for every implementation of FileSystem. Pure.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // What a power loss does to the unsynced changes of one file. Shared by the simulated disk and by
-// the tool that reverts a killed server's writes. Internal to io. Not thread-safe.
+// the tool that reverts a killed server's writes. Not thread-safe.
 //
 // A disk writes sectors of 512 bytes whole, each when it likes: after a power loss a sector holds
 // what it held after one of the changes since the last sync, or at the sync. So changes are undone

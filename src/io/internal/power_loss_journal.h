@@ -1,7 +1,6 @@
 // The journal of the power-loss file system: what happened to files since they were last synced.
 // Written by the server under test (power_loss.cc), read by the tool after a kill
-// (power_loss_revert.cc). Internal to io.
-//
+// (power_loss_revert.cc).
 //   record:  magic u32 | payload bytes u32 | crc32c of the payload u32 | payload
 //   payload: kind u8 | seq u64 | file u64 | a u64 | b u64 | c u64 | d u64 | path | path2 | data
 //            (the last three as u32 length, bytes)
@@ -15,7 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "io/unsynced.h"
+#include "io/internal/unsynced.h"
 
 namespace strata::power_loss {
 
