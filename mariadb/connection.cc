@@ -1,0 +1,91 @@
+#include "mariadb/connection.h"
+
+#include "mariadb/ddl.h"
+#include "mariadb/error_map.h"
+#include "mariadb/settings.h"
+
+namespace strata::glue {
+
+handlerton* strata_hton = nullptr;
+engine::Kernel* kernel = nullptr;
+std::atomic<bool> ddl_recovery_done{false};
+
+Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) {}
+
+Connection* existing_connection(THD* thd) {
+  return static_cast<Connection*>(thd_get_ha_data(thd, strata_hton));
+}
+
+Connection* connection_of(THD* thd) {
+  Connection* connection = existing_connection(thd);
+  if (connection == nullptr) {
+    connection = new Connection(thd);
+    thd_set_ha_data(thd, strata_hton, connection);
+  }
+  return connection;
+}
+
+bool ends_transaction(THD* thd, bool all) {
+  return all || !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+engine::Isolation isolation_of(THD* thd) {
+  static_assert(ISO_READ_UNCOMMITTED == 0 && ISO_SERIALIZABLE == 3);
+  return static_cast<engine::Isolation>(thd_tx_isolation(thd));
+}
+
+void register_with_server(Connection* connection) {
+  THD* const thd = connection->thd;
+  const ulonglong trx_id = connection->session->trx_id();
+  trans_register_ha(thd, false, strata_hton, trx_id);
+  if (thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    trans_register_ha(thd, true, strata_hton, trx_id);
+}
+
+namespace {
+
+uint64_t lock_wait_timeout_us(THD* thd) {
+  // WAIT n and NOWAIT of a statement arrive as the server's own lock_wait_timeout.
+  const uint64_t own = session_setting_lock_wait_timeout(thd);
+  const uint64_t servers = thd->variables.lock_wait_timeout;
+  return std::min(own, servers) * 1000000;
+}
+
+}  // namespace
+
+int begin_statement(Connection* connection) {
+  THD* const thd = connection->thd;
+  engine::Session* const session = connection->session.get();
+  if (session->must_rollback()) return HA_ERR_ROLLBACK;
+  register_with_server(connection);
+  if (!session->in_transaction()) {
+    session->begin(isolation_of(thd));
+    connection->statement = session->savepoint();
+    connection->ordered = connection->prepared = connection->xa_prepared = false;
+  }
+  session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+  if (thd_kill_level(thd) == THD_IS_NOT_KILLED) session->clear_interrupt();
+  return 0;
+}
+
+int close_connection(handlerton*, THD* thd) {
+  return guarded([&] {
+    std::unique_ptr<Connection> connection(existing_connection(thd));
+    if (connection == nullptr) return 0;
+    // From here on kill_query() no longer finds the session.
+    thd_set_ha_data(thd, strata_hton, nullptr);
+    abandon_swap(connection.get());
+    if (connection->xa_prepared && connection->session->has_changes()) {
+      connection->session->detach_prepared();
+      return 0;
+    }
+    return handler_error(connection->session->rollback(), nullptr);
+  });
+}
+
+void kill_query(handlerton*, THD* thd, thd_kill_levels) {
+  // The caller holds LOCK_thd_data, which keeps the connection alive.
+  if (Connection* connection = existing_connection(thd)) connection->session->interrupt();
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,77 @@
+// What the engine keeps per server connection, and the plugin's few globals.
+//
+//   C1  A Connection is used by the thread that runs its THD. kill_query() of another thread only
+//       calls Session::interrupt().
+//   C2  `statement` is the savepoint a failing statement returns to; it moves at every statement
+//   end. C3  `generation` changes whenever a transaction ends: a cursor of an older one is
+//   repositioned. C4  Between the two renames of a copying ALTER and the drop of the old table,
+//   `swap` holds their
+//       kernel transaction; nothing else of the connection runs in it.
+#pragma once
+
+#include "mariadb/path.h"
+#include "mariadb/server.h"
+
+namespace strata::glue {
+
+extern handlerton* strata_hton;
+extern engine::Kernel* kernel;  // null: the plugin is not up
+// Set once the server has finished its own recovery of interrupted DDL.
+extern std::atomic<bool> ddl_recovery_done;
+
+struct AlterSwap {
+  std::unique_ptr<engine::Session> session;
+  TableName target;           // gets the new table's data
+  TableName copy;             // #sql-alter-...
+  bool copy_dropped = false;  // the server gave up and dropped the copy
+};
+
+struct Connection {
+  explicit Connection(THD* owner);
+
+  THD* const thd;
+  std::unique_ptr<engine::Session> session;
+  engine::Savepoint statement{};
+  uint64_t generation = 1;
+  uint32_t tables_in_use = 0;
+  bool ordered = false;      // commit_ordered() ran
+  bool prepared = false;     // prepare() ran: commit() needs no log write of its own
+  bool xa_prepared = false;  // user XA: outlives the connection
+  std::unique_ptr<AlterSwap> swap;
+  std::vector<std::string>
+      stray_definitions;  // .frm files ALTER leaves behind; gone at statement end
+};
+
+// Makes the connection on first use. thd is the current one.
+Connection* connection_of(THD* thd);
+// Null when the THD never used the engine.
+Connection* existing_connection(THD* thd);
+
+// Makes the engine a participant of the statement, and of the transaction when there is one.
+void register_with_server(Connection* connection);
+// Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
+// back first.
+int begin_statement(Connection* connection);
+// Commit or rollback of `all`/statement ends the whole transaction.
+bool ends_transaction(THD* thd, bool all);
+engine::Isolation isolation_of(THD* thd);
+
+// hton callbacks: transaction.cc, xa.cc.
+int close_connection(handlerton*, THD* thd);
+void kill_query(handlerton*, THD* thd, thd_kill_levels level);
+int commit(handlerton*, THD* thd, bool all);
+int rollback(handlerton*, THD* thd, bool all);
+void commit_ordered(handlerton*, THD* thd, bool all);
+int savepoint_set(handlerton*, THD* thd, void* savepoint);
+int savepoint_rollback(handlerton*, THD* thd, void* savepoint);
+int savepoint_release(handlerton*, THD* thd, void* savepoint);
+bool savepoint_rollback_can_release_mdl(handlerton*, THD* thd);
+int start_consistent_snapshot(handlerton*, THD* thd);
+int prepare(handlerton*, THD* thd, bool all);
+int recover(handlerton*, XID* list, uint length);
+int commit_by_xid(handlerton*, XID* xid);
+int rollback_by_xid(handlerton*, XID* xid);
+bool flush_logs(handlerton*);
+void commit_checkpoint_request(void* cookie);
+
+}  // namespace strata::glue

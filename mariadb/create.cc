@@ -1,0 +1,178 @@
+// CREATE TABLE and TRUNCATE.
+#include "mariadb/ddl.h"
+#include "mariadb/error_map.h"
+#include "mariadb/ha_strata.h"
+
+namespace strata::glue {
+namespace {
+
+// TableSpec::options: empty, or the first AUTO_INCREMENT value, in decimal.
+std::string encode_options(ulonglong auto_increment) {
+  return auto_increment > 1 ? std::to_string(auto_increment) : std::string();
+}
+
+uint64_t first_auto_increment(const engine::TableSpec& spec) {
+  uint64_t value = 0;
+  for (const char c : spec.options) {
+    if (c < '0' || c > '9') return 0;
+    value = value * 10 + static_cast<uint64_t>(c - '0');
+  }
+  return value;
+}
+
+bool defines_foreign_key(THD* thd) {
+  switch (thd_sql_command(thd)) {
+    case SQLCOM_CREATE_TABLE:
+    case SQLCOM_ALTER_TABLE:
+      break;
+    default:
+      return false;
+  }
+  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+  while (const Key* const key = keys++) {
+    if (key->type == Key::FOREIGN_KEY) return true;
+  }
+  return false;
+}
+
+// True when the definition asks for something the engine does not have; the error is raised.
+bool is_refused(THD* thd, const TABLE* form, const HA_CREATE_INFO* info) {
+  const char* option = nullptr;
+  if ((info->options & HA_LEX_CREATE_TMP_TABLE) != 0) option = "TEMPORARY";
+  if (info->data_file_name != nullptr) option = "DATA DIRECTORY";
+  if (info->index_file_name != nullptr) option = "INDEX DIRECTORY";
+  // Unsupported clauses would otherwise be dropped without a word.
+  if (defines_foreign_key(thd)) option = "FOREIGN KEY";
+  if (form->part_info != nullptr) option = "PARTITION BY";
+  if (option != nullptr) {
+    my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "STRATA", option);
+    return true;
+  }
+  return !keys_are_supported(form);
+}
+
+// The collations of an index, for a later version that must know which ones it was built with.
+std::string describe_collations(const TABLE* form, const KEY& key) {
+  std::string out;
+  for (uint i = 0; i < key.user_defined_key_parts; ++i) {
+    if (i > 0) out += ',';
+    const LEX_CSTRING& name = form->field[key.key_part[i].fieldnr - 1]->charset()->coll_name;
+    out.append(name.str, name.length);
+  }
+  return out;
+}
+
+engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_increment) {
+  engine::TableSpec spec;
+  spec.schema = name.schema;
+  spec.name = name.table;
+  spec.internal_name = name.internal();
+  const LEX_CUSTRING& image = *form->s->frm_image;
+  spec.definition.assign(reinterpret_cast<const char*>(image.str), image.length);
+  const LEX_CUSTRING& version = form->s->tabledef_version;
+  spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
+  spec.options = encode_options(auto_increment);
+  TableLayout layout;
+  layout.open(form);
+  for (size_t i = 0; i < layout.index_count(); ++i) {
+    const IndexLayout& index = layout.index(i);
+    engine::IndexSpec out;
+    out.unique = index.unique;
+    out.name = "ROW_ID";
+    if (index.server_key != MAX_KEY) {
+      const KEY& key = form->key_info[index.server_key];
+      out.name.assign(key.name.str, key.name.length);
+      out.meta = describe_collations(form, key);
+    }
+    spec.indexes.push_back(std::move(out));
+  }
+  return spec;
+}
+
+// The table an ALTER is copying from: the one of that name which this connection holds against
+// writers.
+const TABLE* table_being_altered(THD* thd, const HA_CREATE_INFO* info) {
+  for (const TABLE* t = thd->open_tables; t != nullptr; t = t->next) {
+    if (t->file == nullptr || t->file->ht != strata_hton || t->mdl_ticket == nullptr) continue;
+    if (t->mdl_ticket->get_type() < MDL_SHARED_NO_WRITE) continue;
+    if (info->alias.str == nullptr ||
+        lex_string_cmp(table_alias_charset, &t->s->table_name, &info->alias) == 0)
+      return t;
+  }
+  return nullptr;
+}
+
+bool schema_exists(const char* path) {
+  std::string folder(path);
+  const size_t slash = folder.rfind('/');
+  if (slash == std::string::npos) return true;
+  folder.resize(slash);
+  return my_access(folder.c_str(), F_OK) == 0;
+}
+
+}  // namespace
+
+int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
+  return guarded([&]() -> int {
+    THD* const thd = ha_thd();
+    const TableName path = parse_path(name);
+    if (is_refused(thd, form, info)) return HA_ERR_UNSUPPORTED;
+    if (form->s->frm_image == nullptr) return HA_ERR_UNSUPPORTED;
+    if (!schema_exists(name)) {
+      my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
+      return HA_ERR_GENERIC;
+    }
+    const engine::TableSpec spec = make_spec(path, form, info->auto_increment_value);
+    AlterJournal journal;
+    if ((info->options & HA_CREATE_TMP_ALTER) != 0) {
+      if (const TABLE* const original = table_being_altered(thd, info)) {
+        journal.original = parse_path(original->s->normalized_path.str);
+        const LEX_CUSTRING& version = original->s->tabledef_version;
+        journal.original_version.assign(reinterpret_cast<const char*>(version.str), version.length);
+      }
+    }
+    engine::TableRef table;
+    const Status status = run_ddl([&](engine::Session* session) -> Status {
+      STRATA_RETURN_IF_ERROR(session->create_table(spec, &table));
+      if (journal.original.table.empty()) return ok_status();
+      return session->journal_put(journal_key(path), encode_journal(journal));
+    });
+    if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+    return handler_error(status, thd);
+  });
+}
+
+// CREATE ... AUTO_INCREMENT = n: the counter on disk only moves with rows.
+void ha_strata::apply_auto_increment_start() {
+  const uint64_t first = first_auto_increment(table_->spec());
+  if (first > 1) table_->raise_auto_increment(first - 1);
+}
+
+int ha_strata::truncate() {
+  return guarded([&]() -> int {
+    const engine::TableSpec old = table_->spec();
+    engine::TableRef fresh;
+    const Status status = run_ddl([&](engine::Session* session) -> Status {
+      if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
+      // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
+      engine::TableSpec spec = old;
+      spec.options.clear();
+      STRATA_RETURN_IF_ERROR(session->drop_table(old.schema, old.name));
+      return session->create_table(spec, &fresh);
+    });
+    if (!status.ok()) return fail(status);
+    drop_cursors();
+    table_ = std::move(fresh);
+    share_->set_statistics({}, 0);
+    return 0;
+  });
+}
+
+void ha_strata::update_create_info(HA_CREATE_INFO* info) {
+  if ((info->used_fields & HA_CREATE_USED_AUTO) != 0 || table->found_next_number_field == nullptr)
+    return;
+  (void)this->info(HA_STATUS_AUTO);
+  info->auto_increment_value = stats.auto_increment_value;
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,252 @@
+#include "mariadb/ddl.h"
+
+#include "mariadb/error_map.h"
+#include "mariadb/ha_strata.h"
+
+namespace strata::glue {
+namespace {
+
+constexpr std::string_view kJournalPrefix = "alter";
+
+bool decode_journal_key(Bytes key, TableName* copy) {
+  if (key.substr(0, kJournalPrefix.size()) != kJournalPrefix) return false;
+  ByteReader reader(key.substr(kJournalPrefix.size()));
+  copy->schema = std::string(reader.bytes32());
+  copy->table = std::string(reader.bytes32());
+  return reader.ok();
+}
+
+bool decode_journal(Bytes value, AlterJournal* journal) {
+  ByteReader reader(value);
+  journal->original.schema = std::string(reader.bytes32());
+  journal->original.table = std::string(reader.bytes32());
+  journal->original_version = std::string(reader.bytes32());
+  return reader.ok();
+}
+
+struct JournalRow {
+  TableName copy;
+  AlterJournal alter;
+};
+
+std::vector<JournalRow> read_journal() {
+  std::vector<JournalRow> rows;
+  kernel->for_each_journal([&](Bytes key, Bytes value) {
+    JournalRow row;
+    if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter))
+      rows.push_back(std::move(row));
+  });
+  return rows;
+}
+
+bool has_version(const TableName& name, const std::string& version) {
+  const StatusOr<engine::TableRef> table = find_table(name);
+  return table.ok() && (*table)->spec().version == version;
+}
+
+int ddl_error(const Status& status) {
+  if (is_not_found(status)) return HA_ERR_NO_SUCH_TABLE;
+  if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+  return handler_error(status, nullptr);
+}
+
+Status drop_now(const TableName& name) {
+  return run_ddl([&](engine::Session* session) {
+    STRATA_RETURN_IF_ERROR(session->drop_table(name.schema, name.table));
+    return name.internal() ? session->journal_erase(journal_key(name)) : ok_status();
+  });
+}
+
+Status rename_in(engine::Session* session, const TableName& from, const TableName& to) {
+  STRATA_RETURN_IF_ERROR(session->rename_table(from.schema, from.table, to.schema, to.table));
+  return from.internal() ? session->journal_erase(journal_key(from)) : ok_status();
+}
+
+// D4: the server believes this ALTER has copied everything and drops the original before it
+// renames.
+bool must_postpone_drop(const TableName& name) {
+  for (const JournalRow& row : read_journal()) {
+    if (row.alter.original == name && kernel->table_exists(row.copy.schema, row.copy.table) &&
+        has_version(name, row.alter.original_version))
+      return true;
+  }
+  return false;
+}
+
+// D4: the copy takes the original's place, whatever of the two steps had been done.
+int recover_rename(const TableName& from, const TableName& to) {
+  const std::vector<JournalRow> journal = read_journal();
+  const auto row = std::find_if(journal.begin(), journal.end(),
+                                [&](const JournalRow& r) { return r.copy == from; });
+  return ddl_error(run_ddl([&](engine::Session* session) -> Status {
+    if (row != journal.end() && kernel->table_exists(from.schema, from.table)) {
+      const TableName& original = row->alter.original;
+      if (has_version(original, row->alter.original_version))
+        STRATA_RETURN_IF_ERROR(session->drop_table(original.schema, original.table));
+    }
+    return rename_in(session, from, to);
+  }));
+}
+
+}  // namespace
+
+Status run_ddl(const std::function<Status(engine::Session*)>& body) {
+  const std::unique_ptr<engine::Session> session = kernel->new_session();
+  session->begin(engine::Isolation::kReadCommitted);
+  Status status = body(session.get());
+  if (!status.ok()) {
+    (void)session->rollback();
+    return status;
+  }
+  return session->commit(engine::Durability::kSync);
+}
+
+StatusOr<engine::TableRef> find_table(const TableName& name) {
+  return kernel->new_session()->open_table(name.schema, name.table);
+}
+
+std::string journal_key(const TableName& copy) {
+  std::string key(kJournalPrefix);
+  append_bytes32(&key, copy.schema);
+  append_bytes32(&key, copy.table);
+  return key;
+}
+
+std::string encode_journal(const AlterJournal& journal) {
+  std::string value;
+  append_bytes32(&value, journal.original.schema);
+  append_bytes32(&value, journal.original.table);
+  append_bytes32(&value, journal.original_version);
+  return value;
+}
+
+int finish_swap(Connection* connection) {
+  if (connection->swap == nullptr) return 0;
+  const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
+  return handler_error(swap->session->commit(engine::Durability::kSync), connection->thd);
+}
+
+void abandon_swap(Connection* connection) {
+  if (connection->swap == nullptr) return;
+  const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
+  (void)swap->session->rollback();
+  // The ALTER has failed: its copy, dropped inside the transaction just undone or not, is garbage.
+  if (!swap->copy.table.empty()) (void)drop_now(swap->copy);
+}
+
+int drop_table_by_path(THD* thd, const char* path) {
+  const TableName name = parse_path(path);
+  if (!ddl_recovery_done.load()) {
+    if (must_postpone_drop(name)) {
+      sql_print_information("STRATA: DDL recovery: %s stays until its copy takes its place", path);
+      return 0;
+    }
+    return ddl_error(drop_now(name));
+  }
+  Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+  if (connection == nullptr || connection->swap == nullptr) return ddl_error(drop_now(name));
+  AlterSwap& swap = *connection->swap;
+  if (name.is_alter_backup()) {
+    const Status status = swap.session->drop_table(name.schema, name.table);
+    if (!status.ok()) return ddl_error(status);
+    return finish_swap(connection);
+  }
+  if (name.is_alter_copy()) {  // the second rename has failed; the first will be taken back
+    swap.copy = name;
+    return 0;
+  }
+  return ddl_error(drop_now(name));
+}
+
+int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
+  const TableName from = parse_path(from_path);
+  const TableName to = parse_path(to_path);
+  if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
+  Connection* const connection = connection_of(thd);
+  if (to.is_alter_backup() && connection->swap == nullptr) {  // D2: the first of three
+    auto swap = std::make_unique<AlterSwap>();
+    swap->session = kernel->new_session();
+    swap->session->begin(engine::Isolation::kReadCommitted);
+    swap->target = from;
+    const Status status = rename_in(swap->session.get(), from, to);
+    if (!status.ok()) return ddl_error(status);
+    connection->swap = std::move(swap);
+    register_with_server(connection);
+    return 0;
+  }
+  if (from.is_alter_backup() && connection->swap != nullptr) {  // taking the first one back
+    abandon_swap(connection);
+    return 0;
+  }
+  if (from.is_alter_copy()) {
+    register_with_server(connection);
+    connection->stray_definitions.push_back(std::string(to_path) + reg_ext);
+  }
+  if (connection->swap != nullptr) {
+    if (from.is_alter_copy()) connection->swap->copy = from;
+    const Status status = rename_in(connection->swap->session.get(), from, to);
+    return ddl_error(status);
+  }
+  return ddl_error(run_ddl([&](engine::Session* session) { return rename_in(session, from, to); }));
+}
+
+// --- hton callbacks ---
+
+int drop_table(handlerton*, const char* path) {
+  return guarded([&] { return drop_table_by_path(current_thd, path); });
+}
+
+void drop_database(handlerton*, char* path) {
+  // The server has dropped the tables it knows of; what is left has internal names.
+  (void)guarded([&] {
+    const std::string schema = schema_of_folder(path);
+    std::vector<TableName> left;
+    kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
+      if (spec.schema == schema) left.push_back({spec.schema, spec.name});
+    });
+    for (const TableName& name : left) (void)drop_now(name);
+    return 0;
+  });
+}
+
+int signal_ddl_recovery_done(handlerton*) {
+  return guarded([&] {
+    if (ddl_recovery_done.exchange(true)) return 0;
+    std::vector<TableName> garbage;
+    kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
+      if (spec.internal_name) garbage.push_back({spec.schema, spec.name});
+    });
+    for (const TableName& name : garbage) {
+      const Status status = drop_now(name);
+      sql_print_information("STRATA: collected %s/%s, left by an interrupted statement%s",
+                            name.schema.c_str(), name.table.c_str(),
+                            status.ok() ? "" : ": failed, will be tried again at the next start");
+    }
+    for (const JournalRow& row : read_journal()) {
+      if (kernel->table_exists(row.copy.schema, row.copy.table)) continue;
+      (void)run_ddl(
+          [&](engine::Session* session) { return session->journal_erase(journal_key(row.copy)); });
+    }
+    return 0;
+  });
+}
+
+int check_version(handlerton*, const char* path, const LEX_CUSTRING* version, ulonglong) {
+  return guarded([&] {
+    const Bytes wanted(reinterpret_cast<const char*>(version->str), version->length);
+    const StatusOr<engine::TableRef> table = find_table(parse_path(path));
+    return table.ok() && (*table)->spec().version == wanted ? 0 : 1;
+  });
+}
+
+// --- handler methods ---
+
+int ha_strata::delete_table(const char* name) {
+  return guarded([&] { return drop_table_by_path(current_thd, name); });
+}
+
+int ha_strata::rename_table(const char* from, const char* to) {
+  return guarded([&] { return rename_table_by_path(current_thd, from, to); });
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,54 @@
+// DDL against the dictionary, in step with the server's own DDL log.
+//
+// The server makes DDL crash-safe by writing each step ahead to its ddl_log and, after a crash,
+// calling drop and rename again by name. It expects every step to be durable when the callback
+// returns. So:
+//
+//   D1  Every callback is its own kernel transaction, durable on return, in a session of its own: a
+//       failing statement undoes it by calling back, not by rolling back.
+//   D2  The exception is the swap at the end of a copying ALTER: rename(t -> #sql-backup),
+//       rename(#sql-alter -> t), drop(#sql-backup) are one transaction, committed with the last
+//       call. Nobody ever sees, nor does a crash leave, t missing.
+//   D3  create(#sql-alter-*) writes a journal row with it: the copy, the table it will replace and
+//   that
+//       one's version. The row goes when the copy is renamed or dropped.
+//   D4  During recovery the server replays a swap it believes half-done as drop(t) and
+//       rename(#sql-alter -> t). A drop that matches a journal row whose copy still exists is
+//       postponed; the rename does both at once. Both are idempotent. Nothing is dropped without
+//       its replacement.
+//   D5  After the server's recovery all tables with internal names are garbage and are collected.
+#pragma once
+
+#include "mariadb/connection.h"
+
+namespace strata::glue {
+
+// Runs `body(session)` as a durable transaction of its own.
+Status run_ddl(const std::function<Status(engine::Session*)>& body);
+StatusOr<engine::TableRef> find_table(const TableName& name);
+
+// What a copying ALTER writes down with its new table (D3).
+struct AlterJournal {
+  TableName original;
+  std::string original_version;
+};
+std::string journal_key(const TableName& copy);
+std::string encode_journal(const AlterJournal& journal);
+
+int drop_table_by_path(THD* thd, const char* path);
+int rename_table_by_path(THD* thd, const char* from, const char* to);
+// The end of an ALTER: commit or undo what its swap has done so far.
+int finish_swap(Connection* connection);
+void abandon_swap(Connection* connection);
+
+// hton callbacks.
+int drop_table(handlerton*, const char* path);
+void drop_database(handlerton*, char* path);
+int signal_ddl_recovery_done(handlerton*);
+int check_version(handlerton*, const char* path, const LEX_CUSTRING* version, ulonglong create_id);
+int discover_table(handlerton*, THD* thd, TABLE_SHARE* share);
+int discover_table_existence(handlerton*, const char* schema, const char* table);
+int discover_table_names(handlerton*, LEX_CSTRING* schema, MY_DIR* folder,
+                         handlerton::discovered_list* result);
+
+}  // namespace strata::glue

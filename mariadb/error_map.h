@@ -1,0 +1,24 @@
+// One translation of kernel outcomes into the server's handler errors.
+#pragma once
+
+#include "mariadb/server.h"
+
+namespace strata::glue {
+
+// 0 when OK. Marks the server's transaction for rollback where the outcome demands it: the whole
+// one after a deadlock, the statement after a lock wait that failed. Logs what an operator must
+// see.
+int handler_error(const Status& status, THD* thd);
+
+// Runs `body` (returning a handler error); no C++ exception may cross into the server.
+template <typename Body>
+int guarded(Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    sql_print_error("STRATA: %s", e.what());
+    return HA_ERR_OUT_OF_MEM;
+  }
+}
+
+}  // namespace strata::glue

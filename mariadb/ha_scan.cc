@@ -1,0 +1,370 @@
+// Reading rows: table scans, index scans, point reads, pushed conditions, MRR.
+//
+//   HS1  An entry is looked at in this order: prefix and range limits by memcmp of keys, pushed
+//   condition
+//        from key and covering bytes, then the row (and its lock). Rows that do not qualify are
+//        neither fetched nor locked.
+#include "mariadb/ha_strata.h"
+
+namespace strata::glue {
+namespace {
+
+bool starts_with(Bytes key, Bytes prefix) {
+  return key.size() >= prefix.size() && std::memcmp(key.data(), prefix.data(), prefix.size()) == 0;
+}
+
+}  // namespace
+
+// The first key behind all that start with this one; infinite when there is none.
+void ha_strata::make_successor(Buffer* key, bool* infinite) {
+  size_t size = key->size();
+  while (size > 0 && key->data()[size - 1] == 0xff) --size;
+  *infinite = size == 0;
+  if (*infinite) return;
+  key->shrink(size);
+  ++key->data()[size - 1];
+}
+
+engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>* slot,
+                                            uint32_t index) {
+  const bool is_scan = slot == &cursor_;
+  if (*slot == nullptr || (is_scan && cursor_index_ != index)) {
+    if (at_ == slot->get()) at_ = nullptr;
+    *slot = std::make_unique<engine::TableCursor>(session(), table_, index);
+    if (is_scan) cursor_index_ = index;
+  }
+  (*slot)->set_lock_mode(statement_lock_);
+  (*slot)->set_skip_locked(skip_locked_);
+  if (is_scan) cursor_generation_ = connection_->generation;
+  return slot->get();
+}
+
+// --- one entry ---
+
+bool ha_strata::decode_entry(uchar* record) {
+  IndexLayout& index = layout_.index(cursor_index_);
+  if (!index.codec.decode(cursor_->key(), record)) return false;
+  if (cursor_index_ == 0) return true;
+  if (!layout_.hidden_key() && !layout_.index(0).codec.decode(cursor_->clustered_key(), record))
+    return false;
+  return index.decode_covering(cursor_->covering(), record);
+}
+
+// The pushed index condition. Needs the index's columns in record[0].
+int ha_strata::check_condition(uchar* buffer, bool* skip, bool* stop) {
+  *skip = *stop = false;
+  if (pushed_idx_cond == nullptr || active_index != pushed_idx_cond_keyno ||
+      buffer != table->record[0] || cursor_index_ == 0)
+    return 0;
+  if (!decode_entry(buffer)) return HA_ERR_CRASHED;
+  switch (handler_index_cond_check(this)) {
+    case CHECK_POS:
+      return 0;
+    case CHECK_NEG:
+      *skip = true;
+      return 0;
+    case CHECK_OUT_OF_RANGE:
+      *stop = true;
+      return 0;
+    case CHECK_ABORTED_BY_USER:
+      return HA_ERR_ABORTED_BY_USER;
+    case CHECK_ERROR:
+      break;
+  }
+  return HA_ERR_INTERNAL_ERROR;
+}
+
+int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
+  at_ = cursor;
+  if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
+  const Status status = row_.decode(cursor->row(), table->read_set, load_, buffer);
+  return status.ok() ? 0 : fail(status);
+}
+
+int ha_strata::walk(uchar* buffer, Direction direction) {
+  for (;;) {
+    if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
+    if (prefix_only_ && !starts_with(cursor_->key(), prefix_.bytes())) return HA_ERR_END_OF_FILE;
+    if (range_limited_ && direction == Direction::kForward && cursor_->key() >= range_end_.bytes())
+      return HA_ERR_END_OF_FILE;
+    bool skip = false;
+    bool stop = false;
+    if (const int error = check_condition(buffer, &skip, &stop)) return error;
+    if (stop) return HA_ERR_END_OF_FILE;
+    if (!skip) {
+      if (keyread_ && cursor_index_ != 0 && statement_lock_ == engine::LockMode::kNone) {
+        at_ = nullptr;
+        if (layout_.hidden_key()) row_id_.assign(cursor_->clustered_key());
+        return decode_entry(buffer) ? 0 : HA_ERR_CRASHED;
+      }
+      bool gone = false;
+      const Status status = cursor_->fetch(&gone);
+      if (!status.ok()) return fail(status);
+      if (!gone) return deliver(cursor_.get(), buffer);
+    }
+    const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();
+    if (!moved.ok()) return fail(moved);
+  }
+}
+
+// The transaction the cursor stood in has ended (HANDLER ... READ NEXT): a new one goes on behind
+// the entry it was on.
+int ha_strata::reposition(Direction direction) {
+  cursor_.reset();
+  at_ = nullptr;
+  engine::TableCursor* const cursor = make_cursor(&cursor_, cursor_index_);
+  if (direction == Direction::kBackward) {
+    const Status status = cursor->seek_before(saved_entry_);
+    return status.ok() ? 0 : fail(status);
+  }
+  Buffer after;
+  after.append(saved_entry_.data(), saved_entry_.size());
+  after.append_byte(0);
+  const Status status = cursor->seek(after.bytes());
+  return status.ok() ? 0 : fail(status);
+}
+
+int ha_strata::step(uchar* buffer, Direction direction) {
+  if (cursor_ == nullptr ||
+      (cursor_generation_ != connection_->generation && !saved_entry_.empty())) {
+    if (saved_entry_.empty()) return HA_ERR_END_OF_FILE;
+    if (const int error = reposition(direction)) return error;
+    return walk(buffer, direction);
+  }
+  if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
+  const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();
+  if (!moved.ok()) return fail(moved);
+  return walk(buffer, direction);
+}
+
+// --- table scan and positions ---
+
+int ha_strata::rnd_init(bool scan) {
+  scan_starts_ = scan;
+  prefix_only_ = range_limited_ = false;
+  saved_entry_.clear();
+  return 0;
+}
+
+int ha_strata::rnd_end() {
+  scan_starts_ = false;
+  return 0;
+}
+
+int ha_strata::rnd_next(uchar* buffer) {
+  return guarded([&] {
+    if (!scan_starts_) return step(buffer, Direction::kForward);
+    scan_starts_ = false;
+    engine::TableCursor* const cursor = make_cursor(&cursor_, 0);
+    const Status status = cursor->seek(Bytes());
+    return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
+  });
+}
+
+int ha_strata::read_point(uchar* buffer, Bytes key) {
+  engine::TableCursor* const cursor = make_cursor(&point_, 0);
+  bool gone = false;
+  const Status status = cursor->get(key, &gone);
+  if (!status.ok()) return fail(status);
+  return gone ? HA_ERR_KEY_NOT_FOUND : deliver(cursor, buffer);
+}
+
+int ha_strata::rnd_pos(uchar* buffer, uchar* position) {
+  return guarded([&] {
+    const size_t size = load_u16(position);
+    return read_point(buffer,
+                      Bytes(reinterpret_cast<const char*>(position) + kRefLengthBytes, size));
+  });
+}
+
+void ha_strata::position(const uchar* record) {
+  (void)guarded([&] {
+    Bytes key = row_id_;
+    if (!layout_.hidden_key()) {
+      key_.clear();
+      bool has_null = false;
+      layout_.index(0).codec.append(record, &key_, &has_null);
+      key = key_.bytes();
+    }
+    const size_t size = std::min<size_t>(key.size(), ref_length - kRefLengthBytes);
+    store_u16(ref, static_cast<uint16_t>(size));
+    std::memcpy(ref + kRefLengthBytes, key.data(), size);
+    std::memset(ref + kRefLengthBytes + size, 0, ref_length - kRefLengthBytes - size);
+    return 0;
+  });
+}
+
+// --- index scan ---
+
+int ha_strata::index_init(uint key, bool) {
+  active_index = key;
+  prefix_only_ = range_limited_ = false;
+  saved_entry_.clear();
+  return 0;
+}
+
+int ha_strata::index_end() {
+  active_index = MAX_KEY;
+  prefix_only_ = range_limited_ = in_read_range_first_ = false;
+  return 0;
+}
+
+int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map parts,
+                              ha_rkey_function mode) {
+  return guarded([&]() -> int {
+    if (!in_read_range_first_) range_limited_ = false;
+    prefix_only_ = false;
+    IndexLayout& index = layout_.index(layout_.kernel_index(active_index));
+    prefix_.clear();
+    if (key != nullptr)
+      index.codec.append_server_key(key, calculate_key_len(table, active_index, key, parts),
+                                    &prefix_);
+    engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    Direction direction = Direction::kForward;
+    bool infinite = false;
+    bool exact = false;
+    Status status;
+    switch (mode) {
+      case HA_READ_KEY_EXACT:
+        exact = true;
+        [[fallthrough]];
+      case HA_READ_KEY_OR_NEXT:
+        status = cursor->seek(prefix_.bytes());
+        break;
+      case HA_READ_AFTER_KEY:
+        search_key_.clear();
+        search_key_.append(prefix_.data(), prefix_.size());
+        make_successor(&search_key_, &infinite);
+        if (infinite) return HA_ERR_KEY_NOT_FOUND;
+        status = cursor->seek(search_key_.bytes());
+        break;
+      case HA_READ_BEFORE_KEY:
+        direction = Direction::kBackward;
+        if (prefix_.size() == 0) return HA_ERR_KEY_NOT_FOUND;
+        status = cursor->seek_before(prefix_.bytes());
+        break;
+      case HA_READ_PREFIX_LAST:
+        exact = true;
+        [[fallthrough]];
+      case HA_READ_KEY_OR_PREV:
+      case HA_READ_PREFIX_LAST_OR_PREV:
+        direction = Direction::kBackward;
+        search_key_.clear();
+        search_key_.append(prefix_.data(), prefix_.size());
+        make_successor(&search_key_, &infinite);
+        status = cursor->seek_before(infinite ? Bytes() : search_key_.bytes());
+        break;
+      default:
+        return HA_ERR_WRONG_COMMAND;
+    }
+    if (!status.ok()) return fail(status);
+    prefix_only_ = exact;
+    const int error = walk(buffer, direction);
+    // Later steps leave the prefix unless they are index_next_same().
+    prefix_only_ = false;
+    return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+  });
+}
+
+int ha_strata::index_read_last_map(uchar* buffer, const uchar* key, key_part_map parts) {
+  return index_read_map(buffer, key, parts, HA_READ_PREFIX_LAST);
+}
+
+int ha_strata::index_next(uchar* buffer) {
+  return guarded([&] { return step(buffer, Direction::kForward); });
+}
+
+int ha_strata::index_prev(uchar* buffer) {
+  return guarded([&] {
+    range_limited_ = false;
+    return step(buffer, Direction::kBackward);
+  });
+}
+
+int ha_strata::index_next_same(uchar* buffer, const uchar* key, uint key_length) {
+  return guarded([&] {
+    prefix_.clear();
+    layout_.index(cursor_index_).codec.append_server_key(key, key_length, &prefix_);
+    prefix_only_ = true;
+    const int error = step(buffer, Direction::kForward);
+    prefix_only_ = false;
+    return error;
+  });
+}
+
+int ha_strata::index_first(uchar* buffer) {
+  return guarded([&] {
+    if (!in_read_range_first_) range_limited_ = false;
+    const Status status = make_cursor(&cursor_, layout_.kernel_index(active_index))->seek(Bytes());
+    return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
+  });
+}
+
+int ha_strata::index_last(uchar* buffer) {
+  return guarded([&] {
+    range_limited_ = false;
+    const Status status =
+        make_cursor(&cursor_, layout_.kernel_index(active_index))->seek_before(Bytes());
+    return status.ok() ? walk(buffer, Direction::kBackward) : fail(status);
+  });
+}
+
+// Passes the end of the range down (HS1); the rest is the server's own.
+int ha_strata::read_range_first(const key_range* start, const key_range* end, bool equal,
+                                bool sorted) {
+  const int prepared = guarded([&] {
+    range_limited_ = false;
+    if (end == nullptr || equal) return 0;
+    range_end_.clear();
+    layout_.index(layout_.kernel_index(active_index))
+        .codec.append_server_key(end->key, end->length, &range_end_);
+    bool infinite = false;
+    if (end->flag != HA_READ_BEFORE_KEY) make_successor(&range_end_, &infinite);
+    range_limited_ = !infinite;
+    return 0;
+  });
+  if (prepared != 0) return prepared;
+  in_read_range_first_ = true;
+  const int error = handler::read_range_first(start, end, equal, sorted);
+  in_read_range_first_ = false;
+  return error;
+}
+
+Item* ha_strata::idx_cond_push(uint key, Item* condition) {
+  if (layout_.kernel_index(key) == 0 || layout_.index(layout_.kernel_index(key)).has_virtual)
+    return condition;
+  pushed_idx_cond = condition;
+  pushed_idx_cond_keyno = key;
+  in_range_check_pushed_down = TRUE;
+  return nullptr;
+}
+
+// --- MRR: the server's implementation; it sorts row ids, so it may not be used when order of
+// locking matters ---
+
+int ha_strata::multi_range_read_init(RANGE_SEQ_IF* ranges, void* parameter, uint count, uint mode,
+                                     HANDLER_BUFFER* buffer) {
+  return ds_mrr_.dsmrr_init(this, ranges, parameter, count, mode, buffer);
+}
+
+int ha_strata::multi_range_read_next(range_id_t* range) { return ds_mrr_.dsmrr_next(range); }
+
+ha_rows ha_strata::multi_range_read_info_const(uint key, RANGE_SEQ_IF* ranges, void* parameter,
+                                               uint count, uint* buffer_size, uint* flags,
+                                               Cost_estimate* cost) {
+  ds_mrr_.init(this, table);
+  if (statement_lock_ != engine::LockMode::kNone) *flags |= HA_MRR_USE_DEFAULT_IMPL;
+  return ds_mrr_.dsmrr_info_const(key, ranges, parameter, count, buffer_size, flags, cost);
+}
+
+ha_rows ha_strata::multi_range_read_info(uint key, uint count, uint keys, uint key_parts,
+                                         uint* buffer_size, uint* flags, Cost_estimate* cost) {
+  ds_mrr_.init(this, table);
+  return ds_mrr_.dsmrr_info(key, count, keys, key_parts, buffer_size, flags, cost);
+}
+
+int ha_strata::multi_range_read_explain_info(uint mode, char* text, size_t size) {
+  return ds_mrr_.dsmrr_explain_info(mode, text, size);
+}
+
+}  // namespace strata::glue

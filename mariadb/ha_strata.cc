@@ -1,0 +1,240 @@
+// The handler's frame: capabilities, opening, locking, statement life cycle.
+#include "mariadb/ha_strata.h"
+
+#include "mariadb/settings.h"
+
+namespace strata::glue {
+
+handler::Table_flags ha_strata::table_flags() const {
+  return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
+         HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
+         HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
+         HA_BINLOG_ROW_CAPABLE | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CAN_SKIP_LOCKED |
+         HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE;
+}
+
+ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
+  ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  if (table_share == nullptr || key >= table_share->keys) return flags | HA_KEYREAD_ONLY;
+  if (key == table_share->primary_key) return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
+  flags |= HA_DO_INDEX_COND_PUSHDOWN;
+  const KEY& info = table_share->key_info[key];
+  for (uint i = all_parts ? 0 : part; i <= part && i < info.user_defined_key_parts; ++i) {
+    const Field* const field = info.key_part[i].field;
+    if (field == nullptr) continue;
+    const bool whole =
+        (field->flags & BLOB_FLAG) == 0 && field->key_length() == info.key_part[i].length;
+    if (!whole) return flags;
+  }
+  return flags | HA_KEYREAD_ONLY;
+}
+
+int ha_strata::bind(THD* thd) {
+  connection_ = connection_of(thd);
+  return 0;
+}
+
+int ha_strata::open(const char* name, int, uint) {
+  return guarded([&] {
+    THD* const thd = ha_thd() != nullptr ? ha_thd() : current_thd;
+    const TableName path = parse_path(name);
+    std::unique_ptr<engine::Session> own;
+    engine::Session* look_up = nullptr;
+    if (thd != nullptr) {
+      bind(thd);
+      look_up = session();
+    } else {
+      own = kernel->new_session();
+      look_up = own.get();
+    }
+    StatusOr<engine::TableRef> found = look_up->open_table(path.schema, path.table);
+    if (!found.ok())
+      return is_not_found(found.status()) ? HA_ERR_NO_SUCH_TABLE : fail(found.status());
+    const engine::TableSpec& spec = (*found)->spec();
+    const LEX_CUSTRING& version = table->s->tabledef_version;
+    if (version.length != 0 &&
+        spec.version != Bytes(reinterpret_cast<const char*>(version.str), version.length))
+      return HA_ERR_TABLE_DEF_CHANGED;
+    layout_.open(table);
+    if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
+    row_.open(table);
+    table_ = std::move(found).value();
+    apply_auto_increment_start();
+    load_ = [this](uint32_t position, std::string* out) {
+      return at_ == nullptr ? error_internal("no row to load from") : at_->external(position, out);
+    };
+    plans_.resize(layout_.index_count());
+    old_plans_.resize(layout_.index_count());
+    known_storage_.assign(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map) + 1, 0);
+    my_bitmap_init(&known_, known_storage_.data(), table->s->fields);
+    const size_t key_bytes =
+        layout_.hidden_key()
+            ? 8
+            : std::min<size_t>(layout_.index(0).codec.most_bytes(), engine::kMaxKeyLength);
+    ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
+    lock_shared_ha_data();
+    share_ = static_cast<StrataShare*>(get_ha_share_ptr());
+    if (share_ == nullptr) {
+      share_ = new StrataShare();
+      set_ha_share_ptr(share_);
+    }
+    unlock_shared_ha_data();
+    return info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  });
+}
+
+int ha_strata::close() {
+  drop_cursors();
+  table_.reset();
+  connection_ = nullptr;
+  return 0;
+}
+
+handler* ha_strata::clone(const char* name, MEM_ROOT* mem_root) {
+  auto* const copy = static_cast<ha_strata*>(handler::clone(name, mem_root));
+  if (copy == nullptr) return nullptr;
+  copy->connection_ = connection_;
+  copy->requested_lock_ = requested_lock_;
+  copy->statement_lock_ = statement_lock_;
+  copy->locked_tables_lock_ = locked_tables_lock_;
+  copy->skip_locked_ = skip_locked_;
+  copy->has_been_locked_ = has_been_locked_;
+  return copy;
+}
+
+int ha_strata::discover_check_version() {
+  return table_ == nullptr || table_->stale() ? HA_ERR_TABLE_DEF_CHANGED : 0;
+}
+
+void ha_strata::drop_cursors() noexcept {
+  at_ = nullptr;
+  cursor_.reset();
+  point_.reset();
+}
+
+// Which lock plain reads of the statement take; writes decide in external_lock().
+THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_type type) {
+  const int command = thd_sql_command(thd);
+  if (type == TL_IGNORE || command == SQLCOM_DROP_TABLE) return to;
+  skip_locked_ = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  const bool in_lock_tables = thd_in_lock_tables(thd);
+  const bool locking = ((type == TL_READ || type == TL_READ_HIGH_PRIORITY) && in_lock_tables) ||
+                       type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED ||
+                       type == TL_READ_NO_INSERT || command != SQLCOM_SELECT;
+  requested_lock_ = engine::LockMode::kNone;
+  if (!locking) return to;
+  switch (command) {
+    case SQLCOM_CHECKSUM:
+      return to;
+    case SQLCOM_ANALYZE:
+      if (type == TL_READ) return to;
+      break;
+    case SQLCOM_INSERT_SELECT:
+    case SQLCOM_REPLACE_SELECT:
+    case SQLCOM_UPDATE:
+    case SQLCOM_CREATE_TABLE:
+      if (isolation_of(thd) <= engine::Isolation::kReadCommitted &&
+          (type == TL_READ || type == TL_READ_NO_INSERT))
+        return to;
+      break;
+    case SQLCOM_ALTER_TABLE:
+    case SQLCOM_CREATE_INDEX:
+    case SQLCOM_DROP_INDEX:
+    case SQLCOM_OPTIMIZE:
+      // The metadata lock keeps writers out, so a snapshot is complete, unless a prepared
+      // transaction without a connection may still commit.
+      if (kernel->prepared_transactions().empty()) return to;
+      break;
+    default:
+      break;
+  }
+  requested_lock_ = engine::LockMode::kShared;
+  return to;
+}
+
+int ha_strata::external_lock(THD* thd, int lock_type) {
+  return guarded([&] {
+    bind(thd);
+    if (lock_type == F_UNLCK) {
+      if (connection_->tables_in_use > 0) --connection_->tables_in_use;
+      // HANDLER reads go on in the next transaction from where they are.
+      saved_entry_.clear();
+      if (inited != NONE && cursor_ != nullptr && cursor_->valid()) {
+        saved_entry_.assign(cursor_->key());
+        if (cursor_index_ != 0) saved_entry_.append(cursor_->clustered_key());
+      }
+      statement_lock_ = requested_lock_ = engine::LockMode::kNone;
+      has_been_locked_ = false;
+      return 0;
+    }
+    if (const int error = begin_statement(connection_)) return error;
+    ++connection_->tables_in_use;
+    statement_lock_ = lock_type == F_WRLCK ? engine::LockMode::kExclusive : requested_lock_;
+    if (statement_lock_ == engine::LockMode::kNone &&
+        isolation_of(thd) == engine::Isolation::kSerializable &&
+        thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+      statement_lock_ = engine::LockMode::kShared;
+    locked_tables_lock_ = statement_lock_;
+    has_been_locked_ = true;
+    return 0;
+  });
+}
+
+// A statement under LOCK TABLES or inside a stored function: external_lock() was long ago.
+int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
+  return guarded([&] {
+    bind(thd);
+    if (const int error = begin_statement(connection_)) return error;
+    if (!has_been_locked_ || type >= TL_WRITE_ALLOW_WRITE) {
+      statement_lock_ = engine::LockMode::kExclusive;
+    } else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
+               isolation_of(thd) != engine::Isolation::kSerializable) {
+      statement_lock_ = engine::LockMode::kNone;
+    } else {
+      statement_lock_ = locked_tables_lock_;
+    }
+    return 0;
+  });
+}
+
+int ha_strata::extra(ha_extra_function operation) {
+  switch (operation) {
+    case HA_EXTRA_KEYREAD:
+      keyread_ = true;
+      break;
+    case HA_EXTRA_NO_KEYREAD:
+      keyread_ = false;
+      break;
+    default:
+      break;
+  }
+  return 0;
+}
+
+int ha_strata::reset() {
+  ds_mrr_.dsmrr_close();
+  drop_cursors();
+  keyread_ = false;
+  prefix_only_ = range_limited_ = in_read_range_first_ = false;
+  saved_entry_.clear();
+  return 0;
+}
+
+void ha_strata::init_table_handle_for_HANDLER() {
+  (void)guarded([&] {
+    bind(ha_thd());
+    (void)begin_statement(connection_);
+    statement_lock_ = engine::LockMode::kNone;
+    return 0;
+  });
+}
+
+int ha_strata::cmp_ref(const uchar* left, const uchar* right) {
+  const size_t a = load_u16(left);
+  const size_t b = load_u16(right);
+  const int order = std::memcmp(left + kRefLengthBytes, right + kRefLengthBytes, std::min(a, b));
+  if (order != 0) return order;
+  return a == b ? 0 : a < b ? -1 : 1;
+}
+
+}  // namespace strata::glue

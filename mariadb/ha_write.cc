@@ -1,0 +1,240 @@
+// Writing rows: keys and entries of a row, inserts, updates, deletes, AUTO_INCREMENT.
+#include "mariadb/ha_strata.h"
+
+namespace strata::glue {
+
+Bytes ha_strata::key_of(const EntryPlan& plan, const Buffer& bytes) {
+  return bytes.bytes().substr(plan.key, plan.key_bytes);
+}
+Bytes ha_strata::covering_of(const EntryPlan& plan, const Buffer& bytes) {
+  return bytes.bytes().substr(plan.covering, plan.covering_bytes);
+}
+
+// The clustered key of a new row; the hidden one is made up.
+int ha_strata::make_clustered_key(const uchar* record, Buffer* out) {
+  out->clear();
+  if (layout_.hidden_key()) {
+    store_be64(out->grow(8), table_->next_row_id());
+    return 0;
+  }
+  bool has_null = false;
+  layout_.index(0).codec.append(record, out, &has_null);
+  return out->size() > engine::kMaxKeyLength ? HA_ERR_INDEX_COL_TOO_LONG : 0;
+}
+
+void ha_strata::make_entry(size_t index, const uchar* record, Buffer* bytes, EntryPlan* plan) {
+  IndexLayout& layout = layout_.index(index);
+  plan->key = bytes->size();
+  layout.codec.append(record, bytes, &plan->has_null);
+  plan->covering = bytes->size();
+  plan->key_bytes = plan->covering - plan->key;
+  layout.append_covering(record, bytes);
+  plan->covering_bytes = bytes->size() - plan->covering;
+}
+
+int ha_strata::duplicate(uint32_t kernel_index) {
+  duplicate_key_ =
+      kernel_index < layout_.index_count() ? layout_.index(kernel_index).server_key : MAX_KEY;
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
+// The value of the AUTO_INCREMENT column that the counter must leave behind; 0: none.
+uint64_t ha_strata::used_auto_increment(const uchar* record) const {
+  Field* const field = table->found_next_number_field;
+  if (field == nullptr) return 0;
+  const my_ptrdiff_t shift = record - table->record[0];
+  field->move_field_offset(shift);
+  const longlong value = field->val_int();
+  field->move_field_offset(-shift);
+  if (value < 0 && (field->flags & UNSIGNED_FLAG) == 0) return 0;
+  return static_cast<uint64_t>(value);
+}
+
+int ha_strata::write_row(const uchar* record) {
+  return guarded([&]() -> int {
+    if (table->next_number_field != nullptr && record == table->record[0]) {
+      if (const int error = update_auto_increment()) return error;
+    }
+    if (const int error = make_clustered_key(record, &key_)) return error;
+    entries_.clear();
+    images_.clear();
+    for (size_t i = 1; i < layout_.index_count(); ++i) make_entry(i, record, &entries_, &plans_[i]);
+    for (size_t i = 1; i < layout_.index_count(); ++i) {
+      const EntryPlan& plan = plans_[i];
+      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return HA_ERR_INDEX_COL_TOO_LONG;
+      images_.push_back({static_cast<uint32_t>(i), key_of(plan, entries_),
+                         layout_.index(i).unique && !plan.has_null, covering_of(plan, entries_)});
+    }
+    StatusOr<EncodedRow> row = row_.encode(record, key_.size());
+    if (!row.ok()) return fail(row.status());
+    engine::RowImage image;
+    image.key = key_.bytes();
+    image.inline_bytes = row->inline_bytes;
+    image.externals = row->externals;
+    image.external_count = row->external_count;
+    image.entries = images_.data();
+    image.entry_count = static_cast<uint32_t>(images_.size());
+    image.auto_increment_used = used_auto_increment(record);
+    uint32_t conflict = 0;
+    const Status status = session()->insert_row(table_.get(), image, &conflict);
+    if (is_duplicate_key(status)) return duplicate(conflict);
+    if (!status.ok()) return fail(status);
+    if (image.auto_increment_used != 0) table_->raise_auto_increment(image.auto_increment_used);
+    if (layout_.hidden_key()) row_id_.assign(key_.bytes());
+    at_ = nullptr;
+    return 0;
+  });
+}
+
+bool ha_strata::index_may_change(size_t index) const {
+  const IndexLayout& layout = const_cast<TableLayout&>(layout_).index(index);
+  if (layout.has_virtual) return true;
+  return std::any_of(layout.columns.begin(), layout.columns.end(),
+                     [&](uint16_t column) { return bitmap_is_set(table->write_set, column); });
+}
+
+// The row the server means is the one it read last (H2); after a write it may have to be found
+// again.
+int ha_strata::find_current_row(const uchar* record) {
+  if (at_ != nullptr) return 0;
+  if (layout_.hidden_key()) {
+    old_key_.clear();
+    old_key_.append(row_id_.data(), row_id_.size());
+  } else if (const int error = make_clustered_key(record, &old_key_)) {
+    return error;
+  }
+  engine::TableCursor* const cursor = make_cursor(&point_, 0);
+  bool gone = false;
+  const Status status = cursor->get(old_key_.bytes(), &gone);
+  if (!status.ok()) return fail(status);
+  if (gone) return HA_ERR_KEY_NOT_FOUND;
+  at_ = cursor;
+  return 0;
+}
+
+// Entries need columns the statement may not have read: they come from the row itself. `follower`
+// is the new version of the record; columns not written get the same value there.
+int ha_strata::complete_index_columns(uchar* record, uchar* follower, bool only_changing) {
+  bitmap_clear_all(&known_);
+  bool missing = false;
+  for (size_t i = 0; i < layout_.index_count(); ++i) {
+    if (i > 0 && only_changing && !index_may_change(i)) continue;
+    for (const uint16_t column : layout_.index(i).columns) {
+      if (bitmap_is_set(table->read_set, column)) continue;
+      bitmap_set_bit(&known_, column);
+      missing = true;
+    }
+  }
+  if (!missing) return 0;
+  const Status status = row_.decode(at_->row(), &known_, load_, record);
+  if (!status.ok()) return fail(status);
+  if (follower == nullptr) return 0;
+  for (Field** field = table->field; *field != nullptr; ++field) {
+    const uint16_t index = (*field)->field_index;
+    if (!bitmap_is_set(&known_, index) || bitmap_is_set(table->write_set, index)) continue;
+    const Column column = describe_column(table, *field);
+    std::memcpy(follower + column.offset, record + column.offset, column.bytes);
+    column.set_null(follower, column.is_null(record));
+  }
+  return 0;
+}
+
+int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
+  return guarded([&]() -> int {
+    if (const int error = find_current_row(old_record)) return error;
+    old_key_.clear();
+    const Bytes found_key = at_->clustered_key();
+    old_key_.append(found_key.data(), found_key.size());
+    if (const int error = complete_index_columns(const_cast<uchar*>(old_record),
+                                                 const_cast<uchar*>(new_record), true))
+      return error;
+    key_.clear();
+    if (layout_.hidden_key() || !index_may_change(0)) {
+      key_.append(old_key_.data(), old_key_.size());
+    } else if (const int error = make_clustered_key(new_record, &key_)) {
+      return error;
+    }
+    const bool key_changes = key_.bytes() != old_key_.bytes();
+
+    entries_.clear();
+    old_entries_.clear();
+    images_.clear();
+    old_images_.clear();
+    for (size_t i = 1; i < layout_.index_count(); ++i) {
+      if (!key_changes && !index_may_change(i)) continue;
+      make_entry(i, old_record, &old_entries_, &old_plans_[i]);
+      make_entry(i, new_record, &entries_, &plans_[i]);
+    }
+    for (size_t i = 1; i < layout_.index_count(); ++i) {
+      if (!key_changes && !index_may_change(i)) continue;
+      const EntryPlan& plan = plans_[i];
+      const Bytes old_entry = key_of(old_plans_[i], old_entries_);
+      const Bytes new_entry = key_of(plan, entries_);
+      const Bytes covering = covering_of(plan, entries_);
+      if (!key_changes && old_entry == new_entry &&
+          covering == covering_of(old_plans_[i], old_entries_))
+        continue;
+      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return HA_ERR_INDEX_COL_TOO_LONG;
+      old_images_.push_back({static_cast<uint32_t>(i), old_entry, false, Bytes()});
+      images_.push_back({static_cast<uint32_t>(i), new_entry,
+                         layout_.index(i).unique && !plan.has_null, covering});
+    }
+
+    bitmap_copy(&known_, table->read_set);
+    bitmap_union(&known_, table->write_set);
+    StatusOr<EncodedRow> row =
+        row_.encode_update(new_record, key_.size(), at_->row(), &known_, table->write_set, load_);
+    if (!row.ok()) return fail(row.status());
+    engine::RowImage image;
+    image.key = key_.bytes();
+    image.inline_bytes = row->inline_bytes;
+    image.externals = row->externals;
+    image.external_count = row->external_count;
+    image.entries = images_.data();
+    image.entry_count = static_cast<uint32_t>(images_.size());
+    Field* const counter = table->found_next_number_field;
+    if (counter != nullptr && bitmap_is_set(table->write_set, counter->field_index))
+      image.auto_increment_used = used_auto_increment(new_record);
+    uint32_t conflict = 0;
+    const Status status =
+        session()->update_row(table_.get(), old_key_.bytes(), image, old_images_.data(),
+                              static_cast<uint32_t>(old_images_.size()), &conflict);
+    if (is_duplicate_key(status)) return duplicate(conflict);
+    if (!status.ok()) return fail(status);
+    if (image.auto_increment_used != 0) table_->raise_auto_increment(image.auto_increment_used);
+    at_ = nullptr;
+    return 0;
+  });
+}
+
+int ha_strata::delete_row(const uchar* record) {
+  return guarded([&]() -> int {
+    if (const int error = find_current_row(record)) return error;
+    old_key_.clear();
+    const Bytes found_key = at_->clustered_key();
+    old_key_.append(found_key.data(), found_key.size());
+    if (const int error = complete_index_columns(const_cast<uchar*>(record), nullptr, false))
+      return error;
+    old_entries_.clear();
+    old_images_.clear();
+    for (size_t i = 1; i < layout_.index_count(); ++i)
+      make_entry(i, record, &old_entries_, &old_plans_[i]);
+    for (size_t i = 1; i < layout_.index_count(); ++i)
+      old_images_.push_back(
+          {static_cast<uint32_t>(i), key_of(old_plans_[i], old_entries_), false, Bytes()});
+    const Status status = session()->delete_row(table_.get(), old_key_.bytes(), old_images_.data(),
+                                                static_cast<uint32_t>(old_images_.size()));
+    if (!status.ok()) return fail(status);
+    at_ = nullptr;
+    return 0;
+  });
+}
+
+void ha_strata::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                                   ulonglong* first, ulonglong* reserved) {
+  const uint64_t count = std::max<uint64_t>(wanted, 1);
+  *first = table_->reserve_auto_increment(offset, increment, count);
+  *reserved = count;
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,249 @@
+#include "mariadb/key_codec.h"
+
+namespace strata::glue {
+namespace {
+
+bool is_text(const Column& column) { return column.kind != ColumnKind::kFixed; }
+
+KeyPart::Form form_of(const Column& column) {
+  if (is_text(column)) return KeyPart::Form::kText;
+  switch (column.field->real_type()) {
+    case MYSQL_TYPE_TINY:
+    case MYSQL_TYPE_SHORT:
+    case MYSQL_TYPE_INT24:
+    case MYSQL_TYPE_LONG:
+    case MYSQL_TYPE_LONGLONG:
+    case MYSQL_TYPE_YEAR:
+    case MYSQL_TYPE_NEWDATE:
+    case MYSQL_TYPE_ENUM:
+    case MYSQL_TYPE_SET:
+      return KeyPart::Form::kInteger;
+    case MYSQL_TYPE_DATETIME2:
+    case MYSQL_TYPE_TIMESTAMP2:
+    case MYSQL_TYPE_TIME2:
+    case MYSQL_TYPE_NEWDECIMAL:
+    case MYSQL_TYPE_BIT:
+      return KeyPart::Form::kBytes;
+    case MYSQL_TYPE_STRING:  // BINARY(n); other types that store bytes have their own order
+      return column.field->type_handler() == &type_handler_string ? KeyPart::Form::kBytes
+                                                                  : KeyPart::Form::kServer;
+    default:
+      return KeyPart::Form::kServer;
+  }
+}
+
+bool is_unsigned(const Field* field) {
+  switch (field->real_type()) {
+    case MYSQL_TYPE_YEAR:
+    case MYSQL_TYPE_NEWDATE:
+    case MYSQL_TYPE_ENUM:
+    case MYSQL_TYPE_SET:
+      return true;
+    default:
+      return (field->flags & UNSIGNED_FLAG) != 0;
+  }
+}
+
+void complement(uchar* bytes, size_t size) {
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uchar>(~bytes[i]);
+}
+
+KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
+  KeyPart part;
+  Field* const field = table->field[info.fieldnr - 1];
+  part.column = describe_column(table, field);
+  part.form = form_of(part.column);
+  part.descending = (info.key_part_flag & HA_REVERSE_SORT) != 0;
+  part.length = info.length;
+  part.store_length = info.store_length;
+  const bool blob = part.column.kind == ColumnKind::kBlob;
+  part.is_prefix = blob || info.length < field->key_length();
+  switch (part.form) {
+    case KeyPart::Form::kInteger:
+      part.is_unsigned = is_unsigned(field);
+      part.image_bytes = part.column.bytes;
+      part.in_key = true;
+      break;
+    case KeyPart::Form::kBytes:
+      part.image_bytes = part.is_prefix ? info.length : part.column.bytes;
+      part.in_key = !part.is_prefix;
+      break;
+    case KeyPart::Form::kServer:
+      part.image_bytes = field->sort_length();
+      part.in_covering = true;
+      break;
+    case KeyPart::Form::kText:
+      part.prefix_characters = info.length / part.column.charset->mbmaxlen;
+      part.image = StringImage(part.column.charset, part.prefix_characters);
+      part.in_covering = !part.is_prefix;
+      break;
+  }
+  return part;
+}
+
+}  // namespace
+
+KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
+  for (uint i = 0; i < key.user_defined_key_parts; ++i)
+    parts_.push_back(describe_part(table, key.key_part[i]));
+}
+
+void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out) {
+  switch (part->form) {
+    case KeyPart::Form::kInteger: {
+      const size_t n = part->image_bytes;
+      uchar* const to = out->grow(n);
+      for (size_t i = 0; i < n; ++i) to[i] = raw[n - 1 - i];
+      if (!part->is_unsigned) to[0] ^= 0x80;
+      return;
+    }
+    case KeyPart::Form::kBytes:
+      out->append(raw, part->image_bytes);
+      return;
+    case KeyPart::Form::kServer: {
+      Field* const field = part->column.field;
+      uchar* const to = out->grow(part->image_bytes);
+      uchar* const own = field->ptr;
+      field->ptr = const_cast<uchar*>(raw);
+      // Some types read through val_*(), which may look at the NULL flag of the record.
+      uchar* const null_ptr = field->null_ptr;
+      field->null_ptr = nullptr;
+      field->sort_string(to, part->image_bytes);
+      field->null_ptr = null_ptr;
+      field->ptr = own;
+      return;
+    }
+    case KeyPart::Form::kText: {
+      if (part->is_prefix) {
+        const size_t cut = part->column.charset->charpos(text.data(), text.data() + text.size(),
+                                                         part->prefix_characters);
+        if (cut < text.size()) text = text.substr(0, cut);
+      }
+      part->image.append(reinterpret_cast<const uchar*>(text.data()), text.size(), out);
+      return;
+    }
+  }
+}
+
+void KeyCodec::append(const uchar* record, Buffer* out, bool* has_null) {
+  *has_null = false;
+  for (KeyPart& part : parts_) {
+    const size_t begin = out->size();
+    const bool null = part.column.is_null(record);
+    if (part.column.null_bit != 0) out->append_byte(null ? 0 : 1);
+    if (null) {
+      *has_null = true;
+    } else {
+      const Bytes text =
+          part.form == KeyPart::Form::kText ? variable_value(part.column, record) : Bytes();
+      append_value(&part, record + part.column.offset, text, out);
+    }
+    if (part.descending) complement(out->data() + begin, out->size() - begin);
+  }
+}
+
+void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out) {
+  const uchar* const end = key + length;
+  for (KeyPart& part : parts_) {
+    if (key >= end) return;
+    const size_t begin = out->size();
+    const uchar* value = key;
+    bool null = false;
+    if (part.column.null_bit != 0) {
+      null = *value++ != 0;
+      out->append_byte(null ? 0 : 1);
+    }
+    if (!null) {
+      Bytes text;
+      if (part.column.kind == ColumnKind::kVarchar || part.column.kind == ColumnKind::kBlob) {
+        text = Bytes(reinterpret_cast<const char*>(value) + HA_KEY_BLOB_LENGTH, load_u16(value));
+      } else if (part.column.kind == ColumnKind::kChar) {
+        const char* const chars = reinterpret_cast<const char*>(value);
+        text = Bytes(chars, part.column.charset->lengthsp(chars, part.length));
+      }
+      append_value(&part, value, text, out);
+    }
+    if (part.descending) complement(out->data() + begin, out->size() - begin);
+    key += part.store_length;
+  }
+}
+
+size_t KeyCodec::value_bytes(const KeyPart& part, Bytes image) {
+  if (part.form == KeyPart::Form::kText) return part.image.measure(image, part.descending);
+  return image.size() < part.image_bytes ? 0 : part.image_bytes;
+}
+
+bool KeyCodec::decode(Bytes key, uchar* record) const {
+  for (const KeyPart& part : parts_) {
+    const uchar flip = part.descending ? 0xff : 0;
+    if (part.column.null_bit != 0) {
+      if (key.empty()) return false;
+      const bool null = (static_cast<uchar>(key[0]) ^ flip) == 0;
+      key.remove_prefix(1);
+      part.column.set_null(record, null);
+      if (null) continue;
+    }
+    const size_t size = value_bytes(part, key);
+    if (size == 0) return false;
+    if (part.in_key) {
+      uchar* const to = record + part.column.offset;
+      const uchar* const from = reinterpret_cast<const uchar*>(key.data());
+      if (part.form == KeyPart::Form::kInteger) {
+        for (size_t i = 0; i < size; ++i) to[size - 1 - i] = from[i] ^ flip;
+        if (!part.is_unsigned) to[size - 1] ^= 0x80;
+      } else {
+        for (size_t i = 0; i < size; ++i) to[i] = from[i] ^ flip;
+      }
+    }
+    key.remove_prefix(size);
+  }
+  return true;
+}
+
+bool KeyCodec::part_ends(Bytes key, std::vector<uint32_t>* ends) const {
+  ends->clear();
+  size_t at = 0;
+  for (const KeyPart& part : parts_) {
+    bool null = false;
+    if (part.column.null_bit != 0) {
+      if (at >= key.size()) return false;
+      null = (static_cast<uchar>(key[at]) ^ (part.descending ? 0xff : 0)) == 0;
+      ++at;
+    }
+    if (!null) {
+      const size_t size = value_bytes(part, key.substr(at));
+      if (size == 0) return false;
+      at += size;
+    }
+    ends->push_back(static_cast<uint32_t>(at));
+  }
+  return true;
+}
+
+size_t KeyCodec::most_bytes() const {
+  size_t bytes = 0;
+  for (const KeyPart& part : parts_)
+    bytes += 1 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
+                                                    : part.image_bytes);
+  return bytes;
+}
+
+bool keys_are_supported(const TABLE* table) {
+  for (uint i = 0; i < table->s->keys; ++i) {
+    const KEY& key = table->key_info[i];
+    for (uint p = 0; p < key.user_defined_key_parts; ++p) {
+      const Field* const field = table->field[key.key_part[p].fieldnr - 1];
+      CHARSET_INFO* const collation = field->charset();
+      if (StringImage::supports(collation)) continue;
+      my_printf_error(
+          ER_UNKNOWN_ERROR,
+          "STRATA cannot index column '%s': collation %s has no order-preserving keys. Use another "
+          "collation for the column or leave it out of key '%s'",
+          MYF(0), field->field_name.str, collation->coll_name.str, key.name.str);
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,66 @@
+// Memcomparable keys: memcmp of two keys orders like the index does in SQL.
+//
+//   KC1  A key is its parts one after the other: for a nullable part a byte 0 (NULL, nothing
+//   follows)
+//        or 1, then the value's image. Part images are prefix-free, so the image of the first n
+//        parts is a prefix of every key that starts with these values.
+//   KC2  A DESC part has every byte complemented, the NULL byte too.
+//   KC3  Integers, temporals, decimals, enums and BINARY can be read back from the image; values of
+//   other
+//        whole columns go into the entry's covering bytes. Prefix parts and BLOBs are in neither.
+// One codec belongs to one handler object (it has scratch memory).
+#pragma once
+
+#include "mariadb/column.h"
+#include "mariadb/string_image.h"
+
+namespace strata::glue {
+
+struct KeyPart {
+  enum class Form : uint8_t {
+    kInteger,  // little-endian in the record
+    kBytes,    // ordered as it lies there
+    kServer,   // Field::sort_string()
+    kText,     // StringImage
+  };
+  Column column;
+  Form form = Form::kBytes;
+  bool is_unsigned = false;
+  bool is_prefix = false;
+  bool descending = false;
+  bool in_key = false;        // the value can be read back from the image (KC3)
+  bool in_covering = false;   // ... or from the covering bytes
+  uint32_t length = 0;        // of the value in the server's key format
+  uint32_t store_length = 0;  // with NULL byte and length bytes
+  uint32_t image_bytes = 0;   // fixed forms
+  uint32_t prefix_characters = 0;
+  StringImage image;
+};
+
+class KeyCodec {
+ public:
+  KeyCodec() = default;
+  KeyCodec(const TABLE* table, const KEY& key);
+
+  // The key of a record. *has_null: some part is NULL (such keys never conflict).
+  void append(const uchar* record, Buffer* out, bool* has_null);
+  // The leading parts given in the server's key format (key_copy()).
+  void append_server_key(const uchar* key, uint length, Buffer* out);
+  // Reads back what KC3 allows into the record; NULL bits of all parts. False: malformed.
+  [[nodiscard]] bool decode(Bytes key, uchar* record) const;
+  // Byte length of each leading part; false: malformed.
+  [[nodiscard]] bool part_ends(Bytes key, std::vector<uint32_t>* ends) const;
+  [[nodiscard]] const std::vector<KeyPart>& parts() const noexcept { return parts_; }
+  [[nodiscard]] size_t most_bytes() const;
+
+ private:
+  void append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out);
+  static size_t value_bytes(const KeyPart& part, Bytes image);
+
+  std::vector<KeyPart> parts_;
+};
+
+// Complains (server error) when a column of the table's keys has a collation without images.
+bool keys_are_supported(const TABLE* table);
+
+}  // namespace strata::glue

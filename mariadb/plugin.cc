@@ -1,0 +1,140 @@
+// The plugin: start, stop, and the table of callbacks the server calls.
+#include "base/diag.h"
+#include "base/fault.h"
+#include "io/file_system.h"
+#include "mariadb/connection.h"
+#include "mariadb/ddl.h"
+#include "mariadb/error_map.h"
+#include "mariadb/ha_strata.h"
+#include "mariadb/settings.h"
+#include "mariadb/status.h"
+
+namespace strata::glue {
+namespace {
+
+std::unique_ptr<FileSystem> power_loss_files;
+
+void print_diag(Severity severity, std::string_view message) {
+  const int length = static_cast<int>(message.size());
+  switch (severity) {
+    case Severity::kInfo:
+      sql_print_information("STRATA: %.*s", length, message.data());
+      return;
+    case Severity::kWarning:
+      sql_print_warning("STRATA: %.*s", length, message.data());
+      return;
+    case Severity::kError:
+      sql_print_error("STRATA: %.*s", length, message.data());
+      return;
+  }
+}
+
+engine::KernelOptions kernel_options() {
+  engine::KernelOptions options;
+  const std::string_view folder(setting_data_dir == nullptr ? "" : setting_data_dir);
+  options.directory = folder;
+  if (folder.empty() || folder.front() != '/')
+    options.directory = std::string(mysql_real_data_home) + std::string(folder);
+  options.profile = setting_profile == nullptr ? "" : setting_profile;
+  options.buffer_pool_bytes = setting_buffer_pool_size;
+  options.log_segment_bytes = setting_log_segment_size;
+  options.log_checkpoint_bytes = setting_log_checkpoint_size;
+  options.log_buffer_bytes = static_cast<uint32_t>(setting_log_buffer_size);
+  options.direct_io = setting_direct_io != 0;
+  options.purge_threads = setting_purge_threads;
+  // For crash tests: a disk that remembers what was not yet durable.
+  if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
+    power_loss_files = make_power_loss_file_system(make_posix_file_system(), journal);
+    options.file_system = power_loss_files.get();
+  }
+  return options;
+}
+
+handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) {
+  return new (memory) ha_strata(hton, share);
+}
+
+void wire(handlerton* hton) {
+  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_TEMPORARY_NOT_SUPPORTED | HTON_NO_PARTITION |
+                HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
+  hton->create = create_handler;
+  hton->close_connection = close_connection;
+  hton->kill_query = kill_query;
+  hton->commit = commit;
+  hton->rollback = rollback;
+  hton->prepare = prepare;
+  hton->recover = recover;
+  hton->commit_by_xid = commit_by_xid;
+  hton->rollback_by_xid = rollback_by_xid;
+  hton->commit_ordered = commit_ordered;
+  hton->commit_checkpoint_request = commit_checkpoint_request;
+  hton->savepoint_offset = sizeof(engine::Savepoint);
+  hton->savepoint_set = savepoint_set;
+  hton->savepoint_rollback = savepoint_rollback;
+  hton->savepoint_release = savepoint_release;
+  hton->savepoint_rollback_can_release_mdl = savepoint_rollback_can_release_mdl;
+  hton->start_consistent_snapshot = start_consistent_snapshot;
+  hton->flush_logs = flush_logs;
+  hton->show_status = show_engine_status;
+  hton->drop_table = drop_table;
+  hton->drop_database = drop_database;
+  hton->check_version = check_version;
+  hton->signal_ddl_recovery_done = signal_ddl_recovery_done;
+  hton->discover_table = discover_table;
+  hton->discover_table_existence = discover_table_existence;
+  hton->discover_table_names = discover_table_names;
+}
+
+int start(void* plugin) {
+  return guarded([&] {
+    strata_hton = static_cast<handlerton*>(plugin);
+    set_diag_sink(print_diag);
+    arm_fault_from_environment();
+    StatusOr<std::unique_ptr<engine::Kernel>> opened = engine::Kernel::open(kernel_options());
+    if (!opened.ok()) {
+      // The server goes on without the engine; nothing of the folder has been touched.
+      sql_print_error("STRATA: %.*s", static_cast<int>(opened.status().message().size()),
+                      opened.status().message().data());
+      power_loss_files.reset();
+      return 1;
+    }
+    kernel = std::move(opened).value().release();
+    // INSTALL PLUGIN at run time: the server's DDL recovery is over.
+    if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
+    wire(strata_hton);
+    return 0;
+  });
+}
+
+int stop(void*) {
+  return guarded([&] {
+    if (kernel == nullptr) return 0;
+    const std::unique_ptr<engine::Kernel> last(kernel);
+    const Status status = last->shutdown();
+    if (!status.ok())
+      sql_print_error("STRATA: shutdown: %.*s", static_cast<int>(status.message().size()),
+                      status.message().data());
+    kernel = nullptr;
+    return 0;
+  });
+}
+
+st_mysql_storage_engine engine_descriptor = {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+}  // namespace
+}  // namespace strata::glue
+
+maria_declare_plugin(strata){
+    MYSQL_STORAGE_ENGINE_PLUGIN,
+    &strata::glue::engine_descriptor,
+    "STRATA",
+    "the Strata project",
+    "Transactional engine whose storage, memory and compute can be taken apart",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::start,
+    strata::glue::stop,
+    0x0001,
+    strata::glue::status_variables,
+    strata::glue::system_variables,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA} maria_declare_plugin_end;

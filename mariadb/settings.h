@@ -1,0 +1,27 @@
+// The settings of settings.def as variables the server fills. Written by the server under its own
+// lock; read anywhere.
+#pragma once
+
+#include "mariadb/server.h"
+
+namespace strata::glue {
+
+#define STRATA_SETTING_TEXT(name, value, why) extern char* setting_##name;
+#define STRATA_SETTING_BYTES(name, value, least, most, step, why) \
+  extern unsigned long long setting_##name;
+#define STRATA_SETTING_COUNT(name, value, least, most, why) extern unsigned int setting_##name;
+#define STRATA_SETTING_FLAG(name, value, why) extern my_bool setting_##name;
+#define STRATA_SETTING_LIVE(name, value, least, most, why) extern unsigned int setting_##name;
+#define STRATA_SETTING_USER(name, value, least, most, why) \
+  unsigned long session_setting_##name(THD* thd);
+#include "mariadb/settings.def"
+#undef STRATA_SETTING_TEXT
+#undef STRATA_SETTING_BYTES
+#undef STRATA_SETTING_COUNT
+#undef STRATA_SETTING_FLAG
+#undef STRATA_SETTING_LIVE
+#undef STRATA_SETTING_USER
+
+extern st_mysql_sys_var* system_variables[];
+
+}  // namespace strata::glue

@@ -1,0 +1,190 @@
+// What the optimiser asks: sizes, range estimates, rows per key; and ANALYZE and CHECK TABLE.
+#include "mariadb/ha_strata.h"
+#include "mariadb/settings.h"
+
+namespace strata::glue {
+namespace {
+
+// Counts how often each prefix of a key changes along a sample in key order.
+class PrefixCounter {
+ public:
+  explicit PrefixCounter(const KeyCodec* codec)
+      : codec_(codec), changes_(codec->parts().size(), 0) {}
+
+  void add(Bytes key) {
+    if (!codec_->part_ends(key, &ends_)) return;
+    bool changed = entries_ == 0;
+    for (size_t i = 0; i < ends_.size(); ++i) {
+      changed = changed || last_ends_.size() <= i || last_ends_[i] != ends_[i] ||
+                key.substr(0, ends_[i]) != Bytes(last_).substr(0, ends_[i]);
+      if (changed) ++changes_[i];
+    }
+    last_.assign(key);
+    last_ends_ = ends_;
+    ++entries_;
+  }
+
+  // Rows that share the first `part + 1` parts, when `rows` are in the table and `pages` were read.
+  // With as few changes as pages each page may be one value: then the values seen are taken for
+  // all.
+  [[nodiscard]] double rows_per_prefix(size_t part, uint64_t rows, uint64_t pages) const {
+    if (entries_ == 0 || rows == 0) return 1;
+    const auto distinct = static_cast<double>(changes_[part]);
+    const auto seen = static_cast<double>(entries_);
+    if (entries_ >= rows) return seen / distinct;
+    if (changes_[part] <= pages + 1) return static_cast<double>(rows) / distinct;
+    return seen / distinct;
+  }
+
+ private:
+  const KeyCodec* codec_;
+  uint64_t entries_ = 0;
+  std::vector<uint64_t> changes_;
+  std::vector<uint32_t> ends_, last_ends_;
+  std::string last_;
+};
+
+}  // namespace
+
+void ha_strata::sample_indexes() {
+  const uint64_t rows = table_->estimated_rows();
+  std::vector<IndexStatistics> all(table->s->keys);
+  for (uint key = 0; key < table->s->keys; ++key) {
+    const uint32_t index = layout_.kernel_index(key);
+    const KeyCodec& codec = layout_.index(index).codec;
+    PrefixCounter counter(&codec);
+    (void)kernel->sample(table_.get(), index, setting_stats_pages,
+                         [&](Bytes entry) { counter.add(entry); });
+    for (size_t part = 0; part < codec.parts().size(); ++part) {
+      double per = counter.rows_per_prefix(part, rows, setting_stats_pages);
+      const bool whole = part + 1 == codec.parts().size();
+      if (whole && layout_.index(index).unique) per = 1;
+      all[key].rows_per_prefix.push_back(per);
+    }
+  }
+  share_->set_statistics(std::move(all), rows);
+}
+
+int ha_strata::info(uint flags) {
+  return guarded([&] {
+    if ((flags & HA_STATUS_ERRKEY) != 0) errkey = duplicate_key_;
+    if (table_ == nullptr) return 0;
+    if ((flags & HA_STATUS_AUTO) != 0)
+      stats.auto_increment_value =
+          table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
+    if ((flags & HA_STATUS_VARIABLE) != 0) {
+      stats.records = table_->estimated_rows();
+      stats.deleted = 0;
+      stats.data_file_length = table_->data_bytes();
+      stats.index_file_length = table_->index_bytes();
+      stats.delete_length = 0;
+      stats.mean_rec_length =
+          stats.records == 0 ? 0 : static_cast<ulong>(stats.data_file_length / stats.records);
+      stats.mrr_length_per_rec = ref_length + sizeof(void*);
+      stats.check_time = 0;
+      // The optimiser believes 0 and reads no rows; an estimate of 0 is not that certain.
+      if (stats.records == 0 && (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) == 0) stats.records = 1;
+    }
+    if ((flags & HA_STATUS_CONST) == 0) return 0;
+    stats.create_time = static_cast<ulong>(table_->spec().created_at);
+    stats.block_size = 16384;
+    stats.max_data_file_length = ~0ULL;
+    if (share_->needs_sampling(table_->estimated_rows())) sample_indexes();
+    const std::vector<IndexStatistics> all = share_->statistics();
+    for (uint key = 0; key < table->s->keys && key < all.size(); ++key) {
+      KEY& info = table->key_info[key];
+      const std::vector<double>& per_prefix = all[key].rows_per_prefix;
+      for (uint part = 0; part < info.ext_key_parts; ++part) {
+        const double per =
+            part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
+        info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per));
+      }
+    }
+    return 0;
+  });
+}
+
+ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_range* high,
+                                    page_range*) {
+  ha_rows rows = 1;
+  (void)guarded([&] {
+    KeyCodec& codec = layout_.index(layout_.kernel_index(key)).codec;
+    Buffer from;
+    Buffer to;
+    bool infinite = true;
+    if (low != nullptr) {
+      codec.append_server_key(low->key, low->length, &from);
+      if (low->flag == HA_READ_AFTER_KEY) {
+        make_successor(&from, &infinite);
+        if (infinite) return 0;
+      }
+    }
+    infinite = high == nullptr;
+    if (high != nullptr) {
+      codec.append_server_key(high->key, high->length, &to);
+      if (high->flag != HA_READ_BEFORE_KEY) make_successor(&to, &infinite);
+    }
+    if (infinite) to.clear();
+    const StatusOr<uint64_t> estimate =
+        kernel->estimate_range(table_.get(), layout_.kernel_index(key), from.bytes(), to.bytes());
+    // 0 would be believed.
+    if (estimate.ok()) rows = std::max<uint64_t>(*estimate, 1);
+    return 0;
+  });
+  return rows;
+}
+
+ha_rows ha_strata::estimate_rows_upper_bound() { return 2 * table_->estimated_rows() + 1000; }
+
+double ha_strata::scan_time() { return static_cast<double>(table_->clustered_leaf_pages()) + 1; }
+
+double ha_strata::read_time(uint key, uint ranges, ha_rows rows) {
+  if (key != table->s->primary_key) return handler::read_time(key, ranges, rows);
+  const double all = scan_time();
+  const auto total = static_cast<double>(std::max<uint64_t>(table_->estimated_rows(), 1));
+  if (static_cast<double>(rows) >= total) return all;
+  return static_cast<double>(ranges) + static_cast<double>(rows) / total * all;
+}
+
+int ha_strata::analyze(THD* thd, HA_CHECK_OPT*) {
+  return guarded([&]() -> int {
+    const Status status = kernel->refresh_statistics(table_.get());
+    if (!status.ok()) return handler_error(status, thd) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
+    sample_indexes();
+    return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
+  });
+}
+
+int ha_strata::check(THD* thd, HA_CHECK_OPT* options) {
+  return guarded([&]() -> int {
+    engine::CheckResult result;
+    Buffer entry;
+    uchar* const record = table->record[0];
+    const auto row_entries = [&](Bytes, Bytes row, const LoadExternal& load,
+                                 const engine::Kernel::EmitEntry& emit) -> Status {
+      STRATA_RETURN_IF_ERROR(row_.decode(row, nullptr, load, record));
+      for (size_t i = 1; i < layout_.index_count(); ++i) {
+        entry.clear();
+        bool has_null = false;
+        layout_.index(i).codec.append(record, &entry, &has_null);
+        emit(static_cast<uint32_t>(i), entry.bytes());
+      }
+      return ok_status();
+    };
+    const bool entries = (options->flags & T_QUICK) == 0;
+    const Status status = kernel->check_table(session(), table_, entries, row_entries, &result);
+    for (const std::string& problem : result.problems) {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "STRATA: %s",
+                          problem.c_str());
+      sql_print_error("STRATA: CHECK TABLE %s/%s: %s", table_->spec().schema.c_str(),
+                      table_->spec().name.c_str(), problem.c_str());
+    }
+    if (!status.ok() && !is_corruption(status)) {
+      (void)handler_error(status, thd);
+      return HA_ADMIN_FAILED;
+    }
+    return status.ok() && result.problems.empty() ? HA_ADMIN_OK : HA_ADMIN_CORRUPT;
+  });
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,48 @@
+#include "mariadb/status.h"
+
+#include "mariadb/error_map.h"
+
+namespace strata::glue {
+namespace {
+
+// The variables below Strata_: the kernel's counters at this moment, in memory of the statement.
+int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_var*, enum_var_type) {
+  static st_mysql_show_var none[] = {{nullptr, nullptr, SHOW_LONG}};
+  out->type = SHOW_ARRAY;
+  out->value = none;
+  return guarded([&] {
+    if (kernel == nullptr) return 0;
+    const std::vector<engine::Kernel::Counter> counters = kernel->counters();
+    const size_t count = counters.size();
+    auto* const variables = static_cast<st_mysql_show_var*>(
+        thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(st_mysql_show_var))));
+    auto* const values = static_cast<ulonglong*>(
+        thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(ulonglong))));
+    if (variables == nullptr || values == nullptr) return 0;
+    for (size_t i = 0; i < count; ++i) {
+      values[i] = counters[i].value;
+      variables[i] = {counters[i].name, &values[i], SHOW_LONGLONG};
+    }
+    variables[count] = {nullptr, nullptr, SHOW_LONG};
+    out->value = variables;
+    return 0;
+  });
+}
+
+}  // namespace
+
+st_mysql_show_var status_variables[] = {
+    {"Strata", reinterpret_cast<void*>(&show_counters), SHOW_FUNC}, {nullptr, nullptr, SHOW_LONG}};
+
+bool show_engine_status(handlerton*, THD* thd, stat_print_fn* print, ha_stat_type type) {
+  if (type != HA_ENGINE_STATUS || kernel == nullptr) return false;
+  bool failed = false;
+  (void)guarded([&] {
+    const std::string text = kernel->status_text();
+    failed = print(thd, "STRATA", 6, "", 0, text.data(), text.size());
+    return 0;
+  });
+  return failed;
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,64 @@
+// Bytes that order like a collation: sign(memcmp(image(a), image(b))) == sign(compare(a, b)).
+//
+// Three forms (MARIADB.md §5.3, measured over every collation of the server):
+//   kTerminated   NO PAD collations and binary strings. Groups of 8 weight bytes, each followed by
+//   a
+//                 count: 0..8 = the string ends in this group, 9 = more follows.
+//   kSpacePadded  PAD SPACE: a string compares as if spaces without end followed it. Segments of
+//                 weight bytes, the last one filled up with the weight of a space, each followed by
+//                 how the rest compares with spaces: 1 less, 2 nothing but spaces, 3 greater.
+//   kFixed        old multi-level collations whose levels cannot be asked for one by one: the
+//   server's
+//                 own image, padded to the column's length.
+// Multi-level Unicode collations are level images one after the other, each in one of the first
+// forms.
+//
+//   SI1  Images are prefix-free, so images of several columns may follow each other.
+//   SI2  `inverted` complements every byte: the order is reversed, SI1 still holds.
+#pragma once
+
+#include "mariadb/buffer.h"
+#include "mariadb/server.h"
+
+namespace strata::glue {
+
+class StringImage {
+ public:
+  // characters: of the column or key prefix; only kFixed needs them.
+  StringImage() = default;
+  StringImage(CHARSET_INFO* collation, uint32_t characters);
+
+  // Whether the collation has images at all; 7 of the server's have none.
+  static bool supports(CHARSET_INFO* collation);
+
+  void append(const uchar* text, size_t bytes, Buffer* out);
+  // Length of the image at the start of `image`; 0: not an image.
+  [[nodiscard]] size_t measure(Bytes image, bool inverted) const;
+  // The most bytes an image of a string of this many bytes can take.
+  [[nodiscard]] size_t most_bytes(size_t text_bytes) const;
+
+ private:
+  enum class Form : uint8_t { kTerminated, kSpacePadded, kFixed };
+  struct Level {
+    uint32_t flags = 0;  // MY_STRXFRM_LEVELn, 0 = all there are
+    uint8_t space_bytes = 1;
+    uint8_t segment_bytes = 8;
+    std::array<uchar, 4> space{};
+  };
+  static constexpr size_t kLevelsMax = 6;
+
+  void append_terminated(const uchar* weights, size_t bytes, Buffer* out) const;
+  void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
+                           Buffer* out) const;
+
+  CHARSET_INFO* collation_ = &my_charset_bin;
+  Form form_ = Form::kTerminated;
+  bool weights_are_bytes_ = true;  // binary: no transformation
+  uint8_t level_count_ = 1;
+  std::array<Level, kLevelsMax> levels_{};
+  uint32_t characters_ = 0;
+  uint32_t fixed_bytes_ = 0;
+  Buffer weights_;  // scratch
+};
+
+}  // namespace strata::glue

@@ -1,0 +1,157 @@
+// Commit, rollback, savepoints and snapshots of a connection.
+//
+//   T1  "Statement end" and "transaction end" are the same callback: ends_transaction() tells them
+//   apart. T2  commit() that fails is not followed by rollback(): the engine has rolled back by
+//   then. T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it
+//   needs.
+#include <unistd.h>
+
+#include "mariadb/connection.h"
+#include "mariadb/ddl.h"
+#include "mariadb/error_map.h"
+#include "mariadb/settings.h"
+
+namespace strata::glue {
+namespace {
+
+engine::Durability durability_of(const Connection& connection) {
+  // After prepare() and the coordinator's own log the outcome is durable already; the server asks
+  // for the rest by commit_checkpoint_request().
+  if (connection.prepared && connection.ordered) return engine::Durability::kNoSync;
+  return setting_flush_log_at_commit == 1 ? engine::Durability::kSync : engine::Durability::kNoSync;
+}
+
+void transaction_ended(Connection* connection) {
+  ++connection->generation;
+  connection->ordered = connection->prepared = connection->xa_prepared = false;
+  connection->statement = {};
+}
+
+void statement_ended(Connection* connection) {
+  engine::Session* const session = connection->session.get();
+  if (!session->in_transaction()) return;
+  connection->statement = session->savepoint();
+  if (isolation_of(connection->thd) <= engine::Isolation::kReadCommitted) session->close_view();
+}
+
+// ALTER leaves a local .frm behind even for an engine that serves definitions by discovery. The
+// server would prefer it, so that a stale one costs a rediscovery; better it is gone.
+void remove_stray_definitions(Connection* connection) {
+  for (const std::string& path : connection->stray_definitions) (void)::unlink(path.c_str());
+  connection->stray_definitions.clear();
+}
+
+int commit_failed(Connection* connection, const Status& status) {
+  if (status.code() == StatusCode::kUnknown) {
+    // Neither success nor failure may be reported: the client must find out by itself.
+    sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
+                    static_cast<unsigned long long>(thd_get_thread_id(connection->thd)));
+    connection->thd->set_killed(KILL_CONNECTION);
+  }
+  if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
+  (void)connection->session->rollback();
+  transaction_ended(connection);
+  return handler_error(status, nullptr);
+}
+
+}  // namespace
+
+int commit(handlerton*, THD* thd, bool all) {
+  return guarded([&] {
+    Connection* const connection = existing_connection(thd);
+    if (connection == nullptr) return 0;
+    int error = finish_swap(connection);
+    remove_stray_definitions(connection);
+    if (!ends_transaction(thd, all)) {
+      statement_ended(connection);
+      return error;
+    }
+    engine::Session* const session = connection->session.get();
+    if (session->in_transaction()) {
+      const Status status = session->commit(durability_of(*connection));
+      thd_wakeup_subsequent_commits(thd, status.ok() ? 0 : 1);
+      if (!status.ok()) return commit_failed(connection, status);
+    }
+    transaction_ended(connection);
+    return error;
+  });
+}
+
+void commit_ordered(handlerton*, THD* thd, bool all) {
+  // May run on the thread that leads a group commit: no errors, no waits, no thread-local state.
+  Connection* const connection = existing_connection(thd);
+  if (connection == nullptr || !ends_transaction(thd, all)) return;
+  if (connection->session->in_transaction())
+    connection->ordered = connection->session->commit_ordered().ok();
+}
+
+int rollback(handlerton*, THD* thd, bool all) {
+  return guarded([&] {
+    Connection* const connection = existing_connection(thd);
+    if (connection == nullptr) return 0;
+    abandon_swap(connection);
+    remove_stray_definitions(connection);
+    engine::Session* const session = connection->session.get();
+    if (!session->in_transaction()) {
+      if (ends_transaction(thd, all)) transaction_ended(connection);
+      return 0;
+    }
+    if (ends_transaction(thd, all) || session->must_rollback()) {
+      const Status status = session->rollback();
+      transaction_ended(connection);
+      return handler_error(status, nullptr);
+    }
+    const Status status = session->rollback_to(connection->statement);
+    if (!status.ok()) {
+      thd->mark_transaction_to_rollback(true);
+      return handler_error(status, nullptr);
+    }
+    statement_ended(connection);
+    return 0;
+  });
+}
+
+static_assert(std::is_trivially_copyable_v<engine::Savepoint>);
+
+int savepoint_set(handlerton*, THD* thd, void* savepoint) {
+  return guarded([&] {
+    Connection* const connection = connection_of(thd);
+    if (const int error = begin_statement(connection)) return error;
+    const engine::Savepoint now = connection->session->savepoint();
+    std::memcpy(savepoint, &now, sizeof now);
+    return 0;
+  });
+}
+
+int savepoint_rollback(handlerton*, THD* thd, void* savepoint) {
+  return guarded([&] {
+    Connection* const connection = connection_of(thd);
+    engine::Savepoint to;
+    std::memcpy(&to, savepoint, sizeof to);
+    const Status status = connection->session->rollback_to(to);
+    connection->statement = connection->session->savepoint();
+    return handler_error(status, thd);
+  });
+}
+
+int savepoint_release(handlerton*, THD*, void*) { return 0; }
+
+bool savepoint_rollback_can_release_mdl(handlerton*, THD* thd) {
+  Connection* const connection = existing_connection(thd);
+  return connection == nullptr || !connection->session->has_changes();
+}
+
+int start_consistent_snapshot(handlerton*, THD* thd) {
+  return guarded([&] {
+    Connection* const connection = connection_of(thd);
+    if (const int error = begin_statement(connection)) return error;
+    if (isolation_of(thd) < engine::Isolation::kRepeatableRead) {
+      push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                   "STRATA: WITH CONSISTENT SNAPSHOT needs at least REPEATABLE READ; ignored");
+      return 0;
+    }
+    return handler_error(connection->session->open_view(), thd);
+  });
+}
+
+}  // namespace strata::glue
