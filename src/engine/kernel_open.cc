@@ -210,7 +210,8 @@ Status KernelImpl::create_database() {
     STRATA_RETURN_IF_ERROR(spaces->create(SpaceId{kSystemSpace}));
     STRATA_RETURN_IF_ERROR(create_system_page(this));
   } else {
-    STRATA_RETURN_IF_ERROR(spaces->open(SpaceId{kSystemSpace}, false));
+    STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
+    for (const SpaceId space : present) STRATA_RETURN_IF_ERROR(spaces->open(space, false));
   }
   STRATA_RETURN_IF_ERROR(spaces->create(undo_space));
   make_trxs(this);
