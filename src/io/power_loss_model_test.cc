@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <thread>
 
 #include "base/clock.h"
@@ -305,6 +307,134 @@ TEST(PowerLossKill, WhatTheDeadProcessHadSyncedIsThere) {
   }
   if (runs(2) == 2) {
     EXPECT_GT(reverted, 0u);
+  }
+}
+
+// Posix, but writes of 'W' wait inside the disk until they are let through.
+class Gate {
+ public:
+  void pass() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    waiting_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return open_; });
+  }
+  void await_writer() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    changed_.wait(lock, [&] { return waiting_; });
+  }
+  void open() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool waiting_ = false;
+  bool open_ = false;
+};
+
+class GatedFile final : public File {
+ public:
+  GatedFile(Gate* gate, std::unique_ptr<File> inner) : gate_(gate), inner_(std::move(inner)) {}
+  Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
+    return inner_->read_at(offset, data, bytes, got);
+  }
+  Status write_at(uint64_t offset, const void* data, size_t bytes) override {
+    if (*static_cast<const char*>(data) == 'W') gate_->pass();
+    return inner_->write_at(offset, data, bytes);
+  }
+  Status sync_data() override { return inner_->sync_data(); }
+  StatusOr<uint64_t> size() override { return inner_->size(); }
+  Status allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
+  Status truncate(uint64_t bytes) override { return inner_->truncate(bytes); }
+  [[nodiscard]] const std::string& path() const override { return inner_->path(); }
+
+ private:
+  Gate* gate_;
+  std::unique_ptr<File> inner_;
+};
+
+class GatedFileSystem final : public FileSystem {
+ public:
+  explicit GatedFileSystem(Gate* gate) : gate_(gate) {}
+  StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    STRATA_ASSIGN_OR_RETURN(std::unique_ptr<File> file, inner_->open(path, options));
+    return std::unique_ptr<File>(std::make_unique<GatedFile>(gate_, std::move(file)));
+  }
+  Status make_directory(const std::string& p) override { return inner_->make_directory(p); }
+  Status remove(const std::string& path) override { return inner_->remove(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return inner_->rename(from, to);
+  }
+  StatusOr<bool> exists(const std::string& path) override { return inner_->exists(path); }
+  StatusOr<std::vector<std::string>> list(const std::string& d) override { return inner_->list(d); }
+  Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+
+ private:
+  Gate* gate_;
+  std::unique_ptr<FileSystem> inner_ = make_posix_file_system();
+};
+
+TEST(PowerLossThreads, ASyncDoesNotCoverAWriteThatWasStillUnderWay) {  // PL2
+  bool kept = false;
+  bool lost = false;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    CrashDisk disk(false);  // only for its folder
+    const std::string journal = disk.path("gated_journal");
+    Gate gate;
+    auto fs = make_power_loss_file_system(std::make_unique<GatedFileSystem>(&gate), journal);
+    auto file = std::move(*fs->open(disk.path("f"), OpenOptions{.create = true}));
+    ASSERT_TRUE(fs->sync_directory(disk.folder()).ok());
+    ASSERT_TRUE(file->write_at(0, "old", 3).ok());
+    ASSERT_TRUE(file->sync_data().ok());
+    std::thread writer([&] { ASSERT_TRUE(file->write_at(0, "Wet", 3).ok()); });
+    gate.await_writer();
+    ASSERT_TRUE(file->sync_data().ok());
+    gate.open();
+    writer.join();
+    file.reset();
+    fs.reset();
+    ASSERT_TRUE(revert_unsynced(journal, seed).ok());
+    const std::string found = read_all(disk.fs()->open(disk.path("f"), OpenOptions{})->get());
+    ASSERT_TRUE(found == "old" || found == "Wet") << found;
+    (found == "old" ? lost : kept) = true;
+  }
+  EXPECT_TRUE(kept);
+  EXPECT_TRUE(lost);
+}
+
+// The journal tells of a rename the kill prevented: the changes must not land in the wrong file.
+TEST(PowerLossJournal, RenameThatWasNotMadeIsIgnored) {
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    CrashDisk disk(false);
+    const auto create = [&](const std::string& name, const char* content) {
+      auto file = disk.fs()->open(disk.path(name), OpenOptions{.create = true});
+      EXPECT_TRUE((*file)->write_at(0, content, 1).ok());
+      EXPECT_TRUE((*file)->sync_data().ok());
+    };
+    create("a", "A");  // file 1
+    create("b", "B");  // file 2
+    ASSERT_TRUE(disk.fs()->sync_directory(disk.folder()).ok());
+    auto a = disk.fs()->open(disk.path("a"), OpenOptions{});
+    ASSERT_TRUE((*a)->write_at(0, "X", 1).ok());
+    const std::string kept = power_loss::kept_folder_of(disk.journal()) + "/kept";
+    std::filesystem::create_hard_link(disk.path("b"), kept);
+    std::string record;
+    power_loss::append_record(&record, power_loss::Record{.kind = power_loss::RecordKind::kRename,
+                                                          .seq = 1000,
+                                                          .file = 1,
+                                                          .b = 2,
+                                                          .path = disk.path("a"),
+                                                          .path2 = disk.path("b"),
+                                                          .data = kept});
+    std::ofstream(disk.journal(), std::ios::app | std::ios::binary) << record;
+    disk.crash(seed);
+    const std::string found = read_all(disk.fs()->open(disk.path("a"), OpenOptions{})->get());
+    EXPECT_TRUE(found == "A" || found == "X") << found;
+    EXPECT_EQ(read_all(disk.fs()->open(disk.path("b"), OpenOptions{})->get()), "B");
   }
 }
 

@@ -224,6 +224,12 @@ void use_everything(char* page) {
   }
   (void)sum;
   if (view.slot_count() > 1) erase_record(page, 1);
+  if (view.is_leaf() && view.slot_count() > 0) {  // uses up all the room the page claims to have
+    const size_t bytes = view.value(0).size() + view.free_bytes();
+    replace_value(page, 0, std::string(bytes, 'f'));
+    ASSERT_EQ(view.free_bytes(), 0u);
+    ASSERT_TRUE(validate_tree_page(page).ok());
+  }
   compact(page);
   ASSERT_TRUE(validate_tree_page(page).ok());
 }
