@@ -78,9 +78,9 @@ TEST_P(LocalPageSourceTest, WritesReadsAndFindsNothingWhereNothingWasWritten) {
   EXPECT_TRUE(is_not_found(source_->read(page(3), Llsn{}, bytes_)));  // a hole
   EXPECT_TRUE(source_->read(page(7), Llsn{5}, bytes_).ok());
   EXPECT_TRUE(is_corruption(source_->read(page(7), Llsn{6}, bytes_)));  // older than asked for
-  char unaligned[kPageBytes + 1];
-  EXPECT_TRUE(source_->read(page(7), Llsn{}, unaligned + 1).ok());
-  EXPECT_EQ(check_page(unaligned + 1, page(7)), "");
+  alignas(4096) char unaligned[kPageBytes + 64];  // for direct I/O; headers need 8
+  EXPECT_TRUE(source_->read(page(7), Llsn{}, unaligned + 64).ok());
+  EXPECT_EQ(check_page(unaligned + 64, page(7)), "");
   EXPECT_TRUE(source_->sync().ok());
 }
 
