@@ -81,9 +81,13 @@ StatusOr<uint32_t> StatusPages::root_of(NodeId node) {
   std::atomic<uint32_t>& cached = roots_[node.value];
   if (const uint32_t number = cached.load(std::memory_order_relaxed); number != 0) return number;
   const PageId header{undo_space_of(node), 0};
-  STRATA_ASSIGN_OR_RETURN(const PageGuard guard, pool_->fix(header, LatchMode::kShared));
+  const StatusOr<PageGuard> guard = pool_->fix(header, LatchMode::kShared);
+  // Not kNotFound: that would mean "truncated, therefore visible".
+  if (is_not_found(guard.status()))
+    return error_corruption("node " + std::to_string(node.value) + " has no undo space");
+  STRATA_RETURN_IF_ERROR(guard.status());
   const auto number = static_cast<uint32_t>(
-      load_u64(guard.page() + kHeaderSlotsOffset + 8 * static_cast<uint32_t>(kStatusRootSlot)));
+      load_u64(guard->page() + kHeaderSlotsOffset + 8 * static_cast<uint32_t>(kStatusRootSlot)));
   if (number == 0)
     return error_corruption(name_of(header) + " names no transaction status directory");
   cached.store(number, std::memory_order_relaxed);
