@@ -119,7 +119,7 @@ Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* ra
 StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload,
                                                    size_t unique_bytes, const SlotRaise* raise) {
   Place place;
-  if (unique_bytes != 0 && unique_bytes < key_.size()) {
+  if (unique_bytes != 0 && unique_bytes <= key_.size()) {
     STRATA_RETURN_IF_ERROR(cursor->seek(key_.substr(0, unique_bytes), LatchMode::kExclusive));
     STRATA_ASSIGN_OR_RETURN(const Outcome checked, find_unique_place(cursor, unique_bytes, &place));
     if (checked.next != Next::kDone) return checked;

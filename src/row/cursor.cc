@@ -40,6 +40,7 @@ struct RowCursor::Impl {
 
   RowContext* const context;
   const TreeId tree;
+  BaseRow base{};
   Trx* trx = nullptr;
   Read read = Read::kConsistent;
   Mtr mtr;
@@ -91,6 +92,7 @@ struct RowCursor::Impl {
   Seen look(const RecordHeader& header) {
     switch (read) {
       case Read::kConsistent: {
+        if (row_internal::is_own_lock(trx->view, header)) return Seen::kOlder;
         const StatusOr<bool> visible = context->trxs->visible(trx->view, header, false);
         if (!visible.ok() || !*visible) return Seen::kOlder;
         return header.deleted() ? Seen::kSkip : Seen::kShow;
@@ -196,6 +198,11 @@ struct RowCursor::Impl {
     at.copy_key(&key);
     pause(false);
     const RecordHeader newest = version.header;
+    if (base.key_of != nullptr && !trx->id.is_zero()) {
+      STRATA_ASSIGN_OR_RETURN(const bool own, owns_base_row());
+      if (own && !newest.deleted()) add(key, version.payload);
+      if (own) return ok_status();
+    }
     STRATA_ASSIGN_OR_RETURN(
         const Walk walk,
         row_internal::walk_to_visible(context, trx->view, tree, key, &version, &scratch));
@@ -203,6 +210,17 @@ struct RowCursor::Impl {
     if (walk != Walk::kStale) return ok_status();
     pending = true;
     return stale->check(tree, newest);
+  }
+
+  // RW8: has this transaction changed the row of the entry in `key` and `version`?
+  StatusOr<bool> owns_base_row() {
+    const Bytes row_key = base.key_of(key, version.payload);
+    Mtr row_mtr(context->tree.pool, context->tree.log);
+    TreeCursor row(&context->tree, base.tree, &row_mtr);
+    STRATA_RETURN_IF_ERROR(row.seek(row_key, LatchMode::kShared));
+    if (!row.equals(row_key)) return false;
+    const RecordHeader header = read_record_header(row.value());
+    return header.trx_id == trx->id && !row_internal::is_own_lock(trx->view, header);
   }
 
   Status resolve(Bytes value) {
@@ -270,6 +288,8 @@ struct RowCursor::Impl {
 RowCursor::RowCursor(RowContext* context, TreeId tree)
     : impl_(std::make_unique<Impl>(context, tree)) {}
 RowCursor::~RowCursor() = default;
+
+void RowCursor::set_base_row(const BaseRow& base) noexcept { impl_->base = base; }
 
 Status RowCursor::seek(Trx* trx, Read read, Bytes key) {
   impl_->start(trx, read, true);

@@ -1,4 +1,5 @@
 // Point reads and the walk along a record's versions.
+#include "base/assert.h"
 #include "row/internal/versions.h"
 #include "row/row_store.h"
 
@@ -59,9 +60,11 @@ void copy_version(Bytes value, Version* out) {
 
 StatusOr<Walk> walk_to_visible(RowContext* context, const ReadView& view, TreeId tree, Bytes key,
                                Version* version, WalkScratch* scratch) {
-  return walk(context, tree, key, version, scratch, [&](const RecordHeader& header) {
-    return context->trxs->visible(view, header, true);
-  });
+  return walk(context, tree, key, version, scratch,
+              [&](const RecordHeader& header) -> StatusOr<bool> {
+                if (is_own_lock(view, header)) return false;
+                return context->trxs->visible(view, header, true);
+              });
 }
 
 StatusOr<Walk> walk_to_decided(RowContext* context, TrxId self, TreeId tree, Bytes key,
@@ -103,6 +106,7 @@ Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::s
   using row_internal::Walk;
   row_internal::PointScratch& scratch = row_internal::point_scratch();
   row_internal::StaleGuard stale;
+  STRATA_DASSERT(trx->view.open);
   for (;;) {
     {
       Mtr mtr(context->tree.pool, context->tree.log);
@@ -112,7 +116,7 @@ Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::s
       const Bytes value = cursor.value();
       const RecordHeader header = read_record_header(value);
       const StatusOr<bool> visible = context->trxs->visible(trx->view, header, false);
-      if (visible.ok() && *visible) {
+      if (visible.ok() && *visible && !row_internal::is_own_lock(trx->view, header)) {
         if (header.deleted()) return error_not_found();
         payload->assign(record_payload(value));
         return ok_status();

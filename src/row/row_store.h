@@ -12,6 +12,9 @@
 //        free_on_purge. A chain's undo record is written before its first page.
 //   RW6  Purge erases a record when it is delete-marked and its header still carries the purged trx_id.
 //   RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes.
+//   RW8  A view sees its transaction's own changes, but not through its own lock-only versions: locking a row
+//        does not change what plain reads show. Of a row that the transaction itself has changed, the newest
+//        entries of every index count, even those that others wrote after the view was opened.
 #pragma once
 
 #include <cstdint>
@@ -73,12 +76,20 @@ StatusOr<OverflowRef> write_overflow(RowContext* context, Trx* trx, SpaceId spac
 Status read_overflow(RowContext* context, SpaceId space, const OverflowRef& ref, std::string* out);
 
 // --- scans ---
+// For a cursor over a secondary tree: where the row of an entry is.
+struct BaseRow {
+  TreeId tree;
+  Bytes (*key_of)(Bytes entry_key, Bytes entry_payload);
+};
+
 // Consistent (kNone) or locking scan over one tree. Position survives between calls without latches.
 class RowCursor {
  public:
   enum class Read : uint8_t { kConsistent, kDirty, kLatest };  // kLatest: newest committed or own (for locking callers)
   RowCursor(RowContext* context, TreeId tree);
   ~RowCursor();
+  // Secondary trees only: RW8.
+  void set_base_row(const BaseRow& base) noexcept;
   // First visible record with key >= `key`, or last with key < `key` (`infinite`: last of all).
   Status seek(Trx* trx, Read read, Bytes key);
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);

@@ -246,6 +246,7 @@ TEST_F(RowTest, SharedLocksLetReadersInAndWritersWait) {
   ASSERT_TRUE(lock_record(rows(), &second, tree(), "a", RowLock::kShared, &payload).ok());
   const UndoPtr before = writer.undo.last;
   EXPECT_TRUE(is_lock_wait_timeout(update(&writer, "a", "2")));
+  ASSERT_TRUE(trxs()->open_view(&first).ok());
   EXPECT_EQ(read(&first, "a"), "1");
   // The mark is there until the statement is rolled back; who holds the lock already still has it.
   ASSERT_TRUE(lock_record(rows(), &first, tree(), "a", RowLock::kShared, &payload).ok());
@@ -491,6 +492,58 @@ TEST_F(RowTest, LatestReadShowsUndecidedRowsAndSkipsCommittedDeletes) {
   EXPECT_FALSE(cursor.valid());
   rollback(&other);
   rollback(&self);
+}
+
+TEST_F(RowTest, LockingARowDoesNotChangeWhatPlainReadsShow) {
+  put("a", "1");
+  Trx trx, other;
+  begin_read(&trx);
+  begin(&other);
+  ASSERT_TRUE(update(&other, "a", "2").ok());
+  commit(&other);
+  std::string payload;
+  ASSERT_TRUE(lock_record(rows(), &trx, tree(), "a", RowLock::kExclusive, &payload).ok());
+  EXPECT_EQ(text_of(payload), "2") << "locking reads see the latest version";
+  EXPECT_EQ(read(&trx, "a"), "1");  // RW8
+  EXPECT_EQ(scan(&trx, Read::kConsistent), "a=1 ");
+  ASSERT_TRUE(update(&trx, "a", "3").ok());
+  EXPECT_EQ(read(&trx, "a"), "3");
+  commit(&trx);
+}
+
+// A transaction with an old view changes a row that another has moved to another index key since.
+TEST_F(RowTest, OwnChangeBringsTheRowsNewestEntriesIntoView) {
+  put("p", "x");
+  Trx setup, trx, other;
+  begin(&setup);
+  ASSERT_TRUE(insert(&setup, "1p", "", 1).ok());
+  commit(&setup);
+  begin_read(&trx);
+  begin(&other);
+  ASSERT_TRUE(update(&other, "p", "y").ok());
+  ASSERT_TRUE(erase(&other, "1p", 1).ok());
+  ASSERT_TRUE(insert(&other, "2p", "", 1).ok());
+  commit(&other);
+  const auto entries = [&] {
+    RowCursor cursor(rows(), tree(1));
+    cursor.set_base_row({tree(0), [](Bytes key, Bytes) { return key.substr(1); }});
+    std::string out;
+    Status status = cursor.seek(&trx, Read::kConsistent, Bytes());
+    for (; status.ok() && cursor.valid(); status = cursor.next())
+      out += std::string(cursor.key()) + " ";
+    EXPECT_TRUE(status.ok()) << status;
+    return out;
+  };
+  EXPECT_EQ(entries(), "1p ");
+  const UndoPtr before = trx.undo.last;
+  ASSERT_TRUE(update(&trx, "p", "z").ok());
+  EXPECT_EQ(entries(), "2p ");  // RW8
+  ASSERT_TRUE(rollback_to(rows(), &trx, before).ok());
+  EXPECT_EQ(entries(), "1p ");
+  ASSERT_TRUE(erase(&trx, "p").ok());
+  ASSERT_TRUE(erase(&trx, "2p", 1).ok());
+  EXPECT_EQ(entries(), "");
+  commit(&trx);
 }
 
 TEST_F(RowTest, DroppedSpaceDoesNotStopRollback) {

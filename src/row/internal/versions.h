@@ -44,6 +44,11 @@ class StaleGuard {
   bool any_ = false;
 };
 
+// RW8: a lock of one's own hides nothing.
+inline bool is_own_lock(const ReadView& view, const RecordHeader& header) noexcept {
+  return (header.flags & kLockOnly) != 0 && header.trx_id == view.own;
+}
+
 void copy_version(Bytes value, Version* out);
 
 }  // namespace strata::row_internal
