@@ -12,6 +12,8 @@
 //   small,
 //        as a pure function of the page's bytes, so redo does the same anywhere.
 //   SL5  Fences are stored in the heap like records and survive compaction.
+//   SL6  Heap bytes = fences + records + garbage_bytes; nothing overlaps.
+//   SL7  A leaf value has at least a RecordHeader, an inner value is exactly one page number.
 #pragma once
 
 #include <cstdint>

@@ -209,6 +209,27 @@ std::string name_of(PageId id) {
   return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
 }
 
+Status misdirected(const char* page, const SectionView& section) {
+  return error_corruption("redo for " + name_of(section.page_id) + " is applied to " +
+                          name_of(page_id_of(page)));
+}
+
+bool is_one_op(Bytes ops) noexcept {
+  Op op;
+  size_t consumed = 0;
+  return parse_op(ops, &op, &consumed) && consumed == ops.size();
+}
+
+// A later op may turn out bad, and an init or image may name another page.
+Status apply_all_or_nothing(char* page, const SectionView& section) {
+  alignas(8) char before[kPageBytes];
+  std::memcpy(before, page, kPageBytes);
+  Status status = apply_ops(page, section.ops);
+  if (status.ok() && page_id_of(page) != section.page_id) status = misdirected(page, section);
+  if (!status.ok()) std::memcpy(page, before, kPageBytes);
+  return status;
+}
+
 }  // namespace
 
 Status apply_op(char* page, Bytes ops, size_t* consumed) {
@@ -238,16 +259,13 @@ bool SectionView::restarts_chain() const noexcept {
 StatusOr<Applied> apply_section(char* page, Llsn llsn, const SectionView& section) {
   const uint64_t page_llsn = header_of(page)->llsn;
   if (page_llsn >= llsn.value) return Applied::kAlreadyThere;  // RD3
-  if (!section.restarts_chain() && page_llsn != section.prev_llsn.value) return Applied::kGap;
-  alignas(8) char before[kPageBytes];  // RD2: a later op may turn out bad
-  std::memcpy(before, page, kPageBytes);
-  Status status = apply_ops(page, section.ops);
-  if (status.ok() && page_id_of(page) != section.page_id)
-    status = error_corruption("redo for " + name_of(section.page_id) + " makes " +
-                              name_of(page_id_of(page)));
-  if (!status.ok()) {
-    std::memcpy(page, before, kPageBytes);
-    return status;
+  const bool restarts = section.restarts_chain();
+  if (!restarts && page_llsn != section.prev_llsn.value) return Applied::kGap;
+  if (!restarts && page_id_of(page) != section.page_id) return misdirected(page, section);
+  if (!restarts && is_one_op(section.ops)) {  // most sections; the op itself is all or nothing
+    STRATA_RETURN_IF_ERROR(apply_ops(page, section.ops));
+  } else {
+    STRATA_RETURN_IF_ERROR(apply_all_or_nothing(page, section));
   }
   header_of(page)->llsn = llsn.value;
   return Applied::kApplied;

@@ -123,7 +123,9 @@ void encode_value_change(std::string* ops, uint16_t slot, Bytes before, Bytes af
   size_t count = 0;
   size_t cost = 0;
   for (size_t i = 0; i < after.size(); ++i) {
-    if (before[i] == after[i]) continue;
+    while (i + 8 <= after.size() && load_u64(before.data() + i) == load_u64(after.data() + i))
+      i += 8;
+    if (i == after.size() || before[i] == after[i]) continue;
     if (count > 0 && i - ranges[count - 1].end <= kPatchOverhead) {
       ranges[count - 1].end = i + 1;
     } else if (count < kPatchesMax) {
