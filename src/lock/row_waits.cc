@@ -13,6 +13,9 @@
 #include "base/latch.h"
 
 namespace strata {
+
+using lock_internal::QueueKind;
+
 namespace {
 
 constexpr size_t kBuckets = 4096;        // of queues; power of two
@@ -40,7 +43,12 @@ struct RowKey {  // an owned RowId
   [[nodiscard]] bool is(RowId row, uint64_t h) const noexcept {
     return hash == h && index == row.index && Bytes(key) == row.key;
   }
+  [[nodiscard]] RowId row() const noexcept { return RowId{index, key}; }
 };
+
+uint64_t queue_hash(QueueKind kind, uint64_t row_hash) noexcept {
+  return kind == QueueKind::kRow ? row_hash : mix64(row_hash + 1);
+}
 
 // State of a waiter: kQueued until exactly one of grant or deadlock removes it from its queue, or
 // the waiter removes itself (timeout, interrupt).
@@ -61,6 +69,7 @@ struct Waiter {
 
 // Waiters of one row. Exists while it has waiters or a retrier.
 struct Queue {
+  QueueKind kind = QueueKind::kRow;
   RowKey row;
   TrxId holder;   // whom the head waits for; the retrier itself while there is one
   TrxId retrier;  // woken head that has not settled yet, or zero
@@ -145,16 +154,17 @@ struct RowWaits::Impl {
   }
 
   // --- queues; all under mutex ---
-  Queue* find(RowId row, uint64_t hash) noexcept {
-    for (Queue* q = bucket_of(hash).first; q != nullptr; q = q->next_in_bucket)
-      if (q->row.is(row, hash)) return q;
+  Queue* find(RowId row, uint64_t hash, QueueKind kind) noexcept {
+    for (Queue* q = bucket_of(queue_hash(kind, hash)).first; q != nullptr; q = q->next_in_bucket)
+      if (q->kind == kind && q->row.is(row, hash)) return q;
     return nullptr;
   }
 
-  Queue* create(RowId row, uint64_t hash) {
+  Queue* create(RowId row, uint64_t hash, QueueKind kind) {
     auto* q = new Queue;
+    q->kind = kind;
     q->row = RowKey{row.index, std::string(row.key), hash};
-    Bucket& b = bucket_of(hash);
+    Bucket& b = bucket_of(queue_hash(kind, hash));
     q->next_in_bucket = b.first;
     b.first = q;
     b.queues.fetch_add(1, std::memory_order_acq_rel);
@@ -179,7 +189,7 @@ struct RowWaits::Impl {
   void erase_if_idle(Queue* q) {
     if (q->head != nullptr || !q->retrier.is_zero()) return;
     set_holder(q, TrxId{});
-    Bucket& b = bucket_of(q->row.hash);
+    Bucket& b = bucket_of(queue_hash(q->kind, q->row.hash));
     Queue** link = &b.first;
     while (*link != q) link = &(*link)->next_in_bucket;
     *link = q->next_in_bucket;
@@ -241,7 +251,7 @@ struct RowWaits::Impl {
     {
       RowShard& shard = row_shard(q->row.hash);
       MutexLock lock(shard.mutex);
-      const SharedRow* shared = find_shared(shard, RowId{q->row.index, q->row.key}, q->row.hash);
+      const SharedRow* shared = find_shared(shard, q->row.row(), q->row.hash);
       if (shared != nullptr && std::find(shared->holders.begin(), shared->holders.end(),
                                          q->holder) != shared->holders.end())
         *out = shared->holders;
@@ -342,6 +352,27 @@ RowWaits::~RowWaits() {
 
 Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
                       WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
+  return wait_in(QueueKind::kRow, waiter, holder, row, timeout_us, interrupt, still_held);
+}
+
+Status RowWaits::wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
+                                 WaitInterrupt* interrupt) {
+  const uint64_t start_us = monotonic_us();
+  uint64_t left_us = timeout_us;
+  for (;;) {
+    const TrxId holder = shared_conflict(waiter, row);
+    if (holder.is_zero()) return ok_status();
+    STRATA_RETURN_IF_ERROR(wait_in(QueueKind::kSharedHolders, waiter, holder, row, left_us,
+                                   interrupt,
+                                   [&] { return shared_conflict(waiter, row) == holder; }));
+    settle_in(QueueKind::kSharedHolders, waiter, row, TrxId{});
+    const uint64_t passed_us = monotonic_us() - start_us;
+    left_us = passed_us < timeout_us ? timeout_us - passed_us : 0;
+  }
+}
+
+Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
+                         WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
   const uint64_t hash = hash_row(row);
   const uint64_t start_us = monotonic_us();
   const uint64_t deadline_us = start_us + std::min(timeout_us, kWaitUsMax);
@@ -364,9 +395,10 @@ Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us
   const auto is_interrupted = [&] { return interrupt != nullptr && interrupt->interrupted(); };
 
   MutexLock lock(impl_->mutex);
-  Queue* q = impl_->find(row, hash);
+  Queue* q = impl_->find(row, hash, kind);
   const bool again = q != nullptr && q->retrier == waiter;
-  const bool upgrading = q != nullptr && impl_->holds_shared(waiter, row, hash);
+  const bool upgrading =
+      kind == QueueKind::kRow && q != nullptr && impl_->holds_shared(waiter, row, hash);
   // A shared holder need not queue for a row nobody else keeps from it.
   if (upgrading && !again && !still_held()) return ok_status();
   if (timeout_us == 0) {
@@ -376,7 +408,7 @@ Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us
     counters_.timeouts.fetch_add(1, std::memory_order_relaxed);
     return error_lock_wait_timeout();
   }
-  if (q == nullptr) q = impl_->create(row, hash);
+  if (q == nullptr) q = impl_->create(row, hash, kind);
   if (again) q->retrier = TrxId{};
   impl_->enqueue(q, &w, again, upgrading);
   if (q->head == &w && q->retrier.is_zero()) {
@@ -424,14 +456,19 @@ bool RowWaits::has_waiters(RowId row) const noexcept {
   const uint64_t hash = hash_row(row);
   if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return false;
   MutexLock lock(impl_->mutex);
-  return impl_->find(row, hash) != nullptr;
+  return impl_->find(row, hash, QueueKind::kRow) != nullptr;
 }
 
 void RowWaits::settled(TrxId waiter, RowId row, TrxId holder) {
+  settle_in(QueueKind::kRow, waiter, row, holder);
+}
+
+void RowWaits::settle_in(QueueKind kind, TrxId waiter, RowId row, TrxId holder) {
   const uint64_t hash = hash_row(row);
-  if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return;
+  const Impl::Bucket& bucket = impl_->bucket_of(queue_hash(kind, hash));
+  if (bucket.queues.load(std::memory_order_acquire) == 0) return;
   MutexLock lock(impl_->mutex);
-  Queue* q = impl_->find(row, hash);
+  Queue* q = impl_->find(row, hash, kind);
   if (q == nullptr) return;
   const bool had_turn = q->retrier == waiter;
   if (holder == waiter) {
@@ -508,7 +545,15 @@ void RowWaits::drop_shared(TrxId holder, RowId row) {
     std::erase_if(it->second, [&](const RowKey& k) { return k.is(row, hash); });
     if (it->second.empty()) shard.held.erase(it);
   }
-  holder_ended(holder);
+  // Wakes who waits for it here, and takes no turn away that `holder` itself may have on this row:
+  // lockers that register in vain would otherwise wake each other for ever.
+  if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
+    return;  // L4
+  MutexLock lock(impl_->mutex);
+  for (const QueueKind kind : {QueueKind::kRow, QueueKind::kSharedHolders}) {
+    Queue* q = impl_->find(row, hash, kind);
+    if (q != nullptr && q->holder == holder && q->retrier != holder) impl_->pass_turn(q);
+  }
 }
 
 void RowWaits::release_shared(TrxId holder) {
@@ -522,7 +567,7 @@ void RowWaits::release_shared(TrxId holder) {
     rows = std::move(it->second);
     shard.held.erase(it);
   }
-  for (const RowKey& k : rows) impl_->remove_shared_holder(holder, RowId{k.index, k.key}, k.hash);
+  for (const RowKey& k : rows) impl_->remove_shared_holder(holder, k.row(), k.hash);
 }
 
 std::string RowWaits::describe(size_t limit) const {

@@ -52,6 +52,12 @@ class WaitInterrupt {
   std::atomic<void*> waiting_on_{nullptr};
 };
 
+namespace lock_internal {
+// A row has two queues: one for the row, and one in which its owner waits for the holders of shared locks:
+// in the row's queue it would stand behind those who wait for it.
+enum class QueueKind : uint8_t { kRow, kSharedHolders };
+}  // namespace lock_internal
+
 struct WaitCounters {
   std::atomic<uint64_t> waits{0}, wait_us{0}, deadlocks{0}, timeouts{0};
 };
@@ -84,6 +90,9 @@ class RowWaits {
   // A transaction other than `self` that holds a shared lock on the row, or zero.
   TrxId shared_conflict(TrxId self, RowId row) const;
   [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const;
+  // For a writer that has marked the row: blocks until no other transaction holds a shared lock on it. The
+  // deadlock detection knows all of them as holders. Errors as wait().
+  Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt);
   // Takes one back that was registered in vain (the row has an owner), before waiting for that.
   void drop_shared(TrxId holder, RowId row);
   void release_shared(TrxId holder);  // all of them, at transaction end (before holder_ended)
@@ -93,6 +102,10 @@ class RowWaits {
   std::string describe(size_t limit) const;
 
  private:
+  Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
+                 WaitInterrupt* interrupt, const std::function<bool()>& still_held);
+  void settle_in(lock_internal::QueueKind kind, TrxId waiter, RowId row, TrxId holder);
+
   struct Impl;
   std::unique_ptr<Impl> impl_;
   WaitCounters counters_;

@@ -217,22 +217,12 @@ TEST(RowWaitsModel, SharedAndExclusiveExclude) {
               ok = false;
               break;
             }
-            bool waited = false;
-            while (w.waits.index_has_shared(w.row(i).index)) {
-              const TrxId reader = w.waits.shared_conflict(self, w.row(i));
-              if (reader.is_zero()) break;
-              const Status s = w.waits.wait(self, reader, w.row(i), 2 * kStuckUs, nullptr, [&] {
-                return !w.waits.shared_conflict(self, w.row(i)).is_zero();
-              });
-              ASSERT_TRUE(s.ok() || is_deadlock(s)) << s;
-              waited = true;
-              if (!s.ok()) {
-                ok = false;
-                break;
-              }
+            const Status s = w.waits.wait_for_shared(self, w.row(i), 2 * kStuckUs, nullptr);
+            ASSERT_TRUE(s.ok() || is_deadlock(s)) << s;
+            if (!s.ok()) {
+              ok = false;
+              break;
             }
-            if (!ok) break;
-            if (waited) w.waits.settled(self, w.row(i), self);
             exclusive_held.push_back(i);
             if (readers[i].load() - (has_shared ? 1 : 0) != 0)
               ADD_FAILURE() << "writer beside a reader";

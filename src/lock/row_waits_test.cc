@@ -230,6 +230,31 @@ TEST(RowWaits, AWriterWaitsForAllSharedHoldersInTheGraph) {  // L3 with several 
   waits.settled(trx(3), kRow, trx(3));
 }
 
+TEST(RowWaits, AnOwnerWaitsForSharedHoldersBesideTheRowsQueue) {
+  RowWaits waits;
+  waits.add_shared(trx(1), kRow);
+  waits.add_shared(trx(2), kRow);
+  WaitingThread follower(waits, trx(4), trx(3), kRow);  // 3 has marked the row
+  wait_until_waiting(waits, 1);
+  EXPECT_TRUE(is_lock_wait_timeout(waits.wait_for_shared(trx(3), kRow, 1000, nullptr)));
+  Status owner_status;
+  std::thread owner([&] { owner_status = waits.wait_for_shared(trx(3), kRow, kLong, nullptr); });
+  wait_until_waiting(waits, 2);
+  // Every shared holder is an edge, whichever the owner waits for first.
+  EXPECT_TRUE(is_deadlock(waits.wait(trx(2), trx(3), kOther, kLong, nullptr, [] { return true; })));
+  EXPECT_TRUE(is_deadlock(waits.wait(trx(1), trx(4), kOther, kLong, nullptr, [] { return true; })));
+  for (uint64_t n : {1, 2}) {
+    waits.release_shared(trx(n));
+    waits.holder_ended(trx(n));
+  }
+  owner.join();
+  EXPECT_TRUE(owner_status.ok());
+  EXPECT_FALSE(follower.done);
+  waits.holder_ended(trx(3));
+  EXPECT_TRUE(follower.join().ok());
+  waits.settled(trx(4), kRow, trx(4));
+}
+
 TEST(RowWaits, TwoUpgradersAreADeadlockWithOneVictim) {
   RowWaits waits;
   waits.add_shared(trx(1), kRow);
