@@ -5,14 +5,6 @@
 namespace strata::row_internal {
 namespace {
 
-// Waiting for shared holders happens in a queue of its own: the row's queue waits for the
-// transaction that marked the row, which would otherwise stand behind its own followers.
-std::string shared_queue_key(Bytes key) {
-  std::string name("\0shared\0", 8);
-  name.append(key);
-  return name;
-}
-
 bool is_undecided_state(TrxState state) noexcept {
   return state == TrxState::kActive || state == TrxState::kPrepared ||
          state == TrxState::kCommitting;
@@ -96,19 +88,8 @@ void Conflicts::give_turn_back() noexcept {
 Status Conflicts::wait_for_shared(Bytes key) {
   RowWaits* waits = context_->trxs->waits();
   if (!waits->index_has_shared(index_)) return ok_status();
-  const RowId row{index_, key};
-  std::string queue;
-  for (;;) {
-    const TrxId holder = waits->shared_conflict(trx_->id, row);
-    if (holder.is_zero()) return ok_status();
-    if (queue.empty()) queue = shared_queue_key(key);
-    const RowId queue_row{index_, queue};
-    const auto still_held = [&] { return waits->shared_conflict(trx_->id, row) == holder; };
-    const Status status =
-        waits->wait(trx_->id, holder, queue_row, time_left_us(), &trx_->interrupt, still_held);
-    if (status.ok()) waits->settled(trx_->id, queue_row, TrxId{});
-    STRATA_RETURN_IF_ERROR(waited(status));
-  }
+  return waited(
+      waits->wait_for_shared(trx_->id, RowId{index_, key}, time_left_us(), &trx_->interrupt));
 }
 
 }  // namespace strata::row_internal
