@@ -124,17 +124,25 @@ st_mysql_storage_engine engine_descriptor = {MYSQL_HANDLERTON_INTERFACE_VERSION}
 }  // namespace
 }  // namespace strata::glue
 
-maria_declare_plugin(strata){
-    MYSQL_STORAGE_ENGINE_PLUGIN,
-    &strata::glue::engine_descriptor,
-    "STRATA",
-    "the Strata project",
-    "Transactional engine whose storage, memory and compute can be taken apart",
-    PLUGIN_LICENSE_GPL,
-    strata::glue::start,
-    strata::glue::stop,
-    0x0001,
-    strata::glue::status_variables,
-    strata::glue::system_variables,
-    "0.1",
-    MariaDB_PLUGIN_MATURITY_GAMMA} maria_declare_plugin_end;
+// The only names the library shows.
+#pragma GCC visibility push(default)
+// clang-format off
+maria_declare_plugin(strata)
+{
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &strata::glue::engine_descriptor,
+  "STRATA",
+  "the Strata project",
+  "Transactional engine whose storage, memory and compute can be taken apart",
+  PLUGIN_LICENSE_GPL,
+  strata::glue::start,
+  strata::glue::stop,
+  0x0001,
+  strata::glue::status_variables,
+  strata::glue::system_variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_GAMMA
+}
+maria_declare_plugin_end;
+// clang-format on
+#pragma GCC visibility pop

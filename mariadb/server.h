@@ -20,16 +20,18 @@
 #include "engine/kernel.h"
 
 #define MYSQL_SERVER 1
+// The server's headers depend on this order.
+// clang-format off
 #include <my_global.h>
 #include <mysql/plugin.h>
-
+#include "sql_priv.h"
+#include "sql_class.h"
+#include "handler.h"
 #include "discover.h"
 #include "field.h"
-#include "handler.h"
 #include "key.h"
 #include "log.h"
-#include "sql_class.h"
-#include "sql_priv.h"
 #include "sql_table.h"
 #include "table.h"
 #include "table_cache.h"
+// clang-format on
