@@ -21,7 +21,9 @@ struct TableCursor::Impl {
       : session(s),
         table(std::move(t)),
         index(i),
-        cursor(&s->impl_->kernel->row, tree_of(*table, i)) {}
+        cursor(&s->impl_->kernel->row, tree_of(*table, i)) {
+    if (i != 0) cursor.set_base_row({clustered(), &clustered_key_of});
+  }
 
   [[nodiscard]] Trx* trx() const { return session->impl_->trx.get(); }
   [[nodiscard]] RowContext* context() const { return &session->impl_->kernel->row; }
@@ -37,19 +39,22 @@ struct TableCursor::Impl {
   }
 
   // payload = encode_payload({}, u16 clustered key bytes | covering)
-  [[nodiscard]] Bytes entry_bytes() const {
-    const Bytes p = cursor.payload();
-    return p.size() >= 3 ? p.substr(1) : Bytes();
-  }
-  [[nodiscard]] size_t clustered_bytes() const {
-    const Bytes entry = entry_bytes();
+  static Bytes entry_of(Bytes payload) { return payload.size() >= 3 ? payload.substr(1) : Bytes(); }
+  static size_t clustered_bytes_of(Bytes key, Bytes payload) {
+    const Bytes entry = entry_of(payload);
     const size_t n = entry.size() >= 2 ? load_u16(entry.data()) : 0;
-    return n <= cursor.key().size() ? n : 0;
+    return n <= key.size() ? n : 0;
+  }
+  static Bytes clustered_key_of(Bytes key, Bytes payload) {
+    return key.substr(key.size() - clustered_bytes_of(key, payload));
+  }
+  [[nodiscard]] Bytes entry_bytes() const { return entry_of(cursor.payload()); }
+  [[nodiscard]] size_t clustered_bytes() const {
+    return clustered_bytes_of(cursor.key(), cursor.payload());
   }
   [[nodiscard]] Bytes clustered_key() const {
     if (point) return point_key;
-    const Bytes key = cursor.key();
-    return index == 0 ? key : key.substr(key.size() - clustered_bytes());
+    return index == 0 ? cursor.key() : clustered_key_of(cursor.key(), cursor.payload());
   }
 
   Status use(Bytes row_payload) {
