@@ -78,6 +78,20 @@ TEST_F(BTreeTest, RunsInsideTheTreeFillPages) {
   EXPECT_GT(leaf_fill(), 0.85);
 }
 
+TEST_F(BTreeTest, NearlyAscendingInsertsFillPages) {
+  // Eight threads that append take numbers in turn and overtake one another.
+  Rng rng(6);
+  std::vector<uint64_t> waiting;
+  for (uint64_t next = 0; next < 20000 || !waiting.empty();) {
+    while (waiting.size() < 8 && next < 20000) waiting.push_back(next++);
+    const size_t at = rng.below(waiting.size());
+    put(be_key(waiting[at]), std::string(75, 'v'));
+    waiting.erase(waiting.begin() + static_cast<ptrdiff_t>(at));
+  }
+  tree->expect_equals(model);
+  EXPECT_GT(leaf_fill(), 0.8);
+}
+
 TEST_F(BTreeTest, RandomInsertsFillTwoThirds) {
   Rng rng(1);
   for (int i = 0; i < 20000; ++i) put(be_key(rng.next()), std::string(75, 'v'));

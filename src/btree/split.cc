@@ -10,8 +10,19 @@ namespace strata {
 namespace btree_internal {
 namespace {
 
-Growth growth_at(const TreePageView& view, uint16_t slot) noexcept {
-  if (slot == view.slot_count() && view.has_flag(kHighIsInfinity)) return Growth::kAscending;
+Growth inner_growth(const TreePageView& view, uint16_t slot) noexcept {
+  const bool at_end = slot == view.slot_count() && view.has_flag(kHighIsInfinity);
+  return at_end ? Growth::kAscending : Growth::kRandom;
+}
+
+// Ascending runs are what fills tables: one thread's, at the end of the tree or anywhere inside,
+// and those of several threads at the end of the tree, who overtake one another.
+Growth leaf_growth(SpaceManager* spaces, const MtrPage* leaf, uint16_t slot) noexcept {
+  const TreePageView view = leaf->view();
+  const uint32_t count = view.slot_count();
+  if (continues_run(spaces, leaf->id(), slot)) return Growth::kAscending;
+  if (view.has_flag(kHighIsInfinity) && slot + count / kLateFraction >= count)
+    return Growth::kNearlyAscending;
   if (slot == 0 && view.low_fence().empty()) return Growth::kDescending;
   return Growth::kRandom;
 }
@@ -68,7 +79,7 @@ StatusOr<Completion> complete_once(TreeContext* context, TreeId tree, Mtr* mtr, 
   const uint8_t parent_level = above.header()->level;
   const Pending pending{.key = separator, .value_bytes = kChildBytes, .slot = at};
   STRATA_RETURN_IF_ERROR(
-      split_page(context, tree, mtr, parent, pending, growth_at(above, at), right));
+      split_page(context, tree, mtr, parent, pending, inner_growth(above, at), right));
   mtr->set_flags(child, flags);
   mtr->publish();
   if (fault(FaultPoint::split_between_mtrs)) return error_internal("fault: split_between_mtrs");
@@ -197,12 +208,8 @@ Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_byte
       continue;
     }
     if (view.has_flag(kIncompleteSplit)) return error_no_space();  // see descend_to_write()
-    Growth growth = Growth::kRandom;
-    if (!pending.replaces) {
-      growth = growth_at(view, pending.slot);
-      if (growth == Growth::kRandom && continues_run(context->spaces, leaf->id(), pending.slot))
-        growth = Growth::kAscending;
-    }
+    const Growth growth =
+        pending.replaces ? Growth::kRandom : leaf_growth(context->spaces, leaf, pending.slot);
     const std::string low(view.low_fence());
     STRATA_RETURN_IF_ERROR(split_page(context, tree, &mtr, leaf, pending, growth, kNoPage));
     mtr.publish();

@@ -76,6 +76,8 @@ uint32_t wanted_cut(const Items& items, const Pending& pending, Growth growth,
   switch (growth) {
     case Growth::kAscending:  // the pending record alone, or as the last one on the left
       return pending.slot == slot_count ? items.count() - 1 : pending.slot + 1u;
+    case Growth::kNearlyAscending:
+      return items.count() - 1 - items.count() / kLateFraction;
     case Growth::kDescending:
       return 1;
     case Growth::kRandom:

@@ -20,7 +20,16 @@ struct Pending {
   bool replaces = false;
 };
 
-enum class Growth : uint8_t { kRandom, kAscending, kDescending };
+enum class Growth : uint8_t {
+  kRandom,           // both pages about half full
+  kAscending,        // the left page stays as full as possible
+  kNearlyAscending,  // the same, with some room for records that come a little late
+  kDescending,       // the right page stays as full as possible
+};
+
+// An insert among the last records / kLateFraction of the rightmost leaf comes late; it was meant
+// for the end.
+constexpr uint32_t kLateFraction = 16;
 
 struct SplitPlan {
   uint16_t keep = 0;          // records that stay on the left page
