@@ -20,6 +20,7 @@
 //   in line
 //       again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A waiter
 //       that holds a shared lock on the row goes first: nobody ahead of it could ever be served.
+//   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on the row.
 #pragma once
 
 #include <atomic>

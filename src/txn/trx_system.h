@@ -25,6 +25,7 @@
 //        view: no look-up needed.
 //        The bound is kept in a header slot of the undo space now and then; recovery starts there.
 //   T8 (K13) A view is registered before its cts is read, so the minimum view never overtakes it.
+//   T9  Purging twice is harmless: recovery may hand out again what was purged before the crash.
 #pragma once
 
 #include <atomic>
