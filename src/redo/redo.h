@@ -57,7 +57,7 @@ constexpr uint32_t kSectionHeaderBytes = 20;
 constexpr uint32_t kFirstWritableByte = 56;  // PageHeader::extra; kWrite changes nothing before it
 // The pending-delete list of a kSystem page: u32 count at offset 64, then the space ids.
 constexpr uint32_t kPendingDeletesOffset = kPageHeaderBytes;
-constexpr uint32_t kPendingDeletesMax = 1000;
+constexpr uint32_t kPendingDeletesMax = (kPageBytes - kPendingDeletesOffset - 4) / 4;
 
 // --- encoders: append one op to *ops (no allocation once the string has grown) ---
 void encode_init_tree(std::string* ops, const TreePageInit& init);
