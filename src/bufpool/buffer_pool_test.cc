@@ -205,10 +205,9 @@ TEST(BufferPool, BackgroundWriterRetriesAfterTheDiskWasFull) {
   set_diag_sink([](Severity, std::string_view) {});
   std::atomic<bool> full{true};
   {
-    PoolHarness h(tiny_pool(32, /*writers=*/1));
-    h.write_hook = [&](PageId, const char*) {
+    PoolHarness h(tiny_pool(32, /*writers=*/1), no_page_lock(), [&full](PageId, const char*) {
       return full ? error_no_space("disk full by order") : ok_status();
-    };
+    });
     std::thread space_maker([&] {
       std::this_thread::sleep_for(std::chrono::milliseconds(200));
       full = false;

@@ -132,7 +132,11 @@ class MemoryPageSource : public PageSource {
 // --- a log, a source and a pool ---
 
 struct PoolHarness {
-  explicit PoolHarness(BufferPoolOptions options = {}, PageLock* lock = no_page_lock()) {
+  using WriteHook = std::function<Status(PageId, const char*)>;
+  // With background writers the hook has to be there from the start.
+  explicit PoolHarness(BufferPoolOptions options = {}, PageLock* lock = no_page_lock(),
+                       WriteHook hook = nullptr)
+      : write_hook(std::move(hook)) {
     log = std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0);
     source.on_write = [this](PageId id, const char* page) { return check_write(id, page); };
     auto made = BufferPool::create(options, &source, lock, log.get());
@@ -193,7 +197,7 @@ struct PoolHarness {
   static constexpr uint32_t kGroupBytes = 64;
   MemoryLogSink sink;
   MemoryPageSource source;
-  std::function<Status(PageId, const char*)> write_hook;
+  WriteHook write_hook;
   std::unique_ptr<Log> log;
   std::unique_ptr<BufferPool> pool;
   LogReservation last;
