@@ -107,7 +107,9 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
   // Trailing spaces would only cost time below; in a NO PAD collation they count.
   if (form_ == Form::kSpacePadded)
     bytes = collation_->lengthsp(reinterpret_cast<const char*>(text), bytes);
-  const size_t room = collation_->strnxfrmlen(bytes) + 16;
+  // strnxfrmlen() expects room for characters of mbmaxlen bytes; short ones weigh as much.
+  const size_t room =
+      collation_->strnxfrmlen(bytes / collation_->mbminlen * collation_->mbmaxlen) + 16;
   for (uint8_t i = 0; i < level_count_; ++i) {
     weights_.clear();
     uchar* const weights = weights_.grow(room);
