@@ -1,6 +1,7 @@
 // Many threads on one kernel: money is neither made nor lost, whatever waits, deadlocks, rollbacks
 // and purge do in between; and a snapshot keeps its own past over very many commits.
 #include <atomic>
+#include <chrono>
 #include <thread>
 
 #include "base/rng.h"
@@ -154,6 +155,73 @@ TEST_F(RowThreads, TransfersKeepTheTotalUnderDeadlocksAndPurge) {
               static_cast<unsigned long long>(trxs()->waits()->counters().deadlocks.load()),
               static_cast<unsigned long long>(trxs()->waits()->counters().waits.load()),
               static_cast<unsigned long long>(sums.load()));
+}
+
+// Writers that always roll back, their undo pages reused at once: readers copy a version and find
+// its undo gone, again and again, and must come to the committed one all the same.
+TEST_F(RowThreads, ReadersNeverSeeWhatIsRolledBack) {
+  constexpr uint32_t kRows = 8;
+  MiniOptions options;
+  options.pool_writers = 1;
+  open(options);
+  fill(kRows, 7);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      Rng rng(t + 5);
+      while (!stop.load()) {
+        Trx trx;
+        trxs()->begin(&trx);
+        trx.lock_wait_timeout_us = 30000000;
+        Status status;
+        for (int i = 0; i < 3 && status.ok(); ++i) {
+          const std::string key = account_key(static_cast<uint32_t>(rng.below(kRows)));
+          if (rng.one_in(3)) {
+            status = delete_record(rows(), &trx, tree(), key, {});
+            if (status.ok()) {
+              status = insert_record(rows(), &trx, tree(), key, amount_payload(13, 5), 0);
+            }
+          } else {
+            status =
+                update_record(rows(), &trx, tree(), key, amount_payload(-99, rng.below(2000)), {});
+          }
+          if (rng.one_in(3)) {
+            status = insert_record(rows(), &trx, tree(), key + "x", amount_payload(1, 9), 0);
+          }
+        }
+        EXPECT_TRUE(status.ok() || is_deadlock(status) || is_duplicate_key(status)) << status;
+        EXPECT_TRUE(rollback_all(rows(), &trx).ok());
+      }
+    });
+  }
+  for (uint64_t t = 0; t < 2; ++t) {
+    threads.emplace_back([&, t] {
+      Rng rng(t + 50);
+      std::string payload;
+      while (!stop.load()) {
+        Trx trx;
+        trxs()->begin(&trx);
+        EXPECT_TRUE(trxs()->open_view(&trx).ok());
+        uint64_t count = 0;
+        EXPECT_EQ(total(&trx, &count), int64_t{7} * kRows);
+        EXPECT_EQ(count, kRows);
+        for (int i = 0; i < 50; ++i) {
+          const std::string key = account_key(static_cast<uint32_t>(rng.below(kRows)));
+          const Status status = read_record(rows(), &trx, tree(), key, &payload);
+          EXPECT_TRUE(status.ok()) << status;
+          if (status.ok()) {
+            EXPECT_EQ(amount_of(payload), 7);
+          }
+        }
+        EXPECT_TRUE(trxs()->commit(&trx).ok());
+      }
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  stop.store(true);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(kernel_->check(true), kRows);
 }
 
 // Several threads insert and delete the same few unique values: never two live entries with one.
