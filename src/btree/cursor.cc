@@ -44,6 +44,7 @@ void TreeCursor::stand_on(MtrPage* leaf, uint16_t slot) noexcept {
 
 Status TreeCursor::seek(Bytes key, LatchMode mode) {
   forget_leaf();
+  STRATA_DASSERT(mode == LatchMode::kShared || mtr_->page_count() == 0);  // BT3
   leaves_passed_ = 0;
   const Target target{.key = key, .mode = mode};
   STRATA_ASSIGN_OR_RETURN(MtrPage * leaf, mode == LatchMode::kExclusive

@@ -18,6 +18,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/ids.h"
 #include "base/latch.h"
 
 namespace strata::space_internal {
