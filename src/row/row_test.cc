@@ -174,6 +174,54 @@ TEST_F(RowTest, RollbackOfAnInsertOverAPurgedDeleteLeavesNothing) {
   EXPECT_EQ(kernel_->check(true), 0u);
 }
 
+TEST_F(RowTest, PurgeOfAnOldDeleteSparesANewerOne) {
+  put("a", "1");
+  Trx first_delete, again, second_delete, reader;
+  begin(&first_delete);
+  ASSERT_TRUE(erase(&first_delete, "a").ok());
+  commit(&first_delete);
+  begin(&again);
+  ASSERT_TRUE(insert(&again, "a", "2").ok());
+  commit(&again);
+  begin_read(&reader);
+  begin(&second_delete);
+  ASSERT_TRUE(erase(&second_delete, "a").ok());
+  ASSERT_TRUE(
+      kernel_->purge_all().ok());      // of first_delete: finds a delete mark that is not its own
+  EXPECT_EQ(read(&reader, "a"), "2");  // RW6
+  rollback(&second_delete);
+  EXPECT_EQ(dirty("a"), "2");
+  commit(&reader);
+}
+
+TEST_F(RowTest, RollbackInterruptedByACrashIsRepeatedWithoutHarm) {
+  put("a", "the first text");
+  put("b", "1");
+  for (int undone = 1; undone <= 6; ++undone) {
+    Trx trx;
+    begin(&trx);
+    ASSERT_TRUE(update(&trx, "a", "x").ok());
+    ASSERT_TRUE(erase(&trx, "b").ok());
+    ASSERT_TRUE(update(&trx, "a", "the second text").ok());
+    ASSERT_TRUE(insert(&trx, "b", "long enough").ok());
+    ASSERT_TRUE(insert(&trx, "c", "new").ok());
+    ASSERT_TRUE(update(&trx, "a", "the third text").ok());
+    ASSERT_TRUE(arm_fault("rollback_half:" + std::to_string(undone) + ":error"));
+    EXPECT_FALSE(rollback_all(rows(), &trx).ok());
+    disarm_faults();
+    ASSERT_TRUE(kernel_->log()->persist(kernel_->log()->next_lsn()).ok());
+    kernel_->close();
+    disk_->crash(static_cast<uint64_t>(undone));
+    ASSERT_TRUE(kernel_->open().ok());
+    EXPECT_EQ(kernel_->rolled_back(), 1u);
+    Trx reader;
+    begin_read(&reader);
+    EXPECT_EQ(scan(&reader, Read::kConsistent), "a=the first text b=1 ") << undone;
+    commit(&reader);
+    EXPECT_EQ(kernel_->check(true), 2u);
+  }
+}
+
 TEST_F(RowTest, RollbackRestoresEveryKindOfChange) {
   put("a", "1");
   put("b", std::string(2000, 'b'));
