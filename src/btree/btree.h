@@ -1,20 +1,26 @@
-// B-link tree over memcomparable keys, built on mini-transactions. Thread-safe; a TreeCursor belongs to
-// one thread.
+// B-link tree over memcomparable keys, built on mini-transactions. Thread-safe; a TreeCursor
+// belongs to one thread.
 //
-//   BT1 (K3) Every page carries index id, level, low fence, high key, right sibling. Readers check them:
-//        key >= high key -> move right; anything else wrong -> restart from the root, whose page number
-//        never changes. Reverse scans re-descend below the low fence.
-//   BT2 (K4) A split is two mtrs: the first makes the right page and flags the left kIncompleteSplit; the
-//        second re-descends from the root with no child latched, inserts the separator and clears the
-//        flag. Whoever needs to write past a flag completes it first. Nothing ever latches upwards.
-//   BT3  Latches: top-down, left-to-right; a descent holds one latch at a time (the child is fixed after
+//   BT1 (K3) Every page carries index id, level, low fence, high key, right sibling. Readers check
+//   them:
+//        key >= high key -> move right; anything else wrong -> restart from the root, whose page
+//        number never changes. Reverse scans re-descend below the low fence.
+//   BT2 (K4) A split is two mtrs: the first makes the right page and flags the left
+//   kIncompleteSplit; the
+//        second re-descends from the root with no child latched, inserts the separator and clears
+//        the flag. Whoever needs to write past a flag completes it first. Nothing ever latches
+//        upwards.
+//   BT3  Latches: top-down, left-to-right; a descent holds one latch at a time (the child is fixed
+//   after
 //        the parent's latch is gone, inside an epoch).
-//   BT4 (K5) Merging moves everything of a right sibling R into L (both children of one parent latched
+//   BT4 (K5) Merging moves everything of a right sibling R into L (both children of one parent
+//   latched
 //        parent, L, R; L unflagged), redirects L's right link and high key past R and removes R's
 //        separator, in one mtr; R is flagged kUnlinked and retired.
 //   BT5  Separators are the shortest keys that still separate (suffix truncation) at leaf level.
 //   BT6  A root split moves the root's content to a new page; level grows by one.
-// Values of leaf records start with a RecordHeader (page/record.h), which the tree does not interpret.
+// Values of leaf records start with a RecordHeader (page/record.h), which the tree does not
+// interpret.
 #pragma once
 
 #include <cstdint>
@@ -50,31 +56,33 @@ class TreeCursor {
  public:
   TreeCursor(TreeContext* context, TreeId tree, Mtr* mtr) noexcept;
 
-  // Positions at the first record with key >= `key`, leaf latched in `mode` in the mtr. `key` empty =
-  // first record. If the record is in a right sibling the cursor moves there only on next()/settle().
-  // With kExclusive an incomplete split met on the way is completed first (own mtrs; the cursor's mtr must
-  // hold nothing and be unmodified).
+  // Positions at the first record with key >= `key`, leaf latched in `mode` in the mtr. `key` empty
+  // = first record. If the record is in a right sibling the cursor moves there only on
+  // next()/settle(). With kExclusive an incomplete split met on the way is completed first (own
+  // mtrs; the cursor's mtr must hold nothing and be unmodified).
   Status seek(Bytes key, LatchMode mode);
-  // Positions at the last record with key < `key` (`infinite`: last record of the tree). Shared latch.
+  // Positions at the last record with key < `key` (`infinite`: last record of the tree). Shared
+  // latch.
   Status seek_before(Bytes key, bool infinite);
-  // If the slot is past the leaf's last record, moves right to the first record there (coupling: the right
-  // page is latched before the left is released; an exclusive or modified left page stays latched in the
-  // mtr when `keep_left`). kOk with at_end() at the end of the tree.
+  // If the slot is past the leaf's last record, moves right to the first record there (coupling:
+  // the right page is latched before the left is released; an exclusive or modified left page stays
+  // latched in the mtr when `keep_left`). kOk with at_end() at the end of the tree.
   Status settle(bool keep_left = false);
   Status next(bool keep_left = false);
   Status prev();  // shared mode only; re-descends when it leaves the leaf
 
   [[nodiscard]] bool on_record() const noexcept;  // a record is under the cursor
   [[nodiscard]] bool at_end() const noexcept { return at_end_; }
-  [[nodiscard]] bool equals(Bytes key) const noexcept;   // on_record() and its key is `key`
+  [[nodiscard]] bool equals(Bytes key) const noexcept;  // on_record() and its key is `key`
   void copy_key(std::string* out) const;
-  [[nodiscard]] Bytes value() const noexcept;            // valid while latched and unmodified
+  [[nodiscard]] Bytes value() const noexcept;  // valid while latched and unmodified
   [[nodiscard]] MtrPage* leaf() const noexcept { return leaf_; }
   [[nodiscard]] uint16_t slot() const noexcept { return slot_; }
   // True when `key` belongs on the latched leaf.
   [[nodiscard]] bool leaf_covers(Bytes key) const noexcept;
 
-  // --- changes; leaf latched exclusively, mtr can_write(); all cannot fail after the fits check ---
+  // --- changes; leaf latched exclusively, mtr can_write(); all cannot fail after the fits check
+  // ---
   [[nodiscard]] bool fits_insert(Bytes key, size_t value_bytes) const noexcept;
   [[nodiscard]] bool fits_replace(size_t value_bytes) const noexcept;
   void insert(Bytes key, Bytes value);  // at slot(), which seek() found for this key
@@ -84,12 +92,13 @@ class TreeCursor {
 
   // Releases the leaf's latch and remembers (page, llsn, slot, key); the mtr must be unmodified.
   void save();
-  // Latches again in `mode`; by page when its llsn is unchanged, else by key. *same = still on the very
-  // record; otherwise the cursor stands at the first record with a greater key (the saved key is gone).
+  // Latches again in `mode`; by page when its llsn is unchanged, else by key. *same = still on the
+  // very record; otherwise the cursor stands at the first record with a greater key (the saved key
+  // is gone).
   Status restore(LatchMode mode, bool* same);
   [[nodiscard]] Bytes saved_key() const noexcept { return saved_key_; }
-  // Unlatches (a modified leaf stays latched until its mtr is published) and forgets. Call it after the mtr
-  // was published or abandoned and before the mtr is used for other pages.
+  // Unlatches (a modified leaf stays latched until its mtr is published) and forgets. Call it after
+  // the mtr was published or abandoned and before the mtr is used for other pages.
   void reset() noexcept;
 
  private:
@@ -111,16 +120,17 @@ class TreeCursor {
   std::string scratch_;
 };
 
-// Splits the leaf that covers `key` so that a record of value_bytes fits. Call with no latch held; then
-// seek again (someone else may have used the room: loop). Errors: kResourceExhausted, kNotFound (space).
+// Splits the leaf that covers `key` so that a record of value_bytes fits. Call with no latch held;
+// then seek again (someone else may have used the room: loop). Errors: kResourceExhausted,
+// kNotFound (space).
 Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_bytes);
-// Called after records were erased from the leaf that covers `key`: merges underfull pages, recursively
-// upwards. Best effort; no latch held.
+// Called after records were erased from the leaf that covers `key`: merges underfull pages,
+// recursively upwards. Best effort; no latch held.
 Status try_merge(TreeContext* context, TreeId tree, Bytes key);
 
-// Full verification (CHECK TABLE): order, fences, links, levels, parent/child agreement, allocation. Writers
-// may be active. visit (optional) is called with every leaf record, in order, no latch held. An error status
-// means that the check itself could not go on.
+// Full verification (CHECK TABLE): order, fences, links, levels, parent/child agreement,
+// allocation. Writers may be active. visit (optional) is called with every leaf record, in order,
+// no latch held. An error status means that the check itself could not go on.
 struct TreeCheck {
   uint64_t incomplete_splits = 0;  // not a problem: the next writer completes them
   uint64_t records = 0;
@@ -132,12 +142,12 @@ struct TreeCheck {
 Status check_tree(TreeContext* context, TreeId tree,
                   const std::function<void(Bytes key, Bytes value)>& visit, TreeCheck* out);
 
-// Estimated number of records in [low, high) (empty high = infinite): dives along both bounds, exact when
-// both fall in one leaf or neighbouring ones. No leaf in between is read.
+// Estimated number of records in [low, high) (empty high = infinite): dives along both bounds,
+// exact when both fall in one leaf or neighbouring ones. No leaf in between is read.
 StatusOr<uint64_t> estimate_range(TreeContext* context, TreeId tree, Bytes low, Bytes high,
                                   bool high_infinite);
-// Sampling for statistics: calls visit with the records of up to `pages` leaf pages picked at random
-// (seeded); *leaf_pages_estimate gets the estimated number of leaves.
+// Sampling for statistics: calls visit with the records of up to `pages` leaf pages picked at
+// random (seeded); *leaf_pages_estimate gets the estimated number of leaves.
 Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t seed,
                      const std::function<void(Bytes key, Bytes value)>& visit,
                      uint64_t* leaf_pages_estimate);

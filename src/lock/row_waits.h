@@ -20,7 +20,8 @@
 //   in line
 //       again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A waiter
 //       that holds a shared lock on the row goes first: nobody ahead of it could ever be served.
-//   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on the row.
+//   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
+//   the row.
 #pragma once
 
 #include <atomic>
@@ -54,8 +55,8 @@ class WaitInterrupt {
 };
 
 namespace lock_internal {
-// A row has two queues: one for the row, and one in which its owner waits for the holders of shared locks:
-// in the row's queue it would stand behind those who wait for it.
+// A row has two queues: one for the row, and one in which its owner waits for the holders of shared
+// locks: in the row's queue it would stand behind those who wait for it.
 enum class QueueKind : uint8_t { kRow, kSharedHolders };
 }  // namespace lock_internal
 
@@ -91,8 +92,8 @@ class RowWaits {
   // A transaction other than `self` that holds a shared lock on the row, or zero.
   TrxId shared_conflict(TrxId self, RowId row) const;
   [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const;
-  // For a writer that has marked the row: blocks until no other transaction holds a shared lock on it. The
-  // deadlock detection knows all of them as holders. Errors as wait().
+  // For a writer that has marked the row: blocks until no other transaction holds a shared lock on
+  // it. The deadlock detection knows all of them as holders. Errors as wait().
   Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt);
   // Takes one back that was registered in vain (the row has an owner), before waiting for that.
   void drop_shared(TrxId holder, RowId row);
@@ -103,8 +104,9 @@ class RowWaits {
   std::string describe(size_t limit) const;
 
  private:
-  Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
-                 WaitInterrupt* interrupt, const std::function<bool()>& still_held);
+  Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row,
+                 uint64_t timeout_us, WaitInterrupt* interrupt,
+                 const std::function<bool()>& still_held);
   void settle_in(lock_internal::QueueKind kind, TrxId waiter, RowId row, TrxId holder);
 
   struct Impl;

@@ -1,20 +1,26 @@
 // Multi-version records in trees: insert, update, delete, lock, read, roll back, purge. Every tree,
-// clustered or secondary, works the same way. Thread-safe; a Trx and a RowCursor belong to one thread.
+// clustered or secondary, works the same way. Thread-safe; a Trx and a RowCursor belong to one
+// thread.
 //
-//   RW1  A change of a record writes its undo record in the same mtr; the record's header then carries
+//   RW1  A change of a record writes its undo record in the same mtr; the record's header then
+//   carries
 //        trx_id, cts 0 and the undo pointer.
-//   RW2  A row is exclusively locked by the transaction in its header while that is undecided. Locking
-//        without changing writes an undo record whose previous version has the same payload (kLockOnly).
+//   RW2  A row is exclusively locked by the transaction in its header while that is undecided.
+//   Locking
+//        without changing writes an undo record whose previous version has the same payload
+//        (kLockOnly).
 //   RW3  A conflict releases every latch, waits in RowWaits, and starts over.
-//   RW4 (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and keeps it, coupling right,
+//   RW4 (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and keeps
+//   it, coupling right,
 //        through check and insert; live or undecided entries with the same unique part conflict.
 //   RW5  Overflow chains are freed only through undo records: on rollback by kOverflow, on purge by
 //        free_on_purge. A chain's undo record is written before its first page.
-//   RW6  Purge erases a record when it is delete-marked and its header still carries the purged trx_id.
-//   RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes.
-//   RW8  A view sees its transaction's own changes, but not through its own lock-only versions: locking a row
-//        does not change what plain reads show. Of a row that the transaction itself has changed, the newest
-//        entries of every index count, even those that others wrote after the view was opened.
+//   RW6  Purge erases a record when it is delete-marked and its header still carries the purged
+//   trx_id. RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes. RW8  A view sees
+//   its transaction's own changes, but not through its own lock-only versions: locking a row
+//        does not change what plain reads show. Of a row that the transaction itself has changed,
+//        the newest entries of every index count, even those that others wrote after the view was
+//        opened.
 #pragma once
 
 #include <cstdint>
@@ -49,21 +55,25 @@ struct SlotRaise {
   uint64_t value;
 };
 
-// --- changes; each may wait for row locks. Errors: kAlreadyExists, kAborted (deadlock: the transaction must
-// roll back), kDeadlineExceeded, kCancelled, kNotFound, kResourceExhausted, kDataLoss ---
+// --- changes; each may wait for row locks. Errors: kAlreadyExists, kAborted (deadlock: the
+// transaction must roll back), kDeadlineExceeded, kCancelled, kNotFound, kResourceExhausted,
+// kDataLoss ---
 
-// unique_bytes: length of the key's leading part that must be unique among live entries; 0 = only the whole
-// key must be (primary key); SIZE_MAX = no check beyond that either (non-unique index: whole key is unique anyway).
+// unique_bytes: length of the key's leading part that must be unique among live entries; 0 = only
+// the whole key must be (primary key); SIZE_MAX = no check beyond that either (non-unique index:
+// whole key is unique anyway).
 Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
                      size_t unique_bytes, const SlotRaise* raise = nullptr);
-// The record must exist and be visible as the latest version (kNotFound otherwise). free_on_purge: chains the
-// new payload no longer uses.
+// The record must exist and be visible as the latest version (kNotFound otherwise). free_on_purge:
+// chains the new payload no longer uses.
 Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload,
                      const std::vector<OverflowRef>& free_on_purge);
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& free_on_purge);
-// Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK *payload is it.
-Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode, std::string* payload);
+// Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK
+// *payload is it.
+Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
+                   std::string* payload);
 
 // Latest version visible to the transaction's view (point read). kNotFound if none.
 Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::string* payload);
@@ -82,10 +92,15 @@ struct BaseRow {
   Bytes (*key_of)(Bytes entry_key, Bytes entry_payload);
 };
 
-// Consistent (kNone) or locking scan over one tree. Position survives between calls without latches.
+// Consistent (kNone) or locking scan over one tree. Position survives between calls without
+// latches.
 class RowCursor {
  public:
-  enum class Read : uint8_t { kConsistent, kDirty, kLatest };  // kLatest: newest committed or own (for locking callers)
+  enum class Read : uint8_t {
+    kConsistent,
+    kDirty,
+    kLatest
+  };  // kLatest: newest committed or own (for locking callers)
   RowCursor(RowContext* context, TreeId tree);
   ~RowCursor();
   // Secondary trees only: RW8.
@@ -95,8 +110,8 @@ class RowCursor {
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);
   Status next();
   Status prev();
-  [[nodiscard]] bool valid() const noexcept;           // stands on a record
-  [[nodiscard]] Bytes key() const noexcept;            // until the next move
+  [[nodiscard]] bool valid() const noexcept;  // stands on a record
+  [[nodiscard]] Bytes key() const noexcept;   // until the next move
   [[nodiscard]] Bytes payload() const noexcept;
   // kLatest: the record shown may belong to an undecided transaction, or be delete-marked by one.
   [[nodiscard]] bool undecided() const noexcept;

@@ -5,16 +5,21 @@
 // (PageType::kSpaceMap) stand at page 1 + g * kPagesPerMap for g = 0, 1, ...; each describes
 // kPagesPerMap pages from g * kPagesPerMap on, as extents of 64 pages:
 //   owner node u8, pad[7] | used bits u64 | pending-free bits u64
-//   SP1  A node allocates only from extents it owns (ExtentSource seam of DESIGN 4.5); it takes a free
+//   SP1  A node allocates only from extents it owns (ExtentSource seam of DESIGN 4.5); it takes a
+//   free
 //        extent over inside the allocating mini-transaction.
-//   SP2  A tree page that was unlinked is pending-free until every operation older than the unlink has
+//   SP2  A tree page that was unlinked is pending-free until every operation older than the unlink
+//   has
 //        ended (K5), then free. After a crash of the only writer all pending pages are free.
-//   SP3  A page is freed while its frame is exclusively latched in the same mini-transaction, so the
+//   SP3  A page is freed while its frame is exclusively latched in the same mini-transaction, so
+//   the
 //        node has seen its llsn and later llsns are larger (K2). Space ids are never reused.
-//   SP4  ensure_room() is called before the first latch: it extends the file (may block, may fail with
+//   SP4  ensure_room() is called before the first latch: it extends the file (may block, may fail
+//   with
 //        kResourceExhausted); allocate() afterwards cannot fail for lack of space.
-// Latch rank: map pages come last (tree -> overflow -> undo -> allocation). Within one mtr maps are latched
-// in ascending order: an mtr that frees several pages of a space frees them by ascending page number.
+// Latch rank: map pages come last (tree -> overflow -> undo -> allocation). Within one mtr maps are
+// latched in ascending order: an mtr that frees several pages of a space frees them by ascending
+// page number.
 #pragma once
 
 #include <atomic>
@@ -37,27 +42,30 @@ class SpaceManager {
   SpaceManager(BufferPool* pool, Log* log, NodeId node);
   ~SpaceManager();
 
-  // Makes the file (durable), then header and first map page. The file exists before any redo names it.
+  // Makes the file (durable), then header and first map page. The file exists before any redo names
+  // it.
   Status create(SpaceId space);
   // Loads allocation hints; frees what was pending (SP2) when `reclaim_pending`.
   Status open(SpaceId space, bool reclaim_pending);
-  // From now on the space does not exist: operations on it return kNotFound. Frames are discarded. The
-  // file is deleted separately (delete_file) once the drop is durable and checkpointed.
+  // From now on the space does not exist: operations on it return kNotFound. Frames are discarded.
+  // The file is deleted separately (delete_file) once the drop is durable and checkpointed.
   Status drop(SpaceId space);
   Status delete_file(SpaceId space);
   [[nodiscard]] bool is_live(SpaceId space) const;
 
   Status ensure_room(SpaceId space, uint32_t pages);
-  // Takes a page. Latches the map page exclusively in `mtr` until it is published. The caller fixes the
-  // page with mtr->fix_new() and initialises it in the same mtr.
-  // (The page is fixed here already, before the first change, so that fix_new() then cannot fail.)
+  // Takes a page. Latches the map page exclusively in `mtr` until it is published. The caller fixes
+  // the page with mtr->fix_new() and initialises it in the same mtr. (The page is fixed here
+  // already, before the first change, so that fix_new() then cannot fail.)
   StatusOr<uint32_t> allocate(Mtr* mtr, SpaceId space);
-  // Frees at once: undo and overflow pages nobody can reach any more. `page` latched exclusively in mtr.
+  // Frees at once: undo and overflow pages nobody can reach any more. `page` latched exclusively in
+  // mtr.
   Status free(Mtr* mtr, MtrPage* page);
   // Marks a just unlinked tree page pending; call note_retired() after publish.
   Status retire(Mtr* mtr, MtrPage* page);
   void note_retired(PageId page);
-  // Frees retired pages whose operations have all ended. Called by purge, outside any epoch. Blocks.
+  // Frees retired pages whose operations have all ended. Called by purge, outside any epoch.
+  // Blocks.
   Status reclaim();
   // True if the page is allocated (for CHECK and recovery scans). Blocks.
   StatusOr<bool> is_allocated(PageId page);
@@ -65,14 +73,15 @@ class SpaceManager {
   StatusOr<std::vector<uint32_t>> allocated_pages(SpaceId space);
   StatusOr<uint64_t> used_pages(SpaceId space);
 
-  // Header slots. write_slot rides on the caller's mtr (latches page 0 exclusively: allocation rank).
+  // Header slots. write_slot rides on the caller's mtr (latches page 0 exclusively: allocation
+  // rank).
   StatusOr<uint64_t> read_slot(SpaceId space, HeaderSlot slot);
   Status write_slot(Mtr* mtr, SpaceId space, HeaderSlot slot, uint64_t value);
   // Writes max(value, stored).
   Status raise_slot(Mtr* mtr, SpaceId space, HeaderSlot slot, uint64_t value);
 
-  // A word that the owner of a page may use for hints about it. Shared by many pages, never exact, lost
-  // at restart; wait-free.
+  // A word that the owner of a page may use for hints about it. Shared by many pages, never exact,
+  // lost at restart; wait-free.
   static constexpr uint32_t kPageHints = 1024;
   [[nodiscard]] std::atomic<uint64_t>* page_hint(PageId page) noexcept;
   [[nodiscard]] NodeId node() const noexcept;

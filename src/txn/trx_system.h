@@ -1,5 +1,5 @@
-// Transactions of one node: ids, states, commit timestamps, read views. Thread-safe; a Trx is used by one
-// thread at a time (its owner), other threads look at it through lookup().
+// Transactions of one node: ids, states, commit timestamps, read views. Thread-safe; a Trx is used
+// by one thread at a time (its owner), other threads look at it through lookup().
 //
 // State of a transaction as others see it (TIT slot, else status page):
 //
@@ -7,21 +7,27 @@
 //   none ------> (no id: read only) --> kActive ----------> kCommitting ------------> kCommitted
 //                                         |  \ prepare()                                  ^
 //                                         |   `-> kPrepared ---------------> (commit_order)
-//                                         `--- rollback ends ---> kAborted (nothing carries its id any more)
+//                                         `--- rollback ends ---> kAborted (nothing carries its id
+//                                         any more)
 //
-//   T1 (K12) Commit: cts and the log position of the commit group are taken in one step (commit mutex), then
-//        the group is made durable, then the slot is published, then waiters are woken. No I/O under the
-//        mutex. With one writer cts order = log order.
+//   T1 (K12) Commit: cts and the log position of the commit group are taken in one step (commit
+//   mutex), then
+//        the group is made durable, then the slot is published, then waiters are woken. No I/O
+//        under the mutex. With one writer cts order = log order.
 //   T2  A reader that meets kCommitting with cts <= view waits until the commit group is durable
 //        (Log::persist of its Lsn), never for the committing thread.
-//   T3  TIT slot = sequence mod size, busy slots (active, prepared, committing) are skipped, so sequences
+//   T3  TIT slot = sequence mod size, busy slots (active, prepared, committing) are skipped, so
+//   sequences
 //        have gaps. A slot that holds another version means: look in the status pages.
-//   T4  Status pages: entry of 16 bytes per sequence {state|cts u64, first_undo u64}, redo-logged, in the
-//        node's undo space (PageType::kStatus) behind a two-level directory (kStatusDirectory). Written with the first
-//        undo record (kActive), in the prepare group, in the commit group, and when rolled back.
-//   T5  Sequences never regress: after a restart they go on behind the last status page that ever existed.
-//   T6  The oracle issues cts only below a ceiling that is durable in the system page.
-//   T7  Everything with sequence < all_visible_below(node) is finished, and committed ones are visible to every
+//   T4  Status pages: entry of 16 bytes per sequence {state|cts u64, first_undo u64}, redo-logged,
+//   in the
+//        node's undo space (PageType::kStatus) behind a two-level directory (kStatusDirectory).
+//        Written with the first undo record (kActive), in the prepare group, in the commit group,
+//        and when rolled back.
+//   T5  Sequences never regress: after a restart they go on behind the last status page that ever
+//   existed. T6  The oracle issues cts only below a ceiling that is durable in the system page. T7
+//   Everything with sequence < all_visible_below(node) is finished, and committed ones are visible
+//   to every
 //        view: no look-up needed.
 //        The bound is kept in a header slot of the undo space now and then; recovery starts there.
 //   T8 (K13) A view is registered before its cts is read, so the minimum view never overtakes it.
@@ -53,7 +59,14 @@ constexpr HeaderSlot kVisibleBelowSlot = static_cast<HeaderSlot>(3);
 // Stands for the unknown, very old cts of a transaction below the bound (T7). Real ones are larger.
 constexpr Cts kOldestCts{1};
 
-enum class TrxState : uint8_t { kNone = 0, kActive = 1, kPrepared = 2, kCommitting = 3, kCommitted = 4, kAborted = 5 };
+enum class TrxState : uint8_t {
+  kNone = 0,
+  kActive = 1,
+  kPrepared = 2,
+  kCommitting = 3,
+  kCommitted = 4,
+  kAborted = 5
+};
 
 // Seam (DESIGN 4.5): in-process counter with one writer, fusion service with many.
 class TimestampSource {
@@ -61,8 +74,8 @@ class TimestampSource {
   virtual ~TimestampSource() = default;
   // Called without latches before next(): does the I/O that next() would otherwise have to.
   virtual Status prepare_next() { return ok_status(); }
-  virtual StatusOr<Cts> next() = 0;       // a fresh cts, larger than every one before
-  virtual StatusOr<Cts> current() = 0;    // largest issued so far: a view's snapshot
+  virtual StatusOr<Cts> next() = 0;           // a fresh cts, larger than every one before
+  virtual StatusOr<Cts> current() = 0;        // largest issued so far: a view's snapshot
   virtual Status raise_to(Cts at_least) = 0;  // recovery: later ones are larger
 };
 
@@ -76,30 +89,32 @@ struct TrxLookup {
 // What a reader sees: versions with cts <= snapshot, and its own.
 struct ReadView {
   Cts snapshot;
-  TrxId own;            // kept up to date by the Trx that owns the view
-  uint32_t slot = 0;    // registration
+  TrxId own;          // kept up to date by the Trx that owns the view
+  uint32_t slot = 0;  // registration
   bool open = false;
 };
 
 struct Trx {
-  TrxId id;                        // zero until the first change
+  TrxId id;  // zero until the first change
   TrxState state = TrxState::kNone;
-  bool started = false;            // between begin() and commit/rollback
+  bool started = false;  // between begin() and commit/rollback
   ReadView view;
   UndoSpace::Writer undo;
   Cts cts;
-  Lsn commit_end;                  // end of the commit group
+  Lsn commit_end;  // end of the commit group
   uint32_t next_overflow_ordinal = 1;
-  bool must_rollback = false;      // deadlock victim: only rollback is allowed
+  bool must_rollback = false;  // deadlock victim: only rollback is allowed
   bool recovered = false;
-  std::string xid;                 // of a prepared transaction (opaque)
+  std::string xid;  // of a prepared transaction (opaque)
   uint64_t lock_wait_timeout_us = 50000000;
   WaitInterrupt interrupt;
-  std::vector<SpaceId> drop_on_commit;    // spaces to put on the pending-delete list in the commit group
-  std::vector<SpaceId> drop_on_rollback;  // spaces created by this transaction (the engine drops them)
-  std::function<void()> on_publish;       // called after publish, before waiters wake; cleared at end
-  uint32_t status_page = kNoPage;         // holds this transaction's entry (T4)
-  std::unique_ptr<Mtr> commit_mtr;        // log capacity of the commit group; kept for the next one
+  std::vector<SpaceId>
+      drop_on_commit;  // spaces to put on the pending-delete list in the commit group
+  std::vector<SpaceId>
+      drop_on_rollback;              // spaces created by this transaction (the engine drops them)
+  std::function<void()> on_publish;  // called after publish, before waiters wake; cleared at end
+  uint32_t status_page = kNoPage;    // holds this transaction's entry (T4)
+  std::unique_ptr<Mtr> commit_mtr;   // log capacity of the commit group; kept for the next one
 };
 
 struct TrxSystemOptions {
@@ -108,7 +123,8 @@ struct TrxSystemOptions {
 };
 
 struct TrxCounters {
-  std::atomic<uint64_t> commits{0}, rollbacks{0}, read_only_commits{0}, commit_waits{0}, status_page_reads{0};
+  std::atomic<uint64_t> commits{0}, rollbacks{0}, read_only_commits{0}, commit_waits{0},
+      status_page_reads{0};
 };
 
 class TrxSystem {
@@ -119,13 +135,15 @@ class TrxSystem {
 
   // First start of a database: makes the status directory in the node's undo space (which exists).
   Status initialise();
-  // After redo: reads the status pages, adopts undo, returns unfinished transactions (to roll back or to
-  // keep prepared) and committed ones not yet purged (the purge queue is filled).
-  Status recover(std::vector<std::unique_ptr<Trx>>* active, std::vector<std::unique_ptr<Trx>>* prepared);
+  // After redo: reads the status pages, adopts undo, returns unfinished transactions (to roll back
+  // or to keep prepared) and committed ones not yet purged (the purge queue is filled).
+  Status recover(std::vector<std::unique_ptr<Trx>>* active,
+                 std::vector<std::unique_ptr<Trx>>* prepared);
 
   // --- owner's side ---
   void begin(Trx* trx);
-  // Gives the transaction an id and a TIT slot; called before its first change, no latch held. May block.
+  // Gives the transaction an id and a TIT slot; called before its first change, no latch held. May
+  // block.
   Status ensure_id(Trx* trx);
   // Before the first latch of a change: id, undo room. `undo_bytes` bounds the records to come.
   Status prepare_change(Trx* trx, uint32_t undo_bytes);
@@ -136,35 +154,38 @@ class TrxSystem {
   // Sets log capacity aside and reads what commit_order() will latch. May block. After a failure of
   // either the transaction is as before: the caller rolls it back.
   Status reserve_commit(Trx* trx);
-  // First half of commit (commit_ordered): cts, commit group published to the log buffer (T1). No I/O, no
-  // wait but for latches; only if the status page was evicted since reserve_commit() it is read again,
-  // outside of the commit mutex.
+  // First half of commit (commit_ordered): cts, commit group published to the log buffer (T1). No
+  // I/O, no wait but for latches; only if the status page was evicted since reserve_commit() it is
+  // read again, outside of the commit mutex.
   Status commit_order(Trx* trx);
-  // Second half: durable, publish, wake, hand to purge. `durable` false: skip the wait for the log (the caller
-  // has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown: the log failed and
-  // nobody knows whether the commit will be there after a restart; the transaction stays unpublished, its
-  // rows locked, and the Trx is done with.
+  // Second half: durable, publish, wake, hand to purge. `durable` false: skip the wait for the log
+  // (the caller has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown:
+  // the log failed and nobody knows whether the commit will be there after a restart; the
+  // transaction stays unpublished, its rows locked, and the Trx is done with.
   Status commit_finish(Trx* trx, bool durable = true);
-  Status commit(Trx* trx);              // both; read-only transactions just end
-  // The caller (row layer) has applied all undo: marks kAborted, wakes waiters, ends the transaction.
+  Status commit(Trx* trx);  // both; read-only transactions just end
+  // The caller (row layer) has applied all undo: marks kAborted, wakes waiters, ends the
+  // transaction.
   Status finish_rollback(Trx* trx);
 
   // --- views ---
   Status open_view(Trx* trx);
   void close_view(Trx* trx);
-  [[nodiscard]] Cts min_view() const;    // versions superseded at or below it are needed by nobody
+  [[nodiscard]] Cts min_view() const;  // versions superseded at or below it are needed by nobody
 
-  // --- reader's side; lookup() and visible(may_block) may read pages of undo spaces, so hold no page latch
-  // of them. Zero id = committed long ago, with kOldestCts; so is any id below the bound (T7).
-  // Blocks only on a status page read. kNone: no such transaction, or one that changed nothing.
+  // --- reader's side; lookup() and visible(may_block) may read pages of undo spaces, so hold no
+  // page latch of them. Zero id = committed long ago, with kOldestCts; so is any id below the bound
+  // (T7). Blocks only on a status page read. kNone: no such transaction, or one that changed
+  // nothing.
   StatusOr<TrxLookup> lookup(TrxId id);
   // Same without any I/O: false when the answer needs a status page. Never waits for a page latch.
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
-  // Is the version with this header visible to the view? kCommitting within the view waits for the log (T2).
-  // Call without latches when may_block; otherwise returns kUnavailable if it would block.
+  // Is the version with this header visible to the view? kCommitting within the view waits for the
+  // log (T2). Call without latches when may_block; otherwise returns kUnavailable if it would
+  // block.
   StatusOr<bool> visible(const ReadView& view, const RecordHeader& header, bool may_block);
-  // True if `id` is another transaction and kActive, kPrepared or kCommitting: it holds the row lock. No
-  // I/O for ids of this node.
+  // True if `id` is another transaction and kActive, kPrepared or kCommitting: it holds the row
+  // lock. No I/O for ids of this node.
   StatusOr<bool> is_undecided(TrxId id, TrxId self);
   [[nodiscard]] uint64_t all_visible_below() const noexcept;
 
@@ -177,10 +198,10 @@ class TrxSystem {
   };
   // Next committed transaction nobody's view needs the undo of, oldest first; false if none.
   bool next_to_purge(PurgeItem* out);
-  Status purged(const PurgeItem& item);     // forgets its undo, advances all_visible_below
+  Status purged(const PurgeItem& item);  // forgets its undo, advances all_visible_below
   [[nodiscard]] uint64_t history_length() const noexcept;
-  // Blocks up to timeout_us until there may be something to purge, or wake_purge(). Small backlogs are let
-  // grow for some milliseconds first.
+  // Blocks up to timeout_us until there may be something to purge, or wake_purge(). Small backlogs
+  // are let grow for some milliseconds first.
   void wait_for_purge_work(uint64_t timeout_us);
   void wake_purge() noexcept;
 
@@ -194,6 +215,7 @@ class TrxSystem {
 };
 
 // In-process oracle with a durable ceiling kept in a header slot of the system space (T6).
-std::unique_ptr<TimestampSource> make_local_timestamp_source(BufferPool* pool, Log* log, SpaceManager* spaces);
+std::unique_ptr<TimestampSource> make_local_timestamp_source(BufferPool* pool, Log* log,
+                                                             SpaceManager* spaces);
 
 }  // namespace strata
