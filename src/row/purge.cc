@@ -9,13 +9,17 @@ namespace row_internal {
 namespace {
 
 constexpr uint32_t kSparseBytes = kPageBytes / 4;  // a leaf below this is worth a merge
-constexpr size_t kSparseLeavesMax = 256;
+constexpr size_t kSparseLeavesMax = 64;
 
 }  // namespace
 
 void LeafWatch::note(TreeId tree, Bytes key, const MtrPage* leaf) {
-  if (leaf->view().used_bytes() >= kSparseBytes || sparse_.size() >= kSparseLeavesMax) return;
+  if (leaf->view().used_bytes() >= kSparseBytes) return;
   sparse_.try_emplace(leaf->id(), Sparse{tree, std::string(key)});
+}
+
+Status LeafWatch::merge_if_many() {
+  return sparse_.size() < kSparseLeavesMax ? ok_status() : merge();
 }
 
 Status LeafWatch::merge() {
@@ -51,7 +55,10 @@ class Purge {
     const SpaceId space{undo.root.space};
     if (undo.type != UndoType::kUpdate || !context_->tree.spaces->is_live(space))
       return ok_status();
-    if ((undo.previous.flags & kNextIsDelete) != 0) STRATA_RETURN_IF_ERROR(erase(id, undo));
+    if ((undo.previous.flags & kNextIsDelete) != 0) {
+      STRATA_RETURN_IF_ERROR(erase(id, undo));
+      STRATA_RETURN_IF_ERROR(leaves_.merge_if_many());
+    }
     for (const OverflowRef& ref : undo.free_on_purge)
       STRATA_RETURN_IF_ERROR(free_overflow(context_, space, ref));
     return ok_status();

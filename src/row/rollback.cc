@@ -27,6 +27,7 @@ class Rollback {
       // A space that is dropped needs no undoing.
       if (!undone.ok() && context_->tree.spaces->is_live(SpaceId{undo_.root.space})) return undone;
       context_->undo->rewind(&trx_->undo, undo_.prev_in_trx);
+      STRATA_RETURN_IF_ERROR(leaves_.merge_if_many());
       if (fault(FaultPoint::rollback_half)) return error_peer_down("fault point rollback_half");
     }
     return leaves_.merge();

@@ -174,6 +174,23 @@ TEST_F(RowTest, RollbackOfAnInsertOverAPurgedDeleteLeavesNothing) {
   EXPECT_EQ(kernel_->check(true), 0u);
 }
 
+TEST_F(RowTest, PagesOfPurgedRowsComeBack) {
+  const auto pages = [&] { return *kernel_->spaces()->used_pages(MiniKernel::kSpace); };
+  const uint64_t before = pages();
+  const auto key = [](int i) { return std::to_string(100000 + i); };
+  Trx trx;
+  begin(&trx);
+  for (int i = 0; i < 15000; ++i) ASSERT_TRUE(insert(&trx, key(i), std::string(150, 'v')).ok());
+  commit(&trx);
+  EXPECT_GT(pages(), before + 150);
+  begin(&trx);
+  for (int i = 0; i < 15000; ++i) ASSERT_TRUE(erase(&trx, key(i)).ok());
+  commit(&trx);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_LE(pages(), before + 3);
+  EXPECT_EQ(kernel_->check(true), 0u);
+}
+
 TEST_F(RowTest, PurgeOfAnOldDeleteSparesANewerOne) {
   put("a", "1");
   Trx first_delete, again, second_delete, reader;

@@ -13,6 +13,8 @@ class LeafWatch {
   explicit LeafWatch(RowContext* context) noexcept : context_(context) {}
   // After an erase; the leaf is still latched.
   void note(TreeId tree, Bytes key, const MtrPage* leaf);
+  // Merges once enough leaves are noted; cheap otherwise. As merge().
+  Status merge_if_many();
   // Merges what was noted; a dropped space is no error. No latch held. Blocks.
   Status merge();
 
