@@ -27,6 +27,7 @@ uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t 
   if (step == 0) step = 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
   for (;;) {
+    if (next == UINT64_MAX) return UINT64_MAX;
     // Smallest value >= next of the form offset + k * step.
     uint64_t first = next;
     if (step > 1 && offset <= step) {
@@ -44,10 +45,11 @@ uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t 
 }
 
 void Table::raise_auto_increment(uint64_t used) noexcept {
-  if (used == UINT64_MAX) return;
+  // UINT64_MAX as the next value means: used up.
+  const uint64_t after = used == UINT64_MAX ? UINT64_MAX : used + 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
-  while (next <= used &&
-         !auto_increment_.compare_exchange_weak(next, used + 1, std::memory_order_relaxed)) {
+  while (next < after &&
+         !auto_increment_.compare_exchange_weak(next, after, std::memory_order_relaxed)) {
   }
 }
 
@@ -65,7 +67,7 @@ Status KernelImpl::load_counters(Table* table) {
   const SpaceId space{table->spec_.space_id};
   STRATA_ASSIGN_OR_RETURN(const uint64_t used,
                           spaces->read_slot(space, HeaderSlot::kAutoIncrement));
-  table->auto_increment_.store(used + 1);
+  table->auto_increment_.store(used == UINT64_MAX ? used : used + 1);
   Mtr mtr(pool.get(), log.get());
   TreeCursor cursor(&row.tree, tree_of(*table, 0), &mtr);
   STRATA_RETURN_IF_ERROR(cursor.seek_before(Bytes(), true));
