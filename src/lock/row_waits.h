@@ -3,25 +3,21 @@
 // Thread-safe. No page latch may be held by a caller of wait().
 //
 //   L1  FIFO per row: a newcomer queues behind waiters of the same row; only the head is woken when
-//   the
-//       holder ends, and it retries; the others then wait for whatever transaction holds the row
-//       next.
+//       the holder ends, and it retries; the others then wait for whatever transaction holds the
+//       row next.
 //   L2  A wait ends by: grant (retry), deadlock (the waiter is the victim: kAborted), timeout
 //       (kDeadlineExceeded), interrupt (kCancelled). The waiter leaves the queue in every case.
 //   L3  Deadlock detection runs when a wait begins, over waiter -> holders and waiter -> earlier
-//   waiters.
-//       A cycle that forms without the newcomer in it (its queue's holder changed) loses one waiter
-//       too.
+//       waiters. A cycle that forms without the newcomer in it (its queue's holder changed) loses
+//       one waiter too.
 //   L4  No lost wake-up: holder_ended(t) after t's outcome is published; wait() re-checks
-//   `still_held`
-//       under the queue mutex after it has registered. `still_held` may call shared_conflict(), and
-//       nothing else of this class.
+//       `still_held` under the queue mutex after it has registered. `still_held` may call
+//       shared_conflict(), and nothing else of this class.
 //   L5  Who was granted has the row's turn until it calls settled(), waits again (then it is first
-//   in line
-//       again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A waiter
-//       that holds a shared lock on the row goes first: nobody ahead of it could ever be served.
+//       in line again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A
+//       waiter that holds a shared lock on the row goes first: nobody ahead of it could be served.
 //   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
-//   the row.
+//       the row.
 #pragma once
 
 #include <atomic>

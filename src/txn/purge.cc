@@ -31,6 +31,7 @@ bool TrxSystem::next_to_purge(PurgeItem* out) {
   Impl& s = *impl_;
   bool found = false;
   bool flush = false;
+  s.finish_unseen();
   {
     const MutexLock lock(s.purge_mutex);
     if (!s.queue.empty()) {

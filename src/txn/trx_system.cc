@@ -252,14 +252,46 @@ void TrxSystem::Impl::release_locks(TrxId id) {
   active.fetch_sub(1, std::memory_order_relaxed);
 }
 
-// An id that no page carries: nothing to commit, log or purge.
+// An id that no page carries, or none any more: nothing to commit or purge.
 void TrxSystem::Impl::end_without_group(Trx* trx) {
   const uint64_t sequence = sequence_of(trx->id);
   tit.set(sequence, TrxState::kAborted, Cts{});
   release_locks(trx->id);
   undo->detach(&trx->undo);
   (void)undo->forget(trx->undo.pages);  // tried again with the next one
-  finish(sequence);
+  if (trx->undo.first.is_zero()) {
+    finish(sequence);
+  } else {
+    finish_when_unseen(sequence);
+  }
+}
+
+// T7. Its records are restored; views opened from now on have a snapshot at or above this cts.
+void TrxSystem::Impl::finish_when_unseen(uint64_t sequence) {
+  Status status = timestamps->prepare_next();
+  if (status.ok()) {
+    const MutexLock lock(purge_mutex);
+    const StatusOr<Cts> now = timestamps->next();
+    status = now.status();
+    if (status.ok()) aborted.emplace_back(*now, sequence);
+  }
+  if (!status.ok()) {  // the bound stays below it until the next start: only slower
+    diag(Severity::kWarning, "rollback: no timestamp: %s", status.ToString().c_str());
+  }
+  finish_unseen();
+}
+
+void TrxSystem::Impl::finish_unseen() {
+  for (;;) {
+    uint64_t sequence = 0;
+    {
+      const MutexLock lock(purge_mutex);
+      if (aborted.empty() || aborted.front().first > min_view()) return;
+      sequence = aborted.front().second;
+      aborted.pop_front();
+    }
+    finish(sequence);
+  }
 }
 
 Status TrxSystem::commit_finish(Trx* trx, bool durable) {

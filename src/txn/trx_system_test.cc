@@ -343,6 +343,23 @@ TEST_F(TrxTest, ASavepointRolledBackBeforeCommitIsNotPurged) {
   ASSERT_TRUE(trxs()->purged(item).ok());
 }
 
+TEST_F(TrxTest, AReaderWithACopyOfARolledBackVersionDoesNotTakeItForOld) {  // T7
+  auto reader = begin();
+  ASSERT_TRUE(trxs()->open_view(reader.get()).ok());
+  auto writer = begin_with_change();
+  const RecordHeader copy = version_of(writer->id);
+  EXPECT_FALSE(*trxs()->visible(reader->view, copy, true));
+  ASSERT_TRUE(db.rollback(writer.get()).ok());
+  EXPECT_FALSE(*trxs()->visible(reader->view, copy, true));
+  for (int i = 0; i < 40; ++i) commit_one();  // its slot is reused
+  db.purge_all();
+  EXPECT_FALSE(*trxs()->visible(reader->view, copy, true));
+  EXPECT_EQ(trxs()->all_visible_below(), sequence_of(copy.trx_id));
+  ASSERT_TRUE(trxs()->commit(reader.get()).ok());
+  db.purge_all();
+  EXPECT_GT(trxs()->all_visible_below(), sequence_of(copy.trx_id));
+}
+
 // --- restart ---
 
 TEST_F(TrxTest, PreparedTransactionsSurviveARestart) {

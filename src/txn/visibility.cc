@@ -44,11 +44,13 @@ void TrxSystem::close_view(Trx* trx) {
   trx->view.open = false;
 }
 
-Cts TrxSystem::min_view() const {
-  const StatusOr<Cts> now = impl_->timestamps->current();
-  if (!now.ok()) return Cts{impl_->min_view_seen.load(std::memory_order_relaxed)};
-  return impl_->views.min(*now);
+Cts TrxSystem::Impl::min_view() const {
+  const StatusOr<Cts> now = timestamps->current();
+  if (!now.ok()) return Cts{min_view_seen.load(std::memory_order_relaxed)};
+  return views.min(*now);
 }
+
+Cts TrxSystem::min_view() const { return impl_->min_view(); }
 
 // --- look-up ---
 

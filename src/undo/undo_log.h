@@ -4,22 +4,18 @@
 //   U1  Each undo record carries its trx_id, checked on every hop: a reader that lands on another
 //       transaction's record (page reused) gets kNotFound.
 //   U2  Several transactions share a page one after the other: a transaction takes a partly used
-//   tail page
-//       (or a new one) at its first change, keeps it to itself while active, and gives it back. A
-//       transaction's records therefore form runs: contiguous in a page, continued by a kContinue
-//       record.
+//       tail page (or a new one) at its first change, keeps it to itself while active, and gives it
+//       back. A transaction's records therefore form runs: contiguous in a page, continued by a
+//       kContinue record.
 //   U3  The undo record and the change it describes are in one mini-transaction.
 //   U4  A page is freed when all transactions with records on it are purged or rolled back and it
-//   is
-//       nobody's tail, present or future. The counts are in memory and rebuilt from the status
+//       is nobody's tail, present or future. The counts are in memory and rebuilt from the status
 //       pages at start.
 //   U5  Records after a partial rollback skip the undone ones: prev_in_trx of the next record, or
-//   of a
-//       kRewind mark, leads past them. for_each_undo() does not visit them (their overflow chains
-//       live).
+//       of a kRewind mark, leads past them. for_each_undo() does not visit them: their overflow
+//       chains live.
 //   U6  Marks (kContinue, kPrepare, kRewind) are in the run but not in the prev_in_trx chain:
-//   neither a
-//       reader, nor rollback, nor purge meets one.
+//       neither a reader, nor rollback, nor purge meets one.
 // Page layout (PageType::kUndo): records from offset 72 on, end marked by a zero length (an
 // initialised page is all zero), so that an append is one redo operation:
 //   length u16 | type u8 | check u8 | trx_id u64 | prev_in_trx u64 | body
@@ -76,8 +72,8 @@ struct UndoRecord {
   PageId root;  // of the tree (kOverflow: first page of the chain)
   std::string key;
   RecordHeader previous;  // kUpdate: header before the change
-  uint16_t prefix_bytes =
-      0;  // kUpdate: old payload = new[0, prefix) + middle + new[size - suffix, size)
+  // kUpdate: old payload = new[0, prefix) + middle + new[size - suffix, size)
+  uint16_t prefix_bytes = 0;
   uint16_t suffix_bytes = 0;
   std::string middle;
   std::vector<OverflowRef> free_on_purge;  // kUpdate: chains only the previous version uses

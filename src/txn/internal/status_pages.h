@@ -6,11 +6,9 @@
 //   directory leaf:       page numbers u32 of kChildrenPerPage consecutive chunks (0 = none);
 //                         header.extra = chunk / kChildrenPerPage
 //   directory root:       page numbers u32 of leaves, by leaf number mod kChildrenPerPage: a window
-//   that
-//                         moves along as old chunks are truncated; header.extra = kRootExtra
+//                         that moves along as old chunks are truncated; header.extra = kRootExtra
 //   SD1  A page's extra says what it is for: a reader that finds another number met a reused page,
-//   and
-//        takes the chunk for truncated.
+//        and takes the chunk for truncated.
 //   SD2  Latch order: root, leaf, status page, then allocation.
 //   SD3  Chunks are made and truncated in order, so the ones that exist are consecutive.
 #pragma once

@@ -65,6 +65,10 @@ struct TrxSystem::Impl {
   mutable Mutex purge_mutex{LatchRank::kPurge};
   CondVar purge_wake;
   std::priority_queue<PurgeItem, std::vector<PurgeItem>, LaterCommit> queue;
+  // Rolled back, in order of a cts taken when their records had been restored: a view older than
+  // that may still look at a copy it made of one, and must find "aborted", not "below the bound"
+  // (T7).
+  std::deque<std::pair<Cts, uint64_t>> aborted;
   std::vector<PurgeItem> marks;  // purged, not yet marked so in the status pages
   uint64_t wake_tokens = 0;      // waits that return at once after wake_purge()
   uint32_t purge_waiting = 0;
@@ -81,7 +85,10 @@ struct TrxSystem::Impl {
   // Ends of a transaction.
   void release_locks(TrxId id);
   void end_without_group(Trx* trx);
+  void finish_when_unseen(uint64_t sequence);
+  void finish_unseen();
 
+  [[nodiscard]] Cts min_view() const;
   bool lookup_tit(uint64_t sequence, TrxLookup* out) noexcept;
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
 };
