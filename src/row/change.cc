@@ -327,8 +327,8 @@ Status RowChange::lock_shared(std::string* payload) {
     if (looked.ok() && looked->next == Next::kLookAgain) {  // a writer waits for us to end
       const RecordHeader newest = copy.header;
       WalkScratch scratch;
-      STRATA_ASSIGN_OR_RETURN(const Walk walk,
-                              walk_to_decided(context_, trx_->id, tree_, key_, &copy, &scratch));
+      STRATA_ASSIGN_OR_RETURN(
+          const Walk walk, walk_past_writer(context_, newest.trx_id, tree_, key_, &copy, &scratch));
       if (walk == Walk::kFound) break;
       if (walk == Walk::kAbsent) return error_not_found();
       STRATA_RETURN_IF_ERROR(stale.check(tree_, newest));

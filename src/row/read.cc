@@ -67,14 +67,11 @@ StatusOr<Walk> walk_to_visible(RowContext* context, const ReadView& view, TreeId
               });
 }
 
-StatusOr<Walk> walk_to_decided(RowContext* context, TrxId self, TreeId tree, Bytes key,
-                               Version* version, WalkScratch* scratch) {
-  const auto decided = [&](const RecordHeader& header) -> StatusOr<bool> {
-    if (header.trx_id.is_zero() || !header.cts.is_zero()) return true;
-    STRATA_ASSIGN_OR_RETURN(const bool undecided, context->trxs->is_undecided(header.trx_id, self));
-    return !undecided;
-  };
-  return walk(context, tree, key, version, scratch, decided);
+StatusOr<Walk> walk_past_writer(RowContext* context, TrxId writer, TreeId tree, Bytes key,
+                                Version* version, WalkScratch* scratch) {
+  return walk(
+      context, tree, key, version, scratch,
+      [writer](const RecordHeader& header) -> StatusOr<bool> { return header.trx_id != writer; });
 }
 
 // An undecided writer's rollback changes or removes the record before its undo goes. So the same

@@ -30,9 +30,11 @@ enum class Walk : uint8_t {
 // Replaces *version (the newest one as it stood in the leaf) by the version `view` sees. Blocks.
 StatusOr<Walk> walk_to_visible(RowContext* context, const ReadView& view, TreeId tree, Bytes key,
                                Version* version, WalkScratch* scratch);
-// Same, to the newest version that is committed or `self`'s.
-StatusOr<Walk> walk_to_decided(RowContext* context, TrxId self, TreeId tree, Bytes key,
-                               Version* version, WalkScratch* scratch);
+// Same, past the versions of `writer`, which was undecided when the newest was copied. It is not
+// asked again: were it rolled back meanwhile, it would count as decided, and so would its version
+// (T7).
+StatusOr<Walk> walk_past_writer(RowContext* context, TrxId writer, TreeId tree, Bytes key,
+                                Version* version, WalkScratch* scratch);
 
 // Reads the record again after kStale, but not for ever: the same version cannot be stale twice.
 class StaleGuard {
