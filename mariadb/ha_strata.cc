@@ -72,6 +72,8 @@ int ha_strata::open(const char* name, int, uint) {
             ? 8
             : std::min<size_t>(layout_.index(0).codec.most_bytes(), engine::kMaxKeyLength);
     ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
+    // Tells the server that an update of the primary key moves rows in front of a running scan.
+    key_used_on_scan = table->s->primary_key;
     lock_shared_ha_data();
     share_ = static_cast<StrataShare*>(get_ha_share_ptr());
     if (share_ == nullptr) {

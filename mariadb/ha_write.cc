@@ -145,11 +145,12 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     old_key_.clear();
     const Bytes found_key = at_->clustered_key();
     old_key_.append(found_key.data(), found_key.size());
+    const bool key_may_change = !layout_.hidden_key() && index_may_change(0);
     if (const int error = complete_index_columns(const_cast<uchar*>(old_record),
-                                                 const_cast<uchar*>(new_record), true))
+                                                 const_cast<uchar*>(new_record), !key_may_change))
       return error;
     key_.clear();
-    if (layout_.hidden_key() || !index_may_change(0)) {
+    if (!key_may_change) {
       key_.append(old_key_.data(), old_key_.size());
     } else if (const int error = make_clustered_key(new_record, &key_)) {
       return error;
