@@ -26,6 +26,10 @@ def build(build_type: BuildType, targets: tuple[str, ...] = ()) -> None:
     console.print(f"  [green]ok[/]  built {made} in {outcome.seconds:.0f} s")
 
 
+# Clones of the project share compiled objects: paths below the root do not count.
+CCACHE_ENV = {"CCACHE_BASEDIR": str(paths.ROOT), "CCACHE_NOHASHDIR": "1"}
+
+
 def try_build(
     build_type: BuildType, targets: tuple[str, ...] = (), *, keep_going: bool = False, timeout_s: float = 3600
 ) -> Outcome:
@@ -49,4 +53,4 @@ def try_build(
             if match := re.match(r"\[(\d+)/(\d+)\]", line):
                 progress.update(task, completed=int(match[1]), total=int(match[2]))
 
-        return run_logged(command, log, timeout_s=timeout_s, on_line=on_line, append=True)
+        return run_logged(command, log, env=CCACHE_ENV, timeout_s=timeout_s, on_line=on_line, append=True)
