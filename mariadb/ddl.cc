@@ -62,6 +62,15 @@ Status rename_in(engine::Session* session, const TableName& from, const TableNam
   return from.internal() ? session->journal_erase(journal_key(from)) : ok_status();
 }
 
+// A copy of this table in our own dictionary waits to take its place; without one the ALTER moves
+// the table to another engine.
+bool has_copy(const TableName& original) {
+  const std::vector<JournalRow> journal = read_journal();
+  return std::any_of(journal.begin(), journal.end(), [&](const JournalRow& row) {
+    return row.alter.original == original && kernel->table_exists(row.copy.schema, row.copy.table);
+  });
+}
+
 // D4: the server believes this ALTER has copied everything and drops the original before it
 // renames.
 bool must_postpone_drop(const TableName& name) {
@@ -163,7 +172,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   const TableName to = parse_path(to_path);
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   Connection* const connection = connection_of(thd);
-  if (to.is_alter_backup() && connection->swap == nullptr) {  // D2: the first of three
+  if (to.is_alter_backup() && connection->swap == nullptr && has_copy(from)) {  // D2: one of three
     auto swap = std::make_unique<AlterSwap>();
     swap->session = kernel->new_session();
     swap->session->begin(engine::Isolation::kReadCommitted);

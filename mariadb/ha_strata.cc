@@ -5,12 +5,15 @@
 
 namespace strata::glue {
 
+// HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine; otherwise
+// the server would rename a .frm that is not there.
 handler::Table_flags ha_strata::table_flags() const {
   return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
          HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
          HA_BINLOG_ROW_CAPABLE | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CAN_SKIP_LOCKED |
-         HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE;
+         HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE |
+         HA_REUSES_FILE_NAMES;
 }
 
 ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
