@@ -40,7 +40,7 @@ function(strata_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gtest GTest::gtest_main Threads::Threads)
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 900)  # generous: sanitizer builds on a busy machine
   endif()
   if(NOT ARG_LABELS)
     set(ARG_LABELS unit)

@@ -63,7 +63,7 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     folder = paths.preset_dir(build_type)
     if not (folder / "CTestTestfile.cmake").exists():
         return StageResult(skipped=f"build/{build_type} is not configured")
-    command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(JOBS), "--timeout", "600", *extra])
+    command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(JOBS), "--timeout", "900", *extra])
     outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=SANITIZER_ENV, timeout_s=timeout_s)
     return parse_ctest(outcome)
 
