@@ -27,29 +27,35 @@ StringImage::StringImage(CHARSET_INFO* collation, uint32_t characters)
     : collation_(collation), characters_(characters) {
   weights_are_bytes_ = collation == &my_charset_bin;
   if (weights_are_bytes_) return;
-  const bool no_pad = (collation->state & MY_CS_NOPAD) != 0;
-  if (collation->levels_for_order > 1) {
-    if (collation->uca == nullptr || collation->levels_for_order > kLevelsMax) {
-      form_ = Form::kFixed;
-      fixed_bytes_ = static_cast<uint32_t>(
-          collation->strnxfrmlen(static_cast<size_t>(characters) * collation->mbmaxlen));
-      return;
-    }
-    level_count_ = collation->levels_for_order;
-    for (uint8_t i = 0; i < level_count_; ++i) levels_[i].flags = MY_STRXFRM_LEVEL1 << i;
+  const uint order = collation->levels_for_order;  // a bit per level
+  const bool multi_level = order > 1;
+  if (multi_level && collation->uca == nullptr) {
+    fixed_ = true;
+    fixed_bytes_ = static_cast<uint32_t>(
+        collation->strnxfrmlen(static_cast<size_t>(characters) * collation->mbmaxlen));
+    return;
   }
-  form_ = no_pad ? Form::kTerminated : Form::kSpacePadded;
-  for (uint8_t i = 0; i < level_count_; ++i) {
-    Level& level = levels_[i];
-    uchar space[8];
-    uchar text[4];
-    const size_t text_bytes = collation->mbminlen;
-    collation->fill(reinterpret_cast<char*>(text), text_bytes, ' ');
-    const size_t bytes = collation->strnxfrm(space, sizeof space, 1, text, text_bytes, level.flags);
-    level.space_bytes = static_cast<uint8_t>(std::clamp<size_t>(bytes, 1, level.space.size()));
-    std::memcpy(level.space.data(), space, level.space_bytes);
-    level.segment_bytes = level.space_bytes == 3 ? 9 : 8;
+  level_count_ = 0;
+  for (uint i = 0; i < kLevelsMax; ++i) {
+    if (i > 0 && (order & (1u << i)) == 0) continue;
+    levels_[level_count_++] = describe_level(multi_level ? MY_STRXFRM_LEVEL1 << i : 0);
   }
+  if ((collation->state & MY_CS_NOPAD) != 0) levels_[0].form = Form::kTerminated;
+}
+
+StringImage::Level StringImage::describe_level(uint32_t flags) const {
+  Level level;
+  level.form = Form::kSpacePadded;
+  level.flags = flags;
+  uchar space[8];
+  uchar text[4];
+  const size_t text_bytes = collation_->mbminlen;
+  collation_->fill(reinterpret_cast<char*>(text), text_bytes, ' ');
+  const size_t bytes = collation_->strnxfrm(space, sizeof space, 1, text, text_bytes, flags);
+  level.space_bytes = static_cast<uint8_t>(std::clamp<size_t>(bytes, 1, level.space.size()));
+  std::memcpy(level.space.data(), space, level.space_bytes);
+  level.segment_bytes = level.space_bytes == 3 ? 9 : 8;
+  return level;
 }
 
 void StringImage::append_terminated(const uchar* weights, size_t bytes, Buffer* out) const {
@@ -97,7 +103,7 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
     append_terminated(text, bytes, out);
     return;
   }
-  if (form_ == Form::kFixed) {
+  if (fixed_) {
     uchar* const image = out->grow(fixed_bytes_);
     const size_t made = collation_->strnxfrm(image, fixed_bytes_, characters_, text, bytes,
                                              MY_STRXFRM_PAD_WITH_SPACE | MY_STRXFRM_PAD_TO_MAXLEN);
@@ -105,7 +111,7 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
     return;
   }
   // Trailing spaces would only cost time below; in a NO PAD collation they count.
-  if (form_ == Form::kSpacePadded)
+  if (levels_[0].form == Form::kSpacePadded)
     bytes = collation_->lengthsp(reinterpret_cast<const char*>(text), bytes);
   // strnxfrmlen() expects room for characters of mbmaxlen bytes; short ones weigh as much.
   const size_t room =
@@ -116,7 +122,7 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
     const size_t made = bytes == 0 ? 0
                                    : collation_->strnxfrm(weights, room, static_cast<uint>(room),
                                                           text, bytes, levels_[i].flags);
-    if (form_ == Form::kTerminated) {
+    if (levels_[i].form == Form::kTerminated) {
       append_terminated(weights, made, out);
     } else {
       append_space_padded(levels_[i], weights, made, out);
@@ -125,23 +131,24 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
 }
 
 size_t StringImage::measure(Bytes image, bool inverted) const {
-  if (form_ == Form::kFixed) return image.size() < fixed_bytes_ ? 0 : fixed_bytes_;
+  if (fixed_) return image.size() < fixed_bytes_ ? 0 : fixed_bytes_;
   size_t at = 0;
   for (uint8_t i = 0; i < level_count_; ++i) {
-    const size_t segment = form_ == Form::kTerminated ? kGroup : levels_[i].segment_bytes;
+    const bool terminated = levels_[i].form == Form::kTerminated;
+    const size_t segment = terminated ? kGroup : levels_[i].segment_bytes;
     for (;;) {
       if (image.size() - at < segment + 1) return 0;
       uchar mark = static_cast<uchar>(image[at + segment]);
       if (inverted) mark = static_cast<uchar>(~mark);
       at += segment + 1;
-      if (form_ == Form::kTerminated ? mark != kMore : mark == kRestIsSpaces) break;
+      if (terminated ? mark != kMore : mark == kRestIsSpaces) break;
     }
   }
   return at;
 }
 
 size_t StringImage::most_bytes(size_t text_bytes) const {
-  if (form_ == Form::kFixed) return fixed_bytes_;
+  if (fixed_) return fixed_bytes_;
   const size_t weights = weights_are_bytes_ ? text_bytes : collation_->strnxfrmlen(text_bytes) + 16;
   return level_count_ * (weights / 8 * 9 + 20);
 }

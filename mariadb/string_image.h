@@ -38,8 +38,9 @@ class StringImage {
   [[nodiscard]] size_t most_bytes(size_t text_bytes) const;
 
  private:
-  enum class Form : uint8_t { kTerminated, kSpacePadded, kFixed };
+  enum class Form : uint8_t { kTerminated, kSpacePadded };
   struct Level {
+    Form form = Form::kTerminated;
     uint32_t flags = 0;  // MY_STRXFRM_LEVELn, 0 = all there are
     uint8_t space_bytes = 1;
     uint8_t segment_bytes = 8;
@@ -47,12 +48,13 @@ class StringImage {
   };
   static constexpr size_t kLevelsMax = 6;
 
+  [[nodiscard]] Level describe_level(uint32_t flags) const;
   void append_terminated(const uchar* weights, size_t bytes, Buffer* out) const;
   void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
                            Buffer* out) const;
 
   CHARSET_INFO* collation_ = &my_charset_bin;
-  Form form_ = Form::kTerminated;
+  bool fixed_ = false;
   bool weights_are_bytes_ = true;  // binary: no transformation
   uint8_t level_count_ = 1;
   std::array<Level, kLevelsMax> levels_{};
