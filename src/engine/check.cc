@@ -127,7 +127,7 @@ class EntryCheck {
 
 }  // namespace
 
-Status Kernel::check_table(Session* session, TableRef table, bool entries,
+Status Kernel::check_table(Session* session, const TableRef& table, bool entries,
                            const RowEntries& row_entries, CheckResult* out) {
   for (uint32_t i = 0; i < table->spec().indexes.size(); ++i) {
     TreeCheck tree;

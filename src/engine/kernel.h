@@ -285,8 +285,8 @@ class Kernel {
   using RowEntries = std::function<Status(
       Bytes clustered_key, Bytes row, const std::function<Status(uint32_t, std::string*)>& external,
       const EmitEntry& emit)>;
-  Status check_table(Session* session, TableRef table, bool entries, const RowEntries& row_entries,
-                     CheckResult* out);
+  Status check_table(Session* session, const TableRef& table, bool entries,
+                     const RowEntries& row_entries, CheckResult* out);
 
   Status persist_log();  // everything committed so far is durable (FLUSH LOGS, checkpoint request)
   Status checkpoint();

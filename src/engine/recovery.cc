@@ -73,7 +73,7 @@ class RedoPass {
 // pending-delete list: a removed entry's file is gone as well). Second pass: apply.
 Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped_out) {
   std::set<uint32_t> gone;
-  uint64_t after = *bias;
+  uint64_t after;
   {
     PageGuard guard;
     bool damaged = false;

@@ -75,7 +75,11 @@ void empty_kept_folder(const std::string& journal_path) {
   const std::unique_ptr<FileSystem> disk = make_posix_file_system();
   const auto names = disk->list(folder);
   if (!names.ok()) return;
-  for (const std::string& name : *names) disk->remove(folder + "/" + name).IgnoreError();
+  for (const std::string& name : *names) {
+    std::string path = folder;
+    path.append("/").append(name);
+    disk->remove(path).IgnoreError();
+  }
 }
 
 }  // namespace strata::power_loss
