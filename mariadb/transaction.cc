@@ -15,9 +15,11 @@ namespace strata::glue {
 namespace {
 
 engine::Durability durability_of(const Connection& connection) {
-  // After prepare() and the coordinator's own log the outcome is durable already; the server asks
-  // for the rest by commit_checkpoint_request().
-  if (connection.prepared && connection.ordered) return engine::Durability::kNoSync;
+  // After prepare() and the binary log the outcome is durable already; the server asks for the rest
+  // by commit_checkpoint_request(). Not so with tc.log, its coordinator when there is no binary
+  // log: this version's crash recovery reads tc.log and then rolls back whatever is prepared all
+  // the same (xarecover_handlerton() does not look into the commit list).
+  if (connection.prepared && connection.ordered && opt_bin_log) return engine::Durability::kNoSync;
   return setting_flush_log_at_commit == 1 ? engine::Durability::kSync : engine::Durability::kNoSync;
 }
 
