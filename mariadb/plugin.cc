@@ -9,6 +9,9 @@
 #include "mariadb/settings.h"
 #include "mariadb/status.h"
 
+// sql_show.cc of the server; no header of it declares the function.
+void ignore_db_dirs_append(const char* name);
+
 namespace strata::glue {
 namespace {
 
@@ -50,6 +53,14 @@ engine::KernelOptions kernel_options() {
   return options;
 }
 
+// A folder next to those of the databases must not look like one. The name no database has ('#' is
+// encoded in theirs) does the rest: CREATE DATABASE strata stays possible.
+void hide_data_folder() {
+  if (setting_data_dir == nullptr || std::strchr(setting_data_dir, '/') != nullptr) return;
+  // The server's list has no lock: it only grows before clients can connect.
+  if (!mysqld_server_started) ignore_db_dirs_append(setting_data_dir);
+}
+
 handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) {
   return new (memory) ha_strata(hton, share);
 }
@@ -89,6 +100,7 @@ int start(void* plugin) {
   return guarded([&] {
     strata_hton = static_cast<handlerton*>(plugin);
     set_diag_sink(print_diag);
+    hide_data_folder();
     arm_fault_from_environment();
     StatusOr<std::unique_ptr<engine::Kernel>> opened = engine::Kernel::open(kernel_options());
     if (!opened.ok()) {

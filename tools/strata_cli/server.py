@@ -168,7 +168,6 @@ class Server:
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
             "--default-tmp-storage-engine=InnoDB",
-            "--ignore-db-dirs=strata",
             *INNODB_SIZES,
         ]
         if os.geteuid() == 0:
