@@ -44,6 +44,7 @@ engine::KernelOptions kernel_options() {
   options.log_checkpoint_bytes = setting_log_checkpoint_size;
   options.log_buffer_bytes = static_cast<uint32_t>(setting_log_buffer_size);
   options.direct_io = setting_direct_io != 0;
+  options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
   // For crash tests: a disk that remembers what was not yet durable.
   if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {

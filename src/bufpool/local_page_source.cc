@@ -1,5 +1,7 @@
 #include "bufpool/local_page_source.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cinttypes>
@@ -17,7 +19,9 @@
 namespace strata {
 namespace {
 
-constexpr size_t kOpenFilesMax = 1000;
+constexpr uint64_t kOpenFilesMin = 8;
+constexpr uint64_t kOpenFilesMax = 1000;
+constexpr size_t kSyncToClose = 64;       // files synced at once when all are waiting for a sync
 constexpr uint32_t kGrowPagesMin = 64;    // 1 MiB
 constexpr uint32_t kGrowPagesMax = 4096;  // 64 MiB
 constexpr uint64_t kDirectAlignment = 4096;
@@ -43,12 +47,21 @@ class BounceBuffer {
   char* bytes_;
 };
 
+// The rest of the limit is the server's: connections, other engines' files, the log.
+size_t open_files_max(uint32_t wanted) {
+  if (wanted != 0) return std::max<uint64_t>(wanted, kOpenFilesMin);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+    return kOpenFilesMax;
+  return std::clamp<uint64_t>(limit.rlim_cur / 4, kOpenFilesMin, kOpenFilesMax);
+}
+
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kDirectAlignment == 0; }
 
 class LocalPageSource final : public PageSource {
  public:
   LocalPageSource(FileSystem* fs, const LocalPageSourceOptions& options)
-      : fs_(fs), options_(options) {}
+      : fs_(fs), options_(options), open_files_max_(open_files_max(options.open_files)) {}
 
   Status read(PageId id, Llsn at_least, char* page) override;
   Status write(PageId id, const char* page) override;
@@ -64,11 +77,14 @@ class LocalPageSource final : public PageSource {
  private:
   [[nodiscard]] std::string path_of(SpaceId space) const;
   StatusOr<SpaceFilePtr> file_of(uint32_t space);
-  void close_one_clean_file();
+  Status make_room_for_a_file();
+  bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
+  Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
 
   FileSystem* const fs_;
   const LocalPageSourceOptions options_;
+  const size_t open_files_max_;
   Mutex mutex_{LatchRank::kFileTable};
   std::unordered_map<uint32_t, SpaceFilePtr> files_;
   uint64_t deletes_ = 0;
@@ -84,14 +100,44 @@ std::string LocalPageSource::path_of(SpaceId space) const {
   return options_.directory + name;
 }
 
-// mutex_ held. A file with writes not yet synced stays open: its errors would go unseen otherwise.
-void LocalPageSource::close_one_clean_file() {
+// mutex_ held. Closes the idle file used longest ago. A file with writes not yet synced stays open:
+// its errors would go unseen otherwise. False: there is none; *unsynced gets the oldest that wait
+// for a sync.
+bool LocalPageSource::close_idle_files(std::vector<SpaceFilePtr>* unsynced) {
   auto victim = files_.end();
+  std::vector<SpaceFilePtr> waiting;
   for (auto it = files_.begin(); it != files_.end(); ++it) {
-    if (it->second.use_count() != 1 || it->second->unsynced.load()) continue;
-    if (victim == files_.end() || it->second->last_use < victim->second->last_use) victim = it;
+    if (it->second.use_count() != 1) continue;
+    if (it->second->unsynced.load()) {
+      waiting.push_back(it->second);
+    } else if (victim == files_.end() || it->second->last_use < victim->second->last_use) {
+      victim = it;
+    }
   }
-  if (victim != files_.end()) files_.erase(victim);
+  if (victim != files_.end()) {
+    files_.erase(victim);
+    return true;
+  }
+  const size_t count = std::min(kSyncToClose, waiting.size());
+  std::partial_sort(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(count),
+                    waiting.end(),
+                    [](const auto& a, const auto& b) { return a->last_use < b->last_use; });
+  waiting.resize(count);
+  *unsynced = std::move(waiting);
+  return false;
+}
+
+// Blocks for a sync when every open file has unsynced writes. The limit is exceeded only while more
+// files than it allows are in use at this very moment.
+Status LocalPageSource::make_room_for_a_file() {
+  MutexLock lock(mutex_);
+  while (files_.size() >= open_files_max_) {
+    std::vector<SpaceFilePtr> unsynced;
+    if (close_idle_files(&unsynced)) continue;
+    if (unsynced.empty()) return ok_status();
+    STRATA_RETURN_IF_ERROR(sync_some(&lock, unsynced));
+  }
+  return ok_status();
 }
 
 StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
@@ -105,6 +151,7 @@ StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
       }
       deletes_before = deletes_;
     }
+    STRATA_RETURN_IF_ERROR(make_room_for_a_file());
     auto made = std::make_shared<SpaceFile>();
     STRATA_ASSIGN_OR_RETURN(
         made->file, fs_->open(path_of(SpaceId{space}), OpenOptions{.direct = options_.direct_io}));
@@ -112,7 +159,6 @@ StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
     made->room_bytes = bytes;
     const MutexLock lock(mutex_);
     if (deletes_ != deletes_before) continue;  // perhaps the file that was just opened
-    if (files_.size() >= kOpenFilesMax) close_one_clean_file();
     const auto [it, added] = files_.emplace(space, std::move(made));
     it->second->last_use = ++use_clock_;
     return it->second;
@@ -185,37 +231,40 @@ Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
   return ok_status();
 }
 
-// One at a time: a second caller must not return while the first is still syncing what it cleared.
-Status LocalPageSource::sync() {
-  std::vector<SpaceFilePtr> files;
-  {
-    MutexLock lock(mutex_);
-    sync_ended_.wait(lock, [this] { return !syncing_; });
-    if (!sync_failure_.ok()) return sync_failure_;
-    syncing_ = true;
-    files.reserve(files_.size());
-    for (const auto& [space, file] : files_)
-      if (file->unsynced.load()) files.push_back(file);
-  }
+// mutex_ held on entry and return, not in between. One at a time: a second caller must not return
+// while the first is still syncing what it cleared.
+Status LocalPageSource::sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files) {
+  sync_ended_.wait(*lock, [this] { return !syncing_; });
+  if (!sync_failure_.ok()) return sync_failure_;
+  syncing_ = true;
+  lock->unlock();
   const Status status = sync_files(files);
-  const MutexLock lock(mutex_);
+  lock->lock();
   syncing_ = false;
   sync_ended_.notify_all();
-  if (!status.ok()) {
-    sync_failure_ =
-        error_fenced("a data file could not be synced (" + std::string(status.message()) +
-                     "); what it holds is unknown now. Restart: recovery rewrites it from the log");
-    diag(Severity::kError, "%s", std::string(sync_failure_.message()).c_str());
-    return sync_failure_;
-  }
-  return ok_status();
+  if (status.ok()) return status;
+  sync_failure_ =
+      error_fenced("a data file could not be synced (" + std::string(status.message()) +
+                   "); what it holds is unknown now. Restart: recovery rewrites it from the log");
+  diag(Severity::kError, "%s", std::string(sync_failure_.message()).c_str());
+  return sync_failure_;
+}
+
+Status LocalPageSource::sync() {
+  MutexLock lock(mutex_);
+  // Chosen only when nobody else is syncing: what they cleared is durable then.
+  sync_ended_.wait(lock, [this] { return !syncing_; });
+  std::vector<SpaceFilePtr> files;
+  files.reserve(files_.size());
+  for (const auto& [space, file] : files_)
+    if (file->unsynced.load()) files.push_back(file);
+  return sync_some(&lock, files);
 }
 
 Status LocalPageSource::create_space(SpaceId space) {
   STRATA_ASSIGN_OR_RETURN(
       std::unique_ptr<File> file,
       fs_->open(path_of(space), OpenOptions{.create = true, .direct = options_.direct_io}));
-  STRATA_RETURN_IF_ERROR(file->sync_data());
   return fs_->sync_directory(options_.directory);
 }
 

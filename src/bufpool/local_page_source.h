@@ -13,6 +13,7 @@ namespace strata {
 struct LocalPageSourceOptions {
   std::string directory;
   bool direct_io = true;
+  uint32_t open_files = 0;  // kept open at most; 0: a quarter of the process's limit, 1000 at most
 };
 StatusOr<std::unique_ptr<PageSource>> open_local_page_source(FileSystem* fs,
                                                              const LocalPageSourceOptions& options);

@@ -224,6 +224,33 @@ class FailingSyncs final : public FileSystem {
   int syncs = 0;
 };
 
+TEST(LocalPageSourceFiles, StayFewAndAreSyncedBeforeTheyAreClosed) {  // LP2
+  auto sim = make_sim_file_system();
+  FailingSyncs fs(sim.get());
+  auto source =
+      open_local_page_source(&fs, {.directory = "/data", .direct_io = true, .open_files = 8});
+  ASSERT_TRUE(source.ok());
+  alignas(4096) static char bytes[kPageBytes];
+  constexpr uint32_t kSpaces = 50;
+  for (uint32_t space = 300; space < 300 + kSpaces; ++space) {
+    ASSERT_TRUE((*source)->create_space(SpaceId{space}).ok());
+    fill_page(bytes, PageId{space, 0}, 1, PageVersion{1, 0});
+    seal_page(bytes);
+    ASSERT_TRUE((*source)->write(PageId{space, 0}, bytes).ok());
+  }
+  EXPECT_GE(fs.syncs, static_cast<int>(kSpaces) - 8);  // those that had to close
+  ASSERT_TRUE((*source)->sync().ok());
+  EXPECT_EQ(fs.syncs, static_cast<int>(kSpaces));
+  sim->crash(7);
+  auto again = open_local_page_source(sim.get(), {.directory = "/data", .open_files = 8});
+  ASSERT_TRUE(again.ok());
+  for (uint32_t space = 300; space < 300 + kSpaces; ++space)
+    EXPECT_TRUE((*again)->read(PageId{space, 0}, Llsn{1}, bytes).ok());
+  set_diag_sink([](Severity, std::string_view) {});
+  ASSERT_TRUE((*again)->sync().ok());
+  set_diag_sink(nullptr);
+}
+
 TEST(LocalPageSourceSync, TouchesOnlyWrittenFilesAndAFailureIsFinal) {  // LP2, LP3
   auto sim = make_sim_file_system();
   FailingSyncs fs(sim.get());

@@ -14,6 +14,8 @@ constexpr IndexId kTablesIndex{1};
 constexpr IndexId kJournalIndex{2};
 constexpr uint32_t kFirstUserIndex = 16;
 constexpr size_t kInlineBytesMax = 2000;
+constexpr uint32_t kSpaceIdsAtOnce = 64;
+constexpr uint64_t kIdLimit = 0xfffffff0u;
 
 }  // namespace
 
@@ -53,31 +55,46 @@ Status Dictionary::open() {
   return ok_status();
 }
 
-StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count) {
+// The counter's change comes before every use of the id in the same log: what survives a crash
+// never names an id that could be given out again.
+StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count, Lsn* end) {
   TreeContext* tree = &context_->tree;
-  Lsn end;
-  uint64_t id;
-  {
-    MutexLock lock(id_mutex_);
-    STRATA_ASSIGN_OR_RETURN(id, tree->spaces->read_slot(kSystem, slot));
-    Mtr mtr(tree->pool, tree->log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write());
-    STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
-    end = mtr.publish();
-  }
-  STRATA_RETURN_IF_ERROR(tree->log->persist(end));
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot(kSystem, slot));
+  Mtr mtr(tree->pool, tree->log);
+  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
+  const Lsn published = mtr.publish();
+  if (end != nullptr) *end = published;
   return id;
 }
 
+StatusOr<uint64_t> Dictionary::new_table_id() {
+  const MutexLock lock(id_mutex_);
+  return new_id(HeaderSlot::kAutoIncrement, 1, nullptr);
+}
+
+// A space's file is made outside the log, so its id must be durable before: many at a time. The
+// mutex is not held over the log's write; who loses a race leaves its range unused.
 StatusOr<SpaceId> Dictionary::new_space_id() {
-  STRATA_ASSIGN_OR_RETURN(const uint64_t id, new_id(HeaderSlot::kRowId, 1));
-  if (id >= 0xfffffff0u) return error_no_space("every space id has been used");
-  return SpaceId{static_cast<uint32_t>(id)};
+  uint64_t first;
+  Lsn end;
+  {
+    const MutexLock lock(id_mutex_);
+    if (next_space_ < spaces_end_) return SpaceId{next_space_++};
+    STRATA_ASSIGN_OR_RETURN(first, new_id(HeaderSlot::kRowId, kSpaceIdsAtOnce, &end));
+  }
+  if (first + kSpaceIdsAtOnce >= kIdLimit) return error_no_space("every space id has been used");
+  STRATA_RETURN_IF_ERROR(context_->tree.log->persist(end));
+  const MutexLock lock(id_mutex_);
+  next_space_ = static_cast<uint32_t>(first) + 1;
+  spaces_end_ = static_cast<uint32_t>(first) + kSpaceIdsAtOnce;
+  return SpaceId{static_cast<uint32_t>(first)};
 }
 
 StatusOr<IndexId> Dictionary::new_index_ids(uint32_t count) {
-  STRATA_ASSIGN_OR_RETURN(const uint64_t id, new_id(kNextIndexId, count));
-  if (id + count >= 0xfffffff0u) return error_no_space("every index id has been used");
+  const MutexLock lock(id_mutex_);
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, new_id(kNextIndexId, count, nullptr));
+  if (id + count >= kIdLimit) return error_no_space("every index id has been used");
   return IndexId{static_cast<uint32_t>(id)};
 }
 

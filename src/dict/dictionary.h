@@ -3,8 +3,9 @@
 //
 //   D1  System space: page 2 is the pending-delete list (txn/trx_system.h), the header slots hold
 //   the root pages of
-//       the trees and the id counters. Ids are never given out twice: the counter is durable before
-//       use.
+//       the trees and the id counters. Ids are never given out twice: the counter's change is
+//       earlier in the log than any use; that of a space id, whose file is made at once, is
+//       durable.
 //   D2  tables tree: schema \0 name -> TableSpec (outside the row in an overflow chain when large).
 //       journal tree: opaque key -> value, for the glue's DDL recovery.
 //   D3  Every call works inside the caller's transaction; nothing is visible to others before it
@@ -38,12 +39,12 @@ class Dictionary {
   Status for_each_table(const std::function<Status(TableSpec)>& visit);
   Status for_each_journal(const std::function<Status(Bytes key, Bytes value)>& visit);
 
-  StatusOr<uint64_t> new_table_id() { return new_id(HeaderSlot::kAutoIncrement, 1); }
-  StatusOr<SpaceId> new_space_id();
+  StatusOr<uint64_t> new_table_id();
+  StatusOr<SpaceId> new_space_id();  // blocks for the log once in many calls
   StatusOr<IndexId> new_index_ids(uint32_t count);
 
  private:
-  StatusOr<uint64_t> new_id(HeaderSlot slot, uint64_t count);
+  StatusOr<uint64_t> new_id(HeaderSlot slot, uint64_t count, Lsn* end);  // id_mutex_ held
   Status put(Trx* trx, TreeId tree, Bytes key, Bytes value, bool replace);
   Status erase(Trx* trx, TreeId tree, Bytes key);
   Status scan(TreeId tree, const std::function<Status(Bytes key, Bytes value)>& visit);
@@ -53,6 +54,8 @@ class Dictionary {
   TreeId tables_;
   TreeId journal_;
   Mutex id_mutex_{LatchRank::kDictionary};
+  uint32_t next_space_ = 0;  // durably reserved, not yet given out: [next_space_, spaces_end_)
+  uint32_t spaces_end_ = 0;
 };
 
 }  // namespace strata

@@ -2,7 +2,11 @@
 // restart.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "engine/testing/test_database.h"
+#include "redo/redo.h"
 
 namespace strata::engine {
 namespace {
@@ -203,6 +207,21 @@ TEST_F(EngineTest, DdlIsAtomicAndSurvivesACrash) {
   crash(13);
 }
 
+TEST_F(EngineTest, DropWaitsForRoomInThePendingDeleteList) {  // E10
+  constexpr uint32_t kTables = redo::kPendingDeletesMax / 2 + 100;
+  for (uint32_t i = 0; i < kTables; ++i) {
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(session_->create_table(table_spec("t"), nullptr).ok()) << i;
+    ASSERT_TRUE(session_->drop_table("test", "t").ok()) << i;
+    ASSERT_TRUE(session_->commit(Durability::kNoSync).ok()) << i;
+  }
+  crash(3);
+  session_->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_not_found(session_->open_table("test", "t").status()));
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_NE(create("t"), nullptr);
+}
+
 TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
   TableRef table = create("t");
   for (uint64_t id : {1, 2}) {
@@ -252,6 +271,49 @@ TEST_F(EngineTest, RefusesWhatItMustNotTouch) {
   ASSERT_TRUE(disk_->sync_directory("/db").ok());
   const Status refused = Kernel::open(options_on(disk_.get())).status();
   EXPECT_TRUE(is_corruption(refused)) << refused;
+}
+
+TEST_F(EngineTest, AFolderOfSomebodyElsesStaysAsItIs) {  // E6
+  KernelOptions other = options_on(disk_.get(), "/other");
+  ASSERT_TRUE(disk_->make_directory("/other").ok());
+  ASSERT_TRUE(disk_->open("/other/letter.txt", OpenOptions{.create = true}).ok());
+  const Status refused = Kernel::open(other).status();
+  EXPECT_TRUE(is_corruption(refused)) << refused;
+  auto names = disk_->list("/other");
+  ASSERT_TRUE(names.ok());
+  EXPECT_EQ(*names, std::vector<std::string>{"letter.txt"});
+}
+
+TEST(EngineBackground, ACommitThatDoesNotWaitIsDurableSoonAfter) {
+  const auto disk = make_sim_file_system();
+  KernelOptions options = options_on(disk.get());
+  options.background = true;
+  auto opened = Kernel::open(options);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  std::unique_ptr<Kernel> kernel = std::move(opened).value();
+  std::unique_ptr<Session> session = kernel->new_session();
+  TableRef table;
+  session->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session->create_table(table_spec("t"), &table).ok());
+  ASSERT_TRUE(session->commit().ok());
+  session->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session.get(), table, 1, row(1)).ok());
+  ASSERT_TRUE(session->commit(Durability::kNoSync).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  disk->crash(5);
+  session.reset();
+  kernel.reset();
+  options.background = false;
+  opened = Kernel::open(options);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  session = (*opened)->new_session();
+  session->begin(Isolation::kRepeatableRead);
+  auto found = session->open_table("test", "t");
+  ASSERT_TRUE(found.ok());
+  auto rows = scan(session.get(), *found, 0, false);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  EXPECT_EQ(rows->size(), 1u);
+  EXPECT_TRUE(session->commit().ok());
 }
 
 TEST_F(EngineTest, ADamagedPageIsReportedAndNeverServed) {

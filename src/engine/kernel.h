@@ -43,7 +43,8 @@ struct KernelOptions {
   uint64_t log_checkpoint_bytes = 256u << 20;
   uint32_t log_buffer_bytes = 32u << 20;
   bool direct_io = true;
-  bool background = true;  // writers, checkpointer, purge; false: tests drive them
+  uint32_t open_files = 0;  // data files kept open; 0: a quarter of the process's limit, <= 1000
+  bool background = true;   // writers, checkpointer, purge; false: tests drive them
   uint32_t purge_threads = 1;
   FileSystem* file_system = nullptr;  // null: posix
   bool lock_directory = true;         // flock against a second process (false on simulated disks)

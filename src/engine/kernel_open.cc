@@ -65,6 +65,10 @@ Status KernelImpl::open() {
   if (options.file_system == nullptr) own_file_system = make_posix_file_system();
   files = options.file_system != nullptr ? options.file_system : own_file_system.get();
   STRATA_RETURN_IF_ERROR(files->make_directory(options.directory));
+  // Before the lock file is made: a folder of somebody else's stays as it is. With a lock file
+  // another process may be creating the database right now.
+  STRATA_ASSIGN_OR_RETURN(const bool locked_once, files->exists(path("lock")));
+  if (!locked_once) STRATA_RETURN_IF_ERROR(check_folder());
   STRATA_RETURN_IF_ERROR(lock_directory());
 
   auto opened = ControlFile::open(files, path(control_name(options.node).c_str()));
@@ -131,6 +135,7 @@ Status open_source(KernelImpl* k) {
   LocalPageSourceOptions source_options;
   source_options.directory = k->path("pages");
   source_options.direct_io = k->options.direct_io;
+  source_options.open_files = k->options.open_files;
   STRATA_RETURN_IF_ERROR(k->files->make_directory(source_options.directory));
   STRATA_ASSIGN_OR_RETURN(k->own_source, open_local_page_source(k->files, source_options));
   k->source = k->own_source.get();
@@ -175,24 +180,31 @@ Status create_system_page(KernelImpl* k) {
 
 }  // namespace
 
-// A folder without a control file must hold nothing of ours: a half-initialised or damaged database
-// is reported, never overwritten. The control file is written last, so a crash in here leaves a
-// folder that is recognised as half-initialised.
+// A folder without a control file must hold nothing at all: a half-initialised or damaged database,
+// or somebody else's files, are reported, never overwritten.
+Status KernelImpl::check_folder() {
+  if (seams.attach) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
+  for (const std::string& name : names)
+    if (name.compare(0, 8, "control-") == 0) return ok_status();
+  for (const std::string& name : names) {
+    if (name == "lock") continue;
+    return error_corruption("the data folder " + options.directory + " holds '" + name +
+                            "' but no file '" + control_name(options.node) +
+                            "': it is half-initialised, damaged or not of this engine. If it was "
+                            "never used remove it; otherwise restore the control file. Nothing was "
+                            "changed");
+  }
+  return ok_status();
+}
+
+// The control file is written last, so a crash in here leaves a folder that is recognised as
+// half-initialised.
 Status KernelImpl::create_database() {
   if (!options.create) {
     return error_not_found("no database in " + options.directory + " (no control file)");
   }
-  if (!seams.attach) {
-    STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
-    for (const std::string& name : names) {
-      if (name == "lock" || name.compare(0, 8, "control-") == 0) continue;
-      return error_corruption("the data folder " + options.directory + " holds '" + name +
-                              "' but no file '" + control_name(options.node) +
-                              "': it is half-initialised or damaged. If it was never used remove "
-                              "it; otherwise restore the "
-                              "control file. Nothing was changed");
-    }
-  }
+  STRATA_RETURN_IF_ERROR(check_folder());
   ControlData data;
   data.database_id = random_database_id();
   data.profile = options.profile;
@@ -325,6 +337,7 @@ Status KernelImpl::collect_orphan_spaces() {
 void KernelImpl::start_threads() {
   if (!options.background) return;
   threads.emplace_back([this] { reaper_thread(); });
+  threads.emplace_back([this] { log_flusher_thread(); });
   for (uint32_t i = 0; i < options.purge_threads; ++i)
     threads.emplace_back([this] { purge_thread(); });
 }
@@ -332,6 +345,11 @@ void KernelImpl::start_threads() {
 void KernelImpl::stop_threads() {
   stopping.store(true);
   if (trxs != nullptr) trxs->wake_purge();
+  {
+    const MutexLock lock(flusher_mutex);  // no wake-up is lost between a test and a wait
+  }
+  { const MutexLock lock(dropped_mutex); }
+  flusher_wakes.notify_all();
   dropped_changed.notify_all();
   for (std::thread& thread : threads) thread.join();
   threads.clear();

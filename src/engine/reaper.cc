@@ -1,14 +1,52 @@
 // Background work of the engine: purge, and deleting the files of dropped spaces (E4).
+#include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
+#include "redo/redo.h"
 
 namespace strata::engine {
+namespace {
+
+// The pending-delete page holds redo::kPendingDeletesMax entries. A checkpoint is asked for long
+// before, and DROP waits for it rather than fail.
+constexpr size_t kDroppedMany = redo::kPendingDeletesMax / 4;
+constexpr size_t kDroppedTooMany = redo::kPendingDeletesMax / 2;
+constexpr uint64_t kIdleUs = 5'000'000;
+constexpr uint64_t kHurryUs = 50'000;
+constexpr uint64_t kRetryUs = 1'000'000;
+constexpr uint64_t kDropWaitUsMax = 60'000'000;
+constexpr uint64_t kFlushEveryUs = 1'000'000;
+
+}  // namespace
+
+// Called before a DROP holds anything.
+Status KernelImpl::wait_for_drop_room() {
+  const uint64_t deadline = monotonic_us() + kDropWaitUsMax;
+  MutexLock lock(dropped_mutex);
+  while (dropped_count >= kDroppedTooMany) {
+    if (monotonic_us() >= deadline)
+      return error_no_space(
+          "too many dropped tables wait for the deletion of their files; the server's error log "
+          "says why it does not go on (a checkpoint that fails, a full disk?)");
+    lock.unlock();
+    if (options.background) {
+      checkpointer->request();
+    } else {
+      STRATA_RETURN_IF_ERROR(checkpointer->run_once());
+      STRATA_RETURN_IF_ERROR(reap_dropped());
+    }
+    lock.lock();
+    if (dropped_count >= kDroppedTooMany) dropped_changed.wait_for_us(lock, kHurryUs);
+  }
+  return ok_status();
+}
 
 void KernelImpl::note_dropped(SpaceId space) {
   {
     const MutexLock lock(dropped_mutex);
     dropped.push_back(DroppedSpace{space, false, Lsn{}});
+    ++dropped_count;
   }
   dropped_changed.notify_all();
 }
@@ -35,7 +73,7 @@ Status KernelImpl::reap_dropped() {
       item.file_deleted = true;
       item.forget_after = log->next_lsn();
     }
-    if (checkpointer->last_checkpoint() <= item.forget_after) {
+    if (checkpointer->last_checkpoint() < item.forget_after) {
       left.push_back(item);
       continue;
     }
@@ -46,25 +84,38 @@ Status KernelImpl::reap_dropped() {
       continue;
     }
     auto page = mtr.fix(kPendingDeletePage, LatchMode::kExclusive);
-    if (!page.ok()) return page.status();
+    if (!page.ok()) {
+      left.push_back(item);
+      if (first_error.ok()) first_error = page.status();
+      continue;
+    }
     mtr.pending_delete_remove(*page, item.space);
     mtr.publish();
+    const MutexLock lock(dropped_mutex);
+    --dropped_count;
   }
-  const MutexLock lock(dropped_mutex);
-  dropped.insert(dropped.end(), left.begin(), left.end());
+  {
+    const MutexLock lock(dropped_mutex);
+    dropped.insert(dropped.end(), left.begin(), left.end());
+  }
+  dropped_changed.notify_all();
   return first_error;
 }
 
 void KernelImpl::reaper_thread() {
   while (!stopping.load()) {
-    bool files_left = false;
+    bool hurry;
+    {
+      const MutexLock lock(dropped_mutex);
+      hurry = dropped_count >= kDroppedMany;
+    }
+    if (hurry) checkpointer->request();
     {
       MutexLock lock(dropped_mutex);
+      bool files_left = stopping.load();
       for (const DroppedSpace& item : dropped) files_left |= !item.file_deleted;
-      if (!files_left) {
-        // Entries whose file is gone only wait for the next checkpoint: no hurry.
-        dropped_changed.wait_for_us(lock, 5000000);
-      }
+      // Entries whose file is gone only wait for the next checkpoint.
+      if (!files_left) dropped_changed.wait_for_us(lock, hurry ? kHurryUs : kIdleUs);
     }
     if (stopping.load()) return;
     const Status status = reap_dropped();
@@ -72,8 +123,19 @@ void KernelImpl::reaper_thread() {
       diag(Severity::kWarning, "deleting files of dropped tables: %s; it will be tried again",
            std::string(status.message()).c_str());
       MutexLock lock(dropped_mutex);
-      if (!stopping.load()) dropped_changed.wait_for_us(lock, 1000000);
+      if (!stopping.load()) dropped_changed.wait_for_us(lock, kRetryUs);
     }
+  }
+}
+
+// Commits that do not wait (Durability::kNoSync) are durable after about a second.
+void KernelImpl::log_flusher_thread() {
+  MutexLock lock(flusher_mutex);
+  while (!stopping.load()) {
+    flusher_wakes.wait_for_us(lock, kFlushEveryUs);
+    lock.unlock();
+    if (!stopping.load()) (void)log->persist(log->next_lsn());  // the log reports its own failure
+    lock.lock();
   }
 }
 

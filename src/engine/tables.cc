@@ -170,6 +170,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
+  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{key, nullptr, table, SpaceId{}, SpaceId{table->spec().space_id}});
   fault(FaultPoint::ddl_before_commit);
@@ -203,6 +204,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
+  STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
   const uint32_t old_space = spec.space_id;
   STRATA_RETURN_IF_ERROR(make_space(&spec));

@@ -18,7 +18,6 @@ using txn_internal::StatusEntry;
 namespace {
 
 constexpr uint32_t kOnePageMtrBytes = Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax;
-constexpr size_t kPendingDeletesMax = (kPageBytes - kPageHeaderBytes - 4) / 4;
 
 bool needs_group(const Trx& trx) noexcept {
   return !trx.undo.first.is_zero() || !trx.drop_on_commit.empty();
@@ -222,7 +221,7 @@ Status TrxSystem::commit_order(Trx* trx) {
     if (!fixed.ok()) return failed(fixed.status());
     system_page = *fixed;
     if (redo::read_pending_deletes(system_page->page()).size() + trx->drop_on_commit.size() >
-        kPendingDeletesMax)
+        redo::kPendingDeletesMax)
       return failed(error_no_space("too many dropped tables wait for the deletion of their files"));
   }
   {

@@ -32,7 +32,7 @@ namespace strata::engine {
 struct DroppedSpace {
   SpaceId space;
   bool file_deleted = false;
-  Lsn forget_after;  // entry may go once the checkpoint has passed this
+  Lsn forget_after;  // entry may go once redo starts here or later
 };
 
 struct RecoveryStatistics {
@@ -79,6 +79,10 @@ struct KernelImpl {
   Mutex dropped_mutex{LatchRank::kLeaf};
   CondVar dropped_changed;
   std::vector<DroppedSpace> dropped;
+  size_t dropped_count = 0;  // entries of the pending-delete page, also those being worked on
+
+  Mutex flusher_mutex{LatchRank::kLeaf};
+  CondVar flusher_wakes;
 
   std::atomic<bool> stopping{false};
   std::vector<std::thread> threads;
@@ -91,6 +95,7 @@ struct KernelImpl {
   Status open();
   Status create_database();
   Status open_database();
+  Status check_folder();
   Status lock_directory();
   Status start_services(Lsn log_start, uint64_t bias);
   Status make_trx_system();
@@ -104,9 +109,11 @@ struct KernelImpl {
   // reaper.cc
   void note_dropped(SpaceId space);
   void discard_created(SpaceId space);  // of a rolled back CREATE
+  Status wait_for_drop_room();
   Status reap_dropped();
   void reaper_thread();
   void purge_thread();
+  void log_flusher_thread();
   // tables.cc
   TableRef make_table(TableSpec spec);
   Status load_counters(Table* table);
