@@ -54,11 +54,13 @@ class RedoPass {
       return error_corruption("redo: " + where(start, section.page_id) +
                               ": the page misses an earlier change (gap in its chain)");
     }
+    // A page that has the change already may be in the operating system's cache only (the last life
+    // was killed before it synced): it counts as dirty, so that the next checkpoint covers it.
     if (*applied == redo::Applied::kAlreadyThere) {
       ++k_->recovery.sections_skipped;
-      return ok_status();
+    } else {
+      ++k_->recovery.sections_applied;
     }
-    ++k_->recovery.sections_applied;
     k_->pool->note_modified(guard, start, end, section.restarts_chain());
     return ok_status();
   }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -65,6 +66,12 @@ class SimFileSystem : public FileSystem {
   virtual void crash(uint64_t seed) = 0;
   virtual void set_capacity(uint64_t bytes) = 0;  // writes beyond it fail with kResourceExhausted
   virtual void flip_bit(const std::string& path, uint64_t bit) = 0;
+  // A second disk that holds what this one holds now, unsynced changes included. Cheap: unchanged
+  // bytes are shared.
+  virtual std::unique_ptr<SimFileSystem> fork() = 0;
+  // Called, with no lock held, by whoever changed or synced anything, after each such call. Set
+  // while nobody uses the disk.
+  virtual void set_observer(std::function<void()> observer) = 0;
 };
 std::unique_ptr<SimFileSystem> make_sim_file_system();
 

@@ -348,5 +348,60 @@ TEST(NamesAfterCrash, FailedRenameLeavesNoTrace) {
                   {"a=A "});
 }
 
+// Goal: neither disk sees what happens to the other after a fork, and the fork may still lose what
+// was not synced before it.
+TEST(SimFork, DisksPartWays) {
+  auto fs = make_sim_file_system();
+  auto file = fs->open("a", {.create = true});
+  ASSERT_TRUE(file.ok());
+  ASSERT_TRUE((*file)->write_at(0, "old", 3).ok());
+  ASSERT_TRUE((*file)->sync_data().ok());
+  ASSERT_TRUE(fs->sync_directory(".").ok());
+  ASSERT_TRUE((*file)->write_at(0, "new", 3).ok());
+  const auto read = [](FileSystem* disk) {
+    char bytes[3] = {};
+    size_t got = 0;
+    EXPECT_TRUE((*disk->open("a", {}))->read_at(0, bytes, 3, &got).ok());
+    return std::string(bytes, got);
+  };
+  int lost = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const auto copy = fs->fork();
+    EXPECT_EQ(read(copy.get()), "new");
+    copy->crash(seed);
+    lost += read(copy.get()) == "old" ? 1 : 0;
+    ASSERT_TRUE((*copy->open("a", {}))->write_at(0, "abc", 3).ok());
+    ASSERT_TRUE(copy->remove("a").ok());
+    EXPECT_EQ(read(fs.get()), "new");
+  }
+  EXPECT_GT(lost, 5);
+  EXPECT_LT(lost, 35);
+  const auto copy = fs->fork();
+  ASSERT_TRUE((*file)->write_at(1, "XY", 2).ok());
+  EXPECT_EQ(read(copy.get()), "new");
+  EXPECT_EQ(read(fs.get()), "nXY");
+}
+
+TEST(SimObserver, IsToldOfEveryChange) {
+  auto fs = make_sim_file_system();
+  int calls = 0;
+  fs->set_observer([&] {
+    ++calls;
+    (void)fs->fork();  // allowed: no lock is held
+  });
+  auto file = fs->open("a", {.create = true});
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(calls, 1);
+  ASSERT_TRUE((*file)->write_at(0, "x", 1).ok());
+  ASSERT_TRUE((*file)->sync_data().ok());
+  ASSERT_TRUE((*file)->allocate(100).ok());
+  ASSERT_TRUE(fs->rename("a", "b").ok());
+  ASSERT_TRUE(fs->sync_directory(".").ok());
+  EXPECT_EQ(calls, 6);
+  fs->set_observer(nullptr);
+  ASSERT_TRUE(fs->remove("b").ok());
+  EXPECT_EQ(calls, 6);
+}
+
 }  // namespace
 }  // namespace strata

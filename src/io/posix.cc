@@ -24,6 +24,13 @@ auto retry_interrupted(Call call) {
   return result;
 }
 
+std::string parent_of(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  const size_t slash = path.find_last_of('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
 class PosixFile final : public File {
  public:
   PosixFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
@@ -114,7 +121,7 @@ class PosixFileSystem final : public FileSystem {
   }
 
   Status make_directory(const std::string& path) override {
-    if (::mkdir(path.c_str(), 0750) == 0) return ok_status();
+    if (::mkdir(path.c_str(), 0750) == 0) return sync_directory(parent_of(path));  // IO1
     const int error = errno;
     struct stat info;
     if (error == EEXIST && ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode))

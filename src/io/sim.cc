@@ -1,7 +1,9 @@
 // A disk in memory that can lose power.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -14,9 +16,22 @@
 namespace strata {
 namespace {
 
-// Bytes of a file; what was never written costs nothing and reads as zero.
+uint64_t new_owner() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+// Bytes of a file; what was never written costs nothing and reads as zero. Copies share chunks: a
+// chunk is written in place only by the copy that made it and has not been copied since.
 class SparseBytes final : public ChangedFile {
  public:
+  SparseBytes() = default;
+  SparseBytes& operator=(const SparseBytes&) = delete;
+  // From now on neither side owns what both can see.
+  SparseBytes(SparseBytes& from) : ChangedFile(), chunks_(from.chunks_), size_(from.size_) {
+    from.owner_ = new_owner();
+  }
+
   uint64_t size() override { return size_; }
 
   [[nodiscard]] size_t read(uint64_t offset, char* out, size_t bytes) const {
@@ -29,7 +44,7 @@ class SparseBytes final : public ChangedFile {
       if (it == chunks_.end()) {
         std::memset(out + done, 0, n);
       } else {
-        std::memcpy(out + done, it->second->data() + at % kChunk, n);
+        std::memcpy(out + done, it->second->bytes.data() + at % kChunk, n);
       }
       done += n;
     }
@@ -41,9 +56,7 @@ class SparseBytes final : public ChangedFile {
     for (size_t done = 0; done < bytes.size();) {
       const uint64_t at = offset + done;
       const size_t n = std::min<size_t>(bytes.size() - done, kChunk - at % kChunk);
-      std::unique_ptr<Chunk>& chunk = chunks_[at / kChunk];
-      if (chunk == nullptr) chunk = std::make_unique<Chunk>();
-      std::memcpy(chunk->data() + at % kChunk, bytes.data() + done, n);
+      std::memcpy(own(&chunks_[at / kChunk]) + at % kChunk, bytes.data() + done, n);
       done += n;
     }
   }
@@ -53,21 +66,35 @@ class SparseBytes final : public ChangedFile {
       chunks_.erase(chunks_.lower_bound((bytes + kChunk - 1) / kChunk), chunks_.end());
       const auto it = chunks_.find(bytes / kChunk);
       if (it != chunks_.end())
-        std::memset(it->second->data() + bytes % kChunk, 0, kChunk - bytes % kChunk);
+        std::memset(own(&it->second) + bytes % kChunk, 0, kChunk - bytes % kChunk);
     }
     size_ = bytes;
   }
 
  private:
   static constexpr size_t kChunk = 4096;
-  using Chunk = std::array<char, kChunk>;  // make_unique value-initialises: zeroes
-  std::map<uint64_t, std::unique_ptr<Chunk>> chunks_;
+  struct Chunk {
+    uint64_t owner = 0;
+    std::array<char, kChunk> bytes{};
+  };
+  char* own(std::shared_ptr<Chunk>* chunk) const {
+    if (*chunk == nullptr) {
+      *chunk = std::make_shared<Chunk>();
+    } else if ((*chunk)->owner != owner_) {
+      *chunk = std::make_shared<Chunk>(**chunk);
+    }
+    (*chunk)->owner = owner_;
+    return (*chunk)->bytes.data();
+  }
+
+  std::map<uint64_t, std::shared_ptr<Chunk>> chunks_;
+  uint64_t owner_ = new_owner();
   uint64_t size_ = 0;
 };
 
 struct Inode {
   SparseBytes bytes;
-  std::vector<FileChange> unsynced;  // oldest first
+  std::vector<std::shared_ptr<const FileChange>> unsynced;  // oldest first
 };
 using InodePtr = std::shared_ptr<Inode>;
 
@@ -87,6 +114,7 @@ std::string tidy(std::string path) {  // no trailing slash
 
 struct Disk {
   std::mutex mutex;
+  std::function<void()> observer;
   std::map<std::string, InodePtr> names;
   std::set<std::string> directories = {"/", "."};
   std::vector<NameChange> unsynced_names;  // oldest first
@@ -98,6 +126,22 @@ struct Disk {
     for (const auto& [path, inode] : names) sum += inode->bytes.size();
     return sum;
   }
+};
+
+// Tells the observer after the disk's mutex is free again: declared before the lock.
+class Announce {
+ public:
+  explicit Announce(const Disk* disk, bool changed = true) : disk_(disk), changed_(changed) {}
+  ~Announce() {
+    if (changed_ && disk_->observer) disk_->observer();
+  }
+  void changed() { changed_ = true; }
+  Announce(const Announce&) = delete;
+  Announce& operator=(const Announce&) = delete;
+
+ private:
+  const Disk* disk_;
+  bool changed_;
 };
 
 class SimFile final : public File {
@@ -117,6 +161,7 @@ class SimFile final : public File {
   }
 
   Status write_at(uint64_t offset, const void* data, size_t bytes) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (bytes == 0) return ok_status();
@@ -127,6 +172,7 @@ class SimFile final : public File {
   }
 
   Status sync_data() override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     inode_->unsynced.clear();
@@ -140,6 +186,7 @@ class SimFile final : public File {
   }
 
   Status allocate(uint64_t bytes) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (inode_->bytes.size() >= bytes) return ok_status();
@@ -147,6 +194,7 @@ class SimFile final : public File {
   }
 
   Status truncate(uint64_t bytes) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (inode_->bytes.size() == bytes) return ok_status();
@@ -179,7 +227,7 @@ class SimFile final : public File {
                       .new_size = new_size,
                       .before = std::string(bytes, '\0')};
     change.before.resize(inode_->bytes.read(offset, change.before.data(), bytes));
-    inode_->unsynced.push_back(std::move(change));
+    inode_->unsynced.push_back(std::make_shared<const FileChange>(std::move(change)));
   }
 
   const std::shared_ptr<Disk> disk_;  // outlives the file system while files are open
@@ -191,6 +239,7 @@ class SimFile final : public File {
 class SimFileSystemImpl final : public SimFileSystem {
  public:
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    Announce announce(disk_.get(), false);
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     const auto it = disk_->names.find(path);
     if (it != disk_->names.end()) {
@@ -199,13 +248,15 @@ class SimFileSystemImpl final : public SimFileSystem {
     }
     if (!options.create || !has_directory(folder_of(path)))
       return errno_status("open", path, ENOENT);
-    auto inode = std::make_shared<Inode>();
+    const InodePtr inode = std::make_shared<Inode>();
     disk_->names[path] = inode;
+    announce.changed();
     disk_->unsynced_names.push_back(NameChange{folder_of(path), "", path, inode, nullptr});
-    return file_for(std::move(inode), path);
+    return file_for(inode, path);
   }
 
   Status make_directory(const std::string& path) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     if (disk_->names.count(tidy(path)) > 0) return errno_status("mkdir", path, EEXIST);
     if (!has_directory(folder_of(tidy(path)))) return errno_status("mkdir", path, ENOENT);
@@ -214,6 +265,7 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
   Status remove(const std::string& path) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     const auto it = disk_->names.find(path);
     if (it == disk_->names.end()) {
@@ -227,6 +279,7 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
   Status rename(const std::string& from, const std::string& to) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     const auto it = disk_->names.find(from);
     if (it == disk_->names.end() || !has_directory(folder_of(to)))
@@ -261,6 +314,7 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
   Status sync_directory(const std::string& path) override {
+    const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     const std::string directory = tidy(path);
     if (!has_directory(directory)) return errno_status("fsync directory", path, ENOENT);
@@ -276,9 +330,34 @@ class SimFileSystemImpl final : public SimFileSystem {
     undo_names(&rng);
     for (const auto& [path, inode] : disk_->names) {
       PowerLoss loss(&rng, &inode->bytes);
-      for (size_t i = inode->unsynced.size(); i-- > 0;) loss.undo(inode->unsynced[i]);
+      for (size_t i = inode->unsynced.size(); i-- > 0;) loss.undo(*inode->unsynced[i]);
       inode->unsynced.clear();
     }
+  }
+
+  std::unique_ptr<SimFileSystem> fork() override {
+    auto copy = std::make_unique<SimFileSystemImpl>();
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    std::map<const Inode*, InodePtr> copies;  // an inode may be named more than once
+    const auto copy_of = [&copies](const InodePtr& inode) -> InodePtr {
+      if (inode == nullptr) return nullptr;
+      InodePtr& made = copies[inode.get()];
+      if (made == nullptr) made = std::make_shared<Inode>(*inode);
+      return made;
+    };
+    Disk& to = *copy->disk_;
+    for (const auto& [path, inode] : disk_->names) to.names[path] = copy_of(inode);
+    to.directories = disk_->directories;
+    for (const NameChange& c : disk_->unsynced_names)
+      to.unsynced_names.push_back(
+          NameChange{c.directory, c.from, c.to, copy_of(c.inode), copy_of(c.replaced)});
+    to.capacity = disk_->capacity;
+    return copy;
+  }
+
+  void set_observer(std::function<void()> observer) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    disk_->observer = std::move(observer);
   }
 
   void set_capacity(uint64_t bytes) override {

@@ -127,6 +127,7 @@ Status rollback_to(RowContext* context, Trx* trx, UndoPtr to) {
 }
 
 Status rollback_all(RowContext* context, Trx* trx) {
+  STRATA_RETURN_IF_ERROR(context->trxs->begin_rollback(trx));
   if (!trx->id.is_zero()) STRATA_RETURN_IF_ERROR(Rollback(context, trx).run(UndoPtr{}));
   return context->trxs->finish_rollback(trx);
 }

@@ -239,6 +239,29 @@ TEST_F(RowTest, RollbackInterruptedByACrashIsRepeatedWithoutHarm) {
   }
 }
 
+// Half of a prepared transaction must not wait for somebody to commit it.
+TEST_F(RowTest, RollbackOfAPreparedTransactionInterruptedByACrashIsCompleted) {  // T10
+  put("a", "1");
+  put("b", "1");
+  Trx trx;
+  begin(&trx);
+  ASSERT_TRUE(update(&trx, "a", "2").ok());
+  ASSERT_TRUE(update(&trx, "b", "2").ok());
+  ASSERT_TRUE(kernel_->trxs()->prepare(&trx, "xid").ok());
+  ASSERT_TRUE(arm_fault("rollback_half:2:error"));
+  EXPECT_FALSE(rollback_all(rows(), &trx).ok());
+  disarm_faults();
+  ASSERT_TRUE(kernel_->log()->persist(kernel_->log()->next_lsn()).ok());
+  kernel_->close();
+  disk_->crash(1);
+  ASSERT_TRUE(kernel_->open().ok());
+  EXPECT_EQ(kernel_->rolled_back(), 1u);
+  Trx reader;
+  begin_read(&reader);
+  EXPECT_EQ(scan(&reader, Read::kConsistent), "a=1 b=1 ");
+  commit(&reader);
+}
+
 TEST_F(RowTest, RollbackRestoresEveryKindOfChange) {
   put("a", "1");
   put("b", std::string(2000, 'b'));

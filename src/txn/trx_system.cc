@@ -341,6 +341,26 @@ Status TrxSystem::commit(Trx* trx) {
 
 // --- rollback ---
 
+// T10: the log says so before the first undo record is applied.
+Status TrxSystem::begin_rollback(Trx* trx) {
+  STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
+  if (trx->state != TrxState::kPrepared) return ok_status();
+  Impl& s = *impl_;
+  if (!trx->id.is_zero()) {
+    const uint64_t sequence = sequence_of(trx->id);
+    if (!trx->undo.first.is_zero()) {
+      Mtr mtr(s.pool, s.log);
+      STRATA_RETURN_IF_ERROR(mtr.begin_write(kOnePageMtrBytes, true));
+      STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
+      txn_internal::write_entry(&mtr, page, sequence, {TrxState::kActive, Cts{}, trx->undo.first});
+      mtr.publish();
+    }
+    s.tit.set(sequence, TrxState::kActive, Cts{});
+  }
+  trx->state = TrxState::kActive;
+  return ok_status();
+}
+
 Status TrxSystem::finish_rollback(Trx* trx) {
   STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
   Impl& s = *impl_;

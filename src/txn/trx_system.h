@@ -8,6 +8,7 @@
 //                                         |  \ prepare()                                  ^
 //                                         |   `-> kPrepared ---------------> (commit_order)
 //                                         `--- rollback ends ---> kAborted
+//   begin_rollback(): kPrepared -> kActive (T10)
 //
 //   T1 (K12) Commit: cts and the log position of the commit group are taken in one step (commit
 //        mutex), then the group is made durable, then the slot is published, then waiters are
@@ -29,6 +30,8 @@
 //        undo space now and then; recovery starts there.
 //   T8 (K13) A view is registered before its cts is read, so the minimum view never overtakes it.
 //   T9   Purging twice is harmless: recovery may hand out again what was purged before the crash.
+//   T10  A prepared transaction becomes active again before its rollback changes anything: a crash
+//        in the middle must not leave half of it waiting for a decision.
 #pragma once
 
 #include <atomic>
@@ -161,6 +164,8 @@ class TrxSystem {
   // transaction stays unpublished, its rows locked, and the Trx is done with.
   Status commit_finish(Trx* trx, bool durable = true);
   Status commit(Trx* trx);  // both; read-only transactions just end
+  // Before the first undo record of a whole rollback is applied (T10).
+  Status begin_rollback(Trx* trx);
   // The caller (row layer) has applied all undo: marks kAborted, wakes waiters, ends the
   // transaction.
   Status finish_rollback(Trx* trx);

@@ -123,6 +123,9 @@ StatusOr<std::unique_ptr<ControlFile>> ControlFile::create(FileSystem* fs, const
 
 StatusOr<std::unique_ptr<ControlFile>> ControlFile::open(FileSystem* fs, const std::string& path) {
   STRATA_ASSIGN_OR_RETURN(std::unique_ptr<File> file, fs->open(path, {}));
+  // A killed process may have left its last slot, or the file's name, in the page cache only (C3).
+  STRATA_RETURN_IF_ERROR(file->sync_data());
+  STRATA_RETURN_IF_ERROR(fs->sync_directory(parent_of(path)));
   auto slots = std::make_unique<ControlSlot[]>(2);
   size_t got = 0;
   STRATA_RETURN_IF_ERROR(file->read_at(0, slots.get(), 2 * kSlotBytes, &got));

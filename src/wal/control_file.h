@@ -4,6 +4,7 @@
 //   C1  publish() is durable when it returns.
 //   C2  open() refuses a foreign, newer-format or damaged file with the path and the remedy;
 //       nothing is overwritten.
+//   C3  What open() returned is durable: a power loss after it does not bring an older slot back.
 #pragma once
 
 #include <memory>

@@ -65,6 +65,34 @@ TEST_F(Control, TornPublishKeepsTheOtherSlot) {
   }
 }
 
+// A process killed between write and sync leaves a slot that only the page cache has. Once the next
+// process has seen it, a power loss must not bring an older one back.
+TEST_F(Control, WhatOpenReturnedIsDurable) {  // C3
+  for (uint64_t seed = 1; seed < 40; ++seed) {
+    const std::string path = "/data/control-" + std::to_string(seed);
+    ASSERT_TRUE(ControlFile::create(fs.get(), path, data).ok());
+    const std::string next = "/data/next";
+    ControlData newer = data;
+    newer.checkpoint_count = 7;
+    ASSERT_TRUE(ControlFile::create(fs.get(), next, newer).ok());
+    std::string slot(4096, '\0');
+    size_t got = 0;
+    ASSERT_TRUE((*fs->open(next, {}))->read_at(0, slot.data(), slot.size(), &got).ok());
+    ASSERT_TRUE((*fs->open(path, {}))->write_at(0, slot.data(), slot.size()).ok());
+    const auto seen = ControlFile::open(fs.get(), path);
+    ASSERT_TRUE(seen.ok());
+    const uint64_t count = (*seen)->data().checkpoint_count;
+    fs->crash(seed);
+    const auto again = ControlFile::open(fs.get(), path);
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ((*again)->data().checkpoint_count, count) << seed;
+    std::string after(4096, '\0');
+    ASSERT_TRUE((*fs->open(path, {}))->read_at(0, after.data(), after.size(), &got).ok());
+    EXPECT_EQ(after, slot) << seed;
+    ASSERT_TRUE(fs->remove(next).ok());
+  }
+}
+
 TEST_F(Control, DamageAndNewerFormatsAreRefusedWithThePath) {  // C2
   ASSERT_TRUE(ControlFile::create(fs.get(), kPath, data).ok());
   fs->flip_bit(kPath, 8 * 100);

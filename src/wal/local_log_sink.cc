@@ -225,7 +225,10 @@ Status LocalLogSink::fill_spare(const std::string& path) {
 
 // --- opening ---
 
+// A killed process may have left data, or names, in the page cache only: the directory is synced
+// here, the segments at the first sync() (LS4).
 Status LocalLogSink::open() {
+  STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
   std::vector<uint64_t> starts;
   for (const std::string& name : names) {
@@ -251,6 +254,7 @@ Status LocalLogSink::open() {
     segment.reset();
     STRATA_RETURN_IF_ERROR(fs_->remove(path));
   }
+  unsynced_ = segments_;
   MutexLock lock(room_mutex_);
   return adopt_spares(names);
 }

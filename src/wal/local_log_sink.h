@@ -6,6 +6,7 @@
 //   LS3  A name log-*.seg only ever stands for a complete segment: files are filled under a
 //        spare-*.seg name and renamed; a recycled one is a spare, durably, before its header
 //        changes.
+//   LS4  After open() the first sync() covers whatever a reader has seen, in every segment.
 #pragma once
 
 #include <memory>

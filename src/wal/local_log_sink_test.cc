@@ -187,6 +187,41 @@ TEST_F(LocalLog, AFullDiskIsResourceExhaustedAndRecovers) {
   EXPECT_TRUE((*sink)->prepare_room(Lsn{4096 + 20 * 8192}).ok());
 }
 
+// Appended and never synced, as a killed process leaves it: once recovery has read it, it stays.
+TEST_F(LocalLog, WhatAReaderHasSeenIsDurableAfterEraseTail) {  // LS4, LR3
+  for (uint64_t seed = 1; seed < 40; ++seed) {
+    fs = make_sim_file_system();
+    {
+      auto sink = create_local_log(fs.get(), options, Lsn{4096});
+      ASSERT_TRUE(sink.ok());
+      TestSink inner;
+      Log log({.buffer_bytes = 8192, .node = NodeId{1}}, &inner, Lsn{4096}, 0);
+      for (int i = 0; i < 40; ++i) {
+        const StatusOr<LogReservation> r = write_test_group(&log, std::string(500, 'x'));
+        ASSERT_TRUE(r.ok());
+        ASSERT_TRUE(log.persist(r->end).ok());
+        std::string bytes(r->end.value - r->start.value, '\0');
+        ASSERT_TRUE(inner.read(r->start, bytes.data(), bytes.size()).ok());
+        ASSERT_TRUE((*sink)->prepare_room(r->end).ok());
+        ASSERT_TRUE((*sink)->append(r->start, bytes).ok());
+      }
+    }
+    auto sink = open_local_log(fs.get(), options);
+    ASSERT_TRUE(sink.ok());
+    LogReader reader(sink->get(), Lsn{4096});
+    redo::GroupView group;
+    for (auto more = reader.next(&group); more.ok() && *more;) more = reader.next(&group);
+    EXPECT_GT(reader.group_count(), 30u);
+    ASSERT_TRUE(reader.erase_tail().ok());
+    fs->crash(seed);
+    auto again = open_local_log(fs.get(), options);
+    ASSERT_TRUE(again.ok());
+    Lsn found;
+    ASSERT_TRUE(scan(again->get(), Lsn{4096}, &found).ok());
+    EXPECT_EQ(found, reader.end_lsn()) << seed;
+  }
+}
+
 TEST_F(LocalLog, DamageIsLocatedByFileAndByte) {
   {
     auto sink = create_local_log(fs.get(), options, Lsn{4096});

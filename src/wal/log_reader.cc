@@ -79,10 +79,10 @@ StatusOr<bool> LogReader::at_end() {
   ended_ = true;
   const uint64_t room_end = sink_->room_end().value;
   uint64_t at = position_ + 8;
-  std::vector<char> chunk(kBufferBytes);
+  const auto chunk = std::make_unique_for_overwrite<char[]>(kBufferBytes);
   while (at + sizeof(redo::GroupHeader) <= room_end) {
-    STRATA_ASSIGN_OR_RETURN(const size_t got, sink_->read(Lsn{at}, chunk.data(), chunk.size()));
-    const Bytes bytes(chunk.data(), got);
+    STRATA_ASSIGN_OR_RETURN(const size_t got, sink_->read(Lsn{at}, chunk.get(), kBufferBytes));
+    const Bytes bytes(chunk.get(), got);
     size_t done = 0;
     redo::GroupView group;
     for (;;) {
@@ -99,7 +99,7 @@ StatusOr<bool> LogReader::at_end() {
       done += found + h.length;
       stray_end_ = at + done;
     }
-    if (got < chunk.size()) break;
+    if (got < kBufferBytes) break;
     // A group that starts in the last kGroupBytesMax bytes may not have been whole in this chunk.
     at += std::max<uint64_t>(done, (got - redo::kGroupBytesMax) / 8 * 8);
   }
@@ -108,8 +108,8 @@ StatusOr<bool> LogReader::at_end() {
 
 Status LogReader::erase_tail() {
   STRATA_ASSERT(ended_);
-  if (stray_end_ <= position_) return ok_status();
-  const std::vector<char> zeroes(kReadBytes, 0);
+  std::vector<char> zeroes;
+  if (stray_end_ > position_) zeroes.resize(kReadBytes, 0);
   for (uint64_t at = position_; at < stray_end_; at += zeroes.size()) {
     const size_t bytes = std::min<uint64_t>(zeroes.size(), stray_end_ - at);
     STRATA_RETURN_IF_ERROR(sink_->append(Lsn{at}, Bytes(zeroes.data(), bytes)));

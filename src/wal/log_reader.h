@@ -4,7 +4,9 @@
 //        beyond it (its lsn - durable_delta lies behind the place): then it is corruption,
 //        kDataLoss.
 //   LR3  Before a Log appends after a crash, erase_tail() blanks whole groups of the old life that
-//        lie behind the end: written over only in part they could parse again later.
+//        lie behind the end: written over only in part they could parse again later. It also makes
+//        durable what was read: a killed process leaves log in the page cache that was never
+//        synced, and the new life counts everything before its start as durable.
 //   LR4  The bias of successive groups never shrinks (W1); a group that breaks this does not count.
 #pragma once
 

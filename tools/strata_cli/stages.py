@@ -68,6 +68,19 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     return parse_ctest(outcome)
 
 
+def write_prefixes(seed: int, timeout_s: float) -> StageResult:
+    """Recovery from every moment of a long run, several copies of the disk each."""
+    program = paths.preset_dir(BuildType.release) / "src" / "engine" / "engine_write_prefix_test"
+    env = {
+        "STRATA_SEED": str(seed),
+        "STRATA_PREFIX_STEPS": "2500",
+        "STRATA_PREFIX_COPIES": "4",
+        "STRATA_PREFIX_SAVE": str(paths.BUILD),
+    }
+    outcome = run_logged(nice([program]), paths.LOGS / f"write-prefix-{seed}.log", env=env, timeout_s=timeout_s)
+    return from_outcome(outcome, f"write prefixes, seed {seed}")
+
+
 def parse_ctest(outcome: Outcome) -> StageResult:
     text = outcome.log.read_text(errors="replace")
     if "No tests were found" in text:

@@ -50,6 +50,7 @@ def all_stages() -> list[Stage]:
     partition = "--mysqld=--partition"
     return [
         *usual_stages(CRASH_RUNS_ALL),
+        Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(
             "mtr: engines/funcs",
