@@ -186,7 +186,7 @@ Status KernelImpl::check_folder() {
   if (seams.attach) return ok_status();
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
   for (const std::string& name : names)
-    if (name.compare(0, 8, "control-") == 0) return ok_status();
+    if (name.starts_with("control-") && !name.ends_with(".tmp")) return ok_status();
   for (const std::string& name : names) {
     if (name == "lock") continue;
     return error_corruption("the data folder " + options.directory + " holds '" + name +
