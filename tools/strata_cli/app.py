@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from . import bench_cmd, build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
-from .bench_cmd import Workload
+from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
+from .bench import comparison, sysbench, tpcc
+from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
 
@@ -117,17 +118,71 @@ def format_sources() -> None:
     stages.format_sources()
 
 
-@app.command()
-def bench(
-    workload: Annotated[Workload, typer.Option(help="sysbench workload.")] = Workload.read_write,
-    threads: Annotated[int, typer.Option()] = 8,
-    seconds: Annotated[int, typer.Option()] = 30,
-    engine: Annotated[str, typer.Option(help="strata or innodb.")] = "strata",
-    tables: Annotated[int, typer.Option()] = 4,
-    rows: Annotated[int, typer.Option(help="Rows per table.")] = 25_000,
+bench = typer.Typer(no_args_is_help=True, help="Measure STRATA, beside InnoDB in the same server.")
+app.add_typer(bench, name="bench")
+JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the rows, machine and settings to this file.")]
+PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also draw the ratios into this file (png, svg, pdf).")]
+Versus = Annotated[str | None, typer.Option("--vs", help="The other engine, measured in turns: innodb.")]
+
+
+def _engines(versus: str | None) -> tuple[str, ...]:
+    if versus is None:
+        return (comparison.STRATA,)
+    if versus.lower() != "innodb":
+        raise StrataError(f"--vs {versus}: only innodb can be compared with")
+    return (comparison.STRATA, comparison.INNODB)
+
+
+def _threads(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise StrataError(f"--threads {text}: give numbers with commas between them, as in 1,8,64") from None
+
+
+@bench.command("sysbench")
+def bench_sysbench(
+    versus: Versus = None,
+    workloads: Annotated[list[Workload] | None, typer.Option(help="Only these (may be repeated).")] = None,
+    threads: Annotated[str, typer.Option(help="Numbers of clients.")] = "1,8,64",
+    tables: Annotated[int, typer.Option()] = 8,
+    rows: Annotated[int, typer.Option(help="Rows per table in memory.")] = 100_000,
+    seconds: Annotated[int, typer.Option(help="Of one measurement.")] = 20,
+    rounds: Annotated[int, typer.Option()] = 5,
+    isolation: Annotated[str, typer.Option()] = "REPEATABLE-READ",
+    dataset: Annotated[list[Dataset] | None, typer.Option(help="memory, disk (1.3 GiB on a 128 MiB pool), or both.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Five workloads, 8 threads, short: under six minutes.")] = False,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
 ) -> None:
-    """Run sysbench against a private server."""
-    bench_cmd.bench(workload, threads, seconds, engine, tables, rows)
+    """The sysbench workloads, loading and ADD INDEX. Example: ./strata bench sysbench --vs innodb --quick"""
+    plan = sysbench.Plan(
+        workloads=sysbench.chosen(workloads, quick),
+        engines=_engines(versus),
+        datasets=tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset),
+        threads=(8,) if quick else _threads(threads),
+        tables=tables,
+        rows=min(rows, 25_000) if quick else rows,
+        seconds=min(seconds, 8) if quick else seconds,
+        rounds=min(rounds, 3) if quick else rounds,
+        isolation=isolation,
+    )
+    sysbench.run(plan, json_file, plot_file)
+
+
+@bench.command("tpcc")
+def bench_tpcc(
+    versus: Versus = None,
+    warehouses: Annotated[int, typer.Option()] = 4,
+    threads: Annotated[int, typer.Option()] = 8,
+    seconds: Annotated[int, typer.Option(help="Of one measurement.")] = 30,
+    rounds: Annotated[int, typer.Option()] = 5,
+    check: Annotated[bool, typer.Option("--check", help="Afterwards the driver's consistency check: takes long.")] = False,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """TPC-C with go-tpc; needs the Go compiler. Example: ./strata bench tpcc --vs innodb --warehouses 4"""
+    tpcc.run(tpcc.Plan(_engines(versus), warehouses, threads, seconds, rounds, check), json_file, plot_file)
 
 
 def main() -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import bench_cmd, build_cmd, mtr, paths
+from . import build_cmd, mtr, paths
+from .bench.sysbench import sweep
 from .build_cmd import BuildType
 from .shell import JOBS, Outcome, nice, run_logged
 
@@ -216,7 +217,7 @@ def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
 
 def sysbench(seconds: int) -> StageResult:
     """Every oltp workload with 8 threads runs to its end without an error."""
-    problems = bench_cmd.sweep("STRATA", seconds)
+    problems = sweep("STRATA", seconds)
     bad = [f"{workload}: {text}" for workload, text in problems.items() if text]
     return StageResult(len(problems) - len(bad), len(bad), details=bad)
 

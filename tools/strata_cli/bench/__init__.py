@@ -1,0 +1,8 @@
+"""`./strata bench`: measurements against a private server of their own, STRATA beside InnoDB.
+
+comparison.py   two engines in turns, medians, ratios, spread
+report.py       the table, --json, --plot
+servers.py      the server a comparison runs on: both engines, equal memory
+sysbench.py     the oltp workloads, loading, building an index
+tpcc.py         TPC-C by go-tpc (a Go module pinned in bench/tpcc)
+"""

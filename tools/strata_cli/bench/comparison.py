@@ -1,0 +1,76 @@
+"""Two engines measured in turns (A B A B ...), so that what disturbs the machine disturbs both."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+STRATA = "STRATA"
+INNODB = "InnoDB"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One measurement of one engine. A value is a rate: more is better."""
+
+    value: float
+    p99_ms: float | None = None
+
+
+@dataclass
+class Row:
+    """A line of the table: one workload, the engines' samples by round."""
+
+    workload: str
+    threads: int
+    dataset: str
+    unit: str
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+
+    def value(self, engine: str) -> float | None:
+        samples = self.samples.get(engine)
+        return median(sample.value for sample in samples) if samples else None
+
+    def p99(self, engine: str) -> float | None:
+        known = [sample.p99_ms for sample in self.samples.get(engine, []) if sample.p99_ms is not None]
+        return median(known) if known else None
+
+    @property
+    def ratio(self) -> float | None:
+        return _quotient(self.value(STRATA), self.value(INNODB))
+
+    @property
+    def p99_ratio(self) -> float | None:
+        return _quotient(self.p99(STRATA), self.p99(INNODB))
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """The smallest and the largest ratio of two measurements made one after the other."""
+        pairs = zip(self.samples.get(STRATA, []), self.samples.get(INNODB, []), strict=False)
+        ratios = [ours.value / theirs.value for ours, theirs in pairs if theirs.value]
+        return (min(ratios), max(ratios)) if ratios else None
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "workload": self.workload,
+            "threads": self.threads,
+            "dataset": self.dataset,
+            "strata": self.value(STRATA),
+            "innodb": self.value(INNODB),
+            "ratio": self.ratio,
+            "p99_ratio": self.p99_ratio,
+            "unit": self.unit,
+            "spread": self.spread,
+            "rounds": {engine: [sample.value for sample in samples] for engine, samples in self.samples.items()},
+        }
+
+
+def _quotient(ours: float | None, theirs: float | None) -> float | None:
+    return ours / theirs if ours is not None and theirs else None
+
+
+def in_turns(row: Row, engines: Sequence[str], rounds: int, measure: Callable[[str], Sample]) -> Row:
+    """Odd rounds go the other way round, so that neither engine always runs behind the other one's leftovers."""
+    for number in range(rounds):
+        for engine in engines if number % 2 == 0 else list(reversed(engines)):
+            row.samples.setdefault(engine, []).append(measure(engine))
+    return row

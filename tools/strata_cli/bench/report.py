@@ -1,0 +1,85 @@
+"""What a comparison says: a table for people, --json for programs, --plot for a figure."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from .. import paths
+from ..shell import console
+from . import servers
+from .comparison import INNODB, STRATA, Row
+
+GOOD, BAD = 1.0, 0.9
+
+
+def table(rows: Sequence[Row]) -> Table:
+    out = Table(box=None, header_style="bold")
+    for name in ("workload", "threads", "data", "STRATA", "InnoDB", "ratio", "spread", "p99", "unit"):
+        left = name in ("workload", "data", "unit", "spread")
+        out.add_column(name, justify="left" if left else "right", no_wrap=True)
+    for row in rows:
+        spread = f"{row.spread[0]:.2f} - {row.spread[1]:.2f}" if row.spread else ""
+        out.add_row(
+            row.workload,
+            str(row.threads),
+            row.dataset,
+            _rate(row.value(STRATA)),
+            _rate(row.value(INNODB)),
+            _coloured(row.ratio),
+            spread,
+            f"{row.p99_ratio:.2f}" if row.p99_ratio else "",
+            row.unit,
+        )
+    return out
+
+
+def _rate(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _coloured(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    colour = "green" if ratio >= GOOD else "red" if ratio < BAD else "yellow"
+    return f"[{colour}]{ratio:.2f}[/]"
+
+
+def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None, plot_file: Path | None) -> None:
+    console.print(table(rows))
+    console.print("ratio: STRATA / InnoDB, medians; spread: least and greatest ratio of neighbouring runs; p99: less is better")
+    if json_file:
+        content = {
+            "commit": servers.commit(),
+            "machine": servers.machine(),
+            "settings": settings,
+            "rows": [row.as_json() for row in rows],
+        }
+        json_file.write_text(json.dumps(content, indent=2) + "\n")
+        console.print(f"written: {paths.relative(json_file.resolve())}")
+    if plot_file:
+        _plot(rows, plot_file)
+        console.print(f"written: {paths.relative(plot_file.resolve())}")
+
+
+def _plot(rows: Sequence[Row], file: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    known = [row for row in rows if row.ratio is not None]
+    figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.32 * len(known)))
+    names = [f"{row.workload}, {row.threads} threads, {row.dataset}" for row in known]
+    ratios = [row.ratio or 0.0 for row in known]
+    low = [ratio - (row.spread[0] if row.spread else ratio) for row, ratio in zip(known, ratios, strict=True)]
+    high = [(row.spread[1] if row.spread else ratio) - ratio for row, ratio in zip(known, ratios, strict=True)]
+    errors = [[max(0.0, x) for x in low], [max(0.0, x) for x in high]]
+    colours = ["#4c8c4a" if ratio >= GOOD else "#c05046" for ratio in ratios]
+    axes.barh(names, ratios, xerr=errors, color=colours, ecolor="#444444", height=0.6)
+    axes.axvline(1.0, color="black", linewidth=1)
+    axes.invert_yaxis()
+    axes.set_xlabel(f"throughput, {STRATA} / {INNODB}")
+    figure.tight_layout()
+    figure.savefig(file, dpi=130)

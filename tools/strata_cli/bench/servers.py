@@ -1,0 +1,85 @@
+"""The server of a comparison: one process, both engines, the same memory and durable commits for each."""
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import paths
+from ..server import Server, Settings, choose_port
+from ..shell import StrataError, capture
+from .comparison import STRATA
+
+PORT = 33406
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Equal for both engines; log space is what each may write between two checkpoints."""
+
+    pool_bytes: int = 1024 * MIB
+    log_bytes: int = 1024 * MIB
+
+    def options(self) -> list[str]:
+        return [
+            f"--innodb-buffer-pool-size={self.pool_bytes}",
+            f"--innodb-log-file-size={self.log_bytes}",
+            "--innodb-flush-log-at-trx-commit=1",
+            "--innodb-flush-method=O_DIRECT",
+            "--innodb-buffer-pool-load-at-startup=OFF",
+            "--innodb-buffer-pool-dump-at-shutdown=OFF",
+            f"--strata-buffer-pool-size={self.pool_bytes}",
+            f"--strata-log-checkpoint-size={self.log_bytes}",
+            "--strata-flush-log-at-commit=1",
+            "--strata-direct-io=ON",
+            "--max-connections=500",
+            "--performance-schema=OFF",
+        ]
+
+
+IN_MEMORY = Memory()
+ON_DISK = Memory(pool_bytes=128 * MIB)
+
+
+@contextmanager
+def bench_server(memory: Memory, engines: Sequence[str]) -> Iterator[Server]:
+    if not paths.plugin_path("release").exists():
+        raise StrataError("ha_strata.so is not built; run ./strata build")
+    server = Server(paths.BUILD / "bench" / "data")
+    server.stop()
+    shutil.rmtree(server.data, ignore_errors=True)
+    try:
+        server.start(Settings(port=choose_port(None, PORT), engine=engines[0]), extra=memory.options())
+        if STRATA in engines and not server.has_strata():
+            raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
+        for engine in engines:
+            server.query(f"CREATE DATABASE {database(engine)}")
+        yield server
+    finally:
+        server.stop()
+
+
+def database(engine: str) -> str:
+    return f"bench_{engine.lower()}"
+
+
+def machine() -> dict[str, object]:
+    return {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()}
+
+
+def commit() -> str:
+    found = capture(["git", "-C", paths.ROOT, "describe", "--always", "--dirty"])
+    return found.stdout.strip() if found.returncode == 0 else "unknown"
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

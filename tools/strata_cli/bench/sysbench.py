@@ -1,0 +1,203 @@
+"""sysbench 1.0 on both engines, and the loading and index building of its tables."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+
+from .. import paths, setup_cmd
+from ..server import Server
+from ..shell import Outcome, StrataError, console, run_logged
+from . import report
+from .comparison import INNODB, STRATA, Row, Sample, in_turns
+from .servers import IN_MEMORY, ON_DISK, Memory, bench_server, database
+
+# sysbench's rows take about 210 bytes with their index: this is 1.3 GiB in 8 tables.
+ON_DISK_ROWS = 800_000
+WARM_UP_S = 5
+
+
+class Workload(StrEnum):
+    point_select = "point_select"
+    read_only = "read_only"
+    select_random_ranges = "select_random_ranges"
+    read_write = "read_write"
+    write_only = "write_only"
+    update_index = "update_index"
+    update_non_index = "update_non_index"
+    insert = "insert"
+    delete = "delete"
+    bulk_load = "bulk_load"
+    add_index = "add_index"
+
+
+LOADING = (Workload.bulk_load, Workload.add_index)
+# These change what the tables hold: every measurement gets tables of its own.
+CONSUMING = (Workload.delete, Workload.insert)
+QUICK = (Workload.point_select, Workload.read_only, Workload.read_write, Workload.write_only, Workload.update_index)
+
+
+class Dataset(StrEnum):
+    memory = "memory"
+    disk = "disk"
+
+
+@dataclass(frozen=True)
+class Plan:
+    workloads: tuple[Workload, ...]
+    engines: tuple[str, ...] = (STRATA, INNODB)
+    datasets: tuple[Dataset, ...] = (Dataset.memory,)
+    threads: tuple[int, ...] = (1, 8, 64)
+    tables: int = 8
+    rows: int = 100_000
+    seconds: int = 20
+    rounds: int = 5
+    isolation: str = "REPEATABLE-READ"
+
+    def rows_of(self, dataset: Dataset) -> int:
+        return self.rows if dataset == Dataset.memory else max(self.rows, ON_DISK_ROWS)
+
+    def estimate_s(self) -> float:
+        runs = len([w for w in self.workloads if w not in LOADING]) * len(self.threads)
+        each = (self.seconds + 1) * self.rounds * len(self.engines)
+        loads = sum(self.tables * self.rows_of(d) / 80_000 for d in self.datasets) * len(self.engines)
+        changing = len([w for w in self.workloads if w in CONSUMING]) * len(self.threads) * self.rounds
+        loading = len([w for w in self.workloads if w in LOADING]) * self.rounds
+        return len(self.datasets) * runs * each + loads * (1 + changing + loading)
+
+    def settings(self) -> dict[str, object]:
+        return {
+            "isolation": self.isolation,
+            "rounds": self.rounds,
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "tables": self.tables,
+        }
+
+
+def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None) -> None:
+    setup_cmd.ensure_setup()
+    console.print(f"sysbench, {' and '.join(plan.engines)} in turns: about {plan.estimate_s() / 60:.0f} minutes")
+    rows: list[Row] = []
+    for dataset in plan.datasets:
+        for row in _on_dataset(plan, dataset):
+            rows.append(row)
+            console.print(_progress(row))
+    report.publish(rows, plan.settings(), json_file, plot_file)
+
+
+def _progress(row: Row) -> str:
+    ratio = f"ratio {row.ratio:.2f}" if row.ratio else f"{next(iter(row.samples.values()))[0].value:,.0f} {row.unit}"
+    return f"  {row.workload}, {row.threads} threads, {row.dataset}: {ratio}"
+
+
+def _on_dataset(plan: Plan, dataset: Dataset) -> Iterator[Row]:
+    memory: Memory = IN_MEMORY if dataset == Dataset.memory else ON_DISK
+    with bench_server(memory, plan.engines) as server:
+        server.query(f"SET GLOBAL tx_isolation='{plan.isolation}'")
+        bench = Bench(server, plan.tables, plan.rows_of(dataset))
+        for workload in (w for w in plan.workloads if w in LOADING):
+            yield in_turns(Row(workload, 1, dataset, "rows/s"), plan.engines, plan.rounds, bench.loader(workload))
+        rest = [w for w in plan.workloads if w not in LOADING]
+        if not rest:
+            return
+        for engine in plan.engines:
+            bench.load(engine)
+        for workload in sorted(rest, key=lambda w: w in CONSUMING):
+            for threads in plan.threads:
+                if workload not in CONSUMING:
+                    for engine in plan.engines:
+                        bench.run(engine, workload, threads, WARM_UP_S)
+                row = Row(workload, threads, dataset, "transactions/s")
+                measure = partial(bench.measure, workload=workload, threads=threads, seconds=plan.seconds)
+                yield in_turns(row, plan.engines, plan.rounds, measure)
+
+
+class Bench:
+    """sysbench's tables in one server, once per engine."""
+
+    def __init__(self, server: Server, tables: int, rows: int) -> None:
+        self._server, self._tables, self._rows = server, tables, rows
+
+    def load(self, engine: str) -> float:
+        """Makes the tables anew; returns rows per second."""
+        self._sysbench(engine, "oltp_read_write", 8, "cleanup", 600)
+        started = time.monotonic()
+        # One thread: sysbench gives each thread whole tables, and a bulk load by one client is what users do.
+        self._sysbench(engine, "oltp_read_write", 1, "prepare", 7200)
+        return self._tables * self._rows / (time.monotonic() - started)
+
+    def loader(self, workload: Workload) -> Callable[[str], Sample]:
+        return self._bulk_load if workload == Workload.bulk_load else self._add_index
+
+    def _bulk_load(self, engine: str) -> Sample:
+        return Sample(self.load(engine))
+
+    def _add_index(self, engine: str) -> Sample:
+        if not self._server.query(f"SHOW TABLES FROM {database(engine)}"):
+            self.load(engine)
+        started = time.monotonic()
+        self._server.query(f"ALTER TABLE {database(engine)}.sbtest1 ADD INDEX extra (c)")
+        rate = self._rows / (time.monotonic() - started)
+        self._server.query(f"ALTER TABLE {database(engine)}.sbtest1 DROP INDEX extra")
+        return Sample(rate)
+
+    def measure(self, engine: str, workload: Workload, threads: int, seconds: int) -> Sample:
+        if workload in CONSUMING:
+            self.load(engine)
+        return parse(self.run(engine, workload, threads, seconds))
+
+    def run(self, engine: str, workload: Workload, threads: int, seconds: int) -> Outcome:
+        script = workload if workload.startswith("select_") else f"oltp_{workload}"
+        return self._sysbench(engine, script, threads, "run", seconds + 300, f"--time={seconds}", "--percentile=99")
+
+    def _sysbench(self, engine: str, script: str, threads: int, action: str, timeout_s: float, *more: str) -> Outcome:
+        command = [
+            "sysbench",
+            script,
+            "--db-driver=mysql",
+            f"--mysql-socket={self._server.socket}",
+            "--mysql-user=root",
+            f"--mysql-db={database(engine)}",
+            f"--mysql-storage-engine={engine}",
+            f"--threads={threads}",
+            f"--tables={self._tables}",
+            f"--table-size={self._rows}",
+            *more,
+            action,
+        ]
+        outcome = run_logged(command, paths.LOGS / f"bench-{script}-{action}-{engine}.log", timeout_s=timeout_s)
+        if not outcome.ok:
+            raise StrataError(f"sysbench failed ({paths.relative(outcome.log)}):\n{outcome.tail(12)}")
+        return outcome
+
+
+def parse(outcome: Outcome) -> Sample:
+    text = outcome.log.read_text()
+    rate = re.search(r"transactions:\s+\d+\s+\(([\d.]+) per sec", text)
+    p99 = re.search(r"99th percentile:\s+([\d.]+)", text)
+    if not rate:
+        raise StrataError(f"sysbench printed no rate ({paths.relative(outcome.log)})")
+    return Sample(float(rate[1]), float(p99[1]) if p99 else None)
+
+
+def sweep(engine: str, seconds: int, threads: int = 8, rows: int = 5_000) -> dict[Workload, str]:
+    """Every workload after one another on fresh tables: empty text, or what went wrong."""
+    problems: dict[Workload, str] = {}
+    with bench_server(Memory(256 << 20, 256 << 20), [engine]) as server:
+        bench = Bench(server, 2, rows)
+        for workload in (w for w in Workload if w not in LOADING):
+            try:
+                bench.load(engine)
+                bench.run(engine, workload, threads, seconds)
+                problems[workload] = ""
+            except StrataError as error:
+                problems[workload] = str(error)
+    return problems
+
+
+def chosen(names: Sequence[Workload] | None, quick: bool) -> tuple[Workload, ...]:
+    return tuple(names) if names else QUICK if quick else tuple(Workload)

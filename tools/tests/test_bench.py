@@ -1,0 +1,56 @@
+"""What the benches compute from measurements, and what they read from the drivers' output."""
+
+from pathlib import Path
+
+import pytest
+from strata_cli.bench import sysbench, tpcc
+from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
+from strata_cli.shell import Outcome, StrataError
+
+
+def test_engines_are_measured_in_turns_and_the_order_alternates() -> None:
+    order: list[str] = []
+
+    def measure(engine: str) -> Sample:
+        order.append(engine)
+        return Sample(1.0)
+
+    in_turns(Row("w", 1, "memory", "x"), (STRATA, INNODB), 3, measure)
+    assert order == [STRATA, INNODB, INNODB, STRATA, STRATA, INNODB]
+
+
+def test_ratio_of_medians_and_spread_of_neighbours() -> None:
+    ours = [Sample(100.0, 2.0), Sample(90.0, 3.0), Sample(300.0, 4.0)]
+    theirs = [Sample(50.0, 6.0), Sample(60.0, 6.0), Sample(100.0, 9.0)]
+    row = Row("w", 1, "memory", "x", {STRATA: ours, INNODB: theirs})
+    assert row.ratio == pytest.approx(100 / 60)
+    assert row.p99_ratio == pytest.approx(0.5)
+    assert row.spread is not None
+    assert list(row.spread) == pytest.approx([1.5, 3.0])
+
+
+def test_one_engine_alone_has_no_ratio() -> None:
+    row = Row("w", 1, "memory", "x", {STRATA: [Sample(1.0)]})
+    assert (row.ratio, row.p99_ratio, row.spread) == (None, None, None)
+
+
+def outcome(folder: Path, text: str) -> Outcome:
+    log = folder / "log"
+    log.write_text(text)
+    return Outcome(0, 1.0, log)
+
+
+def test_sysbench_output(tmp_path: Path) -> None:
+    text = "    transactions:                        5000   (250.12 per sec.)\n         99th percentile:      12.30\n"
+    assert sysbench.parse(outcome(tmp_path, text)) == Sample(250.12, 12.3)
+    with pytest.raises(StrataError):
+        sysbench.parse(outcome(tmp_path, "FATAL: nothing\n"))
+
+
+def test_go_tpc_output_and_its_failures(tmp_path: Path) -> None:
+    head = "[Summary] NEW_ORDER - Takes(s): 25.0, Count: 9, TPM: 1.0, Avg(ms): 10.2, 99th(ms): 32.5, 99.9th(ms): 48.2\n"
+    assert tpcc.parse(outcome(tmp_path, head + "tpmC: 21946.3, tpmTotal: 1\n"), 8) == Sample(21946.3, 32.5)
+    cancelled = "[Summary] NEW_ORDER_ERR - Takes(s): 25.0, Count: 4, TPM: 1\ntpmC: 1.0\n"
+    assert tpcc.parse(outcome(tmp_path, cancelled), 8).value == 1.0
+    with pytest.raises(StrataError, match="40 transactions failed"):
+        tpcc.parse(outcome(tmp_path, cancelled.replace("Count: 4", "Count: 40")), 8)
