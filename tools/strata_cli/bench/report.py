@@ -12,6 +12,7 @@ from . import servers
 from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
+TABLE_WIDTH = 110
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -47,7 +48,8 @@ def _coloured(ratio: float | None) -> str:
 
 
 def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None, plot_file: Path | None) -> None:
-    console.print(table(rows))
+    # Whole columns also where the output is not a terminal, or a narrow one.
+    console.print(table(rows), width=max(console.width, TABLE_WIDTH))
     console.print("ratio: STRATA / InnoDB, medians; spread: least and greatest ratio of neighbouring runs; p99: less is better")
     if json_file:
         content = {
