@@ -4,6 +4,9 @@
 //   condition
 //        from key and covering bytes, then the row (and its lock). Rows that do not qualify are
 //        neither fetched nor locked.
+//   HS2  An UPDATE at READ COMMITTED sees the latest committed version of a row first and gets the
+//   row locked only if it qualifies: it asks for the same row again then. So it neither waits for
+//   rows it does not want nor locks them.
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
@@ -37,6 +40,24 @@ engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>
   (*slot)->set_skip_locked(skip_locked_);
   if (is_scan) cursor_generation_ = connection_->generation;
   return slot->get();
+}
+
+// What the scan is about to read, where the kernel protects that and no more (SERIALIZABLE).
+void ha_strata::limit_scan(Bytes low, Bytes high) {
+  if (protects_ranges_ && cursor_ != nullptr) cursor_->set_bounds(low, high);
+}
+
+void ha_strata::limit_scan_to_prefix() {
+  if (!protects_ranges_) return;
+  prefix_end_.clear();
+  prefix_end_.append(prefix_.data(), prefix_.size());
+  bool infinite = false;
+  make_successor(&prefix_end_, &infinite);
+  limit_scan(prefix_.bytes(), infinite ? Bytes() : prefix_end_.bytes());
+}
+
+void ha_strata::limit_scan_to_range() {
+  limit_scan(Bytes(), range_limited_ ? range_end_.bytes() : Bytes());
 }
 
 // --- one entry ---
@@ -97,10 +118,15 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
         if (layout_.hidden_key()) row_id_.assign(cursor_->clustered_key());
         return decode_entry(buffer) ? 0 : HA_ERR_CRASHED;
       }
+      const bool look_only =
+          semi_read_ == SemiRead::kTry && cursor_index_ == 0 && !unique_read_;  // HS2
       bool gone = false;
-      const Status status = cursor_->fetch(&gone);
+      const Status status = look_only ? cursor_->fetch_unlocked(&gone) : cursor_->fetch(&gone);
       if (!status.ok()) return fail(status);
-      if (!gone) return deliver(cursor_.get(), buffer);
+      if (!gone) {
+        if (look_only) semi_read_ = SemiRead::kDid;
+        return deliver(cursor_.get(), buffer);
+      }
     }
     const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();
     if (!moved.ok()) return fail(moved);
@@ -113,6 +139,7 @@ int ha_strata::reposition(Direction direction) {
   cursor_.reset();
   at_ = nullptr;
   engine::TableCursor* const cursor = make_cursor(&cursor_, cursor_index_);
+  limit_scan(Bytes(), Bytes());
   if (direction == Direction::kBackward) {
     const Status status = cursor->seek_before(saved_entry_);
     return status.ok() ? 0 : fail(status);
@@ -132,6 +159,13 @@ int ha_strata::step(uchar* buffer, Direction direction) {
     return walk(buffer, direction);
   }
   if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
+  if (semi_read_ == SemiRead::kDid) {  // the row qualified: now with a lock
+    semi_read_ = SemiRead::kTry;
+    bool gone = false;
+    const Status status = cursor_->fetch(&gone);
+    if (!status.ok()) return fail(status);
+    if (!gone) return deliver(cursor_.get(), buffer);
+  }
   const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();
   if (!moved.ok()) return fail(moved);
   return walk(buffer, direction);
@@ -141,7 +175,8 @@ int ha_strata::step(uchar* buffer, Direction direction) {
 
 int ha_strata::rnd_init(bool scan) {
   scan_starts_ = scan;
-  prefix_only_ = range_limited_ = false;
+  prefix_only_ = range_limited_ = unique_read_ = false;
+  if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   saved_entry_.clear();
   return 0;
 }
@@ -156,6 +191,7 @@ int ha_strata::rnd_next(uchar* buffer) {
     if (!scan_starts_) return step(buffer, Direction::kForward);
     scan_starts_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, 0);
+    limit_scan(Bytes(), Bytes());
     const Status status = cursor->seek(Bytes());
     return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
   });
@@ -198,7 +234,8 @@ void ha_strata::position(const uchar* record) {
 
 int ha_strata::index_init(uint key, bool) {
   active_index = key;
-  prefix_only_ = range_limited_ = false;
+  prefix_only_ = range_limited_ = unique_read_ = false;
+  if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   saved_entry_.clear();
   return 0;
 }
@@ -220,10 +257,21 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
       index.codec.append_server_key(key, calculate_key_len(table, active_index, key, parts),
                                     &prefix_);
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
     Direction direction = Direction::kForward;
     bool infinite = false;
     bool exact = false;
     Status status;
+    if (mode == HA_READ_KEY_EXACT || mode == HA_READ_PREFIX_LAST) {
+      limit_scan_to_prefix();
+    } else if (mode == HA_READ_KEY_OR_NEXT || mode == HA_READ_AFTER_KEY) {
+      limit_scan_to_range();
+    } else {
+      limit_scan(Bytes(), Bytes());
+    }
+    unique_read_ = mode == HA_READ_KEY_EXACT && index.unique && key != nullptr &&
+                   calculate_key_len(table, active_index, key, parts) ==
+                       table->key_info[active_index].key_length;
     switch (mode) {
       case HA_READ_KEY_EXACT:
         exact = true;
@@ -271,12 +319,16 @@ int ha_strata::index_read_last_map(uchar* buffer, const uchar* key, key_part_map
 }
 
 int ha_strata::index_next(uchar* buffer) {
-  return guarded([&] { return step(buffer, Direction::kForward); });
+  return guarded([&] {
+    limit_scan_to_range();
+    return step(buffer, Direction::kForward);
+  });
 }
 
 int ha_strata::index_prev(uchar* buffer) {
   return guarded([&] {
     range_limited_ = false;
+    limit_scan(Bytes(), Bytes());
     return step(buffer, Direction::kBackward);
   });
 }
@@ -286,6 +338,7 @@ int ha_strata::index_next_same(uchar* buffer, const uchar* key, uint key_length)
     prefix_.clear();
     layout_.index(cursor_index_).codec.append_server_key(key, key_length, &prefix_);
     prefix_only_ = true;
+    limit_scan_to_prefix();
     const int error = step(buffer, Direction::kForward);
     prefix_only_ = false;
     return error;
@@ -295,7 +348,9 @@ int ha_strata::index_next_same(uchar* buffer, const uchar* key, uint key_length)
 int ha_strata::index_first(uchar* buffer) {
   return guarded([&] {
     if (!in_read_range_first_) range_limited_ = false;
-    const Status status = make_cursor(&cursor_, layout_.kernel_index(active_index))->seek(Bytes());
+    engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    limit_scan_to_range();
+    const Status status = cursor->seek(Bytes());
     return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
   });
 }
@@ -303,8 +358,9 @@ int ha_strata::index_first(uchar* buffer) {
 int ha_strata::index_last(uchar* buffer) {
   return guarded([&] {
     range_limited_ = false;
-    const Status status =
-        make_cursor(&cursor_, layout_.kernel_index(active_index))->seek_before(Bytes());
+    engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    limit_scan(Bytes(), Bytes());
+    const Status status = cursor->seek_before(Bytes());
     return status.ok() ? walk(buffer, Direction::kBackward) : fail(status);
   });
 }

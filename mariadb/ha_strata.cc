@@ -104,6 +104,8 @@ handler* ha_strata::clone(const char* name, MEM_ROOT* mem_root) {
   copy->locked_tables_lock_ = locked_tables_lock_;
   copy->skip_locked_ = skip_locked_;
   copy->has_been_locked_ = has_been_locked_;
+  copy->protects_ranges_ = protects_ranges_;
+  copy->releases_rows_ = releases_rows_;
   return copy;
 }
 
@@ -180,6 +182,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
         thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
       statement_lock_ = engine::LockMode::kShared;
     locked_tables_lock_ = statement_lock_;
+    note_isolation(thd);
     has_been_locked_ = true;
     return 0;
   });
@@ -198,7 +201,35 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     } else {
       statement_lock_ = locked_tables_lock_;
     }
+    note_isolation(thd);
     return 0;
+  });
+}
+
+void ha_strata::note_isolation(THD* thd) {
+  const engine::Isolation isolation = isolation_of(thd);
+  protects_ranges_ =
+      isolation == engine::Isolation::kSerializable && statement_lock_ != engine::LockMode::kNone;
+  releases_rows_ = isolation <= engine::Isolation::kReadCommitted;
+  semi_read_ = SemiRead::kOff;
+}
+
+void ha_strata::try_semi_consistent_read(bool yes) {
+  semi_read_ = yes && releases_rows_ && statement_lock_ == engine::LockMode::kExclusive
+                   ? SemiRead::kTry
+                   : SemiRead::kOff;
+}
+
+// The row read last does not qualify.
+void ha_strata::unlock_row() {
+  (void)guarded([&] {
+    if (semi_read_ == SemiRead::kDid) {
+      semi_read_ = SemiRead::kTry;  // it was not locked
+      return 0;
+    }
+    if (!releases_rows_ || at_ == nullptr) return 0;
+    const Status status = at_->unlock_row();
+    return status.ok() ? 0 : fail(status);
   });
 }
 
@@ -220,6 +251,8 @@ int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
   drop_cursors();
   keyread_ = false;
+  semi_read_ = SemiRead::kOff;
+  unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = false;
   saved_entry_.clear();
   return 0;
@@ -230,6 +263,7 @@ void ha_strata::init_table_handle_for_HANDLER() {
     bind(ha_thd());
     (void)begin_statement(connection_);
     statement_lock_ = engine::LockMode::kNone;
+    note_isolation(ha_thd());
     return 0;
   });
 }

@@ -43,6 +43,9 @@ class ha_strata final : public handler {
   int extra(ha_extra_function operation) override;
   int reset() override;
   void init_table_handle_for_HANDLER() override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override { return semi_read_ == SemiRead::kDid; }
+  void unlock_row() override;
   int cmp_ref(const uchar* left, const uchar* right) override;
   int discover_check_version() override;
 
@@ -107,16 +110,21 @@ class ha_strata final : public handler {
   static constexpr uint kRefLengthBytes = 2;  // ref: length of the clustered key, key, zeros
 
   enum class Direction : uint8_t { kForward, kBackward };
+  // READ COMMITTED (HS2): kTry: rows are shown before they are locked; kDid: the last one was.
+  enum class SemiRead : uint8_t { kOff, kTry, kDid };
 
   engine::Session* session() const { return connection_->session.get(); }
   int bind(THD* thd);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
   void drop_cursors() noexcept;
-  engine::LockMode lock_mode_for(THD* thd) const;
+  void note_isolation(THD* thd);
   void apply_auto_increment_start();
 
   // Scanning.
   engine::TableCursor* make_cursor(std::unique_ptr<engine::TableCursor>* slot, uint32_t index);
+  void limit_scan(Bytes low, Bytes high);
+  void limit_scan_to_prefix();
+  void limit_scan_to_range();
   int walk(uchar* buffer, Direction direction);  // from where the cursor stands
   int step(uchar* buffer, Direction direction);  // one entry on, then walk
   int reposition(Direction direction);
@@ -156,6 +164,9 @@ class ha_strata final : public handler {
   engine::LockMode locked_tables_lock_ = engine::LockMode::kNone;
   bool has_been_locked_ = false;
   bool skip_locked_ = false;
+  bool protects_ranges_ = false;  // locking reads at SERIALIZABLE
+  bool releases_rows_ = false;    // READ COMMITTED and below
+  SemiRead semi_read_ = SemiRead::kOff;
 
   std::unique_ptr<engine::TableCursor> cursor_;
   std::unique_ptr<engine::TableCursor> point_;
@@ -164,12 +175,14 @@ class ha_strata final : public handler {
   uint64_t cursor_generation_ = 0;
   bool scan_starts_ = false;
   bool keyread_ = false;
+  bool unique_read_ = false;    // one row at most
   bool prefix_only_ = false;    // entries must start with prefix_
   bool range_limited_ = false;  // ... must be below range_end_
   bool in_read_range_first_ = false;
   Buffer search_key_;
   Buffer prefix_;
   Buffer range_end_;
+  Buffer prefix_end_;
   std::string saved_entry_;  // where a cursor stood when its transaction ended (HANDLER)
   std::string row_id_;       // hidden clustered key of the row the server holds
 

@@ -373,5 +373,166 @@ TEST_F(EngineTest, AFullDiskFailsStatementsAndLosesNothing) {
   EXPECT_EQ(all(open("t")), expected);
 }
 
+// Reads [from, to) of an index with shared locks; returns how many rows there were.
+StatusOr<size_t> read_range(Session* session, const TableRef& table, uint32_t index, Bytes from,
+                            Bytes to) {
+  TableCursor cursor(session, table, index);
+  cursor.set_lock_mode(LockMode::kShared);
+  cursor.set_bounds(from, to);
+  size_t rows = 0;
+  STRATA_RETURN_IF_ERROR(cursor.seek(from));
+  while (cursor.valid()) {
+    bool gone = false;
+    STRATA_RETURN_IF_ERROR(cursor.fetch(&gone));
+    rows += gone ? 0 : 1;
+    STRATA_RETURN_IF_ERROR(cursor.next());
+  }
+  return rows;
+}
+
+TEST_F(EngineTest, RangesReadAtSerializableHoldAcrossSplitsMergesAndPurge) {
+  const TableRef table = create("t");
+  Rows rows;
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1000; i < 2000; i += 10) {
+    rows[i] = row(i);
+    ASSERT_TRUE(insert(session_.get(), table, i, rows[i]).ok());
+  }
+  ASSERT_TRUE(session_->commit().ok());
+  auto reader = kernel_->new_session();
+  reader->begin(Isolation::kSerializable);
+  EXPECT_EQ(*read_range(reader.get(), table, 0, be64(1200), be64(1300)), 10u);
+  EXPECT_EQ(*read_range(reader.get(), table, 1, be64(1500000), be64(1500001)), 1u);
+  EXPECT_EQ(*read_range(reader.get(), table, 1, be64(7), be64(8)), 0u);
+
+  session_->set_lock_wait_timeout_us(0);
+  const auto attempt = [&](uint64_t id, uint64_t value) {
+    session_->begin(Isolation::kReadCommitted);
+    Row fresh = row(id);
+    fresh.unique_value = value;
+    const Status status = insert(session_.get(), table, id, fresh);
+    EXPECT_TRUE(session_->rollback().ok());
+    return status;
+  };
+  const auto expect_protected = [&] {
+    EXPECT_TRUE(is_lock_wait_timeout(attempt(1201, 42)));
+    EXPECT_TRUE(is_lock_wait_timeout(attempt(1299, 42)));
+    EXPECT_TRUE(is_lock_wait_timeout(attempt(9, 7)));
+    EXPECT_TRUE(attempt(999, 42).ok());
+    EXPECT_TRUE(attempt(1300, 43).code() == StatusCode::kAlreadyExists);
+    EXPECT_TRUE(attempt(7777, 43).ok());
+    session_->begin(Isolation::kReadCommitted);
+    EXPECT_TRUE(is_lock_wait_timeout(remove(session_.get(), table, 1500, rows[1500])));
+    EXPECT_TRUE(session_->rollback().ok());
+    session_->begin(Isolation::kReadCommitted);
+    EXPECT_TRUE(is_lock_wait_timeout(remove(session_.get(), table, 1250, rows[1250])));
+    EXPECT_TRUE(session_->rollback().ok());
+  };
+  expect_protected();
+  // Much more around it, and less again: the pages of the range are others now.
+  session_->begin(Isolation::kReadCommitted);
+  for (uint64_t i = 2000; i < 6000; ++i) {
+    // Close by on both sides: 1000 to 1199 and from 1301 on, then far away.
+    const uint64_t id = i < 2200 ? i - 1000 : i - 899;
+    if (rows.contains(id)) continue;
+    Row fresh = row(100000 + i);
+    fresh.text.assign(200, 'x');
+    ASSERT_TRUE(insert(session_.get(), table, id, fresh).ok()) << id;
+  }
+  ASSERT_TRUE(session_->commit().ok());
+  expect_protected();
+  for (uint64_t i = 1000; i < 2000; i += 10) {
+    if ((i >= 1200 && i < 1310) || i == 1500) continue;
+    session_->begin(Isolation::kReadCommitted);
+    ASSERT_TRUE(remove(session_.get(), table, i, rows[i]).ok()) << i;
+    ASSERT_TRUE(session_->commit().ok());
+  }
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(kernel_->run_purge(1000).ok());
+  expect_protected();
+  // A second read finds the same; a second reader shares.
+  EXPECT_EQ(*read_range(reader.get(), table, 0, be64(1200), be64(1300)), 10u);
+  auto other = kernel_->new_session();
+  other->begin(Isolation::kSerializable);
+  EXPECT_EQ(*read_range(other.get(), table, 0, be64(1199), be64(1301)), 12u);
+  ASSERT_TRUE(reader->commit().ok());
+  EXPECT_TRUE(is_lock_wait_timeout(attempt(1201, 42)));
+  EXPECT_TRUE(attempt(9, 7).ok());
+  ASSERT_TRUE(other->commit().ok());
+  EXPECT_TRUE(attempt(1201, 42).ok());
+  expect_consistent(kernel_.get(), table);
+}
+
+TEST_F(EngineTest, ARowSkippedForItsSharedLockIsNotMarked) {
+  const TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto reader = kernel_->new_session();
+  reader->begin(Isolation::kRepeatableRead);
+  bool gone = false;
+  TableCursor shared(reader.get(), table, 0);
+  shared.set_lock_mode(LockMode::kShared);
+  ASSERT_TRUE(shared.get(be64(2), &gone).ok());
+  session_->begin(Isolation::kRepeatableRead);
+  std::vector<uint64_t> taken;
+  TableCursor queue(session_.get(), table, 0);
+  queue.set_lock_mode(LockMode::kExclusive);
+  queue.set_skip_locked(true);
+  ASSERT_TRUE(queue.seek(Bytes()).ok());
+  while (queue.valid()) {
+    ASSERT_TRUE(queue.fetch(&gone).ok());
+    if (!gone) taken.push_back(load_be64(queue.key().data()));
+    ASSERT_TRUE(queue.next().ok());
+  }
+  EXPECT_EQ(taken, (std::vector<uint64_t>{1, 3}));
+  auto third = kernel_->new_session();
+  third->set_lock_wait_timeout_us(0);
+  third->begin(Isolation::kRepeatableRead);
+  TableCursor also_shared(third.get(), table, 0);
+  also_shared.set_lock_mode(LockMode::kShared);
+  EXPECT_TRUE(also_shared.get(be64(2), &gone).ok());
+  EXPECT_TRUE(is_lock_wait_timeout(also_shared.get(be64(1), &gone)));
+}
+
+TEST_F(EngineTest, UnlockRowGivesBackOnlyWhatTheLastFetchTook) {
+  const TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto other = kernel_->new_session();
+  other->set_lock_wait_timeout_us(0);
+  const auto is_locked = [&](uint64_t id) {
+    bool gone = false;
+    other->begin(Isolation::kReadCommitted);
+    TableCursor cursor(other.get(), table, 0);
+    cursor.set_lock_mode(LockMode::kExclusive);
+    const Status status = cursor.get(be64(id), &gone);
+    EXPECT_TRUE(other->rollback().ok());
+    return is_lock_wait_timeout(status);
+  };
+  for (const LockMode mode : {LockMode::kExclusive, LockMode::kShared}) {
+    session_->begin(Isolation::kReadCommitted);
+    bool gone = false;
+    TableCursor cursor(session_.get(), table, 0);
+    cursor.set_lock_mode(mode);
+    ASSERT_TRUE(cursor.get(be64(1), &gone).ok());
+    EXPECT_TRUE(is_locked(1));
+    ASSERT_TRUE(cursor.unlock_row().ok());
+    EXPECT_FALSE(is_locked(1));
+    ASSERT_TRUE(cursor.get(be64(2), &gone).ok());
+    ASSERT_TRUE(cursor.get(be64(2), &gone).ok());  // held before
+    ASSERT_TRUE(cursor.unlock_row().ok());
+    EXPECT_TRUE(is_locked(2));
+    ASSERT_TRUE(cursor.get(be64(3), &gone).ok());
+    Row changed = row(3);
+    changed.text = "changed";
+    ASSERT_TRUE(update(session_.get(), table, 3, row(3), 3, changed).ok());
+    ASSERT_TRUE(cursor.unlock_row().ok());
+    EXPECT_TRUE(is_locked(3));
+    ASSERT_TRUE(session_->rollback().ok());
+  }
+  EXPECT_EQ(all(table), (Rows{{1, row(1)}, {2, row(2)}, {3, row(3)}}));
+}
+
 }  // namespace
 }  // namespace strata::engine

@@ -212,10 +212,15 @@ class TableCursor {
   TableCursor(Session* session, TableRef table, uint32_t index);
   ~TableCursor();
   // kNone: consistent read by the session's view (opened on first use at >= READ COMMITTED; dirty
-  // at READ UNCOMMITTED). Otherwise the latest version, locked before it is returned.
+  // at READ UNCOMMITTED). Otherwise the latest version, locked before it is returned. With a lock
+  // mode at SERIALIZABLE, what was read stays so until the transaction ends: rows and gaps are
+  // protected against everybody else, not with set_skip_locked().
   void set_lock_mode(LockMode mode) noexcept;
   void set_skip_locked(
       bool skip) noexcept;  // rows that would have to be waited for are passed over
+  // A promise that nothing outside [low, high) is wanted (empty high: no bound), in force from the
+  // next move on: SERIALIZABLE protects no more than that. Entries outside may be left out.
+  void set_bounds(Bytes low, Bytes high);
   // Stand on the first entry with key >= `key` (prefixes are fine) / the last with key < `key`
   // (empty = last of all). Afterwards valid() says whether there is one.
   Status seek(Bytes key);
@@ -231,6 +236,12 @@ class TableCursor {
   // the index entry): move on. With a lock mode this is the point where the row is locked; entries
   // not fetched are not locked.
   Status fetch(bool* gone);
+  // The latest committed (or own) version of the row, without a lock whatever the lock mode, and
+  // without a wait. Clustered index only, and not at SERIALIZABLE; a fetch() afterwards locks.
+  Status fetch_unlocked(bool* gone);
+  // Gives back the lock that the last fetch() took, unless it was held before or the row has been
+  // changed since. Not at REPEATABLE READ and above.
+  Status unlock_row();
   [[nodiscard]] Bytes row() const noexcept;  // inline bytes, after fetch(), until the next move
   [[nodiscard]] uint32_t external_count() const noexcept;
   Status external(uint32_t position, std::string* out);  // value kept outside; of the fetched row

@@ -28,6 +28,13 @@ Status check_sizes(const RowImage& row) {
   return ok_status();
 }
 
+// The smallest key above all that start with this one; infinite when there is none.
+void make_successor_of_prefix(std::string* key, bool* infinite) {
+  while (!key->empty() && static_cast<uint8_t>(key->back()) == 0xff) key->pop_back();
+  *infinite = key->empty();
+  if (!*infinite) key->back() = static_cast<char>(static_cast<uint8_t>(key->back()) + 1);
+}
+
 bool contains(const std::vector<OverflowRef>& refs, const OverflowRef& ref) {
   for (const OverflowRef& r : refs) {
     if (r.creator == ref.creator && r.ordinal == ref.ordinal) return true;
@@ -43,8 +50,7 @@ class RowChange {
   Status insert_clustered(Bytes key, Bytes payload, uint64_t auto_increment) {
     const SlotRaise raise{SpaceId{table_->spec().space_id}, HeaderSlot::kAutoIncrement,
                           auto_increment};
-    return insert_record(row_, trx_, tree_of(*table_, 0), key, payload, 0,
-                         auto_increment != 0 ? &raise : nullptr);
+    return insert(tree_of(*table_, 0), key, payload, 0, auto_increment != 0 ? &raise : nullptr);
   }
 
   Status insert_entries(const RowImage& row, uint32_t* duplicate_index) {
@@ -54,8 +60,8 @@ class RowChange {
       s_->key.append(row.key);
       make_entry_payload(row.key.size(), entry.covering, &scratch_, &s_->payload);
       const size_t unique_bytes = entry.check_unique ? entry.key.size() : SIZE_MAX;
-      const Status inserted = insert_record(row_, trx_, tree_of(*table_, entry.index), s_->key,
-                                            s_->payload, unique_bytes);
+      const Status inserted =
+          insert(tree_of(*table_, entry.index), s_->key, s_->payload, unique_bytes, nullptr);
       if (is_duplicate_key(inserted)) *duplicate_index = entry.index;
       STRATA_RETURN_IF_ERROR(inserted);
     }
@@ -76,6 +82,35 @@ class RowChange {
       STRATA_RETURN_IF_ERROR(deleted);
     }
     return ok_status();
+  }
+
+  // Whether there is a duplicate is something the transaction reads. At SERIALIZABLE the answer
+  // must stay true, also after a rollback to a savepoint: "no" is protected now (others have waited
+  // for the new record so far), "yes" counts only if it comes again under protection.
+  Status insert(TreeId tree, Bytes key, Bytes payload, size_t unique_bytes,
+                const SlotRaise* raise) {
+    const Status inserted = insert_record(row_, trx_, tree, key, payload, unique_bytes, raise);
+    if (s_->isolation != Isolation::kSerializable) return inserted;
+    const bool whole = unique_bytes == 0 || unique_bytes >= key.size();
+    const Bytes low = whole ? key : key.substr(0, unique_bytes);
+    std::string high(low);
+    bool infinite = false;
+    if (whole) {
+      high.push_back('\0');
+    } else {
+      make_successor_of_prefix(&high, &infinite);
+    }
+    if (inserted.ok()) {
+      RowWaits* waits = row_->trxs->waits();
+      waits->add_range(trx_->id, tree.index_id, {low, high, infinite});
+      waits->settle_range(trx_->id, tree.index_id, {low, high, infinite});
+    }
+    if (!is_duplicate_key(inserted)) return inserted;
+    RangeCursor range(row_, tree);
+    range.set_bounds(low, high);
+    STRATA_RETURN_IF_ERROR(range.seek(trx_, low));
+    while (range.valid()) STRATA_RETURN_IF_ERROR(range.next());
+    return insert_record(row_, trx_, tree, key, payload, unique_bytes, raise);
   }
 
   // Writes the outside values; unchanged ones take over the old chain.

@@ -1,4 +1,5 @@
 // Reading a table through one of its indexes.
+#include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -10,6 +11,11 @@ struct TableCursor::Impl {
   LockMode lock = LockMode::kNone;
   bool skip_locked = false;
   RowCursor cursor;
+  // Instead of `cursor` where reads must stay repeatable for good (SERIALIZABLE).
+  std::unique_ptr<RangeCursor> range;
+  bool protecting = false;
+  std::string bound_low;
+  std::string bound_high;
   std::string point_key;  // get(): the row's key, no cursor involved
   bool point = false;
   bool fetched = false;
@@ -31,11 +37,35 @@ struct TableCursor::Impl {
 
   StatusOr<RowCursor::Read> begin_read() {
     fetched = false;
+    fresh = false;
+    shown = false;
+    show_again = false;
+    entry_now.clear();
     point = false;
+    protecting = protects_ranges();
+    if (protecting) prepare_range();
     if (lock != LockMode::kNone) return RowCursor::Read::kLatest;
     if (session->impl_->isolation == Isolation::kReadUncommitted) return RowCursor::Read::kDirty;
     STRATA_RETURN_IF_ERROR(session->open_view());
     return RowCursor::Read::kConsistent;
+  }
+
+  [[nodiscard]] bool protects_ranges() const {
+    return lock != LockMode::kNone && !skip_locked &&
+           session->impl_->isolation == Isolation::kSerializable;
+  }
+  void prepare_range() {
+    if (range == nullptr) range = std::make_unique<RangeCursor>(context(), tree_of(*table, index));
+    range->set_bounds(bound_low, bound_high);
+    // The range itself locks the rows of a clustered scan. Otherwise the row comes first, so that
+    // its owner can change its entries while we wait.
+    range->set_records_later(index != 0 || lock == LockMode::kExclusive);
+  }
+  [[nodiscard]] bool cursor_valid() const { return protecting ? range->valid() : cursor.valid(); }
+  [[nodiscard]] Bytes cursor_key() const { return protecting ? range->key() : cursor.key(); }
+  [[nodiscard]] Bytes cursor_payload() const {
+    if (!entry_now.empty() && !show_again) return entry_now;
+    return protecting ? range->payload() : cursor.payload();
   }
 
   // payload = encode_payload({}, u16 clustered key bytes | covering)
@@ -48,13 +78,13 @@ struct TableCursor::Impl {
   static Bytes clustered_key_of(Bytes key, Bytes payload) {
     return key.substr(key.size() - clustered_bytes_of(key, payload));
   }
-  [[nodiscard]] Bytes entry_bytes() const { return entry_of(cursor.payload()); }
+  [[nodiscard]] Bytes entry_bytes() const { return entry_of(cursor_payload()); }
   [[nodiscard]] size_t clustered_bytes() const {
-    return clustered_bytes_of(cursor.key(), cursor.payload());
+    return clustered_bytes_of(cursor_key(), cursor_payload());
   }
   [[nodiscard]] Bytes clustered_key() const {
     if (point) return point_key;
-    return index == 0 ? cursor.key() : clustered_key_of(cursor.key(), cursor.payload());
+    return index == 0 ? cursor_key() : clustered_key_of(cursor_key(), cursor_payload());
   }
 
   Status use(Bytes row_payload) {
@@ -68,26 +98,56 @@ struct TableCursor::Impl {
     const uint64_t timeout = trx()->lock_wait_timeout_us;
     if (skip_locked) trx()->lock_wait_timeout_us = 0;
     const RowLock mode = lock == LockMode::kShared ? RowLock::kShared : RowLock::kExclusive;
-    const Status locked = lock_record(context(), trx(), clustered(), key, mode, &payload);
+    const UndoPtr before = trx()->undo.last;
+    const Status locked = lock_record(context(), trx(), clustered(), key, mode, &payload, &fresh);
     trx()->lock_wait_timeout_us = timeout;
-    *gone = is_not_found(locked) || (skip_locked && is_lock_wait_timeout(locked));
+    undo_before = before;
+    undo_after = trx()->undo.last;
+    *gone = is_not_found(locked);
     if (*gone) return ok_status();
+    if (skip_locked && is_lock_wait_timeout(locked)) {
+      // Holders of shared locks are noticed after the row was marked.
+      *gone = true;
+      if (trx()->undo.last == before) return ok_status();
+      return rollback_to(context(), trx(), before);
+    }
     STRATA_RETURN_IF_ERROR(locked);
+    if (protecting && mode == RowLock::kExclusive) protect_row(key);
+    if (protecting && !point) range->took();
     if (index != 0 && !point) {
       // Holding the row nobody else can change its entries: look whether this one still belongs to
       // it.
       std::string entry;
-      const Status still = read_dirty(context(), tree_of(*table, index), cursor.key(), &entry);
+      const Status still = read_dirty(context(), tree_of(*table, index), cursor_key(), &entry);
       *gone = is_not_found(still);
       if (*gone) return ok_status();
       STRATA_RETURN_IF_ERROR(still);
+      if (Bytes(entry) != cursor_payload()) {
+        // The caller may have judged by what the entry said before: the next move shows it again.
+        entry_now.swap(entry);
+        show_again = true;
+        *gone = true;
+        return ok_status();
+      }
     }
     return use(payload);
+  }
+
+  // A rollback to a savepoint takes the exclusive lock away, but not what was read.
+  void protect_row(Bytes key) {
+    std::string behind(key);
+    behind.push_back('\0');
+    RowWaits* waits = context()->trxs->waits();
+    const KeyRange row{key, behind, false};
+    waits->add_range(trx()->id, clustered().index_id, row);
+    waits->settle_range(trx()->id, clustered().index_id, row);
   }
 
   Status fetch(bool* gone) {
     *gone = false;
     if (fetched) return ok_status();
+    fresh = shown = false;
+    if (protecting && index == 0 && lock == LockMode::kShared) return use(range->payload());
     if (lock != LockMode::kNone) {
       key_copy.assign(clustered_key());
       return fetch_locked(key_copy, gone);
@@ -103,7 +163,49 @@ struct TableCursor::Impl {
     return use(payload);
   }
 
+  // A point read that found nothing: the gap must stay. *gone = false: there is a row by now.
+  Status protect_gap(bool* gone) {
+    std::string behind(point_key);
+    behind.push_back('\0');
+    range->set_bounds(point_key, behind);
+    range->set_records_later(false);
+    STRATA_RETURN_IF_ERROR(range->seek(trx(), point_key));
+    *gone = !range->valid();
+    return ok_status();
+  }
+
+  Status move(bool forward) {
+    fetched = fresh = shown = false;
+    if (show_again) {
+      show_again = false;
+      return ok_status();
+    }
+    entry_now.clear();
+    if (protecting) return forward ? range->next() : range->prev();
+    return forward ? cursor.next() : cursor.prev();
+  }
+
   std::string key_copy;
+  std::string entry_now;  // what the entry says by now, if that differs from what the cursor has
+  bool show_again = false;
+  // Gives the lock of the last fetch() back if that was the first one and nothing has been changed
+  // since.
+  Status unlock() {
+    if (!fetched || !fresh) return ok_status();
+    fresh = false;
+    if (lock == LockMode::kShared) {
+      const std::string key(clustered_key());
+      context()->trxs->waits()->drop_shared(trx()->id, RowId{clustered().index_id, key});
+      return ok_status();
+    }
+    if (undo_after == undo_before || trx()->undo.last != undo_after) return ok_status();
+    return rollback_to(context(), trx(), undo_before);
+  }
+
+  bool fresh = false;  // the last fetch() took a lock that was not held before
+  UndoPtr undo_before;
+  UndoPtr undo_after;
+  bool shown = false;  // fetch_unlocked() found the row
 };
 
 TableCursor::TableCursor(Session* session, TableRef table, uint32_t index)
@@ -113,34 +215,35 @@ TableCursor::~TableCursor() = default;
 void TableCursor::set_lock_mode(LockMode mode) noexcept { impl_->lock = mode; }
 void TableCursor::set_skip_locked(bool skip) noexcept { impl_->skip_locked = skip; }
 
+void TableCursor::set_bounds(Bytes low, Bytes high) {
+  impl_->bound_low.assign(low);
+  impl_->bound_high.assign(high);
+  if (impl_->range != nullptr) impl_->range->set_bounds(low, high);
+}
+
 Status TableCursor::seek(Bytes key) {
   STRATA_ASSIGN_OR_RETURN(const RowCursor::Read read, impl_->begin_read());
+  if (impl_->protecting) return impl_->range->seek(impl_->trx(), key);
   return impl_->cursor.seek(impl_->trx(), read, key);
 }
 
 Status TableCursor::seek_before(Bytes key) {
   STRATA_ASSIGN_OR_RETURN(const RowCursor::Read read, impl_->begin_read());
+  if (impl_->protecting) return impl_->range->seek_before(impl_->trx(), key, key.empty());
   return impl_->cursor.seek_before(impl_->trx(), read, key, key.empty());
 }
 
-Status TableCursor::next() {
-  impl_->fetched = false;
-  return impl_->cursor.next();
-}
-
-Status TableCursor::prev() {
-  impl_->fetched = false;
-  return impl_->cursor.prev();
-}
+Status TableCursor::next() { return impl_->move(true); }
+Status TableCursor::prev() { return impl_->move(false); }
 
 bool TableCursor::valid() const noexcept {
-  return impl_->point ? impl_->fetched : impl_->cursor.valid();
+  return impl_->point ? impl_->fetched : impl_->cursor_valid();
 }
 
 Bytes TableCursor::key() const noexcept {
   const Impl& c = *impl_;
   if (c.point) return c.point_key;
-  const Bytes key = c.cursor.key();
+  const Bytes key = c.cursor_key();
   return c.index == 0 ? key : key.substr(0, key.size() - c.clustered_bytes());
 }
 
@@ -152,6 +255,25 @@ Bytes TableCursor::covering() const noexcept {
 }
 
 Status TableCursor::fetch(bool* gone) { return impl_->fetch(gone); }
+
+Status TableCursor::fetch_unlocked(bool* gone) {
+  Impl& c = *impl_;
+  STRATA_ASSERT(!c.point && !c.protecting && c.index == 0);
+  // The view keeps outside values of the version alive.
+  STRATA_RETURN_IF_ERROR(c.session->open_view());
+  const Status read =
+      read_committed(c.context(), c.trx(), c.clustered(), c.cursor.key(), &c.payload);
+  *gone = is_not_found(read);
+  if (*gone) return ok_status();
+  STRATA_RETURN_IF_ERROR(read);
+  STRATA_RETURN_IF_ERROR(c.use(c.payload));
+  c.fetched = false;  // fetch() will lock it
+  c.shown = true;
+  return ok_status();
+}
+
+Status TableCursor::unlock_row() { return impl_->unlock(); }
+
 Bytes TableCursor::row() const noexcept { return impl_->inline_bytes; }
 uint32_t TableCursor::external_count() const noexcept {
   return static_cast<uint32_t>(impl_->refs.size());
@@ -159,7 +281,7 @@ uint32_t TableCursor::external_count() const noexcept {
 
 Status TableCursor::external(uint32_t position, std::string* out) {
   Impl& c = *impl_;
-  if (!c.fetched || position >= c.refs.size())
+  if ((!c.fetched && !c.shown) || position >= c.refs.size())
     return error_invalid_argument("no such outside value");
   return read_overflow(c.context(), SpaceId{c.table->spec().space_id}, c.refs[position], out);
 }
@@ -170,7 +292,12 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
   c.point = true;
   c.point_key.assign(clustered_key);
   *gone = false;
-  if (c.lock != LockMode::kNone) return c.fetch_locked(c.point_key, gone);
+  if (c.lock != LockMode::kNone) {
+    STRATA_RETURN_IF_ERROR(c.fetch_locked(c.point_key, gone));
+    if (!*gone || !c.protecting || c.index != 0) return ok_status();
+    STRATA_RETURN_IF_ERROR(c.protect_gap(gone));
+    return *gone ? ok_status() : c.fetch_locked(c.point_key, gone);
+  }
   const Status status =
       read == RowCursor::Read::kDirty
           ? read_dirty(c.context(), c.clustered(), c.point_key, &c.payload)
@@ -183,6 +310,8 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
 
 void TableCursor::reset() noexcept {
   impl_->fetched = false;
+  impl_->fresh = false;
+  impl_->shown = false;
   impl_->point = false;
   impl_->inline_bytes = Bytes();
   impl_->refs.clear();

@@ -11,10 +11,12 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/latch.h"
+#include "lock/internal/range_locks.h"
 
 namespace strata {
 
 using lock_internal::QueueKind;
+using lock_internal::RangeLocks;
 
 namespace {
 
@@ -142,6 +144,7 @@ struct RowWaits::Impl {
   std::array<std::atomic<uint32_t>, kIndexCounters> index_shared{};
   std::array<RowShard, kSharedShards> row_shards;
   std::array<HolderShard, kSharedShards> holder_shards;
+  RangeLocks ranges;  // counted in index_shared, too: once per holder and index
 
   static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
   Bucket& bucket_of(uint64_t hash) noexcept { return buckets[hash & (kBuckets - 1)]; }
@@ -241,22 +244,26 @@ struct RowWaits::Impl {
   }
 
   // --- deadlock detection (L3) ---
-  // Whom does `trx` wait for? Its queue's holder, or every shared holder if that is one of them;
-  // and the head. The waiters between have no edges that these two have not.
+  // Whom does `trx` wait for? Its queue's holder, or every shared holder (of the row or of a range
+  // around it) if that is one of them; and the head. The waiters between have no edges that these
+  // two have not.
   void edges_of(TrxId trx, std::vector<TrxId>* out) {
     out->clear();
     const auto it = waiting.find(trx);
     if (it == waiting.end()) return;
     const Queue* q = it->second->queue;
+    const auto is_edge = [&](const std::vector<TrxId>& list) {
+      return std::find(list.begin(), list.end(), q->holder) != list.end();
+    };
+    const bool for_all = q->kind == QueueKind::kSharedHolders;
     {
       RowShard& shard = row_shard(q->row.hash);
       MutexLock lock(shard.mutex);
       const SharedRow* shared = find_shared(shard, q->row.row(), q->row.hash);
-      if (shared != nullptr && std::find(shared->holders.begin(), shared->holders.end(),
-                                         q->holder) != shared->holders.end())
-        *out = shared->holders;
+      if (shared != nullptr && (for_all || is_edge(shared->holders))) *out = shared->holders;
     }
-    if (out->empty()) out->push_back(q->holder);
+    if (for_all) ranges.holders_of(q->row.index, q->row.key, out);
+    if (!is_edge(*out)) out->push_back(q->holder);
     std::erase(*out, trx);
     if (q->head->trx != trx) out->push_back(q->head->trx);
   }
@@ -324,6 +331,22 @@ struct RowWaits::Impl {
     const SharedRow* shared = find_shared(shard, row, hash);
     return shared != nullptr &&
            std::find(shared->holders.begin(), shared->holders.end(), trx) != shared->holders.end();
+  }
+
+  // Reads of the row are protected for `trx`, by a lock on the row or on a range around it.
+  bool protects(TrxId trx, RowId row, uint64_t hash) {
+    return holds_shared(trx, row, hash) || ranges.settled(trx, row.index, row.key);
+  }
+
+  // Wakes who waits for `holder` at this row, and takes no turn away that `holder` itself may have
+  // on it: lockers that register in vain would otherwise wake each other for ever.
+  void let_waiters_look(TrxId holder, RowId row, uint64_t hash) {
+    if (holder_hints[hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0) return;  // L4
+    MutexLock lock(mutex);
+    for (const QueueKind kind : {QueueKind::kRow, QueueKind::kSharedHolders}) {
+      Queue* q = find(row, hash, kind);
+      if (q != nullptr && q->holder == holder && q->retrier != holder) pass_turn(q);
+    }
   }
 
   bool remove_shared_holder(TrxId holder, RowId row, uint64_t hash) {
@@ -398,7 +421,7 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   Queue* q = impl_->find(row, hash, kind);
   const bool again = q != nullptr && q->retrier == waiter;
   const bool upgrading =
-      kind == QueueKind::kRow && q != nullptr && impl_->holds_shared(waiter, row, hash);
+      kind == QueueKind::kRow && q != nullptr && impl_->protects(waiter, row, hash);
   // A shared holder need not queue for a row nobody else keeps from it.
   if (upgrading && !again && !still_held()) return ok_status();
   if (timeout_us == 0) {
@@ -524,10 +547,12 @@ TrxId RowWaits::shared_conflict(TrxId self, RowId row) const {
   Impl::RowShard& shard = impl_->row_shard(hash);
   MutexLock lock(shard.mutex);
   const Impl::SharedRow* shared = Impl::find_shared(shard, row, hash);
-  if (shared == nullptr) return TrxId{};
-  for (TrxId holder : shared->holders)
-    if (holder != self) return holder;
-  return TrxId{};
+  if (shared != nullptr) {
+    for (TrxId holder : shared->holders)
+      if (holder != self) return holder;
+  }
+  lock.unlock();
+  return impl_->ranges.conflict(self, row.index, row.key);
 }
 
 bool RowWaits::holds_shared(TrxId holder, RowId row) const {
@@ -545,18 +570,35 @@ void RowWaits::drop_shared(TrxId holder, RowId row) {
     std::erase_if(it->second, [&](const RowKey& k) { return k.is(row, hash); });
     if (it->second.empty()) shard.held.erase(it);
   }
-  // Wakes who waits for it here, and takes no turn away that `holder` itself may have on this row:
-  // lockers that register in vain would otherwise wake each other for ever.
-  if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
-    return;  // L4
-  MutexLock lock(impl_->mutex);
-  for (const QueueKind kind : {QueueKind::kRow, QueueKind::kSharedHolders}) {
-    Queue* q = impl_->find(row, hash, kind);
-    if (q != nullptr && q->holder == holder && q->retrier != holder) impl_->pass_turn(q);
-  }
+  impl_->let_waiters_look(holder, row, hash);
+}
+
+bool RowWaits::add_range(TrxId holder, IndexId index, const KeyRange& range) {
+  const RangeLocks::Added added = impl_->ranges.add(holder, index, range);
+  if (added.first) impl_->index_counter(index).fetch_add(1, std::memory_order_acq_rel);
+  return added.grew;
+}
+
+void RowWaits::settle_range(TrxId holder, IndexId index, const KeyRange& range) {
+  impl_->ranges.settle(holder, index, range);
+}
+
+bool RowWaits::range_settled(TrxId holder, IndexId index, const KeyRange& range) const {
+  return impl_->ranges.settled(holder, index, range);
+}
+
+bool RowWaits::protects(TrxId holder, RowId row) const {
+  return impl_->protects(holder, row, hash_row(row));
+}
+
+void RowWaits::drop_range_key(TrxId holder, RowId row) {
+  impl_->ranges.drop_key(holder, row.index, row.key);
+  impl_->let_waiters_look(holder, row, hash_row(row));
 }
 
 void RowWaits::release_shared(TrxId holder) {
+  for (const IndexId index : impl_->ranges.release(holder))
+    impl_->index_counter(index).fetch_sub(1, std::memory_order_acq_rel);
   if (impl_->shared_total.load(std::memory_order_acquire) == 0) return;
   std::vector<RowKey> rows;
   {

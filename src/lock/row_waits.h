@@ -1,5 +1,6 @@
 // Waiting for row locks on one node. A row's exclusive lock is the record's trx_id while that
-// transaction is active (DESIGN 4.4); this library keeps only the waiters and the shared locks.
+// transaction is active (DESIGN 4.4); this library keeps only the waiters,
+// the shared locks and the ranges.
 // Thread-safe. No page latch may be held by a caller of wait().
 //
 //   L1  FIFO per row: a newcomer queues behind waiters of the same row; only the head is woken when
@@ -18,6 +19,14 @@
 //       waiter that holds a shared lock on the row goes first: nobody ahead of it could be served.
 //   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
 //       the row.
+//   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a
+//   writer
+//       asks for both in the same way (wait_for_shared), after it has marked the record. A locker
+//       registers the range and reads it then, so one of the two sees the other. What was read is
+//       settled; only then does a mark inside tell that its writer waits for the locker.
+//   L8  What is registered and not settled may be taken back: a locker that must wait for the owner
+//       of a record does not keep a range over that record meanwhile.
+//   L9  Without range locks nobody pays: they count in the same per-index counter as shared locks.
 #pragma once
 
 #include <atomic>
@@ -29,6 +38,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "lock/key_range.h"
 
 namespace strata {
 
@@ -85,7 +95,8 @@ class RowWaits {
   // shared lock or wait. Writers mark the row first and call shared_conflict() after (DESIGN 4.4).
   void add_shared(TrxId holder, RowId row);
   [[nodiscard]] bool index_has_shared(IndexId index) const noexcept;
-  // A transaction other than `self` that holds a shared lock on the row, or zero.
+  // A transaction other than `self` that holds a shared lock on the row or a range around it, or
+  // zero.
   TrxId shared_conflict(TrxId self, RowId row) const;
   [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const;
   // For a writer that has marked the row: blocks until no other transaction holds a shared lock on
@@ -93,7 +104,18 @@ class RowWaits {
   Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt);
   // Takes one back that was registered in vain (the row has an owner), before waiting for that.
   void drop_shared(TrxId holder, RowId row);
-  void release_shared(TrxId holder);  // all of them, at transaction end (before holder_ended)
+  // All of them, ranges too, at transaction end (before holder_ended).
+  void release_shared(TrxId holder);
+
+  // --- range locks (SERIALIZABLE); L7, L8 ---
+  // False: all of it was registered before.
+  bool add_range(TrxId holder, IndexId index, const KeyRange& range);
+  void settle_range(TrxId holder, IndexId index, const KeyRange& range);
+  [[nodiscard]] bool range_settled(TrxId holder, IndexId index, const KeyRange& range) const;
+  // Whether the holder has read the row under a lock on it or in a settled range: then an undecided
+  // owner of the row is one that waits for the holder.
+  [[nodiscard]] bool protects(TrxId holder, RowId row) const;
+  void drop_range_key(TrxId holder, RowId row);  // registered in vain (the row has an owner)
 
   [[nodiscard]] WaitCounters& counters() noexcept { return counters_; }
   // For SHOW ENGINE STATUS: one line per waiter, at most `limit`.

@@ -272,9 +272,13 @@ Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
   return ok_status();
 }
 
-Status RowChange::lock_exclusive(std::string* payload) {
-  return run(undo_bytes_max(key_.size(), 0, 0),
-             [&](Mtr* mtr, TreeCursor* cursor) { return try_lock(mtr, cursor, payload); });
+Status RowChange::lock_exclusive(std::string* payload, bool* fresh) {
+  const UndoPtr before = trx_->undo.last;
+  const Status locked = run(undo_bytes_max(key_.size(), 0, 0), [&](Mtr* mtr, TreeCursor* cursor) {
+    return try_lock(mtr, cursor, payload);
+  });
+  *fresh = trx_->undo.last != before;
+  return locked;
 }
 
 // RW2. Who owns the newest version has the lock already.
@@ -301,12 +305,13 @@ StatusOr<RowChange::Outcome> RowChange::try_lock(Mtr* mtr, TreeCursor* cursor,
 
 // Looks, registers, looks again: a writer marks the row first and asks for shared holders then, so
 // one of the two sees the other.
-Status RowChange::lock_shared(std::string* payload) {
+Status RowChange::lock_shared(std::string* payload, bool* fresh) {
+  *fresh = false;
   if (trx_->must_rollback) return error_deadlock();
   STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
   RowWaits* waits = context_->trxs->waits();
   const RowId row{tree_.index_id, key_};
-  const bool held = waits->index_has_shared(tree_.index_id) && waits->holds_shared(trx_->id, row);
+  const bool held = waits->index_has_shared(tree_.index_id) && waits->protects(trx_->id, row);
   bool registered = held;
   StaleGuard stale;
   Version copy;
@@ -341,6 +346,7 @@ Status RowChange::lock_shared(std::string* payload) {
     if (!looked.ok()) return looked.status();
     STRATA_RETURN_IF_ERROR(back_off(*looked));
   }
+  *fresh = registered && !held;
   conflicts_.give_turn_back();  // the next in the queue may want a shared lock, too
   payload->swap(copy.payload);
   return ok_status();
@@ -378,15 +384,17 @@ Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
 }
 
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
-                   std::string* payload) {
+                   std::string* payload, bool* fresh) {
   RowChange change(context, trx, tree, key);
+  bool ignored = false;
+  if (fresh == nullptr) fresh = &ignored;
   switch (mode) {
     case RowLock::kNone:
       return read_record(context, trx, tree, key, payload);
     case RowLock::kShared:
-      return change.lock_shared(payload);
+      return change.lock_shared(payload, fresh);
     case RowLock::kExclusive:
-      return change.lock_exclusive(payload);
+      return change.lock_exclusive(payload, fresh);
   }
   return error_invalid_argument("unknown lock mode");
 }

@@ -1,5 +1,6 @@
 // Point reads and the walk along a record's versions.
 #include "base/assert.h"
+#include "row/internal/conflicts.h"
 #include "row/internal/versions.h"
 #include "row/row_store.h"
 
@@ -124,6 +125,42 @@ Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::s
     STRATA_ASSIGN_OR_RETURN(const Walk walk,
                             row_internal::walk_to_visible(context, trx->view, tree, key,
                                                           &scratch.version, &scratch.walk));
+    if (walk == Walk::kAbsent) return error_not_found();
+    if (walk == Walk::kFound) {
+      payload->swap(scratch.version.payload);
+      return ok_status();
+    }
+    STRATA_RETURN_IF_ERROR(stale.check(tree, newest));
+  }
+}
+
+Status read_committed(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::string* payload) {
+  using row_internal::Owner;
+  using row_internal::Walk;
+  row_internal::PointScratch& scratch = row_internal::point_scratch();
+  row_internal::StaleGuard stale;
+  row_internal::Conflicts conflicts(context, trx, tree.index_id);
+  for (;;) {
+    Owner owner = Owner::kDecided;
+    {
+      Mtr mtr(context->tree.pool, context->tree.log);
+      TreeCursor cursor(&context->tree, tree, &mtr);
+      STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kShared));
+      if (!cursor.equals(key)) return error_not_found();
+      row_internal::copy_version(cursor.value(), &scratch.version);
+      owner = conflicts.owner(&scratch.version.header);
+    }
+    const RecordHeader newest = scratch.version.header;
+    if (owner == Owner::kUnknown) {
+      STRATA_RETURN_IF_ERROR(conflicts.resolve(newest.trx_id));
+      continue;
+    }
+    Walk walk = newest.deleted() ? Walk::kAbsent : Walk::kFound;
+    if (owner == Owner::kUndecided) {
+      STRATA_ASSIGN_OR_RETURN(
+          walk, row_internal::walk_past_writer(context, newest.trx_id, tree, key, &scratch.version,
+                                               &scratch.walk));
+    }
     if (walk == Walk::kAbsent) return error_not_found();
     if (walk == Walk::kFound) {
       payload->swap(scratch.version.payload);

@@ -21,6 +21,8 @@
 //        does not change what plain reads show. Of a row that the transaction itself has changed,
 //        the newest entries of every index count, even those that others wrote after the view was
 //        opened.
+//   RW9  A range is registered first and read then; what was read is settled. A record that another
+//        transaction owns is not kept registered while we wait for that (row_waits.h, L7, L8).
 #pragma once
 
 #include <cstdint>
@@ -71,12 +73,14 @@ Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Byte
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& free_on_purge);
 // Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK
-// *payload is it.
+// *payload is it, and *fresh says whether the transaction had no such lock before.
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
-                   std::string* payload);
+                   std::string* payload, bool* fresh = nullptr);
 
 // Latest version visible to the transaction's view (point read). kNotFound if none.
 Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::string* payload);
+// Latest committed or own version, whatever the view; waits for nobody.
+Status read_committed(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::string* payload);
 // Uncommitted latest version (READ UNCOMMITTED).
 Status read_dirty(RowContext* context, TreeId tree, Bytes key, std::string* payload);
 
@@ -116,6 +120,34 @@ class RowCursor {
   // kLatest: the record shown may belong to an undecided transaction, or be delete-marked by one.
   [[nodiscard]] bool undecided() const noexcept;
   [[nodiscard]] bool deleted() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// A locking scan that keeps others from changing what it has passed, records as well as the gaps
+// between them, until the transaction ends (SERIALIZABLE; RW9). Every move may wait for the owner
+// of a record; errors as of changes.
+class RangeCursor {
+ public:
+  RangeCursor(RowContext* context, TreeId tree);
+  ~RangeCursor();
+  // Scans end at the bounds, and nothing outside of them is protected. Empty high: no bound.
+  void set_bounds(Bytes low, Bytes high);
+  // True: the cursor shows a record before it is protected, so that the caller can lock the row
+  // first; it calls took() then. A record it has not taken is protected by the next move; if it
+  // has become another version meanwhile, that move shows it again instead.
+  void set_records_later(bool later) noexcept;
+  Status seek(Trx* trx, Bytes key);
+  Status seek_before(Trx* trx, Bytes key, bool infinite);
+  Status next();
+  Status prev();
+  // The caller holds a lock that keeps the record as it is.
+  void took();
+  [[nodiscard]] bool valid() const noexcept;
+  [[nodiscard]] Bytes key() const noexcept;  // until the next move
+  [[nodiscard]] Bytes payload() const noexcept;
 
  private:
   struct Impl;

@@ -23,8 +23,8 @@ class RowChange {
   Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise);
   Status update(Bytes payload, const std::vector<OverflowRef>& free_on_purge);
   Status erase(const std::vector<OverflowRef>& free_on_purge);
-  Status lock_exclusive(std::string* payload);
-  Status lock_shared(std::string* payload);
+  Status lock_exclusive(std::string* payload, bool* fresh);
+  Status lock_shared(std::string* payload, bool* fresh);
 
  private:
   // What an attempt under latches came to, and so what has to happen without any.
