@@ -434,9 +434,9 @@ void run_seed(uint64_t seed, uint64_t threads, uint64_t transactions) {
 
 TEST(SerializableModel, ResultsAreThoseOfTheCommitOrder) {
   const uint64_t first = environment("STRATA_SEED", 1);
-  const uint64_t rounds = environment("STRATA_ROUNDS", 4);
+  const uint64_t rounds = environment("STRATA_ROUNDS", 3);
   const uint64_t threads = environment("STRATA_THREADS", 6);
-  const uint64_t transactions = environment("STRATA_TRANSACTIONS", 800);
+  const uint64_t transactions = environment("STRATA_TRANSACTIONS", 400);
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     run_seed(seed, threads, transactions);

@@ -298,5 +298,67 @@ TEST(RowWaits, WaitersBehindATimedOutHeadLookForThemselves) {
   EXPECT_FALSE(waits.has_waiters(kRow));
 }
 
+TEST(RowWaits, AWriterWaitsForEveryRangeAroundItsRecord) {  // L7
+  RowWaits waits;
+  EXPECT_FALSE(waits.index_has_shared(kRow.index));  // L9
+  EXPECT_TRUE(waits.add_range(trx(1), kRow.index, {"row-0", "row-2", false}));
+  EXPECT_TRUE(waits.add_range(trx(2), kRow.index, {"row-1", "", true}));
+  waits.add_shared(trx(3), kRow);
+  EXPECT_TRUE(waits.index_has_shared(kRow.index));
+  EXPECT_TRUE(is_lock_wait_timeout(waits.wait_for_shared(trx(4), kRow, 0, nullptr)));
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    EXPECT_TRUE(waits.wait_for_shared(trx(4), kRow, kLong, nullptr).ok());
+    done = true;
+  });
+  for (const uint64_t holder : {3, 1, 2}) {
+    wait_until_waiting(waits, 1);
+    EXPECT_FALSE(done);
+    waits.release_shared(trx(holder));
+    waits.holder_ended(trx(holder));
+  }
+  writer.join();
+  EXPECT_FALSE(waits.index_has_shared(kRow.index));
+}
+
+TEST(RowWaits, ARangeTakenBackAtOneKeyLetsItsWriterGoOn) {  // L8
+  RowWaits waits;
+  waits.add_range(trx(1), kRow.index, {"row-0", "row-9", false});
+  std::thread writer(
+      [&] { EXPECT_TRUE(waits.wait_for_shared(trx(4), kRow, kLong, nullptr).ok()); });
+  wait_until_waiting(waits, 1);
+  EXPECT_FALSE(waits.protects(trx(1), kRow));
+  waits.drop_range_key(trx(1), kRow);
+  writer.join();
+  EXPECT_TRUE(is_lock_wait_timeout(waits.wait_for_shared(trx(4), kOther, 0, nullptr)));
+  waits.settle_range(trx(1), kRow.index, {"row-2", "row-9", false});
+  EXPECT_TRUE(waits.protects(trx(1), kOther));
+  waits.release_shared(trx(1));
+}
+
+TEST(RowWaits, CyclesThroughRangesAreFound) {  // L3, L7
+  RowWaits waits;
+  waits.add_range(trx(1), kRow.index, {"row-0", "row-9", false});
+  waits.add_range(trx(2), kRow.index, {"row-0", "row-9", false});
+  // Both insert into what the other has read.
+  std::thread first([&] { EXPECT_TRUE(waits.wait_for_shared(trx(1), kRow, kLong, nullptr).ok()); });
+  wait_until_waiting(waits, 1);
+  EXPECT_TRUE(is_deadlock(waits.wait_for_shared(trx(2), kOther, kLong, nullptr)));
+  waits.release_shared(trx(2));
+  waits.holder_ended(trx(2));
+  first.join();
+  // A reader that wants a row whose owner waits for the reader's range, and for another one first.
+  waits.add_range(trx(3), kRow.index, {"row-0", "row-9", false});
+  std::thread owner([&] { EXPECT_TRUE(waits.wait_for_shared(trx(4), kRow, kLong, nullptr).ok()); });
+  wait_until_waiting(waits, 1);
+  EXPECT_TRUE(is_deadlock(waits.wait(trx(3), trx(4), kOther, kLong, nullptr, [] { return true; })));
+  for (const uint64_t holder : {1, 3}) {
+    waits.release_shared(trx(holder));
+    waits.holder_ended(trx(holder));
+  }
+  owner.join();
+  EXPECT_EQ(waits.counters().deadlocks, 2u);
+}
+
 }  // namespace
 }  // namespace strata
