@@ -95,10 +95,21 @@ int ha_strata::check_condition(uchar* buffer, bool* skip, bool* stop) {
   return HA_ERR_INTERNAL_ERROR;
 }
 
+// The columns a row is fetched for. A column that is to be written counts although the server does
+// not ask for it: the parameter value IGNORE lets it keep what stands in the record.
+const MY_BITMAP* ha_strata::wanted_columns() {
+  if (statement_lock_ != engine::LockMode::kExclusive ||
+      bitmap_is_subset(table->write_set, table->read_set))
+    return table->read_set;
+  bitmap_copy(&known_, table->read_set);
+  bitmap_union(&known_, table->write_set);
+  return &known_;
+}
+
 int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
   at_ = cursor;
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
-  const Status status = row_.decode(cursor->row(), table->read_set, load_, buffer);
+  const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
   return status.ok() ? 0 : fail(status);
 }
 

@@ -96,6 +96,7 @@ class ha_strata final : public handler {
 
   // --- statistics and administration (statistics.cc) ---
   int info(uint flags) override;
+  row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
   ha_rows records_in_range(uint key, const key_range* low, const key_range* high,
                            page_range* pages) override;
   ha_rows estimate_rows_upper_bound() override;
@@ -130,6 +131,7 @@ class ha_strata final : public handler {
   int reposition(Direction direction);
   bool decode_entry(uchar* record);
   int check_condition(uchar* buffer, bool* skip, bool* stop);
+  const MY_BITMAP* wanted_columns();
   int deliver(engine::TableCursor* cursor, uchar* buffer);
   int read_point(uchar* buffer, Bytes key);
   static void make_successor(Buffer* key, bool* infinite);
@@ -145,12 +147,14 @@ class ha_strata final : public handler {
   static Bytes covering_of(const EntryPlan& plan, const Buffer& bytes);
   bool index_may_change(size_t index) const;
   int find_current_row(const uchar* record);
-  int complete_index_columns(uchar* record, uchar* follower, bool only_changing);
+  int complete_index_columns(const uchar** old_record, const uchar** new_record,
+                             bool only_changing);
   int duplicate(uint32_t kernel_index);
   uint64_t used_auto_increment(const uchar* record) const;
 
   // Statistics.
   void sample_indexes();
+  void tell_rows_per_key();
 
   engine::TableRef table_;
   StrataShare* share_ = nullptr;
@@ -194,9 +198,14 @@ class ha_strata final : public handler {
   std::vector<EntryPlan> old_plans_;
   std::vector<engine::EntryImage> images_;
   std::vector<engine::EntryImage> old_images_;
+  std::vector<uchar> old_image_;  // records completed with columns the server did not ask for
+  std::vector<uchar> new_image_;
   std::vector<my_bitmap_map> known_storage_;
   MY_BITMAP known_{};  // scratch: a set of columns
   uint duplicate_key_ = MAX_KEY;
+
+  uint64_t statistics_number_ = 0;
+  std::vector<IndexStatistics> index_statistics_;
 
   DsMrr_impl ds_mrr_;
 };

@@ -112,29 +112,37 @@ int ha_strata::find_current_row(const uchar* record) {
   return 0;
 }
 
-// Entries need columns the statement may not have read: they come from the row itself. `follower`
-// is the new version of the record; columns not written get the same value there.
-int ha_strata::complete_index_columns(uchar* record, uchar* follower, bool only_changing) {
+// Entries need columns the statement may not have read: they come from the stored row, and so do
+// indexed virtual columns, whose expression may give another value by now than the one the entry
+// was made of. Then *old_record, and *new_record when there is one, are replaced by completed
+// copies of ours: the server goes on using its records, with what they point to.
+int ha_strata::complete_index_columns(const uchar** old_record, const uchar** new_record,
+                                      bool only_changing) {
   bitmap_clear_all(&known_);
   bool missing = false;
   for (size_t i = 0; i < layout_.index_count(); ++i) {
     if (i > 0 && only_changing && !index_may_change(i)) continue;
     for (const uint16_t column : layout_.index(i).columns) {
-      if (bitmap_is_set(table->read_set, column)) continue;
+      if (bitmap_is_set(table->read_set, column) && table->field[column]->stored_in_db()) continue;
       bitmap_set_bit(&known_, column);
       missing = true;
     }
   }
   if (!missing) return 0;
-  const Status status = row_.decode(at_->row(), &known_, load_, record);
+  const size_t bytes = table->s->reclength;
+  old_image_.assign(*old_record, *old_record + bytes);
+  *old_record = old_image_.data();
+  const Status status = row_.decode(at_->row(), &known_, load_, old_image_.data());
   if (!status.ok()) return fail(status);
-  if (follower == nullptr) return 0;
-  for (Field** field = table->field; *field != nullptr; ++field) {
-    const uint16_t index = (*field)->field_index;
-    if (!bitmap_is_set(&known_, index) || bitmap_is_set(table->write_set, index)) continue;
-    const Column column = describe_column(table, *field);
-    std::memcpy(follower + column.offset, record + column.offset, column.bytes);
-    column.set_null(follower, column.is_null(record));
+  if (new_record == nullptr) return 0;
+  new_image_.assign(*new_record, *new_record + bytes);
+  *new_record = new_image_.data();
+  for (uint index = bitmap_get_first_set(&known_); index != MY_BIT_NONE;
+       index = bitmap_get_next_set(&known_, index)) {
+    if (bitmap_is_set(table->write_set, index)) continue;
+    const Column column = describe_column(table, table->field[index]);
+    std::memcpy(new_image_.data() + column.offset, old_image_.data() + column.offset, column.bytes);
+    column.set_null(new_image_.data(), column.is_null(old_image_.data()));
   }
   return 0;
 }
@@ -146,13 +154,14 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     const Bytes found_key = at_->clustered_key();
     old_key_.append(found_key.data(), found_key.size());
     const bool key_may_change = !layout_.hidden_key() && index_may_change(0);
-    if (const int error = complete_index_columns(const_cast<uchar*>(old_record),
-                                                 const_cast<uchar*>(new_record), !key_may_change))
+    const uchar* old_image = old_record;
+    const uchar* new_image = new_record;
+    if (const int error = complete_index_columns(&old_image, &new_image, !key_may_change))
       return error;
     key_.clear();
     if (!key_may_change) {
       key_.append(old_key_.data(), old_key_.size());
-    } else if (const int error = make_clustered_key(new_record, &key_)) {
+    } else if (const int error = make_clustered_key(new_image, &key_)) {
       return error;
     }
     const bool key_changes = key_.bytes() != old_key_.bytes();
@@ -163,8 +172,8 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     old_images_.clear();
     for (size_t i = 1; i < layout_.index_count(); ++i) {
       if (!key_changes && !index_may_change(i)) continue;
-      make_entry(i, old_record, &old_entries_, &old_plans_[i]);
-      make_entry(i, new_record, &entries_, &plans_[i]);
+      make_entry(i, old_image, &old_entries_, &old_plans_[i]);
+      make_entry(i, new_image, &entries_, &plans_[i]);
     }
     for (size_t i = 1; i < layout_.index_count(); ++i) {
       if (!key_changes && !index_may_change(i)) continue;
@@ -183,6 +192,10 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
 
     bitmap_copy(&known_, table->read_set);
     bitmap_union(&known_, table->write_set);
+    // As in the entries: what is not written keeps its stored value.
+    for (const uint16_t column : layout_.virtual_columns()) {
+      if (!bitmap_is_set(table->write_set, column)) bitmap_clear_bit(&known_, column);
+    }
     StatusOr<EncodedRow> row =
         row_.encode_update(new_record, key_.size(), at_->row(), &known_, table->write_set, load_);
     if (!row.ok()) return fail(row.status());
@@ -214,8 +227,7 @@ int ha_strata::delete_row(const uchar* record) {
     old_key_.clear();
     const Bytes found_key = at_->clustered_key();
     old_key_.append(found_key.data(), found_key.size());
-    if (const int error = complete_index_columns(const_cast<uchar*>(record), nullptr, false))
-      return error;
+    if (const int error = complete_index_columns(&record, nullptr, false)) return error;
     old_entries_.clear();
     old_images_.clear();
     for (size_t i = 1; i < layout_.index_count(); ++i)

@@ -14,6 +14,8 @@
 //        outside and unchanged by reference.
 //   RC4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
 //   decode().
+//   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
+//   made from that value, never from a new evaluation.
 // One codec belongs to one handler object.
 #pragma once
 

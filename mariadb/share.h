@@ -12,8 +12,8 @@ struct IndexStatistics {
 
 class StrataShare : public Handler_share {
  public:
-  // Copy of the statistics, one per server key; empty when never sampled.
-  std::vector<IndexStatistics> statistics();
+  // Copies the statistics, one per server key, when they are not those of `*number`.
+  bool newer_statistics(uint64_t* number, std::vector<IndexStatistics>* out);
   void set_statistics(std::vector<IndexStatistics> fresh, uint64_t rows);
   // Too old: never sampled, or the table has doubled or halved since.
   bool needs_sampling(uint64_t rows);
@@ -22,7 +22,7 @@ class StrataShare : public Handler_share {
   std::mutex mutex_;
   std::vector<IndexStatistics> statistics_;
   uint64_t sampled_rows_ = 0;
-  bool sampled_ = false;
+  uint64_t number_ = 0;  // of the statistics; 0: never sampled
 };
 
 }  // namespace strata::glue

@@ -5,41 +5,52 @@
 namespace strata::glue {
 namespace {
 
-// Counts how often each prefix of a key changes along a sample in key order.
+// Estimates from sampled leaves how many values the first parts of an index have. Of two entries
+// that are neighbours, as a share of all such pairs, so many differ as values begin in the index.
 class PrefixCounter {
  public:
   explicit PrefixCounter(const KeyCodec* codec)
-      : codec_(codec), changes_(codec->parts().size(), 0) {}
+      : codec_(codec), changes_(codec->parts().size(), 0), first_of_leaf_(codec->parts().size()) {}
 
-  void add(Bytes key) {
+  void add(uint32_t leaf, Bytes key) {
     if (!codec_->part_ends(key, &ends_)) return;
-    bool changed = entries_ == 0;
-    for (size_t i = 0; i < ends_.size(); ++i) {
-      changed = changed || last_ends_.size() <= i || last_ends_[i] != ends_[i] ||
-                key.substr(0, ends_[i]) != Bytes(last_).substr(0, ends_[i]);
-      if (changed) ++changes_[i];
+    if (started_ && leaf == leaf_) {
+      ++pairs_;
+      bool changed = false;
+      for (size_t i = 0; i < ends_.size(); ++i) {
+        changed = changed || last_ends_[i] != ends_[i] ||
+                  key.substr(0, ends_[i]) != Bytes(last_).substr(0, ends_[i]);
+        if (changed) ++changes_[i];
+      }
+    } else {
+      for (size_t i = 0; i < ends_.size(); ++i)
+        first_of_leaf_[i].insert(std::string(key.substr(0, ends_[i])));
     }
+    started_ = true;
+    leaf_ = leaf;
     last_.assign(key);
     last_ends_ = ends_;
-    ++entries_;
   }
 
-  // Rows that share the first `part + 1` parts, when `rows` are in the table and `pages` were read.
-  // With as few changes as pages each page may be one value: then the values seen are taken for
-  // all.
-  [[nodiscard]] double rows_per_prefix(size_t part, uint64_t rows, uint64_t pages) const {
-    if (entries_ == 0 || rows == 0) return 1;
-    const auto distinct = static_cast<double>(changes_[part]);
-    const auto seen = static_cast<double>(entries_);
-    if (entries_ >= rows) return seen / distinct;
-    if (changes_[part] <= pages + 1) return static_cast<double>(rows) / distinct;
-    return seen / distinct;
+  // Rows that share the first `part + 1` parts, when `rows` are in the table.
+  [[nodiscard]] double rows_per_prefix(size_t part, uint64_t rows) const {
+    if (!started_ || rows == 0) return 1;
+    double values = 1;
+    if (pairs_ > 0) {
+      values += static_cast<double>(changes_[part]) / static_cast<double>(pairs_) *
+                static_cast<double>(rows - 1);
+    }
+    values = std::max(values, static_cast<double>(first_of_leaf_[part].size()));
+    return std::max(1.0, static_cast<double>(rows) / values);
   }
 
  private:
   const KeyCodec* codec_;
-  uint64_t entries_ = 0;
+  bool started_ = false;
+  uint32_t leaf_ = 0;
+  uint64_t pairs_ = 0;  // neighbours on one leaf
   std::vector<uint64_t> changes_;
+  std::vector<std::set<std::string>> first_of_leaf_;
   std::vector<uint32_t> ends_, last_ends_;
   std::string last_;
 };
@@ -54,9 +65,9 @@ void ha_strata::sample_indexes() {
     const KeyCodec& codec = layout_.index(index).codec;
     PrefixCounter counter(&codec);
     (void)kernel->sample(table_.get(), index, setting_stats_pages,
-                         [&](Bytes entry) { counter.add(entry); });
+                         [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
     for (size_t part = 0; part < codec.parts().size(); ++part) {
-      double per = counter.rows_per_prefix(part, rows, setting_stats_pages);
+      double per = counter.rows_per_prefix(part, rows);
       const bool whole = part + 1 == codec.parts().size();
       if (whole && layout_.index(index).unique) per = 1;
       all[key].rows_per_prefix.push_back(per);
@@ -73,6 +84,7 @@ int ha_strata::info(uint flags) {
       stats.auto_increment_value =
           table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
     if ((flags & HA_STATUS_VARIABLE) != 0) {
+      (void)kernel->refresh_old_statistics(table_.get());
       stats.records = table_->estimated_rows();
       stats.deleted = 0;
       stats.data_file_length = table_->data_bytes();
@@ -85,23 +97,29 @@ int ha_strata::info(uint flags) {
       // The optimiser believes 0 and reads no rows; an estimate of 0 is not that certain.
       if (stats.records == 0 && (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) == 0) stats.records = 1;
     }
+    if ((flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST)) != 0) tell_rows_per_key();
     if ((flags & HA_STATUS_CONST) == 0) return 0;
     stats.create_time = static_cast<ulong>(table_->spec().created_at);
     stats.block_size = 16384;
-    stats.max_data_file_length = ~0ULL;
-    if (share_->needs_sampling(table_->estimated_rows())) sample_indexes();
-    const std::vector<IndexStatistics> all = share_->statistics();
-    for (uint key = 0; key < table->s->keys && key < all.size(); ++key) {
-      KEY& info = table->key_info[key];
-      const std::vector<double>& per_prefix = all[key].rows_per_prefix;
-      for (uint part = 0; part < info.ext_key_parts; ++part) {
-        const double per =
-            part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
-        info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per));
-      }
-    }
+    stats.max_data_file_length = 0;  // not known, which is shown as such
     return 0;
   });
+}
+
+// Before every query, not only at open: a TABLE opened while it was empty lives on when a million
+// rows have been loaded.
+void ha_strata::tell_rows_per_key() {
+  if (share_->needs_sampling(table_->estimated_rows())) sample_indexes();
+  if (!share_->newer_statistics(&statistics_number_, &index_statistics_)) return;
+  for (uint key = 0; key < table->s->keys && key < index_statistics_.size(); ++key) {
+    KEY& info = table->key_info[key];
+    const std::vector<double>& per_prefix = index_statistics_[key].rows_per_prefix;
+    for (uint part = 0; part < info.ext_key_parts; ++part) {
+      const double per =
+          part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
+      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per));
+    }
+  }
 }
 
 ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_range* high,

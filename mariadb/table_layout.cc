@@ -29,6 +29,11 @@ bool IndexLayout::decode_covering(Bytes bytes, uchar* record) const {
 void TableLayout::open(const TABLE* table) {
   const uint primary = table->s->primary_key;
   indexes_.clear();
+  virtual_columns_.clear();
+  for (Field** field = table->field; *field != nullptr; ++field) {
+    if (is_kept(*field) && !(*field)->stored_in_db())
+      virtual_columns_.push_back((*field)->field_index);
+  }
   indexes_.emplace_back();
   indexes_[0].unique = true;
   kernel_index_.assign(table->s->keys, 0);

@@ -31,6 +31,10 @@ class TableLayout {
   [[nodiscard]] bool hidden_key() const noexcept { return indexes_[0].server_key == MAX_KEY; }
   [[nodiscard]] size_t index_count() const noexcept { return indexes_.size(); }
   [[nodiscard]] IndexLayout& index(size_t kernel_index) noexcept { return indexes_[kernel_index]; }
+  // Virtual columns that are kept in rows because an index needs them.
+  [[nodiscard]] const std::vector<uint16_t>& virtual_columns() const noexcept {
+    return virtual_columns_;
+  }
   [[nodiscard]] uint32_t kernel_index(uint server_key) const noexcept {
     return kernel_index_[server_key];
   }
@@ -38,6 +42,7 @@ class TableLayout {
  private:
   std::vector<IndexLayout> indexes_;
   std::vector<uint32_t> kernel_index_;
+  std::vector<uint16_t> virtual_columns_;
 };
 
 }  // namespace strata::glue

@@ -143,13 +143,17 @@ Status check_tree(TreeContext* context, TreeId tree,
                   const std::function<void(Bytes key, Bytes value)>& visit, TreeCheck* out);
 
 // Estimated number of records in [low, high) (empty high = infinite): dives along both bounds,
-// exact when both fall in one leaf or neighbouring ones. No leaf in between is read.
+// exact when few leaves lie in between; of many, the first are read.
 StatusOr<uint64_t> estimate_range(TreeContext* context, TreeId tree, Bytes low, Bytes high,
                                   bool high_infinite);
+struct LeafSample {
+  uint64_t leaves = 0;   // of the tree, estimated
+  uint32_t visited = 0;  // different ones whose records were visited
+};
 // Sampling for statistics: calls visit with the records of up to `pages` leaf pages picked at
-// random (seeded); *leaf_pages_estimate gets the estimated number of leaves.
+// random (seeded), leaf after leaf; `leaf` counts them.
+using VisitSample = std::function<void(uint32_t leaf, Bytes key, Bytes value)>;
 Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t seed,
-                     const std::function<void(Bytes key, Bytes value)>& visit,
-                     uint64_t* leaf_pages_estimate);
+                     const VisitSample& visit, LeafSample* out);
 
 }  // namespace strata

@@ -340,15 +340,32 @@ TEST_F(BTreeTest, EstimatesAreExactNearbyAndCloseFarAway) {
   EXPECT_NEAR(estimate(10000, 20000), 10000, 1000);
   EXPECT_NEAR(static_cast<double>(*estimate_range(tree->context(), tree->tree(), {}, {}, true)),
               50000, 5000);
-  uint64_t leaves = 0;
+  LeafSample sample;
   std::set<std::string> sampled;
-  ASSERT_TRUE(sample_leaves(
-                  tree->context(), tree->tree(), 20, 1,
-                  [&](Bytes key, Bytes) { EXPECT_TRUE(sampled.insert(std::string(key)).second); },
-                  &leaves)
-                  .ok());
+  ASSERT_TRUE(
+      sample_leaves(
+          tree->context(), tree->tree(), 20, 1,
+          [&](uint32_t, Bytes key, Bytes) { EXPECT_TRUE(sampled.insert(std::string(key)).second); },
+          &sample)
+          .ok());
   EXPECT_GT(sampled.size(), 2000u);
-  EXPECT_NEAR(static_cast<double>(leaves), static_cast<double>(tree->check().leaf_pages), 20);
+  EXPECT_LE(sample.visited, 20u);
+  EXPECT_NEAR(static_cast<double>(sample.leaves), static_cast<double>(tree->check().leaf_pages),
+              20);
+}
+
+// An index on a column of few values: every value's entries grow at the same time.
+TEST_F(BTreeTest, EstimatesHoldInATreeGrownInManyPlaces) {
+  const auto entry = [](uint64_t value, uint64_t row) { return be_key(value) + be_key(row); };
+  for (uint64_t i = 0; i < 50000; ++i) put(entry(i % 100, i), "");
+  const auto estimate = [&](uint64_t low, uint64_t high) {
+    return static_cast<double>(
+        *estimate_range(tree->context(), tree->tree(), be_key(low), be_key(high), false));
+  };
+  for (uint64_t value = 0; value < 99; ++value)
+    EXPECT_NEAR(estimate(value, value + 1), 500, 250) << value;
+  for (uint64_t value = 0; value < 80; value += 7)
+    EXPECT_NEAR(estimate(value, value + 20), 10000, 3500) << value;
 }
 
 TEST_F(BTreeTest, ADroppedSpaceIsNotFound) {

@@ -43,10 +43,41 @@ double usual(uint32_t low, uint32_t high, bool high_is_last) {
   return std::max(1.0, high_is_last ? low : (low + high) / 2.0);
 }
 
-// Records between the ends of two different, not neighbouring leaves: whole subtrees between the
-// two paths, sized by the average fan-out of the pages the dives passed.
-double records_between(const End& low, const End& high) {
-  const double per_leaf = usual(low.records, high.records, high.last);
+// What stands on the leaves right of the low end, up to kLeavesWalked or the high end. Bounds often
+// fall where keys of a kind begin and end, on leaves that are filled unlike those in between.
+struct Walk {
+  uint64_t records = 0;
+  uint32_t leaves = 0;
+  bool arrived = false;  // at the high end: these are all
+};
+constexpr uint32_t kLeavesWalked = 8;
+
+Walk walk(TreeContext* context, TreeId tree, const End& low, const End& high) {
+  Walk out;
+  PageId id = low.right;
+  for (;;) {
+    if (id == high.leaf) {
+      out.arrived = true;
+      return out;
+    }
+    if (out.leaves == kLeavesWalked) return out;
+    const StatusOr<PageGuard> leaf = context->pool->fix(id, LatchMode::kShared);
+    // Merged away or dropped since the dives: what has been seen is enough.
+    if (!leaf.ok() || !is_tree_page_of(leaf->page(), tree, 0)) return out;
+    const TreePageView view(leaf->page());
+    out.records += view.slot_count();
+    ++out.leaves;
+    if (view.header()->right_sibling == kNoPage) return out;
+    id = sibling_id(tree, view.header()->right_sibling);
+  }
+}
+
+// Records between the ends of two leaves that are far apart: whole subtrees between the two paths,
+// sized by the average fan-out of the pages the dives passed.
+double records_between(const End& low, const End& high, const Walk& walked) {
+  const double per_leaf =
+      walked.leaves > 0 ? static_cast<double>(std::max<uint64_t>(walked.records, 1)) / walked.leaves
+                        : usual(low.records, high.records, high.last);
   double leaves = 0;       // between the two leaves
   double per_child = 1.0;  // leaves below one child of the current level
   uint32_t parted = 0;     // level on which the two paths part
@@ -75,13 +106,13 @@ StatusOr<uint64_t> estimate_range(TreeContext* context, TreeId tree, Bytes low, 
   STRATA_ASSIGN_OR_RETURN(const End to,
                           dive(context, tree, high_infinite ? Bound::kLast : Bound::kAt, high));
   if (from.leaf == to.leaf) return to.position > from.position ? to.position - from.position : 0;
-  if (from.right == to.leaf) return uint64_t{from.records} - from.position + to.position;
-  return static_cast<uint64_t>(std::llround(records_between(from, to)));
+  const Walk walked = walk(context, tree, from, to);
+  if (walked.arrived) return uint64_t{from.records} - from.position + walked.records + to.position;
+  return static_cast<uint64_t>(std::llround(records_between(from, to, walked)));
 }
 
 Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t seed,
-                     const std::function<void(Bytes key, Bytes value)>& visit,
-                     uint64_t* leaf_pages_estimate) {
+                     const VisitSample& visit, LeafSample* out) {
   Rng rng(seed);
   const auto copy = std::make_unique<char[]>(kPageBytes);
   std::set<uint32_t> seen;
@@ -106,7 +137,7 @@ Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t
       const TreePageView view(copy.get());
       for (uint16_t i = 0; i < view.slot_count(); ++i) {
         view.copy_key(i, &key);
-        visit(key, view.value(i));
+        visit(static_cast<uint32_t>(seen.size() - 1), key, view.value(i));
       }
     }
     if (path.height == 1) {  // there is no other leaf
@@ -114,8 +145,10 @@ Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t
       break;
     }
   }
-  *leaf_pages_estimate =
-      dives == 0 ? 0 : std::max<uint64_t>(1, static_cast<uint64_t>(std::llround(leaves / dives)));
+  out->visited = static_cast<uint32_t>(seen.size());
+  out->leaves = dives == 0 ? 0
+                           : std::max<uint64_t>(
+                                 out->visited, static_cast<uint64_t>(std::llround(leaves / dives)));
   return ok_status();
 }
 

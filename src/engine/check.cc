@@ -148,41 +148,57 @@ StatusOr<uint64_t> Kernel::estimate_range(Table* table, uint32_t index, Bytes lo
 }
 
 Status Kernel::sample(Table* table, uint32_t index, uint32_t pages,
-                      const std::function<void(Bytes key)>& visit) {
-  uint64_t leaves = 0;
+                      const std::function<void(uint32_t leaf, Bytes key)>& visit) {
+  LeafSample sample;
   return sample_leaves(
       &impl_->row.tree, tree_of(*table, index), pages, table->spec().table_id,
-      [&visit](Bytes key, Bytes value) {
-        if (value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted()) visit(key);
+      [&visit](uint32_t leaf, Bytes key, Bytes value) {
+        if (value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted())
+          visit(leaf, key);
       },
-      &leaves);
+      &sample);
 }
 
 Status Kernel::refresh_statistics(Table* table) {
   constexpr uint32_t kPages = 20;
+  constexpr uint32_t kIndexDives = 4;
   uint64_t live = 0;
-  uint64_t leaves = 0;
-  uint64_t index_pages = 0;
+  LeafSample clustered;
   STRATA_RETURN_IF_ERROR(sample_leaves(
       &impl_->row.tree, tree_of(*table, 0), kPages, table->spec().table_id,
-      [&live](Bytes, Bytes value) {
+      [&live](uint32_t, Bytes, Bytes value) {
         live += value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted() ? 1 : 0;
       },
-      &leaves));
-  const uint64_t sampled = std::min<uint64_t>(kPages, leaves);
-  const uint64_t rows = sampled == 0 ? 0 : live * leaves / sampled;
+      &clustered));
+  uint64_t index_pages = 0;
   for (uint32_t i = 1; i < table->spec().indexes.size(); ++i) {
-    uint64_t pages = 0;
+    LeafSample index;
     STRATA_RETURN_IF_ERROR(sample_leaves(
-        &impl_->row.tree, tree_of(*table, i), 1, table->spec().table_id, [](Bytes, Bytes) {},
-        &pages));
-    index_pages += pages;
+        &impl_->row.tree, tree_of(*table, i), kIndexDives, table->spec().table_id,
+        [](uint32_t, Bytes, Bytes) {}, &index));
+    index_pages += index.leaves;
   }
-  table->rows_.store(static_cast<int64_t>(rows));
-  table->clustered_pages_.store(std::max<uint64_t>(leaves, 1));
+  const uint64_t sampled = clustered.visited == 0 ? 0 : live * clustered.leaves / clustered.visited;
+  const uint64_t counted = table->estimated_rows();
+  // A count that started from a sample drifts: a later sample replaces it when they are far apart.
+  const uint64_t apart = std::max(sampled, counted) - std::min(sampled, counted);
+  if (!table->rows_exact_ && (!table->statistics_known_ || apart > counted / 4))
+    table->rows_.store(static_cast<int64_t>(sampled));
+  table->clustered_pages_.store(std::max<uint64_t>(clustered.leaves, 1));
   table->index_pages_.store(index_pages);
   table->modified_since_sample_.store(0);
+  table->statistics_known_.store(true);
   return ok_status();
+}
+
+Status Kernel::refresh_old_statistics(Table* table) {
+  if (!table->statistics_are_old()) return ok_status();
+  // One is enough; but who knows nothing yet does not go on without.
+  const bool other = table->refreshing_.exchange(true);
+  if (other && table->statistics_known_) return ok_status();
+  const Status status = refresh_statistics(table);
+  if (!other) table->refreshing_.store(false);
+  return status;
 }
 
 }  // namespace strata::engine

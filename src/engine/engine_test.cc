@@ -242,6 +242,32 @@ TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
   EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
 }
 
+TEST_F(EngineTest, SizesAreKnownAfterARestartAndFollowChanges) {
+  TableRef table = create("t");
+  EXPECT_FALSE(table->statistics_are_old());
+  for (uint64_t i = 1; i <= 3000; ++i) {
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+    ASSERT_TRUE(session_->commit().ok());
+  }
+  EXPECT_EQ(table->estimated_rows(), 3000u);
+  EXPECT_TRUE(table->statistics_are_old());
+  ASSERT_TRUE(kernel_->refresh_old_statistics(table.get()).ok());
+  EXPECT_FALSE(table->statistics_are_old());
+  EXPECT_EQ(table->estimated_rows(), 3000u);
+  const uint64_t pages = table->clustered_leaf_pages();
+  EXPECT_GT(pages, 5u);
+  EXPECT_GT(table->index_bytes(), 0u);
+  ASSERT_TRUE(kernel_->persist_log().ok());
+  crash(11);
+  table = open("t");
+  EXPECT_TRUE(table->statistics_are_old());
+  ASSERT_TRUE(kernel_->refresh_old_statistics(table.get()).ok());
+  EXPECT_FALSE(table->statistics_are_old());
+  EXPECT_NEAR(static_cast<double>(table->estimated_rows()), 3000, 600);
+  EXPECT_NEAR(static_cast<double>(table->clustered_leaf_pages()), static_cast<double>(pages), 2);
+}
+
 TEST_F(EngineTest, CleanShutdownNeedsNoRedo) {
   TableRef table = create("t");
   session_->begin(Isolation::kRepeatableRead);

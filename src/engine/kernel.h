@@ -70,6 +70,8 @@ class Table : public std::enable_shared_from_this<Table> {
   [[nodiscard]] uint64_t data_bytes() const noexcept;
   [[nodiscard]] uint64_t index_bytes() const noexcept;
   [[nodiscard]] uint64_t clustered_leaf_pages() const noexcept;
+  // Never sampled since the database was opened, or more than a tenth of the rows has changed.
+  [[nodiscard]] bool statistics_are_old() const noexcept;
   // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never
   // returns a value twice, also after a crash. `raise_auto_increment`: explicit value used. 0 =
   // counter not initialised.
@@ -91,7 +93,10 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<uint64_t> row_id_{1};
   std::atomic<int64_t> rows_{0};
   std::atomic<uint64_t> clustered_pages_{1}, index_pages_{0};
-  std::atomic<uint64_t> modified_since_sample_{0};
+  std::atomic<uint64_t> modified_since_sample_{0};  // rows
+  std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
+  std::atomic<bool> rows_exact_{true};              // counted since the table was made
+  std::atomic<bool> refreshing_{false};
 };
 using TableRef = std::shared_ptr<Table>;
 
@@ -287,10 +292,13 @@ class Kernel {
   // Statistics.
   StatusOr<uint64_t> estimate_range(Table* table, uint32_t index, Bytes low,
                                     Bytes high);  // empty high = infinite
-  // Samples an index: visit(key) for entries of up to `pages` leaf pages.
+  // Samples an index: visit(leaf, key) for entries of up to `pages` leaf pages picked at random;
+  // those of one leaf come in order and have the same `leaf`.
   Status sample(Table* table, uint32_t index, uint32_t pages,
-                const std::function<void(Bytes key)>& visit);
+                const std::function<void(uint32_t leaf, Bytes key)>& visit);
   Status refresh_statistics(Table* table);
+  // Does so when they are old: reads some 20 leaves, so that it may run before any query.
+  Status refresh_old_statistics(Table* table);
   // Structure of every tree of the table, and entries against rows both ways: row_entries(row
   // inline bytes, externals loader, emit(index, key)) computes the entries a row must have.
   using EmitEntry = std::function<void(uint32_t index, Bytes key)>;

@@ -211,7 +211,9 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
   }
   if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
   if (status.ok()) status = change.insert_entries(row, duplicate_index);
-  return status.ok() ? status : undo_row(before, status);
+  if (!status.ok()) return undo_row(before, status);
+  s.note_rows(table, 0);
+  return ok_status();
 }
 
 Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,

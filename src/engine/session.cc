@@ -67,17 +67,18 @@ Status Session::rollback_to_position(UndoPtr to) {
 }
 
 void Session::Impl::note_rows(Table* table, int32_t delta) {
-  if (row_deltas.size() > merge_floor && row_deltas.back().first.get() == table) {
-    row_deltas.back().second += delta;
+  if (row_deltas.size() > merge_floor && row_deltas.back().table.get() == table) {
+    row_deltas.back().net += delta;
+    ++row_deltas.back().changed;
   } else {
-    row_deltas.emplace_back(table->shared_from_this(), delta);
+    row_deltas.push_back({table->shared_from_this(), delta, 1});
   }
 }
 
 void Session::Impl::apply_row_deltas() {
-  for (const auto& [table, delta] : row_deltas) {
-    table->rows_.fetch_add(delta, std::memory_order_relaxed);
-    table->modified_since_sample_.fetch_add(1, std::memory_order_relaxed);
+  for (const RowDelta& delta : row_deltas) {
+    delta.table->rows_.fetch_add(delta.net, std::memory_order_relaxed);
+    delta.table->modified_since_sample_.fetch_add(delta.changed, std::memory_order_relaxed);
   }
 }
 
@@ -171,6 +172,8 @@ void Session::detach_prepared() {
     const MutexLock lock(s.trx_mutex);
     s.trx.swap(fresh);
   }
+  // Whether these rows come or go is decided without this session.
+  for (const Impl::RowDelta& delta : s.row_deltas) delta.table->rows_exact_.store(false);
   s.apply_row_deltas();
   s.ended();
   const MutexLock lock(s.kernel->prepared_mutex);

@@ -19,6 +19,12 @@ uint64_t Table::index_bytes() const noexcept {
 uint64_t Table::clustered_leaf_pages() const noexcept {
   return clustered_pages_.load(std::memory_order_relaxed);
 }
+bool Table::statistics_are_old() const noexcept {
+  constexpr uint64_t kAlwaysFresh = 16;  // changed rows that are never worth a look
+  return !statistics_known_.load(std::memory_order_relaxed) ||
+         modified_since_sample_.load(std::memory_order_relaxed) >
+             estimated_rows() / 10 + kAlwaysFresh;
+}
 uint64_t Table::next_auto_increment() const noexcept {
   return auto_increment_.load(std::memory_order_relaxed);
 }
@@ -64,6 +70,8 @@ TableRef KernelImpl::make_table(TableSpec spec) {
 // AUTO_INCREMENT is durable with each insert; the hidden row id goes on behind the largest one in
 // the tree.
 Status KernelImpl::load_counters(Table* table) {
+  table->statistics_known_.store(false);
+  table->rows_exact_.store(false);
   const SpaceId space{table->spec_.space_id};
   STRATA_ASSIGN_OR_RETURN(const uint64_t used,
                           spaces->read_slot(space, HeaderSlot::kAutoIncrement));
@@ -239,6 +247,9 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->rows_.store(from.rows_.load());
   to->clustered_pages_.store(from.clustered_pages_.load());
   to->index_pages_.store(from.index_pages_.load());
+  to->modified_since_sample_.store(from.modified_since_sample_.load());
+  to->statistics_known_.store(from.statistics_known_.load());
+  to->rows_exact_.store(from.rows_exact_.load());
 }
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {

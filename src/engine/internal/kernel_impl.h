@@ -143,7 +143,12 @@ struct Session::Impl {
   uint64_t lock_wait_timeout_us = 50000000;
   bool ordered = false;  // commit_ordered() ran
   bool reserved = false;
-  std::vector<std::pair<TableRef, int32_t>> row_deltas;  // journal: +1 / -1, cut back by savepoints
+  struct RowDelta {
+    TableRef table;
+    int64_t net;  // rows more or less
+    uint64_t changed;
+  };
+  std::vector<RowDelta> row_deltas;  // journal, cut back by savepoints
   size_t merge_floor =
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
