@@ -106,8 +106,8 @@ int start(void* plugin) {
     StatusOr<std::unique_ptr<engine::Kernel>> opened = engine::Kernel::open(kernel_options());
     if (!opened.ok()) {
       // The server goes on without the engine; nothing of the folder has been touched.
-      sql_print_error("STRATA: %.*s", static_cast<int>(opened.status().message().size()),
-                      opened.status().message().data());
+      const std::string why(opened.status().message());
+      sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
       power_loss_files.reset();
       return 1;
     }

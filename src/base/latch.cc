@@ -32,6 +32,23 @@ void Mutex::note_unlocked() const noexcept {
 }
 #endif
 
+uint32_t Parker::wait() noexcept {
+  for (;;) {
+    const uint32_t value = word_.load(std::memory_order_acquire);
+    if (value != 0) return value;
+    syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word_), FUTEX_WAIT_PRIVATE, 0, nullptr, nullptr,
+            0);
+  }
+}
+
+// The sleeper may see the value, return and end before the wake-up: that then finds nobody, or at
+// worst wakes another user of the address, and every futex user looks again after waking.
+void Parker::unpark(uint32_t value) noexcept {
+  auto* const address = reinterpret_cast<uint32_t*>(&word_);
+  word_.store(value, std::memory_order_release);
+  syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
 void RwLatch::sleep(uint32_t observed) noexcept {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_), FUTEX_WAIT_PRIVATE, observed, nullptr,
           nullptr, 0);

@@ -4,9 +4,11 @@
 // RwLatch    4 bytes, futex based, writer-preferring; used in every buffer frame. Not recursive.
 //            X and S may be released by another thread (page hand-over), so no rank is checked
 //            here.
+// Parker     one sleeper with a futex of its own: who is woken contends with nobody.
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -55,10 +57,14 @@ using MutexLock = std::unique_lock<Mutex>;
 // Condition variable for Mutex. Waits release the mutex.
 class CondVar {
  public:
-  void wait(MutexLock& lock) { cv_.wait(lock); }
+  void wait(MutexLock& lock) {
+    Native native(lock);
+    cv_.wait(native.lock);
+  }
   // Returns false on timeout.
   bool wait_for_us(MutexLock& lock, uint64_t microseconds) {
-    return cv_.wait_for(lock, std::chrono::microseconds(microseconds)) ==
+    Native native(lock);
+    return cv_.wait_for(native.lock, std::chrono::microseconds(microseconds)) ==
            std::cv_status::no_timeout;
   }
   template <typename Pred>
@@ -67,13 +73,47 @@ class CondVar {
   }
   template <typename Pred>
   bool wait_for_us(MutexLock& lock, uint64_t microseconds, Pred pred) {
-    return cv_.wait_for(lock, std::chrono::microseconds(microseconds), pred);
+    const auto deadline =
+        std::chrono::steady_clock::now() + std::chrono::microseconds(microseconds);
+    while (!pred()) {
+      Native native(lock);
+      if (cv_.wait_until(native.lock, deadline) == std::cv_status::timeout) {
+        native.release();
+        return pred();
+      }
+    }
+    return true;
   }
   void notify_one() noexcept { cv_.notify_one(); }
   void notify_all() noexcept { cv_.notify_all(); }
 
  private:
-  std::condition_variable_any cv_;
+  // The std::mutex inside, lent to std::condition_variable: condition_variable_any would add a
+  // mutex of its own to every wait and notify.
+  struct Native {
+    explicit Native(MutexLock& held) : owner(held.mutex()), lock(owner->mutex_, std::adopt_lock) {
+      owner->note_unlocked();
+    }
+    ~Native() { release(); }
+    Native(const Native&) = delete;
+    Native& operator=(const Native&) = delete;
+    void release() {
+      if (lock.release() != nullptr) owner->note_locked();
+    }
+    Mutex* owner;
+    std::unique_lock<std::mutex> lock;
+  };
+  std::condition_variable cv_;
+};
+
+// One sleeping thread and whoever wakes it. wait() returns what unpark() gave; one of each per
+// life.
+class Parker {
+ public:
+  uint32_t wait() noexcept;              // blocks
+  void unpark(uint32_t value) noexcept;  // value != 0; the Parker may be gone when this returns
+ private:
+  std::atomic<uint32_t> word_{0};
 };
 
 class RwLatch {

@@ -399,6 +399,25 @@ TEST_F(EngineTest, AFullDiskFailsStatementsAndLosesNothing) {
   EXPECT_EQ(all(open("t")), expected);
 }
 
+TEST_F(EngineTest, TheLogStaysBoundedHoweverMuchIsWritten) {  // E13
+  TableRef table = create("t");
+  size_t most = 0;
+  for (uint64_t i = 1; i <= 2500; ++i) {
+    Row big = row(i);
+    big.blob = std::string(20000, static_cast<char>('a' + i % 26));
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(session_.get(), table, i, big).ok());
+    ASSERT_TRUE(session_->commit().ok());
+    auto names = disk_->list("/db/log");
+    ASSERT_TRUE(names.ok());
+    most = std::max(most, names->size());
+  }
+  const KernelOptions options = options_on(disk_.get());
+  const uint64_t limit = 4 * options.log_checkpoint_bytes / options.log_segment_bytes;
+  EXPECT_GT(most, 1u);
+  EXPECT_LE(most, limit + 3);  // the running one, the next one, and a spare
+}
+
 // Reads [from, to) of an index with shared locks; returns how many rows there were.
 StatusOr<size_t> read_range(Session* session, const TableRef& table, uint32_t index, Bytes from,
                             Bytes to) {

@@ -259,25 +259,82 @@ struct Log::Impl {
   }
 
   // --- durability ---
+  // A thread that waits for somebody else's batch. It ends up durable (or poisoned), or leads.
+  struct Waiter {
+    uint64_t lsn = 0;
+    Waiter* next = nullptr;
+    Parker parker;
+  };
+  static constexpr uint32_t kDone = 1;
+  static constexpr uint32_t kLead = 2;
+
   Status persist(Lsn lsn) {
     if (poisoned.load(std::memory_order_acquire)) return poisoned_error();
     if (durable.load(std::memory_order_acquire) >= lsn.value) return ok_status();
     STRATA_ASSERT(lsn.value <= next_lsn.load(std::memory_order_acquire));
-    MutexLock lock(write_mutex);
-    for (;;) {
-      if (poisoned.load(std::memory_order_relaxed)) return poisoned_error();
-      if (durable.load(std::memory_order_relaxed) >= lsn.value) return ok_status();
-      if (leader_active) {
-        counters->waits.fetch_add(1, std::memory_order_relaxed);
-        batch_done.wait(lock);
-        continue;
+    if (!take_lead(lsn)) return result_of(lsn);
+    lead(lsn);
+    hand_over();
+    return result_of(lsn);
+  }
+
+  // False: another leader has made it durable, or failed.
+  bool take_lead(Lsn lsn) {
+    Waiter waiter;
+    waiter.lsn = lsn.value;
+    {
+      MutexLock lock(write_mutex);
+      if (settled(lsn.value)) return false;
+      if (!leader_active) {
+        leader_active = true;
+        return true;
       }
-      leader_active = true;
-      lock.unlock();
-      lead(lsn);
-      lock.lock();
-      leader_active = false;
-      batch_done.notify_all();
+      *waiters_end = &waiter;
+      waiters_end = &waiter.next;
+      counters->waits.fetch_add(1, std::memory_order_relaxed);
+    }
+    return waiter.parker.wait() == kLead;
+  }
+
+  [[nodiscard]] bool settled(uint64_t lsn) const noexcept {
+    return poisoned.load(std::memory_order_acquire) ||
+           durable.load(std::memory_order_acquire) >= lsn;
+  }
+  [[nodiscard]] Status result_of(Lsn lsn) const {
+    if (durable.load(std::memory_order_acquire) >= lsn.value) return ok_status();
+    return poisoned_error();
+  }
+
+  // Wakes who is settled, after the first who is not: that one leads, and its I/O starts at once.
+  void hand_over() {
+    Waiter* leader = nullptr;
+    Waiter* done = nullptr;
+    {
+      MutexLock lock(write_mutex);
+      Waiter** at = &waiters;
+      Waiter** done_end = &done;
+      while (Waiter* const waiter = *at) {
+        if (!settled(waiter->lsn) && leader != nullptr) {
+          at = &waiter->next;
+          continue;
+        }
+        *at = waiter->next;
+        waiter->next = nullptr;
+        if (settled(waiter->lsn)) {
+          *done_end = waiter;
+          done_end = &waiter->next;
+        } else {
+          leader = waiter;
+        }
+      }
+      waiters_end = at;
+      leader_active = leader != nullptr;
+    }
+    if (leader != nullptr) leader->parker.unpark(kLead);
+    while (done != nullptr) {
+      Waiter* const next = done->next;  // it is gone after unpark()
+      done->parker.unpark(kDone);
+      done = next;
     }
   }
 
@@ -340,10 +397,11 @@ struct Log::Impl {
 
   alignas(64) std::atomic<uint64_t> durable{0};
   std::atomic<bool> poisoned{false};
-  Mutex write_mutex{LatchRank::kLogWrite};
-  CondVar batch_done;
-  bool leader_active = false;  // guarded by write_mutex
-  uint64_t written = 0;        // owned by the leader
+  Mutex write_mutex{LatchRank::kLogWrite};  // guards the next three; never held over I/O
+  bool leader_active = false;
+  Waiter* waiters = nullptr;
+  Waiter** waiters_end = &waiters;
+  uint64_t written = 0;  // owned by the leader
 
   std::atomic<uint64_t> room_end{0};
   std::atomic<bool> room_wanted{false};

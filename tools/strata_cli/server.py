@@ -112,10 +112,14 @@ class Server:
         *,
         env: Mapping[str, str] | None = None,
         extra: Sequence[str] = (),
+        prefix: Sequence[str] = (),
         timeout_s: float = START_TIMEOUT_S,
     ) -> float:
-        """Starts mariadbd and waits until it answers; returns the seconds it took (recovery included)."""
-        self.launch(settings, env=env, extra=extra)
+        """Starts mariadbd and waits until it answers; returns the seconds it took (recovery included).
+
+        `prefix` is a command that becomes the server with exec, such as unshare: the pid stays the same.
+        """
+        self.launch(settings, env=env, extra=extra, prefix=prefix)
         started = time.monotonic()
         while time.monotonic() - started < timeout_s:
             if self._child and self._child.poll() is not None:
@@ -129,7 +133,14 @@ class Server:
         self.kill()
         raise StrataError(f"mariadbd did not answer within {timeout_s:.0f} s:\n{self.log_tail()}")
 
-    def launch(self, settings: Settings, *, env: Mapping[str, str] | None = None, extra: Sequence[str] = ()) -> None:
+    def launch(
+        self,
+        settings: Settings,
+        *,
+        env: Mapping[str, str] | None = None,
+        extra: Sequence[str] = (),
+        prefix: Sequence[str] = (),
+    ) -> None:
         if self.pid() is not None:
             raise StrataError(f"a server already runs on {self.data}")
         self.create()
@@ -142,7 +153,7 @@ class Server:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as out:
             self._child = subprocess.Popen(
-                [*self._command(settings), *extra],
+                [*prefix, *self._command(settings), *extra],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
