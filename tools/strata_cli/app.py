@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
-from .bench import comparison, sysbench, tpcc
+from .bench import comparison, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
@@ -183,6 +183,21 @@ def bench_tpcc(
 ) -> None:
     """TPC-C with go-tpc; needs the Go compiler. Example: ./strata bench tpcc --vs innodb --warehouses 4"""
     tpcc.run(tpcc.Plan(_engines(versus), warehouses, threads, seconds, rounds, check), json_file, plot_file)
+
+
+@bench.command("tpch")
+def bench_tpch(
+    versus: Versus = None,
+    scale: Annotated[float, typer.Option(help="1 is a gigabyte of text.", min=0.01)] = 0.1,
+    queries: Annotated[str | None, typer.Option(help="Only these, as in 1,6,19.")] = None,
+    rounds: Annotated[int, typer.Option()] = 3,
+    loads: Annotated[int, typer.Option(help="How often the tables are loaded.", min=1)] = 1,
+    limit: Annotated[float, typer.Option(help="Seconds a query may take.")] = 120,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """TPC-H: loading, the 22 queries, equal answers. Example: ./strata bench tpch --vs innodb --scale 0.1"""
+    tpch.run(tpch.Plan(_engines(versus), scale, tpch.chosen(queries), rounds, loads, limit), json_file, plot_file)
 
 
 def main() -> None:

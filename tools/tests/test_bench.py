@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import sysbench, tpcc
+from strata_cli.bench import report, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 
@@ -34,6 +34,19 @@ def test_one_engine_alone_has_no_ratio() -> None:
     assert (row.ratio, row.p99_ratio, row.spread) == (None, None, None)
 
 
+def test_where_less_is_better_the_ratio_still_speaks_for_us_above_one() -> None:
+    row = Row("Q1", 1, "scale 1", "s", {STRATA: [Sample(2.0)], INNODB: [Sample(6.0)]}, less_is_better=True)
+    assert row.ratio == pytest.approx(3.0)
+    assert row.spread == (3.0, 3.0)
+    assert row.as_json()["better"] == "less"
+
+
+def test_an_engine_without_a_value_says_why() -> None:
+    row = Row("Q1", 1, "scale 1", "s", {INNODB: [Sample(6.0)]}, less_is_better=True, notes={STRATA: "timeout"})
+    assert row.ratio is None
+    assert list(report.table([row]).columns[3].cells) == ["timeout"]
+
+
 def outcome(folder: Path, text: str) -> Outcome:
     log = folder / "log"
     log.write_text(text)
@@ -54,3 +67,22 @@ def test_go_tpc_output_and_its_failures(tmp_path: Path) -> None:
     assert tpcc.parse(outcome(tmp_path, cancelled), 8).value == 1.0
     with pytest.raises(StrataError, match="40 transactions failed"):
         tpcc.parse(outcome(tmp_path, cancelled.replace("Count: 4", "Count: 40")), 8)
+
+
+def test_tpch_sources() -> None:
+    created = [statement.split()[2] for statement in tpch.schema()]
+    assert sorted(created) == sorted(tpch.TABLES)
+    for number in tpch.QUERIES:
+        text = tpch.query_text(number, 0.1)
+        assert text.startswith(f"-- Q{number}, ")
+        assert ":" not in text.split("\n", 1)[1], "a parameter was left open"
+    assert "* 0.001\n" in tpch.query_text(11, 0.1)
+    assert "* 0.00001\n" in tpch.query_text(11, 10)
+
+
+def test_tpch_queries_chosen() -> None:
+    assert tpch.chosen(None) == tuple(range(1, 23))
+    assert tpch.chosen("Q1, 6,22") == (1, 6, 22)
+    for wrong in ("0", "23", "a", ""):
+        with pytest.raises(StrataError):
+            tpch.chosen(wrong)

@@ -10,7 +10,7 @@ INNODB = "InnoDB"
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement of one engine. A value is a rate: more is better."""
+    """One measurement of one engine, in the unit of its row."""
 
     value: float
     p99_ms: float | None = None
@@ -18,13 +18,19 @@ class Sample:
 
 @dataclass
 class Row:
-    """A line of the table: one workload, the engines' samples by round."""
+    """A line of the table: one workload, the engines' samples by round.
+
+    Above 1, a ratio always speaks for STRATA: where less is better, it is InnoDB / STRATA.
+    """
 
     workload: str
     threads: int
     dataset: str
     unit: str
     samples: dict[str, list[Sample]] = field(default_factory=dict)
+    less_is_better: bool = False
+    # Why an engine has no value, by engine: "timeout", "not supported".
+    notes: dict[str, str] = field(default_factory=dict)
 
     def value(self, engine: str) -> float | None:
         samples = self.samples.get(engine)
@@ -36,7 +42,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        return _quotient(self.value(STRATA), self.value(INNODB))
+        return self._for_us(self.value(STRATA), self.value(INNODB))
+
+    def _for_us(self, ours: float | None, theirs: float | None) -> float | None:
+        return _quotient(theirs, ours) if self.less_is_better else _quotient(ours, theirs)
 
     @property
     def p99_ratio(self) -> float | None:
@@ -46,7 +55,8 @@ class Row:
     def spread(self) -> tuple[float, float] | None:
         """The smallest and the largest ratio of two measurements made one after the other."""
         pairs = zip(self.samples.get(STRATA, []), self.samples.get(INNODB, []), strict=False)
-        ratios = [ours.value / theirs.value for ours, theirs in pairs if theirs.value]
+        known = [self._for_us(ours.value, theirs.value) for ours, theirs in pairs]
+        ratios = [ratio for ratio in known if ratio is not None]
         return (min(ratios), max(ratios)) if ratios else None
 
     def as_json(self) -> dict[str, object]:
@@ -59,7 +69,9 @@ class Row:
             "ratio": self.ratio,
             "p99_ratio": self.p99_ratio,
             "unit": self.unit,
+            "better": "less" if self.less_is_better else "more",
             "spread": self.spread,
+            "notes": self.notes,
             "rounds": {engine: [sample.value for sample in samples] for engine, samples in self.samples.items()},
         }
 

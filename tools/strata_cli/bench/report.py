@@ -26,8 +26,8 @@ def table(rows: Sequence[Row]) -> Table:
             row.workload,
             str(row.threads),
             row.dataset,
-            _rate(row.value(STRATA)),
-            _rate(row.value(INNODB)),
+            _shown(row, STRATA),
+            _shown(row, INNODB),
             _coloured(row.ratio),
             spread,
             f"{row.p99_ratio:.2f}" if row.p99_ratio else "",
@@ -36,8 +36,11 @@ def table(rows: Sequence[Row]) -> Table:
     return out
 
 
-def _rate(value: float | None) -> str:
-    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+def _shown(row: Row, engine: str) -> str:
+    value = row.value(engine)
+    if value is None:
+        return row.notes.get(engine, "")
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
 def _coloured(ratio: float | None) -> str:
@@ -50,7 +53,8 @@ def _coloured(ratio: float | None) -> str:
 def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None, plot_file: Path | None) -> None:
     # Whole columns also where the output is not a terminal, or a narrow one.
     console.print(table(rows), width=max(console.width, TABLE_WIDTH))
-    console.print("ratio: STRATA / InnoDB, medians; spread: least and greatest ratio of neighbouring runs; p99: less is better")
+    console.print("ratio: above 1 STRATA is better (STRATA / InnoDB, or InnoDB / STRATA where less is better), medians;")
+    console.print("spread: least and greatest ratio of neighbouring runs; p99: STRATA / InnoDB, less is better")
     if json_file:
         content = {
             "commit": servers.commit(),
@@ -73,7 +77,7 @@ def _plot(rows: Sequence[Row], file: Path) -> None:
 
     known = [row for row in rows if row.ratio is not None]
     figure, axes = pyplot.subplots(figsize=(9, 1.2 + 0.32 * len(known)))
-    names = [f"{row.workload}, {row.threads} threads, {row.dataset}" for row in known]
+    names = [f"{row.workload}, {row.threads} thread{'s' * (row.threads != 1)}, {row.dataset}" for row in known]
     ratios = [row.ratio or 0.0 for row in known]
     low = [ratio - (row.spread[0] if row.spread else ratio) for row, ratio in zip(known, ratios, strict=True)]
     high = [(row.spread[1] if row.spread else ratio) - ratio for row, ratio in zip(known, ratios, strict=True)]
@@ -82,6 +86,7 @@ def _plot(rows: Sequence[Row], file: Path) -> None:
     axes.barh(names, ratios, xerr=errors, color=colours, ecolor="#444444", height=0.6)
     axes.axvline(1.0, color="black", linewidth=1)
     axes.invert_yaxis()
-    axes.set_xlabel(f"throughput, {STRATA} / {INNODB}")
+    less = any(row.less_is_better for row in known)
+    axes.set_xlabel(f"{INNODB} / {STRATA}, less is better" if less else f"throughput, {STRATA} / {INNODB}")
     figure.tight_layout()
     figure.savefig(file, dpi=130)
