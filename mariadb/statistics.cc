@@ -5,6 +5,10 @@
 namespace strata::glue {
 namespace {
 
+// The optimiser of this server version was calibrated with engines that halve their rows per key:
+// told the whole number, it begins joins with a scan of the largest table (TPC-H Q3, Q5, Q8).
+constexpr double kLookUpAdvantage = 2;
+
 // Estimates from sampled leaves how many values the first parts of an index have. Of two entries
 // that are neighbours, as a share of all such pairs, so many differ as values begin in the index.
 class PrefixCounter {
@@ -117,7 +121,7 @@ void ha_strata::tell_rows_per_key() {
     for (uint part = 0; part < info.ext_key_parts; ++part) {
       const double per =
           part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
-      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per));
+      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per / kLookUpAdvantage));
     }
   }
 }
