@@ -579,5 +579,62 @@ TEST_F(EngineTest, UnlockRowGivesBackOnlyWhatTheLastFetchTook) {
   EXPECT_EQ(all(table), (Rows{{1, row(1)}, {2, row(2)}, {3, row(3)}}));
 }
 
+TEST_F(EngineTest, ALookWithoutALockShowsTheCommittedVersionWhole) {
+  const TableRef table = create("t");
+  std::vector<Row> rows{row(0), row(1), row(2), row(3)};
+  for (uint64_t i = 1; i <= 3; ++i) rows[i].blob = std::string(50000, static_cast<char>('0' + i));
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, rows[i]).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto looker = kernel_->new_session();
+  looker->begin(Isolation::kReadCommitted);
+  TableCursor cursor(looker.get(), table, 0);
+  cursor.set_lock_mode(LockMode::kExclusive);
+  bool gone = false;
+  const auto expect_blob = [&](const std::string& expected) {
+    std::string blob;
+    ASSERT_FALSE(gone);
+    ASSERT_EQ(cursor.external_count(), 1u);
+    ASSERT_TRUE(cursor.external(0, &blob).ok());
+    EXPECT_EQ(blob, expected);
+  };
+  const auto replace = [&](uint64_t id) {
+    Row next = rows[id];
+    next.blob = std::string(60000, 'n');
+    session_->begin(Isolation::kReadCommitted);
+    ASSERT_TRUE(update(session_.get(), table, id, rows[id], id, next).ok());
+  };
+  const auto purge = [&] {
+    for (int i = 0; i < 10; ++i) ASSERT_TRUE(kernel_->run_purge(100).ok());
+  };
+  // Whether the cursor moved before the view was open (the first row) or after makes no difference.
+  ASSERT_TRUE(cursor.seek(Bytes()).ok());
+  for (uint64_t id = 1; id <= 2; ++id) {
+    const std::string before = rows[id].blob;
+    replace(id);
+    ASSERT_TRUE(session_->commit().ok());
+    purge();
+    ASSERT_TRUE(cursor.fetch_unlocked(&gone).ok());
+    expect_blob(id == 1 ? std::string(60000, 'n') : before);
+    purge();
+    ASSERT_TRUE(cursor.fetch(&gone).ok());  // locks, and so sees the latest
+    expect_blob(std::string(60000, 'n'));
+    if (id == 2) replace(3);
+    ASSERT_TRUE(cursor.next().ok());
+  }
+  ASSERT_TRUE(cursor.fetch_unlocked(&gone).ok());  // its writer has not committed yet
+  expect_blob(rows[3].blob);
+  ASSERT_TRUE(session_->commit().ok());
+  purge();
+  expect_blob(rows[3].blob);
+  // A view that was closed meanwhile protects nothing that was read under it.
+  ASSERT_TRUE(cursor.seek(be64(2)).ok());
+  looker->close_view();
+  ASSERT_TRUE(cursor.fetch_unlocked(&gone).ok());
+  expect_blob(std::string(60000, 'n'));
+  ASSERT_TRUE(looker->commit().ok());
+  expect_consistent(kernel_.get(), table);
+}
+
 }  // namespace
 }  // namespace strata::engine

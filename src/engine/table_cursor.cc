@@ -42,6 +42,7 @@ struct TableCursor::Impl {
     show_again = false;
     entry_now.clear();
     point = false;
+    note_view();
     protecting = protects_ranges();
     if (protecting) prepare_range();
     if (lock != LockMode::kNone) return RowCursor::Read::kLatest;
@@ -49,6 +50,15 @@ struct TableCursor::Impl {
     STRATA_RETURN_IF_ERROR(session->open_view());
     return RowCursor::Read::kConsistent;
   }
+
+  // The cursor's own copy of the row will do for fetch_unlocked(): its writer was decided when it
+  // was made, and the view that was open by then still is. So whoever replaces that version commits
+  // behind the view's snapshot, and purge leaves its outside values alone.
+  [[nodiscard]] bool has_committed_version() const {
+    return !moved_at.is_zero() && trx()->view.open && trx()->view.snapshot == moved_at &&
+           !cursor.undecided();
+  }
+  void note_view() noexcept { moved_at = trx()->view.open ? trx()->view.snapshot : Cts{}; }
 
   [[nodiscard]] bool protects_ranges() const {
     return lock != LockMode::kNone && !skip_locked &&
@@ -181,6 +191,7 @@ struct TableCursor::Impl {
       return ok_status();
     }
     entry_now.clear();
+    note_view();
     if (protecting) return forward ? range->next() : range->prev();
     return forward ? cursor.next() : cursor.prev();
   }
@@ -206,6 +217,7 @@ struct TableCursor::Impl {
   UndoPtr undo_before;
   UndoPtr undo_after;
   bool shown = false;  // fetch_unlocked() found the row
+  Cts moved_at;        // snapshot of the view that was open when the cursor moved, or zero
 };
 
 TableCursor::TableCursor(Session* session, TableRef table, uint32_t index)
@@ -259,6 +271,13 @@ Status TableCursor::fetch(bool* gone) { return impl_->fetch(gone); }
 Status TableCursor::fetch_unlocked(bool* gone) {
   Impl& c = *impl_;
   STRATA_ASSERT(!c.point && !c.protecting && c.index == 0);
+  *gone = false;
+  if (c.has_committed_version()) {
+    STRATA_RETURN_IF_ERROR(c.use(c.cursor.payload()));
+    c.fetched = false;  // fetch() will lock it
+    c.shown = true;
+    return ok_status();
+  }
   // The view keeps outside values of the version alive.
   STRATA_RETURN_IF_ERROR(c.session->open_view());
   const Status read =

@@ -145,7 +145,8 @@ def python_checks() -> StageResult:
     cache = paths.BUILD / "checks" / "ruff"
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
-    typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests", paths.ROOT / "tests" / "e2e"]
+    typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests"]
+    typed += [paths.ROOT / "tests" / name for name in ("e2e", "isolation")]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
@@ -188,6 +189,10 @@ def tool_tests() -> StageResult:
 
 def e2e(quick: bool) -> StageResult:
     return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=900)
+
+
+def isolation_tests() -> StageResult:
+    return pytest("isolation", paths.ROOT / "tests" / "isolation", timeout_s=600)
 
 
 def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:

@@ -34,6 +34,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
         Stage("tool tests", stages.tool_tests),
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
         Stage("end to end", needs_plugin(lambda: stages.e2e(quick=False))),
+        Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         Stage("mtr: strata", needs_plugin(stages.mtr_own)),
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
