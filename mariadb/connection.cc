@@ -42,16 +42,12 @@ void register_with_server(Connection* connection) {
     trans_register_ha(thd, true, strata_hton, trx_id);
 }
 
-namespace {
-
 uint64_t lock_wait_timeout_us(THD* thd) {
   // WAIT n and NOWAIT of a statement arrive as the server's own lock_wait_timeout.
   const uint64_t own = session_setting_lock_wait_timeout(thd);
   const uint64_t servers = thd->variables.lock_wait_timeout;
   return std::min(own, servers) * 1000000;
 }
-
-}  // namespace
 
 int begin_statement(Connection* connection) {
   THD* const thd = connection->thd;

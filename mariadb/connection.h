@@ -52,6 +52,9 @@ void register_with_server(Connection* connection);
 // Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
 // back first.
 int begin_statement(Connection* connection);
+// What strata_lock_wait_timeout and the server's lock_wait_timeout (WAIT n, NOWAIT) allow, the
+// shorter.
+uint64_t lock_wait_timeout_us(THD* thd);
 // Commit or rollback of `all`/statement ends the whole transaction.
 bool ends_transaction(THD* thd, bool all);
 engine::Isolation isolation_of(THD* thd);

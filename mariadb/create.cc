@@ -133,11 +133,18 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     }
     engine::TableRef table;
     const Status status = run_ddl([&](engine::Session* session) -> Status {
+      if (!journal.original.table.empty()) {
+        STRATA_ASSIGN_OR_RETURN(
+            const engine::TableRef original,
+            session->open_table(journal.original.schema, journal.original.table));
+        STRATA_RETURN_IF_ERROR(session->wait_until_decided(*original));
+      }
       STRATA_RETURN_IF_ERROR(session->create_table(spec, &table));
       if (journal.original.table.empty()) return ok_status();
       return session->journal_put(journal_key(path), encode_journal(journal));
     });
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+    if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     return handler_error(status, thd);
   });
 }

@@ -1,5 +1,6 @@
 #include "mariadb/ddl.h"
 
+#include "mariadb/connection.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
 
@@ -101,6 +102,7 @@ int recover_rename(const TableName& from, const TableName& to) {
 
 Status run_ddl(const std::function<Status(engine::Session*)>& body) {
   const std::unique_ptr<engine::Session> session = kernel->new_session();
+  if (THD* const thd = current_thd) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
   session->begin(engine::Isolation::kReadCommitted);
   Status status = body(session.get());
   if (!status.ok()) {

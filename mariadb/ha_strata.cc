@@ -148,10 +148,9 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
     case SQLCOM_CREATE_INDEX:
     case SQLCOM_DROP_INDEX:
     case SQLCOM_OPTIMIZE:
-      // The metadata lock keeps writers out, so a snapshot is complete, unless a prepared
-      // transaction without a connection may still commit.
-      if (kernel->prepared_transactions().empty()) return to;
-      break;
+      // The metadata lock keeps writers out, and the copy was not made before prepared transactions
+      // without a connection had ended: a snapshot is complete.
+      return to;
     default:
       break;
   }

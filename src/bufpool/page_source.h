@@ -36,7 +36,7 @@ class PageSource {
   // Room for pages [0, pages) of the space exists after OK; kResourceExhausted when the disk is
   // full.
   virtual Status grow_space(SpaceId space, uint32_t pages) = 0;
-  // In-place stores tear pages at power loss and need full-page images in the log (DESIGN 4.3).
+  // In-place stores tear pages at power loss and need full-page images in the log.
   [[nodiscard]] virtual bool needs_page_images() const = 0;
 };
 

@@ -242,6 +242,104 @@ TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
   EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
 }
 
+TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
+  create("t");
+  create("other");
+  const auto prepare_one = [&](uint64_t id) {
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(session_.get(), open("t"), id, row(id)).ok());
+    ASSERT_TRUE(session_->prepare("xid").ok());
+    session_->detach_prepared();
+  };
+  const auto ddl = [&](const std::function<Status()>& statement) {
+    session_->set_lock_wait_timeout_us(1000);
+    session_->begin(Isolation::kReadCommitted);
+    const Status status = statement();
+    EXPECT_TRUE((status.ok() ? session_->commit() : session_->rollback()).ok());
+    return status;
+  };
+  TableRef fresh;
+  const auto drop = [&] { return session_->drop_table("test", "t"); };
+  const auto truncate = [&] { return session_->truncate_table("test", "t", &fresh); };
+  const auto copy = [&] { return session_->wait_until_decided(*open("t")); };
+  prepare_one(1);
+  for (const bool restarted : {false, true}) {
+    if (restarted) crash(31);
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(drop)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(truncate)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(copy)));
+  }
+  EXPECT_TRUE(ddl([&] { return session_->drop_table("test", "other"); }).ok());
+  std::thread decision([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(kernel_->commit_by_xid("xid").ok());
+  });
+  session_->set_lock_wait_timeout_us(10'000'000);
+  session_->begin(Isolation::kReadCommitted);
+  EXPECT_TRUE(copy().ok());
+  decision.join();
+  EXPECT_TRUE(session_->rollback().ok());
+  EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
+  prepare_one(2);
+  EXPECT_TRUE(kernel_->rollback_by_xid("xid").ok());
+  EXPECT_TRUE(ddl(truncate).ok());
+  EXPECT_TRUE(all(open("t")).empty());
+}
+
+// E7: what a crash left unfinished is rolled back while others work, also over several shutdowns.
+TEST_F(EngineTest, RollbackAfterACrashGoesOnBehindTheService) {
+  constexpr uint64_t kRows = 3000;
+  TableRef table = create("t");
+  Rows expected;
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t id = 1; id <= kRows; ++id) {
+    ASSERT_TRUE(insert(session_.get(), table, id, row(id)).ok());
+    expected[id] = row(id);
+  }
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t id = 1; id <= kRows; ++id) {
+    ASSERT_TRUE(update(session_.get(), table, id, row(id), id, row(id + 100000)).ok());
+    ASSERT_TRUE(insert(session_.get(), table, kRows + id, row(id + 200000)).ok());
+  }
+  ASSERT_TRUE(kernel_->persist_log().ok());
+  auto lost = std::move(session_);
+  disk_->crash(77);
+  lost.reset();
+  kernel_.reset();
+
+  KernelOptions options = options_on(disk_.get());
+  options.background = true;
+  const auto open_kernel = [&] {
+    auto opened = Kernel::open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    kernel_ = std::move(opened).value();
+    session_ = kernel_->new_session();
+  };
+  for (int life = 0; life < 3; ++life) {
+    open_kernel();
+    EXPECT_EQ(all(open("t")), expected) << life;
+    session_.reset();
+    ASSERT_TRUE(kernel_->shutdown().ok());
+    kernel_.reset();
+  }
+  open_kernel();
+  table = open("t");
+  // Waits for the rollback, or comes after it.
+  session_->set_lock_wait_timeout_us(60'000'000);
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(session_.get(), table, 2 * kRows, row(900005)).ok());
+  ASSERT_TRUE(update(session_.get(), table, 1, row(1), 1, row(900009)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  expected[2 * kRows] = row(900005);
+  expected[1] = row(900009);
+  EXPECT_EQ(all(table), expected);
+  for (uint32_t index = 1; index < table->spec().indexes.size(); ++index)
+    EXPECT_EQ(all(table, index), expected);
+  session_.reset();
+  ASSERT_TRUE(kernel_->shutdown().ok());
+}
+
 TEST_F(EngineTest, SizesAreKnownAfterARestartAndFollowChanges) {
   TableRef table = create("t");
   EXPECT_FALSE(table->statistics_are_old());

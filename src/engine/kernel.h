@@ -187,6 +187,10 @@ class Session {
   Status rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes new_name);
   Status truncate_table(Bytes schema, Bytes name,
                         TableRef* out);  // new empty space, same definition
+  // Waits, up to the lock wait timeout, while a prepared transaction without a session has changes
+  // in the table; drop and truncate do it themselves, a copying ALTER before it copies.
+  // kDeadlineExceeded, kCancelled.
+  Status wait_until_decided(const Table& table);
   Status update_definition(Bytes schema, Bytes name, const std::string& definition,
                            const std::string& version);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.

@@ -338,6 +338,7 @@ void KernelImpl::start_threads() {
   if (!options.background) return;
   threads.emplace_back([this] { reaper_thread(); });
   threads.emplace_back([this] { log_flusher_thread(); });
+  if (!unfinished.empty()) threads.emplace_back([this] { rollback_thread(); });
   for (uint32_t i = 0; i < options.purge_threads; ++i)
     threads.emplace_back([this] { purge_thread(); });
 }

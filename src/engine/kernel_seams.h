@@ -1,4 +1,4 @@
-// Parts of the kernel that a deployment may replace (DESIGN: local buffer pool and its seams). Null
+// Parts of the kernel that a deployment may replace (the local buffer pool and its seams). Null
 // = the local implementation. All pointers outlive the kernel. Used by the multi-node tests today,
 // by the disaggregated profiles later.
 #pragma once

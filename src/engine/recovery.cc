@@ -1,5 +1,4 @@
-// Crash recovery: redo from the checkpoint, then rollback by undo (paper-independent ARIES shape;
-// DESIGN 4.3).
+// Crash recovery: redo from the checkpoint, then rollback by undo (the shape of ARIES).
 #include <algorithm>
 #include <set>
 
@@ -127,25 +126,57 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
   return ok_status();
 }
 
+namespace {
+
+constexpr uint64_t kRetryRollbackUs = 1'000'000;
+
+// Tables are served from the dictionary, so what it says must not change behind.
+bool changed_dictionary(const Trx& trx) {
+  const std::vector<SpaceId>& spaces = trx.changed_spaces;
+  return std::find(spaces.begin(), spaces.end(), SpaceId{kSystemSpace}) != spaces.end();
+}
+
+}  // namespace
+
 Status KernelImpl::roll_back_unfinished() {
   std::vector<std::unique_ptr<Trx>> active;
   std::vector<std::unique_ptr<Trx>> undecided;
   STRATA_RETURN_IF_ERROR(trxs->recover(&active, &undecided));
+  const size_t waiting = undecided.size();
+  for (auto& trx : undecided) keep_prepared(std::move(trx));
   for (auto& trx : active) {
+    if (options.background && !changed_dictionary(*trx)) {
+      unfinished.push_back(std::move(trx));
+      continue;
+    }
     STRATA_RETURN_IF_ERROR(rollback_all(&row, trx.get()));
     ++recovery.rolled_back;
   }
-  const MutexLock lock(prepared_mutex);
-  for (auto& trx : undecided) {
-    std::string xid = trx->xid;
-    prepared[std::move(xid)] = std::move(trx);
-  }
-  if (recovery.rolled_back != 0 || !prepared.empty()) {
+  if (!active.empty() || waiting != 0) {
     diag(Severity::kInfo,
-         "recovery: %llu transactions rolled back, %zu prepared ones wait for a decision",
-         static_cast<unsigned long long>(recovery.rolled_back), prepared.size());
+         "recovery: %llu transactions rolled back, %zu to be rolled back while the engine serves, "
+         "%zu prepared ones wait for a decision",
+         static_cast<unsigned long long>(recovery.rolled_back.load()), unfinished.size(), waiting);
   }
   return ok_status();
+}
+
+// Their rows are locked like those of any running transaction. Newest first: more recent work is
+// more likely to be waited for.
+void KernelImpl::rollback_thread() {
+  while (!unfinished.empty() && !stopping.load()) {
+    const Status status = rollback_all(&row, unfinished.back().get(), &stopping);
+    if (status.ok()) {
+      unfinished.pop_back();
+      ++recovery.rolled_back;
+    } else if (!is_interrupted(status)) {
+      diag(Severity::kWarning, "rollback after the crash: %s; it will be tried again",
+           std::string(status.message()).c_str());
+      MutexLock lock(flusher_mutex);
+      if (!stopping.load()) flusher_wakes.wait_for_us(lock, kRetryRollbackUs);
+    }
+  }
+  if (unfinished.empty()) diag(Severity::kInfo, "recovery: the last rollback is done");
 }
 
 }  // namespace strata::engine

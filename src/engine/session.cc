@@ -173,12 +173,13 @@ void Session::detach_prepared() {
     s.trx.swap(fresh);
   }
   // Whether these rows come or go is decided without this session.
-  for (const Impl::RowDelta& delta : s.row_deltas) delta.table->rows_exact_.store(false);
+  for (const Impl::RowDelta& delta : s.row_deltas) {
+    delta.table->rows_exact_.store(false);
+    fresh->changed_spaces.emplace_back(delta.table->spec().space_id);
+  }
   s.apply_row_deltas();
   s.ended();
-  const MutexLock lock(s.kernel->prepared_mutex);
-  std::string xid = fresh->xid;
-  s.kernel->prepared[std::move(xid)] = std::move(fresh);
+  s.kernel->keep_prepared(std::move(fresh));
 }
 
 void Session::interrupt() noexcept {
@@ -187,37 +188,5 @@ void Session::interrupt() noexcept {
 }
 
 void Session::clear_interrupt() noexcept { impl_->trx->interrupt.clear(); }
-
-std::vector<PreparedTransaction> Kernel::prepared_transactions() {
-  std::vector<PreparedTransaction> out;
-  const MutexLock lock(impl_->prepared_mutex);
-  for (const auto& [xid, trx] : impl_->prepared) out.push_back({xid});
-  return out;
-}
-
-namespace {
-
-std::unique_ptr<Trx> take_prepared(KernelImpl* k, Bytes xid) {
-  const MutexLock lock(k->prepared_mutex);
-  const auto it = k->prepared.find(std::string(xid));
-  if (it == k->prepared.end()) return nullptr;
-  std::unique_ptr<Trx> trx = std::move(it->second);
-  k->prepared.erase(it);
-  return trx;
-}
-
-}  // namespace
-
-Status Kernel::commit_by_xid(Bytes xid) {
-  const std::unique_ptr<Trx> trx = take_prepared(impl_.get(), xid);
-  if (trx == nullptr) return error_not_found();
-  return impl_->trxs->commit(trx.get());
-}
-
-Status Kernel::rollback_by_xid(Bytes xid) {
-  const std::unique_ptr<Trx> trx = take_prepared(impl_.get(), xid);
-  if (trx == nullptr) return error_not_found();
-  return rollback_all(&impl_->row, trx.get());
-}
 
 }  // namespace strata::engine

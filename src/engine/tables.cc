@@ -173,11 +173,16 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   return ok_status();
 }
 
+Status Session::wait_until_decided(const Table& table) {
+  return impl_->kernel->wait_until_decided(SpaceId{table.spec().space_id}, *impl_->trx);
+}
+
 Status Session::drop_table(Bytes schema, Bytes name) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
+  STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{key, nullptr, table, SpaceId{}, SpaceId{table->spec().space_id}});
@@ -212,6 +217,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
+  STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
   const uint32_t old_space = spec.space_id;

@@ -1,5 +1,5 @@
 // Waiting for row locks on one node. A row's exclusive lock is the record's trx_id while that
-// transaction is active (DESIGN 4.4); this library keeps only the waiters,
+// transaction is active; this library keeps only the waiters,
 // the shared locks and the ranges.
 // Thread-safe. No page latch may be held by a caller of wait().
 //
@@ -92,7 +92,7 @@ class RowWaits {
 
   // --- shared locks (LOCK IN SHARE MODE) ---
   // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the
-  // shared lock or wait. Writers mark the row first and call shared_conflict() after (DESIGN 4.4).
+  // shared lock or wait. Writers mark the row first and call shared_conflict() after.
   void add_shared(TrxId holder, RowId row);
   [[nodiscard]] bool index_has_shared(IndexId index) const noexcept;
   // A transaction other than `self` that holds a shared lock on the row or a range around it, or

@@ -14,10 +14,12 @@ using row_internal::LeafWatch;
 
 class Rollback {
  public:
-  Rollback(RowContext* context, Trx* trx) : context_(context), trx_(trx), leaves_(context) {}
+  Rollback(RowContext* context, Trx* trx, const std::atomic<bool>* stop)
+      : context_(context), trx_(trx), stop_(stop), leaves_(context) {}
 
   Status run(UndoPtr to) {
     while (!trx_->undo.last.is_zero() && trx_->undo.last != to) {
+      if (stop_ != nullptr && stop_->load(std::memory_order_relaxed)) return error_interrupted();
       const UndoPtr ptr = trx_->undo.last;
       const Status read = read_undo(context_->tree.pool, ptr, trx_->id, &undo_);
       if (is_not_found(read))
@@ -110,6 +112,7 @@ class Rollback {
 
   RowContext* const context_;
   Trx* const trx_;
+  const std::atomic<bool>* const stop_;
   LeafWatch leaves_;
   UndoRecord undo_;
   std::string payload_;
@@ -120,15 +123,15 @@ class Rollback {
 
 Status rollback_to(RowContext* context, Trx* trx, UndoPtr to) {
   if (trx->id.is_zero()) return ok_status();
-  const Status status = Rollback(context, trx).run(to);
+  const Status status = Rollback(context, trx, nullptr).run(to);
   // Rows given back: whoever waits for us looks again.
   context->trxs->waits()->holder_ended(trx->id);
   return status;
 }
 
-Status rollback_all(RowContext* context, Trx* trx) {
+Status rollback_all(RowContext* context, Trx* trx, const std::atomic<bool>* stop) {
   STRATA_RETURN_IF_ERROR(context->trxs->begin_rollback(trx));
-  if (!trx->id.is_zero()) STRATA_RETURN_IF_ERROR(Rollback(context, trx).run(UndoPtr{}));
+  if (!trx->id.is_zero()) STRATA_RETURN_IF_ERROR(Rollback(context, trx, stop).run(UndoPtr{}));
   return context->trxs->finish_rollback(trx);
 }
 

@@ -158,7 +158,9 @@ class RangeCursor {
 // Undoes every change newer than `to` (zero: all). Continues over errors of dropped spaces only.
 Status rollback_to(RowContext* context, Trx* trx, UndoPtr to);
 // Undoes everything and ends the transaction.
-Status rollback_all(RowContext* context, Trx* trx);
+// `stop` (may be null): once true, kInterrupted between two records; what is left can be undone
+// later, by calling again or by the next recovery.
+Status rollback_all(RowContext* context, Trx* trx, const std::atomic<bool>* stop = nullptr);
 // Purges up to `limit` transactions; returns how many.
 StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit);
 

@@ -5,7 +5,7 @@
 // (PageType::kSpaceMap) stand at page 1 + g * kPagesPerMap for g = 0, 1, ...; each describes
 // kPagesPerMap pages from g * kPagesPerMap on, as extents of 64 pages:
 //   owner node u8, pad[7] | used bits u64 | pending-free bits u64
-//   SP1  A node allocates only from extents it owns (ExtentSource seam of DESIGN 4.5); it takes a
+//   SP1  A node allocates only from extents it owns (ExtentSource seam); it takes a
 //   free
 //        extent over inside the allocating mini-transaction.
 //   SP2  A tree page that was unlinked is pending-free until every operation older than the unlink

@@ -19,12 +19,15 @@ namespace {
 StatusOr<std::unique_ptr<Trx>> revive(UndoSpace* undo, TrxId id, const StatusEntry& entry,
                                       uint32_t status_page) {
   auto trx = std::make_unique<Trx>();
-  const Status adopted = undo->adopt(id, entry.first_undo, &trx->undo, &trx->xid);
+  UndoSpace::Adopted found;
+  const Status adopted = undo->adopt(id, entry.first_undo, &trx->undo, &found);
   if (is_not_found(adopted))
     return error_corruption("transaction " + std::to_string(id.value) +
                             " is unfinished but its undo records are missing");
   STRATA_RETURN_IF_ERROR(adopted);
   trx->id = id;
+  trx->xid = std::move(found.xid);
+  trx->changed_spaces = std::move(found.spaces);
   trx->state = entry.state;
   trx->started = true;
   trx->recovered = true;

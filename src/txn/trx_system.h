@@ -68,7 +68,7 @@ enum class TrxState : uint8_t {
   kAborted = 5
 };
 
-// Seam (DESIGN 4.5): in-process counter with one writer, fusion service with many.
+// Seam: in-process counter with one writer, fusion service with many.
 class TimestampSource {
  public:
   virtual ~TimestampSource() = default;
@@ -105,6 +105,8 @@ struct Trx {
   uint32_t next_overflow_ordinal = 1;
   bool must_rollback = false;  // deadlock victim: only rollback is allowed
   bool recovered = false;
+  // Of a transaction without a session (recovered, or prepared and left): where it has changes.
+  std::vector<SpaceId> changed_spaces;
   std::string xid;  // of a prepared transaction (opaque)
   uint64_t lock_wait_timeout_us = 50000000;
   WaitInterrupt interrupt;

@@ -247,7 +247,7 @@ Status UndoSpace::forget(const std::vector<uint32_t>& pages) {
   return result;
 }
 
-Status UndoSpace::adopt(TrxId trx_id, UndoPtr first, Writer* writer, std::string* xid) {
+Status UndoSpace::adopt(TrxId trx_id, UndoPtr first, Writer* writer, Adopted* adopted) {
   *writer = Writer{};
   writer->trx_id = trx_id;
   writer->first = first;
@@ -255,11 +255,12 @@ Status UndoSpace::adopt(TrxId trx_id, UndoPtr first, Writer* writer, std::string
       impl_->pool, trx_id, first,
       [&](UndoPtr ptr, const RawRecord& raw) {
         if (is_mark(raw.type)) {
-          if (raw.type == UndoType::kPrepare && xid != nullptr) xid->assign(raw.body);
+          if (raw.type == UndoType::kPrepare && adopted != nullptr) adopted->xid.assign(raw.body);
           writer->last = raw.prev_in_trx;
         } else {
           writer->last = ptr;
           ++writer->records;
+          if (adopted != nullptr) note_space(raw, &adopted->spaces);
         }
       },
       [&](uint32_t page) { writer->pages.push_back(page); }, nullptr));

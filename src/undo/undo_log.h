@@ -130,10 +130,16 @@ class UndoSpace {
   // The transaction is purged (or fully rolled back): drops its claim on `pages`; frees those that
   // have none.
   Status forget(const std::vector<uint32_t>& pages);
+  // What else adopt() learns about a run.
+  struct Adopted {
+    std::string xid;  // of a kPrepare mark
+    // Spaces of the trees with changes, whether or not these were undone later; in no order.
+    std::vector<SpaceId> spaces;
+  };
   // Recovery: this transaction's run starts at `first`; walks it, claims its pages, finds the last
-  // record (and the xid of a kPrepare mark). kNotFound: the run is gone, wholly or in part; nothing
-  // is claimed. Nothing can be appended to an adopted run.
-  Status adopt(TrxId trx_id, UndoPtr first, Writer* writer, std::string* xid = nullptr);
+  // record. kNotFound: the run is gone, wholly or in part; nothing is claimed. Nothing can be
+  // appended to an adopted run.
+  Status adopt(TrxId trx_id, UndoPtr first, Writer* writer, Adopted* adopted = nullptr);
   // Recovery, after all adopt() calls: frees allocated undo pages nobody claims; the rest become
   // reusable.
   Status finish_recovery();

@@ -113,6 +113,14 @@ Status decode_record(const RawRecord& raw, UndoRecord* out) {
   return ok_status();
 }
 
+void note_space(const RawRecord& raw, std::vector<SpaceId>* spaces) {
+  ByteReader in(raw.body);
+  (void)in.u32();  // index
+  const SpaceId space{in.u32()};
+  if (in.ok() && std::find(spaces->rbegin(), spaces->rend(), space) == spaces->rend())
+    spaces->push_back(space);
+}
+
 bool parse_raw(const char* page, uint32_t offset, TrxId expected, RawRecord* out) noexcept {
   if (offset < kFirstRecordOffset || offset + kRecordPrefixBytes > kPageBytes) return false;
   const char* p = page + offset;

@@ -284,8 +284,7 @@ TEST_F(UndoTest, RolledBackRecordsAreNotVisited) {  // U5
     expect_chain(w, live);
     undo->detach(&w);
     UndoSpace::Writer adopted;
-    std::string xid;
-    ASSERT_TRUE(undo->adopt(w.trx_id, w.first, &adopted, &xid).ok());
+    ASSERT_TRUE(undo->adopt(w.trx_id, w.first, &adopted).ok());
     EXPECT_EQ(adopted.last, w.last);
     ASSERT_TRUE(undo->forget(adopted.pages).ok());
     ASSERT_TRUE(undo->forget(w.pages).ok());
@@ -315,11 +314,15 @@ TEST_F(UndoTest, RunsSurviveACrashAndUnclaimedPagesAreFreed) {
     restart(seed);
     for (size_t n = 0; n < 3; ++n) {
       UndoSpace::Writer w;
-      std::string xid;
-      ASSERT_TRUE(undo->adopt(runs[n].w.trx_id, runs[n].w.first, &w, &xid).ok());
+      UndoSpace::Adopted found;
+      ASSERT_TRUE(undo->adopt(runs[n].w.trx_id, runs[n].w.first, &w, &found).ok());
       EXPECT_EQ(w.last, runs[n].w.last);
       EXPECT_EQ(w.records, runs[n].written.size());
-      EXPECT_EQ(xid, n == 0 ? "my xid" : "");
+      EXPECT_EQ(found.xid, n == 0 ? "my xid" : "");
+      std::set<uint32_t> spaces;
+      for (const auto& [ptr, record] : runs[n].written) spaces.insert(record.root.space);
+      EXPECT_EQ(found.spaces.size(), spaces.size());
+      for (const SpaceId space : found.spaces) EXPECT_TRUE(spaces.count(space.value));
       runs[n].w = w;
       EXPECT_FALSE(undo->prepare(&w, 10).ok());  // an adopted run is not continued
     }

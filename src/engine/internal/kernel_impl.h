@@ -1,6 +1,8 @@
 // The kernel's parts and how they are wired; private to this folder.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -41,7 +43,7 @@ struct RecoveryStatistics {
   uint64_t sections_applied = 0;
   uint64_t sections_skipped = 0;
   uint64_t redo_us = 0;
-  uint64_t rolled_back = 0;
+  std::atomic<uint64_t> rolled_back{0};
   uint64_t total_us = 0;
 };
 
@@ -73,8 +75,16 @@ struct KernelImpl {
   Mutex tables_mutex{LatchRank::kDictionary};
   std::map<std::string, TableRef, std::less<>> tables;
 
+  // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
+  // sees it (E14); while it is being decided `trx` is null.
+  struct Prepared {
+    std::unique_ptr<Trx> trx;
+    std::vector<SpaceId> changed_spaces;
+  };
   Mutex prepared_mutex{LatchRank::kEngine};
-  std::map<std::string, std::unique_ptr<Trx>> prepared;
+  CondVar prepared_decided;
+  std::map<std::string, Prepared> prepared;
+  std::vector<std::unique_ptr<Trx>> unfinished;  // for the rollback thread; set before it starts
 
   Mutex dropped_mutex{LatchRank::kLeaf};
   CondVar dropped_changed;
@@ -106,6 +116,11 @@ struct KernelImpl {
   // recovery.cc
   Status redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped);
   Status roll_back_unfinished();
+  void rollback_thread();
+  // prepared.cc
+  void keep_prepared(std::unique_ptr<Trx> trx);
+  Status decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide);
+  Status wait_until_decided(SpaceId space, const Trx& waiter);
   // reaper.cc
   void note_dropped(SpaceId space);
   void discard_created(SpaceId space);  // of a rolled back CREATE

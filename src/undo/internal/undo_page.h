@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/ids.h"
@@ -37,6 +38,8 @@ std::string encode_raw(uint32_t offset, UndoType type, TrxId trx_id, UndoPtr pre
 std::string encode_body(const UndoRecord& record);
 // kDataLoss if the body does not parse.
 Status decode_record(const RawRecord& raw, UndoRecord* out);
+// Adds the space of the record's tree, unless it is there.
+void note_space(const RawRecord& raw, std::vector<SpaceId>* spaces);
 // False: no whole record of that transaction there (U1). `page` has kPageBytes bytes.
 bool parse_raw(const char* page, uint32_t offset, TrxId expected, RawRecord* out) noexcept;
 // First byte behind the last record; kPageBytes if the page is not well formed.

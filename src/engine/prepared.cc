@@ -1,0 +1,81 @@
+// Prepared transactions without a session: kept for commit or rollback by xid (XA, two-phase
+// commit).
+#include <algorithm>
+
+#include "base/clock.h"
+#include "engine/internal/kernel_impl.h"
+
+namespace strata::engine {
+
+void KernelImpl::keep_prepared(std::unique_ptr<Trx> trx) {
+  const MutexLock lock(prepared_mutex);
+  Prepared& kept = prepared[trx->xid];
+  kept.changed_spaces = std::move(trx->changed_spaces);
+  kept.trx = std::move(trx);
+}
+
+// A decision that fails (full disk) can be tried again: the transaction stays prepared, or its
+// rollback goes on where it stopped.
+Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide) {
+  std::unique_ptr<Trx> trx;
+  {
+    const MutexLock lock(prepared_mutex);
+    const auto it = prepared.find(std::string(xid));
+    if (it == prepared.end() || it->second.trx == nullptr) return error_not_found();
+    trx = std::move(it->second.trx);
+  }
+  const Status status = decide(trx.get());
+  {
+    const MutexLock lock(prepared_mutex);
+    const auto it = prepared.find(std::string(xid));
+    const bool undecided = trx->state == TrxState::kPrepared || trx->state == TrxState::kActive;
+    if (!status.ok() && undecided) {
+      it->second.trx = std::move(trx);
+    } else {
+      prepared.erase(it);
+    }
+  }
+  prepared_decided.notify_all();
+  return status;
+}
+
+// E14
+Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
+  constexpr uint64_t kLookUs = 50'000;  // for interrupts, which do not signal us
+  const uint64_t deadline = monotonic_us() + waiter.lock_wait_timeout_us;
+  const auto changed_by_one = [&] {
+    return std::any_of(prepared.begin(), prepared.end(), [&](const auto& entry) {
+      const std::vector<SpaceId>& spaces = entry.second.changed_spaces;
+      return std::find(spaces.begin(), spaces.end(), space) != spaces.end();
+    });
+  };
+  MutexLock lock(prepared_mutex);
+  while (changed_by_one()) {
+    if (waiter.interrupt.interrupted()) return error_interrupted();
+    if (monotonic_us() >= deadline) return error_lock_wait_timeout();
+    prepared_decided.wait_for_us(lock, kLookUs);
+  }
+  return ok_status();
+}
+
+std::vector<PreparedTransaction> Kernel::prepared_transactions() {
+  std::vector<PreparedTransaction> out;
+  const MutexLock lock(impl_->prepared_mutex);
+  for (const auto& [xid, kept] : impl_->prepared)
+    if (kept.trx != nullptr) out.push_back({xid});
+  return out;
+}
+
+Status Kernel::commit_by_xid(Bytes xid) {
+  return impl_->decide_prepared(xid, [this](Trx* trx) -> Status {
+    if (trx->state != TrxState::kPrepared)
+      return error_invalid_argument("its rollback has begun and did not end; roll it back again");
+    return impl_->trxs->commit(trx);
+  });
+}
+
+Status Kernel::rollback_by_xid(Bytes xid) {
+  return impl_->decide_prepared(xid, [this](Trx* trx) { return rollback_all(&impl_->row, trx); });
+}
+
+}  // namespace strata::engine
