@@ -13,7 +13,7 @@ from strata_cli import paths
 from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
 
-from . import bank, ddl, events, items, xa
+from . import bank, bulk, ddl, events, items, xa
 from .ledger import Ledger
 from .plan import Plan, Round
 from .session import Session
@@ -57,6 +57,7 @@ class Run:
         self._xa_ledger = Ledger(folder / "xa.ledger")
         self._xa = xa.XaWorker(self._server, DATABASE, 1, random.Random(), self._xa_ledger)
         self._items = [items.ItemsWorker(self._server, DATABASE, n, random.Random(), {}, 0) for n in (1, 2)]
+        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, random.Random(), {}, 0)
         self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, random.Random(), engine, {}, 0)
         self.result = RunResult()
 
@@ -82,7 +83,7 @@ class Run:
             raise Failure(f"the server did not load STRATA:\n{self._server.log_tail()}")
         self._server.query(f"CREATE DATABASE {DATABASE}")
         with Session(self._server, DATABASE) as session:
-            for workload in (bank, events, items, xa):
+            for workload in (bank, bulk, events, items, xa):
                 workload.create(session, self._engine)
         self._server.stop()
 
@@ -137,11 +138,12 @@ class Run:
             items.ItemsWorker(self._server, DATABASE, w.number, own_rng(), w.committed, w.next_id) for w in self._items
         ]
         self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
+        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, own_rng(), self._bulk.committed, self._bulk.next_batch)
         tellers = [bank.BankWorker(self._server, DATABASE, n, own_rng(), self._bank) for n in (1, 2, 3)]
         writers = [events.EventsWorker(self._server, DATABASE, n, own_rng(), self._events) for n in (1, 2)]
         self._xa = xa.XaWorker(self._server, DATABASE, 1, own_rng(), self._xa_ledger)
         auditor = bank.Auditor(self._server, DATABASE, 1, own_rng())
-        return [*tellers, auditor, *writers, self._xa, *self._items, self._ddl]
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, self._ddl]
 
     def _work(self, workers: list[Worker], round_: Round) -> None:
         for worker in workers:
@@ -210,8 +212,9 @@ class Run:
             problems += bank.verify(session, self._bank)
             problems += events.verify(session, self._events)
             problems += items.verify(session, self._items)
+            problems += bulk.verify(session, self._bulk)
             problems += ddl.verify(session, self._ddl)
-            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
+            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *bulk.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
             for table in tables:
                 problems += verify_table(session, table)
         if problems:
