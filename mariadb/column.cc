@@ -26,6 +26,11 @@ Column describe_column(const TABLE* table, Field* field) {
   return c;
 }
 
+void store_null_value(const Column& column, uchar* record) {
+  const uchar* const defaults = column.field->table->s->default_values;
+  std::memcpy(record + column.offset, defaults + column.offset, column.bytes);
+}
+
 bool store_variable_value(const Column& column, Bytes value, uchar* record) {
   uchar* const at = record + column.offset;
   switch (column.kind) {

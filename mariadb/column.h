@@ -79,4 +79,8 @@ inline Bytes variable_value(const Column& column, const uchar* record) {
 // The opposite; `value` of a kBlob must outlive the record's use. False: it does not fit.
 bool store_variable_value(const Column& column, Bytes value, uchar* record);
 
+// Under a NULL the server expects the column's default, as if the record had been reset: where rows
+// are compared byte for byte it does not look at the NULL flag alone.
+void store_null_value(const Column& column, uchar* record);
+
 }  // namespace strata::glue

@@ -78,7 +78,13 @@ int ha_strata::check_condition(uchar* buffer, bool* skip, bool* stop) {
       buffer != table->record[0] || cursor_index_ == 0)
     return 0;
   if (!decode_entry(buffer)) return HA_ERR_CRASHED;
-  switch (handler_index_cond_check(this)) {
+  // The server's own look at the range's end would read columns of which the index has a prefix
+  // only.
+  key_range* const end = end_range;
+  if (!in_range_check_pushed_down) end_range = nullptr;
+  const check_result_t result = handler_index_cond_check(this);
+  end_range = end;
+  switch (result) {
     case CHECK_POS:
       return 0;
     case CHECK_NEG:
@@ -108,25 +114,38 @@ const MY_BITMAP* ha_strata::wanted_columns() {
 
 int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
   at_ = cursor;
+  row_id_known_ = false;
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
   const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
   return status.ok() ? 0 : fail(status);
 }
 
+// Whether the entry gives the server all it looks at: it compares columns with the range's end, and
+// an entry does not give back one of which it has a prefix. In the key-only reads of a multi-range
+// read, which it does not count as such, it computes virtual columns again from columns of the row.
+bool ha_strata::reads_key_only() {
+  if (!keyread_ || cursor_index_ == 0 || statement_lock_ != engine::LockMode::kNone) return false;
+  const IndexLayout& index = layout_.index(cursor_index_);
+  return !index.codec.has_prefix() && (keyread_enabled() || !index.has_virtual);
+}
+
 int ha_strata::walk(uchar* buffer, Direction direction) {
   for (;;) {
     if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
-    if (prefix_only_ && !starts_with(cursor_->key(), prefix_.bytes())) return HA_ERR_END_OF_FILE;
-    if (range_limited_ && direction == Direction::kForward && cursor_->key() >= range_end_.bytes())
+    if (prefix_only_ && !starts_with(cursor_->entry_key(), prefix_.bytes()))
+      return HA_ERR_END_OF_FILE;
+    if (range_limited_ && direction == Direction::kForward &&
+        cursor_->entry_key() >= range_end_.bytes())
       return HA_ERR_END_OF_FILE;
     bool skip = false;
     bool stop = false;
     if (const int error = check_condition(buffer, &skip, &stop)) return error;
     if (stop) return HA_ERR_END_OF_FILE;
     if (!skip) {
-      if (keyread_ && cursor_index_ != 0 && statement_lock_ == engine::LockMode::kNone) {
+      if (reads_key_only()) {
         at_ = nullptr;
-        if (layout_.hidden_key()) row_id_.assign(cursor_->clustered_key());
+        row_id_known_ = prefix_in_primary_;
+        if (layout_.hidden_key() || row_id_known_) row_id_.assign(cursor_->clustered_key());
         return decode_entry(buffer) ? 0 : HA_ERR_CRASHED;
       }
       const bool look_only =
@@ -227,7 +246,7 @@ int ha_strata::rnd_pos(uchar* buffer, uchar* position) {
 void ha_strata::position(const uchar* record) {
   (void)guarded([&] {
     Bytes key = row_id_;
-    if (!layout_.hidden_key()) {
+    if (!layout_.hidden_key() && !row_id_known_) {
       key_.clear();
       bool has_null = false;
       layout_.index(0).codec.append(record, &key_, &has_null);
@@ -402,7 +421,7 @@ Item* ha_strata::idx_cond_push(uint key, Item* condition) {
     return condition;
   pushed_idx_cond = condition;
   pushed_idx_cond_keyno = key;
-  in_range_check_pushed_down = TRUE;
+  in_range_check_pushed_down = !layout_.index(layout_.kernel_index(key)).codec.has_prefix();
   return nullptr;
 }
 

@@ -61,6 +61,7 @@ int ha_strata::open(const char* name, int, uint) {
     layout_.open(table);
     if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     row_.open(table);
+    prefix_in_primary_ = !layout_.hidden_key() && layout_.index(0).codec.has_prefix();
     table_ = std::move(found).value();
     apply_auto_increment_start();
     load_ = [this](uint32_t position, std::string* out) {
@@ -175,6 +176,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     }
     if (const int error = begin_statement(connection_)) return error;
     ++connection_->tables_in_use;
+    auto_increment_rows_left_ = 0;
     statement_lock_ = lock_type == F_WRLCK ? engine::LockMode::kExclusive : requested_lock_;
     if (statement_lock_ == engine::LockMode::kNone &&
         isolation_of(thd) == engine::Isolation::kSerializable &&
@@ -192,6 +194,7 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
   return guarded([&] {
     bind(thd);
     if (const int error = begin_statement(connection_)) return error;
+    auto_increment_rows_left_ = 0;
     if (!has_been_locked_ || type >= TL_WRITE_ALLOW_WRITE) {
       statement_lock_ = engine::LockMode::kExclusive;
     } else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
@@ -249,7 +252,7 @@ int ha_strata::extra(ha_extra_function operation) {
 int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
   drop_cursors();
-  keyread_ = false;
+  keyread_ = row_id_known_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = false;

@@ -128,6 +128,7 @@ class ha_strata final : public handler {
   void limit_scan_to_range();
   int walk(uchar* buffer, Direction direction);  // from where the cursor stands
   int step(uchar* buffer, Direction direction);  // one entry on, then walk
+  bool reads_key_only();
   int reposition(Direction direction);
   bool decode_entry(uchar* record);
   int check_condition(uchar* buffer, bool* skip, bool* stop);
@@ -151,6 +152,9 @@ class ha_strata final : public handler {
                              bool only_changing);
   int duplicate(uint32_t kernel_index);
   uint64_t used_auto_increment(const uchar* record) const;
+  void count_auto_increment_row() noexcept;
+  void raise_auto_increment(uint64_t used) noexcept;
+  [[nodiscard]] bool duplicate_uses_auto_increment() const noexcept;
 
   // Statistics.
   void sample_indexes();
@@ -188,7 +192,9 @@ class ha_strata final : public handler {
   Buffer range_end_;
   Buffer prefix_end_;
   std::string saved_entry_;  // where a cursor stood when its transaction ended (HANDLER)
-  std::string row_id_;       // hidden clustered key of the row the server holds
+  std::string row_id_;       // clustered key of the row the server holds: hidden, or see below
+  bool prefix_in_primary_ = false;  // key-only reads do not give the server the whole primary key
+  bool row_id_known_ = false;       // `row_id_` is the row's although it is not hidden
 
   Buffer key_;
   Buffer old_key_;
@@ -203,6 +209,7 @@ class ha_strata final : public handler {
   std::vector<my_bitmap_map> known_storage_;
   MY_BITMAP known_{};  // scratch: a set of columns
   uint duplicate_key_ = MAX_KEY;
+  ulonglong auto_increment_rows_left_ = 0;  // of the statement's rows, as announced
 
   uint64_t statistics_number_ = 0;
   std::vector<IndexStatistics> index_statistics_;

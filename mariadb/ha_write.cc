@@ -77,9 +77,13 @@ int ha_strata::write_row(const uchar* record) {
     image.auto_increment_used = used_auto_increment(record);
     uint32_t conflict = 0;
     const Status status = session()->insert_row(table_.get(), image, &conflict);
-    if (is_duplicate_key(status)) return duplicate(conflict);
+    count_auto_increment_row();
+    if (is_duplicate_key(status)) {
+      if (duplicate_uses_auto_increment()) raise_auto_increment(image.auto_increment_used);
+      return duplicate(conflict);
+    }
     if (!status.ok()) return fail(status);
-    if (image.auto_increment_used != 0) table_->raise_auto_increment(image.auto_increment_used);
+    raise_auto_increment(image.auto_increment_used);
     if (layout_.hidden_key()) row_id_.assign(key_.bytes());
     at_ = nullptr;
     return 0;
@@ -199,6 +203,8 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     StatusOr<EncodedRow> row =
         row_.encode_update(new_record, key_.size(), at_->row(), &known_, table->write_set, load_);
     if (!row.ok()) return fail(row.status());
+    // Nothing to write; the server counts the row as matched, not as changed.
+    if (row->unchanged && !key_changes && images_.empty()) return HA_ERR_RECORD_IS_THE_SAME;
     engine::RowImage image;
     image.key = key_.bytes();
     image.inline_bytes = row->inline_bytes;
@@ -215,7 +221,7 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
                               static_cast<uint32_t>(old_images_.size()), &conflict);
     if (is_duplicate_key(status)) return duplicate(conflict);
     if (!status.ok()) return fail(status);
-    if (image.auto_increment_used != 0) table_->raise_auto_increment(image.auto_increment_used);
+    raise_auto_increment(image.auto_increment_used);
     at_ = nullptr;
     return 0;
   });
@@ -243,11 +249,39 @@ int ha_strata::delete_row(const uchar* record) {
   });
 }
 
+// --- AUTO_INCREMENT ---
+//
+// The values a statement gets, and so the gaps it leaves, are those of InnoDB with
+// innodb_autoinc_lock_mode=1: the first value asked for reserves as many as the statement announces
+// rows; when explicit values have used up part of them, the next request reserves what is left.
+
+void ha_strata::count_auto_increment_row() noexcept {
+  if (table->next_number_field != nullptr && auto_increment_rows_left_ > 0)
+    --auto_increment_rows_left_;
+}
+
+void ha_strata::raise_auto_increment(uint64_t used) noexcept {
+  if (used != 0) table_->raise_auto_increment(used);
+}
+
+// Statements that go on after a duplicate do not try its value again.
+bool ha_strata::duplicate_uses_auto_increment() const noexcept {
+  switch (thd_sql_command(ha_thd())) {
+    case SQLCOM_REPLACE:
+    case SQLCOM_REPLACE_SELECT:
+    case SQLCOM_INSERT_SELECT:
+      return table->next_number_field != nullptr;
+    default:
+      return false;
+  }
+}
+
 void ha_strata::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
                                    ulonglong* first, ulonglong* reserved) {
-  const uint64_t count = std::max<uint64_t>(wanted, 1);
-  *first = table_->reserve_auto_increment(offset, increment, count);
-  *reserved = count;
+  if (auto_increment_rows_left_ == 0) auto_increment_rows_left_ = std::max<ulonglong>(wanted, 1);
+  *reserved = auto_increment_rows_left_;
+  *first = table_->reserve_auto_increment(offset, increment, *reserved,
+                                          table->next_number_field->get_max_int_value());
 }
 
 }  // namespace strata::glue

@@ -86,6 +86,20 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
 KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
   for (uint i = 0; i < key.user_defined_key_parts; ++i)
     parts_.push_back(describe_part(table, key.key_part[i]));
+  const uint primary = table->s->primary_key;
+  if (primary == MAX_KEY || &key == &table->key_info[primary]) return;
+  const KEY& clustered = table->key_info[primary];
+  for (uint i = 0; i < clustered.user_defined_key_parts; ++i) {
+    Extension extension{describe_part(table, clustered.key_part[i]), kNotInKey};
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      if (parts_[p].column.field_index == extension.part.column.field_index) extension.key_part = p;
+    }
+    extensions_.push_back(std::move(extension));
+  }
+}
+
+bool KeyCodec::has_prefix() const {
+  return std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
 }
 
 void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out) {
@@ -142,29 +156,45 @@ void KeyCodec::append(const uchar* record, Buffer* out, bool* has_null) {
   }
 }
 
+const uchar* KeyCodec::append_server_value(KeyPart* part, const uchar* key, uint32_t store_length,
+                                           Buffer* out) {
+  const size_t begin = out->size();
+  const uchar* value = key;
+  bool null = false;
+  if (part->column.null_bit != 0) {
+    null = *value++ != 0;
+    out->append_byte(null ? 0 : 1);
+  }
+  if (!null) {
+    Bytes text;
+    if (part->column.kind == ColumnKind::kVarchar || part->column.kind == ColumnKind::kBlob) {
+      text = Bytes(reinterpret_cast<const char*>(value) + HA_KEY_BLOB_LENGTH, load_u16(value));
+    } else if (part->column.kind == ColumnKind::kChar) {
+      const char* const chars = reinterpret_cast<const char*>(value);
+      text = Bytes(chars, part->column.charset->lengthsp(chars, part->length));
+    }
+    append_value(part, value, text, out);
+  }
+  if (part->descending) complement(out->data() + begin, out->size() - begin);
+  return key + store_length;
+}
+
 void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out) {
+  const uchar* const begin = key;
   const uchar* const end = key + length;
   for (KeyPart& part : parts_) {
     if (key >= end) return;
-    const size_t begin = out->size();
-    const uchar* value = key;
-    bool null = false;
-    if (part.column.null_bit != 0) {
-      null = *value++ != 0;
-      out->append_byte(null ? 0 : 1);
+    key = append_server_value(&part, key, part.store_length, out);
+  }
+  for (Extension& extension : extensions_) {
+    if (key >= end) return;
+    if (extension.key_part == kNotInKey) {
+      key = append_server_value(&extension.part, key, extension.part.store_length, out);
+      continue;
     }
-    if (!null) {
-      Bytes text;
-      if (part.column.kind == ColumnKind::kVarchar || part.column.kind == ColumnKind::kBlob) {
-        text = Bytes(reinterpret_cast<const char*>(value) + HA_KEY_BLOB_LENGTH, load_u16(value));
-      } else if (part.column.kind == ColumnKind::kChar) {
-        const char* const chars = reinterpret_cast<const char*>(value);
-        text = Bytes(chars, part.column.charset->lengthsp(chars, part.length));
-      }
-      append_value(&part, value, text, out);
-    }
-    if (part.descending) complement(out->data() + begin, out->size() - begin);
-    key += part.store_length;
+    const uchar* value = begin;
+    for (size_t p = 0; p < extension.key_part; ++p) value += parts_[p].store_length;
+    append_server_value(&extension.part, value, 0, out);
   }
 }
 
@@ -181,7 +211,10 @@ bool KeyCodec::decode(Bytes key, uchar* record) const {
       const bool null = (static_cast<uchar>(key[0]) ^ flip) == 0;
       key.remove_prefix(1);
       part.column.set_null(record, null);
-      if (null) continue;
+      if (null) {
+        store_null_value(part.column, record);
+        continue;
+      }
     }
     const size_t size = value_bytes(part, key);
     if (size == 0) return false;

@@ -8,6 +8,10 @@
 //   KC3  Integers, temporals, decimals, enums and BINARY can be read back from the image; values of
 //   other
 //        whole columns go into the entry's covering bytes. Prefix parts and BLOBs are in neither.
+//   KC4  Behind its own parts an entry has the whole clustered key. The server's extended keys end
+//   in those
+//        primary key columns that the index does not have; a search key repeats the others in
+//        between.
 // One codec belongs to one handler object (it has scratch memory).
 #pragma once
 
@@ -42,9 +46,11 @@ class KeyCodec {
   KeyCodec() = default;
   KeyCodec(const TABLE* table, const KEY& key);
 
+  [[nodiscard]] bool has_prefix() const;  // some part is a prefix of its column
+
   // The key of a record. *has_null: some part is NULL (such keys never conflict).
   void append(const uchar* record, Buffer* out, bool* has_null);
-  // The leading parts given in the server's key format (key_copy()).
+  // The leading parts given in the server's key format (key_copy()), extended ones too (KC4).
   void append_server_key(const uchar* key, uint length, Buffer* out);
   // Reads back what KC3 allows into the record; NULL bits of all parts. False: malformed.
   [[nodiscard]] bool decode(Bytes key, uchar* record) const;
@@ -54,10 +60,19 @@ class KeyCodec {
   [[nodiscard]] size_t most_bytes() const;
 
  private:
+  static constexpr size_t kNotInKey = SIZE_MAX;
+  struct Extension {  // a part of the primary key
+    KeyPart part;
+    size_t key_part = kNotInKey;  // the part of this key with the same column
+  };
+
+  const uchar* append_server_value(KeyPart* part, const uchar* key, uint32_t store_length,
+                                   Buffer* out);
   void append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out);
   static size_t value_bytes(const KeyPart& part, Bytes image);
 
   std::vector<KeyPart> parts_;
+  std::vector<Extension> extensions_;  // empty in the primary key and in tables without one
 };
 
 // Complains (server error) when a column of the table's keys has a collation without images.

@@ -23,9 +23,15 @@ void RowCodec::open(const TABLE* table) {
   variable_.clear();
   fixed_bytes_ = 0;
   null_bytes_ = table->s->null_bytes;
+  kept_nulls_.assign(null_bytes_, 0xff);
   for (Field** field = table->field; *field != nullptr; ++field) {
-    if (!is_kept(*field)) continue;
     Column column = describe_column(table, *field);
+    if (!is_kept(*field)) {
+      // The server computes the column after each read.
+      if (column.null_bit != 0)
+        kept_nulls_[column.null_offset] &= static_cast<uchar>(~column.null_bit);
+      continue;
+    }
     if (column.kind == ColumnKind::kFixed) {
       fixed_bytes_ += column.bytes;
       fixed_.push_back(column);
@@ -48,13 +54,18 @@ size_t RowCodec::row_bytes() const {
 void RowCodec::write_row(const uchar* record, Bytes old_row, const MY_BITMAP* known) {
   row_.clear();
   row_.append_byte(kPlain);
-  row_.append(record, null_bytes_);
+  uchar* const nulls = row_.grow(null_bytes_);
+  for (size_t i = 0; i < null_bytes_; ++i) nulls[i] = record[i] & kept_nulls_[i];
   const uchar* old_fixed =
       old_row.empty() ? nullptr : reinterpret_cast<const uchar*>(old_row.data()) + 1 + null_bytes_;
   uchar* to = row_.grow(fixed_bytes_);
   for (const Column& column : fixed_) {
     const bool from_old = old_fixed != nullptr && !has(known, column);
-    std::memcpy(to, from_old ? old_fixed : record + column.offset, column.bytes);
+    if (column.is_null(record)) {
+      std::memset(to, 0, column.bytes);  // RC6
+    } else {
+      std::memcpy(to, from_old ? old_fixed : record + column.offset, column.bytes);
+    }
     to += column.bytes;
     if (old_fixed != nullptr) old_fixed += column.bytes;
   }
@@ -144,6 +155,23 @@ bool RowCodec::next_variable(const uchar** p, const uchar* end, Stored* out) {
   return true;
 }
 
+// A long value written again as it was stays where it is: no new pages, and the row may be
+// unchanged.
+Status RowCodec::keep_equal_external(size_t variable, uint32_t position,
+                                     const LoadExternal& load_old) {
+  Value& value = values_[variable];
+  STRATA_RETURN_IF_ERROR(load_old(position, &old_value_));
+  if (value.bytes == Bytes(old_value_)) value.unchanged_from = static_cast<int32_t>(position);
+  return ok_status();
+}
+
+// Whether the outside values are those of the old row, at the same positions.
+bool RowCodec::externals_kept() const {
+  return std::all_of(values_.begin(), values_.end(), [](const Value& value) {
+    return value.external < 0 || value.external == value.unchanged_from;
+  });
+}
+
 StatusOr<EncodedRow> RowCodec::encode_update(const uchar* record, size_t key_bytes, Bytes old_row,
                                              const MY_BITMAP* known, const MY_BITMAP* written,
                                              const LoadExternal& load_old) {
@@ -163,14 +191,20 @@ StatusOr<EncodedRow> RowCodec::encode_update(const uchar* record, size_t key_byt
       // The very bytes that decode() gave out, or a column the statement cannot have changed.
       const bool same = has(known, column) && value.bytes.data() == variable_[i].loaded.data() &&
                         value.bytes.size() == variable_[i].loaded.size();
-      if (same || !has(written, column) || !has(known, column))
+      if (same || !has(written, column) || !has(known, column)) {
         value.unchanged_from = stored.external;
+      } else {
+        STRATA_RETURN_IF_ERROR(
+            keep_equal_external(i, static_cast<uint32_t>(stored.external), load_old));
+      }
     } else if (!has(known, column)) {
       value.bytes = stored.bytes;
     }
   }
   // body_ (where `old` may point to) lives on until the next resolve.
-  return finish(record, key_bytes, old, known);
+  STRATA_ASSIGN_OR_RETURN(EncodedRow out, finish(record, key_bytes, old, known));
+  out.unchanged = row_.bytes() == old && externals_kept();
+  return out;
 }
 
 Status RowCodec::decode(Bytes row, const MY_BITMAP* wanted, const LoadExternal& load,
@@ -181,14 +215,24 @@ Status RowCodec::decode(Bytes row, const MY_BITMAP* wanted, const LoadExternal& 
   std::memcpy(record, p, null_bytes_);
   p += null_bytes_;
   for (const Column& column : fixed_) {
-    if (has(wanted, column)) std::memcpy(record + column.offset, p, column.bytes);
+    if (has(wanted, column)) {
+      if (column.is_null(record)) {
+        store_null_value(column, record);
+      } else {
+        std::memcpy(record + column.offset, p, column.bytes);
+      }
+    }
     p += column.bytes;
   }
   for (Variable& variable : variable_) {
     const Column& column = variable.column;
     Stored stored;
     if (!next_variable(&p, end, &stored)) return malformed();
-    if (!has(wanted, column) || column.is_null(record)) continue;
+    if (!has(wanted, column)) continue;
+    if (column.is_null(record)) {
+      store_null_value(column, record);
+      continue;
+    }
     Bytes value = stored.bytes;
     if (stored.external >= 0) {
       STRATA_RETURN_IF_ERROR(load(static_cast<uint32_t>(stored.external), &variable.loaded));

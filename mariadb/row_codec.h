@@ -16,6 +16,10 @@
 //   decode().
 //   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
 //   made from that value, never from a new evaluation.
+//   RC6  Rows with the same values are the same bytes: fixed columns that are NULL are zeros, NULL
+//   bits of
+//        columns that are not kept are 0. (Rows written before this rule only seem to change when
+//        they do not.)
 // One codec belongs to one handler object.
 #pragma once
 
@@ -30,6 +34,7 @@ struct EncodedRow {
   Bytes inline_bytes;
   const engine::ExternalImage* externals = nullptr;
   uint32_t external_count = 0;
+  bool unchanged = false;  // an update that leaves every stored byte as it is (RC6)
 };
 
 class RowCodec {
@@ -60,6 +65,8 @@ class RowCodec {
     int32_t external = -1;
   };
 
+  Status keep_equal_external(size_t variable, uint32_t position, const LoadExternal& load_old);
+  [[nodiscard]] bool externals_kept() const;
   StatusOr<EncodedRow> finish(const uchar* record, size_t key_bytes, Bytes old_row,
                               const MY_BITMAP* known);
   void write_row(const uchar* record, Bytes old_row, const MY_BITMAP* known);
@@ -68,6 +75,7 @@ class RowCodec {
   static bool next_variable(const uchar** p, const uchar* end, Stored* out);
 
   uint32_t null_bytes_ = 0;
+  std::vector<uchar> kept_nulls_;  // the bits of the NULL bytes that are stored (RC6)
   uint32_t fixed_bytes_ = 0;
   std::vector<Column> fixed_;
   std::vector<Variable> variable_;
@@ -76,7 +84,8 @@ class RowCodec {
   std::vector<engine::ExternalImage> externals_;
   Buffer row_;
   Buffer outer_;
-  std::string body_;  // a row that was itself outside
+  std::string body_;       // a row that was itself outside
+  std::string old_value_;  // an outside value to compare with
 };
 
 }  // namespace strata::glue

@@ -73,9 +73,10 @@ class Table : public std::enable_shared_from_this<Table> {
   // Never sampled since the database was opened, or more than a tenth of the rows has changed.
   [[nodiscard]] bool statistics_are_old() const noexcept;
   // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never
-  // returns a value twice, also after a crash. `raise_auto_increment`: explicit value used. 0 =
-  // counter not initialised.
-  uint64_t reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count) noexcept;
+  // returns a value up to `most` twice, also after a crash; what lies above does not fit the column
+  // and is not reserved. `raise_auto_increment`: explicit value used. 0 = counter not initialised.
+  uint64_t reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
+                                  uint64_t most) noexcept;
   void raise_auto_increment(uint64_t used) noexcept;  // next > used
   [[nodiscard]] uint64_t next_auto_increment() const noexcept;
   uint64_t next_row_id() noexcept;  // hidden clustered key
@@ -239,6 +240,8 @@ class TableCursor {
   [[nodiscard]] bool valid() const noexcept;
   [[nodiscard]] Bytes key() const noexcept;  // of this index, without the clustered key
   [[nodiscard]] Bytes clustered_key() const noexcept;
+  // What seek() compares with: key() and, in a secondary index, the clustered key behind it.
+  [[nodiscard]] Bytes entry_key() const noexcept;
   [[nodiscard]] Bytes covering() const noexcept;  // secondary index: its covering bytes
   // The clustered row: on the clustered index what seek/next found; on a secondary index it is
   // looked up, and, with a lock mode, locked. *gone = true: the row is no longer there (or fails

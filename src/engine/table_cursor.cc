@@ -259,6 +259,10 @@ Bytes TableCursor::key() const noexcept {
   return c.index == 0 ? key : key.substr(0, key.size() - c.clustered_bytes());
 }
 
+Bytes TableCursor::entry_key() const noexcept {
+  return impl_->point ? Bytes(impl_->point_key) : impl_->cursor_key();
+}
+
 Bytes TableCursor::clustered_key() const noexcept { return impl_->clustered_key(); }
 
 Bytes TableCursor::covering() const noexcept {

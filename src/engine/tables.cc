@@ -29,7 +29,8 @@ uint64_t Table::next_auto_increment() const noexcept {
   return auto_increment_.load(std::memory_order_relaxed);
 }
 
-uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count) noexcept {
+uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
+                                       uint64_t most) noexcept {
   if (step == 0) step = 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
   for (;;) {
@@ -40,6 +41,7 @@ uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t 
       first = next <= offset ? offset : offset + (next - offset + step - 1) / step * step;
     }
     if (first < next) return UINT64_MAX;  // wrapped
+    if (first > most) return first;
     uint64_t after;
     if (__builtin_mul_overflow(step, count - 1, &after) ||
         __builtin_add_overflow(first, after, &after) || after == UINT64_MAX) {
