@@ -99,15 +99,22 @@ def test(
     everything: Annotated[bool, typer.Option("--all", help="Also a long campaign and MariaDB's own suites.")] = False,
     crash: Annotated[bool, typer.Option("--crash", help="Only the crash campaign.")] = False,
     runs: Annotated[int, typer.Option(help="With --crash: how many runs.")] = 50,
-    seed: Annotated[int, typer.Option(help="With --crash: the first run's seed.")] = 1,
+    seed: Annotated[int, typer.Option(help="With --crash: the first run's seed; with --differential: the seed.")] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
     fault: Annotated[str | None, typer.Option(help="With --crash: strike only this fault point.")] = None,
-    engine: Annotated[str, typer.Option(help="With --crash: the engine under test.")] = "STRATA",
+    engine: Annotated[str, typer.Option(help="With --crash, --differential: the engine under test.")] = "STRATA",
+    differential: Annotated[bool, typer.Option("--differential", help="Only random SQL on STRATA and InnoDB, compared.")] = False,
+    statements: Annotated[int, typer.Option(help="With --differential: how many statements.")] = 20_000,
+    minimise: Annotated[bool, typer.Option("--minimise", help="With --differential: shrink what fails.")] = False,
+    replay: Annotated[Path | None, typer.Option(help="With --differential: run the statements of this file.")] = None,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
         extra = ["--engine", engine] + (["--power-loss"] if power_loss else [])
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
+    if differential:
+        extra = ["--engine", engine] + (["--minimise"] if minimise else [])
+        raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
     raise typer.Exit(test_cmd.test(chosen))
 

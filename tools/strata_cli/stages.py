@@ -146,7 +146,7 @@ def python_checks() -> StageResult:
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
     typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests"]
-    typed += [paths.ROOT / "tests" / name for name in ("e2e", "isolation")]
+    typed += [paths.ROOT / "tests" / name for name in ("differential", "e2e", "isolation")]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
@@ -218,6 +218,29 @@ def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
     if result.failed:
         result.details += re.findall(r"^(?:seed \d+: FAILED.*|  data kept.*)$", outcome.log.read_text(), re.MULTILINE)
     return result
+
+
+def differential_command(statements: int, seed: int, *extra: str) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "differential", "--statements", str(statements), "--seed", str(seed), *extra]
+
+
+def differential(seed: int, statements: int, limit_s: int | None = None) -> StageResult:
+    """Random SQL on STRATA and InnoDB, so many statements or as many as the time allows; a case whose answers differ fails."""
+    extra = ["--failures", "5", "--minimise", *(["--time-limit-s", str(limit_s)] if limit_s else [])]
+    command = nice(differential_command(statements, seed, *extra))
+    log = paths.LOGS / "differential.log"
+    outcome = run_logged(command, log, env={"PYTHONUNBUFFERED": "1"}, timeout_s=(limit_s or statements / 100) + 900)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
+    if not match:
+        return StageResult(failed=1, details=["the runner did not finish:", outcome.tail(10)], log=log)
+    result = StageResult(int(match[1]), int(match[2]), log=log)
+    if result.failed:
+        result.details += re.findall(r"^case \d+: FAILED.*$", log.read_text(errors="replace"), re.MULTILINE)
+    return result
+
+
+def differential_tests() -> StageResult:
+    return pytest("differential", paths.ROOT / "tests" / "differential", timeout_s=300)
 
 
 def sysbench(seconds: int) -> StageResult:

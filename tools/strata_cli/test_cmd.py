@@ -12,6 +12,8 @@ from .stages import Stage, StageResult, needs_plugin
 
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
+DIFFERENTIAL_S = 75
+DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
 
 
@@ -37,6 +39,8 @@ def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         Stage("mtr: strata", needs_plugin(stages.mtr_own)),
+        Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
+        Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
         Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
@@ -51,6 +55,10 @@ def all_stages() -> list[Stage]:
     partition = "--mysqld=--partition"
     return [
         *usual_stages(CRASH_RUNS_ALL),
+        Stage(
+            f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
+            needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
+        ),
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(
@@ -107,4 +115,11 @@ def crash(runs: int, seed: int, extra: list[str]) -> int:
     """The campaign by itself, its lines as they come."""
     setup_cmd.ensure_setup()
     command = [str(part) for part in stages.crash_command(runs, seed, *extra)]
+    os.execv(command[0], command)
+
+
+def differential(statements: int, seed: int, extra: list[str]) -> int:
+    """STRATA against InnoDB by itself, its lines as they come."""
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.differential_command(statements, seed, *extra)]
     os.execv(command[0], command)

@@ -1,0 +1,79 @@
+"""Two schemas of one private server, one with tables in STRATA, one in InnoDB; sessions come in pairs."""
+
+from pathlib import Path
+
+from .compare import SCHEMA_INNODB, SCHEMA_STRATA, Difference, compare
+from .step import Step
+from .wire import Answer, Connection, ServerLost
+
+SCHEMAS = ((SCHEMA_STRATA, "STRATA"), (SCHEMA_INNODB, "InnoDB"))
+# Nothing waits for a row lock: who would, fails at once, and a case runs the same way every time. The clock stands still.
+# Both engines copy on ALTER, so that the rows affected agree.
+SETTINGS = (
+    "SET SESSION innodb_lock_wait_timeout=0, strata_lock_wait_timeout=0, lock_wait_timeout=5, alter_algorithm='COPY',"
+    " max_error_count=65535, time_zone='+00:00', timestamp=1700000000.25, group_concat_max_len=1000000,"
+    " innodb_strict_mode=OFF"
+)
+
+
+class SessionPair:
+    """The same session on both sides."""
+
+    def __init__(self, socket_path: Path, engines: tuple[str, str]) -> None:
+        self._sides = (Connection(socket_path), Connection(socket_path))
+        for side, (schema, _), engine in zip(self._sides, SCHEMAS, engines, strict=True):
+            for sql in (SETTINGS, f"SET SESSION default_storage_engine={engine}", f"USE {schema}"):
+                if not (answer := side.query(sql)).ok:
+                    raise RuntimeError(f"{sql}: {answer.message}")
+
+    def run(self, sql: str) -> tuple[Answer, Answer]:
+        strata, innodb = self._both(sql)
+        if strata.warning_count or innodb.warning_count:
+            shown = self._both("SHOW WARNINGS")
+            strata.warnings, innodb.warnings = shown[0].values(), shown[1].values()
+        return strata, innodb
+
+    def _both(self, sql: str) -> tuple[Answer, Answer]:
+        for side in self._sides:
+            side.send(sql)
+        return self._sides[0].receive(), self._sides[1].receive()
+
+    def close(self) -> None:
+        for side in self._sides:
+            side.close()
+
+
+class Pair:
+    """Fresh schemas and the sessions of one case. `engines` differ from the usual only in tests of the runner itself."""
+
+    def __init__(self, socket_path: Path, engines: tuple[str, str] = ("STRATA", "InnoDB")) -> None:
+        self._socket_path = socket_path
+        self._engines = engines
+        self._sessions: dict[int, SessionPair] = {}
+        self.executed = 0
+        control = Connection(socket_path)
+        for schema, _ in SCHEMAS:
+            for sql in (f"DROP DATABASE IF EXISTS {schema}", f"CREATE DATABASE {schema}"):
+                if not (answer := control.query(sql)).ok:
+                    raise RuntimeError(f"{sql}: {answer.message}")
+        control.close()
+
+    def run(self, step: Step) -> tuple[Answer, list[Difference]]:
+        """InnoDB's answer, and how STRATA's differs."""
+        self.executed += 1
+        try:
+            strata, innodb = self._session(step.session).run(step.sql)
+        except ServerLost as lost:
+            return Answer(error=2013), [Difference("lost", f"the server is gone: {lost}", "")]
+        return innodb, compare(step, strata, innodb)
+
+    def _session(self, number: int) -> SessionPair:
+        session = self._sessions.get(number)
+        if session is None:
+            session = self._sessions[number] = SessionPair(self._socket_path, self._engines)
+        return session
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        self._sessions.clear()

@@ -1,0 +1,93 @@
+"""Runs cases: generates, executes on both sides, stops at the first difference nobody excuses."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from .compare import Difference
+from .excused import Excuses
+from .generator import IN_TRANSACTION, Generator
+from .pair import Pair
+from .step import Step
+
+PairMaker = Callable[[], Pair]
+
+
+@dataclass
+class Failure:
+    steps: list[Step]  # the last one is where the sides differ
+    differences: list[Difference]
+
+    @property
+    def signature(self) -> tuple[str, ...]:
+        """What must stay while the case shrinks: the kinds of difference and the kind of statement."""
+        kinds = sorted({difference.kind for difference in self.differences})
+        codes = [text.split(" ")[0] for d in self.differences if d.kind == "error" for text in (d.strata, d.innodb)]
+        return (self.steps[-1].verb, *kinds, *codes)
+
+
+@dataclass
+class CaseResult:
+    statements: int = 0
+    refused: int = 0  # statements that failed on both sides alike
+    seconds: float = 0.0
+    failure: Failure | None = None
+    error_codes: dict[int, int] = field(default_factory=dict)
+
+
+def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int) -> CaseResult:
+    began = time.monotonic()
+    generator = Generator(seed, statements)
+    pair = make_pair()
+    result = CaseResult()
+    done: list[Step] = []
+    try:
+        while (step := generator.next()) is not None:
+            done.append(step)
+            answer, found = pair.run(step)
+            if answer.error:
+                result.refused += 1
+                result.error_codes[answer.error] = result.error_codes.get(answer.error, 0) + 1
+            left, rollback = excuses.sort(step, found) if found else ([], False)
+            if left:
+                result.failure = Failure(done, left)
+                break
+            if rollback and not generator.in_transaction(step.session):
+                result.failure = Failure(done, found)  # What one side did cannot be taken back.
+                break
+            generator.learn(step, answer)
+            if rollback:
+                undo = Step("ROLLBACK", step.session)
+                done.append(undo)
+                pair.run(undo)
+                generator.rolled_back(step.session)
+    finally:
+        result.statements = pair.executed
+        result.seconds = time.monotonic() - began
+        pair.close()
+    return result
+
+
+def replay(make_pair: PairMaker, excuses: Excuses, steps: Iterable[Step]) -> Failure | None:
+    """The statements again, in fresh schemas. When the rollback that an excuse asks for is missing, nothing is learnt."""
+    pair = make_pair()
+    done: list[Step] = []
+    in_transaction: set[int] = set()
+    undo: Step | None = None
+    try:
+        for step in steps:
+            if undo is not None and (step.sql, step.session) != (undo.sql, undo.session):
+                return None
+            done.append(step)
+            answer, found = pair.run(step)
+            left, rollback = excuses.sort(step, found) if found else ([], False)
+            if left:
+                return Failure(done, left)
+            if rollback and step.session not in in_transaction:
+                return None
+            undo = Step("ROLLBACK", step.session) if rollback else None
+            if answer.ok:
+                (in_transaction.add if answer.status & IN_TRANSACTION else in_transaction.discard)(step.session)
+    finally:
+        pair.close()
+    return None

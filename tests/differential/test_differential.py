@@ -1,0 +1,225 @@
+"""The runner itself: planted differences are found, excused ones are not, failing cases shrink to what matters."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from strata_cli import paths
+
+from .compare import Difference, compare
+from .excused import RULES_FILE, RULES_MOST, Excuses
+from .generator import Generator
+from .minimise import Minimiser, split_rows
+from .pair import Pair
+from .report import read_case, write_case
+from .run import Failure, replay, run_case
+from .step import Step
+from .target import Target
+from .wire import Answer, _length, decode_row
+
+SELECT = Step("SELECT a FROM t")
+ORDERED = Step("SELECT a FROM t ORDER BY a", ordered=True)
+COLUMN = b"\x03def\x06diff_s\x01t\x01t\x01a\x01a\x0c?\x00\x0b\x00\x00\x00\x03\x01\x10\x00\x00\x00"
+
+
+def rows(*values: bytes) -> Answer:
+    return Answer(columns=[COLUMN], rows=list(values))
+
+
+def kinds(step: Step, strata: Answer, innodb: Answer) -> list[str]:
+    return [difference.kind for difference in compare(step, strata, innodb)]
+
+
+# --- comparing ---------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_a_set_without_an_order_and_a_list_with_one() -> None:
+    ours, theirs = rows(b"\x011", b"\x012"), rows(b"\x012", b"\x011")
+    assert kinds(SELECT, ours, theirs) == []
+    assert kinds(ORDERED, ours, theirs) == ["order"]
+
+
+def test_a_row_more_or_another_is_found() -> None:
+    assert kinds(SELECT, rows(b"\x011"), rows()) == ["rows"]
+    assert kinds(SELECT, rows(b"\x011", b"\x011"), rows(b"\x011")) == ["rows"]
+    assert kinds(SELECT, rows(b"\xfb"), rows(b"\x00")) == ["rows"]
+
+
+def test_schema_and_engine_names_are_the_same_thing() -> None:
+    ours = Answer(error=1050, sqlstate="42S01", message="Table 'diff_s.t' of STRATA")
+    theirs = Answer(error=1050, sqlstate="42S01", message="Table 'diff_i.t' of InnoDB")
+    assert kinds(ORDERED, ours, theirs) == []
+    assert kinds(SELECT, rows(), replace(rows(), columns=[COLUMN.replace(b"diff_s", b"diff_i")])) == []
+
+
+def test_counts_errors_and_metadata_are_compared() -> None:
+    assert kinds(SELECT, Answer(affected=1), Answer()) == ["affected"]
+    assert kinds(SELECT, Answer(insert_id=5), Answer(insert_id=6)) == ["insert_id"]
+    assert kinds(SELECT, Answer(status=1), Answer()) == ["status"]
+    assert kinds(SELECT, Answer(error=1062, sqlstate="23000"), Answer()) == ["error"]
+    unsigned = COLUMN[:-5] + b"\x21\x10" + COLUMN[-3:]
+    assert kinds(SELECT, rows(), replace(rows(), columns=[unsigned])) == ["columns"]
+
+
+def test_warnings_differ_by_text_and_by_row_only_with_an_order() -> None:
+    ours = Answer(warning_count=1, warnings=[("Warning", "1265", "Data truncated for column 'a' at row 1")])
+    theirs = Answer(warning_count=1, warnings=[("Warning", "1265", "Data truncated for column 'a' at row 2")])
+    assert kinds(Step("UPDATE t SET a = 1"), ours, theirs) == []
+    assert kinds(Step("UPDATE t SET a = 1 ORDER BY b", ordered=True), ours, theirs) == ["warnings"]
+    assert kinds(SELECT, ours, Answer()) == ["warnings"]
+
+
+# --- excuses -----------------------------------------------------------------------------------------------------
+
+
+def test_the_rules_are_few_and_have_reasons() -> None:
+    rules = Excuses().rules
+    assert 0 < len(rules) <= RULES_MOST
+    assert all(len(rule.reason) > 40 for rule in rules)
+
+
+def test_only_what_a_rule_names_is_excused() -> None:
+    excuses = Excuses(RULES_FILE)
+    locked = Difference("error", "ok", "1205 (HY000) Lock wait timeout exceeded")
+    assert excuses.sort(Step("UPDATE t SET a = 1"), [locked]) == ([], True)
+    assert excuses.sort(Step("ALTER TABLE t ADD b INT"), [locked]) == ([locked], False)
+    other_way = Difference("error", "1205 (HY000)", "ok")
+    assert excuses.sort(Step("UPDATE t SET a = 1"), [other_way]) == ([other_way], False)
+    wrong = Difference("rows", "1 rows", "2 rows")
+    assert excuses.sort(SELECT, [wrong]) == ([wrong], False)
+
+
+def test_warnings_are_excused_by_their_codes() -> None:
+    excuses = Excuses()
+    ours = Answer(warning_count=1, warnings=[("Warning", "1916", "Got overflow when converting '1e9' to INT")])
+    more = replace(ours, warning_count=2, warnings=[*ours.warnings, ("Warning", "1265", "Data truncated")])
+    join = Step("SELECT * FROM a JOIN b ON a.x = b.y")
+    assert excuses.sort(join, compare(join, ours, Answer())) == ([], False)
+    assert excuses.sort(SELECT, compare(SELECT, ours, Answer()))[0]
+    assert excuses.sort(join, compare(join, more, Answer()))[0]
+
+
+def test_too_many_rules_are_refused(tmp_path: Path) -> None:
+    rule = '[[rule]]\nname = "n"\nreason = "r"\nkinds = ["rows"]\nstatement = "."\naction = "continue"\n'
+    (tmp_path / "rules.toml").write_text(rule * (RULES_MOST + 1))
+    with pytest.raises(ValueError, match="no comparison"):
+        Excuses(tmp_path / "rules.toml")
+
+
+# --- shrinking ---------------------------------------------------------------------------------------------------
+
+
+def test_a_case_shrinks_to_the_statements_it_needs() -> None:
+    steps = [Step(f"SELECT {n}") for n in range(200)]
+    needed = {steps[n].sql for n in (3, 77, 150, 199)}
+
+    def fails(candidate: list[Step]) -> bool:
+        return needed <= {step.sql for step in candidate}
+
+    minimiser = Minimiser(fails)
+    assert [step.sql for step in minimiser.minimise(steps)] == [f"SELECT {n}" for n in (3, 77, 150, 199)]
+    assert minimiser.tries < 150
+
+
+def test_rows_of_an_insert_are_dropped_too() -> None:
+    steps = [
+        Step("INSERT INTO t (a, b) VALUES (1, 'x, (y'), (2, 'it''s)'), (3, CONCAT('a', 'b')) ON DUPLICATE KEY UPDATE a = 1"),
+        SELECT,
+    ]
+    smaller = Minimiser(lambda s: any("(3, CONCAT" in step.sql for step in s)).minimise(steps)
+    assert smaller[0].sql == "INSERT INTO t (a, b) VALUES (3, CONCAT('a', 'b')) ON DUPLICATE KEY UPDATE a = 1"
+
+
+def test_values_are_taken_apart_at_brackets_outside_strings() -> None:
+    split = split_rows("INSERT INTO t (a) VALUES ('(\\')'), (2) RETURNING a")
+    assert split == ("INSERT INTO t (a) VALUES ", ["('(\\')')", "(2)"], " RETURNING a")
+    assert split_rows("UPDATE t SET a = 1") is None
+
+
+# --- generating --------------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_statements() -> None:
+    def statements(seed: int) -> list[str]:
+        generator = Generator(seed, 200)
+        done: list[str] = []
+        while (step := generator.next()) is not None:
+            done.append(step.sql)
+            generator.learn(step, Answer())
+        return done
+
+    assert statements(7) == statements(7)
+    assert statements(7) != statements(8)
+
+
+def test_a_case_is_written_and_read_back(tmp_path: Path) -> None:
+    steps = [Step("CREATE TABLE t (a INT)", ordered=True), Step("BEGIN", 1), Step("SELECT 'ü'", 1), Step("SELECT 2", 0, True)]
+    write_case(tmp_path / "case.sql", Failure(steps, [Difference("rows", "a", "b")]), "title")
+    assert read_case(tmp_path / "case.sql") == steps
+
+
+def test_packets_are_read_by_their_lengths() -> None:
+    assert _length(b"\xfc\x00\x01", 0) == (256, 3)
+    assert decode_row(b"\x01a\xfb\x00") == ("a", None, "")
+
+
+# --- with a server -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Target]:
+    target = Target(paths.BUILD / "differential" / "test", "release", ("InnoDB", "InnoDB"))
+    target.start()
+    yield target
+    target.stop()
+
+
+def test_an_engine_agrees_with_itself(server: Target) -> None:
+    excuses = Excuses()
+    for seed in (1, 2, 5):
+        result = run_case(server.pair, excuses, seed, 120)
+        assert result.failure is None, [result.failure.steps[-1].sql, *map(str, result.failure.differences)]
+        assert result.statements > 100
+
+
+class Sabotage(Pair):
+    """One side silently loses an update."""
+
+    def run(self, step: Step) -> tuple[Answer, list[Difference]]:
+        if step.sql.startswith("UPDATE victim"):
+            self._session(step.session)._sides[0].query(step.sql.replace("SET a = a + 1", "SET a = a + 2"))
+            self._session(step.session)._sides[1].query(step.sql)
+            return Answer(), []
+        return super().run(step)
+
+
+def test_a_planted_difference_is_found_and_minimised(server: Target) -> None:
+    def make_pair() -> Pair:
+        usual = server.pair()
+        usual.close()
+        return Sabotage(usual._socket_path, ("InnoDB", "InnoDB"))
+
+    noise = [Step(f"SELECT {n}") for n in range(30)]
+    steps = [
+        *noise[:10],
+        Step("CREATE TABLE victim (a INT PRIMARY KEY)"),
+        *noise[10:20],
+        Step("INSERT INTO victim (a) VALUES (1), (10), (20)", ordered=True),
+        Step("UPDATE victim SET a = a + 1 ORDER BY a DESC"),
+        *noise[20:],
+        Step("SELECT * FROM victim"),
+        Step("SELECT 99"),
+    ]
+    excuses = Excuses()
+    found = replay(make_pair, excuses, steps)
+    assert found is not None
+    assert [difference.kind for difference in found.differences] == ["rows"]
+    signature = found.signature
+
+    def fails(candidate: list[Step]) -> bool:
+        again = replay(make_pair, excuses, candidate)
+        return again is not None and again.signature == signature and len(again.steps) == len(candidate)
+
+    smallest = Minimiser(fails).minimise(found.steps)
+    assert [step.verb for step in smallest] == ["CREATE", "INSERT", "UPDATE", "SELECT"]
