@@ -351,6 +351,21 @@ CASES = (
         lambda o: bool(o.rows.get("b")),
     ),
     Case(
+        "G2 moved row",
+        """
+        1: insert into t values (3, 30)
+        1: commit
+        1: begin
+        1: select v from t where id = 2 for update
+        2: a = select id from t {by_v} where v > 0 order by v desc for update
+        3: update t set v = 25 where id = 1
+        3: commit
+        1: commit
+        2: commit
+        """,
+        lambda o: o.ended_well(1, 2, 3) and ids(o, "a") != {1, 2, 3},
+    ),
+    Case(
         "G2 read only",
         """
         1: a = select v from t where id in (1, 2)

@@ -98,15 +98,19 @@ def test(
     quick: Annotated[bool, typer.Option("--quick", help="Release build, checks, unit tests, a short end-to-end.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Also a long campaign and MariaDB's own suites.")] = False,
     crash: Annotated[bool, typer.Option("--crash", help="Only the crash campaign.")] = False,
+    isolation: Annotated[bool, typer.Option("--isolation", help="Only histories at every isolation level.")] = False,
     runs: Annotated[int, typer.Option(help="With --crash: how many runs.")] = 50,
-    seed: Annotated[int, typer.Option(help="With --crash: the first run's seed; with --differential: the seed.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="With --crash: the first run's seed; with --differential, --isolation: the seed.")
+    ] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
     fault: Annotated[str | None, typer.Option(help="With --crash: strike only this fault point.")] = None,
-    engine: Annotated[str, typer.Option(help="With --crash, --differential: the engine under test.")] = "STRATA",
+    engine: Annotated[str, typer.Option(help="With --crash, --differential, --isolation: the engine under test.")] = "STRATA",
     differential: Annotated[bool, typer.Option("--differential", help="Only random SQL on STRATA and InnoDB, compared.")] = False,
     statements: Annotated[int, typer.Option(help="With --differential: how many statements.")] = 20_000,
     minimise: Annotated[bool, typer.Option("--minimise", help="With --differential: shrink what fails.")] = False,
     replay: Annotated[Path | None, typer.Option(help="With --differential: run the statements of this file.")] = None,
+    seconds: Annotated[float, typer.Option(help="With --isolation: how long.")] = 300,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
@@ -115,6 +119,8 @@ def test(
     if differential:
         extra = ["--engine", engine] + (["--minimise"] if minimise else [])
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
+    if isolation:
+        raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine]))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
     raise typer.Exit(test_cmd.test(chosen))
 

@@ -195,6 +195,24 @@ def isolation_tests() -> StageResult:
     return pytest("isolation", paths.ROOT / "tests" / "isolation", timeout_s=600)
 
 
+def isolation_command(seconds: float, seed: int, *extra: str) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "isolation", "--seconds", str(seconds), "--seed", str(seed), *extra]
+
+
+def isolation(seconds: float, seed: int) -> StageResult:
+    """Histories of concurrent clients at every isolation level."""
+    command = nice(isolation_command(seconds, seed))
+    log = paths.LOGS / f"isolation-{seed}.log"
+    outcome = run_logged(command, log, env={"PYTHONUNBUFFERED": "1"}, timeout_s=seconds + 300)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
+    if not match:
+        return StageResult(failed=1, details=["the checking of histories did not finish:", outcome.tail(10)], log=log)
+    result = StageResult(int(match[1]), int(match[2]), log=log)
+    if result.failed:
+        result.details += re.findall(r"^(?:seed \S+: FAILED.*|  the history is.*)$", log.read_text(), re.MULTILINE)
+    return result
+
+
 def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:
     def run() -> StageResult:
         if not paths.plugin_path("release").exists():

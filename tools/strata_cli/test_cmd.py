@@ -15,6 +15,8 @@ CRASH_RUNS_ALL = 300
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
+HISTORY_SECONDS = 75
+HISTORY_SECONDS_ALL = 7200
 
 
 def quick_stages() -> list[Stage]:
@@ -29,7 +31,7 @@ def quick_stages() -> list[Stage]:
     ]
 
 
-def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
+def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SECONDS) -> list[Stage]:
     return [
         Stage("build release", lambda: stages.build(BuildType.release)),
         Stage("checks", stages.quick_checks),
@@ -37,6 +39,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
         Stage("end to end", needs_plugin(lambda: stages.e2e(quick=False))),
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
+        Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         Stage("mtr: strata", needs_plugin(stages.mtr_own)),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
@@ -54,7 +57,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS) -> list[Stage]:
 def all_stages() -> list[Stage]:
     partition = "--mysqld=--partition"
     return [
-        *usual_stages(CRASH_RUNS_ALL),
+        *usual_stages(CRASH_RUNS_ALL, HISTORY_SECONDS_ALL),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
@@ -122,4 +125,11 @@ def differential(statements: int, seed: int, extra: list[str]) -> int:
     """STRATA against InnoDB by itself, its lines as they come."""
     setup_cmd.ensure_setup()
     command = [str(part) for part in stages.differential_command(statements, seed, *extra)]
+    os.execv(command[0], command)
+
+
+def isolation(seconds: float, seed: int, extra: list[str]) -> int:
+    """Histories at every isolation level by themselves, their lines as they come."""
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.isolation_command(seconds, seed, *extra)]
     os.execv(command[0], command)

@@ -1,0 +1,83 @@
+"""python -m isolation --seconds N --seed S: histories of concurrent clients, checked; ends with `N passed, M failed`."""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from strata_cli import paths
+
+from .campaign import KINDS, SNAPSHOT_ISOLATION, Campaign, Totals, make_plan
+from .checker import Report, check
+from .history import load
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60, help="of client work and checking, all histories together")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="begin with this history of the seed")
+    parser.add_argument("--history-seconds", type=float, default=5, help="of one history")
+    parser.add_argument("--clients", type=int, default=0, help="in every history; without, the seed chooses 4 to 16")
+    parser.add_argument("--levels", default=",".join(KINDS), help=f"in turn; {SNAPSHOT_ISOLATION} is for InnoDB only")
+    parser.add_argument("--no-kill", action="store_true", help="never kill -9 the server in the middle")
+    parser.add_argument("--engine", default="STRATA")
+    parser.add_argument("--preset", default="release")
+    parser.add_argument("--server-option", action="append", default=[])
+    parser.add_argument("--check", type=Path, help="only check this recorded history")
+    return parser.parse_args()
+
+
+def describe(permitted: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(permitted.items())) or "none"
+
+
+def check_one(path: Path) -> int:
+    report = check(load(path))
+    for problem in report.problems:
+        print(problem)
+    print(f"permitted cycles: {describe(report.permitted)}")
+    print(f"{int(report.ok)} passed, {int(not report.ok)} failed")
+    return 0 if report.ok else 1
+
+
+def main() -> int:
+    arguments = parse()
+    if arguments.check:
+        return check_one(arguments.check)
+    kinds = tuple(arguments.levels.split(","))
+    folder = paths.BUILD / "isolation" / f"{arguments.engine.lower()}-{arguments.seed}"
+    folder.mkdir(parents=True, exist_ok=True)
+    campaign = Campaign(folder, arguments.engine, arguments.preset, tuple(arguments.server_option))
+    totals = Totals()
+    campaign.start()
+    try:
+        deadline = time.monotonic() + arguments.seconds
+        number = arguments.first
+        while time.monotonic() < deadline:
+            plan = make_plan(arguments.seed, number, kinds, arguments.clients, not arguments.no_kill)
+            report = campaign.one(plan, min(arguments.history_seconds, max(1.0, deadline - time.monotonic())))
+            totals.add(report)
+            _print_one(plan.seed, plan.kind, plan.clients, plan.kills, report)
+            number += 1
+    finally:
+        campaign.stop()
+        if not totals.failed and not any(folder.iterdir()):
+            folder.rmdir()
+    print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
+    print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
+    print(f"{totals.passed} passed, {totals.failed} failed", flush=True)
+    return 0 if totals.failed == 0 and totals.passed > 0 else 1
+
+
+def _print_one(seed: str, kind: str, clients: int, kills: int, report: Report) -> None:
+    print(
+        f"seed {seed}: {'ok' if report.ok else 'FAILED'}, {kind}, {clients} clients, {kills} kills, {report.committed} committed,"
+        f" {report.aborted} not, {report.reads} reads; permitted cycles: {describe(report.permitted)}",
+        flush=True,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Histories one after the other on one private server: made, written down, checked."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from strata_cli.server import Server, Settings
+
+from . import target, workload
+from .checker import Report, check
+from .history import History, Level, save
+
+JOIN_TIMEOUT_S = 90.0
+PROBLEMS_SHOWN_MOST = 6
+MIXED = "mixed"
+SNAPSHOT_ISOLATION = "RR+SI"
+KINDS = (*(level.value for level in Level), MIXED)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything about one history that its seed decides; the threads' timing is not part of that."""
+
+    seed: str  # of the campaign, and which of its histories
+    kind: str  # a level, mixed, or RR+SI (InnoDB only)
+    clients: int
+    keys: int
+    durable: bool
+    kills: int
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        if self.kind == MIXED:
+            return tuple(Level)
+        return (Level.RR,) if self.kind == SNAPSHOT_ISOLATION else (Level(self.kind),)
+
+
+def make_plan(seed: int, number: int, kinds: tuple[str, ...], clients: int, kill: bool) -> Plan:
+    rng = random.Random(f"isolation {seed} {number}")
+    kills = rng.choice((0, 0, 1, 2)) if kill else 0
+    return Plan(
+        seed=f"{seed}/{number}",
+        kind=kinds[number % len(kinds)],
+        clients=clients or rng.choice((4, 8, 12, 16)),
+        keys=rng.choice((4, 8, 12, 24)),
+        durable=kills > 0 or rng.random() < 0.3,
+        kills=kills,
+    )
+
+
+@dataclass
+class Totals:
+    passed: int = 0
+    failed: int = 0
+    committed: int = 0
+    aborted: int = 0
+    unknown: int = 0
+    reads: int = 0
+    appends: int = 0
+    permitted: Counter[str] = field(default_factory=Counter)
+
+    def add(self, report: Report) -> None:
+        self.passed += report.ok
+        self.failed += not report.ok
+        for name in ("committed", "aborted", "unknown", "reads", "appends"):
+            setattr(self, name, getattr(self, name) + getattr(report, name))
+        self.permitted += report.permitted
+
+
+class Campaign:
+    def __init__(self, folder: Path, engine: str, preset: str = "release", options: tuple[str, ...] = ()) -> None:
+        self._folder = folder
+        self._engine = engine
+        self._settings = Settings(preset=preset)
+        self._options = (*target.DURABLE, *options)
+        self._server = Server(folder / "data")
+
+    def start(self) -> None:
+        self._server = target.start(self._folder / "data", self._settings.preset, self._options)
+
+    def stop(self, keep: bool = False) -> None:
+        self._server.kill()
+        if not keep:
+            target.remove(self._server)
+
+    def one(self, plan: Plan, seconds: float) -> Report:
+        history = self.record(plan, seconds)
+        report = check(history)
+        if not report.ok:
+            path = self._folder / f"history-{plan.seed.replace('/', '-')}.jsonl"
+            save(history, path)
+            self._say(report, path)
+        return report
+
+    def _say(self, report: Report, path: Path) -> None:
+        for problem in report.problems[:PROBLEMS_SHOWN_MOST]:
+            print(f"  {problem}")
+        if len(report.problems) > PROBLEMS_SHOWN_MOST:
+            kinds = Counter(problem.kind for problem in report.problems)
+            print(f"  ... {len(report.problems)} problems: {dict(kinds)}")
+        print(f"  the history is {path}", flush=True)
+
+    def record(self, plan: Plan, seconds: float) -> History:
+        server = self._server
+        snapshot_isolation = plan.kind == SNAPSHOT_ISOLATION
+        workload.create_table(server, self._engine)
+        self._set_globals(plan)
+        history = History(snapshot_isolation=snapshot_isolation)
+        history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self._engine, "clients": plan.clients, "keys": plan.keys}
+        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys)
+        clients = [workload.Client(shared, number) for number in range(plan.clients)]
+        for client in clients:
+            client.start()
+        self._let_work(plan, seconds, clients, history)
+        shared.stopping = True
+        for client in clients:
+            client.join(JOIN_TIMEOUT_S)
+            if client.is_alive():
+                history.problems.append(f"{client.name} hangs")
+        for client in clients:
+            history.transactions += client.transactions
+            history.problems += client.problems
+        if server.pid() is None:
+            history.problems.append(f"the server crashed:\n{server.log_tail(40)}")
+            server.kill()
+            server.start(self._settings, extra=self._options)
+        workload.read_final(server, history)
+        return history
+
+    def _set_globals(self, plan: Plan) -> None:
+        snapshot_isolation = plan.kind == SNAPSHOT_ISOLATION
+        for name, value in (
+            ("innodb_snapshot_isolation", int(snapshot_isolation)),
+            ("innodb_flush_log_at_trx_commit", int(plan.durable)),
+            ("strata_flush_log_at_commit", int(plan.durable)),
+        ):
+            self._server.query(f"SET GLOBAL {name} = {value}")
+
+    def _let_work(self, plan: Plan, seconds: float, clients: list[workload.Client], history: History) -> None:
+        rng = random.Random(f"kills {plan.seed}")
+        began = time.monotonic()
+        kills = sorted(began + seconds * rng.uniform(0.15, 0.85) for _ in range(plan.kills))
+        while time.monotonic() < began + seconds:
+            time.sleep(0.05)
+            if self._server.pid() is None or any(client.problems for client in clients):
+                return
+            if kills and time.monotonic() > kills[0]:
+                kills.pop(0)
+                self._server.kill()
+                self._server.start(self._settings, extra=self._options)
+                self._set_globals(plan)

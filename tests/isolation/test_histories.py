@@ -1,0 +1,71 @@
+"""Short histories of both engines: right at their own level, and found wrong when they claim a higher one."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from strata_cli import paths
+
+from .campaign import SNAPSHOT_ISOLATION, Campaign, Plan
+from .checker import check
+from .history import History, Level
+
+SECONDS = 2.0
+
+
+@pytest.fixture(scope="module", params=["STRATA", "InnoDB"])
+def campaign(request: pytest.FixtureRequest) -> Iterator[Campaign]:
+    if not paths.plugin_path("release").exists():
+        pytest.skip("ha_strata.so is not built")
+    running = Campaign(paths.BUILD / "isolation" / "test", request.param)
+    running.start()
+    yield running
+    running.stop()
+
+
+def plan(kind: str, kills: int = 0) -> Plan:
+    return Plan(f"test/{kind}", kind, clients=8, keys=6, durable=kills > 0, kills=kills)
+
+
+def claim(history: History, level: Level) -> set[str]:
+    for transaction in history.transactions:
+        transaction.level = level
+    return {problem.kind for problem in check(history).problems}
+
+
+def test_what_a_level_permits_is_an_anomaly_of_the_next(campaign: Campaign) -> None:
+    dirty = campaign.record(plan("RU"), SECONDS)
+    assert check(dirty).ok
+    assert {"G1a aborted read", "G1b intermediate read"} & claim(dirty, Level.RC)
+    committed = campaign.record(plan("RC"), SECONDS)
+    assert check(committed).ok
+    assert "G-single read skew" in claim(committed, Level.RR)
+    repeatable = campaign.record(plan("RR"), SECONDS)
+    assert check(repeatable).ok
+    assert claim(repeatable, Level.SER)
+
+
+def test_serializable_transactions_and_all_levels_at_once(campaign: Campaign) -> None:
+    for kind in ("SER", "mixed"):
+        report = check(campaign.record(plan(kind), SECONDS))
+        assert report.ok, [str(problem) for problem in report.problems]
+        assert report.committed > 50
+
+
+def test_a_server_killed_in_the_middle(campaign: Campaign) -> None:
+    history = campaign.record(plan("SER", kills=1), SECONDS)
+    report = check(history)
+    assert report.ok, [str(problem) for problem in report.problems]
+
+
+def test_snapshot_isolation(tmp_path: Path) -> None:
+    running = Campaign(tmp_path, "InnoDB")
+    running.start()
+    try:
+        history = running.record(plan(SNAPSHOT_ISOLATION), SECONDS)
+    finally:
+        running.stop()
+    report = check(history)
+    assert report.ok, [str(problem) for problem in report.problems]
+    assert report.permitted["P4 lost update"] == 0
+    assert report.permitted["G2 write skew"] > 0
