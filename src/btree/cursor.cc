@@ -201,6 +201,7 @@ void TreeCursor::save() {
 Status TreeCursor::restore(LatchMode mode, bool* same) {
   STRATA_ASSERT(saved_ != Saved::kNothing && leaf_ == nullptr);
   *same = false;
+  const SpaceManager::EpochGuard epoch(context_->spaces);
   if (!context_->spaces->is_live(space_of(tree_))) return error_not_found();
   // An llsn belongs to one state of the page, even if the page was reused meanwhile (K2).
   StatusOr<MtrPage*> page = mtr_->fix(saved_page_, mode);

@@ -140,11 +140,8 @@ class Descent {
     return Outcome::kRestart;
   }
 
-  // A link to a page that was never written may be stale like any other, or the tree is broken.
-  StatusOr<Outcome> failed(const Status& status, PageId id) {
-    if (is_not_found(status)) return wrong(id);
-    return status;
-  }
+  // Whatever a link leads to was written once, even if the link is stale (K3).
+  static Status failed(const Status& status, PageId id) { return expect_written(status, id); }
 
   TreeContext* const context_;
   const TreeId tree_;

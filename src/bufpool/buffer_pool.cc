@@ -39,6 +39,13 @@ char* PageGuard::mutable_page() const noexcept {
 
 PageId PageGuard::id() const noexcept { return frame_->id(); }
 
+Status expect_written(const Status& status, PageId id) {
+  if (!is_not_found(status)) return status;
+  return error_corruption("page " + std::to_string(id.space) + ":" + std::to_string(id.number) +
+                          " is in use, but what is stored of it says that it was never written (" +
+                          std::string(status.message()) + ")");
+}
+
 // --- pins ---
 
 // A pin taken here is worth something only if the frame holds the page; then it keeps holding it
@@ -212,15 +219,25 @@ Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access ac
       status = ok_status();
     }
   }
+  Log* log = log_.load(std::memory_order_acquire);
+  if (status.ok() && log != nullptr && state == FrameState::kReady) {
+    const Llsn llsn{header_of(frame->page)->llsn};
+    if (options_.sole_writer && llsn > log->last_llsn()) {
+      status =
+          error_corruption("page " + std::to_string(id.space) + ":" + std::to_string(id.number) +
+                           " is newer (llsn " + std::to_string(llsn.value) +
+                           ") than the log (llsn " + std::to_string(log->last_llsn().value) +
+                           "): the end of the log was lost, or the page is not of this time");
+    } else {
+      log->observe_llsn(llsn);
+    }
+  }
   if (!status.ok()) {
     detach(frame);
     frame->latch.unlock();
     unpin(frame);
     return status;
   }
-  if (Log* log = log_.load(std::memory_order_acquire);
-      log != nullptr && state == FrameState::kReady)
-    log->observe_llsn(Llsn{header_of(frame->page)->llsn});
   frame->state.store(state, std::memory_order_release);
   return status;
 }

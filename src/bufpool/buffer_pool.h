@@ -12,7 +12,8 @@
 //   meanwhile
 //       stays dirty with the Lsn of its first change after the copy.
 //   B5  oldest_dirty_lsn() counts pages being written until their write completed.
-//   B6  A damaged page is never handed out: fix() fails with kDataLoss and nothing is cached.
+//   B6  A damaged page is never handed out: fix() fails with kDataLoss and nothing is cached. Nor,
+//       with a sole writer, is one that is newer than the log: what it belongs to was lost.
 // LRU: young and old sublists per partition, midpoint insertion: a page enters at the head of the
 // old list and moves to the young one when it is used again later than `old_time_us` after its
 // first use.
@@ -60,12 +61,20 @@ class PageGuard {
   LatchMode mode_ = LatchMode::kShared;
 };
 
+// For pages that something refers to: never written means lost then, kNotFound becomes kDataLoss.
+[[nodiscard]] Status expect_written(const Status& status, PageId id);
+inline StatusOr<PageGuard> expect_written(StatusOr<PageGuard> guard, PageId id) {
+  if (guard.ok()) return guard;
+  return expect_written(guard.status(), id);
+}
+
 struct BufferPoolOptions {
   uint64_t bytes = 128u << 20;
   uint32_t partitions = 16;
   uint64_t old_time_us = 1000000;
   uint32_t old_percent = 37;
   uint32_t free_target = 0;  // frames kept free; 0 = 1 % of the pool, at least 64
+  bool sole_writer = false;  // every page is of our own log: one newer than it is damage (B6)
   uint32_t writers = 1;      // background write-back threads; 0 = none (tests drive it by hand)
 };
 

@@ -107,6 +107,7 @@ namespace {
 StatusOr<std::unique_ptr<BufferPool>> make_pool(const KernelImpl& k) {
   BufferPoolOptions pool_options;
   pool_options.bytes = k.options.buffer_pool_bytes;
+  pool_options.sole_writer = k.sole_writer();
   pool_options.writers = k.options.background ? 1 : 0;
   PageLock* lock = k.seams.page_lock != nullptr ? k.seams.page_lock : no_page_lock();
   return BufferPool::create(pool_options, k.source, lock, nullptr);
@@ -276,8 +277,11 @@ Status KernelImpl::open_database() {
     // A space whose creation never became durable in the log has an empty file: the orphan pass
     // removes it.
     if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+    if (is_not_found(opened)) return missing_space(space.value);
     STRATA_RETURN_IF_ERROR(opened);
   }
+  for (const uint32_t needed : {kSystemSpace, undo_space_of(NodeId{options.node})})
+    if (!spaces->is_live(SpaceId{needed})) return missing_space(needed);
   make_trxs(this);
   make_checkpointer(this);
   STRATA_RETURN_IF_ERROR(dictionary->open());
@@ -287,8 +291,15 @@ Status KernelImpl::open_database() {
   return ok_status();
 }
 
+Status KernelImpl::missing_space(uint32_t space) const {
+  return error_corruption("space " + std::to_string(space) +
+                          " is in use but its file is missing or empty in " + options.directory +
+                          "/pages; restore the file from a copy of the whole folder");
+}
+
 Status KernelImpl::load_tables() {
   return dictionary->for_each_table([this](TableSpec spec) {
+    if (!spaces->is_live(SpaceId{spec.space_id})) return missing_space(spec.space_id);
     TableRef table = make_table(std::move(spec));
     STRATA_RETURN_IF_ERROR(load_counters(table.get()));
     const MutexLock lock(tables_mutex);
@@ -323,13 +334,6 @@ Status KernelImpl::collect_orphan_spaces() {
   for (const uint32_t space : listed) {
     (void)spaces->drop(SpaceId{space});
     note_dropped(SpaceId{space});
-  }
-  for (const uint32_t space : wanted) {
-    if (!spaces->is_live(SpaceId{space})) {
-      return error_corruption("the dictionary names space " + std::to_string(space) +
-                              " but its file is missing in " + options.directory +
-                              "/pages; restore the file from a copy of the whole folder");
-    }
   }
   return options.background ? ok_status() : reap_dropped();
 }

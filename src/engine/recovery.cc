@@ -29,6 +29,10 @@ class RedoPass {
     });
   }
 
+  // The largest llsn that a page had before a section was applied to it.
+  [[nodiscard]] Llsn newest() const noexcept { return newest_; }
+  [[nodiscard]] PageId newest_page() const noexcept { return newest_page_; }
+
  private:
   Status apply_section(Lsn start, Lsn end, Llsn llsn, const redo::SectionView& section) {
     if (dropped_->count(section.page_id.space) != 0) {
@@ -39,6 +43,10 @@ class RedoPass {
     auto fixed = k_->pool->fix_for_redo(section.page_id, &damaged);
     if (!fixed.ok()) return fixed.status();
     PageGuard guard = std::move(fixed).value();
+    if (const Llsn seen{header_of(guard.page())->llsn}; seen > newest_) {
+      newest_ = seen;
+      newest_page_ = section.page_id;
+    }
     if (damaged && !section.restarts_chain()) {
       return error_corruption(
           "redo: " + where(start, section.page_id) +
@@ -66,6 +74,8 @@ class RedoPass {
 
   KernelImpl* k_;
   const std::set<uint32_t>* dropped_;
+  Llsn newest_;
+  PageId newest_page_;
 };
 
 }  // namespace
@@ -73,6 +83,11 @@ class RedoPass {
 // First pass: find the end of the log and every dropped space (adds and removes of the
 // pending-delete list: a removed entry's file is gone as well). Second pass: apply.
 Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped_out) {
+  if (from > sink->room_end())
+    return error_corruption("the checkpoint is at log position " + std::to_string(from.value) +
+                            ", but the log in " + path("log") + " ends before it, at " +
+                            std::to_string(sink->room_end().value) +
+                            ": a segment is missing; restore it");
   std::set<uint32_t> gone;
   uint64_t after;
   {
@@ -117,6 +132,13 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
     STRATA_RETURN_IF_ERROR(pass.apply_group(group));
     if (++done == recovery.groups / 2) fault(FaultPoint::recovery_half_redo);
   }
+  // With one writer no page can be newer than its log.
+  if (sole_writer() && pass.newest().value > end->value + *bias)
+    return error_corruption("page " + std::to_string(pass.newest_page().space) + ":" +
+                            std::to_string(pass.newest_page().number) + " is newer (llsn " +
+                            std::to_string(pass.newest().value) + ") than the log in " +
+                            path("log") + ", which ends at " + std::to_string(end->value) +
+                            ": its end was lost; restore the database from a backup");
   if (recovery.groups != 0) {
     diag(Severity::kInfo, "redo: %llu groups, %.1f MB of log from position %llu",
          static_cast<unsigned long long>(recovery.groups),

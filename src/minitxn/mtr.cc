@@ -98,6 +98,12 @@ MtrPage* Mtr::add(PageGuard guard) {
 
 StatusOr<MtrPage*> Mtr::fix(PageId id, LatchMode mode) {
   if (MtrPage* page = find(id, mode)) return page;
+  STRATA_ASSIGN_OR_RETURN(PageGuard guard, expect_written(pool_->fix(id, mode), id));
+  return add(std::move(guard));
+}
+
+StatusOr<MtrPage*> Mtr::fix_if_written(PageId id, LatchMode mode) {
+  if (MtrPage* page = find(id, mode)) return page;
   STRATA_ASSIGN_OR_RETURN(PageGuard guard, pool_->fix(id, mode));
   return add(std::move(guard));
 }

@@ -67,6 +67,8 @@ class Mtr {
   [[nodiscard]] uint32_t reserved_bytes() const noexcept { return reserved_bytes_; }
 
   StatusOr<MtrPage*> fix(PageId id, LatchMode mode);
+  // The same for a page that need not exist: kNotFound when it was never written (fix: kDataLoss).
+  StatusOr<MtrPage*> fix_if_written(PageId id, LatchMode mode);
   StatusOr<MtrPage*> try_fix(PageId id, LatchMode mode);
   StatusOr<MtrPage*> fix_new(PageId id);  // follow with init_tree / init_plain
   // Takes over / gives back a latch early. Only for pages not modified.

@@ -14,12 +14,19 @@ static_assert(offsetof(GroupHeader, lsn) == 16);
 static_assert(offsetof(GroupHeader, llsn) == 24);
 static_assert(offsetof(GroupHeader, node) == 32);
 static_assert(offsetof(GroupHeader, section_count) == 34);
+static_assert(offsetof(GroupHeader, header_crc32c) == 36);
 
 constexpr uint32_t kCrcOffset = offsetof(GroupHeader, crc32c);
+constexpr uint32_t kHeaderCrcOffset = offsetof(GroupHeader, header_crc32c);
 constexpr uint32_t kGroupAlignment = 8;
 
 uint32_t checksum_of(const char* group, uint32_t length) noexcept {
   return crc32c(group + kCrcOffset + 4, length - kCrcOffset - 4, crc32c(group, kCrcOffset));
+}
+
+uint32_t header_checksum_of(const char* group) noexcept {
+  return crc32c(group + kCrcOffset + 4, kHeaderCrcOffset - kCrcOffset - 4,
+                crc32c(group, kCrcOffset));
 }
 
 SectionView read_section(ByteReader* in) noexcept {
@@ -49,7 +56,12 @@ void seal_group(char* group) noexcept {
   STRATA_ASSERT(length <= kGroupBytesMax);
   STRATA_ASSERT(length % kGroupAlignment == 0);
   STRATA_ASSERT(load_u16(group) == kGroupMagic);
+  store_u32(group + kHeaderCrcOffset, header_checksum_of(group));
   store_u32(group + kCrcOffset, checksum_of(group, length));
+}
+
+bool header_is_whole(const GroupHeader& header) noexcept {
+  return header.header_crc32c == header_checksum_of(reinterpret_cast<const char*>(&header));
 }
 
 StatusOr<GroupView> parse_group(Bytes bytes, Lsn expected_lsn, size_t* need) {

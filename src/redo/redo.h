@@ -3,9 +3,11 @@
 //
 // Group (one mini-transaction, K7):
 //   magic u16 | flags u16 | length u32 | crc32c u32 | durable_delta u32 | lsn u64 | llsn u64 |
-//   node u8, pad u8, section_count u16, reserved u32 | sections ... (padded with zero to 8 bytes)
+//   node u8, pad u8, section_count u16, header_crc32c u32 | sections ... (padded with zero to 8
+//   bytes)
 //   section: space u32 | number u32 | prev_llsn u64 | ops_bytes u32 | ops
-// length counts the whole group, a multiple of 8. crc32c covers the whole group except itself. lsn
+// length counts the whole group, a multiple of 8. crc32c covers the whole group except itself,
+// header_crc32c the header except both: a torn group whose header is whole is known by it. lsn
 // is the group's own start offset, so stale bytes of a recycled segment never parse. durable_delta
 // = lsn - durable lsn when the group was reserved (saturating): says up to where the log must be
 // intact, which tells a torn tail from corruption in the middle.
@@ -48,7 +50,7 @@ struct GroupHeader {
   uint8_t node;
   uint8_t pad;
   uint16_t section_count;
-  uint32_t reserved;
+  uint32_t header_crc32c;
 };
 static_assert(sizeof(GroupHeader) == 40);
 constexpr uint16_t kGroupMagic = 0x5347;  // "GS"
@@ -116,7 +118,9 @@ StatusOr<GroupView> parse_group(Bytes bytes, Lsn expected_lsn, size_t* need);
 // Calls visit for each section; stops at the first error.
 Status for_each_section(const GroupView& group,
                         const std::function<Status(const SectionView&)>& visit);
-// Fills in the crc of a group that lies complete in memory.
+// Whether the header came from seal_group() as it is, whatever became of the rest of the group.
+[[nodiscard]] bool header_is_whole(const GroupHeader& header) noexcept;
+// Fills in both checksums of a group that lies complete in memory.
 void seal_group(char* group) noexcept;
 // Calls visit(space) for each pending_delete_add op in the section, and for each space listed by an
 // image of the system page, which may stand for such ops (recovery collects drops first).

@@ -427,6 +427,22 @@ TEST(Group, EveryFlippedBitIsFound) {
   }
 }
 
+TEST(Group, TheHeaderIsProvenByItself) {
+  const std::string good = two_section_group(4096);
+  const auto whole = [](const std::string& bytes) {
+    GroupHeader header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    return header_is_whole(header);
+  };
+  for (size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bytes = good;
+    bytes[bit / 8] = static_cast<char>(bytes[bit / 8] ^ (1 << bit % 8));
+    const bool expected = bit / 8 >= sizeof(GroupHeader) || bit / 32 == 2;  // 2: crc32c
+    ASSERT_EQ(whole(bytes), expected) << bit;
+  }
+  EXPECT_FALSE(whole(std::string(sizeof(GroupHeader), '\0')));
+}
+
 TEST(Group, TornGroupIsRefused) {
   const std::string good = two_section_group(4096);
   for (size_t keep = 0; keep < good.size(); ++keep) {

@@ -109,7 +109,8 @@ StatusOr<std::vector<uint32_t>> chain_pages(RowContext* context, const ChainId& 
   std::vector<uint32_t> pages;
   for (uint32_t number = first; number != kNoPage;) {
     Mtr mtr(context->tree.pool, context->tree.log);
-    const StatusOr<MtrPage*> page = mtr.fix(PageId{chain.space.value, number}, LatchMode::kShared);
+    const StatusOr<MtrPage*> page =
+        mtr.fix_if_written(PageId{chain.space.value, number}, LatchMode::kShared);
     if (is_not_found(page.status())) break;
     STRATA_RETURN_IF_ERROR(page.status());
     if (!belongs((*page)->page(), chain, static_cast<uint32_t>(pages.size()))) break;

@@ -65,6 +65,10 @@ StatusOr<uint32_t> SpaceManager::Impl::take_page(Mtr* mtr, SpaceState* space, ui
   if (e < kExtentsPerMap) {
     const int bit = std::countr_one(extent.used);
     number = map * kPagesPerMap + e * kPagesPerExtent + static_cast<uint32_t>(bit);
+    // A map that lost changes may offer a page in use. The one just at work is noticed.
+    if (mtr->held(PageId{space->id.value, number}) != nullptr)
+      return error_corruption(name_of(map_page->id()) + ": says that page " +
+                              std::to_string(number) + " is free, but it is in use");
     // Everything that can fail comes before the first change (M1).
     STRATA_RETURN_IF_ERROR(mtr->fix_new(PageId{space->id.value, number}).status());
     if (extent.owner == 0) {
@@ -266,6 +270,9 @@ Status SpaceManager::reclaim() {
 
 Status SpaceManager::Impl::read_map(SpaceState* space, uint32_t map, char* copy) const {
   Mtr mtr(pool, log);
+  const PageId id{space->id.value, map_page_number(map)};
+  // The first map is always there; of the others the first absent one ends the search.
+  if (map > 0) STRATA_RETURN_IF_ERROR(mtr.fix_if_written(id, LatchMode::kShared).status());
   STRATA_ASSIGN_OR_RETURN(MtrPage * page, fix_map(&mtr, space, map, LatchMode::kShared));
   std::memcpy(copy, page->page(), kPageBytes);
   return ok_status();

@@ -84,6 +84,7 @@ Status SpaceManager::open(SpaceId space, bool reclaim_pending) {
   if (!exists) return error_not_found(name_of(space) + " has no file");
   {
     Mtr mtr(impl_->pool, impl_->log);
+    STRATA_RETURN_IF_ERROR(mtr.fix_if_written(PageId{space.value, 0}, LatchMode::kShared).status());
     STRATA_RETURN_IF_ERROR(fix_header(&mtr, space, LatchMode::kShared).status());
   }
   Impl::SpaceState* state = impl_->table.find_or_add(space);

@@ -65,6 +65,26 @@ struct SpaceTest : ::testing::Test {
   TestStore store;
 };
 
+// A map whose last write the disk lost.
+TEST_F(SpaceTest, AMapThatOffersThePageAtWorkIsCorruption) {
+  const uint32_t number = take();
+  {
+    Mtr mtr(store.pool(), store.log());
+    ASSERT_TRUE(mtr.begin_write().ok());
+    const StatusOr<MtrPage*> map =
+        mtr.fix(PageId{kSpace.value, map_page_number(0)}, LatchMode::kExclusive);
+    ASSERT_TRUE(map.ok());
+    char used[8];
+    store_u64(used, 0b11);
+    mtr.write(*map, extent_offset(0) + kExtentUsedOffset, Bytes(used, 8));
+    mtr.publish();
+  }
+  Mtr mtr(store.pool(), store.log());
+  ASSERT_TRUE(mtr.begin_write().ok());
+  ASSERT_TRUE(mtr.fix(PageId{kSpace.value, number}, LatchMode::kExclusive).ok());
+  EXPECT_TRUE(is_corruption(store.spaces()->allocate(&mtr, kSpace).status()));
+}
+
 TEST_F(SpaceTest, PagesAreHandedOutOnceAndInOrder) {
   for (uint32_t expected = 2; expected < 200; ++expected) EXPECT_EQ(take(), expected);
   EXPECT_EQ(*store.spaces()->used_pages(kSpace), 200u);

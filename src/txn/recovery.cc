@@ -23,7 +23,9 @@ StatusOr<std::unique_ptr<Trx>> revive(UndoSpace* undo, TrxId id, const StatusEnt
   const Status adopted = undo->adopt(id, entry.first_undo, &trx->undo, &found);
   if (is_not_found(adopted))
     return error_corruption("transaction " + std::to_string(id.value) +
-                            " is unfinished but its undo records are missing");
+                            " is unfinished but its undo records are missing from page " +
+                            std::to_string(undo_space_of(undo_node(entry.first_undo))) + ":" +
+                            std::to_string(undo_page_number(entry.first_undo)));
   STRATA_RETURN_IF_ERROR(adopted);
   trx->id = id;
   trx->xid = std::move(found.xid);
@@ -56,8 +58,9 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
   for (uint64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
     const uint32_t number = s.status.page_of(chunk);
     {
+      const PageId page = s.status.page_id(number);
       STRATA_ASSIGN_OR_RETURN(const PageGuard guard,
-                              s.pool->fix(s.status.page_id(number), LatchMode::kShared));
+                              expect_written(s.pool->fix(page, LatchMode::kShared), page));
       std::memcpy(page_copy.get(), guard.page(), kPageBytes);
     }
     const uint64_t first = std::max(bound, chunk * kEntriesPerPage);

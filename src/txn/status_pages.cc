@@ -64,7 +64,7 @@ Status StatusPages::initialise() {
 
 // kNotFound unless the page is the wanted one (SD1).
 StatusOr<PageGuard> StatusPages::fix_checked(PageId id, PageType type, uint64_t extra) const {
-  STRATA_ASSIGN_OR_RETURN(PageGuard guard, pool_->fix(id, LatchMode::kShared));
+  STRATA_ASSIGN_OR_RETURN(PageGuard guard, expect_written(pool_->fix(id, LatchMode::kShared), id));
   if (!is_page(guard.page(), type, extra)) return error_not_found();
   return guard;
 }

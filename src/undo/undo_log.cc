@@ -283,8 +283,9 @@ Status UndoSpace::finish_recovery() {
   for (const uint32_t number : numbers) {
     uint32_t used = 0;
     {
+      const PageId id = impl_->page_id(number);
       STRATA_ASSIGN_OR_RETURN(const PageGuard guard,
-                              impl_->pool->fix(impl_->page_id(number), LatchMode::kShared));
+                              expect_written(impl_->pool->fix(id, LatchMode::kShared), id));
       if (header_of(guard.page())->type != static_cast<uint8_t>(PageType::kUndo)) continue;
       used = used_bytes(guard.page());
     }

@@ -153,7 +153,7 @@ namespace {
 // kNotFound for a page that is no undo page (any more).
 StatusOr<PageGuard> fix_undo_page(BufferPool* pool, UndoPtr ptr) {
   const PageId id{undo_space_of(undo_node(ptr)), undo_page_number(ptr)};
-  STRATA_ASSIGN_OR_RETURN(PageGuard guard, pool->fix(id, LatchMode::kShared));
+  STRATA_ASSIGN_OR_RETURN(PageGuard guard, expect_written(pool->fix(id, LatchMode::kShared), id));
   if (header_of(guard.page())->type != static_cast<uint8_t>(PageType::kUndo))
     return error_not_found();
   return guard;

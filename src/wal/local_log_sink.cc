@@ -11,7 +11,6 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
-#include "wal/log_reader.h"
 
 namespace strata {
 namespace {
@@ -109,14 +108,16 @@ class LocalLogSink final : public LogSink {
   Status fill_spare(const std::string& path);
   Status write_header(File* file, uint64_t start);
   Status load_segment(const std::string& path, uint64_t start, SegmentPtr* out);
+  void forget_before_hole();
   Status adopt_spares(const std::vector<std::string>& names);
-  Status check_after_gap(const Segment& segment, uint64_t expected_start);
 
   FileSystem* const fs_;
   const LocalLogOptions options_;
   Mutex room_mutex_{LatchRank::kLogWrite};  // held over I/O; makes and recycles segments
   std::vector<std::string> spares_;         // paths; guarded by room_mutex_
   uint64_t spare_sequence_ = 0;             // guarded by room_mutex_
+  std::vector<std::string> before_hole_;    // paths; guarded by room_mutex_
+  std::string missing_;                     // the hole; written by open() only
   mutable Mutex list_mutex_{LatchRank::kFileTable};
   std::vector<SegmentPtr> segments_;  // contiguous, in order, never empty; guarded by list_mutex_
   // Owned by the group commit leader.
@@ -239,24 +240,24 @@ Status LocalLogSink::open() {
     return error_corruption("no log segment (" + log_prefix(options_.node) + "*.seg) in " +
                             options_.directory + "; restore the log directory");
   std::sort(starts.begin(), starts.end());
-  bool after_gap = false;
   for (uint64_t start : starts) {
+    if (!segments_.empty() && start != segments_.back()->start + data_bytes()) forget_before_hole();
     SegmentPtr segment;
     STRATA_RETURN_IF_ERROR(load_segment(segment_path(start), start, &segment));
-    const uint64_t expected = segments_.empty() ? start : segments_.back()->start + data_bytes();
-    after_gap = after_gap || start != expected;
-    if (!after_gap) {
-      segments_.push_back(std::move(segment));
-      continue;
-    }
-    STRATA_RETURN_IF_ERROR(check_after_gap(*segment, expected));
-    const std::string path = segment->path;
-    segment.reset();
-    STRATA_RETURN_IF_ERROR(fs_->remove(path));
+    segments_.push_back(std::move(segment));
   }
   unsynced_ = segments_;
   MutexLock lock(room_mutex_);
   return adopt_spares(names);
+}
+
+// Segments are made one after the other, each durable before the next, and removed oldest first;
+// but a power loss may take the removals in any order. So what lies before a hole is either such a
+// rest, or the missing segment was needed and read() says so.
+void LocalLogSink::forget_before_hole() {
+  missing_ = segment_path(segments_.back()->start + data_bytes());
+  for (const SegmentPtr& segment : segments_) before_hole_.push_back(segment->path);
+  segments_.clear();
 }
 
 Status LocalLogSink::load_segment(const std::string& path, uint64_t start, SegmentPtr* out) {
@@ -288,17 +289,6 @@ Status LocalLogSink::load_segment(const std::string& path, uint64_t start, Segme
                             " of " + std::to_string(h.bytes) + " bytes");
   *out = std::move(segment);
   return ok_status();
-}
-
-// Only a segment that was never written may stand behind a hole in the list.
-Status LocalLogSink::check_after_gap(const Segment& segment, uint64_t expected_start) {
-  std::vector<char> data(data_bytes());
-  size_t got = 0;
-  STRATA_RETURN_IF_ERROR(segment.file->read_at(kHeaderBytes, data.data(), data.size(), &got));
-  if (find_group(Bytes(data.data(), got), Lsn{segment.start}, nullptr) == Bytes::npos)
-    return ok_status();
-  return error_corruption("log segment " + segment_path(expected_start) + " is missing although " +
-                          segment.path + " after it holds data; restore it");
 }
 
 Status LocalLogSink::adopt_spares(const std::vector<std::string>& names) {
@@ -350,9 +340,10 @@ Status LocalLogSink::sync() {
 
 StatusOr<size_t> LocalLogSink::read(Lsn at, char* out, size_t bytes) {
   if (at < begin_lsn())
-    return error_corruption("log offset " + std::to_string(at.value) +
-                            " lies before the first log segment " +
-                            segment_path(begin_lsn().value) + ": a segment is missing; restore it");
+    return error_corruption("log offset " + std::to_string(at.value) + " lies before log segment " +
+                            segment_path(begin_lsn().value) + ", " +
+                            (missing_.empty() ? "the first one: a segment" : missing_) +
+                            " is missing; restore it");
   size_t done = 0;
   while (done < bytes) {
     const SegmentPtr segment = find(at.value + done);
@@ -371,6 +362,8 @@ StatusOr<size_t> LocalLogSink::read(Lsn at, char* out, size_t bytes) {
 // bring the old name back over a new header.
 Status LocalLogSink::truncate_below(Lsn lsn) {
   MutexLock lock(room_mutex_);
+  for (const std::string& path : before_hole_) STRATA_RETURN_IF_ERROR(fs_->remove(path));
+  before_hole_.clear();
   bool renamed = false;
   std::vector<std::string> recycled;
   for (;;) {

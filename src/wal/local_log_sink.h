@@ -7,6 +7,9 @@
 //        spare-*.seg name and renamed; a recycled one is a spare, durably, before its header
 //        changes.
 //   LS4  After open() the first sync() covers whatever a reader has seen, in every segment.
+//   LS5  Segments exist without a hole from the oldest one needed on: what stands before a hole
+//   does
+//        not count, and reading there is kDataLoss.
 #pragma once
 
 #include <memory>

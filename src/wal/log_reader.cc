@@ -62,7 +62,10 @@ StatusOr<bool> LogReader::next(redo::GroupView* group) {
     STRATA_RETURN_IF_ERROR(fill(need));
     parsed = redo::parse_group(buffered(), Lsn{position_}, &need);
   }
-  if (!parsed.ok()) return at_end();
+  if (!parsed.ok()) {
+    if (is_out_of_range(parsed.status())) STRATA_RETURN_IF_ERROR(check_room(need));
+    return at_end();
+  }
   const redo::GroupHeader& header = parsed->header;
   const uint64_t end = position_ + header.length;
   if (header.llsn < end || header.llsn - end < bias_) return at_end();  // LR4
@@ -72,6 +75,18 @@ StatusOr<bool> LogReader::next(redo::GroupView* group) {
   offset_ += header.length;
   group_count_++;
   return true;
+}
+
+// Room is durable before a group is reserved in it (W7, LS2), so a group that needs more room than
+// there is lost a segment. Its length counts only if the header is whole: a torn one says anything.
+Status LogReader::check_room(size_t need) {
+  redo::GroupHeader header;
+  if (buffered().size() < sizeof(header) || position_ + need <= sink_->room_end().value)
+    return ok_status();
+  std::memcpy(&header, buffered().data(), sizeof(header));
+  if (!redo::header_is_whole(header)) return ok_status();
+  return error_corruption("the log is cut off: the group at " + sink_->locate(Lsn{position_}) +
+                          " goes on behind the last segment; restore the segments after it");
 }
 
 // Decides LR2 and remembers what erase_tail() has to blank.

@@ -8,6 +8,8 @@
 //        durable what was read: a killed process leaves log in the page cache that was never
 //        synced, and the new life counts everything before its start as durable.
 //   LR4  The bias of successive groups never shrinks (W1); a group that breaks this does not count.
+//   LR5  A group with a whole header that goes on behind the sink's room: kDataLoss, segments were
+//        lost.
 #pragma once
 
 #include <memory>
@@ -28,7 +30,8 @@ class LogReader {
  public:
   // `start` is a group boundary; `bias` the bias there (the checkpoint's).
   LogReader(LogSink* sink, Lsn start, uint64_t bias = 0);
-  // False at the end of the log. *group stays valid until the next call. Blocks. kDataLoss: LR2.
+  // False at the end of the log. *group stays valid until the next call. Blocks. kDataLoss: LR2,
+  // LR5.
   StatusOr<bool> next(redo::GroupView* group);
   // End of the last group returned, and its llsn minus its end.
   [[nodiscard]] Lsn end_lsn() const noexcept { return Lsn{position_}; }
@@ -40,6 +43,7 @@ class LogReader {
  private:
   // Makes at least `bytes` bytes from position_ available if the stream has them.
   Status fill(size_t bytes);
+  Status check_room(size_t need);  // LR5
   StatusOr<bool> at_end();
   [[nodiscard]] Bytes buffered() const noexcept {
     return Bytes(buffer_.get() + offset_, filled_ - offset_);

@@ -274,6 +274,21 @@ TEST_F(DamagedLog, BitFlipInTheTailIsTheEnd) {
   }
 }
 
+// A power loss can leave any bytes in a group that was not durable: also a length beyond the room.
+TEST_F(DamagedLog, AGarbageLengthInTheTailIsTheEnd) {  // LR5
+  store_u32(sink.bytes().data() + (groups[5].start.value - kStart.value) + 4, 1u << 20);
+  LogReader reader(&sink, kStart, 40);
+  const StatusOr<uint64_t> count = scan(&reader);
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 5u);
+}
+
+TEST_F(DamagedLog, AGroupCutOffByTheEndOfTheRoomIsCorruption) {  // LR5
+  sink.bytes().resize(groups[5].start.value - kStart.value + 300);
+  LogReader reader(&sink, kStart, 40);
+  EXPECT_EQ(scan(&reader).status().code(), StatusCode::kDataLoss);
+}
+
 TEST_F(DamagedLog, GroupsBehindTheEndAreErased) {  // LR3
   flip(Lsn{groups[4].start.value + 100});
   sink.crash_to_durable();

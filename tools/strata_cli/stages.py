@@ -82,6 +82,14 @@ def write_prefixes(seed: int, timeout_s: float) -> StageResult:
     return from_outcome(outcome, f"write prefixes, seed {seed}")
 
 
+def corruption(seed: int, timeout_s: float) -> StageResult:
+    """Files damaged in many random places: reported, or harmless, never served."""
+    program = paths.preset_dir(BuildType.release) / "src" / "engine" / "engine_corruption_test"
+    env = {"STRATA_SEED": str(seed), "STRATA_CORRUPTION_TRIALS": "12000"}
+    outcome = run_logged(nice([program]), paths.LOGS / f"corruption-{seed}.log", env=env, timeout_s=timeout_s)
+    return from_outcome(outcome, f"corruption, seed {seed}")
+
+
 def parse_ctest(outcome: Outcome) -> StageResult:
     text = outcome.log.read_text(errors="replace")
     if "No tests were found" in text:

@@ -62,6 +62,7 @@ def all_stages() -> list[Stage]:
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
         ),
+        Stage("damaged files", lambda: stages.corruption(2, 900)),
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(

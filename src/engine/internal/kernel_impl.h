@@ -109,7 +109,12 @@ struct KernelImpl {
   Status lock_directory();
   Status start_services(Lsn log_start, uint64_t bias);
   Status make_trx_system();
+  // Nobody else writes pages of this database.
+  [[nodiscard]] bool sole_writer() const noexcept {
+    return seams.page_source == nullptr && seams.page_lock == nullptr && !seams.attach;
+  }
   Status load_tables();
+  [[nodiscard]] Status missing_space(uint32_t space) const;
   Status collect_orphan_spaces();
   void start_threads();
   void stop_threads();

@@ -102,6 +102,8 @@ inline Status decode(TableCursor* cursor, Row* row) {
   return cursor->external_count() == 0 ? ok_status() : cursor->external(0, &row->blob);
 }
 
+inline constexpr const char* kReturnedTwice = "a row was returned twice";
+
 // Everything the session sees, through the given index.
 inline StatusOr<Rows> scan(Session* s, const TableRef& t, uint32_t index = 0,
                            bool backwards = false) {
@@ -115,7 +117,7 @@ inline StatusOr<Rows> scan(Session* s, const TableRef& t, uint32_t index = 0,
       Row row;
       STRATA_RETURN_IF_ERROR(decode(&cursor, &row));
       if (!rows.emplace(load_be64(cursor.clustered_key().data()), row).second) {
-        return error_corruption("a row was returned twice");
+        return error_corruption(kReturnedTwice);
       }
     }
     STRATA_RETURN_IF_ERROR(backwards ? cursor.prev() : cursor.next());
