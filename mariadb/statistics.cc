@@ -164,8 +164,12 @@ double ha_strata::read_time(uint key, uint ranges, ha_rows rows) {
   if (key != table->s->primary_key) return handler::read_time(key, ranges, rows);
   const double all = scan_time();
   const auto total = static_cast<double>(std::max<uint64_t>(table_->estimated_rows(), 1));
-  if (static_cast<double>(rows) >= total) return all;
-  return static_cast<double>(ranges) + static_cast<double>(rows) / total * all;
+  const auto wanted = static_cast<double>(rows);
+  // A row is on one page: through a secondary index it would not be cheaper, however small the
+  // table is.
+  const double most = std::min(all, std::max<double>(ranges, wanted));
+  if (wanted >= total) return most;
+  return std::min(most, static_cast<double>(ranges) + wanted / total * all);
 }
 
 int ha_strata::analyze(THD* thd, HA_CHECK_OPT*) {
