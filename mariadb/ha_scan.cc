@@ -114,19 +114,21 @@ const MY_BITMAP* ha_strata::wanted_columns() {
 
 int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
   at_ = cursor;
-  row_id_known_ = false;
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
   const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
   return status.ok() ? 0 : fail(status);
 }
 
-// Whether the entry gives the server all it looks at: it compares columns with the range's end, and
-// an entry does not give back one of which it has a prefix. In the key-only reads of a multi-range
-// read, which it does not count as such, it computes virtual columns again from columns of the row.
+// Whether the entry gives the server all it looks at: it compares columns with the range's end,
+// and, in an index merge or to name the row, those of the primary key; an entry does not give back
+// a column of which it has a prefix. In the key-only reads of a multi-range read, which it does not
+// count as such, the server computes virtual columns again from columns of the row.
 bool ha_strata::reads_key_only() {
   if (!keyread_ || cursor_index_ == 0 || statement_lock_ != engine::LockMode::kNone) return false;
   const IndexLayout& index = layout_.index(cursor_index_);
-  return !index.codec.has_prefix() && (keyread_enabled() || !index.has_virtual);
+  if (index.codec.has_prefix()) return false;
+  if (!layout_.hidden_key() && layout_.index(0).codec.has_prefix_of(table->read_set)) return false;
+  return keyread_enabled() || !index.has_virtual;
 }
 
 int ha_strata::walk(uchar* buffer, Direction direction) {
@@ -144,8 +146,7 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
     if (!skip) {
       if (reads_key_only()) {
         at_ = nullptr;
-        row_id_known_ = prefix_in_primary_;
-        if (layout_.hidden_key() || row_id_known_) row_id_.assign(cursor_->clustered_key());
+        if (layout_.hidden_key()) row_id_.assign(cursor_->clustered_key());
         return decode_entry(buffer) ? 0 : HA_ERR_CRASHED;
       }
       const bool look_only =
@@ -246,7 +247,7 @@ int ha_strata::rnd_pos(uchar* buffer, uchar* position) {
 void ha_strata::position(const uchar* record) {
   (void)guarded([&] {
     Bytes key = row_id_;
-    if (!layout_.hidden_key() && !row_id_known_) {
+    if (!layout_.hidden_key()) {
       key_.clear();
       bool has_null = false;
       layout_.index(0).codec.append(record, &key_, &has_null);

@@ -61,7 +61,6 @@ int ha_strata::open(const char* name, int, uint) {
     layout_.open(table);
     if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     row_.open(table);
-    prefix_in_primary_ = !layout_.hidden_key() && layout_.index(0).codec.has_prefix();
     table_ = std::move(found).value();
     apply_auto_increment_start();
     load_ = [this](uint32_t position, std::string* out) {
@@ -252,7 +251,7 @@ int ha_strata::extra(ha_extra_function operation) {
 int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
   drop_cursors();
-  keyread_ = row_id_known_ = false;
+  keyread_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = false;

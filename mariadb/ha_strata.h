@@ -192,9 +192,7 @@ class ha_strata final : public handler {
   Buffer range_end_;
   Buffer prefix_end_;
   std::string saved_entry_;  // where a cursor stood when its transaction ended (HANDLER)
-  std::string row_id_;       // clustered key of the row the server holds: hidden, or see below
-  bool prefix_in_primary_ = false;  // key-only reads do not give the server the whole primary key
-  bool row_id_known_ = false;       // `row_id_` is the row's although it is not hidden
+  std::string row_id_;       // hidden clustered key of the row the server holds
 
   Buffer key_;
   Buffer old_key_;

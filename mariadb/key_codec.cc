@@ -102,6 +102,12 @@ bool KeyCodec::has_prefix() const {
   return std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
 }
 
+bool KeyCodec::has_prefix_of(const MY_BITMAP* columns) const {
+  return std::any_of(parts_.begin(), parts_.end(), [columns](const KeyPart& p) {
+    return p.is_prefix && bitmap_is_set(columns, p.column.field_index);
+  });
+}
+
 void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out) {
   switch (part->form) {
     case KeyPart::Form::kInteger: {

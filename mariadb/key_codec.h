@@ -47,6 +47,7 @@ class KeyCodec {
   KeyCodec(const TABLE* table, const KEY& key);
 
   [[nodiscard]] bool has_prefix() const;  // some part is a prefix of its column
+  [[nodiscard]] bool has_prefix_of(const MY_BITMAP* columns) const;  // ... of one of these
 
   // The key of a record. *has_null: some part is NULL (such keys never conflict).
   void append(const uchar* record, Buffer* out, bool* has_null);
