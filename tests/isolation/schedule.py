@@ -5,9 +5,10 @@ a run comes out the same every time. Blocked is not guessed by a timeout: the se
 statement and sleeps, without a context switch, several looks in a row. A step of a blocked session waits for that session only.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,15 @@ Row = tuple[Any, ...]
 
 LOOKS = 4
 BETWEEN_LOOKS_S = 0.005
+PATIENCE_MOST = 5.0
 ANSWER_TIMEOUT_S = 20.0
 DEADLOCK = 1213
 ROW_CHANGED = 1020  # innodb_snapshot_isolation
+
+
+def patience() -> float:
+    """On a busy machine a thread that is not blocked may sleep longer: for another one that does not get a processor."""
+    return min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), PATIENCE_MOST)
 
 
 class ScheduleError(Exception):
@@ -101,6 +108,7 @@ class Session:
         """Waits until the statement is answered (False) or blocked (True)."""
         assert self._running is not None
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        between_s = BETWEEN_LOOKS_S * patience()
         seen: tuple[str, int] | None = None
         same = 0
         while not self._running[1].done():
@@ -112,7 +120,7 @@ class Session:
             seen = now
             if time.monotonic() > deadline:
                 raise ScheduleError(f"no answer: {self._running[0].sql}")
-            time.sleep(BETWEEN_LOOKS_S if asleep else 0.001)
+            wait([self._running[1]], between_s if asleep else 0.001)
         return False
 
     def close(self) -> None:

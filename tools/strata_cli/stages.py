@@ -200,7 +200,7 @@ def e2e(quick: bool) -> StageResult:
 
 
 def isolation_tests() -> StageResult:
-    return pytest("isolation", paths.ROOT / "tests" / "isolation", timeout_s=600)
+    return pytest("isolation", paths.ROOT / "tests" / "isolation", timeout_s=900)
 
 
 def isolation_command(seconds: float, seed: int, *extra: str) -> list[str | Path]:
