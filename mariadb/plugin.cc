@@ -42,6 +42,7 @@ engine::KernelOptions kernel_options() {
   options.buffer_pool_bytes = setting_buffer_pool_size;
   options.log_segment_bytes = setting_log_segment_size;
   options.log_checkpoint_bytes = setting_log_checkpoint_size;
+  options.checkpoint_interval_us = uint64_t{setting_checkpoint_interval} * 1'000'000;
   options.log_buffer_bytes = static_cast<uint32_t>(setting_log_buffer_size);
   options.direct_io = setting_direct_io != 0;
   options.open_files = static_cast<uint32_t>(setting_open_files);

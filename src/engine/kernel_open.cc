@@ -161,6 +161,7 @@ void make_trxs(KernelImpl* k) {
 void make_checkpointer(KernelImpl* k) {
   CheckpointerOptions checkpoint_options;
   checkpoint_options.log_bytes = k->options.log_checkpoint_bytes;
+  checkpoint_options.interval_us = k->options.checkpoint_interval_us;
   checkpoint_options.background = k->options.background;
   k->checkpointer = std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(),
                                                    k->control.get());

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
-from .bench import comparison, sysbench, tpcc, tpch
+from .bench import comparison, footprint, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
@@ -211,6 +211,22 @@ def bench_tpch(
 ) -> None:
     """TPC-H: loading, the 22 queries, equal answers. Example: ./strata bench tpch --vs innodb --scale 0.1"""
     tpch.run(tpch.Plan(_engines(versus), scale, tpch.chosen(queries), rounds, loads, limit), json_file, plot_file)
+
+
+@bench.command("footprint")
+def bench_footprint(
+    versus: Versus = None,
+    tables: Annotated[int, typer.Option()] = 8,
+    rows: Annotated[int, typer.Option(help="Per table.")] = 100_000,
+    updates: Annotated[int, typer.Option(help="Random updates of one row; 10000000 shows how files grow.")] = 200_000,
+    threads: Annotated[int, typer.Option()] = 8,
+    log_tail: Annotated[int, typer.Option(help="MiB of log to replay after kill -9.")] = 1024,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """Log, disk, memory, CPU, restart, warm-up. Example: ./strata bench footprint --vs innodb --updates 1000000"""
+    plan = footprint.Plan(_engines(versus), tables, rows, updates, threads, log_tail << 20)
+    footprint.run(plan, json_file, plot_file)
 
 
 def main() -> None:

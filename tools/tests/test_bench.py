@@ -1,9 +1,11 @@
 """What the benches compute from measurements, and what they read from the drivers' output."""
 
+import os
+import time
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import report, sysbench, tpcc, tpch
+from strata_cli.bench import footprint, process, report, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 
@@ -86,3 +88,41 @@ def test_tpch_queries_chosen() -> None:
     for wrong in ("0", "23", "a", ""):
         with pytest.raises(StrataError):
             tpch.chosen(wrong)
+
+
+def test_warm_up_ends_when_the_rate_is_near_the_steady_one() -> None:
+    counts = [0.0] * 10  # sysbench has not begun
+    for step in range(100):
+        counts.append(counts[-1] + min(100.0, 10.0 * (step + 1)))
+    samples = [(10.0 + 0.1 * i, count) for i, count in enumerate(counts)]
+    assert footprint.warm_up_s(samples) == pytest.approx(1.1, abs=0.15)
+    with pytest.raises(StrataError, match="too few samples"):
+        footprint.warm_up_s(samples[:14])
+
+
+def test_counters_of_both_engines() -> None:
+    names = {"strata_log_lsn": "5000", "strata_log_checkpoint_lsn": "1000", "strata_buffer_pool_writes": "2"}
+    ours = footprint.Counters.of(STRATA, {**names, "strata_buffer_pool_dirty": "3"})
+    assert ours == footprint.Counters(5000, 2 * 16384, 3, 4000)
+    names = {"innodb_lsn_current": "70", "innodb_pages_written": "5", "innodb_dblwr_pages_written": "4"}
+    theirs = footprint.Counters.of(INNODB, {**names, "innodb_buffer_pool_pages_dirty": "1", "innodb_checkpoint_age": "9"})
+    assert theirs == footprint.Counters(70, 9 * 16384, 1, 9)
+
+
+def test_transactions_of_a_run(tmp_path: Path) -> None:
+    line = "    transactions:                        5000   (250.12 per sec.)\n"
+    assert footprint.transactions(outcome(tmp_path, line)) == 5000
+    with pytest.raises(StrataError):
+        footprint.transactions(outcome(tmp_path, line.replace("5000", "0")))
+
+
+def test_a_process_as_the_system_sees_it(tmp_path: Path) -> None:
+    before = process.cpu_s(os.getpid())
+    until = time.process_time() + 0.05
+    while time.process_time() < until:
+        pass
+    assert 0.04 < process.cpu_s(os.getpid()) - before < 5
+    assert process.resident_bytes(os.getpid()) > 1 << 20
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b").write_bytes(b"x" * 10000)
+    assert 10000 <= process.disk_bytes(tmp_path) == process.disk_bytes(tmp_path / "a" / "b") < 100000

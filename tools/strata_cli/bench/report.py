@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from .. import paths
@@ -12,7 +13,7 @@ from . import servers
 from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
-TABLE_WIDTH = 110
+TABLE_WIDTH = 130
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -51,8 +52,8 @@ def _coloured(ratio: float | None) -> str:
 
 
 def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None, plot_file: Path | None) -> None:
-    # Whole columns also where the output is not a terminal, or a narrow one.
-    console.print(table(rows), width=max(console.width, TABLE_WIDTH))
+    # Whole columns also where the output is not a terminal, or a narrow one: only a console of its own is as wide.
+    Console(highlight=False, width=max(console.width, TABLE_WIDTH)).print(table(rows))
     console.print("ratio: above 1 STRATA is better (STRATA / InnoDB, or InnoDB / STRATA where less is better), medians;")
     console.print("spread: least and greatest ratio of neighbouring runs; p99: STRATA / InnoDB, less is better")
     if json_file:

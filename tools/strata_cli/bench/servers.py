@@ -40,6 +40,12 @@ class Memory:
             "--performance-schema=OFF",
         ]
 
+    def options_alone(self, engine: str) -> list[str]:
+        """For what is measured of the whole process: the other engine is off, or (InnoDB, the server's own) tiny."""
+        if engine != STRATA:
+            return [*self.options(), "--strata=OFF"]
+        return [*self.options(), f"--innodb-buffer-pool-size={8 * MIB}", f"--innodb-log-file-size={8 * MIB}"]
+
 
 IN_MEMORY = Memory()
 ON_DISK = Memory(pool_bytes=128 * MIB)

@@ -151,8 +151,12 @@ class Bench:
         return parse(self.run(engine, workload, threads, seconds))
 
     def run(self, engine: str, workload: Workload, threads: int, seconds: int) -> Outcome:
+        return self.run_for(engine, workload, threads, seconds + 300, f"--time={seconds}")
+
+    def run_for(self, engine: str, workload: Workload, threads: int, timeout_s: float, *length: str) -> Outcome:
+        """`length`: --time=..., --events=...; both are limits."""
         script = workload if workload.startswith("select_") else f"oltp_{workload}"
-        return self._sysbench(engine, script, threads, "run", seconds + 300, f"--time={seconds}", "--percentile=99")
+        return self._sysbench(engine, script, threads, "run", timeout_s, "--percentile=99", *length)
 
     def _sysbench(self, engine: str, script: str, threads: int, action: str, timeout_s: float, *more: str) -> Outcome:
         command = [
