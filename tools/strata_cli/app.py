@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
-from .bench import comparison, footprint, sysbench, tpcc, tpch
+from .bench import comparison, footprint, micro, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
@@ -227,6 +227,16 @@ def bench_footprint(
     """Log, disk, memory, CPU, restart, warm-up. Example: ./strata bench footprint --vs innodb --updates 1000000"""
     plan = footprint.Plan(_engines(versus), tables, rows, updates, threads, log_tail << 20)
     footprint.run(plan, json_file, plot_file)
+
+
+@bench.command("micro")
+def bench_micro(
+    filter_: Annotated[str | None, typer.Option("--filter", help="Only names that match, as in pool/ or log/append.")] = None,
+    seconds: Annotated[float, typer.Option(help="Of one measurement.")] = 0.5,
+    json_file: JsonFile = None,
+) -> None:
+    """The kernel's modules one by one, beside memcpy, fdatasync and disk reads. Example: ./strata bench micro"""
+    micro.run(filter_, seconds, json_file)
 
 
 def main() -> None:

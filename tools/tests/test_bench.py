@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import footprint, process, report, sysbench, tpcc, tpch
+from strata_cli.bench import footprint, micro, process, report, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 
@@ -126,3 +126,22 @@ def test_a_process_as_the_system_sees_it(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "b").write_bytes(b"x" * 10000)
     assert 10000 <= process.disk_bytes(tmp_path) == process.disk_bytes(tmp_path / "a" / "b") < 100000
+
+
+def test_micro_times_and_limits() -> None:
+    found = micro.parse(
+        {
+            "benchmarks": [
+                {"name": "limit/sync/real_time", "real_time": 2.0, "cpu_time": 0.1, "time_unit": "us"},
+                {"name": "a/b", "real_time": 9.0, "cpu_time": 3.0, "time_unit": "ns", "label": "limit: sync x4"},
+                {"name": "c/iterations:7", "real_time": 9.0, "cpu_time": 3.0, "time_unit": "ns", "items_per_second": 1e8},
+            ]
+        }
+    )
+    assert found == [
+        micro.Operation("limit/sync", 2000.0),
+        micro.Operation("a/b", 3.0, "sync", 4),
+        micro.Operation("c", 10.0),
+    ]
+    assert found[1].limit_ns({"sync": 2000.0}) == 8000.0
+    assert micro.table(found, {"sync": 2000.0}).row_count == 3

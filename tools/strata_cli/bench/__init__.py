@@ -6,6 +6,7 @@ servers.py      the server a comparison runs on: both engines, equal memory
 sysbench.py     the oltp workloads, loading, building an index
 tpcc.py         TPC-C by go-tpc (a Go module pinned in bench/tpcc)
 footprint.py    what work costs beside time: log, disk, memory, CPU, restart, warm-up
+micro.py        the kernel's modules one by one (bench/micro), beside what the machine allows
 process.py      a process's CPU and memory, files' blocks
 tpch.py         TPC-H: loading, the 22 queries (bench/tpch), the engines' answers compared
 """

@@ -1,7 +1,7 @@
 // How should a log segment be written? Compares, on the file system of argv[1], ways to make a
 // small append durable: microseconds per durable append. Raw system calls on purpose: this bench
 // chooses what io/ and wal/ use, it does not measure them.
-//   strata_wal_append_bench <directory> [appends]
+//   strata_append_ways <directory> [appends]
 #include <fcntl.h>
 #include <liburing.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   const int appends = argc > 2 ? std::atoi(argv[2]) : 500;
-  const std::string path = std::string(argv[1]) + "/append_bench.tmp";
+  const std::string path = std::string(argv[1]) + "/append_ways.tmp";
   char* buffer = static_cast<char*>(std::aligned_alloc(kBlock, 1u << 20));
   std::memset(buffer, 0, 1u << 20);
   for (Fill fill : {Fill::kZeroes, Fill::kFallocate}) {
