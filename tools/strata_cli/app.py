@@ -111,6 +111,7 @@ def test(
     minimise: Annotated[bool, typer.Option("--minimise", help="With --differential: shrink what fails.")] = False,
     replay: Annotated[Path | None, typer.Option(help="With --differential: run the statements of this file.")] = None,
     seconds: Annotated[float, typer.Option(help="With --isolation: how long.")] = 300,
+    fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
@@ -121,6 +122,8 @@ def test(
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     if isolation:
         raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine]))
+    if fuzz_seconds > 0:
+        raise typer.Exit(test_cmd.test(test_cmd.fuzz_stages(fuzz_seconds)))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
     raise typer.Exit(test_cmd.test(chosen))
 

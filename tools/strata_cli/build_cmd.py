@@ -14,6 +14,7 @@ class BuildType(StrEnum):
     debug = "debug"
     asan = "asan"
     tsan = "tsan"
+    fuzz = "fuzz"
 
 
 def build(build_type: BuildType, targets: tuple[str, ...] = ()) -> None:

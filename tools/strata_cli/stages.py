@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from .build_cmd import BuildType
 from .shell import JOBS, Outcome, nice, run_logged
 
 PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
+FUZZ = paths.ROOT / "tests" / "fuzz"
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:abort_on_error=1",
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -88,6 +90,30 @@ def corruption(seed: int, timeout_s: float) -> StageResult:
     env = {"STRATA_SEED": str(seed), "STRATA_CORRUPTION_TRIALS": "12000"}
     outcome = run_logged(nice([program]), paths.LOGS / f"corruption-{seed}.log", env=env, timeout_s=timeout_s)
     return from_outcome(outcome, f"corruption, seed {seed}")
+
+
+def _fuzz_one(name: str, seconds: int) -> StageResult:
+    """Goes on from the committed corpus and from what earlier runs found; what breaks it is kept in build/fuzz/found."""
+    folder = paths.preset_dir(BuildType.fuzz)
+    corpus, found = folder / "corpus" / name, folder / "found"
+    for made in (corpus, found):
+        made.mkdir(parents=True, exist_ok=True)
+    program = folder / "tests" / "fuzz" / f"fuzz_{name}"
+    limits = [f"-max_total_time={seconds}", "-timeout=25", "-rss_limit_mb=2000", "-max_len=2048"]
+    places: list[str | Path] = [f"-artifact_prefix={found / name}-", corpus, FUZZ / "corpus" / name]
+    command: list[str | Path] = [program, *limits, *places]
+    outcome = run_logged(nice(command), paths.LOGS / f"fuzz-{name}.log", timeout_s=seconds + 300)
+    return from_outcome(outcome, f"fuzz {name}")
+
+
+def fuzz(seconds: int) -> StageResult:
+    """Every target of tests/fuzz for so many seconds, as many at once as the machine should bear."""
+    built = build(BuildType.fuzz)
+    if built.failed:
+        return built
+    names = sorted(path.stem.removeprefix("fuzz_") for path in FUZZ.glob("fuzz_*.cc"))
+    with ThreadPoolExecutor(JOBS) as pool:
+        return summed(built, *pool.map(lambda name: _fuzz_one(name, seconds), names))
 
 
 def parse_ctest(outcome: Outcome) -> StageResult:

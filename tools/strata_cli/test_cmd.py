@@ -17,6 +17,7 @@ DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
 HISTORY_SECONDS = 75
 HISTORY_SECONDS_ALL = 7200
+FUZZ_SECONDS_ALL = 600
 
 
 def quick_stages() -> list[Stage]:
@@ -62,6 +63,7 @@ def all_stages() -> list[Stage]:
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
         ),
+        Stage(f"fuzzing, {FUZZ_SECONDS_ALL} s each", lambda: stages.fuzz(FUZZ_SECONDS_ALL)),
         Stage("damaged files", lambda: stages.corruption(2, 900)),
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
@@ -70,6 +72,10 @@ def all_stages() -> list[Stage]:
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, "--do-test=^(?!rpl)", partition)),
         ),
     ]
+
+
+def fuzz_stages(seconds: int) -> list[Stage]:
+    return [Stage(f"fuzzing, {seconds} s each", lambda: stages.fuzz(seconds))]
 
 
 def test(chosen: list[Stage]) -> int:
