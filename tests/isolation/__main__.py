@@ -47,6 +47,8 @@ def main() -> int:
     if arguments.check:
         return check_one(arguments.check)
     kinds = tuple(arguments.levels.split(","))
+    # InnoDB shows a commit before it is durable: after kill -9 somebody has seen what is gone. Strata does not (src/txn, T1).
+    kill = not arguments.no_kill and arguments.engine.upper() == "STRATA"
     folder = paths.BUILD / "isolation" / f"{arguments.engine.lower()}-{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
     campaign = Campaign(folder, arguments.engine, arguments.preset, tuple(arguments.server_option))
@@ -56,7 +58,7 @@ def main() -> int:
         deadline = time.monotonic() + arguments.seconds
         number = arguments.first
         while time.monotonic() < deadline:
-            plan = make_plan(arguments.seed, number, kinds, arguments.clients, not arguments.no_kill)
+            plan = make_plan(arguments.seed, number, kinds, arguments.clients, kill)
             report = campaign.one(plan, min(arguments.history_seconds, max(1.0, deadline - time.monotonic())))
             totals.add(report)
             _print_one(plan.seed, plan.kind, plan.clients, plan.kills, report)

@@ -72,7 +72,7 @@ class Totals:
 class Campaign:
     def __init__(self, folder: Path, engine: str, preset: str = "release", options: tuple[str, ...] = ()) -> None:
         self._folder = folder
-        self._engine = engine
+        self.engine = engine
         self._settings = Settings(preset=preset)
         self._options = (*target.DURABLE, *options)
         self._server = Server(folder / "data")
@@ -105,11 +105,11 @@ class Campaign:
     def record(self, plan: Plan, seconds: float) -> History:
         server = self._server
         snapshot_isolation = plan.kind == SNAPSHOT_ISOLATION
-        workload.create_table(server, self._engine)
+        workload.create_table(server, self.engine)
         self._set_globals(plan)
         history = History(snapshot_isolation=snapshot_isolation)
-        history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self._engine, "clients": plan.clients, "keys": plan.keys}
-        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys)
+        history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self.engine, "clients": plan.clients, "keys": plan.keys}
+        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys, snapshot_isolation)
         clients = [workload.Client(shared, number) for number in range(plan.clients)]
         for client in clients:
             client.start()
@@ -130,9 +130,7 @@ class Campaign:
         return history
 
     def _set_globals(self, plan: Plan) -> None:
-        snapshot_isolation = plan.kind == SNAPSHOT_ISOLATION
         for name, value in (
-            ("innodb_snapshot_isolation", int(snapshot_isolation)),
             ("innodb_flush_log_at_trx_commit", int(plan.durable)),
             ("strata_flush_log_at_commit", int(plan.durable)),
         ):

@@ -53,6 +53,8 @@ def test_serializable_transactions_and_all_levels_at_once(campaign: Campaign) ->
 
 
 def test_a_server_killed_in_the_middle(campaign: Campaign) -> None:
+    if campaign.engine != "STRATA":
+        pytest.skip("InnoDB shows commits before they are durable, and a crash may take them back")
     history = campaign.record(plan("SER", kills=1), SECONDS)
     report = check(history)
     assert report.ok, [str(problem) for problem in report.problems]

@@ -45,6 +45,7 @@ class Shared:
     rng_seed: str
     levels: Sequence[Level]
     keys: int  # in use at a time
+    snapshot_isolation: bool = False
     appends: int = 0
     stopping: bool = False
 
@@ -92,6 +93,7 @@ class Client(threading.Thread):
                 database=DATABASE, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=60
             )
             self._execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {levels[self._level]}")
+            self._execute(f"SET SESSION innodb_snapshot_isolation={int(self._shared.snapshot_isolation)}")
             self._execute("SET SESSION innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
         except (pymysql.MySQLError, OSError, Gone):
             self._disconnect()
