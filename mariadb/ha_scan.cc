@@ -182,7 +182,24 @@ int ha_strata::reposition(Direction direction) {
   return status.ok() ? 0 : fail(status);
 }
 
+// The search found nothing: from where its key would be, in whatever transaction by now.
+int ha_strata::step_from_miss(uchar* buffer, Direction direction) {
+  missed_ = false;
+  engine::TableCursor* const cursor = make_cursor(&cursor_, cursor_index_);
+  if (prefix_only_) {
+    limit_scan_to_prefix();
+  } else if (direction == Direction::kForward) {
+    limit_scan_to_range();
+  } else {
+    limit_scan(Bytes(), Bytes());
+  }
+  const Status status = direction == Direction::kForward ? cursor->seek(prefix_.bytes())
+                                                         : cursor->seek_before(prefix_.bytes());
+  return status.ok() ? walk(buffer, direction) : fail(status);
+}
+
 int ha_strata::step(uchar* buffer, Direction direction) {
+  if (missed_) return step_from_miss(buffer, direction);
   if (cursor_ == nullptr ||
       (cursor_generation_ != connection_->generation && !saved_entry_.empty())) {
     if (saved_entry_.empty()) return HA_ERR_END_OF_FILE;
@@ -206,7 +223,7 @@ int ha_strata::step(uchar* buffer, Direction direction) {
 
 int ha_strata::rnd_init(bool scan) {
   scan_starts_ = scan;
-  prefix_only_ = range_limited_ = unique_read_ = false;
+  prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   saved_entry_.clear();
   return 0;
@@ -265,7 +282,7 @@ void ha_strata::position(const uchar* record) {
 
 int ha_strata::index_init(uint key, bool) {
   active_index = key;
-  prefix_only_ = range_limited_ = unique_read_ = false;
+  prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   saved_entry_.clear();
   return 0;
@@ -281,7 +298,7 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
                               ha_rkey_function mode) {
   return guarded([&]() -> int {
     if (!in_read_range_first_) range_limited_ = false;
-    prefix_only_ = false;
+    prefix_only_ = missed_ = false;
     IndexLayout& index = layout_.index(layout_.kernel_index(active_index));
     prefix_.clear();
     if (key != nullptr)
@@ -341,7 +358,9 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
     const int error = walk(buffer, direction);
     // Later steps leave the prefix unless they are index_next_same().
     prefix_only_ = false;
-    return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+    if (error != HA_ERR_END_OF_FILE) return error;
+    missed_ = exact;
+    return HA_ERR_KEY_NOT_FOUND;
   });
 }
 
@@ -380,6 +399,7 @@ int ha_strata::index_first(uchar* buffer) {
   return guarded([&] {
     if (!in_read_range_first_) range_limited_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    missed_ = false;
     limit_scan_to_range();
     const Status status = cursor->seek(Bytes());
     return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
@@ -390,6 +410,7 @@ int ha_strata::index_last(uchar* buffer) {
   return guarded([&] {
     range_limited_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    missed_ = false;
     limit_scan(Bytes(), Bytes());
     const Status status = cursor->seek_before(Bytes());
     return status.ok() ? walk(buffer, Direction::kBackward) : fail(status);

@@ -254,7 +254,7 @@ int ha_strata::reset() {
   keyread_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
-  prefix_only_ = range_limited_ = in_read_range_first_ = false;
+  prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;
   saved_entry_.clear();
   return 0;
 }

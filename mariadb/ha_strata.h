@@ -130,6 +130,7 @@ class ha_strata final : public handler {
   int step(uchar* buffer, Direction direction);  // one entry on, then walk
   bool reads_key_only();
   int reposition(Direction direction);
+  int step_from_miss(uchar* buffer, Direction direction);
   bool decode_entry(uchar* record);
   int check_condition(uchar* buffer, bool* skip, bool* stop);
   const MY_BITMAP* wanted_columns();
@@ -183,8 +184,9 @@ class ha_strata final : public handler {
   uint64_t cursor_generation_ = 0;
   bool scan_starts_ = false;
   bool keyread_ = false;
-  bool unique_read_ = false;    // one row at most
-  bool prefix_only_ = false;    // entries must start with prefix_
+  bool unique_read_ = false;  // one row at most
+  bool prefix_only_ = false;  // entries must start with prefix_
+  bool missed_ = false;  // no entry starts with prefix_: a step goes on from where one would be
   bool range_limited_ = false;  // ... must be below range_end_
   bool in_read_range_first_ = false;
   Buffer search_key_;

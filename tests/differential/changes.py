@@ -40,7 +40,7 @@ class Changes:
         if column.auto:
             generated = ("NULL",) if self.zero_is_a_value else ("NULL", "NULL", "DEFAULT", "0")
             return self._rng.choice(generated) if roll < 0.6 else literal(self._rng, column)
-        if roll < (0.08 if column.nullable else 0.01):
+        if roll < (0.08 if column.nullable else 0.01) and (column.nullable or column.type.family != "geometry"):
             return "NULL"
         if roll < 0.11 and (column.default is not None or column.nullable):
             return "DEFAULT"

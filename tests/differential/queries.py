@@ -40,7 +40,7 @@ class Queries:
 
     def _column(self, table: Table) -> Column:
         """Indexed columns more often than others."""
-        candidates = [c for c in table.columns if c.type.family != "geometry"]
+        candidates = [c for c in table.columns if c.type.family != "geometry"] or table.columns
         indexed = [c for c in candidates if table.indexed(c)]
         return self._rng.choice(indexed if indexed and self._rng.random() < 0.7 else candidates)
 
