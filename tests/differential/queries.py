@@ -1,16 +1,27 @@
 """Conditions and SELECT statements. Every one has one right answer: as a set of rows, or in order when the order is total."""
 
 import random
+import re
 
 from .schema import Column, Index, Schema, Table
 from .step import Step
 
 NUMBERS = ("int", "unsigned", "decimal")
 JOIN_HINTS = ("JOIN", "JOIN", "LEFT JOIN", "STRAIGHT_JOIN", "RIGHT JOIN")
+FRACTION = re.compile(r"\.\d+")
 
 
 def literal(rng: random.Random, column: Column) -> str:
     return rng.choice(column.type.good)
+
+
+def constant(rng: random.Random, column: Column) -> str:
+    """A literal to compare with: no more digits of a second than the column has (README)."""
+    value = literal(rng, column)
+    if column.type.family not in ("time", "datetime", "timestamp"):
+        return value
+    digits = int("0" + column.type.sql.partition("(")[2].rstrip(")"))
+    return FRACTION.sub(lambda match: match[0][: digits + 1] if digits else "", value)
 
 
 def comparable(a: Column, b: Column) -> bool:
@@ -51,19 +62,19 @@ class Queries:
         if roll < 0.08:
             return f"{name} IS {rng.choice(('NULL', 'NOT NULL'))}"
         if roll < 0.34:
-            return f"{name} {rng.choice(('=', '=', '=', '<=>', '<>'))} {literal(rng, column)}"
+            return f"{name} {rng.choice(('=', '=', '=', '<=>', '<>'))} {constant(rng, column)}"
         if roll < 0.56:
-            return f"{name} {rng.choice(('<', '<=', '>', '>='))} {literal(rng, column)}"
+            return f"{name} {rng.choice(('<', '<=', '>', '>='))} {constant(rng, column)}"
         if roll < 0.68:
-            return f"{name} {rng.choice(('', 'NOT '))}BETWEEN {literal(rng, column)} AND {literal(rng, column)}"
+            return f"{name} {rng.choice(('', 'NOT '))}BETWEEN {constant(rng, column)} AND {constant(rng, column)}"
         if roll < 0.84:
-            values = ", ".join(literal(rng, column) for _ in range(rng.randint(1, 6)))
+            values = ", ".join(constant(rng, column) for _ in range(rng.randint(1, 6)))
             return f"{name} {rng.choice(('', '', 'NOT '))}IN ({values})"
         if column.type.text and roll < 0.95:
             return f"{name} {rng.choice(('', '', 'NOT '))}LIKE {self._pattern(column)}"
         others = [c for c in table.columns if c is not column and comparable(c, column)]
         if not others:
-            return f"{name} = {literal(rng, column)}"
+            return f"{name} = {constant(rng, column)}"
         other = rng.choice(others).name
         return (
             f"{name} {rng.choice(('=', '<', '>='))} {alias}.{other}"
@@ -81,13 +92,13 @@ class Queries:
         assert table.primary is not None
         column = table.column(table.primary.parts[0].column)
         if point and all(True for _ in table.primary.parts):
-            return " AND ".join(f"{p.column} = {literal(self._rng, table.column(p.column))}" for p in table.primary.parts)
-        low = literal(self._rng, column)
+            return " AND ".join(f"{p.column} = {constant(self._rng, table.column(p.column))}" for p in table.primary.parts)
+        low = constant(self._rng, column)
         return self._rng.choice(
             (
                 f"{column.name} >= {low}",
                 f"{column.name} <= {low}",
-                f"{column.name} BETWEEN {low} AND {literal(self._rng, column)}",
+                f"{column.name} BETWEEN {low} AND {constant(self._rng, column)}",
             )
         )
 
@@ -303,7 +314,7 @@ class Queries:
 
     def _whole_index(self, table: Table, index: Index) -> list[Step]:
         first = table.column(index.parts[0].column)
-        low = f"{index.parts[0].column} >= {literal(self._rng, first)} OR {index.parts[0].column} IS NULL"
+        low = f"{index.parts[0].column} >= {constant(self._rng, first)} OR {index.parts[0].column} IS NULL"
         steps = [Step(f"SELECT * FROM {table.name} FORCE INDEX ({index.name}) WHERE {low}")]
         if not index.whole:
             return steps
