@@ -121,7 +121,8 @@ void ha_strata::tell_rows_per_key() {
     for (uint part = 0; part < info.ext_key_parts; ++part) {
       const double per =
           part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
-      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per / kLookUpAdvantage));
+      // Rounded: whether 3.99 or 4.01 was sampled must not decide between 1 and 2.
+      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per / kLookUpAdvantage + 0.5));
     }
   }
 }
