@@ -6,7 +6,7 @@ namespace strata::glue {
 namespace {
 
 // The optimiser of this server version was calibrated with engines that halve their rows per key:
-// told the whole number, it begins joins with a scan of the largest table (TPC-H Q3, Q5, Q8).
+// told the whole number, it begins joins with a scan of the largest table (TPC-H Q5, Q8).
 constexpr double kLookUpAdvantage = 2;
 
 // Estimates from sampled leaves how many values the first parts of an index have. Of two entries
