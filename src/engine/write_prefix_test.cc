@@ -206,7 +206,7 @@ class Examiners {
   static void save(SimFileSystem* disk) {
     const char* folder = std::getenv("STRATA_PREFIX_SAVE");
     const std::string target =
-        std::string(folder != nullptr ? folder : ".") + "/failed-write-prefix";
+        (folder != nullptr ? std::string(folder) : ::testing::TempDir()) + "/failed-write-prefix";
     const Status saved = save_disk(disk, "/db", target);
     std::printf("the disk is saved in %s: %s\n", target.c_str(), saved.ToString().c_str());
   }

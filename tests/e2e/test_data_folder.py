@@ -151,6 +151,8 @@ DAMAGES = [
     no_log,
     foreign_log,
     damaged_dictionary,
+    no_dictionary,
+    no_table_file,
 ]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from . import build_cmd, mtr, paths
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
-from .shell import JOBS, Outcome, nice, run_logged
+from .shell import JOBS, Outcome, capture, nice, run_logged
 
 PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
 FUZZ = paths.ROOT / "tests" / "fuzz"
@@ -300,6 +300,35 @@ def sysbench(seconds: int) -> StageResult:
     problems = sweep("STRATA", seconds)
     bad = [f"{workload}: {text}" for workload, text in problems.items() if text]
     return StageResult(len(problems) - len(bad), len(bad), details=bad)
+
+
+def sysbench_sanitized(seconds: int) -> StageResult:
+    """The same with the plugin under ASan and UBSan in the stock server, which preloads the sanitizer's library."""
+    built = build_cmd.try_build(BuildType.asan, ("ha_strata",))
+    if not built.ok:
+        return from_outcome(built, "build ha_strata, asan")
+    library = capture(["g++", "-print-file-name=libasan.so"]).stdout.strip()
+    report = paths.LOGS / "sanitizer"
+    for old in paths.LOGS.glob("sanitizer.*"):
+        old.unlink()
+    # The server frees little at its end, looks at its own memory after a signal, and does not undo the poisoning that its
+    # headers put into a plugin built for ASan.
+    asan = f"detect_leaks=0:allow_user_poisoning=0:handle_segv=0:handle_sigill=0:handle_abort=0:log_path={report}"
+    env = {
+        "LD_PRELOAD": str(Path(library).resolve()),
+        "ASAN_OPTIONS": asan,
+        "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={report}",
+    }
+    problems = sweep("STRATA", seconds, preset="asan", env=env)
+    bad = [f"{workload}: {text}" for workload, text in problems.items() if text]
+    bad += [f"{path.name}:\n{path.read_text()[:3000]}" for path in sorted(paths.LOGS.glob("sanitizer.*"))]
+    return StageResult(len(problems) - min(len(problems), len(bad)), len(bad), details=bad)
+
+
+def soak(seconds: int, seed: int) -> StageResult:
+    command = nice([paths.venv_bin("python3"), "-m", "soak", "--seconds", str(seconds), "--seed", str(seed)])
+    outcome = run_logged(command, paths.LOGS / f"soak-{seed}.log", timeout_s=seconds + 600)
+    return from_outcome(outcome, f"soak, {seconds} s, seed {seed}")
 
 
 def mtr_own() -> StageResult:

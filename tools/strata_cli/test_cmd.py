@@ -66,6 +66,8 @@ def all_stages() -> list[Stage]:
         Stage(f"fuzzing, {FUZZ_SECONDS_ALL} s each", lambda: stages.fuzz(FUZZ_SECONDS_ALL)),
         Stage("damaged files", lambda: stages.corruption(2, 900)),
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
+        Stage("sysbench, the plugin under asan + ubsan", needs_plugin(lambda: stages.sysbench_sanitized(seconds=10))),
+        Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(
             "mtr: engines/funcs",

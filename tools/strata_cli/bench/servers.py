@@ -3,7 +3,7 @@
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,14 +52,17 @@ ON_DISK = Memory(pool_bytes=128 * MIB)
 
 
 @contextmanager
-def bench_server(memory: Memory, engines: Sequence[str]) -> Iterator[Server]:
-    if not paths.plugin_path("release").exists():
+def bench_server(
+    memory: Memory, engines: Sequence[str], *, preset: str = "release", env: Mapping[str, str] | None = None
+) -> Iterator[Server]:
+    if not paths.plugin_path(preset).exists():
         raise StrataError("ha_strata.so is not built; run ./strata build")
     server = Server(paths.BUILD / "bench" / "data")
     server.stop()
     shutil.rmtree(server.data, ignore_errors=True)
     try:
-        server.start(Settings(port=choose_port(None, PORT), engine=engines[0]), extra=memory.options())
+        settings = Settings(preset=preset, port=choose_port(None, PORT), engine=engines[0])
+        server.start(settings, env=env, extra=memory.options())
         if STRATA in engines and not server.has_strata():
             raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
         for engine in engines:

@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -188,10 +188,18 @@ def parse(outcome: Outcome) -> Sample:
     return Sample(float(rate[1]), float(p99[1]) if p99 else None)
 
 
-def sweep(engine: str, seconds: int, threads: int = 8, rows: int = 5_000) -> dict[Workload, str]:
+def sweep(
+    engine: str,
+    seconds: int,
+    *,
+    preset: str = "release",
+    env: Mapping[str, str] | None = None,
+    threads: int = 8,
+    rows: int = 5_000,
+) -> dict[Workload, str]:
     """Every workload after one another on fresh tables: empty text, or what went wrong."""
     problems: dict[Workload, str] = {}
-    with bench_server(Memory(256 << 20, 256 << 20), [engine]) as server:
+    with bench_server(Memory(256 << 20, 256 << 20), [engine], preset=preset, env=env) as server:
         bench = Bench(server, 2, rows)
         for workload in (w for w in Workload if w not in LOADING):
             try:
