@@ -101,7 +101,7 @@ def test(
     isolation: Annotated[bool, typer.Option("--isolation", help="Only histories at every isolation level.")] = False,
     runs: Annotated[int, typer.Option(help="With --crash: how many runs.")] = 50,
     seed: Annotated[
-        int, typer.Option(help="With --crash: the first run's seed; with --differential, --isolation: the seed.")
+        int, typer.Option(help="With --crash: the first run's seed; with --differential, --isolation, --soak: the seed.")
     ] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
     fault: Annotated[str | None, typer.Option(help="With --crash: strike only this fault point.")] = None,
@@ -110,7 +110,10 @@ def test(
     statements: Annotated[int, typer.Option(help="With --differential: how many statements.")] = 20_000,
     minimise: Annotated[bool, typer.Option("--minimise", help="With --differential: shrink what fails.")] = False,
     replay: Annotated[Path | None, typer.Option(help="With --differential: run the statements of this file.")] = None,
-    seconds: Annotated[float, typer.Option(help="With --isolation: how long.")] = 300,
+    soak: Annotated[
+        bool, typer.Option("--soak", help="Only the soak: full load for long; memory and undo stay bounded.")
+    ] = False,
+    seconds: Annotated[float, typer.Option(help="With --isolation, --soak: how long.")] = 300,
     fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
@@ -122,6 +125,8 @@ def test(
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     if isolation:
         raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine]))
+    if soak:
+        raise typer.Exit(test_cmd.soak(seconds, seed))
     if fuzz_seconds > 0:
         raise typer.Exit(test_cmd.test(test_cmd.fuzz_stages(fuzz_seconds)))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()

@@ -325,9 +325,12 @@ def sysbench_sanitized(seconds: int) -> StageResult:
     return StageResult(len(problems) - min(len(problems), len(bad)), len(bad), details=bad)
 
 
+def soak_command(seconds: float, seed: int) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "soak", "--seconds", str(seconds), "--seed", str(seed)]
+
+
 def soak(seconds: int, seed: int) -> StageResult:
-    command = nice([paths.venv_bin("python3"), "-m", "soak", "--seconds", str(seconds), "--seed", str(seed)])
-    outcome = run_logged(command, paths.LOGS / f"soak-{seed}.log", timeout_s=seconds + 600)
+    outcome = run_logged(nice(soak_command(seconds, seed)), paths.LOGS / f"soak-{seed}.log", timeout_s=seconds + 600)
     return from_outcome(outcome, f"soak, {seconds} s, seed {seed}")
 
 

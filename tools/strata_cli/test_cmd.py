@@ -123,6 +123,12 @@ def _print_summary(results: list[tuple[Stage, StageResult]], seconds: float) -> 
     console.print(table)
 
 
+def soak(seconds: float, seed: int) -> int:
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.soak_command(seconds, seed)]
+    os.execv(command[0], command)
+
+
 def crash(runs: int, seed: int, extra: list[str]) -> int:
     """The campaign by itself, its lines as they come."""
     setup_cmd.ensure_setup()
