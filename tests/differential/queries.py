@@ -29,6 +29,8 @@ def comparable(a: Column, b: Column) -> bool:
         return True
     if a.type.family == b.type.family == "text":
         return a.type.collation == b.type.collation
+    if a.type.family == b.type.family == "bit":
+        return a.type.sql == b.type.sql
     return a.type.family == b.type.family and a.type.family not in ("geometry", "json", "enum", "set")
 
 
