@@ -121,7 +121,8 @@ StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor,
   Place place;
   if (unique_bytes != 0 && unique_bytes <= key_.size()) {
     STRATA_RETURN_IF_ERROR(cursor->seek(key_.substr(0, unique_bytes), LatchMode::kExclusive));
-    STRATA_ASSIGN_OR_RETURN(const Outcome checked, find_unique_place(cursor, unique_bytes, &place));
+    STRATA_ASSIGN_OR_RETURN(const Outcome checked,
+                            find_unique_place(mtr, cursor, unique_bytes, &place));
     if (checked.next != Next::kDone) return checked;
   } else {
     STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kExclusive));
@@ -131,21 +132,16 @@ StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor,
                       : insert_new(mtr, cursor, place, payload, raise);
 }
 
-StatusOr<RowChange::Outcome> RowChange::find_unique_place(TreeCursor* cursor, size_t unique_bytes,
-                                                          Place* place) {
+StatusOr<RowChange::Outcome> RowChange::find_unique_place(Mtr* mtr, TreeCursor* cursor,
+                                                          size_t unique_bytes, Place* place) {
   const Bytes unique = key_.substr(0, unique_bytes);
   const auto covers = [this](const MtrPage* leaf) {
     const TreePageView view = leaf->view();
     return view.covers_left(key_) && (view.has_flag(kHighIsInfinity) || view.covers_right(key_));
   };
   MtrPage* leaf = cursor->leaf();
-  MtrPage* target = covers(leaf) ? leaf : nullptr;
   STRATA_RETURN_IF_ERROR(cursor->settle(true));
   while (true) {
-    if (cursor->leaf() != leaf) {
-      leaf = cursor->leaf();
-      if (target == nullptr && covers(leaf)) target = leaf;
-    }
     if (cursor->at_end()) break;
     cursor->copy_key(&other_key_);
     if (Bytes(other_key_).substr(0, unique_bytes) != unique) break;
@@ -160,9 +156,13 @@ StatusOr<RowChange::Outcome> RowChange::find_unique_place(TreeCursor* cursor, si
     }
     STRATA_RETURN_IF_ERROR(cursor->next(true));
   }
-  STRATA_ASSERT(target != nullptr);  // fences of neighbours meet
-  place->leaf = target;
-  place->slot = target->view().lower_bound(key_, &place->exists);
+  // All leaves passed are still latched, those without a record too, and their fences meet.
+  while (!covers(leaf)) {
+    leaf = mtr->held(PageId{tree_.root.space, leaf->view().header()->right_sibling});
+    STRATA_ASSERT(leaf != nullptr);
+  }
+  place->leaf = leaf;
+  place->slot = leaf->view().lower_bound(key_, &place->exists);
   return Outcome{};
 }
 

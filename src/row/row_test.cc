@@ -440,6 +440,40 @@ TEST_F(RowTest, UniqueCheckCrossesLeaves) {
   EXPECT_EQ(kernel_->check(true), 1u);
 }
 
+// Leaves that purge has emptied and not yet merged lie between the first entry of the value and the
+// place of the new one.
+TEST_F(RowTest, UniqueCheckPassesEmptyLeaves) {
+  const std::string pad(700, 'p');
+  const auto key_of = [&](int i) { return "k" + std::to_string(1000 + i) + pad; };
+  for (int i = 0; i < 120; ++i) {
+    Trx trx;
+    begin(&trx);
+    ASSERT_TRUE(insert(&trx, key_of(i), "", 1).ok());
+    commit(&trx);
+  }
+  for (int i = 0; i < 120; ++i) {  // as purge does, but for the merging
+    Mtr mtr(rows()->tree.pool, rows()->tree.log);
+    ASSERT_TRUE(mtr.begin_write().ok());
+    TreeCursor cursor(&rows()->tree, tree(1), &mtr);
+    ASSERT_TRUE(cursor.seek(key_of(i), LatchMode::kExclusive).ok());
+    ASSERT_TRUE(cursor.equals(key_of(i)));
+    cursor.erase();
+    mtr.publish();
+  }
+  for (const int place : {60, 1, 118, 61}) {
+    Trx trx;
+    begin(&trx);
+    ASSERT_TRUE(insert(&trx, key_of(place), "", 1, 1).ok());
+    commit(&trx);
+    begin(&trx);
+    EXPECT_TRUE(is_duplicate_key(insert(&trx, key_of(119 - place), "", 1, 1)));
+    ASSERT_TRUE(erase(&trx, key_of(place), 1).ok());
+    commit(&trx);
+  }
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(kernel_->check(true), 0u);
+}
+
 TEST_F(RowTest, OverflowChainLivesAsLongAsSomebodyNeedsIt) {
   const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
   std::string big(100000, 'x');

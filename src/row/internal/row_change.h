@@ -57,7 +57,8 @@ class RowChange {
   StatusOr<Outcome> try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload, size_t unique_bytes,
                                const SlotRaise* raise);
   // RW4. Leaves every leaf it may have to write to latched.
-  StatusOr<Outcome> find_unique_place(TreeCursor* cursor, size_t unique_bytes, Place* place);
+  StatusOr<Outcome> find_unique_place(Mtr* mtr, TreeCursor* cursor, size_t unique_bytes,
+                                      Place* place);
   StatusOr<Outcome> insert_new(Mtr* mtr, TreeCursor* cursor, const Place& place, Bytes payload,
                                const SlotRaise* raise);
   StatusOr<Outcome> insert_over(Mtr* mtr, const Place& place, Bytes payload,
