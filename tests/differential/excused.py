@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Rule:
     strata: tuple[int, ...] | None = None
     innodb: tuple[int, ...] | None = None
     warnings: tuple[int, ...] = ()
+    by_plan: bool = False
 
     def covers(self, step: Step, difference: Difference) -> bool:
         return (
@@ -50,8 +52,22 @@ def _rule(raw: dict[str, Any]) -> Rule:
     if raw["action"] not in ACTIONS or not raw["reason"].strip():
         raise ValueError(f"rule {raw['name']}: action or reason")
     return Rule(
-        raw["name"], raw["reason"], tuple(raw["kinds"]), re.compile(raw["statement"]), raw["action"], warnings=warnings, **codes
+        raw["name"],
+        raw["reason"],
+        tuple(raw["kinds"]),
+        re.compile(raw["statement"]),
+        raw["action"],
+        warnings=warnings,
+        by_plan=raw.get("by_plan", False),
+        **codes,
     )
+
+
+Judge = Callable[[Step], bool]
+
+
+def _never(_: Step) -> bool:
+    return False
 
 
 class Excuses:
@@ -61,12 +77,12 @@ class Excuses:
             raise ValueError(f"{len(self.rules)} rules: more than {RULES_MOST} excuses are no comparison")
         self.used: Counter[str] = Counter()
 
-    def sort(self, step: Step, found: list[Difference]) -> tuple[list[Difference], bool]:
+    def sort(self, step: Step, found: list[Difference], by_plan: Judge = _never) -> tuple[list[Difference], bool]:
         """What is left unexplained, and whether the session has to roll back to bring the sides together."""
         left, rollback = [], False
         for difference in found:
             rule = next((rule for rule in self.rules if rule.covers(step, difference)), None)
-            if rule is None:
+            if rule is None or (rule.by_plan and not by_plan(step)):
                 left.append(difference)
                 continue
             self.used[rule.name] += 1

@@ -67,6 +67,11 @@ class Pair:
             return Answer(error=2013), [Difference("lost", f"the server is gone: {lost}", "")]
         return innodb, compare(step, strata, innodb)
 
+    def ask(self, step: Step) -> tuple[Answer, Answer]:
+        """Both answers, not compared."""
+        self.executed += 1
+        return self._session(step.session).run(step.sql)
+
     def _session(self, number: int) -> SessionPair:
         session = self._sessions.get(number)
         if session is None:

@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from .compare import Difference
 from .excused import Excuses
 from .generator import IN_TRANSACTION, Generator
 from .pair import Pair
+from .plans import hangs_on_the_plan
 from .step import Step
 
 PairMaker = Callable[[], Pair]
@@ -48,7 +50,7 @@ def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int)
             if answer.error:
                 result.refused += 1
                 result.error_codes[answer.error] = result.error_codes.get(answer.error, 0) + 1
-            left, rollback = excuses.sort(step, found) if found else ([], False)
+            left, rollback = excuses.sort(step, found, partial(hangs_on_the_plan, pair)) if found else ([], False)
             if left:
                 result.failure = Failure(done, left)
                 break
@@ -80,7 +82,7 @@ def replay(make_pair: PairMaker, excuses: Excuses, steps: Iterable[Step]) -> Fai
                 return None
             done.append(step)
             answer, found = pair.run(step)
-            left, rollback = excuses.sort(step, found) if found else ([], False)
+            left, rollback = excuses.sort(step, found, partial(hangs_on_the_plan, pair)) if found else ([], False)
             if left:
                 return Failure(done, left)
             if rollback and step.session not in in_transaction:

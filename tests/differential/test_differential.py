@@ -12,6 +12,7 @@ from .excused import RULES_FILE, RULES_MOST, Excuses
 from .generator import Generator
 from .minimise import Minimiser, split_rows
 from .pair import Pair
+from .plans import hangs_on_the_plan, variants
 from .report import read_case, write_case
 from .run import Failure, replay, run_case
 from .step import Step
@@ -223,3 +224,46 @@ def test_a_planted_difference_is_found_and_minimised(server: Target) -> None:
 
     smallest = Minimiser(fails).minimise(found.steps)
     assert [step.verb for step in smallest] == ["CREATE", "INSERT", "UPDATE", "SELECT"]
+
+
+# --- by plan -----------------------------------------------------------------------------------------------------
+
+
+def test_variants_scan_all_and_force_each_index() -> None:
+    sql = "SELECT COUNT(*) FROM t1 a LEFT JOIN t2 b ON a.c = b.c WHERE a.c IN (SELECT c FROM t3 WHERE d = 1)"
+    found = variants(sql, {"t1": ["PRIMARY"], "t2": [], "t3": ["k"]})
+    assert found[0] == (
+        "SELECT COUNT(*) FROM t1 a USE INDEX () LEFT JOIN t2 b USE INDEX () ON a.c = b.c"
+        " WHERE a.c IN (SELECT c FROM t3 USE INDEX () WHERE d = 1)"
+    )
+    assert found[2] == found[0].replace("t3 USE INDEX ()", "t3 FORCE INDEX (k)")
+    assert len(found) == 3
+
+
+class OtherPlan(Pair):
+    """One side takes another plan for a query without hints."""
+
+    def ask(self, step: Step) -> tuple[Answer, Answer]:
+        strata, innodb = super().ask(step)
+        if step.sql == BY_PLAN.sql:
+            return super().ask(Step(step.sql.replace("t2 b", "t2 b USE INDEX ()")))[0], innodb
+        return strata, innodb
+
+
+BY_PLAN = Step("SELECT STRAIGHT_JOIN a.x FROM t1 a JOIN t2 b ON a.x = b.y")
+
+
+def test_an_answer_that_hangs_on_the_plan_is_told_from_a_wrong_one(server: Target) -> None:
+    pair = OtherPlan(server._server.socket, ("InnoDB", "InnoDB"))
+    for sql in (
+        "CREATE TABLE t1 (x BIT(5))",
+        "CREATE TABLE t2 (y BIT(2), KEY k (y))",
+        "INSERT INTO t1 VALUES (b'1010')",
+        "INSERT INTO t2 SELECT b'11' FROM seq_1_to_50",
+        "INSERT INTO t2 SELECT b'0' FROM seq_1_to_900",
+        "ANALYZE TABLE t1, t2",
+    ):
+        pair.run(Step(sql))
+    assert hangs_on_the_plan(pair, BY_PLAN)
+    assert not hangs_on_the_plan(pair, Step("SELECT x FROM t1"))
+    pair.close()
