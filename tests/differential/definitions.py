@@ -84,7 +84,11 @@ class Definitions:
         if not kind.indexable:
             return None
         prefix = 0
-        shorter = rng.random() < 0.2 and kind.characters > 2 and not (column.generated or "").endswith("VIRTUAL")
+        if kind.whole and (not kind.key_bytes or kind.key_bytes > 400):
+            return None
+        shorter = (
+            rng.random() < 0.2 and kind.characters > 2 and not kind.whole and not (column.generated or "").endswith("VIRTUAL")
+        )
         if kind.characters and (not kind.key_bytes or kind.key_bytes > 400 or shorter):
             prefix = rng.randint(1, max(1, min(20, kind.characters - 1)))
         if not prefix and not kind.key_bytes:

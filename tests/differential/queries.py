@@ -28,7 +28,7 @@ def comparable(a: Column, b: Column) -> bool:
     if a.type.family in NUMBERS and b.type.family in NUMBERS:
         return True
     if a.type.family == b.type.family == "text":
-        return a.type.collation == b.type.collation
+        return a.type.collation == b.type.collation and a.type.whole == b.type.whole
     if a.type.family == b.type.family == "bit":
         return a.type.sql == b.type.sql
     return a.type.family == b.type.family and a.type.family not in ("geometry", "json", "enum", "set")
