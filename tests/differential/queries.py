@@ -114,9 +114,10 @@ class Queries:
         step: Step = rng.choice(makers)(table)
         return Step(step.sql + suffix, ordered=step.ordered) if suffix else step
 
-    def _list(self, table: Table, alias: str = "") -> str:
+    def _list(self, table: Table, alias: str = "", sorted_rows: bool = False) -> str:
         dot = f"{alias}." if alias else ""
-        if self._rng.random() < 0.4:
+        virtual = table.has_virtual
+        if self._rng.random() < 0.4 or (sorted_rows and virtual):
             return dot + "*"
         chosen = self._rng.sample(table.columns, self._rng.randint(1, len(table.columns)))
         return ", ".join(dot + column.name for column in chosen)
@@ -137,8 +138,10 @@ class Queries:
         return f" {self._rng.choice(('FORCE', 'FORCE', 'IGNORE'))} INDEX ({self._rng.choice(keys)})"
 
     def _rows(self, table: Table) -> Step:
-        sql = f"SELECT {self._list(table)} FROM {table.name}{self._hint(table)}{self._where(table)}"
-        if table.total_order is None or self._rng.random() < 0.4:
+        unsorted = table.total_order is None or self._rng.random() < 0.4
+        chosen = self._list(table, sorted_rows=not unsorted)
+        sql = f"SELECT {chosen} FROM {table.name}{self._hint(table)}{self._where(table)}"
+        if unsorted:
             return Step(sql)
         return Step(f"{sql} ORDER BY {self._order(table)}{self._limit()}", ordered=True)
 
@@ -208,10 +211,12 @@ class Queries:
         parts = index.parts[: self._rng.randint(1, len(index.parts))]
         where = " AND ".join(self._atom(table, table.column(part.column), "") for part in parts)
         names = ", ".join(part.column for part in index.parts)
-        chosen = self._rng.choice((names, names, self._list(table)))
-        sql = f"SELECT {chosen} FROM {table.name} FORCE INDEX ({index.name}) WHERE {where}"
         if table.total_order is None or self._rng.random() < 0.5:
-            return Step(sql)
+            chosen = self._rng.choice((names, names, self._list(table)))
+            return Step(f"SELECT {chosen} FROM {table.name} FORCE INDEX ({index.name}) WHERE {where}")
+        virtual = table.has_virtual
+        chosen = "*" if virtual else self._rng.choice((names, names, self._list(table)))
+        sql = f"SELECT {chosen} FROM {table.name} FORCE INDEX ({index.name}) WHERE {where}"
         way = self._rng.choice(("", " DESC"))
         columns = dict.fromkeys([part.column for part in index.parts] + table.total_order.split(", "))
         return Step(f"{sql} ORDER BY {', '.join(name + way for name in columns)}{self._limit()}", ordered=True)
@@ -236,9 +241,11 @@ class Queries:
         source = f"FROM {table.name} a {join} {other.name} b ON {on}{where}"
         if self._rng.random() < 0.35:
             return Step(f"SELECT COUNT(*) {source}")
-        chosen = f"{self._list(table, 'a')}, {self._list(other, 'b')}"
-        if table.total_order is None or other.total_order is None or self._rng.random() < 0.4:
+        unsorted = table.total_order is None or other.total_order is None or self._rng.random() < 0.4
+        chosen = f"{self._list(table, 'a', not unsorted)}, {self._list(other, 'b', not unsorted)}"
+        if unsorted:
             return Step(f"SELECT {chosen} {source}")
+        assert other.total_order is not None
         order = ", ".join([self._order(table, "a")] + [f"b.{name}" for name in other.total_order.split(", ")])
         return Step(f"SELECT {chosen} {source} ORDER BY {order}{self._limit()}", ordered=True)
 

@@ -88,6 +88,10 @@ class Table:
         return any(word in column.type.sql for column in self.columns for word in ("TEXT", "BLOB", "JSON"))
 
     @property
+    def has_virtual(self) -> bool:
+        return any((column.generated or "").endswith("VIRTUAL") for column in self.columns)
+
+    @property
     def total_order(self) -> str | None:
         """An ORDER BY list that leaves no ties, if the table has one."""
         return ", ".join(part.column for part in self.primary.parts) if self.primary else None

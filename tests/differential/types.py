@@ -169,8 +169,16 @@ def _expanding(collation: str) -> bool:
     return any(name in collation for name in EXPANDING)
 
 
-def _words(rng: random.Random, charset: str, length: int, plain: bool = False) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    candidates = [w for w in WORDS if not plain or w not in ("ch", "\\0", "a\\0")]
+def _kinds(collation: str, whole: bool) -> tuple[bool, bool]:
+    """Plain words only? Words with NUL? ('a' and 'a\\0' differ in NOPAD collations, and sort as equal.)"""
+    plain = _expanding(collation) and not whole
+    return plain, not plain and "nopad" not in collation
+
+
+def _words(
+    rng: random.Random, charset: str, length: int, plain: bool = False, nul: bool = True
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    candidates = [w for w in WORDS if not (plain and w == "ch") and (nul or "\\0" not in w)]
     if plain:
         charset = "ascii"
     if charset in ("utf8mb4", "utf8mb3", "latin1", "ucs2", "utf16", "utf32"):
@@ -197,7 +205,7 @@ def _characters(rng: random.Random) -> Type:
     if rng.random() < 0.08 and variable:
         length = rng.choice((256, 700, 2000))
     whole = _expanding(collation) and rng.random() < 0.5
-    good, wild = _words(rng, charset, length, _expanding(collation) and not whole)
+    good, wild = _words(rng, charset, length, *_kinds(collation, whole))
     if length >= 255:
         good += (f"REPEAT('{rng.choice('abxyz')}{rng.choice('ABC')}', {rng.randint(60, length // 2)})",)
     name = f"{'VARCHAR' if variable else 'CHAR'}({length}) CHARACTER SET {charset} COLLATE {collation}"
@@ -208,7 +216,7 @@ def _text(rng: random.Random) -> Type:
     charset, collation, width, exact = rng.choice(COLLATIONS)
     name, most = rng.choice((("TINYTEXT", 60), ("TEXT", 8000), ("MEDIUMTEXT", 30000), ("LONGTEXT", 60000)))
     whole = _expanding(collation) and rng.random() < 0.5
-    good, wild = _words(rng, charset, 60, _expanding(collation) and not whole)
+    good, wild = _words(rng, charset, 60, *_kinds(collation, whole))
     if most > 60:
         good += tuple(
             f"REPEAT('{rng.choice('abcxyz')}{rng.choice('ABC ')}', {rng.randint(100, most // (2 * width))})" for _ in range(3)
