@@ -25,14 +25,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", default=STRATA, help="another one only has its memory judged")
     arguments = parser.parse_args()
     server = Server(paths.BUILD / "soak" / "data")
     server.kill()
     shutil.rmtree(server.data, ignore_errors=True)
     extra = [*MEMORY.options(), f"--max-connections={CONNECTIONS + 100}", f"--table-open-cache={TABLES // 2}"]
     try:
-        server.start(Settings(port=choose_port(None, 33606), engine=STRATA), extra=extra)
-        problems = soak(server, arguments.seconds, arguments.seed)
+        server.start(Settings(port=choose_port(None, 33606), engine=arguments.engine), extra=extra)
+        problems = soak(server, arguments.engine, arguments.seconds, arguments.seed)
     finally:
         server.kill()
     for problem in problems:
@@ -43,14 +44,14 @@ def main() -> int:
     return 1 if problems else 0
 
 
-def soak(server: Server, seconds: float, seed: int) -> list[str]:
+def soak(server: Server, engine: str, seconds: float, seed: int) -> list[str]:
     server.query(f"CREATE DATABASE {DATABASE}")
-    server.query(f"CREATE DATABASE {database(STRATA)}")
+    server.query(f"CREATE DATABASE {database(engine)}")
     for number in range(TABLES):
-        make_table(server, number)
+        make_table(server, engine, number)
     bench = Bench(server, SYSBENCH_TABLES, SYSBENCH_ROWS)
-    bench.load(STRATA)
-    loads: list[Load] = [Sysbench(server, seed, bench), Crowd(server, seed), Reader(server, seed)]
+    bench.load(engine)
+    loads: list[Load] = [Sysbench(server, seed, engine, bench), Crowd(server, seed, engine), Reader(server, seed, engine)]
     for load in loads:
         load.start()
     samples = watch(server, loads, seconds)
@@ -63,7 +64,7 @@ def soak(server: Server, seconds: float, seed: int) -> list[str]:
     if problems:
         return problems
     write(paths.LOGS / f"soak-{seed}.json", samples)
-    return judge(samples, seconds / 4) + drain(server) + check(server)
+    return judge(samples, seconds / 4) + drain(server) + check(server, engine)
 
 
 def watch(server: Server, loads: list[Load], seconds: float) -> list[Sample]:
@@ -92,8 +93,8 @@ def drain(server: Server) -> list[str]:
     return []
 
 
-def check(server: Server) -> list[str]:
-    tables = [f"{database(STRATA)}.sbtest{n + 1}" for n in range(SYSBENCH_TABLES)] + [
+def check(server: Server, engine: str) -> list[str]:
+    tables = [f"{database(engine)}.sbtest{n + 1}" for n in range(SYSBENCH_TABLES)] + [
         f"{DATABASE}.t{n}" for n in range(0, TABLES, 50)
     ]
     verdicts = {table: server.query(f"CHECK TABLE {table} EXTENDED")[-1][-1] for table in tables}

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
 
-from strata_cli.bench.comparison import STRATA
+from strata_cli.bench.servers import database
 from strata_cli.bench.sysbench import Bench, Workload
 from strata_cli.server import Server
 
@@ -21,11 +21,12 @@ DATABASE = "soak"
 class Load(threading.Thread, ABC):
     """Runs until told to stop; `failure` says what went wrong."""
 
-    def __init__(self, server: Server, seed: int) -> None:
+    def __init__(self, server: Server, seed: int, engine: str) -> None:
         super().__init__(daemon=True, name=type(self).__name__)
         self.failure: str | None = None
         self.done = 0
         self.server = server
+        self.engine = engine
         self.rng = random.Random(f"{type(self).__name__} {seed}")
         self.halt = threading.Event()
 
@@ -42,13 +43,13 @@ class Load(threading.Thread, ABC):
 
 
 class Sysbench(Load):
-    def __init__(self, server: Server, seed: int, bench: Bench) -> None:
-        super().__init__(server, seed)
+    def __init__(self, server: Server, seed: int, engine: str, bench: Bench) -> None:
+        super().__init__(server, seed, engine)
         self._bench = bench
 
     def once(self) -> None:
         workload = (Workload.read_write, Workload.write_only, Workload.update_index)[self.done % 3]
-        self._bench.run(STRATA, workload, THREADS, SLICE_S)
+        self._bench.run(self.engine, workload, THREADS, SLICE_S)
 
 
 class Crowd(Load):
@@ -64,28 +65,27 @@ class Crowd(Load):
                         cursor.execute(f"SELECT SUM(n) FROM t{table}")
                 if self.halt.is_set():
                     return
-        make_table(self.server, self.rng.randrange(TABLES))
+        make_table(self.server, self.engine, self.rng.randrange(TABLES))
         self.halt.wait(PAUSE_S)
 
 
 class Reader(Load):
     """A snapshot that stays open while versions pile up; it must not change."""
 
-    QUERY = "SELECT COUNT(*), SUM(k) FROM bench_strata.sbtest1"
-
     def once(self) -> None:
+        query = f"SELECT COUNT(*), SUM(k) FROM {database(self.engine)}.sbtest1"
         with self.server.connect() as connection, connection.cursor() as cursor:
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-            cursor.execute(self.QUERY)
+            cursor.execute(query)
             before = cursor.fetchall()
             self.halt.wait(READER_S)
-            cursor.execute(self.QUERY)
+            cursor.execute(query)
             if cursor.fetchall() != before:
                 raise AssertionError("the snapshot changed")
         self.halt.wait(PAUSE_S)
 
 
-def make_table(server: Server, number: int) -> None:
+def make_table(server: Server, engine: str, number: int) -> None:
     server.query(f"DROP TABLE IF EXISTS t{number}", database=DATABASE)
-    server.query(f"CREATE TABLE t{number} (id INT PRIMARY KEY, n INT NOT NULL, KEY n_key (n)) ENGINE=STRATA", database=DATABASE)
+    server.query(f"CREATE TABLE t{number} (id INT PRIMARY KEY, n INT NOT NULL, KEY n_key (n)) ENGINE={engine}", database=DATABASE)
     server.query(f"INSERT INTO t{number} SELECT seq, 0 FROM seq_1_to_10", database=DATABASE, autocommit=True)

@@ -29,10 +29,11 @@ def take(server: Server, at_s: float) -> Sample:
     facts = Path(f"/proc/{server.pid()}/status").read_text().splitlines()
     resident_kib = next(int(line.split()[1]) for line in facts if line.startswith("VmRSS:"))
     folder = server.datadir / "#strata"
+    undo = folder / "pages" / "space-00000001.pages"
     return Sample(
         at_s,
         resident_kib * 1024,
-        (folder / "pages" / "space-00000001.pages").stat().st_size,
+        undo.stat().st_size if undo.exists() else 0,
         int(status["Strata_undo_pages"]),
         int(status["Strata_trx_history_length"]),
         sum(path.stat().st_size for path in (folder / "log").iterdir()),
