@@ -67,7 +67,8 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     if not (folder / "CTestTestfile.cmake").exists():
         return StageResult(skipped=f"build/{build_type} is not configured")
     command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(JOBS), "--timeout", "900", *extra])
-    outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=SANITIZER_ENV, timeout_s=timeout_s)
+    env = SANITIZER_ENV | ({} if build_type == BuildType.release else {"STRATA_CORRUPTION_TRIALS": "300"})
+    outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=env, timeout_s=timeout_s)
     return parse_ctest(outcome)
 
 
