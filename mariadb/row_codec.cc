@@ -79,15 +79,30 @@ void RowCodec::write_row(const uchar* record, Bytes old_row, const MY_BITMAP* kn
   }
 }
 
+// Unchanged outside values come first, in the order of the old row: when nothing changes, each
+// keeps its position, whatever order the values were moved outside in.
+void RowCodec::place_unchanged() {
+  externals_.clear();
+  for (const Value& value : values_) {
+    if (value.unchanged_from >= 0) externals_.push_back({Bytes(), value.unchanged_from});
+  }
+  const auto before = [](const engine::ExternalImage& external, int32_t from) {
+    return external.unchanged_from < from;
+  };
+  std::sort(externals_.begin(), externals_.end(),
+            [&](const auto& a, const auto& b) { return before(a, b.unchanged_from); });
+  for (Value& value : values_) {
+    if (value.unchanged_from < 0) continue;
+    const auto at =
+        std::lower_bound(externals_.begin(), externals_.end(), value.unchanged_from, before);
+    value.external = static_cast<int32_t>(at - externals_.begin());
+  }
+}
+
 StatusOr<EncodedRow> RowCodec::finish(const uchar* record, size_t key_bytes, Bytes old_row,
                                       const MY_BITMAP* known) {
   const size_t limit = engine::kMaxRowBytes - std::min<size_t>(key_bytes, engine::kMaxRowBytes / 2);
-  externals_.clear();
-  for (Value& value : values_) {
-    if (value.unchanged_from < 0) continue;
-    value.external = static_cast<int32_t>(externals_.size());
-    externals_.push_back({Bytes(), value.unchanged_from});
-  }
+  place_unchanged();
   size_t bytes = row_bytes();
   while (bytes > limit && externals_.size() < kExternalsMost) {
     Value* longest = nullptr;

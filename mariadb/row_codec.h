@@ -11,7 +11,7 @@
 //        the other, until they fit; if that is not enough the row itself does.
 //   RC3  An update takes columns that are neither read nor written from the old row, and values
 //   that are
-//        outside and unchanged by reference.
+//        outside and unchanged by reference, in the order they had.
 //   RC4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
 //   decode().
 //   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
@@ -67,6 +67,7 @@ class RowCodec {
 
   Status keep_equal_external(size_t variable, uint32_t position, const LoadExternal& load_old);
   [[nodiscard]] bool externals_kept() const;
+  void place_unchanged();
   StatusOr<EncodedRow> finish(const uchar* record, size_t key_bytes, Bytes old_row,
                               const MY_BITMAP* known);
   void write_row(const uchar* record, Bytes old_row, const MY_BITMAP* known);

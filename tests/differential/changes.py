@@ -85,7 +85,8 @@ class Changes:
 
     def _insert_select(self, table: Table) -> Step:
         # Into itself the rows go through a temporary table: see the README.
-        sources = [t for t in self._schema.tables.values() if t.total_order and (t is not table or not t.has_long_values)]
+        tables = self._schema.tables.values()
+        sources = [t for t in tables if self._queries.sorts(t) and (t is not table or not t.has_long_values)]
         if not sources:
             return self.insert(table)
         source = self._rng.choice(sources)

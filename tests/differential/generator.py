@@ -104,12 +104,14 @@ class Generator:
             return False
         self._left = -1_000_000
         self._end_all()
+        self._queries.in_transaction = False
         self._verify_all(0)
         return bool(self._queue)
 
     def _choose(self) -> None:
         rng = self._rng
         session = rng.randrange(self._sessions)
+        self._queries.in_transaction = self._open[session]
         self._since_verified += 1
         if len(self._schema.tables) < 2:
             self._define(session)

@@ -1,6 +1,7 @@
 """Whether an answer hangs on the plan: the server itself decides, and both engines say the same once they are told the plan.
 
-The query is repeated with every table read whole, and with each index of each table forced. If the engines agree each time, and
+The query is repeated with every table read whole, and with each index of each table forced; subqueries both materialized and
+looked up row by row. If the engines agree each time, and
 both answers that were found different are among those of InnoDB alone, the optimizer's choice is all that differs: a key was cut
 or converted for a look-up (ref access) where a scan compares whole values.
 """
@@ -16,6 +17,8 @@ TABLE = re.compile(r"\b(?:FROM|JOIN|STRAIGHT_JOIN)\s+(t\d+(?:\s+(?!LEFT|IGNORE|F
 HINTED = re.compile(r"\b(IGNORE|FORCE|USE) INDEX\b")
 VARIANTS_MOST = 40
 SCAN = "USE INDEX ()"
+SUBQUERY = re.compile(r"\bIN \(SELECT |\b(?:ALL|ANY) \(SELECT ")
+STRATEGIES = ("materialization=on,in_to_exists=off", "materialization=off,in_to_exists=on")
 
 
 def hangs_on_the_plan(pair: Pair, step: Step) -> bool:
@@ -32,7 +35,14 @@ def hangs_on_the_plan(pair: Pair, step: Step) -> bool:
 
 
 def variants(sql: str, indexes: dict[str, list[str]]) -> list[str]:
-    """The query with all tables scanned; then with one index of one table forced."""
+    """The query with all tables scanned; then with one index of one table forced. All that with each way to do a subquery."""
+    found = _variants(sql, indexes)[:VARIANTS_MOST]
+    if not SUBQUERY.search(sql):
+        return found
+    return [f"SET STATEMENT optimizer_switch='{way}' FOR {variant}" for way in STRATEGIES for variant in found]
+
+
+def _variants(sql: str, indexes: dict[str, list[str]]) -> list[str]:
     places = list(TABLE.finditer(sql))
     found = [_hinted(sql, places, [SCAN] * len(places))]
     for place, match in enumerate(places):
@@ -40,7 +50,7 @@ def variants(sql: str, indexes: dict[str, list[str]]) -> list[str]:
             hints = [SCAN] * len(places)
             hints[place] = f"FORCE INDEX ({index})"
             found.append(_hinted(sql, places, hints))
-    return found[:VARIANTS_MOST]
+    return found
 
 
 def _hinted(sql: str, places: list[re.Match[str]], hints: list[str]) -> str:

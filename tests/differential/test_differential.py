@@ -232,12 +232,16 @@ def test_a_planted_difference_is_found_and_minimised(server: Target) -> None:
 def test_variants_scan_all_and_force_each_index() -> None:
     sql = "SELECT COUNT(*) FROM t1 a LEFT JOIN t2 b ON a.c = b.c WHERE a.c IN (SELECT c FROM t3 WHERE d = 1)"
     found = variants(sql, {"t1": ["PRIMARY"], "t2": [], "t3": ["k"]})
-    assert found[0] == (
+    plain = [variant.split(" FOR ", 1)[1] for variant in found]
+    assert plain[0] == (
         "SELECT COUNT(*) FROM t1 a USE INDEX () LEFT JOIN t2 b USE INDEX () ON a.c = b.c"
         " WHERE a.c IN (SELECT c FROM t3 USE INDEX () WHERE d = 1)"
     )
-    assert found[2] == found[0].replace("t3 USE INDEX ()", "t3 FORCE INDEX (k)")
-    assert len(found) == 3
+    assert plain[2] == plain[0].replace("t3 USE INDEX ()", "t3 FORCE INDEX (k)")
+    assert len(found) == 6
+    for way in ("materialization=on,in_to_exists=off", "materialization=off,in_to_exists=on"):
+        assert f"SET STATEMENT optimizer_switch='{way}' FOR {plain[1]}" in found
+    assert len(variants("SELECT a.c FROM t1 a", {"t1": ["PRIMARY"]})) == 2
 
 
 class OtherPlan(Pair):

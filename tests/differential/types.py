@@ -25,6 +25,7 @@ class Type:
     indexable: bool = True
     sums: bool = False  # SUM and AVG are exact
     whole: bool = False  # no index on a prefix
+    sortable: bool = True  # by every plan in the same order
 
     @property
     def text(self) -> bool:
@@ -169,6 +170,11 @@ def _expanding(collation: str) -> bool:
     return any(name in collation for name in EXPANDING)
 
 
+# Sort keys of these weigh accents, and case, behind all letters: in long columns max_sort_length cuts them off.
+LEVELS = "_as_"
+SORTABLE_CHARACTERS = 255
+
+
 def _kinds(collation: str, whole: bool) -> tuple[bool, bool]:
     """Plain words only? Words with NUL? ('a' and 'a\\0' differ in NOPAD collations, and sort as equal.)"""
     plain = _expanding(collation) and not whole
@@ -209,7 +215,8 @@ def _characters(rng: random.Random) -> Type:
     if length >= 255:
         good += (f"REPEAT('{rng.choice('abxyz')}{rng.choice('ABC')}', {rng.randint(60, length // 2)})",)
     name = f"{'VARCHAR' if variable else 'CHAR'}({length}) CHARACTER SET {charset} COLLATE {collation}"
-    return Type(name, "text", good, wild, exact, length * width, length, width, collation, whole=whole)
+    sortable = LEVELS not in collation or length <= SORTABLE_CHARACTERS
+    return Type(name, "text", good, wild, exact, length * width, length, width, collation, whole=whole, sortable=sortable)
 
 
 def _text(rng: random.Random) -> Type:
@@ -222,7 +229,20 @@ def _text(rng: random.Random) -> Type:
             f"REPEAT('{rng.choice('abcxyz')}{rng.choice('ABC ')}', {rng.randint(100, most // (2 * width))})" for _ in range(3)
         )
     sql = f"{name} CHARACTER SET {charset} COLLATE {collation}"
-    return Type(sql, "text", good, wild, exact, 0, 60, width, collation, indexable=not whole, whole=whole)
+    return Type(
+        sql,
+        "text",
+        good,
+        wild,
+        exact,
+        0,
+        60,
+        width,
+        collation,
+        indexable=not whole,
+        whole=whole,
+        sortable=LEVELS not in collation,
+    )
 
 
 BYTES = ("''", "'a'", "x'00'", "x'ff'", "x'0001'", "x'ff00'", "'abc'", "x'ffffff'", "x'6100'", "' '", "'a '", "'A'", "x'7f80'")
@@ -285,7 +305,7 @@ def _geometry(rng: random.Random) -> Type:
     name = rng.choice(("POINT", "GEOMETRY"))
     if name == "GEOMETRY":
         good = (*good, "ST_GeomFromText('LINESTRING(0 0, 1 1, 2 2)')")
-    return Type(name, "geometry", good, ("'x'", "12"), False, 0, indexable=False)
+    return Type(name, "geometry", good, ("'x'", "12"), False, 0, indexable=False, sortable=False)
 
 
 MAKERS: tuple[tuple[int, Callable[[random.Random], Type]], ...] = (
