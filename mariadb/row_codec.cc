@@ -8,12 +8,14 @@ constexpr uchar kOutside = 1;
 // Moving a value outside costs a page of its own: short ones stay as long as anything longer is
 // left.
 constexpr size_t kExternalLeast = 40;
-constexpr size_t kExternalsMost = 250;
+// A row that is itself outside: kOutside, a position, and the references.
+constexpr size_t kOuterBytes = 1 + 2;
 
 bool has(const MY_BITMAP* columns, const Column& column) {
   return columns == nullptr || bitmap_is_set(columns, column.field_index);
 }
 
+Status too_large() { return Status(StatusCode::kOutOfRange, ""); }
 Status malformed() { return error_corruption("a row does not parse"); }
 
 }  // namespace
@@ -43,7 +45,7 @@ void RowCodec::open(const TABLE* table) {
 }
 
 size_t RowCodec::row_bytes() const {
-  size_t bytes = 1 + null_bytes_ + fixed_bytes_;
+  size_t bytes = 1 + null_bytes_ + fixed_bytes_ + externals_.size() * engine::kExternalBytes;
   for (const Value& value : values_) {
     bytes += value.external >= 0 ? varint_bytes(static_cast<uint64_t>(value.external) * 2 + 1)
                                  : varint_bytes(value.bytes.size() * 2) + value.bytes.size();
@@ -101,10 +103,13 @@ void RowCodec::place_unchanged() {
 
 StatusOr<EncodedRow> RowCodec::finish(const uchar* record, size_t key_bytes, Bytes old_row,
                                       const MY_BITMAP* known) {
-  const size_t limit = engine::kMaxRowBytes - std::min<size_t>(key_bytes, engine::kMaxRowBytes / 2);
+  if (key_bytes > engine::kMaxKeyLength) return too_large();
+  const size_t limit = engine::kMaxRowBytes - key_bytes;
+  // One reference is left for the row itself.
+  const size_t externals_most = (limit - kOuterBytes) / engine::kExternalBytes - 1;
   place_unchanged();
-  size_t bytes = row_bytes();
-  while (bytes > limit && externals_.size() < kExternalsMost) {
+  if (externals_.size() > externals_most) return too_large();
+  while (row_bytes() > limit && externals_.size() < externals_most) {
     Value* longest = nullptr;
     for (Value& value : values_) {
       if (value.external < 0 && value.bytes.size() >= kExternalLeast &&
@@ -114,12 +119,11 @@ StatusOr<EncodedRow> RowCodec::finish(const uchar* record, size_t key_bytes, Byt
     if (longest == nullptr) break;
     longest->external = static_cast<int32_t>(externals_.size());
     externals_.push_back({longest->bytes, -1});
-    bytes = row_bytes();
   }
   write_row(record, old_row, known);
   EncodedRow out;
   out.inline_bytes = row_.bytes();
-  if (row_.size() > limit) {
+  if (row_bytes() > limit) {
     outer_.clear();
     outer_.append_byte(kOutside);
     append_varint(&outer_, externals_.size());

@@ -6,12 +6,10 @@
 //                    | varint (position << 1 | 1) the value is the outside value at that position
 //
 //   RC1  Fixed columns stand at constant offsets, NULL or not.
-//   RC2  When key and row exceed the kernel's limit the longest variable values move outside, one
-//   after
-//        the other, until they fit; if that is not enough the row itself does.
+//   RC2  When key, row and references exceed the kernel's limit the longest variable values move
+//        outside, one after the other, until they fit; if that is not enough the row itself does.
 //   RC3  An update takes columns that are neither read nor written from the old row, and values
-//   that are
-//        outside and unchanged by reference, in the order they had.
+//        that are outside and unchanged by reference, in the order they had.
 //   RC4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
 //   decode().
 //   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
@@ -71,7 +69,7 @@ class RowCodec {
   StatusOr<EncodedRow> finish(const uchar* record, size_t key_bytes, Bytes old_row,
                               const MY_BITMAP* known);
   void write_row(const uchar* record, Bytes old_row, const MY_BITMAP* known);
-  size_t row_bytes() const;
+  size_t row_bytes() const;  // with the references to outside values
   Status resolve_body(Bytes* row, const LoadExternal& load);
   static bool next_variable(const uchar** p, const uchar* end, Stored* out);
 

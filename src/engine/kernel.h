@@ -125,10 +125,12 @@ struct RowImage {
   uint32_t entry_count = 0;
   uint64_t auto_increment_used = 0;  // persisted in the insert's mtr when > 0
 };
-// Largest clustered key / secondary key incl. clustered key, and largest row (key + inline) kept in
-// a page: the glue moves values outside until it fits.
+// Largest clustered key / secondary key incl. clustered key, and largest row kept in a page: key,
+// inline bytes, and kExternalBytes for each outside value. The glue moves values outside until it
+// fits.
 constexpr uint32_t kMaxKeyLength = 3600;
-constexpr uint32_t kMaxRowBytes = 4000;
+constexpr uint32_t kMaxRowBytes = 4034;
+constexpr uint32_t kExternalBytes = 24;
 
 // A position in the session's transaction.
 struct Savepoint {

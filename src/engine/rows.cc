@@ -14,10 +14,15 @@ void make_entry_payload(size_t clustered_key_bytes, Bytes covering, std::string*
   *out = encode_payload({}, *scratch);
 }
 
+// What a page takes, less the record's header and the count of outside values.
+static_assert(kMaxRowBytes == kMaxRecordBytes - kRecordHeaderBytes - 1);
+static_assert(kExternalBytes == kOverflowRefBytes);
+
 Status check_sizes(const RowImage& row) {
   if (row.key.size() > kMaxKeyLength)
     return error_invalid_argument("the clustered key is too long");
-  if (row.key.size() + row.inline_bytes.size() > kMaxRowBytes) {
+  const size_t refs = size_t{row.external_count} * kExternalBytes;
+  if (row.key.size() + row.inline_bytes.size() + refs > kMaxRowBytes) {
     return error_invalid_argument("the part of the row kept in the page is too large");
   }
   for (uint32_t i = 0; i < row.entry_count; ++i) {
