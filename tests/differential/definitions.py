@@ -6,12 +6,13 @@ from collections.abc import Callable
 from .queries import literal
 from .schema import Column, Index, Part, Schema, Table
 from .step import Step
-from .types import Type, key_type, plain_int, random_type
+from .types import Type, key_type, medium_blob, plain_int, random_type
 
 KEY_BYTES_MOST = 700
 COLUMNS_MOST = 12
 INDEXES_MOST = 6
 TABLES_MOST = 5
+WIDE_CHANCE = 0.08
 
 
 class Definitions:
@@ -124,6 +125,8 @@ class Definitions:
         self._add_key(table)
         for _ in range(rng.choice((1, 2, 3, 3, 4, 5, 6))):
             table.columns.append(self._new_column(table))
+        for _ in range(rng.randint(6, 16) if rng.random() < WIDE_CHANCE else 0):
+            table.columns.append(self._new_column(table, medium_blob(rng)))
         if rng.random() < 0.3 and (generated := self._generated_column(table)):
             table.columns.append(generated)
         for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):

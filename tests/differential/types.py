@@ -263,6 +263,12 @@ def _blob(rng: random.Random) -> Type:
     return Type(name, "binary", good, ("12", "REPEAT('q', 70000)"), True, 0, 200)
 
 
+def medium_blob(rng: random.Random) -> Type:
+    """Several of these make a row as long as a page can take, with some values outside."""
+    good = tuple(f"REPEAT(x'{rng.randrange(256):02x}', {rng.choice((20, 39, 40, 90, 300, 900, 2500))})" for _ in range(6))
+    return Type("BLOB", "binary", good, ("12", "''", "REPEAT('q', 9000)"), True, 0, 200)
+
+
 def _enum(rng: random.Random) -> Type:
     members = rng.sample(["a", "b", "c", "d e", "Z", "10", "ä", "long member name"], rng.randint(1, 6))
     good = tuple(_quoted(m) for m in members)
