@@ -331,7 +331,12 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
         search_key_.clear();
         search_key_.append(prefix_.data(), prefix_.size());
         make_successor(&search_key_, &infinite);
-        if (infinite) return HA_ERR_KEY_NOT_FOUND;
+        // No key follows; but a read that finds nothing takes its snapshot like any other.
+        if (infinite) {
+          static const std::string behind_all(engine::kMaxKeyLength, '\xff');
+          search_key_.clear();
+          search_key_.append(behind_all.data(), behind_all.size());
+        }
         status = cursor->seek(search_key_.bytes());
         break;
       case HA_READ_BEFORE_KEY:

@@ -210,7 +210,7 @@ def _characters(rng: random.Random) -> Type:
     variable = rng.random() < 0.7 or "nopad" in collation
     if rng.random() < 0.08 and variable:
         length = rng.choice((256, 700, 2000))
-    whole = _expanding(collation) and rng.random() < 0.5
+    whole = _expanding(collation) and ("czech" in collation or rng.random() < 0.5)
     good, wild = _words(rng, charset, length, *_kinds(collation, whole))
     if length >= 255:
         good += (f"REPEAT('{rng.choice('abxyz')}{rng.choice('ABC')}', {rng.randint(60, length // 2)})",)
@@ -222,7 +222,7 @@ def _characters(rng: random.Random) -> Type:
 def _text(rng: random.Random) -> Type:
     charset, collation, width, exact = rng.choice(COLLATIONS)
     name, most = rng.choice((("TINYTEXT", 60), ("TEXT", 8000), ("MEDIUMTEXT", 30000), ("LONGTEXT", 60000)))
-    whole = _expanding(collation) and rng.random() < 0.5
+    whole = _expanding(collation) and ("czech" in collation or rng.random() < 0.5)
     good, wild = _words(rng, charset, 60, *_kinds(collation, whole))
     if most > 60:
         good += tuple(
