@@ -71,7 +71,7 @@ def all_stages() -> list[Stage]:
         Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(
             "mtr: engines/funcs",
-            needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, "--do-test=^(?!rpl)", partition)),
+            needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
         ),
     ]
 
