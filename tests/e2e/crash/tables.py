@@ -2,9 +2,8 @@
 
 from .session import Session
 
-
-# What InnoDB says of entries that its own rollback is about to remove, or that wait for its purge.
-INNODB_DOUBTS = "InnoDB: Clustered index record not found"
+# Warnings of InnoDB about entries that its own rollback is about to remove, or that wait for its purge.
+INNODB_DOUBTS = "InnoDB: "
 
 
 def check_table(session: Session, table: str) -> list[str]:
