@@ -1,11 +1,10 @@
 """Transactions of thousands of rows: a crash in the middle leaves splits, unlinked pages and much to roll back, which goes on
 while the checks and the next round's work run."""
 
-import random
 from dataclasses import dataclass
 
-from .session import Connector, Refused, Session
-from .worker import TXNS_PER_WORKER, Worker
+from .session import Session
+from .worker import StateWorker
 
 TABLES = {"bulk": ["version_key", "text_key"]}
 BATCHES_MAX = 4
@@ -30,34 +29,17 @@ def create(session: Session, engine: str) -> None:
     session.commit()
 
 
-class BulkWorker(Worker):
-    """`committed` and `candidate` as an ItemsWorker's."""
+class BulkWorker(StateWorker[Batch]):
+    rollback_chance = 0.25
 
-    def __init__(self, server: Connector, database: str, number: int, rng: random.Random, state: State, next_batch: int) -> None:
-        super().__init__(server, database, number, rng)
-        self.committed: State = dict(state)
-        self.candidate: State | None = None
-        self.next_batch = max(next_batch, number * TXNS_PER_WORKER)
-
-    def step(self, session: Session) -> None:
-        work = dict(self.committed)
+    def change(self, session: Session, work: State) -> None:
         for _ in range(self.rng.randint(1, STATEMENTS_MAX)):
             self._statement(session, work)
-        if self.rng.random() < 0.25:
-            session.rollback()
-            return
-        self.candidate = work
-        try:
-            session.commit()
-        except Refused:
-            self.candidate = None
-            raise
-        self.committed, self.candidate = work, None
 
     def _statement(self, session: Session, work: State) -> None:
         chance = self.rng.random()
         if not work or (chance < 0.4 and len(work) < BATCHES_MAX):
-            batch, self.next_batch = self.next_batch, self.next_batch + 1
+            batch, self.next_id = self.next_id, self.next_id + 1
             rows = self.rng.randint(100, ROWS_MAX)
             text = "REPEAT(MD5(seq), 1 + seq % 6)"
             session.execute(f"INSERT INTO bulk SELECT {batch}, seq, 1, {text} FROM seq_1_to_{rows}")

@@ -8,8 +8,8 @@ import random
 import zlib
 from dataclasses import dataclass
 
-from .session import DUPLICATE_KEY, Connector, Refused, Session
-from .worker import TXNS_PER_WORKER, Worker
+from .session import DUPLICATE_KEY, Refused, Session
+from .worker import StateWorker
 
 OPERATIONS_PER_TXN_MAX = 5
 ROWS_MAX = 150
@@ -49,29 +49,12 @@ def create(session: Session, engine: str) -> None:
     session.commit()
 
 
-class ItemsWorker(Worker):
-    """`committed` and `candidate` survive the worker: the next round's worker starts from what verify() settled."""
+class ItemsWorker(StateWorker[Item]):
+    rollback_chance = 0.1
 
-    def __init__(self, server: Connector, database: str, number: int, rng: random.Random, state: State, next_id: int) -> None:
-        super().__init__(server, database, number, rng)
-        self.committed: State = dict(state)
-        self.candidate: State | None = None  # The state after a COMMIT that was sent and not answered.
-        self.next_id = max(next_id, number * TXNS_PER_WORKER)
-
-    def step(self, session: Session) -> None:
-        work = dict(self.committed)
+    def change(self, session: Session, work: State) -> None:
         for _ in range(self.rng.randint(1, OPERATIONS_PER_TXN_MAX)):
             self._operation(session, work)
-        if self.rng.random() < 0.1:
-            session.rollback()
-            return
-        self.candidate = work
-        try:
-            session.commit()
-        except Refused:
-            self.candidate = None
-            raise
-        self.committed, self.candidate = work, None
 
     def _operation(self, session: Session, work: State) -> None:
         chance = self.rng.random()

@@ -138,7 +138,7 @@ class Run:
             items.ItemsWorker(self._server, DATABASE, w.number, own_rng(), w.committed, w.next_id) for w in self._items
         ]
         self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
-        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, own_rng(), self._bulk.committed, self._bulk.next_batch)
+        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, own_rng(), self._bulk.committed, self._bulk.next_id)
         tellers = [bank.BankWorker(self._server, DATABASE, n, own_rng(), self._bank) for n in (1, 2, 3)]
         writers = [events.EventsWorker(self._server, DATABASE, n, own_rng(), self._events) for n in (1, 2)]
         self._xa = xa.XaWorker(self._server, DATABASE, 1, own_rng(), self._xa_ledger)

@@ -3,6 +3,7 @@
 import random
 import threading
 from abc import ABC, abstractmethod
+from typing import ClassVar, Generic, TypeVar
 
 from .session import RETRY, Connector, Refused, ServerGone, Session
 
@@ -54,3 +55,38 @@ class Worker(threading.Thread, ABC):
             if error.code not in RETRY:
                 raise
             self.abandon(session)
+
+
+Item = TypeVar("Item")
+
+
+class StateWorker(Worker, Generic[Item]):
+    """Knows what its rows are. `committed` survives it: the next round's worker starts from what verify() settled."""
+
+    rollback_chance: ClassVar[float]
+
+    def __init__(
+        self, server: Connector, database: str, number: int, rng: random.Random, state: dict[int, Item], next_id: int
+    ) -> None:
+        super().__init__(server, database, number, rng)
+        self.committed = dict(state)
+        self.candidate: dict[int, Item] | None = None  # The state after a COMMIT that was sent and not answered.
+        self.next_id = max(next_id, number * TXNS_PER_WORKER)
+
+    @abstractmethod
+    def change(self, session: Session, work: dict[int, Item]) -> None:
+        """The statements of one transaction; `work` follows them."""
+
+    def step(self, session: Session) -> None:
+        work = dict(self.committed)
+        self.change(session, work)
+        if self.rng.random() < self.rollback_chance:
+            session.rollback()
+            return
+        self.candidate = work
+        try:
+            session.commit()
+        except Refused:
+            self.candidate = None
+            raise
+        self.committed, self.candidate = work, None
