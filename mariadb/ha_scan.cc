@@ -112,11 +112,19 @@ const MY_BITMAP* ha_strata::wanted_columns() {
   return &known_;
 }
 
+// HA_ERR_KEY_NOT_FOUND: at READ UNCOMMITTED the row can go before all of it was read.
 int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
   at_ = cursor;
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
-  const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
-  return status.ok() ? 0 : fail(status);
+  for (;;) {
+    const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
+    if (status.ok()) return 0;
+    if (!is_not_found(status)) return fail(status);
+    bool gone = false;  // changed under a dirty read
+    const Status again = cursor->fetch_again(&gone);
+    if (!again.ok()) return fail(again);
+    if (gone) return HA_ERR_KEY_NOT_FOUND;
+  }
 }
 
 // Whether the entry gives the server all it looks at: it compares columns with the range's end,
@@ -156,7 +164,8 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
       if (!status.ok()) return fail(status);
       if (!gone) {
         if (look_only) semi_read_ = SemiRead::kDid;
-        return deliver(cursor_.get(), buffer);
+        const int error = deliver(cursor_.get(), buffer);
+        if (error != HA_ERR_KEY_NOT_FOUND) return error;
       }
     }
     const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();

@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <map>
 
 #include "base/diag.h"
@@ -21,11 +20,6 @@ namespace strata::engine {
 namespace {
 
 using namespace testing;  // NOLINT: test helpers
-
-uint64_t environment(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
-}
 
 char current_trial[512];
 

@@ -4,7 +4,6 @@
 // STRATA_ROUNDS choose others.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
 #include <optional>
 
@@ -24,11 +23,6 @@ bool crashed = false;
 void crash_now(FaultPoint) {
   crashed = true;
   crashing_disk->crash(crash_seed);
-}
-
-uint64_t environment(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
 class CrashModel {

@@ -242,6 +242,50 @@ TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
   EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
 }
 
+TEST_F(EngineTest, DirtyReadsTellValuesThatWentAwayFromDamage) {  // E15
+  const TableRef table = create("t");
+  Row old_row = row(1), new_row = row(1);
+  old_row.blob = std::string(50000, 'o');
+  new_row.blob = std::string(60000, 'n');
+  const auto writer = kernel_->new_session();
+  session_->begin(Isolation::kReadUncommitted);
+  for (const uint32_t index : {0u, 1u}) {
+    TableCursor cursor(session_.get(), table, index);
+    std::string blob;
+    bool gone = false;
+
+    writer->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(writer.get(), table, 1, old_row).ok());
+    ASSERT_TRUE(cursor.seek(Bytes()).ok());
+    ASSERT_TRUE(cursor.fetch(&gone).ok() && !gone);
+    ASSERT_TRUE(writer->rollback().ok());
+    EXPECT_TRUE(is_not_found(cursor.external(0, &blob)));
+    EXPECT_TRUE(cursor.fetch_again(&gone).ok());
+    EXPECT_TRUE(gone);
+
+    writer->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(writer.get(), table, 1, old_row).ok());
+    ASSERT_TRUE(writer->commit().ok());
+    writer->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(update(writer.get(), table, 1, old_row, 1, new_row).ok());
+    ASSERT_TRUE(cursor.seek(Bytes()).ok());
+    ASSERT_TRUE(cursor.fetch(&gone).ok() && !gone);
+    EXPECT_TRUE(cursor.external(0, &blob).ok());
+    EXPECT_EQ(blob, new_row.blob);
+    ASSERT_TRUE(writer->rollback().ok());
+    EXPECT_TRUE(is_not_found(cursor.external(0, &blob)));
+    EXPECT_TRUE(cursor.fetch_again(&gone).ok());
+    EXPECT_FALSE(gone);
+    EXPECT_TRUE(cursor.external(0, &blob).ok());
+    EXPECT_EQ(blob, old_row.blob);
+
+    writer->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(remove(writer.get(), table, 1, old_row).ok());
+    ASSERT_TRUE(writer->commit().ok());
+  }
+  EXPECT_TRUE(session_->commit().ok());
+}
+
 TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
   create("t");
   create("other");
@@ -271,7 +315,7 @@ TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
   }
   EXPECT_TRUE(ddl([&] { return session_->drop_table("test", "other"); }).ok());
   std::thread decision([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(wait_until([&] { return counter_of(kernel_.get(), "ddl_waiting") == 1; }));
     EXPECT_TRUE(kernel_->commit_by_xid("xid").ok());
   });
   session_->set_lock_wait_timeout_us(10'000'000);
@@ -423,7 +467,8 @@ TEST(EngineBackground, ACommitThatDoesNotWaitIsDurableSoonAfter) {
   session->begin(Isolation::kRepeatableRead);
   ASSERT_TRUE(insert(session.get(), table, 1, row(1)).ok());
   ASSERT_TRUE(session->commit(Durability::kNoSync).ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  const uint64_t written = counter_of(kernel.get(), "log_lsn");
+  EXPECT_TRUE(wait_until([&] { return counter_of(kernel.get(), "log_durable_lsn") >= written; }));
   disk->crash(5);
   session.reset();
   kernel.reset();

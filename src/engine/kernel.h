@@ -259,7 +259,11 @@ class TableCursor {
   Status unlock_row();
   [[nodiscard]] Bytes row() const noexcept;  // inline bytes, after fetch(), until the next move
   [[nodiscard]] uint32_t external_count() const noexcept;
-  Status external(uint32_t position, std::string* out);  // value kept outside; of the fetched row
+  // A value kept outside, of the fetched row. At READ UNCOMMITTED without a lock mode "not found"
+  // says that the row has changed since and the value is gone: fetch_again() reads the row anew,
+  // and what was taken from it before no longer counts.
+  Status external(uint32_t position, std::string* out);
+  Status fetch_again(bool* gone);
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
   void reset() noexcept;

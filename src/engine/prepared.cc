@@ -50,12 +50,16 @@ Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
     });
   };
   MutexLock lock(prepared_mutex);
-  while (changed_by_one()) {
-    if (waiter.interrupt.interrupted()) return error_interrupted();
-    if (monotonic_us() >= deadline) return error_lock_wait_timeout();
-    prepared_decided.wait_for_us(lock, kLookUs);
+  if (!changed_by_one()) return ok_status();
+  ddl_waiting.fetch_add(1, std::memory_order_relaxed);
+  Status status;
+  while (status.ok() && changed_by_one()) {
+    prepared_decided.wait_for_us(lock, std::min(kLookUs, waiter.lock_wait_timeout_us));
+    if (waiter.interrupt.interrupted()) status = error_interrupted();
+    if (monotonic_us() >= deadline && changed_by_one()) status = error_lock_wait_timeout();
   }
-  return ok_status();
+  ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
+  return status;
 }
 
 std::vector<PreparedTransaction> Kernel::prepared_transactions() {

@@ -151,6 +151,7 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
 namespace {
 
 constexpr uint64_t kRetryRollbackUs = 1'000'000;
+constexpr uint64_t kRetryRollbackUsMax = 60'000'000;
 
 // Tables are served from the dictionary, so what it says must not change behind.
 bool changed_dictionary(const Trx& trx) {
@@ -174,6 +175,7 @@ Status KernelImpl::roll_back_unfinished() {
     STRATA_RETURN_IF_ERROR(rollback_all(&row, trx.get()));
     ++recovery.rolled_back;
   }
+  recovery.to_roll_back.store(unfinished.size());
   if (!active.empty() || waiting != 0) {
     diag(Severity::kInfo,
          "recovery: %llu transactions rolled back, %zu to be rolled back while the engine serves, "
@@ -186,16 +188,19 @@ Status KernelImpl::roll_back_unfinished() {
 // Their rows are locked like those of any running transaction. Newest first: more recent work is
 // more likely to be waited for.
 void KernelImpl::rollback_thread() {
+  uint64_t retry_us = kRetryRollbackUs;
   while (!unfinished.empty() && !stopping.load()) {
     const Status status = rollback_all(&row, unfinished.back().get(), &stopping);
     if (status.ok()) {
       unfinished.pop_back();
       ++recovery.rolled_back;
+      --recovery.to_roll_back;
     } else if (!is_interrupted(status)) {
       diag(Severity::kWarning, "rollback after the crash: %s; it will be tried again",
            std::string(status.message()).c_str());
       MutexLock lock(flusher_mutex);
-      if (!stopping.load()) flusher_wakes.wait_for_us(lock, kRetryRollbackUs);
+      if (!stopping.load()) flusher_wakes.wait_for_us(lock, retry_us);
+      retry_us = std::min(retry_us * 2, kRetryRollbackUsMax);
     }
   }
   if (unfinished.empty()) diag(Severity::kInfo, "recovery: the last rollback is done");

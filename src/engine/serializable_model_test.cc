@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <thread>
 
@@ -26,11 +25,6 @@ constexpr uint64_t kIds = 160;
 constexpr uint64_t kValues = 200;
 constexpr uint32_t kGroups = 12;
 constexpr size_t kCoveringBytes = 100;  // test_database.h: shorter texts are in the entry
-
-uint64_t environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 struct Read {
   uint32_t index = 0;

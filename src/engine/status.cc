@@ -46,6 +46,8 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"recovery_total_us", k->recovery.total_us},
       {"recovery_log_bytes", k->recovery.log_bytes},
       {"recovery_rolled_back", k->recovery.rolled_back},
+      {"recovery_to_roll_back", k->recovery.to_roll_back},
+      {"ddl_waiting", k->ddl_waiting},
   };
 }
 

@@ -46,7 +46,7 @@ struct TableCursor::Impl {
     protecting = protects_ranges();
     if (protecting) prepare_range();
     if (lock != LockMode::kNone) return RowCursor::Read::kLatest;
-    if (session->impl_->isolation == Isolation::kReadUncommitted) return RowCursor::Read::kDirty;
+    if (reads_dirty()) return RowCursor::Read::kDirty;
     STRATA_RETURN_IF_ERROR(session->open_view());
     return RowCursor::Read::kConsistent;
   }
@@ -60,6 +60,9 @@ struct TableCursor::Impl {
   }
   void note_view() noexcept { moved_at = trx()->view.open ? trx()->view.snapshot : Cts{}; }
 
+  [[nodiscard]] bool reads_dirty() const {
+    return lock == LockMode::kNone && session->impl_->isolation == Isolation::kReadUncommitted;
+  }
   [[nodiscard]] bool protects_ranges() const {
     return lock != LockMode::kNone && !skip_locked &&
            session->impl_->isolation == Isolation::kSerializable;
@@ -163,14 +166,34 @@ struct TableCursor::Impl {
       return fetch_locked(key_copy, gone);
     }
     if (index == 0) return use(cursor.payload());
-    const Bytes key = clustered_key();
-    const Status read = session->impl_->isolation == Isolation::kReadUncommitted
-                            ? read_dirty(context(), clustered(), key, &payload)
-                            : read_record(context(), trx(), clustered(), key, &payload);
+    if (reads_dirty()) return fetch_dirty(clustered_key(), gone);
+    return fetch_consistent(clustered_key(), gone);
+  }
+
+  Status fetch_consistent(Bytes key, bool* gone) {
+    return use_found(read_record(context(), trx(), clustered(), key, &payload), gone);
+  }
+  Status fetch_dirty(Bytes key, bool* gone) {
+    return use_found(read_dirty(context(), clustered(), key, &payload), gone);
+  }
+  Status use_found(const Status& read, bool* gone) {
     *gone = is_not_found(read);
     if (*gone) return ok_status();
     STRATA_RETURN_IF_ERROR(read);
     return use(payload);
+  }
+
+  // Nothing keeps the outside values of a version that was read dirty. Whoever takes them away has
+  // changed the row before.
+  StatusOr<bool> changed_since_fetch() {
+    std::string latest;
+    std::vector<OverflowRef> latest_refs;
+    Bytes rest;
+    const Status read = read_dirty(context(), clustered(), clustered_key(), &latest);
+    if (is_not_found(read)) return true;
+    STRATA_RETURN_IF_ERROR(read);
+    STRATA_RETURN_IF_ERROR(decode_payload(latest, &latest_refs, &rest));
+    return latest_refs != refs;
   }
 
   // A point read that found nothing: the gap must stay. *gone = false: there is a row by now.
@@ -306,7 +329,18 @@ Status TableCursor::external(uint32_t position, std::string* out) {
   Impl& c = *impl_;
   if ((!c.fetched && !c.shown) || position >= c.refs.size())
     return error_invalid_argument("no such outside value");
-  return read_overflow(c.context(), SpaceId{c.table->spec().space_id}, c.refs[position], out);
+  const Status read =
+      read_overflow(c.context(), SpaceId{c.table->spec().space_id}, c.refs[position], out);
+  if (!is_corruption(read) || !c.reads_dirty()) return read;
+  STRATA_ASSIGN_OR_RETURN(const bool changed, c.changed_since_fetch());
+  return changed ? error_not_found() : read;
+}
+
+Status TableCursor::fetch_again(bool* gone) {
+  Impl& c = *impl_;
+  STRATA_ASSERT(c.reads_dirty());
+  c.key_copy.assign(c.clustered_key());
+  return c.fetch_dirty(c.key_copy, gone);
 }
 
 Status TableCursor::get(Bytes clustered_key, bool* gone) {
@@ -321,14 +355,8 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
     STRATA_RETURN_IF_ERROR(c.protect_gap(gone));
     return *gone ? ok_status() : c.fetch_locked(c.point_key, gone);
   }
-  const Status status =
-      read == RowCursor::Read::kDirty
-          ? read_dirty(c.context(), c.clustered(), c.point_key, &c.payload)
-          : read_record(c.context(), c.trx(), c.clustered(), c.point_key, &c.payload);
-  *gone = is_not_found(status);
-  if (*gone) return ok_status();
-  STRATA_RETURN_IF_ERROR(status);
-  return c.use(c.payload);
+  return read == RowCursor::Read::kDirty ? c.fetch_dirty(c.point_key, gone)
+                                         : c.fetch_consistent(c.point_key, gone);
 }
 
 void TableCursor::reset() noexcept {

@@ -7,10 +7,10 @@
 
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <thread>
 
 #include "base/clock.h"
+#include "base/latch.h"
 #include "base/rng.h"
 #include "engine/testing/test_database.h"
 
@@ -28,11 +28,6 @@ constexpr uint64_t kSeconds = 4;
 #endif
 constexpr uint32_t kMoney = 100;          // of each row, in `group`
 constexpr uint64_t kVisitors = 1u << 20;  // ids from here on come and go and have no money
-
-uint64_t environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
-}
 
 bool is_expected(const Status& status) {
   return is_deadlock(status) || is_lock_wait_timeout(status);
@@ -65,7 +60,21 @@ class Everything : public ::testing::Test {
   std::unique_ptr<Kernel> kernel_;
   TableRef table_;
   std::atomic<bool> stop_{false};
+  Mutex stop_mutex_{LatchRank::kLeaf};
+  CondVar stopping_;
   std::atomic<uint64_t> commits_{0}, retries_{0}, scans_{0};
+
+  void stop() {
+    {
+      const MutexLock lock(stop_mutex_);
+      stop_.store(true);
+    }
+    stopping_.notify_all();
+  }
+  bool stopped_within(uint64_t microseconds) {
+    MutexLock lock(stop_mutex_);
+    return stopping_.wait_for_us(lock, microseconds, [this] { return stop_.load(); });
+  }
 
   // One thread's work.
   class Worker {
@@ -215,7 +224,7 @@ class Everything : public ::testing::Test {
       if (i % 4 == 0) {
         EXPECT_TRUE(kernel_->checkpoint().ok());
       }
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      stopped_within(50'000);
     }
   }
 };
@@ -231,9 +240,8 @@ TEST_F(Everything, AtOnce) {
     std::vector<std::thread> threads;
     for (auto& worker : workers) threads.emplace_back([&] { worker->run(); });
     threads.emplace_back([this] { administer(); });
-    while (monotonic_us() < end_us && !HasFailure())
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    stop_.store(true);
+    while (monotonic_us() < end_us && !HasFailure()) stopped_within(20'000);
+    stop();
     for (std::thread& thread : threads) thread.join();
   }
   std::printf("%llu transactions, %llu retries, %llu full scans\n",

@@ -4,7 +4,6 @@
 // property that several writers will rest on (K7, K8).
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <mutex>
 
 #include "base/rng.h"
@@ -117,8 +116,7 @@ KernelOptions node_options(FileSystem* fs, uint8_t node) {
 }
 
 TEST(TwoKernels, MergedLogsRebuildIdenticalPagesAndRows) {
-  const char* text = std::getenv("STRATA_SEED");
-  const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 42;
+  const uint64_t seed = environment("STRATA_SEED", 42);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
   auto disk = make_sim_file_system();
   ASSERT_TRUE(disk->make_directory("/shared").ok());

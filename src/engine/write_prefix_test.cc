@@ -6,8 +6,8 @@
 //
 // By default each change is looked at once; STRATA_PREFIX_COPIES=n looks n times (the first with
 // everything written). STRATA_SEED chooses the work, STRATA_PREFIX_STEPS how much of it. A disk
-// that fails is saved below STRATA_PREFIX_SAVE (default: the current folder) so that it can be
-// opened again: the log's helper thread is not part of the seed.
+// that fails is saved below STRATA_PREFIX_SAVE (default: the folder for temporary files) so that it
+// can be opened again: the log's helper thread is not part of the seed.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -24,11 +24,6 @@ namespace strata::engine {
 namespace {
 
 using namespace testing;  // NOLINT: test helpers
-
-uint64_t environment(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text != nullptr ? std::strtoull(text, nullptr, 10) : fallback;
-}
 
 // One disk to be opened.
 struct Job {

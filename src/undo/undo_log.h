@@ -44,6 +44,7 @@ struct OverflowRef {
   uint32_t ordinal = 0;  // counts within the creating transaction
   uint64_t bytes = 0;
   TrxId creator;
+  bool operator==(const OverflowRef&) const = default;
 };
 constexpr uint32_t kOverflowRefBytes = 24;
 

@@ -21,6 +21,8 @@ class SessionPair:
 
     def __init__(self, socket_path: Path, engines: tuple[str, str]) -> None:
         self._sides = (Connection(socket_path), Connection(socket_path))
+        # InnoDB's DDL locks its dictionary, and here nobody waits for a lock: two of it at once would fail.
+        self._together = engines[0] != engines[1]
         for side, (schema, _), engine in zip(self._sides, SCHEMAS, engines, strict=True):
             for sql in (SETTINGS, f"SET SESSION default_storage_engine={engine}", f"USE {schema}"):
                 if not (answer := side.query(sql)).ok:
@@ -34,9 +36,12 @@ class SessionPair:
         return strata, innodb
 
     def _both(self, sql: str) -> tuple[Answer, Answer]:
-        for side in self._sides:
-            side.send(sql)
-        return self._sides[0].receive(), self._sides[1].receive()
+        first, second = self._sides
+        if not self._together:
+            return first.query(sql), second.query(sql)
+        first.send(sql)
+        second.send(sql)
+        return first.receive(), second.receive()
 
     def close(self) -> None:
         for side in self._sides:

@@ -34,8 +34,6 @@ def test_up_sql_status_down(data: Path) -> None:
 
 
 def test_tables_are_strata_tables_when_the_plugin_is_there(server: Server) -> None:
-    if not paths.plugin_path("release").exists():
-        pytest.skip("ha_strata.so is not built")
     server.query("CREATE TABLE t (a INT PRIMARY KEY)", database="test")
     shown = server.query("SELECT engine FROM information_schema.tables WHERE table_name = 't'")
     assert shown == [("STRATA",)]

@@ -14,8 +14,6 @@ import pytest
 from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
 
-pytestmark = pytest.mark.skipif(not paths.plugin_path("release").exists(), reason="ha_strata.so is not built")
-
 SLOT_BYTES = 4096
 FORMAT_AT = 8
 CRC_AT = 12
@@ -238,8 +236,7 @@ def test_a_full_disk_fails_statements_and_nothing_else(data: Path) -> None:
     server = Server(data)
     server.create()
     disk = SmallDisk(server, 160)
-    if not disk.possible():
-        pytest.skip("no mount namespace with a tmpfs here")
+    assert disk.possible(), "this test needs a mount namespace with a tmpfs: root, or user namespaces"
     small = ["--strata-log-segment-size=8M", "--strata-log-checkpoint-size=16M", "--strata-buffer-pool-size=32M"]
     server.start(Settings(port=choose_port(None, 33506)), extra=small, prefix=disk.prefix)
     assert server.has_strata(), server.log_tail()

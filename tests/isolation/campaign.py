@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strata_cli.server import Server, Settings
+from strata_cli.waiting import wait_until
 
 from . import target, workload
 from .checker import Report, check
@@ -29,6 +30,7 @@ class Plan:
     keys: int
     durable: bool
     kills: int
+    long_share: float  # of the values that do not fit into a page with others
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -47,6 +49,7 @@ def make_plan(seed: int, number: int, kinds: tuple[str, ...], clients: int, kill
         keys=rng.choice((4, 8, 12, 24)),
         durable=kills > 0 or rng.random() < 0.3,
         kills=kills,
+        long_share=rng.choice((0.02, 0.02, 0.3)),
     )
 
 
@@ -109,12 +112,12 @@ class Campaign:
         self._set_globals(plan)
         history = History(snapshot_isolation=snapshot_isolation)
         history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self.engine, "clients": plan.clients, "keys": plan.keys}
-        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys, snapshot_isolation)
+        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys, plan.long_share, snapshot_isolation)
         clients = [workload.Client(shared, number) for number in range(plan.clients)]
         for client in clients:
             client.start()
         self._let_work(plan, seconds, clients, history)
-        shared.stopping = True
+        shared.stopping.set()
         for client in clients:
             client.join(JOIN_TIMEOUT_S)
             if client.is_alive():
@@ -140,12 +143,14 @@ class Campaign:
         rng = random.Random(f"kills {plan.seed}")
         began = time.monotonic()
         kills = sorted(began + seconds * rng.uniform(0.15, 0.85) for _ in range(plan.kills))
-        while time.monotonic() < began + seconds:
-            time.sleep(0.05)
-            if self._server.pid() is None or any(client.problems for client in clients):
+
+        def over() -> bool:
+            return self._server.pid() is None or any(client.problems for client in clients)
+
+        for kill_at in kills:
+            if wait_until(over, kill_at - time.monotonic()):
                 return
-            if kills and time.monotonic() > kills[0]:
-                kills.pop(0)
-                self._server.kill()
-                self._server.start(self._settings, extra=self._options)
-                self._set_globals(plan)
+            self._server.kill()
+            self._server.start(self._settings, extra=self._options)
+            self._set_globals(plan)
+        wait_until(over, began + seconds - time.monotonic())

@@ -15,8 +15,6 @@ EXPECTED = read_expected(TABLE_FILE.read_text())
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    if not paths.plugin_path("release").exists():
-        pytest.skip("ha_strata.so is not built")
     running = target.start(paths.BUILD / "isolation" / "matrix")
     yield running
     target.remove(running)

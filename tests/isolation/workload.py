@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pymysql
@@ -45,9 +45,10 @@ class Shared:
     rng_seed: str
     levels: Sequence[Level]
     keys: int  # in use at a time
+    long_share: float = 0.02  # of the values
     snapshot_isolation: bool = False
     appends: int = 0
-    stopping: bool = False
+    stopping: threading.Event = field(default_factory=threading.Event)
 
     def base(self) -> int:
         """The lowest key in use; a race here only moves it a little."""
@@ -69,9 +70,9 @@ class Client(threading.Thread):
 
     def run(self) -> None:
         try:
-            while not self._shared.stopping and not self.problems:
+            while not self._shared.stopping.is_set() and not self.problems:
                 if self._connection is None and not self._connect():
-                    time.sleep(0.05)
+                    self._shared.stopping.wait(0.05)
                     continue
                 self._one_transaction()
         except Exception as error:  # Whatever it is, it is a finding.
@@ -162,7 +163,7 @@ class Client(threading.Thread):
         savepoints = 0
         for _ in range(self._rng.randint(1, 6)):
             if self._rng.random() < 0.2:
-                time.sleep(self._rng.random() * 0.004)
+                self._shared.stopping.wait(self._rng.random() * 0.004)
             choice = self._rng.random()
             if choice < 0.07 and self._transaction.operations:
                 savepoints += 1
@@ -230,7 +231,7 @@ class Client(threading.Thread):
     def _append(self) -> None:
         value = self._next_value
         self._next_value += 1000
-        text = str(value) + "." * (self._rng.randint(1, 6000) if self._rng.random() < 0.02 else 0)
+        text = str(value) + "." * (self._rng.randint(1, 6000) if self._rng.random() < self._shared.long_share else 0)
         change = f"v = CONCAT(v, ',{text}'), n = n + 1"
         insert = self._rng.random() < 0.6
         if insert:

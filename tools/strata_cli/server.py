@@ -29,6 +29,7 @@ import pymysql
 
 from . import mariadb_packages, paths
 from .shell import StrataError, run_logged
+from .waiting import wait_until
 
 DEFAULT_PORT = 33306
 START_TIMEOUT_S = 120.0
@@ -121,17 +122,20 @@ class Server:
         """
         self.launch(settings, env=env, extra=extra, prefix=prefix)
         started = time.monotonic()
-        while time.monotonic() - started < timeout_s:
-            if self._child and self._child.poll() is not None:
-                self._forget()
-                raise StrataError(f"mariadbd ended while starting ({self._end}):\n{self.log_tail()}")
-            try:
-                self.connect(connect_timeout=5).close()
-                return time.monotonic() - started
-            except pymysql.MySQLError:
-                time.sleep(0.05)
-        self.kill()
-        raise StrataError(f"mariadbd did not answer within {timeout_s:.0f} s:\n{self.log_tail()}")
+        if not wait_until(self._answers, timeout_s):
+            self.kill()
+            raise StrataError(f"mariadbd did not answer within {timeout_s:.0f} s:\n{self.log_tail()}")
+        return time.monotonic() - started
+
+    def _answers(self) -> bool:
+        if self._child and self._child.poll() is not None:
+            self._forget()
+            raise StrataError(f"mariadbd ended while starting ({self._end}):\n{self.log_tail()}")
+        try:
+            self.connect(connect_timeout=5).close()
+        except pymysql.MySQLError:
+            return False
+        return True
 
     def launch(
         self,
@@ -218,12 +222,7 @@ class Server:
         return gone
 
     def _wait_gone(self, timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while self.pid() is not None:
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.02)
-        return True
+        return wait_until(lambda: self.pid() is None, timeout_s, every_s=0.02)
 
     def _forget(self) -> None:
         if self._child:

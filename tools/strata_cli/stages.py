@@ -14,6 +14,7 @@ from .build_cmd import BuildType
 from .shell import JOBS, Outcome, capture, nice, run_logged
 
 PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
+FOUND_LINES = 60  # of a failed runner's output in the report
 FUZZ = paths.ROOT / "tests" / "fuzz"
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:abort_on_error=1",
@@ -205,14 +206,15 @@ def slow_checks() -> StageResult:
 
 
 def pytest(name: str, *arguments: str | Path, timeout_s: float) -> StageResult:
-    command = nice([paths.venv_bin("python3"), "-m", "pytest", "-q", "-rfE", *arguments])
+    """A skipped test counts as failed: what the tests need, `./strata setup` and `build` provide."""
+    command = nice([paths.venv_bin("python3"), "-m", "pytest", "-q", "-rfEs", *arguments])
     outcome = run_logged(command, paths.LOGS / f"pytest-{name}.log", timeout_s=timeout_s)
-    counts = dict.fromkeys(("passed", "failed", "error"), 0)
-    for count, kind in re.findall(r"(\d+) (passed|failed|error)s?\b", outcome.tail(3)):
+    counts = dict.fromkeys(("passed", "failed", "error", "skipped"), 0)
+    for count, kind in re.findall(r"(\d+) (passed|failed|error|skipped)s?\b", outcome.tail(3)):
         counts[kind] = int(count)
-    failed = counts["failed"] + counts["error"]
+    failed = counts["failed"] + counts["error"] + counts["skipped"]
     result = StageResult(counts["passed"], failed, log=outcome.log)
-    if not outcome.ok:
+    if failed or not outcome.ok:
         result.failed = max(failed, 1)
         result.details.append(outcome.tail(15))
     return result
@@ -230,22 +232,26 @@ def isolation_tests() -> StageResult:
     return pytest("isolation", paths.ROOT / "tests" / "isolation", timeout_s=900)
 
 
+def runner(command: list[str | Path], log: Path, timeout_s: float) -> StageResult:
+    """A runner of ours: a line for each of its cases, what it found below, and the sum in its last line."""
+    outcome = run_logged(nice(command), log, env={"PYTHONUNBUFFERED": "1"}, timeout_s=timeout_s)
+    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
+    if not match:
+        return StageResult(failed=1, details=["it did not finish:", outcome.tail(FOUND_LINES)], log=log)
+    result = StageResult(int(match[1]), int(match[2]), log=log)
+    if result.failed:
+        said = log.read_text(errors="replace").splitlines()
+        result.details += [line for line in said if not re.match(r"(seed \S+: ok|\d+ statements, )", line)][:FOUND_LINES]
+    return result
+
+
 def isolation_command(seconds: float, seed: int, *extra: str) -> list[str | Path]:
     return [paths.venv_bin("python3"), "-m", "isolation", "--seconds", str(seconds), "--seed", str(seed), *extra]
 
 
 def isolation(seconds: float, seed: int) -> StageResult:
     """Histories of concurrent clients at every isolation level."""
-    command = nice(isolation_command(seconds, seed))
-    log = paths.LOGS / f"isolation-{seed}.log"
-    outcome = run_logged(command, log, env={"PYTHONUNBUFFERED": "1"}, timeout_s=seconds + 300)
-    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
-    if not match:
-        return StageResult(failed=1, details=["the checking of histories did not finish:", outcome.tail(10)], log=log)
-    result = StageResult(int(match[1]), int(match[2]), log=log)
-    if result.failed:
-        result.details += re.findall(r"^(?:seed \S+: FAILED.*|  the history is.*)$", log.read_text(), re.MULTILINE)
-    return result
+    return runner(isolation_command(seconds, seed), paths.LOGS / f"isolation-{seed}.log", timeout_s=seconds + 300)
 
 
 def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:
@@ -262,15 +268,8 @@ def crash_command(runs: int, seed: int, *extra: str) -> list[str | Path]:
 
 
 def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
-    command = nice(crash_command(runs, seed, "--time-limit-s", str(timeout_s - 60)))
-    outcome = run_logged(command, paths.LOGS / "crash.log", env={"PYTHONUNBUFFERED": "1"}, timeout_s=timeout_s)
-    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
-    if not match:
-        return StageResult(failed=1, details=["the campaign did not finish:", outcome.tail(10)], log=outcome.log)
-    result = StageResult(int(match[1]), int(match[2]), log=outcome.log)
-    if result.failed:
-        result.details += re.findall(r"^(?:seed \d+: FAILED.*|  data kept.*)$", outcome.log.read_text(), re.MULTILINE)
-    return result
+    command = crash_command(runs, seed, "--time-limit-s", str(timeout_s - 60))
+    return runner(command, paths.LOGS / "crash.log", timeout_s=timeout_s)
 
 
 def differential_command(statements: int, seed: int, *extra: str) -> list[str | Path]:
@@ -280,16 +279,8 @@ def differential_command(statements: int, seed: int, *extra: str) -> list[str | 
 def differential(seed: int, statements: int, limit_s: int | None = None) -> StageResult:
     """Random SQL on STRATA and InnoDB, so many statements or as many as the time allows; a case whose answers differ fails."""
     extra = ["--failures", "5", "--minimise", *(["--time-limit-s", str(limit_s)] if limit_s else [])]
-    command = nice(differential_command(statements, seed, *extra))
-    log = paths.LOGS / "differential.log"
-    outcome = run_logged(command, log, env={"PYTHONUNBUFFERED": "1"}, timeout_s=(limit_s or statements / 100) + 900)
-    match = re.search(r"^(\d+) passed, (\d+) failed$", outcome.tail(1))
-    if not match:
-        return StageResult(failed=1, details=["the runner did not finish:", outcome.tail(10)], log=log)
-    result = StageResult(int(match[1]), int(match[2]), log=log)
-    if result.failed:
-        result.details += re.findall(r"^case \d+: FAILED.*$", log.read_text(errors="replace"), re.MULTILINE)
-    return result
+    command = differential_command(statements, seed, *extra)
+    return runner(command, paths.LOGS / "differential.log", timeout_s=(limit_s or statements / 100) + 900)
 
 
 def differential_tests() -> StageResult:

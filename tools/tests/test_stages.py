@@ -4,7 +4,7 @@ from pathlib import Path
 
 from strata_cli.mtr import RESULT
 from strata_cli.shell import Outcome
-from strata_cli.stages import StageResult, parse_ctest, summed
+from strata_cli.stages import StageResult, parse_ctest, runner, summed
 
 CTEST = """test 1
     Start 1: base_test
@@ -49,3 +49,11 @@ def test_mtr_lines() -> None:
 def test_a_sum_points_at_the_log_of_what_failed() -> None:
     good, bad = StageResult(1, log=Path("good")), StageResult(0, 1, log=Path("bad"))
     assert summed(good, bad, good).log == Path("bad")
+
+
+def test_what_a_runner_found_is_in_the_report(tmp_path: Path) -> None:
+    said = "seed 1: ok, fine\n  the row is gone\nseed 2: FAILED, RC\n1 passed, 1 failed\n"
+    result = runner(["printf", "%s", said], tmp_path / "log", timeout_s=10)
+    assert (result.passed, result.failed) == (1, 1)
+    assert result.details[-3:] == ["  the row is gone", "seed 2: FAILED, RC", "1 passed, 1 failed"]
+    assert runner(["printf", "seed 1: ok, cut"], tmp_path / "log", timeout_s=10).failed == 1

@@ -44,6 +44,7 @@ struct RecoveryStatistics {
   uint64_t sections_skipped = 0;
   uint64_t redo_us = 0;
   std::atomic<uint64_t> rolled_back{0};
+  std::atomic<uint64_t> to_roll_back{0};  // behind the service
   uint64_t total_us = 0;
 };
 
@@ -83,6 +84,7 @@ struct KernelImpl {
   };
   Mutex prepared_mutex{LatchRank::kEngine};
   CondVar prepared_decided;
+  std::atomic<uint64_t> ddl_waiting{0};  // statements that wait for a decision
   std::map<std::string, Prepared> prepared;
   std::vector<std::unique_ptr<Trx>> unfinished;  // for the rollback thread; set before it starts
 

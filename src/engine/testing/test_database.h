@@ -5,12 +5,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "engine/kernel.h"
 #include "engine/kernel_seams.h"
 #include "io/file_system.h"
@@ -145,6 +149,30 @@ inline void expect_consistent(Kernel* kernel, const TableRef& table) {
   EXPECT_TRUE(status.ok()) << status;
   for (const std::string& problem : result.problems) ADD_FAILURE() << problem;
   EXPECT_TRUE(session->rollback().ok());
+}
+
+// A number from the environment: seeds, and how much of a test.
+inline uint64_t environment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+// Waits for a condition that another thread brings about. False: not within ten seconds.
+template <typename Condition>
+bool wait_until(const Condition& condition) {
+  const uint64_t deadline = monotonic_us() + 10'000'000;
+  while (!condition()) {
+    if (monotonic_us() > deadline) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
+inline uint64_t counter_of(Kernel* kernel, std::string_view name) {
+  for (const Kernel::Counter& counter : kernel->counters())
+    if (name == counter.name) return counter.value;
+  ADD_FAILURE() << "no counter " << name;
+  return 0;
 }
 
 inline KernelOptions options_on(FileSystem* fs, const std::string& directory = "/db") {

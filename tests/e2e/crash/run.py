@@ -5,13 +5,13 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strata_cli import paths
 from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
+from strata_cli.waiting import wait_until
 
 from . import bank, bulk, ddl, events, items, xa
 from .ledger import Ledger
@@ -177,14 +177,8 @@ class Run:
 
     def _watch(self, workers: list[Worker], seconds: float) -> bool:
         """Waits for the time to be over, a worker to fail, or the server to die by itself (True)."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            if self._server.pid() is None:
-                return self._server.wait_exit(5)
-            if any(worker.failure for worker in workers):
-                return False
-            time.sleep(0.005)
-        return False
+        wait_until(lambda: self._server.pid() is None or any(worker.failure for worker in workers), seconds, every_s=0.005)
+        return self._server.pid() is None and self._server.wait_exit(5)
 
     def _journal(self, number: int, phase: str) -> Path:
         return self._folder / f"power_loss.{number}.{phase}"

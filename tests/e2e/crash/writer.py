@@ -6,11 +6,11 @@ Runs bank transfers and inserts until the server is gone or the time is over.
 import argparse
 import random
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pymysql
+from strata_cli.waiting import wait_until
 
 from . import bank, events
 from .ledger import Ledger
@@ -40,9 +40,7 @@ def main() -> int:
         workers.append(events.EventsWorker(server, arguments.database, number, random.Random(number), events_ledger))
     for worker in workers:
         worker.start()
-    deadline = time.monotonic() + arguments.seconds
-    while time.monotonic() < deadline and any(worker.is_alive() for worker in workers):
-        time.sleep(0.05)
+    wait_until(lambda: not any(worker.is_alive() for worker in workers), arguments.seconds)
     for worker in workers:
         worker.halt()
         worker.join()

@@ -10,6 +10,7 @@ from strata_cli.bench.comparison import STRATA
 from strata_cli.bench.servers import MIB, Memory, database
 from strata_cli.bench.sysbench import Bench
 from strata_cli.server import Server, Settings, choose_port
+from strata_cli.waiting import wait_until
 
 from .load import CONNECTIONS, DATABASE, TABLES, Crowd, Load, Reader, Sysbench, make_table
 from .samples import HISTORY_LEFT_MAX, Sample, judge, take, write
@@ -79,18 +80,15 @@ def watch(server: Server, loads: list[Load], seconds: float) -> list[Sample]:
                 f"  undo pages {s.undo_pages:6}  history {s.history:7}  log {s.log_bytes / 1e6:6.1f} MB  connections {s.threads}",
                 flush=True,
             )
-        time.sleep(SAMPLE_EVERY_S)
+        wait_until(lambda: any(load.failure for load in loads), SAMPLE_EVERY_S, every_s=0.25)
     return samples
 
 
 def drain(server: Server) -> list[str]:
     """Without readers everything old is purged."""
-    deadline = time.monotonic() + DRAIN_S
-    while (left := take(server, 0).history) > HISTORY_LEFT_MAX:
-        if time.monotonic() > deadline:
-            return [f"{left} transactions are not purged {DRAIN_S:.0f} s after the load ended"]
-        time.sleep(1)
-    return []
+    if wait_until(lambda: take(server, 0).history <= HISTORY_LEFT_MAX, DRAIN_S, every_s=1):
+        return []
+    return [f"{take(server, 0).history} transactions are not purged {DRAIN_S:.0f} s after the load ended"]
 
 
 def check(server: Server, engine: str) -> list[str]:

@@ -24,6 +24,7 @@ from statistics import median
 from .. import paths, setup_cmd
 from ..server import Server, Settings, choose_port
 from ..shell import Outcome, StrataError, console
+from ..waiting import wait_until
 from . import process, report
 from .comparison import INNODB, STRATA, Row, Sample
 from .servers import IN_MEMORY, MIB, PORT, Memory, database
@@ -33,9 +34,12 @@ PAGE_BYTES = 16384
 CLEAN_TIMEOUT_S = 150
 START_TIMEOUT_S = 1800.0
 IDLE_S = 10
+QUIET_S = 2
+QUIET_CPU_S = 0.02  # in that time
 WARM_UP_S = 20
 SHORT_RUN_S = 15
 TAIL_WRITERS = 2
+TAIL_TIMEOUT_S = 900
 TAIL_ROWS = 2000
 
 
@@ -146,9 +150,7 @@ class Subject:
         self._cost(Workload.update_index, "--time=0", f"--events={self._plan.updates}", writes=True)
         self._note("memory, after the updates", "MiB", process.resident_bytes(self._pid()) / MIB)
         self._wait_quiet()
-        cpu_s = process.cpu_s(self._pid())
-        time.sleep(IDLE_S)
-        self._note("CPU, idle", "% of a core", (process.cpu_s(self._pid()) - cpu_s) / IDLE_S * 100)
+        self._note("CPU, idle", "% of a core", self._cpu_s_during(IDLE_S) / IDLE_S * 100)
 
     def _cost(self, workload: Workload, *length: str, writes: bool) -> None:
         """Every run begins and ends with nothing to be written, so that it pays for all its pages and for no other's."""
@@ -172,22 +174,22 @@ class Subject:
         flush = self._engine == INNODB
         if flush:
             self._server.query("SET GLOBAL innodb_max_dirty_pages_pct = 0")
-        deadline = time.monotonic() + CLEAN_TIMEOUT_S
-        while (left := Counters.read(self._server, self._engine).dirty_pages) > 0 and time.monotonic() < deadline:
-            time.sleep(0.5)
-        if left:
-            console.print(f"  [yellow]{self._engine}: {left} pages still dirty after {CLEAN_TIMEOUT_S} s[/]")
+        if not wait_until(lambda: self._dirty_pages() == 0, CLEAN_TIMEOUT_S, every_s=0.5):
+            console.print(f"  [yellow]{self._engine}: {self._dirty_pages()} pages still dirty after {CLEAN_TIMEOUT_S} s[/]")
         if flush:
             self._server.query("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT")
 
+    def _dirty_pages(self) -> int:
+        return Counters.read(self._server, self._engine).dirty_pages
+
     def _wait_quiet(self) -> None:
         """Purge and write-back are work too; an idle server is one that has none left."""
-        deadline = time.monotonic() + CLEAN_TIMEOUT_S
-        while time.monotonic() < deadline:
-            cpu_s = process.cpu_s(self._pid())
-            time.sleep(2)
-            if process.cpu_s(self._pid()) - cpu_s < 0.02:
-                return
+        wait_until(lambda: self._cpu_s_during(QUIET_S) < QUIET_CPU_S, CLEAN_TIMEOUT_S, every_s=0)
+
+    def _cpu_s_during(self, seconds: float) -> float:
+        cpu_s = process.cpu_s(self._pid())
+        time.sleep(seconds)  # what is measured is this time
+        return process.cpu_s(self._pid()) - cpu_s
 
     # --- warm-up ---------------------------------------------------------------------------------------------------
 
@@ -245,14 +247,19 @@ class Subject:
         writers = [threading.Thread(target=self._change_rows, args=(n, ended, problems)) for n in range(TAIL_WRITERS)]
         for writer in writers:
             writer.start()
-        reached = highest = 0
+        highest = 0
+
+        def reached() -> bool:
+            nonlocal highest
+            now = Counters.read(self._server, self._engine).unflushed_log_bytes
+            if now < highest // 2:
+                problems.append(f"a checkpoint intervened after {highest // MIB} MiB of log")
+            highest = max(highest, now)
+            return now >= tail or bool(problems)
+
         try:
-            while reached < tail and not problems:
-                time.sleep(0.25)
-                reached = Counters.read(self._server, self._engine).unflushed_log_bytes
-                if reached < highest // 2:
-                    problems.append(f"a checkpoint intervened after {highest // MIB} MiB of log")
-                highest = max(highest, reached)
+            if not wait_until(reached, TAIL_TIMEOUT_S, every_s=0.25):
+                problems.append(f"the log grew by {highest // MIB} MiB only in {TAIL_TIMEOUT_S} s")
         finally:
             ended.set()
             for writer in writers:
