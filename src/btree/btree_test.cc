@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/testing/wait_until.h"
 #include "btree/testing/tree_driver.h"
 
 namespace strata {
@@ -443,11 +444,10 @@ TEST_F(BTreeTest, AFullDiskFailsTheInsertAndLosesNothing) {
   store.fs()->set_capacity(UINT64_MAX);
   // The log may have been the first to find the disk full: it looks again after a while.
   const std::string fine = record_value("fine");
-  const uint64_t deadline = monotonic_us() + 20'000'000;
-  do {
+  testing::wait_until([&] {
     status = tree->put("afterwards", fine);
-    if (!status.ok()) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  } while (is_no_space(status) && monotonic_us() < deadline);
+    return !is_no_space(status);
+  });
   ASSERT_TRUE(status.ok()) << status;
   model["afterwards"] = fine;
   tree->expect_equals(model);

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/testing/wait_until.h"
 #include "bufpool/pool_test_support.h"
 
 namespace strata {
@@ -17,6 +18,7 @@ using testing::fill_page;
 using testing::PageVersion;
 using testing::PoolHarness;
 using testing::tiny_pool;
+using testing::wait_until;
 
 constexpr uint32_t kSpace = 300;
 PageId page(uint32_t number) { return PageId{kSpace, number}; }
@@ -55,9 +57,7 @@ TEST(BufferPool, PagesSurviveEviction) {
 TEST(BufferPool, BackgroundWriterKeepsFramesFree) {
   PoolHarness h(tiny_pool(64, /*writers=*/2));
   for (uint32_t i = 0; i < 500; ++i) h.make(page(i));
-  for (int i = 0; i < 500 && h.pool->free_count() < 4; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_GE(h.pool->free_count(), 1u);
+  EXPECT_TRUE(wait_until([&h] { return h.pool->free_count() >= 4; }));
   for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(h.expect_page(page(i)).version, 1u);
 }
 
@@ -293,9 +293,7 @@ TEST(BufferPool, PrefetchedPageIsAHit) {
   ASSERT_TRUE(h.pool->surrender(page(1)).ok());
   h.pool->prefetch(page(1));
   h.pool->prefetch(page(2));  // never written: no harm
-  for (int i = 0; i < 500 && h.pool->counters().reads < 2; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(wait_until([&h] { return h.pool->counters().reads >= 2; }));
   const uint64_t reads = h.pool->counters().reads;
   EXPECT_EQ(h.expect_page(page(1)).version, 1u);
   EXPECT_EQ(h.pool->counters().reads, reads);

@@ -14,6 +14,7 @@ namespace strata {
 
 namespace {
 constexpr uint64_t kLookUsMax = 1'000'000;   // how often the growth of the log is looked at
+constexpr uint64_t kGiveUpLookUs = 100'000;  // how often a waiter asks whether to go on
 constexpr uint64_t kRetryUsMin = 1'000'000;  // after a failure
 constexpr uint64_t kRetryUsMax = 60'000'000;
 }  // namespace
@@ -174,7 +175,7 @@ Lsn Checkpointer::last_checkpoint() const noexcept {
 }
 
 // A checkpoint that fails while somebody waits is that caller's answer: waiting on would hang it.
-Status Checkpointer::wait_for_log_room() {
+Status Checkpointer::wait_for_log_room(absl::FunctionRef<bool()> give_up) {
   Impl& impl = *impl_;
   const uint64_t limit = 4 * impl.options_.log_bytes;
   while (impl.log_bytes() > limit) {
@@ -187,7 +188,10 @@ Status Checkpointer::wait_for_log_room() {
     const uint64_t runs = impl.runs_;
     impl.requested_ = true;
     impl.changed_.notify_all();
-    impl.changed_.wait(lock, [&] { return impl.stop_ || impl.runs_ != runs; });
+    while (!impl.stop_ && impl.runs_ == runs) {
+      if (give_up()) return error_interrupted();
+      impl.changed_.wait_for_us(lock, kGiveUpLookUs);
+    }
     if (impl.runs_ != runs) STRATA_RETURN_IF_ERROR(impl.last_status_);
   }
   return ok_status();

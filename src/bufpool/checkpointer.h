@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/functional/function_ref.h"
 #include "base/status.h"
 #include "bufpool/buffer_pool.h"
 #include "wal/control_file.h"
@@ -37,8 +38,8 @@ class Checkpointer {
   void stop() noexcept;
   [[nodiscard]] Lsn last_checkpoint() const noexcept;
   // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
-  // log_bytes.
-  Status wait_for_log_room();
+  // log_bytes. `give_up` is asked every now and then: true ends the wait as interrupted.
+  Status wait_for_log_room(absl::FunctionRef<bool()> give_up);
 
  private:
   struct Impl;

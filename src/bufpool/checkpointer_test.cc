@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/testing/wait_until.h"
 #include "bufpool/pool_test_support.h"
 
 namespace strata {
@@ -12,7 +13,9 @@ namespace {
 
 using testing::PoolHarness;
 using testing::tiny_pool;
+using testing::wait_until;
 
+bool never() { return false; }
 PageId page(uint32_t number) { return PageId{300, number}; }
 
 struct CheckpointHarness : PoolHarness {
@@ -88,19 +91,34 @@ TEST(Checkpointer, StartsByItselfAfterSomeLogOrSomeTime) {
     CheckpointHarness h({.log_bytes = by_time ? 1u << 30 : 1000u,
                          .interval_us = by_time ? 20'000u : 1'000'000'000u});
     for (uint32_t i = 0; i < 30; ++i) h.make(page(i));
-    for (int i = 0; i < 500 && h.checkpointer->last_checkpoint() == Lsn{4096}; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_GT(h.checkpointer->last_checkpoint(), Lsn{4096});
+    EXPECT_TRUE(wait_until([&h] { return h.checkpointer->last_checkpoint() > Lsn{4096}; }));
   }
 }
 
 TEST(Checkpointer, WritersWaitWhileTheLogIsTooLong) {
   CheckpointHarness h({.log_bytes = 1000, .interval_us = 1'000'000'000});
   for (uint32_t i = 0; i < 500; ++i) {
-    ASSERT_TRUE(h.checkpointer->wait_for_log_room().ok());
+    ASSERT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
     i < 40 ? h.make(page(i)) : h.modify(page(i % 40));
     EXPECT_LE(h.log->next_lsn().value - h.checkpointer->last_checkpoint().value, 4100u);
   }
+}
+
+TEST(Checkpointer, WaitingWritersCanBeInterrupted) {
+  std::atomic<bool> stuck{true};
+  CheckpointHarness h({.log_bytes = 1000, .interval_us = 1'000'000'000});
+  h.write_hook = [&stuck](PageId, const char*) {
+    EXPECT_TRUE(wait_until([&stuck] { return !stuck.load(); }));
+    return ok_status();
+  };
+  Status status;
+  for (uint32_t i = 0; i < 500 && status.ok(); ++i) {
+    i < 10 ? h.make(page(i)) : h.modify(page(i % 10));
+    status = h.checkpointer->wait_for_log_room([] { return true; });
+  }
+  EXPECT_TRUE(is_interrupted(status)) << status;
+  stuck = false;
+  EXPECT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
 }
 
 TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
@@ -109,7 +127,7 @@ TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
   Status status;
   for (uint32_t i = 0; i < 500 && status.ok(); ++i) {
     i < 10 ? h.make(page(i)) : h.modify(page(i % 10));
-    status = h.checkpointer->wait_for_log_room();
+    status = h.checkpointer->wait_for_log_room(never);
   }
   EXPECT_TRUE(is_no_space(status)) << status;
 }
@@ -121,7 +139,7 @@ TEST(Checkpointer, ManyThreadsOneCheckpointAtATime) {
     threads.emplace_back([&h, t] {
       for (uint32_t i = 0; i < 500; ++i) {
         const PageId id = page(t * 10 + i % 10);
-        ASSERT_TRUE(h.checkpointer->wait_for_log_room().ok());
+        ASSERT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
         ASSERT_TRUE(h.log->reserve_capacity(PoolHarness::kGroupBytes, false).ok());
         auto guard = i < 10 ? h.pool->fix_new(id) : h.pool->fix(id, LatchMode::kExclusive);
         ASSERT_TRUE(guard.ok());

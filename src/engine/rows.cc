@@ -164,10 +164,14 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
   return failure;
 }
 
+Status Session::Impl::wait_for_log_room() {
+  return kernel->checkpointer->wait_for_log_room([this] { return trx->interrupt.interrupted(); });
+}
+
 Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicate_index) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
-  STRATA_RETURN_IF_ERROR(s.kernel->checkpointer->wait_for_log_room());
+  STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
@@ -189,7 +193,7 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
                            uint32_t* duplicate_index) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
-  STRATA_RETURN_IF_ERROR(s.kernel->checkpointer->wait_for_log_room());
+  STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
@@ -227,7 +231,7 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
                            uint32_t entry_count) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
-  STRATA_RETURN_IF_ERROR(s.kernel->checkpointer->wait_for_log_room());
+  STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowContext* context = &s.kernel->row;
   RowChange change(&s, table);

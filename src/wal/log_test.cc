@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/testing/wait_until.h"
 #include "wal/log_reader.h"
 #include "wal/testing/test_sink.h"
 
@@ -206,10 +207,7 @@ TEST(Log, AFullDiskFailsReservationsAndKeepsRoomForUrgentOnes) {  // W7
   EXPECT_GE(urgent, 10);
   ASSERT_TRUE(log.persist(log.next_lsn()).ok()) << "what was admitted has its room";
   sink.capacity_ = UINT64_MAX;  // an operator frees space
-  const uint64_t deadline = monotonic_us() + 5000000;
-  while (!(status = write_test_group(&log, "again").status()).ok() && monotonic_us() < deadline)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(testing::wait_until([&log] { return write_test_group(&log, "again").ok(); }));
 }
 
 TEST(Log, TicketsWrap) {  // 3 x the ticket ring without any persist in between
@@ -223,7 +221,7 @@ TEST(Log, TicketsWrap) {  // 3 x the ticket ring without any persist in between
 // --- LogReader over damaged logs ---
 
 // Six groups of 600 bytes payload; groups 0..3 durable before 4 and 5 were reserved.
-struct DamagedLog : testing::Test {
+struct DamagedLog : ::testing::Test {
   void SetUp() override {
     Log log(kSmall, &sink, kStart, 40);
     for (int i = 0; i < 6; i++) {

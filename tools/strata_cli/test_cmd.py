@@ -15,7 +15,7 @@ CRASH_RUNS_ALL = 300
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
-HISTORY_SECONDS = 75
+HISTORY_SECONDS = 300
 HISTORY_SECONDS_ALL = 7200
 FUZZ_SECONDS_ALL = 600
 
@@ -43,6 +43,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         Stage("mtr: strata", needs_plugin(stages.mtr_own)),
+        Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
@@ -68,7 +69,6 @@ def all_stages() -> list[Stage]:
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("sysbench, the plugin under asan + ubsan", needs_plugin(lambda: stages.sysbench_sanitized(seconds=10))),
         Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
-        Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
         Stage(
             "mtr: engines/funcs",
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),

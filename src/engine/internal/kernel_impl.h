@@ -176,6 +176,7 @@ struct Session::Impl {
   std::vector<DdlChange> ddl;
   std::string payload, key, old_payload;  // scratch, reused
 
+  Status wait_for_log_room();
   void ended();
   void note_rows(Table* table, int32_t delta);
   void apply_row_deltas();

@@ -10,11 +10,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/clock.h"
+#include "base/testing/wait_until.h"
 #include "engine/kernel.h"
 #include "engine/kernel_seams.h"
 #include "io/file_system.h"
@@ -157,16 +156,7 @@ inline uint64_t environment(const char* name, uint64_t otherwise) {
   return text != nullptr ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-// Waits for a condition that another thread brings about. False: not within ten seconds.
-template <typename Condition>
-bool wait_until(const Condition& condition) {
-  const uint64_t deadline = monotonic_us() + 10'000'000;
-  while (!condition()) {
-    if (monotonic_us() > deadline) return false;
-    std::this_thread::yield();
-  }
-  return true;
-}
+using strata::testing::wait_until;
 
 inline uint64_t counter_of(Kernel* kernel, std::string_view name) {
   for (const Kernel::Counter& counter : kernel->counters())
