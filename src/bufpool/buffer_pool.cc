@@ -391,7 +391,9 @@ Lsn BufferPool::image_lsn(const PageGuard& guard) const noexcept {
   return Lsn{guard.frame()->image_lsn};
 }
 
-Status BufferPool::write_back_below(Lsn lsn) { return impl_->write_back_below(lsn.value); }
+Status BufferPool::write_back_below(Lsn lsn, absl::FunctionRef<void(size_t)> written) {
+  return impl_->write_back_below(lsn.value, written);
+}
 Lsn BufferPool::oldest_dirty_lsn() const { return Lsn{impl_->dirty_->oldest()}; }
 
 void BufferPool::discard_space(SpaceId space) { impl_->discard_space(space.value); }

@@ -26,6 +26,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "bufpool/page_lock.h"
@@ -109,8 +110,10 @@ class BufferPool {
   // Start Lsn of the group that last held an image of this page, 0 if not since it was read.
   [[nodiscard]] Lsn image_lsn(const PageGuard& guard) const noexcept;
 
-  // Writes back every page whose first unwritten change is below `lsn` and waits. Blocks.
-  Status write_back_below(Lsn lsn);
+  // Writes back every page whose first unwritten change is below `lsn` and waits. Blocks. `written`
+  // hears after every few pages how many; nothing is held meanwhile, so it may wait.
+  Status write_back_below(
+      Lsn lsn, absl::FunctionRef<void(size_t)> written = [](size_t) {});
   // Smallest first-change Lsn over all dirty pages; Lsn{UINT64_MAX} when none is dirty.
   [[nodiscard]] Lsn oldest_dirty_lsn() const;
   // Forgets all frames of a space without writing them. No guard on any of them may exist or

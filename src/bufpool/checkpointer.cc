@@ -15,6 +15,7 @@ namespace strata {
 namespace {
 constexpr uint64_t kLookUsMax = 1'000'000;   // how often the growth of the log is looked at
 constexpr uint64_t kGiveUpLookUs = 100'000;  // how often a waiter asks whether to go on
+constexpr uint64_t kPaceLookUs = 10'000;  // how often a checkpoint that is ahead of its plan looks
 constexpr uint64_t kRetryUsMin = 1'000'000;  // after a failure
 constexpr uint64_t kRetryUsMax = 60'000'000;
 }  // namespace
@@ -28,7 +29,8 @@ struct Checkpointer::Impl {
         last_lsn_(control->data().checkpoint_lsn.value),
         last_us_(monotonic_us()) {}
 
-  Status run_once(bool clean_shutdown);
+  class Pace;
+  Status run_once(bool clean_shutdown, bool paced);
   Status run(bool clean_shutdown);
   Status publish(Lsn lsn, bool clean_shutdown);
   void note_result(const Status& status);
@@ -38,7 +40,20 @@ struct Checkpointer::Impl {
     const uint64_t last = last_lsn_.load(std::memory_order_relaxed);
     return next > last ? next - last : 0;
   }
+  [[nodiscard]] uint64_t image_bytes() const noexcept {
+    return log_->counters().image_bytes.load(std::memory_order_relaxed);
+  }
+  // CP5
+  [[nodiscard]] uint64_t counted_bytes() const noexcept {
+    const uint64_t grown = log_bytes();
+    const uint64_t images = image_bytes() - last_images_.load(std::memory_order_relaxed);
+    return grown - std::min({images, grown, options_.log_bytes});
+  }
   [[nodiscard]] bool due() const noexcept;
+  // Under the mutex: somebody waits for the checkpoint, or the log grows faster than planned.
+  [[nodiscard]] bool hurried() const noexcept {
+    return hurry_ || requested_ || stop_ || counted_bytes() > 2 * options_.log_bytes;
+  }
 
   const CheckpointerOptions options_;
   BufferPool* const pool_;
@@ -46,11 +61,13 @@ struct Checkpointer::Impl {
   ControlFile* const control_;
   std::atomic<uint64_t> last_lsn_;
   std::atomic<uint64_t> last_us_;
+  std::atomic<uint64_t> last_images_{0};  // image_bytes() when the last one began
 
   Mutex mutex_{LatchRank::kCheckpoint};
   CondVar changed_;  // any of the following
   bool running_ = false;
   bool requested_ = false;
+  bool hurry_ = false;  // the one that runs
   bool stop_ = false;
   bool failing_ = false;
   uint64_t runs_ = 0;  // ended, well or not
@@ -71,11 +88,55 @@ Status Checkpointer::Impl::publish(Lsn lsn, bool clean_shutdown) {
   return control_->publish(data);
 }
 
+// CP4
+class Checkpointer::Impl::Pace {
+ public:
+  Pace(Impl* impl, Lsn floor)
+      : impl_(impl),
+        floor_(floor.value),
+        pages_(std::max<uint64_t>(impl->pool_->dirty_count(), 1)),
+        images_(impl->image_bytes()),
+        started_us_(monotonic_us()) {
+    const uint64_t since_last = started_us_ - impl->last_us_.load(std::memory_order_relaxed);
+    allowed_us_ = std::max<uint64_t>(std::min(since_last, impl->options_.interval_us) / 2, 1);
+    allowed_bytes_ = std::max<uint64_t>(impl->options_.log_bytes / 2, 1);
+  }
+
+  void wrote(size_t pages) {
+    written_ += pages;
+    MutexLock lock(impl_->mutex_);
+    while (!impl_->hurried() && ahead()) impl_->changed_.wait_for_us(lock, kPaceLookUs);
+  }
+
+ private:
+  [[nodiscard]] bool ahead() const noexcept {
+    const auto share = [](uint64_t part, uint64_t whole) {
+      return static_cast<double>(part) / static_cast<double>(whole);
+    };
+    const uint64_t grown = impl_->log_->next_lsn().value - floor_;
+    const uint64_t changes = grown - std::min(impl_->image_bytes() - images_, grown);
+    return share(written_, pages_) > std::max(share(monotonic_us() - started_us_, allowed_us_),
+                                              share(changes, allowed_bytes_));
+  }
+
+  Impl* const impl_;
+  const uint64_t floor_;
+  const uint64_t pages_;  // about
+  const uint64_t images_;
+  const uint64_t started_us_;
+  uint64_t allowed_us_ = 0;
+  uint64_t allowed_bytes_ = 0;
+  uint64_t written_ = 0;
+};
+
 // CP1
 Status Checkpointer::Impl::run(bool clean_shutdown) {
+  const uint64_t images = image_bytes();
   const Lsn floor = log_->raise_image_floor();
   log_->wait_completed(floor);
-  STRATA_RETURN_IF_ERROR(pool_->write_back_below(floor));
+  Pace pace(this, floor);
+  STRATA_RETURN_IF_ERROR(
+      pool_->write_back_below(floor, [&pace](size_t pages) { pace.wrote(pages); }));
   if (fault(FaultPoint::checkpoint_before_sync))
     return error_peer_down("fault point checkpoint_before_sync");
   STRATA_RETURN_IF_ERROR(pool_->source()->sync());
@@ -86,6 +147,7 @@ Status Checkpointer::Impl::run(bool clean_shutdown) {
     return error_peer_down("fault point checkpoint_before_publish");
   STRATA_RETURN_IF_ERROR(publish(floor, clean_shutdown));
   last_lsn_.store(floor.value, std::memory_order_relaxed);
+  last_images_.store(images, std::memory_order_relaxed);
   if (fault(FaultPoint::checkpoint_after_publish))
     return error_peer_down("fault point checkpoint_after_publish");
   return log_->truncate_below(floor);
@@ -104,12 +166,17 @@ void Checkpointer::Impl::note_result(const Status& status) {
   failing_ = !status.ok();
 }
 
-Status Checkpointer::Impl::run_once(bool clean_shutdown) {
+Status Checkpointer::Impl::run_once(bool clean_shutdown, bool paced) {
   {
     MutexLock lock(mutex_);
+    if (!paced) {
+      hurry_ = true;
+      changed_.notify_all();
+    }
     changed_.wait(lock, [this] { return !running_; });
     running_ = true;
     requested_ = false;
+    hurry_ = !paced;
   }
   const Status status = run(clean_shutdown);
   const MutexLock lock(mutex_);
@@ -123,9 +190,8 @@ Status Checkpointer::Impl::run_once(bool clean_shutdown) {
 }
 
 bool Checkpointer::Impl::due() const noexcept {
-  const uint64_t grown = log_bytes();
-  if (grown >= options_.log_bytes) return true;
-  return grown != 0 &&
+  if (counted_bytes() >= options_.log_bytes) return true;
+  return log_bytes() != 0 &&
          monotonic_us() - last_us_.load(std::memory_order_relaxed) >= options_.interval_us;
 }
 
@@ -138,8 +204,9 @@ void Checkpointer::Impl::main() {
                          [this] { return stop_ || (requested_ && !running_); });
     if (stop_) return;
     if (!requested_ && !failing_ && !due()) continue;
+    const bool paced = !requested_ && !failing_;
     lock.unlock();
-    const Status status = run_once(/*clean_shutdown=*/false);
+    const Status status = run_once(/*clean_shutdown=*/false, paced);
     lock.lock();
     retry_us = status.ok() ? kRetryUsMin : std::min(retry_us * 2, kRetryUsMax);
   }
@@ -153,7 +220,9 @@ Checkpointer::Checkpointer(const CheckpointerOptions& options, BufferPool* pool,
 
 Checkpointer::~Checkpointer() { stop(); }
 
-Status Checkpointer::run_once(bool clean_shutdown) { return impl_->run_once(clean_shutdown); }
+Status Checkpointer::run_once(bool clean_shutdown) {
+  return impl_->run_once(clean_shutdown, /*paced=*/false);
+}
 
 void Checkpointer::request() noexcept {
   const MutexLock lock(impl_->mutex_);
@@ -180,7 +249,7 @@ Status Checkpointer::wait_for_log_room(absl::FunctionRef<bool()> give_up) {
   const uint64_t limit = 4 * impl.options_.log_bytes;
   while (impl.log_bytes() > limit) {
     if (!impl.options_.background) {
-      STRATA_RETURN_IF_ERROR(impl.run_once(false));
+      STRATA_RETURN_IF_ERROR(impl.run_once(false, /*paced=*/false));
       continue;
     }
     MutexLock lock(impl.mutex_);

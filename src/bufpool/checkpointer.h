@@ -9,6 +9,11 @@
 //        bytes if they may be torn.
 //   CP3  A failed write or sync leaves the old checkpoint in force; the log grows until it
 //   succeeds.
+//   CP4  A checkpoint that nobody waits for writes its pages at the pace of the log: done when half
+//   the log, or half the time, that brings the next one has passed. A request, a caller of
+//   run_once() and twice the counted log make it hurry.
+//   CP5  Full images of pages count only beyond log_bytes: redo of an image is cheap, and a
+//   checkpoint only brings new ones. So one starts after log_bytes to 2 x log_bytes of log.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +28,7 @@
 namespace strata {
 
 struct CheckpointerOptions {
-  uint64_t log_bytes = 256u << 20;  // a checkpoint starts after this much log
+  uint64_t log_bytes = 256u << 20;  // a checkpoint starts after this much log (CP5)
   uint64_t interval_us = 60000000;  // ... or after this time, if anything changed
   bool background = true;
 };

@@ -19,7 +19,8 @@ bool never() { return false; }
 PageId page(uint32_t number) { return PageId{300, number}; }
 
 struct CheckpointHarness : PoolHarness {
-  explicit CheckpointHarness(CheckpointerOptions options) : PoolHarness(tiny_pool(64)) {
+  explicit CheckpointHarness(CheckpointerOptions options, uint32_t frames = 64)
+      : PoolHarness(tiny_pool(frames)) {
     set_diag_sink([](Severity, std::string_view) { ++messages; });
     messages = 0;
     ControlData data;
@@ -92,6 +93,32 @@ TEST(Checkpointer, StartsByItselfAfterSomeLogOrSomeTime) {
                          .interval_us = by_time ? 20'000u : 1'000'000'000u});
     for (uint32_t i = 0; i < 30; ++i) h.make(page(i));
     EXPECT_TRUE(wait_until([&h] { return h.checkpointer->last_checkpoint() > Lsn{4096}; }));
+  }
+}
+
+TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
+  constexpr uint32_t kPages = 1024;
+  for (const bool waited_for : {false, true}) {
+    CheckpointHarness h({.log_bytes = 1u << 20, .interval_us = 1'000'000'000}, kPages + 64);
+    std::atomic<uint64_t> first_us{0}, last_us{0};
+    h.write_hook = [&](PageId, const char*) {
+      last_us = monotonic_us();
+      uint64_t none = 0;
+      first_us.compare_exchange_strong(none, last_us.load());
+      return ok_status();
+    };
+    for (uint32_t i = 0; i < kPages; ++i) h.make(page(i));
+    const uint64_t due_us = monotonic_us() + 300'000;  // half of that is what it may take
+    ASSERT_TRUE(wait_until([&] { return monotonic_us() > due_us; }));
+    while (h.log->next_lsn().value < 4096 + (1u << 20)) h.modify(page(0));
+    if (waited_for) {
+      EXPECT_TRUE(wait_until([&] { return first_us > 0; }));
+      EXPECT_TRUE(h.checkpointer->run_once().ok());
+    }
+    EXPECT_TRUE(wait_until([&] { return h.pool->dirty_count() == 0; }));
+    if (!waited_for) {
+      EXPECT_GT(last_us - first_us, 75'000u);
+    }
   }
 }
 

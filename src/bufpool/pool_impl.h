@@ -116,7 +116,7 @@ struct BufferPool::Impl {
                       uint64_t newest_end) noexcept;
   Status persist_before_write(uint64_t newest_end) noexcept;  // B2
   void note_write_result(const Status& status, PageId id) noexcept;
-  Status write_back_below(uint64_t lsn) noexcept;
+  Status write_back_below(uint64_t lsn, absl::FunctionRef<void(size_t)> written) noexcept;
   void discard_space(uint32_t space) noexcept;
   Status surrender(PageId id) noexcept;
   Frame* pin_to_surrender(uint64_t packed) noexcept;

@@ -130,7 +130,8 @@ void BufferPool::Impl::note_write_result(const Status& status, PageId id) noexce
 
 // --- checkpoints ---
 
-Status BufferPool::Impl::write_back_below(uint64_t lsn) noexcept {
+Status BufferPool::Impl::write_back_below(uint64_t lsn,
+                                          absl::FunctionRef<void(size_t)> written) noexcept {
   WriteBuffer buffer;
   std::vector<Frame*> busy;
   Frame* frames[kCheckpointPins];
@@ -156,6 +157,7 @@ Status BufferPool::Impl::write_back_below(uint64_t lsn) noexcept {
         unpin(frame);
     }
     STRATA_RETURN_IF_ERROR(status);
+    written(count);
   }
   return ok_status();
 }

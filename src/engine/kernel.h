@@ -41,7 +41,7 @@ struct KernelOptions {
   uint64_t buffer_pool_bytes = 128u << 20;
   uint64_t log_segment_bytes = 64u << 20;
   uint64_t log_checkpoint_bytes = 256u << 20;
-  uint64_t checkpoint_interval_us = 60'000'000;
+  uint64_t checkpoint_interval_us = 300'000'000;
   uint32_t log_buffer_bytes = 32u << 20;
   bool direct_io = true;
   uint32_t open_files = 0;  // data files kept open; 0: a quarter of the process's limit, <= 1000

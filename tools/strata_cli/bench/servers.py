@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Memory:
-    """Equal for both engines; log space is what each may write between two checkpoints."""
+    """Equal for both engines; log space is what each may write between two checkpoints, STRATA's page images included."""
 
     pool_bytes: int = 1024 * MIB
     log_bytes: int = 1024 * MIB
@@ -33,7 +33,7 @@ class Memory:
             "--innodb-buffer-pool-load-at-startup=OFF",
             "--innodb-buffer-pool-dump-at-shutdown=OFF",
             f"--strata-buffer-pool-size={self.pool_bytes}",
-            f"--strata-log-checkpoint-size={self.log_bytes}",
+            f"--strata-log-checkpoint-size={self.log_bytes // 2}",
             "--strata-flush-log-at-commit=1",
             "--strata-direct-io=ON",
             "--max-connections=500",
