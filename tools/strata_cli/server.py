@@ -36,6 +36,9 @@ START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 PORTS_TRIED_MAX = 100
 
+# docs/adr/2026-11-21-malloc-arenas.md
+MALLOC_ARENAS = max(2, os.cpu_count() or 1)
+
 TEMPLATE = paths.MARIADB / "template"
 # Small InnoDB files: here InnoDB only holds the server's own tables and temporary tables.
 INNODB_SIZES = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M")
@@ -162,7 +165,7 @@ class Server:
                 stdout=out,
                 stderr=out,
                 cwd=self.data,
-                env={**os.environ, **(env or {})},
+                env={"MALLOC_ARENA_MAX": str(MALLOC_ARENAS), **os.environ, **(env or {})},
                 start_new_session=True,
             )
 
