@@ -32,7 +32,7 @@ struct Checkpointer::Impl {
   class Pace;
   Status run_once(bool clean_shutdown, bool paced);
   Status run(bool clean_shutdown);
-  Status publish(Lsn lsn, bool clean_shutdown);
+  Status publish(Lsn lsn, uint64_t bias, bool clean_shutdown);
   void note_result(const Status& status);
   void main();
   [[nodiscard]] uint64_t log_bytes() const noexcept {
@@ -75,14 +75,10 @@ struct Checkpointer::Impl {
   std::thread thread_;
 };
 
-Status Checkpointer::Impl::publish(Lsn lsn, bool clean_shutdown) {
+Status Checkpointer::Impl::publish(Lsn lsn, uint64_t bias, bool clean_shutdown) {
   ControlData data = control_->data();
   data.checkpoint_lsn = lsn;
-  // Read in this order the difference cannot come out too small; larger does no harm (llsns only
-  // have to grow).
-  const uint64_t next_lsn = log_->next_lsn().value;
-  const uint64_t last_llsn = log_->last_llsn().value;
-  data.llsn_bias = std::max(data.llsn_bias, last_llsn > next_lsn ? last_llsn - next_lsn : 0);
+  data.llsn_bias = bias;
   ++data.checkpoint_count;
   data.clean_shutdown = clean_shutdown;
   return control_->publish(data);
@@ -132,7 +128,8 @@ class Checkpointer::Impl::Pace {
 // CP1
 Status Checkpointer::Impl::run(bool clean_shutdown) {
   const uint64_t images = image_bytes();
-  const Lsn floor = log_->raise_image_floor();
+  uint64_t bias = 0;
+  const Lsn floor = log_->raise_image_floor(&bias);
   log_->wait_completed(floor);
   Pace pace(this, floor);
   STRATA_RETURN_IF_ERROR(
@@ -145,7 +142,7 @@ Status Checkpointer::Impl::run(bool clean_shutdown) {
   STRATA_RETURN_IF_ERROR(log_->persist(floor));
   if (fault(FaultPoint::checkpoint_before_publish))
     return error_peer_down("fault point checkpoint_before_publish");
-  STRATA_RETURN_IF_ERROR(publish(floor, clean_shutdown));
+  STRATA_RETURN_IF_ERROR(publish(floor, bias, clean_shutdown));
   last_lsn_.store(floor.value, std::memory_order_relaxed);
   last_images_.store(images, std::memory_order_relaxed);
   if (fault(FaultPoint::checkpoint_after_publish))

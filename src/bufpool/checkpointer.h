@@ -3,6 +3,8 @@
 //   CP1  F = log.raise_image_floor(); wait_completed(F); write back all pages first changed below
 //   F;
 //        source.sync(); control.publish(checkpoint = F); then the log is truncated below F.
+//        The bias of llsns goes with F, taken in the same step (LR4): with a smaller one llsns
+//        could be given out twice, with a larger one the groups behind F would not count.
 //   CP2  Every page first changed after F carries a full image in its first section after F,
 //   because
 //        image_floor was raised in one step with reservations: redo from F never needs a page's old

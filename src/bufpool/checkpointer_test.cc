@@ -96,6 +96,34 @@ TEST(Checkpointer, StartsByItselfAfterSomeLogOrSomeTime) {
   }
 }
 
+TEST(Checkpointer, PublishesTheBiasOfItsFloor) {  // CP1
+  CheckpointHarness h({.background = false});
+  h.make(page(1));
+  std::atomic<int> writes{0};
+  h.write_hook = [&](PageId, const char*) {
+    if (writes++ == 0) h.log->observe_llsn(Llsn{h.log->last_llsn().value + 1'000'000});
+    return ok_status();
+  };
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.control->data().llsn_bias, 0u);
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.control->data().llsn_bias, 1'000'000u);
+}
+
+TEST(Checkpointer, TheBiasIsExactWhileOthersAppend) {  // CP1
+  CheckpointHarness h({.background = false}, 256);
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (uint32_t i = 0; !stop; ++i) i < 100 ? h.make(page(i)) : h.modify(page(i % 100));
+  });
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(h.checkpointer->run_once().ok());
+    ASSERT_EQ(h.control->data().llsn_bias, 0u);
+  }
+  stop = true;
+  writer.join();
+}
+
 TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
   constexpr uint32_t kPages = 1024;
   for (const bool waited_for : {false, true}) {

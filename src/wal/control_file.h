@@ -25,7 +25,7 @@ struct ControlData {
   std::string profile;  // e.g. "monolithic"; at most 63 bytes
   NodeId node{1};
   Lsn checkpoint_lsn;      // redo starts here
-  uint64_t llsn_bias = 0;  // bias at the checkpoint
+  uint64_t llsn_bias = 0;  // of the log at checkpoint_lsn: the reader starts with it (LR4)
   uint64_t checkpoint_count = 0;
   bool clean_shutdown = false;  // nothing after checkpoint_lsn
 };

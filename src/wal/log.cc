@@ -444,8 +444,9 @@ void Log::observe_llsn(Llsn llsn) noexcept { impl_->observe_llsn(llsn); }
 Lsn Log::image_floor() const noexcept {
   return Lsn{impl_->image_floor.load(std::memory_order_acquire)};
 }
-Lsn Log::raise_image_floor() noexcept {
+Lsn Log::raise_image_floor(uint64_t* bias) noexcept {
   MutexLock lock(impl_->reserve_mutex);
+  if (bias != nullptr) *bias = impl_->bias;
   const uint64_t floor = impl_->next_lsn.load(std::memory_order_relaxed);
   impl_->image_floor.store(floor == 0 ? 1 : floor, std::memory_order_release);
   return Lsn{floor};

@@ -81,8 +81,10 @@ class Log {
   // --- checkpoints (see bufpool/checkpointer.h) ---
   // Pages whose last image lies below this Lsn need a full-page image at their next change.
   [[nodiscard]] Lsn image_floor() const noexcept;
-  // Sets image_floor to next_lsn() in one step with reservations and returns it.
-  Lsn raise_image_floor() noexcept;
+  // Sets image_floor to next_lsn() in one step with reservations and returns it. *bias becomes the
+  // bias (W1) in force there: no group from the floor on has a smaller one, none before it a larger
+  // one.
+  Lsn raise_image_floor(uint64_t* bias = nullptr) noexcept;
   // Blocks until every group reserved below `lsn` is completed (copied and listed dirty).
   void wait_completed(Lsn lsn);
   Status truncate_below(Lsn lsn);

@@ -210,6 +210,27 @@ TEST(Log, AFullDiskFailsReservationsAndKeepsRoomForUrgentOnes) {  // W7
   EXPECT_TRUE(testing::wait_until([&log] { return write_test_group(&log, "again").ok(); }));
 }
 
+TEST(Log, TheLogBehindAFloorIsReadableWithItsBias) {  // LR4
+  TestSink sink;
+  Log log(kSmall, &sink, kStart, 7);
+  ASSERT_TRUE(write_test_group(&log, "before").ok());
+  uint64_t bias = 0;
+  const Lsn floor = log.raise_image_floor(&bias);
+  EXPECT_EQ(bias, 7u);
+  ASSERT_TRUE(write_test_group(&log, "behind").ok());
+  log.observe_llsn(Llsn{log.last_llsn().value + 1000});
+  ASSERT_TRUE(write_test_group(&log, "behind, with a larger bias").ok());
+  ASSERT_TRUE(log.persist(log.next_lsn()).ok());
+  LogReader reader(&sink, floor, bias);
+  redo::GroupView group;
+  for (int i = 0; i < 2; ++i) {
+    const StatusOr<bool> more = reader.next(&group);
+    EXPECT_TRUE(more.ok() && *more) << i;
+  }
+  log.raise_image_floor(&bias);
+  EXPECT_EQ(bias, 1007u);
+}
+
 TEST(Log, TicketsWrap) {  // 3 x the ticket ring without any persist in between
   TestSink sink;
   Log log({.buffer_bytes = 1u << 23, .node = NodeId{1}}, &sink, kStart, 0);
