@@ -52,7 +52,7 @@ struct Checkpointer::Impl {
   [[nodiscard]] bool due() const noexcept;
   // Under the mutex: somebody waits for the checkpoint, or the log grows faster than planned.
   [[nodiscard]] bool hurried() const noexcept {
-    return hurry_ || requested_ || stop_ || counted_bytes() > 2 * options_.log_bytes;
+    return callers_ > 0 || requested_ || stop_ || counted_bytes() > 2 * options_.log_bytes;
   }
 
   const CheckpointerOptions options_;
@@ -67,7 +67,7 @@ struct Checkpointer::Impl {
   CondVar changed_;  // any of the following
   bool running_ = false;
   bool requested_ = false;
-  bool hurry_ = false;  // the one that runs
+  uint32_t callers_ = 0;  // that wait for a run of their own, or make it
   bool stop_ = false;
   bool failing_ = false;
   uint64_t runs_ = 0;  // ended, well or not
@@ -167,17 +167,17 @@ Status Checkpointer::Impl::run_once(bool clean_shutdown, bool paced) {
   {
     MutexLock lock(mutex_);
     if (!paced) {
-      hurry_ = true;
+      ++callers_;
       changed_.notify_all();
     }
     changed_.wait(lock, [this] { return !running_; });
     running_ = true;
     requested_ = false;
-    hurry_ = !paced;
   }
   const Status status = run(clean_shutdown);
   const MutexLock lock(mutex_);
   running_ = false;
+  if (!paced) --callers_;
   ++runs_;
   last_status_ = status;
   last_us_.store(monotonic_us(), std::memory_order_relaxed);

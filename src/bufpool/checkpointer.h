@@ -31,7 +31,7 @@ namespace strata {
 
 struct CheckpointerOptions {
   uint64_t log_bytes = 256u << 20;  // a checkpoint starts after this much log (CP5)
-  uint64_t interval_us = 60000000;  // ... or after this time, if anything changed
+  uint64_t interval_us = 300000000;  // ... or after this time, if anything changed
   bool background = true;
 };
 

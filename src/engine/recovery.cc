@@ -193,6 +193,7 @@ void KernelImpl::rollback_thread() {
     const Status status = rollback_all(&row, unfinished.back().get(), &stopping);
     if (status.ok()) {
       unfinished.pop_back();
+      retry_us = kRetryRollbackUs;
       ++recovery.rolled_back;
       --recovery.to_roll_back;
     } else if (!is_interrupted(status)) {
