@@ -30,7 +30,7 @@
 namespace strata {
 
 struct CheckpointerOptions {
-  uint64_t log_bytes = 256u << 20;  // a checkpoint starts after this much log (CP5)
+  uint64_t log_bytes = 256u << 20;   // a checkpoint starts after this much log (CP5)
   uint64_t interval_us = 300000000;  // ... or after this time, if anything changed
   bool background = true;
 };
