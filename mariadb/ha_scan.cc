@@ -62,22 +62,24 @@ void ha_strata::limit_scan_to_range() {
 
 // --- one entry ---
 
-bool ha_strata::decode_entry(uchar* record) {
-  IndexLayout& index = layout_.index(cursor_index_);
-  if (!index.codec.decode(cursor_->key(), record)) return false;
+bool ha_strata::decode_entry(const engine::TableCursor::Entry& entry, uchar* record) {
+  const IndexLayout& index = layout_.index(cursor_index_);
+  if (!index.codec.decode(entry.key, record)) return false;
   if (cursor_index_ == 0) return true;
-  if (!layout_.hidden_key() && !layout_.index(0).codec.decode(cursor_->clustered_key(), record))
+  if (!layout_.hidden_key() && !layout_.index(0).codec.decode(entry.clustered_key, record))
     return false;
-  return index.decode_covering(cursor_->covering(), record);
+  return index.covering.empty() || index.decode_covering(entry.covering, record);
 }
 
-// The pushed index condition. Needs the index's columns in record[0].
-int ha_strata::check_condition(uchar* buffer, bool* skip, bool* stop) {
-  *skip = *stop = false;
-  if (pushed_idx_cond == nullptr || active_index != pushed_idx_cond_keyno ||
-      buffer != table->record[0] || cursor_index_ == 0)
-    return 0;
-  if (!decode_entry(buffer)) return HA_ERR_CRASHED;
+// Whether there is a pushed index condition to look at. It needs the index's columns in record[0].
+bool ha_strata::condition_applies(const uchar* buffer) const noexcept {
+  return pushed_idx_cond != nullptr && active_index == pushed_idx_cond_keyno &&
+         buffer == table->record[0] && cursor_index_ != 0;
+}
+
+int ha_strata::check_condition(const engine::TableCursor::Entry& entry, uchar* buffer, bool* skip,
+                               bool* stop) {
+  if (!decode_entry(entry, buffer)) return HA_ERR_CRASHED;
   // The server's own look at the range's end would read columns of which the index has a prefix
   // only.
   key_range* const end = end_range;
@@ -142,20 +144,21 @@ bool ha_strata::reads_key_only() {
 int ha_strata::walk(uchar* buffer, Direction direction) {
   for (;;) {
     if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
-    if (prefix_only_ && !starts_with(cursor_->entry_key(), prefix_.bytes()))
-      return HA_ERR_END_OF_FILE;
-    if (range_limited_ && direction == Direction::kForward &&
-        cursor_->entry_key() >= range_end_.bytes())
+    const engine::TableCursor::Entry entry = cursor_->entry();
+    if (prefix_only_ && !starts_with(entry.whole, prefix_.bytes())) return HA_ERR_END_OF_FILE;
+    if (range_limited_ && direction == Direction::kForward && entry.whole >= range_end_.bytes())
       return HA_ERR_END_OF_FILE;
     bool skip = false;
     bool stop = false;
-    if (const int error = check_condition(buffer, &skip, &stop)) return error;
+    if (condition_applies(buffer)) {
+      if (const int error = check_condition(entry, buffer, &skip, &stop)) return error;
+    }
     if (stop) return HA_ERR_END_OF_FILE;
     if (!skip) {
       if (reads_key_only()) {
         at_ = nullptr;
-        if (layout_.hidden_key()) row_id_.assign(cursor_->clustered_key());
-        return decode_entry(buffer) ? 0 : HA_ERR_CRASHED;
+        if (layout_.hidden_key()) row_id_.assign(entry.clustered_key);
+        return decode_entry(entry, buffer) ? 0 : HA_ERR_CRASHED;
       }
       const bool look_only =
           semi_read_ == SemiRead::kTry && cursor_index_ == 0 && !unique_read_;  // HS2

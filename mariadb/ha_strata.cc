@@ -166,8 +166,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       // HANDLER reads go on in the next transaction from where they are.
       saved_entry_.clear();
       if (inited != NONE && cursor_ != nullptr && cursor_->valid()) {
-        saved_entry_.assign(cursor_->key());
-        if (cursor_index_ != 0) saved_entry_.append(cursor_->clustered_key());
+        saved_entry_.assign(cursor_->entry().whole);
       }
       statement_lock_ = requested_lock_ = engine::LockMode::kNone;
       has_been_locked_ = false;

@@ -131,8 +131,10 @@ class ha_strata final : public handler {
   bool reads_key_only();
   int reposition(Direction direction);
   int step_from_miss(uchar* buffer, Direction direction);
-  bool decode_entry(uchar* record);
-  int check_condition(uchar* buffer, bool* skip, bool* stop);
+  bool decode_entry(const engine::TableCursor::Entry& entry, uchar* record);
+  bool condition_applies(const uchar* buffer) const noexcept;
+  int check_condition(const engine::TableCursor::Entry& entry, uchar* buffer, bool* skip,
+                      bool* stop);
   const MY_BITMAP* wanted_columns();
   int deliver(engine::TableCursor* cursor, uchar* buffer);
   int read_point(uchar* buffer, Bytes key);

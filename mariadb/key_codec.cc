@@ -86,6 +86,9 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
 KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
   for (uint i = 0; i < key.user_defined_key_parts; ++i)
     parts_.push_back(describe_part(table, key.key_part[i]));
+  has_prefix_ =
+      std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
+  describe_plain();
   const uint primary = table->s->primary_key;
   if (primary == MAX_KEY || &key == &table->key_info[primary]) return;
   const KEY& clustered = table->key_info[primary];
@@ -98,14 +101,22 @@ KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
   }
 }
 
-bool KeyCodec::has_prefix() const {
-  return std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
+void KeyCodec::describe_plain() {
+  for (const KeyPart& part : parts_) {
+    if (part.column.null_bit != 0 || part.descending || !part.in_key) {
+      plain_.clear();
+      return;
+    }
+    plain_.push_back({part.column.offset, part.image_bytes, part.form == KeyPart::Form::kInteger,
+                      part.is_unsigned});
+    plain_bytes_ += part.image_bytes;
+  }
 }
 
 bool KeyCodec::has_prefix_of(const MY_BITMAP* columns) const {
-  return std::any_of(parts_.begin(), parts_.end(), [columns](const KeyPart& p) {
-    return p.is_prefix && bitmap_is_set(columns, p.column.field_index);
-  });
+  return has_prefix_ && std::any_of(parts_.begin(), parts_.end(), [columns](const KeyPart& p) {
+           return p.is_prefix && bitmap_is_set(columns, p.column.field_index);
+         });
 }
 
 void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out) {
@@ -209,7 +220,45 @@ size_t KeyCodec::value_bytes(const KeyPart& part, Bytes image) {
   return image.size() < part.image_bytes ? 0 : part.image_bytes;
 }
 
+namespace {
+
+// Back from KeyCodec::append_value(): big endian, the sign bit of signed numbers flipped.
+inline void store_integer(const uchar* from, size_t bytes, bool is_unsigned, uchar* to) noexcept {
+  if (bytes == 4) {
+    uint32_t value = load_be32(reinterpret_cast<const char*>(from));
+    if (!is_unsigned) value ^= uint32_t{1} << 31;
+    store_u32(to, value);
+    return;
+  }
+  if (bytes == 8) {
+    uint64_t value = load_be64(reinterpret_cast<const char*>(from));
+    if (!is_unsigned) value ^= uint64_t{1} << 63;
+    store_u64(to, value);
+    return;
+  }
+  for (size_t i = 0; i < bytes; ++i) to[bytes - 1 - i] = from[i];
+  if (!is_unsigned) to[bytes - 1] ^= 0x80;
+}
+
+}  // namespace
+
+bool KeyCodec::decode_plain(Bytes key, uchar* record) const noexcept {
+  if (key.size() < plain_bytes_) return false;
+  const uchar* from = reinterpret_cast<const uchar*>(key.data());
+  for (const PlainPart& part : plain_) {
+    uchar* const to = record + part.offset;
+    if (part.integer) {
+      store_integer(from, part.bytes, part.is_unsigned, to);
+    } else {
+      std::memcpy(to, from, part.bytes);
+    }
+    from += part.bytes;
+  }
+  return true;
+}
+
 bool KeyCodec::decode(Bytes key, uchar* record) const {
+  if (!plain_.empty()) return decode_plain(key, record);
   for (const KeyPart& part : parts_) {
     const uchar flip = part.descending ? 0xff : 0;
     if (part.column.null_bit != 0) {

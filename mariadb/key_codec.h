@@ -46,8 +46,8 @@ class KeyCodec {
   KeyCodec() = default;
   KeyCodec(const TABLE* table, const KEY& key);
 
-  [[nodiscard]] bool has_prefix() const;  // some part is a prefix of its column
-  [[nodiscard]] bool has_prefix_of(const MY_BITMAP* columns) const;  // ... of one of these
+  [[nodiscard]] bool has_prefix() const noexcept { return has_prefix_; }  // of some column
+  [[nodiscard]] bool has_prefix_of(const MY_BITMAP* columns) const;       // ... of one of these
 
   // The key of a record. *has_null: some part is NULL (such keys never conflict).
   void append(const uchar* record, Buffer* out, bool* has_null);
@@ -72,7 +72,20 @@ class KeyCodec {
   void append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer* out);
   static size_t value_bytes(const KeyPart& part, Bytes image);
 
+  // One part of a key that consists of columns readable by position only, for decode().
+  struct PlainPart {
+    uint32_t offset;  // in the record
+    uint32_t bytes;
+    bool integer;
+    bool is_unsigned;
+  };
+  void describe_plain();
+  bool decode_plain(Bytes key, uchar* record) const noexcept;
+
   std::vector<KeyPart> parts_;
+  std::vector<PlainPart> plain_;  // empty: some part is nullable, descending or not kept whole
+  uint32_t plain_bytes_ = 0;
+  bool has_prefix_ = false;
   std::vector<Extension> extensions_;  // empty in the primary key and in tables without one
 };
 

@@ -71,11 +71,21 @@ class TreeCursor {
   Status next(bool keep_left = false);
   Status prev();  // shared mode only; re-descends when it leaves the leaf
 
-  [[nodiscard]] bool on_record() const noexcept;  // a record is under the cursor
+  [[nodiscard]] bool on_record() const noexcept {  // a record is under the cursor
+    return leaf_ != nullptr && !at_end_ && slot_ < leaf_->view().slot_count();
+  }
   [[nodiscard]] bool at_end() const noexcept { return at_end_; }
   [[nodiscard]] bool equals(Bytes key) const noexcept;  // on_record() and its key is `key`
   void copy_key(std::string* out) const;
-  [[nodiscard]] Bytes value() const noexcept;  // valid while latched and unmodified
+  // One record on (or back) inside the leaf; false, standing where it was, at the leaf's last (or
+  // first) one. On a record only.
+  bool step_in_leaf(bool forward) noexcept {
+    if (forward ? slot_ + 1 >= leaf_->view().slot_count() : slot_ == 0) return false;
+    slot_ = static_cast<uint16_t>(forward ? slot_ + 1 : slot_ - 1);
+    return true;
+  }
+  // Valid while latched and unmodified.
+  [[nodiscard]] Bytes value() const noexcept { return leaf_->view().value(slot_); }
   [[nodiscard]] MtrPage* leaf() const noexcept { return leaf_; }
   [[nodiscard]] uint16_t slot() const noexcept { return slot_; }
   // True when `key` belongs on the latched leaf.

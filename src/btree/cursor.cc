@@ -124,16 +124,11 @@ Status TreeCursor::prev() {
   return seek_before(scratch_, false);
 }
 
-bool TreeCursor::on_record() const noexcept {
-  return leaf_ != nullptr && !at_end_ && slot_ < leaf_->view().slot_count();
-}
-
 bool TreeCursor::equals(Bytes key) const noexcept {
   return on_record() && leaf_->view().compare_key(slot_, key) == 0;
 }
 
 void TreeCursor::copy_key(std::string* out) const { leaf_->view().copy_key(slot_, out); }
-Bytes TreeCursor::value() const noexcept { return leaf_->view().value(slot_); }
 
 bool TreeCursor::leaf_covers(Bytes key) const noexcept {
   return leaf_ != nullptr && leaf_->view().covers_left(key) && leaf_->view().covers_right(key);

@@ -83,11 +83,8 @@ class EntryCheck {
   Status scan_index(uint32_t index) {
     TableCursor cursor(session_, table_, index);
     STRATA_RETURN_IF_ERROR(cursor.seek(Bytes()));
-    std::string full;
     while (cursor.valid()) {
-      full.assign(cursor.key());
-      full.append(cursor.clustered_key());
-      from_index_[index].add(full);
+      from_index_[index].add(cursor.entry().whole);
       STRATA_RETURN_IF_ERROR(cursor.next());
     }
     return ok_status();
@@ -103,11 +100,7 @@ class EntryCheck {
       ++row;
       failed = lookup.seek(full);
       if (!failed.ok()) return;
-      std::string found;
-      if (lookup.valid()) {
-        found.assign(lookup.key());
-        found.append(lookup.clustered_key());
-      }
+      const Bytes found = lookup.valid() ? lookup.entry().whole : Bytes();
       if (found != full) {
         out_->problems.push_back("row number " + std::to_string(row) + " has no entry in index " +
                                  table_->spec().indexes[wanted].name);

@@ -669,7 +669,7 @@ TEST_F(EngineTest, ARowSkippedForItsSharedLockIsNotMarked) {
   ASSERT_TRUE(queue.seek(Bytes()).ok());
   while (queue.valid()) {
     ASSERT_TRUE(queue.fetch(&gone).ok());
-    if (!gone) taken.push_back(load_be64(queue.key().data()));
+    if (!gone) taken.push_back(load_be64(queue.entry().key.data()));
     ASSERT_TRUE(queue.next().ok());
   }
   EXPECT_EQ(taken, (std::vector<uint64_t>{1, 3}));

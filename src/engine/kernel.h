@@ -241,11 +241,16 @@ class TableCursor {
   Status next();
   Status prev();
   [[nodiscard]] bool valid() const noexcept;
-  [[nodiscard]] Bytes key() const noexcept;  // of this index, without the clustered key
+  // The entry the cursor stands on, until the next move. In the clustered index all three keys are
+  // the row's and nothing is covered.
+  struct Entry {
+    Bytes whole;  // what seek() compares with: `key`, then the clustered key
+    Bytes key;    // of this index
+    Bytes clustered_key;
+    Bytes covering;  // the covering bytes
+  };
+  [[nodiscard]] Entry entry() const noexcept;
   [[nodiscard]] Bytes clustered_key() const noexcept;
-  // What seek() compares with: key() and, in a secondary index, the clustered key behind it.
-  [[nodiscard]] Bytes entry_key() const noexcept;
-  [[nodiscard]] Bytes covering() const noexcept;  // secondary index: its covering bytes
   // The clustered row: on the clustered index what seek/next found; on a secondary index it is
   // looked up, and, with a lock mode, locked. *gone = true: the row is no longer there (or fails
   // the index entry): move on. With a lock mode this is the point where the row is locked; entries

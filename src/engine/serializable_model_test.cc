@@ -297,8 +297,8 @@ class Client {
     if (r.bounded) cursor.set_bounds(low, high);
     STRATA_RETURN_IF_ERROR(r.backwards ? cursor.seek_before(high) : cursor.seek(low));
     while (cursor.valid() && action.result.size() < r.limit) {
-      if (r.backwards ? cursor.key() < Bytes(low) : cursor.key() >= Bytes(high)) break;
-      const Bytes covering = cursor.covering();
+      if (r.backwards ? cursor.entry().key < Bytes(low) : cursor.entry().key >= Bytes(high)) break;
+      const Bytes covering = cursor.entry().covering;
       if (!r.conditional || covering.empty() || (covering[0] & 1) == 0) {
         bool gone = false;
         STRATA_RETURN_IF_ERROR(cursor.fetch(&gone));

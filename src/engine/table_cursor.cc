@@ -91,9 +91,9 @@ struct TableCursor::Impl {
   static Bytes clustered_key_of(Bytes key, Bytes payload) {
     return key.substr(key.size() - clustered_bytes_of(key, payload));
   }
-  [[nodiscard]] Bytes entry_bytes() const { return entry_of(cursor_payload()); }
-  [[nodiscard]] size_t clustered_bytes() const {
-    return clustered_bytes_of(cursor_key(), cursor_payload());
+  static Bytes covering_of(Bytes payload) {
+    const Bytes entry = entry_of(payload);
+    return entry.size() >= 2 ? entry.substr(2) : Bytes();
   }
   [[nodiscard]] Bytes clustered_key() const {
     if (point) return point_key;
@@ -275,23 +275,17 @@ bool TableCursor::valid() const noexcept {
   return impl_->point ? impl_->fetched : impl_->cursor_valid();
 }
 
-Bytes TableCursor::key() const noexcept {
+TableCursor::Entry TableCursor::entry() const noexcept {
   const Impl& c = *impl_;
-  if (c.point) return c.point_key;
-  const Bytes key = c.cursor_key();
-  return c.index == 0 ? key : key.substr(0, key.size() - c.clustered_bytes());
-}
-
-Bytes TableCursor::entry_key() const noexcept {
-  return impl_->point ? Bytes(impl_->point_key) : impl_->cursor_key();
+  if (c.point) return {c.point_key, c.point_key, c.point_key, Bytes()};
+  const Bytes whole = c.cursor_key();
+  if (c.index == 0) return {whole, whole, whole, Bytes()};
+  const Bytes payload = c.cursor_payload();
+  const size_t own_bytes = whole.size() - Impl::clustered_bytes_of(whole, payload);
+  return {whole, whole.substr(0, own_bytes), whole.substr(own_bytes), Impl::covering_of(payload)};
 }
 
 Bytes TableCursor::clustered_key() const noexcept { return impl_->clustered_key(); }
-
-Bytes TableCursor::covering() const noexcept {
-  const Bytes entry = impl_->entry_bytes();
-  return entry.size() >= 2 ? entry.substr(2) : Bytes();
-}
 
 Status TableCursor::fetch(bool* gone) { return impl_->fetch(gone); }
 

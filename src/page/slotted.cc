@@ -7,9 +7,17 @@
 #include "page/record.h"
 
 namespace strata {
+
+using page_internal::kLengthBytes;
+using page_internal::slots_of;
+using page_internal::suffix_at;
+using page_internal::value_at;
+
 namespace {
 
-constexpr uint32_t kLengthBytes = 2;  // value length in front of every record
+Slot* mutable_slots_of(char* page) noexcept {
+  return reinterpret_cast<Slot*>(page + kPageHeaderBytes);
+}
 constexpr uint32_t kSlotBytes = sizeof(Slot);
 constexpr uint32_t kChildBytes = 4;
 
@@ -18,20 +26,10 @@ static_assert(kPageHeaderBytes + 2 * kMaxKeyBytes +
                   2 * (kSlotBytes + kLengthBytes + kMaxRecordBytes) <=
               kPageBytes);
 
-Slot* slots_of(char* page) noexcept { return reinterpret_cast<Slot*>(page + kPageHeaderBytes); }
-const Slot* slots_of(const char* page) noexcept {
-  return reinterpret_cast<const Slot*>(page + kPageHeaderBytes);
-}
 uint32_t slots_end(const PageHeader* h) noexcept {
   return kPageHeaderBytes + kSlotBytes * h->slot_count;
 }
 uint32_t gap_bytes(const PageHeader* h) noexcept { return h->heap_top - slots_end(h); }
-Bytes suffix_at(const char* page, const Slot& s) noexcept {
-  return Bytes(page + s.offset + kLengthBytes, s.suffix_bytes);
-}
-Bytes value_at(const char* page, const Slot& s) noexcept {
-  return Bytes(page + s.offset + kLengthBytes + s.suffix_bytes, load_u16(page + s.offset));
-}
 uint32_t record_bytes(const char* page, const Slot& s) noexcept {
   return kLengthBytes + s.suffix_bytes + load_u16(page + s.offset);
 }
@@ -87,7 +85,7 @@ void compact_without(char* page, uint32_t without) noexcept {
               &h->low_fence_bytes);
   store_fence(page, Bytes(old + h->high_key_offset, h->high_key_bytes), &h->high_key_offset,
               &h->high_key_bytes);
-  Slot* slots = slots_of(page);
+  Slot* slots = mutable_slots_of(page);
   for (uint32_t i = 0; i < h->slot_count; ++i) {
     if (i == without) continue;
     const uint32_t bytes = record_bytes(old, slots[i]);
@@ -126,30 +124,11 @@ bool value_size_is_valid(uint8_t level, size_t value_bytes) noexcept {
   return value_bytes == kChildBytes;
 }
 
-Bytes TreePageView::low_fence() const noexcept {
-  return Bytes(page_ + header()->low_fence_offset, header()->low_fence_bytes);
-}
-Bytes TreePageView::high_key() const noexcept {
-  return Bytes(page_ + header()->high_key_offset, header()->high_key_bytes);
-}
-Bytes TreePageView::prefix() const noexcept {
-  return low_fence().substr(0, header()->prefix_bytes);
-}
-
 bool TreePageView::covers_left(Bytes key) const noexcept {
   return compare_bytes(low_fence(), key) <= 0;
 }
 bool TreePageView::covers_right(Bytes key) const noexcept {
   return high_is_infinite(header()) || compare_bytes(key, high_key()) < 0;
-}
-
-Bytes TreePageView::suffix(uint16_t slot) const noexcept {
-  STRATA_DASSERT(slot < slot_count());
-  return suffix_at(page_, slots_of(page_)[slot]);
-}
-Bytes TreePageView::value(uint16_t slot) const noexcept {
-  STRATA_DASSERT(slot < slot_count());
-  return value_at(page_, slots_of(page_)[slot]);
 }
 
 void TreePageView::copy_key(uint16_t slot, std::string* out) const {
@@ -279,7 +258,7 @@ void insert_record(char* page, uint16_t slot, Bytes suffix, Bytes value) noexcep
   STRATA_ASSERT(slot <= h->slot_count);
   STRATA_ASSERT(kSlotBytes + record <= gap_bytes(h) + h->garbage_bytes);
   if (kSlotBytes + record > gap_bytes(h)) compact_without(page, kNoSlot);
-  Slot* slots = slots_of(page);
+  Slot* slots = mutable_slots_of(page);
   std::memmove(slots + slot + 1, slots + slot, (h->slot_count - slot) * kSlotBytes);
   ++h->slot_count;
   store_record(page, slots + slot, suffix, value);
@@ -288,7 +267,7 @@ void insert_record(char* page, uint16_t slot, Bytes suffix, Bytes value) noexcep
 void erase_record(char* page, uint16_t slot) noexcept {
   PageHeader* h = header_of(page);
   STRATA_ASSERT(slot < h->slot_count);
-  Slot* slots = slots_of(page);
+  Slot* slots = mutable_slots_of(page);
   release_heap(h, slots[slot].offset, record_bytes(page, slots[slot]));
   std::memmove(slots + slot, slots + slot + 1, (h->slot_count - slot - 1) * kSlotBytes);
   --h->slot_count;
@@ -298,7 +277,7 @@ void replace_value(char* page, uint16_t slot, Bytes value) noexcept {
   PageHeader* h = header_of(page);
   STRATA_ASSERT(slot < h->slot_count);
   STRATA_ASSERT(TreePageView(page).fits_replace(slot, value.size()));
-  Slot* s = slots_of(page) + slot;
+  Slot* s = mutable_slots_of(page) + slot;
   const Bytes old_value = value_at(page, *s);
   if (value.size() <= old_value.size()) {
     h->garbage_bytes = static_cast<uint16_t>(h->garbage_bytes + old_value.size() - value.size());
@@ -351,7 +330,7 @@ void truncate_right(char* page, uint16_t keep, Bytes high_key, uint32_t right_si
   h->llsn = was->llsn;
   h->extra = was->extra;
   h->slot_count = keep;
-  Slot* slots = slots_of(page);
+  Slot* slots = mutable_slots_of(page);
   std::string longer;  // used only when the page widens and keys get back some of the prefix
   for (uint16_t i = 0; i < keep; ++i) {
     Bytes suffix = view.suffix(i);

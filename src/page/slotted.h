@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/assert.h"
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "page/page.h"
@@ -47,6 +48,20 @@ struct TreePageInit {
   Bytes high_key{};
 };
 
+// Where things lie; inline because every look at a record comes here.
+namespace page_internal {
+constexpr uint32_t kLengthBytes = 2;  // value length in front of every record
+inline const Slot* slots_of(const char* page) noexcept {
+  return reinterpret_cast<const Slot*>(page + kPageHeaderBytes);
+}
+inline Bytes suffix_at(const char* page, const Slot& s) noexcept {
+  return Bytes(page + s.offset + kLengthBytes, s.suffix_bytes);
+}
+inline Bytes value_at(const char* page, const Slot& s) noexcept {
+  return Bytes(page + s.offset + kLengthBytes + s.suffix_bytes, load_u16(page + s.offset));
+}
+}  // namespace page_internal
+
 // Read-only view. `page` must have been validated with validate_tree_page() if it came from
 // outside.
 class TreePageView {
@@ -56,13 +71,25 @@ class TreePageView {
   [[nodiscard]] uint16_t slot_count() const noexcept { return header()->slot_count; }
   [[nodiscard]] bool is_leaf() const noexcept { return header()->level == 0; }
   [[nodiscard]] bool has_flag(PageFlags f) const noexcept { return (header()->flags & f) != 0; }
-  [[nodiscard]] Bytes low_fence() const noexcept;
-  [[nodiscard]] Bytes high_key() const noexcept;              // meaningless with kHighIsInfinity
-  [[nodiscard]] Bytes prefix() const noexcept;                // first prefix_bytes of the low fence
+  [[nodiscard]] Bytes low_fence() const noexcept {
+    return Bytes(page_ + header()->low_fence_offset, header()->low_fence_bytes);
+  }
+  [[nodiscard]] Bytes high_key() const noexcept {  // meaningless with kHighIsInfinity
+    return Bytes(page_ + header()->high_key_offset, header()->high_key_bytes);
+  }
+  [[nodiscard]] Bytes prefix() const noexcept {  // first prefix_bytes of the low fence
+    return low_fence().substr(0, header()->prefix_bytes);
+  }
   [[nodiscard]] bool covers_left(Bytes key) const noexcept;   // low_fence <= key
   [[nodiscard]] bool covers_right(Bytes key) const noexcept;  // key < high_key
-  [[nodiscard]] Bytes suffix(uint16_t slot) const noexcept;
-  [[nodiscard]] Bytes value(uint16_t slot) const noexcept;
+  [[nodiscard]] Bytes suffix(uint16_t slot) const noexcept {
+    STRATA_DASSERT(slot < slot_count());
+    return page_internal::suffix_at(page_, page_internal::slots_of(page_)[slot]);
+  }
+  [[nodiscard]] Bytes value(uint16_t slot) const noexcept {
+    STRATA_DASSERT(slot < slot_count());
+    return page_internal::value_at(page_, page_internal::slots_of(page_)[slot]);
+  }
   void copy_key(uint16_t slot, std::string* out) const;  // replaces *out with the full key
   [[nodiscard]] int compare_key(uint16_t slot, Bytes full_key) const noexcept;  // sign(slot - key)
   // First slot whose key is >= key; *equal says whether it is equal. `key` must be inside the

@@ -54,6 +54,8 @@ struct RowCursor::Impl {
   std::string arena;
   std::vector<Item> items;
   size_t current = 0;
+  Bytes shown_key;  // of the current item
+  Bytes shown_payload;
   bool undecided = false;
   bool deleted = false;
 
@@ -71,21 +73,24 @@ struct RowCursor::Impl {
     arena.clear();
     items.clear();
     current = 0;
+    shown_key = shown_payload = Bytes();
     undecided = deleted = false;
   }
-  void add(Bytes record_key, Bytes payload) {
-    items.push_back({static_cast<uint32_t>(arena.size()), static_cast<uint32_t>(record_key.size()),
+  void add(Bytes key_head, Bytes key_tail, Bytes payload) {
+    items.push_back({static_cast<uint32_t>(arena.size()),
+                     static_cast<uint32_t>(key_head.size() + key_tail.size()),
                      static_cast<uint32_t>(payload.size())});
-    arena.append(record_key);
-    arena.append(payload);
+    arena.append(key_head).append(key_tail).append(payload);
   }
-  [[nodiscard]] Bytes item_key() const noexcept {
-    const Item& i = items[current];
-    return Bytes(arena).substr(i.key_at, i.key_bytes);
+  void add_record_here(Bytes value) {
+    const TreePageView view = at.leaf()->view();
+    add(view.prefix(), view.suffix(at.slot()), record_payload(value));
   }
-  [[nodiscard]] Bytes item_payload() const noexcept {
-    const Item& i = items[current];
-    return Bytes(arena).substr(i.key_at + i.key_bytes, i.payload_bytes);
+  void show(size_t item) noexcept {
+    current = item;
+    const Item& i = items[item];
+    shown_key = Bytes(arena.data() + i.key_at, i.key_bytes);
+    shown_payload = Bytes(arena.data() + i.key_at + i.key_bytes, i.payload_bytes);
   }
 
   // --- one record, under its latch, no I/O ---
@@ -126,8 +131,8 @@ struct RowCursor::Impl {
   }
 
   // --- moving ---
-  [[nodiscard]] bool last_in_leaf() const noexcept {
-    return forward ? at.slot() + 1 >= at.leaf()->view().slot_count() : at.slot() == 0;
+  [[nodiscard]] bool batch_is_full() const noexcept {
+    return read == Read::kLatest || items.size() >= limit || arena.size() >= kBatchBytesMax;
   }
   Status step() { return forward ? at.next() : at.prev(); }
 
@@ -174,20 +179,21 @@ struct RowCursor::Impl {
         continue;
       }
       if (seen == Seen::kShow) {
-        at.copy_key(&key);
-        add(key, record_payload(value));
-        if (read == Read::kLatest || items.size() >= limit || arena.size() >= kBatchBytesMax ||
-            last_in_leaf()) {
+        add_record_here(value);
+        if (batch_is_full()) {
           pause(false);
           break;
         }
-      } else if (!items.empty() && last_in_leaf()) {
+      }
+      if (at.step_in_leaf(forward)) continue;
+      if (!items.empty()) {  // a batch is of one leaf
         pause(false);
         break;
       }
       STRATA_RETURN_IF_ERROR(step());
     }
     valid = !items.empty();
+    if (valid) show(0);
     limit = std::min(limit * kBatchGrowth, kBatchRecordsMax);
     return ok_status();
   }
@@ -200,13 +206,13 @@ struct RowCursor::Impl {
     const RecordHeader newest = version.header;
     if (base.key_of != nullptr && !trx->id.is_zero()) {
       STRATA_ASSIGN_OR_RETURN(const bool own, owns_base_row());
-      if (own && !newest.deleted()) add(key, version.payload);
+      if (own && !newest.deleted()) add(key, Bytes(), version.payload);
       if (own) return ok_status();
     }
     STRATA_ASSIGN_OR_RETURN(
         const Walk walk,
         row_internal::walk_to_visible(context, trx->view, tree, key, &version, &scratch));
-    if (walk == Walk::kFound) add(key, version.payload);
+    if (walk == Walk::kFound) add(key, Bytes(), version.payload);
     if (walk != Walk::kStale) return ok_status();
     pending = true;
     return stale->check(tree, newest);
@@ -263,7 +269,7 @@ struct RowCursor::Impl {
   }
 
   Status turn() {
-    const std::string from(item_key());
+    const std::string from(shown_key);
     start(trx, read, !forward);
     if (!forward) return find_last(from, false);
     STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
@@ -275,7 +281,7 @@ struct RowCursor::Impl {
     if (!valid) return ok_status();
     if (go_forward != forward) return finish(turn());
     if (current + 1 < items.size()) {
-      ++current;
+      show(current + 1);
       return ok_status();
     }
     valid = false;
@@ -305,8 +311,8 @@ Status RowCursor::next() { return impl_->move(true); }
 Status RowCursor::prev() { return impl_->move(false); }
 
 bool RowCursor::valid() const noexcept { return impl_->valid; }
-Bytes RowCursor::key() const noexcept { return impl_->valid ? impl_->item_key() : Bytes(); }
-Bytes RowCursor::payload() const noexcept { return impl_->valid ? impl_->item_payload() : Bytes(); }
+Bytes RowCursor::key() const noexcept { return impl_->valid ? impl_->shown_key : Bytes(); }
+Bytes RowCursor::payload() const noexcept { return impl_->valid ? impl_->shown_payload : Bytes(); }
 bool RowCursor::undecided() const noexcept { return impl_->undecided; }
 bool RowCursor::deleted() const noexcept { return impl_->deleted; }
 
