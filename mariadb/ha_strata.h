@@ -138,6 +138,7 @@ class ha_strata final : public handler {
   const MY_BITMAP* wanted_columns();
   int deliver(engine::TableCursor* cursor, uchar* buffer);
   int read_point(uchar* buffer, Bytes key);
+  double look_up_cost(uint key, uint mrr_flags, ha_rows rows) const;
   static void make_successor(Buffer* key, bool* infinite);
 
   // Writing.
