@@ -107,21 +107,11 @@ Status Dictionary::put(Trx* trx, TreeId tree, Bytes key, Bytes value, bool repla
     payload = encode_payload({ref}, Bytes());
   }
   if (!replace) return insert_record(context_, trx, tree, key, payload, 0);
-  std::string old;
-  STRATA_RETURN_IF_ERROR(lock_record(context_, trx, tree, key, RowLock::kExclusive, &old));
-  std::vector<OverflowRef> refs;
-  Bytes inline_bytes;
-  STRATA_RETURN_IF_ERROR(decode_payload(old, &refs, &inline_bytes));
-  return update_record(context_, trx, tree, key, payload, refs);
+  return update_record(context_, trx, tree, key, payload);
 }
 
 Status Dictionary::erase(Trx* trx, TreeId tree, Bytes key) {
-  std::string old;
-  STRATA_RETURN_IF_ERROR(lock_record(context_, trx, tree, key, RowLock::kExclusive, &old));
-  std::vector<OverflowRef> refs;
-  Bytes inline_bytes;
-  STRATA_RETURN_IF_ERROR(decode_payload(old, &refs, &inline_bytes));
-  return delete_record(context_, trx, tree, key, refs);
+  return delete_record(context_, trx, tree, key);
 }
 
 Status Dictionary::put_table(Trx* trx, const TableSpec& spec) {

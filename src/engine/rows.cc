@@ -40,13 +40,6 @@ void make_successor_of_prefix(std::string* key, bool* infinite) {
   if (!*infinite) key->back() = static_cast<char>(static_cast<uint8_t>(key->back()) + 1);
 }
 
-bool contains(const std::vector<OverflowRef>& refs, const OverflowRef& ref) {
-  for (const OverflowRef& r : refs) {
-    if (r.creator == ref.creator && r.ordinal == ref.ordinal) return true;
-  }
-  return false;
-}
-
 class RowChange {
  public:
   RowChange(Session::Impl* session, Table* table)
@@ -77,8 +70,7 @@ class RowChange {
     for (uint32_t i = 0; i < count; ++i) {
       s_->key.assign(entries[i].key);
       s_->key.append(clustered_key);
-      const Status deleted =
-          delete_record(row_, trx_, tree_of(*table_, entries[i].index), s_->key, {});
+      const Status deleted = delete_record(row_, trx_, tree_of(*table_, entries[i].index), s_->key);
       if (is_not_found(deleted)) {
         return error_corruption("table " + table_->spec().schema + "." + table_->spec().name +
                                 ", index " + table_->spec().indexes[entries[i].index].name +
@@ -117,6 +109,28 @@ class RowChange {
     while (range.valid()) STRATA_RETURN_IF_ERROR(range.next());
     return insert_record(row_, trx_, tree, key, payload, unique_bytes, raise);
   }
+
+  // The clustered record, and its outside values.
+  Status update_clustered(Bytes old_key, const RowImage& row) {
+    const TreeId clustered = tree_of(*table_, 0);
+    if (old_key == row.key && row.external_count == 0) {
+      s_->payload = encode_payload({}, row.inline_bytes);
+      return update_record(row_, trx_, clustered, row.key, s_->payload);
+    }
+    std::vector<OverflowRef> old_refs;
+    std::vector<OverflowRef> new_refs;
+    Bytes old_inline;
+    STRATA_RETURN_IF_ERROR(
+        lock_record(row_, trx_, clustered, old_key, RowLock::kExclusive, &s_->old_payload));
+    STRATA_RETURN_IF_ERROR(decode_payload(s_->old_payload, &old_refs, &old_inline));
+    STRATA_RETURN_IF_ERROR(write_externals(row, old_refs, &new_refs));
+    s_->payload = encode_payload(new_refs, row.inline_bytes);
+    if (old_key == row.key) return update_record(row_, trx_, clustered, row.key, s_->payload);
+    STRATA_RETURN_IF_ERROR(insert_clustered(row.key, s_->payload, row.auto_increment_used));
+    return delete_record(row_, trx_, clustered, old_key, new_refs);
+  }
+
+  Status delete_clustered(Bytes key) { return delete_record(row_, trx_, tree_of(*table_, 0), key); }
 
   // Writes the outside values; unchanged ones take over the old chain.
   Status write_externals(const RowImage& row, const std::vector<OverflowRef>& old_refs,
@@ -197,29 +211,8 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
-  RowContext* context = &s.kernel->row;
-  const TreeId clustered = tree_of(*table, 0);
   RowChange change(&s, table);
-  std::vector<OverflowRef> old_refs;
-  std::vector<OverflowRef> new_refs;
-  std::vector<OverflowRef> unused;
-  Bytes old_inline;
-  Status status =
-      lock_record(context, s.trx.get(), clustered, old_key, RowLock::kExclusive, &s.old_payload);
-  if (status.ok()) status = decode_payload(s.old_payload, &old_refs, &old_inline);
-  if (status.ok()) status = change.write_externals(row, old_refs, &new_refs);
-  for (const OverflowRef& ref : old_refs) {
-    if (!contains(new_refs, ref)) unused.push_back(ref);
-  }
-  if (status.ok()) {
-    s.payload = encode_payload(new_refs, row.inline_bytes);
-    if (old_key == row.key) {
-      status = update_record(context, s.trx.get(), clustered, row.key, s.payload, unused);
-    } else {
-      status = change.insert_clustered(row.key, s.payload, row.auto_increment_used);
-      if (status.ok()) status = delete_record(context, s.trx.get(), clustered, old_key, unused);
-    }
-  }
+  Status status = change.update_clustered(old_key, row);
   if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
   if (status.ok()) status = change.insert_entries(row, duplicate_index);
   if (!status.ok()) return undo_row(before, status);
@@ -233,15 +226,8 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
   if (s.trx->must_rollback) return error_deadlock();
   STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
-  RowContext* context = &s.kernel->row;
   RowChange change(&s, table);
-  std::vector<OverflowRef> refs;
-  Bytes inline_bytes;
-  const TreeId clustered = tree_of(*table, 0);
-  Status status =
-      lock_record(context, s.trx.get(), clustered, key, RowLock::kExclusive, &s.old_payload);
-  if (status.ok()) status = decode_payload(s.old_payload, &refs, &inline_bytes);
-  if (status.ok()) status = delete_record(context, s.trx.get(), clustered, key, refs);
+  Status status = change.delete_clustered(key);
   if (status.ok()) status = change.delete_entries(key, entries, entry_count);
   if (!status.ok()) return undo_row(before, status);
   s.note_rows(table, -1);

@@ -223,27 +223,37 @@ StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, RecordHead
   return outcome;
 }
 
-Status RowChange::update(Bytes payload, const std::vector<OverflowRef>& free_on_purge) {
+Status RowChange::update(Bytes payload) {
   if (key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes)
     return error_invalid_argument("a record is too large for a page");
   // Most updates change part of the payload; try_change() asks for more if it is not enough.
-  const size_t guess =
-      undo_bytes_max(key_.size(), std::min<size_t>(payload.size(), 256), free_on_purge.size());
-  return run(guess, [&](Mtr* mtr, TreeCursor* cursor) {
-    return try_change(mtr, cursor, 0, &payload, free_on_purge);
+  const size_t guess = undo_bytes_max(key_.size(), std::min<size_t>(payload.size(), 256), 0);
+  return run(guess,
+             [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, &payload, {}); });
+}
+
+Status RowChange::erase(const std::vector<OverflowRef>& moved) {
+  return run(undo_bytes_max(key_.size(), 0, 0),
+             [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, nullptr, moved); });
+}
+
+Status RowChange::list_freed(Bytes before, const Bytes* after,
+                             const std::vector<OverflowRef>& moved) {
+  if (before.empty() || before[0] == 0) return ok_status();  // most rows have no chains
+  std::vector<OverflowRef> kept;
+  Bytes ignored;
+  if (after != nullptr) STRATA_RETURN_IF_ERROR(decode_payload(*after, &kept, &ignored));
+  kept.insert(kept.end(), moved.begin(), moved.end());
+  STRATA_RETURN_IF_ERROR(decode_payload(before, &undo_.free_on_purge, &ignored));
+  std::erase_if(undo_.free_on_purge, [&kept](const OverflowRef& ref) {
+    return std::find(kept.begin(), kept.end(), ref) != kept.end();
   });
+  return ok_status();
 }
 
-Status RowChange::erase(const std::vector<OverflowRef>& free_on_purge) {
-  return run(undo_bytes_max(key_.size(), 0, free_on_purge.size()),
-             [&](Mtr* mtr, TreeCursor* cursor) {
-               return try_change(mtr, cursor, kDeleted, nullptr, free_on_purge);
-             });
-}
-
-StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor, uint8_t flags,
+StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
                                                    const Bytes* payload,
-                                                   const std::vector<OverflowRef>& free_on_purge) {
+                                                   const std::vector<OverflowRef>& moved) {
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, &header));
   if (outcome.next != Next::kDone) return outcome;
@@ -251,16 +261,16 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
   const Bytes after = payload == nullptr ? before : *payload;
   describe_undo(UndoType::kUpdate);
   undo_.previous = header;
-  undo_.free_on_purge = free_on_purge;
-  if ((flags & kDeleted) != 0) undo_.previous.flags |= kNextIsDelete;
+  STRATA_RETURN_IF_ERROR(list_freed(before, payload, moved));
+  if (payload == nullptr) undo_.previous.flags |= kNextIsDelete;
   set_payload_difference(&undo_, before, after);
   const size_t value_bytes = kRecordHeaderBytes + after.size();
   if (!can_write(payload == nullptr || cursor->fits_replace(value_bytes), value_bytes, &outcome))
     return outcome;
   if (payload == nullptr) {
-    STRATA_RETURN_IF_ERROR(patch_header(mtr, cursor, flags));
+    STRATA_RETURN_IF_ERROR(patch_header(mtr, cursor, kDeleted));
   } else {
-    STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, after));
+    STRATA_RETURN_IF_ERROR(add_undo(mtr, 0, after));
     cursor->replace(value_);
   }
   return outcome;
@@ -373,14 +383,13 @@ Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Byte
   return RowChange(context, trx, tree, key).insert(payload, unique_bytes, raise);
 }
 
-Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload,
-                     const std::vector<OverflowRef>& free_on_purge) {
-  return RowChange(context, trx, tree, key).update(new_payload, free_on_purge);
+Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload) {
+  return RowChange(context, trx, tree, key).update(new_payload);
 }
 
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
-                     const std::vector<OverflowRef>& free_on_purge) {
-  return RowChange(context, trx, tree, key).erase(free_on_purge);
+                     const std::vector<OverflowRef>& moved) {
+  return RowChange(context, trx, tree, key).erase(moved);
 }
 
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,

@@ -66,12 +66,12 @@ struct SlotRaise {
 // whole key is unique anyway).
 Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
                      size_t unique_bytes, const SlotRaise* raise = nullptr);
-// The record must exist and be visible as the latest version (kNotFound otherwise). free_on_purge:
-// chains the new payload no longer uses.
-Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload,
-                     const std::vector<OverflowRef>& free_on_purge);
+// The record must exist and be visible as the latest version (kNotFound otherwise). Chains that the
+// old payload uses and the new one does not are freed once nobody can see the old version, but for
+// those in `moved`: another record has them now.
+Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload);
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
-                     const std::vector<OverflowRef>& free_on_purge);
+                     const std::vector<OverflowRef>& moved = {});
 // Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK
 // *payload is it, and *fresh says whether the transaction had no such lock before.
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,

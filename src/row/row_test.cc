@@ -49,10 +49,10 @@ class RowTest : public ::testing::Test {
     return insert_record(rows(), trx, tree(t), key, encode_payload({}, text), unique_bytes);
   }
   Status update(Trx* trx, Bytes key, Bytes text) {
-    return update_record(rows(), trx, tree(), key, encode_payload({}, text), {});
+    return update_record(rows(), trx, tree(), key, encode_payload({}, text));
   }
   Status erase(Trx* trx, Bytes key, uint32_t t = 0) {
-    return delete_record(rows(), trx, tree(t), key, {});
+    return delete_record(rows(), trx, tree(t), key);
   }
   // Text of the visible version, "-" when there is none.
   std::string read(Trx* trx, Bytes key) {
@@ -486,8 +486,7 @@ TEST_F(RowTest, OverflowChainLivesAsLongAsSomebodyNeedsIt) {
   commit(&writer);
   begin_read(&reader);
   begin(&updater);
-  ASSERT_TRUE(
-      update_record(rows(), &updater, tree(), "a", encode_payload({}, "small"), {*ref}).ok());
+  ASSERT_TRUE(update_record(rows(), &updater, tree(), "a", encode_payload({}, "small")).ok());
   commit(&updater);
   ASSERT_TRUE(kernel_->purge_all().ok());
   std::string payload, value;
@@ -513,15 +512,15 @@ TEST_F(RowTest, OverflowChainOfAnUndoneChangeIsFreed) {
   const UndoPtr savepoint = trx.undo.last;
   auto ref = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
   ASSERT_TRUE(ref.ok());
-  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, ""), {}).ok());
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, "")).ok());
   ASSERT_TRUE(rollback_to(rows(), &trx, savepoint).ok());
   EXPECT_EQ(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before);
   // Undone free_on_purge lists must not free what lives on.
   ref = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
   ASSERT_TRUE(ref.ok());
-  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, ""), {}).ok());
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({*ref}, "")).ok());
   const UndoPtr with_chain = trx.undo.last;
-  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({}, ""), {*ref}).ok());
+  ASSERT_TRUE(update_record(rows(), &trx, tree(), "a", encode_payload({}, "")).ok());
   ASSERT_TRUE(rollback_to(rows(), &trx, with_chain).ok());
   commit(&trx);
   ASSERT_TRUE(kernel_->purge_all().ok());

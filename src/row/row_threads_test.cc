@@ -62,13 +62,13 @@ class RowThreads : public ::testing::Test {
         lock_record(rows(), trx, tree(), account_key(from), RowLock::kExclusive, &payload));
     const int64_t have = amount_of(payload);
     STRATA_RETURN_IF_ERROR(update_record(rows(), trx, tree(), account_key(from),
-                                         amount_payload(have - amount, rng->below(300)), {}));
+                                         amount_payload(have - amount, rng->below(300))));
     STRATA_RETURN_IF_ERROR(lock_record(rows(), trx, tree(), account_key(to),
                                        rng->one_in(8) ? RowLock::kShared : RowLock::kExclusive,
                                        &payload));
     const int64_t there = amount_of(payload);
     return update_record(rows(), trx, tree(), account_key(to),
-                         amount_payload(there + amount, rng->below(300)), {});
+                         amount_payload(there + amount, rng->below(300)));
   }
 
   int64_t total(Trx* trx, uint64_t* count) {
@@ -178,13 +178,12 @@ TEST_F(RowThreads, ReadersNeverSeeWhatIsRolledBack) {
         for (int i = 0; i < 3 && status.ok(); ++i) {
           const std::string key = account_key(static_cast<uint32_t>(rng.below(kRows)));
           if (rng.one_in(3)) {
-            status = delete_record(rows(), &trx, tree(), key, {});
+            status = delete_record(rows(), &trx, tree(), key);
             if (status.ok()) {
               status = insert_record(rows(), &trx, tree(), key, amount_payload(13, 5), 0);
             }
           } else {
-            status =
-                update_record(rows(), &trx, tree(), key, amount_payload(-99, rng.below(2000)), {});
+            status = update_record(rows(), &trx, tree(), key, amount_payload(-99, rng.below(2000)));
           }
           if (rng.one_in(3)) {
             status = insert_record(rows(), &trx, tree(), key + "x", amount_payload(1, 9), 0);
@@ -253,7 +252,7 @@ TEST_F(RowThreads, UniqueValuesStayUnique) {
             status = cursor.next();
           }
           EXPECT_EQ(live, 1) << "only ours can be live while we are undecided";
-          if (status.ok() && rng.one_in(2)) status = delete_record(rows(), &trx, tree(), key, {});
+          if (status.ok() && rng.one_in(2)) status = delete_record(rows(), &trx, tree(), key);
         }
         EXPECT_TRUE(status.ok() || is_duplicate_key(status) || is_deadlock(status)) << status;
         if (is_duplicate_key(status)) {
@@ -261,7 +260,7 @@ TEST_F(RowThreads, UniqueValuesStayUnique) {
           if (cursor.seek(&trx, RowCursor::Read::kLatest, value).ok() && cursor.valid() &&
               cursor.key().substr(0, 4) == value) {
             const std::string found(cursor.key());
-            status = delete_record(rows(), &trx, tree(), found, {});
+            status = delete_record(rows(), &trx, tree(), found);
           }
         }
         if (is_deadlock(status) || rng.one_in(5)) {
@@ -316,7 +315,7 @@ TEST_F(RowThreads, SnapshotStaysOpenOverManyCommitsAndStillSeesItsOwnPast) {
     const auto row = static_cast<uint32_t>(rng.below(kRows));
     const auto value = static_cast<int64_t>(rng.next() >> 8);
     Status status = update_record(rows(), &trx, tree(), account_key(row),
-                                  amount_payload(value, rng.below(100)), {});
+                                  amount_payload(value, rng.below(100)));
     ASSERT_TRUE(status.ok()) << status;
     status = trxs()->commit(&trx);
     ASSERT_TRUE(status.ok()) << status;

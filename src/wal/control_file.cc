@@ -61,6 +61,11 @@ void fill_slot(const ControlData& data, uint64_t sequence, ControlSlot* slot) no
   slot->crc32c = slot_crc(*slot);
 }
 
+// A right checksum says that someone wrote it so, not that it was us.
+bool is_sound(const ControlSlot& slot) noexcept {
+  return slot.profile[kProfileBytes - 1] == '\0' && slot.sequence != UINT64_MAX;
+}
+
 ControlData data_of(const ControlSlot& slot) {
   ControlData data;
   data.database_id = slot.database_id;
@@ -137,13 +142,13 @@ StatusOr<std::unique_ptr<ControlFile>> ControlFile::open(FileSystem* fs, const s
     ours = true;
     if (slot.crc32c != slot_crc(slot)) continue;
     STRATA_RETURN_IF_ERROR(check_versions(slot, path));
+    if (!is_sound(slot)) continue;
     if (newest == nullptr || slot.sequence > newest->sequence) newest = &slot;
   }
   if (newest == nullptr)
-    return error_corruption(
-        (ours ? "control file " + path + " is damaged (both copies fail their checksum)"
-              : path + " is not a Strata control file") +
-        "; restore the data directory from a backup, nothing was changed");
+    return error_corruption((ours ? "control file " + path + " is damaged (neither copy is whole)"
+                                  : path + " is not a Strata control file") +
+                            "; restore the data directory from a backup, nothing was changed");
   return std::unique_ptr<ControlFile>(
       new ControlFile(std::move(file), data_of(*newest), newest->sequence));
 }

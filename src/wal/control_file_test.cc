@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/bytes.h"
+#include "base/crc32c.h"
 #include "base/rng.h"
 
 namespace strata {
@@ -114,6 +116,32 @@ TEST_F(Control, DamageAndNewerFormatsAreRefusedWithThePath) {  // C2
   ASSERT_TRUE(raw.ok());
   ASSERT_TRUE((*raw)->write_at(0, "hello", 5).ok());
   EXPECT_EQ(ControlFile::open(fs.get(), "/data/foreign").status().code(), StatusCode::kDataLoss);
+}
+
+// Found by fuzzing: the name of a profile without an end was taken over and stopped the process at
+// the next publish().
+TEST_F(Control, ARightChecksumDoesNotMakeTheContentsRight) {
+  ASSERT_TRUE(ControlFile::create(fs.get(), kPath, data).ok());
+  const auto spoil = [&](uint64_t copy, size_t at, Bytes bytes) {
+    const auto file = fs->open(kPath, {});
+    ASSERT_TRUE(file.ok());
+    std::string slot(4096, '\0');
+    size_t got = 0;
+    ASSERT_TRUE((*file)->read_at(copy * slot.size(), slot.data(), slot.size(), &got).ok());
+    slot.replace(at, bytes.size(), bytes);
+    const uint32_t checksum =
+        crc32c(slot.data() + 16, slot.size() - 16, crc32c(slot.data() + 8, 4));
+    store_u32(slot.data() + 12, checksum);
+    ASSERT_TRUE((*file)->write_at(copy * slot.size(), slot.data(), slot.size()).ok());
+  };
+  spoil(1, 72, std::string(64, 'x'));  // the profile
+  const auto opened = ControlFile::open(fs.get(), kPath);
+  ASSERT_TRUE(opened.ok()) << "the other copy is good: " << opened.status();
+  EXPECT_EQ((*opened)->data().profile, "monolithic");
+  EXPECT_TRUE((*opened)->publish((*opened)->data()).ok());
+  spoil(0, 16, std::string(8, '\xff'));  // the sequence number
+  spoil(1, 16, std::string(8, '\xff'));
+  EXPECT_EQ(ControlFile::open(fs.get(), kPath).status().code(), StatusCode::kDataLoss);
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ class RowChange {
         conflicts_(context, trx, tree.index_id) {}
 
   Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise);
-  Status update(Bytes payload, const std::vector<OverflowRef>& free_on_purge);
-  Status erase(const std::vector<OverflowRef>& free_on_purge);
+  Status update(Bytes payload);
+  Status erase(const std::vector<OverflowRef>& moved);
   Status lock_exclusive(std::string* payload, bool* fresh);
   Status lock_shared(std::string* payload, bool* fresh);
 
@@ -63,8 +63,11 @@ class RowChange {
                                const SlotRaise* raise);
   StatusOr<Outcome> insert_over(Mtr* mtr, const Place& place, Bytes payload,
                                 const SlotRaise* raise);
-  StatusOr<Outcome> try_change(Mtr* mtr, TreeCursor* cursor, uint8_t flags, const Bytes* payload,
-                               const std::vector<OverflowRef>& free_on_purge);
+  // payload == nullptr: a delete.
+  StatusOr<Outcome> try_change(Mtr* mtr, TreeCursor* cursor, const Bytes* payload,
+                               const std::vector<OverflowRef>& moved);
+  // RW5: undo_.free_on_purge = chains of `before` that are neither in `after` nor in `moved`.
+  Status list_freed(Bytes before, const Bytes* after, const std::vector<OverflowRef>& moved);
   // A change that keeps the payload: delete mark or lock.
   Status patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags);
   StatusOr<Outcome> try_lock(Mtr* mtr, TreeCursor* cursor, std::string* payload);

@@ -321,7 +321,7 @@ class RowModel {
   }
   Status delete_entry(Worker* w, uint32_t unique_value, uint32_t pk) {
     const Status status =
-        delete_record(rows(), w->trx.get(), secondary(), entry_key(unique_value, pk), {});
+        delete_record(rows(), w->trx.get(), secondary(), entry_key(unique_value, pk));
     EXPECT_TRUE(status.ok() || crashed()) << "who owns the row owns its entry: " << status;
     if (status.ok()) w->entries.insert({unique_value, pk});
     return status;
@@ -374,17 +374,14 @@ class RowModel {
     const ModelRow old = *latest_for(*w, pk);
     ModelRow row = random_row();
     if (rng_.one_in(2)) row.unique_value = old.unique_value;
-    std::vector<OverflowRef> unused;
     if (rng_.one_in(2)) {
       row.outside = old.outside;
       row.ref = old.ref;
     } else {
       status = write_outside(w, &row);
-      if (!old.outside.empty()) unused.push_back(old.ref);
     }
     if (status.ok()) {
-      status =
-          update_record(rows(), w->trx.get(), clustered(), be32_key(pk), payload_of(row), unused);
+      status = update_record(rows(), w->trx.get(), clustered(), be32_key(pk), payload_of(row));
       EXPECT_TRUE(status.ok() || crashed()) << status;
     }
     if (status.ok() && row.unique_value != old.unique_value) {
@@ -407,9 +404,7 @@ class RowModel {
     if (!status.ok()) return undo_statement(w, before);
     w->held.insert(pk);
     const ModelRow old = *latest_for(*w, pk);
-    std::vector<OverflowRef> unused;
-    if (!old.outside.empty()) unused.push_back(old.ref);
-    status = delete_record(rows(), w->trx.get(), clustered(), be32_key(pk), unused);
+    status = delete_record(rows(), w->trx.get(), clustered(), be32_key(pk));
     EXPECT_TRUE(status.ok() || crashed()) << status;
     if (status.ok()) status = delete_entry(w, old.unique_value, pk);
     if (crashed()) return;
