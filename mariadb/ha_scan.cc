@@ -31,7 +31,7 @@ void ha_strata::make_successor(Buffer* key, bool* infinite) {
 engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>* slot,
                                             uint32_t index) {
   const bool is_scan = slot == &cursor_;
-  if (*slot == nullptr || (is_scan && cursor_index_ != index)) {
+  if (*slot == nullptr || (is_scan && cursor_index_ != index) || !(*slot)->belongs_to(session())) {
     if (at_ == slot->get()) at_ = nullptr;
     *slot = std::make_unique<engine::TableCursor>(session(), table_, index);
     if (is_scan) cursor_index_ = index;

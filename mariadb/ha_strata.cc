@@ -249,7 +249,9 @@ int ha_strata::extra(ha_extra_function operation) {
 
 int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
-  drop_cursors();
+  at_ = nullptr;
+  if (cursor_ != nullptr) cursor_->reset();
+  if (point_ != nullptr) point_->reset();
   keyread_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;

@@ -2,7 +2,7 @@
 //
 //   H1  `cursor_` walks the active index (or the clustered one for rnd_next), `point_` serves
 //   rnd_pos.
-//       Both die in reset(), before the TABLE may go to another connection.
+//       Both rest from reset() on; when the TABLE goes to another connection, that makes its own.
 //   H2  `at_` is the cursor whose row the server holds: update_row() and delete_row() mean that
 //   row. H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
 //   everything

@@ -3,8 +3,8 @@
 namespace strata::glue {
 
 bool StrataShare::newer_statistics(uint64_t* number, std::vector<IndexStatistics>* out) {
+  if (*number == number_.load(std::memory_order_relaxed)) return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (*number == number_) return false;
   *number = number_;
   *out = statistics_;
   return true;
@@ -17,9 +17,10 @@ void StrataShare::set_statistics(std::vector<IndexStatistics> fresh, uint64_t ro
   ++number_;
 }
 
-bool StrataShare::needs_sampling(uint64_t rows) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return number_ == 0 || rows > 2 * sampled_rows_ + 100 || rows < sampled_rows_ / 2;
+bool StrataShare::needs_sampling(uint64_t rows) const noexcept {
+  const uint64_t sampled = sampled_rows_.load(std::memory_order_relaxed);
+  return number_.load(std::memory_order_relaxed) == 0 || rows > 2 * sampled + 100 ||
+         rows < sampled / 2;
 }
 
 }  // namespace strata::glue

@@ -16,13 +16,14 @@ class StrataShare : public Handler_share {
   bool newer_statistics(uint64_t* number, std::vector<IndexStatistics>* out);
   void set_statistics(std::vector<IndexStatistics> fresh, uint64_t rows);
   // Too old: never sampled, or the table has doubled or halved since.
-  bool needs_sampling(uint64_t rows);
+  [[nodiscard]] bool needs_sampling(uint64_t rows) const noexcept;
 
  private:
   std::mutex mutex_;
   std::vector<IndexStatistics> statistics_;
-  uint64_t sampled_rows_ = 0;
-  uint64_t number_ = 0;  // of the statistics; 0: never sampled
+  // Written under the mutex; every query looks at them without.
+  std::atomic<uint64_t> sampled_rows_{0};
+  std::atomic<uint64_t> number_{0};  // of the statistics; 0: never sampled
 };
 
 }  // namespace strata::glue

@@ -271,7 +271,9 @@ class TableCursor {
   Status fetch_again(bool* gone);
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
+  // As if just made. A cursor at rest may outlive its session, but must not be used then.
   void reset() noexcept;
+  [[nodiscard]] bool belongs_to(const Session* session) const noexcept;
 
  private:
   struct Impl;

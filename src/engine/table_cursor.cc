@@ -354,12 +354,21 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
 }
 
 void TableCursor::reset() noexcept {
-  impl_->fetched = false;
-  impl_->fresh = false;
-  impl_->shown = false;
-  impl_->point = false;
-  impl_->inline_bytes = Bytes();
-  impl_->refs.clear();
+  Impl& c = *impl_;
+  c.cursor.reset();
+  c.range.reset();
+  c.protecting = c.skip_locked = c.point = c.fetched = c.fresh = c.shown = c.show_again = false;
+  c.lock = LockMode::kNone;
+  c.bound_low.clear();
+  c.bound_high.clear();
+  c.entry_now.clear();
+  c.inline_bytes = Bytes();
+  c.refs.clear();
+  if (c.payload.capacity() > kMaxRowBytes) c.payload = std::string();
+}
+
+bool TableCursor::belongs_to(const Session* session) const noexcept {
+  return impl_->session == session;
 }
 
 }  // namespace strata::engine

@@ -21,6 +21,7 @@ using row_internal::WalkScratch;
 constexpr size_t kBatchRecordsMax = 64;
 constexpr size_t kBatchGrowth = 4;
 constexpr size_t kBatchBytesMax = 64 * 1024;
+constexpr size_t kBatchBytesKept = 4 * 1024;  // by a cursor that is not in use
 
 }  // namespace
 
@@ -309,6 +310,11 @@ Status RowCursor::seek_before(Trx* trx, Read read, Bytes key, bool infinite) {
 
 Status RowCursor::next() { return impl_->move(true); }
 Status RowCursor::prev() { return impl_->move(false); }
+
+void RowCursor::reset() noexcept {
+  impl_->start(nullptr, Read::kConsistent, true);
+  if (impl_->arena.capacity() > kBatchBytesKept) impl_->arena = std::string();
+}
 
 bool RowCursor::valid() const noexcept { return impl_->valid; }
 Bytes RowCursor::key() const noexcept { return impl_->valid ? impl_->shown_key : Bytes(); }

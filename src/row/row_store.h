@@ -114,6 +114,8 @@ class RowCursor {
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);
   Status next();
   Status prev();
+  // Stands nowhere, for another transaction to use; gives the memory of a long scan back.
+  void reset() noexcept;
   [[nodiscard]] bool valid() const noexcept;  // stands on a record
   [[nodiscard]] Bytes key() const noexcept;   // until the next move
   [[nodiscard]] Bytes payload() const noexcept;

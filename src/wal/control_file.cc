@@ -62,8 +62,8 @@ void fill_slot(const ControlData& data, uint64_t sequence, ControlSlot* slot) no
 }
 
 // A right checksum says that someone wrote it so, not that it was us.
-bool is_sound(const ControlSlot& slot) noexcept {
-  return slot.profile[kProfileBytes - 1] == '\0' && slot.sequence != UINT64_MAX;
+bool is_sound(const ControlSlot& slot, uint64_t place) noexcept {
+  return slot.profile[kProfileBytes - 1] == '\0' && slot.sequence % 2 == place;
 }
 
 ControlData data_of(const ControlSlot& slot) {
@@ -136,14 +136,21 @@ StatusOr<std::unique_ptr<ControlFile>> ControlFile::open(FileSystem* fs, const s
   STRATA_RETURN_IF_ERROR(file->read_at(0, slots.get(), 2 * kSlotBytes, &got));
   const ControlSlot* newest = nullptr;
   bool ours = false;
-  for (int i = 0; i < 2; i++) {
+  for (uint64_t i = 0; i < 2; i++) {
     const ControlSlot& slot = slots[i];
     if (got < (i + 1) * kSlotBytes || slot.magic != kControlMagic) continue;
     ours = true;
     if (slot.crc32c != slot_crc(slot)) continue;
     STRATA_RETURN_IF_ERROR(check_versions(slot, path));
-    if (!is_sound(slot)) continue;
-    if (newest == nullptr || slot.sequence > newest->sequence) newest = &slot;
+    if (!is_sound(slot, i)) continue;
+    // C4
+    if (newest != nullptr && slot.sequence - newest->sequence != 1 &&
+        newest->sequence - slot.sequence != 1)
+      return error_corruption("control file " + path +
+                              " is damaged (its copies are not of one history: has the disk lost a "
+                              "write it had acknowledged?); restore the data directory from a "
+                              "backup, nothing was changed");
+    if (newest == nullptr || slot.sequence - newest->sequence == 1) newest = &slot;
   }
   if (newest == nullptr)
     return error_corruption((ours ? "control file " + path + " is damaged (neither copy is whole)"

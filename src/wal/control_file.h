@@ -5,6 +5,8 @@
 //   C2  open() refuses a foreign, newer-format or damaged file with the path and the remedy;
 //       nothing is overwritten.
 //   C3  What open() returned is durable: a power loss after it does not bring an older slot back.
+//   C4  Slot n holds the sequence numbers n modulo 2, and two whole slots hold neighbouring ones
+//       (they start again behind the largest). Anything else is damage.
 #pragma once
 
 #include <memory>

@@ -139,9 +139,29 @@ TEST_F(Control, ARightChecksumDoesNotMakeTheContentsRight) {
   ASSERT_TRUE(opened.ok()) << "the other copy is good: " << opened.status();
   EXPECT_EQ((*opened)->data().profile, "monolithic");
   EXPECT_TRUE((*opened)->publish((*opened)->data()).ok());
-  spoil(0, 16, std::string(8, '\xff'));  // the sequence number
-  spoil(1, 16, std::string(8, '\xff'));
-  EXPECT_EQ(ControlFile::open(fs.get(), kPath).status().code(), StatusCode::kDataLoss);
+  const auto number = [](uint64_t n) {
+    std::string bytes;
+    append_u64(&bytes, n);
+    return bytes;
+  };
+  for (const auto& [first, second] : {std::pair<uint64_t, uint64_t>{3, 8},   // in the wrong place
+                                      std::pair<uint64_t, uint64_t>{8, 1}})  // C4
+  {
+    spoil(0, 16, number(first));
+    spoil(1, 16, number(second));
+    EXPECT_EQ(ControlFile::open(fs.get(), kPath).status().code(), StatusCode::kDataLoss);
+  }
+  // The numbers may start again from 0.
+  spoil(0, 16, number(UINT64_MAX - 1));
+  spoil(1, 16, number(UINT64_MAX));
+  const auto last = ControlFile::open(fs.get(), kPath);
+  ASSERT_TRUE(last.ok()) << last.status();
+  ControlData next = (*last)->data();
+  next.checkpoint_count = 42;
+  EXPECT_TRUE((*last)->publish(next).ok());
+  const auto again = ControlFile::open(fs.get(), kPath);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ((*again)->data().checkpoint_count, 42u);
 }
 
 }  // namespace
