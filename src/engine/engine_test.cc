@@ -207,6 +207,46 @@ TEST_F(EngineTest, DdlIsAtomicAndSurvivesACrash) {
   crash(13);
 }
 
+// E6: a view finds neither nothing in a table that was emptied behind it, nor rows of a copy that
+// came later. A new name changes nothing.
+TEST_F(EngineTest, OlderViewsCannotReadWhatWasWrittenAnew) {
+  const auto ddl = [&](const std::function<Status()>& statement) {
+    session_->begin(Isolation::kReadCommitted);
+    ASSERT_TRUE(statement().ok());
+    ASSERT_TRUE(session_->commit().ok());
+  };
+  const auto create = [&](const char* name) {
+    ddl([&] {
+      TableSpec spec = table_spec(name);
+      spec.internal_name = spec.name[0] == '#';
+      return session_->create_table(spec, nullptr);
+    });
+  };
+  const auto fill = [&](const char* name) {
+    ddl([&] { return insert(session_.get(), open(name), 1, row(1)); });
+  };
+  for (const char* name : {"emptied", "renamed", "#sql-alter-1"}) create(name);
+  fill("emptied");
+  fill("renamed");
+  const std::unique_ptr<Session> old = kernel_->new_session();
+  old->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(old->open_view().ok());
+  fill("#sql-alter-1");
+  TableRef fresh;
+  ddl([&] { return session_->truncate_table("test", "emptied", &fresh); });
+  ddl([&] { return session_->rename_table("test", "renamed", "test", "other"); });
+  ddl([&] { return session_->rename_table("test", "#sql-alter-1", "test", "copied"); });
+  create("made");
+  for (const uint32_t index : {0u, 1u}) {
+    for (const char* name : {"emptied", "copied", "made"})
+      EXPECT_TRUE(is_definition_changed(scan(old.get(), open(name), index).status())) << name;
+    EXPECT_EQ(scan(old.get(), open("other"), index)->size(), 1u);
+  }
+  ASSERT_TRUE(old->commit().ok());
+  EXPECT_EQ(all(open("copied")).size(), 1u);
+  EXPECT_TRUE(all(open("emptied")).empty());
+}
+
 TEST_F(EngineTest, DropWaitsForRoomInThePendingDeleteList) {  // E10
   constexpr uint32_t kTables = redo::kPendingDeletesMax / 2 + 100;
   for (uint32_t i = 0; i < kTables; ++i) {

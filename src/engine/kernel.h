@@ -4,10 +4,14 @@
 //   E1  Nothing here throws. Errors are statuses of base/errors.def; after kAborted (deadlock) only
 //       rollback() is allowed on the session.
 //   E2  Several kernels can live in one process; there is no global state but fault points and
-//   diag. E3  DDL runs inside the session's transaction and becomes visible to others, atomically,
-//   when it commits. E4  Files of dropped spaces are deleted only after the drop is durable, from
-//   the pending-delete list. E5  Sessions and cursors are used by one thread at a time; kernel and
-//   tables are thread-safe.
+//       diag.
+//   E3  DDL runs inside the session's transaction and becomes visible to others, atomically, when
+//       it commits.
+//   E4  Files of dropped spaces are deleted only after the drop is durable, from the pending-delete
+//       list.
+//   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
+//   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
+//       their commit would find it empty; reading it is refused (definition_changed).
 #pragma once
 
 #include <atomic>
@@ -99,6 +103,7 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
   std::atomic<bool> refreshing_{false};
+  std::atomic<uint64_t> rebuilt_at_{0};  // E6: commit timestamp
 };
 using TableRef = std::shared_ptr<Table>;
 

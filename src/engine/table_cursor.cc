@@ -45,10 +45,16 @@ struct TableCursor::Impl {
     note_view();
     protecting = protects_ranges();
     if (protecting) prepare_range();
-    if (lock != LockMode::kNone) return RowCursor::Read::kLatest;
     if (reads_dirty()) return RowCursor::Read::kDirty;
-    STRATA_RETURN_IF_ERROR(session->open_view());
-    return RowCursor::Read::kConsistent;
+    if (lock == LockMode::kNone) STRATA_RETURN_IF_ERROR(session->open_view());
+    if (is_older_than_table()) return error_definition_changed();
+    return lock == LockMode::kNone ? RowCursor::Read::kConsistent : RowCursor::Read::kLatest;
+  }
+
+  // E6
+  [[nodiscard]] bool is_older_than_table() const noexcept {
+    return trx()->view.open &&
+           trx()->view.snapshot.value < table->rebuilt_at_.load(std::memory_order_relaxed);
   }
 
   // The cursor's own copy of the row will do for fetch_unlocked(): its writer was decided when it

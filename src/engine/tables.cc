@@ -169,7 +169,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef table = k->make_table(std::move(spec));
   const SpaceId space{table->spec().space_id};
-  s.ddl.push_back(DdlChange{key, table, nullptr, space, SpaceId{}});
+  s.ddl.push_back(DdlChange{key, table, nullptr, space, SpaceId{}, true});
   if (out != nullptr) *out = table;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -209,7 +209,9 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   TableRef renamed = k->make_table(std::move(spec));
   copy_counters(*table, renamed.get());
   s.ddl.push_back(DdlChange{from, nullptr, table, SpaceId{}, SpaceId{}});
-  s.ddl.push_back(DdlChange{to, renamed, nullptr, SpaceId{}, SpaceId{}});
+  // The copy of an ALTER was filled after it was made, under its internal name.
+  const bool rebuilt = table->spec().internal_name && !renamed->spec().internal_name;
+  s.ddl.push_back(DdlChange{to, renamed, nullptr, SpaceId{}, SpaceId{}, rebuilt});
   return ok_status();
 }
 
@@ -227,7 +229,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
   TableRef fresh = k->make_table(std::move(spec));
   s.ddl.push_back(
-      DdlChange{key, fresh, table, SpaceId{fresh->spec().space_id}, SpaceId{old_space}});
+      DdlChange{key, fresh, table, SpaceId{fresh->spec().space_id}, SpaceId{old_space}, true});
   if (out != nullptr) *out = fresh;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -258,6 +260,7 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->modified_since_sample_.store(from.modified_since_sample_.load());
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
+  to->rebuilt_at_.store(from.rebuilt_at_.load());
 }
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
@@ -284,6 +287,7 @@ void Session::Impl::publish_ddl() {
       if (change.table == nullptr) {
         kernel->tables.erase(change.key);
       } else {
+        if (change.rebuilt) change.table->rebuilt_at_.store(trx->cts.value);
         kernel->tables[change.key] = change.table;
       }
     }

@@ -155,6 +155,7 @@ struct DdlChange {
   TableRef replaced;      // becomes stale when this commits
   SpaceId created_space;  // zero: none; deleted when this is rolled back
   SpaceId dropped_space;  // zero: none; deleted when this commits
+  bool rebuilt = false;   // older views cannot read `table` (E6)
 };
 
 struct Session::Impl {
