@@ -365,6 +365,7 @@ void TableCursor::reset() noexcept {
   c.range.reset();
   c.protecting = c.skip_locked = c.point = c.fetched = c.fresh = c.shown = c.show_again = false;
   c.lock = LockMode::kNone;
+  c.moved_at = Cts{};
   c.bound_low.clear();
   c.bound_high.clear();
   c.entry_now.clear();

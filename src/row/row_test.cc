@@ -529,6 +529,37 @@ TEST_F(RowTest, OverflowChainOfAnUndoneChangeIsFreed) {
   EXPECT_EQ(value, big);
 }
 
+// An update of the key moves a chain to another record; the old record's purge must leave it alone,
+// and free what it alone had.
+TEST_F(RowTest, AMovedChainOutlivesTheRecordItCameFrom) {
+  const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
+  const std::string big(100000, 'm');
+  Trx trx;
+  begin(&trx);
+  const auto moved = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
+  const auto dropped = write_overflow(rows(), &trx, MiniKernel::kSpace, big);
+  ASSERT_TRUE(moved.ok() && dropped.ok());
+  const std::string both = encode_payload({*moved, *dropped}, "");
+  ASSERT_TRUE(insert_record(rows(), &trx, tree(), "a", both, 0).ok());
+  commit(&trx);
+  const uint64_t pages_with_both = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
+  begin(&trx);
+  ASSERT_TRUE(insert_record(rows(), &trx, tree(), "b", encode_payload({*moved}, ""), 0).ok());
+  ASSERT_TRUE(delete_record(rows(), &trx, tree(), "a", {*moved}).ok());
+  commit(&trx);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  std::string value;
+  ASSERT_TRUE(read_overflow(rows(), MiniKernel::kSpace, *moved, &value).ok());
+  EXPECT_EQ(value, big);
+  EXPECT_TRUE(is_corruption(read_overflow(rows(), MiniKernel::kSpace, *dropped, &value)));
+  EXPECT_LT(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_with_both);
+  begin(&trx);
+  ASSERT_TRUE(delete_record(rows(), &trx, tree(), "b").ok());
+  commit(&trx);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(*kernel_->spaces()->used_pages(MiniKernel::kSpace), pages_before);
+}
+
 TEST_F(RowTest, HalfWrittenOverflowChainIsFreedAfterACrash) {
   const uint64_t pages_before = *kernel_->spaces()->used_pages(MiniKernel::kSpace);
   Trx trx;
