@@ -486,12 +486,14 @@ ha_rows ha_strata::multi_range_read_info_const(uint key, RANGE_SEQ_IF* ranges, v
 }
 
 // What the server leaves out of a range's cost. It counts a row found through an entry as much as
-// five rows of a scan; in memory it takes as long as six to twelve (TPC-H, o_date and l_ship). Not
-// where rows are locked: a scan would lock them all.
+// five rows of a scan; in memory it takes as long as six to twelve (TPC-H, o_date and l_ship), the
+// most of it for the way down the tree. A tree of one page has none. Not where rows are locked: a
+// scan would lock them all.
 double ha_strata::look_up_cost(uint key, uint mrr_flags, ha_rows rows) const {
   constexpr double kPerRow = 1;
   const bool looks_up = key != table->s->primary_key && (mrr_flags & HA_MRR_INDEX_ONLY) == 0 &&
-                        (mrr_flags & HA_MRR_USE_DEFAULT_IMPL) != 0;
+                        (mrr_flags & HA_MRR_USE_DEFAULT_IMPL) != 0 &&
+                        stats.data_file_length > stats.block_size;
   if (!looks_up || statement_lock_ != engine::LockMode::kNone) return 0;
   return kPerRow * static_cast<double>(rows);
 }
