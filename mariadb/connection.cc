@@ -81,7 +81,25 @@ int close_connection(handlerton*, THD* thd) {
 
 void kill_query(handlerton*, THD* thd, thd_kill_levels) {
   // The caller holds LOCK_thd_data, which keeps the connection alive.
-  if (Connection* connection = existing_connection(thd)) connection->session->interrupt();
+  Connection* const connection = existing_connection(thd);
+  if (connection == nullptr) return;
+  connection->session->interrupt();
+  const std::lock_guard<std::mutex> lock(connection->ddl_mutex);
+  if (connection->ddl_session != nullptr) connection->ddl_session->interrupt();
+}
+
+KillReaches::KillReaches(Connection* connection, engine::Session* session)
+    : connection_(connection) {
+  {
+    const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
+    connection_->ddl_session = session;
+  }
+  if (thd_killed(connection_->thd)) session->interrupt();
+}
+
+KillReaches::~KillReaches() {
+  const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
+  connection_->ddl_session = nullptr;
 }
 
 }  // namespace strata::glue

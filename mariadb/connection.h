@@ -1,7 +1,7 @@
 // What the engine keeps per server connection, and the plugin's few globals.
 //
 //   C1  A Connection is used by the thread that runs its THD. kill_query() of another thread only
-//       calls Session::interrupt().
+//       calls Session::interrupt(), also of the session that runs its DDL.
 //   C2  `statement` is the savepoint a failing statement returns to; it moves at every statement
 //   end. C3  `generation` changes whenever a transaction ends: a cursor of an older one is
 //   repositioned. C4  Between the two renames of a copying ALTER and the drop of the old table,
@@ -40,6 +40,19 @@ struct Connection {
   std::unique_ptr<AlterSwap> swap;
   std::vector<std::string>
       stray_definitions;  // .frm files ALTER leaves behind; gone at statement end
+  std::mutex ddl_mutex;
+  engine::Session* ddl_session = nullptr;  // of a KillReaches
+};
+
+// While it lives, KILL of the connection interrupts `session` too.
+class KillReaches {
+ public:
+  KillReaches(Connection* connection, engine::Session* session);
+  ~KillReaches();
+  KillReaches(const KillReaches&) = delete;
+
+ private:
+  Connection* const connection_;
 };
 
 // Makes the connection on first use. thd is the current one.

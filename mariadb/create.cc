@@ -74,18 +74,8 @@ engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_i
   spec.options = encode_options(auto_increment);
   TableLayout layout;
   layout.open(form);
-  for (size_t i = 0; i < layout.index_count(); ++i) {
-    const IndexLayout& index = layout.index(i);
-    engine::IndexSpec out;
-    out.unique = index.unique;
-    out.name = "ROW_ID";
-    if (index.server_key != MAX_KEY) {
-      const KEY& key = form->key_info[index.server_key];
-      out.name.assign(key.name.str, key.name.length);
-      out.meta = describe_collations(form, key);
-    }
-    spec.indexes.push_back(std::move(out));
-  }
+  for (size_t i = 0; i < layout.index_count(); ++i)
+    spec.indexes.push_back(describe_index(form, layout.index(i)));
   return spec;
 }
 
@@ -111,6 +101,18 @@ bool schema_exists(const char* path) {
 }
 
 }  // namespace
+
+engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index) {
+  engine::IndexSpec out;
+  out.unique = index.unique;
+  out.name = "ROW_ID";
+  if (index.server_key != MAX_KEY) {
+    const KEY& key = form->key_info[index.server_key];
+    out.name.assign(key.name.str, key.name.length);
+    out.meta = describe_collations(form, key);
+  }
+  return out;
+}
 
 int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
   return guarded([&]() -> int {

@@ -20,12 +20,16 @@
 #pragma once
 
 #include "mariadb/connection.h"
+#include "mariadb/table_layout.h"
 
 namespace strata::glue {
 
 // Runs `body(session)` as a durable transaction of its own.
 Status run_ddl(const std::function<Status(engine::Session*)>& body);
 StatusOr<engine::TableRef> find_table(const TableName& name);
+
+// An index of the definition `form`; what the kernel assigns is left out.
+engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index);
 
 // What a copying ALTER writes down with its new table (D3).
 struct AlterJournal {

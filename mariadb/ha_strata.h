@@ -84,15 +84,17 @@ class ha_strata final : public handler {
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong* first,
                           ulonglong* reserved) override;
 
-  // --- definition (ddl.cc, create.cc) ---
+  // --- definition (ddl.cc, create.cc, alter_inplace.cc) ---
   int create(const char* name, TABLE* form, HA_CREATE_INFO* info) override;
   int delete_table(const char* name) override;
   int rename_table(const char* from, const char* to) override;
   int truncate() override;
   void update_create_info(HA_CREATE_INFO* info) override;
-  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE*, Alter_inplace_info*) override {
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  }
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE* altered,
+                                                             Alter_inplace_info* info) override;
+  bool prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* info) override;
+  bool inplace_alter_table(TABLE* altered, Alter_inplace_info* info) override;
+  bool commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* info, bool commit) override;
 
   // --- statistics and administration (statistics.cc) ---
   int info(uint flags) override;
@@ -120,6 +122,9 @@ class ha_strata final : public handler {
   void drop_cursors() noexcept;
   void note_isolation(THD* thd);
   void apply_auto_increment_start();
+  static constexpr uint32_t kBuilt = UINT32_MAX;  // an index that ALTER has to build
+  bool map_indexes(TABLE* altered, const Alter_inplace_info* info, std::vector<uint32_t>* from);
+  int report_duplicate(TABLE* altered, Alter_inplace_info* info, const engine::IndexBuild& build);
 
   // Scanning.
   engine::TableCursor* make_cursor(std::unique_ptr<engine::TableCursor>* slot, uint32_t index);

@@ -316,13 +316,14 @@ size_t KeyCodec::most_bytes() const {
   return bytes;
 }
 
-bool keys_are_supported(const TABLE* table) {
+bool keys_are_supported(const TABLE* table, bool raise_error) {
   for (uint i = 0; i < table->s->keys; ++i) {
     const KEY& key = table->key_info[i];
     for (uint p = 0; p < key.user_defined_key_parts; ++p) {
       const Field* const field = table->field[key.key_part[p].fieldnr - 1];
       CHARSET_INFO* const collation = field->charset();
       if (StringImage::supports(collation)) continue;
+      if (!raise_error) return false;
       my_printf_error(
           ER_UNKNOWN_ERROR,
           "STRATA cannot index column '%s': collation %s has no order-preserving keys. Use another "

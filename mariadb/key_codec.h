@@ -90,6 +90,6 @@ class KeyCodec {
 };
 
 // Complains (server error) when a column of the table's keys has a collation without images.
-bool keys_are_supported(const TABLE* table);
+bool keys_are_supported(const TABLE* table, bool raise_error = true);
 
 }  // namespace strata::glue

@@ -96,6 +96,8 @@ class TreeCursor {
   [[nodiscard]] bool fits_insert(Bytes key, size_t value_bytes) const noexcept;
   [[nodiscard]] bool fits_replace(size_t value_bytes) const noexcept;
   void insert(Bytes key, Bytes value);  // at slot(), which seek() found for this key
+  // From the record just inserted to where the next key of a run belongs.
+  void step_behind() noexcept { ++slot_; }
   void replace(Bytes value);
   void patch(uint16_t offset, Bytes bytes);
   void erase();  // the cursor then stands on the next slot

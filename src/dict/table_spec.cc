@@ -2,8 +2,16 @@
 
 namespace strata {
 namespace {
-constexpr uint32_t kSpecFormat = 1;
+constexpr uint32_t kSpecFormat = 2;
+constexpr uint32_t kFormatWithoutIndexSpaces = 1;
 }  // namespace
+
+std::vector<uint32_t> spaces_of(const TableSpec& spec) {
+  std::vector<uint32_t> spaces{spec.space_id};
+  for (const IndexSpec& index : spec.indexes)
+    if (index.own_space_id != 0) spaces.push_back(index.own_space_id);
+  return spaces;
+}
 
 std::string encode_table_spec(const TableSpec& spec) {
   std::string out;
@@ -24,6 +32,7 @@ std::string encode_table_spec(const TableSpec& spec) {
     append_bytes32(&out, index.meta);
     append_u32(&out, index.index_id);
     append_u32(&out, index.root_page);
+    append_u32(&out, index.own_space_id);
   }
   return out;
 }
@@ -31,7 +40,8 @@ std::string encode_table_spec(const TableSpec& spec) {
 StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
   ByteReader in(bytes);
   TableSpec spec;
-  if (in.u32() != kSpecFormat) {
+  const uint32_t format = in.u32();
+  if (format != kSpecFormat && format != kFormatWithoutIndexSpaces) {
     return error_corruption("dictionary: a table definition has an unknown format");
   }
   spec.schema = in.bytes32();
@@ -51,6 +61,7 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
     index.meta = in.bytes32();
     index.index_id = in.u32();
     index.root_page = in.u32();
+    if (format != kFormatWithoutIndexSpaces) index.own_space_id = in.u32();
     spec.indexes.push_back(std::move(index));
   }
   if (!in.ok() || in.remaining() != 0 || spec.indexes.empty()) {

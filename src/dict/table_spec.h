@@ -17,6 +17,7 @@ struct IndexSpec {
   // Assigned by the kernel:
   uint32_t index_id = 0;
   uint32_t root_page = 0;
+  uint32_t own_space_id = 0;  // of an index added later; 0: it is in the table's space
 };
 
 struct TableSpec {
@@ -32,6 +33,9 @@ struct TableSpec {
   uint32_t space_id = 0;
   uint64_t created_at = 0;  // unix seconds
 };
+
+// Spaces with trees of the table: the table's own first, then those of indexes added later.
+std::vector<uint32_t> spaces_of(const TableSpec& spec);
 
 // Dictionary row bytes (docs/data_formats.md). decode: kDataLoss when they do not parse.
 std::string encode_table_spec(const TableSpec& spec);

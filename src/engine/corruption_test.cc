@@ -283,7 +283,7 @@ class Trial {
       session->begin(Isolation::kRepeatableRead);
       const TableRef table = *session->open_table("test", name);
       CheckResult result;
-      (void)kernel_->check_table(session.get(), table, true, entries_of, &result);
+      (void)kernel_->check_table(session.get(), table, true, entries_of(table), &result);
       for (int n = 0; n < 20; ++n) {
         Row row;
         const uint64_t id = 1 + rng_->below(800);

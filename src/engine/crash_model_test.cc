@@ -74,6 +74,8 @@ class CrashModel {
     EXPECT_TRUE(*rows == committed_) << "the restarted database differs from what was acknowledged";
     EXPECT_TRUE(*scan(session.get(), table_, 1) == committed_);
     EXPECT_TRUE(*scan(session.get(), table_, 2, true) == committed_);
+    for (uint32_t i = 3; i < table_->spec().indexes.size(); ++i)
+      EXPECT_TRUE(*scan(session.get(), table_, i) == committed_) << "added index " << i;
     expect_consistent(kernel_.get(), table_);
   }
 
@@ -114,9 +116,27 @@ class CrashModel {
       w->open = true;
       pending_of_[w] = {};
     }
+    if (rng_.one_in(50) && change_indexes()) return;
     const uint64_t choice = rng_.below(10);
     if (choice == 0) return finish(w, rng_.one_in(4));
     change(w);
+  }
+
+  // Needs the table for itself, as the server's metadata locks would give it.
+  bool change_indexes() {
+    for (const auto& [other, changes] : pending_of_)
+      if (!changes.empty()) return false;
+    auto session = kernel_->new_session();
+    session->begin(Isolation::kReadCommitted);
+    const size_t indexes = table_->spec().indexes.size();
+    const bool drop = indexes > 3 && rng_.one_in(2);
+    Status status = drop ? drop_index(session.get(), "t", 3 + rng_.below(indexes - 3))
+                         : add_index(session.get(), "t", rng_.one_in(2));
+    if (status.ok()) status = rng_.one_in(4) ? session->rollback() : session->commit();
+    EXPECT_TRUE(status.ok() || crashed) << status;
+    const auto table = kernel_->new_session()->open_table("test", "t");
+    if (table.ok()) table_ = *table;
+    return true;
   }
 
   void change(Work* w) {

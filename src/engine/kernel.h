@@ -11,9 +11,11 @@
 //       list.
 //   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
-//       their commit would find it empty; reading it is refused (definition_changed).
+//       their commit would find it empty; reading it is refused (definition_changed). The same
+//       goes for an index that was added later: it has entries for the rows of its day only.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -89,6 +91,9 @@ class Table : public std::enable_shared_from_this<Table> {
   [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
 
  private:
+  [[nodiscard]] uint64_t readable_since(uint32_t index) const noexcept {  // E6: snapshot
+    return std::max(rebuilt_at_.load(std::memory_order_relaxed), index_built_at_[index]);
+  }
   friend class Kernel;
   friend class Session;
   friend class TableCursor;
@@ -103,7 +108,8 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
   std::atomic<bool> refreshing_{false};
-  std::atomic<uint64_t> rebuilt_at_{0};  // E6: commit timestamp
+  std::atomic<uint64_t> rebuilt_at_{0};   // E6: commit timestamp
+  std::vector<uint64_t> index_built_at_;  // likewise; set before others see the table
 };
 using TableRef = std::shared_ptr<Table>;
 
@@ -129,6 +135,22 @@ struct RowImage {
   const EntryImage* entries = nullptr;
   uint32_t entry_count = 0;
   uint64_t auto_increment_used = 0;  // persisted in the insert's mtr when > 0
+};
+// How to build indexes of rows that are there already.
+struct IndexBuild {
+  // Gives the entries of a row in the indexes to be built: emit(entry), where entry.index is a
+  // position in the new definition (others are ignored). What it fails with ends the build.
+  using Emit = std::function<Status(const EntryImage& entry)>;
+  using External = std::function<Status(uint32_t position, std::string* value)>;
+  std::function<Status(Bytes clustered_key, Bytes row, const External& external, const Emit& emit)>
+      entries_of;
+  // Called every now and then; what it fails with ends the build. Rows and entries dealt with so
+  // far, and how many there will be (an estimate).
+  std::function<Status(uint64_t done, uint64_t of)> progress;
+  uint64_t memory_bytes = 64u << 20;  // for sorting; what does not fit is sorted in files
+  // Of kAlreadyExists: the index and the clustered key of one of the rows.
+  uint32_t duplicate_index = 0;
+  std::string duplicate_row;
 };
 // Largest clustered key / secondary key incl. clustered key, and largest row kept in a page: key,
 // inline bytes, and kExternalBytes for each outside value. The glue moves values outside until it
@@ -200,8 +222,16 @@ class Session {
   // in the table; drop and truncate do it themselves, a copying ALTER before it copies.
   // kDeadlineExceeded, kCancelled.
   Status wait_until_decided(const Table& table);
-  Status update_definition(Bytes schema, Bytes name, const std::string& definition,
-                           const std::string& version);
+  // Makes `spec` the definition of the table whose name it has. The rows stay where they are: ids,
+  // spaces and the clustered index are the old ones, every other index is an old one (index_id,
+  // root_page, own_space_id; name and position may change) or one that build_indexes() has made in
+  // this transaction. Indexes with a space of their own may be left out: they are dropped.
+  Status alter_table(const TableSpec& spec);
+  // Builds those indexes of `spec` that have no index_id yet, each in a space of its own, from the
+  // committed rows of `table`, and fills in what alter_table() needs. Nobody may change the table
+  // until this transaction ends (metadata lock). Blocks for long; log and disk are bounded as for
+  // row changes. kAlreadyExists, kCancelled, kResourceExhausted, kDeadlineExceeded, kDataLoss.
+  Status build_indexes(const TableRef& table, TableSpec* spec, IndexBuild* build);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);
   // Journal of an ALTER by copy, kept in the dictionary (key -> value), for the glue's DDL
@@ -217,7 +247,8 @@ class Session {
   friend struct KernelImpl;
   Status rollback_to_position(UndoPtr to);
   TableRef find(const std::string& key);
-  Status make_space(TableSpec* spec);
+  StatusOr<SpaceId> make_space();
+  Status make_table_space(TableSpec* spec);
   Status undo_row(const Savepoint& before, const Status& failure);
   static void copy_counters(const Table& from, Table* to);
   explicit Session(std::unique_ptr<Impl> impl);

@@ -80,6 +80,7 @@ Status KernelImpl::open() {
   } else {
     return opened.status();
   }
+  STRATA_RETURN_IF_ERROR(clear_sort_folder());
   start_threads();
   recovery.total_us = monotonic_us() - begin;
   return ok_status();
@@ -300,7 +301,8 @@ Status KernelImpl::missing_space(uint32_t space) const {
 
 Status KernelImpl::load_tables() {
   return dictionary->for_each_table([this](TableSpec spec) {
-    if (!spaces->is_live(SpaceId{spec.space_id})) return missing_space(spec.space_id);
+    for (const uint32_t space : spaces_of(spec))
+      if (!spaces->is_live(SpaceId{space})) return missing_space(space);
     TableRef table = make_table(std::move(spec));
     STRATA_RETURN_IF_ERROR(load_counters(table.get()));
     const MutexLock lock(tables_mutex);
@@ -313,7 +315,8 @@ Status KernelImpl::load_tables() {
 // was still there.
 Status KernelImpl::collect_orphan_spaces() {
   std::set<uint32_t> wanted;
-  for (const auto& [key, table] : tables) wanted.insert(table->spec().space_id);
+  for (const auto& [key, table] : tables)
+    for (const uint32_t space : spaces_of(table->spec())) wanted.insert(space);
   std::set<uint32_t> listed;
   {
     Mtr mtr(pool.get(), log.get());
@@ -337,6 +340,15 @@ Status KernelImpl::collect_orphan_spaces() {
     note_dropped(SpaceId{space});
   }
   return options.background ? ok_status() : reap_dropped();
+}
+
+// Runs of index builds that a crash interrupted.
+Status KernelImpl::clear_sort_folder() {
+  STRATA_RETURN_IF_ERROR(files->make_directory(sort_folder()));
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(sort_folder()));
+  for (const std::string& name : names)
+    STRATA_RETURN_IF_ERROR(files->remove(sort_folder() + "/" + name));
+  return ok_status();
 }
 
 void KernelImpl::start_threads() {

@@ -1,18 +1,9 @@
 // Row changes: the clustered record, its outside values and its secondary entries, as one unit.
+#include "engine/internal/entry_payload.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
 namespace {
-
-// Payload of a secondary entry: length of the clustered key at the end of the entry's key, then
-// what the glue wants to read without the row.
-void make_entry_payload(size_t clustered_key_bytes, Bytes covering, std::string* scratch,
-                        std::string* out) {
-  scratch->clear();
-  append_u16(scratch, static_cast<uint16_t>(clustered_key_bytes));
-  scratch->append(covering);
-  *out = encode_payload({}, *scratch);
-}
 
 // What a page takes, less the record's header and the count of outside values.
 static_assert(kMaxRowBytes == kMaxRecordBytes - kRecordHeaderBytes - 1);

@@ -52,11 +52,11 @@ Status Session::rollback_to(const Savepoint& savepoint) {
   }
   // DDL made after the savepoint went with its dictionary rows; its spaces go too.
   while (s.ddl.size() > savepoint.ddl_changes) {
-    const SpaceId created = s.ddl.back().created_space;
+    const std::vector<SpaceId> created = std::move(s.ddl.back().created_spaces);
     s.ddl.pop_back();
-    if (!created.is_zero()) {
-      std::erase(s.trx->drop_on_rollback, created);
-      s.kernel->discard_created(created);
+    for (const SpaceId space : created) {
+      std::erase(s.trx->drop_on_rollback, space);
+      s.kernel->discard_created(space);
     }
   }
   return ok_status();
@@ -102,7 +102,8 @@ Status Session::reserve_commit() {
   if (s.reserved) return ok_status();
   s.trx->drop_on_commit.clear();
   for (const DdlChange& change : s.ddl) {
-    if (!change.dropped_space.is_zero()) s.trx->drop_on_commit.push_back(change.dropped_space);
+    s.trx->drop_on_commit.insert(s.trx->drop_on_commit.end(), change.dropped_spaces.begin(),
+                                 change.dropped_spaces.end());
   }
   STRATA_RETURN_IF_ERROR(s.kernel->trxs->reserve_commit(s.trx.get()));
   s.reserved = true;
@@ -141,7 +142,8 @@ Status Session::commit(Durability durability) {
   }
   // Spaces of DDL that failed half-way inside this transaction belong to nothing.
   std::vector<SpaceId> unused = std::move(s.trx->drop_on_rollback);
-  for (const DdlChange& change : s.ddl) std::erase(unused, change.created_space);
+  for (const DdlChange& change : s.ddl)
+    for (const SpaceId space : change.created_spaces) std::erase(unused, space);
   if (!s.ddl.empty()) {
     s.trx->on_publish = [this] { impl_->publish_ddl(); };
   }

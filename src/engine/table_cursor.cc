@@ -53,8 +53,7 @@ struct TableCursor::Impl {
 
   // E6
   [[nodiscard]] bool is_older_than_table() const noexcept {
-    return trx()->view.open &&
-           trx()->view.snapshot.value < table->rebuilt_at_.load(std::memory_order_relaxed);
+    return trx()->view.open && trx()->view.snapshot.value < table->readable_since(index);
   }
 
   // The cursor's own copy of the row will do for fetch_unlocked(): its writer was decided when it

@@ -1,5 +1,6 @@
 // Tables: creating, dropping, renaming, counters. DDL works inside the session's transaction (E3).
 #include <ctime>
+#include <numeric>
 
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
@@ -66,6 +67,7 @@ uint64_t Table::next_row_id() noexcept { return row_id_.fetch_add(1, std::memory
 TableRef KernelImpl::make_table(TableSpec spec) {
   TableRef table(new Table());
   table->spec_ = std::move(spec);
+  table->index_built_at_.resize(table->spec_.indexes.size());
   return table;
 }
 
@@ -89,25 +91,26 @@ Status KernelImpl::load_counters(Table* table) {
   return ok_status();
 }
 
-namespace {
-
-Status make_trees(KernelImpl* k, TableSpec* spec) {
-  const SpaceId space{spec->space_id};
-  STRATA_ASSIGN_OR_RETURN(const IndexId first, k->dictionary->new_index_ids(
-                                                   static_cast<uint32_t>(spec->indexes.size())));
-  STRATA_RETURN_IF_ERROR(
-      k->spaces->ensure_room(space, static_cast<uint32_t>(spec->indexes.size()) + 8));
-  for (uint32_t i = 0; i < spec->indexes.size(); ++i) {
-    Mtr mtr(k->pool.get(), k->log.get());
+// Empty trees in `space` for some of the indexes, by position.
+Status KernelImpl::make_trees(TableSpec* spec, SpaceId space,
+                              const std::vector<uint32_t>& indexes) {
+  const auto count = static_cast<uint32_t>(indexes.size());
+  STRATA_ASSIGN_OR_RETURN(IndexId id, dictionary->new_index_ids(count));
+  STRATA_RETURN_IF_ERROR(spaces->ensure_room(space, count + 8));
+  for (const uint32_t i : indexes) {
+    Mtr mtr(pool.get(), log.get());
     STRATA_RETURN_IF_ERROR(mtr.begin_write());
-    STRATA_ASSIGN_OR_RETURN(const TreeId tree,
-                            create_tree(&k->row.tree, &mtr, space, IndexId{first.value + i}));
+    STRATA_ASSIGN_OR_RETURN(const TreeId tree, create_tree(&row.tree, &mtr, space, id));
     mtr.publish();
     spec->indexes[i].index_id = tree.index_id.value;
     spec->indexes[i].root_page = tree.root.number;
+    spec->indexes[i].own_space_id = space.value == spec->space_id ? 0 : space.value;
+    ++id.value;
   }
   return ok_status();
 }
+
+namespace {
 
 // The name as this transaction sees it: its own uncommitted DDL first, then what is committed.
 TableRef find_table(Session::Impl* s, const std::string& key, bool* own) {
@@ -121,6 +124,37 @@ TableRef find_table(Session::Impl* s, const std::string& key, bool* own) {
   const MutexLock lock(s->kernel->tables_mutex);
   const auto it = s->kernel->tables.find(key);
   return it == s->kernel->tables.end() ? nullptr : it->second;
+}
+
+std::vector<SpaceId> all_spaces(const Table& table) {
+  std::vector<SpaceId> spaces;
+  for (const uint32_t space : spaces_of(table.spec())) spaces.emplace_back(space);
+  return spaces;
+}
+
+std::vector<SpaceId> difference(std::vector<SpaceId> from, const std::vector<SpaceId>& without) {
+  for (const SpaceId space : without) std::erase(from, space);
+  return from;
+}
+
+// Of the index with this id; -1: there is none.
+int position_of(const TableSpec& spec, uint32_t index_id) {
+  for (size_t i = 0; i < spec.indexes.size(); ++i)
+    if (spec.indexes[i].index_id == index_id) return static_cast<int>(i);
+  return -1;
+}
+
+// What alter_table() cannot do is refused before anything is changed.
+Status check_successor(const TableSpec& old, const TableSpec& fresh) {
+  if (fresh.indexes.empty() || fresh.space_id != old.space_id || fresh.table_id != old.table_id ||
+      fresh.indexes[0].index_id != old.indexes[0].index_id)
+    return error_invalid_argument("an altered table keeps its rows");
+  for (const IndexSpec& index : fresh.indexes)
+    if (index.index_id == 0) return error_invalid_argument("an index has no tree");
+  for (const IndexSpec& index : old.indexes)
+    if (index.own_space_id == 0 && position_of(fresh, index.index_id) < 0)
+      return error_invalid_argument("an index in the table's own space goes only with the table");
+  return ok_status();
 }
 
 }  // namespace
@@ -142,16 +176,23 @@ void KernelImpl::discard_created(SpaceId space) {
   }
 }
 
-// Makes a space with empty trees for `spec`; on failure nothing is left but a file the orphan pass
-// removes.
-Status Session::make_space(TableSpec* spec) {
+// Makes a space that goes when the transaction is rolled back; on failure nothing is left but a
+// file the orphan pass removes.
+StatusOr<SpaceId> Session::make_space() {
   Impl& s = *impl_;
-  KernelImpl* k = s.kernel;
-  STRATA_ASSIGN_OR_RETURN(const SpaceId space, k->dictionary->new_space_id());
-  spec->space_id = space.value;
-  STRATA_RETURN_IF_ERROR(k->spaces->create(space));
+  STRATA_ASSIGN_OR_RETURN(const SpaceId space, s.kernel->dictionary->new_space_id());
+  STRATA_RETURN_IF_ERROR(s.kernel->spaces->create(space));
   s.trx->drop_on_rollback.push_back(space);
-  STRATA_RETURN_IF_ERROR(make_trees(k, spec));
+  return space;
+}
+
+// A new space with empty trees for the whole table.
+Status Session::make_table_space(TableSpec* spec) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceId space, make_space());
+  spec->space_id = space.value;
+  std::vector<uint32_t> all(spec->indexes.size());
+  std::iota(all.begin(), all.end(), 0);
+  STRATA_RETURN_IF_ERROR(impl_->kernel->make_trees(spec, space, all));
   fault(FaultPoint::ddl_create_space);
   return ok_status();
 }
@@ -165,11 +206,11 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   if (find(key) != nullptr) return error_duplicate_key();
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
-  STRATA_RETURN_IF_ERROR(make_space(&spec));
+  STRATA_RETURN_IF_ERROR(make_table_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef table = k->make_table(std::move(spec));
-  const SpaceId space{table->spec().space_id};
-  s.ddl.push_back(DdlChange{key, table, nullptr, space, SpaceId{}, true});
+  s.ddl.push_back(
+      DdlChange{.key = key, .table = table, .created_spaces = all_spaces(*table), .rebuilt = true});
   if (out != nullptr) *out = table;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -187,7 +228,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
-  s.ddl.push_back(DdlChange{key, nullptr, table, SpaceId{}, SpaceId{table->spec().space_id}});
+  s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
 }
@@ -208,10 +249,10 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef renamed = k->make_table(std::move(spec));
   copy_counters(*table, renamed.get());
-  s.ddl.push_back(DdlChange{from, nullptr, table, SpaceId{}, SpaceId{}});
+  s.ddl.push_back(DdlChange{.key = from, .replaced = table});
   // The copy of an ALTER was filled after it was made, under its internal name.
   const bool rebuilt = table->spec().internal_name && !renamed->spec().internal_name;
-  s.ddl.push_back(DdlChange{to, renamed, nullptr, SpaceId{}, SpaceId{}, rebuilt});
+  s.ddl.push_back(DdlChange{.key = to, .table = renamed, .rebuilt = rebuilt});
   return ok_status();
 }
 
@@ -224,30 +265,41 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
-  const uint32_t old_space = spec.space_id;
-  STRATA_RETURN_IF_ERROR(make_space(&spec));
+  STRATA_RETURN_IF_ERROR(make_table_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
   TableRef fresh = k->make_table(std::move(spec));
-  s.ddl.push_back(
-      DdlChange{key, fresh, table, SpaceId{fresh->spec().space_id}, SpaceId{old_space}, true});
+  s.ddl.push_back(DdlChange{.key = key,
+                            .table = fresh,
+                            .replaced = table,
+                            .created_spaces = all_spaces(*fresh),
+                            .dropped_spaces = all_spaces(*table),
+                            .rebuilt = true});
   if (out != nullptr) *out = fresh;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
 }
 
-Status Session::update_definition(Bytes schema, Bytes name, const std::string& definition,
-                                  const std::string& version) {
+Status Session::alter_table(const TableSpec& spec) {
   Impl& s = *impl_;
-  const std::string key = table_key(schema, name);
+  const std::string key = table_key(spec.schema, spec.name);
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
-  TableSpec spec = table->spec();
-  spec.definition = definition;
-  spec.version = version;
+  STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
+  STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
+  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
-  TableRef changed = s.kernel->make_table(std::move(spec));
+  TableRef changed = s.kernel->make_table(spec);
   copy_counters(*table, changed.get());
-  s.ddl.push_back(DdlChange{key, changed, table, SpaceId{}, SpaceId{}});
+  DdlChange change{.key = key,
+                   .table = changed,
+                   .replaced = table,
+                   .created_spaces = difference(all_spaces(*changed), all_spaces(*table)),
+                   .dropped_spaces = difference(all_spaces(*table), all_spaces(*changed))};
+  for (uint32_t i = 0; i < spec.indexes.size(); ++i)
+    if (position_of(table->spec(), spec.indexes[i].index_id) < 0) change.built.push_back(i);
+  if (!change.built.empty()) changed->statistics_known_.store(false);
+  s.ddl.push_back(std::move(change));
+  fault(FaultPoint::ddl_before_commit);
   return ok_status();
 }
 
@@ -261,6 +313,10 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
   to->rebuilt_at_.store(from.rebuilt_at_.load());
+  for (uint32_t i = 0; i < to->spec_.indexes.size(); ++i) {
+    const int old = position_of(from.spec_, to->spec_.indexes[i].index_id);
+    if (old >= 0) to->index_built_at_[i] = from.index_built_at_[static_cast<size_t>(old)];
+  }
 }
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
@@ -288,15 +344,17 @@ void Session::Impl::publish_ddl() {
         kernel->tables.erase(change.key);
       } else {
         if (change.rebuilt) change.table->rebuilt_at_.store(trx->cts.value);
+        for (const uint32_t i : change.built) change.table->index_built_at_[i] = trx->cts.value;
         kernel->tables[change.key] = change.table;
       }
     }
   }
   fault(FaultPoint::ddl_after_commit);
   for (const DdlChange& change : ddl) {
-    if (change.dropped_space.is_zero()) continue;
-    (void)kernel->spaces->drop(change.dropped_space);
-    kernel->note_dropped(change.dropped_space);
+    for (const SpaceId space : change.dropped_spaces) {
+      (void)kernel->spaces->drop(space);
+      kernel->note_dropped(space);
+    }
   }
 }
 

@@ -89,7 +89,9 @@ class Examination {
   std::string check_files() {
     const auto files = job_->disk->list("/db/pages");
     if (!files.ok()) return files.status().ToString();
-    const size_t wanted = state_.tables.size() + 2;  // system and undo space
+    size_t wanted = 2;  // system and undo space
+    kernel_->for_each_table(true,
+                            [&wanted](const TableSpec& spec) { wanted += spaces_of(spec).size(); });
     if (files->size() == wanted) return "";
     return std::to_string(files->size()) + " page files, wanted " + std::to_string(wanted);
   }

@@ -118,6 +118,8 @@ struct KernelImpl {
   Status load_tables();
   [[nodiscard]] Status missing_space(uint32_t space) const;
   Status collect_orphan_spaces();
+  Status clear_sort_folder();
+  [[nodiscard]] std::string sort_folder() const { return options.directory + "/sort"; }
   void start_threads();
   void stop_threads();
   // recovery.cc
@@ -138,24 +140,27 @@ struct KernelImpl {
   void log_flusher_thread();
   // tables.cc
   TableRef make_table(TableSpec spec);
+  Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
   Status load_counters(Table* table);
   [[nodiscard]] std::string path(const char* name) const { return options.directory + "/" + name; }
 };
 
 inline TreeId tree_of(const Table& table, uint32_t index) {
   const TableSpec& spec = table.spec();
-  return TreeId{IndexId{spec.indexes[index].index_id},
-                PageId{spec.space_id, spec.indexes[index].root_page}};
+  const IndexSpec& tree = spec.indexes[index];
+  return TreeId{IndexId{tree.index_id},
+                PageId{tree.own_space_id != 0 ? tree.own_space_id : spec.space_id, tree.root_page}};
 }
 
 // One uncommitted dictionary change of a session; table null = the name is gone.
 struct DdlChange {
   std::string key;
-  TableRef table;
-  TableRef replaced;      // becomes stale when this commits
-  SpaceId created_space;  // zero: none; deleted when this is rolled back
-  SpaceId dropped_space;  // zero: none; deleted when this commits
-  bool rebuilt = false;   // older views cannot read `table` (E6)
+  TableRef table = nullptr;
+  TableRef replaced = nullptr;               // becomes stale when this commits
+  std::vector<SpaceId> created_spaces = {};  // deleted when this is rolled back
+  std::vector<SpaceId> dropped_spaces = {};  // deleted when this commits
+  bool rebuilt = false;                      // older views cannot read `table` (E6)
+  std::vector<uint32_t> built = {};          // ... nor these indexes
 };
 
 struct Session::Impl {

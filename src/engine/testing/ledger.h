@@ -169,8 +169,14 @@ inline std::string check_indexes(Kernel* kernel, const Contents& contents) {
     const auto by_group = scan(session.get(), *table, 2, true);
     if (!by_group.ok()) return by_group.status().ToString();
     if (*by_group != rows) return "table " + name + ": index by_group disagrees";
+    for (uint32_t i = 3; i < (*table)->spec().indexes.size(); ++i) {
+      const auto by_added = scan(session.get(), *table, i);
+      if (!by_added.ok()) return by_added.status().ToString();
+      if (*by_added != rows) return "table " + name + ": an added index disagrees";
+    }
     CheckResult result;
-    const Status checked = kernel->check_table(session.get(), *table, true, entries_of, &result);
+    const Status checked =
+        kernel->check_table(session.get(), *table, true, entries_of(*table), &result);
     if (!checked.ok()) return checked.ToString();
     if (!result.problems.empty()) return "table " + name + ": " + result.problems[0];
     if (!rows.empty() && (*table)->next_auto_increment() <= rows.rbegin()->first)

@@ -1,5 +1,5 @@
-// A database for tests: one table kind with a unique and a non-unique secondary index, on any file
-// system.
+// A database for tests: one table kind with a unique and a non-unique secondary index, and more of
+// either kind when they are added, on any file system.
 //   clustered key: id u64 big endian; row: unique value u64 | group u32 | text
 #pragma once
 
@@ -55,52 +55,67 @@ inline TableSpec table_spec(const std::string& name) {
 struct OwnedImage {
   std::string key, inline_bytes, value_key, group_key;
   ExternalImage external;
-  EntryImage entries[2];
+  std::vector<EntryImage> entries;
   RowImage image;
 
-  OwnedImage(uint64_t id, const Row& row) {
+  OwnedImage(uint64_t id, const Row& row, const TableSpec& spec) {
     key = be64(id);
     append_u64(&inline_bytes, row.unique_value);
     append_u32(&inline_bytes, row.group);
     inline_bytes += row.text;
     value_key = be64(row.unique_value);
     group_key = be32(row.group);
-    entries[0] = {1, value_key, true, Bytes()};
-    entries[1] = {2, group_key, false, row.text.size() < 100 ? Bytes(row.text) : Bytes()};
+    for (uint32_t i = 1; i < spec.indexes.size(); ++i) {
+      if (spec.indexes[i].unique) {
+        entries.push_back({i, value_key, true, Bytes()});
+      } else {
+        entries.push_back({i, group_key, false, covering_of(row)});
+      }
+    }
     external.value = row.blob;
     image.key = key;
     image.inline_bytes = inline_bytes;
     image.externals = &external;
     image.external_count = row.blob.empty() ? 0 : 1;
-    image.entries = entries;
-    image.entry_count = 2;
+    image.entries = entries.data();
+    image.entry_count = static_cast<uint32_t>(entries.size());
     image.auto_increment_used = id;
+  }
+  static Bytes covering_of(const Row& row) {
+    return row.text.size() < 100 ? Bytes(row.text) : Bytes();
   }
 };
 
 inline Status insert(Session* s, const TableRef& t, uint64_t id, const Row& row) {
-  const OwnedImage image(id, row);
+  const OwnedImage image(id, row, t->spec());
   uint32_t duplicate = 0;
   return s->insert_row(t.get(), image.image, &duplicate);
 }
 inline Status update(Session* s, const TableRef& t, uint64_t id, const Row& before, uint64_t new_id,
                      const Row& after) {
-  const OwnedImage old_image(id, before);
-  const OwnedImage new_image(new_id, after);
+  const OwnedImage old_image(id, before, t->spec());
+  const OwnedImage new_image(new_id, after, t->spec());
   uint32_t duplicate = 0;
-  return s->update_row(t.get(), old_image.key, new_image.image, old_image.entries, 2, &duplicate);
+  return s->update_row(t.get(), old_image.key, new_image.image, old_image.entries.data(),
+                       old_image.image.entry_count, &duplicate);
 }
 inline Status remove(Session* s, const TableRef& t, uint64_t id, const Row& before) {
-  const OwnedImage old_image(id, before);
-  return s->delete_row(t.get(), old_image.key, old_image.entries, 2);
+  const OwnedImage old_image(id, before, t->spec());
+  return s->delete_row(t.get(), old_image.key, old_image.entries.data(),
+                       old_image.image.entry_count);
 }
 
-inline Status decode(TableCursor* cursor, Row* row) {
-  ByteReader in(cursor->row());
+inline Status decode(Bytes bytes, Row* row) {
+  ByteReader in(bytes);
   row->unique_value = in.u64();
   row->group = in.u32();
   if (!in.ok()) return error_corruption("row too short");
   row->text.assign(in.bytes(in.remaining()));
+  return ok_status();
+}
+
+inline Status decode(TableCursor* cursor, Row* row) {
+  STRATA_RETURN_IF_ERROR(decode(cursor->row(), row));
   row->blob.clear();
   return cursor->external_count() == 0 ? ok_status() : cursor->external(0, &row->blob);
 }
@@ -128,23 +143,59 @@ inline StatusOr<Rows> scan(Session* s, const TableRef& t, uint32_t index = 0,
   return rows;
 }
 
-inline Status entries_of(Bytes clustered_key, Bytes row,
-                         const std::function<Status(uint32_t, std::string*)>&,
-                         const Kernel::EmitEntry& emit) {
-  ByteReader in(row);
-  const uint64_t value = in.u64();
-  const uint32_t group = in.u32();
-  if (!in.ok()) return error_corruption("row too short");
-  emit(1, be64(value));
-  emit(2, be32(group));
-  return ok_status();
+// For check_table().
+inline Kernel::RowEntries entries_of(const TableRef& table) {
+  return [table](Bytes clustered_key, Bytes bytes, const IndexBuild::External&,
+                 const Kernel::EmitEntry& emit) -> Status {
+    Row row;
+    STRATA_RETURN_IF_ERROR(decode(bytes, &row));
+    const OwnedImage image(load_be64(clustered_key.data()), row, table->spec());
+    for (const EntryImage& entry : image.entries) emit(entry.index, entry.key);
+    return ok_status();
+  };
+}
+
+// Builds what the definition has more than the table, in the session's transaction.
+inline Status build_indexes(Session* s, const TableRef& table, TableSpec* spec, IndexBuild* build) {
+  build->entries_of = [spec](Bytes clustered_key, Bytes bytes, const IndexBuild::External&,
+                             const IndexBuild::Emit& emit) -> Status {
+    Row row;
+    STRATA_RETURN_IF_ERROR(decode(bytes, &row));
+    const OwnedImage image(load_be64(clustered_key.data()), row, *spec);
+    for (const EntryImage& entry : image.entries) STRATA_RETURN_IF_ERROR(emit(entry));
+    return ok_status();
+  };
+  return s->build_indexes(table, spec, build);
+}
+inline IndexSpec new_index(const std::string& name, bool unique) {
+  IndexSpec index;
+  index.name = name;
+  index.unique = unique;
+  return index;
+}
+inline Status add_index(Session* s, const std::string& name, bool unique,
+                        uint64_t memory_bytes = 64u << 10) {
+  STRATA_ASSIGN_OR_RETURN(const TableRef table, s->open_table("test", name));
+  TableSpec spec = table->spec();
+  const std::string index = "added_" + std::to_string(spec.indexes.size());
+  spec.indexes.push_back(new_index(index, unique));
+  IndexBuild build;
+  build.memory_bytes = memory_bytes;
+  STRATA_RETURN_IF_ERROR(build_indexes(s, table, &spec, &build));
+  return s->alter_table(spec);
+}
+inline Status drop_index(Session* s, const std::string& name, size_t position) {
+  STRATA_ASSIGN_OR_RETURN(const TableRef table, s->open_table("test", name));
+  TableSpec spec = table->spec();
+  spec.indexes.erase(spec.indexes.begin() + static_cast<ptrdiff_t>(position));
+  return s->alter_table(spec);
 }
 
 inline void expect_consistent(Kernel* kernel, const TableRef& table) {
   auto session = kernel->new_session();
   session->begin(Isolation::kRepeatableRead);
   CheckResult result;
-  const Status status = kernel->check_table(session.get(), table, true, entries_of, &result);
+  const Status status = kernel->check_table(session.get(), table, true, entries_of(table), &result);
   EXPECT_TRUE(status.ok()) << status;
   for (const std::string& problem : result.problems) ADD_FAILURE() << problem;
   EXPECT_TRUE(session->rollback().ok());

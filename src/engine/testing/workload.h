@@ -177,12 +177,13 @@ inline Status Workload::change_one(Session* session, Changing* c, uint64_t id, b
     kept->blob = before->blob;
     after = std::move(kept);
   }
-  const OwnedImage old_image(id, *before);
-  OwnedImage new_image(new_id, *after);
+  const OwnedImage old_image(id, *before, c->table->spec());
+  OwnedImage new_image(new_id, *after, c->table->spec());
   if (keep_blob) new_image.external.unchanged_from = 0;
   uint32_t duplicate = 0;
   STRATA_RETURN_IF_ERROR(session->update_row(c->table.get(), old_image.key, new_image.image,
-                                             old_image.entries, 2, &duplicate));
+                                             old_image.entries.data(), old_image.image.entry_count,
+                                             &duplicate));
   if (new_id != id) note(c, id, nullptr);
   note(c, new_id, std::move(after));
   return ok_status();
@@ -265,7 +266,7 @@ inline Status Workload::ddl() {
   LedgerState next = ledger_->copy();
   const std::string name = some_table();
   session_->begin(Isolation::kRepeatableRead);
-  const uint64_t choice = rng_.below(7);
+  const uint64_t choice = rng_.below(9);
   if (choice <= 1 || name.empty()) {
     if (next.tables.size() >= 4) return session_->rollback();
     const std::string fresh = "t" + std::to_string(++names_);
@@ -287,8 +288,17 @@ inline Status Workload::ddl() {
     next.tables[fresh] = next.tables[name];
     next.tables.erase(name);
   } else if (choice == 5) {
-    STRATA_RETURN_IF_ERROR(session_->update_definition(
-        "test", name, std::string(1000 + rng_.below(60000), 'd'), std::string(16, 'w')));
+    STRATA_ASSIGN_OR_RETURN(const TableRef table, session_->open_table("test", name));
+    TableSpec spec = table->spec();
+    spec.definition = std::string(1000 + rng_.below(60000), 'd');
+    spec.version = std::string(16, 'w');
+    STRATA_RETURN_IF_ERROR(session_->alter_table(spec));
+  } else if (choice >= 7) {
+    STRATA_ASSIGN_OR_RETURN(const TableRef table, session_->open_table("test", name));
+    const size_t indexes = table->spec().indexes.size();
+    const bool drop = indexes > 3 && (indexes > 5 || rng_.one_in(3));
+    STRATA_RETURN_IF_ERROR(drop ? drop_index(session_.get(), name, 3 + rng_.below(indexes - 3))
+                                : add_index(session_.get(), name, rng_.one_in(2)));
   } else {
     const std::string key = "key" + std::to_string(rng_.below(3));
     if (next.journal.count(key) != 0) {
