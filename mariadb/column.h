@@ -46,6 +46,16 @@ inline bool is_kept(const Field* field) {
   return field->stored_in_db() || (field->flags & PART_KEY_FLAG) != 0;
 }
 
+inline size_t length_without_spaces(const uchar* text, size_t length) noexcept {
+  constexpr uint64_t kSpaces = 0x2020202020202020;
+  for (uint64_t word = kSpaces; length >= sizeof word; length -= sizeof word) {
+    std::memcpy(&word, text + length - sizeof word, sizeof word);
+    if (word != kSpaces) break;
+  }
+  while (length > 0 && text[length - 1] == ' ') --length;
+  return length;
+}
+
 // A variable-length value of a record. The view lives as long as the record (kBlob: as its value).
 inline Bytes variable_value(const Column& column, const uchar* record) {
   const uchar* const at = record + column.offset;
@@ -62,12 +72,10 @@ inline Bytes variable_value(const Column& column, const uchar* record) {
       return {data, data == nullptr ? 0 : length};
     }
     case ColumnKind::kChar: {
-      size_t length = column.bytes;
-      if (column.spaces_fill) {
-        while (length > 0 && at[length - 1] == ' ') --length;
-      } else {
-        length = column.charset->lengthsp(reinterpret_cast<const char*>(at), length);
-      }
+      const size_t length =
+          column.spaces_fill
+              ? length_without_spaces(at, column.bytes)
+              : column.charset->lengthsp(reinterpret_cast<const char*>(at), column.bytes);
       return {reinterpret_cast<const char*>(at), length};
     }
     case ColumnKind::kFixed:

@@ -1,5 +1,8 @@
 #include "mariadb/ddl.h"
 
+#include <fstream>
+#include <iterator>
+
 #include "mariadb/connection.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
@@ -96,6 +99,16 @@ int recover_rename(const TableName& from, const TableName& to) {
     }
     return rename_in(session, from, to);
   }));
+}
+
+// The server's recovery of an ALTER leaves the definition beside the table as a file. Only that
+// very definition is removed: a file of the same name may be another engine's.
+void remove_own_definition_file(const engine::TableSpec& spec) {
+  const std::string path = "./" + spec.schema + "/" + spec.name + reg_ext;
+  std::ifstream file(path, std::ios::binary);
+  if (!file.is_open()) return;
+  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (bytes == spec.definition) (void)::unlink(path.c_str());
 }
 
 }  // namespace
@@ -233,6 +246,7 @@ int signal_ddl_recovery_done(handlerton*) {
                             name.schema.c_str(), name.table.c_str(),
                             status.ok() ? "" : ": failed, will be tried again at the next start");
     }
+    kernel->for_each_table(false, remove_own_definition_file);
     for (const JournalRow& row : read_journal()) {
       if (kernel->table_exists(row.copy.schema, row.copy.table)) continue;
       (void)run_ddl(

@@ -5,6 +5,12 @@ namespace {
 
 constexpr size_t kGroup = 8;
 constexpr uchar kMore = kGroup + 1;
+// What a weight of 2 or 3 bytes is written as (SI3), by its value:
+//   below 0xe0: itself | 0xe0..0xef and a byte | 0xf0..0xfe and 2 bytes | 0xff and 3 bytes
+// A greater weight is a greater string of bytes, and none is the start of another.
+constexpr uint32_t kOneByte = 0xe0;
+constexpr uint32_t kTwoBytes = kOneByte + (16u << 8);
+constexpr uint32_t kThreeBytes = kTwoBytes + (15u << 16);
 constexpr uchar kRestIsLess = 1;
 constexpr uchar kRestIsSpaces = 2;
 constexpr uchar kRestIsGreater = 3;
@@ -14,6 +20,34 @@ constexpr std::string_view kWithoutImage[] = {
     "big5_chinese_ci",   "big5_chinese_nopad_ci", "cp1250_czech_cs",      "latin7_estonian_cs",
     "latin7_general_ci", "latin7_general_cs",     "tis620_thai_nopad_ci",
 };
+
+// In place of the weights: shorter as a rule, half as much longer at most.
+template <size_t kStep>
+size_t shorten(const uchar* weights, size_t bytes, uchar* out) {
+  uchar* to = out;
+  for (size_t i = 0; i + kStep <= bytes; i += kStep) {
+    uint32_t w = 0;
+    for (size_t k = 0; k < kStep; ++k) w = w << 8 | weights[i + k];
+    if (w < kOneByte) {
+      *to++ = static_cast<uchar>(w);
+      continue;
+    }
+    if (w < kTwoBytes) {
+      w -= kOneByte;
+      *to++ = static_cast<uchar>(0xe0 + (w >> 8));
+    } else if (w < kThreeBytes) {
+      w -= kTwoBytes;
+      *to++ = static_cast<uchar>(0xf0 + (w >> 16));
+      *to++ = static_cast<uchar>(w >> 8);
+    } else {
+      *to++ = 0xff;
+      *to++ = static_cast<uchar>(w >> 16);
+      *to++ = static_cast<uchar>(w >> 8);
+    }
+    *to++ = static_cast<uchar>(w);
+  }
+  return static_cast<size_t>(to - out);
+}
 
 }  // namespace
 
@@ -54,6 +88,14 @@ StringImage::Level StringImage::describe_level(uint32_t flags) const {
   const size_t bytes = collation_->strnxfrm(space, sizeof space, 1, text, text_bytes, flags);
   level.space_bytes = static_cast<uint8_t>(std::clamp<size_t>(bytes, 1, level.space.size()));
   std::memcpy(level.space.data(), space, level.space_bytes);
+  const bool leading_zeroes =
+      std::all_of(space, space + level.space_bytes - 1, [](uchar byte) { return byte == 0; });
+  if ((level.space_bytes == 2 || level.space_bytes == 3) && leading_zeroes &&
+      space[level.space_bytes - 1] < kOneByte) {
+    level.shortened_from = level.space_bytes;
+    level.space[0] = space[level.space_bytes - 1];
+    level.space_bytes = 1;
+  }
   level.segment_bytes = level.space_bytes == 3 ? 9 : 8;
   return level;
 }
@@ -71,30 +113,38 @@ void StringImage::append_terminated(const uchar* weights, size_t bytes, Buffer* 
   }
 }
 
+template <size_t kStep, size_t kSegment>
+void StringImage::append_padded(const Level& level, const uchar* weights, size_t bytes,
+                                Buffer* out) {
+  const uchar* const space = level.space.data();
+  while (bytes >= kStep && std::memcmp(weights + bytes - kStep, space, kStep) == 0) bytes -= kStep;
+  const size_t segments = std::max<size_t>((bytes + kSegment - 1) / kSegment, 1);
+  uchar* to = out->grow(segments * (kSegment + 1));
+  for (; bytes > kSegment; to += kSegment + 1) {
+    std::memcpy(to, weights, kSegment);
+    weights += kSegment;
+    bytes -= kSegment;
+    size_t i = 0;
+    while (i < bytes && weights[i] == space[i % kStep]) ++i;
+    const bool less = i < bytes && weights[i] < space[i % kStep];
+    to[kSegment] = less ? kRestIsLess : kRestIsGreater;
+  }
+  std::memcpy(to, weights, bytes);
+  for (size_t i = bytes; i < kSegment; ++i) to[i] = space[i % kStep];
+  to[kSegment] = kRestIsSpaces;
+}
+
 void StringImage::append_space_padded(const Level& level, const uchar* weights, size_t bytes,
-                                      Buffer* out) const {
-  const size_t step = level.space_bytes;
-  while (bytes >= step && std::memcmp(weights + bytes - step, level.space.data(), step) == 0)
-    bytes -= step;
-  for (;;) {
-    const size_t take = std::min<size_t>(bytes, level.segment_bytes);
-    uchar* const segment = out->grow(level.segment_bytes + 1u);
-    std::memcpy(segment, weights, take);
-    for (size_t i = take; i < level.segment_bytes; ++i) segment[i] = level.space[i % step];
-    weights += take;
-    bytes -= take;
-    uchar* const rest = segment + level.segment_bytes;
-    if (bytes == 0) {
-      *rest = kRestIsSpaces;
-      return;
-    }
-    *rest = kRestIsGreater;
-    for (size_t i = 0; i < bytes; ++i) {
-      const uchar space = level.space[i % step];
-      if (weights[i] == space) continue;
-      if (weights[i] < space) *rest = kRestIsLess;
-      break;
-    }
+                                      Buffer* out) {
+  switch (level.space_bytes) {
+    case 1:
+      return append_padded<1, 8>(level, weights, bytes, out);
+    case 2:
+      return append_padded<2, 8>(level, weights, bytes, out);
+    case 3:
+      return append_padded<3, 9>(level, weights, bytes, out);
+    default:
+      return append_padded<4, 8>(level, weights, bytes, out);
   }
 }
 
@@ -119,13 +169,20 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
   for (uint8_t i = 0; i < level_count_; ++i) {
     weights_.clear();
     uchar* const weights = weights_.grow(room);
+    const Level& level = levels_[i];
     const size_t made = bytes == 0 ? 0
                                    : collation_->strnxfrm(weights, room, static_cast<uint>(room),
-                                                          text, bytes, levels_[i].flags);
-    if (levels_[i].form == Form::kTerminated) {
+                                                          text, bytes, level.flags);
+    if (level.form == Form::kTerminated) {
       append_terminated(weights, made, out);
+    } else if (level.shortened_from == 0) {
+      append_space_padded(level, weights, made, out);
     } else {
-      append_space_padded(levels_[i], weights, made, out);
+      short_.clear();
+      uchar* const shorter = short_.grow(made * 3 / 2 + 1);
+      const size_t bytes_left = level.shortened_from == 2 ? shorten<2>(weights, made, shorter)
+                                                          : shorten<3>(weights, made, shorter);
+      append_space_padded(level, shorter, bytes_left, out);
     }
   }
 }
@@ -150,7 +207,7 @@ size_t StringImage::measure(Bytes image, bool inverted) const {
 size_t StringImage::most_bytes(size_t text_bytes) const {
   if (fixed_) return fixed_bytes_;
   const size_t weights = weights_are_bytes_ ? text_bytes : collation_->strnxfrmlen(text_bytes) + 16;
-  return level_count_ * (weights / 8 * 9 + 20);
+  return level_count_ * (weights * 3 / 2 / 8 * 9 + 20);
 }
 
 }  // namespace strata::glue

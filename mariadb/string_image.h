@@ -1,6 +1,6 @@
 // Bytes that order like a collation: sign(memcmp(image(a), image(b))) == sign(compare(a, b)).
 //
-// Three forms (MARIADB.md §5.3, measured over every collation of the server):
+// Three forms (`collations.test` tries them over every collation of the server):
 //   kTerminated   NO PAD collations and binary strings. Groups of 8 weight bytes, each followed by
 //   a
 //                 count: 0..8 = the string ends in this group, 9 = more follows.
@@ -15,6 +15,8 @@
 //
 //   SI1  Images are prefix-free, so images of several columns may follow each other.
 //   SI2  `inverted` complements every byte: the order is reversed, SI1 still holds.
+//   SI3  Collations with PAD SPACE whose weights have 2 or 3 bytes and are small for Latin text
+//        (utf8mb4_general_ci, utf8mb4_bin) have them written with fewer bytes, in the same order.
 #pragma once
 
 #include "mariadb/buffer.h"
@@ -44,14 +46,17 @@ class StringImage {
     uint32_t flags = 0;  // MY_STRXFRM_LEVELn, 0 = all there are
     uint8_t space_bytes = 1;
     uint8_t segment_bytes = 8;
+    uint8_t shortened_from = 0;  // bytes of a weight; 0: weights are kept as they are (SI3)
     std::array<uchar, 4> space{};
   };
   static constexpr size_t kLevelsMax = 6;
 
   [[nodiscard]] Level describe_level(uint32_t flags) const;
   void append_terminated(const uchar* weights, size_t bytes, Buffer* out) const;
-  void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
-                           Buffer* out) const;
+  static void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
+                                  Buffer* out);
+  template <size_t kStep, size_t kSegment>
+  static void append_padded(const Level& level, const uchar* weights, size_t bytes, Buffer* out);
 
   CHARSET_INFO* collation_ = &my_charset_bin;
   bool fixed_ = false;
@@ -60,7 +65,7 @@ class StringImage {
   std::array<Level, kLevelsMax> levels_{};
   uint32_t characters_ = 0;
   uint32_t fixed_bytes_ = 0;
-  Buffer weights_;  // scratch
+  Buffer weights_, short_;  // scratch
 };
 
 }  // namespace strata::glue

@@ -3,7 +3,7 @@
 namespace strata {
 namespace {
 constexpr uint32_t kSpecFormat = 2;
-constexpr uint32_t kFormatWithoutIndexSpaces = 1;
+constexpr uint32_t kFormatOfOtherTextKeys = 1;
 }  // namespace
 
 std::vector<uint32_t> spaces_of(const TableSpec& spec) {
@@ -41,9 +41,13 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
   ByteReader in(bytes);
   TableSpec spec;
   const uint32_t format = in.u32();
-  if (format != kSpecFormat && format != kFormatWithoutIndexSpaces) {
-    return error_corruption("dictionary: a table definition has an unknown format");
+  if (format == kFormatOfOtherTextKeys) {
+    return error_fenced(
+        "the tables were made by an earlier build, whose text keys are different: dump them with "
+        "that build and load them with this one");
   }
+  if (format != kSpecFormat)
+    return error_corruption("dictionary: a table definition has an unknown format");
   spec.schema = in.bytes32();
   spec.name = in.bytes32();
   spec.table_id = in.u64();
@@ -61,7 +65,7 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
     index.meta = in.bytes32();
     index.index_id = in.u32();
     index.root_page = in.u32();
-    if (format != kFormatWithoutIndexSpaces) index.own_space_id = in.u32();
+    index.own_space_id = in.u32();
     spec.indexes.push_back(std::move(index));
   }
   if (!in.ok() || in.remaining() != 0 || spec.indexes.empty()) {

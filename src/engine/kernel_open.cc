@@ -120,6 +120,9 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
   log_options.node = NodeId{k.options.node};
   log_options.database_id = database_id;
   log_options.segment_bytes = k.options.log_segment_bytes;
+  // As many as a checkpoint frees (CP5): filling a new one with zeroes writes every log byte twice.
+  log_options.spare_segments_max = static_cast<uint32_t>(
+      std::max<uint64_t>(2 * k.options.log_checkpoint_bytes / k.options.log_segment_bytes, 4));
   return log_options;
 }
 
