@@ -346,12 +346,14 @@ TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
   const auto drop = [&] { return session_->drop_table("test", "t"); };
   const auto truncate = [&] { return session_->truncate_table("test", "t", &fresh); };
   const auto copy = [&] { return session_->wait_until_decided(*open("t")); };
+  const auto add = [&] { return add_index(session_.get(), "t", false); };
   prepare_one(1);
   for (const bool restarted : {false, true}) {
     if (restarted) crash(31);
     EXPECT_TRUE(is_lock_wait_timeout(ddl(drop)));
     EXPECT_TRUE(is_lock_wait_timeout(ddl(truncate)));
     EXPECT_TRUE(is_lock_wait_timeout(ddl(copy)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(add)));
   }
   EXPECT_TRUE(ddl([&] { return session_->drop_table("test", "other"); }).ok());
   std::thread decision([&] {
@@ -366,6 +368,8 @@ TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
   EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
   prepare_one(2);
   EXPECT_TRUE(kernel_->rollback_by_xid("xid").ok());
+  EXPECT_TRUE(ddl(add).ok());
+  EXPECT_EQ(all(open("t"), 3), (Rows{{1, row(1)}}));
   EXPECT_TRUE(ddl(truncate).ok());
   EXPECT_TRUE(all(open("t")).empty());
 }
