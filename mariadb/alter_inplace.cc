@@ -182,35 +182,41 @@ enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE* alt
   return result;
 }
 
+// What the server does not do for handlers here: say what went wrong. True: something did.
+bool ha_strata::report_alter(int error) {
+  if (error != 0 && !ha_thd()->is_error()) print_error(error, MYF(0));
+  return error != 0;
+}
+
 bool ha_strata::prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* info) {
-  return guarded([&] {
-           THD* const thd = ha_thd();
-           auto* const alter = new (thd->mem_root) AlterInPlace();
-           info->handler_ctx = alter;
-           std::vector<uint32_t> from;
-           if (!map_indexes(altered, info, &from)) return HA_ERR_TABLE_DEF_CHANGED;
-           alter->layout.open(altered);
-           alter->spec = table_->spec();
-           for (uint32_t i = 0; i < from.size(); ++i) {
-             engine::IndexSpec index = describe_index(altered, alter->layout.index(i));
-             if (i == 0) alter->spec.indexes.clear();
-             if (from[i] != kBuilt) {
-               const engine::IndexSpec& old = table_->spec().indexes[from[i]];
-               index.index_id = old.index_id;
-               index.root_page = old.root_page;
-               index.own_space_id = old.own_space_id;
-             }
-             alter->spec.indexes.push_back(std::move(index));
-           }
-           alter->session = kernel->new_session();
-           alter->session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-           alter->session->begin(engine::Isolation::kReadCommitted);
-           return 0;
-         }) != 0;
+  return report_alter(guarded([&] {
+    THD* const thd = ha_thd();
+    auto* const alter = new (thd->mem_root) AlterInPlace();
+    info->handler_ctx = alter;
+    std::vector<uint32_t> from;
+    if (!map_indexes(altered, info, &from)) return HA_ERR_TABLE_DEF_CHANGED;
+    alter->layout.open(altered);
+    alter->spec = table_->spec();
+    alter->spec.indexes.clear();
+    for (uint32_t i = 0; i < from.size(); ++i) {
+      engine::IndexSpec index = describe_index(altered, alter->layout.index(i));
+      if (from[i] != kBuilt) {
+        const engine::IndexSpec& old = table_->spec().indexes[from[i]];
+        index.index_id = old.index_id;
+        index.root_page = old.root_page;
+        index.own_space_id = old.own_space_id;
+      }
+      alter->spec.indexes.push_back(std::move(index));
+    }
+    alter->session = kernel->new_session();
+    alter->session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+    alter->session->begin(engine::Isolation::kReadCommitted);
+    return 0;
+  }));
 }
 
 bool ha_strata::inplace_alter_table(TABLE* altered, Alter_inplace_info* info) {
-  const int error = guarded([&] {
+  return report_alter(guarded([&] {
     THD* const thd = ha_thd();
     AlterInPlace* const alter = context_of(info);
     const KillReaches reaches(connection_of(thd), alter->session.get());
@@ -227,10 +233,7 @@ bool ha_strata::inplace_alter_table(TABLE* altered, Alter_inplace_info* info) {
     thd_progress_end(thd);
     if (is_duplicate_key(built)) return report_duplicate(altered, info, build);
     return maker.too_long() ? HA_ERR_INDEX_COL_TOO_LONG : fail(built);
-  });
-  if (error == 0) return false;
-  if (!ha_thd()->is_error()) print_error(error, MYF(0));
-  return true;
+  }));
 }
 
 // Raises the error that names the value.
@@ -253,7 +256,7 @@ int ha_strata::report_duplicate(TABLE* altered, Alter_inplace_info* info,
 }
 
 bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* info, bool commit) {
-  const int error = guarded([&] {
+  return report_alter(guarded([&] {
     THD* const thd = ha_thd();
     AlterInPlace* const alter = context_of(info);
     if (alter == nullptr || alter->session == nullptr) return 0;
@@ -272,10 +275,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     connection->stray_definitions.push_back(std::string(table->s->normalized_path.str) + reg_ext);
     drop_cursors();
     return 0;
-  });
-  if (error == 0) return false;
-  if (!ha_thd()->is_error()) print_error(error, MYF(0));
-  return true;
+  }));
 }
 
 }  // namespace strata::glue

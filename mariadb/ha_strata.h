@@ -124,6 +124,7 @@ class ha_strata final : public handler {
   void apply_auto_increment_start();
   static constexpr uint32_t kBuilt = UINT32_MAX;  // an index that ALTER has to build
   bool map_indexes(TABLE* altered, const Alter_inplace_info* info, std::vector<uint32_t>* from);
+  bool report_alter(int error);
   int report_duplicate(TABLE* altered, Alter_inplace_info* info, const engine::IndexBuild& build);
 
   // Scanning.

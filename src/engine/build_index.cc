@@ -78,6 +78,7 @@ class Builder {
   Status run() {
     total_ = table_->estimated_rows() * (1 + wanted_.size());
     STRATA_RETURN_IF_ERROR(sort_entries());
+    session_->close_view();  // loading takes long: purge goes on
     for (const uint32_t i : wanted_) {
       STRATA_RETURN_IF_ERROR(load(i));
       sorters_[i].reset();
@@ -235,7 +236,7 @@ Status Session::build_indexes(const TableRef& table, TableSpec* spec, IndexBuild
   }
   fault(FaultPoint::ddl_create_space);
   // Everything that is committed by now; nothing is added behind it.
-  if (impl_->trx->view.open) close_view();
+  close_view();
   STRATA_RETURN_IF_ERROR(open_view());
   const Status built = Builder(this, impl_.get(), table, *spec, wanted, build).run();
   close_view();
