@@ -87,7 +87,7 @@ class Builder {
   }
 
  private:
-  static constexpr size_t kSortMemoryLeast = 1u << 20;
+  static constexpr size_t kSortMemoryLeast = 64u << 10;
 
   Status step() {
     if (++done_ % kProgressEvery != 0) return ok_status();
