@@ -170,9 +170,16 @@ TEST_F(BuildIndexTest, OlderViewsReadTheTableButNotTheNewIndex) {  // E6
   EXPECT_TRUE(is_definition_changed(scan(reader.get(), table(), 3).status()));
   add(true);  // what was built before stays as old as it was
   EXPECT_TRUE(is_definition_changed(scan(reader.get(), table(), 3).status()));
+  session_->begin(Isolation::kReadCommitted);  // twice in a transaction
+  ASSERT_TRUE(add_index(session_.get(), "t", false).ok());
+  ASSERT_TRUE(add_index(session_.get(), "t", false).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_TRUE(is_definition_changed(scan(reader.get(), table(), 5).status()));
+  EXPECT_TRUE(is_definition_changed(scan(reader.get(), table(), 6).status()));
   ASSERT_TRUE(reader->commit().ok());
   reader->begin(Isolation::kRepeatableRead);
   EXPECT_EQ(*scan(reader.get(), table(), 3), rows_);
+  EXPECT_EQ(*scan(reader.get(), table(), 5), rows_);
   ASSERT_TRUE(reader->commit().ok());
 }
 

@@ -251,6 +251,7 @@ class Session {
   Status make_table_space(TableSpec* spec);
   Status undo_row(const Savepoint& before, const Status& failure);
   static void copy_counters(const Table& from, Table* to);
+  static void copy_age(const Table& from, Table* to);
   explicit Session(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -312,6 +312,12 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->modified_since_sample_.store(from.modified_since_sample_.load());
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
+  copy_age(from, to);
+}
+
+// E6. Also when the changes are published: only then is known when this transaction built
+// something.
+void Session::copy_age(const Table& from, Table* to) {
   to->rebuilt_at_.store(from.rebuilt_at_.load());
   for (uint32_t i = 0; i < to->spec_.indexes.size(); ++i) {
     const int old = position_of(from.spec_, to->spec_.indexes[i].index_id);
@@ -343,6 +349,7 @@ void Session::Impl::publish_ddl() {
       if (change.table == nullptr) {
         kernel->tables.erase(change.key);
       } else {
+        if (change.replaced != nullptr) copy_age(*change.replaced, change.table.get());
         if (change.rebuilt) change.table->rebuilt_at_.store(trx->cts.value);
         for (const uint32_t i : change.built) change.table->index_built_at_[i] = trx->cts.value;
         kernel->tables[change.key] = change.table;
