@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
@@ -33,19 +34,6 @@ struct SpaceFile {
   std::atomic<uint64_t> last_use{0};
 };
 using SpaceFilePtr = std::shared_ptr<SpaceFile>;
-
-// A page-sized bounce buffer for callers whose memory is not aligned for direct I/O.
-class BounceBuffer {
- public:
-  BounceBuffer() : bytes_(static_cast<char*>(std::aligned_alloc(kDirectAlignment, kPageBytes))) {}
-  ~BounceBuffer() { std::free(bytes_); }
-  BounceBuffer(const BounceBuffer&) = delete;
-  BounceBuffer& operator=(const BounceBuffer&) = delete;
-  [[nodiscard]] char* bytes() const noexcept { return bytes_; }
-
- private:
-  char* bytes_;
-};
 
 // The rest of the limit is the server's: connections, other engines' files, the log.
 size_t open_files_max(uint32_t wanted) {
@@ -167,9 +155,9 @@ StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
 
 Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
   if (!aligned(page)) {
-    const BounceBuffer bounce;
-    STRATA_RETURN_IF_ERROR(read(id, at_least, bounce.bytes()));
-    std::memcpy(page, bounce.bytes(), kPageBytes);
+    const AlignedBytes bounce(kPageBytes, kDirectAlignment);
+    STRATA_RETURN_IF_ERROR(read(id, at_least, bounce.get()));
+    std::memcpy(page, bounce.get(), kPageBytes);
     return ok_status();
   }
   STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/latch.h"
 #include "bufpool/buffer_pool.h"
 #include "bufpool/dirty_list.h"
@@ -25,14 +26,10 @@ constexpr size_t kWriteBatchPages = 64;
 // Aligned room for the copies of one batch.
 class WriteBuffer {
  public:
-  WriteBuffer();
-  ~WriteBuffer();
-  WriteBuffer(const WriteBuffer&) = delete;
-  WriteBuffer& operator=(const WriteBuffer&) = delete;
-  [[nodiscard]] char* at(size_t i) const noexcept { return bytes_ + i * kPageBytes; }
+  [[nodiscard]] char* at(size_t i) const noexcept { return bytes_.get() + i * kPageBytes; }
 
  private:
-  char* bytes_;
+  AlignedBytes bytes_{kWriteBatchPages * kPageBytes, 4096};
 };
 
 struct alignas(64) Partition {

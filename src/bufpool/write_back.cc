@@ -1,6 +1,5 @@
 // Writing dirty pages back (B2, B4, B5) and the background threads.
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/assert.h"
@@ -22,12 +21,6 @@ void sort_by_page(Frame** frames, size_t count) {
   });
 }
 }  // namespace
-
-WriteBuffer::WriteBuffer()
-    : bytes_(static_cast<char*>(std::aligned_alloc(4096, kWriteBatchPages * kPageBytes))) {
-  STRATA_ASSERT(bytes_ != nullptr);
-}
-WriteBuffer::~WriteBuffer() { std::free(bytes_); }
 
 // --- one batch ---
 

@@ -123,6 +123,7 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
   // As many as a checkpoint frees (CP5): filling a new one with zeroes writes every log byte twice.
   log_options.spare_segments_max = static_cast<uint32_t>(
       std::max<uint64_t>(2 * k.options.log_checkpoint_bytes / k.options.log_segment_bytes, 4));
+  log_options.direct_io = k.options.direct_io;
   return log_options;
 }
 

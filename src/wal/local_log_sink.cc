@@ -6,18 +6,20 @@
 #include <cstring>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/assert.h"
 #include "base/crc32c.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
+#include "wal/internal/block_writer.h"
 
 namespace strata {
 namespace {
 
 constexpr uint64_t kSegmentMagic = 0x3147455341525453ull;  // "STRASEG1"
 constexpr uint32_t kSegmentFormat = 1;
-constexpr uint64_t kHeaderBytes = 4096;
+constexpr uint64_t kHeaderBytes = BlockWriter::kBlock;
 constexpr uint64_t kFillChunkBytes = 1u << 20;
 
 struct SegmentHeader {
@@ -39,8 +41,9 @@ uint32_t header_crc(const SegmentHeader& h) noexcept {
 
 struct Segment {
   std::string path;
-  uint64_t start = 0;  // Lsn of the first data byte
-  std::unique_ptr<File> file;
+  uint64_t start = 0;              // Lsn of the first data byte
+  std::unique_ptr<File> direct;    // written through
+  std::unique_ptr<File> buffered;  // read through
 };
 using SegmentPtr = std::shared_ptr<Segment>;
 
@@ -104,6 +107,10 @@ class LocalLogSink final : public LogSink {
   }
   SegmentPtr find(uint64_t lsn) const;  // null when outside
   Status make_segment(uint64_t start);
+  Status open_files(Segment* segment);
+  StatusOr<std::unique_ptr<File>> open_direct(const std::string& path, bool create) {
+    return fs_->open(path, {.create = create, .exclusive = create, .direct = options_.direct_io});
+  }
   Status make_spare();
   Status fill_spare(const std::string& path);
   Status write_header(File* file, uint64_t start);
@@ -122,6 +129,7 @@ class LocalLogSink final : public LogSink {
   std::vector<SegmentPtr> segments_;  // contiguous, in order, never empty; guarded by list_mutex_
   // Owned by the group commit leader.
   SegmentPtr appending_;
+  BlockWriter writer_;
   std::vector<SegmentPtr> unsynced_;  // written by append() since the last sync()
 };
 
@@ -171,7 +179,7 @@ Status LocalLogSink::make_segment(uint64_t start) {
   segment->start = start;
   segment->path = segment_path(start);
   {
-    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, fs_->open(spare, {}));
+    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, open_direct(spare, false));
     STRATA_RETURN_IF_ERROR(write_header(file.get(), start));
     if (fault(FaultPoint::wal_segment_create)) return error_internal("fault wal_segment_create");
     STRATA_RETURN_IF_ERROR(file->sync_data());
@@ -179,14 +187,20 @@ Status LocalLogSink::make_segment(uint64_t start) {
   STRATA_RETURN_IF_ERROR(fs_->rename(spare, segment->path));
   spares_.pop_back();
   STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
-  STRATA_ASSIGN_OR_RETURN(segment->file, fs_->open(segment->path, {}));
+  STRATA_RETURN_IF_ERROR(open_files(segment.get()));
   MutexLock lock(list_mutex_);
   segments_.push_back(std::move(segment));
   return ok_status();
 }
 
+Status LocalLogSink::open_files(Segment* segment) {
+  STRATA_ASSIGN_OR_RETURN(segment->direct, open_direct(segment->path, false));
+  STRATA_ASSIGN_OR_RETURN(segment->buffered, fs_->open(segment->path, {}));
+  return ok_status();
+}
+
 Status LocalLogSink::write_header(File* file, uint64_t start) {
-  std::vector<char> block(kHeaderBytes, 0);
+  const AlignedBytes block(kHeaderBytes, BlockWriter::kBlock);
   SegmentHeader header{};
   header.magic = kSegmentMagic;
   header.format = kSegmentFormat;
@@ -195,8 +209,9 @@ Status LocalLogSink::write_header(File* file, uint64_t start) {
   header.bytes = options_.segment_bytes;
   header.node = options_.node.value;
   header.crc32c = header_crc(header);
-  std::memcpy(block.data(), &header, sizeof(header));
-  return file->write_at(0, block.data(), block.size());
+  std::memset(block.get(), 0, kHeaderBytes);
+  std::memcpy(block.get(), &header, sizeof(header));
+  return file->write_at(0, block.get(), kHeaderBytes);
 }
 
 Status LocalLogSink::make_spare() {
@@ -213,13 +228,14 @@ Status LocalLogSink::make_spare() {
 // Zeroes are written, not only allocated: appends then change no metadata (see the README's
 // figures).
 Status LocalLogSink::fill_spare(const std::string& path) {
-  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file,
-                          fs_->open(path, {.create = true, .exclusive = true}));
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, open_direct(path, true));
   STRATA_RETURN_IF_ERROR(file->allocate(options_.segment_bytes));
-  const std::vector<char> zeroes(std::min(kFillChunkBytes, options_.segment_bytes), 0);
-  for (uint64_t at = 0; at < options_.segment_bytes; at += zeroes.size()) {
-    const size_t bytes = std::min<uint64_t>(zeroes.size(), options_.segment_bytes - at);
-    STRATA_RETURN_IF_ERROR(file->write_at(at, zeroes.data(), bytes));
+  const uint64_t chunk = std::min(kFillChunkBytes, options_.segment_bytes);
+  const AlignedBytes zeroes(chunk, BlockWriter::kBlock);
+  std::memset(zeroes.get(), 0, chunk);
+  for (uint64_t at = 0; at < options_.segment_bytes; at += chunk) {
+    const size_t bytes = std::min(chunk, options_.segment_bytes - at);
+    STRATA_RETURN_IF_ERROR(file->write_at(at, zeroes.get(), bytes));
   }
   return file->sync_data();
 }
@@ -264,10 +280,10 @@ Status LocalLogSink::load_segment(const std::string& path, uint64_t start, Segme
   auto segment = std::make_shared<Segment>();
   segment->path = path;
   segment->start = start;
-  STRATA_ASSIGN_OR_RETURN(segment->file, fs_->open(path, {}));
+  STRATA_RETURN_IF_ERROR(open_files(segment.get()));
   SegmentHeader h{};
   size_t got = 0;
-  STRATA_RETURN_IF_ERROR(segment->file->read_at(0, &h, sizeof(h), &got));
+  STRATA_RETURN_IF_ERROR(segment->buffered->read_at(0, &h, sizeof(h), &got));
   if (got != sizeof(h) || h.magic != kSegmentMagic)
     return error_corruption("log segment " + path + " is not a Strata log segment");
   if (h.format > kSegmentFormat)
@@ -283,7 +299,7 @@ Status LocalLogSink::load_segment(const std::string& path, uint64_t start, Segme
     return error_corruption("log segment " + path + " has " + std::to_string(h.bytes) +
                             " bytes, the setting is " + std::to_string(options_.segment_bytes) +
                             "; start once with the old setting");
-  STRATA_ASSIGN_OR_RETURN(const uint64_t size, segment->file->size());
+  STRATA_ASSIGN_OR_RETURN(const uint64_t size, segment->buffered->size());
   if (size < h.bytes)
     return error_corruption("log segment " + path + " is cut off: " + std::to_string(size) +
                             " of " + std::to_string(h.bytes) + " bytes");
@@ -320,11 +336,13 @@ Status LocalLogSink::append(Lsn at, Bytes bytes) {
     if (appending_ == nullptr || lsn < appending_->start ||
         lsn >= appending_->start + data_bytes()) {
       appending_ = find(lsn);
+      writer_.forget();
       STRATA_ASSERT(appending_ != nullptr);  // W7: room was prepared
     }
     const uint64_t offset = lsn - appending_->start;
     const size_t piece = std::min<uint64_t>(bytes.size(), data_bytes() - offset);
-    STRATA_RETURN_IF_ERROR(appending_->file->write_at(kHeaderBytes + offset, bytes.data(), piece));
+    STRATA_RETURN_IF_ERROR(writer_.write(appending_->direct.get(), appending_->buffered.get(),
+                                         kHeaderBytes + offset, bytes.substr(0, piece)));
     if (unsynced_.empty() || unsynced_.back() != appending_) unsynced_.push_back(appending_);
     bytes.remove_prefix(piece);
     lsn += piece;
@@ -333,7 +351,7 @@ Status LocalLogSink::append(Lsn at, Bytes bytes) {
 }
 
 Status LocalLogSink::sync() {
-  for (const SegmentPtr& segment : unsynced_) STRATA_RETURN_IF_ERROR(segment->file->sync_data());
+  for (const SegmentPtr& segment : unsynced_) STRATA_RETURN_IF_ERROR(segment->direct->sync_data());
   unsynced_.clear();
   return ok_status();
 }
@@ -351,7 +369,8 @@ StatusOr<size_t> LocalLogSink::read(Lsn at, char* out, size_t bytes) {
     const uint64_t offset = at.value + done - segment->start;
     const size_t piece = std::min<uint64_t>(bytes - done, data_bytes() - offset);
     size_t got = 0;
-    STRATA_RETURN_IF_ERROR(segment->file->read_at(kHeaderBytes + offset, out + done, piece, &got));
+    STRATA_RETURN_IF_ERROR(
+        segment->buffered->read_at(kHeaderBytes + offset, out + done, piece, &got));
     done += got;
     if (got < piece) break;
   }

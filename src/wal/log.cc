@@ -1,9 +1,9 @@
 #include "wal/log.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <thread>
 
+#include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
@@ -33,10 +33,6 @@ class Backoff {
   uint32_t rounds_ = 0;
 };
 
-struct FreeAligned {
-  void operator()(char* p) const noexcept { std::free(p); }
-};
-
 }  // namespace
 
 // Capacity. used = credits handed out + bytes reserved and not yet durable, so that
@@ -46,12 +42,10 @@ struct FreeAligned {
 // end there; whoever completes also moves first_open_ticket over the completed prefix.
 struct Log::Impl {
   Impl(const LogOptions& o, LogSink* s, Lsn start, uint64_t first_bias, LogCounters* c)
-      : options(o), sink(s), counters(c), ring_bytes(o.buffer_bytes) {
+      : options(o), sink(s), counters(c), ring_bytes(o.buffer_bytes), ring(o.buffer_bytes, 4096) {
     STRATA_ASSERT((ring_bytes & (ring_bytes - 1)) == 0);
     STRATA_ASSERT(ring_bytes >= 4096);
     STRATA_ASSERT(start.value % 8 == 0);
-    ring.reset(static_cast<char*>(std::aligned_alloc(4096, ring_bytes)));
-    STRATA_ASSERT(ring != nullptr);
     room_ahead = o.room_ahead_bytes != 0 ? o.room_ahead_bytes : ring_bytes;
     tickets = std::make_unique<std::atomic<uint64_t>[]>(kTicketCount);
     for (uint64_t i = 0; i < kTicketCount; i++) tickets[i].store(0, std::memory_order_relaxed);
@@ -376,8 +370,8 @@ struct Log::Impl {
   LogSink* const sink;
   LogCounters* const counters;
   const uint64_t ring_bytes;
+  const AlignedBytes ring;
   uint64_t room_ahead = 0;
-  std::unique_ptr<char, FreeAligned> ring;
 
   alignas(64) Mutex reserve_mutex{LatchRank::kLogReserve};
   uint64_t bias = 0;         // guarded by reserve_mutex
