@@ -173,6 +173,11 @@ Status Session::Impl::wait_for_log_room() {
   return kernel->checkpointer->wait_for_log_room([this] { return trx->interrupt.interrupted(); });
 }
 
+// The record itself is the lock now; statements that change many rows keep no list of them.
+void Session::Impl::forget_lock(const Table& table, Bytes key) {
+  kernel->waits->forget_changed(&trx->held, RowId{tree_of(table, 0).index_id, key});
+}
+
 Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicate_index) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
@@ -207,6 +212,7 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
   if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
   if (status.ok()) status = change.insert_entries(row, duplicate_index);
   if (!status.ok()) return undo_row(before, status);
+  s.forget_lock(*table, old_key);
   s.note_rows(table, 0);
   return ok_status();
 }
@@ -221,6 +227,7 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
   Status status = change.delete_clustered(key);
   if (status.ok()) status = change.delete_entries(key, entries, entry_count);
   if (!status.ok()) return undo_row(before, status);
+  s.forget_lock(*table, key);
   s.note_rows(table, -1);
   return ok_status();
 }

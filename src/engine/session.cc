@@ -41,6 +41,7 @@ void Session::close_view() noexcept {
 
 Savepoint Session::savepoint() const noexcept {
   impl_->merge_floor = impl_->row_deltas.size();
+  impl_->trx->held.mark_savepoint();
   return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size(), impl_->ddl.size()};
 }
 

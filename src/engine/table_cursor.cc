@@ -124,7 +124,7 @@ struct TableCursor::Impl {
     *gone = is_not_found(locked);
     if (*gone) return ok_status();
     if (skip_locked && is_lock_wait_timeout(locked)) {
-      // Holders of shared locks are noticed after the row was marked.
+      // Holders of shared locks are noticed after a record was marked.
       *gone = true;
       if (trx()->undo.last == before) return ok_status();
       return rollback_to(context(), trx(), before);
@@ -237,8 +237,12 @@ struct TableCursor::Impl {
       context()->trxs->waits()->drop_shared(trx()->id, RowId{clustered().index_id, key});
       return ok_status();
     }
-    if (undo_after == undo_before || trx()->undo.last != undo_after) return ok_status();
-    return rollback_to(context(), trx(), undo_before);
+    if (trx()->undo.last != undo_after) return ok_status();
+    if (undo_after != undo_before) return rollback_to(context(), trx(), undo_before);
+    const std::string key(clustered_key());
+    context()->trxs->waits()->drop_exclusive(&trx()->held, trx()->id,
+                                             RowId{clustered().index_id, key});
+    return ok_status();
   }
 
   bool fresh = false;  // the last fetch() took a lock that was not held before

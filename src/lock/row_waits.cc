@@ -11,10 +11,14 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/latch.h"
+#include "lock/internal/exclusive_locks.h"
 #include "lock/internal/range_locks.h"
+#include "lock/internal/row_hash.h"
 
 namespace strata {
 
+using lock_internal::ExclusiveLocks;
+using lock_internal::hash_row;
 using lock_internal::QueueKind;
 using lock_internal::RangeLocks;
 
@@ -27,16 +31,6 @@ constexpr size_t kSharedShards = 64;     // power of two
 constexpr uint64_t kWaitUsMax = uint64_t{365} * 24 * 3600 * 1000000;
 // Taken inside the queue mutex (deadlock detection, `still_held` of a shared conflict).
 constexpr LatchRank kSharedRank = static_cast<LatchRank>(41);
-
-uint64_t hash_row(RowId row) noexcept {
-  uint64_t h = mix64(uint64_t{row.index.value} + 0x9e3779b97f4a7c15ull);
-  const char* p = row.key.data();
-  size_t n = row.key.size();
-  for (; n >= 8; p += 8, n -= 8) h = mix64(h ^ load_u64(p));
-  uint64_t tail = 0;
-  if (n != 0) std::memcpy(&tail, p, n);
-  return mix64(h ^ tail ^ (uint64_t{row.key.size()} << 56));
-}
 
 struct RowKey {  // an owned RowId
   IndexId index;
@@ -144,6 +138,7 @@ struct RowWaits::Impl {
   std::array<std::atomic<uint32_t>, kIndexCounters> index_shared{};
   std::array<RowShard, kSharedShards> row_shards;
   std::array<HolderShard, kSharedShards> holder_shards;
+  ExclusiveLocks exclusive;
   RangeLocks ranges;  // counted in index_shared, too: once per holder and index
 
   static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
@@ -516,6 +511,26 @@ void RowWaits::holder_ended(TrxId holder) {
   for (Queue* q : queues) impl_->pass_turn(q);
 }
 
+TrxId RowWaits::add_exclusive(HeldRows* held, TrxId holder, RowId row) {
+  return impl_->exclusive.add(held, holder, row, hash_row(row));
+}
+
+TrxId RowWaits::exclusive_holder(RowId row) const noexcept {
+  if (!impl_->exclusive.any_in(row.index)) return TrxId{};
+  return impl_->exclusive.holder_of(row, hash_row(row));
+}
+
+void RowWaits::drop_exclusive(HeldRows* held, TrxId holder, RowId row) {
+  const uint64_t hash = hash_row(row);
+  if (impl_->exclusive.drop(held, row, hash)) impl_->let_waiters_look(holder, row, hash);
+}
+
+void RowWaits::forget_changed(HeldRows* held, RowId row) {
+  if (held->size() != 0) impl_->exclusive.drop_last(held, row, hash_row(row));
+}
+
+void RowWaits::release_exclusive(HeldRows* held) { impl_->exclusive.release(held); }
+
 void RowWaits::add_shared(TrxId holder, RowId row) {
   const uint64_t hash = hash_row(row);
   {
@@ -530,7 +545,7 @@ void RowWaits::add_shared(TrxId holder, RowId row) {
       return;
     }
     shared->holders.push_back(holder);
-    impl_->index_counter(row.index).fetch_add(1, std::memory_order_acq_rel);
+    impl_->index_counter(row.index).fetch_add(1, std::memory_order_seq_cst);
     impl_->shared_total.fetch_add(1, std::memory_order_acq_rel);
   }
   Impl::HolderShard& shard = impl_->holder_shard(holder);
@@ -539,7 +554,7 @@ void RowWaits::add_shared(TrxId holder, RowId row) {
 }
 
 bool RowWaits::index_has_shared(IndexId index) const noexcept {
-  return impl_->index_counter(index).load(std::memory_order_acquire) != 0;
+  return impl_->index_counter(index).load(std::memory_order_seq_cst) != 0;
 }
 
 TrxId RowWaits::shared_conflict(TrxId self, RowId row) const {
@@ -575,7 +590,7 @@ void RowWaits::drop_shared(TrxId holder, RowId row) {
 
 bool RowWaits::add_range(TrxId holder, IndexId index, const KeyRange& range) {
   const RangeLocks::Added added = impl_->ranges.add(holder, index, range);
-  if (added.first) impl_->index_counter(index).fetch_add(1, std::memory_order_acq_rel);
+  if (added.first) impl_->index_counter(index).fetch_add(1, std::memory_order_seq_cst);
   return added.grew;
 }
 

@@ -1,6 +1,6 @@
-// Waiting for row locks on one node. A row's exclusive lock is the record's trx_id while that
-// transaction is active; this library keeps only the waiters,
-// the shared locks and the ranges.
+// Row locks of one node, but for those that stand in the records: the exclusive lock of whoever has
+// written to a row is the record's trx_id while that transaction is active. This library keeps the
+// waiters, the exclusive locks of those who have not written yet, the shared locks and the ranges.
 // Thread-safe. No page latch may be held by a caller of wait().
 //
 //   L1  FIFO per row: a newcomer queues behind waiters of the same row; only the head is woken when
@@ -13,20 +13,27 @@
 //       one waiter too.
 //   L4  No lost wake-up: holder_ended(t) after t's outcome is published; wait() re-checks
 //       `still_held` under the queue mutex after it has registered. `still_held` may call
-//       shared_conflict(), and nothing else of this class.
+//       shared_conflict() and exclusive_holder(), and nothing else of this class.
 //   L5  Who was granted has the row's turn until it calls settled(), waits again (then it is first
 //       in line again) or ends; meanwhile has_waiters() is true, so it must not ask that itself. A
 //       waiter that holds a shared lock on the row goes first: nobody ahead of it could be served.
 //   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
 //       the row.
-//   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a
-//   writer
+//   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a writer
 //       asks for both in the same way (wait_for_shared), after it has marked the record. A locker
 //       registers the range and reads it then, so one of the two sees the other. What was read is
 //       settled; only then does a mark inside tell that its writer waits for the locker.
 //   L8  What is registered and not settled may be taken back: a locker that must wait for the owner
 //       of a record does not keep a range over that record meanwhile.
 //   L9  Without range locks nobody pays: they count in the same per-index counter as shared locks.
+//   L10 A row has one exclusive owner: the undecided transaction in its record, or the one that
+//       add_exclusive() has entered. It is entered with the leaf latched (shared will do) by who
+//       finds the record live, decided and not entered; who is about to write to a record latches
+//       the leaf exclusively and looks for an entry of another first. Whoever has got such a lock
+//       then asks for shared holders, as a writer does.
+//   L11 An entry is kept until the transaction's outcome is published (release_exclusive(), before
+//       holder_ended()). It may go earlier when the record carries the transaction's own change and
+//       no rollback to a savepoint can take that away without the lock (forget_changed()).
 #pragma once
 
 #include <atomic>
@@ -38,14 +45,11 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "lock/held_rows.h"
 #include "lock/key_range.h"
+#include "lock/row_id.h"
 
 namespace strata {
-
-struct RowId {  // a lockable row: tree and full key
-  IndexId index;
-  Bytes key;
-};
 
 // One per session; lets another thread interrupt a wait. Thread-safe.
 class WaitInterrupt {
@@ -89,6 +93,18 @@ class RowWaits {
   // The transaction has ended (outcome published) or rolled back to a savepoint: wake heads waiting
   // for it.
   void holder_ended(TrxId holder);
+
+  // --- exclusive locks of rows not written to; L10, L11 ---
+  // Zero: entered. Otherwise who was before, perhaps `holder` itself. The leaf is latched.
+  TrxId add_exclusive(HeldRows* held, TrxId holder, RowId row);
+  // Zero: nobody. Cheap while there are no such locks in the index.
+  [[nodiscard]] TrxId exclusive_holder(RowId row) const noexcept;
+  // Gives one back and wakes who waits for it.
+  void drop_exclusive(HeldRows* held, TrxId holder, RowId row);
+  // The transaction has written to the row: drops the lock if it was the last one taken, since the
+  // last savepoint. Wakes nobody: the row still has the same owner.
+  void forget_changed(HeldRows* held, RowId row);
+  void release_exclusive(HeldRows* held);  // all of them, at transaction end
 
   // --- shared locks (LOCK IN SHARE MODE) ---
   // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the

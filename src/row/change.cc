@@ -37,7 +37,8 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt) {
 Status RowChange::back_off(const Outcome& outcome) {
   switch (outcome.next) {
     case Next::kWait:
-      return conflicts_.wait(outcome.other, outcome.other_row ? Bytes(other_key_) : key_);
+      return conflicts_.wait(outcome.other, outcome.other_row ? Bytes(other_key_) : key_,
+                             outcome.in_memory);
     case Next::kResolve:
       return conflicts_.resolve(outcome.other);
     case Next::kRoom:
@@ -53,13 +54,25 @@ Status RowChange::back_off(const Outcome& outcome) {
 }
 
 bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
+  if (!is_decided(header, outcome)) return false;
+  if (header->trx_id == trx_->id) return true;
+  const TrxId holder = conflicts_.holder_in_memory(key_);
+  if (holder == trx_->id) return true;
+  if (!holder.is_zero()) {
+    *outcome = Outcome{.next = Next::kWait, .other = holder, .in_memory = true};
+    return false;
+  }
+  if (!queued_) return true;
+  *outcome = Outcome{.next = Next::kWait};  // L1: behind those who came first
+  return false;
+}
+
+// Its writer has ended, or is this transaction.
+bool RowChange::is_decided(RecordHeader* header, Outcome* outcome) {
   switch (conflicts_.owner(header)) {
     case Owner::kSelf:
-      return true;
     case Owner::kDecided:
-      if (!queued_) return true;
-      *outcome = Outcome{.next = Next::kWait};  // L1: behind those who came first
-      return false;
+      return true;
     case Owner::kUndecided:
       *outcome = Outcome{.next = Next::kWait, .other = header->trx_id};
       return false;
@@ -213,9 +226,10 @@ StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place
 
 // --- update, delete, exclusive lock ---
 
-StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, RecordHeader* header) {
+StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, LatchMode mode,
+                                                  RecordHeader* header) {
   Outcome outcome;
-  STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kExclusive));
+  STRATA_RETURN_IF_ERROR(cursor->seek(key_, mode));
   if (!cursor->equals(key_)) return error_not_found();
   *header = read_record_header(cursor->value());
   if (!is_free(header, &outcome)) return outcome;
@@ -255,7 +269,7 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
                                                    const Bytes* payload,
                                                    const std::vector<OverflowRef>& moved) {
   RecordHeader header;
-  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, &header));
+  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
   const Bytes before = record_payload(cursor->value());
   const Bytes after = payload == nullptr ? before : *payload;
@@ -283,19 +297,66 @@ Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
 }
 
 Status RowChange::lock_exclusive(std::string* payload, bool* fresh) {
+  *fresh = false;
+  if (trx_->held.size() < context_->unwritten_locks_max) return lock_in_memory(payload, fresh);
+  const bool had = !trx_->id.is_zero() && conflicts_.holder_in_memory(key_) == trx_->id;
+  return had ? lock_in_memory(payload, fresh) : lock_in_record(payload, fresh);
+}
+
+Status RowChange::lock_in_memory(std::string* payload, bool* fresh) {
+  if (trx_->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
+  for (;;) {
+    queued_ = conflicts_.must_queue(key_);
+    StatusOr<Outcome> outcome = Outcome{};
+    {
+      Mtr mtr(context_->tree.pool, context_->tree.log);
+      TreeCursor cursor(&context_->tree, tree_, &mtr);
+      outcome = try_lock_in_memory(&cursor, payload, fresh);
+    }
+    if (!outcome.ok()) return outcome.status();
+    if (outcome->next == Next::kDone) break;
+    STRATA_RETURN_IF_ERROR(back_off(*outcome));
+  }
+  conflicts_.took(key_);
+  Status alone = conflicts_.wait_for_shared(key_);
+  if (!alone.ok() && *fresh) {
+    *fresh = false;
+    context_->trxs->waits()->drop_exclusive(&trx_->held, trx_->id, RowId{tree_.index_id, key_});
+  }
+  return alone;
+}
+
+// Who owns the newest version has the lock already.
+StatusOr<RowChange::Outcome> RowChange::try_lock_in_memory(TreeCursor* cursor, std::string* payload,
+                                                           bool* fresh) {
+  RecordHeader header;
+  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kShared, &header));
+  if (outcome.next != Next::kDone) return outcome;
+  if (header.trx_id != trx_->id) {
+    const TrxId before = context_->trxs->waits()->add_exclusive(&trx_->held, trx_->id,
+                                                                RowId{tree_.index_id, key_});
+    if (!before.is_zero() && before != trx_->id)  // under a shared latch we are not alone
+      return Outcome{.next = Next::kWait, .other = before, .in_memory = true};
+    *fresh = before.is_zero();
+  }
+  payload->assign(record_payload(cursor->value()));
+  return outcome;
+}
+
+Status RowChange::lock_in_record(std::string* payload, bool* fresh) {
   const UndoPtr before = trx_->undo.last;
   const Status locked = run(undo_bytes_max(key_.size(), 0, 0), [&](Mtr* mtr, TreeCursor* cursor) {
-    return try_lock(mtr, cursor, payload);
+    return try_lock_in_record(mtr, cursor, payload);
   });
   *fresh = trx_->undo.last != before;
   return locked;
 }
 
-// RW2. Who owns the newest version has the lock already.
-StatusOr<RowChange::Outcome> RowChange::try_lock(Mtr* mtr, TreeCursor* cursor,
-                                                 std::string* payload) {
+StatusOr<RowChange::Outcome> RowChange::try_lock_in_record(Mtr* mtr, TreeCursor* cursor,
+                                                           std::string* payload) {
   RecordHeader header;
-  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, &header));
+  STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
   const Bytes now = record_payload(cursor->value());
   if (header.trx_id != trx_->id) {
@@ -369,8 +430,11 @@ StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool hel
   copy_version(cursor->value(), copy);
   const bool free = is_free(&copy->header, &outcome);
   if (free && copy->header.deleted()) return error_not_found();
-  if (!free && held && outcome.next == Next::kWait && !outcome.other.is_zero())
-    return Outcome{.next = Next::kLookAgain};
+  if (!free && held && outcome.next == Next::kWait && !outcome.other.is_zero()) {
+    if (!outcome.in_memory) return Outcome{.next = Next::kLookAgain};
+    if (copy->header.deleted()) return error_not_found();
+    return Outcome{};  // a locker waits for us to end, and has written nothing
+  }
   return outcome;
 }
 

@@ -57,11 +57,12 @@ Status Conflicts::waited(Status status) noexcept {
   return status;
 }
 
-Status Conflicts::wait(TrxId holder, Bytes key) {
+Status Conflicts::wait(TrxId holder, Bytes key, bool in_memory) {
   RowWaits* waits = context_->trxs->waits();
   if (has_turn_ && turn_key_ != key) give_turn_back();
-  const auto still_held = [this, holder] {
+  const auto still_held = [this, holder, in_memory] {
     if (holder.is_zero()) return false;
+    if (in_memory) return holder_in_memory(turn_key_) == holder;
     const StatusOr<bool> undecided = context_->trxs->is_undecided(holder, trx_->id);
     return !undecided.ok() || *undecided;
   };

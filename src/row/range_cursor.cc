@@ -239,11 +239,24 @@ struct RangeCursor::Impl {
           continue;
         }
       }
+      if (!later && !open && is_held_by_other()) {
+        waits->drop_range_key(trx->id, RowId{tree.index_id, key});
+        STRATA_RETURN_IF_ERROR(wait_for_owner());
+        continue;
+      }
       settle(range);
       valid = true;
       covered = !later;
       return ok_status();
     }
+  }
+
+  // Whether another transaction has locked the record in `key` without writing to it, and not after
+  // we had read it. To be asked after the range was registered (L10).
+  [[nodiscard]] bool is_held_by_other() const {
+    const RowId row{tree.index_id, key};
+    const TrxId holder = waits->exclusive_holder(row);
+    return !holder.is_zero() && holder != trx->id && !waits->protects(trx->id, row);
   }
 
   // Until the record in `key` has no undecided owner, or is gone. A lock keeps the next one off
@@ -288,7 +301,8 @@ struct RangeCursor::Impl {
         STRATA_RETURN_IF_ERROR(conflicts.resolve(header.trx_id));
         continue;
       }
-      if (owner == Owner::kUndecided && !waits->protects(trx->id, row)) {
+      const bool owned = owner == Owner::kUndecided && !waits->protects(trx->id, row);
+      if (owned || (live && owner == Owner::kDecided && is_held_by_other())) {
         waits->drop_range_key(trx->id, row);
         STRATA_RETURN_IF_ERROR(wait_for_owner());
         continue;

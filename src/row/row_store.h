@@ -5,10 +5,10 @@
 //   RW1  A change of a record writes its undo record in the same mtr; the record's header then
 //   carries
 //        trx_id, cts 0 and the undo pointer.
-//   RW2  A row is exclusively locked by the transaction in its header while that is undecided.
-//   Locking
-//        without changing writes an undo record whose previous version has the same payload
-//        (kLockOnly).
+//   RW2  A row is exclusively locked by the transaction in its header while that is undecided, or by
+//        the one that the lock table has entered for it (row_waits.h, L10). Locking without
+//        changing writes nothing, until a transaction holds `unwritten_locks_max` such rows: then
+//        it writes an undo record whose previous version has the same payload (kLockOnly).
 //   RW3  A conflict releases every latch, waits in RowWaits, and starts over.
 //   RW4 (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and keeps
 //   it, coupling right,
@@ -42,6 +42,8 @@ struct RowContext {
   TreeContext tree;
   TrxSystem* trxs;
   UndoSpace* undo;
+  // Rows that a transaction may hold in memory only (about 100 bytes each).
+  uint32_t unwritten_locks_max = 1000;
 };
 
 enum class RowLock : uint8_t { kNone, kShared, kExclusive };

@@ -245,9 +245,10 @@ Status TrxSystem::commit_order(Trx* trx) {
   return ok_status();
 }
 
-void TrxSystem::Impl::release_locks(TrxId id) {
-  waits->release_shared(id);
-  waits->holder_ended(id);
+void TrxSystem::Impl::release_locks(Trx* trx) {
+  waits->release_exclusive(&trx->held);
+  waits->release_shared(trx->id);
+  waits->holder_ended(trx->id);
   active.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -255,7 +256,7 @@ void TrxSystem::Impl::release_locks(TrxId id) {
 void TrxSystem::Impl::end_without_group(Trx* trx) {
   const uint64_t sequence = sequence_of(trx->id);
   tit.set(sequence, TrxState::kAborted, Cts{});
-  release_locks(trx->id);
+  release_locks(trx);
   undo->detach(&trx->undo);
   (void)undo->forget(trx->undo.pages);  // tried again with the next one
   if (trx->undo.first.is_zero()) {
@@ -312,6 +313,7 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable) {
   if (fault(FaultPoint::commit_before_publish)) known = error_internal();
   if (!known.ok()) {
     // The slot stays kCommitting for ever: nobody may learn an outcome that we do not know (W5).
+    trx->held.abandon();
     reset(trx);
     return error_outcome_unknown("commit: the log failed");
   }
@@ -319,7 +321,7 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable) {
   const uint64_t sequence = sequence_of(id);
   s.tit.set(sequence, TrxState::kCommitted, trx->cts);
   if (trx->on_publish) trx->on_publish();
-  s.release_locks(id);
+  s.release_locks(trx);
   s.undo->detach(&trx->undo);
   s.counters.commits.fetch_add(1, std::memory_order_relaxed);
   if (trx->undo.first.is_zero()) {

@@ -110,6 +110,7 @@ struct Trx {
   std::string xid;  // of a prepared transaction (opaque)
   uint64_t lock_wait_timeout_us = 50000000;
   WaitInterrupt interrupt;
+  HeldRows held;  // rows locked and not written to
   std::vector<SpaceId>
       drop_on_commit;  // spaces to put on the pending-delete list in the commit group
   std::vector<SpaceId>

@@ -183,6 +183,7 @@ struct Session::Impl {
   std::string payload, key, old_payload;  // scratch, reused
 
   Status wait_for_log_room();
+  void forget_lock(const Table& table, Bytes key);
   void ended();
   void note_rows(Table* table, int32_t delta);
   void apply_row_deltas();

@@ -28,12 +28,19 @@ class Conflicts {
   // Finds out about an owner that was kUnknown. Blocks; no latch held.
   Status resolve(TrxId id);
 
+  // Who holds the row without having written to it, or zero (perhaps this transaction). For use
+  // under a page latch.
+  [[nodiscard]] TrxId holder_in_memory(Bytes key) const noexcept {
+    return context_->trxs->waits()->exclusive_holder(RowId{index_, key});
+  }
+
   // Whether a newcomer has to queue for the row before it may take it (L1). No latch held.
   [[nodiscard]] bool must_queue(Bytes key) const noexcept;
   // Waits until `holder` (zero: whoever is first in the row's queue) has let the row go and it is
   // our turn. No latch held. Errors: kAborted (also sets trx->must_rollback), kDeadlineExceeded,
   // kCancelled.
-  Status wait(TrxId holder, Bytes key);
+  // `in_memory`: the holder has not written to the row (exclusive_holder()).
+  Status wait(TrxId holder, Bytes key, bool in_memory);
   // The row is ours: the rest of its queue waits for this transaction. No latch held.
   void took(Bytes key) noexcept;
   // We do not want the row any more (also done by the destructor). No latch held.

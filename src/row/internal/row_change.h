@@ -33,6 +33,7 @@ class RowChange {
     Next next = Next::kDone;
     TrxId other{};           // kWait, kResolve
     bool other_row = false;  // kWait: the row is other_key_, not key_
+    bool in_memory = false;  // kWait: `other` has not written to the row
     size_t bytes = 0;        // kRoom: of the value; kUndoRoom
   };
   // Where the record is, or belongs.
@@ -51,6 +52,7 @@ class RowChange {
   // Whether the record may be changed as far as other transactions go; else *outcome says what to
   // do. Fills header->cts if known.
   bool is_free(RecordHeader* header, Outcome* outcome);
+  bool is_decided(RecordHeader* header, Outcome* outcome);
   // Whether this attempt may go on to write `undo_` and a value that `fits`.
   bool can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept;
 
@@ -70,8 +72,12 @@ class RowChange {
   Status list_freed(Bytes before, const Bytes* after, const std::vector<OverflowRef>& moved);
   // A change that keeps the payload: delete mark or lock.
   Status patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags);
-  StatusOr<Outcome> try_lock(Mtr* mtr, TreeCursor* cursor, std::string* payload);
-  StatusOr<Outcome> find_live(TreeCursor* cursor, RecordHeader* header);
+  // RW2. *fresh: the transaction did not have the row.
+  Status lock_in_memory(std::string* payload, bool* fresh);
+  StatusOr<Outcome> try_lock_in_memory(TreeCursor* cursor, std::string* payload, bool* fresh);
+  Status lock_in_record(std::string* payload, bool* fresh);
+  StatusOr<Outcome> try_lock_in_record(Mtr* mtr, TreeCursor* cursor, std::string* payload);
+  StatusOr<Outcome> find_live(TreeCursor* cursor, LatchMode mode, RecordHeader* header);
   StatusOr<Outcome> look_shared(TreeCursor* cursor, bool held, Version* copy);
 
   void describe_undo(UndoType type);

@@ -4,7 +4,8 @@
 // The table: clustered tree 0, pk -> (unique value, text, maybe an outside value); unique secondary
 // tree 1, (unique value | pk) -> nothing. A statement that fails is rolled back to where it began,
 // as the engine does. The oracle keeps every committed version with its commit number, each
-// transaction's own changes, and who holds which row.
+// transaction's own changes, and who holds which row: in the record, until it is rolled back, or in
+// the lock table, until the transaction ends.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,12 +47,16 @@ class RowModel {
   static constexpr uint32_t kUniqueValues = 200;
 
   RowModel(uint64_t seed, uint32_t workers, const MiniOptions& options)
-      : rng_(seed), disk_(make_sim_file_system()), options_(options), workers_(workers) {}
+      : rng_(seed), disk_(make_sim_file_system()), options_(options), workers_(workers) {
+    constexpr uint32_t kLimits[] = {0, 2, 1000};
+    unwritten_locks_max_ = kLimits[rng_.below(3)];
+  }
 
   void open() {
     if (kernel_ == nullptr) kernel_ = std::make_unique<MiniKernel>(disk_.get(), options_);
     const Status status = kernel_->open();
     ASSERT_TRUE(status.ok()) << status;
+    rows()->unwritten_locks_max = unwritten_locks_max_;
   }
 
   // --- one step of a random worker ---
@@ -132,6 +137,7 @@ class RowModel {
     uint64_t view = 0;  // sees commits up to this number
     Changes changes;
     std::set<uint32_t> held;                          // clustered rows owned
+    std::set<uint32_t> in_memory;                     // those that no rollback gives back
     std::set<std::pair<uint32_t, uint32_t>> entries;  // secondary entries owned
     std::set<uint32_t> shared;
     std::vector<Savepoint> savepoints;
@@ -180,6 +186,10 @@ class RowModel {
       if (&w != &self && w.trx != nullptr && w.held.count(pk) != 0) return &w;
     }
     return nullptr;
+  }
+  // Whether the owner's lock is the record itself.
+  static bool stands_in_record(const Worker& owner, uint32_t pk) {
+    return owner.in_memory.count(pk) == 0 || owner.changes.count(pk) != 0;
   }
   bool shared_by_other(const Worker& self, uint32_t pk) const {
     for (const Worker& w : workers_) {
@@ -251,6 +261,7 @@ class RowModel {
   void restore(Worker* w, const Savepoint& to) {
     w->changes = to.changes;
     w->held = to.held;
+    w->held.insert(w->in_memory.begin(), w->in_memory.end());
     w->entries = to.entries;
   }
   void rollback_to_savepoint(Worker* w) {
@@ -327,6 +338,10 @@ class RowModel {
     return status;
   }
 
+  void note_locked(Worker* w, uint32_t pk) {
+    if (w->held.insert(pk).second && w->in_memory.size() < unwritten_locks_max_)
+      w->in_memory.insert(pk);
+  }
   // Outcome of taking the clustered row exclusively. *blocked: a conflict is certain.
   bool expect_row_outcome(const Worker& w, uint32_t pk, const Status& status) {
     if (owner_of(w, pk) != nullptr) {
@@ -370,7 +385,7 @@ class RowModel {
     if (crashed()) return;
     expect_locked(*w, pk, status, payload);
     if (!status.ok()) return undo_statement(w, before);
-    w->held.insert(pk);
+    note_locked(w, pk);
     const ModelRow old = *latest_for(*w, pk);
     ModelRow row = random_row();
     if (rng_.one_in(2)) row.unique_value = old.unique_value;
@@ -402,7 +417,7 @@ class RowModel {
     if (crashed()) return;
     expect_locked(*w, pk, status, payload);
     if (!status.ok()) return undo_statement(w, before);
-    w->held.insert(pk);
+    note_locked(w, pk);
     const ModelRow old = *latest_for(*w, pk);
     status = delete_record(rows(), w->trx.get(), clustered(), be32_key(pk));
     EXPECT_TRUE(status.ok() || crashed()) << status;
@@ -444,7 +459,7 @@ class RowModel {
     if (shared) {
       w->shared.insert(pk);
     } else {
-      w->held.insert(pk);
+      note_locked(w, pk);
     }
   }
 
@@ -547,7 +562,7 @@ class RowModel {
       const bool shown = cursor.valid() && cursor.key() == be32_key(pk);
       if (row.has_value()) {
         ASSERT_TRUE(shown) << "pk " << pk;
-        EXPECT_EQ(cursor.undecided(), owner != nullptr);
+        EXPECT_EQ(cursor.undecided(), owner != nullptr && stands_in_record(*owner, pk));
         EXPECT_FALSE(cursor.deleted());
         expect_payload(cursor.payload(), *row);
       } else if (shown) {
@@ -606,6 +621,7 @@ class RowModel {
   const MiniOptions options_;
   std::unique_ptr<MiniKernel> kernel_;
   std::vector<Worker> workers_;
+  uint32_t unwritten_locks_max_ = 0;
   uint64_t commits_ = 0;
   std::map<uint32_t, std::vector<Committed>> history_;
   Table newest_;

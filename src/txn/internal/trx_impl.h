@@ -83,7 +83,7 @@ struct TrxSystem::Impl {
   void push_committed(PurgeItem item);
 
   // Ends of a transaction.
-  void release_locks(TrxId id);
+  void release_locks(Trx* trx);
   void end_without_group(Trx* trx);
   void finish_when_unseen(uint64_t sequence);
   void finish_unseen();
