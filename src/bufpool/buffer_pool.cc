@@ -314,6 +314,17 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
   }
 }
 
+// With page locks between nodes a cached page may be another node's by now: only fix() knows.
+bool BufferPool::Impl::is_ready(uint64_t packed) noexcept {
+  if (lock_ != nullptr) return false;
+  Frame* frame = find_and_pin(packed);
+  if (frame == nullptr) return false;
+  const bool ready = frame->state.load(std::memory_order_acquire) == FrameState::kReady;
+  if (ready && lru_of(frame).needs_touch(frame)) touch(frame);
+  unpin(frame);
+  return ready;
+}
+
 void BufferPool::Impl::drop_blank(uint64_t packed) noexcept {
   Frame* frame = pin_cached(packed);
   if (frame == nullptr) return;
@@ -365,6 +376,9 @@ StatusOr<PageGuard> BufferPool::fix(PageId id, LatchMode mode) noexcept {
 }
 StatusOr<PageGuard> BufferPool::try_fix(PageId id, LatchMode mode) noexcept {
   return impl_->access(id, mode, Access::kTry, nullptr);
+}
+Status BufferPool::bring_in(PageId id) noexcept {
+  return impl_->is_ready(id.packed()) ? ok_status() : fix(id, LatchMode::kShared).status();
 }
 StatusOr<PageGuard> BufferPool::fix_new(PageId id) noexcept {
   return impl_->access(id, LatchMode::kExclusive, Access::kNew, nullptr);

@@ -97,6 +97,9 @@ class BufferPool {
   StatusOr<PageGuard> fix(PageId id, LatchMode mode) noexcept;
   // Same, but returns kUnavailable at once instead of waiting for a latch (no message).
   StatusOr<PageGuard> try_fix(PageId id, LatchMode mode) noexcept;
+  // The page is in memory when it returns OK, and will hardly be evicted soon: for what is latched
+  // later while other latches are held. Waits for no latch if it is cached. Errors as fix().
+  Status bring_in(PageId id) noexcept;
   // An exclusive guard on a page that is about to be initialised by redo: nothing is read. The
   // frame holds whatever it held if cached, zeroes otherwise.
   StatusOr<PageGuard> fix_new(PageId id) noexcept;

@@ -68,6 +68,7 @@ struct BufferPool::Impl {
   // follow.
   void detach(Frame* frame) noexcept;
   void reclaim(Frame* frame) noexcept;  // frees a detached frame at pin count 0
+  bool is_ready(uint64_t packed) noexcept;
   void drop_blank(uint64_t packed) noexcept;
   void touch(Frame* frame) noexcept;
   const Lru& lru_of(const Frame* frame) noexcept {

@@ -19,7 +19,8 @@
 //       waiter that holds a shared lock on the row goes first: nobody ahead of it could be served.
 //   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
 //       the row.
-//   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a writer
+//   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a
+//   writer
 //       asks for both in the same way (wait_for_shared), after it has marked the record. A locker
 //       registers the range and reads it then, so one of the two sees the other. What was read is
 //       settled; only then does a mark inside tell that its writer waits for the locker.

@@ -334,8 +334,8 @@ StatusOr<RowChange::Outcome> RowChange::try_lock_in_memory(TreeCursor* cursor, s
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kShared, &header));
   if (outcome.next != Next::kDone) return outcome;
   if (header.trx_id != trx_->id) {
-    const TrxId before = context_->trxs->waits()->add_exclusive(&trx_->held, trx_->id,
-                                                                RowId{tree_.index_id, key_});
+    const TrxId before =
+        context_->trxs->waits()->add_exclusive(&trx_->held, trx_->id, RowId{tree_.index_id, key_});
     if (!before.is_zero() && before != trx_->id)  // under a shared latch we are not alone
       return Outcome{.next = Next::kWait, .other = before, .in_memory = true};
     *fresh = before.is_zero();

@@ -5,7 +5,8 @@
 //   RW1  A change of a record writes its undo record in the same mtr; the record's header then
 //   carries
 //        trx_id, cts 0 and the undo pointer.
-//   RW2  A row is exclusively locked by the transaction in its header while that is undecided, or by
+//   RW2  A row is exclusively locked by the transaction in its header while that is undecided, or
+//   by
 //        the one that the lock table has entered for it (row_waits.h, L10). Locking without
 //        changing writes nothing, until a transaction holds `unwritten_locks_max` such rows: then
 //        it writes an undo record whose previous version has the same payload (kLockOnly).

@@ -128,7 +128,7 @@ Status TrxSystem::prepare_change(Trx* trx, uint32_t undo_bytes) {
   STRATA_RETURN_IF_ERROR(impl_->undo->prepare(&trx->undo, undo_bytes));
   if (!trx->undo.first.is_zero()) return ok_status();
   // The first change latches the status page: have it in memory by then.
-  return impl_->pool->fix(impl_->status.page_id(trx->status_page), LatchMode::kShared).status();
+  return impl_->pool->bring_in(impl_->status.page_id(trx->status_page));
 }
 
 StatusOr<UndoPtr> TrxSystem::add_undo(Mtr* mtr, Trx* trx, UndoRecord* record) {
@@ -186,11 +186,10 @@ Status TrxSystem::reserve_commit(Trx* trx) {
     mtr.publish();
   }
   // Into memory, so that commit_order() does not read.
-  STRATA_RETURN_IF_ERROR(
-      s.pool->fix(s.status.page_id(trx->status_page), LatchMode::kShared).status());
+  STRATA_RETURN_IF_ERROR(s.pool->bring_in(s.status.page_id(trx->status_page)));
   uint32_t log_bytes = kOnePageMtrBytes;
   if (!trx->drop_on_commit.empty()) {
-    STRATA_RETURN_IF_ERROR(s.pool->fix(kPendingDeletePage, LatchMode::kShared).status());
+    STRATA_RETURN_IF_ERROR(s.pool->bring_in(kPendingDeletePage));
     log_bytes += Mtr::kPageLogBytesMax;
   }
   if (trx->commit_mtr == nullptr) trx->commit_mtr = std::make_unique<Mtr>(s.pool, s.log);
