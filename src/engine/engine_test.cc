@@ -766,6 +766,47 @@ TEST_F(EngineTest, UnlockRowGivesBackOnlyWhatTheLastFetchTook) {
   EXPECT_EQ(all(table), (Rows{{1, row(1)}, {2, row(2)}, {3, row(3)}}));
 }
 
+// L11: what a statement has locked before it failed stays locked; statements that change many rows
+// keep no list of them.
+TEST_F(EngineTest, LocksFromBeforeASavepointOutliveARollbackToIt) {
+  const TableRef table = create("t");
+  session_->begin(Isolation::kRepeatableRead);
+  for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto other = kernel_->new_session();
+  other->set_lock_wait_timeout_us(0);
+  const auto is_locked = [&](uint64_t id) {
+    bool gone = false;
+    other->begin(Isolation::kReadCommitted);
+    TableCursor cursor(other.get(), table, 0);
+    cursor.set_lock_mode(LockMode::kExclusive);
+    const Status status = cursor.get(be64(id), &gone);
+    EXPECT_TRUE(other->rollback().ok());
+    return is_lock_wait_timeout(status);
+  };
+  session_->begin(Isolation::kRepeatableRead);
+  bool gone = false;
+  TableCursor cursor(session_.get(), table, 0);
+  cursor.set_lock_mode(LockMode::kExclusive);
+  ASSERT_TRUE(cursor.get(be64(1), &gone).ok());
+  const Savepoint savepoint = session_->savepoint();
+  Row changed = row(1);
+  changed.text = "changed";
+  ASSERT_TRUE(update(session_.get(), table, 1, row(1), 1, changed).ok());
+  ASSERT_TRUE(session_->rollback_to(savepoint).ok());
+  EXPECT_TRUE(is_locked(1));
+  // Duplicate of 3: the row is not changed, and still locked.
+  ASSERT_TRUE(cursor.get(be64(2), &gone).ok());
+  Row twice = row(2);
+  twice.unique_value = row(3).unique_value;
+  EXPECT_TRUE(is_duplicate_key(update(session_.get(), table, 2, row(2), 2, twice)));
+  EXPECT_TRUE(is_locked(2));
+  EXPECT_FALSE(is_locked(3));
+  ASSERT_TRUE(session_->commit().ok());
+  for (uint64_t i = 1; i <= 3; ++i) EXPECT_FALSE(is_locked(i));
+  EXPECT_EQ(all(table), (Rows{{1, row(1)}, {2, row(2)}, {3, row(3)}}));
+}
+
 TEST_F(EngineTest, ALookWithoutALockShowsTheCommittedVersionWhole) {
   const TableRef table = create("t");
   std::vector<Row> rows{row(0), row(1), row(2), row(3)};

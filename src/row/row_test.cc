@@ -323,6 +323,120 @@ TEST_F(RowTest, UndecidedRowKeepsOthersOut) {
   EXPECT_EQ(dirty("a"), "2");
 }
 
+TEST_F(RowTest, LockingWritesNothingUntilTooManyRowsAreHeld) {  // RW2
+  put("a", "1");
+  put("b", "1");
+  Trx owner, other;
+  std::string payload;
+  bool fresh = false;
+  begin(&owner);
+  begin(&other);
+  rows()->unwritten_locks_max = 1;
+  const Lsn before = kernel_->log()->next_lsn();
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload, &fresh).ok());
+  EXPECT_TRUE(fresh);
+  EXPECT_EQ(kernel_->log()->next_lsn(), before);
+  EXPECT_TRUE(owner.undo.last.is_zero());
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "b", RowLock::kExclusive, &payload, &fresh).ok());
+  EXPECT_TRUE(fresh);
+  EXPECT_GT(kernel_->log()->next_lsn(), before) << "the second one stands in the record";
+  for (const char* key : {"a", "b"}) {
+    EXPECT_TRUE(is_lock_wait_timeout(update(&other, key, "2"))) << key;
+    EXPECT_TRUE(is_lock_wait_timeout(erase(&other, key))) << key;
+    EXPECT_TRUE(is_lock_wait_timeout(insert(&other, key, "2"))) << key;
+    for (const RowLock mode : {RowLock::kShared, RowLock::kExclusive}) {
+      EXPECT_TRUE(is_lock_wait_timeout(lock_record(rows(), &other, tree(), key, mode, &payload)));
+      ASSERT_TRUE(lock_record(rows(), &owner, tree(), key, mode, &payload, &fresh).ok());
+    }
+    EXPECT_TRUE(lock_record(rows(), &owner, tree(), key, RowLock::kExclusive, &payload).ok());
+  }
+  EXPECT_EQ(owner.held.size(), 1u);
+  commit(&owner);
+  EXPECT_EQ(owner.held.size(), 0u);
+  EXPECT_TRUE(update(&other, "a", "2").ok());
+  EXPECT_TRUE(update(&other, "b", "2").ok());
+  commit(&other);
+}
+
+TEST_F(RowTest, RowsLockedInMemorySurviveARollbackToASavepoint) {
+  put("a", "1");
+  Trx owner, other;
+  std::string payload;
+  begin(&owner);
+  begin(&other);
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
+  ASSERT_TRUE(update(&owner, "a", "2").ok());
+  ASSERT_TRUE(rollback_to(rows(), &owner, UndoPtr{}).ok());
+  EXPECT_EQ(dirty("a"), "1");
+  EXPECT_TRUE(is_lock_wait_timeout(update(&other, "a", "3")));
+  rollback(&owner);
+  EXPECT_TRUE(update(&other, "a", "3").ok());
+  commit(&other);
+}
+
+TEST_F(RowTest, ARowGivenBackWakesWhoWaitsForIt) {
+  put("a", "1");
+  Trx owner, other;
+  std::string payload;
+  begin(&owner);
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
+  std::thread thread([&] {
+    begin(&other);
+    other.lock_wait_timeout_us = 20000000;
+    EXPECT_TRUE(update(&other, "a", "2").ok());
+    commit(&other);
+  });
+  while (trxs()->waits()->counters().waits.load() == 0) std::this_thread::yield();
+  trxs()->waits()->drop_exclusive(&owner.held, owner.id, RowId{tree().index_id, "a"});
+  thread.join();
+  EXPECT_EQ(dirty("a"), "2");
+  commit(&owner);
+}
+
+TEST_F(RowTest, ALockInMemoryAndSharedLocksAndRangesExclude) {
+  put("a", "1");
+  put("c", "1");
+  Trx locker, reader;
+  std::string payload;
+  begin(&locker);
+  begin(&reader);
+  RangeCursor range(rows(), tree());
+  range.set_bounds("a", "b");
+  ASSERT_TRUE(range.seek(&reader, "a").ok());
+  ASSERT_TRUE(range.next().ok());
+  EXPECT_TRUE(is_lock_wait_timeout(
+      lock_record(rows(), &locker, tree(), "a", RowLock::kExclusive, &payload)));
+  EXPECT_EQ(locker.held.size(), 0u) << "a lock that was refused is given back";
+  EXPECT_TRUE(lock_record(rows(), &reader, tree(), "a", RowLock::kExclusive, &payload).ok());
+  ASSERT_TRUE(lock_record(rows(), &locker, tree(), "c", RowLock::kExclusive, &payload).ok());
+  RangeCursor all(rows(), tree());
+  all.set_bounds("a", "");
+  ASSERT_TRUE(all.seek(&reader, "a").ok());
+  EXPECT_TRUE(is_lock_wait_timeout(all.next())) << "c is the locker's";
+  commit(&locker);
+  ASSERT_TRUE(all.seek(&reader, "a").ok());
+  ASSERT_TRUE(all.next().ok());
+  EXPECT_EQ(all.key(), "c");
+  commit(&reader);
+}
+
+TEST_F(RowTest, RowsOfATransactionWithUnknownOutcomeStayLocked) {  // W5
+  put("a", "1");
+  put("b", "1");
+  Trx owner, other;
+  std::string payload;
+  begin(&owner);
+  begin(&other);
+  ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
+  ASSERT_TRUE(update(&owner, "b", "2").ok());
+  ASSERT_TRUE(arm_fault("commit_before_publish:1:error"));
+  EXPECT_FALSE(trxs()->commit(&owner).ok());
+  disarm_faults();
+  EXPECT_TRUE(is_lock_wait_timeout(
+      lock_record(rows(), &other, tree(), "a", RowLock::kExclusive, &payload)));
+  rollback(&other);
+}
+
 TEST_F(RowTest, SharedLocksLetReadersInAndWritersWait) {
   put("a", "1");
   Trx first, second, writer;

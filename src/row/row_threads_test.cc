@@ -1,5 +1,6 @@
 // Many threads on one kernel: money is neither made nor lost, whatever waits, deadlocks, rollbacks
 // and purge do in between; and a snapshot keeps its own past over very many commits.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -86,6 +87,85 @@ class RowThreads : public ::testing::Test {
   std::unique_ptr<SimFileSystem> disk_;
   std::unique_ptr<MiniKernel> kernel_;
 };
+
+// L10: shared locks, ranges, and exclusive locks that stand in records, in memory, or move from one
+// to the other.
+TEST_F(RowThreads, NobodyIsBesideAnExclusiveOwner) {
+  constexpr uint32_t kRows = 4;
+  open(MiniOptions{});
+  fill(kRows, 0);
+  rows()->unwritten_locks_max = 2;
+  std::array<std::atomic<int>, kRows> readers{};
+  std::array<std::atomic<int>, kRows> writers{};
+  std::atomic<uint64_t> exclusive{0}, victims{0};
+  const auto run = [&](uint64_t t) {
+    Rng rng(t + 100);
+    for (uint64_t n = 0; n < 1500 / kSlower; ++n) {
+      Trx trx;
+      trxs()->begin(&trx);
+      trx.lock_wait_timeout_us = 30000000;
+      std::array<bool, kRows> reads{};
+      std::array<bool, kRows> writes{};
+      Status status;
+      std::string payload;
+      bool fresh = false;
+      const auto note_read = [&](uint32_t i) {
+        if (!reads[i]) readers[i].fetch_add(1);
+        reads[i] = true;
+        EXPECT_EQ(writers[i].load(), writes[i] ? 1 : 0) << "a reader beside a writer";
+      };
+      for (uint64_t steps = 1 + rng.below(3); steps > 0 && status.ok(); --steps) {
+        const auto i = static_cast<uint32_t>(rng.below(kRows));
+        const std::string key = account_key(i);
+        const uint64_t dice = rng.below(8);
+        if (dice == 0) {
+          RangeCursor range(rows(), tree());
+          status = range.seek(&trx, Bytes());
+          while (status.ok() && range.valid()) {
+            const uint32_t at = load_be32(range.key().data());
+            status = range.next();  // leaves it: settled
+            if (status.ok()) note_read(at);
+          }
+        } else if (dice < 4) {
+          status = lock_record(rows(), &trx, tree(), key, RowLock::kShared, &payload, &fresh);
+          if (status.ok()) note_read(i);
+        } else {
+          status = lock_record(rows(), &trx, tree(), key, RowLock::kExclusive, &payload, &fresh);
+          if (!status.ok()) break;
+          if (fresh && rng.one_in(4) && trx.undo.last.is_zero()) {
+            trxs()->waits()->drop_exclusive(&trx.held, trx.id, RowId{tree().index_id, key});
+            continue;
+          }
+          EXPECT_EQ(readers[i].load(), reads[i] ? 1 : 0) << "a writer beside a reader";
+          if (!writes[i]) {
+            EXPECT_EQ(writers[i].fetch_add(1), 0) << "two writers";
+          }
+          writes[i] = true;
+          exclusive.fetch_add(1);
+          if (dice > 5) {
+            status = update_record(rows(), &trx, tree(), key, amount_payload(0, rng.below(300)));
+            trxs()->waits()->forget_changed(&trx.held, RowId{tree().index_id, key});
+          }
+        }
+        if (rng.one_in(3)) std::this_thread::yield();
+      }
+      EXPECT_TRUE(status.ok() || is_deadlock(status)) << status;
+      if (!status.ok()) victims.fetch_add(1);
+      for (uint32_t i = 0; i < kRows; ++i) {
+        if (reads[i]) readers[i].fetch_sub(1);
+        if (writes[i]) writers[i].fetch_sub(1);
+      }
+      const bool commits = status.ok() && rng.one_in(2);
+      status = commits ? trxs()->commit(&trx) : rollback_all(rows(), &trx);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 6; ++t) threads.emplace_back(run, t);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(trxs()->waits()->describe(10), "");
+  printf("%lu exclusive locks, %lu victims\n", exclusive.load(), victims.load());
+}
 
 TEST_F(RowThreads, TransfersKeepTheTotalUnderDeadlocksAndPurge) {
   constexpr uint32_t kAccounts = 40;
