@@ -239,6 +239,20 @@ TEST_F(RowTest, RollbackInterruptedByACrashIsRepeatedWithoutHarm) {
   }
 }
 
+TEST_F(RowTest, ALifeWithoutTransactionsLeavesNoHoleInTheStatusPages) {
+  kernel_->close();
+  ASSERT_TRUE(kernel_->open().ok());
+  put("a", "1");
+  Trx trx;
+  begin(&trx);
+  ASSERT_TRUE(update(&trx, "a", "2").ok());
+  ASSERT_TRUE(kernel_->log()->persist(kernel_->log()->next_lsn()).ok());
+  kernel_->close();
+  ASSERT_TRUE(kernel_->open().ok());
+  EXPECT_EQ(kernel_->rolled_back(), 1u);
+  EXPECT_EQ(dirty("a"), "1");
+}
+
 // Half of a prepared transaction must not wait for somebody to commit it.
 TEST_F(RowTest, RollbackOfAPreparedTransactionInterruptedByACrashIsCompleted) {  // T10
   put("a", "1");

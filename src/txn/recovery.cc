@@ -49,7 +49,6 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
   const uint64_t first_chunk = chunk_of(bound);
   uint64_t end_chunk = 0;
   STRATA_RETURN_IF_ERROR(s.status.open(first_chunk, &end_chunk));
-  const uint64_t end = std::max(end_chunk * kEntriesPerPage, bound);
 
   std::vector<PurgeItem> committed;
   std::set<uint64_t> unfinished;
@@ -86,10 +85,10 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
 
   {
     const MutexLock lock(s.ids);
-    s.next_sequence = s.end_sequence = end;  // T5: behind the last chunk
-    // `end` need not be a multiple of the chunk size when everything was truncated.
-    s.next_sequence = s.end_sequence =
-        (end + kEntriesPerPage - 1) / kEntriesPerPage * kEntriesPerPage;
+    // T5: behind the last chunk. Where there is none the next one is that of the bound: a hole
+    // would end the next recovery's search.
+    s.end_sequence = end_chunk * kEntriesPerPage;
+    s.next_sequence = std::max(s.end_sequence, bound);
     s.finished.assign(s.next_sequence - bound, 1);
     for (const uint64_t sequence : unfinished) s.finished[sequence - bound] = 0;
     s.all_visible_below.store(bound, std::memory_order_release);

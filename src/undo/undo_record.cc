@@ -150,6 +150,13 @@ uint32_t used_bytes(const char* page) noexcept {
 
 namespace {
 
+// Where the records of `trx_id` that follow each other from `offset` on end.
+uint32_t run_end(const char* page, uint32_t offset, TrxId trx_id) noexcept {
+  RawRecord raw;
+  while (parse_raw(page, offset, trx_id, &raw)) offset += raw.length;
+  return offset;
+}
+
 // kNotFound for a page that is no undo page (any more).
 StatusOr<PageGuard> fix_undo_page(BufferPool* pool, UndoPtr ptr) {
   const PageId id{undo_space_of(undo_node(ptr)), undo_page_number(ptr)};
@@ -238,8 +245,10 @@ Status for_each_undo(BufferPool* pool, TrxId trx_id, UndoPtr first,
       },
       {}, nullptr));
 
-  // Second pass: page by page, on a copy, so that `visit` may latch what it wants.
-  const auto copy = std::make_unique<char[]>(kPageBytes);
+  // Second pass: page by page, on a copy of what the run has there, so that `visit` may latch what
+  // it wants. Within a page the chain only goes forward.
+  const auto copy = std::make_unique_for_overwrite<char[]>(kPageBytes);
+  uint32_t copied_end = 0;
   UndoRecord record;
   UndoPtr at = first;
   UndoPtr previous;  // last live record
@@ -252,11 +261,13 @@ Status for_each_undo(BufferPool* pool, TrxId trx_id, UndoPtr first,
   for (;;) {
     if (undo_page_number(at) != copied) {
       STRATA_ASSIGN_OR_RETURN(const PageGuard guard, fix_undo_page(pool, at));
-      std::memcpy(copy.get(), guard.page(), kPageBytes);
+      const uint32_t from = undo_offset(at);
+      copied_end = std::max(from, run_end(guard.page(), from, trx_id));
+      std::memcpy(copy.get() + from, guard.page() + from, copied_end - from);
       copied = undo_page_number(at);
     }
     RawRecord raw;
-    if (!parse_raw(copy.get(), undo_offset(at), trx_id, &raw))
+    if (undo_offset(at) >= copied_end || !parse_raw(copy.get(), undo_offset(at), trx_id, &raw))
       return ok_status();  // end of the run
     if (raw.type == UndoType::kContinue) {
       at = UndoPtr{load_u64(raw.body.data())};
