@@ -208,6 +208,20 @@ CASES = (
         lambda o: o.ended_well(1, 2) and o.final[1] == 12,
     ),
     Case(
+        "P4 savepoint change",
+        """
+        1: select v from t where id = 2
+        1: savepoint s
+        1: update t set v = 11 where id = 1
+        1: rollback to savepoint s
+        2: update t set v = 11 where id = 1
+        2: commit
+        1: update t set v = 12 where id = 1
+        1: commit
+        """,
+        lambda o: o.ended_well(1, 2) and o.final[1] == 12,
+    ),
+    Case(
         "P4 savepoint again",
         """
         1: select v from t where id = 2
