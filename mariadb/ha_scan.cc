@@ -31,11 +31,12 @@ void ha_strata::make_successor(Buffer* key, bool* infinite) {
 engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>* slot,
                                             uint32_t index) {
   const bool is_scan = slot == &cursor_;
-  if (*slot == nullptr || (is_scan && cursor_index_ != index) || !(*slot)->belongs_to(session())) {
+  if (*slot == nullptr || (is_scan && cursor_index_ != index)) {
     if (at_ == slot->get()) at_ = nullptr;
     *slot = std::make_unique<engine::TableCursor>(session(), table_, index);
     if (is_scan) cursor_index_ = index;
   }
+  (*slot)->use_in(session());  // the server hands tables from connection to connection
   (*slot)->set_lock_mode(statement_lock_);
   (*slot)->set_skip_locked(skip_locked_);
   if (is_scan) cursor_generation_ = connection_->generation;

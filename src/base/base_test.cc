@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "base/fault.h"
 #include "base/ids.h"
 #include "base/latch.h"
+#include "base/rng.h"
 
 namespace strata {
 namespace {
@@ -69,6 +71,48 @@ TEST(RwLatch, WritersExcludeEveryoneUnderContention) {
   for (auto& t : threads) t.join();
   EXPECT_EQ(a, b);
   EXPECT_NEAR(static_cast<double>(a), 4 * 20000 / 3.0, 8);
+}
+
+// Holders that let others run make everybody sleep; a lost wake-up would never end.
+TEST(RwLatch, NobodySleepsForEver) {
+  for (const uint64_t readers_of_8 : {0, 4, 7}) {
+    RwLatch latch;
+    std::atomic<int> readers{0};
+    std::atomic<int> writers{0};
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 12; ++t) {
+      threads.emplace_back([&, t] {
+        Rng rng(t);
+        for (int i = 0; i < 4000; ++i) {
+          const bool yields = rng.one_in(2);
+          if (rng.below(8) < readers_of_8) {
+            if (!rng.one_in(4)) {
+              latch.lock_shared();
+            } else if (!latch.try_lock_shared()) {
+              continue;
+            }
+            readers.fetch_add(1);
+            EXPECT_EQ(writers.load(), 0);
+            if (yields) std::this_thread::yield();
+            readers.fetch_sub(1);
+            latch.unlock_shared();
+          } else {
+            if (!rng.one_in(4)) {
+              latch.lock();
+            } else if (!latch.try_lock()) {
+              continue;
+            }
+            EXPECT_EQ(writers.fetch_add(1), 0);
+            EXPECT_EQ(readers.load(), 0);
+            if (yields) std::this_thread::yield();
+            writers.fetch_sub(1);
+            latch.unlock();
+          }
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 TEST(Fault, ErrorActionFiresOnceAtTheNthHit) {

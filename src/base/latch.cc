@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <vector>
 
 #include "base/assert.h"
@@ -49,21 +50,30 @@ void Parker::unpark(uint32_t value) noexcept {
   syscall(SYS_futex, address, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
 }
 
-void RwLatch::sleep(uint32_t observed) noexcept {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_), FUTEX_WAIT_PRIVATE, observed, nullptr,
-          nullptr, 0);
+// Marks are set while the latch is held and cleared when it gets free; whoever frees it wakes all
+// readers and one writer. The others of them count on that one: a writer that has slept sets
+// kWritersSleep when it has the latch, or when it goes to sleep again. So while writers sleep the
+// mark stands, or one of them is on its way. (Waking all of them made a convoy on a page that every
+// transaction writes to: each release woke dozens, and all but one slept again.)
+bool RwLatch::sleep(uint32_t observed, uint32_t kind) noexcept {
+  const auto result = syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_),
+                              FUTEX_WAIT_BITSET_PRIVATE, observed, nullptr, nullptr, kind);
+  return result == 0 || errno != EAGAIN;
 }
 
-void RwLatch::wake_all() noexcept {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&state_), FUTEX_WAKE_PRIVATE, INT32_MAX, nullptr,
-          nullptr, 0);
+void RwLatch::wake(uint32_t marks) noexcept {
+  auto* const address = reinterpret_cast<uint32_t*>(&state_);
+  if ((marks & kWritersSleep) != 0)
+    syscall(SYS_futex, address, FUTEX_WAKE_BITSET_PRIVATE, 1, nullptr, nullptr, kWritersSleep);
+  if ((marks & kReadersSleep) != 0)
+    syscall(SYS_futex, address, FUTEX_WAKE_BITSET_PRIVATE, INT32_MAX, nullptr, nullptr,
+            kReadersSleep);
 }
 
-bool RwLatch::try_lock() noexcept {
+bool RwLatch::take(uint32_t marks) noexcept {
   uint32_t s = state_.load(std::memory_order_relaxed);
-  // A waiting writer's mark may stand; barging past it is fine because it retries at once.
   while ((s & (kWriter | kReaderMask)) == 0) {
-    if (state_.compare_exchange_weak(s, (s & ~kWriterWaiting) | kWriter, std::memory_order_acquire,
+    if (state_.compare_exchange_weak(s, s | kWriter | marks, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
       return true;
     }
@@ -71,28 +81,30 @@ bool RwLatch::try_lock() noexcept {
   return false;
 }
 
+bool RwLatch::try_lock() noexcept { return take(0); }
+
 void RwLatch::lock() noexcept {
-  while (!try_lock()) {
+  uint32_t marks = 0;
+  while (!take(marks)) {
     uint32_t s = state_.load(std::memory_order_relaxed);
     if ((s & (kWriter | kReaderMask)) == 0) continue;
-    const uint32_t want = s | kWriterWaiting | kSleepers;
+    const uint32_t want = s | kWritersSleep;
     if (s != want && !state_.compare_exchange_weak(s, want, std::memory_order_relaxed,
                                                    std::memory_order_relaxed)) {
       continue;
     }
-    sleep(want);
+    if (sleep(want, kWritersSleep)) marks = kWritersSleep;
   }
 }
 
 void RwLatch::unlock() noexcept {
-  const uint32_t old =
-      state_.fetch_and(~(kWriter | kWriterWaiting | kSleepers), std::memory_order_release);
-  if ((old & kSleepers) != 0) wake_all();
+  const uint32_t old = state_.exchange(0, std::memory_order_release);
+  if ((old & kMarks) != 0) wake(old);
 }
 
 bool RwLatch::try_lock_shared() noexcept {
   uint32_t s = state_.load(std::memory_order_relaxed);
-  while ((s & (kWriter | kWriterWaiting)) == 0) {
+  while ((s & (kWriter | kWritersSleep)) == 0) {
     if (state_.compare_exchange_weak(s, s + 1, std::memory_order_acquire,
                                      std::memory_order_relaxed)) {
       return true;
@@ -104,13 +116,13 @@ bool RwLatch::try_lock_shared() noexcept {
 void RwLatch::lock_shared() noexcept {
   while (!try_lock_shared()) {
     uint32_t s = state_.load(std::memory_order_relaxed);
-    if ((s & (kWriter | kWriterWaiting)) == 0) continue;
-    const uint32_t want = s | kSleepers;
+    if ((s & (kWriter | kWritersSleep)) == 0) continue;
+    const uint32_t want = s | kReadersSleep;
     if (s != want && !state_.compare_exchange_weak(s, want, std::memory_order_relaxed,
                                                    std::memory_order_relaxed)) {
       continue;
     }
-    sleep(want);
+    sleep(want, kReadersSleep);
   }
 }
 
@@ -118,11 +130,9 @@ void RwLatch::unlock_shared() noexcept {
   uint32_t s = state_.load(std::memory_order_relaxed);
   for (;;) {
     const bool last = (s & kReaderMask) == 1;
-    // The last reader clears the marks and wakes everyone: writers race for it, readers follow.
-    const uint32_t next = last ? 0 : s - 1;
-    if (state_.compare_exchange_weak(s, next, std::memory_order_release,
+    if (state_.compare_exchange_weak(s, last ? 0 : s - 1, std::memory_order_release,
                                      std::memory_order_relaxed)) {
-      if (last && (s & kSleepers) != 0) wake_all();
+      if (last && (s & kMarks) != 0) wake(s);
       return;
     }
   }

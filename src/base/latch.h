@@ -134,11 +134,13 @@ class RwLatch {
 
  private:
   static constexpr uint32_t kWriter = 1u << 31;
-  static constexpr uint32_t kWriterWaiting = 1u << 30;
-  static constexpr uint32_t kSleepers = 1u << 29;  // someone sleeps in the futex
-  static constexpr uint32_t kReaderMask = kSleepers - 1;
-  void sleep(uint32_t observed) noexcept;
-  void wake_all() noexcept;
+  static constexpr uint32_t kWritersSleep = 1u << 30;  // or are about to; keeps new readers out
+  static constexpr uint32_t kReadersSleep = 1u << 29;
+  static constexpr uint32_t kMarks = kWritersSleep | kReadersSleep;
+  static constexpr uint32_t kReaderMask = kReadersSleep - 1;
+  bool take(uint32_t marks) noexcept;
+  bool sleep(uint32_t observed, uint32_t kind) noexcept;  // false: it did not
+  void wake(uint32_t marks) noexcept;
   std::atomic<uint32_t> state_{0};
 };
 

@@ -310,7 +310,8 @@ class TableCursor {
   Status get(Bytes clustered_key, bool* gone);
   // As if just made. A cursor at rest may outlive its session, but must not be used then.
   void reset() noexcept;
-  [[nodiscard]] bool belongs_to(const Session* session) const noexcept;
+  // From now on for this session of the same kernel; resets a cursor that was another's.
+  void use_in(Session* session) noexcept;
 
  private:
   struct Impl;

@@ -377,8 +377,11 @@ void TableCursor::reset() noexcept {
   if (c.payload.capacity() > kMaxRowBytes) c.payload = std::string();
 }
 
-bool TableCursor::belongs_to(const Session* session) const noexcept {
-  return impl_->session == session;
+void TableCursor::use_in(Session* session) noexcept {
+  Impl& c = *impl_;
+  if (c.session == session) return;
+  reset();
+  c.session = session;
 }
 
 }  // namespace strata::engine

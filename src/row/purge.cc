@@ -38,6 +38,7 @@ class Purge {
   explicit Purge(RowContext* context) : context_(context), leaves_(context) {}
 
   Status run(const TrxSystem::PurgeItem& item) {
+    if (!item.has_work) return ok_status();
     return for_each_undo(context_->tree.pool, item.id, item.first_undo,
                          [&](UndoPtr, const UndoRecord& undo) {
                            if (fault(FaultPoint::purge_half))

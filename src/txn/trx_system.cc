@@ -33,6 +33,7 @@ void reset(Trx* trx) {
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
   trx->recovered = false;
+  trx->leaves_work = false;
   trx->xid.clear();
   trx->drop_on_commit.clear();
   trx->drop_on_rollback.clear();
@@ -133,6 +134,8 @@ Status TrxSystem::prepare_change(Trx* trx, uint32_t undo_bytes) {
 
 StatusOr<UndoPtr> TrxSystem::add_undo(Mtr* mtr, Trx* trx, UndoRecord* record) {
   STRATA_ASSERT(trx->state == TrxState::kActive && !trx->id.is_zero());
+  const bool deletes = (record->previous.flags & kNextIsDelete) != 0;
+  trx->leaves_work = trx->leaves_work || deletes || !record->free_on_purge.empty();
   if (!trx->undo.first.is_zero()) return impl_->undo->append(mtr, &trx->undo, record);
   // Everything is latched before anything is changed (M1); undo, then status (SD2).
   STRATA_RETURN_IF_ERROR(impl_->undo->fix_tail(mtr, &trx->undo));
@@ -327,7 +330,8 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable) {
     (void)s.undo->forget(trx->undo.pages);
     s.finish(sequence);
   } else {
-    s.push_committed(PurgeItem{id, trx->cts, trx->undo.first, std::move(trx->undo.pages)});
+    s.push_committed(PurgeItem{id, trx->cts, trx->undo.first, std::move(trx->undo.pages),
+                               trx->recovered || trx->leaves_work});
   }
   trx->state = TrxState::kCommitted;
   reset(trx);

@@ -105,6 +105,7 @@ struct Trx {
   uint32_t next_overflow_ordinal = 1;
   bool must_rollback = false;  // deadlock victim: only rollback is allowed
   bool recovered = false;
+  bool leaves_work = false;  // for purge
   // Of a transaction without a session (recovered, or prepared and left): where it has changes.
   std::vector<SpaceId> changed_spaces;
   std::string xid;  // of a prepared transaction (opaque)
@@ -200,6 +201,7 @@ class TrxSystem {
     Cts cts;
     UndoPtr first_undo;
     std::vector<uint32_t> undo_pages;
+    bool has_work = true;  // false: nothing was deleted and no chain was left behind
   };
   // Next committed transaction nobody's view needs the undo of, oldest first; false if none.
   bool next_to_purge(PurgeItem* out);
