@@ -47,6 +47,17 @@ class EngineTest : public ::testing::Test {
     EXPECT_TRUE(session_->commit().ok());
     return rows.ok() ? *rows : Rows{};
   }
+  bool is_locked_for_others(const TableRef& table, uint64_t id) {
+    const auto other = kernel_->new_session();
+    other->set_lock_wait_timeout_us(0);
+    bool gone = false;
+    other->begin(Isolation::kReadCommitted);
+    TableCursor cursor(other.get(), table, 0);
+    cursor.set_lock_mode(LockMode::kExclusive);
+    const Status status = cursor.get(be64(id), &gone);
+    EXPECT_TRUE(other->rollback().ok());
+    return is_lock_wait_timeout(status);
+  }
 
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
   std::unique_ptr<Kernel> kernel_;
@@ -731,17 +742,7 @@ TEST_F(EngineTest, UnlockRowGivesBackOnlyWhatTheLastFetchTook) {
   session_->begin(Isolation::kRepeatableRead);
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
   ASSERT_TRUE(session_->commit().ok());
-  auto other = kernel_->new_session();
-  other->set_lock_wait_timeout_us(0);
-  const auto is_locked = [&](uint64_t id) {
-    bool gone = false;
-    other->begin(Isolation::kReadCommitted);
-    TableCursor cursor(other.get(), table, 0);
-    cursor.set_lock_mode(LockMode::kExclusive);
-    const Status status = cursor.get(be64(id), &gone);
-    EXPECT_TRUE(other->rollback().ok());
-    return is_lock_wait_timeout(status);
-  };
+  const auto is_locked = [&](uint64_t id) { return is_locked_for_others(table, id); };
   for (const LockMode mode : {LockMode::kExclusive, LockMode::kShared}) {
     session_->begin(Isolation::kReadCommitted);
     bool gone = false;
@@ -773,17 +774,7 @@ TEST_F(EngineTest, LocksFromBeforeASavepointOutliveARollbackToIt) {
   session_->begin(Isolation::kRepeatableRead);
   for (uint64_t i = 1; i <= 3; ++i) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
   ASSERT_TRUE(session_->commit().ok());
-  auto other = kernel_->new_session();
-  other->set_lock_wait_timeout_us(0);
-  const auto is_locked = [&](uint64_t id) {
-    bool gone = false;
-    other->begin(Isolation::kReadCommitted);
-    TableCursor cursor(other.get(), table, 0);
-    cursor.set_lock_mode(LockMode::kExclusive);
-    const Status status = cursor.get(be64(id), &gone);
-    EXPECT_TRUE(other->rollback().ok());
-    return is_lock_wait_timeout(status);
-  };
+  const auto is_locked = [&](uint64_t id) { return is_locked_for_others(table, id); };
   session_->begin(Isolation::kRepeatableRead);
   bool gone = false;
   TableCursor cursor(session_.get(), table, 0);
