@@ -97,6 +97,19 @@ TEST(BufferPool, TryFixReturnsInsteadOfWaiting) {
   EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kExclusive).ok());
 }
 
+TEST(BufferPool, BringingInWaitsForNoLatchOfACachedPage) {
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  EXPECT_TRUE(h.pool->bring_in(page(1)).ok());
+  const uint64_t reads = h.pool->counters().reads.load();
+  const auto exclusive = h.pool->fix(page(1), LatchMode::kExclusive);
+  ASSERT_TRUE(exclusive.ok());
+  EXPECT_TRUE(h.pool->bring_in(page(1)).ok());
+  EXPECT_EQ(h.pool->counters().reads.load(), reads);
+  EXPECT_TRUE(is_not_found(h.pool->bring_in(page(2))));
+}
+
 TEST(BufferPool, RedoGetsZeroesForMissingAndDamagedPages) {
   PoolHarness h(tiny_pool(32));
   bool damaged = true;

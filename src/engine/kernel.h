@@ -49,7 +49,7 @@ struct KernelOptions {
   uint64_t log_checkpoint_bytes = 256u << 20;
   uint64_t checkpoint_interval_us = 300'000'000;
   uint32_t log_buffer_bytes = 32u << 20;
-  bool direct_io = true;
+  bool direct_io = true;    // pages, and what is written to the log
   uint32_t open_files = 0;  // data files kept open; 0: a quarter of the process's limit, <= 1000
   bool background = true;   // writers, checkpointer, purge; false: tests drive them
   uint32_t purge_threads = 1;

@@ -54,6 +54,14 @@ class RowTest : public ::testing::Test {
   Status erase(Trx* trx, Bytes key, uint32_t t = 0) {
     return delete_record(rows(), trx, tree(t), key);
   }
+  void expect_kept_out(Trx* trx, Bytes key) {
+    std::string payload;
+    EXPECT_TRUE(is_lock_wait_timeout(update(trx, key, "2"))) << key;
+    EXPECT_TRUE(is_lock_wait_timeout(erase(trx, key))) << key;
+    EXPECT_TRUE(is_lock_wait_timeout(insert(trx, key, "2"))) << key;
+    for (const RowLock mode : {RowLock::kShared, RowLock::kExclusive})
+      EXPECT_TRUE(is_lock_wait_timeout(lock_record(rows(), trx, tree(), key, mode, &payload)));
+  }
   // Text of the visible version, "-" when there is none.
   std::string read(Trx* trx, Bytes key) {
     std::string payload;
@@ -324,11 +332,7 @@ TEST_F(RowTest, UndecidedRowKeepsOthersOut) {
   begin(&other);
   ASSERT_TRUE(lock_record(rows(), &owner, tree(), "a", RowLock::kExclusive, &payload).ok());
   EXPECT_EQ(text_of(payload), "1");
-  EXPECT_TRUE(is_lock_wait_timeout(update(&other, "a", "2")));
-  EXPECT_TRUE(is_lock_wait_timeout(erase(&other, "a")));
-  EXPECT_TRUE(is_lock_wait_timeout(insert(&other, "a", "2")));
-  EXPECT_TRUE(
-      is_lock_wait_timeout(lock_record(rows(), &other, tree(), "a", RowLock::kShared, &payload)));
+  expect_kept_out(&other, "a");
   ASSERT_TRUE(trxs()->open_view(&other).ok());
   EXPECT_EQ(read(&other, "a"), "1") << "plain reads do not wait";
   rollback(&owner);
@@ -355,14 +359,9 @@ TEST_F(RowTest, LockingWritesNothingUntilTooManyRowsAreHeld) {  // RW2
   EXPECT_TRUE(fresh);
   EXPECT_GT(kernel_->log()->next_lsn(), before) << "the second one stands in the record";
   for (const char* key : {"a", "b"}) {
-    EXPECT_TRUE(is_lock_wait_timeout(update(&other, key, "2"))) << key;
-    EXPECT_TRUE(is_lock_wait_timeout(erase(&other, key))) << key;
-    EXPECT_TRUE(is_lock_wait_timeout(insert(&other, key, "2"))) << key;
-    for (const RowLock mode : {RowLock::kShared, RowLock::kExclusive}) {
-      EXPECT_TRUE(is_lock_wait_timeout(lock_record(rows(), &other, tree(), key, mode, &payload)));
-      ASSERT_TRUE(lock_record(rows(), &owner, tree(), key, mode, &payload, &fresh).ok());
-    }
-    EXPECT_TRUE(lock_record(rows(), &owner, tree(), key, RowLock::kExclusive, &payload).ok());
+    expect_kept_out(&other, key);
+    for (const RowLock mode : {RowLock::kShared, RowLock::kExclusive})
+      EXPECT_TRUE(lock_record(rows(), &owner, tree(), key, mode, &payload).ok());
   }
   EXPECT_EQ(owner.held.size(), 1u);
   commit(&owner);

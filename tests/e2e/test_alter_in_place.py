@@ -1,6 +1,5 @@
 """A server that dies in the middle of an ALTER in place: the index is there or not, and no file is left of what is not."""
 
-import time
 from pathlib import Path
 
 import pymysql
@@ -14,13 +13,6 @@ def start(data: Path, fault: str | None) -> Server:
     server = Server(data)
     server.start(Settings(port=choose_port(None, 33506)), env={"STRATA_FAULT": fault} if fault else None)
     return server
-
-
-def wait_for_death(server: Server) -> None:
-    deadline = time.monotonic() + 20
-    while server.pid() is not None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert server.pid() is None
 
 
 @pytest.mark.parametrize(
@@ -40,7 +32,7 @@ def test_dies_during_add_index(data: Path, fault: str, there: bool) -> None:
     pages = len(list(data.rglob("space-*.pages")))
     with pytest.raises(pymysql.err.OperationalError):
         server.query("ALTER TABLE t ADD INDEX (b), ALGORITHM=INPLACE", database="test")
-    wait_for_death(server)
+    assert server.wait_exit(20)
 
     server = start(data, None)
     index = server.query("SHOW INDEX FROM t WHERE Key_name = 'b'", database="test")

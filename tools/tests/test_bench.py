@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import footprint, micro, process, report, sysbench, tpcc, tpch
+from strata_cli.bench import footprint, micro, process, report, servers, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 
@@ -145,3 +145,11 @@ def test_micro_times_and_limits() -> None:
     ]
     assert found[1].limit_ns({"sync": 2000.0}) == 8000.0
     assert micro.table(found, {"sync": 2000.0}).row_count == 3
+
+
+def test_a_second_bench_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / "bench" / "lock"
+    with servers.alone(lock), pytest.raises(StrataError, match="another"), servers.alone(lock):
+        pass
+    with servers.alone(lock):
+        pass

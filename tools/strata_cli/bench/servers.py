@@ -1,5 +1,6 @@
 """The server of a comparison: one process, both engines, the same memory and durable commits for each."""
 
+import fcntl
 import os
 import platform
 import shutil
@@ -58,18 +59,31 @@ def bench_server(
     if not paths.plugin_path(preset).exists():
         raise StrataError("ha_strata.so is not built; run ./strata build")
     server = Server(paths.BUILD / "bench" / "data")
-    server.stop()
-    shutil.rmtree(server.data, ignore_errors=True)
-    try:
-        settings = Settings(preset=preset, port=choose_port(None, PORT), engine=engines[0])
-        server.start(settings, env=env, extra=memory.options())
-        if STRATA in engines and not server.has_strata():
-            raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
-        for engine in engines:
-            server.query(f"CREATE DATABASE {database(engine)}")
-        yield server
-    finally:
+    with alone(server.data.parent / "lock"):
         server.stop()
+        shutil.rmtree(server.data, ignore_errors=True)
+        try:
+            settings = Settings(preset=preset, port=choose_port(None, PORT), engine=engines[0])
+            server.start(settings, env=env, extra=memory.options())
+            if STRATA in engines and not server.has_strata():
+                raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
+            for engine in engines:
+                server.query(f"CREATE DATABASE {database(engine)}")
+            yield server
+        finally:
+            server.stop()
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Two benches at once would take each other's server away, and measure each other. The lock goes with its process."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StrataError(f"another ./strata bench is running ({paths.relative(lock)} is locked); wait for its end") from None
+        yield
 
 
 def database(engine: str) -> str:
