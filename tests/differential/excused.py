@@ -3,7 +3,7 @@
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ class Rule:
     strata: tuple[int, ...] | None = None
     innodb: tuple[int, ...] | None = None
     warnings: tuple[int, ...] = ()
-    by_plan: bool = False
+    only_if: str = ""
 
     def covers(self, step: Step, difference: Difference) -> bool:
         return (
@@ -58,16 +58,12 @@ def _rule(raw: dict[str, Any]) -> Rule:
         re.compile(raw["statement"]),
         raw["action"],
         warnings=warnings,
-        by_plan=raw.get("by_plan", False),
+        only_if=raw.get("only_if", ""),
         **codes,
     )
 
 
-Judge = Callable[[Step], bool]
-
-
-def _never(_: Step) -> bool:
-    return False
+Conditions = Mapping[str, Callable[[Step], bool]]
 
 
 class Excuses:
@@ -77,12 +73,12 @@ class Excuses:
             raise ValueError(f"{len(self.rules)} rules: more than {RULES_MOST} excuses are no comparison")
         self.used: Counter[str] = Counter()
 
-    def sort(self, step: Step, found: list[Difference], by_plan: Judge = _never) -> tuple[list[Difference], bool]:
+    def sort(self, step: Step, found: list[Difference], conditions: Conditions) -> tuple[list[Difference], bool]:
         """What is left unexplained, and whether the session has to roll back to bring the sides together."""
         left, rollback = [], False
         for difference in found:
             rule = next((rule for rule in self.rules if rule.covers(step, difference)), None)
-            if rule is None or (rule.by_plan and not by_plan(step)):
+            if rule is None or (rule.only_if and not conditions[rule.only_if](step)):
                 left.append(difference)
                 continue
             self.used[rule.name] += 1

@@ -11,9 +11,9 @@ from .definitions import Definitions
 from .queries import Queries
 from .schema import Schema
 from .step import Step
+from .transactions import IN_TRANSACTION
 from .wire import Answer
 
-IN_TRANSACTION = 0x1
 ISOLATION = ("READ COMMITTED", "REPEATABLE READ", "REPEATABLE READ", "READ UNCOMMITTED")  # The last: not with VIRTUAL columns.
 STRICT = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 SQL_MODES = (
@@ -76,9 +76,6 @@ class Generator:
                 self._savepoints[step.session].clear()
             if step.effect is not None:
                 step.effect()
-
-    def in_transaction(self, session: int) -> bool:
-        return self._open[session]
 
     def rolled_back(self, session: int) -> None:
         self._open[session] = False

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from .compare import Difference
-from .excused import Excuses
-from .generator import IN_TRANSACTION, Generator
+from .excused import Conditions, Excuses
+from .generator import Generator
 from .pair import Pair
 from .plans import hangs_on_the_plan
 from .step import Step
+from .transactions import Transactions
 
 PairMaker = Callable[[], Pair]
 
@@ -42,6 +43,8 @@ def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int)
     generator = Generator(seed, statements)
     pair = make_pair()
     result = CaseResult()
+    transactions = Transactions()
+    conditions = _conditions(pair, transactions)
     done: list[Step] = []
     try:
         while (step := generator.next()) is not None:
@@ -50,19 +53,21 @@ def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int)
             if answer.error:
                 result.refused += 1
                 result.error_codes[answer.error] = result.error_codes.get(answer.error, 0) + 1
-            left, rollback = excuses.sort(step, found, partial(hangs_on_the_plan, pair)) if found else ([], False)
+            left, rollback = excuses.sort(step, found, conditions) if found else ([], False)
             if left:
                 result.failure = Failure(done, left)
                 break
-            if rollback and not generator.in_transaction(step.session):
+            if rollback and not transactions.is_open(step.session):
                 result.failure = Failure(done, found)  # What one side did cannot be taken back.
                 break
             generator.learn(step, answer)
+            transactions.learn(step, answer, found)
             if rollback:
                 undo = Step("ROLLBACK", step.session)
                 done.append(undo)
                 pair.run(undo)
                 generator.rolled_back(step.session)
+                transactions.ended(step.session)
     finally:
         result.statements = pair.executed
         result.seconds = time.monotonic() - began
@@ -74,7 +79,8 @@ def replay(make_pair: PairMaker, excuses: Excuses, steps: Iterable[Step]) -> Fai
     """The statements again, in fresh schemas. When the rollback that an excuse asks for is missing, nothing is learnt."""
     pair = make_pair()
     done: list[Step] = []
-    in_transaction: set[int] = set()
+    transactions = Transactions()
+    conditions = _conditions(pair, transactions)
     undo: Step | None = None
     try:
         for step in steps:
@@ -82,14 +88,18 @@ def replay(make_pair: PairMaker, excuses: Excuses, steps: Iterable[Step]) -> Fai
                 return None
             done.append(step)
             answer, found = pair.run(step)
-            left, rollback = excuses.sort(step, found, partial(hangs_on_the_plan, pair)) if found else ([], False)
+            left, rollback = excuses.sort(step, found, conditions) if found else ([], False)
             if left:
                 return Failure(done, left)
-            if rollback and step.session not in in_transaction:
+            if rollback and not transactions.is_open(step.session):
                 return None
             undo = Step("ROLLBACK", step.session) if rollback else None
-            if answer.ok:
-                (in_transaction.add if answer.status & IN_TRANSACTION else in_transaction.discard)(step.session)
+            transactions.learn(step, answer, found)
     finally:
         pair.close()
     return None
+
+
+def _conditions(pair: Pair, transactions: Transactions) -> Conditions:
+    """What the rules of excused.toml can ask about a statement."""
+    return {"plan": partial(hangs_on_the_plan, pair), "another-stopped-by-lock": transactions.another_was_stopped}

@@ -17,9 +17,12 @@ from .report import read_case, write_case
 from .run import Failure, replay, run_case
 from .step import Step
 from .target import Target
+from .transactions import IN_TRANSACTION, Transactions
 from .wire import Answer, _length, decode_row
 
 SELECT = Step("SELECT a FROM t")
+UPDATE = Step("UPDATE t SET a = 1")
+NO_CONDITION = {"plan": lambda _: False, "another-stopped-by-lock": lambda _: False}
 ORDERED = Step("SELECT a FROM t ORDER BY a", ordered=True)
 COLUMN = b"\x03def\x06diff_s\x01t\x01t\x01a\x01a\x0c?\x00\x0b\x00\x00\x00\x03\x01\x10\x00\x00\x00"
 
@@ -90,12 +93,30 @@ def test_the_rules_are_few_and_have_reasons() -> None:
 def test_only_what_a_rule_names_is_excused() -> None:
     excuses = Excuses(RULES_FILE)
     locked = Difference("error", "ok", "1205 (HY000) Lock wait timeout exceeded")
-    assert excuses.sort(Step("UPDATE t SET a = 1"), [locked]) == ([], True)
-    assert excuses.sort(Step("ALTER TABLE t ADD b INT"), [locked]) == ([locked], False)
+    assert excuses.sort(UPDATE, [locked], NO_CONDITION) == ([], True)
+    assert excuses.sort(Step("ALTER TABLE t ADD b INT"), [locked], NO_CONDITION) == ([locked], False)
     other_way = Difference("error", "1205 (HY000)", "ok")
-    assert excuses.sort(Step("UPDATE t SET a = 1"), [other_way]) == ([other_way], False)
+    assert excuses.sort(UPDATE, [other_way], NO_CONDITION) == ([other_way], False)
+    assert excuses.sort(UPDATE, [other_way], {**NO_CONDITION, "another-stopped-by-lock": lambda _: True}) == ([], True)
     wrong = Difference("rows", "1 rows", "2 rows")
-    assert excuses.sort(SELECT, [wrong]) == ([wrong], False)
+    assert excuses.sort(SELECT, [wrong], NO_CONDITION) == ([wrong], False)
+
+
+def test_a_lock_conflict_counts_while_its_transaction_is_open() -> None:
+    transactions = Transactions()
+    conflict, began = Answer(error=1205), Answer(status=IN_TRANSACTION)
+    ours, others = replace(UPDATE, session=1), replace(UPDATE, session=2)
+    transactions.learn(ours, conflict, [])  # by itself: nothing is kept locked
+    assert not transactions.another_was_stopped(others)
+    transactions.learn(ours, began, [])
+    transactions.learn(ours, conflict, [Difference("error", "ok", "1205")])  # one side only: rolled back
+    assert not transactions.another_was_stopped(others)
+    transactions.learn(ours, conflict, [])
+    assert transactions.another_was_stopped(others)
+    assert not transactions.another_was_stopped(ours)
+    transactions.learn(ours, Answer(), [])
+    assert not transactions.another_was_stopped(others)
+    assert not transactions.is_open(1)
 
 
 def test_warnings_are_excused_by_their_codes() -> None:
@@ -103,9 +124,9 @@ def test_warnings_are_excused_by_their_codes() -> None:
     ours = Answer(warning_count=1, warnings=[("Warning", "1916", "Got overflow when converting '1e9' to INT")])
     more = replace(ours, warning_count=2, warnings=[*ours.warnings, ("Warning", "1265", "Data truncated")])
     join = Step("SELECT * FROM a JOIN b ON a.x = b.y")
-    assert excuses.sort(join, compare(join, ours, Answer())) == ([], False)
-    assert excuses.sort(SELECT, compare(SELECT, ours, Answer()))[0]
-    assert excuses.sort(join, compare(join, more, Answer()))[0]
+    assert excuses.sort(join, compare(join, ours, Answer()), NO_CONDITION) == ([], False)
+    assert excuses.sort(SELECT, compare(SELECT, ours, Answer()), NO_CONDITION)[0]
+    assert excuses.sort(join, compare(join, more, Answer()), NO_CONDITION)[0]
 
 
 def test_too_many_rules_are_refused(tmp_path: Path) -> None:
