@@ -11,7 +11,7 @@ LOCK_WAIT_TIMEOUT = 1205
 class Transactions:
     def __init__(self) -> None:
         self._open: set[int] = set()
-        # A lock conflict ends the statement only. The engines may have met it at different rows; what was locked before stays locked.
+        # A lock conflict ends the statement only. The engines may have met it at different rows; earlier locks stay.
         self._stopped_by_lock: set[int] = set()
 
     def learn(self, step: Step, answer: Answer, found: list[Difference]) -> None:
