@@ -1,5 +1,6 @@
 """What the benches compute from measurements, and what they read from the drivers' output."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -47,6 +48,18 @@ def test_an_engine_without_a_value_says_why() -> None:
     row = Row("Q1", 1, "scale 1", "s", {INNODB: [Sample(6.0)]}, less_is_better=True, notes={STRATA: "timeout"})
     assert row.ratio is None
     assert list(report.table([row]).columns[3].cells) == ["timeout"]
+    assert report.line(row) == "  Q1, 1 thread, scale 1: STRATA timeout, InnoDB 6.00 s"
+
+
+def test_every_row_is_shown_and_saved_as_it_comes(tmp_path: Path) -> None:
+    samples = {STRATA: [Sample(100.0, 2.0), Sample(300.0, 2.0)], INNODB: [Sample(100.0, 4.0), Sample(200.0, 4.0)]}
+    row = Row("w", 8, "memory", "rows/s", samples)
+    assert report.line(row) == "  w, 8 threads, memory: STRATA 200, InnoDB 150 rows/s, ratio 1.33 (1.00-1.50), p99 0.50"
+    file = tmp_path / "figures.json"
+    for rows in ([row], [row, row]):
+        report.save(rows, {"rounds": 2}, file)
+        assert len(json.loads(file.read_text())["rows"]) == len(rows)
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def outcome(folder: Path, text: str) -> Outcome:

@@ -57,17 +57,36 @@ def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | 
     console.print("ratio: above 1 STRATA is better (STRATA / InnoDB, or InnoDB / STRATA where less is better), medians;")
     console.print("spread: least and greatest ratio of neighbouring runs; p99: STRATA / InnoDB, less is better")
     if json_file:
-        content = {
-            "commit": servers.commit(),
-            "machine": servers.machine(),
-            "settings": settings,
-            "rows": [row.as_json() for row in rows],
-        }
-        json_file.write_text(json.dumps(content, indent=2) + "\n")
+        save(rows, settings, json_file)
         console.print(f"written: {paths.relative(json_file.resolve())}")
     if plot_file:
         _plot(rows, plot_file)
         console.print(f"written: {paths.relative(plot_file.resolve())}")
+
+
+def save(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None) -> None:
+    """After every row: what was measured outlives a run that is cut off."""
+    if not json_file:
+        return
+    content = {
+        "commit": servers.commit(),
+        "machine": servers.machine(),
+        "settings": settings,
+        "rows": [row.as_json() for row in rows],
+    }
+    whole = json_file.with_name(json_file.name + ".new")
+    whole.write_text(json.dumps(content, indent=2) + "\n")
+    whole.replace(json_file)
+
+
+def line(row: Row) -> str:
+    """A row while the run goes on."""
+    values = ", ".join(f"{engine} {_shown(row, engine)}" for engine in (STRATA, INNODB) if _shown(row, engine))
+    threads = f", {row.threads} thread{'s' * (row.threads != 1)}" if row.threads else ""
+    spread = f" ({row.spread[0]:.2f}-{row.spread[1]:.2f})" if row.spread and row.spread[0] != row.spread[1] else ""
+    ratio = f", ratio {row.ratio:.2f}{spread}" if row.ratio else ""
+    p99 = f", p99 {row.p99_ratio:.2f}" if row.p99_ratio else ""
+    return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{ratio}{p99}"
 
 
 def _plot(rows: Sequence[Row], file: Path) -> None:

@@ -85,13 +85,9 @@ def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None
     for dataset in plan.datasets:
         for row in _on_dataset(plan, dataset):
             rows.append(row)
-            console.print(_progress(row))
+            report.save(rows, plan.settings(), json_file)
+            console.print(report.line(row))
     report.publish(rows, plan.settings(), json_file, plot_file)
-
-
-def _progress(row: Row) -> str:
-    ratio = f"ratio {row.ratio:.2f}" if row.ratio else f"{next(iter(row.samples.values()))[0].value:,.0f} {row.unit}"
-    return f"  {row.workload}, {row.threads} threads, {row.dataset}: {ratio}"
 
 
 def _on_dataset(plan: Plan, dataset: Dataset) -> Iterator[Row]:

@@ -57,12 +57,13 @@ def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None
     with bench_server(plan.memory, plan.engines) as server:
         bench = Bench(server, plan, data)
         rows = [in_turns(Row("load", 1, bench.dataset, "s", less_is_better=True), plan.engines, plan.loads, bench.load)]
-        console.print(_progress(rows[0]))
+        console.print(report.line(rows[0]))
         for engine in plan.engines:
             bench.analyze(engine)
         for query in plan.queries:
             rows.append(bench.row(query))
-            console.print(_progress(rows[-1]))
+            report.save(rows, plan.settings(), json_file)
+            console.print(report.line(rows[-1]))
     report.publish(rows, plan.settings(), json_file, plot_file)
     compared = f"the engines' answers to {len(plan.queries)} queries"
     if bench.different:
@@ -71,12 +72,6 @@ def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None
         )
     if len(plan.engines) > 1:
         console.print(f"{compared} are equal" + (" (timeouts not compared)" if any(row.notes for row in rows) else ""))
-
-
-def _progress(row: Row) -> str:
-    engines = [engine for engine in (STRATA, INNODB) if engine in row.samples or engine in row.notes]
-    shown = (f"{engine} {row.notes.get(engine) or f'{row.value(engine):.3f} s'}" for engine in engines)
-    return f"  {row.workload}, {row.dataset}: {', '.join(shown)}" + (f", ratio {row.ratio:.2f}" if row.ratio else "")
 
 
 def generated(scale: float) -> Path:
