@@ -75,6 +75,38 @@ StringImage::StringImage(CHARSET_INFO* collation, uint32_t characters)
     levels_[level_count_++] = describe_level(multi_level ? MY_STRXFRM_LEVEL1 << i : 0);
   }
   if ((collation->state & MY_CS_NOPAD) != 0) levels_[0].form = Form::kTerminated;
+  learn_ascii();
+}
+
+void StringImage::learn_ascii() {
+  const Level& level = levels_[0];
+  if (level_count_ != 1 || level.form != Form::kSpacePadded || level.shortened_from == 0) return;
+  if (collation_->uca != nullptr || collation_->mbminlen != 1) return;
+  for (uint c = 0; c < ascii_.size(); ++c) {
+    const auto text = static_cast<uchar>(c);
+    uchar weights[8];
+    uchar shorter[12];
+    const size_t made =
+        collation_->strnxfrm(weights, sizeof weights, sizeof weights, &text, 1, level.flags);
+    if (made != level.shortened_from) return;
+    const size_t bytes = level.shortened_from == 2 ? shorten<2>(weights, made, shorter)
+                                                   : shorten<3>(weights, made, shorter);
+    if (bytes != 1) return;
+    ascii_[c] = shorter[0];
+  }
+  has_ascii_ = true;
+}
+
+// Into short_; false if there is more than ASCII in the text.
+bool StringImage::look_up_ascii(const uchar* text, size_t bytes) {
+  short_.clear();
+  uchar* const to = short_.grow(bytes);
+  uchar seen = 0;
+  for (size_t i = 0; i < bytes; ++i) {
+    seen |= text[i];
+    to[i] = ascii_[text[i] & 0x7f];
+  }
+  return seen < 0x80;
 }
 
 StringImage::Level StringImage::describe_level(uint32_t flags) const {
@@ -163,6 +195,10 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
   // Trailing spaces would only cost time below; in a NO PAD collation they count.
   if (levels_[0].form == Form::kSpacePadded)
     bytes = collation_->lengthsp(reinterpret_cast<const char*>(text), bytes);
+  if (has_ascii_ && look_up_ascii(text, bytes)) {
+    append_space_padded(levels_[0], short_.data(), bytes, out);
+    return;
+  }
   // strnxfrmlen() expects room for characters of mbmaxlen bytes; short ones weigh as much.
   const size_t room =
       collation_->strnxfrmlen(bytes / collation_->mbminlen * collation_->mbmaxlen) + 16;

@@ -17,6 +17,8 @@
 //   SI2  `inverted` complements every byte: the order is reversed, SI1 still holds.
 //   SI3  Collations with PAD SPACE whose weights have 2 or 3 bytes and are small for Latin text
 //        (utf8mb4_general_ci, utf8mb4_bin) have them written with fewer bytes, in the same order.
+//   SI4  Of these, ASCII text is looked up in a table that was asked from the collation: every
+//        character weighs by itself there, whatever stands beside it.
 #pragma once
 
 #include "mariadb/buffer.h"
@@ -52,6 +54,8 @@ class StringImage {
   static constexpr size_t kLevelsMax = 6;
 
   [[nodiscard]] Level describe_level(uint32_t flags) const;
+  void learn_ascii();
+  bool look_up_ascii(const uchar* text, size_t bytes);
   void append_terminated(const uchar* weights, size_t bytes, Buffer* out) const;
   static void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
                                   Buffer* out);
@@ -65,7 +69,9 @@ class StringImage {
   std::array<Level, kLevelsMax> levels_{};
   uint32_t characters_ = 0;
   uint32_t fixed_bytes_ = 0;
-  Buffer weights_, short_;  // scratch
+  bool has_ascii_ = false;
+  std::array<uchar, 128> ascii_{};  // the only level's weights (SI4)
+  Buffer weights_, short_;          // scratch
 };
 
 }  // namespace strata::glue

@@ -9,6 +9,7 @@
 #include "base/fault.h"
 #include "base/ids.h"
 #include "base/latch.h"
+#include "base/mapped_memory.h"
 #include "base/rng.h"
 
 namespace strata {
@@ -113,6 +114,25 @@ TEST(RwLatch, NobodySleepsForEver) {
     }
     for (std::thread& thread : threads) thread.join();
   }
+}
+
+TEST(MappedMemory, IsZeroedAndMovesWithItsContent) {
+  auto mapped = MappedMemory::map(3u << 20);
+  ASSERT_TRUE(mapped.ok());
+  EXPECT_EQ(mapped->bytes(), 3u << 20);
+  EXPECT_EQ(mapped->get()[(3u << 20) - 1], '\0');
+  mapped->get()[0] = 'x';
+  MappedMemory other;
+  other = std::move(*mapped);
+  EXPECT_EQ(other.get()[0], 'x');
+  const MappedMemory third = std::move(other);
+  EXPECT_EQ(third.get()[0], 'x');
+}
+
+TEST(MappedMemory, WhatTheSystemRefusesIsAnErrorThatNamesTheSize) {
+  const auto mapped = MappedMemory::map(size_t{1} << 60);
+  ASSERT_TRUE(is_no_space(mapped.status()));
+  EXPECT_NE(mapped.status().message().find("1152921504606846976"), std::string::npos);
 }
 
 TEST(Fault, ErrorActionFiresOnceAtTheNthHit) {

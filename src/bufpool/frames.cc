@@ -1,5 +1,4 @@
 // Where frames come from: set-up, free lists, eviction, waiting, dropping a space.
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <bit>
@@ -31,10 +30,7 @@ BufferPool::Impl::Impl(const BufferPoolOptions& options, PageSource* source, Pag
       lock_(lock == no_page_lock() ? nullptr : lock),
       log_(log) {}
 
-BufferPool::Impl::~Impl() {
-  stop_threads();
-  if (memory_ != nullptr) munmap(memory_, memory_bytes_);
-}
+BufferPool::Impl::~Impl() { stop_threads(); }
 
 Status BufferPool::Impl::init() {
   const uint64_t count = options_.bytes / kPageBytes;
@@ -43,14 +39,11 @@ Status BufferPool::Impl::init() {
                                   " bytes is out of range: at least " +
                                   std::to_string(kFramesMin * kPageBytes) + " bytes are needed");
   frame_count_ = static_cast<uint32_t>(count);
-  memory_bytes_ = size_t{frame_count_} * kPageBytes;
-  void* memory = mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    return error_no_space("cannot map " + std::to_string(memory_bytes_) +
-                          " bytes for the buffer pool; make it smaller");
-  memory_ = static_cast<char*>(memory);
-  madvise(memory_, memory_bytes_, MADV_HUGEPAGE);  // a hint; refusal is fine
+  auto memory = MappedMemory::map(size_t{frame_count_} * kPageBytes);
+  if (!memory.ok())
+    return error_no_space(std::string(memory.status().message()) +
+                          " for the buffer pool; make it smaller");
+  memory_ = std::move(*memory);
 
   frames_ = std::make_unique<Frame[]>(frame_count_);
   dirty_ = std::make_unique<DirtyList>(frames_.get());
@@ -71,7 +64,7 @@ Status BufferPool::Impl::init() {
   for (uint32_t i = 0; i < partitions; ++i)
     partitions_[i].lru.configure(frames_.get(), options_.old_time_us, options_.old_percent);
   for (uint32_t i = frame_count_; i-- > 0;) {
-    frames_[i].page = memory_ + size_t{i} * kPageBytes;
+    frames_[i].page = memory_.get() + size_t{i} * kPageBytes;
     Partition& p = partitions_[i & partition_mask_];
     const MutexLock lock(p.mutex);
     put_free(p, &frames_[i]);

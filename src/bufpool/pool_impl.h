@@ -13,6 +13,7 @@
 
 #include "base/aligned.h"
 #include "base/latch.h"
+#include "base/mapped_memory.h"
 #include "bufpool/buffer_pool.h"
 #include "bufpool/dirty_list.h"
 #include "bufpool/frame.h"
@@ -135,8 +136,7 @@ struct BufferPool::Impl {
 
   uint32_t frame_count_ = 0;
   std::unique_ptr<Frame[]> frames_;
-  char* memory_ = nullptr;
-  size_t memory_bytes_ = 0;
+  MappedMemory memory_;  // the frames
   std::unique_ptr<std::atomic<uint32_t>[]> buckets_;
   uint64_t bucket_mask_ = 0;
   std::unique_ptr<Partition[]> partitions_;

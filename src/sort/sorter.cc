@@ -1,7 +1,6 @@
 #include "sort/sorter.h"
 
 #include <algorithm>
-#include <new>
 
 #include "base/assert.h"
 #include "base/diag.h"
@@ -69,9 +68,8 @@ Status Sorter::add(Bytes key, Bytes value) {
 
 // Memory that is only touched as far as it is used.
 Status Sorter::make_room() {
-  if (memory_ == nullptr) {
-    memory_.reset(new (std::nothrow) char[memory_bytes_]);
-    if (memory_ == nullptr) return error_no_space("no memory to sort in");
+  if (memory_.get() == nullptr) {
+    STRATA_ASSIGN_OR_RETURN(memory_, MappedMemory::map(memory_bytes_));
   } else {
     STRATA_RETURN_IF_ERROR(write_batch());
   }
@@ -126,7 +124,7 @@ Status Sorter::finish() {
 Status Sorter::do_finish() {
   if (runs_.empty()) {
     phase_ = Phase::kFromMemory;
-    if (memory_ == nullptr) return ok_status();  // nothing was added
+    if (memory_.get() == nullptr) return ok_status();  // nothing was added
     sort_batch();
     next_ref_ = refs_;
     return ok_status();
@@ -194,7 +192,7 @@ StatusOr<bool> Sorter::next(Bytes* key, Bytes* value) {
   STRATA_ASSERT(phase_ != Phase::kAdding);
   const char* pair = nullptr;
   if (phase_ == Phase::kFromMemory) {
-    if (memory_ == nullptr || next_ref_ == refs_end()) return false;
+    if (memory_.get() == nullptr || next_ref_ == refs_end()) return false;
     pair = next_ref_++->pair;
   } else {
     const StatusOr<bool> found = merge_->next();

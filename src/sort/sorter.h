@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/mapped_memory.h"
 #include "base/status.h"
 
 namespace strata {
@@ -75,7 +76,7 @@ class Sorter {
 
   // Pairs grow up from the start, references grow down from refs_end(), where the buffer for
   // writing begins. While runs are merged the readers have all below refs_end().
-  std::unique_ptr<char[]> memory_;
+  MappedMemory memory_;
   char* pairs_end_ = nullptr;
   PairRef* refs_ = nullptr;
   bool ascending_ = true;  // the batch was added in key order: the references are in reverse
