@@ -15,6 +15,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
+#include "bufpool/double_write.h"
 #include "page/page.h"
 
 namespace strata {
@@ -26,6 +27,7 @@ constexpr size_t kSyncToClose = 64;       // files synced at once when all are w
 constexpr uint32_t kGrowPagesMin = 64;    // 1 MiB
 constexpr uint32_t kGrowPagesMax = 4096;  // 64 MiB
 constexpr uint64_t kDirectAlignment = 4096;
+constexpr const char* kDoubleWriteName = "/double-write.pages";
 
 struct SpaceFile {
   std::unique_ptr<File> file;
@@ -51,16 +53,17 @@ class LocalPageSource final : public PageSource {
   LocalPageSource(FileSystem* fs, const LocalPageSourceOptions& options)
       : fs_(fs), options_(options), open_files_max_(open_files_max(options.open_files)) {}
 
+  Status open();
   Status read(PageId id, Llsn at_least, char* page) override;
   Status write(PageId id, const char* page) override;
-  Status write_run(PageId first, uint32_t count, const char* pages) override;
+  Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) override;
   Status sync() override;
   Status create_space(SpaceId space) override;
   Status delete_space(SpaceId space) override;
   StatusOr<bool> space_exists(SpaceId space) override { return fs_->exists(path_of(space)); }
   StatusOr<std::vector<SpaceId>> list_spaces() override;
   Status grow_space(SpaceId space, uint32_t pages) override;
-  [[nodiscard]] bool needs_page_images() const override { return true; }
+  [[nodiscard]] bool needs_page_images() const override { return false; }
 
  private:
   [[nodiscard]] std::string path_of(SpaceId space) const;
@@ -69,6 +72,8 @@ class LocalPageSource final : public PageSource {
   bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
   Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
+  Status write_in_place(PageId first, uint32_t count, const char* pages);
+  Status write_with_faults(SpaceFile* space, uint64_t offset, const char* page);
 
   FileSystem* const fs_;
   const LocalPageSourceOptions options_;
@@ -80,7 +85,24 @@ class LocalPageSource final : public PageSource {
   bool syncing_ = false;
   CondVar sync_ended_;
   Status sync_failure_;  // LP3: once set, no sync succeeds any more
+  std::unique_ptr<DoubleWrite> double_write_;
 };
+
+Status LocalPageSource::open() {
+  DoubleWriteRepair repair;
+  repair.read = [this](PageId id, char* page) -> Status {
+    STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+    space->unsynced.store(true);
+    return read(id, Llsn{}, page);
+  };
+  repair.write = [this](PageId id, const char* page) { return write_in_place(id, 1, page); };
+  repair.sync = [this] { return sync(); };
+  STRATA_ASSIGN_OR_RETURN(
+      double_write_,
+      DoubleWrite::open(fs_, options_.directory + kDoubleWriteName, options_.double_write_pages,
+                        options_.direct_io, repair, [this] { return sync(); }));
+  return ok_status();
+}
 
 std::string LocalPageSource::path_of(SpaceId space) const {
   char name[32];
@@ -179,33 +201,54 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
 }
 
 Status LocalPageSource::write(PageId id, const char* page) {
-  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
-  if (fault(FaultPoint::page_write_before)) return error_peer_down("fault point page_write_before");
-  constexpr size_t kHalf = kPageBytes / 2;
-  const uint64_t offset = uint64_t{id.number} * kPageBytes;
-  Status status;
-  if (internal::faults_armed.load(std::memory_order_relaxed) == 0) {
-    status = space->file->write_at(offset, page, kPageBytes);
-  } else {
-    status = space->file->write_at(offset, page, kHalf);
-    if (fault(FaultPoint::page_write_half) && status.ok())
-      status = error_peer_down("fault point page_write_half");
-    if (status.ok()) status = space->file->write_at(offset + kHalf, page + kHalf, kHalf);
+  bool ok = false;
+  return write_batch(&id, 1, page, &ok);
+}
+
+Status LocalPageSource::write_batch(const PageId* ids, uint32_t count, const char* pages,
+                                    bool* ok) {
+  std::fill(ok, ok + count, false);
+  STRATA_ASSIGN_OR_RETURN(const DoubleWrite::Ticket ticket, double_write_->protect(pages, count));
+  Status first_error;
+  if (fault(FaultPoint::double_write_done))
+    first_error = error_peer_down("fault point double_write_done");
+  const bool one_by_one = internal::faults_armed.load(std::memory_order_relaxed) != 0;
+  const bool given_up = !first_error.ok();
+  for (uint32_t begin = 0, end = 0; begin < count && !given_up; begin = end) {
+    end = begin + 1;
+    while (end < count && !one_by_one && ids[end].space == ids[begin].space &&
+           ids[end].number == ids[begin].number + (end - begin))
+      ++end;
+    const Status status =
+        write_in_place(ids[begin], end - begin, pages + size_t{begin} * kPageBytes);
+    std::fill(ok + begin, ok + end, status.ok());
+    if (!status.ok() && first_error.ok()) first_error = status;
   }
+  double_write_->written(ticket, ok);
+  return first_error;
+}
+
+// `count` neighbours.
+Status LocalPageSource::write_in_place(PageId first, uint32_t count, const char* pages) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
+  const uint64_t offset = uint64_t{first.number} * kPageBytes;
+  const bool faults = internal::faults_armed.load(std::memory_order_relaxed) != 0;
+  const Status status = faults && count == 1
+                            ? write_with_faults(space.get(), offset, pages)
+                            : space->file->write_at(offset, pages, size_t{count} * kPageBytes);
   space->unsynced.store(true);  // before returning: a write that finished is covered (LP2)
   STRATA_RETURN_IF_ERROR(status);
-  if (fault(FaultPoint::page_write_after)) return error_peer_down("fault point page_write_after");
+  if (faults && fault(FaultPoint::page_write_after))
+    return error_peer_down("fault point page_write_after");
   return ok_status();
 }
 
-Status LocalPageSource::write_run(PageId first, uint32_t count, const char* pages) {
-  if (internal::faults_armed.load(std::memory_order_relaxed) != 0)
-    return PageSource::write_run(first, count, pages);
-  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
-  const Status status =
-      space->file->write_at(uint64_t{first.number} * kPageBytes, pages, size_t{count} * kPageBytes);
-  space->unsynced.store(true);
-  return status;
+Status LocalPageSource::write_with_faults(SpaceFile* space, uint64_t offset, const char* page) {
+  constexpr size_t kHalf = kPageBytes / 2;
+  if (fault(FaultPoint::page_write_before)) return error_peer_down("fault point page_write_before");
+  STRATA_RETURN_IF_ERROR(space->file->write_at(offset, page, kHalf));
+  if (fault(FaultPoint::page_write_half)) return error_peer_down("fault point page_write_half");
+  return space->file->write_at(offset + kHalf, page + kHalf, kHalf);
 }
 
 Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
@@ -242,11 +285,14 @@ Status LocalPageSource::sync() {
   MutexLock lock(mutex_);
   // Chosen only when nobody else is syncing: what they cleared is durable then.
   sync_ended_.wait(lock, [this] { return !syncing_; });
+  const uint64_t mark = double_write_ == nullptr ? 0 : double_write_->begin_sync();
   std::vector<SpaceFilePtr> files;
   files.reserve(files_.size());
   for (const auto& [space, file] : files_)
     if (file->unsynced.load()) files.push_back(file);
-  return sync_some(&lock, files);
+  STRATA_RETURN_IF_ERROR(sync_some(&lock, files));
+  if (double_write_ != nullptr) double_write_->synced(mark);
+  return ok_status();
 }
 
 Status LocalPageSource::create_space(SpaceId space) {
@@ -258,6 +304,7 @@ Status LocalPageSource::create_space(SpaceId space) {
 
 Status LocalPageSource::delete_space(SpaceId space) {
   STRATA_RETURN_IF_ERROR(fs_->remove(path_of(space)));
+  double_write_->forget(space);
   {
     const MutexLock lock(mutex_);
     files_.erase(space.value);
@@ -270,6 +317,7 @@ StatusOr<std::vector<SpaceId>> LocalPageSource::list_spaces() {
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
   std::vector<SpaceId> spaces;
   for (const std::string& name : names) {
+    if (options_.directory + "/" + name == options_.directory + kDoubleWriteName) continue;
     // Exactly what path_of() makes: anything looser could count one space twice.
     constexpr std::string_view kPrefix = "space-";
     constexpr std::string_view kSuffix = ".pages";
@@ -315,7 +363,9 @@ Status LocalPageSource::grow_space(SpaceId space_id, uint32_t pages) {
 StatusOr<std::unique_ptr<PageSource>> open_local_page_source(
     FileSystem* fs, const LocalPageSourceOptions& options) {
   STRATA_RETURN_IF_ERROR(fs->make_directory(options.directory));
-  return std::unique_ptr<PageSource>(std::make_unique<LocalPageSource>(fs, options));
+  auto source = std::make_unique<LocalPageSource>(fs, options);
+  STRATA_RETURN_IF_ERROR(source->open());
+  return std::unique_ptr<PageSource>(std::move(source));
 }
 
 }  // namespace strata

@@ -1,5 +1,5 @@
 // Pages in local files, one per space: <directory>/space-<id, 8 hex digits>.pages. In-place writes,
-// optional direct I/O. Thread-safe.
+// protected by <directory>/double-write.pages (double_write.h), optional direct I/O. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,9 @@ struct LocalPageSourceOptions {
   std::string directory;
   bool direct_io = true;
   uint32_t open_files = 0;  // kept open at most; 0: a quarter of the process's limit, 1000 at most
+  uint32_t double_write_pages = 512;
 };
+// Repairs what a power loss has torn.
 StatusOr<std::unique_ptr<PageSource>> open_local_page_source(FileSystem* fs,
                                                              const LocalPageSourceOptions& options);
 

@@ -6,6 +6,7 @@
 
 #include "base/diag.h"
 #include "base/fault.h"
+#include "bufpool/double_write.h"
 #include "bufpool/pool_test_support.h"
 
 namespace strata {
@@ -95,7 +96,11 @@ TEST_P(LocalPageSourceTest, RunsOfNeighboursLandWhereTheyBelong) {
     fill_page(run + i * kPageBytes, page(10 + i), 1, PageVersion{i, 0});
     seal_page(run + i * kPageBytes);
   }
-  EXPECT_TRUE(source_->write_run(page(10), 8, run).ok());
+  PageId ids[8];
+  for (uint32_t i = 0; i < 8; ++i) ids[i] = page(10 + i);
+  bool ok[8];
+  EXPECT_TRUE(source_->write_batch(ids, 8, run, ok).ok());
+  EXPECT_EQ(std::count(ok, ok + 8, true), 8);
   std::free(run);
   for (uint32_t i = 0; i < 8; ++i) expect(page(10 + i), i);
 }
@@ -150,7 +155,7 @@ TEST_P(LocalPageSourceTest, GrowsAheadAndListsAndDeletes) {
 
 TEST_P(SimulatedPageSourceTest, FullDiskIsAnErrorThatPasses) {
   ASSERT_TRUE(source_->create_space(kSpace).ok());
-  sim_->set_capacity(40 * kPageBytes);
+  sim_->set_capacity((40 + DoubleWrite::kPagesMin) * kPageBytes);
   EXPECT_TRUE(source_->grow_space(kSpace, 30).ok());  // no room for a whole step, but for this
   EXPECT_TRUE(is_no_space(source_->grow_space(kSpace, 50)));
   EXPECT_TRUE(write(page(29), 1).ok());
@@ -195,7 +200,8 @@ class FailingSyncs final : public FileSystem {
       return inner_->write_at(o, d, n);
     }
     Status sync_data() override {
-      ++fs_->syncs;
+      const bool copies = path().ends_with("double-write.pages");
+      ++(copies ? fs_->syncs_of_copies : fs_->syncs);
       return fs_->fail ? error_peer_down("fdatasync: by order") : inner_->sync_data();
     }
     StatusOr<uint64_t> size() override { return inner_->size(); }
@@ -224,6 +230,7 @@ class FailingSyncs final : public FileSystem {
   FileSystem* inner_;
   bool fail = false;
   int syncs = 0;
+  int syncs_of_copies = 0;
 };
 
 TEST(LocalPageSourceFiles, StayFewAndAreSyncedBeforeTheyAreClosed) {  // LP2
@@ -243,6 +250,7 @@ TEST(LocalPageSourceFiles, StayFewAndAreSyncedBeforeTheyAreClosed) {  // LP2
   EXPECT_GE(fs.syncs, static_cast<int>(kSpaces) - 8);  // those that had to close
   ASSERT_TRUE((*source)->sync().ok());
   EXPECT_EQ(fs.syncs, static_cast<int>(kSpaces));
+  EXPECT_EQ(fs.syncs_of_copies, static_cast<int>(kSpaces) + 1);
   sim->crash(7);
   auto again = open_local_page_source(sim.get(), {.directory = "/data", .open_files = 8});
   ASSERT_TRUE(again.ok());
@@ -273,8 +281,8 @@ TEST(LocalPageSourceSync, TouchesOnlyWrittenFilesAndAFailureIsFinal) {  // LP2, 
   ASSERT_TRUE((*source)->sync().ok());
   EXPECT_EQ(fs.syncs, 4);
   set_diag_sink([](Severity, std::string_view) {});
-  fs.fail = true;
   ASSERT_TRUE((*source)->write(PageId{302, 0}, bytes).ok());
+  fs.fail = true;
   EXPECT_TRUE(is_fenced((*source)->sync()));
   fs.fail = false;
   EXPECT_TRUE(is_fenced((*source)->sync()));

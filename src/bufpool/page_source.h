@@ -11,6 +11,8 @@
 
 namespace strata {
 
+constexpr size_t kWriteBatchPages = 64;
+
 class PageSource {
  public:
   virtual ~PageSource() = default;
@@ -19,14 +21,16 @@ class PageSource {
   virtual Status read(PageId id, Llsn at_least, char* page) = 0;
   // Writes a sealed page in place; durable after sync(). `page` is 4096-aligned. Blocks.
   virtual Status write(PageId id, const char* page) = 0;
-  // Writes `count` neighbours from `first` on; `pages` holds them one after the other, each sealed.
-  // On failure some may have been written.
-  virtual Status write_run(PageId first, uint32_t count, const char* pages) {
+  // Writes up to kWriteBatchPages pages in the order of their ids; `pages` holds them one after the
+  // other, each as write() wants it. ok[i]: that one has been written. Returns the first error.
+  virtual Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) {
+    Status first_error;
     for (uint32_t i = 0; i < count; ++i) {
-      const PageId id{first.space, first.number + i};
-      if (Status s = write(id, pages + size_t{i} * 16384); !s.ok()) return s;
+      const Status status = write(ids[i], pages + size_t{i} * 16384);
+      ok[i] = status.ok();
+      if (!status.ok() && first_error.ok()) first_error = status;
     }
-    return ok_status();
+    return first_error;
   }
   virtual Status sync() = 0;                       // every completed write is durable
   virtual Status create_space(SpaceId space) = 0;  // durable when it returns; OK when it exists
@@ -36,7 +40,8 @@ class PageSource {
   // Room for pages [0, pages) of the space exists after OK; kResourceExhausted when the disk is
   // full.
   virtual Status grow_space(SpaceId space, uint32_t pages) = 0;
-  // In-place stores tear pages at power loss and need full-page images in the log.
+  // A store that writes in place and cannot repair what a power loss tears needs full-page images
+  // in the log.
   [[nodiscard]] virtual bool needs_page_images() const = 0;
 };
 

@@ -22,8 +22,6 @@
 
 namespace strata {
 
-constexpr size_t kWriteBatchPages = 64;
-
 // Aligned room for the copies of one batch.
 class WriteBuffer {
  public:

@@ -57,7 +57,7 @@ class WatchedSource final : public PageSource {
     return inner_->read(id, at_least, page);
   }
   Status write(PageId id, const char* page) override;
-  Status write_run(PageId first, uint32_t count, const char* pages) override;
+  Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) override;
   Status sync() override;
   Status create_space(SpaceId space) override { return inner_->create_space(space); }
   Status delete_space(SpaceId space) override { return inner_->delete_space(space); }
@@ -363,11 +363,11 @@ Status WatchedSource::write(PageId id, const char* page) {
   return status;
 }
 
-Status WatchedSource::write_run(PageId first, uint32_t count, const char* pages) {
+Status WatchedSource::write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) {
+  std::fill(ok, ok + count, false);
   if (model_->fail_write()) return error_no_space("by order");
-  const Status status = inner_->write_run(first, count, pages);
-  for (uint32_t i = 0; i < count; ++i)
-    note(PageId{first.space, first.number + i}, pages + size_t{i} * kPageBytes, status.ok());
+  const Status status = inner_->write_batch(ids, count, pages, ok);
+  for (uint32_t i = 0; i < count; ++i) note(ids[i], pages + size_t{i} * kPageBytes, ok[i]);
   return status;
 }
 

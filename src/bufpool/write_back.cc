@@ -52,38 +52,28 @@ Status BufferPool::Impl::persist_before_write(uint64_t newest_end) noexcept {
   return ok_status();
 }
 
-// Writes `count` sealed copies, in page order, as few runs as possible; then ends their writes.
+// Seals and writes `count` copies, in page order; then ends their writes.
 Status BufferPool::Impl::write_copies(WriteBuffer& buffer, Frame** frames, size_t count,
                                       uint64_t newest_end) noexcept {
-  bool ok[kWriteBatchPages];
-  Status first_error;
-  const Status persisted = persist_before_write(newest_end);
-  for (size_t begin = 0, end; begin < count; begin = end) {
-    const PageId first = frames[begin]->id();
-    end = begin + 1;
-    while (end < count && frames[end]->id().space == first.space &&
-           frames[end]->id().number == first.number + (end - begin))
-      ++end;
-    Status status = persisted;
-    if (status.ok()) {
-      for (size_t i = begin; i < end; ++i) {
-        STRATA_ASSERT(page_id_of(buffer.at(i)) == frames[i]->id());
-        seal_page(buffer.at(i));
-      }
-      const uint32_t pages = static_cast<uint32_t>(end - begin);
-      status = pages == 1 ? source_->write(first, buffer.at(begin))
-                          : source_->write_run(first, pages, buffer.at(begin));
-      auto& counter = status.ok() ? counters_.writes : counters_.write_errors;
-      counter.fetch_add(pages, std::memory_order_relaxed);
-    } else {
-      counters_.write_errors.fetch_add(end - begin, std::memory_order_relaxed);
+  bool ok[kWriteBatchPages] = {};
+  Status status = persist_before_write(newest_end);
+  if (status.ok()) {
+    PageId ids[kWriteBatchPages];
+    for (size_t i = 0; i < count; ++i) {
+      ids[i] = frames[i]->id();
+      STRATA_ASSERT(page_id_of(buffer.at(i)) == ids[i]);
+      seal_page(buffer.at(i));
     }
-    note_write_result(status, first);
-    if (!status.ok() && first_error.ok()) first_error = status;
-    std::fill(ok + begin, ok + end, status.ok());
+    status = source_->write_batch(ids, static_cast<uint32_t>(count), buffer.at(0), ok);
   }
+  const auto written = static_cast<size_t>(std::count(ok, ok + count, true));
+  counters_.writes.fetch_add(written, std::memory_order_relaxed);
+  counters_.write_errors.fetch_add(count - written, std::memory_order_relaxed);
+  const auto failed = static_cast<size_t>(std::find(ok, ok + count, false) - ok);
+  note_write_result(status, frames[std::min(failed, count - 1)]->id());
+  if (!status.ok() && written != 0) note_write_result(ok_status(), frames[0]->id());
   dirty_->end_write(frames, ok, count);
-  return first_error;
+  return status;
 }
 
 Status BufferPool::Impl::write_frames(WriteBuffer& buffer, Frame** frames, size_t count, bool wait,

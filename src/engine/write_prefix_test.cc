@@ -89,7 +89,7 @@ class Examination {
   std::string check_files() {
     const auto files = job_->disk->list("/db/pages");
     if (!files.ok()) return files.status().ToString();
-    size_t wanted = 2;  // system and undo space
+    size_t wanted = 3;  // system and undo space, the copies of double writes
     kernel_->for_each_table(true,
                             [&wanted](const TableSpec& spec) { wanted += spaces_of(spec).size(); });
     if (files->size() == wanted) return "";

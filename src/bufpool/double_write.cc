@@ -1,0 +1,287 @@
+#include "bufpool/double_write.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+#include <utility>
+
+#include "base/aligned.h"
+#include "base/assert.h"
+#include "base/diag.h"
+#include "page/page.h"
+
+namespace strata {
+namespace {
+
+constexpr uint64_t kDirectAlignment = 4096;
+
+struct Copy {
+  uint64_t offset = 0;
+  uint64_t llsn = 0;
+};
+using Copies = std::unordered_map<PageId, Copy>;
+
+// The newest copy of each page in the ring; `offsets`: where any copy lies.
+StatusOr<Copies> newest_copies(File* file, char* page, std::vector<uint64_t>* offsets) {
+  Copies newest;
+  STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, file->size());
+  for (uint64_t offset = 0; offset + kPageBytes <= bytes; offset += kPageBytes) {
+    size_t got = 0;
+    STRATA_RETURN_IF_ERROR(file->read_at(offset, page, kPageBytes, &got));
+    // A torn copy belongs to a write in place that has not begun.
+    if (got != kPageBytes || !verify_page(page, page_id_of(page)).ok()) continue;
+    offsets->push_back(offset);
+    const Copy copy{offset, header_of(page)->llsn};
+    const auto [at, added] = newest.emplace(page_id_of(page), copy);
+    if (!added && at->second.llsn <= copy.llsn) at->second = copy;
+  }
+  return newest;
+}
+
+Status restore(File* file, const DoubleWriteRepair& repair, std::vector<uint64_t>* offsets) {
+  const AlignedBytes page(kPageBytes, kDirectAlignment);
+  STRATA_ASSIGN_OR_RETURN(const Copies newest, newest_copies(file, page.get(), offsets));
+  for (const auto& [id, copy] : newest) {
+    const Status found = repair.read(id, page.get());
+    if (found.ok() || is_not_found(found)) continue;
+    if (!is_corruption(found)) return found;
+    size_t got = 0;
+    STRATA_RETURN_IF_ERROR(file->read_at(copy.offset, page.get(), kPageBytes, &got));
+    STRATA_RETURN_IF_ERROR(repair.write(id, page.get()));
+    diag(Severity::kInfo, "page %u of space %u was torn when the last life ended: restored from %s",
+         id.number, id.space, file->path().c_str());
+  }
+  return newest.empty() ? ok_status() : repair.sync();
+}
+
+// Without giving up the room that the ring is promised.
+Status empty(File* file, const std::vector<uint64_t>& offsets, uint64_t bytes_min) {
+  const AlignedBytes zeroes(kDirectAlignment, kDirectAlignment);
+  std::memset(zeroes.get(), 0, kDirectAlignment);
+  for (const uint64_t offset : offsets) {
+    if (offset < bytes_min)
+      STRATA_RETURN_IF_ERROR(file->write_at(offset, zeroes.get(), kDirectAlignment));
+  }
+  STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, file->size());
+  if (bytes > bytes_min) STRATA_RETURN_IF_ERROR(file->truncate(bytes_min));
+  STRATA_RETURN_IF_ERROR(file->allocate(bytes_min));
+  return file->sync_data();
+}
+
+}  // namespace
+
+DoubleWrite::DoubleWrite(std::unique_ptr<File> file, uint32_t pages,
+                         std::function<Status()> sync_in_place)
+    : file_(std::move(file)), sync_in_place_(std::move(sync_in_place)), capacity_(pages) {}
+
+StatusOr<std::unique_ptr<DoubleWrite>> DoubleWrite::open(FileSystem* fs, const std::string& path,
+                                                         uint32_t pages, bool direct_io,
+                                                         const DoubleWriteRepair& repair,
+                                                         std::function<Status()> sync_in_place) {
+  STRATA_ASSERT(pages >= kPagesMin);
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<File> file,
+                          fs->open(path, OpenOptions{.create = true, .direct = direct_io}));
+  std::vector<uint64_t> copies;
+  STRATA_RETURN_IF_ERROR(restore(file.get(), repair, &copies));
+  STRATA_RETURN_IF_ERROR(empty(file.get(), copies, uint64_t{kPagesMin} * kPageBytes));  // DW4
+  STRATA_RETURN_IF_ERROR(fs->sync_directory(path.substr(0, path.rfind('/'))));
+  return std::unique_ptr<DoubleWrite>(
+      new DoubleWrite(std::move(file), pages, std::move(sync_in_place)));
+}
+
+DoubleWrite::~DoubleWrite() {
+  free_durable();
+  if (!batches_.empty() || !broken_.ok()) return;
+  std::vector<uint64_t> used;
+  for (uint64_t place = 0; place < std::min<uint64_t>(head_, kPagesMin); ++place)
+    used.push_back(place * kPageBytes);
+  if (!used.empty()) (void)empty(file_.get(), used, uint64_t{kPagesMin} * kPageBytes);
+}
+
+// --- room ---
+
+void DoubleWrite::free_durable() {
+  while (!batches_.empty() && batches_.front().state == State::kDurable) {
+    tail_ += batches_.front().count;
+    batches_.pop_front();
+  }
+}
+
+bool DoubleWrite::has_failed(const std::vector<PageId>& pages) const {
+  for (const Batch& batch : batches_) {
+    if (batch.state != State::kFailed) continue;
+    for (const PageId id : pages)
+      if (std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end()) return true;
+  }
+  return false;
+}
+
+// Only in the first round, when a position is its place. With no room on the disk the ring ends
+// here, which changes nothing for what lies in it.
+void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
+  while (allocated_ < capacity_ && end > allocated_) {
+    const uint32_t wanted = std::min(capacity_, allocated_ * 2);
+    lock->unlock();
+    const Status status = file_->allocate(uint64_t{wanted} * kPageBytes);
+    lock->lock();
+    if (status.ok()) {
+      allocated_ = std::max(allocated_, wanted);
+    } else if (wanted > allocated_) {
+      capacity_ = allocated_;
+    }
+  }
+}
+
+// A batch that failed keeps its place until its pages are tried again. So that this is always
+// possible, the last quarter of the ring is for such tries.
+Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
+  for (;;) {
+    grow(lock, head_ + count);
+    free_durable();
+    const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - capacity_ / 4;
+    if (head_ + count - tail_ <= limit) return ok_status();
+    switch (batches_.front().state) {
+      case State::kWriting:
+        changed_.wait(*lock);
+        break;
+      case State::kFailed:
+        return error_no_space(file_->path() + " is full of pages that cannot be written in place");
+      case State::kWritten:
+      case State::kDurable: {
+        lock->unlock();
+        const Status status = sync_in_place_();
+        lock->lock();
+        STRATA_RETURN_IF_ERROR(status);
+        break;
+      }
+    }
+  }
+}
+
+// --- a batch ---
+
+// In up to two pieces: without a gap at the end of the ring, DW3 holds there, too.
+Status DoubleWrite::write_copies(uint64_t place, uint32_t until_end, const char* pages,
+                                 uint32_t count) const {
+  const uint32_t first = std::min(count, until_end);
+  STRATA_RETURN_IF_ERROR(file_->write_at(place * kPageBytes, pages, size_t{first} * kPageBytes));
+  if (first == count) return ok_status();
+  return file_->write_at(0, pages + size_t{first} * kPageBytes, size_t{count - first} * kPageBytes);
+}
+
+// Until a sync that has begun after this call has ended well. One at a time: of two at once only
+// one might hear of a failure.
+Status DoubleWrite::sync_ring(MutexLock* lock) {
+  const uint64_t needed = syncs_begun_ + 1;
+  while (syncs_ended_ < needed && broken_.ok()) {
+    if (syncing_) {
+      changed_.wait(*lock);
+      continue;
+    }
+    syncing_ = true;
+    const uint64_t number = ++syncs_begun_;
+    lock->unlock();
+    const Status status = file_->sync_data();
+    lock->lock();
+    syncing_ = false;
+    syncs_ended_ = number;
+    if (!status.ok()) {
+      broken_ =
+          error_fenced(file_->path() + " could not be synced (" + std::string(status.message()) +
+                       "): no page is written back any more. Restart: recovery takes up from "
+                       "the log");
+      diag(Severity::kError, "%s", std::string(broken_.message()).c_str());
+    }
+    changed_.notify_all();
+  }
+  return broken_;
+}
+
+// Copies that are worth nothing any more need not be kept.
+template <typename Worthless>
+void DoubleWrite::drop_failed(const Worthless& worthless) {
+  if (failed_ == 0) return;
+  for (Batch& batch : batches_) {
+    if (batch.state != State::kFailed) continue;
+    std::erase_if(batch.pages, worthless);
+    if (!batch.pages.empty()) continue;
+    batch.state = State::kWritten;
+    batch.written_at = ++clock_;
+    --failed_;
+  }
+}
+
+StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t count) {
+  STRATA_ASSERT(count > 0 && count <= kBatchPagesMax);
+  Batch batch;
+  batch.count = count;
+  for (uint32_t i = 0; i < count; ++i)
+    batch.pages.push_back(page_id_of(pages + size_t{i} * kPageBytes));
+  uint64_t place = 0;
+  uint32_t until_end = 0;
+  {
+    MutexLock lock(mutex_);
+    STRATA_RETURN_IF_ERROR(broken_);
+    STRATA_RETURN_IF_ERROR(make_room(&lock, count, failed_ != 0 && has_failed(batch.pages)));
+    place = head_ % capacity_;
+    until_end = capacity_ - static_cast<uint32_t>(place);
+    head_ += count;
+    batch.ticket = next_ticket_++;
+    batches_.push_back(batch);
+  }
+  Status status = write_copies(place, until_end, pages, count);
+  MutexLock lock(mutex_);
+  if (status.ok()) status = sync_ring(&lock);
+  if (status.ok()) {
+    drop_failed([&batch](PageId id) {
+      return std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end();
+    });
+    return batch.ticket;
+  }
+  find(batch.ticket)->state = State::kDurable;  // nothing was written in place
+  changed_.notify_all();
+  return status;
+}
+
+DoubleWrite::Batch* DoubleWrite::find(Ticket ticket) {
+  const auto found = std::find_if(batches_.begin(), batches_.end(),
+                                  [ticket](const Batch& batch) { return batch.ticket == ticket; });
+  STRATA_ASSERT(found != batches_.end());
+  return &*found;
+}
+
+void DoubleWrite::written(Ticket ticket, const bool* ok) {
+  const MutexLock lock(mutex_);
+  Batch* const batch = find(ticket);
+  STRATA_ASSERT(batch->state == State::kWriting);
+  std::vector<PageId> failed;
+  for (uint32_t i = 0; i < batch->count; ++i)
+    if (!ok[i]) failed.push_back(batch->pages[i]);
+  batch->pages = std::move(failed);
+  batch->state = batch->pages.empty() ? State::kWritten : State::kFailed;
+  batch->written_at = ++clock_;
+  if (batch->state == State::kFailed) ++failed_;
+  changed_.notify_all();
+}
+
+void DoubleWrite::forget(SpaceId space) {
+  const MutexLock lock(mutex_);
+  drop_failed([space](PageId id) { return id.space == space.value; });
+}
+
+// --- syncing ---
+
+uint64_t DoubleWrite::begin_sync() {
+  const MutexLock lock(mutex_);
+  return clock_;
+}
+
+void DoubleWrite::synced(uint64_t mark) {
+  const MutexLock lock(mutex_);
+  for (Batch& batch : batches_)
+    if (batch.state == State::kWritten && batch.written_at <= mark) batch.state = State::kDurable;
+  free_durable();
+  changed_.notify_all();
+}
+
+}  // namespace strata
