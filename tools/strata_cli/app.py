@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
-from .bench import comparison, footprint, micro, sysbench, tpcc, tpch
+from .bench import comparison, footprint, micro, report, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .shell import StrataError, errors
@@ -245,6 +245,12 @@ def bench_micro(
 ) -> None:
     """The kernel's modules one by one, beside memcpy, fdatasync and disk reads. Example: ./strata bench micro"""
     micro.run(filter_, seconds, json_file)
+
+
+@bench.command("show")
+def bench_show(files: Annotated[list[Path], typer.Argument(help="What --json has written.")]) -> None:
+    """Earlier figures as a Markdown table. Example: ./strata bench show bench/results/*.json"""
+    print(report.markdown(files))
 
 
 def main() -> None:

@@ -60,6 +60,11 @@ def test_every_row_is_shown_and_saved_as_it_comes(tmp_path: Path) -> None:
         report.save(rows, {"rounds": 2}, file)
         assert len(json.loads(file.read_text())["rows"]) == len(rows)
     assert list(tmp_path.iterdir()) == [file]
+    shown = report.markdown([file])
+    assert shown.count("| w | 8 | memory | 200 | 150 | rows/s | 1.33 | 1.00-1.50 | 0.50 |") == 2
+    file.write_text("{}")
+    with pytest.raises(StrataError, match=r"figures\.json: not a file"):
+        report.markdown([file])
 
 
 def outcome(folder: Path, text: str) -> Outcome:

@@ -3,17 +3,22 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from .. import paths
-from ..shell import console
+from ..shell import StrataError, console
 from . import servers
 from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
 TABLE_WIDTH = 130
+MARKDOWN_HEAD = (
+    "| workload | clients | data | STRATA | InnoDB | unit | ratio | spread | p99 |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -38,9 +43,12 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _shown(row: Row, engine: str) -> str:
-    value = row.value(engine)
+    return _number(row.value(engine)) or row.notes.get(engine, "")
+
+
+def _number(value: float | None) -> str:
     if value is None:
-        return row.notes.get(engine, "")
+        return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
@@ -87,6 +95,28 @@ def line(row: Row) -> str:
     ratio = f", ratio {row.ratio:.2f}{spread}" if row.ratio else ""
     p99 = f", p99 {row.p99_ratio:.2f}" if row.p99_ratio else ""
     return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{ratio}{p99}"
+
+
+def markdown(files: Sequence[Path]) -> str:
+    """What `save` wrote, as one table for a document: for each file where it was measured, then its rows."""
+    lines: list[str] = []
+    for file in files:
+        try:
+            content = json.loads(file.read_text())
+            rows = [_markdown_row(row) for row in content["rows"]]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise StrataError(f"{file}: not a file that `./strata bench ... --json` has written: {error!r}") from error
+        settings = ", ".join(f"{name} {value}" for name, value in content["settings"].items())
+        lines += [f"Commit {content['commit']}; {settings}.", "", *MARKDOWN_HEAD, *rows, ""]
+    return "\n".join(lines)
+
+
+def _markdown_row(row: dict[str, Any]) -> str:
+    spread = f"{row['spread'][0]:.2f}-{row['spread'][1]:.2f}" if row["spread"] else ""
+    values = [_number(row[engine.lower()]) or row["notes"].get(engine, "") for engine in (STRATA, INNODB)]
+    ratios = [f"{row[name]:.2f}" if row[name] else "" for name in ("ratio", "p99_ratio")]
+    cells = [row["workload"], str(row["threads"]), row["dataset"], *values, row["unit"], ratios[0], spread, ratios[1]]
+    return f"| {' | '.join(cells)} |"
 
 
 def _plot(rows: Sequence[Row], file: Path) -> None:

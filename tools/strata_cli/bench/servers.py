@@ -20,7 +20,8 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Memory:
-    """Equal for both engines; log space is what each may write between two checkpoints, STRATA's page images included."""
+    """Equal for both engines. Log space is what a restart may have to read: InnoDB's file, and for STRATA the log after which a
+    checkpoint starts and half as much again, in which it ends."""
 
     pool_bytes: int = 1024 * MIB
     log_bytes: int = 1024 * MIB
@@ -34,7 +35,7 @@ class Memory:
             "--innodb-buffer-pool-load-at-startup=OFF",
             "--innodb-buffer-pool-dump-at-shutdown=OFF",
             f"--strata-buffer-pool-size={self.pool_bytes}",
-            f"--strata-log-checkpoint-size={self.log_bytes // 2}",
+            f"--strata-log-checkpoint-size={self.log_bytes * 2 // 3}",
             "--strata-flush-log-at-commit=1",
             "--strata-direct-io=ON",
             "--max-connections=500",
