@@ -132,20 +132,24 @@ void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
   }
 }
 
-// A batch that failed keeps its place until its pages are tried again. So that this is always
-// possible, the last quarter of the ring is for such tries.
+// A batch that failed keeps its place until its pages are tried again. So that this is possible,
+// room for one batch is kept for such tries.
 Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
   for (;;) {
-    grow(lock, head_ + count);
+    // Others may have moved on while it grew: the ring must not end before what lies in it (DW3).
+    while (allocated_ < capacity_ && head_ + count > allocated_) grow(lock, head_ + count);
     free_durable();
-    const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - capacity_ / 4;
+    const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - kBatchPagesMax;
     if (head_ + count - tail_ <= limit) return ok_status();
     switch (batches_.front().state) {
       case State::kWriting:
         changed_.wait(*lock);
         break;
       case State::kFailed:
-        return error_no_space(file_->path() + " is full of pages that cannot be written in place");
+        return error_no_space(
+            file_->path() +
+            " is full of pages that cannot be written in place: mend the disk; if "
+            "that does not help, restart, recovery writes them anew");
       case State::kWritten:
       case State::kDurable: {
         lock->unlock();

@@ -146,13 +146,35 @@ TEST_F(DoubleWriteTest, APageThatCannotBeWrittenDoesNotStopTheOthers) {
     // The ring is filled up to what is kept for trying again.
     uint32_t written = 0;
     while (written < 1000 && write(10 + written, 1).ok()) ++written;
-    EXPECT_GE(written, DoubleWrite::kPagesMin / 2);
+    EXPECT_GE(written, DoubleWrite::kPagesMin - DoubleWrite::kBatchPagesMax - 1);
     EXPECT_LT(written, 1000u);
     EXPECT_TRUE(is_no_space(write(10, 5)));
   }
   ASSERT_TRUE(write(1, 3).ok());
   for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(10 + n, 6).ok());
   EXPECT_EQ(*version(1), 3u);
+}
+
+// A whole batch fails, the ring fills up behind it, and the disk works again.
+TEST_F(DoubleWriteTest, AWholeBatchThatFailedFindsRoomToBeTriedAgain) {
+  const AlignedBytes pages(64 * kPageBytes, 4096);
+  PageId ids[64];
+  bool ok[64];
+  for (uint32_t i = 0; i < 64; ++i) {
+    ids[i] = PageId{kSpace, i};
+    fill_page(pages.get() + size_t{i} * kPageBytes, ids[i], 2, PageVersion{2, 0});
+    seal_page(pages.get() + size_t{i} * kPageBytes);
+  }
+  ASSERT_TRUE(arm_fault("double_write_done:1:error"));
+  EXPECT_FALSE(source_->write_batch(ids, 64, pages.get(), ok).ok());
+  EXPECT_EQ(std::count(ok, ok + 64, true), 0);
+  disarm_faults();
+  uint32_t written = 0;
+  while (written < 1000 && write(100 + written, 1).ok()) ++written;
+  EXPECT_LT(written, 1000u);
+  EXPECT_TRUE(source_->write_batch(ids, 64, pages.get(), ok).ok());
+  EXPECT_EQ(std::count(ok, ok + 64, true), 64);
+  for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(100 + n, 3).ok());
 }
 
 TEST_F(DoubleWriteTest, ADroppedSpaceReleasesWhatFailedInIt) {

@@ -202,7 +202,8 @@ class FailingSyncs final : public FileSystem {
     Status sync_data() override {
       const bool copies = path().ends_with("double-write.pages");
       ++(copies ? fs_->syncs_of_copies : fs_->syncs);
-      return fs_->fail ? error_peer_down("fdatasync: by order") : inner_->sync_data();
+      const bool fails = copies ? fs_->fail_copies : fs_->fail;
+      return fails ? error_peer_down("fdatasync: by order") : inner_->sync_data();
     }
     StatusOr<uint64_t> size() override { return inner_->size(); }
     Status allocate(uint64_t bytes) override { return inner_->allocate(bytes); }
@@ -229,6 +230,7 @@ class FailingSyncs final : public FileSystem {
 
   FileSystem* inner_;
   bool fail = false;
+  bool fail_copies = false;
   int syncs = 0;
   int syncs_of_copies = 0;
 };
@@ -287,6 +289,48 @@ TEST(LocalPageSourceSync, TouchesOnlyWrittenFilesAndAFailureIsFinal) {  // LP2, 
   fs.fail = false;
   EXPECT_TRUE(is_fenced((*source)->sync()));
   set_diag_sink(nullptr);
+}
+
+TEST(LocalPageSourceSync, WithoutDurableCopiesNothingIsWrittenInPlace) {  // DW1, DW5
+  auto sim = make_sim_file_system();
+  FailingSyncs fs(sim.get());
+  alignas(4096) static char bytes[kPageBytes];
+  const PageId id{300, 0};
+  const auto write = [&id](PageSource* source, uint64_t version) {
+    fill_page(bytes, id, version, PageVersion{version, 0});
+    seal_page(bytes);
+    return source->write(id, bytes);
+  };
+  const auto version = [&id](PageSource* source) {
+    PageVersion v;
+    EXPECT_TRUE(source->read(id, Llsn{}, bytes).ok());
+    EXPECT_EQ(check_page(bytes, id, &v), "");
+    return v.version;
+  };
+  set_diag_sink([](Severity, std::string_view) {});
+  {
+    auto source = open_local_page_source(&fs, {.directory = "/data", .direct_io = true});
+    ASSERT_TRUE(source.ok());
+    ASSERT_TRUE((*source)->create_space(SpaceId{300}).ok());
+    ASSERT_TRUE(write(source->get(), 1).ok());
+    fs.fail_copies = true;
+    EXPECT_TRUE(is_fenced(write(source->get(), 2)));
+    EXPECT_EQ(version(source->get()), 1u);
+    fs.fail_copies = false;
+    const Status status = write(source->get(), 2);
+    EXPECT_TRUE(is_fenced(status));
+    EXPECT_NE(status.message().find("double-write.pages could not be synced"), std::string::npos);
+    EXPECT_EQ(version(source->get()), 1u);
+    EXPECT_TRUE((*source)->sync().ok());  // what is in place may be made durable
+  }
+  fs.fail_copies = true;
+  EXPECT_FALSE(open_local_page_source(&fs, {.directory = "/data", .direct_io = true}).ok());
+  fs.fail_copies = false;
+  auto again = open_local_page_source(&fs, {.directory = "/data", .direct_io = true});
+  set_diag_sink(nullptr);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(version(again->get()), 1u);
+  EXPECT_TRUE(write(again->get(), 2).ok());
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ from .sysbench import Bench, Workload, parse
 
 PAGE_BYTES = 16384
 CLEAN_TIMEOUT_S = 150
+CHECKPOINT_S = 60  # ends within half as much again: before the time-out
 START_TIMEOUT_S = 1800.0
 IDLE_S = 10
 QUIET_S = 2
@@ -295,7 +296,10 @@ class Subject:
     def _start(self, memory: Memory, *more: str) -> float:
         self._server.stop()
         settings = Settings(port=choose_port(None, PORT), engine=self._engine)
-        return self._server.start(settings, extra=[*memory.options_alone(self._engine), *more], timeout_s=START_TIMEOUT_S)
+        options = memory.options_alone(self._engine)
+        if self._engine == STRATA:
+            options.append(f"--strata-checkpoint-interval={CHECKPOINT_S}")
+        return self._server.start(settings, extra=[*options, *more], timeout_s=START_TIMEOUT_S)
 
     def _pid(self) -> int:
         pid = self._server.pid()
