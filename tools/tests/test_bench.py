@@ -61,10 +61,29 @@ def test_every_row_is_shown_and_saved_as_it_comes(tmp_path: Path) -> None:
         assert len(json.loads(file.read_text())["rows"]) == len(rows)
     assert list(tmp_path.iterdir()) == [file]
     shown = report.markdown([file])
-    assert shown.count("| w | 8 | memory | 200 | 150 | rows/s | 1.33 | 1.00-1.50 | 0.50 |") == 2
+    assert shown.count("| w | 8 | memory | 200 | 150 | rows/s | 1.33 | 1.00-1.50 | 0.50 |  |") == 2
     file.write_text("{}")
     with pytest.raises(StrataError, match=r"figures\.json: not a file"):
         report.markdown([file])
+
+
+def test_cpu_time_and_what_the_host_took_are_shown(tmp_path: Path) -> None:
+    ours, theirs = Sample(100.0, cpu_us=40.0, stolen=0.2), Sample(100.0, cpu_us=50.0, stolen=0.1)
+    row = Row("w", 8, "memory", "rows/s", {STRATA: [ours], INNODB: [theirs]})
+    assert row.cpu_ratio == pytest.approx(0.8)
+    assert report.line(row).endswith("ratio 1.00, cpu 0.80, 15% stolen")
+    file = tmp_path / "figures.json"
+    report.save([row], {}, file)
+    assert "| 1.00 | 1.00-1.00 |  | 0.80 |" in report.markdown([file])
+    content = json.loads(file.read_text())
+    del content["rows"][0]["cpu_ratio"]  # as files of earlier versions
+    file.write_text(json.dumps(content))
+    assert "| 1.00 | 1.00-1.00 |  |  |" in report.markdown([file])
+
+
+def test_stolen_time_is_a_share_of_all() -> None:
+    before = process.MachineTime.now()
+    assert 0.0 <= before.stolen_since() <= 1.0
 
 
 def outcome(folder: Path, text: str) -> Outcome:
@@ -129,9 +148,9 @@ def test_counters_of_both_engines() -> None:
 
 def test_transactions_of_a_run(tmp_path: Path) -> None:
     line = "    transactions:                        5000   (250.12 per sec.)\n"
-    assert footprint.transactions(outcome(tmp_path, line)) == 5000
+    assert sysbench.transactions(outcome(tmp_path, line)) == 5000
     with pytest.raises(StrataError):
-        footprint.transactions(outcome(tmp_path, line.replace("5000", "0")))
+        sysbench.transactions(outcome(tmp_path, line.replace("5000", "0")))
 
 
 def test_a_process_as_the_system_sees_it(tmp_path: Path) -> None:

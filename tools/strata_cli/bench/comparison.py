@@ -1,6 +1,6 @@
 """Two engines measured in turns (A B A B ...), so that what disturbs the machine disturbs both."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -14,6 +14,8 @@ class Sample:
 
     value: float
     p99_ms: float | None = None
+    cpu_us: float | None = None  # of the server, for one transaction
+    stolen: float | None = None  # share of the machine's time that its host gave to others
 
 
 @dataclass
@@ -37,8 +39,14 @@ class Row:
         return median(sample.value for sample in samples) if samples else None
 
     def p99(self, engine: str) -> float | None:
-        known = [sample.p99_ms for sample in self.samples.get(engine, []) if sample.p99_ms is not None]
-        return median(known) if known else None
+        return _median(sample.p99_ms for sample in self.samples.get(engine, []))
+
+    def cpu_us(self, engine: str) -> float | None:
+        return _median(sample.cpu_us for sample in self.samples.get(engine, []))
+
+    @property
+    def stolen(self) -> float | None:
+        return _median(sample.stolen for samples in self.samples.values() for sample in samples)
 
     @property
     def ratio(self) -> float | None:
@@ -50,6 +58,10 @@ class Row:
     @property
     def p99_ratio(self) -> float | None:
         return _quotient(self.p99(STRATA), self.p99(INNODB))
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        return _quotient(self.cpu_us(STRATA), self.cpu_us(INNODB))
 
     @property
     def spread(self) -> tuple[float, float] | None:
@@ -68,6 +80,8 @@ class Row:
             "innodb": self.value(INNODB),
             "ratio": self.ratio,
             "p99_ratio": self.p99_ratio,
+            "cpu_ratio": self.cpu_ratio,
+            "stolen": self.stolen,
             "unit": self.unit,
             "better": "less" if self.less_is_better else "more",
             "spread": self.spread,
@@ -78,6 +92,11 @@ class Row:
 
 def _quotient(ours: float | None, theirs: float | None) -> float | None:
     return ours / theirs if ours is not None and theirs else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def in_turns(row: Row, engines: Sequence[str], rounds: int, measure: Callable[[str], Sample]) -> Row:

@@ -12,7 +12,6 @@ write_bytes in /proc/<pid>/io is not used: where the file system caches files in
 a megabyte for each small write into it, though the disk only gets the changed blocks.
 """
 
-import re
 import shutil
 import threading
 import time
@@ -28,7 +27,7 @@ from ..waiting import wait_until
 from . import process, report
 from .comparison import INNODB, STRATA, Row, Sample
 from .servers import IN_MEMORY, MIB, PORT, Memory, database
-from .sysbench import Bench, Workload, parse
+from .sysbench import Bench, Workload, transactions
 
 PAGE_BYTES = 16384
 CLEAN_TIMEOUT_S = 150
@@ -323,14 +322,6 @@ def _data_files(datadir: Path, engine: str) -> Sequence[Path]:
     if engine == STRATA:
         return [datadir / "#strata" / "pages"]
     return [datadir / database(engine), datadir / "ibdata1", *datadir.glob("undo*")]
-
-
-def transactions(outcome: Outcome) -> int:
-    found = re.search(r"transactions:\s+(\d+)\s", outcome.log.read_text())
-    if not found or int(found[1]) == 0:
-        raise StrataError(f"sysbench reports no transactions ({paths.relative(outcome.log)})")
-    parse(outcome)
-    return int(found[1])
 
 
 def warm_up_s(samples: Sequence[tuple[float, float]], window: int = 5) -> float:

@@ -15,15 +15,16 @@ from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
 TABLE_WIDTH = 130
+STOLEN_SHOWN = 0.05
 MARKDOWN_HEAD = (
-    "| workload | clients | data | STRATA | InnoDB | unit | ratio | spread | p99 |",
-    "|---|---|---|---|---|---|---|---|---|",
+    "| workload | clients | data | STRATA | InnoDB | unit | ratio | spread | p99 | cpu |",
+    "|---|---|---|---|---|---|---|---|---|---|",
 )
 
 
 def table(rows: Sequence[Row]) -> Table:
     out = Table(box=None, header_style="bold")
-    for name in ("workload", "threads", "data", "STRATA", "InnoDB", "ratio", "spread", "p99", "unit"):
+    for name in ("workload", "threads", "data", "STRATA", "InnoDB", "ratio", "spread", "p99", "cpu", "unit"):
         left = name in ("workload", "data", "unit", "spread")
         out.add_column(name, justify="left" if left else "right", no_wrap=True)
     for row in rows:
@@ -36,7 +37,8 @@ def table(rows: Sequence[Row]) -> Table:
             _shown(row, INNODB),
             _coloured(row.ratio),
             spread,
-            f"{row.p99_ratio:.2f}" if row.p99_ratio else "",
+            _ratio(row.p99_ratio),
+            _ratio(row.cpu_ratio),
             row.unit,
         )
     return out
@@ -52,6 +54,10 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
+def _ratio(value: float | None) -> str:
+    return f"{value:.2f}" if value else ""
+
+
 def _coloured(ratio: float | None) -> str:
     if ratio is None:
         return ""
@@ -63,7 +69,10 @@ def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | 
     # Whole columns also where the output is not a terminal, or a narrow one: only a console of its own is as wide.
     Console(highlight=False, width=max(console.width, TABLE_WIDTH)).print(table(rows))
     console.print("ratio: above 1 STRATA is better (STRATA / InnoDB, or InnoDB / STRATA where less is better), medians;")
-    console.print("spread: least and greatest ratio of neighbouring runs; p99: STRATA / InnoDB, less is better")
+    console.print("spread: least and greatest ratio of neighbouring runs; p99, cpu: STRATA / InnoDB, less is better")
+    stolen = max((row.stolen or 0.0 for row in rows), default=0.0)
+    if stolen > STOLEN_SHOWN:
+        console.print(f"[yellow]this machine's host gave up to {stolen:.0%} of its CPU time to others: spreads are wide[/]")
     if json_file:
         save(rows, settings, json_file)
         console.print(f"written: {paths.relative(json_file.resolve())}")
@@ -94,7 +103,9 @@ def line(row: Row) -> str:
     spread = f" ({row.spread[0]:.2f}-{row.spread[1]:.2f})" if row.spread and row.spread[0] != row.spread[1] else ""
     ratio = f", ratio {row.ratio:.2f}{spread}" if row.ratio else ""
     p99 = f", p99 {row.p99_ratio:.2f}" if row.p99_ratio else ""
-    return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{ratio}{p99}"
+    cpu = f", cpu {row.cpu_ratio:.2f}" if row.cpu_ratio else ""
+    stolen = f", {row.stolen:.0%} stolen" if row.stolen and row.stolen > STOLEN_SHOWN else ""
+    return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{ratio}{p99}{cpu}{stolen}"
 
 
 def markdown(files: Sequence[Path]) -> str:
@@ -114,8 +125,9 @@ def markdown(files: Sequence[Path]) -> str:
 def _markdown_row(row: dict[str, Any]) -> str:
     spread = f"{row['spread'][0]:.2f}-{row['spread'][1]:.2f}" if row["spread"] else ""
     values = [_number(row[engine.lower()]) or row["notes"].get(engine, "") for engine in (STRATA, INNODB)]
-    ratios = [f"{row[name]:.2f}" if row[name] else "" for name in ("ratio", "p99_ratio")]
-    cells = [row["workload"], str(row["threads"]), row["dataset"], *values, row["unit"], ratios[0], spread, ratios[1]]
+    # Files from before CPU time was measured have none.
+    ratio, p99, cpu = (_ratio(row.get(name)) for name in ("ratio", "p99_ratio", "cpu_ratio"))
+    cells = [row["workload"], str(row["threads"]), row["dataset"], *values, row["unit"], ratio, spread, p99, cpu]
     return f"| {' | '.join(cells)} |"
 
 

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from pathlib import Path
 from .. import paths, setup_cmd
 from ..server import Server
 from ..shell import Outcome, StrataError, console, run_logged
-from . import report
+from . import process, report
 from .comparison import INNODB, STRATA, Row, Sample, in_turns
 from .servers import IN_MEMORY, ON_DISK, Memory, bench_server, database
 
@@ -148,7 +148,12 @@ class Bench:
     def measure(self, engine: str, workload: Workload, threads: int, seconds: int) -> Sample:
         if workload in CONSUMING:
             self.load(engine)
-        return parse(self.run(engine, workload, threads, seconds))
+        pid = self._server.pid()
+        assert pid is not None
+        cpu_s, machine = process.cpu_s(pid), process.MachineTime.now()
+        outcome = self.run(engine, workload, threads, seconds)
+        cpu_us = (process.cpu_s(pid) - cpu_s) * 1e6 / transactions(outcome)
+        return replace(parse(outcome), cpu_us=cpu_us, stolen=machine.stolen_since())
 
     def run(self, engine: str, workload: Workload, threads: int, seconds: int) -> Outcome:
         return self.run_for(engine, workload, threads, seconds + 300, f"--time={seconds}")
@@ -186,6 +191,13 @@ def parse(outcome: Outcome) -> Sample:
     if not rate:
         raise StrataError(f"sysbench printed no rate ({paths.relative(outcome.log)})")
     return Sample(float(rate[1]), float(p99[1]) if p99 else None)
+
+
+def transactions(outcome: Outcome) -> int:
+    found = re.search(r"transactions:\s+(\d+)\s", outcome.log.read_text())
+    if not found or int(found[1]) == 0:
+        raise StrataError(f"sysbench reports no transactions ({paths.relative(outcome.log)})")
+    return int(found[1])
 
 
 def sweep(
