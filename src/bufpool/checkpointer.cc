@@ -21,7 +21,7 @@ constexpr uint64_t kRetryUsMax = 60'000'000;
 }  // namespace
 
 struct Checkpointer::Impl {
-  Impl(const CheckpointerOptions& options, BufferPool* pool, Log* log, ControlFile* control)
+  Impl(const CheckpointerOptions& options, BufferPool* pool, Log* log, ControlStore* control)
       : options_(options),
         pool_(pool),
         log_(log),
@@ -58,7 +58,7 @@ struct Checkpointer::Impl {
   const CheckpointerOptions options_;
   BufferPool* const pool_;
   Log* const log_;
-  ControlFile* const control_;
+  ControlStore* const control_;
   std::atomic<uint64_t> last_lsn_;
   std::atomic<uint64_t> last_us_;
   std::atomic<uint64_t> last_images_{0};  // image_bytes() when the last one began
@@ -93,8 +93,7 @@ class Checkpointer::Impl::Pace {
         pages_(std::max<uint64_t>(impl->pool_->dirty_count(), 1)),
         images_(impl->image_bytes()),
         started_us_(monotonic_us()) {
-    const uint64_t since_last = started_us_ - impl->last_us_.load(std::memory_order_relaxed);
-    allowed_us_ = std::max<uint64_t>(std::min(since_last, impl->options_.interval_us) / 2, 1);
+    allowed_us_ = std::max<uint64_t>(impl->options_.interval_us / 2, 1);
     allowed_bytes_ = std::max<uint64_t>(impl->options_.log_bytes / 2, 1);
   }
 
@@ -210,7 +209,7 @@ void Checkpointer::Impl::main() {
 }
 
 Checkpointer::Checkpointer(const CheckpointerOptions& options, BufferPool* pool, Log* log,
-                           ControlFile* control)
+                           ControlStore* control)
     : impl_(std::make_unique<Impl>(options, pool, log, control)) {
   if (options.background) impl_->thread_ = std::thread([this] { impl_->main(); });
 }

@@ -12,8 +12,9 @@
 //   CP3  A failed write or sync leaves the old checkpoint in force; the log grows until it
 //   succeeds.
 //   CP4  A checkpoint that nobody waits for writes its pages at the pace of the log: done when half
-//   the log, or half the time, that brings the next one has passed. A request, a caller of
-//   run_once() and twice the counted log make it hurry.
+//   the log, or half the interval, that brings the next one has passed. So a burst of changes that is
+//   over is written back slowly, beside what comes then. A request, a caller of run_once() and twice
+//   the counted log make it hurry.
 //   CP5  Full images of pages count only beyond log_bytes: redo of an image is cheap, and a
 //   checkpoint only brings new ones. So one starts after log_bytes to 2 x log_bytes of log.
 #pragma once
@@ -38,7 +39,7 @@ struct CheckpointerOptions {
 class Checkpointer {
  public:
   Checkpointer(const CheckpointerOptions& options, BufferPool* pool, Log* log,
-               ControlFile* control);
+               ControlStore* control);
   ~Checkpointer();
   Status run_once(bool clean_shutdown = false);  // blocks; serialised
   void request() noexcept;                       // asynchronous

@@ -92,7 +92,10 @@ TEST(Checkpointer, StartsByItselfAfterSomeLogOrSomeTime) {
     CheckpointHarness h({.log_bytes = by_time ? 1u << 30 : 1000u,
                          .interval_us = by_time ? 20'000u : 1'000'000'000u});
     for (uint32_t i = 0; i < 30; ++i) h.make(page(i));
-    EXPECT_TRUE(wait_until([&h] { return h.checkpointer->last_checkpoint() > Lsn{4096}; }));
+    EXPECT_TRUE(wait_until([&] {
+      if (!by_time) h.modify(page(0));  // it goes at the pace of the log (CP4)
+      return h.checkpointer->last_checkpoint() > Lsn{4096};
+    }));
   }
 }
 
@@ -127,7 +130,7 @@ TEST(Checkpointer, TheBiasIsExactWhileOthersAppend) {  // CP1
 TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
   constexpr uint32_t kPages = 1024;
   for (const bool waited_for : {false, true}) {
-    CheckpointHarness h({.log_bytes = 1u << 20, .interval_us = 1'000'000'000}, kPages + 64);
+    CheckpointHarness h({.log_bytes = 1u << 20, .interval_us = 600'000}, kPages + 64);
     std::atomic<uint64_t> first_us{0}, last_us{0};
     h.write_hook = [&](PageId, const char*) {
       last_us = monotonic_us();
@@ -136,8 +139,6 @@ TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
       return ok_status();
     };
     for (uint32_t i = 0; i < kPages; ++i) h.make(page(i));
-    const uint64_t due_us = monotonic_us() + 300'000;  // half of that is what it may take
-    ASSERT_TRUE(wait_until([&] { return monotonic_us() > due_us; }));
     while (h.log->next_lsn().value < 4096 + (1u << 20)) h.modify(page(0));
     if (waited_for) {
       EXPECT_TRUE(wait_until([&] { return first_us > 0; }));
@@ -145,7 +146,7 @@ TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
     }
     EXPECT_TRUE(wait_until([&] { return h.pool->dirty_count() == 0; }));
     if (!waited_for) {
-      EXPECT_GT(last_us - first_us, 75'000u);
+      EXPECT_GT(last_us - first_us, 150'000u);  // of the 300,000 that it may take
     }
   }
 }

@@ -40,6 +40,12 @@ class PageSource {
   // Room for pages [0, pages) of the space exists after OK; kResourceExhausted when the disk is
   // full.
   virtual Status grow_space(SpaceId space, uint32_t pages) = 0;
+  // Pages are made from the log: what is written to this source only tells it which version the
+  // next read must not be older than, and redo is the source's work, not the kernel's.
+  [[nodiscard]] virtual bool replays_log() const { return false; }
+  // Of such a source, once, after recovery: the log ends with `last`, and no read may return a page
+  // that lacks something of it.
+  virtual void begin_at(Llsn /*last*/) {}
   // A store that writes in place and cannot repair what a power loss tears needs full-page images
   // in the log.
   [[nodiscard]] virtual bool needs_page_images() const = 0;

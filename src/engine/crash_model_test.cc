@@ -1,7 +1,8 @@
 // Random work by several sessions on a simulated disk that loses or tears what was not synced,
 // crashes at random moments and inside the named fault points; after each restart the database must
-// equal the oracle. One thread, so that a seed replays exactly. Seeds are printed; STRATA_SEED and
-// STRATA_ROUNDS choose others.
+// equal the oracle; the same with nothing on a disk, but a log service that makes the pages from
+// the log (each life begins in an empty folder). One thread, so that a seed replays exactly. Seeds
+// are printed; STRATA_SEED and STRATA_ROUNDS choose others.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
+#include "engine/testing/log_service.h"
 #include "engine/testing/test_database.h"
 
 namespace strata::engine {
@@ -17,17 +19,23 @@ namespace {
 using namespace testing;  // NOLINT: test helpers
 
 SimFileSystem* crashing_disk = nullptr;
+LogService* crashing_service = nullptr;  // null: everything is on the disk
 uint64_t crash_seed = 0;
 bool crashed = false;
 
 void crash_now(FaultPoint) {
   crashed = true;
   crashing_disk->crash(crash_seed);
+  if (crashing_service != nullptr) crashing_service->crash(crash_seed);
 }
+
+enum class Home { kDisk, kLogService };
 
 class CrashModel {
  public:
-  explicit CrashModel(uint64_t seed) : rng_(seed) {}
+  CrashModel(uint64_t seed, Home home) : rng_(seed) {
+    if (home == Home::kLogService) service_ = std::make_unique<LogService>();
+  }
 
   void run(int lives, int steps) {
     for (int life = 0; life < lives && !::testing::Test::HasFailure(); ++life) {
@@ -50,7 +58,13 @@ class CrashModel {
   };
 
   void open() {
-    auto opened = Kernel::open(options_on(disk_.get()));
+    KernelSeams seams;
+    if (service_ != nullptr) {
+      service_->revive();
+      disk_ = make_sim_file_system();  // nothing of the last life is needed
+      seams = service_->seams();
+    }
+    auto opened = open_with_seams(options_on(disk_.get()), seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernel_ = std::move(opened).value();
     auto session = kernel_->new_session();
@@ -82,6 +96,7 @@ class CrashModel {
   void arm() {
     crashed = false;
     crashing_disk = disk_.get();
+    crashing_service = service_.get();
     crash_seed = rng_.next();
     disarm_faults();
     set_fault_crash_handler(&crash_now);
@@ -210,6 +225,7 @@ class CrashModel {
 
   Rng rng_;
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
+  std::unique_ptr<LogService> service_;
   std::unique_ptr<Kernel> kernel_;
   TableRef table_;
   Rows committed_;
@@ -217,16 +233,23 @@ class CrashModel {
   std::map<Work*, std::map<uint64_t, std::optional<Row>>> pending_of_;
 };
 
-TEST(CrashModel, EveryAcknowledgedCommitAndNothingElseIsThereAfterEveryCrash) {
+class CrashModelIn : public ::testing::TestWithParam<Home> {};
+
+TEST_P(CrashModelIn, EveryAcknowledgedCommitAndNothingElseIsThereAfterEveryCrash) {
   const uint64_t first = environment("STRATA_SEED", 1);
   const uint64_t rounds = environment("STRATA_ROUNDS", 12);
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
-    CrashModel(seed).run(6, 1200);
+    CrashModel(seed, GetParam()).run(6, 1200);
     if (HasFailure())
       std::printf("failed with STRATA_SEED=%llu\n", static_cast<unsigned long long>(seed));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Homes, CrashModelIn, ::testing::Values(Home::kDisk, Home::kLogService),
+                         [](const auto& home) {
+                           return home.param == Home::kDisk ? "Disk" : "LogService";
+                         });
 
 }  // namespace
 }  // namespace strata::engine

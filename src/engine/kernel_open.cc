@@ -35,7 +35,7 @@ KernelImpl::~KernelImpl() {
   spaces.reset();
   pool.reset();
   log.reset();
-  sink.reset();
+  own_sink.reset();
   if (lock_fd >= 0) close(lock_fd);
 }
 
@@ -55,7 +55,9 @@ Status KernelImpl::lock_directory() {
 
 Status KernelImpl::open() {
   const uint64_t begin = monotonic_us();
-  if (options.profile != "monolithic") {
+  if ((seams.log_sink == nullptr) != (seams.control == nullptr))
+    return error_invalid_argument("a log sink and a control store come together");
+  if (seams.control == nullptr && options.profile != "monolithic") {
     return error_invalid_argument("profile '" + options.profile +
                                   "' is not known to this build; use 'monolithic'");
   }
@@ -71,18 +73,33 @@ Status KernelImpl::open() {
   if (!locked_once) STRATA_RETURN_IF_ERROR(check_folder());
   STRATA_RETURN_IF_ERROR(lock_directory());
 
-  auto opened = ControlFile::open(files, path(control_name(options.node).c_str()));
-  if (opened.ok()) {
-    control = std::move(opened).value();
-    STRATA_RETURN_IF_ERROR(open_database());
-  } else if (is_not_found(opened.status())) {
-    STRATA_RETURN_IF_ERROR(create_database());
-  } else {
-    return opened.status();
-  }
+  STRATA_ASSIGN_OR_RETURN(const bool exists, find_control());
+  STRATA_RETURN_IF_ERROR(exists ? open_database() : create_database());
   STRATA_RETURN_IF_ERROR(clear_sort_folder());
   start_threads();
   recovery.total_us = monotonic_us() - begin;
+  return ok_status();
+}
+
+StatusOr<bool> KernelImpl::find_control() {
+  if (seams.control != nullptr) {
+    control = seams.control;
+    return control->data().database_id != 0;
+  }
+  auto opened = ControlFile::open(files, path(control_name(options.node).c_str()));
+  if (is_not_found(opened.status())) return false;
+  if (!opened.ok()) return opened.status();
+  own_control = std::move(opened).value();
+  control = own_control.get();
+  return true;
+}
+
+Status KernelImpl::publish_first(const ControlData& data) {
+  if (seams.control != nullptr) return control->publish(data);
+  STRATA_RETURN_IF_ERROR(files->sync_directory(options.directory));
+  STRATA_ASSIGN_OR_RETURN(
+      own_control, ControlFile::create(files, path(control_name(options.node).c_str()), data));
+  control = own_control.get();
   return ok_status();
 }
 
@@ -90,7 +107,7 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
   LogOptions log_options;
   log_options.node = NodeId{options.node};
   log_options.buffer_bytes = options.log_buffer_bytes;
-  log = std::make_unique<Log>(log_options, sink.get(), log_start, bias);
+  log = std::make_unique<Log>(log_options, sink, log_start, bias);
   pool->attach_log(log.get());
   return ok_status();
 }
@@ -126,6 +143,31 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
   log_options.direct_io = k.options.direct_io;
   return log_options;
 }
+
+}  // namespace
+
+Status KernelImpl::create_log(const ControlData& data) {
+  sink = seams.log_sink;
+  if (sink != nullptr) {
+    // Whatever an earlier attempt left there was never a database.
+    return sink->cut_at(data.checkpoint_lsn);
+  }
+  const LocalLogOptions folder = log_folder(*this, data.database_id);
+  STRATA_RETURN_IF_ERROR(files->make_directory(folder.directory));
+  STRATA_ASSIGN_OR_RETURN(own_sink, create_local_log(files, folder, data.checkpoint_lsn));
+  sink = own_sink.get();
+  return ok_status();
+}
+
+Status KernelImpl::open_log(const ControlData& data) {
+  sink = seams.log_sink;
+  if (sink != nullptr) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(own_sink, open_local_log(files, log_folder(*this, data.database_id)));
+  sink = own_sink.get();
+  return ok_status();
+}
+
+namespace {
 
 void wire_rows(KernelImpl* k) {
   k->row.tree = TreeContext{k->pool.get(), k->log.get(), k->spaces.get()};
@@ -168,8 +210,8 @@ void make_checkpointer(KernelImpl* k) {
   checkpoint_options.log_bytes = k->options.log_checkpoint_bytes;
   checkpoint_options.interval_us = k->options.checkpoint_interval_us;
   checkpoint_options.background = k->options.background;
-  k->checkpointer = std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(),
-                                                   k->control.get());
+  k->checkpointer =
+      std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(), k->control);
 }
 
 // The pending-delete page always is page 2 of the system space.
@@ -190,7 +232,7 @@ Status create_system_page(KernelImpl* k) {
 // A folder without a control file must hold nothing at all: a half-initialised or damaged database,
 // or somebody else's files, are reported, never overwritten.
 Status KernelImpl::check_folder() {
-  if (seams.attach) return ok_status();
+  if (seams.attach || seams.control != nullptr) return ok_status();
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
   for (const std::string& name : names)
     if (name.starts_with("control-") && !name.ends_with(".tmp")) return ok_status();
@@ -217,9 +259,7 @@ Status KernelImpl::create_database() {
   data.profile = options.profile;
   data.node = NodeId{options.node};
   data.checkpoint_lsn = Lsn{4096};
-  const LocalLogOptions folder = log_folder(*this, data.database_id);
-  STRATA_RETURN_IF_ERROR(files->make_directory(folder.directory));
-  STRATA_ASSIGN_OR_RETURN(sink, create_local_log(files, folder, data.checkpoint_lsn));
+  STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
   STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, 0));
@@ -242,9 +282,7 @@ Status KernelImpl::create_database() {
     STRATA_RETURN_IF_ERROR(load_tables());
   }
   STRATA_RETURN_IF_ERROR(log->persist(log->next_lsn()));
-  STRATA_RETURN_IF_ERROR(files->sync_directory(options.directory));
-  STRATA_ASSIGN_OR_RETURN(
-      control, ControlFile::create(files, path(control_name(options.node).c_str()), data));
+  STRATA_RETURN_IF_ERROR(publish_first(data));
   make_checkpointer(this);
   return checkpointer->run_once();
 }
@@ -261,7 +299,7 @@ Status KernelImpl::open_database() {
                         std::to_string(data.page_bytes) + " bytes; this build uses " +
                         std::to_string(kPageBytes));
   }
-  STRATA_ASSIGN_OR_RETURN(sink, open_local_log(files, log_folder(*this, data.database_id)));
+  STRATA_RETURN_IF_ERROR(open_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
 

@@ -1,11 +1,14 @@
 // Parts of the kernel that a deployment may replace (the local buffer pool and its seams). Null
 // = the local implementation. All pointers outlive the kernel. Used by the multi-node tests today,
 // by the disaggregated profiles later.
+// With a page source, a log sink and a control store from elsewhere the data folder holds nothing
+// that is needed again: a kernel opened in an empty one goes on with the same database.
 #pragma once
 
 #include <memory>
 
 #include "engine/kernel.h"
+#include "wal/control_file.h"
 
 namespace strata::engine {
 
@@ -15,6 +18,8 @@ struct KernelSeams {
   TimestampSource* timestamps = nullptr;
   bool attach =
       false;  // the database exists already: this node adds its own log and undo space to it
+  LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
+  ControlStore* control = nullptr;  // goes with log_sink: both or none
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

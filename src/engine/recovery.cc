@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
@@ -80,50 +81,32 @@ class RedoPass {
 
 }  // namespace
 
-// First pass: find the end of the log and every dropped space (adds and removes of the
-// pending-delete list: a removed entry's file is gone as well). Second pass: apply.
-Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped_out) {
-  if (from > sink->room_end())
-    return error_corruption("the checkpoint is at log position " + std::to_string(from.value) +
-                            ", but the log in " + path("log") + " ends before it, at " +
-                            std::to_string(sink->room_end().value) +
-                            ": a segment is missing; restore it");
-  std::set<uint32_t> gone;
-  uint64_t after;
-  {
-    PageGuard guard;
-    bool damaged = false;
-    auto fixed = pool->fix_for_redo(kPendingDeletePage, &damaged);
-    if (!fixed.ok()) return fixed.status();
-    guard = std::move(fixed).value();
-    if (!damaged) {
-      for (const SpaceId space : redo::read_pending_deletes(guard.page())) gone.insert(space.value);
-    }
+// Finds the end of the log and every space whose drop it tells of (also one whose entry in the
+// pending-delete list was removed again: its file is gone as well).
+Status KernelImpl::scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_t>* gone) {
+  LogReader reader(sink, from, *bias);
+  redo::GroupView group;
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
+    if (!more) break;
+    ++recovery.groups;
+    STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
+      redo::for_each_dropped_space(section, [&](SpaceId space) { gone->insert(space.value); });
+      return ok_status();
+    }));
   }
-  {
-    LogReader reader(sink.get(), from, *bias);
-    redo::GroupView group;
-    for (;;) {
-      STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
-      if (!more) break;
-      ++recovery.groups;
-      STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
-        redo::for_each_dropped_space(section, [&](SpaceId space) { gone.insert(space.value); });
-        return ok_status();
-      }));
-    }
-    // Groups of the old life behind a torn one must not parse again once the log goes on from here.
-    STRATA_RETURN_IF_ERROR(reader.erase_tail());
-    *end = reader.end_lsn();
-    after = reader.bias();
-  }
+  // Groups of the old life behind a torn one must not parse again once the log goes on from here.
+  STRATA_RETURN_IF_ERROR(reader.erase_tail());
+  *end = reader.end_lsn();
+  *bias = reader.bias();
   recovery.log_bytes = end->value - from.value;
-  dropped_out->clear();
-  for (const uint32_t space : gone) dropped_out->push_back(SpaceId{space});
+  return ok_status();
+}
 
+Status KernelImpl::apply_log(Lsn from, Lsn end, uint64_t bias, uint64_t bias_at_end,
+                             const std::set<uint32_t>& gone) {
   RedoPass pass(this, &gone);
-  LogReader reader(sink.get(), from, *bias);
-  *bias = after;
+  LogReader reader(sink, from, bias);
   redo::GroupView group;
   uint64_t done = 0;
   for (;;) {
@@ -133,11 +116,11 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
     if (++done == recovery.groups / 2) fault(FaultPoint::recovery_half_redo);
   }
   // With one writer no page can be newer than its log.
-  if (sole_writer() && pass.newest().value > end->value + *bias)
+  if (sole_writer() && pass.newest().value > end.value + bias_at_end)
     return error_corruption("page " + std::to_string(pass.newest_page().space) + ":" +
                             std::to_string(pass.newest_page().number) + " is newer (llsn " +
                             std::to_string(pass.newest().value) + ") than the log in " +
-                            path("log") + ", which ends at " + std::to_string(end->value) +
+                            path("log") + ", which ends at " + std::to_string(end.value) +
                             ": its end was lost; restore the database from a backup");
   if (recovery.groups != 0) {
     diag(Severity::kInfo, "redo: %llu groups, %.1f MB of log from position %llu",
@@ -145,6 +128,39 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
          static_cast<double>(recovery.log_bytes) / 1e6,
          static_cast<unsigned long long>(from.value));
   }
+  return ok_status();
+}
+
+Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped) {
+  if (from > sink->room_end())
+    return error_corruption("the checkpoint is at log position " + std::to_string(from.value) +
+                            ", but the log in " + path("log") + " ends before it, at " +
+                            std::to_string(sink->room_end().value) +
+                            ": a segment is missing; restore it");
+  const uint64_t bias_before = *bias;
+  std::set<uint32_t> gone;
+  if (source->replays_log()) {
+    STRATA_RETURN_IF_ERROR(scan_log(from, end, bias, &gone));
+    source->begin_at(Llsn{end->value + *bias});
+    const AlignedBytes page(kPageBytes, kPageBytes);
+    STRATA_RETURN_IF_ERROR(source->read(kPendingDeletePage, Llsn{}, page.get()));
+    for (const SpaceId space : redo::read_pending_deletes(page.get())) gone.insert(space.value);
+  } else {
+    STRATA_RETURN_IF_ERROR(collect_pending_deletes(&gone));
+    STRATA_RETURN_IF_ERROR(scan_log(from, end, bias, &gone));
+    STRATA_RETURN_IF_ERROR(apply_log(from, *end, bias_before, *bias, gone));
+  }
+  dropped->clear();
+  for (const uint32_t space : gone) dropped->push_back(SpaceId{space});
+  return ok_status();
+}
+
+// As stored: the log tells what happened to it since.
+Status KernelImpl::collect_pending_deletes(std::set<uint32_t>* gone) {
+  bool damaged = false;
+  STRATA_ASSIGN_OR_RETURN(const PageGuard guard, pool->fix_for_redo(kPendingDeletePage, &damaged));
+  if (damaged) return ok_status();
+  for (const SpaceId space : redo::read_pending_deletes(guard.page())) gone->insert(space.value);
   return ok_status();
 }
 

@@ -196,7 +196,7 @@ TEST(TwoKernels, MergedLogsRebuildIdenticalPagesAndRows) {
     ASSERT_TRUE(k->log->persist(k->log->next_lsn()).ok());
     ASSERT_TRUE(k->pool->write_back_below(k->log->next_lsn()).ok());
   }
-  Replayed rebuilt = replay_merged({(*a)->impl()->sink.get(), (*b)->impl()->sink.get()});
+  Replayed rebuilt = replay_merged({(*a)->impl()->sink, (*b)->impl()->sink});
   EXPECT_GT(rebuilt.groups, 2000u);
   std::vector<char> stored(kPageBytes);
   uint64_t compared = 0;

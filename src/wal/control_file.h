@@ -32,15 +32,25 @@ struct ControlData {
   bool clean_shutdown = false;  // nothing after checkpoint_lsn
 };
 
-class ControlFile {
+// Where a node keeps its control data. Under profiles whose compute nodes keep nothing the registry
+// takes the file's place.
+class ControlStore {
+ public:
+  virtual ~ControlStore() = default;
+  // What was published last; database_id 0: nothing yet. Stays valid until the next publish().
+  [[nodiscard]] virtual const ControlData& data() const noexcept = 0;
+  virtual Status publish(const ControlData& data) = 0;  // C1. Blocks; one caller at a time
+};
+
+class ControlFile final : public ControlStore {
  public:
   static StatusOr<std::unique_ptr<ControlFile>> create(FileSystem* fs, const std::string& path,
                                                        const ControlData& data);
   // kNotFound when absent; kFailedPrecondition for newer formats; kDataLoss when damaged or
   // foreign.
   static StatusOr<std::unique_ptr<ControlFile>> open(FileSystem* fs, const std::string& path);
-  [[nodiscard]] const ControlData& data() const noexcept { return data_; }
-  Status publish(const ControlData& data);  // blocks; one caller at a time
+  [[nodiscard]] const ControlData& data() const noexcept override { return data_; }
+  Status publish(const ControlData& data) override;
 
  private:
   ControlFile(std::unique_ptr<File> file, ControlData data, uint64_t sequence);

@@ -80,6 +80,7 @@ StatusOr<bool> LogReader::next(redo::GroupView* group) {
 // Room is durable before a group is reserved in it (W7, LS2), so a group that needs more room than
 // there is lost a segment. Its length counts only if the header is whole: a torn one says anything.
 Status LogReader::check_room(size_t need) {
+  if (sink_->is_stream()) return ok_status();
   redo::GroupHeader header;
   if (buffered().size() < sizeof(header) || position_ + need <= sink_->room_end().value)
     return ok_status();
@@ -123,6 +124,7 @@ StatusOr<bool> LogReader::at_end() {
 
 Status LogReader::erase_tail() {
   STRATA_ASSERT(ended_);
+  if (sink_->is_stream()) return sink_->cut_at(Lsn{position_});
   std::vector<char> zeroes;
   if (stray_end_ > position_) zeroes.resize(kReadBytes, 0);
   for (uint64_t at = position_; at < stray_end_; at += zeroes.size()) {

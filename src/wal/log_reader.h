@@ -6,10 +6,11 @@
 //   LR3  Before a Log appends after a crash, erase_tail() blanks whole groups of the old life that
 //        lie behind the end: written over only in part they could parse again later. It also makes
 //        durable what was read: a killed process leaves log in the page cache that was never
-//        synced, and the new life counts everything before its start as durable.
+//        synced, and the new life counts everything before its start as durable. A stream of a log
+//        service is cut off at the end instead, by the service.
 //   LR4  The bias of successive groups never shrinks (W1); a group that breaks this does not count.
 //   LR5  A group with a whole header that goes on behind the sink's room: kDataLoss, segments were
-//        lost.
+//        lost. Not so in a stream, whose end may be torn.
 #pragma once
 
 #include <memory>

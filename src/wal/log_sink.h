@@ -30,6 +30,13 @@ class LogSink {
   virtual StatusOr<size_t> read(Lsn at, char* out, size_t bytes) = 0;
   // Bytes below `lsn` are not needed any more: segments may be recycled.
   virtual Status truncate_below(Lsn lsn) = 0;
+  // A stream of a log service has no room made ahead of need: it ends with what was appended last
+  // (room_end() says where until prepare_room() is called), and behind its last whole group there
+  // is at most a torn one, which is no sign of loss.
+  [[nodiscard]] virtual bool is_stream() const { return false; }
+  // Of a stream, once, before the first append of this life: forgets what lies behind `end`,
+  // durably. Blocks.
+  virtual Status cut_at(Lsn /*end*/) { return error_internal("this log cannot be cut"); }
   // Where `lsn` lies, for messages ("/path/log-01-...seg at byte 4711").
   [[nodiscard]] virtual std::string locate(Lsn lsn) const {
     return "log offset " + std::to_string(lsn.value);

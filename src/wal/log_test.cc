@@ -308,6 +308,19 @@ TEST_F(DamagedLog, AGroupCutOffByTheEndOfTheRoomIsCorruption) {  // LR5
   EXPECT_EQ(scan(&reader).status().code(), StatusCode::kDataLoss);
 }
 
+TEST_F(DamagedLog, AStreamsTornEndIsNoLossAndIsCutOff) {  // LR3, LR5
+  sink.stream_ = true;
+  sink.bytes().resize(groups[5].start.value - kStart.value + 300);
+  LogReader reader(&sink, kStart, 40);
+  ASSERT_EQ(*scan(&reader), 5u);
+  ASSERT_TRUE(reader.erase_tail().ok());
+  EXPECT_EQ(sink.room_end(), groups[4].end);
+  // What was durable must be there in a stream too.
+  flip(Lsn{groups[1].start.value + 5});
+  LogReader again(&sink, kStart, 40);
+  EXPECT_EQ(scan(&again).status().code(), StatusCode::kDataLoss);
+}
+
 TEST_F(DamagedLog, GroupsBehindTheEndAreErased) {  // LR3
   flip(Lsn{groups[4].start.value + 100});
   sink.crash_to_durable();

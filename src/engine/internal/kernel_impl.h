@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -55,8 +56,10 @@ struct KernelImpl {
   FileSystem* files = nullptr;
   int lock_fd = -1;
 
-  std::unique_ptr<ControlFile> control;
-  std::unique_ptr<LogSink> sink;
+  std::unique_ptr<ControlStore> own_control;
+  ControlStore* control = nullptr;
+  std::unique_ptr<LogSink> own_sink;
+  LogSink* sink = nullptr;
   std::unique_ptr<PageSource> own_source;
   PageSource* source = nullptr;
   std::unique_ptr<BufferPool> pool;
@@ -113,7 +116,8 @@ struct KernelImpl {
   Status make_trx_system();
   // Nobody else writes pages of this database.
   [[nodiscard]] bool sole_writer() const noexcept {
-    return seams.page_source == nullptr && seams.page_lock == nullptr && !seams.attach;
+    return (seams.page_source == nullptr || seams.control != nullptr) &&
+           seams.page_lock == nullptr && !seams.attach;
   }
   Status load_tables();
   [[nodiscard]] Status missing_space(uint32_t space) const;
@@ -122,8 +126,16 @@ struct KernelImpl {
   [[nodiscard]] std::string sort_folder() const { return options.directory + "/sort"; }
   void start_threads();
   void stop_threads();
+  StatusOr<bool> find_control();
+  Status create_log(const ControlData& data);
+  Status open_log(const ControlData& data);
+  Status publish_first(const ControlData& data);
   // recovery.cc
   Status redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped);
+  Status collect_pending_deletes(std::set<uint32_t>* gone);
+  Status scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_t>* gone);
+  Status apply_log(Lsn from, Lsn end, uint64_t bias, uint64_t bias_at_end,
+                   const std::set<uint32_t>& gone);
   Status roll_back_unfinished();
   void rollback_thread();
   // prepared.cc

@@ -67,6 +67,14 @@ class TestSink final : public LogSink {
     return got;
   }
   Status truncate_below(Lsn) override { return ok_status(); }
+  [[nodiscard]] bool is_stream() const override { return stream_; }
+  Status cut_at(Lsn end) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    written_.resize(end.value - begin_);
+    durable_ = written_;
+    appended_ = end.value;
+    return ok_status();
+  }
 
   void crash_to_durable() {
     written_ = durable_;
@@ -75,6 +83,7 @@ class TestSink final : public LogSink {
   std::string& bytes() { return written_; }
 
   uint64_t capacity_ = UINT64_MAX;
+  bool stream_ = false;
   bool fail_append_ = false, fail_sync_ = false;
   std::atomic<bool> hold_sync_{false};
   std::atomic<uint64_t> sync_count_{0}, prepare_calls_{0};
