@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bufpool/buffer_pool.h"
-#include "bufpool/local_page_source.h"
 #include "micro.h"
+#include "pagefile/local_page_source.h"
 
 namespace strata::micro {
 namespace {

@@ -30,7 +30,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "bufpool/page_lock.h"
-#include "bufpool/page_source.h"
+#include "pagefile/page_source.h"
 #include "wal/log.h"
 
 namespace strata {

@@ -17,8 +17,8 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "bufpool/checkpointer.h"
-#include "bufpool/local_page_source.h"
 #include "bufpool/pool_test_support.h"
+#include "pagefile/local_page_source.h"
 
 namespace strata {
 namespace {

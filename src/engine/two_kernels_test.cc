@@ -7,10 +7,10 @@
 #include <mutex>
 
 #include "base/rng.h"
-#include "bufpool/local_page_source.h"
 #include "bufpool/page_lock.h"
 #include "engine/internal/kernel_impl.h"
 #include "engine/testing/test_database.h"
+#include "pagefile/local_page_source.h"
 #include "redo/redo.h"
 #include "wal/local_log_sink.h"
 #include "wal/log_reader.h"

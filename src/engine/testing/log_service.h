@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "bufpool/page_source.h"
 #include "engine/kernel_seams.h"
 #include "page/page.h"
+#include "pagefile/page_source.h"
 #include "redo/redo.h"
 #include "wal/log_sink.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "bufpool/checkpointer.h"
-#include "bufpool/local_page_source.h"
 #include "io/file_system.h"
+#include "pagefile/local_page_source.h"
 #include "redo/redo.h"
 #include "row/row_store.h"
 #include "wal/control_file.h"

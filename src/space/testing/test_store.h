@@ -10,8 +10,8 @@
 
 #include "bufpool/buffer_pool.h"
 #include "bufpool/checkpointer.h"
-#include "bufpool/local_page_source.h"
 #include "io/file_system.h"
+#include "pagefile/local_page_source.h"
 #include "redo/redo.h"
 #include "space/space_manager.h"
 #include "wal/local_log_sink.h"

@@ -1,5 +1,5 @@
-// Where pages come from and go to. Owned by bufpool; implemented by local files
-// (bufpool/local_page_source.h) and by clients of storage or memory nodes. Thread-safe.
+// Where pages come from and go to. What bufpool asks for; implemented by local files
+// (pagefile/local_page_source.h) and by clients of storage or memory nodes. Thread-safe.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,8 @@
 // A page that a power loss tears while it is written in place is there again after a restart, in
 // the version last written or the one before; a ring that is full waits for nothing but syncs.
-#include "bufpool/double_write.h"
+#include "pagefile/double_write.h"
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
@@ -10,8 +12,8 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/rng.h"
-#include "bufpool/local_page_source.h"
-#include "bufpool/pool_test_support.h"
+#include "pagefile/local_page_source.h"
+#include "pagefile/testing/test_pages.h"
 
 namespace strata {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "bufpool/page_source.h"
 #include "io/file_system.h"
+#include "pagefile/page_source.h"
 
 namespace strata {
 

@@ -1,4 +1,4 @@
-#include "bufpool/double_write.h"
+#include "pagefile/double_write.h"
 
 #include <algorithm>
 #include <cstring>

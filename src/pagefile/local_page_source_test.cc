@@ -1,13 +1,17 @@
 // The promises of page_source.h as local files keep them: on a simulated disk, and on a real one
 // with direct I/O.
-#include "bufpool/local_page_source.h"
+#include "pagefile/local_page_source.h"
 
+#include <gtest/gtest.h>
 #include <stdlib.h>
+
+#include <functional>
+#include <string>
 
 #include "base/diag.h"
 #include "base/fault.h"
-#include "bufpool/double_write.h"
-#include "bufpool/pool_test_support.h"
+#include "pagefile/double_write.h"
+#include "pagefile/testing/test_pages.h"
 
 namespace strata {
 namespace {

@@ -1,4 +1,4 @@
-#include "bufpool/local_page_source.h"
+#include "pagefile/local_page_source.h"
 
 #include <sys/resource.h>
 
@@ -15,8 +15,8 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
-#include "bufpool/double_write.h"
 #include "page/page.h"
+#include "pagefile/double_write.h"
 
 namespace strata {
 namespace {
