@@ -13,7 +13,7 @@ from .shell import StrataError, capture, console, retried, run_logged
 # bootstrap script before this module can run.
 BUILD_PACKAGES = (
     "g++ cmake ninja-build ccache make pkg-config libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev liburing-dev "
-    "libssl-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev dpkg-dev patch perl xz-utils"
+    "libssl-dev librocksdb-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev dpkg-dev patch perl xz-utils"
 ).split()
 SERVER_PACKAGES = (
     "libaio1 liburing2 libnuma1 libpcre2-8-0 libpcre2-posix3 libcrypt1 libsystemd0 libssl3 zlib1g libedit2 libncurses6 "

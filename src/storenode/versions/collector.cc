@@ -1,0 +1,33 @@
+#include "storenode/versions/collector.h"
+
+namespace strata::storenode {
+
+bool Collector::may_begin() const {
+  const Llsn horizon = map_->horizon();
+  if (horizon.is_zero()) return false;
+  return horizon > horizon_ || (incomplete_ && map_->counters().stored.load() != stored_);
+}
+
+StatusOr<bool> Collector::step(uint32_t pages_max) {
+  if (!sweeping_) {
+    if (!may_begin()) return false;
+    sweeping_ = true;
+    next_ = PageId{};
+    horizon_ = map_->horizon();
+    stored_ = map_->counters().stored.load();
+    incomplete_ = false;
+  }
+  STRATA_ASSIGN_OR_RETURN(
+      const std::optional<PageId> next,
+      db_->scan(next_, pages_max, [this](PageId page, const std::vector<Version>& versions) {
+        ++pages_seen_;
+        const size_t gone = collectable(versions, horizon_);
+        if (newest_at(versions, horizon_) > static_cast<ptrdiff_t>(gone)) incomplete_ = true;
+        return gone == 0 ? ok_status() : map_->trim(page);
+      }));
+  sweeping_ = next.has_value();
+  if (sweeping_) next_ = *next;
+  return sweeping_ || may_begin();
+}
+
+}  // namespace strata::storenode

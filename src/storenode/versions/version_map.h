@@ -1,0 +1,161 @@
+// Which versions each page has: in RocksDB all of them, in memory those of the pages used lately.
+// Thread-safe; one thread at a time may add() and reclaim_space() (ingest).
+//
+//   VM1  A version is in the map before the scanned llsn of its stream says so (S3): whoever
+//        sees that a group is scanned finds its versions.
+//   VM2  kMaterialized is set only once the page can be read; it is never cleared.
+//   VM3  A page's versions are a suffix of all it ever had: only the oldest ones go. What a late
+//        stream adds below the oldest kept one (it is behind a restart of the chain) is not seen.
+//   VM4  Trimming at horizon h removes the versions older than the newest one at or below h, and
+//        only those. While that one is not stored yet, what it is made from stays, too. The oldest
+//        kept one says that there were others.
+//   VM5  The horizon only grows, and is written before anything is removed by it.
+//   VM6  The lists in memory take about `memory_bytes`; a list may leave memory at any time.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <set>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/ids.h"
+#include "base/latch.h"
+#include "base/status.h"
+#include "storenode/versions/page_cache.h"
+#include "storenode/versions/version.h"
+#include "storenode/versions/version_db.h"
+
+namespace strata::storenode {
+
+using VersionList = std::span<const Version>;  // ascending llsn
+
+// --- pure functions over a page's versions ---
+
+// Index of the newest version at or below `at`; -1: none.
+[[nodiscard]] ptrdiff_t newest_at(VersionList list, Llsn at) noexcept;
+// How many of the oldest versions may go (VM4).
+[[nodiscard]] size_t collectable(VersionList list, Llsn horizon) noexcept;
+
+struct VersionMapCounters {
+  std::atomic<uint64_t> hits{0}, misses{0};   // lists found in memory, or read
+  std::atomic<uint64_t> added{0};             // versions
+  std::atomic<uint64_t> stored{0};            // versions whose pages were written
+  std::atomic<uint64_t> collected{0};         // versions removed by the horizon
+  std::atomic<uint64_t> collected_stored{0};  // of these, stored ones
+  std::atomic<uint64_t> spaces_reclaimed{0};
+};
+
+class VersionMap {
+ public:
+  struct NewVersion {
+    PageId page;
+    Version version;
+  };
+  struct MadeVersion {
+    Llsn llsn;
+    PageRef page;  // sealed
+  };
+
+  VersionMap(VersionDb* db, uint64_t memory_bytes);
+  ~VersionMap();
+  VersionMap(const VersionMap&) = delete;
+  VersionMap& operator=(const VersionMap&) = delete;
+
+  // Reads horizon and dropped spaces. Once, before anything else. Blocks.
+  Status open();
+
+  // Adds versions the map does not have, and whatever else is in `batch` (marks), together. Blocks.
+  Status add(const std::vector<NewVersion>& versions, VersionDb::Batch* batch);
+
+  // Calls `look` with the page's versions, under a latch: it must be short and call nothing.
+  // Blocks when they are not in memory.
+  Status inspect(PageId page, absl::FunctionRef<void(VersionList)> look);
+
+  // Stores pages of versions that are in the map (others are passed over) and trims the page's
+  // list, or lets that wait until it is worth while. Blocks. On failure nothing is changed.
+  enum class Trim { kNow, kWhenWorthwhile };
+  Status store(PageId page, std::span<const MadeVersion> made, Trim trim);
+  // Trims the page's list at the horizon (VM4). Blocks.
+  Status trim(PageId page);
+
+  [[nodiscard]] Llsn horizon() const noexcept { return Llsn{horizon_.load()}; }
+  // VM5; a lower one than before is ignored. Blocks.
+  Status raise_horizon(Llsn horizon);
+
+  // --- dropped spaces ---
+  // Remembers that the group with `llsn` drops the space, if it is not known yet. The caller puts
+  // what is returned into his batch.
+  DroppedSpace note_dropped(SpaceId space, Llsn llsn);
+  // Spaces whose drop is at or below the horizon and that are not reclaimed yet. Costs nothing as
+  // long as neither horizon nor drops have changed since the last call that found all reclaimed.
+  [[nodiscard]] std::vector<DroppedSpace> reclaimable();
+  // Removes everything of the space. Blocks. What add() brings of it later is not seen any more.
+  Status reclaim_space(const DroppedSpace& dropped);
+  [[nodiscard]] bool is_reclaimed(SpaceId space) const;
+  // Of a reclaimed space: the llsn of its drop. Zero: it is not reclaimed.
+  [[nodiscard]] Llsn reclaimed_at(SpaceId space) const;
+
+  [[nodiscard]] bool is_dropped(SpaceId space) const;
+
+  // Overwrites the stored page of a version that is damaged by a peer's; or stores one that could
+  // not be made. kNotFound: there is no such version. Blocks.
+  Status replace(PageId page, const MadeVersion& good);
+
+  void drop_memory();  // for tests: forgets all lists
+  [[nodiscard]] uint64_t memory_bytes() const noexcept { return bytes_.load(); }
+  [[nodiscard]] const VersionMapCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct Node {
+    explicit Node(PageId page) : page(page) {}
+    const PageId page;
+    std::vector<Version> list;
+    bool loading = true;
+    bool changing = false;  // store() or trim() is writing; they take turns
+    std::list<Node*>::iterator place;
+  };
+  struct Shard {
+    Mutex mutex{LatchRank::kVersionMap};
+    CondVar changed;  // a node is loaded, or not changing any more
+    std::unordered_map<PageId, std::unique_ptr<Node>> nodes;
+    std::list<Node*> used;  // used last in front
+    uint64_t bytes = 0;
+  };
+  static constexpr size_t kShards = 16;
+
+  Shard& shard_of(PageId page) { return shards_[std::hash<PageId>()(page) >> 60]; }
+  StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
+  Status load(Shard* shard, MutexLock* lock, Node* node);
+  void insert_version(Shard* shard, Node* node, const Version& version);
+  void account(Shard* shard, size_t before, const Node& node);
+  void forget(Shard* shard, Node* node);
+  void evict(Shard* shard);
+  struct Change;
+  Status change(PageId page, std::span<const MadeVersion> made, Trim trim);
+  StatusOr<Node*> begin_change(Shard* shard, MutexLock* lock, PageId page);
+  Status end_change(Shard* shard, MutexLock* lock, Node* node, Change* change);
+  Change plan_change(Node* node, std::span<const MadeVersion> made, Trim trim);
+  void finish_change(Shard* shard, Node* node, const Change& change, const Status& status);
+  bool set_reclaimed(SpaceId space, bool reclaimed);
+  void wait_until_idle(SpaceId space);
+  void forget_space(SpaceId space);
+
+  VersionDb* const db_;
+  const uint64_t shard_bytes_max_;
+  std::array<Shard, kShards> shards_;
+  std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> horizon_{0};
+  mutable Mutex dropped_mutex_{LatchRank::kLeaf};
+  std::unordered_map<SpaceId, DroppedSpace> dropped_;
+  std::atomic<bool> reclaim_due_{true};
+  VersionMapCounters counters_;
+};
+
+}  // namespace strata::storenode

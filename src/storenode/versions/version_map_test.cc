@@ -1,0 +1,284 @@
+#include "storenode/versions/version_map.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "storenode/versions/collector.h"
+#include "storenode/versions/testing/test_pages.h"
+#include "storenode/versions/version_store.h"
+
+namespace strata::storenode {
+namespace {
+
+using testing::same_page;
+using testing::test_page;
+
+constexpr PageId kPage{300, 7};
+constexpr uint64_t kMemory = 1u << 20;
+
+Version version_at(uint64_t llsn, uint8_t flags = 0) {
+  Version version;
+  version.llsn = Llsn{llsn};
+  version.flags = flags;
+  return version;
+}
+
+class VersionMapTest : public ::testing::Test {
+ protected:
+  VersionMapTest() : disk_(make_sim_file_system()) { open(kMemory); }
+  void open(uint64_t memory) {
+    map_.reset();
+    db_.reset();
+    VersionDbOptions options;
+    options.directory = "/versions";
+    options.files = disk_.get();
+    auto opened = VersionDb::open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    db_ = *std::move(opened);
+    map_ = std::make_unique<VersionMap>(db_.get(), memory);
+    ASSERT_TRUE(map_->open().ok());
+  }
+  void add(PageId page, std::vector<Version> versions) {
+    std::vector<VersionMap::NewVersion> added;
+    for (const Version& version : versions) added.push_back({page, version});
+    VersionDb::Batch batch = db_->new_batch();
+    ASSERT_TRUE(map_->add(added, &batch).ok());
+  }
+  void store(PageId page, const std::vector<uint64_t>& llsns) {
+    std::vector<VersionMap::MadeVersion> made;
+    for (const uint64_t llsn : llsns) made.push_back({Llsn{llsn}, test_page(page, Llsn{llsn})});
+    ASSERT_TRUE(map_->store(page, made, VersionMap::Trim::kNow).ok());
+  }
+  std::vector<Version> versions(PageId page) {
+    std::vector<Version> copy;
+    EXPECT_TRUE(
+        map_->inspect(page, [&](VersionList list) { copy.assign(list.begin(), list.end()); }).ok());
+    return copy;
+  }
+  std::vector<uint64_t> llsns(PageId page) {
+    std::vector<uint64_t> all;
+    for (const Version& version : versions(page)) all.push_back(version.llsn.value);
+    return all;
+  }
+  Status stored(PageId page, uint64_t llsn) {
+    alignas(8) char bytes[kPageBytes];
+    return db_->read_page(page, Llsn{llsn}, bytes);
+  }
+  using Numbers = std::vector<uint64_t>;
+
+  std::unique_ptr<SimFileSystem> disk_;
+  std::unique_ptr<VersionDb> db_;
+  std::unique_ptr<VersionMap> map_;
+};
+
+TEST(VersionLists, NewestAt) {
+  const std::vector<Version> list{version_at(10), version_at(20), version_at(30)};
+  EXPECT_EQ(newest_at(list, Llsn{9}), -1);
+  EXPECT_EQ(newest_at(list, Llsn{10}), 0);
+  EXPECT_EQ(newest_at(list, Llsn{29}), 1);
+  EXPECT_EQ(newest_at(list, Llsn{100}), 2);
+  EXPECT_EQ(newest_at({}, Llsn{100}), -1);
+}
+
+TEST(VersionLists, CollectableIsWhatLiesBeforeTheNewestAtTheHorizon) {  // VM4
+  const std::vector<Version> all{version_at(10, kMaterialized), version_at(20, kMaterialized),
+                                 version_at(30, kMaterialized)};
+  EXPECT_EQ(collectable(all, Llsn{9}), 0u);
+  EXPECT_EQ(collectable(all, Llsn{19}), 0u);
+  EXPECT_EQ(collectable(all, Llsn{20}), 1u);
+  EXPECT_EQ(collectable(all, Llsn{100}), 2u);
+  // 30 is not stored yet and is made from 20.
+  const std::vector<Version> pending{version_at(10, kMaterialized), version_at(20, kMaterialized),
+                                     version_at(25), version_at(30)};
+  EXPECT_EQ(collectable(pending, Llsn{100}), 1u);
+  // 30 is made from nothing.
+  const std::vector<Version> restart{version_at(10, kMaterialized), version_at(20),
+                                     version_at(30, kRestartsChain), version_at(40)};
+  EXPECT_EQ(collectable(restart, Llsn{100}), 2u);
+  EXPECT_EQ(collectable(restart, Llsn{39}), 2u);
+  EXPECT_EQ(collectable(restart, Llsn{29}), 0u);
+}
+
+TEST_F(VersionMapTest, ListsComeBackFromDiskWithWhatWasAddedMeanwhile) {
+  add(kPage, {version_at(10), version_at(20)});
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20}));
+  add(kPage, {version_at(30)});
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30}));
+  map_->drop_memory();
+  add(kPage, {version_at(40)});  // nobody has it in memory now
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30, 40}));
+  EXPECT_EQ(map_->counters().misses.load(), 2u);
+}
+
+TEST_F(VersionMapTest, MemoryIsBounded) {  // VM6
+  open(64u << 10);
+  for (uint32_t number = 0; number < 3000; ++number) {
+    add(PageId{300, number}, {version_at(10), version_at(20)});
+    EXPECT_EQ(llsns(PageId{300, number}).size(), 2u);
+  }
+  EXPECT_LE(map_->memory_bytes(), 64u << 10);
+  EXPECT_GT(map_->memory_bytes(), 16u << 10);
+  for (uint32_t number = 0; number < 3000; ++number)
+    EXPECT_EQ(llsns(PageId{300, number}), (Numbers{10, 20}));
+  EXPECT_LE(map_->memory_bytes(), 64u << 10);
+}
+
+TEST_F(VersionMapTest, AStoredVersionCanBeReadAndStaysMarked) {  // VM2
+  add(kPage, {version_at(10), version_at(20)});
+  store(kPage, {20});
+  EXPECT_FALSE(versions(kPage)[0].is(kMaterialized));
+  EXPECT_TRUE(versions(kPage)[1].is(kMaterialized));
+  map_->drop_memory();
+  EXPECT_TRUE(versions(kPage)[1].is(kMaterialized));
+  VersionStore store(db_.get(), 1u << 20);
+  auto page = store.read(kPage, Llsn{20});
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_TRUE(same_page((*page)->bytes, test_page(kPage, Llsn{20})->bytes));
+  ASSERT_TRUE(store.read(kPage, Llsn{20}).ok());
+  EXPECT_EQ(store.cache().hits(), 1u);
+  EXPECT_EQ(store.pages_read(), 1u);
+  EXPECT_TRUE(is_not_found(store.read(kPage, Llsn{10}).status()));
+}
+
+TEST_F(VersionMapTest, AVersionThatIsNotInTheMapIsNotStored) {
+  add(kPage, {version_at(10)});
+  store(kPage, {9, 10, 11});
+  EXPECT_EQ(llsns(kPage), (Numbers{10}));
+  EXPECT_TRUE(is_not_found(stored(kPage, 9)));
+  EXPECT_TRUE(is_not_found(stored(kPage, 11)));
+}
+
+TEST_F(VersionMapTest, TrimmingRemovesVersionsAndPagesAndSaysSo) {  // VM4
+  add(kPage, {version_at(10), version_at(20), version_at(30), version_at(40)});
+  store(kPage, {10, 20, 30, 40});
+  ASSERT_TRUE(map_->raise_horizon(Llsn{35}).ok());
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30, 40}));
+  ASSERT_TRUE(map_->trim(kPage).ok());
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(llsns(kPage), (Numbers{30, 40}));
+    EXPECT_TRUE(versions(kPage)[0].is(kOldestKept));
+    EXPECT_FALSE(versions(kPage)[1].is(kOldestKept));
+    map_->drop_memory();
+  }
+  EXPECT_TRUE(is_not_found(stored(kPage, 10)));
+  EXPECT_TRUE(is_not_found(stored(kPage, 20)));
+  EXPECT_TRUE(stored(kPage, 30).ok());
+  EXPECT_EQ(map_->counters().collected.load(), 2u);
+}
+
+TEST_F(VersionMapTest, TheHorizonNeverShrinksAndSurvives) {  // VM5
+  ASSERT_TRUE(map_->raise_horizon(Llsn{35}).ok());
+  ASSERT_TRUE(map_->raise_horizon(Llsn{20}).ok());
+  EXPECT_EQ(map_->horizon(), Llsn{35});
+  ASSERT_TRUE(db_->flush().ok());
+  open(kMemory);
+  EXPECT_EQ(map_->horizon(), Llsn{35});
+}
+
+TEST_F(VersionMapTest, AFailedStoreChangesNothing) {
+  add(kPage, {version_at(10), version_at(20), version_at(30)});
+  store(kPage, {10, 20});
+  ASSERT_TRUE(map_->raise_horizon(Llsn{30}).ok());
+  disk_->set_capacity(4096);
+  ASSERT_FALSE(db_->flush().ok());  // RocksDB takes no more writes now
+  const std::vector<VersionMap::MadeVersion> made{{Llsn{30}, test_page(kPage, Llsn{30})}};
+  ASSERT_FALSE(map_->store(kPage, made, VersionMap::Trim::kNow).ok());
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30}));
+  EXPECT_FALSE(versions(kPage)[2].is(kMaterialized));
+  disk_->set_capacity(1u << 30);
+  ASSERT_TRUE(db_->try_resume().ok());
+  ASSERT_TRUE(map_->store(kPage, made, VersionMap::Trim::kNow).ok());
+  EXPECT_EQ(llsns(kPage), (Numbers{30}));
+}
+
+TEST_F(VersionMapTest, ASpaceIsReclaimedOnlyBelowTheHorizonAndForGood) {
+  const PageId other{301, 1};
+  add(kPage, {version_at(10)});
+  store(kPage, {10});
+  add(other, {version_at(11)});
+  store(other, {11});
+  const DroppedSpace dropped = map_->note_dropped(SpaceId{300}, Llsn{20});
+  EXPECT_EQ(map_->note_dropped(SpaceId{300}, Llsn{25}).llsn, Llsn{20});  // the first one counts
+  ASSERT_TRUE(map_->raise_horizon(Llsn{19}).ok());
+  EXPECT_TRUE(map_->reclaimable().empty());
+  ASSERT_TRUE(map_->raise_horizon(Llsn{20}).ok());
+  ASSERT_EQ(map_->reclaimable().size(), 1u);
+  ASSERT_TRUE(map_->reclaim_space(dropped).ok());
+  EXPECT_TRUE(map_->reclaimable().empty());
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(map_->reclaimed_at(SpaceId{300}), Llsn{20});
+    EXPECT_TRUE(llsns(kPage).empty());
+    EXPECT_TRUE(is_not_found(stored(kPage, 10)));
+    store(kPage, {10});  // somebody who was late
+    EXPECT_TRUE(is_not_found(stored(kPage, 10)));
+    EXPECT_EQ(llsns(other), (Numbers{11}));
+    ASSERT_TRUE(db_->flush().ok());
+    open(kMemory);
+  }
+}
+
+TEST_F(VersionMapTest, TheCollectorFindsEverythingTheHorizonLetsGo) {
+  for (uint32_t number = 0; number < 50; ++number) {
+    add(PageId{300, number}, {version_at(10), version_at(20), version_at(30)});
+    store(PageId{300, number}, {10, 20});
+  }
+  Collector collector(db_.get(), map_.get());
+  const auto sweep = [&] {
+    for (;;) {
+      auto more = collector.step(7);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (!*more) return;
+    }
+  };
+  sweep();
+  EXPECT_EQ(collector.pages_seen(), 0u);  // without a horizon there is nothing to do
+  ASSERT_TRUE(map_->raise_horizon(Llsn{100}).ok());
+  sweep();
+  EXPECT_EQ(collector.pages_seen(), 50u);
+  EXPECT_EQ(llsns(PageId{300, 3}), (Numbers{20, 30}));  // 30 is made from 20
+  sweep();
+  EXPECT_EQ(collector.pages_seen(), 50u);  // nothing new
+  for (uint32_t number = 0; number < 50; ++number) {
+    const std::vector<VersionMap::MadeVersion> made{
+        {Llsn{30}, test_page(PageId{300, number}, Llsn{30})}};
+    ASSERT_TRUE(map_->store(PageId{300, number}, made, VersionMap::Trim::kWhenWorthwhile).ok());
+  }
+  sweep();
+  for (uint32_t number = 0; number < 50; ++number)
+    EXPECT_EQ(llsns(PageId{300, number}), (Numbers{30}));
+}
+
+TEST_F(VersionMapTest, ThreadsSeeWholeLists) {
+  open(8u << 10);  // lists come and go all the time
+  constexpr uint32_t kPages = 40;
+  constexpr uint64_t kVersions = 100;
+  std::atomic<uint64_t> added{0};
+  std::vector<std::thread> threads;
+  threads.emplace_back([&] {
+    for (uint64_t llsn = 1; llsn <= kVersions; ++llsn) {
+      for (uint32_t number = 0; number < kPages; ++number)
+        add(PageId{300, number}, {version_at(llsn)});
+      added.store(llsn);
+    }
+  });
+  for (uint32_t worker = 0; worker < 2; ++worker) {
+    threads.emplace_back([&, worker] {
+      for (uint64_t done = 0; done < kVersions; done = added.load())
+        for (uint32_t number = worker; number < kPages; number += 2) {
+          const uint64_t known = added.load();
+          const std::vector<uint64_t> all = llsns(PageId{300, number});
+          ASSERT_GE(all.size(), known);
+          for (size_t i = 0; i < all.size(); ++i) ASSERT_EQ(all[i], i + 1);
+          if (known != 0) store(PageId{300, number}, {known});
+        }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t number = 0; number < kPages; ++number)
+    for (const Version& version : versions(PageId{300, number}))
+      EXPECT_EQ(version.is(kMaterialized), stored(PageId{300, number}, version.llsn.value).ok());
+}
+
+}  // namespace
+}  // namespace strata::storenode
