@@ -1,0 +1,54 @@
+#include "transport/link_model.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+
+#include "transport/clock.h"
+
+namespace strata::transport {
+
+StatusOr<LinkSpeed> link_speed(std::string_view preset) {
+  if (preset == "none") return LinkSpeed{};
+  if (preset == "10g") return LinkSpeed{300'000, 1'250'000'000};
+  if (preset == "30g") return LinkSpeed{170'000, 3'750'000'000};
+  return error_invalid_argument("a link is none, 10g or 30g");
+}
+
+uint64_t LinkModel::request(uint64_t now_ns, uint64_t bytes) noexcept {
+  return pass(&out_free_ns_, now_ns, bytes);
+}
+
+uint64_t LinkModel::reply(uint64_t arrival_ns, uint64_t service_ns, uint64_t bytes) noexcept {
+  return pass(&in_free_ns_, arrival_ns + service_ns, bytes);
+}
+
+uint64_t LinkModel::pass(uint64_t* free_ns, uint64_t now_ns, uint64_t bytes) noexcept {
+  uint64_t done_ns = now_ns;
+  if (speed_.bytes_per_second != 0) {
+    const uint64_t transfer_ns = bytes * 1000 / (speed_.bytes_per_second / 1'000'000);
+    const MutexLock lock(mutex_);
+    done_ns = std::max(now_ns, *free_ns) + transfer_ns;
+    *free_ns = done_ns;
+  }
+  return done_ns + speed_.round_trip_ns / 2;
+}
+
+void sleep_until_ns(uint64_t when_ns) noexcept {
+  constexpr uint64_t kOvershootNs = 60'000;  // timer slack included
+  for (;;) {
+    const uint64_t now_ns = monotonic_ns();
+    if (now_ns >= when_ns) return;
+    if (when_ns - now_ns <= kOvershootNs) {
+      ::sched_yield();
+      continue;
+    }
+    const uint64_t left_ns = when_ns - now_ns - kOvershootNs;
+    const timespec pause{static_cast<time_t>(left_ns / 1'000'000'000),
+                         static_cast<long>(left_ns % 1'000'000'000)};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace strata::transport
