@@ -22,7 +22,9 @@ using Lsn = StrongId<struct LsnTag, uint64_t>;    // byte offset in one node's l
 using Llsn = StrongId<struct LlsnTag, uint64_t>;  // orders the changes of one page over all streams
 using Cts = StrongId<struct CtsTag, uint64_t>;    // commit timestamp; 0 = not stamped
 using TrxId = StrongId<struct TrxTag, uint64_t>;  // node 8 bits | sequence 56 bits; 0 = none
-using NodeId = StrongId<struct NodeTag, uint8_t>;       // 1..254
+using NodeId = StrongId<struct NodeTag, uint8_t>;  // 1..254
+using Epoch =
+    StrongId<struct EpochTag, uint64_t>;  // who may write a stream; never issued twice; 0 = none
 using StreamId = StrongId<struct StreamTag, uint32_t>;  // one replicated log
 using SpaceId = StrongId<struct SpaceTag, uint32_t>;
 using IndexId = StrongId<struct IndexTag, uint32_t>;

@@ -4,17 +4,15 @@ The storage engine interface is bound to one exact server version, so server, de
 at one version and stay there: a security update of the system's MariaDB cannot break the plugin.
 """
 
-import functools
 import re
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 from . import paths, private_apt
-from .shell import StrataError, capture, retried, run_logged
+from .shell import StrataError, run_logged
 
 SERIES = "10.11."
 SOURCE_PACKAGE = "mariadb"
@@ -31,8 +29,6 @@ PACKAGES = (
 # The server's headers are not packaged (there is no include/.../private), so the source is needed; only these parts.
 SOURCE_FOLDERS = ("sql", "include", "wsrep-lib", "libmysqld", "libservices", "strings", "mysys", "storage")
 SOURCE_SKIPPED = ("storage/mroonga/", "storage/rocksdb/rocksdb/", "storage/tokudb/", "storage/columnstore/columnstore/")
-
-DOWNLOAD_ATTEMPTS_MAX = 4
 
 Say = Callable[[str], None]
 
@@ -60,9 +56,7 @@ def fetch(say: Say) -> None:
         say(f"private MariaDB {version()} is there")
         return
     say("reading the package lists (private apt configuration)")
-    private_apt.configure()
-    if not retried(lambda: private_apt.apt(["update", "-q"], private_apt.APT).ok):
-        raise StrataError("could not read the package lists; see build/logs/setup-apt.log")
+    private_apt.refresh()
     debs = paths.MARIADB / "debs"
     debs.mkdir(parents=True, exist_ok=True)
     chosen = _download_newest(complete_versions(), debs, say)
@@ -79,18 +73,18 @@ def complete_versions() -> list[str]:
     for package in PACKAGES:
         found &= private_apt.binary_versions(package)
     found = {v for v in found if v.split(":", 1)[-1].startswith(SERIES)}
-    return sorted(found, key=functools.cmp_to_key(_compare_versions), reverse=True)
+    return private_apt.newest_first(found)
 
 
 def _download_newest(candidates: list[str], debs: Path, say: Say) -> str:
     """A mirror may list a version whose files it does not hold (yet), so the files decide, not the list."""
     for chosen in candidates:
         say(f"MariaDB {chosen}: downloading the source (for the server's headers)")
-        if not _download(["source", "-q", "--download-only", "--only-source", f"{SOURCE_PACKAGE}={chosen}"], debs):
+        if not private_apt.download(["source", "-q", "--download-only", "--only-source", f"{SOURCE_PACKAGE}={chosen}"], debs):
             continue
         for number, package in enumerate(PACKAGES, 1):
             say(f"MariaDB {chosen}: downloading package {number} of {len(PACKAGES)}: {package}")
-            if not _download(["download", "-q", f"{package}={chosen}"], debs):
+            if not private_apt.download(["download", "-q", f"{package}={chosen}"], debs):
                 break
         else:
             return chosen
@@ -99,24 +93,6 @@ def _download_newest(candidates: list[str], debs: Path, say: Say) -> str:
         f"no MariaDB {SERIES}x could be downloaded completely (server, development files and source; tried: {tried});"
         " see build/logs/setup-apt.log"
     )
-
-
-def _download(arguments: list[str], debs: Path) -> bool:
-    """Retries what may pass (a stalled mirror), not what will not (a file that is not there)."""
-    for attempt in range(DOWNLOAD_ATTEMPTS_MAX):
-        outcome = private_apt.apt(arguments, debs, timeout_s=1800)
-        if outcome.ok:
-            return True
-        if re.search(r"^\s*404\b", outcome.tail(14), re.MULTILINE):
-            return False
-        time.sleep(3 * (attempt + 1))
-    return False
-
-
-def _compare_versions(a: str, b: str) -> int:
-    if a == b:
-        return 0
-    return 1 if capture(["dpkg", "--compare-versions", a, "gt", b]).returncode == 0 else -1
 
 
 def _unpack_binaries(debs: Path, chosen: str) -> None:

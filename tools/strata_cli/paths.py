@@ -9,6 +9,13 @@ LOGS = BUILD / "logs"
 RUN = BUILD / "run"
 DATA_DEFAULT = ROOT / "data"
 
+# The project's own apt configuration, package lists and downloads (private_apt.py).
+APT = BUILD / "apt"
+
+ETCD = BUILD / "etcd"
+ETCD_ROOT = ETCD / "root"
+ETCD_VERSION_FILE = ETCD / "VERSION"
+
 MARIADB = BUILD / "mariadb"
 MARIADB_ROOT = MARIADB / "root"
 MARIADB_SOURCE = MARIADB / "source"

@@ -1,18 +1,22 @@
-"""An apt configuration of the project's own, under build/mariadb/apt.
+"""An apt configuration of the project's own, under build/apt.
 
 It reads the machine's configured Debian mirrors (classic .list and deb822 .sources files), adds the source packages,
 and keeps lists, cache and state to itself: the system's apt configuration is neither needed to have deb-src nor touched.
 """
 
+import functools
 import os
 import re
+import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import paths
-from .shell import Outcome, StrataError, capture, run_logged
+from .shell import Outcome, StrataError, capture, retried, run_logged
 
-APT = paths.MARIADB / "apt"
+APT = paths.APT
 CONFIG = APT / "apt.conf"
+DOWNLOAD_ATTEMPTS_MAX = 4
 SYSTEM_APT = Path("/etc/apt")
 
 
@@ -121,6 +125,35 @@ def _environment() -> dict[str, str]:
 def apt(arguments: list[str], cwd: Path, timeout_s: float = 900) -> Outcome:
     log = paths.LOGS / "setup-apt.log"
     return run_logged(["apt-get", *arguments], log, env=_environment(), cwd=cwd, timeout_s=timeout_s, append=True)
+
+
+def refresh() -> None:
+    """Reads the package lists of the machine's mirrors."""
+    configure()
+    if not retried(lambda: apt(["update", "-q"], APT).ok):
+        raise StrataError("could not read the package lists; see build/logs/setup-apt.log")
+
+
+def download(arguments: list[str], folder: Path) -> bool:
+    """Retries what may pass (a stalled mirror), not what will not (a file that is not there)."""
+    for attempt in range(DOWNLOAD_ATTEMPTS_MAX):
+        outcome = apt(arguments, folder, timeout_s=1800)
+        if outcome.ok:
+            return True
+        if re.search(r"^\s*404\b", outcome.tail(14), re.MULTILINE):
+            return False
+        time.sleep(3 * (attempt + 1))
+    return False
+
+
+def newest_first(versions: Iterable[str]) -> list[str]:
+    return sorted(versions, key=functools.cmp_to_key(_compare_versions), reverse=True)
+
+
+def _compare_versions(a: str, b: str) -> int:
+    if a == b:
+        return 0
+    return 1 if capture(["dpkg", "--compare-versions", a, "gt", b]).returncode == 0 else -1
 
 
 def binary_versions(package: str) -> set[str]:

@@ -1,4 +1,4 @@
-"""`./strata setup`: build packages, the private MariaDB, the Python environment. Safe to repeat."""
+"""`./strata setup`: build packages, the private MariaDB and etcd, the Python environment. Safe to repeat."""
 
 import os
 import re
@@ -6,14 +6,15 @@ import shutil
 import subprocess
 import sys
 
-from . import mariadb_packages, paths
+from . import etcd_packages, mariadb_packages, paths
 from .shell import StrataError, capture, console, retried, run_logged
 
 # What the compiler, the checks and the private server need from Debian. The Python environment itself is made by the
 # bootstrap script before this module can run.
 BUILD_PACKAGES = (
     "g++ cmake ninja-build ccache make pkg-config libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev liburing-dev "
-    "libssl-dev librocksdb-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev dpkg-dev patch perl xz-utils"
+    "libssl-dev librocksdb-dev libcurl4-openssl-dev nlohmann-json3-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev "
+    "dpkg-dev patch perl xz-utils"
 ).split()
 SERVER_PACKAGES = (
     "libaio1 liburing2 libnuma1 libpcre2-8-0 libpcre2-posix3 libcrypt1 libsystemd0 libssl3 zlib1g libedit2 libncurses6 "
@@ -80,10 +81,13 @@ def setup() -> None:
     if libraries := missing_libraries():
         raise StrataError(f"the private MariaDB needs shared libraries this machine lacks: {' '.join(libraries)}")
     console.print(f"  [green]ok[/]  private MariaDB {mariadb_packages.version()} in {paths.relative(paths.MARIADB)}")
+    with console.status("private etcd") as status:
+        etcd_packages.fetch(lambda text: status.update(text))
+    console.print(f"  [green]ok[/]  private etcd {etcd_packages.version()} in {paths.relative(paths.ETCD)}")
     console.print(f"  [green]ok[/]  Python environment in {paths.relative(paths.VENV)}")
 
 
 def ensure_setup() -> None:
     """What other commands call: silent when there is nothing to do."""
-    if missing_packages() or not mariadb_packages.is_ready():
+    if missing_packages() or not mariadb_packages.is_ready() or not etcd_packages.is_ready():
         setup()

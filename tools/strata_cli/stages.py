@@ -373,5 +373,5 @@ def _is_ours(pid: str) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    places = (f"--datadir={paths.BUILD}".encode(), f"--datadir={paths.MARIADB}".encode())
-    return any(place in arguments for place in places)
+    places = (f"--datadir={paths.BUILD}", f"--datadir={paths.MARIADB}", f"--data-dir={paths.BUILD}")
+    return any(place.encode() in arguments for place in places)

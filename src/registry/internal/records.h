@@ -1,0 +1,37 @@
+// The values of the cluster's keys: JSON objects with "format": 1 (docs/data_formats.md). Pure.
+//   RC1  What decodes obeys the rules of its type; anything else is kDataLoss and names the key.
+//   RC2  What is encoded decodes to the same.
+#pragma once
+
+#include <string>
+
+#include "registry/membership.h"
+#include "registry/stream_epochs.h"
+#include "registry/topology.h"
+
+namespace strata::registry::internal {
+
+// JSON tools that keep numbers as doubles read no larger ones exactly.
+constexpr uint64_t kEpochMax = (uint64_t{1} << 53) - 1;
+
+// Of both keys of a stream.
+struct EpochRecord {
+  Epoch epoch;
+  std::string holder;
+};
+std::string encode_epoch(const EpochRecord& record);
+StatusOr<EpochRecord> decode_epoch(const KeyValue& entry);
+
+Status check_member(const Member& member);  // kInvalidArgument
+std::string encode_member(const Member& member);
+// `members`: the prefix, behind which the name stands.
+StatusOr<Member> decode_member(std::string_view members, const KeyValue& entry);
+
+Status check_identity(const DatabaseIdentity& identity);  // kInvalidArgument
+std::string encode_identity(const DatabaseIdentity& identity);
+StatusOr<DatabaseIdentity> decode_identity(const KeyValue& entry);
+
+std::string encode_placement(const Placement& placement);
+StatusOr<Placement> decode_placement(const KeyValue& entry);
+
+}  // namespace strata::registry::internal

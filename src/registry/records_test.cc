@@ -1,0 +1,154 @@
+// Goal: the values of the cluster's keys come back as they were written (RC2), and nothing that
+// breaks a rule of its type is ever returned (RC1). Method: round trips, and hand-made values.
+#include "registry/internal/records.h"
+
+#include <gtest/gtest.h>
+
+#include "base/rng.h"
+
+namespace strata::registry::internal {
+namespace {
+
+KeyValue entry(std::string value) {
+  return {"/strata/c/members/n1", std::move(value), Version{9}, LeaseId{5}};
+}
+
+TEST(RegistryRecords, WhatIsWrittenIsReadBack) {
+  const auto epoch = decode_epoch(entry(encode_epoch({Epoch{kEpochMax}, "compute-1"})));
+  ASSERT_TRUE(epoch.ok()) << epoch.status();
+  EXPECT_EQ(epoch->epoch, Epoch{kEpochMax});
+  EXPECT_EQ(epoch->holder, "compute-1");
+
+  for (const Role role : {Role::kCompute, Role::kStorage, Role::kMemory}) {
+    const Member member{"n1", role, ~uint64_t{0}, "/run/\"quoted\"", "", LeaseId{5}, Version{9}};
+    const auto read = decode_member("/strata/c/members/", entry(encode_member(member)));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->name, "n1");
+    EXPECT_EQ(read->role, role);
+    EXPECT_EQ(read->identity, ~uint64_t{0});
+    EXPECT_EQ(read->address, member.address);
+    EXPECT_EQ(read->lease, LeaseId{5});
+    EXPECT_EQ(read->version, Version{9});
+  }
+
+  const DatabaseIdentity identity{1, "logdb-mv-sr", 4'000'000'000};
+  EXPECT_EQ(*decode_identity(entry(encode_identity(identity))), identity);
+
+  const Placement placement{3, {{1, {"a", "b", "c"}, 2}, {7, {"d"}, 1}}, Version{9}};
+  const auto read = decode_placement(entry(encode_placement(placement)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->generation, 3u);
+  EXPECT_EQ(read->groups, placement.groups);
+  EXPECT_EQ(read->version, Version{9});
+}
+
+// docs/data_formats.md shows them so.
+TEST(RegistryRecords, ValuesAreTheDocumentedJson) {
+  EXPECT_EQ(encode_epoch({Epoch{7}, "compute-1"}),
+            R"({"epoch":7,"format":1,"holder":"compute-1"})");
+  EXPECT_EQ(encode_member({"n", Role::kStorage, 0x2a, "127.0.0.1:7101", "127.0.0.1:7201", {}, {}}),
+            R"({"address":"127.0.0.1:7101","format":1,"identity":"000000000000002a",)"
+            R"("role":"storage","status_address":"127.0.0.1:7201"})");
+  EXPECT_EQ(encode_identity({0x2a, "remote-disk", 1}),
+            R"({"data_format":1,"database_id":"000000000000002a","format":1,)"
+            R"("profile":"remote-disk"})");
+  EXPECT_EQ(encode_placement({1, {{1, {"s1", "s2"}, 2}}, {}}),
+            R"({"format":1,"generation":1,"groups":[{"id":1,"nodes":["s1","s2"],)"
+            R"("write_quorum":2}]})");
+}
+
+TEST(RegistryRecords, WhatBreaksARuleIsRefusedAndTheKeyNamed) {
+  const auto expect_bad = [](const Status& status) {
+    EXPECT_TRUE(is_corruption(status)) << status;
+    EXPECT_NE(status.message().find("/strata/c/members/n1"), absl::string_view::npos) << status;
+  };
+  for (const char* text : {"", "x", "7", "[]", "{}", R"({"format":0})", R"({"format":2})",
+                           R"({"format":"one"})", R"({"format":1})"}) {
+    expect_bad(decode_epoch(entry(text)).status());
+    expect_bad(decode_member("/strata/c/members/", entry(text)).status());
+    expect_bad(decode_identity(entry(text)).status());
+    expect_bad(decode_placement(entry(text)).status());
+  }
+  for (const char* text :
+       {R"({"format":1,"epoch":0,"holder":"a"})", R"({"format":1,"epoch":-1,"holder":"a"})",
+        R"({"format":1,"epoch":9007199254740992,"holder":"a"})",
+        R"({"format":1,"epoch":1.5,"holder":"a"})", R"({"format":1,"epoch":1,"holder":""})",
+        R"({"format":1,"epoch":1,"holder":"a b"})", R"({"format":1,"epoch":[],"holder":"a"})"})
+    expect_bad(decode_epoch(entry(text)).status());
+  const std::string member = encode_member({"n1", Role::kStorage, 1, "a:1", "", {}, {}});
+  for (const auto& [from, to] :
+       {std::pair("storage", "king"), std::pair("0000000000000001", "0000000000000000"),
+        std::pair("0000000000000001", "1"), std::pair("0000000000000001", "000000000000000x"),
+        std::pair("0000000000000001", "0x00000000000001"), std::pair("a:1", ""),
+        std::pair("a:1", "a 1"), std::pair("\"a:1\"", "7")}) {
+    std::string broken = member;
+    broken.replace(broken.find(from), std::string(from).size(), to);
+    expect_bad(decode_member("/strata/c/members/", entry(broken)).status());
+  }
+  expect_bad(decode_member("/strata/c/members/n1", entry(member)).status());  // no name is left
+  expect_bad(
+      decode_placement(entry(R"({"format":1,"generation":1,"groups":[{"id":1,"nodes":["a",7],)"
+                             R"("write_quorum":1}]})"))
+          .status());
+}
+
+TEST(RegistryRecords, ChangedBytesNeverDoHarm) {
+  Rng rng(2);
+  const std::string whole = encode_placement({3, {{1, {"a", "b"}, 2}, {7, {"d"}, 1}}, {}});
+  for (int trial = 0; trial < 5000; trial++) {
+    std::string broken = whole;
+    for (uint64_t changes = 1 + rng.below(3); changes > 0; changes--)
+      broken[rng.below(broken.size())] = static_cast<char>(rng.below(256));
+    const auto read = decode_placement(entry(broken));
+    EXPECT_TRUE(!read.ok() || check_placement(*read).ok()) << broken;
+  }
+}
+
+TEST(RegistryPlacement, RulesOfPlacements) {
+  const auto check = [](std::vector<StorageGroup> groups) {
+    return check_placement({1, std::move(groups), {}});
+  };
+  EXPECT_TRUE(check({{1, {"a"}, 1}}).ok());
+  EXPECT_TRUE(check({{2, {"a", "b", "c"}, 3}, {1, {"a"}, 1}}).ok());
+  EXPECT_FALSE(check_placement({0, {{1, {"a"}, 1}}, {}}).ok());
+  EXPECT_FALSE(check({}).ok());
+  EXPECT_FALSE(check({{0, {"a"}, 1}}).ok());
+  EXPECT_FALSE(check({{1, {}, 0}}).ok());
+  EXPECT_FALSE(check({{1, {"a"}, 0}}).ok());
+  EXPECT_FALSE(check({{1, {"a"}, 2}}).ok());
+  EXPECT_FALSE(check({{1, {"a", "a"}, 1}}).ok());
+  EXPECT_FALSE(check({{1, {"a/b"}, 1}}).ok());
+  EXPECT_FALSE(check({{1, {"a"}, 1}, {1, {"b"}, 1}}).ok());
+}
+
+TEST(RegistryPlacement, ANewGroupTakesItsShareAndMovesNothingElse) {
+  const Placement two{1, {{1, {"a"}, 1}, {2, {"b"}, 1}}, {}};
+  Placement three = two;
+  three.groups.insert(three.groups.begin(), {3, {"c"}, 1});
+  constexpr uint32_t kSpaces = 30'000;
+  uint32_t moved = 0;
+  for (uint32_t space = 0; space < kSpaces; space++) {
+    const uint32_t before = two.group_of(SpaceId{space}).id;
+    const uint32_t after = three.group_of(SpaceId{space}).id;
+    moved += after == 3;
+    EXPECT_TRUE(after == before || after == 3);
+  }
+  EXPECT_NEAR(moved, kSpaces / 3, kSpaces / 60);
+}
+
+TEST(RegistryKeys, NamesAndKeys) {
+  for (const char* name : {"a", "store-1", "A_b.c-9", "0"}) EXPECT_TRUE(is_name(name)) << name;
+  for (const char* name : {"", "-a", ".a", "a/b", "a b", "\xc3\xa9", "a\n"})
+    EXPECT_FALSE(is_name(name)) << name;
+  EXPECT_FALSE(is_name(std::string(kNameBytesMax + 1, 'a')));
+  EXPECT_FALSE(ClusterKeys::of("a/b").ok());
+  const ClusterKeys keys = *ClusterKeys::of("main");
+  EXPECT_EQ(keys.identity(), "/strata/main/identity");
+  EXPECT_EQ(keys.placement(), "/strata/main/placement");
+  EXPECT_EQ(keys.member("store-1"), "/strata/main/members/store-1");
+  EXPECT_EQ(keys.epoch(StreamId{42}), "/strata/main/streams/0000002a/epoch");
+  EXPECT_EQ(keys.writer(StreamId{42}), "/strata/main/streams/0000002a/writer");
+}
+
+}  // namespace
+}  // namespace strata::registry::internal

@@ -1,0 +1,101 @@
+#include "registry/stream_epochs.h"
+
+#include <algorithm>
+
+#include "registry/internal/records.h"
+#include "registry/internal/text.h"
+
+namespace strata::registry {
+namespace {
+
+// An attempt fails when somebody else came first, or its outcome is unknown: neither happens often.
+constexpr int kAttemptsMax = 16;
+
+Status lease_lost(StreamId stream) {
+  return error_fenced(absl::StrCat("the lease for stream ", stream.value, " is lost"));
+}
+
+}  // namespace
+
+struct StreamEpochs::State {
+  Version epoch_version;
+  Version writer_version;
+  internal::EpochRecord last;  // zero epoch: none was given yet
+  internal::EpochRecord writer;
+  LeaseId writer_lease;
+};
+
+StatusOr<StreamEpochs::State> StreamEpochs::read(StreamId stream, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const Listing listing,
+                          registry_->list(keys_.stream(stream), deadline_us));
+  State state;
+  for (const KeyValue& entry : listing.entries) {
+    if (entry.key == keys_.epoch(stream)) {
+      STRATA_ASSIGN_OR_RETURN(state.last, internal::decode_epoch(entry));
+      state.epoch_version = entry.version;
+    } else if (entry.key == keys_.writer(stream)) {
+      STRATA_ASSIGN_OR_RETURN(state.writer, internal::decode_epoch(entry));
+      state.writer_version = entry.version;
+      state.writer_lease = entry.lease;
+    }
+  }
+  // The writer's key is made with the epoch's, in one change.
+  if (state.writer.epoch > state.last.epoch)
+    return error_corruption(absl::StrCat("stream ", stream.value, " has a writer of epoch ",
+                                         state.writer.epoch.value, ", but its last epoch is ",
+                                         state.last.epoch.value));
+  return state;
+}
+
+StatusOr<EpochGrant> StreamEpochs::acquire(const EpochRequest& request, const Lease& lease,
+                                           uint64_t deadline_us) {
+  STRATA_RETURN_IF_ERROR(check_name("node", request.holder));
+  Epoch floor = request.above;
+  Status last = ok_status();
+  for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
+    if (!lease.valid()) return lease_lost(request.stream);
+    STRATA_ASSIGN_OR_RETURN(const State state, read(request.stream, deadline_us));
+    const bool ours = state.writer_lease == lease.id();
+    if (!state.writer_version.is_zero() && !ours && !request.take_over)
+      return error_fenced(absl::StrCat("stream ", request.stream.value, " is held by ",
+                                       state.writer.holder, " with epoch ",
+                                       state.writer.epoch.value));
+    floor = std::max(floor, state.last.epoch);
+    if (floor.value >= internal::kEpochMax) return error_out_of_range("no epoch is left");
+    const Epoch next{floor.value + 1};
+    const std::string record = internal::encode_epoch({next, request.holder});
+    const Change changes[] = {
+        Change::replace(keys_.epoch(request.stream), state.epoch_version, record),
+        Change::replace(keys_.writer(request.stream), state.writer_version, record, lease.id())};
+    const StatusOr<Version> done = registry_->change(changes, deadline_us);
+    if (done.ok()) {
+      if (!lease.valid()) return lease_lost(request.stream);  // SE4
+      return EpochGrant{request.stream, next, *done};
+    }
+    last = done.status();
+    if (is_outcome_unknown(last)) {
+      floor = next;  // SE2
+    } else if (last.code() != StatusCode::kFailedPrecondition) {
+      return last;
+    }
+  }
+  if (is_outcome_unknown(last)) return last;
+  return error_peer_down(absl::StrCat("others keep acquiring stream ", request.stream.value));
+}
+
+Status StreamEpochs::release(const EpochGrant& grant, uint64_t deadline_us) {
+  const Status status =
+      registry_->change(Change::remove(keys_.writer(grant.stream), grant.writer), deadline_us)
+          .status();
+  return status.code() == StatusCode::kFailedPrecondition ? ok_status() : status;
+}
+
+StatusOr<std::optional<StreamHolder>> StreamEpochs::current(StreamId stream, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const State state, read(stream, deadline_us));
+  std::optional<StreamHolder> holder;
+  if (!state.last.epoch.is_zero())
+    holder = StreamHolder{state.last.epoch, state.last.holder, !state.writer_version.is_zero()};
+  return holder;
+}
+
+}  // namespace strata::registry

@@ -1,0 +1,73 @@
+// Who may write a log stream: epochs, each larger than all before it, given to one holder at a
+// time. Thread-safe.
+//
+//   SE1  An acquired epoch is larger than every epoch of the stream that was ever in the registry,
+//        and than `above`.
+//   SE2  No epoch is given twice, to whomever. Nobody is given one that it tried for with an
+//        unknown outcome: it goes on with a larger one, whether the first came to be or not.
+//   SE3  While a holder's lease lives and it has not released the stream, others get the stream
+//        only if they say so (take_over).
+//   SE4  An epoch is returned only under a lease that is valid then.
+// A larger epoch in the registry does not stop the holder of a smaller one, the storage nodes do
+// (DESIGN S2): the registry says who is next, never who has stopped.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "registry/keys.h"
+#include "registry/registry.h"
+
+namespace strata::registry {
+
+struct EpochRequest {
+  StreamId stream;
+  std::string holder;  // the node's name, for others to read
+  Epoch above;         // e.g. the largest that a storage node has promised
+  bool take_over = false;
+};
+
+struct EpochGrant {
+  StreamId stream;
+  Epoch epoch;
+  // Of the key ClusterKeys::writer(): Change::require() of it makes a change only while the holder
+  // is still the stream's writer.
+  Version writer;
+};
+
+struct StreamHolder {
+  Epoch epoch;         // the last one given
+  std::string holder;  // to whom
+  bool held = false;   // its lease lives and it has not released the stream
+};
+
+class StreamEpochs {
+ public:
+  StreamEpochs(Registry* registry, ClusterKeys keys)
+      : registry_(registry), keys_(std::move(keys)) {}
+
+  // Acquires an epoch under `lease`, of the same registry. Tries again while others come before it.
+  // Blocks. Errors:
+  //   kFailedPrecondition  the stream is held and take_over was not said, or the lease is lost
+  //   kNotFound            the lease is gone
+  //   kUnavailable         also: others kept coming first
+  //   kDataLoss            the keys of the stream cannot be read
+  //   kDeadlineExceeded, kUnknown   the registry's
+  // After an error no epoch was got, but the stream may be, or come to be, held under the lease:
+  // who does not want it any more revokes the lease.
+  StatusOr<EpochGrant> acquire(const EpochRequest& request, const Lease& lease,
+                               uint64_t deadline_us);
+  // Lets others have the stream before the lease ends. OK also when it was not held any more.
+  // Blocks. Errors: the registry's.
+  Status release(const EpochGrant& grant, uint64_t deadline_us);
+  // Nothing: no epoch was ever given. Blocks. Errors: kDataLoss, the registry's.
+  StatusOr<std::optional<StreamHolder>> current(StreamId stream, uint64_t deadline_us);
+
+ private:
+  struct State;
+  StatusOr<State> read(StreamId stream, uint64_t deadline_us);
+  Registry* const registry_;
+  const ClusterKeys keys_;
+};
+
+}  // namespace strata::registry
