@@ -71,7 +71,7 @@ def test_a_life_kill_and_clean_stop(etcd: Etcd) -> None:
 def test_it_listens_on_loopback_only(etcd: Etcd) -> None:
     etcd.start()
     pid = etcd.pid()
-    sockets = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     listening = []
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -100,11 +100,10 @@ def test_a_port_in_use_is_a_clear_error(etcd: Etcd) -> None:
             etcd.start(port)
     assert not etcd.exists()
     # Taken between the look and the start: etcd says so itself.
-    with pytest.raises(StrataError, match="address already in use"):
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            etcd.start(extra=[f"--listen-metrics-urls=http://127.0.0.1:{taken.getsockname()[1]}"])
+    with pytest.raises(StrataError, match="address already in use"), socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        etcd.start(extra=[f"--listen-metrics-urls=http://127.0.0.1:{taken.getsockname()[1]}"])
     assert etcd.pid() is None
 
 
