@@ -158,6 +158,23 @@ TEST_F(RepliesTest, ARegistryThatWentBackIsRefused) {
   EXPECT_EQ(*registry->change(Change::create("a", "x"), soon()), Version{10});
 }
 
+// EC1, HT3: on a connection that was used before, libcurl would send the change a second time.
+TEST_F(RepliesTest, AChangeIsSentOnce) {
+  std::atomic<int> changes{0};
+  FakeServer server(
+      [&](const std::string& request) {
+        if (request.find("/v3/kv/txn") == std::string::npos) return http_reply("{" + kHeader + "}");
+        changes++;
+        return std::string();
+      },
+      /*keep=*/true);
+  const auto registry = connect(server);
+  EXPECT_TRUE(registry->get("a", soon()).ok());
+  const auto changed = registry->change(Change::create("a", "x"), monotonic_us() + 10 * kSecond);
+  EXPECT_TRUE(is_outcome_unknown(changed.status())) << changed.status();
+  EXPECT_EQ(changes.load(), 1);
+}
+
 // A watch survives whatever a stream may say, and never passes on what does not come next.
 TEST_F(RepliesTest, AWatchThatIsToldNonsenseIsTakenUpAgain) {
   const auto events = [](const std::string& key, int revision) {

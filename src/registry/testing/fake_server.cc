@@ -49,7 +49,7 @@ void send_all(int fd, const std::string& bytes) {
 
 }  // namespace
 
-FakeServer::FakeServer(Answer answer) : answer_(std::move(answer)) {
+FakeServer::FakeServer(Answer answer, bool keep) : answer_(std::move(answer)), keep_(keep) {
   listener_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = loopback(0);
   socklen_t bytes = sizeof address;
@@ -71,17 +71,23 @@ void FakeServer::run() {
   for (;;) {
     const int fd = ::accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (fd < 0) return;
+    if (serve(fd))
+      ::close(fd);
+    else
+      silent_.push_back(fd);
+  }
+}
+
+bool FakeServer::serve(int fd) {
+  for (;;) {
     std::string request;
     while (!is_whole(request) && receive(fd, &request)) {
     }
-    const std::optional<std::string> reply =
-        is_whole(request) ? answer_(request) : std::optional<std::string>("");
-    if (!reply.has_value()) {
-      silent_.push_back(fd);
-      continue;
-    }
+    if (!is_whole(request)) return true;
+    const std::optional<std::string> reply = answer_(request);
+    if (!reply.has_value()) return false;
     send_all(fd, *reply);
-    ::close(fd);
+    if (!keep_ || reply->empty()) return true;
   }
 }
 

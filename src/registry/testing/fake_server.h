@@ -1,5 +1,5 @@
 // An HTTP server that answers whatever a test wants, byte by byte. Loopback, one connection at a
-// time, one request each.
+// time.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ class FakeServer {
   // nothing to leave it open and silent. Runs in the server's thread.
   using Answer = std::function<std::optional<std::string>(const std::string& request)>;
 
-  explicit FakeServer(Answer answer);
+  // `keep`: a connection may carry several requests; an empty answer closes it.
+  explicit FakeServer(Answer answer, bool keep = false);
   ~FakeServer();
   FakeServer(const FakeServer&) = delete;
   FakeServer& operator=(const FakeServer&) = delete;
@@ -26,7 +27,9 @@ class FakeServer {
 
  private:
   void run();
+  bool serve(int fd);  // false: it stays open and silent
   const Answer answer_;
+  const bool keep_;
   int listener_ = -1;
   std::string endpoint_;
   std::vector<int> silent_;
