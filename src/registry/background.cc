@@ -146,13 +146,13 @@ void Background::pass_on_ends() {
   while (const CURLMsg* message = curl_multi_info_read(multi_, &left))
     if (message->msg == CURLMSG_DONE)
       ended.emplace_back(message->easy_handle, message->data.result);
-  for (const auto& [handle, code] : ended) {
+  for (const auto& end : ended) {
     const auto at = std::find_if(transfers_.begin(), transfers_.end(), [&](const auto& entry) {
-      return entry.second->exchange.handle() == handle;
+      return entry.second->exchange.handle() == end.first;
     });
     if (at == transfers_.end()) continue;  // canceled by a callback before
     const auto transfer = take_out(at->first);
-    transfer->done(transfer->exchange.finish(code));
+    transfer->done(transfer->exchange.finish(end.second));
   }
 }
 
