@@ -12,11 +12,11 @@
 //   CP3  A failed write or sync leaves the old checkpoint in force; the log grows until it
 //   succeeds.
 //   CP4  A checkpoint that nobody waits for writes its pages at the pace of the log: done when half
-//   the log, or half the interval, that brings the next one has passed. So a burst of changes that is
-//   over is written back slowly, beside what comes then. A request, a caller of run_once() and twice
-//   the counted log make it hurry.
-//   CP5  Full images of pages count only beyond log_bytes: redo of an image is cheap, and a
-//   checkpoint only brings new ones. So one starts after log_bytes to 2 x log_bytes of log.
+//   the log, or half the interval, that brings the next one has passed. So a burst of changes that
+//   is over is written back slowly, beside what comes then. A request, a caller of run_once() and
+//   twice the counted log make it hurry. CP5  Full images of pages count only beyond log_bytes:
+//   redo of an image is cheap, and a checkpoint only brings new ones. So one starts after log_bytes
+//   to 2 x log_bytes of log.
 #pragma once
 
 #include <cstdint>
