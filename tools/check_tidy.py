@@ -36,15 +36,31 @@ class Unit:
         return hashlib.sha256(config + done.stdout).hexdigest() if done.returncode == 0 else None
 
 
-def units(root: Path, build: Path) -> list[Unit]:
-    database = json.loads((build / "compile_commands.json").read_text())
+def without_precompiled(command: str) -> str:
+    """g++'s precompiled headers are not Clang's; and a file shall compile without."""
+    words = shlex.split(command)
+    at = [n for n, word in enumerate(words) if word == "-include" and words[n + 1].endswith("/cmake_pch.hxx")]
+    dropped = {*at, *(n + 1 for n in at)}
+    return shlex.join(word for n, word in enumerate(words) if n not in dropped and word != "-Winvalid-pch")
+
+
+def write_database(build: Path, folder: Path) -> None:
+    """The build's compile commands as clang-tidy is to see them."""
+    entries = json.loads((build / "compile_commands.json").read_text())
+    for entry in entries:
+        entry["command"] = without_precompiled(entry["command"])
+    (folder / "compile_commands.json").write_text(json.dumps(entries))
+
+
+def units(root: Path, database_folder: Path) -> list[Unit]:
+    database = json.loads((database_folder / "compile_commands.json").read_text())
     found = [Unit(Path(entry["file"]), tuple(shlex.split(entry["command"]))) for entry in database]
     source = root / "src"
     kernel = [u for u in found if u.path.is_relative_to(source) and u.path.exists()]
     return sorted((u for u in kernel if not u.path.stem.endswith(("_test", "_fuzz", "_bench"))), key=lambda u: u.path)
 
 
-def tidy(root: Path, build: Path, unit: Unit, cache: Path, config: bytes, deadline: float) -> str:
+def tidy(root: Path, unit: Unit, cache: Path, config: bytes, deadline: float) -> str:
     """Empty: clean. Otherwise the findings, or why it was not checked."""
     key = unit.key(config)
     if key is None:
@@ -55,7 +71,7 @@ def tidy(root: Path, build: Path, unit: Unit, cache: Path, config: bytes, deadli
     left = deadline - time.monotonic()
     if left <= 0:
         return f"{unit.path.relative_to(root)}: NOT CHECKED, the time is over\n"
-    command = ["nice", "-n", "5", "clang-tidy-14", "--quiet", "-p", str(build), *EXTRA, str(unit.path)]
+    command = ["nice", "-n", "5", "clang-tidy-14", "--quiet", "-p", str(cache), *EXTRA, str(unit.path)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=left)
     except subprocess.TimeoutExpired:
@@ -77,10 +93,11 @@ def main() -> int:
     cache = root / "build" / "checks" / "tidy"
     cache.mkdir(parents=True, exist_ok=True)
     config = (root / ".clang-tidy").read_bytes() + " ".join(EXTRA).encode()
-    chosen = [u for u in units(root, build) if not arguments.folders or u.path.parent.name in arguments.folders]
+    write_database(build, cache)
+    chosen = [u for u in units(root, cache) if not arguments.folders or u.path.parent.name in arguments.folders]
     deadline = time.monotonic() + arguments.time_limit_s
     with ThreadPoolExecutor(JOBS) as pool:
-        findings = [t for t in pool.map(lambda u: tidy(root, build, u, cache, config, deadline), chosen) if t]
+        findings = [t for t in pool.map(lambda u: tidy(root, u, cache, config, deadline), chosen) if t]
     for text in findings:
         print(text, end="")
     print(f"{len(chosen)} files, {len(findings)} with findings")

@@ -20,25 +20,41 @@ uint64_t length_of(const RegionOperation& operation) noexcept {
   return operation.kind == Kind::kGet ? operation.target.size() : 8;
 }
 
-bool is_word(uint64_t offset, size_t bytes) noexcept { return bytes == 8 && offset % 8 == 0; }
+// Calls with each piece of [offset, offset + bytes) in turn: whole aligned words, and single bytes
+// before and after them.
+template <class OnWord, class OnByte>
+void for_pieces(uint64_t offset, size_t bytes, OnWord on_word, OnByte on_byte) noexcept {
+  size_t done = 0;
+  while (done < bytes && (offset + done) % 8 != 0) on_byte(done++);
+  for (; bytes - done >= 8; done += 8) on_word(done);
+  while (done < bytes) on_byte(done++);
+}
 
-// RR2, RR3: what was put before becomes visible before this does.
+// RR2, RR3: each word is stored with release and loaded with acquire, so that what was put before
+// is visible before it. On x86-64 these are plain moves. A fence around memcpy would do, but others
+// read and write the same memory meanwhile, which memcpy is not defined for.
 void put(char* memory, uint64_t offset, Bytes source) noexcept {
-  if (is_word(offset, source.size())) {
-    word_at(memory, offset).store(load_u64(source.data()), std::memory_order_release);
-    return;
-  }
-  std::atomic_thread_fence(std::memory_order_release);
-  std::memcpy(memory + offset, source.data(), source.size());
+  char* target = memory + offset;
+  for_pieces(
+      offset, source.size(),
+      [&](size_t at) {
+        word_at(target, at).store(load_u64(source.data() + at), std::memory_order_release);
+      },
+      [&](size_t at) {
+        std::atomic_ref<char>(target[at]).store(source[at], std::memory_order_release);
+      });
 }
 
 void get(char* memory, uint64_t offset, absl::Span<char> target) noexcept {
-  if (is_word(offset, target.size())) {
-    store_u64(target.data(), word_at(memory, offset).load(std::memory_order_acquire));
-    return;
-  }
-  std::memcpy(target.data(), memory + offset, target.size());
-  std::atomic_thread_fence(std::memory_order_acquire);
+  char* source = memory + offset;
+  for_pieces(
+      offset, target.size(),
+      [&](size_t at) {
+        store_u64(target.data() + at, word_at(source, at).load(std::memory_order_acquire));
+      },
+      [&](size_t at) {
+        target[at] = std::atomic_ref<char>(source[at]).load(std::memory_order_acquire);
+      });
 }
 
 }  // namespace

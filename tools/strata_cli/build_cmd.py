@@ -27,8 +27,13 @@ def build(build_type: BuildType, targets: tuple[str, ...] = ()) -> None:
     console.print(f"  [green]ok[/]  built {made} in {outcome.seconds:.0f} s")
 
 
-# Clones of the project share compiled objects: paths below the root do not count.
-CCACHE_ENV = {"CCACHE_BASEDIR": str(paths.ROOT), "CCACHE_NOHASHDIR": "1"}
+# Clones of the project share compiled objects: paths below the root do not count. Without the third, ccache keeps nothing
+# that uses a precompiled header.
+CCACHE_ENV = {
+    "CCACHE_BASEDIR": str(paths.ROOT),
+    "CCACHE_NOHASHDIR": "1",
+    "CCACHE_SLOPPINESS": "pch_defines,time_macros",
+}
 
 
 def try_build(

@@ -12,7 +12,7 @@ from .shell import StrataError, capture, console, retried, run_logged
 # What the compiler, the checks and the private server need from Debian. The Python environment itself is made by the
 # bootstrap script before this module can run.
 BUILD_PACKAGES = (
-    "g++ cmake ninja-build ccache make pkg-config libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev liburing-dev "
+    "g++ cmake ninja-build ccache mold make pkg-config libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev liburing-dev "
     "libssl-dev librocksdb-dev libcurl4-openssl-dev nlohmann-json3-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev "
     "dpkg-dev patch perl xz-utils"
 ).split()
