@@ -44,7 +44,7 @@ class HostilePeer : public testing::Test {
     set_diag_sink([](Severity, std::string_view) {});
     ServerOptions options;
     options.limits.payload_bytes_max = 8u << 20;
-    options.limits.handshake_us_max = 300'000;
+    options.limits.handshake_us_max = 2'000'000;
     server_ = std::make_unique<RpcServer>(node_.world(), secret_of('s'), options);
     server_->handle(kEcho, [this](const Request& request, Responder responder) {
       echoed_++;
