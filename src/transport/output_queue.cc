@@ -19,7 +19,8 @@ void OutputQueue::append(Bytes header, std::string payload, FileDescriptor attac
   if (payload.size() <= kCopiedBytesMax) {
     chunks_.back().bytes.append(payload);
   } else {
-    chunks_.emplace_back(Chunk{std::move(payload), FileDescriptor()});
+    chunks_.emplace_back();
+    chunks_.back().bytes = std::move(payload);
   }
 }
 
