@@ -533,3 +533,10 @@ Status VersionDb::lose_map() {
 }
 
 }  // namespace strata::storenode
+
+#ifdef __SANITIZE_THREAD__
+// The system's RocksDB is not instrumented: ThreadSanitizer sees what it copies, but not the
+// atomics by which its threads agree.
+extern "C" const char* __tsan_default_suppressions();  // NOLINT: the sanitizer's name
+extern "C" const char* __tsan_default_suppressions() { return "race:librocksdb.so\n"; }  // NOLINT
+#endif

@@ -3,9 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "base/rng.h"
+#include "rocksdb/db.h"
+#include "storenode/versions/internal/keys.h"
+#include "storenode/versions/rocks_file_system.h"
 #include "storenode/versions/testing/test_pages.h"
 
 namespace strata::storenode {
@@ -29,6 +30,12 @@ Version version_at(uint64_t llsn, uint8_t flags = kMaterialized) {
   return version;
 }
 
+class SilentLogger final : public rocksdb::Logger {
+ public:
+  using Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
+
 class VersionDbTest : public ::testing::Test {
  protected:
   VersionDbTest() : disk_(make_sim_file_system()) { open(); }
@@ -51,8 +58,11 @@ class VersionDbTest : public ::testing::Test {
     ASSERT_TRUE(db_->write(&batch).ok());
   }
   void crash(uint64_t seed) {
-    disk_->crash(seed);
+    // What the old life still does while it is closed must not reach the disk of the new one.
+    std::unique_ptr<SimFileSystem> next = disk_->fork();
+    next->crash(seed);
     db_.reset();
+    disk_ = std::move(next);
   }
 
   std::unique_ptr<SimFileSystem> disk_;
@@ -203,6 +213,49 @@ TEST_F(VersionDbTest, FlippedBitsInStoredPagesAreReported) {  // VD4
   const Status status = db_->read_page(kPage, Llsn{10}, page);
   EXPECT_TRUE(is_corruption(status)) << status;
   EXPECT_NE(status.message().find("page 300:7 at llsn 10"), std::string::npos) << status;
+}
+
+// Ours: whatever RocksDB thinks of them.
+TEST_F(VersionDbTest, WrongPagesAreReported) {  // VD4
+  put(kPage, 10);
+  put(kPage, 20);
+  put(kPage, 30);
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  {
+    const auto env = make_rocks_env(disk_.get());
+    rocksdb::DBOptions plain;
+    plain.env = env.get();
+    plain.info_log = std::make_shared<SilentLogger>();
+    std::vector<rocksdb::ColumnFamilyDescriptor> families;
+    for (const char* name : {"default", "map", "pages"})
+      families.emplace_back(name, rocksdb::ColumnFamilyOptions());
+    std::vector<rocksdb::ColumnFamilyHandle*> handles;
+    rocksdb::DB* raw = nullptr;
+    ASSERT_TRUE(rocksdb::DB::Open(plain, "/versions", families, &handles, &raw).ok());
+    const std::unique_ptr<rocksdb::DB> db(raw);
+    std::string damaged(test_page(kPage, Llsn{10})->bytes, kPageBytes);
+    damaged[9000] ^= 1;
+    const PageRef other = test_page(PageId{300, 8}, Llsn{20});
+    const PageRef older = test_page(kPage, Llsn{29});
+    const auto bytes = [](const PageRef& page) { return rocksdb::Slice(page->bytes, kPageBytes); };
+    const auto key = [](uint64_t llsn) { return internal::version_key(kPage, Llsn{llsn}); };
+    ASSERT_TRUE(db->Put({}, handles[2], key(10), damaged).ok());
+    ASSERT_TRUE(db->Put({}, handles[2], key(20), bytes(other)).ok());
+    ASSERT_TRUE(db->Put({}, handles[2], key(30), bytes(older)).ok());
+    ASSERT_TRUE(db->Flush({}, handles).ok());
+    for (rocksdb::ColumnFamilyHandle* handle : handles)
+      ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
+  }
+  open();
+  alignas(8) char page[kPageBytes];
+  for (const uint64_t llsn : {10, 20, 30}) {
+    const Status status = db_->read_page(kPage, Llsn{llsn}, page);
+    EXPECT_TRUE(is_corruption(status)) << status;
+    EXPECT_NE(status.message().find("page 300:7 at llsn " + std::to_string(llsn)),
+              std::string::npos)
+        << status;
+  }
 }
 
 TEST_F(VersionDbTest, AFolderThatLostAFileIsReportedAtTheStart) {

@@ -165,8 +165,9 @@ struct VersionMap::Change {
   Llsn oldest;                   // the first one kept, if it gets kOldestKept
 };
 
-// What is removed leaves the list at once, so that nobody chooses it any more; what is stored is
-// marked when it is (VM2).
+// What is removed leaves the list at once, so that nobody chooses it any more, and the oldest one
+// kept says so at once: "collected" must not look like "never written". What is stored is marked
+// when it is (VM2).
 VersionMap::Change VersionMap::plan_change(Node* node, std::span<const MadeVersion> made,
                                            Trim trim) {
   Change change;
@@ -189,6 +190,7 @@ VersionMap::Change VersionMap::plan_change(Node* node, std::span<const MadeVersi
     oldest.flags |= kOldestKept;
     change.batch.put_version(node->page, oldest);
     change.oldest = oldest.llsn;
+    list[gone].flags |= kOldestKept;
   }
   for (const ptrdiff_t at : marked) list[at].flags &= ~kMaterialized;
   const auto kept = list.begin() + static_cast<ptrdiff_t>(gone);
@@ -203,21 +205,13 @@ VersionMap::Change VersionMap::plan_change(Node* node, std::span<const MadeVersi
 void VersionMap::finish_change(Shard* shard, Node* node, const Change& change,
                                const Status& status) {
   std::vector<Version>& list = node->list;
-  if (!status.ok()) {
-    const size_t before = list.capacity();
-    list.insert(list.begin(), change.removed.begin(), change.removed.end());
-    account(shard, before, *node);
-    return;
-  }
+  if (!status.ok()) return forget(shard, node);  // the next one who asks reads it as it was
   for (const Version& version : change.stored) {
     const ptrdiff_t at = newest_at(list, version.llsn);
     if (at >= 0 && list[at].llsn == version.llsn) list[at].flags |= kMaterialized;
   }
   if (!change.oldest.is_zero()) {
-    const ptrdiff_t at = newest_at(list, change.oldest);
-    STRATA_ASSERT(at >= 0);
-    list[at].flags |= kOldestKept;
-    list.erase(list.begin(), list.begin() + at);  // late ones (VM3)
+    STRATA_ASSERT(list.front().llsn == change.oldest);  // late ones have not been let in (VM3)
   }
   counters_.stored.fetch_add(change.stored.size(), std::memory_order_relaxed);
   counters_.collected.fetch_add(change.removed.size(), std::memory_order_relaxed);
@@ -240,8 +234,8 @@ Status VersionMap::end_change(Shard* shard, MutexLock* lock, Node* node, Change*
   lock->unlock();
   const Status status = db_->write(&change->batch);
   lock->lock();
-  finish_change(shard, node, *change, status);
   node->changing = false;
+  finish_change(shard, node, *change, status);
   shard->changed.notify_all();
   evict(shard);
   return status;

@@ -175,7 +175,13 @@ class MapRun {
   }
 
   void crash() {
-    disk_->crash(rng_.next());
+    // What the old life still does while it is closed must not reach the disk of the new one.
+    std::unique_ptr<SimFileSystem> next = disk_->fork();
+    next->crash(rng_.next());
+    collector_.reset();
+    map_.reset();
+    db_.reset();
+    disk_ = std::move(next);
     open();
     Truth found;
     read_all(&found);

@@ -280,5 +280,31 @@ TEST_F(VersionMapTest, ThreadsSeeWholeLists) {
       EXPECT_EQ(version.is(kMaterialized), stored(PageId{300, number}, version.llsn.value).ok());
 }
 
+// Whoever looks while older versions are being removed must not think that there never were any.
+TEST_F(VersionMapTest, WhatIsBeingCollectedNeverLooksNeverWritten) {  // VM4
+  constexpr uint64_t kVersions = 300;
+  std::atomic<bool> done{false};
+  std::thread reader([&] {
+    while (!done.load()) {
+      bool flagged = true;
+      ASSERT_TRUE(map_->inspect(kPage,
+                                [&](VersionList list) {
+                                  if (!list.empty() && list.front().llsn > Llsn{1})
+                                    flagged = list.front().is(kOldestKept);
+                                })
+                      .ok());
+      ASSERT_TRUE(flagged);
+    }
+  });
+  for (uint64_t llsn = 1; llsn <= kVersions; ++llsn) {
+    add(kPage, {version_at(llsn)});
+    ASSERT_TRUE(map_->raise_horizon(Llsn{llsn}).ok());
+    store(kPage, {llsn});
+  }
+  done.store(true);
+  reader.join();
+  EXPECT_EQ(llsns(kPage), (Numbers{kVersions}));
+}
+
 }  // namespace
 }  // namespace strata::storenode
