@@ -22,10 +22,10 @@ enum class LatchRank : uint16_t {
   kFreeList = 75,
   kDirtyList = 78,
   kLogReserve = 80,   // Lsn reservation; innermost of the write path
-  kLogWrite = 85,     // group commit leader hand-over
   kReplayQueue = 81,  // storage node's replay: pages to be replayed
   kReplay = 82,       // waiting requests, pages in work, positions
   kVersionMap = 83,   // a shard of its version map
+  kLogWrite = 85,     // group commit leader hand-over
   kFileTable = 90,    // open file handles
   kLeaf = 100,        // anything that takes nothing else
 };

@@ -83,6 +83,13 @@ StatusOr<GroupView> parse_group(Bytes bytes, Lsn expected_lsn, size_t* need) {
   return group;
 }
 
+StatusOr<SectionView> parse_section(Bytes bytes) {
+  ByteReader in(bytes);
+  const SectionView section = read_section(&in);
+  if (!in.ok() || in.remaining() != 0) return error_corruption("redo section: its length is wrong");
+  return section;
+}
+
 Status for_each_section(const GroupView& group,
                         const std::function<Status(const SectionView&)>& visit) {
   if (!framing_is_valid(group)) return error_corruption("redo group: sections do not fill it");

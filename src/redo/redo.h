@@ -118,6 +118,9 @@ StatusOr<GroupView> parse_group(Bytes bytes, Lsn expected_lsn, size_t* need);
 // Calls visit for each section; stops at the first error.
 Status for_each_section(const GroupView& group,
                         const std::function<Status(const SectionView&)>& visit);
+// A section by itself, header and operations and nothing behind them, as it stood in a group.
+// kDataLoss: it is not one.
+StatusOr<SectionView> parse_section(Bytes bytes);
 // Whether the header came from seal_group() as it is, whatever became of the rest of the group.
 [[nodiscard]] bool header_is_whole(const GroupHeader& header) noexcept;
 // Fills in both checksums of a group that lies complete in memory.

@@ -398,6 +398,25 @@ TEST(Group, RoundTrip) {
       is_fenced(for_each_section(*group, [](const SectionView&) { return error_fenced(); })));
 }
 
+TEST(Group, ASectionCanBeReadByItself) {
+  const std::string bytes = two_section_group(4096);
+  const StatusOr<GroupView> group = parse_group(bytes, Lsn{4096}, nullptr);
+  ASSERT_TRUE(group.ok());
+  ASSERT_TRUE(for_each_section(*group, [](const SectionView& section) {
+                const char* const begin = section.ops.data() - kSectionHeaderBytes;
+                const size_t length = kSectionHeaderBytes + section.ops.size();
+                const StatusOr<SectionView> alone = parse_section({begin, length});
+                EXPECT_TRUE(alone.ok());
+                EXPECT_EQ(alone->page_id, section.page_id);
+                EXPECT_EQ(alone->prev_llsn, section.prev_llsn);
+                EXPECT_EQ(alone->ops, section.ops);
+                EXPECT_TRUE(is_corruption(parse_section({begin, length - 1}).status()));
+                EXPECT_TRUE(is_corruption(parse_section({begin, length + 1}).status()));
+                EXPECT_TRUE(is_corruption(parse_section({begin, 3}).status()));
+                return ok_status();
+              }).ok());
+}
+
 TEST(Group, ShortInputAsksForMore) {
   const std::string bytes = two_section_group(4096);
   for (size_t n = 0; n < bytes.size(); ++n) {

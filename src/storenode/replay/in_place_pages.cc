@@ -1,0 +1,187 @@
+#include "storenode/replay/in_place_pages.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/assert.h"
+#include "page/slotted.h"
+
+namespace strata::storenode {
+namespace {
+constexpr size_t kAlignment = 4096;
+constexpr size_t kPagesMin = 4 * kWriteBatchPages;
+}  // namespace
+
+InPlacePages::InPlacePages(PageSource* source, uint64_t bytes)
+    : source_(source),
+      pages_max_(std::max<uint64_t>(kPagesMin, bytes / kPageBytes)),
+      buffer_(kWriteBatchPages * kPageBytes, kAlignment) {}
+
+InPlacePages::Entry* InPlacePages::add(PageId page) {
+  auto made = std::make_unique<Entry>(page);
+  Entry* const entry = made.get();
+  entry->place = used_.insert(used_.begin(), entry);
+  entries_.emplace(page, std::move(made));
+  return entry;
+}
+
+void InPlacePages::evict() {
+  auto it = used_.end();
+  while (entries_.size() > pages_max_ && it != used_.begin()) {
+    Entry* const entry = *std::prev(it);
+    if (entry->loading || entry->dirty) {
+      --it;
+    } else {
+      used_.erase(entry->place);
+      entries_.erase(entry->page);
+    }
+  }
+}
+
+// A page that is not in memory is not being written either (IP2), so the file has the newest state.
+StatusOr<PageRef> InPlacePages::read(PageId page) {
+  MutexLock lock(mutex_);
+  for (;;) {
+    const auto it = entries_.find(page);
+    if (it == entries_.end()) break;
+    Entry* const entry = it->second.get();
+    if (!entry->loading) {
+      hits_.fetch_add(1, std::memory_order_relaxed);
+      used_.splice(used_.begin(), used_, entry->place);
+      return entry->ref;
+    }
+    changed_.wait(lock);
+  }
+  misses_.fetch_add(1, std::memory_order_relaxed);
+  Entry* const entry = add(page);
+  entry->loading = true;
+  lock.unlock();
+  auto made = std::make_shared<PageBuffer>();
+  Status status = source_->read(page, Llsn{}, made->bytes);
+  if (status.ok() && header_of(made->bytes)->type == static_cast<uint8_t>(PageType::kTree))
+    status = validate_tree_page(made->bytes);
+  lock.lock();
+  entry->loading = false;
+  changed_.notify_all();
+  if (!status.ok()) {
+    used_.erase(entry->place);
+    entries_.erase(page);
+    return status;
+  }
+  entry->ref = std::move(made);
+  PageRef ref = entry->ref;
+  evict();
+  return ref;
+}
+
+Status InPlacePages::put(PageId page, PageRef ref) {
+  MutexLock lock(mutex_);
+  Entry* entry = nullptr;
+  for (;;) {
+    const auto it = entries_.find(page);
+    entry = it == entries_.end() ? add(page) : it->second.get();
+    if (!entry->loading) break;
+    changed_.wait(lock);
+  }
+  entry->ref = std::move(ref);
+  if (!entry->dirty) ++dirty_;
+  entry->dirty = true;
+  used_.splice(used_.begin(), used_, entry->place);
+  if (dirty_ <= pages_max_ / 2) {
+    evict();
+    return ok_status();
+  }
+  changed_.wait(lock, [this] { return !writing_; });
+  writing_ = true;
+  // An eighth at a time, since finding them goes through the whole list.
+  const Status status = write_back(&lock, std::max<size_t>(kWriteBatchPages, dirty_ / 8));
+  writing_ = false;
+  changed_.notify_all();
+  evict();
+  return status;
+}
+
+Status InPlacePages::make_space(SpaceId space) {
+  if (spaces_.count(space) != 0) return ok_status();
+  STRATA_RETURN_IF_ERROR(source_->create_space(space));
+  spaces_.insert(space);
+  return ok_status();
+}
+
+Status InPlacePages::write_batch(const std::vector<std::pair<PageId, PageRef>>& batch) {
+  STRATA_ASSERT(batch.size() <= kWriteBatchPages);
+  PageId ids[kWriteBatchPages];
+  bool written[kWriteBatchPages];
+  for (size_t i = 0; i < batch.size(); ++i) {
+    const PageId page = batch[i].first;
+    ids[i] = page;
+    std::memcpy(buffer_.get() + i * kPageBytes, batch[i].second->bytes, kPageBytes);
+    STRATA_RETURN_IF_ERROR(make_space(SpaceId{page.space}));
+    STRATA_RETURN_IF_ERROR(source_->grow_space(SpaceId{page.space}, page.number + 1));
+  }
+  return source_->write_batch(ids, static_cast<uint32_t>(batch.size()), buffer_.get(), written);
+}
+
+// writing_ is set. Writes the dirty pages used longest ago, a batch at a time, in page order. A
+// page put meanwhile stays dirty.
+Status InPlacePages::write_back(MutexLock* lock, size_t count_max) {
+  std::vector<std::pair<PageId, PageRef>> chosen;
+  for (auto it = used_.rbegin(); it != used_.rend() && chosen.size() < count_max; ++it)
+    if ((*it)->dirty) chosen.emplace_back((*it)->page, (*it)->ref);
+  std::sort(chosen.begin(), chosen.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t begin = 0; begin < chosen.size(); begin += kWriteBatchPages) {
+    const size_t end = std::min(chosen.size(), begin + kWriteBatchPages);
+    const std::vector<std::pair<PageId, PageRef>> batch(
+        chosen.begin() + static_cast<ptrdiff_t>(begin),
+        chosen.begin() + static_cast<ptrdiff_t>(end));
+    lock->unlock();
+    const Status status = write_batch(batch);
+    lock->lock();
+    STRATA_RETURN_IF_ERROR(status);
+    written_.fetch_add(batch.size(), std::memory_order_relaxed);
+    for (const auto& [page, ref] : batch) {
+      const auto it = entries_.find(page);
+      if (it == entries_.end() || it->second->ref != ref) continue;
+      it->second->dirty = false;
+      --dirty_;
+    }
+  }
+  return ok_status();
+}
+
+Status InPlacePages::checkpoint() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this] { return !writing_; });
+  writing_ = true;
+  Status status = write_back(&lock, SIZE_MAX);
+  lock.unlock();
+  if (status.ok()) status = source_->sync();
+  lock.lock();
+  writing_ = false;
+  changed_.notify_all();
+  evict();
+  return status;
+}
+
+Status InPlacePages::delete_space(SpaceId space) {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this] { return !writing_; });
+  writing_ = true;
+  for (auto it = used_.begin(); it != used_.end();) {
+    Entry* const entry = *it++;
+    if (entry->page.space != space.value || entry->loading) continue;
+    if (entry->dirty) --dirty_;
+    used_.erase(entry->place);
+    entries_.erase(entry->page);
+  }
+  lock.unlock();
+  spaces_.erase(space);
+  const Status status = source_->delete_space(space);
+  lock.lock();
+  writing_ = false;
+  changed_.notify_all();
+  return status;
+}
+
+}  // namespace strata::storenode

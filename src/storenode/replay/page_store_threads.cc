@@ -1,0 +1,213 @@
+// The threads of a page store. Each sleeps on a condition of its own; nobody polls.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/diag.h"
+#include "storenode/replay/internal/page_store_impl.h"
+
+namespace strata::storenode {
+namespace {
+
+constexpr uint64_t kPauseUs = 100'000;  // after a failure; it is tried again
+constexpr uint64_t kPauseUsMax = 5'000'000;
+constexpr uint64_t kHorizonIntervalUs = 200'000;
+constexpr uint32_t kCollectPages = 1000;  // between two looks at the clock
+
+}  // namespace
+
+struct PageStore::Impl::Wake {
+  Mutex mutex{LatchRank::kLeaf};
+  CondVar changed;
+  bool stop = false;
+  bool grown = false;        // some log; the scanner looks
+  std::set<StreamId> asked;  // streams whose log has been asked to tell
+  bool deadline = false;     // an earlier one than before; upkeep looks
+};
+
+// False: stop.
+bool PageStore::Impl::pause(uint64_t microseconds) {
+  MutexLock lock(wake_->mutex);
+  wake_->changed.wait_for_us(lock, microseconds, [this] { return wake_->stop; });
+  return !wake_->stop;
+}
+
+// What became of a piece of work: said once, and once it goes again.
+void PageStore::Impl::report(const char* what, const Status& status) {
+  bool changed = false;
+  {
+    const MutexLock lock(mutex_);
+    changed =
+        status.ok() ? troubles_.erase(what) != 0 : troubles_.insert_or_assign(what, status).second;
+  }
+  if (!changed) return;
+  if (status.ok()) return diag(Severity::kInfo, "page store: %s goes on", what);
+  diag(Severity::kError, "page store: %s: %s; it is tried again", what,
+       std::string(status.message()).c_str());
+}
+
+Status PageStore::Impl::trouble() const {
+  const MutexLock lock(mutex_);
+  if (troubles_.empty()) return ok_status();
+  const auto& [what, status] = *troubles_.begin();
+  return Status(status.code(), what + ": " + std::string(status.message()));
+}
+
+// Each log is asked once at a time. Beyond what was durable before the last look: behind the last
+// whole group there may be a part of one.
+void PageStore::Impl::wait_for_log(const std::vector<std::pair<Streams::Stream, Lsn>>& looked_at) {
+  for (const auto& [stream, durable] : looked_at) {
+    {
+      const MutexLock lock(wake_->mutex);
+      if (!wake_->asked.insert(stream.id).second) continue;
+    }
+    stream.log->notify_beyond(durable, [wake = wake_, id = stream.id] {
+      const MutexLock lock(wake->mutex);
+      wake->asked.erase(id);
+      wake->grown = true;
+      wake->changed.notify_all();
+    });
+  }
+}
+
+void PageStore::Impl::look_again() {
+  replay->look_again();
+  if (wake_ == nullptr) return;
+  const MutexLock lock(wake_->mutex);
+  wake_->grown = true;
+  wake_->changed.notify_all();
+}
+
+void PageStore::Impl::scan_thread() {
+  bool in_trouble = false;
+  uint64_t pause_us = kPauseUs;
+  for (;;) {
+    std::vector<std::pair<Streams::Stream, Lsn>> looked_at;
+    for (const Streams::Stream& stream : streams.all())
+      looked_at.emplace_back(stream, stream.log->durable_lsn());
+    const StatusOr<bool> some = scan_step();
+    if (!some.ok()) {
+      report("quick scan", some.status());
+      in_trouble = true;
+      if (!pause(pause_us)) return;
+      pause_us = std::min(pause_us * 2, kPauseUsMax);
+      (void)db->try_resume();
+      continue;
+    }
+    if (std::exchange(in_trouble, false)) report("quick scan", ok_status());
+    pause_us = kPauseUs;
+    if (!*some) {
+      wait_for_log(looked_at);
+      MutexLock lock(wake_->mutex);
+      wake_->changed.wait(lock, [this] { return wake_->stop || wake_->grown; });
+      wake_->grown = false;
+    }
+    const MutexLock lock(wake_->mutex);
+    if (wake_->stop) return;
+  }
+}
+
+void PageStore::Impl::worker_thread() {
+  bool in_trouble = false;
+  uint64_t pause_us = kPauseUs;
+  for (;;) {
+    const StatusOr<bool> some = replay->step();
+    if (!some.ok()) {
+      report("replay", some.status());
+      in_trouble = true;
+      if (!pause(pause_us)) return;
+      pause_us = std::min(pause_us * 2, kPauseUsMax);
+      (void)db->try_resume();
+      replay->retry();
+      continue;
+    }
+    if (std::exchange(in_trouble, false)) report("replay", ok_status());
+    pause_us = kPauseUs;
+    if (!*some && !replay->wait_for_work()) return;
+    const MutexLock lock(wake_->mutex);
+    if (wake_->stop) return;
+  }
+}
+
+void PageStore::Impl::server_thread() {
+  while (TicketPtr ticket = waits.wait_ready()) advance(std::move(ticket));
+}
+
+void PageStore::Impl::upkeep_thread() {
+  uint64_t next_checkpoint = options.now_us() + options.checkpoint_interval_us;
+  uint64_t next_collect = options.now_us() + options.collect_interval_us;
+  uint64_t next_horizon = 0;
+  for (;;) {
+    expire_requests();
+    const uint64_t now = options.now_us();
+    const auto done = [this](const char* what, const Status& status) {
+      report(what, status);
+      if (!status.ok()) (void)db->try_resume();
+    };
+    if (now >= next_horizon) {
+      const Llsn before = map->horizon();
+      done("raising the horizon", raise_horizon());
+      if (map->horizon() != before) look_again();  // spaces may be reclaimed
+      next_horizon = now + kHorizonIntervalUs;
+    }
+    if (now >= next_collect) {
+      const StatusOr<bool> more = collector->step(kCollectPages);
+      done("collection", more.status());
+      if (!more.ok() || !*more) next_collect = now + options.collect_interval_us;
+    }
+    if (now >= next_checkpoint) {
+      done("checkpoint", checkpoint());
+      next_checkpoint = now + options.checkpoint_interval_us;
+    }
+    const uint64_t until = std::min(std::min(next_horizon, next_collect),
+                                    std::min(next_checkpoint, waits.next_deadline_us()));
+    MutexLock lock(wake_->mutex);
+    const uint64_t begin = options.now_us();
+    if (until > begin)
+      wake_->changed.wait_for_us(lock, until - begin,
+                                 [this] { return wake_->stop || wake_->deadline; });
+    wake_->deadline = false;
+    if (wake_->stop) return;
+  }
+}
+
+void PageStore::Impl::start() {
+  if (!threads_.empty()) return;
+  wake_ = std::make_shared<Wake>();
+  waits.reopen();
+  replay->stop_waiting(false);
+  waits.set_deadline_hook([wake = wake_] {
+    const MutexLock lock(wake->mutex);
+    wake->deadline = true;
+    wake->changed.notify_all();
+  });
+  if (ingest != nullptr) threads_.emplace_back([this] { scan_thread(); });
+  for (uint32_t i = 0; i < replay->workers_max(); ++i)
+    threads_.emplace_back([this] { worker_thread(); });
+  for (uint32_t i = 0; i < std::max(1u, options.servers); ++i)
+    threads_.emplace_back([this] { server_thread(); });
+  threads_.emplace_back([this] { upkeep_thread(); });
+}
+
+void PageStore::Impl::stop() {
+  if (!threads_.empty()) {
+    {
+      const MutexLock lock(wake_->mutex);
+      wake_->stop = true;
+      wake_->changed.notify_all();
+    }
+    replay->stop_waiting(true);
+    waits.close();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    waits.set_deadline_hook(nullptr);
+    if (Status status = checkpoint(); !status.ok())
+      diag(Severity::kWarning, "page store: the last checkpoint failed: %s",
+           std::string(status.message()).c_str());
+  }
+  for (TicketPtr& ticket : waits.take_all())
+    finish(std::move(ticket), error_peer_down("the page store stops"));
+}
+
+}  // namespace strata::storenode

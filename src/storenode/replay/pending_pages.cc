@@ -1,0 +1,121 @@
+#include "storenode/replay/pending_pages.h"
+
+#include "base/assert.h"
+
+namespace strata::storenode {
+namespace {
+constexpr uint64_t kStretchBytes = 256u << 10;  // shorter ones are joined
+}  // namespace
+
+void PendingPages::add_stream(StreamId stream, StreamMark from) {
+  const MutexLock lock(mutex_);
+  ends_[stream] = from;
+}
+
+void PendingPages::queue(PageId id, Page* page) {
+  if (page->state == State::kWaitsForScan) --waiting_for_scan_;
+  page->state = State::kQueued;
+  stalled_ = false;
+  queued_.emplace(page->first, id);
+  changed_.notify_one();
+}
+
+void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
+                       const std::vector<PageId>& pages) {
+  const MutexLock lock(mutex_);
+  ends_[stream] = to;
+  if (!stretches_.empty() && stretches_.back().stream == stream &&
+      to.lsn.value - stretches_.back().from.lsn.value <= kStretchBytes) {
+    stretches_.back().to = to;
+  } else if (!pages.empty()) {
+    stretches_.push_back({++last_batch_, stream, from, to});
+  }
+  for (const PageId id : pages) {
+    const Batch batch = stretches_.back().batch;
+    const auto [it, added] = pages_.try_emplace(id, Page{batch});
+    Page& page = it->second;
+    if (added) {
+      listed_.emplace(batch, id);
+      queue(id, &page);
+    } else if (page.state == State::kTaken && page.again == 0) {
+      page.again = batch;
+    }
+  }
+  if (waiting_for_scan_ == 0) return;
+  for (auto& [id, page] : pages_)
+    if (page.state == State::kWaitsForScan) queue(id, &page);
+}
+
+void PendingPages::done(PageId id) {
+  const MutexLock lock(mutex_);
+  const auto it = pages_.find(id);
+  STRATA_ASSERT(it != pages_.end());
+  Page& page = it->second;
+  STRATA_ASSERT(page.state == State::kTaken);
+  listed_.erase({page.first, id});
+  if (page.again != 0) {
+    page.first = page.again;
+    page.again = 0;
+    listed_.emplace(page.first, id);
+    queue(id, &page);
+  } else {
+    pages_.erase(it);
+  }
+  const Batch oldest = listed_.empty() ? last_batch_ + 1 : listed_.begin()->first;
+  while (!stretches_.empty() && stretches_.front().batch < oldest) stretches_.pop_front();
+}
+
+void PendingPages::put_off(PageId id, bool for_scan) {
+  const MutexLock lock(mutex_);
+  Page& page = pages_.at(id);
+  STRATA_ASSERT(page.state == State::kTaken);
+  if (page.again != 0 && for_scan) {
+    page.again = 0;
+    queue(id, &page);
+    return;
+  }
+  page.again = 0;  // `first` covers it
+  page.state = for_scan ? State::kWaitsForScan : State::kPutOff;
+  if (for_scan) ++waiting_for_scan_;
+}
+
+void PendingPages::retry() {
+  const MutexLock lock(mutex_);
+  for (auto& [id, page] : pages_)
+    if (page.state == State::kPutOff || page.state == State::kWaitsForScan) queue(id, &page);
+}
+
+StreamMark PendingPages::oldest(StreamId stream) const {
+  const MutexLock lock(mutex_);
+  for (const Stretch& stretch : stretches_)
+    if (stretch.stream == stream) return stretch.from;
+  const auto it = ends_.find(stream);
+  return it == ends_.end() ? StreamMark{} : it->second;
+}
+
+size_t PendingPages::count() const {
+  const MutexLock lock(mutex_);
+  return pages_.size();
+}
+
+bool PendingPages::wait() {
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this] { return stop_ || woken_ || (!queued_.empty() && !stalled_); });
+  woken_ = false;
+  return !stop_;
+}
+
+void PendingPages::stop(bool stop) {
+  const MutexLock lock(mutex_);
+  stop_ = stop;
+  changed_.notify_all();
+}
+
+void PendingPages::wake() {
+  const MutexLock lock(mutex_);
+  woken_ = true;
+  stalled_ = false;
+  changed_.notify_all();
+}
+
+}  // namespace strata::storenode

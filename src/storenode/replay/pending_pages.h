@@ -1,0 +1,90 @@
+// Pages with versions that are not stored yet, oldest first, and from where on the logs are still
+// needed to make them. Thread-safe.
+//   PP1  A page is listed from before the position of its oldest such version is published until a
+//        worker has dealt with it.
+//   PP2  oldest(stream) is at or below the section of every version of a listed page.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/latch.h"
+#include "storenode/versions/version_db.h"
+
+namespace strata::storenode {
+
+class PendingPages {
+ public:
+  void add_stream(StreamId stream, StreamMark from);
+  // A stretch of a stream brought versions of these pages.
+  void add(StreamId stream, StreamMark from, StreamMark to, const std::vector<PageId>& pages);
+  // The page that has waited longest, among those `may` allows; it stays listed. Nothing: none.
+  // `may` is called under the latch.
+  template <typename May>
+  std::optional<PageId> take(const May& may);
+  // A worker has dealt with all versions that were in the map when it began.
+  void done(PageId page);
+  // It could not: the page waits until retry(), or until more is scanned if `for_scan`.
+  void put_off(PageId page, bool for_scan);
+  void retry();
+
+  [[nodiscard]] StreamMark oldest(StreamId stream) const;
+  [[nodiscard]] size_t count() const;
+  // Blocks until take() may find something (true), or stop.
+  bool wait();
+  void stop(bool stop);
+  void wake();  // what take() was not allowed may be so now
+
+ private:
+  using Batch = uint64_t;
+  enum class State : uint8_t { kQueued, kTaken, kPutOff, kWaitsForScan };
+  struct Page {
+    Batch first;      // oldest batch that may hold a version which is not stored
+    Batch again = 0;  // first batch that came while it was taken; 0: none
+    State state = State::kQueued;
+  };
+  struct Stretch {
+    Batch batch;
+    StreamId stream;
+    StreamMark from;
+    StreamMark to;
+  };
+  using Place = std::pair<Batch, PageId>;
+  void queue(PageId id, Page* page);
+
+  mutable Mutex mutex_{LatchRank::kReplayQueue};
+  CondVar changed_;
+  std::unordered_map<PageId, Page> pages_;
+  std::set<Place> listed_;  // all
+  std::set<Place> queued_;
+  std::deque<Stretch> stretches_;  // oldest first; those before the oldest listed batch are gone
+  std::map<StreamId, StreamMark> ends_;
+  Batch last_batch_ = 0;
+  size_t waiting_for_scan_ = 0;
+  bool stalled_ = false;  // what is queued is in other hands: wake() tells when that changes
+  bool woken_ = false;
+  bool stop_ = false;
+};
+
+template <typename May>
+std::optional<PageId> PendingPages::take(const May& may) {
+  const MutexLock lock(mutex_);
+  for (auto it = queued_.begin(); it != queued_.end(); ++it) {
+    const PageId id = it->second;
+    if (!may(id)) continue;
+    queued_.erase(it);
+    pages_.at(id).state = State::kTaken;
+    return id;
+  }
+  stalled_ = !queued_.empty();
+  return std::nullopt;
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,79 @@
+// Replay page by page: a request replays the sections its page still misses, and workers replay
+// pages in parallel, oldest first.
+//   SM1  A page is replayed by one thread at a time; whoever else wants it waits for that (WL3) and
+//        then finds it stored, or goes on from there.
+//   SM2  A request applies sections of its own page only, from the nearest version that is stored,
+//        or from the nearest section that restarts the chain.
+//   SM3  A worker is done with a page when every version that was in the map when it began is
+//        stored, collected, or cannot be made because of damage.
+//   SM4  With kNeeded, versions that the horizon lets go are not stored, and not even made if a
+//        restart of the chain or a stored version lies behind them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storenode/replay/pending_pages.h"
+#include "storenode/replay/replay.h"
+
+namespace strata::storenode {
+
+enum class Keep : uint8_t {
+  kEvery,   // a page is stored for every section
+  kNeeded,  // for those that somebody may still ask for
+};
+
+class SmartReplay final : public Replay {
+ public:
+  SmartReplay(const ReplayParts& parts, uint32_t workers, Keep keep)
+      : parts_(parts), workers_(workers), keep_(keep) {}
+
+  Status add_stream(StreamId stream, LogView* log, StreamMark from) override;
+  void scanned(StreamId stream, StreamMark from, StreamMark to,
+               const std::vector<PageId>& pages) override;
+  Verdict attempt(Ticket* ticket) override;
+  // One page.
+  StatusOr<bool> step() override;
+  [[nodiscard]] uint32_t workers_max() const override { return workers_; }
+  bool wait_for_work() override { return pending_.wait(); }
+  void stop_waiting(bool stop) override { pending_.stop(stop); }
+  [[nodiscard]] StreamMark replayed_to(StreamId stream) const override;
+  StatusOr<StreamMarks> prepare_checkpoint() override;
+  [[nodiscard]] Status failure() const override { return ok_status(); }
+  void retry() override { pending_.retry(); }
+  [[nodiscard]] size_t pending_pages() const { return pending_.count(); }
+
+ private:
+  // What is to be done to a page: versions in order, and where to start from. Its last step is
+  // always stored.
+  struct Plan {
+    std::vector<Version> steps;  // the first restarts the chain or follows `base`
+    Llsn base;                   // a stored version; zero: none
+    Llsn store_from;             // versions below are not stored
+    uint64_t skipped = 0;        // versions that are neither made nor needed
+  };
+  struct Result {
+    PageRef newest;  // made last
+    Llsn newest_llsn;
+    std::vector<VersionMap::MadeVersion> made;  // and not stored yet
+    uint64_t sections = 0;                      // applied
+    uint64_t bytes = 0;
+    Status damage;  // of the first version that could not be made; kUnavailable: it may come
+  };
+  class Maker;
+  StatusOr<Plan> plan_request(PageId page, Llsn target);
+  StatusOr<Plan> plan_all(PageId page);
+  Status run(PageId page, const Plan& plan, bool stop_at_damage, Result* result);
+  Status store(PageId page, Result* result);
+  Status replay_page(PageId page, Result* result);
+  Verdict replay_for(Ticket* ticket, const Version& version);
+  void count(const Result& result);
+
+  const ReplayParts parts_;
+  const uint32_t workers_;
+  const Keep keep_;
+  PendingPages pending_;
+};
+
+}  // namespace strata::storenode
