@@ -25,7 +25,10 @@ enum class LatchRank : uint16_t {
   kReplayQueue = 81,  // storage node's replay: pages to be replayed
   kReplay = 82,       // waiting requests, pages in work, positions
   kVersionMap = 83,   // a shard of its version map
+  kCatchUp = 84,      // a replica fetching what it lacks from its peers
   kLogWrite = 85,     // group commit leader hand-over
+  kLogStore = 86,     // storage node's log store: its queue and its table of streams
+  kLogStream = 88,    // one stream of it: segments, ends, subscribers
   kFileTable = 90,    // open file handles
   kLeaf = 100,        // anything that takes nothing else
 };

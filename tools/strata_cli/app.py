@@ -115,6 +115,7 @@ def test(
     ] = False,
     seconds: Annotated[float, typer.Option(help="With --isolation, --soak: how long.")] = 300,
     fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
+    spin: Annotated[bool, typer.Option("--spin", help="Only the models of the protocols, every interleaving.")] = False,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
@@ -127,6 +128,8 @@ def test(
         raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine]))
     if soak:
         raise typer.Exit(test_cmd.soak(seconds, seed))
+    if spin:
+        raise typer.Exit(test_cmd.test(test_cmd.spin_stages()))
     if fuzz_seconds > 0:
         raise typer.Exit(test_cmd.test(test_cmd.fuzz_stages(fuzz_seconds)))
     chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()

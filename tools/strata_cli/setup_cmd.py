@@ -20,7 +20,7 @@ SERVER_PACKAGES = (
     "libaio1 liburing2 libnuma1 libpcre2-8-0 libpcre2-posix3 libcrypt1 libsystemd0 libssl3 zlib1g libedit2 libncurses6 "
     "libstdc++6 liblz4-1 libsnappy1v5"
 ).split()
-TOOL_PACKAGES = ["sysbench", "python3-venv"]
+TOOL_PACKAGES = ["sysbench", "python3-venv", "spin"]
 
 
 def missing_packages() -> list[str]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import build_cmd, mtr, paths
+from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
 from .shell import JOBS, Outcome, capture, nice, run_logged
@@ -193,6 +194,12 @@ def python_checks() -> StageResult:
 
 def quick_checks() -> StageResult:
     return summed(layers(), cpp_format(), python_check("check_readmes.py"), python_checks())
+
+
+def spin() -> StageResult:
+    """Every interleaving of the protocol models, and of copies with one rule broken, which must be found."""
+    problems = [text for text in map(spin_models.problem, spin_models.CHECKS) if text]
+    return StageResult(len(spin_models.CHECKS) - len(problems), len(problems), details=problems)
 
 
 def slow_checks() -> StageResult:

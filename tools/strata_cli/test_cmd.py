@@ -38,6 +38,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage("checks", stages.quick_checks),
         Stage("tool tests", stages.tool_tests),
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
+        Stage("protocol models, spin", stages.spin),
         Stage("end to end", needs_plugin(lambda: stages.e2e(quick=False))),
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
@@ -78,6 +79,10 @@ def all_stages() -> list[Stage]:
 
 def fuzz_stages(seconds: int) -> list[Stage]:
     return [Stage(f"fuzzing, {seconds} s each", lambda: stages.fuzz(seconds))]
+
+
+def spin_stages() -> list[Stage]:
+    return [Stage("protocol models, spin", stages.spin)]
 
 
 def test(chosen: list[Stage]) -> int:

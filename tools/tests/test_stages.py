@@ -4,6 +4,7 @@ from pathlib import Path
 
 from strata_cli.mtr import RESULT
 from strata_cli.shell import Outcome
+from strata_cli.spin import verdict
 from strata_cli.stages import StageResult, parse_ctest, runner, summed
 
 CTEST = """test 1
@@ -57,3 +58,11 @@ def test_what_a_runner_found_is_in_the_report(tmp_path: Path) -> None:
     assert (result.passed, result.failed) == (1, 1)
     assert result.details[-3:] == ["  the row is gone", "seed 2: FAILED, RC", "1 passed, 1 failed"]
     assert runner(["printf", "seed 1: ok, cut"], tmp_path / "log", timeout_s=10).failed == 1
+
+
+def test_what_a_model_checker_says() -> None:
+    assert verdict("State-vector 92 byte, depth reached 31, errors: 0\n") == 0
+    assert verdict("pan:1: assertion violated\nState-vector 92 byte, depth reached 31, errors: 1\n") == 1
+    assert verdict("error: max search depth too small\ndepth reached 31, errors: 0\n") is None
+    assert verdict("Warning: Search not completed\n... errors: 1\n") == 1
+    assert verdict("pan: out of memory\n") is None

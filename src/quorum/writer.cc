@@ -1,0 +1,254 @@
+#include "quorum/writer.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/assert.h"
+
+namespace strata::quorum {
+
+Writer::Writer(const QuorumOptions& options, Tenure tenure)
+    : options_(options),
+      tenure_(std::move(tenure)),
+      end_(tenure_.start),
+      quorum_durable_(tenure_.start) {
+  STRATA_ASSERT(2 * options.write_quorum > options.replicas);
+  replicas_.resize(options.replicas);
+  for (ReplicaIndex i = 0; i < options.replicas; ++i) ask(i);
+}
+
+std::vector<Outgoing> Writer::take_requests() { return std::exchange(outgoing_, {}); }
+
+uint64_t Writer::send(ReplicaIndex index, decltype(Outgoing::body) body) {
+  const uint64_t id = ++last_id_;
+  outgoing_.push_back({index, id, std::move(body)});
+  return id;
+}
+
+// --- input ---
+
+Status Writer::append(std::string bytes) {
+  if (fenced_by_.has_value()) return error_fenced();
+  if (bytes.empty()) return ok_status();
+  if (end_.value + bytes.size() - quorum_durable_.value > options_.retain_bytes)
+    return error_no_space("too much of the log waits for a write quorum");
+  const uint64_t size = bytes.size();
+  retained_.push_back({end_, std::make_shared<const std::string>(std::move(bytes))});
+  end_.value += size;
+  stream_all();
+  return ok_status();
+}
+
+void Writer::on_reply(uint64_t id, Reply reply) {
+  const auto it = sent_.find(id);
+  if (it == sent_.end() || fenced_by_.has_value()) return;
+  const auto* change = std::get_if<ChangeReply>(&reply);
+  if (change == nullptr) return;
+  const Sent sent = it->second;
+  sent_.erase(it);
+  if (note_fenced(*change)) return;
+  if (replicas_[sent.replica].phase == ReplicaPhase::kAsking) {
+    on_begin(sent.replica, *change);
+  } else {
+    on_append(sent.replica, sent, *change);
+  }
+  count();
+  stream_all();
+}
+
+void Writer::on_lost(uint64_t id) {
+  const auto it = sent_.find(id);
+  if (it == sent_.end() || fenced_by_.has_value()) return;
+  rest(it->second.replica, error_peer_down("no answer"));
+}
+
+void Writer::tick() {
+  if (fenced_by_.has_value()) return;
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i) {
+    const ReplicaPhase phase = replicas_[i].phase;
+    if (phase == ReplicaPhase::kResting || phase == ReplicaPhase::kBehind) ask(i);
+  }
+}
+
+// WR2
+bool Writer::note_fenced(const ChangeReply& reply) {
+  if (reply.state.promised <= tenure_.holder.epoch) return false;
+  fenced_by_ = reply.state.promised;
+  sent_.clear();
+  outgoing_.clear();
+  return true;
+}
+
+// --- asking: begin is idempotent and says where the replica stands ---
+
+void Writer::ask(ReplicaIndex index) {
+  Replica& replica = replicas_[index];
+  forget_sent(index);
+  replica.phase = ReplicaPhase::kAsking;
+  replica.voter_end = end_;
+  const uint64_t id = send(index, BeginRequest{tenure_, replica.voter_end});
+  sent_[id] = {index, {}, {}, {}};
+}
+
+void Writer::on_begin(ReplicaIndex index, const ChangeReply& reply) {
+  Replica& replica = replicas_[index];
+  // What it said before is past: it may have been replaced.
+  replica.durable = {};
+  replica.votes = false;
+  if (is_out_of_range(reply.status)) return fall_behind(index);
+  if (!reply.status.ok()) return rest(index, reply.status);
+  if (!note_durable(index, reply.state)) return;
+  replica.phase = ReplicaPhase::kStreaming;
+  replica.next = reply.state.end;
+  replica.told = reply.state.quorum_durable;
+  replica.last_error = ok_status();
+  if (replica.next < retained_begin()) fall_behind(index);
+}
+
+void Writer::fall_behind(ReplicaIndex index) {
+  Replica& replica = replicas_[index];
+  forget_sent(index);
+  replica.phase = ReplicaPhase::kBehind;
+  CatchUpOrder order{tenure_, replica.voter_end, quorum_durable_, {}};
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i)
+    if (i != index && replicas_[i].phase == ReplicaPhase::kStreaming) order.sources.push_back(i);
+  if (!order.sources.empty()) send(index, std::move(order));
+}
+
+void Writer::rest(ReplicaIndex index, Status why) {
+  forget_sent(index);
+  replicas_[index].phase = ReplicaPhase::kResting;
+  replicas_[index].last_error = std::move(why);
+}
+
+// Replies to what was sent before do not count any more.
+void Writer::forget_sent(ReplicaIndex index) {
+  std::erase_if(sent_, [&](const auto& entry) { return entry.second.replica == index; });
+  std::erase_if(outgoing_, [&](const Outgoing& o) { return o.replica == index; });
+  replicas_[index].in_flight = 0;
+  replicas_[index].news_in_flight = 0;
+}
+
+// --- streaming ---
+
+void Writer::on_append(ReplicaIndex index, const Sent& sent, const ChangeReply& reply) {
+  Replica& replica = replicas_[index];
+  replica.in_flight -= sent.to.value - sent.from.value;
+  if (sent.from == sent.to) --replica.news_in_flight;
+  if (replica.votes && !reply.state.voting) return ask(index);  // WR4
+  if (reply.status.ok()) {
+    note_durable(index, reply.state);
+    return;
+  }
+  if (is_out_of_range(reply.status) && reply.state.end >= replica.durable) {
+    // Something sent before was lost or came late. What is under way would only meet the gap, too.
+    if (!note_durable(index, reply.state)) return;
+    forget_sent(index);
+    replica.next = reply.state.end;
+    return;
+  }
+  if (is_fenced(reply.status)) return ask(index);  // not begun: it was replaced
+  rest(index, reply.status);
+}
+
+void Writer::stream_all() {
+  if (fenced_by_.has_value()) return;
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i)
+    if (replicas_[i].phase == ReplicaPhase::kStreaming) stream(i);
+}
+
+void Writer::stream(ReplicaIndex index) {
+  Replica& replica = replicas_[index];
+  if (replica.next < retained_begin()) return fall_behind(index);
+  while (replica.next < end_ && replica.in_flight < options_.window_bytes) send_bytes(index);
+  if (replica.told < quorum_durable_ && replica.in_flight == 0 && replica.news_in_flight == 0)
+    send_news(index);
+}
+
+void Writer::send_bytes(ReplicaIndex index) {
+  Replica& replica = replicas_[index];
+  std::string bytes = bytes_from(replica.next);
+  const Lsn from = replica.next;
+  const Lsn to{from.value + bytes.size()};
+  const uint64_t id =
+      send(index, AppendRequest{tenure_.holder.epoch, from, std::move(bytes), quorum_durable_});
+  sent_[id] = {index, from, to, quorum_durable_};
+  replica.in_flight += to.value - from.value;
+  replica.next = to;
+  replica.told = quorum_durable_;
+}
+
+// Appliers wait for bytes to be quorum-durable (S1): who has them all is told when nothing else is
+// on its way.
+void Writer::send_news(ReplicaIndex index) {
+  Replica& replica = replicas_[index];
+  const uint64_t id =
+      send(index, AppendRequest{tenure_.holder.epoch, replica.next, {}, quorum_durable_});
+  sent_[id] = {index, replica.next, replica.next, quorum_durable_};
+  ++replica.news_in_flight;
+  replica.told = quorum_durable_;
+}
+
+// At least one byte, at most request_bytes_max.
+std::string Writer::bytes_from(Lsn at) const {
+  auto it = std::upper_bound(retained_.begin(), retained_.end(), at,
+                             [](Lsn l, const Piece& p) { return l < p.at; });
+  STRATA_ASSERT(it != retained_.begin());
+  --it;
+  std::string out;
+  for (; it != retained_.end() && out.size() < options_.request_bytes_max; ++it) {
+    const uint64_t skip = it->at < at ? at.value - it->at.value : 0;
+    out.append(*it->bytes, skip, options_.request_bytes_max - out.size());
+  }
+  return out;
+}
+
+// --- counting ---
+
+// False: the replica is left alone. Replies may come in any order, so the largest end counts.
+bool Writer::note_durable(ReplicaIndex index, const ReplicaState& state) {
+  Replica& replica = replicas_[index];
+  if (state.end > end_) {
+    rest(index, error_corruption("it holds bytes that nobody wrote: up to lsn " +
+                                 std::to_string(state.end.value)));
+    replica.votes = false;
+    return false;
+  }
+  replica.durable = std::max(replica.durable, state.end);
+  replica.votes = state.voting;  // WR4: what one says that lost its tail proves nothing
+  return true;
+}
+
+// WR1
+void Writer::count() {
+  std::vector<Lsn> ends;
+  for (const Replica& replica : replicas_) ends.push_back(replica.votes ? replica.durable : Lsn{});
+  std::sort(ends.begin(), ends.end(), std::greater<>());
+  quorum_durable_ = std::max(quorum_durable_, ends[options_.write_quorum - 1]);
+  trim();
+}
+
+// WR3. Below what is quorum-durable, pieces go when every streaming replica has them, or when they
+// are more than retain_bytes.
+void Writer::trim() {
+  Lsn needed = quorum_durable_;
+  for (const Replica& replica : replicas_)
+    if (replica.phase == ReplicaPhase::kStreaming) needed = std::min(needed, replica.durable);
+  while (!retained_.empty()) {
+    const Piece& piece = retained_.front();
+    const Lsn piece_end{piece.at.value + piece.bytes->size()};
+    const bool too_much = end_.value - piece.at.value > options_.retain_bytes;
+    if (piece_end > quorum_durable_ || (piece_end > needed && !too_much)) return;
+    retained_.pop_front();
+  }
+}
+
+std::vector<Writer::ReplicaStatus> Writer::status() const {
+  std::vector<ReplicaStatus> all;
+  for (const Replica& replica : replicas_)
+    all.push_back({replica.phase, replica.durable, replica.votes, replica.last_error});
+  return all;
+}
+
+}  // namespace strata::quorum

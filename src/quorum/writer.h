@@ -1,0 +1,113 @@
+// The holder of an epoch appends to its replicas, pipelined; a write quorum makes bytes durable
+// (K9's "durable" of a replicated log). A state machine without clock, threads or sockets. Not
+// thread-safe.
+//
+// Each replica, as the writer sees it:
+//   kAsking ──begun, near enough──> kStreaming ──gap: goes back to its end──┐
+//      ^ └──too far behind──> kBehind         ^───────────────────────────┘
+//      └── tick ── kResting <── lost, disk trouble, full ── any of them
+//   WR1  quorum_durable() grows only, and only to what a write quorum of voting replicas that have
+//        begun this epoch said is durable in them without a gap.
+//   WR2  After the first reply that tells of a higher epoch nothing is acknowledged or sent.
+//   WR3  A slow or dead replica never keeps the others waiting. Bytes are kept until they are
+//        quorum-durable, and beyond that for slow replicas up to retain_bytes; who needs older ones
+//        is told to fetch them from the others.
+//   WR4  A replica that lost what it had acknowledged counts again only when it holds everything
+//        this writer had sent by the time it came back.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quorum/messages.h"
+
+namespace strata::quorum {
+
+class Writer {
+ public:
+  // `tenure` is what a finished recovery chose: everything below its start is quorum-durable.
+  Writer(const QuorumOptions& options, Tenure tenure);
+
+  // More of the log, from end() on. kResourceExhausted: too much waits for a quorum (retain_bytes),
+  // try again when quorum_durable() has grown. kFailedPrecondition: fenced.
+  Status append(std::string bytes);
+  [[nodiscard]] Lsn end() const noexcept { return end_; }
+  [[nodiscard]] Lsn quorum_durable() const noexcept { return quorum_durable_; }
+  [[nodiscard]] const Tenure& tenure() const noexcept { return tenure_; }
+  // The higher epoch, once fenced.
+  [[nodiscard]] std::optional<Epoch> fenced_by() const noexcept { return fenced_by_; }
+
+  std::vector<Outgoing> take_requests();
+  void on_reply(uint64_t id, Reply reply);
+  void on_lost(uint64_t id);
+  void tick();
+
+  enum class ReplicaPhase { kAsking, kStreaming, kBehind, kResting };
+  struct ReplicaStatus {
+    ReplicaPhase phase;
+    Lsn durable;
+    bool votes;
+    Status last_error;
+  };
+  [[nodiscard]] std::vector<ReplicaStatus> status() const;
+
+ private:
+  struct Sent {
+    ReplicaIndex replica;
+    Lsn from;
+    Lsn to;
+    Lsn told;  // quorum-durable, as the request says
+  };
+  struct Replica {
+    ReplicaPhase phase = ReplicaPhase::kAsking;
+    Lsn durable;                  // in it, as it said last
+    bool votes = false;           // durable counts
+    Lsn next;                     // what is sent next, in kStreaming
+    uint64_t in_flight = 0;       // bytes
+    uint32_t news_in_flight = 0;  // requests without bytes
+    Lsn told;                     // the quorum_durable it has heard of or will
+    Lsn voter_end;                // of the last begin; WR4
+    Status last_error;
+  };
+  struct Piece {
+    Lsn at;
+    std::shared_ptr<const std::string> bytes;
+  };
+
+  void ask(ReplicaIndex index);
+  void stream(ReplicaIndex index);
+  void stream_all();
+  void send_bytes(ReplicaIndex index);
+  void send_news(ReplicaIndex index);
+  void rest(ReplicaIndex index, Status why);
+  void fall_behind(ReplicaIndex index);
+  void forget_sent(ReplicaIndex index);
+  void on_begin(ReplicaIndex index, const ChangeReply& reply);
+  void on_append(ReplicaIndex index, const Sent& sent, const ChangeReply& reply);
+  bool note_fenced(const ChangeReply& reply);
+  bool note_durable(ReplicaIndex index, const ReplicaState& state);
+  void count();
+  void trim();
+  [[nodiscard]] std::string bytes_from(Lsn at) const;
+  [[nodiscard]] Lsn retained_begin() const noexcept {
+    return retained_.empty() ? end_ : retained_.front().at;
+  }
+  uint64_t send(ReplicaIndex index, decltype(Outgoing::body) body);
+
+  const QuorumOptions options_;
+  const Tenure tenure_;
+  Lsn end_;
+  Lsn quorum_durable_;
+  std::optional<Epoch> fenced_by_;
+  std::vector<Replica> replicas_;
+  std::deque<Piece> retained_;  // gapless, ends at end_
+  std::map<uint64_t, Sent> sent_;
+  uint64_t last_id_ = 0;
+  std::vector<Outgoing> outgoing_;
+};
+
+}  // namespace strata::quorum

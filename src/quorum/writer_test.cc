@@ -1,0 +1,296 @@
+// Goal: what the writer counts and what it sends (WR1-WR4). Method: scripted replies. The whole
+// protocol is tested in tests/sim.
+#include "quorum/writer.h"
+
+#include <gtest/gtest.h>
+
+namespace strata::quorum {
+namespace {
+
+constexpr Holder kHolder{Epoch{9}, 77};
+
+struct WriterTest : ::testing::Test {
+  void start(uint32_t replicas = 3, uint32_t write_quorum = 2) {
+    options.replicas = replicas;
+    options.write_quorum = write_quorum;
+    writer =
+        std::make_unique<Writer>(options, Tenure{kHolder, Lsn{100}, Lsn{0}, {{Epoch{1}, Lsn{0}}}});
+    collect();
+  }
+  void start_streaming(uint32_t replicas = 3, uint32_t write_quorum = 2) {
+    start(replicas, write_quorum);
+    for (ReplicaIndex i = 0; i < replicas; ++i) begun(i, 100);
+  }
+  void collect() {
+    for (Outgoing& o : writer->take_requests()) pending.push_back(std::move(o));
+  }
+  Outgoing take(ReplicaIndex replica) {
+    for (size_t i = 0; i < pending.size(); ++i) {
+      if (pending[i].replica != replica) continue;
+      Outgoing o = std::move(pending[i]);
+      pending.erase(pending.begin() + static_cast<ptrdiff_t>(i));
+      return o;
+    }
+    ADD_FAILURE() << "nothing was asked of replica " << replica;
+    return {};
+  }
+  bool asked(ReplicaIndex replica) const {
+    for (const Outgoing& o : pending)
+      if (o.replica == replica) return true;
+    return false;
+  }
+  AppendRequest take_append(ReplicaIndex replica, uint64_t* id) {
+    const Outgoing o = take(replica);
+    *id = o.id;
+    const auto* append = std::get_if<AppendRequest>(&o.body);
+    EXPECT_NE(append, nullptr);
+    return append == nullptr ? AppendRequest{} : *append;
+  }
+  static ReplicaState state(uint64_t end, bool voting = true) {
+    ReplicaState s;
+    s.promised = kHolder.epoch;
+    s.last_epoch = kHolder.epoch;
+    s.end = Lsn{end};
+    s.quorum_durable = Lsn{100};
+    s.voting = voting;
+    return s;
+  }
+  void answer(uint64_t id, ChangeReply reply) {
+    writer->on_reply(id, std::move(reply));
+    collect();
+  }
+  void begun(ReplicaIndex replica, uint64_t end, bool voting = true) {
+    const Outgoing o = take(replica);
+    ASSERT_TRUE(std::holds_alternative<BeginRequest>(o.body));
+    answer(o.id, {ok_status(), state(end, voting), Lsn{end}});
+  }
+  // Answers the oldest append to the replica.
+  void stored(ReplicaIndex replica, bool voting = true) {
+    uint64_t id = 0;
+    const AppendRequest a = take_append(replica, &id);
+    const uint64_t end = a.at.value + a.bytes.size();
+    answer(id, {ok_status(), state(end, voting), Lsn{end}});
+  }
+  void append(size_t bytes) {
+    const Status done = writer->append(std::string(bytes, 'x'));
+    ASSERT_TRUE(done.ok()) << done;
+    collect();
+  }
+  QuorumOptions options;
+  std::unique_ptr<Writer> writer;
+  std::vector<Outgoing> pending;
+};
+
+TEST_F(WriterTest, IsDurableOnceAWriteQuorumHasIt) {
+  start_streaming();
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  append(10);
+  append(5);
+  EXPECT_EQ(writer->end(), Lsn{115});
+  stored(0);
+  stored(0);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  stored(2);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{110});
+  stored(1);
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{115});
+}
+
+TEST_F(WriterTest, FourOfSixAndAll) {
+  start_streaming(6, 4);
+  append(10);
+  for (ReplicaIndex i = 0; i < 3; ++i) stored(i);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  stored(5);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{110});
+  pending.clear();
+  start_streaming(3, 3);
+  append(10);
+  stored(0);
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  stored(2);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{110});
+}
+
+TEST_F(WriterTest, PipelinesWithinItsWindow) {
+  options.request_bytes_max = 10;
+  options.window_bytes = 30;
+  start_streaming();
+  append(100);
+  int sent = 0;
+  uint64_t id = 0;
+  while (asked(1)) {
+    const AppendRequest a = take_append(1, &id);
+    EXPECT_EQ(a.at.value, 100u + 10 * static_cast<uint64_t>(sent));
+    EXPECT_EQ(a.bytes.size(), 10u);
+    ++sent;
+  }
+  EXPECT_EQ(sent, 3);
+}
+
+TEST_F(WriterTest, RepliesOutOfOrderCountTheLargest) {
+  options.request_bytes_max = 10;
+  start_streaming();
+  append(20);
+  uint64_t first = 0;
+  uint64_t second = 0;
+  (void)take_append(0, &first);
+  (void)take_append(0, &second);
+  answer(second, {ok_status(), state(120), Lsn{120}});
+  answer(first, {ok_status(), state(110), Lsn{110}});
+  answer(first, {ok_status(), state(110), Lsn{110}});  // twice
+  stored(1);
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{120});
+}
+
+TEST_F(WriterTest, AGapSendsItBackToItsEnd) {
+  options.request_bytes_max = 10;
+  start_streaming();
+  append(30);
+  uint64_t first = 0;
+  uint64_t second = 0;
+  uint64_t third = 0;
+  (void)take_append(0, &first);
+  (void)take_append(0, &second);
+  (void)take_append(0, &third);
+  answer(second, {error_out_of_range(), state(100), Lsn{100}});
+  EXPECT_EQ(take_append(0, &first).at, Lsn{100});
+  EXPECT_EQ(take_append(0, &second).at, Lsn{110});
+  uint64_t id = 0;
+  EXPECT_EQ(take_append(0, &id).at, Lsn{120});
+  answer(third, {error_out_of_range(), state(100), Lsn{100}});  // to something sent before
+  EXPECT_FALSE(asked(0));
+}
+
+TEST_F(WriterTest, StopsAtTheFirstWordOfAHigherEpoch) {
+  start_streaming();
+  append(10);
+  stored(0);
+  ReplicaState higher = state(100);
+  higher.promised = Epoch{10};
+  uint64_t one = 0;
+  uint64_t two = 0;
+  (void)take_append(1, &one);
+  (void)take_append(2, &two);
+  answer(one, {error_fenced(), higher, Lsn{100}});
+  EXPECT_EQ(writer->fenced_by(), Epoch{10});
+  answer(two, {ok_status(), state(110), Lsn{110}});
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  EXPECT_EQ(writer->append("y").code(), StatusCode::kFailedPrecondition);
+  writer->tick();
+  collect();
+  EXPECT_TRUE(pending.empty());
+}
+
+TEST_F(WriterTest, SpreadsTheNewsOfWhatIsQuorumDurable) {
+  start_streaming();
+  append(10);
+  stored(0);
+  stored(1);
+  uint64_t id = 0;
+  for (ReplicaIndex i : {0u, 1u}) {
+    const AppendRequest news = take_append(i, &id);
+    EXPECT_EQ(news.at, Lsn{110});
+    EXPECT_TRUE(news.bytes.empty());
+    EXPECT_EQ(news.quorum_durable, Lsn{110});
+    answer(id, {ok_status(), state(110), Lsn{110}});
+  }
+  EXPECT_FALSE(asked(0));
+  stored(2);
+  EXPECT_EQ(take_append(2, &id).quorum_durable, Lsn{110});
+}
+
+TEST_F(WriterTest, ADeadReplicaIsSkippedAndFetchesWhatIsGoneWhenItComesBack) {
+  options.retain_bytes = 100;
+  start_streaming();
+  append(10);
+  uint64_t id = 0;
+  (void)take_append(2, &id);
+  writer->on_lost(id);
+  EXPECT_EQ(writer->status()[2].phase, Writer::ReplicaPhase::kResting);
+  for (int i = 0; i < 20; ++i) {
+    stored(0);
+    stored(1);
+    for (ReplicaIndex r : {0u, 1u})
+      while (asked(r)) stored(r);
+    append(10);
+  }
+  EXPECT_FALSE(asked(2));
+  writer->tick();
+  collect();
+  begun(2, 105);
+  const Outgoing order = take(2);
+  const auto* what = std::get_if<CatchUpOrder>(&order.body);
+  ASSERT_NE(what, nullptr);
+  EXPECT_EQ(what->until, writer->quorum_durable());
+  EXPECT_EQ(what->sources, (std::vector<ReplicaIndex>{0, 1}));
+  EXPECT_EQ(writer->status()[2].phase, Writer::ReplicaPhase::kBehind);
+  writer->tick();
+  collect();
+  begun(2, writer->quorum_durable().value);  // it got there
+  EXPECT_EQ(take_append(2, &id).at, writer->quorum_durable());
+}
+
+TEST_F(WriterTest, ALateReplicaThatWasNotRecoveredIsOrderedToFetch) {
+  start();
+  begun(0, 100);
+  begun(1, 100);
+  ReplicaState old = state(40);
+  old.last_epoch = Epoch{1};
+  answer(take(2).id, {error_out_of_range(), old, Lsn{40}});
+  const Outgoing order = take(2);
+  ASSERT_TRUE(std::holds_alternative<CatchUpOrder>(order.body));
+  append(10);
+  stored(0);
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{110});
+}
+
+TEST_F(WriterTest, TooMuchThatNobodyHasIsRefused) {
+  options.retain_bytes = 50;
+  start_streaming();
+  append(30);
+  EXPECT_EQ(writer->append(std::string(21, 'x')).code(), StatusCode::kResourceExhausted);
+  stored(0);
+  stored(1);
+  EXPECT_TRUE(writer->append(std::string(21, 'x')).ok());
+}
+
+TEST_F(WriterTest, AReplicaThatLostItsTailCountsAgainOnlyWhenItVotes) {
+  start_streaming();
+  append(10);
+  uint64_t id = 0;
+  (void)take_append(0, &id);
+  answer(id, {ok_status(), state(110), Lsn{110}});
+  append(10);
+  (void)take_append(0, &id);
+  answer(id, {error_out_of_range(), state(60, false), Lsn{60}});  // it came back without its tail
+  stored(1);
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{110});  // counted while it was true
+  const Outgoing o = take(0);
+  const auto* begin = std::get_if<BeginRequest>(&o.body);
+  ASSERT_NE(begin, nullptr);
+  EXPECT_EQ(begin->voter_end, Lsn{120});
+  answer(o.id, {ok_status(), state(110, false), Lsn{110}});
+  EXPECT_FALSE(writer->status()[0].votes);
+  stored(0, true);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{120});
+}
+
+TEST_F(WriterTest, BytesNobodyWroteAreNotCounted) {
+  start_streaming();
+  append(10);
+  uint64_t id = 0;
+  (void)take_append(0, &id);
+  answer(id, {ok_status(), state(999), Lsn{999}});
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  EXPECT_EQ(writer->status()[0].last_error.code(), StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace strata::quorum

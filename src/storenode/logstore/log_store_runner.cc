@@ -1,0 +1,48 @@
+#include "storenode/logstore/log_store_runner.h"
+
+#include "base/diag.h"
+
+namespace strata {
+
+LogStoreRunner::LogStoreRunner(LogStore* store)
+    : store_(store), persister_([this] { persist(); }), helper_([this] { keep_up(); }) {}
+
+LogStoreRunner::~LogStoreRunner() {
+  store_->stop();
+  persister_.join();
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  helper_.join();
+  const Status closed = store_->close();
+  if (!closed.ok())
+    diag(Severity::kWarning, "closing the log store: %s", std::string(closed.message()).c_str());
+}
+
+void LogStoreRunner::persist() {
+  while (store_->wait_for_work()) {
+    store_->persist_pending();
+    if (!store_->upkeep_is_due()) continue;
+    {
+      const MutexLock lock(mutex_);
+      look_ = true;
+    }
+    changed_.notify_all();
+  }
+}
+
+void LogStoreRunner::keep_up() {
+  MutexLock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return look_ || stopped_; });
+    if (stopped_) return;
+    look_ = false;
+    lock.unlock();
+    store_->upkeep();
+    lock.lock();
+  }
+}
+
+}  // namespace strata

@@ -1,0 +1,31 @@
+// The threads that drive a LogStore in a daemon: one makes batches as they come, one fills spare
+// files beside it. While a batch is being synced the next one gathers.
+#pragma once
+
+#include <thread>
+
+#include "base/latch.h"
+#include "storenode/logstore/log_store.h"
+
+namespace strata {
+
+class LogStoreRunner {
+ public:
+  explicit LogStoreRunner(LogStore* store);
+  ~LogStoreRunner();  // finishes what is queued, then closes the store
+  LogStoreRunner(const LogStoreRunner&) = delete;
+  LogStoreRunner& operator=(const LogStoreRunner&) = delete;
+
+ private:
+  void persist();
+  void keep_up();
+  LogStore* const store_;
+  Mutex mutex_{LatchRank::kLogStore};
+  CondVar changed_;
+  bool look_ = false;     // guarded by mutex_: the helper has something to do
+  bool stopped_ = false;  // guarded by mutex_
+  std::thread persister_;
+  std::thread helper_;
+};
+
+}  // namespace strata

@@ -1,0 +1,812 @@
+// Goal: the promises of LogStore (LG1-LG9) one by one. Method: a store on a simulated disk, driven
+// on one thread; crashes, failing and full disks, damaged bytes.
+#include "storenode/logstore/log_store.h"
+
+#include <gtest/gtest.h>
+
+#include "base/diag.h"
+#include "storenode/logstore/internal/segment_format.h"
+#include "storenode/logstore/log_store_runner.h"
+#include "storenode/logstore/testing/faulty_file_system.h"
+#include "storenode/logstore/testing/sync_store.h"
+
+namespace strata {
+namespace {
+
+using quorum::ChangeReply;
+using quorum::Holder;
+using quorum::SealReply;
+using quorum::Tenure;
+using testing::FaultyFileSystem;
+using testing::SyncStore;
+
+constexpr StreamId kStream{7};
+
+Tenure tenure(uint64_t epoch, uint64_t start, quorum::History history = {}, uint64_t base = 0) {
+  Tenure t;
+  t.holder = {Epoch{epoch}, epoch * 1000};
+  t.start = Lsn{start};
+  t.base = history.empty() ? t.start : Lsn{base};
+  t.history = std::move(history);
+  return t;
+}
+quorum::History history(std::initializer_list<std::pair<uint64_t, uint64_t>> entries) {
+  quorum::History h;
+  for (const auto& [epoch, start] : entries) h.push_back({Epoch{epoch}, Lsn{start}});
+  return h;
+}
+std::string text(size_t bytes, char first = 'a') {
+  std::string out(bytes, '\0');
+  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<char>(first + i % 23);
+  return out;
+}
+bool has(const Status& status, const std::string& part) {
+  return std::string(status.message()).find(part) != std::string::npos;
+}
+
+struct LogStoreTest : ::testing::Test {
+  void SetUp() override {
+    set_diag_sink([](Severity, std::string_view) {});
+    options.directory = "/node";
+    options.cluster_id = 42;
+    options.segment_bytes = 4096 + 8192;
+    options.chunk_bytes_max = 2000;
+    options.spare_segments_max = 2;
+    open();
+  }
+  void open() {
+    store.reset();
+    store = std::make_unique<SyncStore>(&faulty, options);
+  }
+  void crash(uint64_t seed = 1) {
+    fs->crash(seed);
+    open();
+  }
+  // Begins epoch 1 at 0.
+  void start() { ASSERT_TRUE(store->begin(kStream, tenure(1, 0)).status.ok()); }
+  void write(uint64_t bytes) {
+    const uint64_t end = store->state(kStream).end.value;
+    content.resize(end);
+    content += text(bytes, static_cast<char>('a' + end % 7));
+    const ChangeReply r = store->append(kStream, Epoch{1}, Lsn{end}, content.substr(end), Lsn{end});
+    ASSERT_TRUE(r.status.ok()) << r.status;
+    ASSERT_EQ(r.state.end.value, end + bytes);
+  }
+  std::vector<std::string> names(const std::string& prefix) {
+    std::vector<std::string> found;
+    const auto listed = fs->list("/node");
+    EXPECT_TRUE(listed.ok());
+    for (const std::string& name : *listed)
+      if (name.rfind(prefix, 0) == 0) found.push_back("/node/" + name);
+    return found;
+  }
+  void expect_content(uint64_t from = 0) {
+    Epoch promised = store->state(kStream).promised;
+    const auto got = store->read(kStream, Lsn{from}, Lsn{content.size()}, promised);
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_TRUE(*got == content.substr(from));
+  }
+
+  std::unique_ptr<SimFileSystem> fs = make_sim_file_system();
+  FaultyFileSystem faulty{fs.get()};
+  LogStoreOptions options;
+  std::unique_ptr<SyncStore> store;
+  std::string content;  // of kStream
+};
+
+// --- promises and epochs ---
+
+TEST_F(LogStoreTest, ASealIsKeptOverACrashAndRefusesLowerEpochs) {
+  const SealReply first = store->seal(kStream, {Epoch{5}, 1});
+  ASSERT_TRUE(first.status.ok()) << first.status;
+  EXPECT_FALSE(first.state.voting);
+  EXPECT_TRUE(first.history.empty());
+  crash();
+  EXPECT_EQ(store->seal(kStream, {Epoch{4}, 9}).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->seal(kStream, {Epoch{4}, 9}).state.promised, Epoch{5});
+  EXPECT_TRUE(store->seal(kStream, {Epoch{5}, 1}).status.ok());  // the same holder asks again
+  EXPECT_EQ(store->seal(kStream, {Epoch{5}, 2}).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->begin(kStream, tenure(4, 0)).status.code(), StatusCode::kFailedPrecondition);
+  Tenure foreign = tenure(5, 0);
+  foreign.holder.token = 2;
+  EXPECT_EQ(store->begin(kStream, foreign).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->catch_up(kStream, foreign, Lsn{0}, "").status.code(),
+            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(store->seal(kStream, {Epoch{0}, 1}).status.code(), StatusCode::kInvalidArgument);
+}
+
+// LG10
+TEST_F(LogStoreTest, AStreamIsMadeOnceAndRefusesWhatItMayHaveForgotten) {
+  Status unknown;
+  store->store().seal(kStream, {{Epoch{5}, 1}}, [&](const SealReply& r) { unknown = r.status; });
+  store->drain();
+  EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
+  store->store().begin_epoch(kStream, {tenure(5, 0), Lsn{0}},
+                             [&](const ChangeReply& r) { unknown = r.status; });
+  store->drain();
+  EXPECT_EQ(unknown.code(), StatusCode::kNotFound);
+  EXPECT_FALSE(store->store().status(kStream).ok());
+
+  faulty.judge = [](const char*, const std::string&) { return error_internal("no disk"); };
+  EXPECT_EQ(store->make(kStream, {Epoch{4}, true}).status.code(), StatusCode::kInternal);
+  faulty.judge = nullptr;
+  EXPECT_FALSE(store->store().status(kStream).ok());
+  ASSERT_TRUE(store->make(kStream, {Epoch{5}, false}).status.ok());
+  EXPECT_TRUE(store->make(kStream, {Epoch{9}, true}).status.ok());  // it is here
+  crash();
+  EXPECT_FALSE(store->state(kStream).voting);
+  EXPECT_EQ(store->begin(kStream, tenure(4, 0)).status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(store->begin(kStream, tenure(5, 0)).status.ok());
+  EXPECT_TRUE(store->state(kStream).voting);
+
+  ASSERT_TRUE(store->make(StreamId{8}, {Epoch{1}, true}).status.ok());
+  crash(2);
+  EXPECT_TRUE(store->state(StreamId{8}).voting);
+  EXPECT_TRUE(store->seal(StreamId{8}, {Epoch{1}, 3}).status.ok());
+}
+
+TEST_F(LogStoreTest, AppendsNeedABegunEpochThatIsNotFenced) {
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.code(), StatusCode::kNotFound);
+  ASSERT_TRUE(store->seal(kStream, {Epoch{1}, 1000}).status.ok());
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.code(),
+            StatusCode::kFailedPrecondition);
+  start();
+  EXPECT_TRUE(store->state(kStream).voting);
+  EXPECT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.ok());
+  EXPECT_EQ(store->append(kStream, Epoch{2}, Lsn{1}, "x").status.code(),
+            StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(store->seal(kStream, {Epoch{2}, 1}).status.ok());
+  const ChangeReply fenced = store->append(kStream, Epoch{1}, Lsn{1}, "y");
+  EXPECT_EQ(fenced.status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(fenced.state.promised, Epoch{2});
+  EXPECT_EQ(fenced.state.end, Lsn{1});
+  EXPECT_GE(store->store().counters().fenced, 1u);
+}
+
+TEST_F(LogStoreTest, AppendsAreGaplessAndIdempotent) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, "hello ").status.ok());
+  const ChangeReply gap = store->append(kStream, Epoch{1}, Lsn{7}, "orld");
+  EXPECT_EQ(gap.status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(gap.next, Lsn{6});
+  EXPECT_EQ(gap.state.end, Lsn{6});
+  const ChangeReply more = store->append(kStream, Epoch{1}, Lsn{3}, "lo world");
+  ASSERT_TRUE(more.status.ok()) << more.status;
+  EXPECT_EQ(more.state.end, Lsn{11});
+  EXPECT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, "hello world").status.ok());
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{3}, "LO").status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{~uint64_t{0}}, "xy").status.code(),
+            StatusCode::kInvalidArgument);
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, Lsn{11}, Epoch{1}), "hello world");
+  // The same within one batch.
+  int answers = 0;
+  std::vector<StatusCode> codes;
+  for (const auto& [at, bytes] : std::vector<std::pair<uint64_t, std::string>>{
+           {11, ", a"}, {12, " ag"}, {16, "?"}, {11, "!"}, {14, "g"}})
+    store->store().append(kStream, {Epoch{1}, Lsn{at}, bytes, {}}, [&](const ChangeReply& r) {
+      codes.push_back(r.status.code());
+      ++answers;
+    });
+  store->drain();
+  EXPECT_EQ(answers, 5);
+  EXPECT_EQ(codes.size(), 5u);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), StatusCode::kOk), 3);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), StatusCode::kOutOfRange), 1);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), StatusCode::kDataLoss), 1);
+  EXPECT_EQ(store->state(kStream).end, Lsn{15});
+  EXPECT_EQ(*store->read(kStream, Lsn{11}, Lsn{15}, Epoch{1}), ", ag");
+}
+
+TEST_F(LogStoreTest, OnlyQuorumDurableBytesAreReadByAppliers) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{40}).status.ok());
+  EXPECT_EQ(store->state(kStream).quorum_durable, Lsn{40});
+  const quorum::ReadReply r = store->store().read(kStream, {Lsn{10}, 1000, false, {}});
+  ASSERT_TRUE(r.status.ok());
+  EXPECT_EQ(r.bytes, text(100).substr(10, 30));
+  EXPECT_EQ(store->store().read(kStream, {Lsn{41}, 10, false, {}}).status.code(),
+            StatusCode::kOutOfRange);
+  // The holder of the promised epoch reads everything; nobody else does.
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, Lsn{100}, Epoch{1}), text(100));
+  ASSERT_TRUE(store->seal(kStream, {Epoch{2}, 1}).status.ok());
+  EXPECT_EQ(store->read(kStream, Lsn{0}, Lsn{100}, Epoch{1}).status().code(),
+            StatusCode::kFailedPrecondition);
+  // What a writer says about bytes that are not here yet counts once they are.
+  ASSERT_TRUE(store->begin(kStream, tenure(3, 100, history({{1, 0}}))).status.ok());
+  ASSERT_TRUE(store->append(kStream, Epoch{3}, Lsn{100}, "", Lsn{130}).status.ok());
+  EXPECT_EQ(store->state(kStream).quorum_durable, Lsn{100});
+  ASSERT_TRUE(store->append(kStream, Epoch{3}, Lsn{100}, text(50), Lsn{120}).status.ok());
+  EXPECT_EQ(store->state(kStream).quorum_durable, Lsn{130});
+  crash();
+  EXPECT_EQ(store->state(kStream).quorum_durable, Lsn{130});
+}
+
+TEST_F(LogStoreTest, WhoWaitsForTheTailIsToldOnce) {
+  start();
+  int told = 0;
+  EXPECT_EQ(store->store().tail(StreamId{99}, Lsn{0}, [] {}).status().code(),
+            StatusCode::kNotFound);
+  ASSERT_TRUE(store->store().tail(kStream, Lsn{0}, [&] { ++told; }).ok());
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(10)).status.ok());
+  EXPECT_EQ(told, 0);  // durable here, not known to be quorum-durable
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{10}, "", Lsn{5}).status.ok());
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(store->store().tail(kStream, Lsn{4}, [&] { ++told; }).ok());
+  EXPECT_EQ(told, 2);
+  const auto ticket = store->store().tail(kStream, Lsn{5}, [&] { ++told; });
+  ASSERT_TRUE(ticket.ok());
+  store->store().cancel_tail(kStream, *ticket);
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{10}, "", Lsn{10}).status.ok());
+  EXPECT_EQ(told, 2);
+}
+
+TEST_F(LogStoreTest, BeginCutsWhatTheChosenLogDoesNotHave) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{60}).status.ok());
+  const ChangeReply begun = store->begin(kStream, tenure(3, 80, history({{1, 0}})));
+  ASSERT_TRUE(begun.status.ok()) << begun.status;
+  EXPECT_EQ(begun.state.end, Lsn{80});
+  EXPECT_EQ(begun.state.last_epoch, Epoch{3});
+  crash();
+  EXPECT_EQ(store->state(kStream).end, Lsn{80});
+  ASSERT_TRUE(store->append(kStream, Epoch{3}, Lsn{80}, "new", Lsn{80}).status.ok());
+  EXPECT_EQ(*store->read(kStream, Lsn{78}, Lsn{83}, Epoch{3}), text(100).substr(78, 2) + "new");
+  crash(3);
+  EXPECT_EQ(*store->read(kStream, Lsn{78}, Lsn{83}, Epoch{3}), text(100).substr(78, 2) + "new");
+  EXPECT_EQ(store->store().status(kStream)->history, history({{1, 0}, {3, 80}}));
+  // Again, late: nothing is cut a second time.
+  EXPECT_TRUE(store->begin(kStream, tenure(3, 80, history({{1, 0}}))).status.ok());
+  EXPECT_EQ(store->state(kStream).end, Lsn{83});
+  EXPECT_EQ(store->begin(kStream, tenure(3, 81, history({{1, 0}}))).status.code(),
+            StatusCode::kDataLoss);
+}
+
+TEST_F(LogStoreTest, BeginAtTheVeryEndMakesALogNewerEvenWithoutBytes) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100)).status.ok());
+  ASSERT_TRUE(store->begin(kStream, tenure(2, 100, history({{1, 0}}))).status.ok());
+  crash();
+  EXPECT_EQ(store->state(kStream).last_epoch, Epoch{2});
+  const SealReply sealed = store->seal(kStream, {Epoch{9}, 1});
+  EXPECT_EQ(sealed.history, history({{1, 0}, {2, 100}}));
+  EXPECT_EQ(sealed.state.last_epoch, Epoch{2});
+}
+
+TEST_F(LogStoreTest, AReplicaThatLacksBytesCatchesUpFirst) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(50)).status.ok());
+  ASSERT_TRUE(store->begin(kStream, tenure(2, 50, history({{1, 0}}))).status.ok());
+  ASSERT_TRUE(store->append(kStream, Epoch{2}, Lsn{50}, text(30, 'q')).status.ok());
+  // Epoch 4's recovery chose a log that left epoch 1 at 40 and went on under epoch 3.
+  const Tenure t = tenure(4, 90, history({{1, 0}, {3, 40}}));
+  const ChangeReply behind = store->begin(kStream, t);
+  EXPECT_EQ(behind.status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(behind.next, Lsn{40});
+  EXPECT_EQ(store->state(kStream).end, Lsn{80});  // nothing happened yet
+  EXPECT_EQ(store->catch_up(kStream, t, Lsn{41}, "x").status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(store->catch_up(kStream, t, Lsn{40}, text(51)).status.code(),
+            StatusCode::kInvalidArgument);
+  const ChangeReply some = store->catch_up(kStream, t, Lsn{40}, text(20, 'c'));
+  ASSERT_TRUE(some.status.ok()) << some.status;
+  EXPECT_EQ(some.state.end, Lsn{60});
+  EXPECT_EQ(some.state.last_epoch, Epoch{3});
+  EXPECT_EQ(some.state.promised, Epoch{4});
+  EXPECT_EQ(store->append(kStream, Epoch{4}, Lsn{60}, "x").status.code(),
+            StatusCode::kFailedPrecondition);  // not begun
+  crash();
+  EXPECT_EQ(store->state(kStream).end, Lsn{60});
+  EXPECT_EQ(store->state(kStream).last_epoch, Epoch{3});
+  EXPECT_EQ(store->begin(kStream, t).next, Lsn{60});
+  ASSERT_TRUE(
+      store->catch_up(kStream, t, Lsn{50}, text(20, 'c').substr(10) + text(30, 'd')).status.ok());
+  ASSERT_TRUE(store->begin(kStream, t).status.ok());
+  ASSERT_TRUE(store->append(kStream, Epoch{4}, Lsn{90}, "on", Lsn{92}).status.ok());
+  crash(2);
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, Lsn{92}),
+            text(50).substr(0, 40) + text(20, 'c') + text(30, 'd') + "on");
+  // A catch-up that arrives late changes nothing.
+  EXPECT_TRUE(store->catch_up(kStream, t, Lsn{40}, text(20, 'c')).status.ok());
+  EXPECT_EQ(store->state(kStream).end, Lsn{92});
+}
+
+TEST_F(LogStoreTest, ANewReplicaStartsAtTheBaseAndVotesWhenItHoldsWhatWasAcknowledged) {
+  const Tenure t = tenure(4, 1000, history({{1, 0}, {3, 400}}), 700);
+  const ChangeReply behind = store->begin(kStream, t);
+  EXPECT_EQ(behind.status.code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(behind.next, Lsn{700});
+  ASSERT_TRUE(store->catch_up(kStream, t, Lsn{700}, text(300)).status.ok());
+  EXPECT_EQ(store->state(kStream).start, Lsn{700});
+  const ChangeReply begun = store->begin(kStream, t, Lsn{1010});
+  ASSERT_TRUE(begun.status.ok()) << begun.status;
+  EXPECT_FALSE(begun.state.voting);
+  ASSERT_TRUE(store->append(kStream, Epoch{4}, Lsn{1000}, text(9), Lsn{1009}).status.ok());
+  crash();
+  EXPECT_FALSE(store->state(kStream).voting);
+  EXPECT_TRUE(store->append(kStream, Epoch{4}, Lsn{1009}, "x", Lsn{1010}).state.voting);
+  EXPECT_EQ(*store->read(kStream, Lsn{700}, Lsn{1000}), text(300));
+  // Who votes goes on voting, also when a later epoch cuts its log back.
+  ASSERT_TRUE(store->append(kStream, Epoch{4}, Lsn{1010}, "junk").status.ok());
+  ASSERT_TRUE(
+      store->begin(kStream, tenure(5, 1010, history({{3, 400}, {4, 1000}}), 700)).status.ok());
+  EXPECT_TRUE(store->state(kStream).voting);
+}
+
+TEST_F(LogStoreTest, ALogThatEndsBeforeTheBaseOrLeftItEarlierIsReset) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{50}).status.ok());
+  // This replica's bytes from 60 on are no part of the chosen log, of which 90 is the first kept.
+  const Tenure t = tenure(5, 200, history({{1, 0}, {4, 60}}), 90);
+  EXPECT_EQ(store->begin(kStream, t).next, Lsn{90});
+  ASSERT_TRUE(store->catch_up(kStream, t, Lsn{90}, text(110, 'n')).status.ok());
+  crash();
+  EXPECT_EQ(store->state(kStream).start, Lsn{90});
+  ASSERT_TRUE(store->begin(kStream, t).status.ok());
+  EXPECT_EQ(*store->read(kStream, Lsn{90}, Lsn{200}, Epoch{5}), text(110, 'n'));
+  EXPECT_EQ(store->read(kStream, Lsn{89}, Lsn{91}, Epoch{5}).status().code(),
+            StatusCode::kOutOfRange);
+}
+
+TEST_F(LogStoreTest, QuorumDurableBytesAreNeverCutOff) {
+  start();
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{70}).status.ok());
+  const Status wrong = store->begin(kStream, tenure(3, 60, history({{1, 0}}))).status;
+  EXPECT_EQ(wrong.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(has(wrong, "acknowledged up to lsn 70")) << wrong;
+  EXPECT_EQ(store->catch_up(kStream, tenure(3, 90, history({{1, 0}, {2, 69}})), Lsn{69}, "x")
+                .status.code(),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(store->begin(kStream, tenure(3, 65, history({{2, 61}}), 65)).status.code(),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(store->state(kStream).end, Lsn{100});
+  EXPECT_EQ(store->state(kStream).promised, Epoch{1});
+}
+
+TEST_F(LogStoreTest, TenuresThatMakeNoSenseAreRefused) {
+  start();
+  for (const Tenure& t :
+       {tenure(0, 0), tenure(3, 50, history({{1, 0}, {3, 20}})), tenure(3, 50, history({{1, 60}})),
+        tenure(3, 50, history({{2, 0}, {1, 20}})), tenure(3, 50, history({{1, 10}}), 5),
+        tenure(3, 50, history({{1, 0}}), 51)}) {
+    EXPECT_EQ(store->begin(kStream, t).status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(store->catch_up(kStream, t, Lsn{0}, "").status.code(), StatusCode::kInvalidArgument);
+  }
+}
+
+// --- durability ---
+
+TEST_F(LogStoreTest, EverythingAcknowledgedSurvivesAPowerLossOverManySegments) {
+  start();
+  for (int i = 0; i < 60; ++i) write(1 + i * 37 % 1900);
+  EXPECT_GT(names("log-").size(), 4u);
+  for (uint64_t seed = 1; seed < 6; ++seed) {
+    crash(seed);
+    ASSERT_EQ(store->state(kStream).end.value, content.size());
+    expect_content();
+    write(700);
+  }
+  EXPECT_TRUE(store->store().verify(kStream).ok());
+}
+
+TEST_F(LogStoreTest, OneBatchSyncsEachStreamOnce) {
+  std::vector<StreamId> streams;
+  for (uint32_t i = 1; i <= 3; ++i) {
+    streams.push_back(StreamId{i});
+    ASSERT_TRUE(store->begin(StreamId{i}, tenure(1, 0)).status.ok());
+    ASSERT_TRUE(store->append(StreamId{i}, Epoch{1}, Lsn{0}, "x").status.ok());
+  }
+  const uint64_t syncs = store->store().counters().syncs;
+  int done = 0;
+  for (uint64_t n = 1; n <= 50; ++n)
+    for (StreamId stream : streams)
+      store->store().append(stream, {Epoch{1}, Lsn{n}, "y", {}}, [&](const ChangeReply& r) {
+        EXPECT_TRUE(r.status.ok());
+        EXPECT_EQ(r.state.end, Lsn{51});
+        ++done;
+      });
+  EXPECT_EQ(store->store().pending_bytes(), 150u);
+  EXPECT_TRUE(store->store().persist_pending());
+  EXPECT_FALSE(store->store().persist_pending());
+  EXPECT_EQ(done, 150);
+  EXPECT_EQ(store->store().counters().syncs, syncs + 3);
+}
+
+TEST_F(LogStoreTest, ATornTailIsTheEndAndNothingIsWrittenBehindIt) {
+  start();
+  write(500);
+  const uint64_t durable = content.size();
+  // The process dies between write and sync, with several chunks under way.
+  faulty.judge = [](const char* operation, const std::string& path) {
+    const bool fails = std::string(operation) == "sync" && path.find("log-") != std::string::npos;
+    return fails ? error_internal("scripted") : ok_status();
+  };
+  const ChangeReply lost =
+      store->append(kStream, Epoch{1}, Lsn{durable}, text(5000, 'L'), Lsn{durable});
+  EXPECT_EQ(lost.status.code(), StatusCode::kInternal);
+  faulty.judge = nullptr;
+  for (uint64_t seed = 1; seed < 30; ++seed) {
+    const auto copy = fs->fork();
+    copy->crash(seed);
+    SyncStore after(copy.get(), options);
+    const uint64_t end = after.state(kStream).end.value;
+    ASSERT_GE(end, durable);
+    ASSERT_LE(end, durable + 5000);
+    // The same epoch goes on, with its bytes cut differently this time.
+    ASSERT_TRUE(
+        after.append(kStream, Epoch{1}, Lsn{durable}, text(5000, 'L').substr(0, 2600)).status.ok());
+    copy->crash(seed + 100);
+    SyncStore again(copy.get(), options);
+    ASSERT_GE(again.state(kStream).end.value, durable + 2600);
+    EXPECT_EQ(*again.read(kStream, Lsn{durable}, Lsn{durable + 2600}, Epoch{1}),
+              text(5000, 'L').substr(0, 2600));
+  }
+}
+
+TEST_F(LogStoreTest, AFailedSyncAcknowledgesNothingAndTheNextAppendGoesElsewhere) {
+  start();
+  write(500);
+  const std::vector<std::string> before = names("log-");
+  faulty.judge = [](const char* operation, const std::string& path) {
+    const bool fails = std::string(operation) == "sync" && path.find("log-") != std::string::npos;
+    return fails ? error_internal("scripted") : ok_status();
+  };
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{500}, text(300)).status.code(),
+            StatusCode::kInternal);
+  EXPECT_EQ(store->state(kStream).end, Lsn{500});
+  EXPECT_EQ(store->store().counters().failed_syncs, 1u);
+  faulty.judge = nullptr;
+  write(400);
+  EXPECT_EQ(names("log-").size(), before.size() + 1);
+  crash();
+  ASSERT_EQ(store->state(kStream).end.value, content.size());
+  expect_content();
+}
+
+TEST_F(LogStoreTest, AFailedPublishKeepsThePromiseUncertainUntilItIsWrittenAnew) {
+  start();
+  write(100);
+  for (const char* broken : {"write", "sync"}) {
+    const auto copy = fs->fork();
+    FaultyFileSystem disk(copy.get());
+    SyncStore node(&disk, options);
+    disk.judge = [&](const char* operation, const std::string& path) {
+      const bool fails = operation == std::string(broken) && path.find(".ctl") != std::string::npos;
+      return fails ? error_internal("scripted") : ok_status();
+    };
+    EXPECT_EQ(node.seal(kStream, {Epoch{5}, 1}).status.code(), StatusCode::kInternal);
+    // The promise may be on disk: until that is settled nothing is accepted.
+    EXPECT_EQ(node.append(kStream, Epoch{1}, Lsn{100}, "x").status.code(), StatusCode::kInternal);
+    EXPECT_EQ(node.begin(kStream, tenure(3, 100, history({{1, 0}}))).status.code(),
+              StatusCode::kInternal);
+    disk.judge = nullptr;
+    EXPECT_TRUE(node.append(kStream, Epoch{1}, Lsn{100}, "x").status.ok());
+    for (uint64_t seed = 1; seed < 5; ++seed) {
+      const auto later = copy->fork();
+      later->crash(seed);
+      SyncStore after(later.get(), options);
+      EXPECT_EQ(after.state(kStream).promised, Epoch{1});
+      EXPECT_EQ(after.state(kStream).end, Lsn{101});
+    }
+  }
+}
+
+TEST_F(LogStoreTest, AFullDiskLosesNothingAndWorkGoesOnWhenThereIsRoom) {
+  start();
+  write(1000);
+  fs->set_capacity(60000);
+  Status full;
+  for (int i = 0; i < 100 && full.ok(); ++i) {
+    const ChangeReply r =
+        store->append(kStream, Epoch{1}, Lsn{content.size()}, text(900), Lsn{content.size()});
+    full = r.status;
+    if (full.ok()) content += text(900);
+  }
+  EXPECT_EQ(full.code(), StatusCode::kResourceExhausted) << full;
+  for (int i = 0; i < 5; ++i)
+    EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{content.size()}, text(900)).status.code(),
+              StatusCode::kResourceExhausted);
+  // Promises are made on a full disk, too.
+  EXPECT_TRUE(store->seal(kStream, {Epoch{1}, 1000}).status.ok());
+  EXPECT_GE(store->store().counters().disk_full, 6u);
+  expect_content();
+  crash();
+  expect_content();
+  // Bytes that nobody was told of may be there, too.
+  content = *store->read(kStream, Lsn{0}, store->state(kStream).end, Epoch{1});
+  EXPECT_EQ(names("spare-").size(), 0u);  // nothing half-made takes the room
+  fs->set_capacity(1u << 30);
+  write(3000);
+  expect_content();
+}
+
+TEST_F(LogStoreTest, TheQueueIsBounded) {
+  options.pending_bytes_max = 100;
+  open();
+  start();
+  int refused = 0;
+  int done = 0;
+  for (uint64_t i = 0; i < 3; ++i)
+    store->store().append(kStream, {Epoch{1}, Lsn{i * 50}, text(50), {}}, [&](const auto& r) {
+      if (r.status.code() == StatusCode::kUnavailable) ++refused;
+      if (r.status.ok()) ++done;
+    });
+  EXPECT_EQ(refused, 1);
+  store->drain();
+  EXPECT_EQ(done, 2);
+  EXPECT_EQ(store->store().pending_bytes(), 0u);
+}
+
+TEST_F(LogStoreTest, WhatIsQueuedIsAnsweredWhenTheStoreGoesAway) {
+  start();
+  StatusCode append = StatusCode::kOk;
+  StatusCode seal = StatusCode::kOk;
+  store->store().append(kStream, {Epoch{1}, Lsn{0}, "x", {}},
+                        [&](const ChangeReply& r) { append = r.status.code(); });
+  store->store().seal(kStream, {{Epoch{2}, 1}},
+                      [&](const SealReply& r) { seal = r.status.code(); });
+  store.reset();
+  EXPECT_EQ(append, StatusCode::kUnavailable);
+  EXPECT_EQ(seal, StatusCode::kUnavailable);
+}
+
+TEST_F(LogStoreTest, APrefixThatIsNotNeededIsForgottenAndItsFilesReused) {
+  start();
+  for (int i = 0; i < 40; ++i) write(900);
+  EXPECT_EQ(store->truncate_prefix(kStream, Lsn{content.size()}).status.code(),
+            StatusCode::kOutOfRange);
+  const size_t before = names("log-").size();
+  const uint64_t cut = content.size() - 3000;
+  ASSERT_TRUE(store->truncate_prefix(kStream, Lsn{cut}).status.ok());
+  EXPECT_LT(names("log-").size(), before);
+  EXPECT_EQ(names("spare-").size(), 2u);
+  EXPECT_EQ(store->state(kStream).start.value, cut);
+  EXPECT_TRUE(store->truncate_prefix(kStream, Lsn{5}).status.ok());  // late
+  EXPECT_EQ(store->read(kStream, Lsn{cut - 1}, Lsn{cut}).status().code(), StatusCode::kOutOfRange);
+  crash();
+  EXPECT_EQ(store->state(kStream).start.value, cut);
+  expect_content(cut);
+  const uint64_t recycled_from = content.size();
+  for (int i = 0; i < 30; ++i) write(900);  // through reused files, whose old chunks must not count
+  crash(2);
+  ASSERT_EQ(store->state(kStream).end.value, content.size());
+  expect_content(recycled_from - 3000);
+  EXPECT_TRUE(store->store().verify(kStream).ok());
+}
+
+// --- damage ---
+
+struct LogStoreDamage : LogStoreTest {
+  void fill(int appends) {
+    start();
+    for (int i = 0; i < appends; ++i) write(900);
+  }
+  void flip(const std::string& path, uint64_t offset) { fs->flip_bit(path, offset * 8 + 3); }
+  void lose(const std::string& path) {
+    ASSERT_TRUE(fs->remove(path).ok());
+    ASSERT_TRUE(fs->sync_directory("/node").ok());
+  }
+  LogDamage only_damage() {
+    const auto status = store->store().status(kStream);
+    EXPECT_EQ(status->damages.size(), 1u);
+    return status->damages.empty() ? LogDamage{} : status->damages[0];
+  }
+  void expect_repair(const LogDamage& damage) {
+    EXPECT_EQ(store->read(kStream, damage.from, damage.to).status().code(), StatusCode::kDataLoss);
+    std::string bytes = content.substr(damage.from.value, damage.to.value - damage.from.value);
+    EXPECT_EQ(store->repair(kStream, damage.from, bytes.substr(1)).status.code(),
+              StatusCode::kInvalidArgument);
+    EXPECT_EQ(store->repair(kStream, Lsn{damage.from.value + 1}, bytes).status.code(),
+              StatusCode::kInvalidArgument);
+    const ChangeReply repaired = store->repair(kStream, damage.from, bytes);
+    ASSERT_TRUE(repaired.status.ok()) << repaired.status;
+    expect_content(store->state(kStream).start.value);
+    EXPECT_TRUE(store->store().verify(kStream).ok());
+    write(100);
+    crash(9);
+    expect_content(store->state(kStream).start.value);
+    EXPECT_TRUE(store->store().verify(kStream).ok());
+    EXPECT_TRUE(store->store().status(kStream)->damages.empty());
+  }
+};
+
+TEST_F(LogStoreDamage, InAClosedSegmentIsReportedWithItsPlaceAndRepaired) {
+  fill(40);
+  const std::string path = names("log-")[1];
+  flip(path, 4096 + 40 + 100);
+  const Status found = store->read(kStream, Lsn{0}, Lsn{content.size()}, Epoch{1}).status();
+  EXPECT_EQ(found.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(has(found, path)) << found;
+  EXPECT_TRUE(has(found, "byte 4096")) << found;
+  const LogDamage damage = only_damage();
+  EXPECT_EQ(damage.path, path);
+  EXPECT_EQ(damage.offset, 4096u);
+  // Bytes before and behind are served.
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, damage.from), content.substr(0, damage.from.value));
+  const Lsn end = store->state(kStream).quorum_durable;
+  EXPECT_EQ(*store->read(kStream, damage.to, end),
+            content.substr(damage.to.value, end.value - damage.to.value));
+  // Other bytes than those that were there do not pass.
+  std::string wrong = content.substr(damage.from.value, damage.to.value - damage.from.value);
+  wrong[7] = static_cast<char>(wrong[7] ^ 1);
+  EXPECT_EQ(store->repair(kStream, damage.from, wrong).status.code(), StatusCode::kDataLoss);
+  expect_repair(damage);
+}
+
+TEST_F(LogStoreDamage, OfAChunkHeaderReachesToTheNextWholeOne) {
+  fill(40);
+  flip(names("log-")[2], 4096 + 9);
+  EXPECT_EQ(store->store().verify(kStream).code(), StatusCode::kDataLoss);
+  expect_repair(only_damage());
+}
+
+TEST_F(LogStoreDamage, OfASegmentHeaderConcernsTheWholeSegment) {
+  fill(40);
+  const std::string path = names("log-")[2];
+  flip(path, 20);
+  EXPECT_TRUE(store->store().verify(kStream).ok());  // this life knows the header
+  crash();
+  const LogDamage damage = only_damage();
+  EXPECT_EQ(damage.path, path);
+  EXPECT_TRUE(has(error_corruption(damage.what), path));
+  expect_repair(damage);
+}
+
+TEST_F(LogStoreDamage, AMissingSegmentIsNamed) {
+  for (size_t victim : {0u, 2u}) {
+    fs = make_sim_file_system();
+    content.clear();
+    store = std::make_unique<SyncStore>(fs.get(), options);
+    fill(40);
+    lose(names("log-")[victim]);
+    fs->crash(4);
+    store = std::make_unique<SyncStore>(fs.get(), options);
+    EXPECT_EQ(store->state(kStream).end.value, content.size());
+    const Status found = store->read(kStream, Lsn{0}, Lsn{30000}).status();
+    EXPECT_EQ(found.code(), StatusCode::kDataLoss);
+    (void)store->store().verify(kStream);
+    const LogDamage damage = only_damage();
+    EXPECT_TRUE(
+        has(error_corruption(damage.what),
+            "number 000000000000000" + std::to_string(victim + 1) + " of stream 7 is missing"))
+        << damage.what;
+    const std::string bytes =
+        content.substr(damage.from.value, damage.to.value - damage.from.value);
+    ASSERT_TRUE(store->repair(kStream, damage.from, bytes).status.ok());
+    fs->crash(5);
+    store = std::make_unique<SyncStore>(fs.get(), options);
+    expect_content();
+    EXPECT_TRUE(store->store().verify(kStream).ok());
+  }
+}
+
+TEST_F(LogStoreDamage, BeforeWhatALaterChunkProvesDurableIsNoTornTail) {
+  fill(3);
+  const uint64_t chunk = logstore::chunk_bytes(900);
+  flip(names("log-")[0], 4096 + chunk + 200);  // the second of three, payload
+  crash();
+  EXPECT_EQ(store->state(kStream).end.value, content.size());
+  LogDamage damage = only_damage();
+  EXPECT_EQ(damage.from, Lsn{900});
+  EXPECT_EQ(damage.to, Lsn{1800});
+  flip(names("log-")[0], 4096 + 4);  // and the header of the first
+  crash();
+  EXPECT_EQ(store->state(kStream).end.value, content.size());
+  ASSERT_EQ(store->store().status(kStream)->damages.size(), 2u);
+  ASSERT_TRUE(store->repair(kStream, Lsn{900}, content.substr(900, 900)).status.ok());
+  damage = only_damage();
+  EXPECT_EQ(damage.from, Lsn{0});
+  expect_repair(damage);
+}
+
+TEST_F(LogStoreDamage, AtTheVeryEndIsFoundAfterAnOrderlyClose) {
+  fill(3);
+  const auto unclosed = fs->fork();
+  ASSERT_TRUE(store->store().close().ok());
+  const uint64_t last = 4096 + 2 * logstore::chunk_bytes(900) + 77;
+  flip(names("log-")[0], last);
+  crash();
+  EXPECT_EQ(store->state(kStream).end.value, content.size());
+  EXPECT_EQ(store->store().verify(kStream).code(), StatusCode::kDataLoss);
+  const LogDamage damage = only_damage();
+  EXPECT_EQ(damage.from, Lsn{1800});
+  ASSERT_TRUE(store->repair(kStream, damage.from, content.substr(1800)).status.ok());
+  expect_content();
+  // Without it, damage of the last batch cannot be told from a torn write.
+  unclosed->flip_bit("/node/log-00000007-0000000000000001-0000000000000000.seg", last * 8);
+  SyncStore other(unclosed.get(), options);
+  EXPECT_EQ(other.state(kStream).end, Lsn{1800});
+}
+
+TEST_F(LogStoreDamage, AReplicaThatLostItsTailDoesNotVoteUntilItHasJoinedAnew) {
+  fill(40);
+  lose(names("log-").back());
+  crash();
+  const quorum::ReplicaState lost = store->state(kStream);
+  EXPECT_FALSE(lost.voting);
+  EXPECT_LT(lost.end.value, content.size());
+  crash(2);
+  EXPECT_FALSE(store->state(kStream).voting);
+  // The writer of its epoch fills it up and says from where on it may vote.
+  const uint64_t end = store->state(kStream).end.value;
+  ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{end}, content.substr(end, 10)).status.ok());
+  ASSERT_TRUE(store->begin(kStream, tenure(1, 0), Lsn{content.size()}).status.ok());
+  EXPECT_FALSE(store->state(kStream).voting);
+  ASSERT_TRUE(
+      store->append(kStream, Epoch{1}, Lsn{end + 10}, content.substr(end + 10)).status.ok());
+  EXPECT_TRUE(store->state(kStream).voting);
+  crash(3);
+  EXPECT_TRUE(store->state(kStream).voting);
+  expect_content();
+}
+
+TEST_F(LogStoreDamage, OfTheControlFileStopsTheStreamOnly) {
+  fill(3);
+  ASSERT_TRUE(store->begin(StreamId{8}, tenure(1, 0)).status.ok());
+  flip("/node/stream-00000007.ctl", 100);
+  crash();
+  expect_content();  // the other slot is whole
+  flip("/node/stream-00000007.ctl", 16384 + 100);
+  flip("/node/stream-00000007.ctl", 200);
+  crash(2);
+  const auto status = store->store().status(kStream);
+  ASSERT_TRUE(status.ok());
+  EXPECT_EQ(status->failure.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(has(status->failure, "/node/stream-00000007.ctl")) << status->failure;
+  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->seal(kStream, {Epoch{9}, 1}).status.code(), StatusCode::kDataLoss);
+  EXPECT_EQ(store->read(kStream, Lsn{0}, Lsn{1}).status().code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(store->append(StreamId{8}, Epoch{1}, Lsn{0}, "x").status.ok());
+  lose("/node/stream-00000007.ctl");
+  crash(3);
+  EXPECT_TRUE(has(store->store().status(kStream)->failure, "no control file"));
+}
+
+TEST_F(LogStoreDamage, FilesOfAnotherClusterAreRefused) {
+  fill(3);
+  options.cluster_id = 43;
+  crash();
+  EXPECT_EQ(store->store().status(kStream)->failure.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(has(store->store().status(kStream)->failure, "another cluster"));
+}
+
+// --- threads ---
+
+TEST_F(LogStoreTest, TheRunnerAnswersManyThreads) {
+  std::atomic<int> acknowledged{0};
+  {
+    LogStoreRunner runner(&store->store());
+    std::vector<std::thread> threads;
+    for (uint32_t s = 1; s <= 4; ++s) {
+      threads.emplace_back([&, s] {
+        LogStore& log = store->store();
+        Mutex mutex(LatchRank::kLeaf);
+        CondVar changed;
+        int waiting = 0;
+        const auto done = [&](const ChangeReply& r) {
+          EXPECT_TRUE(r.status.ok()) << r.status;
+          ++acknowledged;
+          const MutexLock lock(mutex);
+          --waiting;
+          changed.notify_all();
+        };
+        waiting = 102;
+        log.make_stream(StreamId{s}, {}, done);
+        log.begin_epoch(StreamId{s}, {tenure(1, 0), Lsn{0}}, done);
+        for (uint64_t i = 0; i < 100; ++i) {
+          log.append(StreamId{s}, {Epoch{1}, Lsn{i * 100}, text(100), Lsn{i * 100}}, done);
+          (void)log.read(StreamId{s}, {Lsn{0}, 1000, false, {}});
+          (void)log.status();
+        }
+        MutexLock lock(mutex);
+        changed.wait(lock, [&] { return waiting == 0; });
+      });
+    }
+    for (std::thread& t : threads) t.join();
+  }
+  EXPECT_EQ(acknowledged, 408);
+  EXPECT_LE(store->store().counters().syncs, 404u);
+  crash();
+  for (uint32_t s = 1; s <= 4; ++s) EXPECT_EQ(store->state(StreamId{s}).end, Lsn{10000});
+}
+
+}  // namespace
+}  // namespace strata

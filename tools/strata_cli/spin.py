@@ -1,0 +1,68 @@
+"""The protocol models of tests/spin, checked by `spin`: the right one has no error in any interleaving, a broken one has."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import paths
+from .shell import Outcome, nice, run_logged
+
+MODELS = paths.ROOT / "tests" / "spin"
+DEPTH = 200_000
+TIME_LIMIT_S = 300
+
+
+@dataclass(frozen=True)
+class Check:
+    model: str
+    name: str
+    defines: tuple[str, ...] = ()
+    must_fail: bool = False
+
+
+LOG_QUORUM_BUGS = (
+    "BUG_NO_PROMISE",
+    "BUG_SHORTEST_LOG",
+    "BUG_LENGTH_BEFORE_EPOCH",
+    "BUG_EARLY_ACKNOWLEDGEMENT",
+    "BUG_NO_TRUNCATION",
+    "BUG_SMALL_RECOVERY_QUORUM",
+)
+
+CHECKS = (
+    Check("log_quorum", "2 of 3"),
+    Check("log_quorum", "all of 3", ("-DW=3",)),
+    *(Check("log_quorum", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in LOG_QUORUM_BUGS),
+)
+
+
+def verdict(output: str) -> int | None:
+    """How many errors pan found; nothing when it did not search everything it was asked to."""
+    match = re.search(r"\berrors: (\d+)", output)
+    if not match:
+        return None
+    incomplete = "max search depth too small" in output or "Search not completed" in output
+    return int(match[1]) if int(match[1]) > 0 or not incomplete else None
+
+
+def problem(check: Check) -> str:
+    """Empty when the model says what it should."""
+    folder = paths.BUILD / "spin" / f"{check.model}-{re.sub(r'[^a-z0-9]+', '-', check.name)}"
+    folder.mkdir(parents=True, exist_ok=True)
+    log = paths.LOGS / f"spin-{folder.name}.log"
+    steps: list[list[str | Path]] = [
+        ["spin", "-a", *check.defines, MODELS / f"{check.model}.pml"],
+        ["gcc", "-O2", "-w", "-DSAFETY", "-DCOLLAPSE", "-o", "pan", "pan.c"],
+        [folder / "pan", "-E", f"-m{DEPTH}"],
+    ]
+    outcome = Outcome(1, 0, log)
+    for step in steps:
+        outcome = run_logged(nice(step), log, cwd=folder, timeout_s=TIME_LIMIT_S, append=step is not steps[0])
+        if not outcome.ok:
+            return f"{check.model}, {check.name}: {outcome.tail(10)}"
+    errors = verdict(log.read_text(errors="replace"))
+    if errors is None:
+        return f"{check.model}, {check.name}: the search is not complete\n{outcome.tail(10)}"
+    if check.must_fail:
+        return "" if errors else f"{check.model}, {check.name}: the planted error was not found"
+    return f"{check.model}, {check.name}: an invariant does not hold\n{outcome.tail(25)}" if errors else ""
