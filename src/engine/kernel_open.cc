@@ -149,7 +149,7 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
 Status KernelImpl::create_log(const ControlData& data) {
   sink = seams.log_sink;
   if (sink != nullptr) {
-    // Whatever an earlier attempt left there was never a database.
+    // Whatever an earlier attempt left behind that was never a database.
     return sink->cut_at(data.checkpoint_lsn);
   }
   const LocalLogOptions folder = log_folder(*this, data.database_id);
@@ -258,7 +258,7 @@ Status KernelImpl::create_database() {
   data.database_id = random_database_id();
   data.profile = options.profile;
   data.node = NodeId{options.node};
-  data.checkpoint_lsn = Lsn{4096};
+  data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : Lsn{4096};
   STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));

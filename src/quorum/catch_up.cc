@@ -80,7 +80,9 @@ bool CatchUp::on_read(ReadReply reply) {
       reply.bytes.size() > to.value - position_.value)
     return false;
   bytes_ = std::move(reply.bytes);
-  quorum_durable_ = std::max(quorum_durable_, reply.quorum_durable);
+  // CU2: the source may have begun a later epoch, of whose bytes the rest speaks.
+  const Lsn read_to{position_.value + bytes_.size()};
+  quorum_durable_ = std::max(quorum_durable_, std::min(reply.quorum_durable, read_to));
   state_ = State::kStore;
   return true;
 }

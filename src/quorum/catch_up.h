@@ -9,6 +9,8 @@
 //   CU1  Bytes before the epoch's start go as catch-up, those behind it as appends of the epoch,
 //   and
 //        only after it was begun.
+//   CU2  What a source says to be quorum-durable is passed on only as far as its bytes go: behind
+//        them the target may hold other bytes, of this epoch, that nobody has acknowledged.
 #pragma once
 
 #include <string>

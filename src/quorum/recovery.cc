@@ -8,8 +8,12 @@
 
 namespace strata::quorum {
 
-Recovery::Recovery(const QuorumOptions& options, Holder holder, std::optional<Lsn> new_stream_start)
-    : options_(options), holder_(holder), new_stream_start_(new_stream_start) {
+Recovery::Recovery(const QuorumOptions& options, Holder holder, std::optional<Lsn> new_stream_start,
+                   bool wait_for_start)
+    : options_(options),
+      holder_(holder),
+      new_stream_start_(new_stream_start),
+      wait_for_start_(wait_for_start) {
   STRATA_ASSERT(options.write_quorum <= options.replicas);
   // Otherwise two holders of one epoch could both find a quorum.
   STRATA_ASSERT(2 * options.write_quorum > options.replicas);
@@ -121,6 +125,21 @@ void Recovery::choose() {
                          std::to_string(tenure.start.value) + "; bring the missing replicas back"),
         {});
   tenure_ = std::move(tenure);
+  chosen_log_ = {chosen_, tenure_->base, std::max(acknowledged, tenure_->base), tenure_->start};
+  state_ = State::kChosen;
+  if (!wait_for_start_) copy();
+}
+
+// RC4
+void Recovery::begin_at(Lsn start) {
+  if (state_ != State::kChosen) return;  // it failed meanwhile
+  STRATA_ASSERT(start >= chosen_log_.quorum_durable && start <= chosen_log_.end);
+  tenure_->start = start;
+  tenure_->history = clipped(std::move(tenure_->history), start);
+  copy();
+}
+
+void Recovery::copy() {
   state_ = State::kCopying;
   for (ReplicaIndex i = 0; i < replicas_.size(); ++i) {
     if (!replicas_[i].sealed.has_value()) continue;

@@ -1,11 +1,16 @@
 // Takes a stream over under a new epoch (S2): seals, chooses, copies, begins. A state machine
 // without clock, threads or sockets. Not thread-safe.
 //
-//   kSealing ──a recovery quorum of votes──> kCopying ──a write quorum has begun──> kDone
+//   kSealing ──a recovery quorum of votes──> kChosen ──> kCopying ──a write quorum has begun──>
+//   kDone
 //       └──fenced, or acknowledged bytes are nowhere──> kFailed <──fenced──┘
 //   RC1  A choice is made from the votes of a recovery quorum, all given under this epoch, and made
 //        once: every replica that begins the epoch begins it on the same log at the same place.
 //   RC2  Chosen is the vote with the highest (last epoch, end).
+//   RC4  The epoch begins at the end of the chosen log, or, for an owner who looks at what is there
+//        (wait_for_start), where he says: a torn end can be left behind. It must not be before the
+//        end of anything that was appended at once and is there as a whole, since the holder before
+//        may hear late that a write quorum has it (WR1).
 //   RC3  Nobody is told that the epoch has begun before a write quorum has begun it durably.
 // A recovery that does not get on (too few replicas answer) is dropped by its owner, who asks the
 // registry for a higher epoch and starts another one. Two at a time are safe: only one can finish.
@@ -23,11 +28,23 @@ namespace strata::quorum {
 
 class Recovery {
  public:
-  enum class State { kSealing, kCopying, kDone, kFailed };
+  enum class State { kSealing, kChosen, kCopying, kDone, kFailed };
 
   // `new_stream_start`: no recovery of this stream has ever finished (the registry knows; its owner
   // tells it before it acknowledges anything). The stream will start there.
-  Recovery(const QuorumOptions& options, Holder holder, std::optional<Lsn> new_stream_start);
+  // `wait_for_start`: stays in kChosen until begin_at().
+  Recovery(const QuorumOptions& options, Holder holder, std::optional<Lsn> new_stream_start,
+           bool wait_for_start = false);
+
+  struct Chosen {
+    ReplicaIndex replica = 0;  // has all of it
+    Lsn begin;
+    Lsn quorum_durable;  // as far as the votes know; may lie inside of what was appended at once
+    Lsn end;
+  };
+  // In kChosen. `start`: in [quorum_durable, end], see RC4.
+  [[nodiscard]] const Chosen& chosen() const noexcept { return chosen_log_; }
+  void begin_at(Lsn start);
 
   // What is to be sent now. Each call empties the list.
   std::vector<Outgoing> take_requests();
@@ -61,6 +78,7 @@ class Recovery {
   void on_seal(ReplicaIndex index, SealReply reply);
   void on_step(ReplicaIndex target, bool got_on);
   void choose();
+  void copy();
   void fail(Status status, Epoch fenced_by);
   [[nodiscard]] std::vector<ReplicaIndex> sources() const;
 
@@ -69,7 +87,9 @@ class Recovery {
   const std::optional<Lsn> new_stream_start_;
   State state_ = State::kSealing;
   std::vector<Replica> replicas_;
+  const bool wait_for_start_;
   ReplicaIndex chosen_ = 0;
+  Chosen chosen_log_;
   std::optional<Tenure> tenure_;
   Status failure_;
   Epoch fenced_by_;

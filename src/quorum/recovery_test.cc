@@ -129,6 +129,44 @@ TEST_F(RecoveryTest, CopiesWhatIsMissingFromWhoHasIt) {
   EXPECT_EQ(recovery->state(), Recovery::State::kDone);
 }
 
+TEST_F(RecoveryTest, PassesOnNewsOnlyOfTheBytesItCopies) {  // CU2
+  start(3, 2);
+  seal(0, 1, 120, kOne);
+  seal(2, 1, 40, kOne);
+  begin_ok(0);
+  const Outgoing begin = take(2);
+  answer(begin.id, ChangeReply{error_out_of_range(), state(1, 40), Lsn{40}});
+  answer(take(0).id, ReadReply{ok_status(), Lsn{40}, std::string(40, 'x'), Lsn{110}});
+  const Outgoing write = take(2);
+  const auto* bytes = std::get_if<CatchUpRequest>(&write.body);
+  ASSERT_NE(bytes, nullptr);
+  EXPECT_EQ(bytes->quorum_durable, Lsn{80});
+}
+
+TEST_F(RecoveryTest, WaitsForAnOwnerWhoSaysWhereTheEpochBegins) {  // RC4
+  QuorumOptions options;
+  options.replicas = 3;
+  options.write_quorum = 2;
+  recovery = std::make_unique<Recovery>(options, kHolder, std::nullopt, /*wait_for_start=*/true);
+  collect();
+  seal(0, 2, 61, kTwo, 45);
+  seal(1, 1, 70, kOne, 40);
+  ASSERT_EQ(recovery->state(), Recovery::State::kChosen);
+  EXPECT_EQ(recovery->chosen().replica, 0u);
+  EXPECT_EQ(recovery->chosen().end, Lsn{61});
+  EXPECT_EQ(recovery->chosen().quorum_durable, Lsn{45});
+  seal(2, 2, 61, kTwo);  // late: nothing is chosen anew
+  EXPECT_TRUE(pending.empty());
+  recovery->begin_at(Lsn{48});
+  collect();
+  ASSERT_EQ(recovery->state(), Recovery::State::kCopying);
+  EXPECT_EQ(recovery->tenure().start, Lsn{48});
+  EXPECT_EQ(recovery->tenure().history, kOne) << "an epoch that began behind it is forgotten";
+  begin_ok(0);
+  begin_ok(2);
+  EXPECT_EQ(recovery->state(), Recovery::State::kDone);
+}
+
 TEST_F(RecoveryTest, ReadsElsewhereWhenTheChosenReplicaFails) {
   start(5, 3);
   seal(0, 1, 120, kOne);

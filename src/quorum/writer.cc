@@ -31,7 +31,7 @@ uint64_t Writer::send(ReplicaIndex index, decltype(Outgoing::body) body) {
 Status Writer::append(std::string bytes) {
   if (fenced_by_.has_value()) return error_fenced();
   if (bytes.empty()) return ok_status();
-  if (end_.value + bytes.size() - quorum_durable_.value > options_.retain_bytes)
+  if (!has_room(bytes.size()))
     return error_no_space("too much of the log waits for a write quorum");
   const uint64_t size = bytes.size();
   retained_.push_back({end_, std::make_shared<const std::string>(std::move(bytes))});
@@ -225,8 +225,17 @@ void Writer::count() {
   std::vector<Lsn> ends;
   for (const Replica& replica : replicas_) ends.push_back(replica.votes ? replica.durable : Lsn{});
   std::sort(ends.begin(), ends.end(), std::greater<>());
-  quorum_durable_ = std::max(quorum_durable_, ends[options_.write_quorum - 1]);
+  const Lsn reached = ends[options_.write_quorum - 1];
+  if (reached > quorum_durable_) quorum_durable_ = std::max(quorum_durable_, whole_until(reached));
   trim();
+}
+
+// The end of the last piece that lies before `reached` as a whole.
+Lsn Writer::whole_until(Lsn reached) const {
+  if (reached >= end_) return end_;
+  const auto next = std::upper_bound(retained_.begin(), retained_.end(), reached,
+                                     [](Lsn l, const Piece& p) { return l < p.at; });
+  return next == retained_.begin() ? Lsn{} : std::prev(next)->at;
 }
 
 // WR3. Below what is quorum-durable, pieces go when every streaming replica has them, or when they

@@ -7,7 +7,8 @@
 //      ^ └──too far behind──> kBehind         ^───────────────────────────┘
 //      └── tick ── kResting <── lost, disk trouble, full ── any of them
 //   WR1  quorum_durable() grows only, and only to what a write quorum of voting replicas that have
-//        begun this epoch said is durable in them without a gap.
+//        begun this epoch said is durable in them without a gap; and only to the end of something
+//        that was appended at once, so that nobody applies half of it.
 //   WR2  After the first reply that tells of a higher epoch nothing is acknowledged or sent.
 //   WR3  A slow or dead replica never keeps the others waiting. Bytes are kept until they are
 //        quorum-durable, and beyond that for slow replicas up to retain_bytes; who needs older ones
@@ -35,6 +36,9 @@ class Writer {
   // More of the log, from end() on. kResourceExhausted: too much waits for a quorum (retain_bytes),
   // try again when quorum_durable() has grown. kFailedPrecondition: fenced.
   Status append(std::string bytes);
+  [[nodiscard]] bool has_room(uint64_t bytes) const noexcept {
+    return end_.value + bytes - quorum_durable_.value <= options_.retain_bytes;
+  }
   [[nodiscard]] Lsn end() const noexcept { return end_; }
   [[nodiscard]] Lsn quorum_durable() const noexcept { return quorum_durable_; }
   [[nodiscard]] const Tenure& tenure() const noexcept { return tenure_; }
@@ -92,6 +96,7 @@ class Writer {
   bool note_durable(ReplicaIndex index, const ReplicaState& state);
   void count();
   void trim();
+  [[nodiscard]] Lsn whole_until(Lsn reached) const;
   [[nodiscard]] std::string bytes_from(Lsn at) const;
   [[nodiscard]] Lsn retained_begin() const noexcept {
     return retained_.empty() ? end_ : retained_.front().at;

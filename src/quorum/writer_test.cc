@@ -97,6 +97,18 @@ TEST_F(WriterTest, IsDurableOnceAWriteQuorumHasIt) {
   EXPECT_EQ(writer->quorum_durable(), Lsn{115});
 }
 
+TEST_F(WriterTest, NobodyIsToldOfHalfOfWhatWasAppendedAtOnce) {  // WR1
+  options.request_bytes_max = 8;
+  start_streaming();
+  append(10);
+  append(20);
+  const uint64_t told[] = {100, 110, 110, 110, 130};  // 8 and 2 bytes, then 8, 8 and 4
+  for (const uint64_t lsn : told) {
+    for (ReplicaIndex i = 0; i < 2; ++i) stored(i);
+    EXPECT_EQ(writer->quorum_durable(), Lsn{lsn});
+  }
+}
+
 TEST_F(WriterTest, FourOfSixAndAll) {
   start_streaming(6, 4);
   append(10);

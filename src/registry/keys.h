@@ -26,9 +26,10 @@ class ClusterKeys {
   [[nodiscard]] std::string placement() const { return root_ + "placement"; }
   [[nodiscard]] std::string members() const { return root_ + "members/"; }  // a prefix
   [[nodiscard]] std::string member(std::string_view name) const;
-  [[nodiscard]] std::string stream(StreamId stream) const;  // a prefix; of the following two
+  [[nodiscard]] std::string stream(StreamId stream) const;  // a prefix; of those that follow
   [[nodiscard]] std::string epoch(StreamId id) const { return stream(id) + "epoch"; }
   [[nodiscard]] std::string writer(StreamId id) const { return stream(id) + "writer"; }
+  [[nodiscard]] std::string control(StreamId id) const { return stream(id) + "control"; }
 
  private:
   explicit ClusterKeys(std::string root) : root_(std::move(root)) {}

@@ -189,4 +189,44 @@ StatusOr<Placement> decode_placement(const KeyValue& entry) {
   return placement;
 }
 
+Status check_checkpoint(const LogCheckpoint& checkpoint) {
+  STRATA_RETURN_IF_ERROR(check_name("profile", checkpoint.profile));
+  if (checkpoint.database_id == 0) return error_invalid_argument("a database's id is not 0");
+  if (checkpoint.node.is_zero()) return error_invalid_argument("a node's number is not 0");
+  return ok_status();
+}
+
+std::string encode_checkpoint(const LogCheckpoint& checkpoint) {
+  Json json = record();
+  json["database_id"] = hex(checkpoint.database_id);
+  json["profile"] = checkpoint.profile;
+  json["data_format"] = checkpoint.data_format;
+  json["page_bytes"] = checkpoint.page_bytes;
+  json["node"] = checkpoint.node.value;
+  json["lsn"] = hex(checkpoint.lsn.value);
+  json["llsn_bias"] = hex(checkpoint.llsn_bias);
+  json["count"] = hex(checkpoint.count);
+  json["clean_shutdown"] = checkpoint.clean_shutdown;
+  return text_of(json);
+}
+
+StatusOr<LogCheckpoint> decode_checkpoint(const KeyValue& entry) {
+  STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
+  LogCheckpoint checkpoint;
+  uint32_t node = 0;
+  if (!read_hex(json, "database_id", &checkpoint.database_id) ||
+      !read_string(json, "profile", &checkpoint.profile) ||
+      !read_small(json, "data_format", &checkpoint.data_format) ||
+      !read_small(json, "page_bytes", &checkpoint.page_bytes) || !read_small(json, "node", &node) ||
+      node > UINT8_MAX || !read_hex(json, "lsn", &checkpoint.lsn.value) ||
+      !read_hex(json, "llsn_bias", &checkpoint.llsn_bias) ||
+      !read_hex(json, "count", &checkpoint.count) ||
+      !read_bool(json, "clean_shutdown", &checkpoint.clean_shutdown))
+    return unreadable(entry, "no checkpoint");
+  checkpoint.node = NodeId{static_cast<uint8_t>(node)};
+  const Status status = check_checkpoint(checkpoint);
+  if (!status.ok()) return unreadable(entry, message_of(status));
+  return checkpoint;
+}
+
 }  // namespace strata::registry::internal

@@ -5,6 +5,7 @@
 
 #include <string>
 
+#include "registry/log_checkpoints.h"
 #include "registry/membership.h"
 #include "registry/stream_epochs.h"
 #include "registry/topology.h"
@@ -33,5 +34,9 @@ StatusOr<DatabaseIdentity> decode_identity(const KeyValue& entry);
 
 std::string encode_placement(const Placement& placement);
 StatusOr<Placement> decode_placement(const KeyValue& entry);
+
+Status check_checkpoint(const LogCheckpoint& checkpoint);  // kInvalidArgument
+std::string encode_checkpoint(const LogCheckpoint& checkpoint);
+StatusOr<LogCheckpoint> decode_checkpoint(const KeyValue& entry);
 
 }  // namespace strata::registry::internal

@@ -1,0 +1,268 @@
+#include "clients/storage/quorum_client.h"
+
+#include <deque>
+#include <utility>
+#include <variant>
+
+#include "base/assert.h"
+#include "proto/log_messages.h"
+#include "proto/methods.h"
+#include "quorum/recovery.h"
+
+namespace strata::clients {
+
+using quorum::Outgoing;
+using quorum::Recovery;
+using quorum::Reply;
+using quorum::Writer;
+using transport::Channel;
+
+namespace {
+
+struct Encoded {
+  uint16_t method;
+  std::string payload;
+};
+struct Encoder {
+  StreamId stream;
+  Encoded operator()(const quorum::SealRequest& r) const { return {proto::kLogSeal, encode(r)}; }
+  Encoded operator()(const quorum::BeginRequest& r) const { return {proto::kLogBegin, encode(r)}; }
+  Encoded operator()(const quorum::CatchUpRequest& r) const {
+    return {proto::kLogCatchUp, encode(r)};
+  }
+  Encoded operator()(const quorum::AppendRequest& r) const {
+    return {proto::kLogAppend, encode(r)};
+  }
+  Encoded operator()(const quorum::ReadRequest& r) const { return {proto::kLogRead, encode(r)}; }
+  Encoded operator()(const quorum::CatchUpOrder& r) const { return {proto::kLogOrder, encode(r)}; }
+
+ private:
+  template <class Request>
+  [[nodiscard]] std::string encode(const Request& request) const {
+    return proto::encode(stream, request);
+  }
+};
+
+// Nothing: the reply cannot be read.
+std::optional<Reply> decode(uint16_t method, Bytes payload) {
+  const auto as_reply = [](auto decoded) -> std::optional<Reply> {
+    if (!decoded.ok()) return std::nullopt;
+    return Reply(*std::move(decoded));
+  };
+  switch (method) {
+    case proto::kLogSeal:
+      return as_reply(proto::decode_seal_reply(payload));
+    case proto::kLogRead:
+      return as_reply(proto::decode_read_reply(payload));
+    default:
+      return as_reply(proto::decode_change_reply(payload));
+  }
+}
+
+}  // namespace
+
+// In the executor's thread only.
+class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Core> {
+ public:
+  Core(const transport::World& world, QuorumClientOptions options, quorum::Holder holder,
+       std::optional<Lsn> new_stream_start, QuorumEvents events)
+      : world_(world),
+        options_(std::move(options)),
+        holder_(holder),
+        events_(std::move(events)),
+        recovery_(std::make_unique<Recovery>(options_.quorum, holder, new_stream_start,
+                                             /*wait_for_start=*/true)) {}
+
+  void start(const transport::Secret& secret) {
+    for (const std::string& address : options_.addresses)
+      channels_.push_back(std::make_unique<Channel>(world_, secret, address, options_.channel));
+    arm_timer();
+    go_on();
+  }
+  void stop() {
+    ended_ = true;
+    world_.executor->cancel(std::exchange(timer_, 0));
+    channels_.clear();
+  }
+
+  void begin_at(Lsn start) {
+    if (ended_) return;
+    recovery_->begin_at(start);
+    go_on();
+  }
+  void append(std::string bytes) {
+    if (ended_) return;
+    STRATA_ASSERT(writer_ != nullptr);  // QC1
+    waiting_.push_back(std::move(bytes));
+    go_on();
+  }
+  void truncate_below(Lsn lsn) {
+    if (ended_) return;
+    for (const std::unique_ptr<Channel>& channel : channels_)
+      channel->call(call_options(proto::kLogTruncate),
+                    proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
+                    [](const transport::Reply&) {});  // who missed it hears of the next one
+  }
+  [[nodiscard]] std::vector<ReplicaStatus> status() const {
+    std::vector<ReplicaStatus> out;
+    if (writer_ == nullptr) return out;
+    for (quorum::Writer::ReplicaStatus& log : writer_->status())
+      out.push_back({options_.addresses[out.size()], std::move(log)});
+    return out;
+  }
+
+ private:
+  [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
+    transport::CallOptions options;
+    options.method = method;
+    options.epoch = holder_.epoch.value;
+    options.deadline_us = world_.executor->now_us() + options_.call_timeout_us;
+    return options;
+  }
+
+  void arm_timer() {
+    timer_ = world_.executor->run_at(world_.executor->now_ns() + options_.tick_us * 1000, [this] {
+      arm_timer();
+      writer_ != nullptr ? writer_->tick() : recovery_->tick();
+      go_on();
+    });
+  }
+
+  // Looks at what the state machines say now, and sends what they want sent.
+  void go_on() {
+    if (!ended_ && writer_ == nullptr) look_at_recovery();
+    if (!ended_ && writer_ != nullptr) look_at_writer();
+    if (ended_) return;
+    send_all(writer_ != nullptr ? writer_->take_requests() : recovery_->take_requests());
+  }
+
+  void look_at_recovery() {
+    switch (recovery_->state()) {
+      case Recovery::State::kSealing:
+      case Recovery::State::kCopying:
+        return;
+      case Recovery::State::kChosen:
+        if (!std::exchange(told_chosen_, true)) {
+          const quorum::Recovery::Chosen& log = recovery_->chosen();
+          post([this, told = ChosenLog{log.replica, log.begin, log.quorum_durable, log.end}] {
+            events_.chosen(told);
+          });
+        }
+        return;
+      case Recovery::State::kFailed:
+        return end(recovery_->failure(), recovery_->fenced_by());
+      case Recovery::State::kDone:
+        writer_ = std::make_unique<Writer>(options_.quorum, recovery_->tenure());
+        durable_ = writer_->quorum_durable();
+        post([this, start = durable_] { events_.begun(start); });
+    }
+  }
+
+  void look_at_writer() {
+    if (const auto higher = writer_->fenced_by())
+      return end(error_fenced("this node's epoch " + std::to_string(holder_.epoch.value) +
+                              " of log stream " + std::to_string(options_.stream.value) +
+                              " was taken over by epoch " + std::to_string(higher->value)),
+                 *higher);
+    while (!waiting_.empty() && writer_->has_room(waiting_.front().size())) {
+      STRATA_ASSERT(writer_->append(std::move(waiting_.front())).ok());
+      waiting_.pop_front();
+    }
+    if (writer_->quorum_durable() > durable_) {
+      durable_ = writer_->quorum_durable();
+      post([this, told = durable_] { events_.durable(told); });
+    }
+  }
+
+  void end(const Status& why, Epoch higher) {
+    // Before `ended`: QC2. Whatever else was posted has run by then.
+    post([this, why, higher] {
+      if (std::exchange(told_ended_, true)) return;
+      events_.ended(why, higher);
+    });
+    ended_ = true;
+    world_.executor->cancel(std::exchange(timer_, 0));
+  }
+
+  // Events never run inside a call of ours.
+  void post(transport::Task event) {
+    world_.executor->post([weak = weak_from_this(), event = std::move(event)]() mutable {
+      if (const auto alive = weak.lock()) event();
+    });
+  }
+
+  void send_all(std::vector<Outgoing> requests) {
+    for (Outgoing& request : requests) {
+      Encoded encoded = std::visit(Encoder{options_.stream}, request.body);
+      const bool from_writer = writer_ != nullptr;
+      channels_[request.replica]->call(
+          call_options(encoded.method), std::move(encoded.payload),
+          [this, id = request.id, from_writer, method = encoded.method](
+              const transport::Reply& reply) { on_reply(id, from_writer, method, reply); });
+    }
+  }
+
+  void on_reply(uint64_t id, bool to_writer, uint16_t method, const transport::Reply& reply) {
+    if (ended_ || to_writer != (writer_ != nullptr)) return;  // the recovery's; it is over
+    std::optional<Reply> decoded;
+    if (reply.answered && reply.status.ok() && method != proto::kLogOrder)
+      decoded = decode(method, reply.payload);
+    if (decoded.has_value()) {
+      to_writer ? writer_->on_reply(id, *std::move(decoded))
+                : recovery_->on_reply(id, *std::move(decoded));
+    } else {
+      to_writer ? writer_->on_lost(id) : recovery_->on_lost(id);
+    }
+    go_on();
+  }
+
+  const transport::World world_;
+  const QuorumClientOptions options_;
+  const quorum::Holder holder_;
+  QuorumEvents events_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::unique_ptr<Recovery> recovery_;
+  std::unique_ptr<Writer> writer_;
+  std::deque<std::string> waiting_;
+  Lsn durable_;
+  transport::Executor::TimerId timer_ = 0;
+  bool told_chosen_ = false;
+  bool told_ended_ = false;
+  bool ended_ = false;
+};
+
+QuorumClient::QuorumClient(const transport::World& world, const transport::Secret& secret,
+                           QuorumClientOptions options, quorum::Holder holder,
+                           std::optional<Lsn> new_stream_start, QuorumEvents events)
+    : executor_(world.executor) {
+  STRATA_ASSERT(options.addresses.size() == options.quorum.replicas);
+  core_ = std::make_shared<Core>(world, std::move(options), holder, new_stream_start,
+                                 std::move(events));
+  executor_->post([core = core_, secret] { core->start(secret); });
+}
+
+QuorumClient::~QuorumClient() {
+  run_and_wait(executor_, [core = std::move(core_)]() mutable {
+    core->stop();
+    core.reset();
+  });
+}
+
+void QuorumClient::begin_at(Lsn start) {
+  executor_->post([core = core_, start] { core->begin_at(start); });
+}
+void QuorumClient::append(std::string bytes) {
+  executor_->post(
+      [core = core_, bytes = std::move(bytes)]() mutable { core->append(std::move(bytes)); });
+}
+void QuorumClient::truncate_below(Lsn lsn) {
+  executor_->post([core = core_, lsn] { core->truncate_below(lsn); });
+}
+
+std::vector<QuorumClient::ReplicaStatus> QuorumClient::status() const {
+  std::vector<ReplicaStatus> out;
+  run_and_wait(executor_, [&] { out = core_->status(); });
+  return out;
+}
+
+}  // namespace strata::clients

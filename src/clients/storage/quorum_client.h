@@ -1,0 +1,91 @@
+// One replicated log as the holder of its epoch has it: takes the stream over, appends, and tells
+// what became durable. Carries out what quorum's state machines (quorum/recovery.h, writer.h) want,
+// over channels to the replicas. Everything happens in the executor's thread; all functions may be
+// called from any thread and block for nothing, but the destructor.
+//
+//   kSealing ──> kChosen ──begin_at()──> kCopying ──> kWriting
+//       └────────────┴──────────────────────┴────────────┴──> kEnded (fenced, or acknowledged bytes
+//                                                              are nowhere)
+//   QC1  Nothing is appended before a write quorum has begun the epoch (RC3), nor after kEnded
+//   (WR2). QC2  Events come in the executor's thread, in the order of what they tell, none inside a
+//   call of
+//        this class and none after `ended`.
+// Replicas that do not answer are asked again, for ever: who gives up destroys the client.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "quorum/messages.h"
+#include "quorum/writer.h"
+#include "transport/channel.h"
+#include "transport/world.h"
+
+namespace strata::clients {
+
+struct QuorumClientOptions {
+  quorum::QuorumOptions quorum;
+  StreamId stream;
+  std::vector<std::string> addresses;  // of the replicas, in the order of the placement
+  uint64_t call_timeout_us = 2'000'000;
+  uint64_t tick_us = 50'000;  // after that long what failed is tried again
+  transport::ChannelOptions channel;
+};
+
+// What the recovery chose (kChosen). The epoch begins in [quorum_durable, end], behind everything
+// in there that is whole (RC4 of quorum/recovery.h).
+struct ChosenLog {
+  quorum::ReplicaIndex replica = 0;  // has all of it
+  Lsn begin;                         // first byte kept
+  Lsn quorum_durable;  // as far as the replicas know; may lie inside of what was appended at once
+  Lsn end;
+};
+
+struct QuorumEvents {
+  absl::AnyInvocable<void(const ChosenLog&)> chosen;  // once; waits for begin_at()
+  absl::AnyInvocable<void(Lsn start)> begun;          // once; from now on append() is allowed
+  absl::AnyInvocable<void(Lsn)> durable;              // grows
+  // Last. kFailedPrecondition: fenced by `higher`. kDataLoss: see quorum/recovery.h.
+  absl::AnyInvocable<void(const Status& why, Epoch higher)> ended;
+};
+
+class QuorumClient {
+ public:
+  // `new_stream_start`: nobody has ever begun an epoch of this stream; it will start there.
+  QuorumClient(const transport::World& world, const transport::Secret& secret,
+               QuorumClientOptions options, quorum::Holder holder,
+               std::optional<Lsn> new_stream_start, QuorumEvents events);
+  // No event comes after it. Blocks for the executor's thread, if it runs. Not inside an event.
+  ~QuorumClient();
+  QuorumClient(const QuorumClient&) = delete;
+  QuorumClient& operator=(const QuorumClient&) = delete;
+
+  // After `chosen`: the epoch begins at `start` (RC4); what the chosen log has behind it is
+  // forgotten.
+  void begin_at(Lsn start);
+  // More of the log, after what was appended before; after `begun`. Bytes wait here while too much
+  // is not yet quorum-durable.
+  void append(std::string bytes);
+  // Nobody needs the log below `lsn` any more: tells the replicas, who cut when they can.
+  void truncate_below(Lsn lsn);
+
+  struct ReplicaStatus {
+    std::string address;
+    quorum::Writer::ReplicaStatus log;
+  };
+  // Of a client that writes; else empty. Blocks for the executor's thread.
+  [[nodiscard]] std::vector<ReplicaStatus> status() const;
+
+ private:
+  class Core;
+  transport::Executor* const executor_;
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace strata::clients

@@ -1,0 +1,214 @@
+#include "clients/storage/quorum_log_sink.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "proto/log_messages.h"
+#include "proto/methods.h"
+#include "redo/redo.h"
+#include "wal/log_reader.h"
+
+namespace strata::clients {
+
+namespace {
+
+constexpr uint32_t kReadBytesMax = 1u << 20;
+constexpr Lsn kNoEnd{uint64_t{1} << 60};
+
+std::string name_of(const QuorumLogOptions& options) {
+  return "log stream " + std::to_string(options.client.stream.value);
+}
+
+}  // namespace
+
+QuorumLogSink::QuorumLogSink(const transport::World& world, const transport::Secret& secret,
+                             QuorumLogOptions options)
+    : options_(std::move(options)), secret_(secret) {
+  client_ = std::make_unique<QuorumClient>(
+      world, secret, options_.client, options_.holder,
+      options_.founding ? std::optional<Lsn>(options_.first_lsn) : std::nullopt, events());
+}
+
+QuorumLogSink::~QuorumLogSink() = default;
+
+StatusOr<std::unique_ptr<QuorumLogSink>> QuorumLogSink::open(const transport::World& world,
+                                                             const transport::Secret& secret,
+                                                             QuorumLogOptions options) {
+  auto sink = std::unique_ptr<QuorumLogSink>(new QuorumLogSink(world, secret, std::move(options)));
+  STRATA_RETURN_IF_ERROR(sink->wait_chosen());
+  if (sink->options_.founding) STRATA_RETURN_IF_ERROR(sink->find_founding_start());
+  return sink;
+}
+
+// --- what the client tells ---
+
+QuorumEvents QuorumLogSink::events() {
+  QuorumEvents events;
+  events.chosen = [this](const ChosenLog& log) {
+    const MutexLock lock(mutex_);
+    chosen_ = log;
+    changed_.notify_all();
+  };
+  events.begun = [this](Lsn start) {
+    const MutexLock lock(mutex_);
+    begun_ = durable_ = start;
+    changed_.notify_all();
+  };
+  events.durable = [this](Lsn lsn) {
+    const MutexLock lock(mutex_);
+    durable_ = lsn;
+    changed_.notify_all();
+  };
+  events.ended = [this](const Status& why, Epoch) {
+    const MutexLock lock(mutex_);
+    ended_ = why;
+    changed_.notify_all();
+  };
+  return events;
+}
+
+template <class Done>
+bool QuorumLogSink::wait(uint64_t timeout_us, Done done) {
+  MutexLock lock(mutex_);
+  return changed_.wait_for_us(lock, timeout_us, [&] { return done() || !ended_.ok(); });
+}
+
+Status QuorumLogSink::wait_chosen() {
+  const bool in_time = wait(options_.take_over_timeout_us, [&] { return chosen_.has_value(); });
+  const MutexLock lock(mutex_);
+  if (!in_time)
+    return error_peer_down(
+        name_of(options_) + ": fewer than " +
+        std::to_string(options_.client.quorum.recovery_quorum()) + " of " +
+        std::to_string(options_.client.addresses.size()) +
+        " storage nodes that know its end have answered; start those that are missing");
+  STRATA_RETURN_IF_ERROR(ended_);
+  reader_ = std::make_unique<transport::BlockingChannel>(
+      secret_, options_.client.addresses[chosen_->replica],
+      transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
+  return ok_status();
+}
+
+// --- before the epoch has begun ---
+
+// QL3. What an earlier attempt at founding left is a few megabytes.
+Status QuorumLogSink::find_founding_start() {
+  founding_start_ = chosen_->begin;
+  LogReader reader(this, chosen_->begin, 0);
+  redo::GroupView group;
+  for (bool more = true; more;) {
+    STRATA_ASSIGN_OR_RETURN(more, reader.next(&group));
+  }
+  founding_start_ = reader.end_lsn();
+  return ok_status();
+}
+
+Lsn QuorumLogSink::begin_lsn() const {
+  const MutexLock lock(mutex_);
+  return options_.founding ? founding_start_ : chosen_->begin;
+}
+
+Lsn QuorumLogSink::room_end() const {
+  if (writing_.load()) return kNoEnd;
+  const MutexLock lock(mutex_);
+  return chosen_->end;
+}
+
+StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
+  STRATA_RETURN_IF_ERROR(state());
+  const Lsn end = begun_.has_value() ? durable_lsn() : chosen_->end;
+  if (at >= end) return size_t{0};
+  const size_t wanted = std::min<uint64_t>(bytes, end.value - at.value);
+  for (size_t done = 0; done < wanted;) {
+    STRATA_ASSIGN_OR_RETURN(const size_t got,
+                            read_once(Lsn{at.value + done}, out + done, wanted - done));
+    done += got;
+  }
+  return wanted;
+}
+
+StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
+  const quorum::ReadRequest request{
+      at, static_cast<uint32_t>(std::min<size_t>(bytes, kReadBytesMax)), true, epoch()};
+  transport::CallOptions call;
+  call.method = proto::kLogRead;
+  call.epoch = epoch().value;
+  call.deadline_us = monotonic_us() + options_.take_over_timeout_us;
+  call.idempotent = true;
+  transport::BlockingReply answer;
+  STRATA_RETURN_IF_ERROR(reader_->call(call, proto::encode(stream(), request), &answer));
+  STRATA_ASSIGN_OR_RETURN(const quorum::ReadReply reply, proto::decode_read_reply(answer.payload));
+  STRATA_RETURN_IF_ERROR(reply.status);
+  if (reply.from != at || reply.bytes.empty() || reply.bytes.size() > bytes)
+    return error_corruption(locate(at) + ": the storage node answered with other bytes");
+  std::memcpy(out, reply.bytes.data(), reply.bytes.size());
+  return reply.bytes.size();
+}
+
+Status QuorumLogSink::cut_at(Lsn end) {
+  client_->begin_at(end);
+  const bool in_time = wait(options_.take_over_timeout_us, [&] { return begun_.has_value(); });
+  STRATA_RETURN_IF_ERROR(state());
+  if (!in_time)
+    return error_peer_down(name_of(options_) + ": fewer than " +
+                           std::to_string(options_.client.quorum.write_quorum) +
+                           " storage nodes took the new epoch; start those that are missing");
+  appended_ = end;
+  return ok_status();
+}
+
+// --- writing ---
+
+Status QuorumLogSink::prepare_room(Lsn) {
+  writing_ = true;
+  return state();
+}
+
+Status QuorumLogSink::append(Lsn at, Bytes bytes) {
+  STRATA_RETURN_IF_ERROR(state());
+  STRATA_ASSERT(at == appended_);
+  appended_.value += bytes.size();
+  client_->append(std::string(bytes));
+  return ok_status();
+}
+
+Status QuorumLogSink::sync() {
+  const bool in_time = wait(options_.sync_timeout_us, [&] { return durable_ >= appended_; });
+  const MutexLock lock(mutex_);
+  if (durable_ >= appended_) return ok_status();
+  if (!ended_.ok()) return ended_;
+  STRATA_ASSERT(!in_time);
+  return error_outcome_unknown(name_of(options_) +
+                               ": no write quorum of storage nodes answered for " +
+                               std::to_string(options_.sync_timeout_us / 1'000'000) + " s");
+}
+
+Status QuorumLogSink::truncate_below(Lsn lsn) {
+  client_->truncate_below(lsn);
+  return ok_status();
+}
+
+// --- for others to look at ---
+
+std::string QuorumLogSink::locate(Lsn lsn) const {
+  return name_of(options_) + " at position " + std::to_string(lsn.value);
+}
+
+Status QuorumLogSink::state() const {
+  const MutexLock lock(mutex_);
+  return ended_;
+}
+
+Lsn QuorumLogSink::durable_lsn() const {
+  const MutexLock lock(mutex_);
+  return durable_;
+}
+
+std::vector<QuorumClient::ReplicaStatus> QuorumLogSink::replicas() const {
+  return client_->status();
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,89 @@
+// A kernel's log on a write quorum of storage nodes (wal/log_sink.h): what QuorumClient does, for
+// threads that block.
+//   QL1  open() has sealed the stream: whoever wrote it before is fenced from then on. Nothing is
+//        decided until cut_at(), which begins the epoch at the end of the last whole group.
+//   QL2  sync() returns OK once a write quorum has everything appended; an error means that nobody
+//        knows (kUnknown), or that another node took the stream over (kFailedPrecondition). Both
+//        are final: the node must not answer for that log any more.
+//   QL3  While a database is being founded, nothing that an earlier attempt left in the stream
+//        counts, not even for whoever made it: a founder's last step is one that only the stream's
+//        writer can do (the first control data). The log begins behind the last whole group there.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/latch.h"
+#include "clients/storage/quorum_client.h"
+#include "transport/blocking_channel.h"
+#include "wal/log_sink.h"
+
+namespace strata::clients {
+
+struct QuorumLogOptions {
+  QuorumClientOptions client;
+  quorum::Holder holder;
+  bool founding = false;
+  Lsn first_lsn{4096};  // of a stream that nobody has written to
+  uint64_t take_over_timeout_us = 30'000'000;
+  uint64_t sync_timeout_us = 60'000'000;  // then the outcome is unknown (QL2)
+};
+
+class QuorumLogSink final : public LogSink {
+ public:
+  // Takes the stream over (QL1). Blocks. Errors: kFailedPrecondition (fenced by a higher epoch),
+  // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).
+  // `world`'s executor runs.
+  static StatusOr<std::unique_ptr<QuorumLogSink>> open(const transport::World& world,
+                                                       const transport::Secret& secret,
+                                                       QuorumLogOptions options);
+  ~QuorumLogSink() override;
+
+  [[nodiscard]] Lsn begin_lsn() const override;
+  Status prepare_room(Lsn end) override;
+  [[nodiscard]] Lsn room_end() const override;
+  Status append(Lsn at, Bytes bytes) override;
+  Status sync() override;
+  StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
+  Status truncate_below(Lsn lsn) override;
+  [[nodiscard]] bool is_stream() const override { return true; }
+  Status cut_at(Lsn end) override;
+  [[nodiscard]] std::string locate(Lsn lsn) const override;
+
+  // OK as long as this node is the stream's writer as far as it knows. Does not block.
+  [[nodiscard]] Status state() const;
+  [[nodiscard]] Lsn durable_lsn() const;
+  [[nodiscard]] Epoch epoch() const noexcept { return options_.holder.epoch; }
+  [[nodiscard]] StreamId stream() const noexcept { return options_.client.stream; }
+  [[nodiscard]] std::vector<QuorumClient::ReplicaStatus> replicas() const;
+
+ private:
+  QuorumLogSink(const transport::World& world, const transport::Secret& secret,
+                QuorumLogOptions options);
+  QuorumEvents events();
+  Status wait_chosen();
+  Status find_founding_start();
+  StatusOr<size_t> read_once(Lsn at, char* out, size_t bytes);
+  // Waits until `done` or the end; false: neither came in time.
+  template <class Done>
+  bool wait(uint64_t timeout_us, Done done);
+
+  const QuorumLogOptions options_;
+  const transport::Secret secret_;
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  std::optional<ChosenLog> chosen_;  // guarded by mutex_
+  std::optional<Lsn> begun_;         // guarded by mutex_
+  Lsn durable_;                      // guarded by mutex_
+  Status ended_;                     // guarded by mutex_
+  // The kernel's thread that owns the log at the time.
+  Lsn appended_;
+  Lsn founding_start_;  // QL3
+  std::atomic<bool> writing_{false};
+  std::unique_ptr<transport::BlockingChannel> reader_;  // of the chosen replica
+  std::unique_ptr<QuorumClient> client_;                // last: its events end first
+};
+
+}  // namespace strata::clients

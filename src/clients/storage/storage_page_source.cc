@@ -1,0 +1,169 @@
+#include "clients/storage/storage_page_source.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <utility>
+
+#include "base/aligned.h"
+#include "base/assert.h"
+#include "base/clock.h"
+#include "page/page.h"
+#include "proto/methods.h"
+
+namespace strata::clients {
+
+namespace {
+
+constexpr size_t kShards = 64;
+
+std::string name_of(PageId id) {
+  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
+}
+
+}  // namespace
+
+// Pages given up, the oldest entries forgotten first: for those the newest llsn forgotten stands.
+struct StoragePageSource::Shard {
+  mutable Mutex mutex{LatchRank::kLeaf};
+  std::unordered_map<PageId, Llsn> given_up;  // guarded by mutex
+  std::deque<PageId> order;                   // guarded by mutex; one entry per key of given_up
+  Llsn forgotten;                             // guarded by mutex
+};
+
+StoragePageSource::StoragePageSource(const transport::Secret& secret, StoragePagesOptions options)
+    : options_(std::move(options)), shards_(new Shard[kShards]) {
+  STRATA_ASSERT(!options_.addresses.empty());
+  for (const std::string& address : options_.addresses)
+    nodes_.push_back(
+        std::make_unique<transport::BlockingChannel>(secret, address, options_.channel));
+}
+
+StoragePageSource::~StoragePageSource() = default;
+
+// --- what a page must not be older than (SP1) ---
+
+Status StoragePageSource::write(PageId id, const char* page) {
+  const Llsn llsn{header_of(page)->llsn};
+  Shard& shard = shards_[std::hash<PageId>{}(id) % kShards];
+  const MutexLock lock(shard.mutex);
+  const auto [it, is_new] = shard.given_up.try_emplace(id, llsn);
+  it->second = std::max(it->second, llsn);
+  if (!is_new) return ok_status();
+  shard.order.push_back(id);
+  if (shard.order.size() > options_.given_up_max / kShards) {
+    const auto oldest = shard.given_up.find(shard.order.front());
+    shard.forgotten = std::max(shard.forgotten, oldest->second);
+    shard.given_up.erase(oldest);
+    shard.order.pop_front();
+  }
+  return ok_status();
+}
+
+Llsn StoragePageSource::needed(PageId id, Llsn at_least) const {
+  const Llsn begin{begin_.load(std::memory_order_acquire)};
+  const Shard& shard = shards_[std::hash<PageId>{}(id) % kShards];
+  const MutexLock lock(shard.mutex);
+  const auto found = shard.given_up.find(id);
+  if (found != shard.given_up.end()) return std::max(found->second, at_least);
+  return std::max({shard.forgotten, begin, at_least});
+}
+
+void StoragePageSource::begin_at(Llsn last) { begin_.store(last.value, std::memory_order_release); }
+
+// --- reading ---
+
+Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
+  const Llsn from = needed(id, at_least);
+  const uint64_t begin_us = monotonic_us();
+  const uint64_t deadline_us = begin_us + options_.read_timeout_us;
+  counters_.pages.fetch_add(1, std::memory_order_relaxed);
+  Status first_error;
+  for (size_t tries = 0;; ++tries) {
+    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
+    // The last resort waits as long as there is time, the others only as long as another may be
+    // quicker.
+    const bool last = tries + 1 >= nodes_.size();
+    const Status status = read_from(node, id, from, options_.wait_us, deadline_us, page);
+    if (status.ok() || is_not_found(status)) {
+      if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
+      counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
+      return status;
+    }
+    if (is_fenced(status)) return status;
+    if (first_error.ok() || is_corruption(status)) first_error = status;
+    counters_.retries.fetch_add(1, std::memory_order_relaxed);
+    const bool hopeless = last && !is_peer_down(status);
+    if (hopeless || monotonic_us() >= deadline_us) return first_error;
+  }
+}
+
+Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us,
+                                    uint64_t deadline_us, char* page) {
+  proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
+  request.pages.push_back({id, at_least, Llsn{UINT64_MAX}});
+  transport::CallOptions call;
+  call.method = proto::kGetPages;
+  call.epoch = options_.epoch.value;
+  call.deadline_us = std::min(deadline_us, monotonic_us() + wait_us + 1'000'000);
+  call.idempotent = true;
+  transport::BlockingReply answer;
+  answer.payload.resize(kPageBytes + 64);
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(nodes_[node]->call(call, proto::encode(request), &answer));
+  STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReply reply,
+                          proto::decode_get_pages_reply(answer.payload));
+  if (reply.pages.size() != 1) return error_corruption("a reply for another number of pages");
+  backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
+  const proto::PageGot& got = reply.pages[0];
+  STRATA_RETURN_IF_ERROR(got.status);
+  Status sound = verify_page(got.bytes.data(), id);
+  if (sound.ok() && Llsn{header_of(got.bytes.data())->llsn} > got.llsn)
+    sound = error_corruption("its llsn is not what the node says");
+  if (!sound.ok()) {
+    counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
+    return error_corruption(name_of(id) + " from storage node " + options_.addresses[node] + ": " +
+                            std::string(sound.message()));
+  }
+  std::memcpy(page, got.bytes.data(), kPageBytes);
+  return ok_status();
+}
+
+// --- spaces ---
+
+StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
+  Status first_error = error_peer_down("no storage node answered");
+  const AlignedBytes page(kPageBytes, 4096);
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    // A page as of the end of the log as this life found it: who has that knows the spaces, too.
+    const Llsn begin{begin_.load(std::memory_order_acquire)};
+    const Status known = read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us,
+                                   monotonic_us() + options_.read_timeout_us, page.get());
+    if (!known.ok() && !is_not_found(known)) {
+      first_error = known;
+      continue;
+    }
+    transport::CallOptions call;
+    call.method = proto::kListSpaces;
+    call.epoch = options_.epoch.value;
+    call.deadline_us = monotonic_us() + options_.wait_us + 1'000'000;
+    call.idempotent = true;
+    transport::BlockingReply answer;
+    const Status asked = nodes_[node]->call(call, {}, &answer);
+    if (!asked.ok()) {
+      first_error = asked;
+      continue;
+    }
+    STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
+                            proto::decode_list_spaces_reply(answer.payload));
+    return std::move(reply.spaces);
+  }
+  return first_error;
+}
+
+StatusOr<bool> StoragePageSource::space_exists(SpaceId space) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> all, list_spaces());
+  return std::find(all.begin(), all.end(), space) != all.end();
+}
+
+}  // namespace strata::clients

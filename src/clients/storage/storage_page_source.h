@@ -1,0 +1,77 @@
+// Pages made from the log by storage nodes (pagefile/page_source.h), under the profiles in which
+// compute sends only its log. Thread-safe.
+//   SP1  A page that is read back has at least the llsn it had when it was given up (S3): for pages
+//        given up lately exactly known, for others at most the newest llsn of any of those, else
+//        the llsn at which this life began.
+//   SP2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
+//        does not have it so far, is passed over as long as another one may help.
+//   SP3  Nothing is written: write() notes what the page's next reader must see.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/latch.h"
+#include "pagefile/page_source.h"
+#include "proto/page_messages.h"
+#include "transport/blocking_channel.h"
+
+namespace strata::clients {
+
+struct StoragePagesOptions {
+  StreamId stream;  // this node's, with its epoch (S2)
+  Epoch epoch;
+  std::vector<std::string> addresses;
+  size_t given_up_max = 1u << 20;  // pages whose llsn is known exactly
+  uint32_t wait_us = 2'000'000;    // what a node may wait for its log before another is asked
+  uint64_t read_timeout_us = 30'000'000;  // then read() fails
+  transport::BlockingChannelOptions channel;
+};
+
+class StoragePageSource final : public PageSource {
+ public:
+  StoragePageSource(const transport::Secret& secret, StoragePagesOptions options);
+  ~StoragePageSource() override;
+
+  Status read(PageId id, Llsn at_least, char* page) override;
+  Status write(PageId id, const char* page) override;
+  Status sync() override { return ok_status(); }
+  Status create_space(SpaceId) override { return ok_status(); }  // its first page's log does
+  Status delete_space(SpaceId) override {
+    return ok_status();
+  }  // the log's record of the drop does
+  StatusOr<bool> space_exists(SpaceId space) override;
+  StatusOr<std::vector<SpaceId>> list_spaces() override;
+  Status grow_space(SpaceId, uint32_t) override { return ok_status(); }
+  [[nodiscard]] bool replays_log() const override { return true; }
+  void begin_at(Llsn last) override;
+  [[nodiscard]] bool needs_page_images() const override { return false; }
+
+  struct Counters {
+    std::atomic<uint64_t> pages{0}, calls{0}, retries{0}, bad_pages{0}, wait_us{0};
+  };
+  [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
+  // Log that the node asked last has not replayed.
+  [[nodiscard]] uint64_t backlog_bytes() const noexcept { return backlog_bytes_.load(); }
+
+ private:
+  struct Shard;
+  Llsn needed(PageId id, Llsn at_least) const;
+  Status read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us, uint64_t deadline_us,
+                   char* page);
+  template <class Answer>
+  Status ask_any(uint16_t method, const std::string& request, Answer answer);
+
+  const StoragePagesOptions options_;
+  std::vector<std::unique_ptr<transport::BlockingChannel>> nodes_;
+  std::unique_ptr<Shard[]> shards_;   // of the map page -> llsn at which it was given up
+  std::atomic<uint64_t> begin_{0};    // Llsn: what this life found
+  std::atomic<size_t> preferred_{0};  // the node that answered last
+  std::atomic<uint64_t> backlog_bytes_{0};
+  Counters counters_;
+};
+
+}  // namespace strata::clients

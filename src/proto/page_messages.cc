@@ -1,0 +1,133 @@
+#include "proto/page_messages.h"
+
+#include "proto/status_bytes.h"
+
+namespace strata::proto {
+namespace {
+
+// Whether so many parts of so many bytes each can still follow.
+bool can_follow(const ByteReader& in, uint32_t count, uint32_t count_max, size_t part_bytes) {
+  return count <= count_max && count * part_bytes <= in.remaining();
+}
+
+bool whole(const ByteReader& in) { return in.ok() && in.remaining() == 0; }
+
+}  // namespace
+
+std::string encode(const GetPagesRequest& request) {
+  std::string out;
+  out.reserve(32 + request.pages.size() * 24 + request.scanned_to.size() * 12);
+  append_u32(&out, request.stream.value);
+  append_u64(&out, request.epoch.value);
+  append_u32(&out, request.wait_us);
+  append_u32(&out, static_cast<uint32_t>(request.pages.size()));
+  for (const PageWanted& page : request.pages) {
+    append_u64(&out, page.page.packed());
+    append_u64(&out, page.at_least.value);
+    append_u64(&out, page.at_most.value);
+  }
+  append_u32(&out, static_cast<uint32_t>(request.scanned_to.size()));
+  for (const Position& position : request.scanned_to) {
+    append_u32(&out, position.stream.value);
+    append_u64(&out, position.lsn.value);
+  }
+  return out;
+}
+
+StatusOr<GetPagesRequest> decode_get_pages(Bytes bytes) {
+  ByteReader in(bytes);
+  GetPagesRequest out;
+  out.stream = StreamId{in.u32()};
+  out.epoch = Epoch{in.u64()};
+  out.wait_us = in.u32();
+  const uint32_t pages = in.u32();
+  if (pages == 0 || !can_follow(in, pages, kPagesMax, 24))
+    return error_invalid_argument("a request for " + std::to_string(pages) + " pages");
+  out.pages.resize(pages);
+  for (PageWanted& page : out.pages) {
+    page.page = PageId::unpack(in.u64());
+    page.at_least = Llsn{in.u64()};
+    page.at_most = Llsn{in.u64()};
+    if (page.at_least > page.at_most)
+      return error_invalid_argument("a request for a page as of an empty range of llsns");
+  }
+  const uint32_t positions = in.u32();
+  if (!can_follow(in, positions, kPositionsMax, 12))
+    return error_invalid_argument("a request for pages with too many positions");
+  out.scanned_to.resize(positions);
+  for (Position& position : out.scanned_to) {
+    position.stream = StreamId{in.u32()};
+    position.lsn = Lsn{in.u64()};
+  }
+  if (!whole(in)) return error_invalid_argument("not a request for pages");
+  return out;
+}
+
+std::string encode(const GetPagesReply& reply) {
+  std::string out;
+  out.reserve(16 + reply.pages.size() * (kPageBytes + 32));
+  append_u64(&out, reply.backlog_bytes);
+  append_u32(&out, static_cast<uint32_t>(reply.pages.size()));
+  for (const PageGot& page : reply.pages) {
+    append_status(&out, page.status);
+    if (!page.status.ok()) continue;
+    append_u64(&out, page.llsn.value);
+    out += page.bytes;
+  }
+  return out;
+}
+
+StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes) {
+  ByteReader in(bytes);
+  GetPagesReply out;
+  out.backlog_bytes = in.u64();
+  const uint32_t pages = in.u32();
+  bool well_formed = can_follow(in, pages, kPagesMax, 5);
+  if (well_formed) out.pages.resize(pages);
+  for (PageGot& page : out.pages) {
+    page.status = read_status(&in, &well_formed);
+    if (!page.status.ok()) continue;
+    page.llsn = Llsn{in.u64()};
+    page.bytes = std::string(in.bytes(kPageBytes));
+  }
+  if (!well_formed || !whole(in)) return error_corruption("not a reply to a request for pages");
+  return out;
+}
+
+std::string encode(const ListSpacesReply& reply) {
+  std::string out;
+  append_u32(&out, static_cast<uint32_t>(reply.spaces.size()));
+  for (const SpaceId space : reply.spaces) append_u32(&out, space.value);
+  return out;
+}
+
+StatusOr<ListSpacesReply> decode_list_spaces_reply(Bytes bytes) {
+  ByteReader in(bytes);
+  ListSpacesReply out;
+  const uint32_t count = in.u32();
+  if (!in.ok() || count * size_t{4} != in.remaining())
+    return error_corruption("not a list of spaces");
+  out.spaces.resize(count);
+  for (SpaceId& space : out.spaces) space = SpaceId{in.u32()};
+  return out;
+}
+
+std::string encode(const ReaderLeaseRequest& request) {
+  std::string out;
+  append_u64(&out, request.reader);
+  append_u64(&out, request.oldest.value);
+  append_u32(&out, request.ttl_ms);
+  return out;
+}
+
+StatusOr<ReaderLeaseRequest> decode_reader_lease(Bytes bytes) {
+  ByteReader in(bytes);
+  ReaderLeaseRequest out;
+  out.reader = in.u64();
+  out.oldest = Llsn{in.u64()};
+  out.ttl_ms = in.u32();
+  if (!whole(in) || out.reader == 0) return error_invalid_argument("not a request for a lease");
+  return out;
+}
+
+}  // namespace strata::proto

@@ -1,0 +1,82 @@
+// The page service's calls as bytes. Pure.
+//   PM1  What decodes is well formed: sizes within limits, nothing left over. A page's bytes are
+//   not
+//        looked at: who gets them verifies checksum, identity and llsn.
+//   PM2  decode(encode(x)) == x.
+// Errors of decoding are kInvalidArgument for requests and kDataLoss for replies.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/ids.h"
+#include "base/status.h"
+#include "page/page.h"
+
+namespace strata::proto {
+
+constexpr uint32_t kPagesMax = 256;  // of one call
+constexpr uint32_t kPositionsMax = 256;
+
+// How far a stream is known to the reader (S3).
+struct Position {
+  StreamId stream;
+  Lsn lsn;
+  bool operator==(const Position&) const noexcept = default;
+};
+
+struct PageWanted {
+  PageId page;
+  Llsn at_least;
+  Llsn at_most{UINT64_MAX};
+  bool operator==(const PageWanted&) const noexcept = default;
+};
+
+// Pages, each as it was at some llsn in its range. The caller's epoch of `stream` fences it: a node
+// that has promised a higher one does not answer.
+struct GetPagesRequest {
+  StreamId stream;  // 0: a reader without a stream of its own
+  Epoch epoch;
+  uint32_t wait_us = 0;  // how long the node may wait for log it does not have yet
+  std::vector<PageWanted> pages;
+  std::vector<Position> scanned_to;
+  bool operator==(const GetPagesRequest&) const noexcept = default;
+};
+
+// In the order asked for. `bytes` is a sealed page when `status` is OK, else empty.
+struct PageGot {
+  Status status;
+  Llsn llsn;
+  std::string bytes;
+};
+struct GetPagesReply {
+  std::vector<PageGot> pages;
+  uint64_t backlog_bytes = 0;  // log that the node has and has not replayed
+};
+
+struct ListSpacesReply {
+  std::vector<SpaceId> spaces;
+};
+
+// A reader holds back the collection of versions at and above `oldest`, until the lease's time is
+// over. Renewed by asking again; `ttl_ms` 0 gives it up.
+struct ReaderLeaseRequest {
+  uint64_t reader = 0;  // random, not 0
+  Llsn oldest;
+  uint32_t ttl_ms = 0;
+  bool operator==(const ReaderLeaseRequest&) const noexcept = default;
+};
+
+std::string encode(const GetPagesRequest& request);
+StatusOr<GetPagesRequest> decode_get_pages(Bytes bytes);
+std::string encode(const GetPagesReply& reply);
+StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes);
+
+std::string encode(const ListSpacesReply& reply);
+StatusOr<ListSpacesReply> decode_list_spaces_reply(Bytes bytes);
+std::string encode(const ReaderLeaseRequest& request);
+StatusOr<ReaderLeaseRequest> decode_reader_lease(Bytes bytes);
+
+}  // namespace strata::proto

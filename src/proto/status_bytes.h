@@ -1,0 +1,17 @@
+// A Status inside a message. Pure.
+#pragma once
+
+#include <string>
+
+#include "base/bytes.h"
+#include "base/status.h"
+
+namespace strata::proto {
+
+constexpr size_t kMessageBytesMax = 4096;  // longer ones are cut off
+
+void append_status(std::string* out, const Status& status);
+// Fails the reader for a code that is none.
+Status read_status(ByteReader* reader, bool* well_formed);
+
+}  // namespace strata::proto

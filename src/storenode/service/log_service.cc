@@ -1,0 +1,164 @@
+#include "storenode/service/log_service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "proto/methods.h"
+
+namespace strata::storenode {
+
+using proto::OfStream;
+using quorum::ChangeReply;
+using quorum::SealReply;
+using transport::Request;
+using transport::Responder;
+
+LogService::LogService(Parts parts) : parts_(std::move(parts)) {}
+LogService::~LogService() = default;
+
+template <class Request, class Run>
+void LogService::handle(transport::RpcServer* server, uint16_t method,
+                        StatusOr<OfStream<Request>> (*decode)(Bytes), Run run) {
+  server->handle(method, [this, decode, run](const transport::Request& call, Responder responder) {
+    auto decoded = decode(call.payload);
+    if (!decoded.ok()) return responder.fail(decoded.status());
+    (this->*run)(*std::move(decoded), std::move(responder));
+  });
+}
+
+void LogService::register_on(transport::RpcServer* server) {
+  handle(server, proto::kLogSeal, proto::decode_seal, &LogService::on_seal);
+  handle(server, proto::kLogBegin, proto::decode_begin, &LogService::on_begin);
+  handle(server, proto::kLogCatchUp, proto::decode_catch_up, &LogService::on_catch_up);
+  handle(server, proto::kLogAppend, proto::decode_append, &LogService::on_append);
+  handle(server, proto::kLogOrder, proto::decode_order, &LogService::on_order);
+  handle(server, proto::kLogRead, proto::decode_read, &LogService::on_read);
+  handle(server, proto::kLogTruncate, proto::decode_truncate, &LogService::on_truncate);
+}
+
+// --- changes ---
+
+void LogService::make(StreamId stream, SharedResponder to, std::function<void()> again) {
+  const bool taken = parts_.offload([this, stream, to, again = std::move(again)] {
+    const auto origin = parts_.origin(stream);
+    if (!origin.ok()) return to->fail(origin.status());
+    parts_.store->make_stream(stream, *origin, [this, stream, to, again](const ChangeReply& reply) {
+      if (!reply.status.ok()) return to->fail(reply.status);
+      parts_.stream_made(stream);
+      again();
+    });
+  });
+  if (!taken) to->fail(error_peer_down("too many requests wait"));
+}
+
+void LogService::seal(StreamId stream, const quorum::SealRequest& request, SharedResponder to,
+                      bool may_make) {
+  parts_.store->seal(stream, request,
+                     [this, stream, request, to, may_make](const SealReply& reply) {
+                       if (may_make && is_not_found(reply.status))
+                         return make(stream, to, [=, this] { seal(stream, request, to, false); });
+                       to->reply(proto::encode(reply), reply.state.promised.value);
+                     });
+}
+
+template <class Request, class Store>
+void LogService::change(StreamId stream, std::shared_ptr<const Request> request, SharedResponder to,
+                        Store store, bool may_make) {
+  (parts_.store->*store)(
+      stream, *request, [this, stream, request, to, store, may_make](const ChangeReply& reply) {
+        if (may_make && is_not_found(reply.status))
+          return make(stream, to, [=, this] { change(stream, request, to, store, false); });
+        to->reply(proto::encode(reply), reply.state.promised.value);
+      });
+}
+
+void LogService::on_seal(OfStream<quorum::SealRequest> call, Responder responder) {
+  seal(call.stream, call.request, std::make_shared<Responder>(std::move(responder)), true);
+}
+
+void LogService::on_begin(OfStream<quorum::BeginRequest> call, Responder responder) {
+  change(call.stream, std::make_shared<const quorum::BeginRequest>(std::move(call.request)),
+         std::make_shared<Responder>(std::move(responder)), &LogStore::begin_epoch, true);
+}
+
+void LogService::on_catch_up(OfStream<quorum::CatchUpRequest> call, Responder responder) {
+  change(call.stream, std::make_shared<const quorum::CatchUpRequest>(std::move(call.request)),
+         std::make_shared<Responder>(std::move(responder)), &LogStore::catch_up, true);
+}
+
+// The hot one: nothing is copied. A stream that is not there is made when the writer begins again.
+void LogService::on_append(OfStream<quorum::AppendRequest> call, Responder responder) {
+  auto to = std::make_shared<Responder>(std::move(responder));
+  parts_.store->append(call.stream, std::move(call.request), [to](const ChangeReply& reply) {
+    to->reply(proto::encode(reply), reply.state.promised.value);
+  });
+}
+
+// The writer does not wait for it, but asks again how far it got.
+void LogService::on_order(OfStream<quorum::CatchUpOrder> call, Responder responder) {
+  catch_up_of(call.stream)->order(std::move(call.request));
+  responder.reply({});
+}
+
+SelfCatchUp* LogService::catch_up_of(StreamId stream) {
+  const MutexLock lock(mutex_);
+  std::unique_ptr<SelfCatchUp>& found = catch_ups_[stream];
+  if (found == nullptr)
+    found = std::make_unique<SelfCatchUp>(
+        parts_.store, stream,
+        [this, stream](quorum::ReplicaIndex peer, const quorum::ReadRequest& request,
+                       SelfCatchUp::FetchDone done) {
+          parts_.fetch(stream, peer, request, std::move(done));
+        });
+  return found.get();
+}
+
+// --- reads ---
+
+void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder) {
+  auto to = std::make_shared<Responder>(std::move(responder));
+  const bool taken = parts_.offload([this, call, to] {
+    to->reply(proto::encode(parts_.store->read(call.stream, call.request)));
+  });
+  if (!taken) to->fail(error_peer_down("too many reads wait"));
+}
+
+// --- truncation ---
+
+Status LogService::check_epoch(StreamId stream, Epoch epoch) const {
+  const auto status = parts_.store->status(stream);
+  if (!status.ok() || epoch >= status->state.promised) return ok_status();
+  return error_fenced("epoch " + std::to_string(epoch.value) + " of log stream " +
+                      std::to_string(stream.value) + " was taken over by epoch " +
+                      std::to_string(status->state.promised.value));
+}
+
+void LogService::on_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
+  if (const Status allowed = check_epoch(call.stream, call.request.epoch); !allowed.ok())
+    return responder.fail(allowed);
+  {
+    const MutexLock lock(mutex_);
+    Lsn& wanted = wanted_[call.stream];
+    wanted = std::max(wanted, call.request.below);
+  }
+  responder.reply({});
+  truncate();
+}
+
+void LogService::truncate() {
+  std::map<StreamId, Lsn> wanted;
+  {
+    const MutexLock lock(mutex_);
+    wanted = wanted_;
+  }
+  for (const auto& [stream, lsn] : wanted) {
+    const auto status = parts_.store->status(stream);
+    if (!status.ok()) continue;
+    const quorum::ReplicaState& state = status->state;
+    const Lsn below = std::min({lsn, parts_.needed_from(stream), state.quorum_durable});
+    if (below > state.start)
+      parts_.store->truncate_prefix(stream, below, [](const ChangeReply&) {});
+  }
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,91 @@
+// The log store as calls (proto/log_messages.h). Thread-safe.
+//   LS1  A call is answered when what it says is durable, from the log store's thread; reads are
+//   done
+//        by the offload, never in the server's thread.
+//   LS3  A stream that this node should have and has not is made with what the registry says about
+//   it
+//        (LG10).
+//   LS2  A log is cut off only below what its writer, the page store and every reader of this node
+//        still need.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/latch.h"
+#include "proto/log_messages.h"
+#include "storenode/logstore/log_store.h"
+#include "storenode/logstore/self_catch_up.h"
+#include "transport/rpc_server.h"
+
+namespace strata::storenode {
+
+// Runs a task that blocks, somewhere else. False: too much waits; it was not taken.
+using Offload = std::function<bool(absl::AnyInvocable<void()>)>;
+
+class LogService {
+ public:
+  // Reads a peer's log of the stream: the replica with that place in the stream's list. Answers
+  // once, from any thread.
+  using FetchFromPeer =
+      std::function<void(StreamId stream, quorum::ReplicaIndex peer,
+                         const quorum::ReadRequest& request, SelfCatchUp::FetchDone done)>;
+  // What the registry says about a stream that this node does not have. Blocks; offloaded.
+  using OriginOf = std::function<StatusOr<quorum::StreamOrigin>(StreamId stream)>;
+  // A stream exists here now (again after each start). From the log store's thread.
+  using StreamMade = std::function<void(StreamId stream)>;
+  // Below it the node itself does not need the stream any more.
+  using NeededFrom = std::function<Lsn(StreamId stream)>;
+
+  struct Parts {
+    LogStore* store = nullptr;
+    Offload offload;
+    FetchFromPeer fetch;
+    OriginOf origin;
+    StreamMade stream_made;
+    NeededFrom needed_from;
+  };
+  explicit LogService(Parts parts);
+  // After the server it was registered on.
+  ~LogService();
+  LogService(const LogService&) = delete;
+  LogService& operator=(const LogService&) = delete;
+
+  // Once, before the server listens.
+  void register_on(transport::RpcServer* server);
+  // Cuts off what nobody needs (LS2); once in a while. Does not block.
+  void truncate();
+  // kFailedPrecondition unless `epoch` is at least what the stream's replica has promised here.
+  Status check_epoch(StreamId stream, Epoch epoch) const;
+
+ private:
+  template <class Request, class Run>
+  void handle(transport::RpcServer* server, uint16_t method,
+              StatusOr<proto::OfStream<Request>> (*decode)(Bytes), Run run);
+  void on_seal(proto::OfStream<quorum::SealRequest> call, transport::Responder responder);
+  void on_begin(proto::OfStream<quorum::BeginRequest> call, transport::Responder responder);
+  void on_catch_up(proto::OfStream<quorum::CatchUpRequest> call, transport::Responder responder);
+  void on_append(proto::OfStream<quorum::AppendRequest> call, transport::Responder responder);
+  void on_order(proto::OfStream<quorum::CatchUpOrder> call, transport::Responder responder);
+  void on_read(proto::OfStream<quorum::ReadRequest> call, transport::Responder responder);
+  void on_truncate(proto::OfStream<proto::TruncateRequest> call, transport::Responder responder);
+  using SharedResponder = std::shared_ptr<transport::Responder>;
+  // Makes the stream, then runs `again`; the responder hears of it if that fails (LS3).
+  void make(StreamId stream, SharedResponder to, std::function<void()> again);
+  void seal(StreamId stream, const quorum::SealRequest& request, SharedResponder to, bool may_make);
+  template <class Request, class Store>
+  void change(StreamId stream, std::shared_ptr<const Request> request, SharedResponder to,
+              Store store, bool may_make);
+  SelfCatchUp* catch_up_of(StreamId stream);
+
+  const Parts parts_;
+  Mutex mutex_{LatchRank::kLeaf};
+  std::map<StreamId, std::unique_ptr<SelfCatchUp>> catch_ups_;  // guarded by mutex_; never shrinks
+  std::map<StreamId, Lsn> wanted_;  // guarded by mutex_: what the writer does not need
+};
+
+}  // namespace strata::storenode

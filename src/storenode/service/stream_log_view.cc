@@ -1,0 +1,53 @@
+#include "storenode/service/stream_log_view.h"
+
+#include <cstring>
+
+namespace strata::storenode {
+
+Lsn StreamLogView::begin_lsn() const {
+  const auto status = store_->status(stream_);
+  return status.ok() && !status->state.last_epoch.is_zero() ? status->state.start : begin_;
+}
+
+Lsn StreamLogView::durable_lsn() const {
+  const auto status = store_->status(stream_);
+  return status.ok() && !status->state.last_epoch.is_zero() ? status->state.quorum_durable : begin_;
+}
+
+Status StreamLogView::read(Lsn from, char* out, size_t bytes) {
+  for (size_t done = 0; done < bytes;) {
+    const quorum::ReadReply reply = store_->read(
+        stream_, {Lsn{from.value + done}, static_cast<uint32_t>(bytes - done), false, {}});
+    STRATA_RETURN_IF_ERROR(reply.status);
+    if (reply.bytes.empty() || reply.bytes.size() > bytes - done)
+      return error_internal("the log store gave " + std::to_string(reply.bytes.size()) +
+                            " bytes for " + std::to_string(bytes - done));
+    std::memcpy(out + done, reply.bytes.data(), reply.bytes.size());
+    done += reply.bytes.size();
+  }
+  return ok_status();
+}
+
+void StreamLogView::notify_beyond(Lsn beyond, std::function<void()> notify) {
+  if (store_->status(stream_).ok()) {
+    (void)store_->tail(stream_, beyond, std::move(notify));
+    return;
+  }
+  {
+    const MutexLock lock(mutex_);
+    waiters_.emplace_back(beyond, std::move(notify));
+  }
+  // It may have been made in between, and told nobody.
+  if (store_->status(stream_).ok()) stream_made();
+}
+
+void StreamLogView::stream_made() {
+  std::vector<Waiter> waiters;
+  {
+    const MutexLock lock(mutex_);
+    waiters.swap(waiters_);
+  }
+  for (Waiter& waiter : waiters) notify_beyond(waiter.first, std::move(waiter.second));
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,49 @@
+#include "storenode/service/worker_pool.h"
+
+#include <utility>
+
+namespace strata::storenode {
+
+WorkerPool::WorkerPool(size_t threads, size_t waiting_max) : waiting_max_(waiting_max) {
+  for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+}
+
+WorkerPool::~WorkerPool() {
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+bool WorkerPool::run(Task task) {
+  {
+    const MutexLock lock(mutex_);
+    if (stopped_ || tasks_.size() >= waiting_max_) return false;
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_one();
+  return true;
+}
+
+size_t WorkerPool::waiting() const {
+  const MutexLock lock(mutex_);
+  return tasks_.size();
+}
+
+void WorkerPool::work() {
+  for (;;) {
+    Task task;
+    {
+      MutexLock lock(mutex_);
+      while (tasks_.empty() && !stopped_) changed_.wait(lock);
+      if (tasks_.empty()) return;
+      task = std::move(tasks_.front());
+      tasks_.pop_front();
+    }
+    task();
+  }
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,37 @@
+// Threads for what must not run in an IO thread, because it blocks. Thread-safe.
+//   WP1  At most `waiting_max` tasks wait: run() refuses more, and says so.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <thread>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "base/latch.h"
+
+namespace strata::storenode {
+
+class WorkerPool {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+  WorkerPool(size_t threads, size_t waiting_max);
+  ~WorkerPool();  // runs what waits, then ends
+  WorkerPool(const WorkerPool&) = delete;
+  WorkerPool& operator=(const WorkerPool&) = delete;
+
+  // False: too many wait; the task was not taken.
+  [[nodiscard]] bool run(Task task);
+  [[nodiscard]] size_t waiting() const;
+
+ private:
+  void work();
+  const size_t waiting_max_;
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  std::deque<Task> tasks_;  // guarded by mutex_
+  bool stopped_ = false;    // guarded by mutex_
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace strata::storenode
