@@ -164,6 +164,19 @@ Status InPlacePages::checkpoint() {
   return status;
 }
 
+// Pages in memory first: one that is written back in between is then in the file.
+StatusOr<std::vector<SpaceId>> InPlacePages::list_spaces() {
+  std::set<SpaceId> found;
+  {
+    const MutexLock lock(mutex_);
+    for (const Entry* entry : used_)
+      if (entry->dirty) found.insert(SpaceId{entry->page.space});
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> in_files, source_->list_spaces());
+  found.insert(in_files.begin(), in_files.end());
+  return std::vector<SpaceId>(found.begin(), found.end());
+}
+
 Status InPlacePages::delete_space(SpaceId space) {
   MutexLock lock(mutex_);
   changed_.wait(lock, [this] { return !writing_; });

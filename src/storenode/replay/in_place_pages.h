@@ -35,6 +35,8 @@ class InPlacePages {
   Status put(PageId page, PageRef ref);
   Status checkpoint();                 // IP3; blocks
   Status delete_space(SpaceId space);  // its pages are gone; blocks
+  // Those with pages, written to a file yet or not. Blocks.
+  StatusOr<std::vector<SpaceId>> list_spaces();
 
   [[nodiscard]] uint64_t hits() const noexcept { return hits_.load(); }
   [[nodiscard]] uint64_t misses() const noexcept { return misses_.load(); }

@@ -38,7 +38,7 @@ class SingleReplay final : public Replay {
   void look_again() override;
 
   [[nodiscard]] const InPlacePages& pages() const noexcept { return pages_; }
-  StatusOr<std::vector<SpaceId>> list_spaces() { return source_->list_spaces(); }
+  StatusOr<std::vector<SpaceId>> list_spaces() { return pages_.list_spaces(); }
 
  private:
   Status reclaim_spaces();
