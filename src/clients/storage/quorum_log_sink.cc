@@ -1,7 +1,6 @@
 #include "clients/storage/quorum_log_sink.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/assert.h"
@@ -144,8 +143,7 @@ StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
   STRATA_RETURN_IF_ERROR(reply.status);
   if (reply.from != at || reply.bytes.empty() || reply.bytes.size() > bytes)
     return error_corruption(locate(at) + ": the storage node answered with other bytes");
-  std::memcpy(out, reply.bytes.data(), reply.bytes.size());
-  return reply.bytes.size();
+  return reply.bytes.copy(out, bytes);
 }
 
 Status QuorumLogSink::cut_at(Lsn end) {

@@ -38,7 +38,7 @@ void LogService::register_on(transport::RpcServer* server) {
 
 // --- changes ---
 
-void LogService::make(StreamId stream, SharedResponder to, std::function<void()> again) {
+void LogService::make(StreamId stream, const SharedResponder& to, std::function<void()> again) {
   const bool taken = parts_.offload([this, stream, to, again = std::move(again)] {
     const auto origin = parts_.origin(stream);
     if (!origin.ok()) return to->fail(origin.status());
@@ -51,8 +51,8 @@ void LogService::make(StreamId stream, SharedResponder to, std::function<void()>
   if (!taken) to->fail(error_peer_down("too many requests wait"));
 }
 
-void LogService::seal(StreamId stream, const quorum::SealRequest& request, SharedResponder to,
-                      bool may_make) {
+void LogService::seal(StreamId stream, const quorum::SealRequest& request,
+                      const SharedResponder& to, bool may_make) {
   parts_.store->seal(stream, request,
                      [this, stream, request, to, may_make](const SealReply& reply) {
                        if (may_make && is_not_found(reply.status))

@@ -75,8 +75,9 @@ class LogService {
   void on_truncate(proto::OfStream<proto::TruncateRequest> call, transport::Responder responder);
   using SharedResponder = std::shared_ptr<transport::Responder>;
   // Makes the stream, then runs `again`; the responder hears of it if that fails (LS3).
-  void make(StreamId stream, SharedResponder to, std::function<void()> again);
-  void seal(StreamId stream, const quorum::SealRequest& request, SharedResponder to, bool may_make);
+  void make(StreamId stream, const SharedResponder& to, std::function<void()> again);
+  void seal(StreamId stream, const quorum::SealRequest& request, const SharedResponder& to,
+            bool may_make);
   template <class Request, class Store>
   void change(StreamId stream, std::shared_ptr<const Request> request, SharedResponder to,
               Store store, bool may_make);

@@ -1,7 +1,5 @@
 #include "storenode/service/stream_log_view.h"
 
-#include <cstring>
-
 namespace strata::storenode {
 
 Lsn StreamLogView::begin_lsn() const {
@@ -22,15 +20,14 @@ Status StreamLogView::read(Lsn from, char* out, size_t bytes) {
     if (reply.bytes.empty() || reply.bytes.size() > bytes - done)
       return error_internal("the log store gave " + std::to_string(reply.bytes.size()) +
                             " bytes for " + std::to_string(bytes - done));
-    std::memcpy(out + done, reply.bytes.data(), reply.bytes.size());
-    done += reply.bytes.size();
+    done += reply.bytes.copy(out + done, bytes - done);
   }
   return ok_status();
 }
 
 void StreamLogView::notify_beyond(Lsn beyond, std::function<void()> notify) {
   if (store_->status(stream_).ok()) {
-    (void)store_->tail(stream_, beyond, std::move(notify));
+    (void)store_->tail(stream_, beyond, notify);
     return;
   }
   {
