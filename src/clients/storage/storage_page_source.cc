@@ -1,8 +1,10 @@
 #include "clients/storage/storage_page_source.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <deque>
+#include <thread>
 #include <utility>
 
 #include "base/aligned.h"
@@ -16,6 +18,14 @@ namespace strata::clients {
 namespace {
 
 constexpr size_t kShards = 64;
+
+// Another node, or the same one later, may do better.
+bool may_pass(const Status& status) {
+  return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded;
+}
+
+// After all nodes have failed, perhaps at once.
+void pause_before_next_round() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 std::string name_of(PageId id) {
   return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
@@ -93,8 +103,9 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
     if (is_fenced(status)) return status;
     if (first_error.ok() || is_corruption(status)) first_error = status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
-    const bool hopeless = last && !is_peer_down(status);
+    const bool hopeless = last && !may_pass(status);
     if (hopeless || monotonic_us() >= deadline_us) return first_error;
+    if (last) pause_before_next_round();
   }
 }
 
@@ -132,9 +143,12 @@ Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint3
 // --- spaces ---
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
-  Status first_error = error_peer_down("no storage node answered");
+  Status first_error;
   const AlignedBytes page(kPageBytes, 4096);
-  for (size_t node = 0; node < nodes_.size(); ++node) {
+  const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
+  for (size_t tries = 0; tries < nodes_.size() || monotonic_us() < deadline_us; ++tries) {
+    const size_t node = tries % nodes_.size();
+    if (tries > 0 && node == 0) pause_before_next_round();
     // A page as of the end of the log as this life found it: who has that knows the spaces, too.
     const Llsn begin{begin_.load(std::memory_order_acquire)};
     const Status known = read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us,
