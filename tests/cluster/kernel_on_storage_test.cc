@@ -37,8 +37,9 @@ class KernelOnStorage : public ::testing::TestWithParam<Rung> {
   ~KernelOnStorage() override { compute_.reset(); }
 
   // Another process, another folder.
-  void open(const std::string& name = "compute-1") {
+  void open(const std::string& name = "compute-1", uint64_t sync_timeout_us = 20'000'000) {
     compute_ = std::make_unique<ComputeNode>(&around_, name, GetParam().profile);
+    compute_->sync_timeout_us = sync_timeout_us;
     const Status opened = compute_->open();
     ASSERT_TRUE(opened.ok()) << opened;
     auto session = compute_->kernel()->new_session();
@@ -147,6 +148,36 @@ TEST_P(KernelOnStorage, OneStorageNodeMayStopAndComeBack) {
   nodes_[1]->stop();
   const Status again = work(20);
   EXPECT_TRUE(again.ok()) << again;
+  verify();
+}
+
+TEST_P(KernelOnStorage, WithoutAWriteQuorumNothingIsAcknowledged) {
+  open("compute-1", /*sync_timeout_us=*/500'000);
+  ASSERT_TRUE(work(30).ok());
+  nodes_[0]->stop();
+  nodes_[2]->stop();
+  Row row;
+  row.unique_value = 99'000'000;
+  {
+    auto session = compute_->kernel()->new_session();
+    session->begin(Isolation::kRepeatableRead);
+    Status done = engine::testing::insert(session.get(), table_, 99'000, row);
+    if (done.ok()) done = session->commit();
+    EXPECT_FALSE(done.ok()) << "one of three is no quorum";
+  }
+  table_.reset();
+  compute_->die();
+  nodes_[0]->start();
+  nodes_[2]->start();
+  ASSERT_NO_FATAL_FAILURE(open());
+  // What became of it was unknown; it is there as a whole, or not at all.
+  auto session = compute_->kernel()->new_session();
+  session->begin(Isolation::kRepeatableRead);
+  const auto rows = engine::testing::scan(session.get(), table_);
+  ASSERT_TRUE(rows.ok()) << rows.status();
+  if (rows->size() == committed_.size() + 1) committed_[99'000] = row;
+  EXPECT_TRUE(session->rollback().ok());
+  session.reset();
   verify();
 }
 

@@ -188,7 +188,7 @@ class ComputeNode {
     log.holder = {grant.epoch, 1 + grant.epoch.value};
     log.founding = !control_->founded();
     log.first_lsn = kFirstLsn;
-    log.sync_timeout_us = 20'000'000;
+    log.sync_timeout_us = sync_timeout_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
                             clients::QuorumLogSink::open(io_.world(), cluster_secret(), log));
     clients::StoragePagesOptions pages;
@@ -215,6 +215,8 @@ class ComputeNode {
     control_.reset();
     lease_.reset();
   }
+  uint64_t sync_timeout_us = 20'000'000;  // before open()
+
   [[nodiscard]] engine::Kernel* kernel() { return kernel_.get(); }
   [[nodiscard]] clients::StoragePageSource* source() { return source_.get(); }
   [[nodiscard]] clients::QuorumLogSink* sink() { return sink_.get(); }

@@ -118,7 +118,11 @@ Lsn QuorumLogSink::room_end() const {
 
 StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
   STRATA_RETURN_IF_ERROR(state());
-  const Lsn end = begun_.has_value() ? durable_lsn() : chosen_->end;
+  Lsn end;
+  {
+    const MutexLock lock(mutex_);
+    end = begun_.has_value() ? durable_ : chosen_->end;
+  }
   if (at >= end) return size_t{0};
   const size_t wanted = std::min<uint64_t>(bytes, end.value - at.value);
   for (size_t done = 0; done < wanted;) {
@@ -147,6 +151,12 @@ StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
 }
 
 Status QuorumLogSink::cut_at(Lsn end) {
+  // RC4. What was acknowledged is there as whole groups, so a reader that found fewer met damage.
+  if (end < chosen_->quorum_durable || end > chosen_->end)
+    return error_corruption(locate(end) + ": the log ends there with its last whole group, but " +
+                            "storage nodes know of acknowledged bytes up to position " +
+                            std::to_string(chosen_->quorum_durable.value) +
+                            ": it is damaged in between. Nothing was changed");
   client_->begin_at(end);
   const bool in_time = wait(options_.take_over_timeout_us, [&] { return begun_.has_value(); });
   STRATA_RETURN_IF_ERROR(state());

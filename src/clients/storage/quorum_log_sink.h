@@ -74,7 +74,7 @@ class QuorumLogSink final : public LogSink {
   const transport::Secret secret_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  std::optional<ChosenLog> chosen_;  // guarded by mutex_
+  std::optional<ChosenLog> chosen_;  // guarded by mutex_; never changes once open() has returned
   std::optional<Lsn> begun_;         // guarded by mutex_
   Lsn durable_;                      // guarded by mutex_
   Status ended_;                     // guarded by mutex_

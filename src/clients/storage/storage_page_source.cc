@@ -1,10 +1,8 @@
 #include "clients/storage/storage_page_source.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <deque>
-#include <thread>
 #include <utility>
 
 #include "base/aligned.h"
@@ -18,14 +16,12 @@ namespace strata::clients {
 namespace {
 
 constexpr size_t kShards = 64;
+constexpr uint64_t kPauseUs = 20'000;
 
 // Another node, or the same one later, may do better.
 bool may_pass(const Status& status) {
   return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded;
 }
-
-// After all nodes have failed, perhaps at once.
-void pause_before_next_round() { std::this_thread::sleep_for(std::chrono::milliseconds(20)); }
 
 std::string name_of(PageId id) {
   return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
@@ -83,17 +79,27 @@ void StoragePageSource::begin_at(Llsn last) { begin_.store(last.value, std::memo
 
 // --- reading ---
 
+void StoragePageSource::stop() {
+  const MutexLock lock(mutex_);
+  stopped_ = true;
+  stop_changed_.notify_all();
+}
+
+bool StoragePageSource::may_try_again(uint64_t deadline_us) {
+  MutexLock lock(mutex_);
+  if (stop_changed_.wait_for_us(lock, kPauseUs, [this] { return stopped_; })) return false;
+  return monotonic_us() < deadline_us;
+}
+
 Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   const Llsn from = needed(id, at_least);
   const uint64_t begin_us = monotonic_us();
   const uint64_t deadline_us = begin_us + options_.read_timeout_us;
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
   Status first_error;
+  bool another_round = false;  // some node may do better later
   for (size_t tries = 0;; ++tries) {
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
-    // The last resort waits as long as there is time, the others only as long as another may be
-    // quicker.
-    const bool last = tries + 1 >= nodes_.size();
     const Status status = read_from(node, id, from, options_.wait_us, deadline_us, page);
     if (status.ok() || is_not_found(status)) {
       if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
@@ -103,9 +109,10 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
     if (is_fenced(status)) return status;
     if (first_error.ok() || is_corruption(status)) first_error = status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
-    const bool hopeless = last && !may_pass(status);
-    if (hopeless || monotonic_us() >= deadline_us) return first_error;
-    if (last) pause_before_next_round();
+    another_round |= may_pass(status);
+    if ((tries + 1) % nodes_.size() != 0) continue;
+    if (!another_round || !may_try_again(deadline_us)) return first_error;
+    another_round = false;
   }
 }
 
@@ -143,36 +150,36 @@ Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint3
 // --- spaces ---
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
-  Status first_error;
-  const AlignedBytes page(kPageBytes, 4096);
   const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
-  for (size_t tries = 0; tries < nodes_.size() || monotonic_us() < deadline_us; ++tries) {
-    const size_t node = tries % nodes_.size();
-    if (tries > 0 && node == 0) pause_before_next_round();
-    // A page as of the end of the log as this life found it: who has that knows the spaces, too.
-    const Llsn begin{begin_.load(std::memory_order_acquire)};
-    const Status known = read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us,
-                                   monotonic_us() + options_.read_timeout_us, page.get());
-    if (!known.ok() && !is_not_found(known)) {
-      first_error = known;
-      continue;
-    }
-    transport::CallOptions call;
-    call.method = proto::kListSpaces;
-    call.epoch = options_.epoch.value;
-    call.deadline_us = monotonic_us() + options_.wait_us + 1'000'000;
-    call.idempotent = true;
-    transport::BlockingReply answer;
-    const Status asked = nodes_[node]->call(call, {}, &answer);
-    if (!asked.ok()) {
-      first_error = asked;
-      continue;
-    }
-    STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
-                            proto::decode_list_spaces_reply(answer.payload));
-    return std::move(reply.spaces);
+  bool another_round = false;
+  for (size_t tries = 0;; ++tries) {
+    auto spaces = list_spaces_of(tries % nodes_.size(), deadline_us);
+    if (spaces.ok() || is_fenced(spaces.status())) return spaces;
+    another_round |= may_pass(spaces.status());
+    if ((tries + 1) % nodes_.size() != 0) continue;
+    if (!another_round || !may_try_again(deadline_us)) return spaces;
+    another_round = false;
   }
-  return first_error;
+}
+
+StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
+                                                                 uint64_t deadline_us) {
+  // A page as of the end of the log as this life found it: who has that knows the spaces, too.
+  const AlignedBytes page(kPageBytes, 4096);
+  const Llsn begin{begin_.load(std::memory_order_acquire)};
+  const Status known =
+      read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us, deadline_us, page.get());
+  if (!known.ok() && !is_not_found(known)) return known;
+  transport::CallOptions call;
+  call.method = proto::kListSpaces;
+  call.epoch = options_.epoch.value;
+  call.deadline_us = std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000);
+  call.idempotent = true;
+  transport::BlockingReply answer;
+  STRATA_RETURN_IF_ERROR(nodes_[node]->call(call, {}, &answer));
+  STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
+                          proto::decode_list_spaces_reply(answer.payload));
+  return std::move(reply.spaces);
 }
 
 StatusOr<bool> StoragePageSource::space_exists(SpaceId space) {

@@ -5,6 +5,7 @@
 //        the llsn at which this life began.
 //   SP2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
 //        does not have it so far, is passed over as long as another one may help.
+//   SP4  Reads end: by their timeout, or when stop() is called.
 //   SP3  Nothing is written: write() notes what the page's next reader must see.
 #pragma once
 
@@ -50,6 +51,9 @@ class StoragePageSource final : public PageSource {
   void begin_at(Llsn last) override;
   [[nodiscard]] bool needs_page_images() const override { return false; }
 
+  // Reads that have not found what they want end with kUnavailable, now and from now on.
+  void stop();
+
   struct Counters {
     std::atomic<uint64_t> pages{0}, calls{0}, retries{0}, bad_pages{0}, wait_us{0};
   };
@@ -62,8 +66,9 @@ class StoragePageSource final : public PageSource {
   Llsn needed(PageId id, Llsn at_least) const;
   Status read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us, uint64_t deadline_us,
                    char* page);
-  template <class Answer>
-  Status ask_any(uint16_t method, const std::string& request, Answer answer);
+  StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
+  // All nodes have failed, perhaps at once: waits a little. False: it is over.
+  bool may_try_again(uint64_t deadline_us);
 
   const StoragePagesOptions options_;
   std::vector<std::unique_ptr<transport::BlockingChannel>> nodes_;
@@ -72,6 +77,9 @@ class StoragePageSource final : public PageSource {
   std::atomic<size_t> preferred_{0};  // the node that answered last
   std::atomic<uint64_t> backlog_bytes_{0};
   Counters counters_;
+  Mutex mutex_{LatchRank::kLeaf};
+  CondVar stop_changed_;
+  bool stopped_ = false;  // guarded by mutex_
 };
 
 }  // namespace strata::clients

@@ -1,0 +1,180 @@
+// Goal: a page is never older than it was when it was given up (SP1), never a bad one (SP2), and a
+// read ends (SP4). Method: storage nodes that answer what the test says, over sockets.
+#include "clients/storage/storage_page_source.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "base/aligned.h"
+#include "base/clock.h"
+#include "page/page.h"
+#include "pagefile/testing/test_pages.h"
+#include "proto/methods.h"
+#include "transport/rpc_server.h"
+#include "transport/testing/connections.h"
+#include "transport/testing/io_node.h"
+
+namespace strata::clients {
+namespace {
+
+using proto::PageGot;
+using proto::PageWanted;
+using transport::test::secret_of;
+
+constexpr PageId kPage{300, 7};
+
+std::string page_bytes(PageId id, uint64_t llsn) {
+  std::string bytes(kPageBytes, '\0');
+  strata::testing::fill_page(bytes.data(), id, llsn, {});
+  seal_page(bytes.data());
+  return bytes;
+}
+
+class StoragePages : public ::testing::Test {
+ protected:
+  using Answer = std::function<PageGot(const PageWanted&)>;
+
+  void add_node(Answer answer) {
+    const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
+    servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
+                                                              transport::ServerOptions{}));
+    servers_.back()->handle(
+        proto::kGetPages, [this, answer = std::move(answer)](const transport::Request& call,
+                                                             transport::Responder responder) {
+          ++calls_;
+          const auto request = proto::decode_get_pages(call.payload);
+          ASSERT_TRUE(request.ok());
+          last_ = request->pages[0];
+          EXPECT_EQ(request->epoch, Epoch{4});
+          responder.reply(proto::encode(proto::GetPagesReply{{answer(last_)}, 5}));
+        });
+    ASSERT_TRUE(servers_.back()->listen(address).ok());
+    options_.addresses.push_back(address);
+  }
+  StoragePageSource& source() {
+    if (source_ == nullptr) {
+      options_.stream = StreamId{1};
+      options_.epoch = Epoch{4};
+      source_ = std::make_unique<StoragePageSource>(secret_of('s'), options_);
+    }
+    return *source_;
+  }
+  Status read(PageId id = kPage) { return source().read(id, Llsn{}, page_.get()); }
+  static Answer good(uint64_t llsn) {
+    return [llsn](const PageWanted& wanted) {
+      return PageGot{ok_status(), Llsn{llsn}, page_bytes(wanted.page, llsn)};
+    };
+  }
+  static Answer failing(const Status& error) {
+    return [error](const PageWanted&) { return PageGot{error, {}, {}}; };
+  }
+
+  transport::test::Folder folder_;
+  transport::test::IoNode io_;
+  StoragePagesOptions options_;
+  std::vector<std::unique_ptr<transport::RpcServer>> servers_;
+  std::unique_ptr<StoragePageSource> source_;
+  const AlignedBytes page_{kPageBytes, 4096};
+  std::atomic<int> calls_{0};
+  PageWanted last_;  // the IO thread's, until a call has ended
+};
+
+TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SP1
+  options_.given_up_max = 64 * 2;            // two for each part of the map
+  add_node(good(1'000'000));
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(last_.at_least, Llsn{0});
+  source().begin_at(Llsn{50});
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(last_.at_least, Llsn{50});
+  ASSERT_TRUE(source().write(kPage, page_bytes(kPage, 40).data()).ok());
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(last_.at_least, Llsn{40}) << "exactly known, though it is older than this life";
+  ASSERT_TRUE(source().write(kPage, page_bytes(kPage, 90).data()).ok());
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(last_.at_least, Llsn{90});
+  // So many others that it is forgotten: the newest of those that were stands in for it.
+  for (uint32_t n = 0; n < 2000; ++n) {
+    const PageId other{301, n};
+    ASSERT_TRUE(source().write(other, page_bytes(other, 100 + n).data()).ok());
+  }
+  ASSERT_TRUE(read().ok());
+  EXPECT_GE(last_.at_least, Llsn{90});
+  EXPECT_LT(last_.at_least, Llsn{2100});
+}
+
+TEST_F(StoragePages, PassesOverABadPage) {  // SP2
+  int which = 0;
+  add_node([&which](const PageWanted& wanted) {
+    PageGot got{ok_status(), Llsn{9}, page_bytes(wanted.page, 9)};
+    if (which == 0) got.bytes[5000] ^= 1;
+    if (which == 1) got.bytes = page_bytes(PageId{300, 8}, 9);
+    if (which == 2) got.bytes = page_bytes(wanted.page, 10);
+    return got;
+  });
+  add_node(good(12));
+  for (which = 0; which < 3; ++which) {
+    source_.reset();
+    const Status done = read();
+    ASSERT_TRUE(done.ok()) << done;
+    EXPECT_EQ(header_of(page_.get())->llsn, 12u);
+    EXPECT_EQ(source().counters().bad_pages, 1u);
+  }
+}
+
+TEST_F(StoragePages, SaysWhichNodeHasABadPageWhenNoneHasAGoodOne) {
+  add_node([](const PageWanted& wanted) {
+    return PageGot{ok_status(), Llsn{9}, page_bytes(PageId{1, wanted.page.number}, 9)};
+  });
+  add_node(failing(error_corruption("stored badly")));
+  const Status done = read();
+  EXPECT_TRUE(is_corruption(done)) << done;
+  EXPECT_EQ(calls_, 2) << "asking again does not mend it";
+}
+
+TEST_F(StoragePages, NeverWrittenAndFencedAreAnswers) {
+  add_node(failing(error_not_found("never written")));
+  add_node(good(3));
+  EXPECT_TRUE(is_not_found(read()));
+  EXPECT_EQ(calls_, 1);
+  source_.reset();
+  servers_.clear();
+  options_.addresses.clear();
+  add_node(failing(error_fenced("taken over")));
+  add_node(good(3));
+  EXPECT_TRUE(is_fenced(read()));
+}
+
+TEST_F(StoragePages, AsksAgainWhatMayPass) {
+  int left = 5;
+  add_node([&left](const PageWanted& wanted) {
+    return left-- > 0 ? PageGot{error_peer_down("behind"), {}, {}} : good(8)(wanted);
+  });
+  const Status done = read();
+  EXPECT_TRUE(done.ok()) << done;
+  EXPECT_EQ(calls_, 6);
+}
+
+TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
+  options_.read_timeout_us = 200'000;
+  add_node(failing(error_peer_down("behind")));
+  options_.addresses.push_back("unix:" + (folder_ / "nobody"));
+  const uint64_t begin = monotonic_us();
+  EXPECT_TRUE(is_peer_down(read()));
+  EXPECT_GE(monotonic_us() - begin, 200'000u);
+  EXPECT_LT(calls_, 50) << "with pauses";
+  EXPECT_TRUE(is_peer_down(source().list_spaces().status()));
+}
+
+TEST_F(StoragePages, EndsWhenStopped) {  // SP4
+  options_.read_timeout_us = 600'000'000;
+  add_node(failing(error_peer_down("behind")));
+  std::thread reader([this] { EXPECT_TRUE(is_peer_down(read())); });
+  source().stop();
+  reader.join();
+}
+
+}  // namespace
+}  // namespace strata::clients
