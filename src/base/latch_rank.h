@@ -30,6 +30,7 @@ enum class LatchRank : uint16_t {
   kLogStore = 86,     // storage node's log store: its queue and its table of streams
   kLogStream = 88,    // one stream of it: segments, ends, subscribers
   kFileTable = 90,    // open file handles
+  kPeers = 95,        // channels to other nodes: making one posts to its executor
   kLeaf = 100,        // anything that takes nothing else
 };
 

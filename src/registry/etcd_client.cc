@@ -74,7 +74,7 @@ struct EtcdClient::Attempt {
   bool elsewhere = false;
 };
 
-EtcdClient::Attempt EtcdClient::judge(HttpOutcome outcome, bool once,
+EtcdClient::Attempt EtcdClient::judge(const HttpOutcome& outcome, bool once,
                                       absl::FunctionRef<Status(Bytes)> decode) {
   Refusal refusal{outcome.status, outcome.sent, true};
   if (outcome.status.ok() && outcome.http_status == 200) {

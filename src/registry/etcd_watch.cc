@@ -78,7 +78,7 @@ void EtcdWatch::stream() {
         const StatusOr<std::string> rest = body_of(std::move(outcome));
         fail(rest.ok() ? error_peer_down("etcd ended the watch") : rest.status());
       },
-      [this](std::vector<std::string> lines) { on_lines(lines); });
+      [this](const std::vector<std::string>& lines) { on_lines(lines); });
   check_later();
 }
 

@@ -124,8 +124,10 @@ void ChannelCore::on_closed(Link* link, const Status& why) {
     if (!here->second.options.wait_for_connection) given_up.insert(waiting_.extract(here));
   }
   if (was_connected && observer_) observer_(false, 0, last_failure_);
-  for (auto& [id, call] : sent)
-    end_lost(std::move(call), call.sent_end <= written, true, last_failure_);
+  for (auto& [id, call] : sent) {
+    const bool whole = call.sent_end <= written;
+    end_lost(std::move(call), whole, true, last_failure_);
+  }
   for (auto& [id, call] : given_up) end_lost(std::move(call), false, true, last_failure_);
 }
 

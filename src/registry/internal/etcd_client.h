@@ -74,7 +74,8 @@ class EtcdClient {
 
  private:
   struct Attempt;
-  static Attempt judge(HttpOutcome outcome, bool once, absl::FunctionRef<Status(Bytes)> decode);
+  static Attempt judge(const HttpOutcome& outcome, bool once,
+                       absl::FunctionRef<Status(Bytes)> decode);
   std::unique_ptr<HttpExchange> take_exchange();
   void put_back(std::unique_ptr<HttpExchange> exchange);
 

@@ -90,6 +90,7 @@ void EtcdProcess::start() {
       // Quick elections also allow leases of one second.
       "--heartbeat-interval=50", "--election-timeout=500", "--logger=zap", "--log-outputs=stderr"};
   std::vector<char*> pointers;
+  pointers.reserve(std::size(arguments) + 1);
   for (const std::string& argument : arguments)
     pointers.push_back(const_cast<char*>(argument.c_str()));
   pointers.push_back(nullptr);

@@ -34,7 +34,7 @@ class PeerReader {
   const transport::Secret secret_;
   const AddressOf address_of_;
   const uint64_t timeout_us_;
-  Mutex mutex_{LatchRank::kLeaf};
+  Mutex mutex_{LatchRank::kPeers};
   std::map<std::string, std::unique_ptr<transport::Channel>> channels_;  // guarded by mutex_
 };
 
