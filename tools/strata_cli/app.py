@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from . import build_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, test_cmd
+from . import build_cmd, cluster_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd
 from .bench import comparison, footprint, micro, report, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
@@ -32,7 +32,7 @@ def setup() -> None:
     setup_cmd.setup()
 
 
-Data = Annotated[Path, typer.Option("--data", help="Data folder of the server.", show_default="data")]
+Data = Annotated[Path, typer.Option("--data", help="Data folder of the server or cluster.", show_default="data")]
 
 
 @app.command()
@@ -43,13 +43,29 @@ def build(
     build_cmd.build(build_type)
 
 
+PORT_HELP = "TCP port of SQL on loopback; a free one when not given."
+Port = Annotated[int | None, typer.Option(help=PORT_HELP)]
+
+
 @app.command()
 def up(
-    profile: Annotated[str, typer.Option(help="Deployment profile; only 'monolithic' exists yet.")] = "monolithic",
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Deployment profile: {', '.join(server_cmd.PROFILES)}.", show_default="what the folder holds, else monolithic"
+        ),
+    ] = None,
     data: Data = paths.DATA_DEFAULT,
-    port: Annotated[int | None, typer.Option(help="TCP port on loopback; a free one when not given.")] = None,
+    port: Port = None,
 ) -> None:
-    """Start a private server on a data folder, creating it when it is new."""
+    """Start a private server or a whole cluster on a data folder, creating it when it is new.
+
+    Profile monolithic is one MariaDB server with local files. The others are clusters: etcd, three storage nodes s1 s2 s3, and
+    the MariaDB server as compute node. What already runs is left alone; when something cannot start, what this command has
+    started is stopped again.
+
+    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster
+    """
     server_cmd.up(profile, data, port)
 
 
@@ -58,17 +74,22 @@ def down(
     data: Data = paths.DATA_DEFAULT,
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the data folder.")] = False,
 ) -> None:
-    """Stop the server of a data folder."""
+    """Stop the server or the cluster of a data folder: compute node first, then storage nodes, then etcd."""
     server_cmd.down(data, wipe)
 
 
-@app.command()
-def status(
+@app.command("status")
+def show_status(
     data: Data = paths.DATA_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show whether the server runs, where, and the engine's status variables. Exit code 3: not running."""
-    raise typer.Exit(server_cmd.status(data, as_json))
+    """Show every process of a data folder, whether it is healthy, and the engine's status variables.
+
+    Exit code 0: everything runs. 3: nothing runs. 4: degraded, something does not run or is not healthy (the table says why).
+
+    Examples: ./strata status; ./strata status --json --data build/cluster
+    """
+    raise typer.Exit(status.status(data, as_json))
 
 
 @app.command()
@@ -79,6 +100,57 @@ def sql(
 ) -> None:
     """Open the SQL client on the server, or run statements."""
     server_cmd.sql(data, execute, database)
+
+
+node = typer.Typer(no_args_is_help=True, help="Start, stop or kill one process of a cluster, to see how the others bear it.")
+app.add_typer(node, name="node")
+NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3 or compute-1; ./strata status lists them.")]
+
+
+@node.command("start")
+def node_start(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+    """Start one process of a cluster. Example: ./strata node start s2"""
+    cluster_cmd.node_start(data, name)
+
+
+@node.command("stop")
+def node_stop(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+    """Stop one process of a cluster cleanly. Example: ./strata node stop s2"""
+    cluster_cmd.node_stop(data, name)
+
+
+@node.command("kill")
+def node_kill(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+    """kill -9 of one process of a cluster. Example: ./strata node kill compute-1 && ./strata node start compute-1"""
+    cluster_cmd.node_kill(data, name)
+
+
+compute = typer.Typer(no_args_is_help=True, help="Compute nodes by themselves: move a cluster's database to another one.")
+app.add_typer(compute, name="compute")
+
+
+@compute.command("up")
+def compute_up(
+    cluster: Annotated[Path, typer.Option(help="Data folder of the cluster.", show_default="data")] = paths.DATA_DEFAULT,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the compute node, new or used before.", show_default="the cluster's own")
+    ] = None,
+    port: Port = None,
+) -> None:
+    """Start a compute node on a running cluster; the one before must be stopped or killed first.
+
+    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql --data build/second
+    """
+    server_cmd.print_how_to_connect(cluster_cmd.compute_up(cluster, data, port))
+
+
+@compute.command("down")
+def compute_down(
+    data: Data = paths.DATA_DEFAULT,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder (not the cluster's).")] = False,
+) -> None:
+    """Stop only the compute node of a folder. Example: ./strata compute down --data build/second --wipe"""
+    cluster_cmd.compute_down(data, wipe)
 
 
 @app.command()

@@ -14,14 +14,13 @@ import json
 import os
 import secrets
 import shutil
-import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import etcd_packages, paths
+from .process import BackgroundProcess, replace_file
 from .server import choose_port
 from .shell import StrataError
 from .waiting import wait_until
@@ -39,18 +38,14 @@ class Instance:
     token: str  # Goes into the cluster's id: clients notice when the folder was replaced by another.
 
 
-class Etcd:
+class Etcd(BackgroundProcess):
     """One folder and the process that serves it, if any. Not thread-safe."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
         self.data = self.folder / "data"
-        self.log = self.folder / "etcd.log"
-        self.pid_file = self.folder / "etcd.pid"
         self.instance_file = self.folder / "instance.json"
-        self._child: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-        self._end = "still running"
+        super().__init__("etcd", self.folder / "etcd.log", self.folder / "etcd.pid", [f"--data-dir={self.data}"])
 
     # --- what is on disk ---------------------------------------------------------------------------------------
 
@@ -84,19 +79,6 @@ class Etcd:
 
     # --- the process -------------------------------------------------------------------------------------------
 
-    def pid(self) -> int | None:
-        """The pid of this folder's live etcd. A recycled pid is recognised by its command line."""
-        if self._child and self._child.poll() is None:
-            return self._child.pid
-        try:
-            pid = int(self.pid_file.read_text())
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return None
-        except (OSError, ValueError, IndexError):
-            return None
-        return pid if f"--data-dir={self.data}".encode() in arguments else None
-
     def start(self, port: int | None = None, *, extra: Sequence[str] = (), timeout_s: float = START_TIMEOUT_S) -> float:
         """Starts etcd and waits until it answers; returns the seconds it took. Without a wish, the port it had before."""
         started = time.monotonic()
@@ -116,20 +98,10 @@ class Etcd:
         instance = Instance(chosen, before.token if before else secrets.token_hex(16))
         command = [*self._command(instance), *extra]
         self.folder.mkdir(parents=True, exist_ok=True)
-        _replace(self.instance_file, json.dumps(asdict(instance), indent=2) + "\n")
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        with self.log.open("ab") as out:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=self.folder,
-                # etcd takes settings from ETCD_* as well.
-                env={name: value for name, value in os.environ.items() if not name.startswith("ETCD_")},
-                start_new_session=True,
-            )
-        self.pid_file.write_text(f"{self._child.pid}\n")
+        replace_file(self.instance_file, json.dumps(asdict(instance), indent=2) + "\n")
+        # etcd takes settings from ETCD_* as well.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+        self.pid_file.write_text(f"{self._spawn(command, self.folder, env)}\n")
 
     def _command(self, instance: Instance) -> list[str]:
         if not etcd_packages.is_ready():
@@ -152,10 +124,9 @@ class Etcd:
         ]
 
     def _answers(self) -> bool:
-        if self._child and self._child.poll() is not None:
-            self._forget()
+        if end := self.ended():
             raise StrataError(
-                f"etcd ended while starting ({self._end}). If it speaks of a damaged file below: {self.data} holds the"
+                f"etcd ended while starting ({end}). If it speaks of a damaged file below: {self.data} holds the"
                 f" cluster's epochs and placement; only a copy brings them back.\n{self.log_tail(8)}"
             )
         return self.healthy()
@@ -176,52 +147,4 @@ class Etcd:
         return isinstance(answer, dict) and answer.get("health") == "true"
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """SIGTERM, a deadline, then SIGKILL. Returns whether the stop was clean."""
-        pid = self.pid()
-        if pid is None:
-            return True
-        os.kill(pid, signal.SIGTERM)
-        clean = self._wait_gone(timeout_s)
-        if not clean:
-            self.kill()
-        self._forget()
-        return clean
-
-    def kill(self) -> None:
-        """kill -9, and waits until the process is gone."""
-        pid = self.pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self._wait_gone(30)
-        self._forget()
-
-    def _wait_gone(self, timeout_s: float) -> bool:
-        return wait_until(lambda: self.pid() is None, timeout_s, every_s=0.02)
-
-    def _forget(self) -> None:
-        if self._child:
-            code = self._child.wait()
-            self._end = f"signal {-code}" if code < 0 else f"exit code {code}"
-            self._child = None
-        self.pid_file.unlink(missing_ok=True)
-
-    def disown(self) -> None:
-        """Leaves the process running when this program ends (no zombie: init adopts it)."""
-        if self._child:
-            self._child.returncode = 0  # Keeps Popen from warning about a child it thinks is lost.
-            self._child = None
-
-    def log_tail(self, lines: int = 20) -> str:
-        """The end of what it logged since this object started it (the whole log's end otherwise)."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as source:
-            source.seek(self._log_start)
-            return "\n".join(source.read().decode(errors="replace").splitlines()[-lines:])
-
-
-def _replace(path: Path, text: str) -> None:
-    """Whole or not at all, whenever the program is killed."""
-    written = path.with_suffix(".new")
-    written.write_text(text)
-    written.replace(path)
+        return super().stop(timeout_s)

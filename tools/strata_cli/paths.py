@@ -35,6 +35,10 @@ def plugin_path(preset: str) -> Path:
     return BUILD / preset / "mariadb" / "ha_strata.so"
 
 
+def storenode_path(preset: str) -> Path:
+    return BUILD / preset / "cmd" / "strata-storenode" / "strata-storenode"
+
+
 def venv_bin(name: str) -> Path:
     return VENV / "bin" / name
 

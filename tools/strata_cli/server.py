@@ -15,19 +15,18 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pymysql
 
 from . import mariadb_packages, paths
+from .process import BackgroundProcess, replace_file
 from .shell import StrataError, run_logged
 from .waiting import wait_until
 
@@ -50,22 +49,20 @@ class Settings:
     preset: str = "release"
     port: int = DEFAULT_PORT
     engine: str = "STRATA"
+    # Of a compute node (cluster.py); empty on a server by itself.
+    cluster: str = ""  # The cluster's folder.
+    options: list[str] = field(default_factory=list)  # Where the cluster is, for the plugin.
 
 
-class Server:
+class Server(BackgroundProcess):
     """One data folder and the process that serves it, if any. Not thread-safe."""
 
     def __init__(self, data: Path) -> None:
         self.data = data.resolve()
         self.datadir = self.data / "mysql"
-        self.log = self.data / "mariadbd.log"
-        self.pid_file = self.data / "mariadbd.pid"
         self.settings_file = self.data / "instance.json"
         self.socket = _socket_path(self.data)
-        self._child: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-        self._last_signal: int | None = None
-        self._end = "still running"
+        super().__init__("mariadbd", self.data / "mariadbd.log", self.data / "mariadbd.pid", [f"--datadir={self.datadir}"])
 
     # --- what is on disk ---------------------------------------------------------------------------------------
 
@@ -97,19 +94,6 @@ class Server:
 
     # --- the process -------------------------------------------------------------------------------------------
 
-    def pid(self) -> int | None:
-        """The pid of this folder's live mariadbd. A recycled pid is recognised by its command line."""
-        if self._child and self._child.poll() is None:
-            return self._child.pid
-        try:
-            pid = int(self.pid_file.read_text())
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
-                return None
-        except (OSError, ValueError, IndexError):
-            return None
-        return pid if f"--datadir={self.datadir}".encode() in arguments else None
-
     def start(
         self,
         settings: Settings,
@@ -131,9 +115,8 @@ class Server:
         return time.monotonic() - started
 
     def _answers(self) -> bool:
-        if self._child and self._child.poll() is not None:
-            self._forget()
-            raise StrataError(f"mariadbd ended while starting ({self._end}):\n{self.log_tail()}")
+        if end := self.ended():
+            raise StrataError(f"mariadbd ended while starting ({end}):\n{self.log_tail()}")
         try:
             self.connect(connect_timeout=5).close()
         except pymysql.MySQLError:
@@ -151,23 +134,14 @@ class Server:
         if self.pid() is not None:
             raise StrataError(f"a server already runs on {self.data}")
         self.create()
-        self.settings_file.write_text(json.dumps(asdict(settings), indent=2) + "\n")
+        replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
         (self.data / "tmp").mkdir(exist_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         for stale in (self.socket, self.pid_file):
             stale.unlink(missing_ok=True)
         (self.data / "init.sql").write_text(f"SET GLOBAL default_storage_engine={settings.engine};\n")
-        self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        with self.log.open("ab") as out:
-            self._child = subprocess.Popen(
-                [*prefix, *self._command(settings), *extra],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                cwd=self.data,
-                env={"MALLOC_ARENA_MAX": str(MALLOC_ARENAS), **os.environ, **(env or {})},
-                start_new_session=True,
-            )
+        environment = {"MALLOC_ARENA_MAX": str(MALLOC_ARENAS), **os.environ, **(env or {})}
+        self._spawn([*prefix, *self._command(settings), *extra], self.data, environment)
 
     def _command(self, settings: Settings) -> list[str]:
         usr = paths.MARIADB_ROOT / "usr"
@@ -195,58 +169,15 @@ class Server:
             command += [f"--plugin-dir={plugin.parent}", "--plugin-load-add=ha_strata.so", "--plugin-maturity=experimental"]
             # Not --default-storage-engine: with it the server would not start when the engine refuses its data folder.
             command.append(f"--init-file={self.data / 'init.sql'}")
+        command += settings.options
         return command
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> bool:
-        """SIGTERM, a deadline, then SIGKILL. Returns whether the stop was clean."""
-        pid = self.pid()
-        if pid is None:
-            return True
-        os.kill(pid, signal.SIGTERM)
-        clean = self._wait_gone(timeout_s)
-        if not clean:
-            self.kill()
-        self._forget()
-        return clean
-
-    def kill(self) -> None:
-        """kill -9, and waits until the process is gone."""
-        pid = self.pid()
-        if pid is not None:
-            os.kill(pid, signal.SIGKILL)
-            self._wait_gone(30)
-        self._forget()
-
-    def wait_exit(self, timeout_s: float) -> bool:
-        """Waits for a server that ends by itself (a crash at a fault point)."""
-        gone = self._wait_gone(timeout_s)
-        if gone:
-            self._forget()
-        return gone
-
-    def _wait_gone(self, timeout_s: float) -> bool:
-        return wait_until(lambda: self.pid() is None, timeout_s, every_s=0.02)
+        return super().stop(timeout_s)
 
     def _forget(self) -> None:
-        if self._child:
-            self._note_end(self._child.wait())
-            self._child = None
-        self.pid_file.unlink(missing_ok=True)
+        super()._forget()
         self.socket.unlink(missing_ok=True)
-
-    def _note_end(self, code: int) -> None:
-        self._last_signal = -code if code < 0 else None
-        self._end = f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def last_signal(self) -> int | None:
-        """The signal that ended the server this object started last; None when it ended by itself or is still there."""
-        return self._last_signal
-
-    def disown(self) -> None:
-        """Leaves the process running when this program ends (no zombie: init adopts it)."""
-        if self._child:
-            self._child.returncode = 0  # Keeps Popen from warning about a child it thinks is lost.
-            self._child = None
 
     # --- talking to it -----------------------------------------------------------------------------------------
 
@@ -264,17 +195,9 @@ class Server:
         finally:
             connection.close()
 
-    def has_strata(self) -> bool:
-        rows = self.query("SELECT SUPPORT FROM information_schema.ENGINES WHERE ENGINE = 'STRATA'")
+    def has_strata(self, **options: Any) -> bool:
+        rows = self.query("SELECT SUPPORT FROM information_schema.ENGINES WHERE ENGINE = 'STRATA'", **options)
         return bool(rows) and rows[0][0] in ("YES", "DEFAULT")
-
-    def log_tail(self, lines: int = 20) -> str:
-        """The end of what the server logged since this object started it (the whole log's end otherwise)."""
-        if not self.log.exists():
-            return ""
-        with self.log.open("rb") as source:
-            source.seek(self._log_start)
-            return "\n".join(source.read().decode(errors="replace").splitlines()[-lines:])
 
 
 def _socket_path(data: Path) -> Path:

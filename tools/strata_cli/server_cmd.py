@@ -1,32 +1,43 @@
-"""`./strata up | down | status | sql`: one private server per data folder."""
+"""`./strata up | down | sql`: one private server, or one cluster, per data folder."""
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import pymysql
-
-from . import mariadb_packages, paths, setup_cmd
+from . import cluster, cluster_cmd, paths, setup_cmd
+from .cluster import Cluster
 from .server import Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
-PROFILES = ("monolithic",)
+MONOLITHIC = "monolithic"
+PROFILES = (MONOLITHIC, *cluster.PROFILES)
 
 
-def check_profile(profile: str) -> None:
-    if profile not in PROFILES:
-        raise StrataError(f"profile '{profile}' is not available; there is: {', '.join(PROFILES)}")
+def _chosen_profile(wanted: str | None, data: Path) -> str:
+    """What the folder holds, which the wish must agree with; on a new one the wish."""
+    if wanted is not None and wanted not in PROFILES:
+        raise StrataError(f"profile '{wanted}' is not available; there is: {', '.join(PROFILES)}")
+    server, whole = Server(data), Cluster(data)
+    if not whole.exists() and server.settings().cluster:
+        of = paths.relative(Path(server.settings().cluster))
+        place = f"--cluster {of} --data {paths.relative(server.data)}"
+        raise StrataError(f"{paths.relative(server.data)} holds a compute node; to start it: ./strata compute up {place}")
+    held = whole.settings().profile if whole.exists() else server.settings().profile if server.exists() else None
+    if held is not None and wanted not in (None, held):
+        raise StrataError(f"{paths.relative(server.data)} holds a database of profile '{held}'")
+    return held or wanted or MONOLITHIC
 
 
-def up(profile: str, data: Path, port: int | None, *, quiet: bool = False) -> Server:
-    check_profile(profile)
+def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False) -> Server:
+    profile = _chosen_profile(wanted, data)
+    if profile != MONOLITHIC:
+        server = cluster_cmd.up(profile, data, port)
+        print_how_to_connect(server)
+        return server
     setup_cmd.ensure_setup()
     server = Server(data)
     before = server.settings()
-    if server.exists() and server.settings_file.exists() and before.profile != profile:
-        raise StrataError(f"{paths.relative(server.data)} holds a database of profile '{before.profile}'")
     if server.pid() is not None:
         console.print(f"  already running (pid {server.pid()}, port {before.port})")
         return server
@@ -58,6 +69,9 @@ def print_how_to_connect(server: Server, database: str = "test") -> None:
 
 
 def down(data: Path, wipe: bool) -> None:
+    if Cluster(data).exists():
+        cluster_cmd.down(data, wipe)
+        return
     server = Server(data)
     if server.pid() is None:
         console.print("not running")
@@ -67,48 +81,6 @@ def down(data: Path, wipe: bool) -> None:
     if wipe and server.data.exists():
         server.wipe()
         console.print(f"removed {paths.relative(server.data)}")
-
-
-def status(data: Path, as_json: bool) -> int:
-    """Exit code 0: running; 3: not running (as in init scripts)."""
-    facts = _facts(Server(data))
-    if as_json:
-        print(json.dumps(facts, indent=2))
-    else:
-        for name, value in facts.items():
-            if isinstance(value, dict):
-                console.print(f"{name}:")
-                for inner, number in value.items():
-                    console.print(f"  {inner:<40} {number}")
-            else:
-                console.print(f"{name:<12} {value}")
-    return 0 if facts["running"] else 3
-
-
-def _facts(server: Server) -> dict[str, Any]:
-    pid = server.pid()
-    settings = server.settings()
-    facts: dict[str, Any] = {
-        "running": pid is not None,
-        "pid": pid,
-        "data": str(server.data),
-        "profile": settings.profile,
-        "port": settings.port,
-        "socket": str(server.socket),
-        "mariadb": mariadb_packages.version() if mariadb_packages.is_ready() else None,
-        "plugin": str(paths.plugin_path(settings.preset)) if paths.plugin_path(settings.preset).exists() else None,
-    }
-    if pid is None:
-        return facts
-    try:
-        facts["strata"] = "active" if server.has_strata() else "not loaded"
-        shown = server.query(
-            "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'strata%' OR Variable_name IN ('Uptime', 'Threads_connected')"
-        )
-        facts["variables"] = {str(name): str(value) for name, value in shown}
-    except pymysql.MySQLError as error:
-        facts["strata"] = f"no answer: {error}"
-    return facts
 
 
 def sql(data: Path, statement: str | None, database: str) -> NoReturn:

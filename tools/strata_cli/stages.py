@@ -380,5 +380,5 @@ def _is_ours(pid: str) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
-    places = (f"--datadir={paths.BUILD}", f"--datadir={paths.MARIADB}", f"--data-dir={paths.BUILD}")
+    places = (f"--datadir={paths.BUILD}", f"--datadir={paths.MARIADB}", f"--data-dir={paths.BUILD}", f"--data\0{paths.BUILD}/")
     return any(place.encode() in arguments for place in places)

@@ -1,0 +1,380 @@
+"""A cluster on this machine: etcd, three storage nodes and a MariaDB server as compute node, all below one data folder.
+
+    <data>/cluster.json     profile, ports, and where further compute nodes are
+    <data>/secret           what the nodes prove to each other that they belong together with
+    <data>/lock             one ./strata command at a time
+    <data>/etcd/            the registry (etcd_server.py)
+    <data>/storage/s1/ ...  the storage nodes (storage_node.py)
+    <data>/mysql/ ...       the compute node compute-1 (server.py); nothing in it is needed to start it again
+
+A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Everything listens on
+loopback only; ports stay as they were first chosen, since the processes know each other by them.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from . import paths
+from .etcd_server import Etcd
+from .process import BackgroundProcess, replace_file, stop_all
+from .server import Server, Settings, choose_port, port_is_free
+from .shell import StrataError
+from .storage_node import NodeSettings, StorageNode, check_built, check_port
+
+PROFILES = ("logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr")
+STORAGE_NODES = ("s1", "s2", "s3")
+WRITE_QUORUM = 2
+CLUSTER_NAME = "main"
+FIRST_COMPUTE = "compute-1"
+SECRET_BYTES = 32
+# Below what Linux gives to outgoing connections. A folder begins where its path says: clusters seldom want each other's ports.
+PORTS_FROM = 24_000
+PORTS_APART = 10
+PORTS_PLACES = 700
+NODE_START_TIMEOUT_S = 60.0
+NODE_STOP_TIMEOUT_S = 30.0
+COMPUTE_STOP_TIMEOUT_S = 60.0
+
+
+@dataclass
+class NodePorts:
+    port: int
+    http_port: int
+
+
+@dataclass
+class ClusterSettings:
+    profile: str
+    etcd_port: int
+    storage: dict[str, NodePorts]
+    computes: dict[str, str] = field(default_factory=dict)  # Name and folder of those that live elsewhere.
+
+
+class Cluster:
+    """One data folder and the processes that serve it, if any. Not thread-safe."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        preset: str = "release",
+        program: Sequence[str | Path] | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.data = data.resolve()
+        self.settings_file = self.data / "cluster.json"
+        self.secret = self.data / "secret"
+        self.preset = preset
+        self.node_start_timeout_s = NODE_START_TIMEOUT_S
+        self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
+        self._program = program or [paths.storenode_path(preset)]
+        self._say = say
+        self.etcd = Etcd(self.data / "etcd")
+        self.storage: dict[str, StorageNode] = {}
+        self.computes: dict[str, Server] = {}
+        if self.exists():
+            self._make_parts(self.settings())
+
+    # --- what is on disk ---------------------------------------------------------------------------------------
+
+    def exists(self) -> bool:
+        return self.settings_file.exists()
+
+    def settings(self) -> ClusterSettings:
+        if not self.exists():
+            raise StrataError(f"there is no cluster in {paths.relative(self.data)}")
+        try:
+            facts = json.loads(self.settings_file.read_text())
+            nodes = {name: NodePorts(**ports) for name, ports in facts.pop("storage").items()}
+            return ClusterSettings(storage=nodes, **facts)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise StrataError(
+                f"{self.settings_file} cannot be read ({error!r}); it names the cluster's profile and ports"
+            ) from error
+
+    def refuse_foreign(self) -> None:
+        if not self.exists() and self.data.exists() and any(path.name != "lock" for path in self.data.iterdir()):
+            raise StrataError(f"{paths.relative(self.data)} is not empty and holds no cluster; choose another --data folder")
+
+    def check_built(self) -> None:
+        check_built(self._program[0], paths.plugin_path(self.preset))
+
+    def create(self, profile: str) -> None:
+        """Chooses ports and makes the secret; on a cluster that is there, checks its profile."""
+        self.refuse_foreign()
+        if not self.exists():
+            ports = _free_ports(self.data, 1 + 2 * len(STORAGE_NODES))
+            nodes = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
+            self.data.mkdir(parents=True, exist_ok=True)
+            self._keep(ClusterSettings(profile, ports[0], nodes))
+        settings = self.settings()
+        if settings.profile != profile:
+            raise StrataError(f"{paths.relative(self.data)} holds a database of profile '{settings.profile}'")
+        _ensure_secret(self.secret)
+        self._make_parts(settings)
+
+    def _keep(self, settings: ClusterSettings) -> None:
+        replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
+
+    def _make_parts(self, settings: ClusterSettings) -> None:
+        for name, ports in settings.storage.items():
+            if name not in self.storage:
+                self.storage[name] = StorageNode(
+                    name,
+                    self.data / "storage" / name,
+                    NodeSettings(
+                        ports.port,
+                        ports.http_port,
+                        registry=_registry(settings),
+                        cluster=CLUSTER_NAME,
+                        secret=self.secret,
+                        profile=settings.profile,
+                        group=tuple(settings.storage),
+                        write_quorum=WRITE_QUORUM,
+                    ),
+                    self._program,
+                )
+        for name, folder in {FIRST_COMPUTE: str(self.data), **settings.computes}.items():
+            if name not in self.computes:
+                self.computes[name] = Server(Path(folder))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keeps other ./strata commands from starting and stopping the same processes at the same time."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        with (self.data / "lock").open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StrataError(f"another ./strata command is at work on {paths.relative(self.data)}") from None
+            yield
+
+    def wipe(self) -> None:
+        if running := self.running():
+            raise StrataError(f"{running[0].name} of {self.data} is still running")
+        if not self.exists():
+            raise StrataError(f"{self.data} does not look like a cluster's folder; not deleting it")
+        self.computes[FIRST_COMPUTE].socket.unlink(missing_ok=True)
+        shutil.rmtree(self.data, ignore_errors=True)
+
+    # --- the processes -----------------------------------------------------------------------------------------
+
+    def parts(self) -> dict[str, BackgroundProcess]:
+        """Everything by name, in the order in which it is started."""
+        return {"etcd": self.etcd, **self.storage, **self.computes}
+
+    def part(self, name: str) -> BackgroundProcess:
+        self.settings()  # Says so when there is no cluster.
+        if name not in self.parts():
+            raise StrataError(f"there is no '{name}' in {paths.relative(self.data)}; there is: {', '.join(self.parts())}")
+        return self.parts()[name]
+
+    def running(self) -> list[BackgroundProcess]:
+        return [part for part in self.parts().values() if part.pid() is not None]
+
+    def serving_compute(self) -> str | None:
+        return next((name for name, server in self.computes.items() if server.pid() is not None), None)
+
+    def start(self, profile: str, *, compute_port: int | None = None, with_compute: bool = True) -> None:
+        """Starts what does not run. When something fails, what this call has started is stopped again."""
+        self.create(profile)
+        with self._all_or_nothing() as started:
+            self._start_etcd(started)
+            self._start_storage(list(self.storage), started)
+            if with_compute:
+                self._start_compute(FIRST_COMPUTE, compute_port, started)
+
+    def start_part(self, name: str) -> None:
+        with self._all_or_nothing() as started:
+            part = self.part(name)
+            if part.pid() is not None:
+                raise StrataError(f"{name} already runs (pid {part.pid()})")
+            if isinstance(part, Etcd):
+                self._start_etcd(started)
+            elif isinstance(part, StorageNode):
+                self._start_storage([name], started)
+            else:
+                self._start_compute(name, None, started)
+
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[list[BackgroundProcess]]:
+        started: list[BackgroundProcess] = []
+        try:
+            yield started
+        except BaseException:
+            if names := [part.name for part in started if part.pid() is not None]:
+                self._say(f"  stopping again: {', '.join(names)}")
+            stop_all(started, self.node_stop_timeout_s)
+            raise
+
+    def _start_etcd(self, started: list[BackgroundProcess]) -> None:
+        if self.etcd.pid() is not None:
+            self._already("etcd", self.etcd)
+            return
+        port = self.settings().etcd_port
+        check_port("etcd", port)
+        started.append(self.etcd)
+        self._started("etcd", self.etcd, self.etcd.start(port), f"127.0.0.1:{port}")
+
+    def _start_storage(self, names: list[str], started: list[BackgroundProcess]) -> None:
+        """All at once: each may have to wait for the others."""
+        launched: list[StorageNode] = []
+        for name in names:
+            node = self.storage[name]
+            if node.pid() is not None:
+                self._already(name, node)
+                continue
+            started.append(node)
+            node.launch()
+            launched.append(node)
+        for node in launched:
+            self._started(node.name, node, node.wait_ready(self.node_start_timeout_s), node.address())
+
+    def _start_compute(self, name: str, port: int | None, started: list[BackgroundProcess]) -> None:
+        server = self.computes[name]
+        serving = self.serving_compute()
+        if serving is not None and serving != name:
+            self._say(f"  {name:<10} not started: {serving} serves the database (in {self.computes[serving].data})")
+            return
+        if serving == name:
+            self._already(name, server)
+            return
+        check_built(paths.plugin_path(self.preset))
+        started.append(server)
+        chosen = choose_port(port, server.settings().port)
+        seconds = server.start(self._compute_settings(name, chosen))
+        if not server.has_strata():
+            raise StrataError(f"{name} started without STRATA; the end of {server.log}:\n{server.log_tail()}")
+        server.query("CREATE DATABASE IF NOT EXISTS test")
+        self._started(name, server, seconds, f"127.0.0.1:{chosen}")
+
+    def _compute_settings(self, name: str, port: int) -> Settings:
+        settings = self.settings()
+        options = {
+            "profile": settings.profile,
+            "registry": _registry(settings),
+            "cluster": CLUSTER_NAME,
+            "node-name": name,
+            "secret-file": str(self.secret),
+        }
+        return Settings(
+            profile=settings.profile,
+            preset=self.preset,
+            port=port,
+            cluster=str(self.data),
+            options=[f"--strata-{option}={value}" for option, value in options.items()],
+        )
+
+    def _already(self, name: str, part: BackgroundProcess) -> None:
+        self._say(f"  {name:<10} already running (pid {part.pid()})")
+
+    def _started(self, name: str, part: BackgroundProcess, seconds: float, address: str) -> None:
+        self._say(f"  {name:<10} started in {seconds:.1f} s: pid {part.pid()}, {address}")
+
+    def stop(self) -> bool:
+        """Compute, then storage nodes, then etcd: nobody loses what it needs to end cleanly. Returns whether all were clean."""
+        clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S)
+        clean = self._stop_some(self.storage, self.node_stop_timeout_s) and clean
+        return self._stop_some({"etcd": self.etcd}, self.node_stop_timeout_s) and clean
+
+    def stop_part(self, name: str) -> bool:
+        part = self.part(name)
+        return self._stop_some({name: part}, COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s)
+
+    def _stop_some(self, parts: Mapping[str, BackgroundProcess], limit_s: float) -> bool:
+        running = {name: part for name, part in parts.items() if part.pid() is not None}
+        late = stop_all(running.values(), limit_s)
+        for name, part in running.items():
+            self._say(f"  {name:<10} {f'did not stop within {limit_s:g} s: killed' if part in late else 'stopped'}")
+        return not late
+
+    def kill_part(self, name: str) -> int | None:
+        """kill -9. Returns the pid it had."""
+        part = self.part(name)
+        pid = part.pid()
+        part.kill()
+        return pid
+
+    def kill(self) -> None:
+        """kill -9 of everything: for tests that clean up."""
+        for part in reversed(self.parts().values()):
+            part.kill()
+
+    def disown(self) -> None:
+        """Leaves the processes running when this program ends."""
+        for part in self.parts().values():
+            part.disown()
+
+    # --- compute nodes in other folders ------------------------------------------------------------------------
+
+    def add_compute(self, folder: Path, port: int | None) -> Server:
+        """Starts a compute node in a folder of its own (or this one's); it takes the database over from the one before."""
+        name = self._name_for(folder.resolve())
+        serving = self.serving_compute()
+        if serving == name:
+            raise StrataError(f"{name} already runs (pid {self.computes[name].pid()})")
+        if serving is not None:
+            option = f"--data {paths.relative(self.computes[serving].data)}"
+            raise StrataError(f"{serving} still serves the database; first: ./strata compute down {option}")
+        self._check_storage_runs()
+        with self._all_or_nothing() as started:
+            self._start_compute(name, port, started)
+        return self.computes[name]
+
+    def _name_for(self, folder: Path) -> str:
+        for name, server in self.computes.items():
+            if server.data == folder:
+                return name
+        server = Server(folder)
+        if server.settings().cluster != str(self.data) and folder.exists() and any(folder.iterdir()):
+            raise StrataError(f"{paths.relative(folder)} is not empty and holds no compute node of this cluster")
+        name = next(f"compute-{n}" for n in range(2, 1000) if f"compute-{n}" not in self.computes)
+        settings = self.settings()
+        settings.computes[name] = str(folder)
+        self._keep(settings)
+        self._make_parts(settings)
+        return name
+
+    def forget_compute(self, folder: Path) -> None:
+        """After its folder was deleted."""
+        settings = self.settings()
+        settings.computes = {name: place for name, place in settings.computes.items() if Path(place) != folder.resolve()}
+        self._keep(settings)
+
+    def _check_storage_runs(self) -> None:
+        alive = sum(node.pid() is not None for node in self.storage.values())
+        if self.etcd.pid() is None or alive < WRITE_QUORUM:
+            raise StrataError(
+                f"the cluster in {paths.relative(self.data)} needs etcd and {WRITE_QUORUM} storage nodes; see ./strata status"
+            )
+
+
+def _registry(settings: ClusterSettings) -> str:
+    return f"http://127.0.0.1:{settings.etcd_port}"
+
+
+def _free_ports(folder: Path, count: int) -> list[int]:
+    first = PORTS_FROM + zlib.crc32(os.fsencode(folder)) % PORTS_PLACES * PORTS_APART
+    ports = [port for port in range(first, first + 20 * PORTS_APART) if port_is_free(port)][:count]
+    if len(ports) < count:
+        raise StrataError(f"no {count} free ports between {first} and {first + 20 * PORTS_APART - 1}")
+    return ports
+
+
+def _ensure_secret(path: Path) -> None:
+    if not path.exists():
+        made = path.with_suffix(".new")
+        made.unlink(missing_ok=True)
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(SECRET_BYTES))
+        made.replace(path)
+    if path.stat().st_size != SECRET_BYTES:
+        raise StrataError(f"{path} should hold {SECRET_BYTES} bytes; the cluster's nodes need the same ones")

@@ -1,0 +1,102 @@
+"""`./strata up | down` of a cluster, `./strata node ...`, `./strata compute ...`."""
+
+from pathlib import Path
+
+from . import paths, setup_cmd
+from .cluster import Cluster
+from .server import Server
+from .shell import StrataError, console
+
+
+def _say(line: str) -> None:
+    console.print(line, markup=False)
+
+
+def open_cluster(data: Path) -> Cluster:
+    return Cluster(data, say=_say)
+
+
+def up(profile: str, data: Path, port: int | None) -> Server:
+    setup_cmd.ensure_setup()
+    cluster = open_cluster(data)
+    cluster.refuse_foreign()
+    cluster.check_built()
+    with cluster.locked():
+        console.print(
+            f"{'starting' if cluster.exists() else 'creating'} a cluster in {paths.relative(cluster.data)}, profile {profile}"
+        )
+        cluster.start(profile, compute_port=port)
+        cluster.disown()
+    return cluster.computes[cluster.serving_compute() or next(iter(cluster.computes))]
+
+
+def down(data: Path, wipe: bool) -> None:
+    cluster = open_cluster(data)
+    with cluster.locked():
+        if not cluster.running():
+            console.print("not running")
+        elif not cluster.stop():
+            console.print("[yellow]not every process stopped in time[/] (what was killed recovers at the next start)")
+        if wipe:
+            others = [server.data for server in cluster.computes.values() if server.data != cluster.data]
+            cluster.wipe()
+            console.print(f"removed {paths.relative(cluster.data)}")
+            for folder in others:
+                if folder.exists():
+                    console.print(f"left: {paths.relative(folder)}, a compute node's folder, of no use without the cluster")
+
+
+def _existing(data: Path) -> Cluster:
+    cluster = open_cluster(data)
+    cluster.settings()  # Says so when there is none.
+    return cluster
+
+
+def node_start(data: Path, name: str) -> None:
+    cluster = _existing(data)
+    with cluster.locked():
+        cluster.start_part(name)
+        cluster.disown()
+
+
+def node_stop(data: Path, name: str) -> None:
+    cluster = _existing(data)
+    with cluster.locked():
+        if cluster.part(name).pid() is None:
+            console.print(f"  {name} is not running", markup=False)
+        cluster.stop_part(name)
+
+
+def node_kill(data: Path, name: str) -> None:
+    cluster = _existing(data)
+    with cluster.locked():
+        pid = cluster.kill_part(name)
+    console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)
+
+
+def compute_up(cluster_data: Path, folder: Path | None, port: int | None) -> Server:
+    setup_cmd.ensure_setup()
+    cluster = _existing(cluster_data)
+    with cluster.locked():
+        server = cluster.add_compute(folder or cluster.data, port)
+        server.disown()
+    return server
+
+
+def compute_down(folder: Path, wipe: bool) -> None:
+    server = Server(folder)
+    of = server.settings().cluster
+    if not of:
+        raise StrataError(f"there is no compute node of a cluster in {paths.relative(server.data)}")
+    if wipe and server.data == Path(of):
+        raise StrataError(f"{paths.relative(server.data)} holds the whole cluster; to delete it: ./strata down --wipe")
+    if server.pid() is None:
+        console.print("not running")
+    else:
+        console.print("stopped" if server.stop() else "[yellow]did not stop in time; killed[/]")
+    if wipe:
+        server.wipe()
+        cluster = Cluster(Path(of))
+        if cluster.exists():
+            cluster.forget_compute(server.data)
+        console.print(f"removed {paths.relative(server.data)}")

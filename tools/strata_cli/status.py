@@ -1,0 +1,225 @@
+"""`./strata status`: facts about every process of a data folder, as a table or as JSON."""
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pymysql
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import mariadb_packages, paths
+from .cluster import FIRST_COMPUTE, Cluster
+from .etcd_server import Etcd
+from .server import Server
+from .shell import console
+from .storage_node import StorageNode
+
+RUNNING, NOTHING_RUNS, DEGRADED = 0, 3, 4  # Exit codes; 3 as in init scripts.
+SQL_LIMITS = {"connect_timeout": 5, "read_timeout": 10}  # Seconds.
+TABLE_WIDTH = 150  # When nobody's terminal says otherwise.
+
+
+@dataclass
+class Process:
+    """One line of the table. Numbers are None where they mean nothing or nobody has told."""
+
+    role: str
+    name: str
+    pid: int | None
+    address: str
+    healthy: bool
+    reason: str = ""  # Why it is not healthy.
+    needed: bool = True  # Whether the whole is degraded without it.
+    epoch: int | None = None
+    log_end: int | None = None
+    lag_bytes: int | None = None  # Of the log: at its end, but not yet on a quorum.
+    backlog_bytes: int | None = None  # Of the log: not yet replayed into pages.
+    version_store_bytes: int | None = None
+    streams: list[dict[str, Any]] | None = None
+
+
+def status(data: Path, as_json: bool) -> int:
+    facts, processes = look(data)
+    state = state_of(processes)
+    facts["state"] = {RUNNING: "running", NOTHING_RUNS: "stopped", DEGRADED: "degraded"}[state]
+    facts["processes"] = [asdict(process) for process in processes]
+    if as_json:
+        print(json.dumps(facts, indent=2))
+    else:
+        _print(facts, processes)
+    return state
+
+
+def state_of(processes: Sequence[Process]) -> int:
+    if all(process.pid is None for process in processes):
+        return NOTHING_RUNS
+    return RUNNING if all(process.healthy for process in processes if process.needed) else DEGRADED
+
+
+def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
+    cluster = Cluster(data)
+    if not cluster.exists():
+        server = Server(data)
+        facts = server_facts(server)
+        return facts, [compute_process("server", server, facts)]
+    profile = cluster.settings().profile
+    serving = cluster.serving_compute()
+    with ThreadPoolExecutor(max_workers=8) as pool:  # One that hangs does not hold up the others.
+        of_etcd = pool.submit(etcd_process, cluster.etcd, cluster.settings().etcd_port)
+        of_storage = [pool.submit(storage_process, node) for node in cluster.storage.values()]
+        of_computes = {name: pool.submit(server_facts, server) for name, server in cluster.computes.items()}
+        processes = [of_etcd.result(), *(process.result() for process in of_storage)]
+    for name, server in cluster.computes.items():
+        process = compute_process(name, server, of_computes[name].result())
+        process.needed = name == (serving or FIRST_COMPUTE)
+        processes.append(process)
+    facts = of_computes[serving or FIRST_COMPUTE].result()
+    return {**facts, "data": str(cluster.data), "profile": profile}, processes
+
+
+def etcd_process(etcd: Etcd, port: int) -> Process:
+    pid = etcd.pid()
+    healthy = pid is not None and etcd.healthy()
+    reason = "" if healthy else "not running" if pid is None else "does not answer, or cannot commit"
+    return Process("registry", "etcd", pid, f"127.0.0.1:{port}", healthy, reason)
+
+
+def storage_process(node: StorageNode) -> Process:
+    illness = node.illness()
+    process = Process("storage", node.name, node.pid(), node.address(), illness is None, illness or "")
+    if process.pid is not None:
+        read_storage_status(process, node.status())
+    return process
+
+
+def read_storage_status(process: Process, said: dict[str, Any]) -> None:
+    """One log per writer: epochs and ends are of the newest one, lags are added up."""
+    found = said.get("streams")
+    streams = [stream for stream in found if isinstance(stream, dict)] if isinstance(found, list) else []
+    process.streams = streams
+    process.epoch = max((number for stream in streams if (number := _number(stream, "epoch")) is not None), default=None)
+    ends = [number for stream in streams if (number := _number(stream, "log_end")) is not None]
+    process.log_end = max(ends, default=None)
+    lags = [
+        max(0, end - durable)
+        for stream in streams
+        if (end := _number(stream, "log_end")) is not None and (durable := _number(stream, "quorum_durable")) is not None
+    ]
+    process.lag_bytes = sum(lags) if lags else None
+    process.backlog_bytes = _number(said, "backlog_bytes")
+    process.version_store_bytes = _number(said, "version_store_bytes")
+
+
+def _number(facts: dict[str, Any], key: str) -> int | None:
+    """64-bit numbers may come as strings, which every JSON reader keeps whole."""
+    try:
+        return int(facts[key])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process:
+    pid, engine = facts["pid"], facts.get("strata", "not running")
+    process = Process("compute", name, pid, f"127.0.0.1:{facts['port']}", engine == "active", "")
+    if pid is None:
+        process.reason = "not running"
+    elif engine == "not loaded":
+        built = facts["plugin"] is not None
+        process.healthy = not built and not server.settings().cluster  # By itself it is as good as it can be.
+        process.reason = "STRATA is not loaded" + (f"; see {paths.relative(server.log)}" if built else ": not built")
+    elif not process.healthy:
+        process.reason = str(engine)
+    variables = {key.lower(): value for key, value in facts.get("variables", {}).items()}
+    process.log_end, durable = _number(variables, "strata_log_lsn"), _number(variables, "strata_log_durable_lsn")
+    if process.log_end is not None and durable is not None:
+        process.lag_bytes = max(0, process.log_end - durable)
+    return process
+
+
+def server_facts(server: Server) -> dict[str, Any]:
+    pid = server.pid()
+    settings = server.settings()
+    facts: dict[str, Any] = {
+        "running": pid is not None,
+        "pid": pid,
+        "data": str(server.data),
+        "profile": settings.profile,
+        "port": settings.port,
+        "socket": str(server.socket),
+        "mariadb": mariadb_packages.version() if mariadb_packages.is_ready() else None,
+        "plugin": str(paths.plugin_path(settings.preset)) if paths.plugin_path(settings.preset).exists() else None,
+    }
+    if pid is None:
+        return facts
+    try:
+        facts["strata"] = "active" if server.has_strata(**SQL_LIMITS) else "not loaded"
+        shown = server.query(
+            "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'strata%' OR Variable_name IN ('Uptime', 'Threads_connected')",
+            **SQL_LIMITS,
+        )
+        facts["variables"] = {str(name): str(value) for name, value in shown}
+    except pymysql.MySQLError as error:
+        facts["strata"] = f"no answer: {error}"
+    return facts
+
+
+# --- for people ----------------------------------------------------------------------------------------------------
+
+
+def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
+    for name in ("data", "profile", "state", "socket", "mariadb", "plugin"):
+        console.print(f"{name:<12} {facts[name]}", markup=False)
+    wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
+    wide.print(table(processes), soft_wrap=False)
+    if "variables" in facts:
+        console.print("variables:")
+        for name, value in facts["variables"].items():
+            console.print(f"  {name:<40} {value}", markup=False)
+
+
+def table(processes: Sequence[Process]) -> Table:
+    shown = Table()
+    left = ("role", "name", "address", "health")
+    headings = ("role", "name", "pid", "address", "epoch", "log end", "not on quorum", "replay backlog", "versions", "health")
+    for heading in headings:
+        shown.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    for process in processes:
+        numbers = (process.lag_bytes, process.backlog_bytes, process.version_store_bytes)
+        shown.add_row(
+            process.role,
+            process.name,
+            _shown(process.pid),
+            process.address,
+            _shown(process.epoch),
+            _shown(process.log_end),
+            *(size(number) for number in numbers),
+            _health(process),
+        )
+    return shown
+
+
+def _shown(number: int | None) -> str:
+    return "-" if number is None else str(number)
+
+
+def size(count: int | None) -> str:
+    """As a person reads it: 17 B, 1.5 MiB."""
+    if count is None:
+        return "-"
+    amount, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def _health(process: Process) -> Text:
+    if process.healthy:
+        return Text("ok" + (f" ({process.reason})" if process.reason else ""), style="green")
+    return Text(process.reason, style="red" if process.needed else "dim")
