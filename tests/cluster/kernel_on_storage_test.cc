@@ -17,14 +17,8 @@ using engine::Session;
 using engine::TableRef;
 using engine::testing::Row;
 using engine::testing::Rows;
-using storenode::ReplayMode;
 
-struct Rung {
-  const char* profile;
-  ReplayMode mode;
-};
-
-class KernelOnStorage : public ::testing::TestWithParam<Rung> {
+class KernelOnStorage : public ::testing::TestWithParam<const char*> {
  protected:
   KernelOnStorage() {
     set_diag_sink([](Severity, std::string_view) {});
@@ -32,13 +26,13 @@ class KernelOnStorage : public ::testing::TestWithParam<Rung> {
       around_.addresses.push_back("unix:" + (folder_ / ("socket-" + std::to_string(i))));
     for (size_t i = 0; i < 3; ++i)
       nodes_.push_back(std::make_unique<StorageNode>(
-          &around_, i, folder_ / ("node-" + std::to_string(i)), GetParam().mode));
+          &around_, i, folder_ / ("node-" + std::to_string(i)), GetParam()));
   }
   ~KernelOnStorage() override { compute_.reset(); }
 
   // Another process, another folder.
   void open(const std::string& name = "compute-1", uint64_t sync_timeout_us = 20'000'000) {
-    compute_ = std::make_unique<ComputeNode>(&around_, name, GetParam().profile);
+    compute_ = std::make_unique<ComputeNode>(&around_, name, GetParam());
     compute_->sync_timeout_us = sync_timeout_us;
     const Status opened = compute_->open();
     ASSERT_TRUE(opened.ok()) << opened;
@@ -204,12 +198,9 @@ TEST_P(KernelOnStorage, ASecondComputeFencesTheFirst) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Profiles, KernelOnStorage,
-                         ::testing::Values(Rung{"logdb", ReplayMode::kSingle},
-                                           Rung{"logdb-mv", ReplayMode::kEager},
-                                           Rung{"logdb-mv-fr", ReplayMode::kFiltered},
-                                           Rung{"logdb-mv-sr", ReplayMode::kSmart}),
-                         [](const auto& rung) {
-                           std::string name = rung.param.profile;
+                         ::testing::Values("logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr"),
+                         [](const auto& profile) {
+                           std::string name = profile.param;
                            std::erase(name, '-');
                            return name;
                          });

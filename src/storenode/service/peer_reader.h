@@ -21,7 +21,9 @@ class PeerReader {
 
   PeerReader(const transport::World& world, const transport::Secret& secret, AddressOf address_of,
              uint64_t timeout_us = 2'000'000);
-  ~PeerReader();  // before its world; blocks for the executor's thread, if it runs
+  // Before its world; blocks for the executor's thread, if it runs. Callbacks in that thread may
+  // still call fetch() meanwhile: they get no answer from a peer any more.
+  ~PeerReader();
   PeerReader(const PeerReader&) = delete;
   PeerReader& operator=(const PeerReader&) = delete;
 
@@ -29,13 +31,15 @@ class PeerReader {
              SelfCatchUp::FetchDone done);
 
  private:
-  transport::Channel* channel_to(const std::string& address);
+  transport::Channel* channel_to(const std::string& address);  // null: it is being destroyed
   const transport::World world_;
   const transport::Secret secret_;
   const AddressOf address_of_;
   const uint64_t timeout_us_;
   Mutex mutex_{LatchRank::kPeers};
-  std::map<std::string, std::unique_ptr<transport::Channel>> channels_;  // guarded by mutex_
+  using Channels = std::map<std::string, std::unique_ptr<transport::Channel>>;
+  Channels channels_;     // guarded by mutex_
+  bool stopped_ = false;  // guarded by mutex_
 };
 
 }  // namespace strata::storenode

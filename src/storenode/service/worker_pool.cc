@@ -8,13 +8,16 @@ WorkerPool::WorkerPool(size_t threads, size_t waiting_max) : waiting_max_(waitin
   for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
 }
 
-WorkerPool::~WorkerPool() {
+WorkerPool::~WorkerPool() { stop(); }
+
+void WorkerPool::stop() {
   {
     const MutexLock lock(mutex_);
     stopped_ = true;
   }
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 bool WorkerPool::run(Task task) {

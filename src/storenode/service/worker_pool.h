@@ -16,11 +16,13 @@ class WorkerPool {
  public:
   using Task = absl::AnyInvocable<void()>;
   WorkerPool(size_t threads, size_t waiting_max);
-  ~WorkerPool();  // runs what waits, then ends
+  ~WorkerPool();  // stop()
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // False: too many wait; the task was not taken.
+  // Runs what waits, then ends the threads. Blocks; not in a task, and by one thread at a time.
+  void stop();
+  // False: too many wait, or it was stopped; the task was not taken.
   [[nodiscard]] bool run(Task task);
   [[nodiscard]] size_t waiting() const;
 

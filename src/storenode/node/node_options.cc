@@ -1,0 +1,61 @@
+#include "storenode/node/node_options.h"
+
+#include <algorithm>
+
+#include "registry/keys.h"
+#include "registry/registry.h"
+
+namespace strata::storenode {
+namespace {
+
+Status check_group(const NodeOptions& options, const InitialGroup& group) {
+  for (const std::string& node : group.nodes) {
+    STRATA_RETURN_IF_ERROR(registry::check_name("node", node));
+  }
+  if (std::count(group.nodes.begin(), group.nodes.end(), options.name) != 1)
+    return error_invalid_argument("the initial group must name this node, " + options.name +
+                                  ", once");
+  if (group.write_quorum > group.nodes.size() || group.write_quorum * 2 <= group.nodes.size())
+    return error_invalid_argument("a write quorum of " + std::to_string(group.write_quorum) +
+                                  " is no majority of an initial group of " +
+                                  std::to_string(group.nodes.size()));
+  return ok_status();
+}
+
+}  // namespace
+
+StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
+  if (profile == "logdb") return ReplayMode::kSingle;
+  if (profile == "logdb-mv") return ReplayMode::kEager;
+  if (profile == "logdb-mv-fr") return ReplayMode::kFiltered;
+  if (profile == "logdb-mv-sr") return ReplayMode::kSmart;
+  if (profile == "remote-disk")
+    return error_invalid_argument("profile 'remote-disk' is not built yet");
+  return error_invalid_argument("there is no profile '" + std::string(profile) +
+                                "' of a storage node; use logdb, logdb-mv, logdb-mv-fr or "
+                                "logdb-mv-sr");
+}
+
+std::string transport_address(std::string_view address) {
+  if (address.starts_with("unix:") || address.starts_with("tcp:")) return std::string(address);
+  return "tcp:" + std::string(address);
+}
+
+Status check_options(const NodeOptions& options) {
+  STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
+  STRATA_RETURN_IF_ERROR(registry::check_name("cluster", options.cluster));
+  STRATA_RETURN_IF_ERROR(mode_of_profile(options.profile).status());
+  if (options.directory.empty())
+    return error_invalid_argument("a storage node needs a data folder");
+  if (options.listen.empty())
+    return error_invalid_argument("a storage node needs an address to listen on");
+  if (options.lease_s == 0 || options.lease_s > registry::kLeaseSecondsMax)
+    return error_invalid_argument("a lease lasts 1 to " +
+                                  std::to_string(registry::kLeaseSecondsMax) + " seconds");
+  if (options.workers == 0 || options.workers > 256)
+    return error_invalid_argument("a storage node has 1 to 256 workers");
+  if (options.initial_group.has_value()) return check_group(options, *options.initial_group);
+  return ok_status();
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,56 @@
+// What a storage node is told when it starts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "storenode/logstore/log_store.h"
+#include "storenode/node/stop_flag.h"
+#include "storenode/replay/page_store.h"
+
+namespace strata::storenode {
+
+// The one log stream there is yet, and where it begins.
+constexpr StreamId kFirstStream{1};
+constexpr Lsn kFirstLsn{4096};
+constexpr uint32_t kDataFormat = 1;  // of DatabaseIdentity
+
+struct InitialGroup {
+  std::vector<std::string> nodes;  // names; of them this one
+  uint32_t write_quorum = 0;
+};
+
+struct NodeOptions {
+  std::string name;
+  std::string cluster = "main";
+  std::string directory;  // made when absent, in a folder that exists
+  // "127.0.0.1:7101" (port 0: any free one), "[::1]:7101" or "unix:/path"; others are told the
+  // first.
+  std::vector<std::string> listen = {"127.0.0.1:0"};
+  std::string status_address;  // only told to others
+  std::string profile = "logdb-mv-sr";
+  std::optional<InitialGroup> initial_group;  // made if the cluster has no placement yet
+  uint32_t lease_s = 10;
+  uint64_t start_timeout_us = 0;  // for the registry to answer; 0: until it does
+  uint64_t call_timeout_us = 2'000'000;
+  uint32_t workers = 4;
+  uint32_t workers_waiting_max = 1000;
+  // Folder, cluster id, file system and mode are filled in by open().
+  LogStoreOptions log;
+  PageStoreOptions pages;
+  StopFlag* stop = nullptr;  // raised: open() gives up soon
+};
+
+// kInvalidArgument: says what is wrong.
+Status check_options(const NodeOptions& options);
+// kInvalidArgument: there is no such profile, or it is not built yet.
+StatusOr<ReplayMode> mode_of_profile(std::string_view profile);
+// As the transport wants it: "127.0.0.1:7101" becomes "tcp:127.0.0.1:7101".
+[[nodiscard]] std::string transport_address(std::string_view address);
+
+}  // namespace strata::storenode

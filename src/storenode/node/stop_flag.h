@@ -1,0 +1,36 @@
+// Raised once, when something shall end; others wait for it instead of sleeping. Thread-safe; not
+// for signal handlers.
+#pragma once
+
+#include <cstdint>
+
+#include "base/latch.h"
+
+namespace strata::storenode {
+
+class StopFlag {
+ public:
+  void raise() {
+    {
+      const MutexLock lock(mutex_);
+      raised_ = true;
+    }
+    changed_.notify_all();
+  }
+  [[nodiscard]] bool raised() const {
+    const MutexLock lock(mutex_);
+    return raised_;
+  }
+  // Pauses so long, or until it is raised: true.
+  bool wait_for_us(uint64_t microseconds) {
+    MutexLock lock(mutex_);
+    return changed_.wait_for_us(lock, microseconds, [this] { return raised_; });
+  }
+
+ private:
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  bool raised_ = false;  // guarded by mutex_
+};
+
+}  // namespace strata::storenode

@@ -1,0 +1,115 @@
+// A storage node: its data folder, log store, page store, services, sockets and membership, put
+// together. What a daemon runs, and a test may have several of. Thread-safe but for stop().
+//
+//   ND1  A node serves only in its own folder (node_folder.h), for the database that the registry
+//        names, in a group of its placement. Whatever is wrong is said by open().
+//   ND2  It is a member only while it listens; it leaves before it stops listening.
+//   ND3  A node without the registry goes on serving. Whoever may not write is stopped by epochs.
+//   ND4  After stop() the folder is free for the next process: what was acknowledged is durable in
+//        any case, and a last checkpoint saves the next start from replaying the log again.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/status.h"
+#include "io/file_system.h"
+#include "registry/node_addresses.h"
+#include "registry/topology.h"
+#include "storenode/logstore/log_store_runner.h"
+#include "storenode/node/membership_keeper.h"
+#include "storenode/node/node_folder.h"
+#include "storenode/node/node_options.h"
+#include "storenode/node/node_status.h"
+#include "storenode/service/log_service.h"
+#include "storenode/service/page_service.h"
+#include "storenode/service/peer_reader.h"
+#include "storenode/service/stream_log_view.h"
+#include "storenode/service/worker_pool.h"
+#include "transport/event_loop.h"
+#include "transport/rpc_server.h"
+#include "transport/socket_network.h"
+
+namespace strata::storenode {
+
+class StorageNode {
+ public:
+  // Starts a node that serves and is a member when this returns. Blocks, as long as the registry
+  // does not answer (options). `registry` and `files` outlive the node. Errors: kInvalidArgument
+  // (options), kFailedPrecondition (ND1; the message says what to do), kDataLoss, kAlreadyExists
+  // (an address in use), kUnavailable (the registry, in time), kCancelled (options.stop).
+  static StatusOr<std::unique_ptr<StorageNode>> open(registry::Registry* registry,
+                                                     FileSystem* files,
+                                                     const transport::Secret& secret,
+                                                     NodeOptions options);
+  ~StorageNode();  // stop()
+  StorageNode(const StorageNode&) = delete;
+  StorageNode& operator=(const StorageNode&) = delete;
+
+  // Leaves, stops listening, finishes what is under way (ND4). Blocks. Again: nothing.
+  void stop();
+
+  // Blocks for a moment: it counts the bytes of the folder.
+  [[nodiscard]] NodeStatus status() const;
+  // Why not all is well, in one line; OK otherwise. A node that is not healthy may still serve.
+  [[nodiscard]] Status health() const;
+  [[nodiscard]] const std::string& address() const { return addresses_.front(); }
+  [[nodiscard]] LogStore* logs() { return logs_.get(); }
+  [[nodiscard]] PageStore* pages() { return pages_.get(); }
+
+ private:
+  StorageNode(registry::Registry* registry, FileSystem* files, const transport::Secret& secret,
+              NodeOptions options);
+  Status start();
+  // Makes the database's identity and placement if there are none yet, and checks them (ND1).
+  Status find_database(RegistryCalls* calls);
+  StatusOr<registry::DatabaseIdentity> found_database(RegistryCalls* calls);
+  Status find_group(RegistryCalls* calls);
+  Status stamp_folder();
+  Status open_stores();
+  void make_services();
+  Status listen();
+  Status join(RegistryCalls* calls);
+  LogService::Parts parts();
+  Offload offload();
+  StatusOr<quorum::StreamOrigin> origin(StreamId stream);
+  [[nodiscard]] std::string address_of(quorum::ReplicaIndex replica) const;
+  void upkeep();
+  void add_values(NodeStatus* status, const PageStoreStatus& pages) const;
+  void add_calls(NodeStatus* status) const;
+
+  registry::Registry* const registry_;
+  FileSystem* const files_;
+  const transport::Secret secret_;
+  const NodeOptions options_;
+  const registry::ClusterKeys keys_;
+  StopFlag stopping_;
+  bool stopped_ = false;  // the stopper's
+
+  // Made in this order by open(), and then constant until the node is destroyed.
+  std::unique_ptr<NodeFolder> folder_;
+  registry::DatabaseIdentity database_;
+  registry::StorageGroup group_;
+  uint64_t placement_generation_ = 0;
+  std::unique_ptr<registry::NodeAddresses> known_;
+  std::unique_ptr<LogStore> logs_;
+  std::unique_ptr<StreamLogView> view_;
+  std::unique_ptr<PageStore> pages_;
+  std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<transport::IoThread> io_;
+  std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
+  std::unique_ptr<transport::SocketNetwork> network_;
+  std::unique_ptr<LogService> log_service_;
+  std::unique_ptr<PageService> page_service_;
+  std::vector<std::string> addresses_;
+  std::unique_ptr<MembershipKeeper> membership_;
+  // Gone after stop().
+  std::unique_ptr<LogStoreRunner> runner_;
+  std::unique_ptr<PeerReader> peers_;
+  std::unique_ptr<transport::RpcServer> server_;
+  std::thread upkeep_;
+};
+
+}  // namespace strata::storenode

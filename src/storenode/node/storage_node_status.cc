@@ -1,0 +1,174 @@
+// What a storage node says about itself.
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "proto/methods.h"
+#include "storenode/node/storage_node.h"
+
+namespace strata::storenode {
+namespace {
+
+constexpr uint64_t kBlockBytes = 512;  // of st_blocks
+
+// Files come and go meanwhile.
+uint64_t disk_bytes(const std::string& directory) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(directory, error), end; !error && at != end;
+       at.increment(error)) {
+    struct stat of {};
+    if (::lstat(at->path().c_str(), &of) == 0)
+      bytes += static_cast<uint64_t>(of.st_blocks) * kBlockBytes;
+  }
+  return bytes;
+}
+
+constexpr std::pair<uint16_t, const char*> kMethods[] = {
+    {proto::kLogSeal, "log_seal"},         {proto::kLogBegin, "log_begin"},
+    {proto::kLogCatchUp, "log_catch_up"},  {proto::kLogAppend, "log_append"},
+    {proto::kLogOrder, "log_order"},       {proto::kLogRead, "log_read"},
+    {proto::kLogTruncate, "log_truncate"}, {proto::kGetPages, "get_pages"},
+    {proto::kListSpaces, "list_spaces"},   {proto::kReaderLease, "reader_lease"},
+};
+
+void add_streams(NodeStatus* status, const std::vector<StreamStatus>& logs,
+                 const PageStoreStatus& pages) {
+  for (const StreamStatus& log : logs) {
+    NodeStatus::Stream stream;
+    stream.stream = log.stream.value;
+    stream.promised_epoch = log.state.promised.value;
+    stream.last_epoch = log.state.last_epoch.value;
+    stream.voting = log.state.voting;
+    stream.log_begin = log.state.start.value;
+    stream.log_end = log.state.end.value;
+    stream.quorum_durable = log.state.quorum_durable.value;
+    stream.segments = log.segments;
+    stream.damages = log.damages.size();
+    stream.failure = std::string(log.failure.message());
+    for (const PageStoreStatus::Stream& replay : pages.streams) {
+      if (replay.stream != log.stream) continue;
+      stream.scanned = replay.scanned.lsn.value;
+      stream.replayed = replay.replayed.lsn.value;
+      stream.needed_from = replay.needed_from.value;
+    }
+    status->streams.push_back(std::move(stream));
+  }
+}
+
+}  // namespace
+
+NodeStatus StorageNode::status() const {
+  NodeStatus status;
+  status.name = options_.name;
+  status.cluster = options_.cluster;
+  status.identity = folder_->stamp()->identity;
+  status.database_id = database_.database_id;
+  status.profile = options_.profile;
+  status.group = group_.id;
+  status.group_nodes = group_.nodes;
+  status.write_quorum = group_.write_quorum;
+  status.placement_generation = placement_generation_;
+  status.addresses = addresses_;
+  status.status_address = options_.status_address;
+  MembershipState membership = membership_->state();
+  status.joined = membership.joined;
+  status.times_joined = membership.times_joined;
+  status.lease_remaining_us = membership.lease_remaining_us;
+  status.membership = std::move(membership.trouble);
+  const PageStoreStatus pages = pages_->status();
+  add_streams(&status, logs_->status(), pages);
+  status.failure = std::string(pages.failure.message());
+  status.trouble = std::string(pages.trouble.message());
+  add_values(&status, pages);
+  add_calls(&status);
+  return status;
+}
+
+void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) const {
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
+    status->values.push_back({name, help, false, value});
+  };
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    status->values.push_back({name, help, true, value});
+  };
+  gauge("disk_used_bytes", "Disk space the data folder takes.", disk_bytes(options_.directory));
+
+  const LogStoreCounters& log = logs_->counters();
+  gauge("log_pending_bytes", "Log queued and not yet durable.", logs_->pending_bytes());
+  count("log_appends_total", "Appends to the log.", log.appends);
+  count("log_appended_bytes_total", "Bytes appended to the log.", log.bytes);
+  count("log_batches_total", "Batches made durable together.", log.batches);
+  count("log_syncs_total", "Syncs of log files.", log.syncs);
+  count("log_sync_us_total", "Time spent in syncs of log files, in microseconds.", log.sync_us);
+  count("log_fenced_total", "Requests of epochs that were taken over.", log.fenced);
+  count("log_gaps_total", "Appends beyond the end of the log, refused.", log.gaps);
+  count("log_failed_syncs_total", "Syncs or writes of log files that failed.", log.failed_syncs);
+  count("log_disk_full_total", "Appends refused since the disk was full.", log.disk_full);
+  count("log_damages_total", "Damaged ranges of the log that were met.", log.damages);
+
+  gauge("replay_backlog_bytes", "Log that is durable and not replayed.", pages.backlog_bytes);
+  gauge("replay_scan_lag_bytes", "Log that is durable and not scanned.", pages.scan_lag_bytes);
+  gauge("version_store_bytes", "Size of the version store.", pages.version_store_bytes);
+  gauge("version_map_memory_bytes", "Memory of the version map.", pages.map_memory_bytes);
+  gauge("reader_leases", "Readers that hold versions back.", pages.leases);
+  count("page_cache_hits_total", "Pages found in the page cache.", pages.page_cache_hits);
+  count("page_cache_misses_total", "Pages not found in the page cache.", pages.page_cache_misses);
+  count("versions_stored_total", "Page versions stored.", pages.versions_stored);
+  count("versions_collected_total", "Page versions collected.", pages.versions_collected);
+  count("spaces_reclaimed_total", "Dropped spaces reclaimed.", pages.spaces_reclaimed);
+
+  const ReplayCounters& replay = pages_->counters();
+  count("pages_requested_total", "Pages asked for.", replay.get_pages);
+  count("pages_waited_total", "Pages that could not be answered at once.", replay.waited);
+  count("pages_waited_log_bytes_total", "Log that had to be replayed before an answer.",
+        replay.waited_log_bytes);
+  count("pages_not_found_total", "Pages asked for that were never written.", replay.not_found);
+  count("pages_too_old_total", "Pages asked for as of a time no longer kept.", replay.too_old);
+  count("pages_timed_out_total", "Pages not there in time.", replay.timed_out);
+  count("pages_failed_total", "Pages that could not be made.", replay.failed);
+  count("pages_sent_total", "Pages sent.", page_service_->pages_sent());
+  count("replay_groups_scanned_total", "Log groups scanned.", replay.groups_scanned);
+  count("replay_scanned_bytes_total", "Log scanned, in bytes.", replay.bytes_scanned);
+  count("replay_groups_replayed_total", "Log groups replayed.", replay.groups_replayed);
+  count("replay_sections_applied_total", "Page sections applied.", replay.sections_applied);
+  count("replay_sections_skipped_total", "Page sections that need not be applied.",
+        replay.sections_skipped);
+  count("replay_pages_made_total", "Page versions made.", replay.pages_made);
+  count("replay_pages_broken_total", "Pages whose log was damaged.", replay.pages_broken);
+  count("replay_on_demand_total", "Pages replayed for a request.", replay.on_demand);
+  count("replay_background_total", "Pages replayed ahead of requests.", replay.background);
+
+  count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
+  count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
+}
+
+void StorageNode::add_calls(NodeStatus* status) const {
+  for (const auto& [method, name] : kMethods) {
+    const transport::MethodCounters& of = counters_->of(method);
+    status->methods.push_back(
+        {name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
+  }
+  for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
+    const auto why = static_cast<transport::Refusal>(i);
+    status->refusals.push_back({transport::refusal_name(why), counters_->refused(why)});
+  }
+}
+
+Status StorageNode::health() const {
+  if (stopping_.raised()) return error_peer_down("it stops");
+  for (const StreamStatus& log : logs_->status()) {
+    if (!log.failure.ok()) return log.failure;
+    if (!log.damages.empty()) return error_corruption(log.damages.front().what);
+  }
+  const PageStoreStatus pages = pages_->status();
+  if (!pages.failure.ok()) return pages.failure;
+  if (!pages.trouble.ok()) return pages.trouble;
+  const MembershipState membership = membership_->state();
+  if (!membership.joined)
+    return error_peer_down("it serves, but is not a member: " + membership.trouble);
+  return ok_status();
+}
+
+}  // namespace strata::storenode

@@ -1,0 +1,251 @@
+// A storage node from its start to its end, with the registry in memory, which lives in a thread:
+// what it refuses, what it makes, how it stays a member.
+#include "storenode/node/storage_node.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/diag.h"
+#include "base/testing/wait_until.h"
+#include "proto/methods.h"
+#include "proto/page_messages.h"
+#include "registry/testing/sim_thread.h"
+#include "transport/blocking_channel.h"
+#include "transport/testing/io_node.h"
+
+namespace strata::storenode {
+namespace {
+
+using strata::testing::wait_until;
+
+const transport::Secret kSecret = transport::test::secret_of('s');
+
+bool says(const Status& status, const std::string& text) {
+  return std::string(status.message()).find(text) != std::string::npos;
+}
+
+class StorageNodeTest : public ::testing::Test {
+ protected:
+  StorageNodeTest() {
+    set_diag_sink([](Severity, std::string_view) {});
+  }
+  ~StorageNodeTest() override { set_diag_sink(nullptr); }
+
+  NodeOptions options(const std::string& name = "s1") {
+    NodeOptions options;
+    options.name = name;
+    options.directory = folder_ / name;
+    options.listen = {"unix:" + (folder_ / (name + ".socket"))};
+    options.initial_group = InitialGroup{{"s1", "s2", "s3"}, 2};
+    options.workers = 2;
+    options.log.segment_bytes = 1u << 20;
+    options.log.spare_segments_max = 0;
+    options.pages.page_cache_bytes = 1u << 20;
+    options.pages.log_cache_bytes = 1u << 20;
+    options.pages.map_bytes = 4u << 20;
+    options.pages.memtable_bytes = 1u << 20;
+    return options;
+  }
+  StatusOr<std::unique_ptr<StorageNode>> open(NodeOptions options) {
+    return StorageNode::open(registry_.get(), files_.get(), kSecret, std::move(options));
+  }
+  Status refusal(NodeOptions options) { return open(std::move(options)).status(); }
+  std::vector<registry::Member> members(const std::string& cluster = "main") {
+    registry::Membership membership(watcher_.get(), *registry::ClusterKeys::of(cluster));
+    return *membership.list(watcher_->now_us() + 1'000'000);
+  }
+  Status list_spaces(const std::string& address, char secret = 's') {
+    transport::BlockingChannel channel(transport::test::secret_of(secret), address, {});
+    transport::CallOptions call;
+    call.method = proto::kListSpaces;
+    call.deadline_us = monotonic_us() + 10'000'000;
+    transport::BlockingReply reply;
+    STRATA_RETURN_IF_ERROR(channel.call(call, {}, &reply));
+    return proto::decode_list_spaces_reply(reply.payload).status();
+  }
+
+  transport::test::Folder folder_;
+  std::unique_ptr<FileSystem> files_ = make_posix_file_system();
+  registry::testing::SimThread sim_;
+  std::unique_ptr<registry::SimRegistry> registry_ = sim_.store().connect();
+  std::unique_ptr<registry::SimRegistry> watcher_ = sim_.store().connect();
+};
+
+TEST_F(StorageNodeTest, ServesAsAMemberAndLeaves) {
+  auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_TRUE((*node)->health().ok()) << (*node)->health();
+  const NodeStatus status = (*node)->status();
+  EXPECT_EQ(status.group_nodes, (std::vector<std::string>{"s1", "s2", "s3"}));
+  EXPECT_EQ(status.write_quorum, 2u);
+  EXPECT_TRUE(status.joined);
+  EXPECT_EQ(status.profile, "logdb-mv-sr");
+  ASSERT_EQ(members().size(), 1u);
+  EXPECT_EQ(members()[0].address, (*node)->address());
+  EXPECT_EQ(members()[0].identity, status.identity);
+  const Status answered = list_spaces((*node)->address());
+  EXPECT_TRUE(answered.ok()) << answered;
+  (*node)->stop();
+  EXPECT_TRUE(members().empty());
+  EXPECT_FALSE(list_spaces((*node)->address()).ok());
+  EXPECT_FALSE((*node)->health().ok());
+  (void)(*node)->status();
+  node->reset();
+
+  // The same node again, which needs no initial group now.
+  NodeOptions again = options();
+  again.initial_group.reset();
+  node = open(again);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ((*node)->status().identity, status.identity);
+  EXPECT_EQ((*node)->status().database_id, status.database_id);
+}
+
+TEST_F(StorageNodeTest, ThreeNodesMakeOneDatabaseOfOneGroup) {
+  std::vector<std::unique_ptr<StorageNode>> nodes;
+  for (const char* name : {"s1", "s2", "s3"}) {
+    auto node = open(options(name));
+    ASSERT_TRUE(node.ok()) << node.status();
+    nodes.push_back(*std::move(node));
+  }
+  EXPECT_EQ(members().size(), 3u);
+  const NodeStatus first = nodes[0]->status();
+  for (const auto& node : nodes) {
+    EXPECT_EQ(node->status().database_id, first.database_id);
+    EXPECT_EQ(node->status().placement_generation, 1u);
+  }
+  EXPECT_NE(nodes[1]->status().identity, first.identity);
+}
+
+TEST_F(StorageNodeTest, SettingsThatCannotBeAreRefused) {
+  NodeOptions bad = options();
+  bad.profile = "remote-disk";
+  EXPECT_TRUE(is_invalid_argument(refusal(bad)));
+  EXPECT_TRUE(says(refusal(bad), "not built yet"));
+  bad.profile = "monolithic";
+  EXPECT_TRUE(is_invalid_argument(refusal(bad)));
+  bad = options();
+  bad.initial_group->write_quorum = 1;
+  EXPECT_TRUE(says(refusal(bad), "no majority"));
+  bad = options("s4");
+  EXPECT_TRUE(says(refusal(bad), "must name this node"));
+  bad = options("../s1");
+  EXPECT_TRUE(is_invalid_argument(refusal(bad)));
+  bad = options();
+  bad.listen = {"localhost:70000"};
+  EXPECT_TRUE(is_invalid_argument(refusal(bad))) << refusal(bad);
+}
+
+TEST_F(StorageNodeTest, AFolderOfAnotherKindIsRefused) {
+  ASSERT_TRUE(open(options()).ok());
+  NodeOptions other = options();
+  other.profile = "logdb";
+  EXPECT_TRUE(says(refusal(other), "was made with profile logdb-mv-sr")) << refusal(other);
+  other = options("s2");
+  other.directory = folder_ / "s1";
+  EXPECT_TRUE(says(refusal(other), "belongs to storage node s1")) << refusal(other);
+  other = options();
+  other.cluster = "other";
+  EXPECT_TRUE(says(refusal(other), "has no database yet")) << refusal(other);
+  // Another cluster that has a database.
+  NodeOptions second = options("s2");
+  second.cluster = "other";
+  ASSERT_TRUE(open(second).ok());
+  EXPECT_TRUE(says(refusal(other), "holds data of database")) << refusal(other);
+  // A new folder, but not of the database's profile.
+  other = options("s3");
+  other.profile = "logdb-mv";
+  EXPECT_TRUE(says(refusal(other), "has profile logdb-mv-sr")) << refusal(other);
+}
+
+TEST_F(StorageNodeTest, ANodeOutsideThePlacementIsRefused) {
+  NodeOptions none = options();
+  none.initial_group.reset();
+  EXPECT_TRUE(says(refusal(none), "no placement yet")) << refusal(none);
+  ASSERT_TRUE(open(options()).ok());
+  NodeOptions stranger = options("s4");
+  stranger.initial_group->nodes = {"s4"};
+  stranger.initial_group->write_quorum = 1;
+  const Status refused = refusal(stranger);  // the placement there is stands
+  EXPECT_TRUE(says(refused, "s4 is in no storage group")) << refused;
+  EXPECT_TRUE(says(refused, "s1, s2, s3")) << refused;
+}
+
+TEST_F(StorageNodeTest, WhatIsInUseIsRefused) {
+  NodeOptions first = options();
+  first.listen.emplace_back("127.0.0.1:0");
+  const auto node = open(first);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_TRUE(says(refusal(options()), "in use by another process")) << refusal(options());
+  NodeOptions second = options("s2");
+  second.listen = {(*node)->status().addresses[1]};
+  const Status refused = refusal(second);
+  EXPECT_EQ(refused.code(), StatusCode::kAlreadyExists) << refused;
+  EXPECT_EQ(members().size(), 1u);  // ND2
+  // Another folder with the same name is another node.
+  NodeOptions other = options();
+  other.directory = folder_ / "other";
+  other.listen = {"127.0.0.1:0"};
+  EXPECT_TRUE(says(refusal(other), "has another data folder")) << refusal(other);
+}
+
+TEST_F(StorageNodeTest, ALostLeaseIsReplaced) {
+  const auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  const auto version = members()[0].version;
+  sim_.leap(3'600'000'000);
+  EXPECT_TRUE(wait_until([&] {
+    const NodeStatus status = (*node)->status();
+    return status.joined && status.times_joined >= 2;
+  }));
+  ASSERT_EQ(members().size(), 1u);
+  EXPECT_GT(members()[0].version, version);
+  EXPECT_TRUE((*node)->health().ok()) << (*node)->health();
+}
+
+TEST_F(StorageNodeTest, ServesWithoutTheRegistryAndJoinsWhenItIsBack) {
+  const auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  registry_->set_connected(false);
+  sim_.leap(3'600'000'000);
+  EXPECT_TRUE(wait_until([&] { return !(*node)->status().joined; }));
+  EXPECT_TRUE(list_spaces((*node)->address()).ok());  // ND3
+  EXPECT_TRUE(says((*node)->health(), "not a member")) << (*node)->health();
+  registry_->set_connected(true);
+  EXPECT_TRUE(wait_until([&] { return (*node)->health().ok(); }));
+}
+
+TEST_F(StorageNodeTest, WaitsForTheRegistryUntilItAnswersOrIsToldToStop) {
+  registry_->set_connected(false);
+  NodeOptions impatient = options();
+  impatient.start_timeout_us = 1;
+  EXPECT_EQ(refusal(impatient).code(), StatusCode::kUnavailable);
+  {
+    StopFlag stop;
+    NodeOptions stopped = options();
+    stopped.stop = &stop;
+    Status refused;
+    std::thread starter([&] { refused = refusal(stopped); });
+    stop.raise();
+    starter.join();
+    EXPECT_EQ(refused.code(), StatusCode::kCancelled) << refused;
+  }
+  StatusOr<std::unique_ptr<StorageNode>> node = error_internal("not opened");
+  std::thread starter([&] { node = open(options()); });
+  registry_->set_connected(true);
+  starter.join();
+  EXPECT_TRUE(node.ok()) << node.status();
+}
+
+TEST_F(StorageNodeTest, WhoDoesNotKnowTheSecretGetsNothing) {
+  const auto node = open(options());
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_FALSE(list_spaces((*node)->address(), 'x').ok());
+  EXPECT_TRUE(list_spaces((*node)->address()).ok());
+  for (const NodeStatus::Method& method : (*node)->status().methods)
+    EXPECT_EQ(method.operations, std::string(method.name) == "list_spaces" ? 1u : 0u);
+}
+
+}  // namespace
+}  // namespace strata::storenode
