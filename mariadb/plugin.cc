@@ -1,7 +1,14 @@
 // The plugin: start, stop, and the table of callbacks the server calls.
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <set>
+
 #include "base/diag.h"
 #include "base/fault.h"
 #include "io/file_system.h"
+#include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
@@ -55,6 +62,19 @@ engine::KernelOptions kernel_options() {
   return options;
 }
 
+// A server that joins a cluster with an empty folder: it sees only databases that have one.
+void make_database_folders() {
+  std::set<std::string> schemas;
+  kernel->for_each_table(false,
+                         [&](const engine::TableSpec& spec) { schemas.insert(spec.schema); });
+  for (const std::string& schema : schemas) {
+    const std::string folder = mysql_real_data_home + schema;
+    if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+      sql_print_error("STRATA: cannot make %s for the tables of that database: %s", folder.c_str(),
+                      std::strerror(errno));
+  }
+}
+
 // A folder next to those of the databases must not look like one. The name no database has ('#' is
 // encoded in theirs) does the rest: CREATE DATABASE strata stays possible.
 void hide_data_folder() {
@@ -104,7 +124,7 @@ int start(void* plugin) {
     set_diag_sink(print_diag);
     hide_data_folder();
     arm_fault_from_environment();
-    StatusOr<std::unique_ptr<engine::Kernel>> opened = engine::Kernel::open(kernel_options());
+    StatusOr<std::unique_ptr<engine::Kernel>> opened = open_kernel(kernel_options());
     if (!opened.ok()) {
       // The server goes on without the engine; nothing of the folder has been touched.
       const std::string why(opened.status().message());
@@ -113,6 +133,7 @@ int start(void* plugin) {
       return 1;
     }
     kernel = std::move(opened).value().release();
+    make_database_folders();
     // INSTALL PLUGIN at run time: the server's DDL recovery is over.
     if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
     wire(strata_hton);
@@ -123,12 +144,14 @@ int start(void* plugin) {
 int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
-    const std::unique_ptr<engine::Kernel> last(kernel);
+    std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())
       sql_print_error("STRATA: shutdown: %.*s", static_cast<int>(status.message().size()),
                       status.message().data());
     kernel = nullptr;
+    last.reset();
+    leave_cluster();
     return 0;
   });
 }

@@ -1,5 +1,6 @@
 #include "mariadb/status.h"
 
+#include "mariadb/cluster.h"
 #include "mariadb/error_map.h"
 
 namespace strata::glue {
@@ -12,7 +13,9 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
   out->value = none;
   return guarded([&] {
     if (kernel == nullptr) return 0;
-    const std::vector<engine::Kernel::Counter> counters = kernel->counters();
+    std::vector<engine::Kernel::Counter> counters = kernel->counters();
+    const std::vector<engine::Kernel::Counter> cluster = cluster_counters();
+    counters.insert(counters.end(), cluster.begin(), cluster.end());
     const size_t count = counters.size();
     auto* const variables = static_cast<st_mysql_show_var*>(
         thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(st_mysql_show_var))));

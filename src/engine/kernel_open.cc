@@ -232,12 +232,23 @@ Status create_system_page(KernelImpl* k) {
 // A folder without a control file must hold nothing at all: a half-initialised or damaged database,
 // or somebody else's files, are reported, never overwritten.
 Status KernelImpl::check_folder() {
-  if (seams.attach || seams.control != nullptr) return ok_status();
+  if (seams.attach) return ok_status();
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, files->list(options.directory));
-  for (const std::string& name : names)
-    if (name.starts_with("control-") && !name.ends_with(".tmp")) return ok_status();
+  for (const std::string& name : names) {
+    if (!name.starts_with("control-") || name.ends_with(".tmp")) continue;
+    if (seams.control == nullptr) return ok_status();
+    return error_fenced(
+        "the data folder " + options.directory + " holds a database of its own ('" + name +
+        "', profile 'monolithic'); with profile '" + options.profile +
+        "' the data are elsewhere. Use another folder, or the profile it was made with");
+  }
+  if (seams.control != nullptr) return ok_status();
   for (const std::string& name : names) {
     if (name == "lock") continue;
+    if (name == "node-identity")
+      return error_fenced("the data folder " + options.directory +
+                          " is that of a compute node whose data are on storage nodes; start it "
+                          "with the profile of its cluster, or use another folder");
     return error_corruption("the data folder " + options.directory + " holds '" + name +
                             "' but no file '" + control_name(options.node) +
                             "': it is half-initialised, damaged or not of this engine. If it was "

@@ -12,6 +12,14 @@
 
 namespace strata::engine {
 
+// Whether this node may still answer for the database (K13). Asked after a read, before its result
+// is used. Thread-safe; cheap.
+class AnswerGuard {
+ public:
+  virtual ~AnswerGuard() = default;
+  [[nodiscard]] virtual bool may_answer() const noexcept = 0;
+};
+
 struct KernelSeams {
   PageSource* page_source = nullptr;
   PageLock* page_lock = nullptr;
@@ -20,6 +28,7 @@ struct KernelSeams {
       false;  // the database exists already: this node adds its own log and undo space to it
   LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
   ControlStore* control = nullptr;  // goes with log_sink: both or none
+  const AnswerGuard* answers = nullptr;
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

@@ -51,6 +51,19 @@ struct TableCursor::Impl {
     return lock == LockMode::kNone ? RowCursor::Read::kConsistent : RowCursor::Read::kLatest;
   }
 
+  // K13. A snapshot that was whole when it was taken stays so, whoever writes elsewhere later: what
+  // follows the first read of a consistent one need not ask again.
+  [[nodiscard]] Status answer(Status read) const {
+    const AnswerGuard* const guard = session->impl_->kernel->seams.answers;
+    if (guard == nullptr || !read.ok() || guard->may_answer()) return read;
+    return error_fenced(
+        "this node cannot tell whether it is still the database's writer: it has lost its lease in "
+        "the registry, and answers again when it has another");
+  }
+  [[nodiscard]] Status answer_latest(Status read) const {
+    return lock == LockMode::kNone && !reads_dirty() ? read : answer(std::move(read));
+  }
+
   // E6
   [[nodiscard]] bool is_older_than_table() const noexcept {
     return trx()->view.open && trx()->view.snapshot.value < table->readable_since(index);
@@ -267,18 +280,19 @@ void TableCursor::set_bounds(Bytes low, Bytes high) {
 
 Status TableCursor::seek(Bytes key) {
   STRATA_ASSIGN_OR_RETURN(const RowCursor::Read read, impl_->begin_read());
-  if (impl_->protecting) return impl_->range->seek(impl_->trx(), key);
-  return impl_->cursor.seek(impl_->trx(), read, key);
+  if (impl_->protecting) return impl_->answer(impl_->range->seek(impl_->trx(), key));
+  return impl_->answer(impl_->cursor.seek(impl_->trx(), read, key));
 }
 
 Status TableCursor::seek_before(Bytes key) {
   STRATA_ASSIGN_OR_RETURN(const RowCursor::Read read, impl_->begin_read());
-  if (impl_->protecting) return impl_->range->seek_before(impl_->trx(), key, key.empty());
-  return impl_->cursor.seek_before(impl_->trx(), read, key, key.empty());
+  if (impl_->protecting)
+    return impl_->answer(impl_->range->seek_before(impl_->trx(), key, key.empty()));
+  return impl_->answer(impl_->cursor.seek_before(impl_->trx(), read, key, key.empty()));
 }
 
-Status TableCursor::next() { return impl_->move(true); }
-Status TableCursor::prev() { return impl_->move(false); }
+Status TableCursor::next() { return impl_->answer_latest(impl_->move(true)); }
+Status TableCursor::prev() { return impl_->answer_latest(impl_->move(false)); }
 
 bool TableCursor::valid() const noexcept {
   return impl_->point ? impl_->fetched : impl_->cursor_valid();
@@ -296,7 +310,7 @@ TableCursor::Entry TableCursor::entry() const noexcept {
 
 Bytes TableCursor::clustered_key() const noexcept { return impl_->clustered_key(); }
 
-Status TableCursor::fetch(bool* gone) { return impl_->fetch(gone); }
+Status TableCursor::fetch(bool* gone) { return impl_->answer_latest(impl_->fetch(gone)); }
 
 Status TableCursor::fetch_unlocked(bool* gone) {
   Impl& c = *impl_;
@@ -318,7 +332,7 @@ Status TableCursor::fetch_unlocked(bool* gone) {
   STRATA_RETURN_IF_ERROR(c.use(c.payload));
   c.fetched = false;  // fetch() will lock it
   c.shown = true;
-  return ok_status();
+  return c.answer(ok_status());
 }
 
 Status TableCursor::unlock_row() { return impl_->unlock(); }
@@ -343,7 +357,7 @@ Status TableCursor::fetch_again(bool* gone) {
   Impl& c = *impl_;
   STRATA_ASSERT(c.reads_dirty());
   c.key_copy.assign(c.clustered_key());
-  return c.fetch_dirty(c.key_copy, gone);
+  return c.answer(c.fetch_dirty(c.key_copy, gone));
 }
 
 Status TableCursor::get(Bytes clustered_key, bool* gone) {
@@ -354,12 +368,12 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
   *gone = false;
   if (c.lock != LockMode::kNone) {
     STRATA_RETURN_IF_ERROR(c.fetch_locked(c.point_key, gone));
-    if (!*gone || !c.protecting || c.index != 0) return ok_status();
+    if (!*gone || !c.protecting || c.index != 0) return c.answer(ok_status());
     STRATA_RETURN_IF_ERROR(c.protect_gap(gone));
-    return *gone ? ok_status() : c.fetch_locked(c.point_key, gone);
+    return c.answer(*gone ? ok_status() : c.fetch_locked(c.point_key, gone));
   }
-  return read == RowCursor::Read::kDirty ? c.fetch_dirty(c.point_key, gone)
-                                         : c.fetch_consistent(c.point_key, gone);
+  return c.answer(read == RowCursor::Read::kDirty ? c.fetch_dirty(c.point_key, gone)
+                                                  : c.fetch_consistent(c.point_key, gone));
 }
 
 void TableCursor::reset() noexcept {

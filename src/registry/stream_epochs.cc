@@ -83,6 +83,30 @@ StatusOr<EpochGrant> StreamEpochs::acquire(const EpochRequest& request, const Le
   return error_peer_down(absl::StrCat("others keep acquiring stream ", request.stream.value));
 }
 
+// The epoch's key stays as it is: whoever acquires meanwhile changes it, and one of the two fails.
+StatusOr<EpochGrant> StreamEpochs::renew(const EpochGrant& grant, const Lease& lease,
+                                         uint64_t deadline_us) {
+  Status last = ok_status();
+  for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
+    if (!lease.valid()) return lease_lost(grant.stream);
+    STRATA_ASSIGN_OR_RETURN(const State state, read(grant.stream, deadline_us));
+    if (state.last.epoch != grant.epoch)
+      return error_fenced(absl::StrCat("stream ", grant.stream.value, " was taken over by ",
+                                       state.last.holder, " with epoch ", state.last.epoch.value));
+    const Change changes[] = {Change::require(keys_.epoch(grant.stream), state.epoch_version),
+                              Change::replace(keys_.writer(grant.stream), state.writer_version,
+                                              internal::encode_epoch(state.last), lease.id())};
+    const StatusOr<Version> done = registry_->change(changes, deadline_us);
+    if (done.ok()) {
+      if (!lease.valid()) return lease_lost(grant.stream);  // SE4
+      return EpochGrant{grant.stream, grant.epoch, *done};
+    }
+    last = done.status();
+    if (!is_outcome_unknown(last) && last.code() != StatusCode::kFailedPrecondition) return last;
+  }
+  return last;
+}
+
 Status StreamEpochs::release(const EpochGrant& grant, uint64_t deadline_us) {
   const Status status =
       registry_->change(Change::remove(keys_.writer(grant.stream), grant.writer), deadline_us)

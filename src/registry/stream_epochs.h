@@ -57,6 +57,11 @@ class StreamEpochs {
   // who does not want it any more revokes the lease.
   StatusOr<EpochGrant> acquire(const EpochRequest& request, const Lease& lease,
                                uint64_t deadline_us);
+  // Holds the stream under another lease, with the same epoch: for a holder whose lease was lost
+  // and that nobody has followed. Blocks. Errors:
+  //   kFailedPrecondition  a larger epoch was given, or `lease` is lost
+  //   the others as of acquire(); after any error the old grant stands as far as it did
+  StatusOr<EpochGrant> renew(const EpochGrant& grant, const Lease& lease, uint64_t deadline_us);
   // Lets others have the stream before the lease ends. OK also when it was not held any more.
   // Blocks. Errors: the registry's.
   Status release(const EpochGrant& grant, uint64_t deadline_us);

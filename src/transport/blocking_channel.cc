@@ -18,7 +18,7 @@ struct BlockingChannel::Attempt {
   Status status;      // kDeadlineExceeded and kUnavailable as they happened, unless answered
 };
 
-BlockingChannel::BlockingChannel(const Secret& secret, std::string address,
+BlockingChannel::BlockingChannel(const Secret& secret, Address address,
                                  BlockingChannelOptions options)
     : secret_(secret),
       address_(std::move(address)),
@@ -47,7 +47,7 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
   Status result = last->status;
   if (!reply->answered && !is_invalid_argument(result))
     result = lost_call(last->sent, !is_lock_wait_timeout(result), options.idempotent,
-                       error_peer_down(address_ + ": " + std::string(result.message())));
+                       error_peer_down(address_.now() + ": " + std::string(result.message())));
   count(counters.operations);
   count(counters.nanoseconds, monotonic_ns() - begin_ns);
   if (!result.ok()) count(counters.errors);
@@ -114,7 +114,9 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
 }
 
 StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t deadline_ns) {
-  STRATA_ASSIGN_OR_RETURN(const SocketAddress address, parse_address(address_));
+  const std::string where = address_.now();
+  if (where.empty()) return error_peer_down("its address is not known yet");
+  STRATA_ASSIGN_OR_RETURN(const SocketAddress address, parse_address(where));
   STRATA_ASSIGN_OR_RETURN(FileDescriptor fd, open_socket(address));
   auto socket = std::make_unique<BlockingSocket>(std::move(fd), address.is_unix());
   STRATA_ASSIGN_OR_RETURN(const bool connected, start_connect(socket->fd(), address));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/latch.h"
+#include "transport/address.h"
 #include "transport/call.h"
 #include "transport/connection.h"
 #include "transport/link_model.h"
@@ -43,7 +44,7 @@ struct BlockingReply {
 
 class BlockingChannel {
  public:
-  BlockingChannel(const Secret& secret, std::string address, BlockingChannelOptions options);
+  BlockingChannel(const Secret& secret, Address address, BlockingChannelOptions options);
   ~BlockingChannel();  // no call may be in progress
   BlockingChannel(const BlockingChannel&) = delete;
   BlockingChannel& operator=(const BlockingChannel&) = delete;
@@ -54,7 +55,7 @@ class BlockingChannel {
   Status call(const CallOptions& options, Bytes request, BlockingReply* reply);
 
   [[nodiscard]] Counters& counters() noexcept { return *counters_; }
-  [[nodiscard]] const std::string& address() const noexcept { return address_; }
+  [[nodiscard]] std::string address() const { return address_.now(); }
   [[nodiscard]] LinkModel* link_model() const noexcept { return options_.link_model.get(); }
 
  private:
@@ -69,7 +70,7 @@ class BlockingChannel {
   void put_back(std::unique_ptr<BlockingSocket> socket);
 
   const Secret secret_;
-  const std::string address_;
+  const Address address_;  // whose source is thread-safe
   const BlockingChannelOptions options_;
   std::shared_ptr<Counters> counters_;
   Mutex mutex_{LatchRank::kLeaf};

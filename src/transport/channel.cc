@@ -30,11 +30,11 @@ uint64_t random_number(Entropy* entropy) {
 //          +---------the pause is over--------+
 class ChannelCore final : public Link::Owner, public std::enable_shared_from_this<ChannelCore> {
  public:
-  ChannelCore(const World& world, const Secret& secret, std::string address, ChannelOptions options,
+  ChannelCore(const World& world, const Secret& secret, Address address, ChannelOptions options,
               Channel::StateObserver observer)
       : world_(world),
         secret_(secret),
-        address_(std::move(address)),
+        where_(std::move(address)),
         options_(std::move(options)),
         observer_(std::move(observer)),
         channel_id_(random_number(world.entropy)),
@@ -73,7 +73,8 @@ class ChannelCore final : public Link::Owner, public std::enable_shared_from_thi
 
   const World world_;
   const Secret secret_;
-  const std::string address_;
+  const Address where_;
+  std::string address_;  // as of the last attempt
   const ChannelOptions options_;
   Channel::StateObserver observer_;
   const uint64_t channel_id_;
@@ -96,6 +97,7 @@ void ChannelCore::connect() {
   const Hello hello{.manner = Manner::kLively, .channel_id = channel_id_};
   auto connection = std::make_unique<Connection>(secret_, hello, options_.limits, world_.entropy,
                                                  world_.executor->now_ns());
+  address_ = where_.now();
   // A client always reads: replies are what makes room.
   link_ = Link::start(world_, 0, world_.network->connect(address_), std::move(connection), this,
                       options_.counters, UINT64_MAX);
@@ -112,7 +114,8 @@ void ChannelCore::on_ready(Link* link) {
 void ChannelCore::on_closed(Link* link, const Status& why) {
   const uint64_t written = link->written();
   const bool was_connected = state_ == State::kConnected;
-  last_failure_ = error_peer_down(address_ + ": " + std::string(why.message()));
+  last_failure_ = error_peer_down(address_.empty() ? "the peer's address is not known yet"
+                                                   : address_ + ": " + std::string(why.message()));
   link_.reset();
   pause_then_connect();
   const std::shared_ptr<ChannelCore> self = shared_from_this();
@@ -248,8 +251,8 @@ void ChannelCore::close() {
 
 // --- Channel ------------------------------------------------------------------------------------
 
-Channel::Channel(const World& world, const Secret& secret, std::string address,
-                 ChannelOptions options, StateObserver observer) {
+Channel::Channel(const World& world, const Secret& secret, Address address, ChannelOptions options,
+                 StateObserver observer) {
   if (options.counters == nullptr) options.counters = std::make_shared<Counters>();
   counters_ = options.counters;
   core_ = std::make_shared<ChannelCore>(world, secret, std::move(address), std::move(options),

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "absl/functional/any_invocable.h"
+#include "transport/address.h"
 #include "transport/call.h"
 #include "transport/connection.h"
 #include "transport/link_model.h"
@@ -44,7 +45,7 @@ class Channel {
       absl::AnyInvocable<void(bool connected, uint64_t server_life, const Status& why)>;
 
   // Starts to connect. The observer may be empty.
-  Channel(const World& world, const Secret& secret, std::string address, ChannelOptions options,
+  Channel(const World& world, const Secret& secret, Address address, ChannelOptions options,
           StateObserver observer = nullptr);
   // No callback runs after it. May be called inside a callback of this channel. Otherwise blocks
   // for the executor's thread, if it runs.

@@ -96,7 +96,7 @@ class ComputeNode {
         control_, clients::RegistryControl::open(registry_.get(), around_->keys, grant, kCallUs));
     clients::QuorumLogOptions log;
     log.client.stream = kStream;
-    log.client.addresses = around_->addresses;
+    log.client.addresses.assign(around_->addresses.begin(), around_->addresses.end());
     log.holder = {grant.epoch, 1 + grant.epoch.value};
     log.founding = !control_->founded();
     log.first_lsn = kFirstLsn;
@@ -106,7 +106,7 @@ class ComputeNode {
     clients::StoragePagesOptions pages;
     pages.stream = kStream;
     pages.epoch = grant.epoch;
-    pages.addresses = around_->addresses;
+    pages.addresses = log.client.addresses;
     source_ = std::make_unique<clients::StoragePageSource>(cluster_secret(), pages);
 
     KernelOptions options = engine::testing::options_on(disk_.get());

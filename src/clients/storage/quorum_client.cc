@@ -74,7 +74,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
                                              /*wait_for_start=*/true)) {}
 
   void start(const transport::Secret& secret) {
-    for (const std::string& address : options_.addresses)
+    for (const transport::Address& address : options_.addresses)
       channels_.push_back(std::make_unique<Channel>(world_, secret, address, options_.channel));
     arm_timer();
     go_on();
@@ -107,7 +107,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     std::vector<ReplicaStatus> out;
     if (writer_ == nullptr) return out;
     for (quorum::Writer::ReplicaStatus& log : writer_->status())
-      out.push_back({options_.addresses[out.size()], std::move(log)});
+      out.push_back({options_.addresses[out.size()].now(), std::move(log)});
     return out;
   }
 

@@ -24,6 +24,7 @@
 #include "base/status.h"
 #include "quorum/messages.h"
 #include "quorum/writer.h"
+#include "transport/address.h"
 #include "transport/channel.h"
 #include "transport/world.h"
 
@@ -32,7 +33,7 @@ namespace strata::clients {
 struct QuorumClientOptions {
   quorum::QuorumOptions quorum;
   StreamId stream;
-  std::vector<std::string> addresses;  // of the replicas, in the order of the placement
+  std::vector<transport::Address> addresses;  // of the replicas, in the order of the placement
   uint64_t call_timeout_us = 2'000'000;
   uint64_t tick_us = 50'000;  // after that long what failed is tried again
   transport::ChannelOptions channel;

@@ -44,9 +44,9 @@ StatusOr<std::unique_ptr<RegistryControl>> RegistryControl::open(registry::Regis
 }
 
 Status RegistryControl::publish(const ControlData& data) {
-  STRATA_ASSIGN_OR_RETURN(
-      version_, checkpoints_.publish(grant_.stream, grant_.writer, version_, to_record(data),
-                                     registry_->now_us() + timeout_us_));
+  STRATA_ASSIGN_OR_RETURN(version_,
+                          checkpoints_.publish(stream_, registry::Version{writer_.load()}, version_,
+                                               to_record(data), registry_->now_us() + timeout_us_));
   data_ = data;
   return ok_status();
 }

@@ -4,6 +4,7 @@
 //   (registry/log_checkpoints.h).
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <utility>
 
@@ -22,6 +23,8 @@ class RegistryControl final : public ControlStore {
                                                          uint64_t timeout_us);
   [[nodiscard]] const ControlData& data() const noexcept override { return data_; }
   [[nodiscard]] bool founded() const noexcept { return data_.database_id != 0; }
+  // The stream is held under another lease since (StreamEpochs::renew). Thread-safe.
+  void set_writer(registry::Version writer) noexcept { writer_.store(writer.value); }
   // kUnavailable and the like: not published, may be tried again. kFailedPrecondition: taken over.
   Status publish(const ControlData& data) override;
 
@@ -30,11 +33,13 @@ class RegistryControl final : public ControlStore {
                   const registry::EpochGrant& grant, uint64_t timeout_us)
       : registry_(registry),
         checkpoints_(registry, std::move(keys)),
-        grant_(grant),
+        stream_(grant.stream),
+        writer_(grant.writer.value),
         timeout_us_(timeout_us) {}
   registry::Registry* const registry_;
   registry::LogCheckpoints checkpoints_;
-  const registry::EpochGrant grant_;
+  const StreamId stream_;
+  std::atomic<uint64_t> writer_;  // registry::Version
   const uint64_t timeout_us_;
   registry::Version version_;
   ControlData data_;

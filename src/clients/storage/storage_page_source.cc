@@ -40,7 +40,7 @@ struct StoragePageSource::Shard {
 StoragePageSource::StoragePageSource(const transport::Secret& secret, StoragePagesOptions options)
     : options_(std::move(options)), shards_(new Shard[kShards]) {
   STRATA_ASSERT(!options_.addresses.empty());
-  for (const std::string& address : options_.addresses)
+  for (const transport::Address& address : options_.addresses)
     nodes_.push_back(
         std::make_unique<transport::BlockingChannel>(secret, address, options_.channel));
 }
@@ -140,8 +140,8 @@ Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint3
     sound = error_corruption("its llsn is not what the node says");
   if (!sound.ok()) {
     counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
-    return error_corruption(name_of(id) + " from storage node " + options_.addresses[node] + ": " +
-                            std::string(sound.message()));
+    return error_corruption(name_of(id) + " from storage node " + options_.addresses[node].now() +
+                            ": " + std::string(sound.message()));
   }
   std::memcpy(page, got.bytes.data(), kPageBytes);
   return ok_status();

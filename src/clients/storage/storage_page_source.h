@@ -18,6 +18,7 @@
 #include "base/latch.h"
 #include "pagefile/page_source.h"
 #include "proto/page_messages.h"
+#include "transport/address.h"
 #include "transport/blocking_channel.h"
 
 namespace strata::clients {
@@ -25,9 +26,9 @@ namespace strata::clients {
 struct StoragePagesOptions {
   StreamId stream;  // this node's, with its epoch (S2)
   Epoch epoch;
-  std::vector<std::string> addresses;
-  size_t given_up_max = 1u << 20;  // pages whose llsn is known exactly
-  uint32_t wait_us = 2'000'000;    // what a node may wait for its log before another is asked
+  std::vector<transport::Address> addresses;  // of the storage nodes
+  size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly
+  uint32_t wait_us = 2'000'000;  // what a node may wait for its log before another is asked
   uint64_t read_timeout_us = 30'000'000;  // then read() fails
   transport::BlockingChannelOptions channel;
 };

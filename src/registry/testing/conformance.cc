@@ -336,6 +336,17 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   const auto last = mine.acquire({stream, "compute-1", {}, false}, *lease, deadline());
   ASSERT_TRUE(last.ok()) << last.status();
   EXPECT_GT(last->epoch, taken->epoch);
+  // Under another lease with the same epoch, as long as nobody followed.
+  auto next_lease = *registry_->grant_lease(30, nullptr, deadline());
+  const auto renewed = mine.renew(*last, *next_lease, deadline());
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  EXPECT_EQ(renewed->epoch, last->epoch);
+  EXPECT_GT(renewed->writer, last->writer);
+  EXPECT_TRUE(is_fenced(mine.renew(*again, *next_lease, deadline()).status()));
+  const auto back = mine.renew(*renewed, *lease, deadline());
+  ASSERT_TRUE(back.ok()) << back.status();
+  ASSERT_TRUE(next_lease->revoke(deadline()).ok());
+  EXPECT_TRUE((*mine.current(stream, deadline()))->held);
   // A lease that ends frees the stream, and its epoch is not forgotten.
   ASSERT_TRUE(lease->revoke(deadline()).ok());
   EXPECT_TRUE(

@@ -1,0 +1,124 @@
+#include "mariadb/cluster.h"
+
+#include <cstring>
+#include <string>
+
+#include "base/diag.h"
+#include "clients/compute/compute_node.h"
+#include "engine/kernel_seams.h"
+#include "mariadb/settings.h"
+#include "registry/etcd.h"
+
+namespace strata::glue {
+
+namespace {
+
+const char* const kProfiles[] = {"logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr"};
+
+std::unique_ptr<clients::ComputeNode> node;
+
+class LeaseGuard final : public engine::AnswerGuard {
+ public:
+  [[nodiscard]] bool may_answer() const noexcept override { return node->may_answer(); }
+};
+const LeaseGuard lease_guard;
+
+std::string text_of(const char* setting) { return setting == nullptr ? "" : setting; }
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) parts.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+Status check_settings(const std::string& profile) {
+  if (std::find(std::begin(kProfiles), std::end(kProfiles), profile) == std::end(kProfiles))
+    return error_invalid_argument("strata_profile '" + profile +
+                                  "' is not known to this build; there are monolithic, logdb, "
+                                  "logdb-mv, logdb-mv-fr and logdb-mv-sr");
+  if (text_of(setting_registry).empty())
+    return error_invalid_argument("profile '" + profile +
+                                  "' needs strata_registry: the endpoints of the cluster's etcd");
+  if (text_of(setting_secret_file).empty())
+    return error_invalid_argument("profile '" + profile +
+                                  "' needs strata_secret_file: the file with the cluster's secret");
+  return ok_status();
+}
+
+StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& kernel_options) {
+  clients::ComputeOptions options;
+  options.cluster = text_of(setting_cluster);
+  options.name = text_of(setting_node_name);
+  options.profile = kernel_options.profile;
+  options.data_directory = kernel_options.directory;
+  options.lease_seconds = setting_lease_seconds;
+  options.start_timeout_us = uint64_t{setting_start_timeout} * 1'000'000;
+  STRATA_ASSIGN_OR_RETURN(const transport::LinkSpeed speed,
+                          transport::link_speed(text_of(setting_link)));
+  if (speed.round_trip_ns != 0 || speed.bytes_per_second != 0)
+    options.link_model = std::make_shared<transport::LinkModel>(speed);
+  return options;
+}
+
+StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions& kernel_options) {
+  STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
+  STRATA_ASSIGN_OR_RETURN(const clients::ComputeOptions options, compute_options(kernel_options));
+  std::string secret_file = text_of(setting_secret_file);
+  if (secret_file.front() != '/') secret_file = mysql_real_data_home + secret_file;
+  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret, transport::load_secret(secret_file));
+  registry::EtcdOptions etcd;
+  etcd.endpoints = parts_of(text_of(setting_registry));
+  STRATA_ASSIGN_OR_RETURN(auto registry, registry::make_etcd_registry(etcd));
+  return clients::ComputeNode::join(std::move(registry), secret, options);
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
+  if (options.profile == "monolithic") return engine::Kernel::open(options);
+  STRATA_ASSIGN_OR_RETURN(node, join(options));
+  engine::KernelSeams seams;
+  seams.page_source = node->pages();
+  seams.log_sink = node->log();
+  seams.control = node->control();
+  seams.answers = &lease_guard;
+  auto opened = engine::open_with_seams(options, seams);
+  if (!opened.ok()) leave_cluster();
+  return opened;
+}
+
+void leave_cluster() {
+  if (node == nullptr) return;
+  const Status left = node->leave();
+  if (!left.ok())
+    diag(Severity::kWarning,
+         "the registry could not be told that this node leaves (%.*s): others can have its place "
+         "when its lease ends",
+         static_cast<int>(left.message().size()), left.message().data());
+  node.reset();
+}
+
+std::vector<engine::Kernel::Counter> cluster_counters() {
+  if (node == nullptr) return {};
+  const clients::ComputeNode::Facts facts = node->facts();
+  return {{"cluster_epoch", facts.epoch.value},
+          {"cluster_holds_lease", facts.holds_lease ? 1u : 0u},
+          {"cluster_fenced", facts.fenced.empty() ? 0u : 1u},
+          {"cluster_durable_lsn", facts.durable.value},
+          {"cluster_replicas", facts.replicas},
+          {"cluster_replicas_up_to_date", facts.replicas_reached},
+          {"cluster_log_appends", facts.log_calls},
+          {"cluster_log_bytes_sent", facts.log_bytes_sent},
+          {"cluster_pages_read", facts.pages_read},
+          {"cluster_get_page_calls", facts.page_calls},
+          {"cluster_get_page_retries", facts.page_retries},
+          {"cluster_get_page_wait_us", facts.page_wait_us},
+          {"cluster_bad_pages", facts.bad_pages},
+          {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,20 @@
+// The kernel's surroundings: all in this process (monolithic), or log and pages on storage nodes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/kernel.h"
+
+namespace strata::glue {
+
+// Opens the kernel as the settings say, after joining the cluster if there is one. Blocks, up to
+// strata_start_timeout for a cluster. Errors say what, where and what to do.
+StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options);
+// After the kernel is gone: others may have its place at once.
+void leave_cluster();
+
+// Numbers about the cluster, for SHOW STATUS; none when there is no cluster.
+std::vector<engine::Kernel::Counter> cluster_counters();
+
+}  // namespace strata::glue

@@ -1,0 +1,282 @@
+#include "clients/compute/compute_node.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/diag.h"
+#include "clients/compute/node_identity.h"
+#include "io/file_system.h"
+#include "proto/methods.h"
+
+namespace strata::clients {
+
+namespace {
+
+constexpr Lsn kFirstLsn{4096};  // of a stream nobody has written to
+constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
+
+bool may_come(const Status& status) {  // what is missing may be on its way
+  return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded ||
+         is_outcome_unknown(status);
+}
+
+std::string text(const Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+ComputeNode::ComputeNode(std::unique_ptr<registry::Registry> registry,
+                         const transport::Secret& secret, registry::ClusterKeys keys,
+                         ComputeOptions options)
+    : options_(std::move(options)),
+      secret_(secret),
+      keys_(std::move(keys)),
+      registry_(std::move(registry)),
+      io_("strata-io"),
+      network_(io_.loop()) {}
+
+ComputeNode::~ComputeNode() {
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  if (keeper_.joinable()) keeper_.join();
+  log_.reset();  // its events stop before what they speak of goes
+}
+
+StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
+    std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
+    ComputeOptions options) {
+  STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
+  STRATA_ASSIGN_OR_RETURN(registry::ClusterKeys keys, registry::ClusterKeys::of(options.cluster));
+  const uint64_t deadline_us = registry->now_us() + options.start_timeout_us;
+  auto node = std::unique_ptr<ComputeNode>(
+      new ComputeNode(std::move(registry), secret, std::move(keys), std::move(options)));
+  STRATA_RETURN_IF_ERROR(node->find_identity());
+  STRATA_ASSIGN_OR_RETURN(const registry::StorageGroup group, node->find_group(deadline_us));
+  STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
+  STRATA_RETURN_IF_ERROR(node->open_storage(group, deadline_us));
+  node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
+  return node;
+}
+
+Status ComputeNode::find_identity() {
+  const std::unique_ptr<FileSystem> files = make_posix_file_system();
+  STRATA_ASSIGN_OR_RETURN(const uint64_t identity,
+                          node_identity(files.get(), options_.data_directory));
+  char hex[20];
+  std::snprintf(hex, sizeof hex, ".%016" PRIx64, identity);
+  holder_ = options_.name + hex;
+  return registry::check_name("node", holder_);
+}
+
+bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
+  MutexLock lock(mutex_);
+  changed_.wait_for_us(lock, pause_us, [this] { return stopped_; });
+  return !stopped_ && registry_->now_us() < deadline_us;
+}
+
+// The storage nodes make identity and placement when they start for the first time.
+StatusOr<registry::StorageGroup> ComputeNode::find_group(uint64_t deadline_us) {
+  registry::Topology topology(registry_.get(), keys_);
+  Status missing = ok_status();
+  for (uint64_t pause_us = kPauseUsMin;; pause_us = std::min(2 * pause_us, kPauseUsMax)) {
+    const uint64_t call_until =
+        std::min(deadline_us, registry_->now_us() + options_.call_timeout_us);
+    const auto identity = topology.identity(call_until);
+    const auto placement = identity.ok()
+                               ? topology.placement(call_until)
+                               : StatusOr<std::optional<registry::Placement>>(identity.status());
+    if (placement.ok() && identity->has_value() && placement->has_value()) {
+      if ((*identity)->profile != options_.profile)
+        return error_fenced("the cluster '" + options_.cluster + "' is of profile '" +
+                            (*identity)->profile + "', this node was started with '" +
+                            options_.profile + "'; set strata_profile to the cluster's");
+      return (*placement)->groups.front();
+    }
+    if (!placement.ok() && !may_come(placement.status())) return placement.status();
+    missing = placement.ok() ? error_peer_down("the registry knows no storage nodes of cluster '" +
+                                               options_.cluster + "' yet; start them first")
+                             : error_peer_down("the registry: " + text(placement.status()));
+    if (!pause(pause_us, deadline_us)) return missing;
+  }
+}
+
+StatusOr<std::unique_ptr<registry::Lease>> ComputeNode::new_lease(uint64_t deadline_us) {
+  return registry_->grant_lease(
+      options_.lease_seconds,
+      [this](registry::LeaseId) {
+        const MutexLock lock(mutex_);
+        lease_lost_ = true;
+        changed_.notify_all();
+      },
+      deadline_us);
+}
+
+// CN2: an earlier writer that was killed holds the stream until its lease ends.
+Status ComputeNode::hold_stream(uint64_t deadline_us) {
+  registry::StreamEpochs epochs(registry_.get(), keys_);
+  STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
+  lease_ = lease.get();
+  leases_.push_back(std::move(lease));
+  const uint64_t patience_us = (uint64_t{options_.lease_seconds} + 3) * 1'000'000;
+  const uint64_t until = std::min(deadline_us, registry_->now_us() + patience_us);
+  bool told = false;
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(options_.stream, deadline_us));
+    const bool same = before.has_value() && before->holder == holder_;
+    const auto grant =
+        epochs.acquire({options_.stream, holder_, Epoch{}, same}, *leases_.back(), deadline_us);
+    if (grant.ok()) {
+      grant_ = *grant;
+      return ok_status();
+    }
+    if (!is_fenced(grant.status()) || !lease_.load()->valid()) return grant.status();
+    if (!std::exchange(told, true))
+      diag(Severity::kInfo, "%s: waiting until that node leaves or its lease ends",
+           text(grant.status()).c_str());
+    if (!pause(kPauseUsMin * 4, until))
+      return error_fenced(text(grant.status()) +
+                          " and keeps its lease: it is running. Stop it first; this node has "
+                          "changed nothing");
+  }
+}
+
+Status ComputeNode::open_storage(const registry::StorageGroup& group, uint64_t deadline_us) {
+  addresses_ = std::make_unique<registry::NodeAddresses>(registry_.get(), keys_);
+  std::vector<transport::Address> nodes;
+  for (const std::string& name : group.nodes)
+    nodes.emplace_back([this, name] { return addresses_->address_of(name); });
+  STRATA_ASSIGN_OR_RETURN(
+      control_, RegistryControl::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
+  QuorumLogOptions log;
+  log.client.stream = options_.stream;
+  log.client.addresses = nodes;
+  log.client.quorum.replicas = static_cast<uint32_t>(group.nodes.size());
+  log.client.quorum.write_quorum = group.write_quorum;
+  log.client.channel.link_model = options_.link_model;
+  log.client.channel.counters = counters_;
+  log.holder = {grant_.epoch, grant_.epoch.value};
+  log.founding = !control_->founded();
+  log.first_lsn = kFirstLsn;
+  log.sync_timeout_us = options_.sync_timeout_us;
+  const uint32_t needed = log.client.quorum.recovery_quorum();
+  if (!addresses_->wait_for(group.nodes, needed, deadline_us))
+    return error_peer_down("fewer than " + std::to_string(needed) + " of the " +
+                           std::to_string(group.nodes.size()) +
+                           " storage nodes are in the registry; start those that are missing");
+  const uint64_t now_us = registry_->now_us();
+  log.take_over_timeout_us =
+      std::max<uint64_t>(deadline_us > now_us ? deadline_us - now_us : 0, options_.call_timeout_us);
+  STRATA_ASSIGN_OR_RETURN(
+      log_,
+      QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
+  StoragePagesOptions pages;
+  pages.stream = options_.stream;
+  pages.epoch = grant_.epoch;
+  pages.addresses = std::move(nodes);
+  pages.channel.link_model = options_.link_model;
+  pages.channel.counters = counters_;
+  pages_ = std::make_unique<StoragePageSource>(secret_, pages);
+  return ok_status();
+}
+
+// --- the lease --------------------------------------------------------------------------------
+
+void ComputeNode::keep_lease() {
+  for (uint64_t pause_us = kPauseUsMin;;) {
+    {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [this] { return stopped_ || (lease_lost_ && fenced_.ok()); });
+      if (stopped_) return;
+    }
+    const Status status = replace_lease();
+    if (status.ok()) {
+      diag(Severity::kInfo, "the registry has given this node a new lease: it goes on");
+      pause_us = kPauseUsMin;
+      continue;
+    }
+    if (is_fenced(status)) {
+      diag(Severity::kError, "%s: this node answers nothing any more; stop it",
+           text(status).c_str());
+      continue;
+    }
+    diag(Severity::kWarning, "the lease is lost and nothing is answered until there is another: %s",
+         text(status).c_str());
+    if (!pause(pause_us, UINT64_MAX)) return;
+    pause_us = std::min(2 * pause_us, kPauseUsMax);
+  }
+}
+
+Status ComputeNode::replace_lease() {
+  {
+    const MutexLock lock(mutex_);
+    lease_lost_ = false;  // the next one may be lost before this returns
+  }
+  const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
+  auto lease = new_lease(deadline_us);
+  const auto grant =
+      lease.ok()
+          ? registry::StreamEpochs(registry_.get(), keys_).renew(grant_, **lease, deadline_us)
+          : StatusOr<registry::EpochGrant>(lease.status());
+  if (grant.ok()) {
+    grant_ = *grant;
+    control_->set_writer(grant->writer);
+    lease_.store(lease->get(), std::memory_order_release);
+    leases_.push_back(*std::move(lease));
+    return ok_status();
+  }
+  const bool taken_over = is_fenced(grant.status()) && lease.ok() && (*lease)->valid();
+  const MutexLock lock(mutex_);
+  lease_lost_ = true;
+  if (taken_over) fenced_ = grant.status();
+  if (taken_over || !is_fenced(grant.status())) return grant.status();
+  return error_peer_down(text(grant.status()));  // that lease was lost, too
+}
+
+Status ComputeNode::leave() {
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  if (keeper_.joinable()) keeper_.join();
+  const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
+  const Status released =
+      registry::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
+  const Status revoked = leases_.back()->revoke(deadline_us);
+  return released.ok() ? revoked : released;
+}
+
+ComputeNode::Facts ComputeNode::facts() const {
+  Facts facts;
+  facts.epoch = log_->epoch();
+  facts.holds_lease = may_answer();
+  facts.durable = log_->durable_lsn();
+  const Status log = log_->state();
+  {
+    const MutexLock lock(mutex_);
+    facts.fenced = !log.ok() ? text(log) : text(fenced_);
+  }
+  const StoragePageSource::Counters& pages = pages_->counters();
+  facts.pages_read = pages.pages;
+  facts.page_calls = pages.calls;
+  facts.page_retries = pages.retries;
+  facts.bad_pages = pages.bad_pages;
+  facts.page_wait_us = pages.wait_us;
+  facts.replay_backlog_bytes = pages_->backlog_bytes();
+  const transport::MethodCounters& appends = counters_->of(proto::kLogAppend);
+  facts.log_calls = appends.operations;
+  facts.log_bytes_sent = appends.bytes_out;
+  for (const QuorumClient::ReplicaStatus& replica : log_->replicas()) {
+    ++facts.replicas;
+    facts.replicas_reached += replica.log.durable >= facts.durable ? 1 : 0;
+  }
+  return facts;
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,124 @@
+// A compute node's part in a cluster, under the profiles whose data live on storage nodes: finds
+// the cluster in the registry, becomes the writer of its log, and offers what the kernel needs to
+// run on it. Thread-safe.
+//   CN1  join() returns once this node is the stream's only writer: every earlier one is fenced.
+//   CN2  A stream that another node holds is not taken from it: join() waits until that node has
+//        left or has lost its lease. The same node again (the same data folder) does not wait.
+//   CN3  may_answer() is true only while no other node can have become the writer: who reads must
+//        ask after the read (K13). Once a lost lease could be replaced and nobody came in between,
+//        it is true again.
+//   CN4  Nothing in the data folder is needed but the file that tells this node from others; a node
+//        without it is another node.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "clients/storage/quorum_log_sink.h"
+#include "clients/storage/registry_control.h"
+#include "clients/storage/storage_page_source.h"
+#include "registry/membership.h"
+#include "registry/node_addresses.h"
+#include "registry/registry.h"
+#include "registry/stream_epochs.h"
+#include "registry/topology.h"
+#include "transport/event_loop.h"
+#include "transport/socket_network.h"
+
+namespace strata::clients {
+
+struct ComputeOptions {
+  std::string cluster = "main";
+  std::string name = "compute-1";
+  std::string profile;  // must be the cluster's
+  std::string data_directory;
+  StreamId stream{1};
+  uint32_t lease_seconds = 10;
+  uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
+  uint64_t call_timeout_us = 5'000'000;
+  uint64_t sync_timeout_us = 60'000'000;
+  std::shared_ptr<transport::LinkModel> link_model;  // null: none
+};
+
+class ComputeNode {
+ public:
+  // Blocks. Errors say which part of the cluster they speak of:
+  //   kInvalidArgument     a setting that cannot be
+  //   kFailedPrecondition  another profile, or another node holds the stream and keeps it
+  //   kUnavailable, kDeadlineExceeded   registry or storage nodes missing for start_timeout_us
+  //   kDataLoss            what is in the registry, the folder or the log cannot be read
+  static StatusOr<std::unique_ptr<ComputeNode>> join(std::unique_ptr<registry::Registry> registry,
+                                                     const transport::Secret& secret,
+                                                     ComputeOptions options);
+  // Without leave(): as if it was killed; the registry lets the stream go with the lease. After the
+  // kernel.
+  ~ComputeNode();
+  ComputeNode(const ComputeNode&) = delete;
+  ComputeNode& operator=(const ComputeNode&) = delete;
+
+  // What the kernel runs on (engine/kernel_seams.h); valid as long as this.
+  [[nodiscard]] PageSource* pages() noexcept { return pages_.get(); }
+  [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
+  [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
+
+  [[nodiscard]] bool may_answer() const noexcept {  // CN3; cheap
+    return lease_.load(std::memory_order_acquire)->valid();
+  }
+  // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
+  // registry's; the stream is then free when the lease ends.
+  Status leave();
+
+  struct Facts {
+    Epoch epoch;
+    bool holds_lease = false;
+    std::string fenced;  // why it is not the writer any more; empty: it is
+    Lsn durable;
+    uint64_t pages_read = 0, page_calls = 0, page_retries = 0, bad_pages = 0, page_wait_us = 0;
+    uint64_t log_bytes_sent = 0, log_calls = 0, replay_backlog_bytes = 0;
+    uint32_t replicas_reached = 0, replicas = 0;
+  };
+  [[nodiscard]] Facts facts() const;
+
+ private:
+  ComputeNode(std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
+              registry::ClusterKeys keys, ComputeOptions options);
+  Status find_identity();
+  StatusOr<registry::StorageGroup> find_group(uint64_t deadline_us);
+  Status hold_stream(uint64_t deadline_us);
+  Status open_storage(const registry::StorageGroup& group, uint64_t deadline_us);
+  StatusOr<std::unique_ptr<registry::Lease>> new_lease(uint64_t deadline_us);
+  // Waits a little, for the next try; false: stopped, or the deadline has passed.
+  bool pause(uint64_t pause_us, uint64_t deadline_us);
+  void keep_lease();
+  Status replace_lease();
+
+  const ComputeOptions options_;
+  const transport::Secret secret_;
+  const registry::ClusterKeys keys_;
+  const std::unique_ptr<registry::Registry> registry_;
+  std::string holder_;  // name and what tells this folder from others
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  bool stopped_ = false;     // guarded by mutex_
+  bool lease_lost_ = false;  // guarded by mutex_
+  Status fenced_;            // guarded by mutex_
+  const std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
+  transport::IoThread io_;
+  transport::SocketNetwork network_;
+  std::unique_ptr<registry::NodeAddresses> addresses_;
+  // All there were: may_answer() may still look at an old one.
+  std::vector<std::unique_ptr<registry::Lease>> leases_;  // of the thread that keeps the lease
+  std::atomic<registry::Lease*> lease_{nullptr};
+  registry::EpochGrant grant_;  // likewise
+  std::unique_ptr<RegistryControl> control_;
+  std::unique_ptr<StoragePageSource> pages_;
+  std::unique_ptr<QuorumLogSink> log_;
+  std::thread keeper_;
+};
+
+}  // namespace strata::clients
