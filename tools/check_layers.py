@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks every #include of src/ and mariadb/ against src/layers.toml.
+"""Checks every #include of src/, cmd/ and mariadb/ against src/layers.toml.
 
 A folder may include itself and the folders its line names. Headers under <folder>/internal/ are private to the folder.
 Tests (*_test.cc, *_fuzz.cc, *_bench.cc, *_test_support.h, what is in a folder testing/) may, besides,
@@ -78,7 +78,7 @@ def check_tree(root: Path) -> list[str]:
     problems = layers.problems()
     folders = {p.name for p in (root / "src").iterdir() if p.is_dir()} | layers.allowed.keys()
     places = [(p.name, p) for p in sorted((root / "src").iterdir()) if p.is_dir()]
-    places.append(("mariadb", root / "mariadb"))
+    places += [(name, root / name) for name in ("cmd", "mariadb")]
     for folder, place in places:
         files = [p for p in sorted(place.rglob("*")) if p.suffix in SOURCES]
         if files and folder not in layers.allowed:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every folder of src/ that holds sources has a README.md with a purpose."""
+"""Every folder of src/ and cmd/ that holds sources has a README.md with a purpose."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,8 @@ PURPOSE_CHARS_MIN = 80
 
 def check_tree(root: Path) -> list[str]:
     problems: list[str] = []
-    for folder in sorted(p for p in (root / "src").iterdir() if p.is_dir()):
+    places = [root / name for name in ("src", "cmd") if (root / name).is_dir()]
+    for folder in sorted(p for place in places for p in place.iterdir() if p.is_dir()):
         if not any(p.suffix in (".h", ".cc") for p in folder.iterdir()):
             continue
         readme = folder / "README.md"

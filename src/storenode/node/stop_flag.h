@@ -21,6 +21,10 @@ class StopFlag {
     const MutexLock lock(mutex_);
     return raised_;
   }
+  void wait() {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this] { return raised_; });
+  }
   // Pauses so long, or until it is raised: true.
   bool wait_for_us(uint64_t microseconds) {
     MutexLock lock(mutex_);

@@ -1,0 +1,177 @@
+#include "settings.h"
+
+#include <arpa/inet.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <utility>
+
+namespace strata::daemon {
+namespace {
+
+constexpr int kUsage = 2;
+constexpr double kMebi = 1024.0 * 1024.0;
+
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+
+std::optional<HostPort> parse_host_port(std::string_view text) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string_view::npos || colon + 1 == text.size()) return std::nullopt;
+  HostPort out{std::string(text.substr(0, colon)), 0};
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, out.port);
+  if (error != std::errc() || end != last) return std::nullopt;
+  in_addr v4{};
+  in6_addr v6{};
+  if (::inet_pton(AF_INET, out.host.c_str(), &v4) == 1) return out;
+  if (out.host.size() < 2 || out.host.front() != '[' || out.host.back() != ']') return std::nullopt;
+  out.host = out.host.substr(1, out.host.size() - 2);
+  if (::inet_pton(AF_INET6, out.host.c_str(), &v6) != 1) return std::nullopt;
+  return out;
+}
+
+// Loopback, or an address of a private network.
+bool is_private(const std::string& host) {
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) != 1) return host == "::1";
+  const uint32_t address = ntohl(v4.s_addr);
+  return address >> 24 == 127 || address >> 24 == 10 || address >> 20 == 0xac1 ||
+         address >> 16 == 0xc0a8;
+}
+
+// For CLI11: empty, or what is wrong.
+std::string check_listen(const std::string& text) {
+  if (text.starts_with("unix:/")) return {};
+  const std::string_view rest = std::string_view(text).substr(text.starts_with("tcp:") ? 4 : 0);
+  const auto parsed = parse_host_port(rest);
+  if (!parsed.has_value())
+    return text + ": must be unix:/path or address:port, in numbers (127.0.0.1:7101)";
+  if (!is_private(parsed->host)) return text + ": must be loopback or of a private network";
+  return {};
+}
+
+std::string check_http(const std::string& text) {
+  const auto parsed = parse_host_port(text);
+  if (!parsed.has_value()) return text + ": must be address:port, in numbers (127.0.0.1:7201)";
+  if (!is_private(parsed->host)) return text + ": must be loopback or of a private network";
+  return {};
+}
+
+// What CLI11 fills in and needs more than a conversion.
+struct Raw {
+  std::vector<std::string> listen;
+  std::string http = "127.0.0.1:0";
+  std::vector<std::string> group;
+  uint32_t write_quorum = 0;
+  uint64_t start_timeout_s = 0;
+};
+
+void add_size(CLI::App* app, const char* flag, uint64_t* bytes, double least_mebi,
+              const char* what) {
+  app->add_option(flag, *bytes, what)
+      ->transform(CLI::AsSizeValue(false))
+      ->check(CLI::Range(least_mebi * kMebi, kMebi * kMebi).description(""))
+      ->type_name("SIZE")
+      ->default_str(std::to_string(*bytes >> 20) + "M");
+}
+
+void add_options(CLI::App* app, Settings* settings, Raw* raw) {
+  storenode::NodeOptions& node = settings->node;
+  app->add_option("--name", node.name, "This node's name in the cluster")->required();
+  app->add_option("--data", node.directory, "Data folder; made when absent")->required();
+  app->add_option("--registry", settings->registry, "etcd, http://127.0.0.1:2379; repeatable")
+      ->required();
+  app->add_option("--secret-file", settings->secret_file,
+                  "The cluster's secret: 32 bytes, mode 0600")
+      ->required();
+  app->add_option("--cluster", node.cluster, "The cluster's name in the registry")
+      ->capture_default_str();
+  app->add_option("--listen", raw->listen,
+                  "address:port (port 0: any) or unix:/path; repeatable, others are told the first")
+      ->check(CLI::Validator(check_listen, ""))
+      ->default_str("127.0.0.1:0");
+  app->add_option("--http", raw->http, "address:port of /healthz, /metrics and /status (0: any)")
+      ->check(CLI::Validator(check_http, ""))
+      ->capture_default_str();
+  app->add_option("--profile", node.profile, "logdb, logdb-mv, logdb-mv-fr or logdb-mv-sr")
+      ->capture_default_str();
+  auto* group = app->add_option("--initial-group", raw->group,
+                                "Storage nodes of a new cluster, by name: s1,s2,s3")
+                    ->delimiter(',');
+  app->add_option("--write-quorum", raw->write_quorum, "Of the initial group; default: a majority")
+      ->needs(group)
+      ->check(CLI::Range(1, 1000));
+  add_size(app, "--page-cache", &node.pages.page_cache_bytes, 1, "Memory for pages");
+  add_size(app, "--log-cache", &node.pages.log_cache_bytes, 1, "Memory for log to be replayed");
+  add_size(app, "--version-map", &node.pages.map_bytes, 1, "Memory for the map of versions");
+  add_size(app, "--memtable", &node.pages.memtable_bytes, 1, "Memory for versions not written yet");
+  app->add_option("--workers", node.workers, "Threads that answer requests")
+      ->check(CLI::Range(1, 256))
+      ->capture_default_str();
+  app->add_option("--lease", node.lease_s, "Seconds after which others miss this node")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  app->add_option("--start-timeout", raw->start_timeout_s,
+                  "Seconds for the registry to answer at the start; 0: until it does")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
+  app->add_option("--log-level", settings->log_level, "debug, info, warning or error")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Level>{{"debug", Level::kDebug},
+                                                                       {"info", Level::kInfo},
+                                                                       {"warning", Level::kWarning},
+                                                                       {"error", Level::kError}})
+                      .description(""))
+      ->default_str("info");
+}
+
+void finish(Settings* settings, const Raw& raw) {
+  storenode::NodeOptions& node = settings->node;
+  if (!raw.listen.empty()) node.listen = raw.listen;
+  const auto http = parse_host_port(raw.http);
+  settings->http = {http->host, http->port};
+  node.start_timeout_us = raw.start_timeout_s * 1'000'000;
+  if (raw.group.empty()) return;
+  const auto majority = static_cast<uint32_t>(raw.group.size() / 2 + 1);
+  node.initial_group =
+      storenode::InitialGroup{raw.group, raw.write_quorum != 0 ? raw.write_quorum : majority};
+}
+
+int refuse(const std::string& why) {
+  std::cerr << "strata-storenode: " << why << " (see --help)" << std::endl;
+  return kUsage;
+}
+
+}  // namespace
+
+std::variant<Settings, int> read_settings(int argc, char** argv) {
+  Settings settings;
+  Raw raw;
+  CLI::App app("A storage node of Strata: keeps log, makes pages of it, serves both.",
+               "strata-storenode");
+  app.footer(
+      "Example:\n"
+      "  strata-storenode --name s1 --data data/s1 --listen 127.0.0.1:7101 --http 127.0.0.1:7201 "
+      "\\\n"
+      "    --registry http://127.0.0.1:23379 --secret-file data/secret --profile logdb-mv-sr \\\n"
+      "    --initial-group s1,s2,s3 --write-quorum 2");
+  add_options(&app, &settings, &raw);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return refuse(error.what());
+  }
+  finish(&settings, raw);
+  const Status usable = storenode::check_options(settings.node);
+  if (!usable.ok()) return refuse(std::string(usable.message()));
+  return settings;
+}
+
+}  // namespace strata::daemon

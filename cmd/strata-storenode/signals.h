@@ -1,0 +1,27 @@
+// SIGTERM and SIGINT: the first asks for an orderly end, the second ends the process at once.
+#pragma once
+
+#include <csignal>
+#include <thread>
+
+#include "storenode/node/stop_flag.h"
+
+namespace strata::daemon {
+
+constexpr int kSecondSignal = 130;  // exit code
+
+class Signals {
+ public:
+  // Before any other thread is started: they all inherit that these signals are not theirs.
+  explicit Signals(storenode::StopFlag* stop);
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+ private:
+  void wait(storenode::StopFlag* stop);
+  sigset_t set_;
+  std::thread thread_;
+};
+
+}  // namespace strata::daemon

@@ -1,0 +1,175 @@
+#include "status_text.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "storenode/node/node_folder.h"
+
+namespace strata::daemon {
+
+using storenode::hex64;
+using storenode::NodeStatus;
+
+namespace {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\' || c == '"') out.push_back('\\');
+    if (c == '\n')
+      out.append("\\n");
+    else
+      out.push_back(c);
+  }
+  return out;
+}
+
+class MetricsText {
+ public:
+  void family(const std::string& name, const std::string& help, bool counter) {
+    name_ = "strata_" + name;
+    text_ += "# HELP " + name_ + " " + help + "\n# TYPE " + name_ +
+             (counter ? " counter\n" : " gauge\n");
+  }
+  void sample(uint64_t value, const Labels& labels = {}) {
+    text_ += name_;
+    for (size_t i = 0; i < labels.size(); ++i)
+      text_ += (i == 0 ? "{" : ",") + labels[i].first + "=\"" + escaped(labels[i].second) + "\"";
+    text_ += (labels.empty() ? " " : "} ") + std::to_string(value) + "\n";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  std::string name_;
+  std::string text_;
+};
+
+struct StreamValue {
+  const char* name;
+  const char* help;
+  uint64_t (*of)(const NodeStatus::Stream&);
+};
+using Stream = NodeStatus::Stream;
+constexpr StreamValue kStreamValues[] = {
+    {"promised_epoch", "Lower epochs are refused.",
+     [](const Stream& s) { return s.promised_epoch; }},
+    {"last_epoch", "The last epoch begun in this log.",
+     [](const Stream& s) { return s.last_epoch; }},
+    {"voting", "1 if the node counts for quorums.",
+     [](const Stream& s) { return uint64_t{s.voting}; }},
+    {"log_begin", "First Lsn kept.", [](const Stream& s) { return s.log_begin; }},
+    {"log_end", "Lsn behind the last durable byte.", [](const Stream& s) { return s.log_end; }},
+    {"quorum_durable", "Lsn below which the log is durable on a write quorum.",
+     [](const Stream& s) { return s.quorum_durable; }},
+    {"scanned", "Lsn up to which the log was scanned.", [](const Stream& s) { return s.scanned; }},
+    {"replayed", "Lsn up to which the log was replayed.",
+     [](const Stream& s) { return s.replayed; }},
+    {"needed_from", "Lsn below which this node does not need the log.",
+     [](const Stream& s) { return s.needed_from; }},
+    {"segments", "Files of the log.", [](const Stream& s) { return s.segments; }},
+    {"damages", "Damaged ranges of the log.", [](const Stream& s) { return s.damages; }},
+};
+
+struct MethodValue {
+  const char* name;
+  const char* help;
+  uint64_t (*of)(const NodeStatus::Method&);
+};
+using Method = NodeStatus::Method;
+constexpr MethodValue kMethodValues[] = {
+    {"operations_total", "Requests answered.", [](const Method& m) { return m.operations; }},
+    {"errors_total", "Requests answered with an error, of those.",
+     [](const Method& m) { return m.errors; }},
+    {"received_bytes_total", "Bytes of requests.", [](const Method& m) { return m.bytes_in; }},
+    {"sent_bytes_total", "Bytes of answers.", [](const Method& m) { return m.bytes_out; }},
+    {"nanoseconds_total", "Time from a request's arrival to its answer.",
+     [](const Method& m) { return m.nanoseconds; }},
+};
+
+nlohmann::json json_of(const NodeStatus::Stream& stream) {
+  nlohmann::json json = {{"stream", stream.stream}, {"failure", stream.failure}};
+  for (const StreamValue& value : kStreamValues) json[value.name] = value.of(stream);
+  json["voting"] = stream.voting;
+  return json;
+}
+
+nlohmann::json json_of(const NodeStatus::Method& method) {
+  nlohmann::json json;
+  for (const MethodValue& value : kMethodValues) json[value.name] = value.of(method);
+  return json;
+}
+
+}  // namespace
+
+std::string status_json(const NodeStatus& status, const Status& health) {
+  nlohmann::json json = {{"name", status.name},
+                         {"cluster", status.cluster},
+                         {"identity", hex64(status.identity)},
+                         {"database_id", hex64(status.database_id)},
+                         {"profile", status.profile},
+                         {"group",
+                          {{"id", status.group},
+                           {"nodes", status.group_nodes},
+                           {"write_quorum", status.write_quorum},
+                           {"generation", status.placement_generation}}},
+                         {"addresses", status.addresses},
+                         {"status_address", status.status_address},
+                         {"membership",
+                          {{"joined", status.joined},
+                           {"times_joined", status.times_joined},
+                           {"lease_remaining_us", status.lease_remaining_us},
+                           {"trouble", status.membership}}},
+                         {"healthy", health.ok()},
+                         {"health", health.ok() ? "ok" : std::string(health.message())},
+                         {"failure", status.failure},
+                         {"trouble", status.trouble},
+                         {"streams", nlohmann::json::array()}};
+  for (const NodeStatus::Stream& stream : status.streams)
+    json["streams"].push_back(json_of(stream));
+  for (const NodeStatus::Value& value : status.values) json["values"][value.name] = value.value;
+  for (const NodeStatus::Method& method : status.methods)
+    json["methods"][method.name] = json_of(method);
+  for (const NodeStatus::Refused& refused : status.refusals)
+    json["refused"][refused.why] = refused.count;
+  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+std::string metrics_text(const NodeStatus& status, const Status& health) {
+  MetricsText out;
+  out.family("node_info", "Who this is.", false);
+  out.sample(1, {{"name", status.name},
+                 {"cluster", status.cluster},
+                 {"profile", status.profile},
+                 {"identity", hex64(status.identity)},
+                 {"database", hex64(status.database_id)}});
+  out.family("node_healthy", "1 if /healthz says ok.", false);
+  out.sample(health.ok() ? 1 : 0);
+  out.family("node_joined", "1 while the node is a member of its cluster.", false);
+  out.sample(status.joined ? 1 : 0);
+  out.family("node_times_joined_total", "Times the node became a member.", true);
+  out.sample(status.times_joined);
+  for (const NodeStatus::Value& value : status.values) {
+    out.family(value.name, value.help, value.counter);
+    out.sample(value.value);
+  }
+  for (const StreamValue& value : kStreamValues) {
+    out.family(std::string("stream_") + value.name, value.help, false);
+    for (const NodeStatus::Stream& stream : status.streams)
+      out.sample(value.of(stream), {{"stream", std::to_string(stream.stream)}});
+  }
+  for (const MethodValue& value : kMethodValues) {
+    out.family(std::string("rpc_") + value.name, value.help, true);
+    for (const NodeStatus::Method& method : status.methods)
+      out.sample(value.of(method), {{"method", method.name}});
+  }
+  out.family("rpc_refused_total", "Connections closed by this node, by the reason.", true);
+  for (const NodeStatus::Refused& refused : status.refusals)
+    out.sample(refused.count, {{"why", refused.why}});
+  return out.take();
+}
+
+}  // namespace strata::daemon
