@@ -28,12 +28,17 @@ TIMEOUT_S = 60.0
 READY = re.compile(r"ready address=(127\.0\.0\.1:\d+) http=(127\.0\.0\.1:\d+)\n")
 
 
+def command_of(arguments: dict[str, str | None]) -> list[str]:
+    """A flag whose value is None is left out."""
+    return [str(PROGRAM), *(part for key, value in arguments.items() if value is not None for part in (f"--{key}", value))]
+
+
 class Daemon:
     """One process. Its standard output is read as it comes, its log goes to a file."""
 
     def __init__(self, name: str, arguments: dict[str, str | None]) -> None:
         self.log = FOLDER / f"{name}-{secrets.token_hex(4)}.log"
-        command = [str(PROGRAM), *(f"--{key}={value}" for key, value in arguments.items() if value is not None)]
+        command = command_of(arguments)
         with self.log.open("wb") as out:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=out)
         self.address = self.http = ""
@@ -275,8 +280,7 @@ def test_settings_that_cannot_be(changes: dict[str, str | None], expected: str, 
     secret.chmod(0o600)
     given: dict[str, str | None] = {"name": "s1", "data": str(tmp_path / "s1"), "registry": "http://127.0.0.1:1"}
     given |= {"secret-file": str(secret), "initial-group": "s1,s2,s3"} | changes
-    command = [str(PROGRAM), *(f"--{key}={value}" for key, value in given.items() if value is not None)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command_of(given), capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.count("\n") == 1 and expected in done.stderr
     assert not (tmp_path / "s1").exists()
