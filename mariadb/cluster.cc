@@ -102,6 +102,8 @@ void leave_cluster() {
   node.reset();
 }
 
+uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }
+
 std::vector<engine::Kernel::Counter> cluster_counters() {
   if (node == nullptr) return {};
   const clients::ComputeNode::Facts facts = node->facts();

@@ -1,6 +1,7 @@
 // The kernel's surroundings: all in this process (monolithic), or log and pages on storage nodes.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -13,6 +14,9 @@ namespace strata::glue {
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options);
 // After the kernel is gone: others may have its place at once.
 void leave_cluster();
+
+// What tells this server's folder from others of the cluster; 0: there is no cluster.
+uint64_t cluster_identity();
 
 // Numbers about the cluster, for SHOW STATUS; none when there is no cluster.
 std::vector<engine::Kernel::Counter> cluster_counters();

@@ -5,9 +5,9 @@
 namespace strata::glue {
 namespace {
 
-// Schemas that never hold tables of ours; the server asks for them before it is up.
+// Schemas that never hold tables of ours.
 bool is_server_schema(const char* schema) {
-  for (const char* const name : {"mysql", "sys", "performance_schema", "information_schema"}) {
+  for (const char* const name : {"sys", "performance_schema", "information_schema"}) {
     if (my_strcasecmp(system_charset_info, schema, name) == 0) return true;
   }
   return false;

@@ -309,6 +309,8 @@ int ha_strata::index_end() {
 
 int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map parts,
                               ha_rkey_function mode) {
+  // The server reads its routines so, with whole key parts: that is an exact search.
+  if (mode == HA_READ_PREFIX) mode = HA_READ_KEY_EXACT;
   return guarded([&]() -> int {
     if (!in_read_range_first_) range_limited_ = false;
     prefix_only_ = missed_ = false;

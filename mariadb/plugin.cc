@@ -13,8 +13,11 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/paths_of_server.h"
+#include "mariadb/server_files.h"
 #include "mariadb/settings.h"
 #include "mariadb/status.h"
+#include "mariadb/system_tables.h"
 
 // sql_show.cc of the server; no header of it declares the function.
 void ignore_db_dirs_append(const char* name);
@@ -41,10 +44,7 @@ void print_diag(Severity severity, std::string_view message) {
 
 engine::KernelOptions kernel_options() {
   engine::KernelOptions options;
-  const std::string_view folder(setting_data_dir == nullptr ? "" : setting_data_dir);
-  options.directory = folder;
-  if (folder.empty() || folder.front() != '/')
-    options.directory = std::string(mysql_real_data_home) + std::string(folder);
+  options.directory = data_folder();
   options.profile = setting_profile == nullptr ? "" : setting_profile;
   options.buffer_pool_bytes = setting_buffer_pool_size;
   options.log_segment_bytes = setting_log_segment_size;
@@ -134,6 +134,8 @@ int start(void* plugin) {
     }
     kernel = std::move(opened).value().release();
     make_database_folders();
+    replace_local_system_tables();
+    if (const uint64_t folder = cluster_identity(); folder != 0) start_server_files(folder);
     // INSTALL PLUGIN at run time: the server's DDL recovery is over.
     if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
     wire(strata_hton);
@@ -144,6 +146,7 @@ int start(void* plugin) {
 int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
+    stop_server_files();
     std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())

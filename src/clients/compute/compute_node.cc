@@ -66,10 +66,9 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
 
 Status ComputeNode::find_identity() {
   const std::unique_ptr<FileSystem> files = make_posix_file_system();
-  STRATA_ASSIGN_OR_RETURN(const uint64_t identity,
-                          node_identity(files.get(), options_.data_directory));
+  STRATA_ASSIGN_OR_RETURN(identity_, node_identity(files.get(), options_.data_directory));
   char hex[20];
-  std::snprintf(hex, sizeof hex, ".%016" PRIx64, identity);
+  std::snprintf(hex, sizeof hex, ".%016" PRIx64, identity_);
   holder_ = options_.name + hex;
   return registry::check_name("node", holder_);
 }

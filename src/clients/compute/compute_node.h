@@ -66,7 +66,8 @@ class ComputeNode {
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
 
-  [[nodiscard]] bool may_answer() const noexcept {  // CN3; cheap
+  [[nodiscard]] uint64_t identity() const noexcept { return identity_; }  // of its folder (CN4)
+  [[nodiscard]] bool may_answer() const noexcept {                        // CN3; cheap
     return lease_.load(std::memory_order_acquire)->valid();
   }
   // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
@@ -101,6 +102,7 @@ class ComputeNode {
   const transport::Secret secret_;
   const registry::ClusterKeys keys_;
   const std::unique_ptr<registry::Registry> registry_;
+  uint64_t identity_ = 0;
   std::string holder_;  // name and what tells this folder from others
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
