@@ -109,7 +109,7 @@ class Check:
             return self.together(group[:middle]) + self.together(group[middle:])
         return done.stdout + ("" if done.stdout.strip() else done.stderr)
 
-    def run(self, group: list[Unit], left: float) -> subprocess.CompletedProcess:
+    def run(self, group: list[Unit], left: float) -> subprocess.CompletedProcess[str]:
         source, folder = group[0].path, self.cache
         if len(group) > 1:
             folder = self.cache / ("group-" + self.keys[group[0]][:16])
