@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 STATUS = {
-    "streams": [{"stream": 1, "epoch": 3, "log_begin": 0, "log_end": 5000, "quorum_durable": 4000}],
-    "backlog_bytes": 100,
-    "version_store_bytes": 1 << 20,
+    "streams": [{"stream": 1, "last_epoch": 3, "log_begin": 0, "log_end": 5000, "quorum_durable": 4000}],
+    "values": {"replay_backlog_bytes": 100, "version_store_bytes": 1 << 20},
 }
 
 

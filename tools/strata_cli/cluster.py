@@ -42,6 +42,14 @@ PORTS_PLACES = 700
 NODE_START_TIMEOUT_S = 60.0
 NODE_STOP_TIMEOUT_S = 30.0
 COMPUTE_STOP_TIMEOUT_S = 60.0
+COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
+
+
+# Users, grants, routines, events (docs/adr/2026-11-23-server-tables.md): compute nodes in other folders find them in the cluster.
+SHARED_SYSTEM_TABLES = (
+    *("global_priv", "db", "tables_priv", "columns_priv", "procs_priv", "proxies_priv", "roles_mapping"),
+    *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
+)
 
 
 @dataclass
@@ -75,6 +83,7 @@ class Cluster:
         self.preset = preset
         self.node_start_timeout_s = NODE_START_TIMEOUT_S
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
+        self.lease_s = COMPUTE_LEASE_S
         self._program = program or [paths.storenode_path(preset)]
         self._say = say
         self.etcd = Etcd(self.data / "etcd")
@@ -145,6 +154,7 @@ class Cluster:
         for name, folder in {FIRST_COMPUTE: str(self.data), **settings.computes}.items():
             if name not in self.computes:
                 self.computes[name] = Server(Path(folder))
+                self.computes[name].name = name
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -252,7 +262,9 @@ class Cluster:
         chosen = choose_port(port, server.settings().port)
         seconds = server.start(self._compute_settings(name, chosen))
         if not server.has_strata():
-            raise StrataError(f"{name} started without STRATA; the end of {server.log}:\n{server.log_tail()}")
+            about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
+            raise StrataError("\n".join([f"{name} started without STRATA; from {server.log}:", *about[-12:]]))
+        _share_system_tables(server)
         server.query("CREATE DATABASE IF NOT EXISTS test")
         self._started(name, server, seconds, f"127.0.0.1:{chosen}")
 
@@ -263,7 +275,8 @@ class Cluster:
             "registry": _registry(settings),
             "cluster": CLUSTER_NAME,
             "node-name": name,
-            "secret-file": str(self.secret),
+            "secret-file": self.secret,
+            "lease-seconds": self.lease_s,
         }
         return Settings(
             profile=settings.profile,
@@ -359,6 +372,17 @@ class Cluster:
 
 def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
+
+
+def _share_system_tables(server: Server) -> None:
+    """Once in the life of a cluster there is something to do; when that is interrupted, the next start does the rest."""
+    names = ", ".join(f"'{name}'" for name in SHARED_SYSTEM_TABLES)
+    found = server.query(
+        "SELECT table_name FROM information_schema.tables"
+        f" WHERE table_schema = 'mysql' AND table_name IN ({names}) AND engine <> 'STRATA'"
+    )
+    for (name,) in found:
+        server.query(f"ALTER TABLE mysql.{name} ENGINE=STRATA")
 
 
 def _free_ports(folder: Path, count: int) -> list[int]:

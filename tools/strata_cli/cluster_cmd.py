@@ -25,14 +25,15 @@ def up(profile: str, data: Path, port: int | None) -> Server:
         console.print(
             f"{'starting' if cluster.exists() else 'creating'} a cluster in {paths.relative(cluster.data)}, profile {profile}"
         )
-        cluster.start(profile, compute_port=port)
+        with console.status("starting ..."):
+            cluster.start(profile, compute_port=port)
         cluster.disown()
     return cluster.computes[cluster.serving_compute() or next(iter(cluster.computes))]
 
 
 def down(data: Path, wipe: bool) -> None:
     cluster = open_cluster(data)
-    with cluster.locked():
+    with cluster.locked(), console.status("stopping ..."):
         if not cluster.running():
             console.print("not running")
         elif not cluster.stop():
@@ -55,7 +56,8 @@ def _existing(data: Path) -> Cluster:
 def node_start(data: Path, name: str) -> None:
     cluster = _existing(data)
     with cluster.locked():
-        cluster.start_part(name)
+        with console.status(f"starting {name} ..."):
+            cluster.start_part(name)
         cluster.disown()
 
 
@@ -78,7 +80,8 @@ def compute_up(cluster_data: Path, folder: Path | None, port: int | None) -> Ser
     setup_cmd.ensure_setup()
     cluster = _existing(cluster_data)
     with cluster.locked():
-        server = cluster.add_compute(folder or cluster.data, port)
+        with console.status("starting a compute node; one that was killed keeps its place for some seconds ..."):
+            server = cluster.add_compute(folder or cluster.data, port)
         server.disown()
     return server
 

@@ -118,12 +118,15 @@ class BackgroundProcess:
             self._child = None
 
     def log_tail(self, lines: int = 20) -> str:
-        """The end of what it logged since this object started it (the whole log's end otherwise)."""
+        return "\n".join(self.log_lines()[-lines:])
+
+    def log_lines(self) -> list[str]:
+        """What it logged since this object started it (the whole log otherwise)."""
         if not self.log.exists():
-            return ""
+            return []
         with self.log.open("rb") as source:
             source.seek(self._log_start)
-            return "\n".join(source.read().decode(errors="replace").splitlines()[-lines:])
+            return source.read().decode(errors="replace").splitlines()
 
 
 def stop_all(processes: Iterable[BackgroundProcess], timeout_s: float) -> list[BackgroundProcess]:

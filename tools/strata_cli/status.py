@@ -37,7 +37,7 @@ class Process:
     needed: bool = True  # Whether the whole is degraded without it.
     epoch: int | None = None
     log_end: int | None = None
-    lag_bytes: int | None = None  # Of the log: at its end, but not yet on a quorum.
+    lag_bytes: int | None = None  # Of the log: at its end, but not yet known here to be on a quorum.
     backlog_bytes: int | None = None  # Of the log: not yet replayed into pages.
     version_store_bytes: int | None = None
     streams: list[dict[str, Any]] | None = None
@@ -102,17 +102,21 @@ def read_storage_status(process: Process, said: dict[str, Any]) -> None:
     found = said.get("streams")
     streams = [stream for stream in found if isinstance(stream, dict)] if isinstance(found, list) else []
     process.streams = streams
-    process.epoch = max((number for stream in streams if (number := _number(stream, "epoch")) is not None), default=None)
-    ends = [number for stream in streams if (number := _number(stream, "log_end")) is not None]
-    process.log_end = max(ends, default=None)
+    process.epoch, process.log_end = _largest(streams, "last_epoch"), _largest(streams, "log_end")
     lags = [
         max(0, end - durable)
         for stream in streams
         if (end := _number(stream, "log_end")) is not None and (durable := _number(stream, "quorum_durable")) is not None
     ]
     process.lag_bytes = sum(lags) if lags else None
-    process.backlog_bytes = _number(said, "backlog_bytes")
-    process.version_store_bytes = _number(said, "version_store_bytes")
+    values = said.get("values")
+    if isinstance(values, dict):
+        process.backlog_bytes = _number(values, "replay_backlog_bytes")
+        process.version_store_bytes = _number(values, "version_store_bytes")
+
+
+def _largest(streams: Sequence[dict[str, Any]], key: str) -> int | None:
+    return max((number for stream in streams if (number := _number(stream, key)) is not None), default=None)
 
 
 def _number(facts: dict[str, Any], key: str) -> int | None:
@@ -134,8 +138,13 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
         process.reason = "STRATA is not loaded" + (f"; see {paths.relative(server.log)}" if built else ": not built")
     elif not process.healthy:
         process.reason = str(engine)
-    variables = {key.lower(): value for key, value in facts.get("variables", {}).items()}
-    process.log_end, durable = _number(variables, "strata_log_lsn"), _number(variables, "strata_log_durable_lsn")
+    variables = {key.lower().removeprefix("strata_"): value for key, value in facts.get("variables", {}).items()}
+    if _number(variables, "cluster_fenced"):
+        process.healthy, process.reason = False, "another compute node has taken the database over"
+    elif _number(variables, "cluster_holds_lease") == 0:
+        process.healthy, process.reason = False, "it does not hold the database's lease; it answers once it does"
+    process.epoch, process.backlog_bytes = _number(variables, "cluster_epoch"), _number(variables, "cluster_replay_backlog_bytes")
+    process.log_end, durable = _number(variables, "log_lsn"), _number(variables, "log_durable_lsn")
     if process.log_end is not None and durable is not None:
         process.lag_bytes = max(0, process.log_end - durable)
     return process
@@ -176,6 +185,8 @@ def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
         console.print(f"{name:<12} {facts[name]}", markup=False)
     wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
     wide.print(table(processes), soft_wrap=False)
+    for complaint in complaints(processes):
+        console.print(complaint, markup=False)
     if "variables" in facts:
         console.print("variables:")
         for name, value in facts["variables"].items():
@@ -185,7 +196,7 @@ def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
 def table(processes: Sequence[Process]) -> Table:
     shown = Table()
     left = ("role", "name", "address", "health")
-    headings = ("role", "name", "pid", "address", "epoch", "log end", "not on quorum", "replay backlog", "versions", "health")
+    headings = ("role", "name", "pid", "address", "epoch", "log end", "quorum lag", "replay backlog", "versions", "health")
     for heading in headings:
         shown.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
     for process in processes:
@@ -220,6 +231,11 @@ def size(count: int | None) -> str:
 
 
 def _health(process: Process) -> Text:
+    """One word; what is behind it is said below the table, where there is room."""
     if process.healthy:
-        return Text("ok" + (f" ({process.reason})" if process.reason else ""), style="green")
-    return Text(process.reason, style="red" if process.needed else "dim")
+        return Text("ok", style="green")
+    return Text("stopped" if process.pid is None else "not well", style="red" if process.needed else "dim")
+
+
+def complaints(processes: Sequence[Process]) -> list[str]:
+    return [f"{process.name}: {process.reason}" for process in processes if process.reason and process.pid is not None]

@@ -1,9 +1,22 @@
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING, Process, read_storage_status, size, state_of, table
+from strata_cli.server import Server
+from strata_cli.status import (
+    DEGRADED,
+    NOTHING_RUNS,
+    RUNNING,
+    Process,
+    complaints,
+    compute_process,
+    read_storage_status,
+    size,
+    state_of,
+    table,
+)
 
 ETCD = Process("registry", "etcd", 1, "127.0.0.1:1", True)
 NODE = Process("storage", "s1", 2, "127.0.0.1:2", True)
@@ -22,33 +35,56 @@ def test_the_state_of_the_whole() -> None:
 def test_a_nodes_status_with_several_streams() -> None:
     process = replace(NODE)
     streams = [
-        {"stream": 1, "epoch": 4, "log_end": 1000, "quorum_durable": 900},
-        {"stream": 2, "epoch": 7, "log_end": "18446744073709551615", "quorum_durable": "18446744073709551610"},
-        {"stream": 3, "epoch": None},
+        {"stream": 1, "last_epoch": 4, "log_end": 1000, "quorum_durable": 900},
+        {"stream": 2, "last_epoch": 7, "log_end": "18446744073709551615", "quorum_durable": "18446744073709551610"},
+        {"stream": 3, "last_epoch": None},
         "not a stream",
     ]
-    read_storage_status(process, {"streams": streams, "backlog_bytes": 12, "version_store_bytes": "34"})
+    read_storage_status(process, {"streams": streams, "values": {"replay_backlog_bytes": 12, "version_store_bytes": "34"}})
     assert (process.epoch, process.log_end, process.lag_bytes) == (7, 2**64 - 1, 105)
     assert (process.backlog_bytes, process.version_store_bytes) == (12, 34)
 
 
 def test_a_node_that_says_nothing_of_use() -> None:
-    answers: list[dict[str, Any]] = [{}, {"streams": None}, {"streams": 3, "backlog_bytes": "many"}, {"streams": [{}]}]
+    answers: list[dict[str, Any]] = [
+        {},
+        {"streams": None},
+        {"streams": 3, "values": {"replay_backlog_bytes": "many"}},
+        {"streams": [{}], "values": []},
+    ]
     for said in answers:
         process = replace(NODE)
         read_storage_status(process, said)
         assert (process.epoch, process.log_end, process.lag_bytes, process.backlog_bytes) == (None, None, None, None)
 
 
+def test_a_compute_node_says_whether_the_database_is_its_own() -> None:
+    server = Server(Path("/nowhere/data"))
+    facts: dict[str, Any] = {"pid": 7, "port": 1, "plugin": "ha_strata.so", "strata": "active"}
+
+    def seen(**variables: str) -> Process:
+        return compute_process("compute-1", server, {**facts, "variables": {f"Strata_{k}": v for k, v in variables.items()}})
+
+    own = seen(cluster_epoch="5", cluster_holds_lease="1", cluster_fenced="0", log_lsn="30", log_durable_lsn="20")
+    assert own.healthy and (own.epoch, own.log_end, own.lag_bytes) == (5, 30, 10)
+    lost = seen(cluster_epoch="5", cluster_holds_lease="0", cluster_fenced="1")
+    assert not lost.healthy and "taken the database over" in lost.reason
+    assert not seen(cluster_holds_lease="0", cluster_fenced="0").healthy
+    without = compute_process("compute-1", server, {**facts, "strata": "not loaded"})
+    assert not without.healthy and without.reason.startswith("STRATA is not loaded")
+
+
 def test_sizes() -> None:
     assert [size(n) for n in (None, 0, 1023, 1024, 1 << 20, 3 << 39)] == ["-", "0 B", "1023 B", "1.0 KiB", "1.0 MiB", "1.5 TiB"]
 
 
-def test_the_table_shows_reasons_as_they_are() -> None:
+def test_the_table_and_what_is_said_below_it() -> None:
     out = StringIO()
     ill = replace(NODE, healthy=False, reason="no answer [Errno 111]", log_end=123, lag_bytes=2048)
-    Console(file=out, width=150).print(table([ETCD, ill, SPARE]))
+    processes = [ETCD, ill, SPARE]
+    Console(file=out, width=150).print(table(processes))
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.getvalue().splitlines() if "│" in line]
     assert [line[1] for line in lines] == ["etcd", "s1", "compute-2"]
-    assert lines[1] == ["storage", "s1", "2", "127.0.0.1:2", "-", "123", "2.0 KiB", "-", "-", "no answer [Errno 111]"]
-    assert lines[0][-1] == "ok" and lines[2][2] == "-"
+    assert lines[1] == ["storage", "s1", "2", "127.0.0.1:2", "-", "123", "2.0 KiB", "-", "-", "not well"]
+    assert lines[0][-1] == "ok" and lines[2][2] == "-" and lines[2][-1] == "stopped"
+    assert complaints(processes) == ["s1: no answer [Errno 111]"]

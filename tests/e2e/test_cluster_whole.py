@@ -1,0 +1,126 @@
+"""A whole cluster with nothing simulated: SQL while processes are stopped and killed, and the database moved to another compute
+node."""
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from strata_cli import paths
+from strata_cli.cluster import FIRST_COMPUTE, PROFILES, Cluster
+from strata_cli.server import Server
+from strata_cli.shell import StrataError
+from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING
+
+FOLDER = paths.BUILD / "e2e" / "whole"
+DATA = FOLDER / "cluster"
+SECOND = FOLDER / "second"
+
+
+def strata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.ROOT / "strata"), *(str(argument) for argument in arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    yield
+    Cluster(DATA).kill()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def up(profile: str | None = None) -> Server:
+    done = strata("up", "--data", DATA, *(["--profile", profile] if profile else []))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Cluster(DATA).computes[FIRST_COMPUTE]
+
+
+def insert(server: Server, *keys: int) -> None:
+    for key in keys:
+        server.query(f"INSERT INTO t VALUES ({key}, REPEAT('x', 500))", database="test", autocommit=True)
+
+
+def rows(server: Server) -> list[int]:
+    return [row[0] for row in server.query("SELECT a FROM t ORDER BY a", database="test")]
+
+
+def test_rows_outlive_every_process() -> None:
+    server = up("logdb-mv-sr")
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(server, 1, 2)
+    told = strata("status", "--data", DATA)
+    assert told.returncode == RUNNING, told.stdout
+
+    cluster = Cluster(DATA)
+    cluster.kill_part("compute-1")
+    cluster.start_part("compute-1")
+    assert rows(server) == [1, 2]
+
+    # Two of three storage nodes are enough.
+    assert strata("node", "stop", "s2", "--data", DATA).returncode == 0
+    insert(server, 3)
+    told = strata("status", "--data", DATA, "--json")
+    assert told.returncode == DEGRADED
+    missing = {process["name"]: process["reason"] for process in json.loads(told.stdout)["processes"] if not process["healthy"]}
+    assert missing == {"s2": "not running"}
+    cluster.start("logdb-mv-sr")
+    insert(server, 4)
+    cluster.disown()
+
+    down = strata("down", "--data", DATA)
+    assert down.returncode == 0 and "not every process" not in down.stdout, down.stdout
+    assert strata("status", "--data", DATA).returncode == NOTHING_RUNS
+    server = up()
+    assert rows(server) == [1, 2, 3, 4]
+
+    # kill -9 of everything at once.
+    insert(server, 5)
+    cluster.kill()
+    cluster.start("logdb-mv-sr")
+    assert rows(server) == [1, 2, 3, 4, 5]
+
+
+def test_the_database_moves_to_another_compute_node() -> None:
+    cluster = Cluster(DATA)
+    cluster.lease_s = 2  # Else the second one waits longer for the first, which was killed.
+    cluster.start("logdb-mv-sr")
+    first = cluster.computes[FIRST_COMPUTE]
+    first.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(first, 1)
+    first.query("CREATE USER guest IDENTIFIED BY 'secret'")
+    first.query("GRANT SELECT, EXECUTE ON test.* TO guest")
+    first.query("CREATE FUNCTION twice(n INT) RETURNS INT RETURN 2 * n", database="test")
+    with pytest.raises(StrataError, match="compute-1 still serves the database"):
+        cluster.add_compute(SECOND, None)
+    first.kill()
+    second = cluster.add_compute(SECOND, None)
+    assert rows(second) == [1]
+    assert second.query("SELECT twice(a) FROM t", database="test", user="guest", password="secret") == [(2,)]
+    insert(second, 2)
+    second.query("CREATE VIEW largest AS SELECT MAX(a) AS a FROM t", database="test")
+    cluster.disown()
+    assert strata("status", "--data", DATA).returncode == RUNNING
+    again = strata("up", "--data", DATA)
+    assert again.returncode == 0 and "not started: compute-2 serves" in again.stdout
+    assert strata("compute", "down", "--data", SECOND, "--wipe").returncode == 0
+    assert not SECOND.exists()
+    assert strata("compute", "up", "--cluster", DATA).returncode == 0
+    assert rows(first) == [1, 2]
+    assert first.query("SELECT a FROM largest", database="test") == [(2,)]
+    assert strata("down", "--data", DATA, "--wipe").returncode == 0
+    assert not DATA.exists()
+
+
+@pytest.mark.parametrize("profile", [profile for profile in PROFILES if profile != "logdb-mv-sr"])
+def test_every_profile_serves_and_comes_back(profile: str) -> None:
+    cluster = Cluster(DATA)
+    cluster.start(profile)
+    server = cluster.computes[FIRST_COMPUTE]
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(server, 1, 2)
+    server.kill()
+    cluster.start(profile)
+    assert rows(server) == [1, 2]
