@@ -49,7 +49,8 @@ class RegistryCalls {
       if (result.ok() || !may_pass(status_of(result))) return result;
       const std::string why(status_of(result).message());
       if (registry_->now_us() >= deadline_us_)
-        return error_peer_down(what + ": the registry did not answer in time: " + why);
+        return error_peer_down(
+            std::string(what).append(": the registry did not answer in time: ").append(why));
       diag(Severity::kWarning, "%s: the registry does not answer, trying again: %s", what.c_str(),
            why.c_str());
       stop_->wait_for_us(pause.next_us());

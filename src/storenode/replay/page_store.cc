@@ -17,6 +17,8 @@ Status PageStore::Impl::open() {
   STRATA_RETURN_IF_ERROR(options.files->make_directory(options.directory));
   VersionDbOptions versions;
   versions.directory = options.directory + "/versions";
+  // RocksDB would make it, but not without a message that it is missing.
+  STRATA_RETURN_IF_ERROR(options.files->make_directory(versions.directory));
   versions.files = options.rocksdb_on_files ? options.files : nullptr;
   versions.cluster_id = options.cluster_id;
   versions.layout =
