@@ -109,6 +109,8 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
       ->check(CLI::Range(1, 1000));
   add_size(app, "--page-cache", &node.pages.page_cache_bytes, 1, "Memory for pages");
   add_size(app, "--log-cache", &node.pages.log_cache_bytes, 1, "Memory for log to be replayed");
+  add_size(app, "--replay-lag", &node.pages.replay_lag_bytes, 0,
+           "Newest log whose pages are only made when asked for; below --log-cache (logdb-mv-sr)");
   add_size(app, "--version-map", &node.pages.map_bytes, 1, "Memory for the map of versions");
   add_size(app, "--memtable", &node.pages.memtable_bytes, 1, "Memory for versions not written yet");
   app->add_option("--workers", node.workers, "Threads that answer requests")

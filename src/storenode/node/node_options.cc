@@ -24,6 +24,12 @@ Status check_group(const NodeOptions& options, const InitialGroup& group) {
 
 }  // namespace
 
+PageStoreOptions default_pages() {
+  PageStoreOptions pages;
+  pages.replay_lag_bytes = pages.log_cache_bytes / 2;
+  return pages;
+}
+
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
   if (profile == "logdb") return ReplayMode::kSingle;
   if (profile == "logdb-mv") return ReplayMode::kEager;

@@ -25,6 +25,8 @@ struct InitialGroup {
   uint32_t write_quorum = 0;
 };
 
+PageStoreOptions default_pages();
+
 struct NodeOptions {
   std::string name;
   std::string cluster = "main";
@@ -42,7 +44,7 @@ struct NodeOptions {
   uint32_t workers_waiting_max = 1000;
   // Folder, cluster id, file system and mode are filled in by open().
   LogStoreOptions log;
-  PageStoreOptions pages;
+  PageStoreOptions pages = default_pages();
   StopFlag* stop = nullptr;  // raised: open() gives up soon
 };
 

@@ -51,9 +51,9 @@ Status PageStore::Impl::open() {
       replay = std::make_unique<SequentialReplay>(parts, SequentialWait::kFiltered);
       break;
     case ReplayMode::kSmart:
-      replay =
-          std::make_unique<SmartReplay>(parts, std::max(1u, options.workers),
-                                        options.store_every_version ? Keep::kEvery : Keep::kNeeded);
+      replay = std::make_unique<SmartReplay>(
+          parts, std::max(1u, options.workers),
+          options.store_every_version ? Keep::kEvery : Keep::kNeeded, options.replay_lag_bytes);
       break;
   }
   ingest = std::make_unique<Ingest>(parts, replay.get());
@@ -172,6 +172,7 @@ Status PageStore::Impl::raise_horizon() {
 
 // Marks are taken before anything is made durable, and written after (VD2).
 Status PageStore::Impl::checkpoint() {
+  replay->ripen();
   STRATA_ASSIGN_OR_RETURN(const StreamMarks marks, replay->prepare_checkpoint());
   VersionDb::Batch batch = db->new_batch();
   for (const auto& [stream, mark] : marks) batch.put_mark(Mark::kReplayed, stream, mark);

@@ -46,7 +46,11 @@ struct PageStoreOptions {
   ReplayMode mode = ReplayMode::kSmart;
   bool store_every_version = false;  // smart: also those that the horizon lets go
   uint32_t workers = 2;              // smart: pages replayed in parallel
-  uint32_t servers = 2;              // threads that go on with requests that had to wait
+  // Smart: the newest log, which workers leave alone until the second checkpoint from then at most:
+  // a page that changes all the time is then stored once for many changes. Should fit in the log
+  // cache.
+  uint64_t replay_lag_bytes = 0;
+  uint32_t servers = 2;  // threads that go on with requests that had to wait
   uint64_t page_cache_bytes = 64u << 20;
   uint64_t log_cache_bytes = 64u << 20;
   uint64_t map_bytes = 64u << 20;

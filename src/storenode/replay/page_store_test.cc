@@ -378,6 +378,39 @@ TEST_F(Smart, WhatTheHorizonLetsGoIsNotStored) {  // SM4
   EXPECT_EQ(test_.get_now(kPage, Llsn{llsn.value - 1}, kAny)->llsn, llsn);  // GP2
 }
 
+// PP3
+TEST(SmartLag, WorkersLeaveTheNewestLogAlone) {
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().replay_lag_bytes = 100'000;
+  test.open();
+  Llsn llsn;
+  for (int i = 0; i < 50; ++i) llsn = test.write_next(&rng, {kPage});
+  test.scan_all();
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 0u);
+  EXPECT_TRUE(test.is_right(test.get_now(kPage, llsn), kPage, llsn));  // made for the request
+  EXPECT_EQ(test.store().counters().on_demand.load(), 1u);
+  // Log behind it: its turn.
+  const Lsn written = test.log().end();
+  while (test.log().end().value - written.value < 500'000) test.write_next(&rng, {kOther});
+  test.scan_all();
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 1u);
+  EXPECT_GT(test.store().backlog_bytes(), 100'000u);
+  // Or the second checkpoint.
+  ASSERT_TRUE(test.store().checkpoint().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 1u);
+  ASSERT_TRUE(test.store().checkpoint().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 2u);
+  EXPECT_EQ(test.store().backlog_bytes(), 0u);
+  ASSERT_TRUE(test.store().checkpoint().ok());
+  EXPECT_EQ(test.store().needed_from(kStream), test.log().end());
+}
+
 TEST_F(Smart, AReadersLeaseKeepsWhatHeMayAskFor) {
   std::vector<Llsn> llsns;
   for (int i = 0; i < 50; ++i) llsns.push_back(test_.write(&rng_, {kPage}));

@@ -17,7 +17,21 @@ void PendingPages::queue(PageId id, Page* page) {
   page->state = State::kQueued;
   stalled_ = false;
   queued_.emplace(page->first, id);
-  changed_.notify_one();
+  if (page->first <= ripe_) changed_.notify_one();
+}
+
+void PendingPages::raise_ripe(Batch batch) {
+  if (batch <= ripe_) return;
+  ripe_ = batch;
+  if (!has_ripe()) return;
+  stalled_ = false;
+  changed_.notify_all();
+}
+
+void PendingPages::ripen() {
+  const MutexLock lock(mutex_);
+  raise_ripe(next_ripe_);
+  next_ripe_ = last_batch_;
 }
 
 void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
@@ -29,6 +43,10 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
     stretches_.back().to = to;
   } else if (!pages.empty()) {
     stretches_.push_back({++last_batch_, stream, from, to});
+  }
+  for (const Stretch& stretch : stretches_) {
+    if (stretch.to.lsn.value + lag_bytes_ > ends_[stretch.stream].lsn.value) break;
+    raise_ripe(stretch.batch);
   }
   for (const PageId id : pages) {
     const Batch batch = stretches_.back().batch;
@@ -100,7 +118,7 @@ size_t PendingPages::count() const {
 
 bool PendingPages::wait() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return stop_ || woken_ || (!queued_.empty() && !stalled_); });
+  changed_.wait(lock, [this] { return stop_ || woken_ || (has_ripe() && !stalled_); });
   woken_ = false;
   return !stop_;
 }

@@ -2,6 +2,9 @@
 // needed to make them. Thread-safe.
 //   PP1  A page is listed from before the position of its oldest such version is published until a
 //        worker has dealt with it.
+//   PP3  A page is given to a worker once `lag_bytes` of log lie behind its oldest such version, or
+//        at the second ripen() after it was listed: pages that change all the time are made and
+//        stored once for many of their versions.
 //   PP2  oldest(stream) is at or below the section of every version of a listed page.
 #pragma once
 
@@ -22,6 +25,7 @@ namespace strata::storenode {
 
 class PendingPages {
  public:
+  explicit PendingPages(uint64_t lag_bytes) : lag_bytes_(lag_bytes) {}
   void add_stream(StreamId stream, StreamMark from);
   // A stretch of a stream brought versions of these pages.
   void add(StreamId stream, StreamMark from, StreamMark to, const std::vector<PageId>& pages);
@@ -34,6 +38,7 @@ class PendingPages {
   // It could not: the page waits until retry(), or until more is scanned if `for_scan`.
   void put_off(PageId page, bool for_scan);
   void retry();
+  void ripen();  // PP3
 
   [[nodiscard]] StreamMark oldest(StreamId stream) const;
   [[nodiscard]] size_t count() const;
@@ -58,6 +63,12 @@ class PendingPages {
   };
   using Place = std::pair<Batch, PageId>;
   void queue(PageId id, Page* page);
+  void raise_ripe(Batch batch);
+  [[nodiscard]] bool has_ripe() const {
+    return !queued_.empty() && queued_.begin()->first <= ripe_;
+  }
+
+  const uint64_t lag_bytes_;
 
   mutable Mutex mutex_{LatchRank::kReplayQueue};
   CondVar changed_;
@@ -67,6 +78,8 @@ class PendingPages {
   std::deque<Stretch> stretches_;  // oldest first; those before the oldest listed batch are gone
   std::map<StreamId, StreamMark> ends_;
   Batch last_batch_ = 0;
+  Batch ripe_ = 0;       // batches up to it may be taken (PP3)
+  Batch next_ripe_ = 0;  // at the next ripen()
   size_t waiting_for_scan_ = 0;
   bool stalled_ = false;  // what is queued is in other hands: wake() tells when that changes
   bool woken_ = false;
@@ -76,14 +89,14 @@ class PendingPages {
 template <typename May>
 std::optional<PageId> PendingPages::take(const May& may) {
   const MutexLock lock(mutex_);
-  for (auto it = queued_.begin(); it != queued_.end(); ++it) {
+  for (auto it = queued_.begin(); it != queued_.end() && it->first <= ripe_; ++it) {
     const PageId id = it->second;
     if (!may(id)) continue;
     queued_.erase(it);
     pages_.at(id).state = State::kTaken;
     return id;
   }
-  stalled_ = !queued_.empty();
+  stalled_ = has_ripe();
   return std::nullopt;
 }
 

@@ -64,6 +64,8 @@ class Replay {
   // Damage of the log that stopped all replay; OK: none. retry(): it may be mended.
   [[nodiscard]] virtual Status failure() const = 0;
   virtual void retry() = 0;
+  // At each checkpoint: what is left alone since the one before is replayed now.
+  virtual void ripen() {}
   // Wakes a worker that waits for the log itself.
   virtual void look_again() {}
 };

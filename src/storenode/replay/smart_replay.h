@@ -26,8 +26,9 @@ enum class Keep : uint8_t {
 
 class SmartReplay final : public Replay {
  public:
-  SmartReplay(const ReplayParts& parts, uint32_t workers, Keep keep)
-      : parts_(parts), workers_(workers), keep_(keep) {}
+  // `lag_bytes`: of log that workers leave alone (PP3).
+  SmartReplay(const ReplayParts& parts, uint32_t workers, Keep keep, uint64_t lag_bytes)
+      : parts_(parts), workers_(workers), keep_(keep), pending_(lag_bytes) {}
 
   Status add_stream(StreamId stream, LogView* log, StreamMark from) override;
   void scanned(StreamId stream, StreamMark from, StreamMark to,
@@ -42,6 +43,7 @@ class SmartReplay final : public Replay {
   StatusOr<StreamMarks> prepare_checkpoint() override;
   [[nodiscard]] Status failure() const override { return ok_status(); }
   void retry() override { pending_.retry(); }
+  void ripen() override { pending_.ripen(); }
   [[nodiscard]] size_t pending_pages() const { return pending_.count(); }
 
  private:
