@@ -167,7 +167,10 @@ StatusOr<bool> PageStore::Impl::scan_step() {
 Status PageStore::Impl::raise_horizon() {
   const uint64_t now = options.now_us();
   leases->observe(waits.newest_scanned(), now);
-  return map->raise_horizon(leases->horizon(now));
+  const Status raised = map->raise_horizon(leases->horizon(now));
+  // Until then every version above the old horizon would have to be stored.
+  replay->hold_back(!leases->settled(now));
+  return raised;
 }
 
 // Marks are taken before anything is made durable, and written after (VD2).

@@ -411,6 +411,31 @@ TEST(SmartLag, WorkersLeaveTheNewestLogAlone) {
   EXPECT_EQ(test.store().needed_from(kStream), test.log().end());
 }
 
+TEST(SmartLag, WorkersWaitUntilItIsKnownWhichStatesAreNeeded) {  // LE3
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().leases.lease_us = 1000;
+  test.open();
+  Llsn llsn = test.write_next(&rng, {kPage});
+  test.scan_all();
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 1u);  // a new store: nobody to wait for
+  test.close();
+  test.open();
+  for (int i = 0; i < 50; ++i) llsn = test.write_next(&rng, {kPage});
+  test.scan_all();
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 0u);
+  test.pass_time(1000);
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 1u);
+  EXPECT_EQ(test.store().counters().pages_made.load(), 1u);  // and not 50
+  EXPECT_TRUE(test.is_right(test.get_now(kPage, llsn), kPage, llsn));
+}
+
 TEST_F(Smart, AReadersLeaseKeepsWhatHeMayAskFor) {
   std::vector<Llsn> llsns;
   for (int i = 0; i < 50; ++i) llsns.push_back(test_.write(&rng_, {kPage}));

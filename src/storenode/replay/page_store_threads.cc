@@ -177,6 +177,7 @@ void PageStore::Impl::start() {
   wake_ = std::make_shared<Wake>();
   waits.reopen();
   replay->stop_waiting(false);
+  replay->hold_back(!leases->settled(options.now_us()));
   waits.set_deadline_hook([wake = wake_] {
     const MutexLock lock(wake->mutex);
     wake->deadline = true;

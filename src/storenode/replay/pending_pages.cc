@@ -1,5 +1,7 @@
 #include "storenode/replay/pending_pages.h"
 
+#include <utility>
+
 #include "base/assert.h"
 
 namespace strata::storenode {
@@ -101,6 +103,13 @@ void PendingPages::retry() {
   const MutexLock lock(mutex_);
   for (auto& [id, page] : pages_)
     if (page.state == State::kPutOff || page.state == State::kWaitsForScan) queue(id, &page);
+}
+
+void PendingPages::hold_back(bool hold) {
+  const MutexLock lock(mutex_);
+  if (std::exchange(held_back_, hold) == hold || !has_ripe()) return;
+  stalled_ = false;
+  changed_.notify_all();
 }
 
 StreamMark PendingPages::oldest(StreamId stream) const {

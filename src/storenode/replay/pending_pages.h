@@ -38,7 +38,8 @@ class PendingPages {
   // It could not: the page waits until retry(), or until more is scanned if `for_scan`.
   void put_off(PageId page, bool for_scan);
   void retry();
-  void ripen();  // PP3
+  void ripen();               // PP3
+  void hold_back(bool hold);  // nothing is given to a worker while it is true
 
   [[nodiscard]] StreamMark oldest(StreamId stream) const;
   [[nodiscard]] size_t count() const;
@@ -65,7 +66,7 @@ class PendingPages {
   void queue(PageId id, Page* page);
   void raise_ripe(Batch batch);
   [[nodiscard]] bool has_ripe() const {
-    return !queued_.empty() && queued_.begin()->first <= ripe_;
+    return !held_back_ && !queued_.empty() && queued_.begin()->first <= ripe_;
   }
 
   const uint64_t lag_bytes_;
@@ -80,6 +81,7 @@ class PendingPages {
   Batch last_batch_ = 0;
   Batch ripe_ = 0;       // batches up to it may be taken (PP3)
   Batch next_ripe_ = 0;  // at the next ripen()
+  bool held_back_ = false;
   size_t waiting_for_scan_ = 0;
   bool stalled_ = false;  // what is queued is in other hands: wake() tells when that changes
   bool woken_ = false;
@@ -89,6 +91,7 @@ class PendingPages {
 template <typename May>
 std::optional<PageId> PendingPages::take(const May& may) {
   const MutexLock lock(mutex_);
+  if (held_back_) return std::nullopt;
   for (auto it = queued_.begin(); it != queued_.end() && it->first <= ripe_; ++it) {
     const PageId id = it->second;
     if (!may(id)) continue;

@@ -66,6 +66,8 @@ class Replay {
   virtual void retry() = 0;
   // At each checkpoint: what is left alone since the one before is replayed now.
   virtual void ripen() {}
+  // Workers wait with what need not be done now: until it is known which old states are needed.
+  virtual void hold_back(bool) {}
   // Wakes a worker that waits for the log itself.
   virtual void look_again() {}
 };

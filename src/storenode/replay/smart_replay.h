@@ -44,6 +44,7 @@ class SmartReplay final : public Replay {
   [[nodiscard]] Status failure() const override { return ok_status(); }
   void retry() override { pending_.retry(); }
   void ripen() override { pending_.ripen(); }
+  void hold_back(bool hold) override { pending_.hold_back(hold); }
   [[nodiscard]] size_t pending_pages() const { return pending_.count(); }
 
  private:

@@ -40,7 +40,7 @@ void LeaseTable::observe(Llsn newest, uint64_t now_us) {
 Llsn LeaseTable::horizon(uint64_t now_us) {
   const MutexLock lock(mutex_);
   std::erase_if(leases_, [now_us](const auto& it) { return it.second.expires_us <= now_us; });
-  if (now_us < begin_us_ + options_.lease_us) return horizon_;  // LE3
+  if (!settled(now_us)) return horizon_;
   Llsn allowed;
   while (!samples_.empty() && samples_.front().at_us + options_.window_us <= now_us) {
     allowed = samples_.front().newest;

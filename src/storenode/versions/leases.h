@@ -3,7 +3,7 @@
 //        newest llsn that was known `window_us` ago.
 //   LE2  It never shrinks, and no lease is given below it.
 //   LE3  For `lease_us` after the start it stays as it was before: readers that the last life knew
-//        come back.
+//        come back. Nothing is to be waited for in a store that never had a horizon.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,9 @@ class LeaseTable {
  public:
   // `horizon`: what was collected up to now. `now_us`: the start (LE3).
   LeaseTable(const LeaseOptions& options, Llsn horizon, uint64_t now_us)
-      : options_(options), horizon_(horizon), begin_us_(now_us) {}
+      : options_(options),
+        horizon_(horizon),
+        settled_us_(now_us + (horizon.is_zero() ? 0 : options.lease_us)) {}
 
   // Gives, renews or moves forward the lease of a reader that reads as of `at` or later.
   // kOutOfRange: that is collected already, or `at` is older than the lease he has.
@@ -35,6 +37,7 @@ class LeaseTable {
   void observe(Llsn newest, uint64_t now_us);
   // Versions may be collected at it. Forgets leases that have expired.
   Llsn horizon(uint64_t now_us);
+  [[nodiscard]] bool settled(uint64_t now_us) const { return now_us >= settled_us_; }  // LE3
   [[nodiscard]] size_t leases() const;
 
  private:
@@ -51,7 +54,7 @@ class LeaseTable {
   std::unordered_map<uint64_t, Lease> leases_;
   std::deque<Sample> samples_;  // oldest first
   Llsn horizon_;
-  const uint64_t begin_us_;
+  const uint64_t settled_us_;
 };
 
 }  // namespace strata::storenode

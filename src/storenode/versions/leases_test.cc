@@ -14,6 +14,14 @@ TEST(Leases, HorizonStaysWhereItWasUntilOldReadersHadTimeToComeBack) {  // LE3
   EXPECT_EQ(leases.horizon(1100), Llsn{500});
 }
 
+TEST(Leases, ANewStoreHasNobodyToWaitFor) {  // LE3
+  LeaseTable leases(kOptions, Llsn{}, 1000);
+  EXPECT_TRUE(leases.settled(1000));
+  leases.observe(Llsn{500}, 1001);
+  EXPECT_EQ(leases.horizon(1001), Llsn{500});
+  EXPECT_FALSE(LeaseTable(kOptions, Llsn{1}, 1000).settled(1099));
+}
+
 TEST(Leases, HorizonIsTheOldestLease) {  // LE1
   LeaseTable leases(kOptions, Llsn{}, 0);
   leases.observe(Llsn{500}, 200);
