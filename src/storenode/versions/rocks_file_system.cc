@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
 
@@ -25,6 +26,15 @@ IOStatus to_rocks(const Status& status) {
   if (is_not_found(status)) return IOStatus::PathNotFound(text);
   if (is_no_space(status)) return IOStatus::NoSpace(text);
   return IOStatus::IOError(text);
+}
+
+constexpr uint64_t kSectorBytes = 512;
+
+// RocksDB takes a MANIFEST for damaged if of its last, unsynced record the end is there and the
+// beginning is not: it counts on file systems that let appended bytes survive in their order. A
+// disk of ours may lose any sector (io/file_system.h).
+bool must_survive_in_order(const std::string& name) {
+  return name.substr(name.rfind('/') + 1).starts_with("MANIFEST-");
 }
 
 class SequentialFile final : public rocksdb::FSSequentialFile {
@@ -65,9 +75,11 @@ class RandomAccessFile final : public rocksdb::FSRandomAccessFile {
 
 class WritableFile final : public rocksdb::FSWritableFile {
  public:
-  WritableFile(std::unique_ptr<File> file, uint64_t end) : file_(std::move(file)), end_(end) {}
+  WritableFile(std::unique_ptr<File> file, uint64_t end, bool in_order)
+      : file_(std::move(file)), end_(end), in_order_(in_order) {}
   using FSWritableFile::Append;
   IOStatus Append(const Slice& data, const IOOptions&, IODebugContext*) override {
+    if (in_order_) return to_rocks(append_in_order(Bytes(data.data(), data.size())));
     const Status status = file_->write_at(end_, data.data(), data.size());
     if (status.ok()) end_ += data.size();
     return to_rocks(status);
@@ -84,8 +96,20 @@ class WritableFile final : public rocksdb::FSWritableFile {
   uint64_t GetFileSize(const IOOptions&, IODebugContext*) override { return end_; }
 
  private:
+  // What a power loss leaves is a front part, sector by sector.
+  Status append_in_order(Bytes bytes) {
+    while (!bytes.empty()) {
+      const Bytes piece = bytes.substr(0, kSectorBytes - end_ % kSectorBytes);
+      if (end_ % kSectorBytes == 0) STRATA_RETURN_IF_ERROR(file_->sync_data());
+      STRATA_RETURN_IF_ERROR(file_->write_at(end_, piece.data(), piece.size()));
+      end_ += piece.size();
+      bytes.remove_prefix(piece.size());
+    }
+    return ok_status();
+  }
   const std::unique_ptr<File> file_;
   uint64_t end_;
+  const bool in_order_;
 };
 
 class Directory final : public rocksdb::FSDirectory {
@@ -243,7 +267,7 @@ class RocksFileSystem final : public rocksdb::FileSystem {
     } else if (Status status = (*file)->truncate(0); !status.ok()) {
       return to_rocks(status);
     }
-    *result = std::make_unique<WritableFile>(*std::move(file), end);
+    *result = std::make_unique<WritableFile>(*std::move(file), end, must_survive_in_order(name));
     return IOStatus::OK();
   }
 
