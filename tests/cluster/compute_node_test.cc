@@ -1,5 +1,5 @@
 // Goal: a compute node is the only writer or none, answers only while it certainly is, and needs
-// nothing of its folder (CN1-CN4, K13). Method: compute nodes with kernels on three storage nodes
+// nothing of its folder (CM1-CM4, K13). Method: compute nodes with kernels on three storage nodes
 // over sockets and a simulated registry in real time, whose leases end when the test says so.
 #include "clients/compute/compute_node.h"
 
@@ -125,7 +125,7 @@ TEST_F(ComputeNodes, TheDatabaseMovesFromOneThatLeftToAnother) {
   const uint64_t begin = monotonic_us();
   auto second = start("compute-2");
   ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_LT(monotonic_us() - begin, 10'000'000u);  // CN2: nothing to wait for
+  EXPECT_LT(monotonic_us() - begin, 10'000'000u);  // CM2: nothing to wait for
   EXPECT_TRUE(look_up(second->get(), 1).ok());
   EXPECT_TRUE(is_not_found(look_up(second->get(), 2)));
   EXPECT_TRUE(insert(second->get(), 2).ok());
@@ -146,7 +146,7 @@ TEST_F(ComputeNodes, TheSameFolderComesBackAtOnceAndAnotherWaitsForTheLease) {
   auto again = start("compute-1");
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_TRUE(look_up(again->get(), 1).ok());
-  EXPECT_FALSE(insert(first->get(), 2).ok());  // CN1
+  EXPECT_FALSE(insert(first->get(), 2).ok());  // CM1
   (*again)->registry->set_paused(true);
   auto other = start("compute-2");
   ASSERT_TRUE(other.ok()) << other.status();

@@ -114,6 +114,31 @@ def test_the_database_moves_to_another_compute_node() -> None:
     assert not DATA.exists()
 
 
+def test_a_folder_that_cannot_take_the_views_costs_none() -> None:
+    cluster = Cluster(DATA)
+    cluster.start("logdb")
+    first = cluster.computes[FIRST_COMPUTE]
+    first.query("CREATE VIEW one AS SELECT 1 AS a", database="test")
+    assert first.stop()
+    second = cluster.add_compute(SECOND, None)
+    assert second.stop()
+    first.start(first.settings())
+    first.query("CREATE VIEW two AS SELECT 2 AS a", database="test")
+    assert first.stop()
+    obstacle = SECOND / "mysql" / "test" / "two.frm"
+    obstacle.mkdir()
+    second.start(second.settings())
+    assert "could not be given to this folder" in second.log.read_text()
+    assert second.stop()
+    obstacle.rmdir()
+    second.start(second.settings())
+    assert second.query("SELECT a FROM two", database="test") == [(2,)]
+    second.query("DROP VIEW one", database="test")
+    second.kill()
+    second.start(second.settings())
+    assert second.query("SHOW TABLES", database="test") == [("two",)]
+
+
 @pytest.mark.parametrize("profile", [profile for profile in PROFILES if profile != "logdb-mv-sr"])
 def test_every_profile_serves_and_comes_back(profile: str) -> None:
     cluster = Cluster(DATA)

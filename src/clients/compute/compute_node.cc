@@ -116,7 +116,7 @@ StatusOr<std::unique_ptr<registry::Lease>> ComputeNode::new_lease(uint64_t deadl
       deadline_us);
 }
 
-// CN2: an earlier writer that was killed holds the stream until its lease ends.
+// CM2: an earlier writer that was killed holds the stream until its lease ends.
 Status ComputeNode::hold_stream(uint64_t deadline_us) {
   registry::StreamEpochs epochs(registry_.get(), keys_);
   STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
@@ -140,8 +140,8 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
            text(grant.status()).c_str());
     if (!pause(kPauseUsMin * 4, until))
       return error_fenced(text(grant.status()) +
-                          " and keeps its lease: it is running. Stop it first; this node has "
-                          "changed nothing");
+                          " and its lease has not ended: it is running, or was killed a moment "
+                          "ago. Stop it first; this node has changed nothing");
   }
 }
 

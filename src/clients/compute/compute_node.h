@@ -1,13 +1,13 @@
 // A compute node's part in a cluster, under the profiles whose data live on storage nodes: finds
 // the cluster in the registry, becomes the writer of its log, and offers what the kernel needs to
 // run on it. Thread-safe.
-//   CN1  join() returns once this node is the stream's only writer: every earlier one is fenced.
-//   CN2  A stream that another node holds is not taken from it: join() waits until that node has
+//   CM1  join() returns once this node is the stream's only writer: every earlier one is fenced.
+//   CM2  A stream that another node holds is not taken from it: join() waits until that node has
 //        left or has lost its lease. The same node again (the same data folder) does not wait.
-//   CN3  may_answer() is true only while no other node can have become the writer: who reads must
+//   CM3  may_answer() is true only while no other node can have become the writer: who reads must
 //        ask after the read (K13). Once a lost lease could be replaced and nobody came in between,
 //        it is true again.
-//   CN4  Nothing in the data folder is needed but the file that tells this node from others; a node
+//   CM4  Nothing in the data folder is needed but the file that tells this node from others; a node
 //        without it is another node.
 #pragma once
 
@@ -66,8 +66,8 @@ class ComputeNode {
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
 
-  [[nodiscard]] uint64_t identity() const noexcept { return identity_; }  // of its folder (CN4)
-  [[nodiscard]] bool may_answer() const noexcept {                        // CN3; cheap
+  [[nodiscard]] uint64_t identity() const noexcept { return identity_; }  // of its folder (CM4)
+  [[nodiscard]] bool may_answer() const noexcept {                        // CM3; cheap
     return lease_.load(std::memory_order_acquire)->valid();
   }
   // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
