@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <set>
 #include <thread>
 
@@ -208,18 +209,28 @@ TEST_F(EtcdTest, ALeaseThatEtcdDroppedIsReported) {
 // EC3
 TEST_F(EtcdTest, AWatchStartsOverWhenEtcdForgotWhatComesNext) {
   ASSERT_TRUE(put("a", "1").ok());
-  // One that stays away for a second after it lost its connection.
-  const auto slow = etcd->connect(kSecond);
+  // One that is busy with a batch while etcd goes on without it.
   Seen seen;
-  const auto watch = slow->watch(key(""), seen.handler());
-  ASSERT_TRUE(strata::testing::wait_until([&] { return seen.entries().size() == 1; }));
+  std::atomic<int> busy{0};
+  std::latch free_again(1);
+  const auto slow = etcd->connect();
+  const auto watch =
+      slow->watch(key(""), [&, keep = seen.handler()](const WatchBatch& batch) mutable {
+        keep(batch);
+        if (++busy == 2) free_again.wait();
+      });
+  ASSERT_TRUE(strata::testing::wait_until([&] { return busy.load() == 1; }));
+  const bool changed = put("a", "2").ok();
+  const bool is_busy = strata::testing::wait_until([&] { return busy.load() == 2; });
   etcd->kill();
   etcd->start();
   const auto a = registry_->get(key("a"), deadline());
-  ASSERT_TRUE(a.ok() && a->has_value());
-  ASSERT_TRUE(registry_->change(Change::remove(key("a"), (*a)->version), deadline()).ok());
-  ASSERT_TRUE(put("b", "2").ok());
+  const bool removed = a.ok() && a->has_value() &&
+                       registry_->change(Change::remove(key("a"), (*a)->version), deadline()).ok();
+  const bool added = put("b", "3").ok();
   etcd->compact();
+  free_again.count_down();
+  ASSERT_TRUE(changed && is_busy && removed && added);
   ASSERT_TRUE(strata::testing::wait_until([&] {
     const auto entries = seen.entries();
     return entries.size() == 1 && entries[0].key == key("b");

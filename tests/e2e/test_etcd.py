@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pausing import pause
 from strata_cli import paths
 from strata_cli.etcd_server import Etcd
 from strata_cli.shell import StrataError
@@ -85,7 +86,7 @@ def test_a_paused_one_is_not_healthy(etcd: Etcd) -> None:
     etcd.start()
     pid = etcd.pid()
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
     assert not etcd.healthy(timeout_s=0.3)
     os.kill(pid, signal.SIGCONT)
     assert wait_until(etcd.healthy, 10)

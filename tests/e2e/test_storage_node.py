@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pausing import pause
 from strata_cli import paths
 from strata_cli.server import choose_port
 from strata_cli.shell import StrataError
@@ -129,7 +130,7 @@ def test_ill_and_paused_ones_say_why(node: StorageNode) -> None:
     assert node.illness() == "the disk is full"
     pid = node.pid()
     assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
+    pause(pid)
     assert "no answer on port" in (node.illness(timeout_s=0.2) or "")
     assert node.status(timeout_s=0.2) == {}
     os.kill(pid, signal.SIGCONT)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pausing import pause
 from strata_cli import paths
 from strata_cli.etcd_server import Etcd
 from strata_cli.waiting import wait_until
@@ -318,7 +319,7 @@ def test_a_second_signal_ends_it_at_once(cluster: Cluster) -> None:
     node = cluster.start("s1", lease="60")
     registry = cluster.etcd.pid()
     assert registry is not None
-    os.kill(registry, signal.SIGSTOP)  # leaving the cluster takes its time now
+    pause(registry)  # leaving the cluster takes its time now
     try:
         node.process.send_signal(signal.SIGTERM)
         assert wait_until(lambda: " stopping " in node.said(), TIMEOUT_S)

@@ -171,8 +171,9 @@ TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
 TEST_F(StoragePages, EndsWhenStopped) {  // SP4
   options_.read_timeout_us = 600'000'000;
   add_node(failing(error_peer_down("behind")));
+  StoragePageSource& pages = source();  // made before the threads share it
   std::thread reader([this] { EXPECT_TRUE(is_peer_down(read())); });
-  source().stop();
+  pages.stop();
   reader.join();
 }
 
