@@ -290,6 +290,7 @@ TEST_F(EngineTest, APreparedTransactionSurvivesACrashAndCanGoEitherWay) {
   EXPECT_TRUE(is_not_found(kernel_->commit_by_xid("xid-3")));
   EXPECT_EQ(all(table), (Rows{{1, row(1)}}));
   crash(6);
+  EXPECT_TRUE(kernel_->prepared_transactions().empty());  // T10
   EXPECT_EQ(all(open("t")), (Rows{{1, row(1)}}));
 }
 

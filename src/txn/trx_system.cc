@@ -346,7 +346,8 @@ Status TrxSystem::commit(Trx* trx) {
 
 // --- rollback ---
 
-// T10: the log says so before the first undo record is applied.
+// T10: the log says so before the first undo record is applied, and durably: whoever has been told
+// that it is rolled back must not find it prepared after a crash.
 Status TrxSystem::begin_rollback(Trx* trx) {
   STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
   if (trx->state != TrxState::kPrepared) return ok_status();
@@ -358,7 +359,7 @@ Status TrxSystem::begin_rollback(Trx* trx) {
       STRATA_RETURN_IF_ERROR(mtr.begin_write(kOnePageMtrBytes, true));
       STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
       txn_internal::write_entry(&mtr, page, sequence, {TrxState::kActive, Cts{}, trx->undo.first});
-      mtr.publish();
+      STRATA_RETURN_IF_ERROR(s.log->persist(mtr.publish()));
     }
     s.tit.set(sequence, TrxState::kActive, Cts{});
   }

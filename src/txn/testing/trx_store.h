@@ -63,6 +63,7 @@ class TrxStore {
   }
   // What the row layer does: undoes (here: nothing) from the newest record on, then ends.
   Status rollback(Trx* trx) {
+    STRATA_RETURN_IF_ERROR(trxs()->begin_rollback(trx));
     STRATA_RETURN_IF_ERROR(rollback_to(trx, UndoPtr{}));
     return trxs()->finish_rollback(trx);
   }
