@@ -136,7 +136,10 @@ struct QuorumOptions {
   uint32_t write_quorum = 2;  // more than half
   uint32_t request_bytes_max = 1u << 20;
   uint64_t window_bytes = 8u << 20;   // sent to a replica and not answered
-  uint64_t retain_bytes = 64u << 20;  // kept for slow replicas
+  uint64_t retain_bytes = 64u << 20;  // kept in memory for slow replicas
+  // Kept on the disks of all for a replica that is away or behind (WR5). One that lacks more cannot
+  // come back by itself.
+  uint64_t keep_bytes_max = uint64_t{8} << 30;
   // Every set of so many replicas has one in common with every write quorum.
   [[nodiscard]] uint32_t recovery_quorum() const noexcept { return replicas - write_quorum + 1; }
 };

@@ -96,6 +96,9 @@ void Writer::on_begin(ReplicaIndex index, const ChangeReply& reply) {
   // What it said before is past: it may have been replaced.
   replica.durable = {};
   replica.votes = false;
+  replica.needs = is_out_of_range(reply.status) ? std::min(reply.next, reply.state.end)
+                  : reply.status.ok()           ? reply.state.end
+                                                : Lsn{};
   if (is_out_of_range(reply.status)) return fall_behind(index);
   if (!reply.status.ok()) return rest(index, reply.status);
   if (!note_durable(index, reply.state)) return;
@@ -216,6 +219,7 @@ bool Writer::note_durable(ReplicaIndex index, const ReplicaState& state) {
     return false;
   }
   replica.durable = std::max(replica.durable, state.end);
+  replica.needs = std::max(replica.needs, state.end);
   replica.votes = state.voting;  // WR4: what one says that lost its tail proves nothing
   return true;
 }
@@ -251,6 +255,14 @@ void Writer::trim() {
     if (piece_end > quorum_durable_ || (piece_end > needed && !too_much)) return;
     retained_.pop_front();
   }
+}
+
+// WR5
+Lsn Writer::keep_from(Lsn wanted) const noexcept {
+  Lsn slowest = wanted;
+  for (const Replica& replica : replicas_) slowest = std::min(slowest, replica.needs);
+  const uint64_t kept_at_most = std::min(quorum_durable_.value, options_.keep_bytes_max);
+  return std::max(slowest, std::min(wanted, Lsn{quorum_durable_.value - kept_at_most}));
 }
 
 std::vector<Writer::ReplicaStatus> Writer::status() const {

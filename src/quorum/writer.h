@@ -15,6 +15,9 @@
 //        is told to fetch them from the others.
 //   WR4  A replica that lost what it had acknowledged counts again only when it holds everything
 //        this writer had sent by the time it came back.
+//   WR5  The log is not cut off above what the slowest replica lacks, as long as that is at most
+//        keep_bytes_max: the others are all it can get it from. Of one that was not heard of since
+//        this tenure began nobody knows what it lacks.
 #pragma once
 
 #include <deque>
@@ -41,6 +44,9 @@ class Writer {
   }
   [[nodiscard]] Lsn end() const noexcept { return end_; }
   [[nodiscard]] Lsn quorum_durable() const noexcept { return quorum_durable_; }
+  // Where the log may begin when its user does not need what is below `wanted`: there or before.
+  // WR5.
+  [[nodiscard]] Lsn keep_from(Lsn wanted) const noexcept;
   [[nodiscard]] const Tenure& tenure() const noexcept { return tenure_; }
   // The higher epoch, once fenced.
   [[nodiscard]] std::optional<Epoch> fenced_by() const noexcept { return fenced_by_; }
@@ -69,6 +75,7 @@ class Writer {
   struct Replica {
     ReplicaPhase phase = ReplicaPhase::kAsking;
     Lsn durable;                  // in it, as it said last
+    Lsn needs;                    // what is below it has, votes or not; zero: not heard of
     bool votes = false;           // durable counts
     Lsn next;                     // what is sent next, in kStreaming
     uint64_t in_flight = 0;       // bytes

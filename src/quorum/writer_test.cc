@@ -246,6 +246,46 @@ TEST_F(WriterTest, ADeadReplicaIsSkippedAndFetchesWhatIsGoneWhenItComesBack) {
   EXPECT_EQ(take_append(2, &id).at, writer->quorum_durable());
 }
 
+TEST_F(WriterTest, TheLogIsKeptForWhoIsBehind) {  // WR5
+  start();
+  begun(0, 100);
+  begun(1, 100);
+  append(1000);
+  stored(0);
+  stored(1);
+  EXPECT_EQ(writer->keep_from(Lsn{1050}), Lsn{0});  // replica 2 may lack anything
+  answer(take(2).id, {error_out_of_range(), state(90), Lsn{40}});
+  EXPECT_EQ(writer->keep_from(Lsn{1050}), Lsn{40});  // of its 90 bytes the last do not count
+  EXPECT_EQ(writer->keep_from(Lsn{30}), Lsn{30});
+  writer->tick();
+  collect();
+  (void)take(2);  // the order to fetch
+  begun(2, 100);
+  EXPECT_EQ(writer->keep_from(Lsn{1050}), Lsn{100});
+  (void)take(2);  // another order
+  writer->tick();
+  collect();
+  begun(2, 1100);
+  EXPECT_EQ(writer->keep_from(Lsn{1050}), Lsn{1050});
+  append(10);
+  uint64_t id = 0;
+  (void)take_append(2, &id);
+  writer->on_lost(id);
+  EXPECT_EQ(writer->keep_from(Lsn{2000}), Lsn{1100});  // gone, but not its disk
+}
+
+TEST_F(WriterTest, TheLogIsKeptForWhoIsBehindUpToALimit) {  // WR5
+  options.keep_bytes_max = 300;
+  start();
+  begun(0, 100);
+  begun(1, 100);
+  append(1000);
+  stored(0);
+  stored(1);
+  EXPECT_EQ(writer->keep_from(Lsn{1050}), Lsn{800});
+  EXPECT_EQ(writer->keep_from(Lsn{700}), Lsn{700});
+}
+
 TEST_F(WriterTest, ALateReplicaThatWasNotRecoveredIsOrderedToFetch) {
   start();
   begun(0, 100);

@@ -97,7 +97,8 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     go_on();
   }
   void truncate_below(Lsn lsn) {
-    if (ended_) return;
+    if (ended_ || writer_ == nullptr) return;
+    lsn = writer_->keep_from(lsn);
     for (const std::unique_ptr<Channel>& channel : channels_)
       channel->call(call_options(proto::kLogTruncate),
                     proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
