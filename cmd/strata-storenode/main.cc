@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/fault.h"
 #include "io/file_system.h"
 #include "log.h"
 #include "registry/etcd.h"
@@ -34,6 +35,17 @@ void say_ready(const std::string& address, const std::string& http) {
   log_event(Level::kInfo, "ready", {{"address", shown}, {"http", http}});
 }
 
+// For crash tests: a disk that remembers what was not yet durable, and one that is full on demand.
+std::unique_ptr<FileSystem> file_system(storenode::NodeOptions* node) {
+  auto files = make_posix_file_system();
+  const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL");
+  const char* const full = std::getenv("STRATA_FULL_DISK");
+  if (journal != nullptr) files = make_power_loss_file_system(std::move(files), journal);
+  if (full != nullptr) files = make_full_disk_file_system(std::move(files), full);
+  node->pages.rocksdb_on_files = journal != nullptr || full != nullptr;
+  return files;
+}
+
 int run(Settings settings) {
   storenode::StopFlag stop;
   const Signals signals(&stop);
@@ -44,7 +56,7 @@ int run(Settings settings) {
   }
   const auto registry = registry::make_etcd_registry({.endpoints = settings.registry});
   if (!registry.ok()) return failed("no_registry", registry.status());
-  const auto files = make_posix_file_system();
+  const auto files = file_system(&settings.node);
   std::unique_ptr<storenode::StorageNode> node;  // outlives the status server
 
   const auto http = StatusServer::start(settings.http);
@@ -81,6 +93,7 @@ int main(int argc, char** argv) {
     if (const int* code = std::get_if<int>(&settings)) return *code;
     auto& given = std::get<strata::daemon::Settings>(settings);
     strata::daemon::start_log(given.log_level);
+    strata::arm_fault_from_environment();
     return strata::daemon::run(std::move(given));
   } catch (const std::exception& error) {
     std::fprintf(stderr, "strata-storenode: %s\n", error.what());

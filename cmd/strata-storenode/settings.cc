@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kUsage = 2;
 constexpr double kMebi = 1024.0 * 1024.0;
+constexpr uint64_t kSecondUs = 1'000'000;
 
 struct HostPort {
   std::string host;
@@ -70,6 +71,8 @@ struct Raw {
   std::vector<std::string> group;
   uint32_t write_quorum = 0;
   uint64_t start_timeout_s = 0;
+  uint64_t checkpoint_interval_s = 10;
+  uint64_t reader_lease_s = 10;
 };
 
 void add_size(CLI::App* app, const char* flag, uint64_t* bytes, double least_mebi,
@@ -113,6 +116,15 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
            "Newest log whose pages are only made when asked for; below --log-cache (logdb-mv-sr)");
   add_size(app, "--version-map", &node.pages.map_bytes, 1, "Memory for the map of versions");
   add_size(app, "--memtable", &node.pages.memtable_bytes, 1, "Memory for versions not written yet");
+  add_size(app, "--log-segment", &node.log.segment_bytes, 1, "Size of one file of the log");
+  app->add_option("--checkpoint-interval", raw->checkpoint_interval_s,
+                  "Seconds between two checkpoints of the pages, which let the log be cut off")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
+  app->add_option("--reader-lease", raw->reader_lease_s,
+                  "Seconds after which a reader of old pages is forgotten")
+      ->check(CLI::Range(1, 3600))
+      ->capture_default_str();
   app->add_option("--workers", node.workers, "Threads that answer requests")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -137,7 +149,10 @@ void finish(Settings* settings, const Raw& raw) {
   if (!raw.listen.empty()) node.listen = raw.listen;
   const auto http = parse_host_port(raw.http);
   settings->http = {http->host, http->port};
-  node.start_timeout_us = raw.start_timeout_s * 1'000'000;
+  node.start_timeout_us = raw.start_timeout_s * kSecondUs;
+  node.pages.checkpoint_interval_us = raw.checkpoint_interval_s * kSecondUs;
+  node.pages.collect_interval_us = raw.checkpoint_interval_s * kSecondUs;
+  node.pages.leases.lease_us = raw.reader_lease_s * kSecondUs;
   if (raw.group.empty()) return;
   const auto majority = static_cast<uint32_t>(raw.group.size() / 2 + 1);
   node.initial_group =

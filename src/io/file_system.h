@@ -58,6 +58,11 @@ std::unique_ptr<FileSystem> make_posix_file_system();
 std::unique_ptr<FileSystem> make_power_loss_file_system(std::unique_ptr<FileSystem> inner,
                                                         const std::string& journal_path);
 
+// While the file `marker_path` exists nothing gets more room: what would make or lengthen a file
+// fails with kResourceExhausted, after half of a write. All else goes on.
+std::unique_ptr<FileSystem> make_full_disk_file_system(std::unique_ptr<FileSystem> inner,
+                                                       const std::string& marker_path);
+
 // In-memory disk for tests.
 class SimFileSystem : public FileSystem {
  public:

@@ -48,7 +48,7 @@ std::unique_ptr<File> create(FileSystem* fs, const std::string& path) {
   return std::move(*file);
 }
 
-enum class Which { kPosix, kPowerLoss, kSim };
+enum class Which { kPosix, kPowerLoss, kFullDisk, kSim };
 
 class AnyFileSystem : public testing::TestWithParam<Which> {
  protected:
@@ -57,6 +57,9 @@ class AnyFileSystem : public testing::TestWithParam<Which> {
     switch (GetParam()) {
       case Which::kPosix:
         fs_ = make_posix_file_system();
+        break;
+      case Which::kFullDisk:
+        fs_ = make_full_disk_file_system(make_posix_file_system(), folder_.path() + "/full");
         break;
       case Which::kPowerLoss:
         fs_ = make_power_loss_file_system(make_posix_file_system(), folder_.path() + "/journal");
@@ -159,9 +162,34 @@ TEST_P(AnyFileSystem, DirectIoWhereItIsPossible) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Io, AnyFileSystem,
-                         testing::Values(Which::kPosix, Which::kPowerLoss, Which::kSim));
+                         testing::Values(Which::kPosix, Which::kPowerLoss, Which::kFullDisk,
+                                         Which::kSim));
 
 // --- the simulated disk ---
+
+TEST(FullDiskOnDemand, NothingGetsRoomWhileItIsFull) {
+  const TemporaryFolder folder;
+  const std::string marker = folder.path() + "/marker";
+  const auto fs = make_full_disk_file_system(make_posix_file_system(), marker);
+  const auto file = create(fs.get(), folder.path() + "/a");
+  write_file(file.get(), 0, "0123456789");
+  const auto full = create(make_posix_file_system().get(), marker);
+  write_file(file.get(), 4, "abcdef");  // has its room
+  EXPECT_EQ(file->write_at(8, "XYZ", 3).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(read_file(file.get(), 0, 100), "0123abcdXY");  // as much as there was room for
+  EXPECT_EQ(file->write_at(20, "Z", 1).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(file->allocate(100).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(file->allocate(5).ok());
+  EXPECT_TRUE(file->sync_data().ok());
+  EXPECT_EQ(fs->open(folder.path() + "/b", {.create = true}).status().code(),
+            StatusCode::kResourceExhausted);
+  EXPECT_EQ(fs->make_directory(folder.path() + "/c").code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(fs->open(folder.path() + "/a", {.create = true}).ok());
+  EXPECT_TRUE(fs->rename(folder.path() + "/a", folder.path() + "/d").ok());
+  ASSERT_TRUE(make_posix_file_system()->remove(marker).ok());
+  write_file(file.get(), 8, "XYZ");
+  EXPECT_EQ(read_file(file.get(), 0, 100), "0123abcdXYZ");
+}
 
 TEST(SimDisk, SyncedDataAndNamesSurvive) {  // IO1
   for (uint64_t seed = 0; seed < 50; ++seed) {

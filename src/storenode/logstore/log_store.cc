@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "base/fault.h"
 #include "base/latch.h"
 #include "storenode/logstore/internal/stream.h"
 
@@ -271,15 +272,19 @@ void LogStore::Impl::run_on(StreamId id, MakeCommand* command) {
 void LogStore::Impl::run_on(StreamId id, SealCommand* command) {
   Status why;
   Stream* const stream = find_usable(id, &why);
-  command->done(stream == nullptr ? SealReply{std::move(why), {}, {}}
-                                  : stream->seal(command->request));
+  if (stream == nullptr) return command->done({std::move(why), {}, {}});
+  SealReply sealed = stream->seal(command->request);
+  fault(FaultPoint::node_log_sealed);
+  command->done(std::move(sealed));
 }
 
 void LogStore::Impl::run_on(StreamId id, BeginCommand* command) {
   Status why;
   Stream* const stream = find_usable(id, &why);
-  command->done(stream == nullptr ? ChangeReply{std::move(why), {}, {}}
-                                  : stream->begin(command->request));
+  if (stream == nullptr) return command->done({std::move(why), {}, {}});
+  ChangeReply begun = stream->begin(command->request);
+  fault(FaultPoint::node_log_begun);
+  command->done(std::move(begun));
 }
 
 void LogStore::Impl::run_on(StreamId id, CatchUpCommand* command) {
@@ -335,9 +340,14 @@ void LogStore::Impl::flush_batch() {
   batch_.clear();
   waiters_.clear();
   std::map<Stream*, Status> outcome;
-  for (Stream* stream : batch) outcome[stream] = stream->write_staged();
+  const bool write_fails = fault(FaultPoint::node_log_before_write);
   for (Stream* stream : batch)
-    if (outcome[stream].ok()) outcome[stream] = stream->sync_staged();
+    outcome[stream] = write_fails ? error_internal("fault point") : stream->write_staged();
+  const bool sync_fails = fault(FaultPoint::node_log_after_write);
+  for (Stream* stream : batch)
+    if (outcome[stream].ok())
+      outcome[stream] = sync_fails ? error_internal("fault point") : stream->sync_staged();
+  fault(FaultPoint::node_log_after_sync);
   std::vector<std::function<void()>> ready;
   for (Stream* stream : batch) {
     if (outcome[stream].ok()) {

@@ -6,6 +6,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "base/fault.h"
 
 namespace strata::logstore {
 namespace {
@@ -402,6 +403,7 @@ StatusOr<SegmentPtr> Stream::make_segment(const SegmentInfo& info) {
     fs->remove(spare).IgnoreError();
     return prepared;
   }
+  if (fault(FaultPoint::node_log_segment)) return error_internal("fault point");
   STRATA_RETURN_IF_ERROR(fs->rename(spare, path));
   STRATA_RETURN_IF_ERROR(fs->sync_directory(folder));
   ++context_->counters.segments_made;
@@ -416,6 +418,7 @@ ChangeReply Stream::truncate_prefix(Lsn lsn) {
   next.start = lsn;
   done = publish(std::move(next));
   if (!done.ok()) return reply(std::move(done));
+  fault(FaultPoint::node_log_truncated);
   std::vector<SegmentPtr> dropped;
   {
     const MutexLock lock(mutex_);

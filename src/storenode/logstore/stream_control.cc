@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/crc32c.h"
+#include "base/fault.h"
 
 namespace strata::logstore {
 namespace {
@@ -142,6 +143,7 @@ Status StreamControl::publish(const ControlState& state) {
   const uint64_t sequence = slot_sequence_ + 1;
   const auto slot = make_slot(state, cluster_id_, stream_, sequence);
   Status written = file_->write_at((sequence % 2) * kSlotBytes, slot.get(), kSlotBytes);
+  if (written.ok() && fault(FaultPoint::node_log_control)) written = error_internal("fault point");
   if (written.ok()) written = file_->sync_data();
   if (!written.ok()) {
     file_ = nullptr;  // SC2

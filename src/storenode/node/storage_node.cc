@@ -10,8 +10,6 @@
 namespace strata::storenode {
 namespace {
 
-constexpr uint64_t kUpkeepUs = 10'000'000;
-
 uint64_t random_id() {
   uint64_t id = 0;
   while (id == 0) transport::system_entropy()->fill(reinterpret_cast<char*>(&id), sizeof id);
@@ -237,7 +235,7 @@ Status StorageNode::join(RegistryCalls* calls) {
 
 // What the page store does not need any more is cut off the log even if no writer asks.
 void StorageNode::upkeep() {
-  while (!stopping_.wait_for_us(kUpkeepUs)) log_service_->truncate();
+  while (!stopping_.wait_for_us(options_.pages.checkpoint_interval_us)) log_service_->truncate();
 }
 
 void StorageNode::stop() {

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "base/fault.h"
 #include "page/slotted.h"
 
 namespace strata::storenode {
@@ -110,6 +111,7 @@ Status InPlacePages::make_space(SpaceId space) {
 
 Status InPlacePages::write_batch(const std::vector<std::pair<PageId, PageRef>>& batch) {
   STRATA_ASSERT(batch.size() <= kWriteBatchPages);
+  if (fault(FaultPoint::node_pages_write)) return error_internal("fault point");
   PageId ids[kWriteBatchPages];
   bool written[kWriteBatchPages];
   for (size_t i = 0; i < batch.size(); ++i) {

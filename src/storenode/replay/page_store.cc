@@ -4,6 +4,7 @@
 #include <cstring>
 #include <future>
 
+#include "base/fault.h"
 #include "pagefile/local_page_source.h"
 #include "storenode/replay/internal/page_store_impl.h"
 #include "storenode/replay/sequential_replay.h"
@@ -180,7 +181,9 @@ Status PageStore::Impl::checkpoint() {
   VersionDb::Batch batch = db->new_batch();
   for (const auto& [stream, mark] : marks) batch.put_mark(Mark::kReplayed, stream, mark);
   STRATA_RETURN_IF_ERROR(db->write(&batch));
+  if (fault(FaultPoint::node_checkpoint_before_flush)) return error_internal("fault point");
   STRATA_RETURN_IF_ERROR(db->flush());
+  fault(FaultPoint::node_checkpoint_after_flush);
   const MutexLock lock(mutex_);
   for (const auto& [stream, mark] : marks) needed_from_[stream] = mark.lsn;
   return ok_status();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/diag.h"
+#include "base/fault.h"
 #include "storenode/replay/internal/page_store_impl.h"
 
 namespace strata::storenode {
@@ -95,6 +96,7 @@ void PageStore::Impl::scan_thread() {
       (void)db->try_resume();
       continue;
     }
+    if (*some) fault(FaultPoint::node_scan);
     if (std::exchange(in_trouble, false)) report("quick scan", ok_status());
     pause_us = kPauseUs;
     if (!*some) {
@@ -122,6 +124,7 @@ void PageStore::Impl::worker_thread() {
       replay->retry();
       continue;
     }
+    if (*some) fault(FaultPoint::node_replay);
     if (std::exchange(in_trouble, false)) report("replay", ok_status());
     pause_us = kPauseUs;
     if (!*some && !replay->wait_for_work()) return;
