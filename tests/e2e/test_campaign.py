@@ -1,10 +1,18 @@
 """The crash campaign itself: it lets a safe engine pass and finds the losses of an unsafe one."""
 
 import os
+import random
 import shutil
 import subprocess
+from pathlib import Path
 
+import pymysql
+import pytest
+from crash.clients import Clients
+from crash.cluster_plan import KINDS, NODES, ClusterPlan, Strike, make_cluster_plan
+from crash.damage import damage_some_file
 from strata_cli import paths
+from strata_cli.cluster import PROFILES
 
 SEED = 900_001  # Not the seeds of a campaign somebody else may be running.
 
@@ -34,3 +42,79 @@ def test_strata_without_its_log_sync_is_caught() -> None:
     done = campaign("STRATA", "--runs", "4", "--no-faults", "--power-loss", "--server-option=--strata-flush-log-at-commit=0")
     assert done.returncode == 1
     assert "acknowledged transactions are lost" in done.stdout
+
+
+# --- on clusters ------------------------------------------------------------------------------------------------------
+
+POINTS = ["commit_before_log", "wal_after_write", "recovery_after_redo", "page_write_half", "node_scan", "node_log_after_write"]
+
+
+def plans(profile: str, count: int = 60) -> list[ClusterPlan]:
+    return [make_cluster_plan(seed, profile, POINTS) for seed in range(count)]
+
+
+def strikes(profile: str) -> list[Strike]:
+    return [strike for plan in plans(profile) for round_ in plan.rounds for strike in round_.strikes]
+
+
+def test_a_seed_says_everything() -> None:
+    assert plans("logdb") == plans("logdb")
+    assert len({plan.text() for plan in plans("logdb")}) > 50
+    first = make_cluster_plan(7, "logdb", POINTS)
+    cut = make_cluster_plan(7, "logdb", POINTS, faults_max=first.faults - 1)
+    assert cut.rounds == first.rounds[: len(cut.rounds)] and 0 < cut.faults < first.faults
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
+    assert {strike.kind for strike in strikes(profile)} == {*KINDS, "corrupt"}
+    for plan in plans(profile):
+        kinds = [strike.kind for round_ in plan.rounds for strike in round_.strikes]
+        assert "corrupt" not in kinds[:-1]
+        assert all(round_.without in ("", *NODES) for round_ in plan.rounds)
+    assert {plan.power_loss for plan in plans(profile)} == {plan.small for plan in plans(profile)} == {True, False}
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_only_points_that_are_passed_there(profile: str) -> None:
+    points = {
+        kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind} for kind in ("compute_point", "node_point")
+    }
+    assert points["compute_point"] == {"commit_before_log", "wal_after_write"}
+    own = {"page_write_half"} if profile == "logdb" else {"node_scan"}
+    assert points["node_point"] == {"node_log_after_write", *own}
+    assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
+    for strike in strikes(profile):
+        assert bool(strike.fault) == strike.kind.endswith("_point")
+        assert (bool(strike.other) == (strike.kind == "quorum_kill") and strike.node != strike.other) or not strike.other
+
+
+def test_one_kind_or_one_point_only() -> None:
+    takeover = make_cluster_plan(3, "logdb-mv", POINTS, only="takeover")
+    assert {strike.kind for round_ in takeover.rounds for strike in round_.strikes} == {"takeover"}
+    point = make_cluster_plan(3, "logdb-mv", POINTS, only="node_scan")
+    assert {strike.fault.split(":")[0] for round_ in point.rounds for strike in round_.strikes} == {"node_scan"}
+    with pytest.raises(ValueError, match="page_write_half"):
+        make_cluster_plan(3, "logdb-mv", POINTS, only="page_write_half")
+
+
+def test_damage_changes_one_file(tmp_path: Path) -> None:
+    for folder in ("log", "pages"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file").write_bytes(bytes(range(1, 200)) + bytes(1000))
+        (tmp_path / folder / "LOCK").write_bytes(b"x")
+    for seed in range(20):
+        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        harm = damage_some_file(tmp_path, random.Random(seed))
+        changed = [path for path, content in before.items() if path.read_bytes() != content]
+        assert changed == [harm.path] and harm.path.name == "file"
+        assert harm.path.read_bytes()[199:] == bytes(1000)  # where nothing was written
+
+
+def test_only_refusals_after_some_faults_are_excused() -> None:
+    clients = Clients()
+    refused, broken = pymysql.err.OperationalError(1036, "read only"), pymysql.err.OperationalError(1034, "damaged")
+    assert not clients.excuses(refused)
+    clients.tolerant = True
+    assert clients.excuses(refused) and not clients.excuses(broken)
+    assert clients.turned_away.total() == 1

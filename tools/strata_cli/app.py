@@ -171,12 +171,18 @@ def test(
     everything: Annotated[bool, typer.Option("--all", help="Also a long campaign and MariaDB's own suites.")] = False,
     crash: Annotated[bool, typer.Option("--crash", help="Only the crash campaign.")] = False,
     isolation: Annotated[bool, typer.Option("--isolation", help="Only histories at every isolation level.")] = False,
-    runs: Annotated[int, typer.Option(help="With --crash: how many runs.")] = 50,
+    runs: Annotated[int | None, typer.Option(help="With --crash: how many runs; 50, or on clusters 10.")] = None,
+    profile: Annotated[
+        str, typer.Option(help="With --crash: monolithic, or a cluster's profile, or every: of the clusters' in turn.")
+    ] = "monolithic",
+    faults: Annotated[int, typer.Option(help="With --crash, on clusters: so many faults, over as many runs as it takes.")] = 0,
     seed: Annotated[
         int, typer.Option(help="With --crash: the first run's seed; with --differential, --isolation, --soak: the seed.")
     ] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
-    fault: Annotated[str | None, typer.Option(help="With --crash: strike only this fault point.")] = None,
+    fault: Annotated[
+        str | None, typer.Option(help="With --crash: strike only this fault point, or on clusters this kind of fault.")
+    ] = None,
     engine: Annotated[str, typer.Option(help="With --crash, --differential, --isolation: the engine under test.")] = "STRATA",
     differential: Annotated[bool, typer.Option("--differential", help="Only random SQL on STRATA and InnoDB, compared.")] = False,
     statements: Annotated[int, typer.Option(help="With --differential: how many statements.")] = 20_000,
@@ -191,7 +197,8 @@ def test(
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
-        extra = ["--engine", engine] + (["--power-loss"] if power_loss else [])
+        extra = ["--engine", engine, "--profile", profile] + (["--power-loss"] if power_loss else [])
+        extra += ["--faults", str(faults)] if faults else []
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
     if differential:
         extra = ["--engine", engine] + (["--minimise"] if minimise else [])

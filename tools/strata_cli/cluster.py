@@ -260,15 +260,16 @@ class Cluster:
         check_built(paths.plugin_path(self.preset))
         started.append(server)
         chosen = choose_port(port, server.settings().port)
-        seconds = server.start(self._compute_settings(name, chosen))
+        seconds = server.start(self.compute_settings(name, chosen))
         if not server.has_strata():
             about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
             raise StrataError("\n".join([f"{name} started without STRATA; from {server.log}:", *about[-12:]]))
-        _share_system_tables(server)
+        share_system_tables(server)
         server.query("CREATE DATABASE IF NOT EXISTS test")
         self._started(name, server, seconds, f"127.0.0.1:{chosen}")
 
-    def _compute_settings(self, name: str, port: int) -> Settings:
+    def compute_settings(self, name: str, port: int) -> Settings:
+        """What a server needs to be told to serve this cluster's database under that name."""
         settings = self.settings()
         options = {
             "profile": settings.profile,
@@ -374,7 +375,7 @@ def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
 
 
-def _share_system_tables(server: Server) -> None:
+def share_system_tables(server: Server) -> None:
     """Once in the life of a cluster there is something to do; when that is interrupted, the next start does the rest."""
     names = ", ".join(f"'{name}'" for name in SHARED_SYSTEM_TABLES)
     found = server.query(

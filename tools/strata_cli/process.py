@@ -141,6 +141,16 @@ def stop_all(processes: Iterable[BackgroundProcess], timeout_s: float) -> list[B
     return late
 
 
+def kill_all(processes: Iterable[BackgroundProcess]) -> None:
+    """kill -9 of all of them before any is waited for."""
+    processes = list(processes)
+    for process in processes:
+        if (pid := process.pid()) is not None:
+            process._signal(pid, signal.SIGKILL)
+    for process in processes:
+        process.kill()
+
+
 def _is_dead(pid: int) -> bool:
     """Whether nobody has to wait for it any more but its parent: no thread is left that might hold files or ports."""
     state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

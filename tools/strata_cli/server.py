@@ -108,6 +108,10 @@ class Server(BackgroundProcess):
         `prefix` is a command that becomes the server with exec, such as unshare: the pid stays the same.
         """
         self.launch(settings, env=env, extra=extra, prefix=prefix)
+        return self.wait_ready(timeout_s)
+
+    def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:
+        """The second half of start()."""
         started = time.monotonic()
         if not wait_until(self._answers, timeout_s):
             self.kill()
@@ -131,6 +135,7 @@ class Server(BackgroundProcess):
         extra: Sequence[str] = (),
         prefix: Sequence[str] = (),
     ) -> None:
+        """The first half of start()."""
         if self.pid() is not None:
             raise StrataError(f"a server already runs on {self.data}")
         self.create()

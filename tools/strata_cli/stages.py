@@ -270,13 +270,20 @@ def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]
     return run
 
 
-def crash_command(runs: int, seed: int, *extra: str) -> list[str | Path]:
-    return [paths.venv_bin("python3"), "-m", "crash", "--runs", str(runs), "--seed", str(seed), *extra]
+def crash_command(runs: int | None, seed: int, *extra: str) -> list[str | Path]:
+    count = [] if runs is None else ["--runs", str(runs)]
+    return [paths.venv_bin("python3"), "-m", "crash", *count, "--seed", str(seed), *extra]
 
 
 def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
     command = crash_command(runs, seed, "--time-limit-s", str(timeout_s - 60))
     return runner(command, paths.LOGS / "crash.log", timeout_s=timeout_s)
+
+
+def crash_on_clusters(faults: int, seed: int, timeout_s: float, profile: str = "every") -> StageResult:
+    """So many faults; with profile "every" the runs take turns with the profiles."""
+    extra = ["--profile", profile, "--faults", str(faults), "--time-limit-s", str(timeout_s - 120)]
+    return runner(crash_command(None, seed, *extra), paths.LOGS / f"crash-{profile}.log", timeout_s=timeout_s)
 
 
 def differential_command(statements: int, seed: int, *extra: str) -> list[str | Path]:

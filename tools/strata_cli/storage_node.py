@@ -9,7 +9,7 @@
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,7 @@ class StorageNode(BackgroundProcess):
         self.launch()
         return self.wait_ready(timeout_s)
 
-    def launch(self) -> None:
+    def launch(self, *, env: Mapping[str, str] | None = None, extra: Sequence[str] = ()) -> None:
         """The first half of start(), so that several can start at once."""
         pid = self.pid()
         if pid is not None:
@@ -80,7 +80,7 @@ class StorageNode(BackgroundProcess):
             check_port(self.name, port)
         self.data.mkdir(parents=True, exist_ok=True)
         self._began = time.monotonic()
-        pid = self._spawn(self._command(), self.folder, os.environ, out=self.out)
+        pid = self._spawn([*self._command(), *extra], self.folder, {**os.environ, **(env or {})}, out=self.out)
         self.pid_file.write_text(f"{pid}\n")
 
     def _command(self) -> list[str]:

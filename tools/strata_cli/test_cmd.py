@@ -7,11 +7,14 @@ from rich.table import Table
 
 from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
+from .cluster import PROFILES
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
+CLUSTER_FAULTS = 50
+CLUSTER_FAULTS_ALL = 300  # of each profile
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
@@ -48,6 +51,10 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
+        Stage(
+            f"crash campaign on clusters, {CLUSTER_FAULTS} faults",
+            needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, SEED, 14 * CLUSTER_FAULTS)),
+        ),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
         Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
         Stage("build tsan", lambda: stages.build(BuildType.tsan)),
@@ -61,6 +68,7 @@ def all_stages() -> list[Stage]:
     partition = "--mysqld=--partition"
     return [
         *usual_stages(CRASH_RUNS_ALL, HISTORY_SECONDS_ALL),
+        *(_crash_on(profile) for profile in PROFILES),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
@@ -75,6 +83,11 @@ def all_stages() -> list[Stage]:
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
         ),
     ]
+
+
+def _crash_on(profile: str) -> Stage:
+    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, 14 * CLUSTER_FAULTS_ALL, profile))
+    return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults", action)
 
 
 def fuzz_stages(seconds: int) -> list[Stage]:
@@ -134,7 +147,7 @@ def soak(seconds: float, seed: int) -> int:
     os.execv(command[0], command)
 
 
-def crash(runs: int, seed: int, extra: list[str]) -> int:
+def crash(runs: int | None, seed: int, extra: list[str]) -> int:
     """The campaign by itself, its lines as they come."""
     setup_cmd.ensure_setup()
     command = [str(part) for part in stages.crash_command(runs, seed, *extra)]

@@ -1,19 +1,29 @@
-"""python -m crash --runs N --seed S: the campaign. Ends with `N passed, M failed`."""
+"""python -m crash --runs N --seed S: the campaign on one server; with --profile P on clusters. Ends with `N passed, M failed`."""
 
 import argparse
+import collections
+import itertools
 import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pymysql
 from strata_cli import paths
+from strata_cli.cluster import PROFILES
 
+from .cluster_plan import ClusterPlan, make_cluster_plan
+from .cluster_run import ClusterRun
 from .plan import make_plan
-from .run import Failure, Run, RunResult
+from .run import Run, RunResult
 from .session import Refused, ServerGone
+from .workloads import Failure
+
+EVERY_PROFILE = "every"
+FOUND = (Failure, Refused, ServerGone, AssertionError, pymysql.MySQLError, OSError)
 
 
 def fault_points(preset: str) -> list[str]:
@@ -28,53 +38,84 @@ def fault_points(preset: str) -> list[str]:
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--runs", type=int, help="default: 50; with --faults: as many as they need")
     parser.add_argument("--seed", type=int, default=1, help="run i uses seed + i")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
+    parser.add_argument("--profile", default="monolithic", choices=["monolithic", *PROFILES, EVERY_PROFILE])
+    parser.add_argument("--faults", type=int, default=0, help="on clusters: so many faults in all, over as many runs as it takes")
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
-    parser.add_argument("--fault", help="only this fault point")
+    parser.add_argument("--fault", help="only this fault point, or on clusters this kind of fault")
+    parser.add_argument("--plan", action="store_true", help="on clusters: only print what would be done")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further run after this time")
     parser.add_argument("--server-option", action="append", default=[], help="for mariadbd; may be repeated")
     return parser.parse_args()
 
 
-def reproduce(arguments: argparse.Namespace, seed: int) -> str:
-    command = f"./strata test --crash --runs 1 --seed {seed}"
-    command += " --power-loss" if arguments.power_loss else ""
-    command += f" --fault {arguments.fault}" if arguments.fault else ""
-    return command + (f" --engine {arguments.engine}" if arguments.engine.upper() != "STRATA" else "")
-
-
 def main() -> int:
     arguments = parse()
+    return _on_one_server(arguments) if arguments.profile == "monolithic" else _on_clusters(arguments)
+
+
+class _Clock:
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._started = time.monotonic()
+
+    def is_over(self) -> bool:
+        return self._limit_s > 0 and time.monotonic() - self._started > self._limit_s
+
+
+def _finish(passed: int, failed: int) -> int:
+    print(f"{passed} passed, {failed} failed", flush=True)
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+# --- one server ------------------------------------------------------------------------------------------------------
+
+
+def _on_one_server(arguments: argparse.Namespace) -> int:
     strata = arguments.engine.upper() == "STRATA"
     points = fault_points(arguments.preset) if strata and not arguments.no_faults else []
-    if arguments.fault:
-        points = [arguments.fault]
+    points = [arguments.fault] if arguments.fault else [point for point in points if not point.startswith("node_")]
     passed, failed, struck = 0, 0, set[str]()
-    started = time.monotonic()
-    for seed in range(arguments.seed, arguments.seed + arguments.runs):
-        if arguments.time_limit_s and time.monotonic() - started > arguments.time_limit_s:
-            print(f"time limit: {arguments.seed + arguments.runs - seed} runs not started", flush=True)
+    clock = _Clock(arguments.time_limit_s)
+    runs = arguments.runs or 50
+    for seed in range(arguments.seed, arguments.seed + runs):
+        if clock.is_over():
+            print(f"time limit: {arguments.seed + runs - seed} runs not started", flush=True)
             break
         if _one(arguments, seed, points, struck):
             passed += 1
         else:
             failed += 1
     if points:
-        print(
-            f"fault points struck: {len(struck)} of {len(points)}; not struck: {', '.join(sorted(set(points) - struck)) or '-'}"
-        )
-    print(f"{passed} passed, {failed} failed", flush=True)
-    return 0 if failed == 0 and passed > 0 else 1
+        print(_struck_text(points, struck))
+    return _finish(passed, failed)
+
+
+def _struck_text(points: list[str], struck: set[str]) -> str:
+    missed = ", ".join(sorted(set(points) - struck)) or "-"
+    return f"fault points struck: {len(struck)} of {len(points)}; not struck: {missed}"
+
+
+def _reproduce(arguments: argparse.Namespace, seed: int) -> str:
+    command = f"./strata test --crash --runs 1 --seed {seed}"
+    command += " --power-loss" if arguments.power_loss else ""
+    command += f" --fault {arguments.fault}" if arguments.fault else ""
+    return command + (f" --engine {arguments.engine}" if arguments.engine.upper() != "STRATA" else "")
+
+
+def _made_folder(name: str) -> Path:
+    folder = Path(paths.BUILD / "crash" / name)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: set[str]) -> bool:
-    folder = Path(paths.BUILD / "crash" / f"run-{seed}")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder = _made_folder(f"run-{seed}")
     strata = arguments.engine.upper() == "STRATA"
     plan = make_plan(seed, points, force_power_loss=arguments.power_loss)
     kind = "power loss" if plan.power_loss and strata else "kill -9"
@@ -83,9 +124,9 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     began = time.monotonic()
     try:
         result: RunResult = run.execute()
-    except (Failure, Refused, ServerGone, AssertionError, pymysql.MySQLError, OSError) as error:
+    except FOUND as error:
         print(f"seed {seed}: FAILED ({kind}, {', '.join(faults) or 'random time'})\n{error}", flush=True)
-        print(f"  data kept in {paths.relative(folder)}; again: {reproduce(arguments, seed)}", flush=True)
+        print(f"  data kept in {paths.relative(folder)}; again: {_reproduce(arguments, seed)}", flush=True)
         return False
     finally:
         struck |= run.result.struck
@@ -94,6 +135,79 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     print(
         f"seed {seed}: ok  {kind:<10} {result.rounds} rounds {result.transactions:>5} transactions"
         f" {time.monotonic() - began:4.1f} s  recovery <= {result.start_s_max:.1f} s  {hit}",
+        flush=True,
+    )
+    shutil.rmtree(folder)
+    return True
+
+
+# --- clusters --------------------------------------------------------------------------------------------------------
+
+
+def _on_clusters(arguments: argparse.Namespace) -> int:
+    clock = _Clock(arguments.time_limit_s)
+    points = fault_points(arguments.preset)
+    passed, failed = 0, 0
+    struck, kinds = set[str](), collections.Counter[str]()
+    for plan in _cluster_plans(arguments, points):
+        if arguments.plan:
+            print(f"seed {plan.seed}: {plan.text()}")
+            passed += 1
+        elif clock.is_over():
+            print("time limit: the runs from here on were not started", flush=True)
+            break
+        elif _one_cluster(arguments, plan, struck, kinds):
+            passed += 1
+        else:
+            failed += 1
+    shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    print(f"faults: {kinds.total()} ({shown}); fault points struck: {', '.join(sorted(struck)) or '-'}")
+    return _finish(passed, failed)
+
+
+def _cluster_plans(arguments: argparse.Namespace, points: list[str]) -> Iterator[ClusterPlan]:
+    """With every profile each seed belongs to one, in turn."""
+    profiles = PROFILES if arguments.profile == EVERY_PROFILE else (arguments.profile,)
+    left = arguments.faults or None
+    runs = arguments.runs or (None if left else 10)
+    seeds = itertools.count(arguments.seed) if runs is None else range(arguments.seed, arguments.seed + runs)
+    for seed in seeds:
+        profile = profiles[seed % len(profiles)]
+        plan = make_cluster_plan(
+            seed, profile, points, only=arguments.fault, force_power_loss=arguments.power_loss, faults_max=left
+        )
+        if not plan.rounds:
+            return
+        yield plan
+        if left is not None:
+            left -= plan.faults
+            if left <= 0:
+                return
+
+
+def _one_cluster(arguments: argparse.Namespace, plan: ClusterPlan, struck: set[str], kinds: "collections.Counter[str]") -> bool:
+    folder = _made_folder(f"run-{plan.profile}-{plan.seed}")
+    run = ClusterRun(plan, folder, arguments.preset)
+    began = time.monotonic()
+    try:
+        result = run.execute()
+    except FOUND as error:
+        print(f"seed {plan.seed}: FAILED {plan.text()}\n{error}", flush=True)
+        print("".join(f"  {note}\n" for note in run.result.notes), end="")
+        command = f"./strata test --crash --profile {plan.profile} --runs 1 --seed {plan.seed}"
+        command += " --power-loss" if arguments.power_loss else ""
+        command += f" --fault {arguments.fault}" if arguments.fault else ""
+        print(f"  data and logs kept in {paths.relative(folder)}; again: {command}", flush=True)
+        return False
+    finally:
+        struck |= run.result.struck
+        kinds.update(run.result.faults)
+    kind = f"power loss, {result.sectors_lost} sectors" if plan.power_loss else "kill -9"
+    away = f", {result.turned_away} times turned away" if result.turned_away else ""
+    print(
+        f"seed {plan.seed}: ok  {plan.profile:<11} {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"
+        f"  {kind}{away}; {', '.join(strike.text() for round_ in plan.rounds for strike in round_.strikes)}"
+        + "".join(f"; {note}" for note in result.notes),
         flush=True,
     )
     shutil.rmtree(folder)

@@ -31,6 +31,7 @@ def create(session: Session, engine: str) -> None:
 
 class BulkWorker(StateWorker[Batch]):
     rollback_chance = 0.25
+    rows_max = ROWS_MAX
 
     def change(self, session: Session, work: State) -> None:
         for _ in range(self.rng.randint(1, STATEMENTS_MAX)):
@@ -40,7 +41,7 @@ class BulkWorker(StateWorker[Batch]):
         chance = self.rng.random()
         if not work or (chance < 0.4 and len(work) < BATCHES_MAX):
             batch, self.next_id = self.next_id, self.next_id + 1
-            rows = self.rng.randint(100, ROWS_MAX)
+            rows = self.rng.randint(100, self.rows_max)
             text = "REPEAT(MD5(seq), 1 + seq % 6)"
             session.execute(f"INSERT INTO bulk SELECT {batch}, seq, 1, {text} FROM seq_1_to_{rows}")
             work[batch] = Batch(rows, 1)

@@ -35,6 +35,9 @@ class DdlWorker(Worker):
         self.in_flight = ""
         self._engine = engine
 
+    def is_settled(self) -> bool:
+        return self.candidate is None
+
     def step(self, session: Session) -> None:
         after = copy.deepcopy(self.catalog)
         statement = self._choose()(after)

@@ -13,12 +13,9 @@ from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
-from . import bank, bulk, ddl, events, items, xa
-from .ledger import Ledger
 from .plan import Plan, Round
-from .session import Session
-from .tables import verify_table
 from .worker import Worker
+from .workloads import Failure, Workloads
 
 DATABASE = "crash"
 SMALL = (
@@ -28,10 +25,6 @@ SMALL = (
 )
 DRAIN_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 60.0
-
-
-class Failure(Exception):
-    """What the run found wrong, one problem a line."""
 
 
 @dataclass
@@ -52,13 +45,7 @@ class Run:
         # No TCP: a campaign needs no port, and two can run side by side.
         self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *extra)
         self._server = Server(folder / "data")
-        self._bank = Ledger(folder / "bank.ledger")
-        self._events = Ledger(folder / "events.ledger")
-        self._xa_ledger = Ledger(folder / "xa.ledger")
-        self._xa = xa.XaWorker(self._server, DATABASE, 1, random.Random(), self._xa_ledger)
-        self._items = [items.ItemsWorker(self._server, DATABASE, n, random.Random(), {}, 0) for n in (1, 2)]
-        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, random.Random(), {}, 0)
-        self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, random.Random(), engine, {}, 0)
+        self._workloads = Workloads(folder, self._server, DATABASE, engine)
         self.result = RunResult()
 
     def execute(self) -> RunResult:
@@ -72,8 +59,7 @@ class Run:
             raise Failure(str(error)) from error
         finally:
             self._server.kill()
-            for ledger in (self._bank, self._events, self._xa_ledger):
-                ledger.close()
+            self._workloads.close()
         return self.result
 
     def _prepare(self) -> None:
@@ -82,9 +68,7 @@ class Run:
         if self._engine.upper() == "STRATA" and not self._server.has_strata():
             raise Failure(f"the server did not load STRATA:\n{self._server.log_tail()}")
         self._server.query(f"CREATE DATABASE {DATABASE}")
-        with Session(self._server, DATABASE) as session:
-            for workload in (bank, bulk, events, items, xa):
-                workload.create(session, self._engine)
+        self._workloads.create()
         self._server.stop()
 
     def _start(self, env: dict[str, str]) -> None:
@@ -96,7 +80,7 @@ class Run:
     def _round(self, number: int, round_: Round) -> None:
         crashed_early = self._start_or_crash(number, "work", round_.fault)
         if not crashed_early:
-            workers = self._workers(number)
+            workers = self._workloads.workers(random.Random(f"work {self._plan.seed} {number}"))
             self._work(workers, round_)
             self._lose_power(number, "work")
             self.result.transactions += sum(worker.done for worker in workers)
@@ -106,7 +90,7 @@ class Run:
             self._server.kill()
             self._lose_power(number, "recovery")
         self._start({})
-        self._verify()
+        self._workloads.verify()
         if round_.clean_stop:
             if not self._server.stop(timeout_s=30):
                 raise Failure(f"the server did not stop cleanly:\n{self._server.log_tail()}")
@@ -127,23 +111,6 @@ class Run:
         self.result.struck.add(fault.split(":")[0])
         self._lose_power(number, phase)
         return True
-
-    def _workers(self, number: int) -> list[Worker]:
-        rng = random.Random(f"work {self._plan.seed} {number}")
-
-        def own_rng() -> random.Random:
-            return random.Random(rng.getrandbits(64))
-
-        self._items = [
-            items.ItemsWorker(self._server, DATABASE, w.number, own_rng(), w.committed, w.next_id) for w in self._items
-        ]
-        self._ddl = ddl.DdlWorker(self._server, DATABASE, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
-        self._bulk = bulk.BulkWorker(self._server, DATABASE, 1, own_rng(), self._bulk.committed, self._bulk.next_id)
-        tellers = [bank.BankWorker(self._server, DATABASE, n, own_rng(), self._bank) for n in (1, 2, 3)]
-        writers = [events.EventsWorker(self._server, DATABASE, n, own_rng(), self._events) for n in (1, 2)]
-        self._xa = xa.XaWorker(self._server, DATABASE, 1, own_rng(), self._xa_ledger)
-        auditor = bank.Auditor(self._server, DATABASE, 1, own_rng())
-        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, self._ddl]
 
     def _work(self, workers: list[Worker], round_: Round) -> None:
         for worker in workers:
@@ -199,26 +166,3 @@ class Run:
             raise Failure(f"strata_power_loss failed: {done.stdout}{done.stderr}")
         if match := re.search(r"(\d+) sectors reverted", done.stdout):
             self.result.sectors_lost += int(match[1])
-
-    def _verify(self) -> None:
-        with Session(self._server, DATABASE) as session:
-            problems = xa.verify(session, self._xa_ledger, self._xa)
-            problems += bank.verify(session, self._bank)
-            problems += events.verify(session, self._events)
-            problems += items.verify(session, self._items)
-            problems += bulk.verify(session, self._bulk)
-            problems += ddl.verify(session, self._ddl)
-            tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *bulk.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
-            for table in tables:
-                problems += verify_table(session, table)
-        if problems:
-            raise Failure("\n".join(problems))
-        # What the client could not know is known now.
-        for ledger, table in (
-            (self._bank, "SELECT id FROM bank_transfers"),
-            (self._events, "SELECT DISTINCT txn FROM notes"),
-            (self._xa_ledger, "SELECT DISTINCT txn FROM xa_rows"),
-        ):
-            present = {row[0] for row in self._server.query(table, database=DATABASE)}
-            for txn in sorted(ledger.unknown()):
-                (ledger.ack if txn in present else ledger.abort)(txn)

@@ -9,6 +9,7 @@ from .session import RETRY, Connector, Refused, ServerGone, Session
 
 # A transaction id is worker * TXNS_PER_WORKER + number, so ids never meet.
 TXNS_PER_WORKER = 1_000_000_000
+RECONNECT_S = 0.05
 
 
 class Worker(threading.Thread, ABC):
@@ -20,6 +21,8 @@ class Worker(threading.Thread, ABC):
         self.rng = rng
         self.done = 0
         self.failure: str | None = None
+        self.stays = False  # Comes back with a new session when one breaks, if it knows where it is.
+        self.pace_s = 0.0  # between two transactions
         self._server = server
         self._database = database
         self._halt = threading.Event()
@@ -35,7 +38,20 @@ class Worker(threading.Thread, ABC):
     def halt(self) -> None:
         self._halt.set()
 
+    def is_settled(self) -> bool:
+        """Whether the next transaction can be made without knowing what became of the last."""
+        return True
+
     def run(self) -> None:
+        try:
+            while not self._serve() and self.stays and self.is_settled():
+                if self._halt.wait(RECONNECT_S):
+                    break
+        except Exception as error:  # Whatever it is, the campaign must report it.
+            self.failure = f"{self.name}: {error!r}"
+
+    def _serve(self) -> bool:
+        """One session. False: it broke."""
         try:
             with Session(self._server, self._database) as session:
                 level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
@@ -43,14 +59,15 @@ class Worker(threading.Thread, ABC):
                 while not self._halt.is_set():
                     self._one(session)
         except ServerGone:
-            pass
-        except Exception as error:  # Whatever it is, the campaign must report it.
-            self.failure = f"{self.name}: {error!r}"
+            return False
+        return True
 
     def _one(self, session: Session) -> None:
         try:
             self.step(session)
             self.done += 1
+            if self.pace_s:
+                self._halt.wait(self.pace_s)
         except Refused as error:
             if error.code not in RETRY:
                 raise
@@ -72,6 +89,9 @@ class StateWorker(Worker, Generic[Item]):
         self.committed = dict(state)
         self.candidate: dict[int, Item] | None = None  # The state after a COMMIT that was sent and not answered.
         self.next_id = max(next_id, number * TXNS_PER_WORKER)
+
+    def is_settled(self) -> bool:
+        return self.candidate is None
 
     @abstractmethod
     def change(self, session: Session, work: dict[int, Item]) -> None:

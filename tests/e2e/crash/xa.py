@@ -19,11 +19,11 @@ def create(session: Session, engine: str) -> None:
 
 
 class XaWorker(Worker):
-    """`must_be_prepared`: a transaction whose XA PREPARE was acknowledged and whose end was not asked for yet."""
+    """`kept`: transactions whose XA PREPARE was acknowledged and whose rollback was not asked for: prepared, or committed."""
 
     def __init__(self, server: Connector, database: str, number: int, rng: random.Random, ledger: Ledger) -> None:
         super().__init__(server, database, number, rng)
-        self.must_be_prepared: int | None = None
+        self.kept: set[int] = set()
         self._ledger = ledger
         self._next = 1 + max((t for t in ledger.begun if t // TXNS_PER_WORKER == number), default=number * TXNS_PER_WORKER)
         self._txn = 0
@@ -41,15 +41,17 @@ class XaWorker(Worker):
             self._ledger.abort(self._txn)
             raise
         session.execute(f"XA PREPARE '{self._txn}'")
-        self.must_be_prepared = self._txn
+        self.kept.add(self._txn)
         if self.rng.random() < 0.3:
             self._halt.wait(self.rng.uniform(0, 0.05))  # Lets a crash find it prepared.
         commit = self.rng.random() < 0.8
-        self.must_be_prepared = None
+        if not commit:
+            self.kept.discard(self._txn)
         session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{self._txn}'")
         (self._ledger.ack if commit else self._ledger.abort)(self._txn)
 
     def abandon(self, session: Session) -> None:
+        self.kept.discard(self._txn)
         self._ledger.abort(self._txn)
         for statement in (f"XA END '{self._txn}'", f"XA ROLLBACK '{self._txn}'"):
             try:
@@ -61,9 +63,12 @@ class XaWorker(Worker):
 def verify(session: Session, ledger: Ledger, worker: XaWorker) -> list[str]:
     """Ends every recovered transaction, half of them each way, and then expects what that says."""
     problems: list[str] = []
-    recovered = {int(row[3]) for row in session.execute("XA RECOVER") if str(row[3]).isdigit()}
-    if worker.must_be_prepared is not None and worker.must_be_prepared not in recovered:
-        problems.append(f"xa: {worker.must_be_prepared} was prepared and is lost")
+    # The server says them as bytes or as text, as it likes.
+    recovered = {int(row[3]) for row in session.execute("XA RECOVER") if row[3].isdigit()}
+    present = {row[0] for row in session.execute("SELECT txn FROM xa_rows")}
+    session.execute("SET autocommit = 1")  # Else a transaction of another connection cannot be ended here.
+    if lost := worker.kept - recovered - present:
+        problems.append(f"xa: prepared transactions are lost: {sorted(lost)[:5]}")
     if strangers := recovered - ledger.unknown():
         problems.append(f"xa: recovered transactions that had ended or were never prepared: {sorted(strangers)[:5]}")
     for txn in sorted(recovered):
@@ -71,11 +76,12 @@ def verify(session: Session, ledger: Ledger, worker: XaWorker) -> list[str]:
         session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{txn}'")
         if txn in ledger.unknown():
             (ledger.ack if commit else ledger.abort)(txn)
+    session.execute("SET autocommit = 0")
     rows = session.execute("SELECT txn, COUNT(*), MAX(part) FROM xa_rows GROUP BY txn")
     problems += missing_and_wrong(ledger, {row[0] for row in rows}, "xa_rows")
     for txn, count, highest in rows:
         parts = ledger.begun.get(txn, [count])[0]
         if (count, highest) != (parts, parts - 1):
             problems.append(f"xa_rows: half a transaction: {txn} has {count} of {parts} rows")
-    worker.must_be_prepared = None
+    worker.kept = set()
     return problems[:10]

@@ -1,0 +1,193 @@
+"""What one run of the campaign does to a cluster, derived from its seed alone."""
+
+import random
+from dataclasses import dataclass
+
+from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT
+
+NODES = ("s1", "s2", "s3")
+ROUNDS_MIN = 3
+ROUNDS_MAX = 5
+
+# How often a kind is chosen. "corrupt" is not among them: it ends a run, for the node has lost something for good.
+KINDS = {
+    "compute_kill": 4,  # kill -9; the next server starts in the same folder or in an empty one
+    "compute_point": 5,  # it dies at a named fault point
+    "recovery_point": 2,  # it is killed, and the next one dies while it recovers
+    "compute_pause": 1,  # it stands still for longer than its lease, and goes on
+    "takeover": 2,  # while it stands still another one takes its place; then it goes on and must answer nothing
+    "node_kill": 4,
+    "node_kill_in_recovery": 2,  # of compute, which was killed
+    "node_point": 6,
+    "node_pause": 2,
+    "quorum_kill": 2,  # two nodes at once: nothing is acknowledged until one is back
+    "all_kill": 2,  # compute, nodes and etcd at once
+    "etcd_kill": 2,
+    "etcd_pause": 1,
+    "full_disk": 2,
+}
+MAY_BE_FRESH = ("compute_kill", "compute_point", "recovery_point", "node_kill_in_recovery", "node_point", "all_kill")
+# Profile logdb keeps pages in files of its own; there a node passes through what the kernel does with its page files.
+SINGLE_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_pages_write")
+NOT_IN_SINGLE = ("node_scan",)
+# What a compute node of a cluster does not pass: it has no files.
+LOCAL_POINTS = ("wal_segment_create", "page_write", "double_write", "checkpoint_before_sync", "space_delete")
+
+NODE_NTH_MAX = {
+    "node_log_before_write": 150,
+    "node_log_after_write": 150,
+    "node_log_after_sync": 150,
+    "node_log_segment": 3,
+    "node_log_control": 4,
+    "node_log_sealed": 1,
+    "node_log_begun": 1,
+    "node_log_truncated": 2,
+    "node_scan": 60,
+    "node_replay": 60,
+    "node_pages_write": 4,
+    "node_checkpoint": 3,
+    "page_write": 40,
+}
+# Passed only when a compute node takes the log over.
+AT_TAKE_OVER = ("node_log_sealed", "node_log_begun")
+
+
+@dataclass(frozen=True)
+class Strike:
+    kind: str
+    node: str = ""  # the storage node that is struck, or the first of two
+    other: str = ""  # the second
+    fault: str = ""  # STRATA_FAULT of whoever is to die at a point
+    work_s: float = 0.5  # the clients work for so long before
+    down_s: float = 0.5  # and for so long before what was struck is back
+    fresh: bool = False  # the next compute node starts in an empty folder
+
+    def text(self) -> str:
+        parts = [self.kind, self.node, self.other, self.fault, "fresh" if self.fresh else ""]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class ClusterRound:
+    strikes: tuple[Strike, ...]
+    work_s: float  # after the last strike
+    end: str  # "drain": the clients end their transactions; "kill", "fresh": compute is killed while they work
+    without: str  # this storage node is away during the checks; "": none
+
+    def text(self) -> str:
+        away = f" without {self.without}" if self.without else ""
+        return f"{', '.join(strike.text() for strike in self.strikes)}; {self.end}{away}"
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    seed: int
+    profile: str
+    power_loss: bool  # A storage node that dies loses what it had not synced
+    small: bool  # Tiny caches, segments and intervals everywhere
+    rounds: tuple[ClusterRound, ...]
+
+    @property
+    def faults(self) -> int:
+        return sum(len(round_.strikes) for round_ in self.rounds)
+
+    def text(self) -> str:
+        kind = "power loss" if self.power_loss else "kill -9"
+        rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
+        return f"{self.profile}, {kind}{', small' if self.small else ''}, {self.faults} faults\n{rounds}"
+
+
+def make_cluster_plan(
+    seed: int,
+    profile: str,
+    fault_points: list[str],
+    *,
+    only: str | None = None,
+    force_power_loss: bool = False,
+    faults_max: int | None = None,
+) -> ClusterPlan:
+    """`only`: a kind of fault, or a fault point. `faults_max` cuts the plan off; what is left is as it would be without."""
+    rng = random.Random(f"cluster plan {profile} {seed}")
+    power_loss = rng.random() < 0.5
+    small = rng.random() < 0.7
+    chooser = _Chooser(seed, profile, rng, fault_points, only)
+    rounds = [_round(chooser, rng) for _ in range(rng.randint(ROUNDS_MIN, ROUNDS_MAX))]
+    if only == "corrupt" or (only is None and rng.random() < 0.5):
+        rounds.append(ClusterRound((Strike("corrupt", rng.choice(NODES)),), rng.uniform(0.2, 0.6), "drain", ""))
+    return ClusterPlan(seed, profile, force_power_loss or power_loss, small, _first(rounds, faults_max))
+
+
+def _first(rounds: list[ClusterRound], faults_max: int | None) -> tuple[ClusterRound, ...]:
+    kept: list[ClusterRound] = []
+    left = faults_max if faults_max is not None else 1_000_000
+    for round_ in rounds:
+        if left < len(round_.strikes):
+            break
+        left -= len(round_.strikes)
+        kept.append(round_)
+    return tuple(kept)
+
+
+def _round(chooser: "_Chooser", rng: random.Random) -> ClusterRound:
+    strikes = [chooser.strike()]
+    if rng.random() < 0.7:
+        strikes.append(chooser.strike())
+    end = rng.choices(("drain", "kill", "fresh"), (5, 4, 1))[0]
+    without = rng.choice(NODES) if rng.random() < 0.3 else ""
+    return ClusterRound(tuple(strikes), rng.uniform(0.1, 0.4), end, without)
+
+
+class _Chooser:
+    def __init__(self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None) -> None:
+        self._rng = rng
+        self._kinds = dict(KINDS)
+        kernel = [p for p in fault_points if not p.startswith("node_") and not p.startswith(LOCAL_POINTS)]
+        self._points = {
+            "compute_point": [p for p in kernel if not p.startswith("recovery")],
+            "recovery_point": [p for p in kernel if p.startswith("recovery")],
+            "node_point": [p for p in fault_points if _is_passed_by_node(p, profile)],
+        }
+        if only in KINDS:
+            self._kinds = {only: 1}
+        elif only == "corrupt":
+            self._kinds = {"node_kill": 1}
+        elif only is not None:
+            self._points = {kind: [only] if only in points else [] for kind, points in self._points.items()}
+            self._kinds = {kind: 1 for kind, points in self._points.items() if points}
+        for kind, points in self._points.items():
+            if not points:
+                self._kinds.pop(kind, None)
+        if not self._kinds:
+            raise ValueError(f"{only} is no kind of fault and no fault point that profile {profile} passes")
+        # Walks through the list with the seed, so that a campaign of some length strikes every point.
+        self._next = dict.fromkeys(self._points, 5 * seed)
+
+    def strike(self) -> Strike:
+        rng = self._rng
+        kind = rng.choices(list(self._kinds), list(self._kinds.values()))[0]
+        node, other = rng.sample(NODES, 2)
+        return Strike(
+            kind,
+            node if kind.startswith("node_") or kind in ("quorum_kill", "full_disk") else "",
+            other if kind == "quorum_kill" else "",
+            self._fault(kind),
+            work_s=rng.uniform(0.15, 0.6),
+            down_s=rng.uniform(0.2, 0.8),
+            fresh=rng.random() < 0.35 and kind in MAY_BE_FRESH,
+        )
+
+    def _fault(self, kind: str) -> str:
+        if kind not in self._points:
+            return ""
+        points = self._points[kind]
+        self._next[kind] += 1
+        point = points[self._next[kind] % len(points)]
+        limits = {**NODE_NTH_MAX, **NTH_MAX_BY_PREFIX} if kind != "node_point" else {**NTH_MAX_BY_PREFIX, **NODE_NTH_MAX}
+        highest = next((n for prefix, n in limits.items() if point.startswith(prefix)), NTH_MAX_DEFAULT)
+        return f"{point}:{1 if kind == 'recovery_point' else self._rng.randint(1, highest)}"
+
+
+def _is_passed_by_node(point: str, profile: str) -> bool:
+    if point in SINGLE_POINTS:
+        return profile == "logdb"
+    return point.startswith("node_") and not (profile == "logdb" and point in NOT_IN_SINGLE)

@@ -1,0 +1,444 @@
+"""One run of the campaign on a cluster: rounds of work while its processes are killed, paused, starved, damaged; and checks."""
+
+import collections
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+from strata_cli.process import BackgroundProcess
+from strata_cli.server import Server
+from strata_cli.shell import StrataError
+from strata_cli.waiting import wait_until
+
+from .clients import REFUSALS, Clients
+from .cluster_plan import AT_TAKE_OVER, NODES, ClusterPlan, ClusterRound, Strike
+from .cluster_under_test import COMPUTE_LEASE_S, NODE_LEASE_S, ClusterUnderTest, pause_process
+from .damage import damage_some_file
+from .session import ServerGone
+from .worker import Worker
+from .workloads import Failure, Workloads
+
+DATABASE = "crash"
+PACE_S = 0.02  # Storage nodes and clients share the processors; faults meet enough as it is.
+BULK_ROWS = 400  # in one transaction; eager replay writes a page for each of their changes
+DRAIN_TIMEOUT_S = 90.0
+ANSWER_TIMEOUT_S = 30.0
+POINT_TIMEOUT_S = 1.6  # for an armed fault point to be passed often enough
+VERIFY_TRIES = 5
+QUIET_S = 0.5  # without an acknowledgement once the quorum is gone
+BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
+# What a server that was paused while another took its place must not do.
+FORBIDDEN = (
+    "SELECT COUNT(*) FROM bank_accounts",
+    "SELECT n FROM witness WHERE id = 1",
+    "INSERT INTO witness VALUES (2, 0)",
+    "UPDATE witness SET n = -1 WHERE id = 1",
+    "CREATE TABLE made_by_the_dead (a INT PRIMARY KEY) ENGINE=STRATA",
+    "DROP TABLE witness",
+)
+
+
+@dataclass
+class ClusterResult:
+    faults: collections.Counter[str] = field(default_factory=collections.Counter)  # by kind
+    struck: set[str] = field(default_factory=set)  # fault points
+    transactions: int = 0
+    turned_away: int = 0
+    sectors_lost: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class ClusterRun:
+    def __init__(self, plan: ClusterPlan, folder: Path, preset: str) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._parts = ClusterUnderTest(folder, plan.profile, preset, seed=plan.seed, small=plan.small, power_loss=plan.power_loss)
+        self._clients = Clients()
+        self._workloads = Workloads(folder, self._clients, DATABASE, "STRATA", bulk_rows=BULK_ROWS)
+        self._rng = random.Random(f"cluster run {plan.profile} {plan.seed}")
+        self._workers: list[Worker] = []
+        self._expected: set[str] = set()  # names of the processes that are to live
+        self._armed: Strike | None = None
+        self._witness = 0
+        self.result = ClusterResult()
+
+    def execute(self) -> ClusterResult:
+        """Raises Failure; nothing runs afterwards in any case."""
+        try:
+            self._prepare()
+            for number, round_ in enumerate(self._plan.rounds, 1):
+                self._round(number, round_)
+        except StrataError as error:
+            raise Failure(str(error)) from error
+        finally:
+            self._parts.kill_all()
+            self._halt_workers()
+            self._workloads.close()
+            self.result.sectors_lost = self._parts.sectors_lost
+        return self.result
+
+    def _prepare(self) -> None:
+        self._parts.found()
+        self._expected = {"etcd", *NODES, "compute"}
+        self._clients.server = self._parts.compute
+        self._parts.compute.query(f"CREATE DATABASE {DATABASE}")
+        self._workloads.create()
+        self._query("CREATE TABLE witness (id INT PRIMARY KEY, n BIGINT NOT NULL) ENGINE=STRATA")
+        self._query("INSERT INTO witness VALUES (1, 0)")
+
+    def _query(self, sql: str) -> list[tuple[object, ...]]:
+        return self._parts.compute.query(sql, database=DATABASE, autocommit=True, read_timeout=ANSWER_TIMEOUT_S)
+
+    # --- one round ---------------------------------------------------------------------------------------------
+
+    def _round(self, number: int, round_: ClusterRound) -> None:
+        self._clients.tolerant = False
+        self._arm(round_.strikes[0])
+        self._start_workers(number)
+        for strike in round_.strikes:
+            self._watch(strike.work_s)
+            self._strike(strike)
+            self.result.faults[strike.kind] += 1
+        self._watch(round_.work_s)
+        self._end(round_.end)
+        self.result.turned_away += self._clients.turned_away.total()
+        self._clients.turned_away.clear()
+        self._clients.tolerant = False
+        self._check(round_)
+
+    def _start_workers(self, number: int) -> None:
+        self._workers = self._workloads.workers(random.Random(f"work {self._plan.profile} {self._plan.seed} {number}"))
+        for worker in self._workers:
+            worker.stays = True
+            worker.pace_s = PACE_S
+            worker.start()
+
+    def _watch(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Lets the time pass, until something comes about or goes wrong."""
+        wait_until(lambda: until() or bool(self._wrong()), seconds, every_s=0.01)
+        if wrong := self._wrong():
+            raise Failure("\n".join(wrong))
+
+    def _wrong(self) -> list[str]:
+        problems = [worker.failure for worker in self._workers if worker.failure]
+        processes: dict[str, BackgroundProcess] = {"etcd": self._parts.cluster.etcd, **self._parts.cluster.storage}
+        processes["compute"] = self._parts.compute
+        for name in sorted(self._expected):
+            if processes[name].pid() is None:
+                processes[name].wait_exit(5)
+                problems.append(
+                    f"{name} ended by itself (signal {processes[name].last_signal()}):\n{processes[name].log_tail(30)}"
+                )
+        return problems
+
+    def _halt_workers(self) -> None:
+        for worker in self._workers:
+            worker.halt()
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.join(timeout=30)
+
+    def _end(self, end: str) -> None:
+        if end == "drain":
+            self._drain()
+        else:
+            self._kill_compute()
+            self._halt_workers()
+            if stuck := [worker.name for worker in self._workers if worker.is_alive()]:
+                raise Failure(f"{', '.join(stuck)}: no end though the server is gone")
+            self._restart_compute(fresh=end == "fresh")
+        self.result.transactions += sum(worker.done for worker in self._workers)
+        if failures := [worker.failure for worker in self._workers if worker.failure]:
+            raise Failure("\n".join(failures))
+        self._workers = []
+
+    def _drain(self) -> None:
+        for worker in self._workers:
+            worker.halt()
+        wait_until(lambda: not any(worker.is_alive() for worker in self._workers), DRAIN_TIMEOUT_S)
+        if stuck := [worker.name for worker in self._workers if worker.is_alive()]:
+            waiting = self._query("SELECT id, time, state, LEFT(info, 100) FROM information_schema.processlist")
+            shown = "\n".join(str(row) for row in waiting)
+            raise Failure(f"{', '.join(stuck)}: no end of the transaction in {DRAIN_TIMEOUT_S:.0f} s\n{shown}")
+        # A client that was turned away has left while the server was still at its statement.
+        ours = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()"
+        if not wait_until(lambda: self._query(ours) == [(0,)], ANSWER_TIMEOUT_S):
+            raise Failure(f"connections stay: {self._query('SHOW PROCESSLIST')}")
+
+    def _check(self, round_: ClusterRound) -> None:
+        self._wait_answering()
+        if "corrupt" not in self.result.faults:
+            self._parts.wait_well(NODES)
+            if round_.without:
+                self._kill_nodes(round_.without)
+        self._verify()
+        if round_.without and "corrupt" not in self.result.faults:
+            self._start_nodes(round_.without)
+        if self._query("SELECT * FROM witness") != [(1, self._witness)]:
+            raise Failure(f"the witness is {self._query('SELECT * FROM witness')}, not {self._witness}")
+        if wrong := self._wrong():
+            raise Failure("\n".join(wrong))
+
+    def _verify(self) -> None:
+        """Again when the lease was lost meanwhile: nothing was answered then."""
+        for _ in range(VERIFY_TRIES - 1):
+            away = self._clients.turned_away.total()
+            try:
+                return self._workloads.verify()
+            except ServerGone:
+                if self._clients.turned_away.total() == away:
+                    raise
+            self._wait_answering()
+        self._workloads.verify()
+
+    def _wait_answering(self) -> None:
+        """Until the compute node has its lease again, if it had lost it."""
+        last = ["?"]
+
+        def answers() -> bool:
+            try:
+                self._query("SELECT COUNT(*) FROM bank_accounts")
+                self._query(f"UPDATE witness SET n = {self._witness} WHERE id = 1")
+            except pymysql.MySQLError as error:
+                last[0] = str(error)
+                return False
+            return True
+
+        if not wait_until(answers, ANSWER_TIMEOUT_S):
+            raise Failure(f"the compute node does not answer again: {last[0]}\n{self._parts.compute.log_tail(30)}")
+
+    # --- killing and starting ----------------------------------------------------------------------------------
+
+    def _kill_compute(self) -> None:
+        self._expected.discard("compute")
+        self._parts.compute.kill()
+
+    def _restart_compute(self, *, fresh: bool) -> None:
+        self._parts.launch_compute(fresh=fresh)
+        self._compute_is_up()
+
+    def _compute_is_up(self) -> None:
+        """After it was launched."""
+        self._parts.wait_compute()
+        self._expected.add("compute")
+        before = self._clients.server
+        self._clients.server = self._parts.compute
+        if before is not None and before is not self._parts.compute:
+            self._parts.forget_folder(before)
+
+    def _kill_nodes(self, *names: str) -> None:
+        self._expected.difference_update(names)
+        self._parts.kill_nodes(names)
+
+    def _start_nodes(self, *names: str) -> None:
+        self._parts.start_nodes(names)
+        self._expected.update(names)
+
+    def _arm(self, strike: Strike) -> None:
+        """Starts who is to die at a fault point, with that point."""
+        self._armed = strike
+        if strike.kind == "compute_point":
+            self._kill_compute()
+            if self._parts.start_compute_or_crash(fresh=False, fault=strike.fault):
+                return
+            self._compute_is_up()
+            self._expected.discard("compute")
+        elif strike.kind == "node_point":
+            self._kill_nodes(strike.node)
+            try:
+                self._parts.start_nodes([strike.node], strike.fault)
+            except StrataError as error:
+                if self._parts.node(strike.node).last_signal() != signal.SIGKILL:
+                    raise Failure(f"start with fault {strike.fault}: {error}") from error
+
+    # --- the faults --------------------------------------------------------------------------------------------
+
+    def _strike(self, strike: Strike) -> None:
+        if self._armed is not strike:
+            self._arm(strike)
+        self._armed = None
+        getattr(self, f"_strike_{strike.kind}")(strike)
+
+    def _strike_compute_kill(self, strike: Strike) -> None:
+        self._kill_compute()
+        self._restart_compute(fresh=strike.fresh)
+
+    def _strike_compute_point(self, strike: Strike) -> None:
+        server = self._parts.compute
+        self._watch(POINT_TIMEOUT_S, lambda: server.pid() is None)
+        if server.pid() is None:
+            server.wait_exit(5)
+            if server.last_signal() != signal.SIGKILL:
+                raise Failure(f"compute crashed by itself (signal {server.last_signal()}):\n{server.log_tail(40)}")
+            self.result.struck.add(strike.fault.split(":")[0])
+        self._kill_compute()
+        self._restart_compute(fresh=strike.fresh)
+
+    def _strike_recovery_point(self, strike: Strike) -> None:
+        self._kill_compute()
+        if self._parts.start_compute_or_crash(fresh=strike.fresh, fault=strike.fault):
+            self.result.struck.add(strike.fault.split(":")[0])
+        self._kill_compute()
+        self._restart_compute(fresh=False)
+
+    def _strike_compute_pause(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        pid = pause_process(self._parts.compute)
+        try:
+            self._watch(COMPUTE_LEASE_S + 0.5 + strike.down_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self._wait_answering()
+
+    def _strike_takeover(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        old = self._parts.compute
+        pid = pause_process(old)
+        try:
+            self._parts.start_compute(fresh=True)  # It waits for the end of the old one's lease.
+            self._witness += 1
+            self._query(f"UPDATE witness SET n = {self._witness} WHERE id = 1")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self._check_silent(old)
+        self._watch(strike.down_s)  # Its clients go on asking it.
+        old.kill()
+        self._compute_is_up()
+        if self._query("SHOW TABLES LIKE 'made_by_the_dead'"):
+            raise Failure("a table that the server made whose place was taken is there")
+
+    def _check_silent(self, old: Server) -> None:
+        for statement in FORBIDDEN:
+            try:
+                answer = old.query(statement, database=DATABASE, autocommit=True, read_timeout=ANSWER_TIMEOUT_S)
+            except pymysql.MySQLError as error:
+                if error.args[0] not in REFUSALS:
+                    raise Failure(f"the server whose place was taken answers {statement} with {error}") from error
+            else:
+                raise Failure(f"the server whose place was taken answers {statement} with {answer}")
+
+    def _strike_node_kill(self, strike: Strike) -> None:
+        self._kill_nodes(strike.node)
+        self._watch(strike.down_s)
+        self._start_nodes(strike.node)
+
+    def _strike_node_kill_in_recovery(self, strike: Strike) -> None:
+        self._kill_compute()
+        self._parts.launch_compute(fresh=strike.fresh)
+        self._watch(strike.down_s / 2)
+        self._kill_nodes(strike.node)
+        self._compute_is_up()
+        self._watch(strike.down_s)
+        self._start_nodes(strike.node)
+
+    def _strike_node_point(self, strike: Strike) -> None:
+        node = self._parts.node(strike.node)
+        point = strike.fault.split(":")[0]
+        if point in AT_TAKE_OVER:
+            self._strike_compute_kill(strike)
+        self._watch(POINT_TIMEOUT_S, lambda: node.pid() is None)
+        if node.pid() is None:
+            if not self._parts.died_at_point(strike.node):
+                raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
+            self.result.struck.add(point)
+        else:
+            self._kill_nodes(strike.node)
+        self._watch(strike.down_s)
+        self._start_nodes(strike.node)
+
+    def _strike_node_pause(self, strike: Strike) -> None:
+        pid = pause_process(self._parts.node(strike.node))
+        try:
+            self._watch(NODE_LEASE_S + 0.3 + strike.down_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def _strike_quorum_kill(self, strike: Strike) -> None:
+        self._clients.tolerant = True  # Pages that only the others have can be read again when they are back.
+        self._kill_nodes(strike.node, strike.other)
+        acked = [-1, len(self._workloads.bank.acked)]
+        while acked[-2] != acked[-1]:  # Answers that were on their way.
+            self._watch(QUIET_S)
+            acked.append(len(self._workloads.bank.acked))
+            if len(acked) > 10:
+                raise Failure("transfers are acknowledged though only one storage node is there")
+        self._watch(strike.down_s)
+        if len(self._workloads.bank.acked) != acked[-1]:
+            raise Failure("a transfer was acknowledged while only one storage node was there")
+        self._start_nodes(*self._rng.sample([strike.node, strike.other], 2))
+
+    def _strike_all_kill(self, strike: Strike) -> None:
+        self._expected.clear()
+        self._parts.kill_all()
+        for name in NODES:
+            self._parts.lose_power(self._parts.node(name))
+        self._parts.start_etcd()
+        self._parts.start_nodes(NODES)
+        self._expected = {"etcd", *NODES}
+        self._restart_compute(fresh=strike.fresh)
+
+    def _strike_etcd_kill(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        self._expected.discard("etcd")
+        self._parts.cluster.etcd.kill()
+        self._watch(strike.down_s if strike.down_s < BRIEF_S else COMPUTE_LEASE_S + strike.down_s)
+        self._parts.start_etcd()
+        self._expected.add("etcd")
+        self._wait_answering()
+
+    def _strike_etcd_pause(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        pid = pause_process(self._parts.cluster.etcd)
+        try:
+            self._watch(COMPUTE_LEASE_S + 0.5 + strike.down_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self._wait_answering()
+
+    def _strike_full_disk(self, strike: Strike) -> None:
+        marker = self._parts.full_marker(strike.node)
+        marker.touch()
+        try:
+            self._watch(1 + strike.down_s)
+        finally:
+            marker.unlink()
+
+    def _strike_corrupt(self, strike: Strike) -> None:
+        """One node's bytes are damaged while all three have everything: the two others answer, and it says so or is not asked."""
+        self._drain()
+        self._parts.wait_well(NODES)
+        node = self._parts.node(strike.node)
+        self._expected.discard(strike.node)
+        if self._rng.random() < 0.5:
+            self._parts.kill_nodes([strike.node])
+        elif not node.stop():
+            raise Failure(f"{node.name} does not stop")
+        kept = self._folder / "before_damage"
+        shutil.copytree(node.data, kept)
+        harm = damage_some_file(node.data, self._rng)
+        self.result.notes.append(f"{node.name}: {harm.text}")
+        try:
+            self._start_nodes(strike.node)
+        except StrataError as error:
+            self._must_be_refusal(node.last_signal(), str(error))
+        self._kill_compute()
+        self._restart_compute(fresh=strike.fresh)
+        self._start_workers(-1)
+        self._watch(strike.work_s)
+        self.result.notes.append(self._what_it_says(strike.node))
+
+    def _must_be_refusal(self, ended_by: int | None, said: str) -> None:
+        if ended_by is not None or " error " not in said:
+            raise Failure(f"a node with damaged files ends with signal {ended_by}:\n{said}")
+        self.result.notes.append(f"it does not start: {said.splitlines()[-1][-200:]}")
+
+    def _what_it_says(self, name: str) -> str:
+        if name not in self._expected:
+            return "it stays away"
+        illness = self._parts.node(name).illness()
+        return "it has not met the damage, or mended it" if illness is None else f"it says: {illness[:200]}"

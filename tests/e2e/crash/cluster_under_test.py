@@ -1,0 +1,195 @@
+"""The processes of one run: a cluster (strata_cli.cluster) whose storage nodes can lose power, run out of disk or die at a fault
+point, and compute nodes one after the other, each in a folder of its own."""
+
+import random
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+
+from pausing import pause
+from strata_cli import paths
+from strata_cli.cluster import Cluster, share_system_tables
+from strata_cli.process import BackgroundProcess, kill_all
+from strata_cli.server import Server
+from strata_cli.shell import StrataError
+from strata_cli.storage_node import StorageNode
+from strata_cli.waiting import wait_until
+
+from .workloads import Failure
+
+COMPUTE_LEASE_S = 2  # the shortest there is
+NODE_LEASE_S = 1
+START_TIMEOUT_S = 60.0
+WELL_TIMEOUT_S = 60.0
+SMALL_COMPUTE = (
+    "--loose-strata-buffer-pool-size=8M",
+    "--loose-strata-log-checkpoint-size=4M",
+    "--loose-strata-checkpoint-interval=1",
+)
+SMALL_NODE = (
+    *("--page-cache=4M", "--log-cache=4M", "--version-map=4M", "--memtable=16M", "--log-segment=2M"),
+    *("--checkpoint-interval=2", "--reader-lease=1", "--replay-lag=1M"),
+)
+
+
+class ClusterUnderTest:
+    """Not thread-safe."""
+
+    def __init__(self, folder: Path, profile: str, preset: str, *, seed: int, small: bool, power_loss: bool) -> None:
+        self.cluster = Cluster(folder / "cluster", preset=preset)
+        self.cluster.lease_s = COMPUTE_LEASE_S
+        self.cluster.create(profile)
+        self.sectors_lost = 0
+        self._folder = folder
+        self._preset = preset
+        self._rng = random.Random(f"power loss {seed}")
+        self._power_loss = power_loss
+        self._node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
+        self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()))
+        self._computes: list[Server] = []
+
+    # --- all of it ---------------------------------------------------------------------------------------------
+
+    def found(self) -> None:
+        """Starts everything for the first time."""
+        self.start_etcd()
+        self.start_nodes(self.cluster.storage)
+        self.start_compute(fresh=True)
+        share_system_tables(self.compute)
+
+    def kill_all(self) -> None:
+        kill_all([*self._computes, *self.cluster.storage.values(), self.cluster.etcd])
+
+    def start_etcd(self) -> None:
+        self.cluster.start_part("etcd")
+
+    # --- storage nodes -----------------------------------------------------------------------------------------
+
+    def node(self, name: str) -> StorageNode:
+        return self.cluster.storage[name]
+
+    def full_marker(self, name: str) -> Path:
+        return self.node(name).folder / "full"
+
+    def start_nodes(self, names: Iterable[str], fault: str = "") -> None:
+        names = list(names)
+        for name in names:
+            self.launch_node(name, fault)
+        for name in names:
+            self.wait_node(name)
+
+    def launch_node(self, name: str, fault: str = "") -> None:
+        node = self.node(name)
+        env = {"STRATA_FULL_DISK": str(self.full_marker(name))}
+        if fault:
+            env["STRATA_FAULT"] = fault
+        if self._power_loss:
+            env["STRATA_POWER_LOSS_JOURNAL"] = str(self._journal(node))
+        node.launch(env=env, extra=self._node_options)
+
+    def wait_node(self, name: str) -> None:
+        self.node(name).wait_ready(START_TIMEOUT_S)
+
+    def kill_nodes(self, names: Iterable[str]) -> None:
+        nodes = [self.node(name) for name in names]
+        kill_all(nodes)
+        for node in nodes:
+            self.lose_power(node)
+
+    def dead_nodes(self) -> list[str]:
+        return [name for name, node in self.cluster.storage.items() if node.pid() is None]
+
+    def died_at_point(self, name: str) -> bool:
+        """Of a node that is not there any more: whether kill -9 took it."""
+        node = self.node(name)
+        node.wait_exit(5)
+        if node.last_signal() == signal.SIGKILL:
+            self.lose_power(node)
+            return True
+        return False
+
+    def _journal(self, node: StorageNode) -> Path:
+        return node.folder / "power_loss"
+
+    def lose_power(self, node: StorageNode) -> None:
+        """Takes back or tears what was written and not yet synced when it died."""
+        if not self._power_loss:
+            return
+        tool = paths.preset_dir(self._preset) / "src" / "io" / "strata_power_loss"
+        journal = self._journal(node)
+        if not journal.exists():
+            raise Failure(f"{node.name} wrote no power-loss journal {journal}")
+        command = [str(tool), "--journal", str(journal), "--seed", str(self._rng.getrandbits(32))]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"strata_power_loss failed: {done.stdout}{done.stderr}")
+        if match := re.search(r"(\d+) sectors reverted", done.stdout):
+            self.sectors_lost += int(match[1])
+
+    def wait_well(self, names: Iterable[str]) -> None:
+        """Until each is healthy and has all of the log that any of them has now."""
+        names = list(names)
+        wanted = max(self._log_ends(names).values(), default=0)
+        if not wait_until(lambda: not self._unwell(names, wanted), WELL_TIMEOUT_S):
+            raise Failure("storage nodes do not get well again: " + "; ".join(self._unwell(names, wanted)))
+
+    def _unwell(self, names: list[str], wanted: int) -> list[str]:
+        ill = [f"{name}: {illness}" for name in names if (illness := self.node(name).illness()) is not None]
+        late = [f"{name}'s log ends at {end} of {wanted}" for name, end in self._log_ends(names).items() if end < wanted]
+        return ill + late
+
+    def _log_ends(self, names: list[str]) -> dict[str, int]:
+        return {name: stream.get("log_end", 0) for name in names for stream in self.node(name).status().get("streams", [])}
+
+    # --- compute nodes -----------------------------------------------------------------------------------------
+
+    @property
+    def compute(self) -> Server:
+        return self._computes[-1]
+
+    def launch_compute(self, *, fresh: bool, fault: str = "") -> Server:
+        """In the folder of the one before, or in an empty one."""
+        if fresh or not self._computes:
+            name = f"compute-{len(self._computes) + 1}"
+            server = Server(self._folder / name)
+            server.name = name
+            self._computes.append(server)
+        settings = self.cluster.compute_settings(self.compute.name, 0)
+        self.compute.launch(settings, env={"STRATA_FAULT": fault} if fault else {}, extra=self._compute_options)
+        return self.compute
+
+    def wait_compute(self) -> None:
+        self.compute.wait_ready(START_TIMEOUT_S)
+        if not self.compute.has_strata():
+            about = [line for line in self.compute.log_lines() if "STRATA: " in line] or self.compute.log_lines()
+            raise Failure("\n".join([f"{self.compute.name} started without STRATA:", *about[-12:]]))
+
+    def start_compute(self, *, fresh: bool, fault: str = "") -> None:
+        self.launch_compute(fresh=fresh, fault=fault)
+        self.wait_compute()
+
+    def start_compute_or_crash(self, *, fresh: bool, fault: str) -> bool:
+        """True: it died at its fault point before it was up."""
+        try:
+            self.start_compute(fresh=fresh, fault=fault)
+            return False
+        except StrataError as error:
+            if self.compute.last_signal() != signal.SIGKILL:
+                raise Failure(f"start with fault {fault}: {error}") from error
+            return True
+
+    def forget_folder(self, server: Server) -> None:
+        """Its machine is gone."""
+        shutil.rmtree(server.data, ignore_errors=True)
+        server.socket.unlink(missing_ok=True)
+
+
+def pause_process(process: BackgroundProcess) -> int:
+    pid = process.pid()
+    if pid is None:
+        raise Failure(f"{process.name} is not running")
+    pause(pid)
+    return pid

@@ -1,0 +1,90 @@
+"""All that the clients of a run do and know, whatever serves them: their ledgers, the workers of a round, and the checks."""
+
+import random
+from pathlib import Path
+
+from . import bank, bulk, ddl, events, items, xa
+from .ledger import Ledger
+from .session import Connector, ServerGone, Session
+from .tables import verify_table
+from .worker import Worker
+
+
+class Failure(Exception):
+    """What the run found wrong, one problem a line."""
+
+
+class Workloads:
+    """Not thread-safe; its workers are threads of their own."""
+
+    def __init__(self, folder: Path, server: Connector, database: str, engine: str, *, bulk_rows: int = bulk.ROWS_MAX) -> None:
+        self._server = server
+        self._database = database
+        self._engine = engine
+        self._bulk_rows = bulk_rows
+        self.bank = Ledger(folder / "bank.ledger")
+        self._events = Ledger(folder / "events.ledger")
+        self._xa_ledger = Ledger(folder / "xa.ledger")
+        self._xa = xa.XaWorker(server, database, 1, random.Random(), self._xa_ledger)
+        self._items = [items.ItemsWorker(server, database, n, random.Random(), {}, 0) for n in (1, 2)]
+        self._bulk = bulk.BulkWorker(server, database, 1, random.Random(), {}, 0)
+        self._ddl = ddl.DdlWorker(server, database, 1, random.Random(), engine, {}, 0)
+
+    def close(self) -> None:
+        for ledger in (self.bank, self._events, self._xa_ledger):
+            ledger.close()
+
+    def create(self) -> None:
+        with Session(self._server, self._database) as session:
+            for workload in (bank, bulk, events, items, xa):
+                workload.create(session, self._engine)
+
+    def workers(self, rng: random.Random) -> list[Worker]:
+        """Of the next round; they go on from what the last verify() settled."""
+
+        def own_rng() -> random.Random:
+            return random.Random(rng.getrandbits(64))
+
+        server, database = self._server, self._database
+        self._items = [items.ItemsWorker(server, database, w.number, own_rng(), w.committed, w.next_id) for w in self._items]
+        self._ddl = ddl.DdlWorker(server, database, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
+        self._bulk = bulk.BulkWorker(server, database, 1, own_rng(), self._bulk.committed, self._bulk.next_id)
+        self._bulk.rows_max = self._bulk_rows
+        tellers = [bank.BankWorker(server, database, n, own_rng(), self.bank) for n in (1, 2, 3)]
+        writers = [events.EventsWorker(server, database, n, own_rng(), self._events) for n in (1, 2)]
+        self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger)
+        auditor = bank.Auditor(server, database, 1, own_rng())
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, self._ddl]
+
+    def verify(self) -> None:
+        """Raises Failure. No worker runs. May be called again after ServerGone."""
+        problems: list[str] = []
+        try:
+            with Session(self._server, self._database) as session:
+                problems += xa.verify(session, self._xa_ledger, self._xa)
+                problems += bank.verify(session, self.bank)
+                problems += events.verify(session, self._events)
+                problems += items.verify(session, self._items)
+                problems += bulk.verify(session, self._bulk)
+                problems += ddl.verify(session, self._ddl)
+                tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *bulk.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
+                for table in tables:
+                    problems += verify_table(session, table)
+                if not problems:
+                    self._settle(session)
+        except ServerGone:
+            if not problems:
+                raise
+        if problems:
+            raise Failure("\n".join(problems))
+
+    def _settle(self, session: Session) -> None:
+        """What the clients could not know is known now."""
+        for ledger, table in (
+            (self.bank, "SELECT id FROM bank_transfers"),
+            (self._events, "SELECT DISTINCT txn FROM notes"),
+            (self._xa_ledger, "SELECT DISTINCT txn FROM xa_rows"),
+        ):
+            present = {row[0] for row in session.execute(table)}
+            for txn in sorted(ledger.unknown()):
+                (ledger.ack if txn in present else ledger.abort)(txn)
