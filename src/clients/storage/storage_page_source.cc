@@ -153,7 +153,11 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
   const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
   bool another_round = false;
   for (size_t tries = 0;; ++tries) {
-    auto spaces = list_spaces_of(tries % nodes_.size(), deadline_us);
+    // Like a page: one that is stuck costs a wait each time it is asked, and every space that is
+    // opened asks.
+    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
+    auto spaces = list_spaces_of(node, deadline_us);
+    if (spaces.ok() && tries > 0) preferred_.store(node, std::memory_order_relaxed);
     if (spaces.ok() || is_fenced(spaces.status())) return spaces;
     another_round |= may_pass(spaces.status());
     if ((tries + 1) % nodes_.size() != 0) continue;

@@ -50,6 +50,10 @@ class StoragePages : public ::testing::Test {
           EXPECT_EQ(request->epoch, Epoch{4});
           responder.reply(proto::encode(proto::GetPagesReply{{answer(last_)}, 5}));
         });
+    servers_.back()->handle(proto::kListSpaces,
+                            [](const transport::Request&, transport::Responder responder) {
+                              responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{7}}}));
+                            });
     ASSERT_TRUE(servers_.back()->listen(address).ok());
     options_.addresses.push_back(address);
   }
@@ -155,6 +159,21 @@ TEST_F(StoragePages, AsksAgainWhatMayPass) {
   const Status done = read();
   EXPECT_TRUE(done.ok()) << done;
   EXPECT_EQ(calls_, 6);
+}
+
+TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
+  std::atomic<int> asked{0};
+  add_node([&asked](const PageWanted&) {
+    ++asked;
+    return PageGot{error_peer_down("its log is not replayed so far"), {}, {}};
+  });
+  add_node(good(3));
+  for (int i = 0; i < 3; ++i) {
+    const auto spaces = source().list_spaces();
+    ASSERT_TRUE(spaces.ok()) << spaces.status();
+    EXPECT_EQ(*spaces, std::vector<SpaceId>{SpaceId{7}});
+  }
+  EXPECT_EQ(asked, 1);
 }
 
 TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
