@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT
 
 NODES = ("s1", "s2", "s3")
-ROUNDS_MIN = 3
-ROUNDS_MAX = 5
+ROUNDS_MIN = 4
+ROUNDS_MAX = 7
 
 # How often a kind is chosen. "corrupt" is not among them: it ends a run, for the node has lost something for good.
 KINDS = {
