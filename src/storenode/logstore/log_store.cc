@@ -485,6 +485,12 @@ StatusOr<StreamStatus> LogStore::status(StreamId stream) const {
   return found->status();
 }
 
+StatusOr<quorum::ReplicaState> LogStore::state(StreamId stream) const {
+  const Stream* const found = impl_->find(stream);
+  STRATA_RETURN_IF_ERROR(usable(found, stream));
+  return found->state();
+}
+
 const LogStoreCounters& LogStore::counters() const noexcept { return impl_->context.counters; }
 uint64_t LogStore::pending_bytes() const noexcept { return impl_->pending_bytes; }
 

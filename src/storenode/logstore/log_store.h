@@ -12,8 +12,9 @@
 //        agrees with the epoch's chosen history up to there (quorum/history.h).
 //   LG5  Bytes known to be quorum-durable are never cut off: who asks for it gets kDataLoss.
 //   LG6  What is not quorum-durable is read only by the holder of the promised epoch (S1).
-//   LG7  Every byte served was verified against its checksum in this read. Damage is reported with
-//        file, offset and range, and can be repaired from a peer's bytes.
+//   LG7  Every byte served was verified against its checksum in this read, but for those that
+//        appliers read and that have not left memory since they were appended. Damage is reported
+//        with file, offset and range, and can be repaired from a peer's bytes.
 //   LG8  After a failed write or sync the segment is closed at what was durable before and verified
 //        by reading it again; nothing of the batch is acknowledged.
 //   LG9  After a crash nothing is written behind what an old life left: the log goes on in a new
@@ -45,6 +46,7 @@ struct LogStoreOptions {
   uint64_t chunk_bytes_max = 1u << 20;     // bytes under one checksum; at most 16 MiB
   uint64_t pending_bytes_max = 64u << 20;  // queued and not yet durable; beyond: kUnavailable
   uint32_t spare_segments_max = 4;         // files kept for reuse
+  uint64_t recent_bytes_max = 0;           // of each stream's end, in memory for appliers (LG7)
   uint64_t (*now_us)() = monotonic_us;     // only for counters
 };
 
@@ -124,6 +126,8 @@ class LogStore {
   Status verify(StreamId stream);
   [[nodiscard]] std::vector<StreamStatus> status() const;
   [[nodiscard]] StatusOr<StreamStatus> status(StreamId stream) const;
+  // Of status() what changes all the time; cheap.
+  [[nodiscard]] StatusOr<quorum::ReplicaState> state(StreamId stream) const;
   [[nodiscard]] const LogStoreCounters& counters() const noexcept;
   [[nodiscard]] uint64_t pending_bytes() const noexcept;
 

@@ -89,6 +89,7 @@ class World {
     options_.segment_bytes = 4096 + 1024 + rng_.below(6000);
     options_.chunk_bytes_max = 1 + rng_.below(rng_.one_in(2) ? 300 : 3000);
     options_.spare_segments_max = static_cast<uint32_t>(rng_.below(3));
+    options_.recent_bytes_max = rng_.one_in(2) ? 0 : rng_.below(4000);
     open();
     Status made;
     store_->make_stream(kStream, {}, [&](const ChangeReply& r) { made = r.status; });

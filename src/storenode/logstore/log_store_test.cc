@@ -631,6 +631,21 @@ TEST_F(LogStoreDamage, InAClosedSegmentIsReportedWithItsPlaceAndRepaired) {
   expect_repair(damage);
 }
 
+TEST_F(LogStoreDamage, AppliersReadRecentBytesFromMemory) {  // LG7
+  options.recent_bytes_max = 2000;
+  open();
+  fill(10);
+  const Lsn end = store->state(kStream).quorum_durable;
+  const Lsn from{end.value - 200};
+  flip(names("log-").back(), 4096 + 40 + 200);  // in the chunk that ends there
+  EXPECT_EQ(*store->read(kStream, from, end), content.substr(from.value, 200));
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, Lsn{500}), content.substr(0, 500));  // from the file
+  EXPECT_EQ(store->read(kStream, from, end, Epoch{1}).status().code(), StatusCode::kDataLoss);
+  // What is cut off is gone from memory, too.
+  ASSERT_TRUE(store->begin(kStream, tenure(2, end.value, history({{1, 0}}))).status.ok());
+  EXPECT_EQ(store->read(kStream, from, end).status().code(), StatusCode::kDataLoss);
+}
+
 TEST_F(LogStoreDamage, OfAChunkHeaderReachesToTheNextWholeOne) {
   fill(40);
   flip(names("log-")[2], 4096 + 9);

@@ -110,6 +110,7 @@ Status Stream::cut(ControlState next, const Fit& fit) {
     std::erase_if(holes_, [&](const LogDamage& d) { return d.from >= cut_lsn; });
     if (fit.next < durable_end_ || fit.reset) ++cuts_;
     durable_end_ = fit.next;
+    recent_.clear();
     if (fit.reset) quorum_durable_ = std::max(quorum_durable_, fit.next);
   }
   remove_garbage();
@@ -329,6 +330,7 @@ std::vector<std::function<void()>> Stream::commit_staged() {
   const MutexLock lock(mutex_);
   durable_end_ = staged_end();
   quorum_durable_ = std::max(quorum_durable_, staged_quorum_durable_);
+  remember_locked(staged_);
   staged_.clear();
   for (auto it = tails_.begin(); it != tails_.end();) {
     if (it->second.first >= readable_end()) {
@@ -339,6 +341,20 @@ std::vector<std::function<void()>> Stream::commit_staged() {
     it = tails_.erase(it);
   }
   return ready;
+}
+
+// Whoever applies the log reads what has just been appended. From the file he would have to read,
+// and verify, all chunks from the nearest entry of its index on, each time for a few bytes.
+void Stream::remember_locked(Bytes appended) {
+  const size_t most = context_->options.recent_bytes_max;
+  if (appended.size() >= most) {
+    recent_.assign(appended.substr(appended.size() - most));
+    return;
+  }
+  // Twice as much at most, so that what is kept is moved seldom.
+  if (recent_.size() + appended.size() > 2 * most)
+    recent_.erase(0, recent_.size() + appended.size() - most);
+  recent_.append(appended);
 }
 
 // LG8. The next append makes a new segment at what was durable before.

@@ -64,6 +64,11 @@ ReadReply Stream::read(const ReadRequest& request) {
     }
     const uint64_t bytes = std::min<uint64_t>(request.bytes_max, limit.value - request.from.value);
     if (bytes == 0) return reply;
+    const uint64_t before_end = durable_end_.value - request.from.value;
+    if (!request.recovery && before_end <= recent_.size()) {
+      reply.bytes.assign(recent_, recent_.size() - before_end, bytes);
+      return reply;
+    }
     spans = spans_locked(request.from, Lsn{request.from.value + bytes});
     cuts = cuts_;
     if (spans.empty() || spans.front().from != request.from)

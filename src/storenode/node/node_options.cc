@@ -30,6 +30,12 @@ PageStoreOptions default_pages() {
   return pages;
 }
 
+LogStoreOptions default_log() {
+  LogStoreOptions log;
+  log.recent_bytes_max = 2u << 20;
+  return log;
+}
+
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
   if (profile == "logdb") return ReplayMode::kSingle;
   if (profile == "logdb-mv") return ReplayMode::kEager;

@@ -26,6 +26,7 @@ struct InitialGroup {
 };
 
 PageStoreOptions default_pages();
+LogStoreOptions default_log();
 
 struct NodeOptions {
   std::string name;
@@ -43,7 +44,7 @@ struct NodeOptions {
   uint32_t workers = 4;
   uint32_t workers_waiting_max = 1000;
   // Folder, cluster id, file system and mode are filled in by open().
-  LogStoreOptions log;
+  LogStoreOptions log = default_log();
   PageStoreOptions pages = default_pages();
   StopFlag* stop = nullptr;  // raised: open() gives up soon
 };

@@ -126,11 +126,11 @@ void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder
 // --- truncation ---
 
 Status LogService::check_epoch(StreamId stream, Epoch epoch) const {
-  const auto status = parts_.store->status(stream);
-  if (!status.ok() || epoch >= status->state.promised) return ok_status();
+  const auto state = parts_.store->state(stream);
+  if (!state.ok() || epoch >= state->promised) return ok_status();
   return error_fenced("epoch " + std::to_string(epoch.value) + " of log stream " +
                       std::to_string(stream.value) + " was taken over by epoch " +
-                      std::to_string(status->state.promised.value));
+                      std::to_string(state->promised.value));
 }
 
 void LogService::on_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
@@ -152,11 +152,10 @@ void LogService::truncate() {
     wanted = wanted_;
   }
   for (const auto& [stream, lsn] : wanted) {
-    const auto status = parts_.store->status(stream);
-    if (!status.ok()) continue;
-    const quorum::ReplicaState& state = status->state;
-    const Lsn below = std::min({lsn, parts_.needed_from(stream), state.quorum_durable});
-    if (below > state.start)
+    const auto state = parts_.store->state(stream);
+    if (!state.ok()) continue;
+    const Lsn below = std::min({lsn, parts_.needed_from(stream), state->quorum_durable});
+    if (below > state->start)
       parts_.store->truncate_prefix(stream, below, [](const ChangeReply&) {});
   }
 }

@@ -3,13 +3,13 @@
 namespace strata::storenode {
 
 Lsn StreamLogView::begin_lsn() const {
-  const auto status = store_->status(stream_);
-  return status.ok() && !status->state.last_epoch.is_zero() ? status->state.start : begin_;
+  const auto state = store_->state(stream_);
+  return state.ok() && !state->last_epoch.is_zero() ? state->start : begin_;
 }
 
 Lsn StreamLogView::durable_lsn() const {
-  const auto status = store_->status(stream_);
-  return status.ok() && !status->state.last_epoch.is_zero() ? status->state.quorum_durable : begin_;
+  const auto state = store_->state(stream_);
+  return state.ok() && !state->last_epoch.is_zero() ? state->quorum_durable : begin_;
 }
 
 Status StreamLogView::read(Lsn from, char* out, size_t bytes) {
@@ -26,7 +26,7 @@ Status StreamLogView::read(Lsn from, char* out, size_t bytes) {
 }
 
 void StreamLogView::notify_beyond(Lsn beyond, std::function<void()> notify) {
-  if (store_->status(stream_).ok()) {
+  if (store_->state(stream_).ok()) {
     (void)store_->tail(stream_, beyond, notify);
     return;
   }
@@ -35,7 +35,7 @@ void StreamLogView::notify_beyond(Lsn beyond, std::function<void()> notify) {
     waiters_.emplace_back(beyond, std::move(notify));
   }
   // It may have been made in between, and told nobody.
-  if (store_->status(stream_).ok()) stream_made();
+  if (store_->state(stream_).ok()) stream_made();
 }
 
 void StreamLogView::stream_made() {

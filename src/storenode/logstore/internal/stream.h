@@ -141,6 +141,7 @@ class Stream {
   }
   [[nodiscard]] Lsn known_end_of(size_t index) const noexcept;
   [[nodiscard]] std::vector<LogDamage> damages_locked() const;
+  void remember_locked(Bytes appended);
   [[nodiscard]] Lsn staged_end() const noexcept { return Lsn{durable_end_.value + staged_.size()}; }
 
   StoreContext* const context_;
@@ -156,6 +157,7 @@ class Stream {
   std::vector<SegmentPtr> segments_;  // in order of starts; what counts begins where the next does
   std::vector<LogDamage> holes_;      // ranges of which no file exists
   uint64_t cuts_ = 0;                 // grows when bytes are cut off
+  std::string recent_;                // the bytes before durable_end_, as they were appended
   std::map<uint64_t, std::pair<Lsn, std::function<void()>>> tails_;
   uint64_t last_ticket_ = 0;
 
