@@ -112,6 +112,10 @@ void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) c
   gauge("replay_scan_lag_bytes", "Log that is durable and not scanned.", pages.scan_lag_bytes);
   gauge("version_store_bytes", "Size of the version store.", pages.version_store_bytes);
   gauge("version_map_memory_bytes", "Memory of the version map.", pages.map_memory_bytes);
+  gauge("version_map_unwritten", "Entries of the version map that are in memory only.",
+        pages.map_entries_unwritten);
+  count("version_map_written_total", "Entries of the version map written to the version store.",
+        pages.map_entries_written);
   gauge("reader_leases", "Readers that hold versions back.", pages.leases);
   count("page_cache_hits_total", "Pages found in the page cache.", pages.page_cache_hits);
   count("page_cache_misses_total", "Pages not found in the page cache.", pages.page_cache_misses);

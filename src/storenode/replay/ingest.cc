@@ -7,6 +7,10 @@
 #include "base/diag.h"
 
 namespace strata::storenode {
+namespace {
+// How far the scanned mark is ahead: that much log is looked up in vain after a crash.
+constexpr uint64_t kMarkAheadBytes = 4u << 20;
+}  // namespace
 
 Status Ingest::check_begin(const Stream& stream) const {
   const Lsn begin = stream.log->begin_lsn();
@@ -25,7 +29,7 @@ Status Ingest::add_stream(StreamId id, LogView* log, Lsn begin) {
   STRATA_ASSIGN_OR_RETURN(const auto scanned, parts_.db->read_mark(Mark::kScanned, id));
   STRATA_ASSIGN_OR_RETURN(const auto replayed, parts_.db->read_mark(Mark::kReplayed, id));
   stream->end = replayed.value_or(StreamMark{begin, Llsn{}});
-  stream->known_to = scanned.value_or(stream->end).lsn;
+  stream->known_to = stream->marked_to = scanned.value_or(stream->end).lsn;
   stream->reader = std::make_unique<GroupReader>(id, log, parts_.log_cache, stream->end.lsn);
   stream->failure = check_begin(*stream);
   if (!stream->failure.ok())
@@ -118,12 +122,11 @@ Status Ingest::add_section(Stream* stream, const redo::GroupView& group,
   return ok_status();
 }
 
-Status Ingest::collect_group(Stream* stream, const redo::GroupView& group, Found* found,
-                             VersionDb::Batch* batch) {
+Status Ingest::collect_group(Stream* stream, const redo::GroupView& group, Found* found) {
   STRATA_RETURN_IF_ERROR(
       redo::for_each_section(group, [&](const redo::SectionView& section) -> Status {
         redo::for_each_dropped_space(section, [&](SpaceId space) {
-          batch->put_dropped(parts_.map->note_dropped(space, Llsn{group.header.llsn}));
+          found->marks.put_dropped(parts_.map->note_dropped(space, Llsn{group.header.llsn}));
         });
         return add_section(stream, group, section, found);
       }));
@@ -139,15 +142,21 @@ Status Ingest::start_over(Stream* stream, const Status& status) const {
   return status;
 }
 
-Status Ingest::publish(Stream* stream, const Found& found, VersionDb::Batch* batch) {
-  if (found.end.lsn > stream->known_to) batch->put_mark(Mark::kScanned, stream->id, found.end);
-  STRATA_RETURN_IF_ERROR(parts_.map->add(found.added, batch));
-  const StreamMark from = std::exchange(stream->end, found.end);
-  replay_->scanned(stream->id, from, stream->end, found.pending);
+Status Ingest::publish(Stream* stream, Found* found) {
+  Lsn marked_to = stream->marked_to;
+  if (found->end.lsn > marked_to) {
+    marked_to = Lsn{found->end.lsn.value + kMarkAheadBytes};
+    found->marks.put_mark(Mark::kScanned, stream->id, {marked_to, found->end.llsn});
+  }
+  STRATA_RETURN_IF_ERROR(parts_.db->write(&found->marks));
+  stream->marked_to = marked_to;
+  STRATA_RETURN_IF_ERROR(parts_.map->add(found->added));
+  const StreamMark from = std::exchange(stream->end, found->end);
+  replay_->scanned(stream->id, from, stream->end, found->pending);
   parts_.waits->publish_scanned(stream->id, stream->end);
   ReplayCounters& counters = *parts_.counters;
-  counters.groups_scanned.fetch_add(found.groups, std::memory_order_relaxed);
-  counters.sections_scanned.fetch_add(found.sections, std::memory_order_relaxed);
+  counters.groups_scanned.fetch_add(found->groups, std::memory_order_relaxed);
+  counters.sections_scanned.fetch_add(found->sections, std::memory_order_relaxed);
   counters.bytes_scanned.fetch_add(stream->end.lsn.value - from.lsn.value,
                                    std::memory_order_relaxed);
   return ok_status();
@@ -156,19 +165,18 @@ Status Ingest::publish(Stream* stream, const Found& found, VersionDb::Batch* bat
 StatusOr<bool> Ingest::scan(Stream* stream, uint64_t bytes) {
   Found found;
   found.end = stream->end;
-  VersionDb::Batch batch = parts_.db->new_batch();
+  found.marks = parts_.db->new_batch();
   Status damage;
   while (found.end.lsn.value - stream->end.lsn.value < bytes) {
     redo::GroupView group;
     const StatusOr<bool> more = stream->reader->next(&group);
     if (!more.ok()) damage = more.status();
     if (!more.ok() || !*more) break;
-    if (Status status = collect_group(stream, group, &found, &batch); !status.ok())
+    if (Status status = collect_group(stream, group, &found); !status.ok())
       return start_over(stream, status);
   }
   if (found.groups != 0) {
-    if (Status status = publish(stream, found, &batch); !status.ok())
-      return start_over(stream, status);
+    if (Status status = publish(stream, &found); !status.ok()) return start_over(stream, status);
   }
   if (damage.ok()) return found.groups != 0;
   if (!is_corruption(damage) && !is_out_of_range(damage)) return damage;

@@ -1,11 +1,12 @@
 // Quick scan: reads the quorum-durable log and enters every section in the version map, without
 // applying anything. One thread at a time, but for failure() and retry().
 //   IN1  Nothing at or beyond the durable Lsn is read (S1, GR1).
-//   IN2  Versions of a batch and the scanned mark behind them are written together; the
-//        position is published after (VM1).
-//   IN3  After a restart scanning begins at the replayed mark, so that what is not stored is known
-//        again; below the scanned mark, what the map has is left as it is, and what it
-//        collected does not come back.
+//   IN2  Versions are in the map, which keeps them in memory (VM7), before the position behind
+//        them is published (VM1). Before that the scanned mark is written, further than they lie.
+//   IN3  After a restart scanning begins at the replayed mark, so that what is not stored, or was
+//   in
+//        memory only, is known again. Below the scanned mark what the map has is left as it is, and
+//        what it collected does not come back; above, it has nothing.
 //   IN4  A stream whose log is damaged stops there; what was scanned before is served on.
 #pragma once
 
@@ -44,22 +45,23 @@ class Ingest {
     std::unique_ptr<GroupReader> reader;
     StreamMark end;  // published
     Lsn known_to;    // IN3: the scanned mark of the last life
+    Lsn marked_to;   // the scanned mark of this one
     Lsn needs;       // the first byte it needed when it was added
     Status failure;  // guarded by mutex_
   };
   struct Found {
     std::vector<VersionMap::NewVersion> added;
     std::vector<PageId> pending;
+    VersionDb::Batch marks;
     StreamMark end;
     uint64_t groups = 0;
     uint64_t sections = 0;
   };
   Status reclaim_spaces();
   StatusOr<bool> scan(Stream* stream, uint64_t bytes);
-  Status publish(Stream* stream, const Found& found, VersionDb::Batch* batch);
+  Status publish(Stream* stream, Found* found);
   Status start_over(Stream* stream, const Status& status) const;
-  Status collect_group(Stream* stream, const redo::GroupView& group, Found* found,
-                       VersionDb::Batch* batch);
+  Status collect_group(Stream* stream, const redo::GroupView& group, Found* found);
   Status add_section(Stream* stream, const redo::GroupView& group, const redo::SectionView& section,
                      Found* found);
   StatusOr<bool> is_known(PageId page, Llsn llsn, bool* pending);

@@ -243,7 +243,7 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
 
 StatusOr<std::vector<SpaceId>> PageStore::list_spaces() {
   StatusOr<std::vector<SpaceId>> spaces =
-      impl_->single != nullptr ? impl_->single->list_spaces() : impl_->db->list_spaces();
+      impl_->single != nullptr ? impl_->single->list_spaces() : impl_->map->list_spaces();
   if (!spaces.ok()) return spaces.status();
   std::erase_if(*spaces, [this](SpaceId space) { return impl_->map->is_dropped(space); });
   return spaces;
@@ -286,7 +286,7 @@ StatusOr<bool> PageStore::collect_step(uint32_t pages_max) {
 }
 Status PageStore::checkpoint() { return impl_->checkpoint(); }
 void PageStore::forget_caches() {
-  impl_->map->drop_memory();
+  (void)impl_->map->drop_memory();  // what cannot be written stays
   impl_->store->forget_all();
   impl_->log_cache->clear();
 }
@@ -312,10 +312,12 @@ PageStoreStatus PageStore::status() const {
   status.leases = impl_->leases->leases();
   status.version_store_bytes = impl_->db->disk_bytes();
   status.map_memory_bytes = impl_->map->memory_bytes();
+  status.map_entries_unwritten = impl_->map->unwritten();
   const PageCache& cache = impl_->store->cache();
   status.page_cache_hits = impl_->single ? impl_->single->pages().hits() : cache.hits();
   status.page_cache_misses = impl_->single ? impl_->single->pages().misses() : cache.misses();
   const VersionMapCounters& map = impl_->map->counters();
+  status.map_entries_written = map.written.load();
   status.versions_stored = map.stored.load();
   status.versions_collected = map.collected.load();
   status.spaces_reclaimed = map.spaces_reclaimed.load();

@@ -77,6 +77,8 @@ struct PageStoreStatus {
   uint64_t leases = 0;
   uint64_t version_store_bytes = 0;
   uint64_t map_memory_bytes = 0;
+  uint64_t map_entries_unwritten = 0;  // in memory only
+  uint64_t map_entries_written = 0;    // ever, into the version store
   uint64_t page_cache_hits = 0, page_cache_misses = 0;
   uint64_t versions_stored = 0, versions_collected = 0, spaces_reclaimed = 0;
   Status failure;  // what keeps a stream from being replayed

@@ -352,6 +352,7 @@ TEST_F(Smart, StartsAtTheNearestStoredVersionOrRestart) {  // SM2
   test_.scan_all();
   ASSERT_TRUE(test_.get_now(kPage, llsn).ok());
   EXPECT_EQ(test_.store().counters().sections_applied.load(), 10u);
+  EXPECT_EQ(test_.store().status().versions_stored, 1u);  // SM4
   for (int i = 0; i < 3; ++i) llsn = test_.write_next(&rng_, {kPage});
   test_.scan_all();
   ASSERT_TRUE(test_.get_now(kPage, llsn).ok());
@@ -373,6 +374,7 @@ TEST_F(Smart, WhatTheHorizonLetsGoIsNotStored) {  // SM4
   test_.replay_all();
   EXPECT_EQ(test_.store().status().versions_stored, 1u);
   EXPECT_EQ(test_.store().status().versions_collected, 49u);
+  EXPECT_EQ(test_.store().status().map_entries_written, 1u);  // VM7
   EXPECT_TRUE(test_.is_right(test_.get_now(kPage, llsn), kPage, llsn));
   EXPECT_TRUE(is_out_of_range(test_.get_now(kPage, Llsn{llsn.value - 1}).status()));
   EXPECT_EQ(test_.get_now(kPage, Llsn{llsn.value - 1}, kAny)->llsn, llsn);  // GP2
@@ -409,6 +411,38 @@ TEST(SmartLag, WorkersLeaveTheNewestLogAlone) {
   EXPECT_EQ(test.store().backlog_bytes(), 0u);
   ASSERT_TRUE(test.store().checkpoint().ok());
   EXPECT_EQ(test.store().needed_from(kStream), test.log().end());
+}
+
+TEST(SmartLag, WorkersLeaveWhatIsAboveTheHorizonForLater) {  // SM4
+  constexpr PageId kThird{300, 5};
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().replay_lag_bytes = 300'000;
+  test.open();
+  const auto fill = [&](PageId page, uint64_t bytes) {
+    const Lsn from = test.log().end();
+    while (test.log().end().value - from.value < bytes) test.write_next(&rng, {page});
+    test.scan_all();
+  };
+  fill(kPage, 3'000);
+  fill(kOther, 300'000);
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  fill(kPage, 3'000);
+  const Llsn newest = test.writer().newest(kPage);
+  fill(kThird, 250'000);
+  test.replay_all();
+  EXPECT_EQ(test.store().counters().background.load(), 1u);  // kPage's first part
+  EXPECT_EQ(test.store().counters().pages_made.load(), 1u);
+  EXPECT_TRUE(test.is_right(test.get_now(kPage, newest), kPage, newest));
+  // Its turn comes again.
+  EXPECT_GT(test.store().backlog_bytes(), 500'000u);
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  ASSERT_TRUE(test.store().checkpoint().ok());
+  ASSERT_TRUE(test.store().checkpoint().ok());
+  test.replay_all();
+  EXPECT_EQ(test.store().status().streams[0].replayed.lsn, test.log().end());
+  EXPECT_EQ(test.store().status().versions_stored, 4u);  // the request's, and kThird
+  EXPECT_EQ(test.store().status().map_entries_unwritten, 0u);
 }
 
 TEST(SmartLag, WorkersWaitUntilItIsKnownWhichStatesAreNeeded) {  // LE3

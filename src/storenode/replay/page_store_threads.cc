@@ -1,4 +1,7 @@
 // The threads of a page store. Each sleeps on a condition of its own; nobody polls.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -15,6 +18,12 @@ constexpr uint64_t kPauseUs = 100'000;  // after a failure; it is tried again
 constexpr uint64_t kPauseUsMax = 5'000'000;
 constexpr uint64_t kHorizonIntervalUs = 200'000;
 constexpr uint32_t kCollectPages = 1000;  // between two looks at the clock
+constexpr int kBackgroundNice = 10;
+
+// Commits and reads go first; nobody waits for this thread. Where it is not allowed, it is not.
+void yield_to_others() noexcept {
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackgroundNice);
+}
 
 }  // namespace
 
@@ -157,7 +166,8 @@ void PageStore::Impl::upkeep_thread() {
     if (now >= next_collect) {
       const StatusOr<bool> more = collector->step(kCollectPages);
       done("collection", more.status());
-      if (!more.ok() || !*more) next_collect = now + options.collect_interval_us;
+      // Under load there is always more: one sweep in each interval.
+      if (!more.ok() || !collector->sweeping()) next_collect = now + options.collect_interval_us;
     }
     if (now >= next_checkpoint) {
       done("checkpoint", checkpoint());
@@ -188,7 +198,10 @@ void PageStore::Impl::start() {
   });
   if (ingest != nullptr) threads_.emplace_back([this] { scan_thread(); });
   for (uint32_t i = 0; i < replay->workers_max(); ++i)
-    threads_.emplace_back([this] { worker_thread(); });
+    threads_.emplace_back([this] {
+      if (options.mode == ReplayMode::kSmart) yield_to_others();  // else requests wait for it
+      worker_thread();
+    });
   for (uint32_t i = 0; i < std::max(1u, options.servers); ++i)
     threads_.emplace_back([this] { server_thread(); });
   threads_.emplace_back([this] { upkeep_thread(); });

@@ -66,15 +66,24 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
     if (page.state == State::kWaitsForScan) queue(id, &page);
 }
 
-void PendingPages::done(PageId id) {
+// Zero: they are in none yet.
+PendingPages::Batch PendingPages::oldest_batch(const std::vector<Section>& sections) const {
+  for (const Stretch& stretch : stretches_)
+    for (const Section& section : sections)
+      if (section.stream == stretch.stream && section.lsn < stretch.to.lsn) return stretch.batch;
+  return 0;
+}
+
+void PendingPages::done(PageId id, const std::vector<Section>& left) {
   const MutexLock lock(mutex_);
   const auto it = pages_.find(id);
   STRATA_ASSERT(it != pages_.end());
   Page& page = it->second;
   STRATA_ASSERT(page.state == State::kTaken);
   listed_.erase({page.first, id});
-  if (page.again != 0) {
-    page.first = page.again;
+  const Batch next = left.empty() ? 0 : oldest_batch(left);
+  if (next != 0 || page.again != 0) {
+    page.first = next != 0 && (page.again == 0 || next < page.again) ? next : page.again;
     page.again = 0;
     listed_.emplace(page.first, id);
     queue(id, &page);
@@ -140,6 +149,7 @@ void PendingPages::stop(bool stop) {
 
 void PendingPages::wake() {
   const MutexLock lock(mutex_);
+  if (!stalled_) return;  // nobody was sent away
   woken_ = true;
   stalled_ = false;
   changed_.notify_all();

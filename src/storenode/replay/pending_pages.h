@@ -33,8 +33,13 @@ class PendingPages {
   // `may` is called under the latch.
   template <typename May>
   std::optional<PageId> take(const May& may);
-  // A worker has dealt with all versions that were in the map when it began.
-  void done(PageId page);
+  // A worker has dealt with all versions that were in the map when it began, but for those of the
+  // sections `left`.
+  struct Section {
+    StreamId stream;
+    Lsn lsn;  // of its group
+  };
+  void done(PageId page, const std::vector<Section>& left = {});
   // It could not: the page waits until retry(), or until more is scanned if `for_scan`.
   void put_off(PageId page, bool for_scan);
   void retry();
@@ -64,6 +69,7 @@ class PendingPages {
   };
   using Place = std::pair<Batch, PageId>;
   void queue(PageId id, Page* page);
+  [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const;
   void raise_ripe(Batch batch);
   [[nodiscard]] bool has_ripe() const {
     return !held_back_ && !queued_.empty() && queued_.begin()->first <= ripe_;

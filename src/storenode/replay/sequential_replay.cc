@@ -89,7 +89,7 @@ Status SequentialReplay::replay_section(const redo::GroupView& group,
   if (is_corruption(made.status())) {
     counters.pages_broken.fetch_add(1, std::memory_order_relaxed);
     diag(Severity::kError, "replay: %s", std::string(made.status().message()).c_str());
-    return ok_status();
+    return parts_.map->settle(section.page_id, version->llsn);
   }
   STRATA_RETURN_IF_ERROR(made.status());
   counters.sections_applied.fetch_add(1, std::memory_order_relaxed);

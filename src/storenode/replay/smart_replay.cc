@@ -25,6 +25,15 @@ Llsn base_of(VersionList list, ptrdiff_t begin) noexcept {
   return begin == 0 || list[begin].is(kRestartsChain) ? Llsn{} : list[begin - 1].llsn;
 }
 
+void leave(const Version& version, std::vector<PendingPages::Section>* left) {
+  for (PendingPages::Section& section : *left) {
+    if (section.stream != version.stream) continue;
+    section.lsn = std::min(section.lsn, version.lsn);
+    return;
+  }
+  left->push_back({version.stream, version.lsn});
+}
+
 }  // namespace
 
 Status SmartReplay::add_stream(StreamId stream, LogView*, StreamMark from) {
@@ -56,28 +65,30 @@ StatusOr<SmartReplay::Plan> SmartReplay::plan_request(PageId page, Llsn target) 
     const ptrdiff_t begin = begin_for(list, at);
     plan.base = base_of(list, begin);
     plan.steps.assign(list.begin() + begin, list.begin() + at + 1);
-    const ptrdiff_t needed = newest_at(list, parts_.map->horizon());
-    if (keep_ == Keep::kNeeded && needed >= 0)
-      plan.store_from = std::min(list[needed].llsn, target);
+    if (keep_ == Keep::kNeeded) plan.store_from = target;
   }));
   return plan;
 }
 
-StatusOr<SmartReplay::Plan> SmartReplay::plan_all(PageId page) {
+StatusOr<SmartReplay::Plan> SmartReplay::plan_worker(PageId page, Above above) {
   Plan plan;
   STRATA_RETURN_IF_ERROR(parts_.map->inspect(page, [&](VersionList list) {
     const auto end = static_cast<ptrdiff_t>(list.size());
-    ptrdiff_t at = 0;
-    if (keep_ == Keep::kNeeded) at = std::max<ptrdiff_t>(0, newest_at(list, parts_.map->horizon()));
+    const ptrdiff_t needed =
+        keep_ == Keep::kNeeded ? newest_at(list, parts_.map->horizon()) : ptrdiff_t{-1};
+    ptrdiff_t at = std::max<ptrdiff_t>(0, needed);
     if (at < end) plan.store_from = list[at].llsn;
     while (at < end && list[at].is(kMaterialized)) ++at;
     if (at == end) return;
+    const ptrdiff_t to = at == needed && above == Above::kLater ? needed + 1 : end;
     const ptrdiff_t begin = begin_for(list, at);
     plan.base = base_of(list, begin);
-    plan.steps.assign(list.begin() + begin, list.end());
+    plan.steps.assign(list.begin() + begin, list.begin() + to);
     plan.skipped = static_cast<uint64_t>(
         std::count_if(list.begin(), list.begin() + begin,
                       [](const Version& version) { return !version.is(kMaterialized); }));
+    for (const Version& version : list.subspan(to))
+      if (!version.is(kMaterialized)) leave(version, &plan.left);
   }));
   return plan;
 }
@@ -229,17 +240,32 @@ void SmartReplay::count(const Result& result) {
 
 // --- workers ---
 
-// The page is ours (SM1).
+// False: a stored version it begins with has been collected meanwhile.
+StatusOr<bool> SmartReplay::follow(PageId page, const Plan& plan, Result* result) {
+  *result = Result{};
+  const Status status = run(page, plan, /*stop_at_damage=*/false, result);
+  if (is_not_found(status)) return false;
+  STRATA_RETURN_IF_ERROR(status);
+  parts_.counters->sections_skipped.fetch_add(plan.skipped, std::memory_order_relaxed);
+  count(*result);
+  STRATA_RETURN_IF_ERROR(store(page, result));
+  result->left = plan.left;
+  // The marks pass what cannot be made, too (VM7).
+  if (!plan.steps.empty()) {
+    STRATA_RETURN_IF_ERROR(parts_.map->settle(page, plan.steps.back().llsn));
+  }
+  return true;
+}
+
+// The page is ours (SM1). Behind damage nothing is left for later: what is at the horizon may never
+// be stored.
 Status SmartReplay::replay_page(PageId page, Result* result) {
+  Above above = Above::kLater;
   for (uint32_t tried = 0; tried < kPlansMax; ++tried) {
-    *result = Result{};
-    STRATA_ASSIGN_OR_RETURN(const Plan plan, plan_all(page));
-    const Status status = run(page, plan, /*stop_at_damage=*/false, result);
-    if (is_not_found(status)) continue;  // collected meanwhile
-    STRATA_RETURN_IF_ERROR(status);
-    parts_.counters->sections_skipped.fetch_add(plan.skipped, std::memory_order_relaxed);
-    count(*result);
-    return store(page, result);
+    STRATA_ASSIGN_OR_RETURN(const Plan plan, plan_worker(page, above));
+    STRATA_ASSIGN_OR_RETURN(const bool followed, follow(page, plan, result));
+    if (followed && (result->damage.ok() || result->left.empty())) return ok_status();
+    if (followed) above = Above::kNow;
   }
   return error_peer_down(name_of(page) + ": its stored versions change all the time");
 }
@@ -256,7 +282,7 @@ StatusOr<bool> SmartReplay::step() {
   } else if (is_peer_down(result.damage)) {
     pending_.put_off(*page, /*for_scan=*/true);
   } else {
-    pending_.done(*page);
+    pending_.done(*page, result.left);
   }
   parts_.waits->end(*page);
   if (is_corruption(result.damage)) {

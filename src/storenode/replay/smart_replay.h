@@ -4,10 +4,12 @@
 //        then finds it stored, or goes on from there.
 //   SM2  A request applies sections of its own page only, from the nearest version that is stored,
 //        or from the nearest section that restarts the chain.
-//   SM3  A worker is done with a page when every version that was in the map when it began is
-//        stored, collected, or cannot be made because of damage.
+//   SM3  A worker is done with a version when it is stored, collected, or cannot be made because of
+//        damage; then its entry is written (VM7). The page stays listed for those it left.
 //   SM4  With kNeeded, versions that the horizon lets go are not stored, and not even made if a
-//        restart of the chain or a stored version lies behind them.
+//        restart of the chain or a stored version lies behind them. A worker stores the newest one
+//        at or below the horizon and leaves those above alone for the time being: the horizon lets
+//        most of them go, too. A request stores what it asked for.
 #pragma once
 
 #include <memory>
@@ -51,10 +53,11 @@ class SmartReplay final : public Replay {
   // What is to be done to a page: versions in order, and where to start from. Its last step is
   // always stored.
   struct Plan {
-    std::vector<Version> steps;  // the first restarts the chain or follows `base`
-    Llsn base;                   // a stored version; zero: none
-    Llsn store_from;             // versions below are not stored
-    uint64_t skipped = 0;        // versions that are neither made nor needed
+    std::vector<Version> steps;               // the first restarts the chain or follows `base`
+    Llsn base;                                // a stored version; zero: none
+    Llsn store_from;                          // versions below are not stored
+    uint64_t skipped = 0;                     // versions that are neither made nor needed
+    std::vector<PendingPages::Section> left;  // of each stream the first that is left for later
   };
   struct Result {
     PageRef newest;  // made last
@@ -63,12 +66,15 @@ class SmartReplay final : public Replay {
     uint64_t sections = 0;                      // applied
     uint64_t bytes = 0;
     Status damage;  // of the first version that could not be made; kUnavailable: it may come
+    std::vector<PendingPages::Section> left;
   };
   class Maker;
   StatusOr<Plan> plan_request(PageId page, Llsn target);
-  StatusOr<Plan> plan_all(PageId page);
+  enum class Above { kLater, kNow };  // what is above the horizon
+  StatusOr<Plan> plan_worker(PageId page, Above above);
   Status run(PageId page, const Plan& plan, bool stop_at_damage, Result* result);
   Status store(PageId page, Result* result);
+  StatusOr<bool> follow(PageId page, const Plan& plan, Result* result);
   Status replay_page(PageId page, Result* result);
   Verdict replay_for(Ticket* ticket, const Version& version);
   void count(const Result& result);

@@ -5,7 +5,12 @@ namespace strata::storenode {
 bool Collector::may_begin() const {
   const Llsn horizon = map_->horizon();
   if (horizon.is_zero()) return false;
-  return horizon > horizon_ || (incomplete_ && map_->counters().stored.load() != stored_);
+  return horizon > horizon_ || (incomplete_ && came() != came_);
+}
+
+// Entries that a sweep meets and did not before.
+uint64_t Collector::came() const {
+  return map_->counters().stored.load() + map_->counters().settled.load();
 }
 
 StatusOr<bool> Collector::step(uint32_t pages_max) {
@@ -14,8 +19,8 @@ StatusOr<bool> Collector::step(uint32_t pages_max) {
     sweeping_ = true;
     next_ = PageId{};
     horizon_ = map_->horizon();
-    stored_ = map_->counters().stored.load();
-    incomplete_ = false;
+    came_ = came();
+    incomplete_ = map_->unwritten() != 0;  // these are not met
   }
   STRATA_ASSIGN_OR_RETURN(
       const std::optional<PageId> next,

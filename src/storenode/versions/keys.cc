@@ -44,7 +44,7 @@ std::string encode_version(const Version& version) {
   append_u32(&value, version.section_offset);
   append_u32(&value, version.section_bytes);
   append_u32(&value, version.section_crc32c);
-  append_u8(&value, version.flags);
+  append_u8(&value, version.flags & kKnownFlags);
   return value;
 }
 

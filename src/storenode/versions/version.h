@@ -11,6 +11,7 @@ enum VersionFlags : uint8_t {
   kRestartsChain = 1,  // its section ignores the page's old bytes (redo RD4)
   kMaterialized = 2,   // the page itself is stored
   kOldestKept = 4,     // versions before it were collected (VM4)
+  kUnwritten = 128,    // its entry is in memory only (VM7); never encoded
 };
 
 struct Version {
@@ -19,7 +20,7 @@ struct Version {
   Lsn lsn;                      // where its group starts in the stream
   StreamId stream;              //
   uint32_t section_offset = 0;  // of the section's header in the group
-  uint32_t section_bytes = 0;   // header and operations; 0: not known (VM5)
+  uint32_t section_bytes = 0;   // header and operations; 0: not known (VD5)
   uint32_t section_crc32c = 0;  // of these bytes
   uint8_t flags = 0;            // VersionFlags
 

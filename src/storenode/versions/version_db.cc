@@ -160,6 +160,9 @@ Status VersionDb::Impl::open() {
   }
   rocksdb::DBOptions db = db_options(options_, env_.get());
   db.create_missing_column_families = true;
+  // Compaction can wait, writing memtables not: whoever changes a page would wait for it. Where it
+  // is not allowed, it is not.
+  (void)db.env->LowerThreadPoolCPUPriority(rocksdb::Env::LOW, rocksdb::CpuPriority::kLow);
   const auto cache = rocksdb::NewLRUCache(options_.block_cache_bytes);
   std::vector<rocksdb::ColumnFamilyDescriptor> wanted;
   for (uint32_t i = 0; i < kFamilies; ++i)

@@ -42,8 +42,9 @@ struct StreamMark {
   auto operator<=>(const StreamMark&) const = default;
 };
 enum class Mark : uint8_t {
-  kScanned,   // the map holds every section below it
-  kReplayed,  // every version of a section below it is stored, or not needed any more
+  kScanned,   // no entry of the map is of a section at or above it; it runs ahead of quick scan
+  kReplayed,  // every version of a section below it is stored, or not needed any more, or its entry
+              // is in the map; the rest comes from the log, scanned from here on (VM7)
 };
 
 struct DroppedSpace {
@@ -126,7 +127,7 @@ class VersionDb {
   using VisitPage = std::function<Status(PageId, const std::vector<Version>&)>;
   StatusOr<std::optional<PageId>> scan(PageId from, uint32_t pages_max, const VisitPage& visit);
 
-  // Spaces of which the map has a page. Blocks.
+  // Spaces of which the map here has a page. Blocks.
   StatusOr<std::vector<SpaceId>> list_spaces();
   StatusOr<std::optional<StreamMark>> read_mark(Mark kind, StreamId stream);
   StatusOr<std::vector<DroppedSpace>> read_dropped();

@@ -1,13 +1,14 @@
 #include "storenode/versions/version_map.h"
 
 #include <algorithm>
-
-#include "base/assert.h"
+#include <iterator>
+#include <set>
 
 namespace strata::storenode {
 namespace {
 
 constexpr uint64_t kNodeBytes = 200;  // of a list without versions: node, hash entry, list entry
+constexpr uint64_t kSpillEntries = 4096;  // written at once
 
 bool by_llsn(const Version& a, const Version& b) noexcept { return a.llsn < b.llsn; }
 
@@ -43,29 +44,53 @@ Status VersionMap::open() {
   horizon_.store(horizon.value);
   STRATA_ASSIGN_OR_RETURN(const std::vector<DroppedSpace> dropped, db_->read_dropped());
   const MutexLock lock(dropped_mutex_);
-  for (const DroppedSpace& space : dropped) dropped_.emplace(space.space, space);
+  for (const DroppedSpace& space : dropped) {
+    if (dropped_.emplace(space.space, space).second && space.reclaimed) ++reclaimed_;
+  }
   return ok_status();
 }
 
 // --- lists in memory ---
 
-void VersionMap::account(Shard* shard, size_t before, const Node& node) {
-  const uint64_t grown = node.list.capacity() * sizeof(Version) - before * sizeof(Version);
-  shard->bytes += grown;
-  bytes_.fetch_add(grown, std::memory_order_relaxed);
+VersionMap::Node* VersionMap::make_node(Shard* shard, PageId page) {
+  auto made = std::make_unique<Node>(page);
+  Node* const node = made.get();
+  node->place = shard->clean.insert(shard->clean.begin(), node);
+  shard->nodes.emplace(page, std::move(made));
+  account(shard, node);
+  return node;
+}
+
+// After any change of its list.
+void VersionMap::account(Shard* shard, Node* node) {
+  const uint64_t bytes = kNodeBytes + node->list.capacity() * sizeof(Version);
+  const bool dirty = node->unwritten != 0;
+  shard->bytes += bytes - node->bytes;
+  bytes_.fetch_add(bytes - node->bytes, std::memory_order_relaxed);
+  if (node->dirty) shard->dirty_bytes -= node->bytes;
+  if (dirty) shard->dirty_bytes += bytes;
+  if (dirty != node->dirty) {
+    auto& from = dirty ? shard->clean : shard->dirty;
+    auto& to = dirty ? shard->dirty : shard->clean;
+    to.splice(to.begin(), from, node->place);
+  }
+  node->dirty = dirty;
+  node->bytes = bytes;
 }
 
 void VersionMap::forget(Shard* shard, Node* node) {
-  const uint64_t bytes = kNodeBytes + node->list.capacity() * sizeof(Version);
-  shard->bytes -= bytes;
-  bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  shard->used.erase(node->place);
+  shard->bytes -= node->bytes;
+  bytes_.fetch_sub(node->bytes, std::memory_order_relaxed);
+  if (node->dirty) shard->dirty_bytes -= node->bytes;
+  unwritten_.fetch_sub(node->unwritten, std::memory_order_relaxed);
+  (node->dirty ? shard->dirty : shard->clean).erase(node->place);
   shard->nodes.erase(node->page);
 }
 
+// Lists that have nothing to be written leave memory.
 void VersionMap::evict(Shard* shard) {
-  auto it = shard->used.end();
-  while (shard->bytes > shard_bytes_max_ && it != shard->used.begin()) {
+  auto it = shard->clean.end();
+  while (shard->bytes > shard_bytes_max_ && it != shard->clean.begin()) {
     Node* const node = *std::prev(it);
     if (node->loading || node->changing) {
       --it;
@@ -79,43 +104,45 @@ void VersionMap::evict(Shard* shard) {
 // may be in what is read, too.
 Status VersionMap::load(Shard* shard, MutexLock* lock, Node* node) {
   std::vector<Version> read;
+  node->loading = true;
   lock->unlock();
   const Status status = db_->read_versions(node->page, &read);
   lock->lock();
-  const size_t before = node->list.capacity();
+  node->loading = false;
+  shard->changed.notify_all();
+  if (!status.ok()) return status;
   for (const Version& version : node->list) {
     const auto at = std::lower_bound(read.begin(), read.end(), version, by_llsn);
     if (at == read.end() || at->llsn != version.llsn) read.insert(at, version);
   }
   read.erase(read.begin(), oldest_kept(&read));
   node->list = std::move(read);
-  node->loading = false;
-  account(shard, before, *node);
-  shard->changed.notify_all();
+  node->whole = true;
+  count_unwritten(node);
+  account(shard, node);
   return status;
 }
 
 StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, MutexLock* lock, PageId page) {
+  Node* node = nullptr;
   for (;;) {
     const auto it = shard->nodes.find(page);
     if (it == shard->nodes.end()) break;
-    Node* const node = it->second.get();
-    if (!node->loading) {
+    node = it->second.get();
+    if (node->whole) {
       counters_.hits.fetch_add(1, std::memory_order_relaxed);
-      shard->used.splice(shard->used.begin(), shard->used, node->place);
+      auto& used = node->dirty ? shard->dirty : shard->clean;
+      used.splice(used.begin(), used, node->place);
       return node;
     }
+    if (!node->loading) break;
     shard->changed.wait(*lock);  // the node may be gone then
+    node = nullptr;
   }
   counters_.misses.fetch_add(1, std::memory_order_relaxed);
-  auto made = std::make_unique<Node>(page);
-  Node* const node = made.get();
-  node->place = shard->used.insert(shard->used.begin(), node);
-  shard->nodes.emplace(page, std::move(made));
-  shard->bytes += kNodeBytes;
-  bytes_.fetch_add(kNodeBytes, std::memory_order_relaxed);
+  if (node == nullptr) node = make_node(shard, page);
   if (Status status = load(shard, lock, node); !status.ok()) {
-    forget(shard, node);
+    if (!node->dirty && !node->changing) forget(shard, node);
     return status;
   }
   return node;
@@ -134,144 +161,153 @@ Status VersionMap::inspect(PageId page, absl::FunctionRef<void(VersionList)> loo
   return ok_status();
 }
 
-void VersionMap::insert_version(Shard* shard, Node* node, const Version& version) {
-  const size_t before = node->list.capacity();
-  const auto at = std::lower_bound(node->list.begin(), node->list.end(), version, by_llsn);
-  if (at != node->list.end() && at->llsn == version.llsn) return;  // a load has just read it
-  if (at == node->list.begin() && at != node->list.end() && at->is(kOldestKept)) return;  // VM3
-  node->list.insert(at, version);
-  account(shard, before, *node);
+// --- new versions ---
+
+// A page whose list is not in memory gets one that begins with this version: what RocksDB has of
+// it is read when somebody asks.
+void VersionMap::add_one(Shard* shard, MutexLock* lock, const NewVersion& added) {
+  Node* node = nullptr;
+  std::vector<Version>::iterator at;
+  for (;;) {
+    const auto it = shard->nodes.find(added.page);
+    node = it == shard->nodes.end() ? make_node(shard, added.page) : it->second.get();
+    std::vector<Version>& list = node->list;
+    at = std::lower_bound(list.begin(), list.end(), added.version, by_llsn);
+    if (at != list.end() && at->llsn == added.version.llsn) return;
+    if (at != list.begin() || at == list.end() || !at->is(kOldestKept)) break;
+    if (!node->changing) return;  // VM3
+    shard->changed.wait(*lock);   // unless that change fails; the node may be gone then
+  }
+  at = node->list.insert(at, added.version);
+  at->flags |= kUnwritten;
+  ++node->unwritten;
+  unwritten_.fetch_add(1, std::memory_order_relaxed);
+  account(shard, node);
 }
 
-Status VersionMap::add(const std::vector<NewVersion>& versions, VersionDb::Batch* batch) {
-  for (const NewVersion& added : versions) batch->put_version(added.page, added.version);
-  STRATA_RETURN_IF_ERROR(db_->write(batch));
+Status VersionMap::add(const std::vector<NewVersion>& versions) {
+  for (Shard& shard : shards_) {
+    MutexLock lock(shard.mutex);
+    STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, shard_bytes_max_ / 4 * 3));
+  }
   for (const NewVersion& added : versions) {
+    if (is_reclaimed(SpaceId{added.page.space})) continue;
     Shard& shard = shard_of(added.page);
-    const MutexLock lock(shard.mutex);
-    const auto it = shard.nodes.find(added.page);
-    if (it != shard.nodes.end()) insert_version(&shard, it->second.get(), added.version);
+    MutexLock lock(shard.mutex);
+    add_one(&shard, &lock, added);
+    evict(&shard);
   }
   counters_.added.fetch_add(versions.size(), std::memory_order_relaxed);
   return ok_status();
 }
 
-// --- storing and trimming ---
+// --- room for more ---
 
-struct VersionMap::Change {
+struct VersionMap::Spill {
+  struct Part {
+    Node* node;
+    std::vector<Llsn> written;
+  };
   VersionDb::Batch batch;
-  std::vector<Version> stored;   // as they are afterwards
-  std::vector<Version> removed;  // the oldest ones
-  Llsn oldest;                   // the first one kept, if it gets kOldestKept
+  std::vector<Part> parts;
+  uint64_t entries = 0;
 };
 
-// What is removed leaves the list at once, so that nobody chooses it any more, and the oldest one
-// kept says so at once: "collected" must not look like "never written". What is stored is marked
-// when it is (VM2).
-VersionMap::Change VersionMap::plan_change(Node* node, std::span<const MadeVersion> made,
-                                           Trim trim) {
-  Change change;
-  change.batch = db_->new_batch();
-  std::vector<Version>& list = node->list;
-  std::vector<ptrdiff_t> marked;
-  for (const MadeVersion& one : made) {
-    const ptrdiff_t at = newest_at(list, one.llsn);
-    if (at < 0 || list[at].llsn != one.llsn || list[at].is(kMaterialized)) continue;
-    list[at].flags |= kMaterialized;  // only while the latch is held, for collectable()
-    marked.push_back(at);
-    change.batch.put_page(node->page, one.llsn, one.page->bytes);
-    change.batch.put_version(node->page, list[at]);
-    change.stored.push_back(list[at]);
+// Those used longest ago, and somewhat more than must be, so that many go in one batch.
+VersionMap::Spill VersionMap::plan_spill(Shard* shard, uint64_t dirty_bytes_max) {
+  Spill spill;
+  spill.batch = db_->new_batch();
+  const uint64_t wanted = dirty_bytes_max - dirty_bytes_max / 8;
+  uint64_t left = shard->dirty_bytes;
+  for (auto it = shard->dirty.rbegin(); it != shard->dirty.rend() && left > wanted; ++it) {
+    Node* const node = *it;
+    // Those of a space that is just being reclaimed go with it.
+    if (node->loading || node->changing || is_reclaimed(SpaceId{node->page.space})) continue;
+    Spill::Part part{node, {}};
+    for (const Version& version : node->list) {
+      if (!version.is(kUnwritten)) continue;
+      spill.batch.put_version(node->page, version);
+      part.written.push_back(version.llsn);
+    }
+    node->changing = true;
+    left -= node->bytes;
+    spill.entries += part.written.size();
+    spill.parts.push_back(std::move(part));
+    if (spill.entries >= kSpillEntries) break;
   }
-  size_t gone = collectable(list, horizon());
-  if (trim == Trim::kWhenWorthwhile && gone < list.size() / 8 + 1) gone = 0;
-  if (gone != 0 && !list[gone].is(kOldestKept)) {
-    Version oldest = list[gone];
-    oldest.flags |= kOldestKept;
-    change.batch.put_version(node->page, oldest);
-    change.oldest = oldest.llsn;
-    list[gone].flags |= kOldestKept;
-  }
-  for (const ptrdiff_t at : marked) list[at].flags &= ~kMaterialized;
-  const auto kept = list.begin() + static_cast<ptrdiff_t>(gone);
-  for (auto it = list.begin(); it != kept; ++it) {
-    change.removed.push_back(*it);
-    change.batch.remove_version(node->page, *it);
-  }
-  list.erase(list.begin(), kept);
-  return change;
+  return spill;
 }
 
-void VersionMap::finish_change(Shard* shard, Node* node, const Change& change,
-                               const Status& status) {
-  std::vector<Version>& list = node->list;
-  if (!status.ok()) return forget(shard, node);  // the next one who asks reads it as it was
-  for (const Version& version : change.stored) {
-    const ptrdiff_t at = newest_at(list, version.llsn);
-    if (at >= 0 && list[at].llsn == version.llsn) list[at].flags |= kMaterialized;
+void VersionMap::finish_spill(Shard* shard, const Spill& spill, const Status& status) {
+  for (const Spill::Part& part : spill.parts) {
+    part.node->changing = false;
+    if (!status.ok()) continue;
+    mark_written(part.node, part.written);
+    account(shard, part.node);
+    // As little as it says is soon read again.
+    if (!part.node->dirty && !part.node->whole && !part.node->loading) forget(shard, part.node);
   }
-  if (!change.oldest.is_zero()) {
-    STRATA_ASSERT(list.front().llsn == change.oldest);  // late ones have not been let in (VM3)
-  }
-  counters_.stored.fetch_add(change.stored.size(), std::memory_order_relaxed);
-  counters_.collected.fetch_add(change.removed.size(), std::memory_order_relaxed);
-  for (const Version& version : change.removed)
-    if (version.is(kMaterialized))
-      counters_.collected_stored.fetch_add(1, std::memory_order_relaxed);
-}
-
-StatusOr<VersionMap::Node*> VersionMap::begin_change(Shard* shard, MutexLock* lock, PageId page) {
-  for (;;) {
-    STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(shard, lock, page));
-    if (!node->changing) return node;
-    shard->changed.wait(*lock);
-  }
-}
-
-Status VersionMap::end_change(Shard* shard, MutexLock* lock, Node* node, Change* change) {
-  if (change->batch.empty()) return ok_status();
-  node->changing = true;
-  lock->unlock();
-  const Status status = db_->write(&change->batch);
-  lock->lock();
-  node->changing = false;
-  finish_change(shard, node, *change, status);
   shard->changed.notify_all();
+  if (!status.ok()) return;
+  counters_.written.fetch_add(spill.entries, std::memory_order_relaxed);
+  counters_.settled.fetch_add(spill.entries, std::memory_order_relaxed);
+}
+
+Status VersionMap::make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max) {
+  while (shard->dirty_bytes > dirty_bytes_max) {
+    Spill spill = plan_spill(shard, dirty_bytes_max);
+    if (spill.parts.empty()) break;  // others are at work on them
+    lock->unlock();
+    const Status status = db_->write(&spill.batch);
+    lock->lock();
+    finish_spill(shard, spill, status);
+    STRATA_RETURN_IF_ERROR(status);
+  }
   evict(shard);
-  return status;
+  return ok_status();
 }
 
-Status VersionMap::change(PageId page, std::span<const MadeVersion> made, Trim trim) {
-  Shard& shard = shard_of(page);
-  MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, &lock, page));
-  if (is_reclaimed(SpaceId{page.space})) return ok_status();
-  Change change = plan_change(node, made, trim);
-  return end_change(&shard, &lock, node, &change);
+void VersionMap::mark_written(Node* node, std::span<const Llsn> written) {
+  auto at = node->list.begin();
+  for (const Llsn llsn : written) {
+    while (at != node->list.end() && at->llsn < llsn) ++at;
+    if (at != node->list.end() && at->llsn == llsn) at->flags &= ~kUnwritten;
+  }
+  count_unwritten(node);
 }
 
-Status VersionMap::replace(PageId page, const MadeVersion& good) {
-  Shard& shard = shard_of(page);
-  MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, &lock, page));
-  const ptrdiff_t at = newest_at(node->list, good.llsn);
-  if (at < 0 || node->list[at].llsn != good.llsn || is_reclaimed(SpaceId{page.space}))
-    return error_not_found("there is no such version");
-  Change change;
-  change.batch = db_->new_batch();
-  Version version = node->list[at];
-  version.flags |= kMaterialized;
-  change.batch.put_page(page, good.llsn, good.page->bytes);
-  change.batch.put_version(page, version);
-  change.stored.push_back(version);
-  return end_change(&shard, &lock, node, &change);
+void VersionMap::count_unwritten(Node* node) {
+  const auto now = static_cast<uint32_t>(
+      std::count_if(node->list.begin(), node->list.end(),
+                    [](const Version& version) { return version.is(kUnwritten); }));
+  unwritten_.fetch_add(uint64_t{now} - node->unwritten, std::memory_order_relaxed);
+  node->unwritten = now;
 }
 
-Status VersionMap::store(PageId page, std::span<const MadeVersion> made, Trim trim) {
-  return change(page, made, trim);
+StatusOr<std::vector<SpaceId>> VersionMap::list_spaces() {
+  std::set<SpaceId> all;
+  // Memory first: what leaves it meanwhile is in the version db.
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (const Node* node : shard.dirty) all.insert(SpaceId{node->page.space});
+  }
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> written, db_->list_spaces());
+  all.insert(written.begin(), written.end());
+  std::erase_if(all, [this](SpaceId space) { return is_reclaimed(space); });
+  return std::vector<SpaceId>(all.begin(), all.end());
 }
 
-Status VersionMap::trim(PageId page) { return change(page, {}, Trim::kNow); }
+Status VersionMap::drop_memory() {
+  for (Shard& shard : shards_) {
+    MutexLock lock(shard.mutex);
+    STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, 0));
+    for (auto it = shard.clean.begin(); it != shard.clean.end();) {
+      Node* const node = *it++;
+      if (!node->loading && !node->changing) forget(&shard, node);
+    }
+  }
+  return ok_status();
+}
 
 Status VersionMap::raise_horizon(Llsn horizon) {
   if (horizon.value <= horizon_.load()) return ok_status();
@@ -309,6 +345,7 @@ bool VersionMap::set_reclaimed(SpaceId space, bool reclaimed) {
   const auto it = dropped_.find(space);
   if (it == dropped_.end() || it->second.reclaimed == reclaimed) return false;
   it->second.reclaimed = reclaimed;
+  reclaimed ? reclaimed_.fetch_add(1) : reclaimed_.fetch_sub(1);
   return true;
 }
 
@@ -323,13 +360,22 @@ void VersionMap::wait_until_idle(SpaceId space) {
   }
 }
 
+// Nobody changes its pages any more, nor adds to them.
 void VersionMap::forget_space(SpaceId space) {
+  const auto is_loading = [space](const Node* node) {
+    return node->page.space == space.value && node->loading;
+  };
   for (Shard& shard : shards_) {
-    const MutexLock lock(shard.mutex);
-    for (auto it = shard.used.begin(); it != shard.used.end();) {
-      Node* const node = *it++;
-      if (node->page.space == space.value && !node->loading && !node->changing)
-        forget(&shard, node);
+    MutexLock lock(shard.mutex);
+    shard.changed.wait(lock, [&shard, &is_loading] {
+      return std::none_of(shard.clean.begin(), shard.clean.end(), is_loading) &&
+             std::none_of(shard.dirty.begin(), shard.dirty.end(), is_loading);
+    });
+    for (std::list<Node*>* const nodes : {&shard.clean, &shard.dirty}) {
+      for (auto it = nodes->begin(); it != nodes->end();) {
+        Node* const node = *it++;
+        if (node->page.space == space.value) forget(&shard, node);
+      }
     }
   }
 }
@@ -355,6 +401,7 @@ Status VersionMap::reclaim_space(const DroppedSpace& dropped) {
 bool VersionMap::is_reclaimed(SpaceId space) const { return !reclaimed_at(space).is_zero(); }
 
 Llsn VersionMap::reclaimed_at(SpaceId space) const {
+  if (reclaimed_.load() == 0) return Llsn{};
   const MutexLock lock(dropped_mutex_);
   const auto it = dropped_.find(space);
   return it == dropped_.end() || !it->second.reclaimed ? Llsn{} : it->second.llsn;
@@ -363,16 +410,6 @@ Llsn VersionMap::reclaimed_at(SpaceId space) const {
 bool VersionMap::is_dropped(SpaceId space) const {
   const MutexLock lock(dropped_mutex_);
   return dropped_.count(space) != 0;
-}
-
-void VersionMap::drop_memory() {
-  for (Shard& shard : shards_) {
-    const MutexLock lock(shard.mutex);
-    for (auto it = shard.used.begin(); it != shard.used.end();) {
-      Node* const node = *it++;
-      if (!node->loading && !node->changing) forget(&shard, node);
-    }
-  }
 }
 
 }  // namespace strata::storenode

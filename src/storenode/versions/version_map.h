@@ -1,5 +1,6 @@
-// Which versions each page has: in RocksDB all of them, in memory those of the pages used lately.
-// Thread-safe; one thread at a time may add() and reclaim_space() (ingest).
+// Which versions each page has: in memory those of the pages used lately, in RocksDB those that
+// are stored and whatever memory had no room for. Thread-safe; one thread at a time may add() and
+// reclaim_space() (ingest).
 //
 //   VM1  A version is in the map before the scanned llsn of its stream says so (S3): whoever
 //        sees that a group is scanned finds its versions.
@@ -8,9 +9,14 @@
 //        stream adds below the oldest kept one (it is behind a restart of the chain) is not seen.
 //   VM4  Trimming at horizon h removes the versions older than the newest one at or below h, and
 //        only those. While that one is not stored yet, what it is made from stays, too. The oldest
-//        kept one says that there were others.
+//        kept one says that there were others, in RocksDB no later than they are gone.
 //   VM5  The horizon only grows, and is written before anything is removed by it.
-//   VM6  The lists in memory take about `memory_bytes`; a list may leave memory at any time.
+//   VM6  The lists in memory take about `memory_bytes`; a list may leave memory at any time, once
+//        its entries are written. Those with entries to be written take three quarters at most.
+//   VM7  An entry is written when its page is stored, when it becomes the oldest kept one, by
+//        settle(), or when its list leaves memory; until then it is in memory only. A crash loses
+//        it, and quick scan finds it again: so the replayed mark of its stream must not be written
+//        beyond its section before it is stored, collected or settled.
 #pragma once
 
 #include <array>
@@ -18,7 +24,6 @@
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <set>
 #include <span>
 #include <unordered_map>
 #include <utility>
@@ -50,6 +55,8 @@ struct VersionMapCounters {
   std::atomic<uint64_t> collected{0};         // versions removed by the horizon
   std::atomic<uint64_t> collected_stored{0};  // of these, stored ones
   std::atomic<uint64_t> spaces_reclaimed{0};
+  std::atomic<uint64_t> written{0};  // entries put into the version db
+  std::atomic<uint64_t> settled{0};  // of these, by settle() or to make room
 };
 
 class VersionMap {
@@ -71,8 +78,9 @@ class VersionMap {
   // Reads horizon and dropped spaces. Once, before anything else. Blocks.
   Status open();
 
-  // Adds versions the map does not have, and whatever else is in `batch` (marks), together. Blocks.
-  Status add(const std::vector<NewVersion>& versions, VersionDb::Batch* batch);
+  // Adds versions the map does not have, in memory (VM7). Blocks when room has to be made; on
+  // failure nothing is added.
+  Status add(const std::vector<NewVersion>& versions);
 
   // Calls `look` with the page's versions, under a latch: it must be short and call nothing.
   // Blocks when they are not in memory.
@@ -80,10 +88,12 @@ class VersionMap {
 
   // Stores pages of versions that are in the map (others are passed over) and trims the page's
   // list, or lets that wait until it is worth while. Blocks. On failure nothing is changed.
-  enum class Trim { kNow, kWhenWorthwhile };
+  enum class Trim { kNever, kNow, kWhenWorthwhile };
   Status store(PageId page, std::span<const MadeVersion> made, Trim trim);
   // Trims the page's list at the horizon (VM4). Blocks.
   Status trim(PageId page);
+  // Writes the page's entries up to `to` that are in memory only (VM7). Blocks.
+  Status settle(PageId page, Llsn to);
 
   [[nodiscard]] Llsn horizon() const noexcept { return Llsn{horizon_.load()}; }
   // VM5; a lower one than before is ignored. Blocks.
@@ -108,8 +118,13 @@ class VersionMap {
   // not be made. kNotFound: there is no such version. Blocks.
   Status replace(PageId page, const MadeVersion& good);
 
-  void drop_memory();  // for tests: forgets all lists
+  // Spaces of which the map has a page. Blocks.
+  StatusOr<std::vector<SpaceId>> list_spaces();
+
+  Status drop_memory();  // for tests: writes and forgets all lists
   [[nodiscard]] uint64_t memory_bytes() const noexcept { return bytes_.load(); }
+  // Entries that are in memory only.
+  [[nodiscard]] uint64_t unwritten() const noexcept { return unwritten_.load(); }
   [[nodiscard]] const VersionMapCounters& counters() const noexcept { return counters_; }
 
  private:
@@ -117,32 +132,52 @@ class VersionMap {
     explicit Node(PageId page) : page(page) {}
     const PageId page;
     std::vector<Version> list;
-    bool loading = true;
-    bool changing = false;  // store() or trim() is writing; they take turns
+    bool whole = false;      // not: the version db may have more of its versions
+    bool loading = false;    // somebody reads them
+    bool changing = false;   // somebody writes; they take turns
+    uint32_t unwritten = 0;  // versions with kUnwritten
+    // As accounted for:
+    bool dirty = false;  // has unwritten ones
+    uint64_t bytes = 0;
     std::list<Node*>::iterator place;
   };
   struct Shard {
     Mutex mutex{LatchRank::kVersionMap};
     CondVar changed;  // a node is loaded, or not changing any more
     std::unordered_map<PageId, std::unique_ptr<Node>> nodes;
-    std::list<Node*> used;  // used last in front
+    std::list<Node*> clean, dirty;  // used last in front
     uint64_t bytes = 0;
+    uint64_t dirty_bytes = 0;  // of these
   };
   static constexpr size_t kShards = 16;
 
   Shard& shard_of(PageId page) { return shards_[std::hash<PageId>()(page) >> 60]; }
-  StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
-  Status load(Shard* shard, MutexLock* lock, Node* node);
-  void insert_version(Shard* shard, Node* node, const Version& version);
-  void account(Shard* shard, size_t before, const Node& node);
+  // --- lists in memory ---
+  Node* make_node(Shard* shard, PageId page);
+  void account(Shard* shard, Node* node);
   void forget(Shard* shard, Node* node);
   void evict(Shard* shard);
+  StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
+  Status load(Shard* shard, MutexLock* lock, Node* node);
+  void add_one(Shard* shard, MutexLock* lock, const NewVersion& added);
+  struct Spill;
+  Status make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max);
+  Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max);
+  void finish_spill(Shard* shard, const Spill& spill, const Status& status);
+  void mark_written(Node* node, std::span<const Llsn> written);
+  void count_unwritten(Node* node);
+  // --- changes of a page ---
+  struct Wish {
+    std::span<const MadeVersion> made = {};
+    Trim trim = Trim::kNever;
+    Llsn settle_to = {};
+  };
   struct Change;
-  Status change(PageId page, std::span<const MadeVersion> made, Trim trim);
+  Status change(PageId page, const Wish& wish);
   StatusOr<Node*> begin_change(Shard* shard, MutexLock* lock, PageId page);
   Status end_change(Shard* shard, MutexLock* lock, Node* node, Change* change);
-  Change plan_change(Node* node, std::span<const MadeVersion> made, Trim trim);
-  void finish_change(Shard* shard, Node* node, const Change& change, const Status& status);
+  Change plan_change(Node* node, const Wish& wish);
+  void finish_change(Node* node, const Change& change, const Status& status);
   bool set_reclaimed(SpaceId space, bool reclaimed);
   void wait_until_idle(SpaceId space);
   void forget_space(SpaceId space);
@@ -151,9 +186,11 @@ class VersionMap {
   const uint64_t shard_bytes_max_;
   std::array<Shard, kShards> shards_;
   std::atomic<uint64_t> bytes_{0};
+  std::atomic<uint64_t> unwritten_{0};
   std::atomic<uint64_t> horizon_{0};
   mutable Mutex dropped_mutex_{LatchRank::kLeaf};
   std::unordered_map<SpaceId, DroppedSpace> dropped_;
+  std::atomic<uint64_t> reclaimed_{0};  // of these; most databases have none
   std::atomic<bool> reclaim_due_{true};
   VersionMapCounters counters_;
 };

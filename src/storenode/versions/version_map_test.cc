@@ -42,8 +42,7 @@ class VersionMapTest : public ::testing::Test {
   void add(PageId page, std::vector<Version> versions) {
     std::vector<VersionMap::NewVersion> added;
     for (const Version& version : versions) added.push_back({page, version});
-    VersionDb::Batch batch = db_->new_batch();
-    ASSERT_TRUE(map_->add(added, &batch).ok());
+    ASSERT_TRUE(map_->add(added).ok());
   }
   void store(PageId page, const std::vector<uint64_t>& llsns) {
     std::vector<VersionMap::MadeVersion> made;
@@ -59,6 +58,14 @@ class VersionMapTest : public ::testing::Test {
   std::vector<uint64_t> llsns(PageId page) {
     std::vector<uint64_t> all;
     for (const Version& version : versions(page)) all.push_back(version.llsn.value);
+    return all;
+  }
+  // What RocksDB has.
+  std::vector<uint64_t> written(PageId page) {
+    std::vector<Version> read;
+    EXPECT_TRUE(db_->read_versions(page, &read).ok());
+    std::vector<uint64_t> all;
+    for (const Version& version : read) all.push_back(version.llsn.value);
     return all;
   }
   Status stored(PageId page, uint64_t llsn) {
@@ -105,7 +112,7 @@ TEST_F(VersionMapTest, ListsComeBackFromDiskWithWhatWasAddedMeanwhile) {
   EXPECT_EQ(llsns(kPage), (Numbers{10, 20}));
   add(kPage, {version_at(30)});
   EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30}));
-  map_->drop_memory();
+  ASSERT_TRUE(map_->drop_memory().ok());
   add(kPage, {version_at(40)});  // nobody has it in memory now
   EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30, 40}));
   EXPECT_EQ(map_->counters().misses.load(), 2u);
@@ -124,12 +131,117 @@ TEST_F(VersionMapTest, MemoryIsBounded) {  // VM6
   EXPECT_LE(map_->memory_bytes(), 64u << 10);
 }
 
+// --- what is written, and when ---
+
+TEST_F(VersionMapTest, WhatIsCollectedBeforeItsPageIsStoredIsNeverWritten) {  // VM7
+  std::vector<Version> many;
+  for (uint64_t llsn = 1; llsn <= 50; ++llsn) many.push_back(version_at(llsn));
+  add(kPage, many);
+  EXPECT_EQ(map_->unwritten(), 50u);
+  EXPECT_TRUE(written(kPage).empty());
+  ASSERT_TRUE(map_->raise_horizon(Llsn{49}).ok());
+  store(kPage, {49});
+  EXPECT_EQ(written(kPage), (Numbers{49}));
+  EXPECT_EQ(llsns(kPage), (Numbers{49, 50}));
+  EXPECT_TRUE(versions(kPage)[0].is(kOldestKept));
+  EXPECT_EQ(map_->counters().written.load(), 1u);
+  EXPECT_EQ(map_->counters().collected.load(), 48u);
+  EXPECT_EQ(map_->unwritten(), 1u);
+}
+
+// What is gone must be known to be gone, or a crash makes a page that was collected one that was
+// never there.
+TEST_F(VersionMapTest, TheOldestKeptEntryIsWrittenEvenIfItsPageIsNotStored) {  // VM4
+  add(kPage, {version_at(10), version_at(20, kRestartsChain), version_at(30)});
+  ASSERT_TRUE(map_->raise_horizon(Llsn{30}).ok());
+  ASSERT_TRUE(map_->trim(kPage).ok());
+  EXPECT_EQ(llsns(kPage), (Numbers{20, 30}));
+  EXPECT_EQ(written(kPage), (Numbers{20}));
+  ASSERT_TRUE(db_->flush().ok());
+  open(kMemory);
+  ASSERT_EQ(llsns(kPage), (Numbers{20}));  // 30 is found in the log again
+  EXPECT_TRUE(versions(kPage)[0].is(kOldestKept));
+}
+
+TEST_F(VersionMapTest, SettledEntriesAreWritten) {  // VM7
+  add(kPage, {version_at(10), version_at(20), version_at(30)});
+  ASSERT_TRUE(map_->settle(kPage, Llsn{20}).ok());
+  ASSERT_TRUE(map_->settle(kPage, Llsn{20}).ok());
+  EXPECT_EQ(map_->counters().written.load(), 2u);
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20, 30}));
+  ASSERT_TRUE(db_->flush().ok());
+  open(kMemory);
+  EXPECT_EQ(map_->unwritten(), 0u);
+  EXPECT_EQ(llsns(kPage), (Numbers{10, 20}));
+}
+
+TEST_F(VersionMapTest, EntriesLeaveMemoryOnlyOnceTheyAreWritten) {  // VM6
+  open(64u << 10);
+  for (uint32_t number = 0; number < 3000; ++number)
+    add(PageId{300, number}, {version_at(10), version_at(20)});
+  EXPECT_LE(map_->memory_bytes(), 64u << 10);
+  EXPECT_GT(map_->counters().settled.load(), 5000u);
+  // A page's list need not be read to be added to, nor to be written.
+  EXPECT_EQ(map_->counters().misses.load(), 0u);
+  for (uint32_t number = 0; number < 3000; ++number) {
+    add(PageId{300, number}, {version_at(30)});
+    ASSERT_EQ(llsns(PageId{300, number}), (Numbers{10, 20, 30}));
+  }
+  EXPECT_LE(map_->memory_bytes(), 64u << 10);
+}
+
+TEST_F(VersionMapTest, WithoutRoomOnTheDiskNothingIsAddedAndNothingLost) {
+  open(64u << 10);
+  uint32_t pages = 0;
+  const auto add_next = [&] {
+    const PageId page{300, pages};
+    const Status added = map_->add({{page, version_at(10)}});
+    if (added.ok()) ++pages;
+    return added;
+  };
+  ASSERT_TRUE(add_next().ok());
+  ASSERT_TRUE(map_->settle(PageId{300, 0}, Llsn{10}).ok());
+  disk_->set_capacity(4096);
+  ASSERT_FALSE(db_->flush().ok());  // RocksDB takes no more writes now
+  while (add_next().ok()) ASSERT_LT(pages, 10'000u);
+  EXPECT_LE(map_->memory_bytes(), 64u << 10);
+  EXPECT_EQ(map_->unwritten() + 1, pages);
+  for (uint32_t number = 0; number < pages; ++number)
+    ASSERT_EQ(llsns(PageId{300, number}), (Numbers{10})) << number;
+  disk_->set_capacity(1u << 30);
+  ASSERT_TRUE(db_->try_resume().ok());
+  while (pages < 3000) ASSERT_TRUE(add_next().ok());
+  for (uint32_t number = 0; number < pages; ++number)
+    ASSERT_EQ(llsns(PageId{300, number}), (Numbers{10})) << number;
+}
+
+TEST_F(VersionMapTest, SpacesInMemoryAreListed) {
+  add(PageId{301, 1}, {version_at(10)});
+  store(PageId{301, 1}, {10});
+  add(PageId{300, 1}, {version_at(11)});
+  add(PageId{302, 1}, {version_at(12)});
+  EXPECT_TRUE(llsns(PageId{303, 1}).empty());
+  const std::vector<SpaceId> all{SpaceId{300}, SpaceId{301}, SpaceId{302}};
+  EXPECT_EQ(*map_->list_spaces(), all);
+  ASSERT_TRUE(map_->drop_memory().ok());
+  EXPECT_EQ(*map_->list_spaces(), all);
+  const DroppedSpace dropped = map_->note_dropped(SpaceId{302}, Llsn{20});
+  ASSERT_TRUE(map_->raise_horizon(Llsn{20}).ok());
+  add(PageId{302, 2}, {version_at(13)});
+  ASSERT_TRUE(map_->reclaim_space(dropped).ok());
+  EXPECT_EQ(map_->list_spaces()->size(), 2u);
+  EXPECT_EQ(map_->unwritten(), 0u);
+  add(PageId{302, 3}, {version_at(21)});  // somebody who was late
+  EXPECT_EQ(map_->unwritten(), 0u);
+  EXPECT_TRUE(llsns(PageId{302, 3}).empty());
+}
+
 TEST_F(VersionMapTest, AStoredVersionCanBeReadAndStaysMarked) {  // VM2
   add(kPage, {version_at(10), version_at(20)});
   store(kPage, {20});
   EXPECT_FALSE(versions(kPage)[0].is(kMaterialized));
   EXPECT_TRUE(versions(kPage)[1].is(kMaterialized));
-  map_->drop_memory();
+  ASSERT_TRUE(map_->drop_memory().ok());
   EXPECT_TRUE(versions(kPage)[1].is(kMaterialized));
   VersionStore store(db_.get(), 1u << 20);
   auto page = store.read(kPage, Llsn{20});
@@ -159,7 +271,7 @@ TEST_F(VersionMapTest, TrimmingRemovesVersionsAndPagesAndSaysSo) {  // VM4
     EXPECT_EQ(llsns(kPage), (Numbers{30, 40}));
     EXPECT_TRUE(versions(kPage)[0].is(kOldestKept));
     EXPECT_FALSE(versions(kPage)[1].is(kOldestKept));
-    map_->drop_memory();
+    ASSERT_TRUE(map_->drop_memory().ok());
   }
   EXPECT_TRUE(is_not_found(stored(kPage, 10)));
   EXPECT_TRUE(is_not_found(stored(kPage, 20)));
