@@ -14,6 +14,7 @@ from .stages import Stage, StageResult, needs_plugin
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
 CLUSTER_FAULTS = 50
+CLUSTER_LIMIT_S = 240
 CLUSTER_FAULTS_ALL = 300  # of each profile
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
@@ -53,7 +54,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
         Stage(
             f"crash campaign on clusters, {CLUSTER_FAULTS} faults",
-            needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, SEED, 14 * CLUSTER_FAULTS)),
+            needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, SEED, CLUSTER_LIMIT_S)),
         ),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
         Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
@@ -86,7 +87,7 @@ def all_stages() -> list[Stage]:
 
 
 def _crash_on(profile: str) -> Stage:
-    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, 14 * CLUSTER_FAULTS_ALL, profile))
+    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, 12 * CLUSTER_FAULTS_ALL, profile))
     return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults", action)
 
 
