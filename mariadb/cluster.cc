@@ -56,6 +56,8 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
   options.profile = kernel_options.profile;
   options.data_directory = kernel_options.directory;
   options.lease_seconds = setting_lease_seconds;
+  options.replay_backlog_max = setting_replay_backlog_size;
+  options.page_images = setting_full_page_images != 0;
   options.start_timeout_us = uint64_t{setting_start_timeout} * 1'000'000;
   STRATA_ASSIGN_OR_RETURN(const transport::LinkSpeed speed,
                           transport::link_speed(text_of(setting_link)));
@@ -116,10 +118,14 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
           {"cluster_log_appends", facts.log_calls},
           {"cluster_log_bytes_sent", facts.log_bytes_sent},
           {"cluster_pages_read", facts.pages_read},
+          {"cluster_pages_read_ahead", facts.pages_read_ahead},
           {"cluster_get_page_calls", facts.page_calls},
           {"cluster_get_page_retries", facts.page_retries},
           {"cluster_get_page_wait_us", facts.page_wait_us},
           {"cluster_bad_pages", facts.bad_pages},
+          {"cluster_backpressure", facts.backpressure ? 1u : 0u},
+          {"cluster_backpressure_waits", facts.backpressure_waits},
+          {"cluster_backpressure_wait_us", facts.backpressure_wait_us},
           {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
 }
 

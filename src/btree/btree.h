@@ -19,6 +19,9 @@
 //        separator, in one mtr; R is flagged kUnlinked and retired.
 //   BT5  Separators are the shortest keys that still separate (suffix truncation) at leaf level.
 //   BT6  A root split moves the root's content to a new page; level grows by one.
+//   BT10  A scan to the right that has passed two leaves reads those behind ahead, twice as many
+//   each
+//        time half of them are used up; a short one costs no read that it does not need.
 // Values of leaf records start with a RecordHeader (page/record.h), which the tree does not
 // interpret.
 #pragma once
@@ -116,13 +119,18 @@ class TreeCursor {
  private:
   void forget_leaf() noexcept;
   void stand_on(MtrPage* leaf, uint16_t slot) noexcept;
+  void note_passed_leaf() noexcept;
   TreeContext* context_;
   TreeId tree_;
   Mtr* mtr_;
   MtrPage* leaf_ = nullptr;
   PageId leaf_id_;
   uint16_t slot_ = 0;
-  uint16_t leaves_passed_ = 0;  // in a row, to the right
+  struct Run {            // of leaves to the right
+    uint16_t passed = 0;  // in a row; counted up to where it matters
+    uint16_t ahead = 0;   // behind this one, that have been asked for
+    uint16_t window = 0;  // leaves asked for the last time
+  } run_;
   bool at_end_ = false;
   enum class Saved : uint8_t { kNothing, kRecord, kGap, kEnd } saved_ = Saved::kNothing;
   PageId saved_page_;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/testing/wait_until.h"
+#include "btree/internal/descend.h"
 #include "btree/testing/tree_driver.h"
 
 namespace strata {
@@ -25,7 +27,8 @@ using testing::TreeDriver;
 constexpr SpaceId kSpace{256};
 
 struct BTreeTest : ::testing::Test {
-  explicit BTreeTest(uint32_t frames = 512) : store({.frames = frames}) {
+  explicit BTreeTest(uint32_t frames = 512, uint32_t writers = 0)
+      : store({.frames = frames, .writers = writers}) {
     EXPECT_TRUE(store.spaces()->create(kSpace).ok());
     tree = std::make_unique<TreeDriver>(&store, TreeDriver::create(&store, kSpace, 7));
   }
@@ -315,6 +318,82 @@ TEST_F(BTreeTest, ASavedCursorFindsItsRecordAgain) {
   ASSERT_TRUE(cursor.restore(LatchMode::kShared, &same).ok());
   EXPECT_TRUE(cursor.at_end());
   EXPECT_FALSE(same);
+}
+
+// BT10
+struct ReadAheadTest : BTreeTest {
+  ReadAheadTest() : BTreeTest(/*frames=*/2048, /*writers=*/1) {
+    for (uint32_t i = 0; i < 9000; ++i) put(be_key(i), std::string(200, 'v'));
+    leaves = tree->check().leaf_pages;
+    EXPECT_GT(leaves, 100u);
+  }
+  // Nothing of the tree is in memory afterwards.
+  void cool() {
+    ASSERT_TRUE(store.pool()->write_back_below(store.log()->next_lsn()).ok());
+    store.pool()->discard_space(kSpace);
+  }
+  uint64_t read() { return store.pool()->counters().reads; }
+  uint64_t ahead() { return store.pool()->counters().read_ahead; }
+  uint64_t leaves = 0;
+};
+
+TEST_F(ReadAheadTest, AScanReadsLeavesAheadAndEachOnce) {
+  cool();
+  const uint64_t read_before = read();
+  Mtr mtr(store.pool(), store.log());
+  TreeCursor cursor(tree->context(), tree->tree(), &mtr);
+  ASSERT_TRUE(cursor.seek(be_key(0), LatchMode::kShared).ok());
+  uint64_t passed = 0;
+  uint64_t records = 0;
+  for (PageId leaf; !cursor.at_end(); ++records) {
+    ASSERT_TRUE(cursor.equals(be_key(records)));
+    if (cursor.leaf()->id() != leaf) ++passed;
+    leaf = cursor.leaf()->id();
+    if (passed == 4) {  // past two: the first four were asked for
+      ASSERT_TRUE(strata::testing::wait_until([&] { return ahead() >= 4; }));
+    }
+    ASSERT_TRUE(cursor.next().ok());
+  }
+  EXPECT_EQ(records, model.size());
+  EXPECT_EQ(passed, leaves);
+  EXPECT_GE(ahead(), 4u);
+  const uint64_t inner_and_map = 8;
+  EXPECT_LE(read() - read_before, leaves + inner_and_map);
+}
+
+TEST_F(ReadAheadTest, AShortScanReadsNothingMore) {
+  cool();
+  const uint64_t read_before = read();
+  ASSERT_TRUE(tree->scan(be_key(4000), true, false, 100).ok());
+  EXPECT_EQ(ahead(), 0u);
+  EXPECT_LE(read() - read_before, 5u);
+}
+
+TEST_F(ReadAheadTest, LeavesAreListedInOrderOrNotAtAll) {
+  std::vector<PageId> in_order;
+  for (uint32_t i = 0; i < model.size(); ++i) {
+    Mtr mtr(store.pool(), store.log());
+    TreeCursor cursor(tree->context(), tree->tree(), &mtr);
+    ASSERT_TRUE(cursor.seek(be_key(i), LatchMode::kShared).ok());
+    if (in_order.empty() || in_order.back() != cursor.leaf()->id())
+      in_order.push_back(cursor.leaf()->id());
+  }
+  std::array<PageId, 40> found;
+  for (const uint32_t first : {0u, 3000u, 8990u}) {
+    Mtr mtr(store.pool(), store.log());
+    TreeCursor cursor(tree->context(), tree->tree(), &mtr);
+    ASSERT_TRUE(cursor.seek(be_key(first), LatchMode::kShared).ok());
+    auto at = std::find(in_order.begin(), in_order.end(), cursor.leaf()->id());
+    const uint32_t count = btree_internal::leaves_from(tree->context(), tree->tree(), be_key(first),
+                                                       found.size(), found.data());
+    EXPECT_EQ(count, std::min<size_t>(found.size(), in_order.end() - at));
+    EXPECT_TRUE(std::equal(found.begin(), found.begin() + count, at));
+  }
+  cool();
+  EXPECT_EQ(btree_internal::leaves_from(tree->context(), tree->tree(), be_key(0), found.size(),
+                                        found.data()),
+            0u)
+      << "reads nothing";
 }
 
 TEST_F(BTreeTest, PatchChangesBytesInPlace) {

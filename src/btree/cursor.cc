@@ -1,5 +1,6 @@
 // TreeCursor: positions in leaves.
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "base/assert.h"
@@ -11,7 +12,9 @@ namespace strata {
 using namespace btree_internal;
 
 namespace {
-constexpr uint16_t kSequentialLeaves = 2;  // from here on the next leaf is read ahead
+constexpr uint16_t kSequentialLeaves = 2;  // from here on leaves are read ahead (BT10)
+constexpr uint32_t kFirstWindow = 4;
+constexpr uint32_t kWindowMax = 64;
 }  // namespace
 
 StatusOr<TreeId> create_tree(TreeContext* context, Mtr* mtr, SpaceId space, IndexId index_id) {
@@ -45,7 +48,7 @@ void TreeCursor::stand_on(MtrPage* leaf, uint16_t slot) noexcept {
 Status TreeCursor::seek(Bytes key, LatchMode mode) {
   forget_leaf();
   STRATA_DASSERT(mode == LatchMode::kShared || mtr_->page_count() == 0);  // BT3
-  leaves_passed_ = 0;
+  run_ = {};
   const Target target{.key = key, .mode = mode};
   STRATA_ASSIGN_OR_RETURN(MtrPage * leaf, mode == LatchMode::kExclusive
                                               ? descend_to_write(context_, tree_, mtr_, target)
@@ -57,7 +60,7 @@ Status TreeCursor::seek(Bytes key, LatchMode mode) {
 
 Status TreeCursor::seek_before(Bytes key, bool infinite) {
   forget_leaf();
-  leaves_passed_ = 0;
+  run_ = {};
   Target target{.bound = infinite ? Bound::kLast : Bound::kBefore, .key = key};
   for (;;) {
     if (target.bound == Bound::kBefore && target.key.empty()) {  // nothing is smaller
@@ -98,13 +101,29 @@ Status TreeCursor::settle(bool keep_left) {
     const bool keep = leaf_->modified || (keep_left && mode == LatchMode::kExclusive);
     if (!keep) mtr_->release(leaf_);
     stand_on(right, 0);
-    if (leaves_passed_ < kSequentialLeaves) {
-      ++leaves_passed_;
-    } else if (const uint32_t next = right->view().header()->right_sibling; next != kNoPage) {
-      context_->pool->prefetch(sibling_id(tree_, next));
-    }
+    note_passed_leaf();
   }
   return ok_status();
+}
+
+void TreeCursor::note_passed_leaf() noexcept {
+  if (run_.passed < kSequentialLeaves) {
+    ++run_.passed;
+    return;
+  }
+  if (run_.ahead > 0) --run_.ahead;
+  if (run_.ahead > run_.window / 2 || leaf_->view().has_flag(kHighIsInfinity)) return;
+  const uint32_t most = std::min(kWindowMax, context_->pool->read_ahead_pages());
+  run_.window = static_cast<uint16_t>(std::clamp<uint32_t>(run_.window * 2, kFirstWindow, most));
+  std::array<PageId, kWindowMax> leaves;
+  uint32_t count =
+      leaves_from(context_, tree_, leaf_->view().high_key(), run_.window, leaves.data());
+  if (count == 0) {  // no inner page at hand: the link to the right is
+    leaves[0] = sibling_id(tree_, leaf_->view().header()->right_sibling);
+    count = 1;
+  }
+  context_->pool->read_ahead(leaves.data(), count);
+  run_.ahead = static_cast<uint16_t>(count);
 }
 
 Status TreeCursor::next(bool keep_left) {
@@ -218,9 +237,9 @@ Status TreeCursor::restore(LatchMode mode, bool* same) {
     stand_on(leaf, leaf->view().slot_count());
     return settle();
   }
-  const uint16_t leaves_passed = leaves_passed_;
+  const Run run = run_;
   STRATA_RETURN_IF_ERROR(seek(saved_key_, mode));
-  leaves_passed_ = leaves_passed;
+  run_ = run;  // the scan goes on
   *same = saved_ == Saved::kRecord && equals(saved_key_);
   return settle();
 }
@@ -228,7 +247,7 @@ Status TreeCursor::restore(LatchMode mode, bool* same) {
 void TreeCursor::reset() noexcept {
   forget_leaf();
   saved_ = Saved::kNothing;
-  leaves_passed_ = 0;
+  run_ = {};
 }
 
 }  // namespace strata

@@ -191,4 +191,56 @@ StatusOr<MtrPage*> descend(TreeContext* context, TreeId tree, Mtr* mtr, const Ta
   return gave_up(tree, last, "a search");
 }
 
+namespace {
+
+// The page on the lowest inner level that covers `key`. Invalid: it is not at hand, or the tree has
+// one level.
+PageGuard lowest_inner_page(TreeContext* context, TreeId tree, const Target& target) {
+  PageId id = tree.root;
+  for (uint32_t moves = 0; moves < 2 * Path::kLevelsMax; ++moves) {
+    StatusOr<PageGuard> guard = context->pool->fix_if_at_hand(id);
+    if (!guard.ok()) return {};
+    const TreePageView view(guard->page());
+    const uint32_t level = header_of(guard->page())->level;
+    if (level == 0 || !is_tree_page_of(guard->page(), tree, level) || view.slot_count() == 0)
+      return {};
+    switch (locate(view, target)) {
+      case Where::kWrong:
+        return {};
+      case Where::kRight:
+        id = sibling_id(tree, view.header()->right_sibling);
+        break;
+      case Where::kHere:
+        if (level == 1) return std::move(guard).value();
+        id = sibling_id(tree, view.child(choose_child(view, target)));
+        break;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+uint32_t leaves_from(TreeContext* context, TreeId tree, Bytes key, uint32_t count, PageId* leaves) {
+  const SpaceManager::EpochGuard epoch(context->spaces);
+  if (!context->spaces->is_live(space_of(tree))) return 0;
+  const Target target{.key = key};
+  PageGuard guard = lowest_inner_page(context, tree, target);
+  uint32_t found = 0;
+  uint16_t slot = guard.valid() ? choose_child(TreePageView(guard.page()), target) : 0;
+  while (guard.valid() && found < count) {
+    const TreePageView view(guard.page());
+    if (!is_tree_page_of(guard.page(), tree, 1)) break;
+    for (; slot < view.slot_count() && found < count; ++slot)
+      leaves[found++] = sibling_id(tree, view.child(slot));
+    const uint32_t right = view.header()->right_sibling;
+    guard.release();  // BT3
+    if (found == count || right == kNoPage) break;
+    StatusOr<PageGuard> next = context->pool->fix_if_at_hand(sibling_id(tree, right));
+    if (next.ok()) guard = std::move(next).value();
+    slot = 0;
+  }
+  return found;
+}
+
 }  // namespace strata::btree_internal

@@ -169,7 +169,10 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
     if (wake) signal_writer(index);
     if (found != nullptr) return found;
     spare = take_anywhere(index, Hunt::kOldPages);
-    if (spare == nullptr) spare = take_anywhere(index, Hunt::kAnyPage);
+    // Young pages go when the writer cannot help: soon after, they would be read again.
+    const bool waited = started_us != 0 && monotonic_us() - started_us >= kAnyPageAfterUs;
+    if (spare == nullptr && (waited || writers_.empty()))
+      spare = take_anywhere(index, Hunt::kAnyPage);
     if (spare != nullptr) continue;
     if (access == Access::kReadAhead) {
       *status = error_no_space();
@@ -219,6 +222,12 @@ Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access ac
       status = ok_status();
     }
   }
+  return finish_load(frame, id, std::move(status), state);
+}
+
+// load() once the page is in the frame, or could not be read.
+Status BufferPool::Impl::finish_load(Frame* frame, PageId id, Status status,
+                                     FrameState state) noexcept {
   Log* log = log_.load(std::memory_order_acquire);
   if (status.ok() && log != nullptr && state == FrameState::kReady) {
     const Llsn llsn{header_of(frame->page)->llsn};
@@ -245,11 +254,13 @@ Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access ac
 StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access access,
                                              bool* damaged) noexcept {
   const uint64_t packed = id.packed();
+  const bool never_waits = access == Access::kTry || access == Access::kAtHand;
   bool counted = false;
   for (;;) {
     Frame* frame = find_and_pin(packed);
     bool inserted = false;
     if (frame == nullptr) {
+      if (access == Access::kAtHand) return error_peer_down();  // kUnavailable, no message
       Status status;
       frame = pin_or_insert(packed, access, &inserted, &status);
       if (frame == nullptr) return status;
@@ -269,8 +280,8 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     // frame.
     if (lock_ != nullptr && !inserted) {
       Llsn newest;
-      Status status = access == Access::kTry ? lock_->try_acquire(id, mode, &newest)
-                                             : lock_->acquire(id, mode, &newest);
+      Status status =
+          never_waits ? lock_->try_acquire(id, mode, &newest) : lock_->acquire(id, mode, &newest);
       if (!status.ok()) {
         unpin(frame);
         return status;
@@ -278,7 +289,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     }
     if (inserted && mode == LatchMode::kExclusive) {
       // still latched since insert()
-    } else if (access == Access::kTry) {
+    } else if (never_waits) {
       const bool latched =
           mode == LatchMode::kShared ? frame->latch.try_lock_shared() : frame->latch.try_lock();
       if (!latched) {
@@ -376,6 +387,9 @@ StatusOr<PageGuard> BufferPool::fix(PageId id, LatchMode mode) noexcept {
 }
 StatusOr<PageGuard> BufferPool::try_fix(PageId id, LatchMode mode) noexcept {
   return impl_->access(id, mode, Access::kTry, nullptr);
+}
+StatusOr<PageGuard> BufferPool::fix_if_at_hand(PageId id) noexcept {
+  return impl_->access(id, LatchMode::kShared, Access::kAtHand, nullptr);
 }
 Status BufferPool::bring_in(PageId id) noexcept {
   return impl_->is_ready(id.packed()) ? ok_status() : fix(id, LatchMode::kShared).status();

@@ -82,6 +82,7 @@ struct BufferPoolOptions {
 struct BufferPoolCounters {
   std::atomic<uint64_t> hits{0}, misses{0}, reads{0}, writes{0}, evictions{0}, free_waits{0},
       write_errors{0};
+  std::atomic<uint64_t> read_ahead{0};  // of the reads
 };
 
 class BufferPool {
@@ -125,8 +126,14 @@ class BufferPool {
   // Gives a page up to another node: waits for guards to go, persists, writes back, drops the
   // frame.
   Status surrender(PageId id);
-  // Starts asynchronous reads of pages that will be needed (read-ahead). Best effort.
-  void prefetch(PageId id) noexcept;
+  // Starts reading those of the pages that are not in memory, several with one request to the
+  // source; does not wait. Best effort: some may be left out, and no error is told.
+  void read_ahead(const PageId* ids, uint32_t count) noexcept;
+  // How many pages one scan should ask for at a time.
+  [[nodiscard]] uint32_t read_ahead_pages() const noexcept;
+  // fix(kShared) of a page that is in memory and latched by no writer; kUnavailable (no message) at
+  // once otherwise: may be called with latches held.
+  StatusOr<PageGuard> fix_if_at_hand(PageId id) noexcept;
 
   [[nodiscard]] BufferPoolCounters& counters() noexcept;
   [[nodiscard]] uint32_t frame_count() const noexcept;

@@ -2,6 +2,7 @@
 // flaky source. Goal: no lost change, no torn or foreign bytes, no write ahead of the log (B2), no
 // leaked frame; and no data race under TSan. Method: every page carries (id, version) in every
 // byte; a shared array of atomics says the least version a reader may see.
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -86,7 +87,10 @@ struct Stress {
       } else if (dice < 85) {
         look(id, dice < 40);
       } else if (dice < 88) {
-        h.pool->prefetch(PageId{kSpace, (id.number + 1) % (kPages + 3)});
+        std::array<PageId, 5> next;
+        for (uint32_t i = 0; i < next.size(); ++i)
+          next[i] = PageId{kSpace, (id.number + 1 + i) % (kPages + 3)};
+        h.pool->read_ahead(next.data(), next.size());
       } else if (dice < 90) {
         EXPECT_TRUE(h.pool->surrender(id).ok());
       } else if (dice < 92) {

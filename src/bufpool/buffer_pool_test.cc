@@ -304,12 +304,49 @@ TEST(BufferPool, ScanDoesNotPushTheWorkingSetOut) {
   EXPECT_LT(h.pool->counters().reads - reads_before, 10u);
 }
 
+TEST(BufferPool, PagesAreReadAheadInBatches) {
+  PoolHarness h(tiny_pool(256, /*writers=*/1));
+  std::vector<PageId> ids;
+  for (uint32_t i = 0; i < 64; ++i) {
+    h.make(page(i));
+    ASSERT_TRUE(h.pool->surrender(page(i)).ok());
+    ids.push_back(page(i));
+  }
+  h.source.damage(page(7));
+  const uint64_t reads = h.pool->counters().reads;
+  h.pool->read_ahead(ids.data(), 64);
+  ASSERT_TRUE(wait_until([&] { return h.pool->counters().read_ahead == 64; }));
+  for (uint32_t i = 0; i < 64; ++i) {
+    if (i == 7) continue;
+    EXPECT_EQ(h.expect_page(page(i)).version, 1u);
+  }
+  EXPECT_EQ(h.pool->counters().reads, reads + 64) << "one read of each";
+  EXPECT_LE(h.source.batches, 16u);
+  EXPECT_TRUE(is_corruption(h.pool->fix(page(7), LatchMode::kShared).status())) << "B6";
+  h.pool->read_ahead(ids.data(), 4);  // all there: nothing to do
+  EXPECT_EQ(h.pool->counters().reads, reads + 65);
+}
+
+TEST(BufferPool, WhatIsAtHandIsFixedWithoutWaiting) {
+  PoolHarness h(tiny_pool(64));
+  h.make(page(1));
+  h.make(page(2));
+  ASSERT_TRUE(h.pool->surrender(page(2)).ok());
+  EXPECT_TRUE(h.pool->fix_if_at_hand(page(1)).ok());
+  const uint64_t reads = h.pool->counters().reads;
+  EXPECT_TRUE(is_peer_down(h.pool->fix_if_at_hand(page(2)).status()));
+  EXPECT_EQ(h.pool->counters().reads, reads);
+  const auto writer = h.pool->fix(page(1), LatchMode::kExclusive);
+  ASSERT_TRUE(writer.ok());
+  std::thread([&] { EXPECT_TRUE(is_peer_down(h.pool->fix_if_at_hand(page(1)).status())); }).join();
+}
+
 TEST(BufferPool, PrefetchedPageIsAHit) {
   PoolHarness h(tiny_pool(64, /*writers=*/1));
   h.make(page(1));
   ASSERT_TRUE(h.pool->surrender(page(1)).ok());
-  h.pool->prefetch(page(1));
-  h.pool->prefetch(page(2));  // never written: no harm
+  const std::array<PageId, 2> both{page(1), page(2)};
+  h.pool->read_ahead(both.data(), 2);  // one was never written: no harm
   EXPECT_TRUE(wait_until([&h] { return h.pool->counters().reads >= 2; }));
   const uint64_t reads = h.pool->counters().reads;
   EXPECT_EQ(h.expect_page(page(1)).version, 1u);

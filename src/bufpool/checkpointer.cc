@@ -26,30 +26,41 @@ struct Checkpointer::Impl {
         pool_(pool),
         log_(log),
         control_(control),
+        marks_(pool->source()->replays_log()),
         last_lsn_(control->data().checkpoint_lsn.value),
+        floor_lsn_(last_lsn_.load()),
         last_us_(monotonic_us()) {}
 
   class Pace;
-  Status run_once(bool clean_shutdown, bool paced);
-  Status run(bool clean_shutdown);
+  enum class Kind : uint8_t { kPaced, kHurried, kMark };
+  Status run_once(bool clean_shutdown, Kind kind);
+  Status run(bool clean_shutdown, Kind kind);
+  Status move_start(Lsn lsn, uint64_t bias, bool clean_shutdown);
   Status publish(Lsn lsn, uint64_t bias, bool clean_shutdown);
   void note_result(const Status& status);
   void main();
-  [[nodiscard]] uint64_t log_bytes() const noexcept {
+  [[nodiscard]] uint64_t grown_since(const std::atomic<uint64_t>& lsn) const noexcept {
     const uint64_t next = log_->next_lsn().value;
-    const uint64_t last = last_lsn_.load(std::memory_order_relaxed);
+    const uint64_t last = lsn.load(std::memory_order_relaxed);
     return next > last ? next - last : 0;
   }
+  [[nodiscard]] uint64_t log_bytes() const noexcept { return grown_since(last_lsn_); }
   [[nodiscard]] uint64_t image_bytes() const noexcept {
     return log_->counters().image_bytes.load(std::memory_order_relaxed);
   }
   // CP5
   [[nodiscard]] uint64_t counted_bytes() const noexcept {
-    const uint64_t grown = log_bytes();
+    const uint64_t grown = grown_since(floor_lsn_);
     const uint64_t images = image_bytes() - last_images_.load(std::memory_order_relaxed);
     return grown - std::min({images, grown, options_.log_bytes});
   }
   [[nodiscard]] bool due() const noexcept;
+  [[nodiscard]] bool mark_due() const noexcept {
+    return marks_ && log_bytes() != 0 && since(last_mark_us_) >= options_.mark_interval_us;
+  }
+  static uint64_t since(const std::atomic<uint64_t>& us) noexcept {
+    return monotonic_us() - us.load(std::memory_order_relaxed);
+  }
   // Under the mutex: somebody waits for the checkpoint, or the log grows faster than planned.
   [[nodiscard]] bool hurried() const noexcept {
     return callers_ > 0 || requested_ || stop_ || counted_bytes() > 2 * options_.log_bytes;
@@ -59,8 +70,11 @@ struct Checkpointer::Impl {
   BufferPool* const pool_;
   Log* const log_;
   ControlStore* const control_;
-  std::atomic<uint64_t> last_lsn_;
-  std::atomic<uint64_t> last_us_;
+  const bool marks_;                 // CP6
+  std::atomic<uint64_t> last_lsn_;   // where a restart begins to read
+  std::atomic<uint64_t> floor_lsn_;  // of the last checkpoint that was not a mark
+  std::atomic<uint64_t> last_us_;    // when that was
+  std::atomic<uint64_t> last_mark_us_{0};
   std::atomic<uint64_t> last_images_{0};  // image_bytes() when the last one began
 
   Mutex mutex_{LatchRank::kCheckpoint};
@@ -124,29 +138,41 @@ class Checkpointer::Impl::Pace {
   uint64_t written_ = 0;
 };
 
-// CP1
-Status Checkpointer::Impl::run(bool clean_shutdown) {
+// CP1, CP6
+Status Checkpointer::Impl::run(bool clean_shutdown, Kind kind) {
   const uint64_t images = image_bytes();
   uint64_t bias = 0;
-  const Lsn floor = log_->raise_image_floor(&bias);
+  const Lsn floor = kind == Kind::kMark ? log_->position(&bias) : log_->raise_image_floor(&bias);
   log_->wait_completed(floor);
-  Pace pace(this, floor);
-  STRATA_RETURN_IF_ERROR(
-      pool_->write_back_below(floor, [&pace](size_t pages) { pace.wrote(pages); }));
+  if (!marks_) {
+    Pace pace(this, floor);
+    STRATA_RETURN_IF_ERROR(
+        pool_->write_back_below(floor, [&pace](size_t pages) { pace.wrote(pages); }));
+  }
+  STRATA_RETURN_IF_ERROR(move_start(floor, bias, clean_shutdown));
+  last_mark_us_.store(monotonic_us(), std::memory_order_relaxed);
+  if (kind != Kind::kMark) {
+    floor_lsn_.store(floor.value, std::memory_order_relaxed);
+    last_images_.store(images, std::memory_order_relaxed);
+  }
+  if (fault(FaultPoint::checkpoint_after_publish))
+    return error_peer_down("fault point checkpoint_after_publish");
+  return log_->truncate_below(floor);
+}
+
+// Every change below `lsn` is written, or its source's work.
+Status Checkpointer::Impl::move_start(Lsn lsn, uint64_t bias, bool clean_shutdown) {
   if (fault(FaultPoint::checkpoint_before_sync))
     return error_peer_down("fault point checkpoint_before_sync");
   STRATA_RETURN_IF_ERROR(pool_->source()->sync());
   // Pages of dropped spaces were forgotten, not written: their groups may be younger than the last
   // durable one, and redo must not start beyond the end of the log.
-  STRATA_RETURN_IF_ERROR(log_->persist(floor));
+  STRATA_RETURN_IF_ERROR(log_->persist(lsn));
   if (fault(FaultPoint::checkpoint_before_publish))
     return error_peer_down("fault point checkpoint_before_publish");
-  STRATA_RETURN_IF_ERROR(publish(floor, bias, clean_shutdown));
-  last_lsn_.store(floor.value, std::memory_order_relaxed);
-  last_images_.store(images, std::memory_order_relaxed);
-  if (fault(FaultPoint::checkpoint_after_publish))
-    return error_peer_down("fault point checkpoint_after_publish");
-  return log_->truncate_below(floor);
+  STRATA_RETURN_IF_ERROR(publish(lsn, bias, clean_shutdown));
+  last_lsn_.store(lsn.value, std::memory_order_relaxed);
+  return ok_status();
 }
 
 // One message per episode of failures (CP3).
@@ -162,24 +188,24 @@ void Checkpointer::Impl::note_result(const Status& status) {
   failing_ = !status.ok();
 }
 
-Status Checkpointer::Impl::run_once(bool clean_shutdown, bool paced) {
+Status Checkpointer::Impl::run_once(bool clean_shutdown, Kind kind) {
   {
     MutexLock lock(mutex_);
-    if (!paced) {
+    if (kind == Kind::kHurried) {
       ++callers_;
       changed_.notify_all();
     }
     changed_.wait(lock, [this] { return !running_; });
     running_ = true;
-    requested_ = false;
+    if (kind != Kind::kMark) requested_ = false;
   }
-  const Status status = run(clean_shutdown);
+  const Status status = run(clean_shutdown, kind);
   const MutexLock lock(mutex_);
   running_ = false;
-  if (!paced) --callers_;
+  if (kind == Kind::kHurried) --callers_;
   ++runs_;
   last_status_ = status;
-  last_us_.store(monotonic_us(), std::memory_order_relaxed);
+  if (kind != Kind::kMark) last_us_.store(monotonic_us(), std::memory_order_relaxed);
   note_result(status);
   changed_.notify_all();
   return status;
@@ -187,22 +213,23 @@ Status Checkpointer::Impl::run_once(bool clean_shutdown, bool paced) {
 
 bool Checkpointer::Impl::due() const noexcept {
   if (counted_bytes() >= options_.log_bytes) return true;
-  return log_bytes() != 0 &&
-         monotonic_us() - last_us_.load(std::memory_order_relaxed) >= options_.interval_us;
+  return grown_since(floor_lsn_) != 0 && since(last_us_) >= options_.interval_us;
 }
 
 void Checkpointer::Impl::main() {
   uint64_t retry_us = kRetryUsMin;
-  const uint64_t look_us = std::max<uint64_t>(1000, std::min(kLookUsMax, options_.interval_us));
+  const uint64_t look_us = std::max<uint64_t>(
+      1000, std::min({kLookUsMax, options_.interval_us, options_.mark_interval_us}));
   MutexLock lock(mutex_);
   while (!stop_) {
     changed_.wait_for_us(lock, failing_ ? retry_us : look_us,
                          [this] { return stop_ || (requested_ && !running_); });
     if (stop_) return;
-    if (!requested_ && !failing_ && !due()) continue;
-    const bool paced = !requested_ && !failing_;
+    const bool wanted = requested_ || failing_;
+    if (!wanted && !due() && !mark_due()) continue;
+    const Kind kind = wanted ? Kind::kHurried : due() ? Kind::kPaced : Kind::kMark;
     lock.unlock();
-    const Status status = run_once(/*clean_shutdown=*/false, paced);
+    const Status status = run_once(/*clean_shutdown=*/false, kind);
     lock.lock();
     retry_us = status.ok() ? kRetryUsMin : std::min(retry_us * 2, kRetryUsMax);
   }
@@ -217,7 +244,7 @@ Checkpointer::Checkpointer(const CheckpointerOptions& options, BufferPool* pool,
 Checkpointer::~Checkpointer() { stop(); }
 
 Status Checkpointer::run_once(bool clean_shutdown) {
-  return impl_->run_once(clean_shutdown, /*paced=*/false);
+  return impl_->run_once(clean_shutdown, Impl::Kind::kHurried);
 }
 
 void Checkpointer::request() noexcept {
@@ -245,7 +272,7 @@ Status Checkpointer::wait_for_log_room(absl::FunctionRef<bool()> give_up) {
   const uint64_t limit = 4 * impl.options_.log_bytes;
   while (impl.log_bytes() > limit) {
     if (!impl.options_.background) {
-      STRATA_RETURN_IF_ERROR(impl.run_once(false, /*paced=*/false));
+      STRATA_RETURN_IF_ERROR(impl.run_once(false, Impl::Kind::kHurried));
       continue;
     }
     MutexLock lock(impl.mutex_);

@@ -14,9 +14,12 @@
 //   CP4  A checkpoint that nobody waits for writes its pages at the pace of the log: done when half
 //   the log, or half the interval, that brings the next one has passed. So a burst of changes that
 //   is over is written back slowly, beside what comes then. A request, a caller of run_once() and
-//   twice the counted log make it hurry. CP5  Full images of pages count only beyond log_bytes:
+//   twice the counted log make it hurry.
+//   CP5  Full images of pages count only beyond log_bytes:
 //   redo of an image is cheap, and a checkpoint only brings new ones. So one starts after log_bytes
 //   to 2 x log_bytes of log.
+//   CP6  A source that makes its pages from the log gets none. Every mark_interval_us of change the
+//        start moves to the end of the log there, without new images: a restart reads little.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +34,9 @@
 namespace strata {
 
 struct CheckpointerOptions {
-  uint64_t log_bytes = 256u << 20;   // a checkpoint starts after this much log (CP5)
-  uint64_t interval_us = 300000000;  // ... or after this time, if anything changed
+  uint64_t log_bytes = 256u << 20;      // a checkpoint starts after this much log (CP5)
+  uint64_t interval_us = 300000000;     // ... or after this time, if anything changed
+  uint64_t mark_interval_us = 1000000;  // CP6
   bool background = true;
 };
 

@@ -19,7 +19,8 @@ bool never() { return false; }
 PageId page(uint32_t number) { return PageId{300, number}; }
 
 struct CheckpointHarness : PoolHarness {
-  explicit CheckpointHarness(CheckpointerOptions options, uint32_t frames = 64)
+  explicit CheckpointHarness(CheckpointerOptions options, uint32_t frames = 64,
+                             bool replays = false)
       : PoolHarness(tiny_pool(frames)) {
     set_diag_sink([](Severity, std::string_view) { ++messages; });
     messages = 0;
@@ -29,6 +30,7 @@ struct CheckpointHarness : PoolHarness {
     auto made = ControlFile::create(fs.get(), "/control", data);
     EXPECT_TRUE(made.ok()) << made.status();
     control = std::move(*made);
+    source.replays = replays;
     checkpointer = std::make_unique<Checkpointer>(options, pool.get(), log.get(), control.get());
   }
   ~CheckpointHarness() {
@@ -58,6 +60,23 @@ TEST(Checkpointer, WritesEverythingBelowTheFloorAndMovesTheStart) {  // CP1
   ASSERT_TRUE(reopened.ok());
   EXPECT_TRUE((*reopened)->data().clean_shutdown);
   EXPECT_EQ((*reopened)->data().checkpoint_lsn, next);
+}
+
+TEST(Checkpointer, OverASourceThatReplaysTheStartMovesAndNothingIsWritten) {  // CP6
+  CheckpointHarness h({.mark_interval_us = 1000}, /*frames=*/64, /*replays=*/true);
+  const Lsn floor = h.log->image_floor();
+  for (uint32_t round = 0; round < 3; ++round) {
+    for (uint32_t i = 0; i < 10; ++i) h.make(page(10 * round + i));
+    const Lsn next = h.log->next_lsn();
+    ASSERT_TRUE(wait_until([&] { return h.checkpointer->last_checkpoint() == next; }));
+    EXPECT_LE(next.value, h.sink.durable());
+    EXPECT_EQ(h.control->data().checkpoint_lsn, next);
+  }
+  EXPECT_EQ(h.pool->dirty_count(), 30u);
+  EXPECT_EQ(h.pool->counters().writes, 0u);
+  EXPECT_EQ(h.log->image_floor(), floor) << "a mark asks for no images";
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.log->image_floor(), h.log->next_lsn());
 }
 
 TEST(Checkpointer, NeverStartsRedoBeyondTheDurableLog) {

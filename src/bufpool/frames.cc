@@ -132,6 +132,10 @@ bool BufferPool::Impl::try_evict(Partition& p, Frame* frame) noexcept {
 }
 
 Frame* BufferPool::Impl::evict_one(Partition& p, Hunt hunt) noexcept {
+  const uint64_t batches = batches_written_.load(std::memory_order_relaxed);
+  const uint64_t now_us = coarse_now_us();
+  if (hunt == Hunt::kOldPages && p.barren_batches == batches && p.barren_us == now_us)
+    return nullptr;
   const uint32_t depth = hunt == Hunt::kOldPages ? kOldPagesDepth : UINT32_MAX;
   uint32_t index = p.lru.coldest();
   for (uint32_t i = 0; index != kNoFrame && i < depth; ++i) {
@@ -141,6 +145,8 @@ Frame* BufferPool::Impl::evict_one(Partition& p, Hunt hunt) noexcept {
     index = p.lru.warmer(index);
     if (try_evict(p, frame)) return frame;
   }
+  p.barren_batches = batches;
+  p.barren_us = now_us;
   return nullptr;
 }
 
@@ -171,8 +177,10 @@ bool BufferPool::Impl::every_frame_pinned() const noexcept {
 Status BufferPool::Impl::wait_for_frame(uint64_t started_us) noexcept {
   counters_.free_waits.fetch_add(1, std::memory_order_relaxed);
   const uint64_t waited_us = monotonic_us() - started_us;
-  const bool hopeless = write_failing_.load(std::memory_order_relaxed) || every_frame_pinned();
-  if (waited_us > (hopeless ? kHopelessWaitUsMax : kFrameWaitUsMax))
+  const auto hopeless = [this] {
+    return write_failing_.load(std::memory_order_relaxed) || every_frame_pinned();
+  };
+  if (waited_us > kFrameWaitUsMax || (waited_us > kHopelessWaitUsMax && hopeless()))
     return error_no_space("no free frame in a buffer pool of " + std::to_string(frame_count_) +
                           " pages (" + std::to_string(dirty_->count()) + " dirty" +
                           (write_failing_.load(std::memory_order_relaxed)

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -36,6 +37,10 @@ struct alignas(64) Partition {
   Lru lru;
   uint32_t free_head = kNoFrame;  // linked by lru_next
   std::atomic<uint32_t> free_count{0};
+  // A hunt for old pages found nothing when this many batches had been written, at this time: until
+  // either has moved on, another need not look.
+  uint64_t barren_batches = UINT64_MAX;
+  uint64_t barren_us = 0;
 };
 
 // Per-thread-ish hit counts: one shared counter would cost more than the rest of a hit.
@@ -43,9 +48,10 @@ struct alignas(64) HitShard {
   std::atomic<uint64_t> hits{0};
 };
 constexpr size_t kHitShards = 256;
+constexpr uint64_t kAnyPageAfterUs = 20'000;  // that a miss has waited for the writer
 
 enum class Hunt : uint8_t { kOldPages, kAnyPage };
-enum class Access : uint8_t { kRead, kTry, kNew, kRedo, kReadAhead };
+enum class Access : uint8_t { kRead, kTry, kAtHand, kNew, kRedo, kReadAhead };
 
 struct BufferPool::Impl {
   Impl(const BufferPoolOptions& options, PageSource* source, PageLock* lock, Log* log);
@@ -61,6 +67,7 @@ struct BufferPool::Impl {
   Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
   void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept;
   Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  Status finish_load(Frame* frame, PageId id, Status status, FrameState state) noexcept;
   Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Llsn* newest) noexcept;
   void unpin(Frame* frame) noexcept;
   // Exclusive latch held, not dirty: takes the frame out of the hash table. Unlatch and unpin
@@ -120,9 +127,11 @@ struct BufferPool::Impl {
   // Brings one partition's free list back to its target. Returns false when it could not.
   bool refill(Partition& p, WriteBuffer& buffer) noexcept;
   size_t refill_scan(Partition& p, Frame** dirty, size_t max) noexcept;
+  void wake_waiters(uint32_t frames) noexcept;
   void writer_main(uint32_t index) noexcept;
   void signal_writer(uint32_t partition_index) noexcept;
   void read_ahead_main() noexcept;
+  void read_ahead_batch(PageId* ids, uint32_t count, char* buffer) noexcept;
   void start_threads();
   void stop_threads() noexcept;
 
@@ -154,12 +163,13 @@ struct BufferPool::Impl {
   };
   Mutex signal_mutex_{LatchRank::kFreeList};
   std::vector<std::unique_ptr<Writer>> writers_;
-  bool stop_ = false;                       // signal_mutex_
+  bool stop_ = false;  // signal_mutex_
+  std::atomic<uint64_t> batches_written_{0};
   std::atomic<bool> write_failing_{false};  // an episode of failed writes is going on
   std::atomic<uint32_t> frame_waiters_{0};
   CondVar frame_freed_;  // signal_mutex_
-  std::thread read_ahead_thread_;
-  std::vector<PageId> read_ahead_queue_;  // signal_mutex_
+  std::vector<std::thread> read_ahead_threads_;
+  std::deque<PageId> read_ahead_queue_;  // signal_mutex_
   CondVar read_ahead_wake_;
 };
 

@@ -62,6 +62,10 @@ class MemoryPageSource : public PageSource {
     std::memcpy(page, it->second.data(), kPageBytes);
     return verify_page(page, id);
   }
+  void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override {
+    batches.fetch_add(1);
+    PageSource::read_batch(ids, count, pages, results);
+  }
   Status write(PageId id, const char* page) override {
     if (on_write) {
       Status s = on_write(id, page);
@@ -79,6 +83,8 @@ class MemoryPageSource : public PageSource {
   StatusOr<std::vector<SpaceId>> list_spaces() override { return std::vector<SpaceId>(); }
   Status grow_space(SpaceId, uint32_t) override { return ok_status(); }
   [[nodiscard]] bool needs_page_images() const override { return true; }
+  [[nodiscard]] bool replays_log() const override { return replays; }
+  bool replays = false;  // set before anybody asks
 
   void damage(PageId id) {
     const std::lock_guard lock(mutex_);
@@ -88,6 +94,7 @@ class MemoryPageSource : public PageSource {
     const std::lock_guard lock(mutex_);
     return pages_.count(id) != 0;
   }
+  std::atomic<uint32_t> batches{0};
   // Set before threads start.
   std::function<void(PageId)> on_read;
   std::function<Status(PageId, const char*)> on_write;

@@ -1,5 +1,6 @@
 // Writing dirty pages back (B2, B4, B5) and the background threads.
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/assert.h"
@@ -11,9 +12,13 @@ namespace strata {
 namespace {
 constexpr size_t kCheckpointPins = 256;  // sorted together, so that neighbours meet
 constexpr uint32_t kRefillDepth = 512;
+constexpr uint32_t kCleanAhead = 96;     // coldest pages of a partition that are kept clean
+constexpr size_t kWorthwhileBatch = 32;  // of those, dirty: fewer are not written ahead of need
 constexpr uint64_t kBackoffUsMin = 10'000;
 constexpr uint64_t kBackoffUsMax = 1'000'000;
-constexpr size_t kReadAheadMax = 256;
+constexpr size_t kReadAheadMax = 256;     // pages that wait to be read ahead; more are left out
+constexpr size_t kReadAheadThreads = 4;   // batches being read at a time
+constexpr uint32_t kReadAheadPages = 64;  // of one scan at a time
 
 void sort_by_page(Frame** frames, size_t count) {
   std::sort(frames, frames + count, [](const Frame* a, const Frame* b) {
@@ -95,6 +100,7 @@ Status BufferPool::Impl::write_frames(WriteBuffer& buffer, Frame** frames, size_
   const Status status = write_copies(buffer, mine, copied, newest_end);
   if (status.ok() && written != nullptr) *written += copied;
   for (size_t i = 0; i < copied; ++i) unpin(mine[i]);
+  batches_written_.fetch_add(1, std::memory_order_relaxed);
   return status;
 }
 
@@ -193,16 +199,17 @@ Status BufferPool::Impl::surrender(PageId id) noexcept {
 // --- the background writer (B3) ---
 
 // Evicts clean pages from the cold end until the free list reaches its target; pins dirty ones met
-// on the way for the caller to write.
+// on the way, and among the coldest kCleanAhead, for the caller to write.
 size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) noexcept {
   size_t count = 0;
   const MutexLock lock(p.mutex);
   uint32_t index = p.lru.coldest();
   for (uint32_t i = 0; index != kNoFrame && i < kRefillDepth; ++i) {
-    if (p.free_count.load(std::memory_order_relaxed) >= free_target_per_partition_) break;
+    const bool enough = p.free_count.load(std::memory_order_relaxed) >= free_target_per_partition_;
+    if (enough && (i >= kCleanAhead || count == max)) break;
     Frame* frame = &frames_[index];
     index = p.lru.warmer(index);
-    if (try_evict(p, frame)) {
+    if (!enough && try_evict(p, frame)) {
       put_free(p, frame);
     } else if (frame->dirty.load(std::memory_order_relaxed) == kListed &&
                frame->pins.load(std::memory_order_relaxed) == 0 && count < max) {
@@ -219,19 +226,29 @@ bool BufferPool::Impl::refill(Partition& p, WriteBuffer& buffer) noexcept {
     const uint32_t free_before = p.free_count.load(std::memory_order_relaxed);
     const size_t count = refill_scan(p, dirty, kWriteBatchPages);
     size_t written = 0;
-    if (count != 0) {
+    const bool only_ahead =
+        p.free_count.load(std::memory_order_relaxed) >= free_target_per_partition_;
+    if (only_ahead && (count < kWorthwhileBatch || write_failing_.load())) {
+      for (size_t i = 0; i < count; ++i) unpin(dirty[i]);
+    } else if (count != 0) {
       sort_by_page(dirty, count);
       // A failure is reported and counted there; the pages stay dirty.
       (void)write_frames(buffer, dirty, count, /*wait=*/false, nullptr, &written);
     }
     const uint32_t free_after = p.free_count.load(std::memory_order_relaxed);
-    if (free_after > free_before && frame_waiters_.load(std::memory_order_relaxed) != 0) {
-      const MutexLock lock(signal_mutex_);
-      frame_freed_.notify_all();
-    }
+    const uint32_t freed = free_after > free_before ? free_after - free_before : 0;
+    wake_waiters(freed + static_cast<uint32_t>(written));
     if (free_after >= free_target_per_partition_) return true;
     if (written == 0) return false;
   }
+}
+
+// So many frames can be had now, free or clean.
+void BufferPool::Impl::wake_waiters(uint32_t frames) noexcept {
+  const uint32_t waiters = frame_waiters_.load(std::memory_order_relaxed);
+  if (frames == 0 || waiters == 0) return;
+  const MutexLock lock(signal_mutex_);
+  for (uint32_t i = 0; i < std::min(frames, waiters); ++i) frame_freed_.notify_one();
 }
 
 void BufferPool::Impl::signal_writer(uint32_t partition_index) noexcept {
@@ -272,30 +289,83 @@ void BufferPool::Impl::writer_main(uint32_t index) noexcept {
 
 // --- read-ahead ---
 
-void BufferPool::prefetch(PageId id) noexcept {
+uint32_t BufferPool::read_ahead_pages() const noexcept {
+  // Not so many that scans throw out each other's pages before they have come to them.
+  return std::clamp<uint32_t>(impl_->frame_count_ / 256, 4, kReadAheadPages);
+}
+
+void BufferPool::read_ahead(const PageId* ids, uint32_t count) noexcept {
   Impl& impl = *impl_;
-  if (impl.writers_.empty()) return;
-  if (Frame* frame = impl.find_and_pin(id.packed()); frame != nullptr) {
-    impl.unpin(frame);
-    return;
+  if (impl.read_ahead_threads_.empty()) return;
+  std::array<PageId, kReadAheadPages> missing;
+  uint32_t missing_count = 0;
+  for (uint32_t i = 0; i < std::min<uint32_t>(count, kReadAheadPages); ++i) {
+    if (Frame* frame = impl.find_and_pin(ids[i].packed()); frame != nullptr)
+      impl.unpin(frame);
+    else
+      missing[missing_count++] = ids[i];
   }
+  if (missing_count == 0) return;
   const MutexLock lock(impl.signal_mutex_);
-  if (impl.read_ahead_queue_.size() >= kReadAheadMax) return;
-  impl.read_ahead_queue_.push_back(id);
-  impl.read_ahead_wake_.notify_one();
+  for (uint32_t i = 0; i < missing_count; ++i) {
+    if (impl.read_ahead_queue_.size() >= kReadAheadMax) break;
+    impl.read_ahead_queue_.push_back(missing[i]);
+    if (i % kReadBatchPages == 0) impl.read_ahead_wake_.notify_one();
+  }
 }
 
 void BufferPool::Impl::read_ahead_main() noexcept {
-  std::vector<PageId> work;
+  const AlignedBytes buffer(kReadBatchPages * kPageBytes, 4096);
+  std::array<PageId, kReadBatchPages> ids;
   for (;;) {
+    uint32_t count = 0;
     {
       MutexLock lock(signal_mutex_);
       read_ahead_wake_.wait(lock, [&] { return stop_ || !read_ahead_queue_.empty(); });
       if (stop_) return;
-      if (work.empty()) work.swap(read_ahead_queue_);
+      for (; count < ids.size() && !read_ahead_queue_.empty(); ++count) {
+        ids[count] = read_ahead_queue_.front();
+        read_ahead_queue_.pop_front();
+      }
     }
-    for (PageId id : work) (void)access(id, LatchMode::kShared, Access::kReadAhead, nullptr);
-    work.clear();
+    std::sort(ids.begin(), ids.begin() + count);  // neighbours next to each other
+    read_ahead_batch(ids.data(), count, buffer.get());
+  }
+}
+
+// The frames of a batch are latched while it is read, and nothing but the source is waited for.
+void BufferPool::Impl::read_ahead_batch(PageId* ids, uint32_t count, char* buffer) noexcept {
+  if (lock_ != nullptr) {  // each page is locked first
+    for (uint32_t i = 0; i < count; ++i)
+      (void)access(ids[i], LatchMode::kShared, Access::kReadAhead, nullptr);
+    return;
+  }
+  std::array<Frame*, kReadBatchPages> frames;
+  uint32_t wanted = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    bool inserted = false;
+    Status no_frame;
+    Frame* frame = pin_or_insert(ids[i].packed(), Access::kReadAhead, &inserted, &no_frame);
+    if (frame == nullptr) break;
+    if (!inserted) {
+      unpin(frame);
+      continue;
+    }
+    frames[wanted] = frame;
+    ids[wanted++] = ids[i];
+  }
+  if (wanted == 0) return;
+  counters_.misses.fetch_add(wanted, std::memory_order_relaxed);
+  counters_.reads.fetch_add(wanted, std::memory_order_relaxed);
+  counters_.read_ahead.fetch_add(wanted, std::memory_order_relaxed);
+  std::array<Status, kReadBatchPages> results;
+  source_->read_batch(ids, wanted, buffer, results.data());
+  for (uint32_t i = 0; i < wanted; ++i) {
+    if (results[i].ok()) std::memcpy(frames[i]->page, buffer + i * kPageBytes, kPageBytes);
+    // A failed one is let go: whoever needs it reads it himself, and hears why he cannot.
+    if (!finish_load(frames[i], ids[i], std::move(results[i]), FrameState::kReady).ok()) continue;
+    frames[i]->latch.unlock();
+    unpin(frames[i]);
   }
 }
 
@@ -307,8 +377,8 @@ void BufferPool::Impl::start_threads() {
   for (uint32_t i = 0; i < writers_.size(); ++i)
     writers_[i]->thread = std::thread([this, i] { writer_main(i); });
   if (!writers_.empty()) {
-    read_ahead_queue_.reserve(kReadAheadMax);
-    read_ahead_thread_ = std::thread([this] { read_ahead_main(); });
+    for (size_t i = 0; i < kReadAheadThreads; ++i)
+      read_ahead_threads_.emplace_back([this] { read_ahead_main(); });
   }
 }
 
@@ -321,7 +391,8 @@ void BufferPool::Impl::stop_threads() noexcept {
   }
   for (auto& writer : writers_)
     if (writer->thread.joinable()) writer->thread.join();
-  if (read_ahead_thread_.joinable()) read_ahead_thread_.join();
+  for (std::thread& thread : read_ahead_threads_) thread.join();
+  read_ahead_threads_.clear();
 }
 
 }  // namespace strata

@@ -126,7 +126,7 @@ StatusOr<std::unique_ptr<BufferPool>> make_pool(const KernelImpl& k) {
   BufferPoolOptions pool_options;
   pool_options.bytes = k.options.buffer_pool_bytes;
   pool_options.sole_writer = k.sole_writer();
-  pool_options.writers = k.options.background ? 1 : 0;
+  pool_options.writers = k.options.background ? 2 : 0;
   PageLock* lock = k.seams.page_lock != nullptr ? k.seams.page_lock : no_page_lock();
   return BufferPool::create(pool_options, k.source, lock, nullptr);
 }

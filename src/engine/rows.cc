@@ -166,11 +166,13 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
     impl_->trx->must_rollback = true;
     return undone;
   }
-  return failure;
+  return impl_->kernel->answer(failure);
 }
 
 Status Session::Impl::wait_for_log_room() {
-  return kernel->checkpointer->wait_for_log_room([this] { return trx->interrupt.interrupted(); });
+  const auto give_up = [this] { return trx->interrupt.interrupted(); };
+  STRATA_RETURN_IF_ERROR(kernel->sink->wait_for_readers(give_up));
+  return kernel->checkpointer->wait_for_log_room(give_up);
 }
 
 // The record itself is the lock now; statements that change many rows keep no list of them.

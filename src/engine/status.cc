@@ -18,6 +18,7 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"buffer_pool_hits", pool.hits.load()},
       {"buffer_pool_misses", pool.misses.load()},
       {"buffer_pool_reads", pool.reads.load()},
+      {"buffer_pool_read_ahead", pool.read_ahead.load()},
       {"buffer_pool_writes", pool.writes.load()},
       {"buffer_pool_evictions", pool.evictions.load()},
       {"buffer_pool_free_waits", pool.free_waits.load()},
@@ -67,6 +68,14 @@ std::string Kernel::status_text() {
 }
 
 Status Kernel::persist_log() { return impl_->log->persist(impl_->log->next_lsn()); }
+Status KernelImpl::answer(Status told) const {
+  const bool says_something = told.ok() || is_not_found(told) || is_duplicate_key(told);
+  if (seams.answers == nullptr || !says_something || seams.answers->may_answer()) return told;
+  return error_fenced(
+      "this node cannot tell whether it is still the database's writer: it has lost its lease in "
+      "the registry, and answers again when it has another");
+}
+
 Status Kernel::checkpoint() { return impl_->checkpointer->run_once(); }
 uint64_t Kernel::database_id() const noexcept { return impl_->control->data().database_id; }
 

@@ -54,11 +54,7 @@ struct TableCursor::Impl {
   // K13. A snapshot that was whole when it was taken stays so, whoever writes elsewhere later: what
   // follows the first read of a consistent one need not ask again.
   [[nodiscard]] Status answer(Status read) const {
-    const AnswerGuard* const guard = session->impl_->kernel->seams.answers;
-    if (guard == nullptr || !read.ok() || guard->may_answer()) return read;
-    return error_fenced(
-        "this node cannot tell whether it is still the database's writer: it has lost its lease in "
-        "the registry, and answers again when it has another");
+    return session->impl_->kernel->answer(std::move(read));
   }
   [[nodiscard]] Status answer_latest(Status read) const {
     return lock == LockMode::kNone && !reads_dirty() ? read : answer(std::move(read));

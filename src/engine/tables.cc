@@ -203,7 +203,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   TableSpec spec = spec_in;
   if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
   const std::string key = table_key(spec.schema, spec.name);
-  if (find(key) != nullptr) return error_duplicate_key();
+  if (find(key) != nullptr) return k->answer(error_duplicate_key());
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
@@ -327,7 +327,7 @@ void Session::copy_age(const Table& from, Table* to) {
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
   TableRef table = find(table_key(schema, name));
-  if (table == nullptr) return error_not_found();
+  if (table == nullptr) return impl_->kernel->answer(error_not_found());
   return table;
 }
 

@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "base/aligned.h"
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
@@ -48,6 +49,15 @@ size_t open_files_max(uint32_t wanted) {
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kDirectAlignment == 0; }
 
+// Length of the run of neighbours at the beginning of ids[0..count).
+uint32_t run_length(const PageId* ids, uint32_t count) {
+  uint32_t length = 1;
+  while (length < count && ids[length].space == ids[0].space &&
+         ids[length].number == ids[0].number + length)
+    ++length;
+  return length;
+}
+
 class LocalPageSource final : public PageSource {
  public:
   LocalPageSource(FileSystem* fs, const LocalPageSourceOptions& options)
@@ -55,6 +65,7 @@ class LocalPageSource final : public PageSource {
 
   Status open();
   Status read(PageId id, Llsn at_least, char* page) override;
+  void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
   Status write(PageId id, const char* page) override;
   Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) override;
   Status sync() override;
@@ -72,6 +83,7 @@ class LocalPageSource final : public PageSource {
   bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
   Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
+  Status read_run(PageId first, uint32_t count, char* pages, Status* results);
   Status write_in_place(PageId first, uint32_t count, const char* pages);
   Status write_with_faults(SpaceFile* space, uint64_t offset, const char* page);
 
@@ -182,21 +194,43 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
     std::memcpy(page, bounce.get(), kPageBytes);
     return ok_status();
   }
-  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
-  size_t got = 0;
-  STRATA_RETURN_IF_ERROR(
-      space->file->read_at(uint64_t{id.number} * kPageBytes, page, kPageBytes, &got));
-  if (got == 0) return error_not_found();
-  std::memset(page + got, 0, kPageBytes - got);  // a cut page fails its checksum
-  if (Status status = verify_page(page, id); !status.ok()) {
-    if (is_not_found(status)) return status;
-    return Status(status.code(), space->file->path() + ": page " + std::to_string(id.number) +
-                                     ": " + std::string(status.message()));
-  }
+  Status result;
+  STRATA_RETURN_IF_ERROR(read_run(id, 1, page, &result));
+  STRATA_RETURN_IF_ERROR(result);
   if (header_of(page)->llsn < at_least.value)
-    return error_corruption(space->file->path() + ": page " + std::to_string(id.number) +
+    return error_corruption(path_of(SpaceId{id.space}) + ": page " + std::to_string(id.number) +
                             ": old version, llsn " + std::to_string(header_of(page)->llsn) +
                             " where at least " + std::to_string(at_least.value) + " is needed");
+  return ok_status();
+}
+
+void LocalPageSource::read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
+  STRATA_ASSERT(aligned(pages));
+  for (uint32_t begin = 0, length = 0; begin < count; begin += length) {
+    length = run_length(ids + begin, count - begin);
+    const Status status =
+        read_run(ids[begin], length, pages + size_t{begin} * kPageBytes, results + begin);
+    if (!status.ok()) std::fill(results + begin, results + begin + length, status);
+  }
+}
+
+// `count` neighbours. An error is that of all of them.
+Status LocalPageSource::read_run(PageId first, uint32_t count, char* pages, Status* results) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(space->file->read_at(uint64_t{first.number} * kPageBytes, pages,
+                                              size_t{count} * kPageBytes, &got));
+  const size_t whole_and_cut = (got + kPageBytes - 1) / kPageBytes * kPageBytes;
+  std::memset(pages + got, 0, whole_and_cut - got);  // a cut page fails its checksum
+  for (uint32_t i = 0; i < count; ++i) {
+    const PageId id{first.space, first.number + i};
+    const bool is_there = size_t{i} * kPageBytes < got;
+    results[i] = is_there ? verify_page(pages + size_t{i} * kPageBytes, id) : error_not_found();
+    if (!results[i].ok() && !is_not_found(results[i]))
+      results[i] =
+          Status(results[i].code(), space->file->path() + ": page " + std::to_string(id.number) +
+                                        ": " + std::string(results[i].message()));
+  }
   return ok_status();
 }
 
@@ -215,10 +249,7 @@ Status LocalPageSource::write_batch(const PageId* ids, uint32_t count, const cha
   const bool one_by_one = internal::faults_armed.load(std::memory_order_relaxed) != 0;
   const bool given_up = !first_error.ok();
   for (uint32_t begin = 0, end = 0; begin < count && !given_up; begin = end) {
-    end = begin + 1;
-    while (end < count && !one_by_one && ids[end].space == ids[begin].space &&
-           ids[end].number == ids[begin].number + (end - begin))
-      ++end;
+    end = begin + (one_by_one ? 1 : run_length(ids + begin, count - begin));
     const Status status =
         write_in_place(ids[begin], end - begin, pages + size_t{begin} * kPageBytes);
     std::fill(ok + begin, ok + end, status.ok());

@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <array>
 #include <functional>
 #include <string>
 
+#include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "pagefile/double_write.h"
@@ -76,6 +78,34 @@ INSTANTIATE_TEST_SUITE_P(SimAndPosix, LocalPageSourceTest, ::testing::Bool());
 // What a real disk cannot be told to do.
 class SimulatedPageSourceTest : public LocalPageSourceTest {};
 INSTANTIATE_TEST_SUITE_P(Sim, SimulatedPageSourceTest, ::testing::Values(true));
+
+TEST_P(LocalPageSourceTest, ABatchReadsEachPageAsItIs) {
+  ASSERT_TRUE(source_->create_space(kSpace).ok());
+  for (const uint32_t number : {1u, 2u, 3u, 5u, 6u}) ASSERT_TRUE(write(page(number), number).ok());
+  {  // 2 is damaged; 6, the last one, is cut
+    auto file = fs_->open(directory_ + "/space-0000012c.pages", {});
+    ASSERT_TRUE(file.ok()) << file.status();
+    ASSERT_TRUE((*file)->write_at(2 * kPageBytes + 5000, "x", 1).ok());
+    ASSERT_TRUE((*file)->truncate(6 * kPageBytes + 4096).ok());
+  }
+  const std::array<PageId, 9> ids{page(1), page(2), page(3),        page(4), page(5),
+                                  page(6), page(7), PageId{301, 0}, page(1)};
+  const AlignedBytes pages(ids.size() * kPageBytes, 4096);
+  std::array<Status, ids.size()> results;
+  source_->read_batch(ids.data(), ids.size(), pages.get(), results.data());
+  for (const size_t i : {0, 2, 4, 8}) {
+    ASSERT_TRUE(results[i].ok()) << i << results[i];
+    PageVersion version;
+    EXPECT_EQ(check_page(pages.get() + i * kPageBytes, ids[i], &version), "");
+    EXPECT_EQ(version.version, ids[i].number);
+  }
+  for (const size_t i : {3, 6, 7}) EXPECT_TRUE(is_not_found(results[i])) << i << results[i];
+  for (const size_t i : {1, 5}) {
+    EXPECT_TRUE(is_corruption(results[i])) << i << results[i];
+    const std::string name = "page " + std::to_string(ids[i].number);
+    EXPECT_NE(results[i].message().find(name), std::string::npos) << results[i];
+  }
+}
 
 TEST_P(LocalPageSourceTest, WritesReadsAndFindsNothingWhereNothingWasWritten) {
   EXPECT_TRUE(is_not_found(source_->read(page(0), Llsn{}, bytes_)));  // no file

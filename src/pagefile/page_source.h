@@ -12,6 +12,7 @@
 namespace strata {
 
 constexpr size_t kWriteBatchPages = 64;
+constexpr size_t kReadBatchPages = 16;
 
 class PageSource {
  public:
@@ -19,6 +20,13 @@ class PageSource {
   // Reads a page whose llsn is at least `at_least` into page[0..kPageBytes) and verifies checksum
   // and identity. kNotFound: never written. kDataLoss: damaged (names file and page). Blocks.
   virtual Status read(PageId id, Llsn at_least, char* page) = 0;
+  // Reads up to kReadBatchPages pages that may be needed soon, each as read() would, to where
+  // write_batch() would have them; fewer requests than pages where that can be. results[i]: of that
+  // page; an error need not mean that read() would fail, too. `pages` is 4096-aligned. Blocks.
+  virtual void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
+    for (uint32_t i = 0; i < count; ++i)
+      results[i] = read(ids[i], Llsn{}, pages + size_t{i} * 16384);
+  }
   // Writes a sealed page in place; durable after sync(). `page` is 4096-aligned. Blocks.
   virtual Status write(PageId id, const char* page) = 0;
   // Writes up to kWriteBatchPages pages in the order of their ids; `pages` holds them one after the

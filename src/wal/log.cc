@@ -445,6 +445,11 @@ Lsn Log::raise_image_floor(uint64_t* bias) noexcept {
   impl_->image_floor.store(floor == 0 ? 1 : floor, std::memory_order_release);
   return Lsn{floor};
 }
+Lsn Log::position(uint64_t* bias) noexcept {
+  const MutexLock lock(impl_->reserve_mutex);
+  *bias = impl_->bias;
+  return Lsn{impl_->next_lsn.load(std::memory_order_relaxed)};
+}
 void Log::wait_completed(Lsn lsn) { impl_->wait_completed(lsn); }
 Status Log::truncate_below(Lsn lsn) {
   STRATA_ASSERT(lsn <= durable_lsn());

@@ -85,6 +85,8 @@ class Log {
   // bias (W1) in force there: no group from the floor on has a smaller one, none before it a larger
   // one.
   Lsn raise_image_floor(uint64_t* bias = nullptr) noexcept;
+  // next_lsn() and the bias in force there, in one step with reservations.
+  Lsn position(uint64_t* bias) noexcept;
   // Blocks until every group reserved below `lsn` is completed (copied and listed dirty).
   void wait_completed(Lsn lsn);
   Status truncate_below(Lsn lsn);

@@ -169,6 +169,7 @@ TEST_F(ComputeNodes, WithoutALeaseNothingIsAnsweredUntilThereIsAnother) {
   (*server)->registry->set_connected(false);
   ASSERT_TRUE(becomes_true([&] { return !(*server)->node->may_answer(); }));
   EXPECT_TRUE(is_fenced(look_up(server->get(), 1)));
+  EXPECT_TRUE(is_fenced(insert(server->get(), 1))) << "that there is one is an answer, too";
   (*server)->registry->set_connected(true);
   ASSERT_TRUE(becomes_true([&] { return (*server)->node->may_answer(); }));
   EXPECT_TRUE(look_up(server->get(), 1).ok());

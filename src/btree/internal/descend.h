@@ -52,6 +52,11 @@ struct Flagged {
 StatusOr<MtrPage*> descend(TreeContext* context, TreeId tree, Mtr* mtr, const Target& target,
                            Flagged* flagged);
 
+// The leaf that covers `key` and those to its right, up to `count`, as inner pages list them; fewer
+// where one of these is not at hand. Waits for nothing: may be called with a leaf latched. Leaves
+// may have been split or merged since.
+uint32_t leaves_from(TreeContext* context, TreeId tree, Bytes key, uint32_t count, PageId* leaves);
+
 // Whether `page` is a live page of this tree and level (BT1).
 bool is_tree_page_of(const char* page, TreeId tree, uint32_t level) noexcept;
 

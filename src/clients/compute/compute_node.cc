@@ -18,6 +18,7 @@ namespace {
 
 constexpr Lsn kFirstLsn{4096};  // of a stream nobody has written to
 constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
+constexpr uint64_t kBacklogLookUs = 200'000;
 
 bool may_come(const Status& status) {  // what is missing may be on its way
   return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded ||
@@ -45,6 +46,7 @@ ComputeNode::~ComputeNode() {
     changed_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
+  if (watcher_.joinable()) watcher_.join();
   log_.reset();  // its events stop before what they speak of goes
 }
 
@@ -61,6 +63,7 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
   STRATA_RETURN_IF_ERROR(node->open_storage(group, deadline_us));
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
+  node->watcher_ = std::thread([self = node.get()] { self->watch_backlogs(); });
   return node;
 }
 
@@ -159,6 +162,9 @@ Status ComputeNode::open_storage(const registry::StorageGroup& group, uint64_t d
   log.client.quorum.write_quorum = group.write_quorum;
   log.client.channel.link_model = options_.link_model;
   log.client.channel.counters = counters_;
+  gate_ =
+      std::make_shared<BacklogGate>(nodes.size(), group.write_quorum, options_.replay_backlog_max);
+  log.gate = gate_;
   log.holder = {grant_.epoch, grant_.epoch.value};
   log.founding = !control_->founded();
   log.first_lsn = kFirstLsn;
@@ -178,6 +184,8 @@ Status ComputeNode::open_storage(const registry::StorageGroup& group, uint64_t d
   pages.stream = options_.stream;
   pages.epoch = grant_.epoch;
   pages.addresses = std::move(nodes);
+  pages.page_images = options_.page_images;
+  pages.gate = gate_;
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);
@@ -237,6 +245,20 @@ Status ComputeNode::replace_lease() {
   return error_peer_down(text(grant.status()));  // that lease was lost, too
 }
 
+// Replies to page reads tell the backlogs, too; a node that only writes has to ask.
+void ComputeNode::watch_backlogs() {
+  for (Lsn asked_at;;) {
+    {
+      MutexLock lock(mutex_);
+      if (changed_.wait_for_us(lock, kBacklogLookUs, [this] { return stopped_; })) return;
+    }
+    const Lsn durable = log_->durable_lsn();
+    if (durable == asked_at && !gate_->closed()) continue;  // an idle node asks nothing
+    asked_at = durable;
+    pages_->ask_backlogs();
+  }
+}
+
 Status ComputeNode::leave() {
   {
     const MutexLock lock(mutex_);
@@ -244,6 +266,7 @@ Status ComputeNode::leave() {
     changed_.notify_all();
   }
   if (keeper_.joinable()) keeper_.join();
+  if (watcher_.joinable()) watcher_.join();
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   const Status released =
       registry::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
@@ -263,10 +286,14 @@ ComputeNode::Facts ComputeNode::facts() const {
   }
   const StoragePageSource::Counters& pages = pages_->counters();
   facts.pages_read = pages.pages;
+  facts.pages_read_ahead = pages.read_ahead;
   facts.page_calls = pages.calls;
   facts.page_retries = pages.retries;
   facts.bad_pages = pages.bad_pages;
   facts.page_wait_us = pages.wait_us;
+  facts.backpressure = gate_->closed();
+  facts.backpressure_waits = gate_->counters().waits;
+  facts.backpressure_wait_us = gate_->counters().wait_us;
   facts.replay_backlog_bytes = pages_->backlog_bytes();
   const transport::MethodCounters& appends = counters_->of(proto::kLogAppend);
   facts.log_calls = appends.operations;

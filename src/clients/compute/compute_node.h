@@ -43,6 +43,8 @@ struct ComputeOptions {
   uint64_t call_timeout_us = 5'000'000;
   uint64_t sync_timeout_us = 60'000'000;
   std::shared_ptr<transport::LinkModel> link_model;  // null: none
+  uint64_t replay_backlog_max = uint64_t{1} << 30;   // bytes of log; beyond it writers wait
+  bool page_images = false;  // in the log, though these storage nodes need none (experiments)
 };
 
 class ComputeNode {
@@ -79,9 +81,12 @@ class ComputeNode {
     bool holds_lease = false;
     std::string fenced;  // why it is not the writer any more; empty: it is
     Lsn durable;
-    uint64_t pages_read = 0, page_calls = 0, page_retries = 0, bad_pages = 0, page_wait_us = 0;
+    uint64_t pages_read = 0, pages_read_ahead = 0, page_calls = 0, page_retries = 0;
+    uint64_t bad_pages = 0, page_wait_us = 0;
     uint64_t log_bytes_sent = 0, log_calls = 0, replay_backlog_bytes = 0;
     uint32_t replicas_reached = 0, replicas = 0;
+    uint64_t backpressure_waits = 0, backpressure_wait_us = 0;
+    bool backpressure = false;  // writers wait now
   };
   [[nodiscard]] Facts facts() const;
 
@@ -96,6 +101,7 @@ class ComputeNode {
   // Waits a little, for the next try; false: stopped, or the deadline has passed.
   bool pause(uint64_t pause_us, uint64_t deadline_us);
   void keep_lease();
+  void watch_backlogs();
   Status replace_lease();
 
   const ComputeOptions options_;
@@ -120,7 +126,9 @@ class ComputeNode {
   std::unique_ptr<RegistryControl> control_;
   std::unique_ptr<StoragePageSource> pages_;
   std::unique_ptr<QuorumLogSink> log_;
+  std::shared_ptr<BacklogGate> gate_;
   std::thread keeper_;
+  std::thread watcher_;  // of backlogs
 };
 
 }  // namespace strata::clients

@@ -16,6 +16,7 @@
 #include <string>
 
 #include "base/latch.h"
+#include "clients/storage/backlog_gate.h"
 #include "clients/storage/quorum_client.h"
 #include "transport/blocking_channel.h"
 #include "wal/log_sink.h"
@@ -29,6 +30,7 @@ struct QuorumLogOptions {
   Lsn first_lsn{4096};  // of a stream that nobody has written to
   uint64_t take_over_timeout_us = 30'000'000;
   uint64_t sync_timeout_us = 60'000'000;  // then the outcome is unknown (QL2)
+  std::shared_ptr<BacklogGate> gate;      // writers wait at it; null: for nothing
 };
 
 class QuorumLogSink final : public LogSink {
@@ -48,6 +50,9 @@ class QuorumLogSink final : public LogSink {
   Status sync() override;
   StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
   Status truncate_below(Lsn lsn) override;
+  Status wait_for_readers(absl::FunctionRef<bool()> give_up) override {
+    return options_.gate == nullptr ? ok_status() : options_.gate->wait(give_up);
+  }
   [[nodiscard]] bool is_stream() const override { return true; }
   Status cut_at(Lsn end) override;
   [[nodiscard]] std::string locate(Lsn lsn) const override;

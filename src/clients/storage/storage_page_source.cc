@@ -80,6 +80,7 @@ void StoragePageSource::begin_at(Llsn last) { begin_.store(last.value, std::memo
 // --- reading ---
 
 void StoragePageSource::stop() {
+  if (options_.gate != nullptr) options_.gate->stop();
   const MutexLock lock(mutex_);
   stopped_ = true;
   stop_changed_.notify_all();
@@ -120,20 +121,61 @@ Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint3
                                     uint64_t deadline_us, char* page) {
   proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
   request.pages.push_back({id, at_least, Llsn{UINT64_MAX}});
+  STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReply reply, ask(node, request, deadline_us));
+  return take(node, id, reply.pages[0], page);
+}
+
+void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* pages,
+                                   Status* results) {
+  const uint64_t begin_us = monotonic_us();
+  const size_t node = preferred_.load(std::memory_order_relaxed);
+  proto::GetPagesRequest request{
+      options_.stream, options_.epoch, options_.read_ahead_wait_us, {}, {}};
+  request.pages.reserve(count);
+  for (uint32_t i = 0; i < count; ++i)
+    request.pages.push_back({ids[i], needed(ids[i], Llsn{}), Llsn{UINT64_MAX}});
+  const StatusOr<proto::GetPagesReply> reply =
+      ask(node, request, begin_us + options_.read_timeout_us);
+  if (!reply.ok()) return std::fill(results, results + count, reply.status());
+  for (uint32_t i = 0; i < count; ++i)
+    results[i] = take(node, ids[i], reply->pages[i], pages + size_t{i} * kPageBytes);
+  counters_.pages.fetch_add(count, std::memory_order_relaxed);
+  counters_.read_ahead.fetch_add(count, std::memory_order_relaxed);
+  counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
+}
+
+// The reply holds as many pages as the request.
+StatusOr<proto::GetPagesReply> StoragePageSource::ask(size_t node,
+                                                      const proto::GetPagesRequest& request,
+                                                      uint64_t deadline_us) {
   transport::CallOptions call;
   call.method = proto::kGetPages;
   call.epoch = options_.epoch.value;
-  call.deadline_us = std::min(deadline_us, monotonic_us() + wait_us + 1'000'000);
+  call.deadline_us = std::min(deadline_us, monotonic_us() + request.wait_us + 1'000'000);
   call.idempotent = true;
   transport::BlockingReply answer;
-  answer.payload.resize(kPageBytes + 64);
+  answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
   STRATA_RETURN_IF_ERROR(nodes_[node]->call(call, proto::encode(request), &answer));
-  STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReply reply,
+  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReply reply,
                           proto::decode_get_pages_reply(answer.payload));
-  if (reply.pages.size() != 1) return error_corruption("a reply for another number of pages");
+  if (reply.pages.size() != request.pages.size())
+    return error_corruption("a reply for another number of pages");
   backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
-  const proto::PageGot& got = reply.pages[0];
+  if (options_.gate != nullptr) options_.gate->note(node, reply.backlog_bytes);
+  return reply;
+}
+
+void StoragePageSource::ask_backlogs() {
+  // Every reply tells it; this page is always there, and any version of it will do.
+  proto::GetPagesRequest request{options_.stream, options_.epoch, 0, {}, {}};
+  request.pages.push_back({PageId{kSystemSpace, 0}, Llsn{}, Llsn{UINT64_MAX}});
+  for (size_t node = 0; node < nodes_.size(); ++node)
+    (void)ask(node, request, monotonic_us() + 1'000'000);  // one that is away says nothing (BG2)
+}
+
+// SP2
+Status StoragePageSource::take(size_t node, PageId id, const proto::PageGot& got, char* page) {
   STRATA_RETURN_IF_ERROR(got.status);
   Status sound = verify_page(got.bytes.data(), id);
   if (sound.ok() && Llsn{header_of(got.bytes.data())->llsn} > got.llsn)

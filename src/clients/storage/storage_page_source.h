@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/latch.h"
+#include "clients/storage/backlog_gate.h"
 #include "pagefile/page_source.h"
 #include "proto/page_messages.h"
 #include "transport/address.h"
@@ -28,8 +29,11 @@ struct StoragePagesOptions {
   Epoch epoch;
   std::vector<transport::Address> addresses;  // of the storage nodes
   size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly
-  uint32_t wait_us = 2'000'000;  // what a node may wait for its log before another is asked
+  uint32_t wait_us = 2'000'000;          // what a node may wait for its log before another is asked
+  uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
   uint64_t read_timeout_us = 30'000'000;  // then read() fails
+  std::shared_ptr<BacklogGate> gate;      // hears how far behind each node is; null: nobody does
+  bool page_images = false;               // storage nodes need none in the log: for experiments
   transport::BlockingChannelOptions channel;
 };
 
@@ -39,6 +43,8 @@ class StoragePageSource final : public PageSource {
   ~StoragePageSource() override;
 
   Status read(PageId id, Llsn at_least, char* page) override;
+  // One call for all; what that node does not have at hand is left out (no other is asked).
+  void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
   Status write(PageId id, const char* page) override;
   Status sync() override { return ok_status(); }
   Status create_space(SpaceId) override { return ok_status(); }  // its first page's log does
@@ -50,13 +56,17 @@ class StoragePageSource final : public PageSource {
   Status grow_space(SpaceId, uint32_t) override { return ok_status(); }
   [[nodiscard]] bool replays_log() const override { return true; }
   void begin_at(Llsn last) override;
-  [[nodiscard]] bool needs_page_images() const override { return false; }
+  [[nodiscard]] bool needs_page_images() const override { return options_.page_images; }
 
+  // Asks every node how far behind it is, for the gate. Blocks, a second at most for each that does
+  // not answer.
+  void ask_backlogs();
   // Reads that have not found what they want end with kUnavailable, now and from now on.
   void stop();
 
   struct Counters {
     std::atomic<uint64_t> pages{0}, calls{0}, retries{0}, bad_pages{0}, wait_us{0};
+    std::atomic<uint64_t> read_ahead{0};  // of the pages, those that came in a batch
   };
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
   // Log that the node asked last has not replayed.
@@ -67,6 +77,9 @@ class StoragePageSource final : public PageSource {
   Llsn needed(PageId id, Llsn at_least) const;
   Status read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us, uint64_t deadline_us,
                    char* page);
+  StatusOr<proto::GetPagesReply> ask(size_t node, const proto::GetPagesRequest& request,
+                                     uint64_t deadline_us);
+  Status take(size_t node, PageId id, const proto::PageGot& got, char* page);
   StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
   // All nodes have failed, perhaps at once: waits a little. False: it is over.
   bool may_try_again(uint64_t deadline_us);

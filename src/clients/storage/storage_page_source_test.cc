@@ -40,16 +40,20 @@ class StoragePages : public ::testing::Test {
     const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
     servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
                                                               transport::ServerOptions{}));
-    servers_.back()->handle(
-        proto::kGetPages, [this, answer = std::move(answer)](const transport::Request& call,
-                                                             transport::Responder responder) {
-          ++calls_;
-          const auto request = proto::decode_get_pages(call.payload);
-          ASSERT_TRUE(request.ok());
-          last_ = request->pages[0];
-          EXPECT_EQ(request->epoch, Epoch{4});
-          responder.reply(proto::encode(proto::GetPagesReply{{answer(last_)}, 5}));
-        });
+    servers_.back()->handle(proto::kGetPages,
+                            [this, answer = std::move(answer)](const transport::Request& call,
+                                                               transport::Responder responder) {
+                              ++calls_;
+                              const auto request = proto::decode_get_pages(call.payload);
+                              ASSERT_TRUE(request.ok());
+                              EXPECT_EQ(request->epoch, Epoch{4});
+                              proto::GetPagesReply reply{{}, 5};
+                              for (const PageWanted& wanted : request->pages) {
+                                last_ = wanted;
+                                reply.pages.push_back(answer(wanted));
+                              }
+                              responder.reply(proto::encode(reply));
+                            });
     servers_.back()->handle(proto::kListSpaces,
                             [](const transport::Request&, transport::Responder responder) {
                               responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{7}}}));
@@ -174,6 +178,59 @@ TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
     EXPECT_EQ(*spaces, std::vector<SpaceId>{SpaceId{7}});
   }
   EXPECT_EQ(asked, 1);
+}
+
+TEST_F(StoragePages, OneCallBringsABatch) {
+  add_node([](const PageWanted& wanted) {
+    if (wanted.page.number == 2) return PageGot{error_not_found("never written"), {}, {}};
+    if (wanted.page.number == 5) return PageGot{ok_status(), Llsn{9}, page_bytes(kPage, 9)};
+    return PageGot{ok_status(), wanted.at_least, page_bytes(wanted.page, wanted.at_least.value)};
+  });
+  source().begin_at(Llsn{50});
+  const PageId changed{300, 3};
+  ASSERT_TRUE(source().write(changed, page_bytes(changed, 70).data()).ok());
+  std::vector<PageId> ids;
+  for (uint32_t n = 0; n < kReadBatchPages; ++n) ids.push_back({300, n});
+  const AlignedBytes pages(kReadBatchPages * kPageBytes, 4096);
+  std::vector<Status> results(ids.size());
+  source().read_batch(ids.data(), kReadBatchPages, pages.get(), results.data());
+  EXPECT_EQ(calls_, 1);
+  for (const PageId id : ids) {
+    const Status& result = results[id.number];
+    if (id.number == 2) {
+      EXPECT_TRUE(is_not_found(result));
+    } else if (id.number == 5) {
+      EXPECT_TRUE(is_corruption(result)) << result;  // SP2: another page's bytes
+    } else {
+      ASSERT_TRUE(result.ok()) << result;
+      const char* page = pages.get() + id.number * kPageBytes;
+      EXPECT_TRUE(verify_page(page, id).ok());
+      EXPECT_EQ(header_of(page)->llsn, id == changed ? 70u : 50u);  // SP1
+    }
+  }
+  EXPECT_EQ(source().counters().read_ahead, kReadBatchPages);
+}
+
+TEST_F(StoragePages, ABatchThatFailsIsLeftToWhoNeedsIt) {
+  add_node(failing(error_peer_down("behind")));
+  add_node(good(3));
+  const PageId ids[] = {{300, 1}, {300, 2}};
+  const AlignedBytes pages(2 * kPageBytes, 4096);
+  Status results[2];
+  source().read_batch(ids, 2, pages.get(), results);
+  EXPECT_TRUE(is_peer_down(results[0]) && is_peer_down(results[1]));
+  EXPECT_EQ(calls_, 1) << "nobody waits for it";
+  EXPECT_TRUE(read(ids[1]).ok());
+}
+
+TEST_F(StoragePages, RepliesTellTheGateHowFarNodesAreBehind) {
+  options_.gate = std::make_shared<BacklogGate>(2, 1, 5);  // the replies here say 5
+  add_node(good(3));
+  add_node(good(3));
+  ASSERT_TRUE(read().ok());
+  EXPECT_FALSE(options_.gate->closed()) << "of the other node nothing is known";
+  source().ask_backlogs();
+  EXPECT_TRUE(options_.gate->closed());
 }
 
 TEST_F(StoragePages, EndsByItsTimeout) {  // SP4

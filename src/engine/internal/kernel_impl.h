@@ -105,6 +105,10 @@ struct KernelImpl {
 
   ~KernelImpl();
 
+  // K13: `told`, if that says something of the data (OK, not found, a duplicate) and this node may
+  // still answer for it; else that it may not.
+  [[nodiscard]] Status answer(Status told) const;
+
   // kernel_open.cc
   static Kernel* make_kernel();
   Status open();

@@ -1,0 +1,62 @@
+#include "clients/storage/backlog_gate.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/diag.h"
+
+namespace strata::clients {
+
+namespace {
+constexpr uint64_t kGiveUpLookUs = 100'000;
+}  // namespace
+
+BacklogGate::BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes)
+    : nodes_needed_(nodes_needed), close_bytes_(close_bytes), backlogs_(nodes, 0) {}
+
+size_t BacklogGate::nodes_below(uint64_t bytes) const {
+  return static_cast<size_t>(std::count_if(backlogs_.begin(), backlogs_.end(),
+                                           [bytes](uint64_t behind) { return behind < bytes; }));
+}
+
+void BacklogGate::note(size_t node, uint64_t backlog_bytes) {
+  bool was_closed = false;
+  bool is_closed = false;
+  {
+    const MutexLock lock(mutex_);
+    backlogs_[node] = backlog_bytes;
+    was_closed = closed();
+    is_closed = nodes_below(was_closed ? close_bytes_ / 2 : close_bytes_) < nodes_needed_;
+    closed_.store(is_closed, std::memory_order_relaxed);
+    if (was_closed && !is_closed) changed_.notify_all();
+  }
+  if (is_closed == was_closed) return;
+  if (is_closed)
+    diag(Severity::kWarning,
+         "storage nodes are more than %llu MiB of log behind with their replay: writers wait",
+         static_cast<unsigned long long>(close_bytes_ >> 20));
+  else
+    diag(Severity::kInfo, "storage nodes have caught up: writers go on");
+}
+
+Status BacklogGate::wait(absl::FunctionRef<bool()> give_up) {
+  if (!closed()) return ok_status();
+  const uint64_t begin_us = monotonic_us();
+  Status status;
+  MutexLock lock(mutex_);
+  while (closed() && !stopped_ && status.ok()) {
+    changed_.wait_for_us(lock, kGiveUpLookUs, [this] { return !closed() || stopped_; });
+    if (closed() && give_up()) status = error_interrupted();
+  }
+  counters_.waits.fetch_add(1, std::memory_order_relaxed);
+  counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
+  return status;
+}
+
+void BacklogGate::stop() {
+  const MutexLock lock(mutex_);
+  stopped_ = true;
+  changed_.notify_all();
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,46 @@
+// Holds writers back while storage nodes fall behind with the replay of the log: a backlog that
+// only grows fills their disks, and readers wait for ever more of it. Thread-safe.
+//   BG1  Closes when fewer than `nodes_needed` nodes are less than `close_bytes` behind, and opens
+//        when so many are less than half of that behind.
+//   BG2  What a node said last counts; one that has said nothing yet is not behind.
+//   BG3  wait() ends when the gate opens, when `give_up` says so, or once stop() was called.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "base/latch.h"
+#include "base/status.h"
+
+namespace strata::clients {
+
+class BacklogGate {
+ public:
+  BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes);
+  void note(size_t node, uint64_t backlog_bytes);
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
+  // Cheap when open; else blocks (no latch may be held). kCancelled: given up. `give_up` is asked
+  // now and then.
+  Status wait(absl::FunctionRef<bool()> give_up);
+  void stop();
+
+  struct Counters {
+    std::atomic<uint64_t> waits{0}, wait_us{0};
+  };
+  [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
+
+ private:
+  [[nodiscard]] size_t nodes_below(uint64_t bytes) const;  // mutex_ held
+  const size_t nodes_needed_;
+  const uint64_t close_bytes_;
+  std::atomic<bool> closed_{false};
+  Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  std::vector<uint64_t> backlogs_;  // guarded by mutex_
+  bool stopped_ = false;            // guarded by mutex_
+  Counters counters_;
+};
+
+}  // namespace strata::clients

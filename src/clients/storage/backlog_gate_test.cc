@@ -1,0 +1,65 @@
+// Goal: writers wait exactly while too few storage nodes keep up, and never for ever (BG1-BG3).
+#include "clients/storage/backlog_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "base/diag.h"
+#include "base/testing/wait_until.h"
+
+namespace strata::clients {
+namespace {
+
+bool never() { return false; }
+
+class BacklogGateTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    set_diag_sink([](Severity, std::string_view) {});
+  }
+  void TearDown() override { set_diag_sink(nullptr); }
+  BacklogGate gate_{3, 2, 1000};
+};
+
+TEST_F(BacklogGateTest, OneSlowNodeOfThreeHoldsNobodyBack) {  // BG1, BG2
+  EXPECT_FALSE(gate_.closed());
+  gate_.note(0, 1'000'000);
+  EXPECT_FALSE(gate_.closed());
+  EXPECT_TRUE(gate_.wait(never).ok());
+  EXPECT_EQ(gate_.counters().waits, 0u);
+  gate_.note(1, 999);
+  EXPECT_FALSE(gate_.closed());
+  gate_.note(1, 1000);
+  EXPECT_TRUE(gate_.closed());
+}
+
+TEST_F(BacklogGateTest, ItOpensWhenHalfOfItIsDone) {  // BG1
+  gate_.note(0, 5000);
+  gate_.note(1, 5000);
+  ASSERT_TRUE(gate_.closed());
+  gate_.note(1, 500);
+  EXPECT_TRUE(gate_.closed()) << "it would close again at once";
+  gate_.note(1, 499);
+  EXPECT_FALSE(gate_.closed());
+}
+
+TEST_F(BacklogGateTest, AWaitEndsWhenItOpensOrIsGivenUpOrStopped) {  // BG3
+  const auto close = [this] {
+    gate_.note(0, 5000);
+    gate_.note(1, 5000);
+  };
+  close();
+  std::thread writer([this] { EXPECT_TRUE(gate_.wait(never).ok()); });
+  gate_.note(0, 0);
+  writer.join();
+  close();
+  EXPECT_EQ(gate_.wait([] { return true; }).code(), StatusCode::kCancelled);
+  EXPECT_GE(gate_.counters().waits, 1u);
+  std::thread last([this] { EXPECT_TRUE(gate_.wait(never).ok()); });
+  gate_.stop();
+  last.join();
+}
+
+}  // namespace
+}  // namespace strata::clients
