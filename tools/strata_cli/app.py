@@ -1,16 +1,20 @@
 """The command line itself: options and help texts; the work is in the module of each command group."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import build_cmd, cluster_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd
-from .bench import comparison, footprint, micro, report, sysbench, tpcc, tpch
+from .bench import comparison, footprint, micro, profiles, report, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
-from .shell import StrataError, errors
+from .experiments import ladder
+from .experiments import report as experiment_report
+from .experiments.openaurora import EXPERIMENTS
+from .shell import StrataError, console, errors
 
 app = typer.Typer(
     name="strata",
@@ -255,10 +259,36 @@ def bench_sysbench(
     isolation: Annotated[str, typer.Option()] = "REPEATABLE-READ",
     dataset: Annotated[list[Dataset] | None, typer.Option(help="memory, disk (1.3 GiB on a 128 MiB pool), or both.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Five workloads, 8 threads, short: under six minutes.")] = False,
+    profile_names: Annotated[
+        str | None, typer.Option("--profiles", help="These deployment profiles in turns, as in monolithic,logdb,logdb-mv-sr.")
+    ] = None,
+    link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 10g or 30g (modelled).")] = "none",
     json_file: JsonFile = None,
     plot_file: PlotFile = None,
 ) -> None:
-    """The sysbench workloads, loading and ADD INDEX. Example: ./strata bench sysbench --vs innodb --quick"""
+    """The sysbench workloads, loading and ADD INDEX.
+
+    Examples: ./strata bench sysbench --vs innodb --quick; ./strata bench sysbench --profiles monolithic,logdb-mv-sr --threads 8
+    """
+    if profile_names is not None:
+        _bench_profiles(
+            profiles.Plan(
+                profiles=profiles.chosen(profile_names),
+                link=profiles.chosen_link(link),
+                workloads=sysbench.chosen(workloads, quick),
+                threads=(8,) if quick else _threads(threads),
+                tables=tables,
+                rows=min(rows, 25_000) if quick else rows,
+                seconds=min(seconds, 8) if quick else seconds,
+                rounds=min(rounds, 3) if quick else rounds,
+                isolation=isolation,
+            ),
+            versus,
+            dataset,
+            json_file,
+            plot_file,
+        )
+        return
     plan = sysbench.Plan(
         workloads=sysbench.chosen(workloads, quick),
         engines=_engines(versus),
@@ -271,6 +301,14 @@ def bench_sysbench(
         isolation=isolation,
     )
     sysbench.run(plan, json_file, plot_file)
+
+
+def _bench_profiles(
+    plan: profiles.Plan, versus: str | None, dataset: list[Dataset] | None, json_file: Path | None, plot_file: Path | None
+) -> None:
+    if versus is not None or plot_file is not None or dataset not in (None, [], [Dataset.memory]):
+        raise StrataError("--profiles compares STRATA's profiles with data in memory: without --vs, --plot and --dataset disk")
+    profiles.run(plan, json_file)
 
 
 @bench.command("tpcc")
@@ -333,6 +371,42 @@ def bench_micro(
 def bench_show(files: Annotated[list[Path], typer.Argument(help="What --json has written.")]) -> None:
     """Earlier figures as a Markdown table. Example: ./strata bench show bench/results/*.json"""
     print(report.markdown(files))
+
+
+@app.command("experiment")
+def experiment(
+    name: Annotated[str, typer.Argument(help="Which one; list shows them.")],
+    rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
+    seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
+    repeats: Annotated[int | None, typer.Option(help="Times through all variants.")] = None,
+    link: Annotated[str | None, typer.Option(help="Modelled network: none, 10g, 30g.")] = None,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """Measure a figure of a published paper again with this system.
+
+    Examples: ./strata experiment list; ./strata experiment openaurora-fig18
+    """
+    if name == "list":
+        for one in EXPERIMENTS.values():
+            console.print(f"{one.plan.name:20} {one.title} ({one.paper})", highlight=False)
+        return
+    if name not in EXPERIMENTS:
+        raise StrataError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
+    chosen = EXPERIMENTS[name]
+    wishes: dict[str, Any] = {
+        "rows": rows,
+        "threads": threads,
+        "seconds": seconds,
+        "repeats": repeats,
+        "link": link and profiles.chosen_link(link),
+    }
+    chosen = replace(chosen, plan=replace(chosen.plan, **{wish: value for wish, value in wishes.items() if value is not None}))
+    folder = paths.BUILD / "experiments"
+    experiment_report.publish(
+        chosen, ladder.run(chosen.plan), json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    )
 
 
 def main() -> None:

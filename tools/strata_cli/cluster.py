@@ -84,6 +84,7 @@ class Cluster:
         self.node_start_timeout_s = NODE_START_TIMEOUT_S
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
         self.lease_s = COMPUTE_LEASE_S
+        self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
         self._program = program or [paths.storenode_path(preset)]
         self._say = say
         self.etcd = Etcd(self.data / "etcd")
@@ -284,7 +285,7 @@ class Cluster:
             preset=self.preset,
             port=port,
             cluster=str(self.data),
-            options=[f"--strata-{option}={value}" for option, value in options.items()],
+            options=[*(f"--strata-{option}={value}" for option, value in options.items()), *self.compute_options],
         )
 
     def _already(self, name: str, part: BackgroundProcess) -> None:

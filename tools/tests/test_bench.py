@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import footprint, micro, process, report, servers, sysbench, tpcc, tpch
+from strata_cli.bench import footprint, micro, process, profiles, report, servers, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
 
@@ -49,6 +49,40 @@ def test_an_engine_without_a_value_says_why() -> None:
     assert row.ratio is None
     assert list(report.table([row]).columns[3].cells) == ["timeout"]
     assert report.line(row) == "  Q1, 1 thread, scale 1: STRATA timeout, InnoDB 6.00 s"
+
+
+def profiles_plan() -> profiles.Plan:
+    workloads = (sysbench.Workload.write_only,)
+    return profiles.Plan(("monolithic", "logdb"), "10g", workloads, (8,), 8, 1000, 3, 2, "REPEATABLE-READ")
+
+
+def test_profiles_stand_beside_the_first_one(tmp_path: Path) -> None:
+    samples = {
+        "monolithic": [Sample(100.0, 2.0, 50.0), Sample(300.0, 4.0, 50.0)],
+        "logdb": [Sample(50.0, 8.0, 90.0), Sample(200.0, 8.0, 90.0)],
+    }
+    row = Row("write_only", 8, "memory", "transactions/s", samples)
+    plan = profiles_plan()
+    assert profiles.ratio(row, "logdb", "monolithic") == pytest.approx(125 / 200)
+    assert profiles.spread(row, "logdb", "monolithic") == (0.5, 200 / 300)
+    shown = profiles.table(plan.profiles, [row])
+    assert [list(column.cells) for column in shown.columns] == [["write_only"], ["8"], ["200"], ["125 (0.62)"]]
+    file = tmp_path / "figures.json"
+    profiles.save(plan, [row], file)
+    content = json.loads(file.read_text())
+    assert content["settings"]["link"] == "10g"
+    found = content["rows"][0]["profiles"]["logdb"]
+    assert (found["value"], found["p99_ms"], found["cpu_us"], found["rounds"]) == (125.0, 8.0, 90.0, [50.0, 200.0])
+    assert content["rows"][0]["profiles"]["monolithic"]["ratio"] == 1.0
+
+
+def test_a_profile_that_is_not_known_or_comes_twice_is_refused() -> None:
+    assert profiles.chosen("monolithic,logdb-mv-sr") == ("monolithic", "logdb-mv-sr")
+    for text in ("", "logdb,logdb", "monolithic,innodb"):
+        with pytest.raises(StrataError, match="give different ones of monolithic, logdb"):
+            profiles.chosen(text)
+    with pytest.raises(StrataError, match="--link 40g: there is none, 10g, 30g"):
+        profiles.chosen_link("40g")
 
 
 def test_every_row_is_shown_and_saved_as_it_comes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 comparison.py   two engines in turns, medians, ratios, spread
 report.py       the table, --json, --plot
 servers.py      the server a comparison runs on: both engines, equal memory
+profiles.py     deployment profiles in turns: monolithic beside the cluster ones
 sysbench.py     the oltp workloads, loading, building an index
 tpcc.py         TPC-C by go-tpc (a Go module pinned in bench/tpcc)
 footprint.py    what work costs beside time: log, disk, memory, CPU, restart, warm-up

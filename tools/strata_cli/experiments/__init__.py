@@ -1,0 +1,7 @@
+"""`./strata experiment NAME`: a figure of a published paper measured again with this system, scaled to one machine.
+
+ladder.py       variants of the storage ladder x buffer sizes x loads: how it is measured, and what is kept of it
+openaurora.py   the figures of "Understanding the performance implications of the design principles in storage-disaggregated
+                databases" (OpenAurora): which variants, and what the paper found
+report.py       JSON, a plot, and the sentence that compares shape and ratios with the paper's; all computed from the measurement
+"""
