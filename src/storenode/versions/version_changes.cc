@@ -1,5 +1,5 @@
 // Storing, trimming and settling the versions of a page.
-#include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/assert.h"
@@ -20,7 +20,8 @@ struct VersionMap::Change {
   std::vector<Llsn> stored;
   std::vector<Llsn> written;     // entries; ascending
   std::vector<Version> removed;  // the oldest ones
-  Llsn oldest;                   // the first one kept, if it gets kOldestKept
+  uint32_t removed_unwritten = 0;
+  Llsn oldest;  // the first one kept, if it gets kOldestKept
 };
 
 // What is removed leaves the list at once, so that nobody chooses it any more, and the oldest one
@@ -40,31 +41,40 @@ VersionMap::Change VersionMap::plan_change(Node* node, const Wish& wish) {
   size_t gone = wish.trim == Trim::kNever ? 0 : collectable(list, horizon());
   if (wish.trim == Trim::kWhenWorthwhile && gone < list.size() / 8 + 1) gone = 0;
   for (const auto& [at, one] : made) list[at].flags &= ~kMaterialized;
-  std::sort(made.begin(), made.end());
 
-  size_t next = 0;  // of `made`
-  for (size_t at = 0; at < list.size(); ++at) {
-    const MadeVersion* const one =
-        next < made.size() && made[next].first == at ? made[next++].second : nullptr;
-    if (at < gone) {
-      if (!list[at].is(kUnwritten)) change.batch.remove_version(node->page, list[at]);
-      continue;
+  // What is put, by index: long lists are not gone through for a few entries.
+  std::map<size_t, const MadeVersion*> put;
+  for (const auto& [at, one] : made)
+    if (at >= gone) put[at] = one;
+  if (gone != 0 && !list[gone].is(kOldestKept)) {
+    list[gone].flags |= kOldestKept;
+    change.oldest = list[gone].llsn;
+    put.try_emplace(gone, nullptr);
+  }
+  if (!wish.settle_to.is_zero()) {
+    uint32_t unwritten = node->unwritten;
+    for (size_t at = list.size(); at > gone && unwritten > 0; --at) {
+      if (!list[at - 1].is(kUnwritten)) continue;
+      --unwritten;
+      if (list[at - 1].llsn <= wish.settle_to) put.try_emplace(at - 1, nullptr);
     }
-    bool put = list[at].is(kUnwritten) && list[at].llsn <= wish.settle_to;
-    if (at == gone && gone != 0 && !list[at].is(kOldestKept)) {
-      list[at].flags |= kOldestKept;
-      change.oldest = list[at].llsn;
-      put = true;
-    }
+  }
+  for (const auto& [at, one] : put) {
     Version entry = list[at];
     if (one != nullptr) {
       entry.flags |= kMaterialized;
       change.batch.put_page(node->page, one->llsn, one->page->bytes);
       change.stored.push_back(one->llsn);
     }
-    if (!put && one == nullptr) continue;
     change.batch.put_version(node->page, entry);
     change.written.push_back(entry.llsn);
+  }
+  for (size_t at = 0; at < gone; ++at) {
+    if (list[at].is(kUnwritten)) {
+      ++change.removed_unwritten;
+    } else {
+      change.batch.remove_version(node->page, list[at]);
+    }
   }
   const auto kept = list.begin() + static_cast<ptrdiff_t>(gone);
   change.removed.assign(list.begin(), kept);
@@ -88,7 +98,8 @@ void VersionMap::finish_change(Node* node, const Change& change, const Status& s
   if (!change.oldest.is_zero()) {
     STRATA_ASSERT(list.front().llsn == change.oldest);
   }
-  mark_written(node, change.written);  // and counts without those removed
+  mark_written(node, change.written);
+  count_written(node, change.removed_unwritten);
   give_back(&list);
   counters_.stored.fetch_add(change.stored.size(), std::memory_order_relaxed);
   counters_.written.fetch_add(change.written.size(), std::memory_order_relaxed);

@@ -4,6 +4,8 @@
 #include <iterator>
 #include <set>
 
+#include "base/assert.h"
+
 namespace strata::storenode {
 namespace {
 
@@ -268,12 +270,20 @@ Status VersionMap::make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes
 }
 
 void VersionMap::mark_written(Node* node, std::span<const Llsn> written) {
-  auto at = node->list.begin();
+  uint32_t marked = 0;
   for (const Llsn llsn : written) {
-    while (at != node->list.end() && at->llsn < llsn) ++at;
-    if (at != node->list.end() && at->llsn == llsn) at->flags &= ~kUnwritten;
+    const ptrdiff_t at = newest_at(node->list, llsn);
+    if (at < 0 || node->list[at].llsn != llsn || !node->list[at].is(kUnwritten)) continue;
+    node->list[at].flags &= ~kUnwritten;
+    ++marked;
   }
-  count_unwritten(node);
+  count_written(node, marked);
+}
+
+void VersionMap::count_written(Node* node, uint32_t entries) {
+  STRATA_ASSERT(node->unwritten >= entries);
+  node->unwritten -= entries;
+  unwritten_.fetch_sub(entries, std::memory_order_relaxed);
 }
 
 void VersionMap::count_unwritten(Node* node) {

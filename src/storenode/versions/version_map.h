@@ -165,6 +165,7 @@ class VersionMap {
   Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max);
   void finish_spill(Shard* shard, const Spill& spill, const Status& status);
   void mark_written(Node* node, std::span<const Llsn> written);
+  void count_written(Node* node, uint32_t entries);
   void count_unwritten(Node* node);
   // --- changes of a page ---
   struct Wish {
