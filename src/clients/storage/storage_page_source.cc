@@ -23,6 +23,23 @@ bool may_pass(const Status& status) {
   return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded;
 }
 
+// SP4: a timeout that begins anew whenever less log is left to replay than ever before.
+class Patience {
+ public:
+  explicit Patience(uint64_t timeout_us)
+      : timeout_us_(timeout_us), deadline_us_(monotonic_us() + timeout_us) {}
+  [[nodiscard]] uint64_t deadline_us() const noexcept { return deadline_us_; }
+  void note(uint64_t backlog_bytes) noexcept {
+    if (backlog_bytes < least_backlog_) deadline_us_ = monotonic_us() + timeout_us_;
+    least_backlog_ = std::min(least_backlog_, backlog_bytes);
+  }
+
+ private:
+  const uint64_t timeout_us_;
+  uint64_t deadline_us_;
+  uint64_t least_backlog_ = UINT64_MAX;
+};
+
 std::string name_of(PageId id) {
   return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
 }
@@ -95,13 +112,13 @@ bool StoragePageSource::may_try_again(uint64_t deadline_us) {
 Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   const Llsn from = needed(id, at_least);
   const uint64_t begin_us = monotonic_us();
-  const uint64_t deadline_us = begin_us + options_.read_timeout_us;
+  Patience patience(options_.read_timeout_us);
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
   Status first_error;
   bool another_round = false;  // some node may do better later
   for (size_t tries = 0;; ++tries) {
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
-    const Status status = read_from(node, id, from, options_.wait_us, deadline_us, page);
+    const Status status = read_from(node, id, from, options_.wait_us, patience.deadline_us(), page);
     if (status.ok() || is_not_found(status)) {
       if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
@@ -112,7 +129,8 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     another_round |= may_pass(status);
     if ((tries + 1) % nodes_.size() != 0) continue;
-    if (!another_round || !may_try_again(deadline_us)) return first_error;
+    patience.note(backlog_bytes_.load(std::memory_order_relaxed));
+    if (!another_round || !may_try_again(patience.deadline_us())) return first_error;
     another_round = false;
   }
 }
@@ -192,18 +210,19 @@ Status StoragePageSource::take(size_t node, PageId id, const proto::PageGot& got
 // --- spaces ---
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
-  const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
+  Patience patience(options_.read_timeout_us);
   bool another_round = false;
   for (size_t tries = 0;; ++tries) {
     // Like a page: one that is stuck costs a wait each time it is asked, and every space that is
     // opened asks.
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
-    auto spaces = list_spaces_of(node, deadline_us);
+    auto spaces = list_spaces_of(node, patience.deadline_us());
     if (spaces.ok() && tries > 0) preferred_.store(node, std::memory_order_relaxed);
     if (spaces.ok() || is_fenced(spaces.status())) return spaces;
     another_round |= may_pass(spaces.status());
     if ((tries + 1) % nodes_.size() != 0) continue;
-    if (!another_round || !may_try_again(deadline_us)) return spaces;
+    patience.note(backlog_bytes_.load(std::memory_order_relaxed));
+    if (!another_round || !may_try_again(patience.deadline_us())) return spaces;
     another_round = false;
   }
 }

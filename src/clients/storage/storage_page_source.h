@@ -5,7 +5,8 @@
 //        the llsn at which this life began.
 //   SP2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
 //        does not have it so far, is passed over as long as another one may help.
-//   SP4  Reads end: by their timeout, or when stop() is called.
+//   SP4  Reads end: by their timeout, or when stop() is called. A storage node that is behind and
+//        gets on with its replay is waited for: the timeout begins anew.
 //   SP3  Nothing is written: write() notes what the page's next reader must see.
 #pragma once
 

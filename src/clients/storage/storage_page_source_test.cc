@@ -47,7 +47,7 @@ class StoragePages : public ::testing::Test {
                               const auto request = proto::decode_get_pages(call.payload);
                               ASSERT_TRUE(request.ok());
                               EXPECT_EQ(request->epoch, Epoch{4});
-                              proto::GetPagesReply reply{{}, 5};
+                              proto::GetPagesReply reply{{}, backlog_};
                               for (const PageWanted& wanted : request->pages) {
                                 last_ = wanted;
                                 reply.pages.push_back(answer(wanted));
@@ -86,7 +86,8 @@ class StoragePages : public ::testing::Test {
   std::unique_ptr<StoragePageSource> source_;
   const AlignedBytes page_{kPageBytes, 4096};
   std::atomic<int> calls_{0};
-  PageWanted last_;  // the IO thread's, until a call has ended
+  std::atomic<uint64_t> backlog_{5};  // what replies say
+  PageWanted last_;                   // the IO thread's, until a call has ended
 };
 
 TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SP1
@@ -242,6 +243,20 @@ TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
   EXPECT_GE(monotonic_us() - begin, 200'000u);
   EXPECT_LT(calls_, 50) << "with pauses";
   EXPECT_TRUE(is_peer_down(source().list_spaces().status()));
+}
+
+TEST_F(StoragePages, ANodeThatGetsOnIsWaitedForBeyondTheTimeout) {  // SP4
+  options_.read_timeout_us = 100'000;
+  backlog_ = 1000;
+  std::atomic<uint64_t> began_us{0};
+  add_node([&](const PageWanted& wanted) {
+    if (began_us == 0) began_us = monotonic_us();
+    if (monotonic_us() - began_us > 400'000) return good(8)(wanted);
+    --backlog_;
+    return PageGot{error_peer_down("behind"), {}, {}};
+  });
+  const Status done = read();
+  EXPECT_TRUE(done.ok()) << done;
 }
 
 TEST_F(StoragePages, EndsWhenStopped) {  // SP4
