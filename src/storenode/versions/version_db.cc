@@ -539,7 +539,13 @@ Status VersionDb::lose_map() {
 
 #ifdef __SANITIZE_THREAD__
 // The system's RocksDB is not instrumented: ThreadSanitizer sees what it copies, but not the
-// atomics by which its threads agree.
-extern "C" const char* __tsan_default_suppressions();  // NOLINT: the sanitizer's name
-extern "C" const char* __tsan_default_suppressions() { return "race:librocksdb.so\n"; }  // NOLINT
+// atomics by which its threads agree. These functions read its memory and write only variables of
+// their callers' own.
+extern "C" const char* __tsan_default_suppressions();   // NOLINT: the sanitizer's name
+extern "C" const char* __tsan_default_suppressions() {  // NOLINT
+  return "race:librocksdb.so\n"
+         "race:strata::storenode::internal::decode_version\n"
+         "race:strata::storenode::internal::parse_version_key\n"
+         "race:strata::storenode::internal::open_value\n";
+}
 #endif
