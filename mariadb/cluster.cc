@@ -13,7 +13,7 @@ namespace strata::glue {
 
 namespace {
 
-const char* const kProfiles[] = {"logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr"};
+const char* const kProfiles[] = {"remote-disk", "logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr"};
 
 std::unique_ptr<clients::ComputeNode> node;
 
@@ -38,8 +38,8 @@ std::vector<std::string> parts_of(const std::string& list) {
 Status check_settings(const std::string& profile) {
   if (std::find(std::begin(kProfiles), std::end(kProfiles), profile) == std::end(kProfiles))
     return error_invalid_argument("strata_profile '" + profile +
-                                  "' is not known to this build; there are monolithic, logdb, "
-                                  "logdb-mv, logdb-mv-fr and logdb-mv-sr");
+                                  "' is not known to this build; there are monolithic, "
+                                  "remote-disk, logdb, logdb-mv, logdb-mv-fr and logdb-mv-sr");
   if (text_of(setting_registry).empty())
     return error_invalid_argument("profile '" + profile +
                                   "' needs strata_registry: the endpoints of the cluster's etcd");
@@ -115,6 +115,7 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
           {"cluster_durable_lsn", facts.durable.value},
           {"cluster_replicas", facts.replicas},
           {"cluster_replicas_up_to_date", facts.replicas_reached},
+          {"cluster_placement_generation", facts.placement_generation},
           {"cluster_log_appends", facts.log_calls},
           {"cluster_log_bytes_sent", facts.log_bytes_sent},
           {"cluster_pages_read", facts.pages_read},
@@ -123,6 +124,14 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
           {"cluster_get_page_retries", facts.page_retries},
           {"cluster_get_page_wait_us", facts.page_wait_us},
           {"cluster_bad_pages", facts.bad_pages},
+          {"cluster_pages_written", facts.pages_written},
+          {"cluster_page_bytes_written", facts.page_bytes_written},
+          {"cluster_page_write_calls", facts.page_write_calls},
+          {"cluster_page_write_errors", facts.page_write_errors},
+          {"cluster_pages_repaired", facts.pages_repaired},
+          {"cluster_page_nodes", facts.page_nodes},
+          {"cluster_page_nodes_in_sync", facts.page_nodes_in_sync},
+          {"cluster_page_writes_ended", facts.page_writes_ended ? 1u : 0u},
           {"cluster_backpressure", facts.backpressure ? 1u : 0u},
           {"cluster_backpressure_waits", facts.backpressure_waits},
           {"cluster_backpressure_wait_us", facts.backpressure_wait_us},

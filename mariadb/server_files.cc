@@ -44,7 +44,8 @@ Status read_file(FileSystem* disk, const std::string& path, Files* files, const 
   const std::string extension = fs::path(path).extension();
   const bool named = name.ends_with("/db.opt") || extension == ".TRG" || extension == ".TRN";
   if (!named && extension != ".frm") return ok_status();
-  const auto file = disk->open(path, {});
+  // Closed after writing, it would be an event, to which the watcher comes here again.
+  const auto file = disk->open(path, {.read_only = true});
   if (is_not_found(file.status())) return ok_status();
   STRATA_RETURN_IF_ERROR(file.status());
   STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, (*file)->size());

@@ -8,6 +8,8 @@ namespace {
 // The optimiser of this server version was calibrated with engines that halve their rows per key:
 // told the whole number, it begins joins with a scan of the largest table (TPC-H Q5, Q8).
 constexpr double kLookUpAdvantage = 2;
+// They also round down; but whether 3.99 or 4.01 was sampled must not decide between 1 and 2.
+constexpr double kSamplingError = 0.25;
 
 // Estimates from sampled leaves how many values the first parts of an index have. Of two entries
 // that are neighbours, as a share of all such pairs, so many differ as values begin in the index.
@@ -121,8 +123,8 @@ void ha_strata::tell_rows_per_key() {
     for (uint part = 0; part < info.ext_key_parts; ++part) {
       const double per =
           part < per_prefix.size() ? per_prefix[part] : 1;  // with the primary key: one row
-      // Rounded: whether 3.99 or 4.01 was sampled must not decide between 1 and 2.
-      info.rec_per_key[part] = std::max<ulong>(1, static_cast<ulong>(per / kLookUpAdvantage + 0.5));
+      info.rec_per_key[part] =
+          std::max<ulong>(1, static_cast<ulong>(per / kLookUpAdvantage + kSamplingError));
     }
   }
 }

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """clang-tidy 14 over the kernel's sources, with Clang's thread-safety analysis; a file already found clean is skipped.
 
-A file's key is what the compiler sees of it (its preprocessed text), so a change of a header checks all its users.
-Neighbours are checked as one translation unit, and apart where their names clash.
+A file's key is what it and the project's headers that it reaches contain, so a change of a header checks all its users.
+Most of a check's time goes into the library headers that all files share, so many files are checked as one translation
+unit: files of which none sees what another defines for itself, and apart where they clash nevertheless.
 """
 
 import argparse
 import hashlib
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 JOBS = 2
-GROUP_MAX = 6
+GROUP_MAX = 24
 GCC_ONLY = ("-Winvalid-pch", "-finline-small-functions", "-findirect-inlining")
 COMPILE_ERROR = "[clang-diagnostic-error"
 EXTRA = [
@@ -36,16 +38,84 @@ class Unit:
     def arguments_for(self, source: Path) -> list[str]:
         return [str(source) if word == str(self.path) else word for word in self.command if word != "ccache"]
 
-    def flags(self) -> list[str]:
-        words = [word for word in self.command if word != str(self.path)]
-        return [word for n, word in enumerate(words) if word != "-o" and (n == 0 or words[n - 1] != "-o")]
+    def flags(self) -> tuple[str, ...]:
+        """What makes the same source mean something else."""
+        return tuple(word for word in self.command if word.startswith(("-I", "-isystem", "-std", "-m")))
 
-    def key(self, config: bytes) -> str | None:
-        """None when the file does not even preprocess: the build says why."""
-        kept = [a for a in self.command if a not in ("-c", "ccache")]
-        kept = [a for n, a in enumerate(kept) if a != "-o" and (n == 0 or kept[n - 1] != "-o")]
-        done = subprocess.run([*kept, "-E", "-P"], capture_output=True)
-        return hashlib.sha256(config + done.stdout).hexdigest() if done.returncode == 0 else None
+    def additions(self) -> set[str]:
+        """What does not harm the neighbours of a file that wants it."""
+        return {word for word in self.command if word.startswith("-D") or word == "-fno-exceptions"}
+
+
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
+
+
+TYPE = re.compile(r"(?:class|struct|enum class|union)\s+(\w+)|using\s+(?:\w+::)*(\w+)\b")
+FUNCTION_OR_CONSTANT = re.compile(r"[^(={[;]*(?<![:\w~])(\w+)\s*[(={[;]")
+MORE_CONSTANTS = re.compile(r", (k[A-Z]\w*) =")
+NAMESPACE = re.compile(r"^namespace ([\w:]+) \{", re.MULTILINE)
+
+
+def names_of(text: str) -> set[str]:
+    """What a file defines outside of classes, roughly: clang-format lets such a definition begin its line."""
+    namespace = NAMESPACE.search(text)
+    lines = [line for line in text.splitlines() if line and line[0] not in "#}/ " and not line.startswith("namespace")]
+    matches = (TYPE.match(line) or FUNCTION_OR_CONSTANT.match(line) for line in lines)
+    found = {match[match.lastindex or 0] for match in matches if match} - {"namespace", "static_assert", "void"}
+    found |= {name for line in lines for name in MORE_CONSTANTS.findall(line)}
+    return {f"{namespace[1]}::{name}" if namespace else name for name in found}
+
+
+@dataclass(frozen=True)
+class Source:
+    digest: bytes
+    names: frozenset[str]
+    included: tuple[Path, ...]
+
+
+class Sources:
+    """The files of the project: what each defines, and which headers of the project it reaches."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._read: dict[Path, Source] = {}
+
+    def key(self, unit: Unit, config: bytes) -> str:
+        """What a file's check depends on, of the project."""
+        digest = hashlib.sha256(config + shlex.join(unit.command).encode())
+        for path in sorted(self._reached(unit.path)):
+            digest.update(str(path).encode() + self._look(path).digest)
+        return digest.hexdigest()
+
+    def seen(self, path: Path) -> frozenset[str]:
+        """What it defines, and what its headers define or declare."""
+        return frozenset().union(*(self._look(reached).names for reached in self._reached(path)))
+
+    def own(self, path: Path) -> frozenset[str]:
+        """What it defines for itself: no header of it knows that."""
+        headers = self._reached(path) - {path}
+        return self._look(path).names.difference(*(self._look(header).names for header in headers))
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def _reached(self, start: Path) -> set[Path]:
+        reached: set[Path] = set()
+        left = [start]
+        while left:
+            path = left.pop()
+            if path not in reached:
+                reached.add(path)
+                left += self._look(path).included
+        return reached
+
+    def _look(self, path: Path) -> Source:
+        if path not in self._read:
+            text = path.read_text()
+            places = [place for name in INCLUDE.findall(text) for place in (self._folder / name, path.parent / name)]
+            included = tuple(place for place in places if place.is_file())
+            self._read[path] = Source(hashlib.sha256(text.encode()).digest(), frozenset(names_of(text)), included)
+        return self._read[path]
 
 
 def without_precompiled(command: str) -> str:
@@ -78,17 +148,11 @@ class Check:
 
     root: Path
     cache: Path
-    config: bytes
+    keys: dict[Unit, str]
     deadline: float
-    keys: dict[Unit, str] = field(default_factory=dict)
 
-    def unclean(self, chosen: list[Unit]) -> tuple[list[Unit], list[str]]:
-        """The files to check, and a word on each that does not even preprocess."""
-        with ThreadPoolExecutor(JOBS) as pool:
-            keys = dict(zip(chosen, pool.map(lambda u: u.key(self.config), chosen), strict=True))
-        self.keys.update({unit: key for unit, key in keys.items() if key is not None})
-        broken = [f"{u.path.relative_to(self.root)}: does not preprocess\n" for u in chosen if keys[u] is None]
-        return [u for u in chosen if u in self.keys and not (self.cache / self.keys[u]).exists()], broken
+    def unclean(self) -> list[Unit]:
+        return [unit for unit, key in self.keys.items() if not (self.cache / key).exists()]
 
     def together(self, group: list[Unit]) -> str:
         """Empty: clean. Otherwise the findings, or why it was not checked."""
@@ -116,23 +180,46 @@ class Check:
             folder.mkdir(exist_ok=True)
             source = folder / "all.cc"
             source.write_text("".join(f'#include "{unit.path}"  // NOLINT(bugprone-suspicious-include)\n' for unit in group))
-            entry = {"directory": group[0].directory, "file": str(source), "arguments": group[0].arguments_for(source)}
+            additions = set().union(*(unit.additions() for unit in group))
+            arguments = [*group[0].arguments_for(source), *sorted(additions)]
+            entry = {"directory": group[0].directory, "file": str(source), "arguments": arguments}
             (folder / "compile_commands.json").write_text(json.dumps([entry]))
         command = ["nice", "-n", "5", "clang-tidy-14", "--quiet", f"--config-file={self.root / '.clang-tidy'}"]
         command += ["-p", str(folder), *EXTRA, str(source)]
         return subprocess.run(command, capture_output=True, text=True, timeout=left)
 
 
-def groups_of(chosen: list[Unit]) -> list[list[Unit]]:
-    """Neighbours of one folder, read together: most of a check's time goes into the headers they share."""
+def groups_of(chosen: list[Unit], sources: Sources) -> list[list[Unit]]:
+    """Groups of about the same size (in bytes), without two files of which one sees what the other defines for itself."""
     groups: list[list[Unit]] = []
-    for unit in chosen:
-        last = groups[-1] if groups else []
-        if last and len(last) < GROUP_MAX and last[0].path.parent == unit.path.parent and last[0].flags() == unit.flags():
-            last.append(unit)
-        else:
-            groups.append([unit])
-    return sorted(groups, key=len, reverse=True)
+    for flags in sorted({unit.flags() for unit in chosen}):
+        alike = [unit for unit in chosen if unit.flags() == flags]
+        groups += _parted(alike, -(-len(alike) // GROUP_MAX), sources)
+    return [sorted(group, key=lambda u: u.path) for group in sorted(groups, key=len, reverse=True)]
+
+
+@dataclass
+class Group:
+    units: list[Unit] = field(default_factory=list)
+    own: set[str] = field(default_factory=set)
+    seen: set[str] = field(default_factory=set)
+    size: int = 0
+
+
+def _parted(alike: list[Unit], count: int, sources: Sources) -> list[list[Unit]]:
+    groups = [Group() for _ in range(count)]
+    for unit in sorted(alike, key=lambda u: (-sources.size(u.path), u.path)):
+        own, seen = sources.own(unit.path), sources.seen(unit.path)
+        free = [group for group in groups if not group.own & seen and not group.seen & own]
+        if not free:
+            free = [Group()]
+            groups += free
+        chosen = min(free, key=lambda group: group.size)
+        chosen.units.append(unit)
+        chosen.own |= own
+        chosen.seen |= seen
+        chosen.size += sources.size(unit.path)
+    return [group.units for group in groups if group.units]
 
 
 def main() -> int:
@@ -146,12 +233,12 @@ def main() -> int:
     cache = root / "build" / "checks" / "tidy"
     cache.mkdir(parents=True, exist_ok=True)
     config = (root / ".clang-tidy").read_bytes() + " ".join(EXTRA).encode()
+    sources = Sources(root / "src")
     write_database(build, cache)
     chosen = [u for u in units(root, cache) if not arguments.folders or u.path.parent.name in arguments.folders]
-    check = Check(root, cache, config, time.monotonic() + arguments.time_limit_s)
-    unclean, findings = check.unclean(chosen)
+    check = Check(root, cache, {unit: sources.key(unit, config) for unit in chosen}, time.monotonic() + arguments.time_limit_s)
     with ThreadPoolExecutor(JOBS) as pool:
-        findings += [text for text in pool.map(check.together, groups_of(unclean)) if text]
+        findings = [text for text in pool.map(check.together, groups_of(check.unclean(), sources)) if text]
     for text in findings:
         print(text, end="")
     print(f"{len(chosen)} files, {len(findings)} places with findings")

@@ -1,6 +1,6 @@
 // Calls: a GetPage (small request, 16 KiB reply, answered inline) that blocks its thread, from one
-// and from eight threads; log appends through one channel; a page by a mapping. The limit is the
-// same exchange by plain blocking sockets.
+// and from eight threads; log appends through one channel; a region by a mapping, by calls and over
+// a fabric on loopback. The limit is the same exchange by plain blocking sockets.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 #include "transport/blocking_channel.h"
 #include "transport/channel.h"
 #include "transport/event_loop.h"
+#include "transport/fabric_server.h"
 #include "transport/internal/socket.h"
 #include "transport/region_server.h"
 #include "transport/remote_region.h"
@@ -36,7 +37,11 @@ Secret secret() {
 }
 
 struct Node {
-  Node() : network(io.loop()), server(world(), secret(), {}), regions(&server) {
+  Node()
+      : network(io.loop()),
+        fabric(start_fabric()),
+        server(world(), secret(), {}),
+        regions(&server, fabric.get()) {
     server.handle(kGetPage, [](const Request&, Responder responder) {
       responder.reply(std::string(kPageBytes, 'p'));
     });
@@ -56,11 +61,18 @@ struct Node {
     local = std::make_shared<BlockingChannel>(secret(), *unix_address, BlockingChannelOptions());
     lively_address = *tcp_address;
   }
+  static std::unique_ptr<FabricServer> start_fabric() {
+    if (!fabric_is_built()) return nullptr;
+    auto started = FabricServer::start("tcp:127.0.0.1:0");
+    must(started.status());
+    return *std::move(started);
+  }
   World world() { return {io.loop(), &network, system_entropy()}; }
   IoThread io;
   SocketNetwork network;
   std::shared_ptr<BlockingChannel> tcp, local;
   std::string lively_address;
+  std::unique_ptr<FabricServer> fabric;
   RpcServer server;
   RegionServer regions;
 };
@@ -116,16 +128,32 @@ void append_many(benchmark::State& state) { append(state, 64); }
 BENCHMARK(append_one)->Name("rpc/append_4k")->UseRealTime();
 BENCHMARK(append_many)->Name("rpc/append_4k_64_under_way")->UseRealTime();
 
-void region_get(benchmark::State& state, size_t bytes, RegionPath path) {
+const char* limit_of(RegionPath path) {
+  if (path == RegionPath::kMapped) return "limit: memcpy_16k";
+  return path == RegionPath::kCalls ? "limit: unix_exchange_16k" : "limit: tcp_exchange_16k";
+}
+
+template <class Operation>
+void region_operation(benchmark::State& state, RegionPath path, Operation operation) {
   Node one;
   auto remote = open_remote_region(one.local, "region", path, soon());
   must(remote.status());
-  std::string page(bytes, '\0');
   const uint64_t deadline_us = monotonic_us() + 3'600'000'000;
-  for (auto _ : state)
-    must((*remote)->get(64, absl::MakeSpan(page.data(), page.size()), deadline_us));
-  if (bytes == kPageBytes)
-    state.SetLabel(path == RegionPath::kMapped ? "limit: memcpy_16k" : "limit: unix_exchange_16k");
+  for (auto _ : state) must(operation(remote->get(), deadline_us));
+}
+void region_get(benchmark::State& state, size_t bytes, RegionPath path) {
+  std::string page(bytes, '\0');
+  region_operation(state, path, [&](RemoteRegion* remote, uint64_t deadline_us) {
+    return remote->get(64, absl::MakeSpan(page.data(), page.size()), deadline_us);
+  });
+  if (bytes == kPageBytes) state.SetLabel(limit_of(path));
+}
+void region_put(benchmark::State& state, size_t bytes, RegionPath path) {
+  const std::string page(bytes, 'p');
+  region_operation(state, path, [&](RemoteRegion* remote, uint64_t deadline_us) {
+    return remote->put(64, page, deadline_us);
+  });
+  if (bytes == kPageBytes) state.SetLabel(limit_of(path));
 }
 void mapped_get_16k(benchmark::State& state) { region_get(state, kPageBytes, RegionPath::kMapped); }
 void mapped_get_8(benchmark::State& state) { region_get(state, 8, RegionPath::kMapped); }
@@ -133,6 +161,35 @@ void call_get_16k(benchmark::State& state) { region_get(state, kPageBytes, Regio
 BENCHMARK(mapped_get_8)->Name("region/mapped_get_8")->UseRealTime();
 BENCHMARK(mapped_get_16k)->Name("region/mapped_get_16k")->UseRealTime();
 BENCHMARK(call_get_16k)->Name("region/call_get_16k")->UseRealTime();
+
+void fabric_fetch_add(benchmark::State& state) {
+  region_operation(state, RegionPath::kFabric, [](RemoteRegion* remote, uint64_t deadline_us) {
+    return remote->fetch_add(64, 1, deadline_us).status();
+  });
+}
+template <size_t kBytes>
+void fabric_get(benchmark::State& state) {
+  region_get(state, kBytes, RegionPath::kFabric);
+}
+template <size_t kBytes>
+void fabric_put(benchmark::State& state) {
+  region_put(state, kBytes, RegionPath::kFabric);
+}
+// Not every build has a fabric.
+[[maybe_unused]] const bool fabric_registered = [] {
+  if (!fabric_is_built()) return false;
+  const auto add = [](const char* name, benchmark::internal::Function* function) {
+    benchmark::RegisterBenchmark(name, function)->UseRealTime();
+  };
+  add("region/fabric_get_8", fabric_get<8>);
+  add("region/fabric_get_256", fabric_get<256>);
+  add("region/fabric_get_16k", fabric_get<kPageBytes>);
+  add("region/fabric_put_8", fabric_put<8>);
+  add("region/fabric_put_256", fabric_put<256>);
+  add("region/fabric_put_16k", fabric_put<kPageBytes>);
+  add("region/fabric_fetch_add", fabric_fetch_add);
+  return true;
+}();
 
 // --- the limit ----------------------------------------------------------------------------------
 

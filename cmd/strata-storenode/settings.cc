@@ -70,6 +70,8 @@ struct Raw {
   std::string http = "127.0.0.1:0";
   std::vector<std::string> group;
   uint32_t write_quorum = 0;
+  std::string replaces;
+  bool joins = false;
   uint64_t start_timeout_s = 0;
   uint64_t checkpoint_interval_s = 10;
   uint64_t reader_lease_s = 10;
@@ -102,14 +104,22 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
   app->add_option("--http", raw->http, "address:port of /healthz, /metrics and /status (0: any)")
       ->check(CLI::Validator(check_http, ""))
       ->capture_default_str();
-  app->add_option("--profile", node.profile, "logdb, logdb-mv, logdb-mv-fr or logdb-mv-sr")
+  app->add_option("--profile", node.profile,
+                  "remote-disk, logdb, logdb-mv, logdb-mv-fr or logdb-mv-sr")
       ->capture_default_str();
   auto* group = app->add_option("--initial-group", raw->group,
                                 "Storage nodes of a new cluster, by name: s1,s2,s3")
                     ->delimiter(',');
-  app->add_option("--write-quorum", raw->write_quorum, "Of the initial group; default: a majority")
-      ->needs(group)
+  app->add_option("--write-quorum", raw->write_quorum,
+                  "Of the initial group, or with --join; default: a majority")
       ->check(CLI::Range(1, 1000));
+  auto* replaces =
+      app->add_option("--replaces", raw->replaces,
+                      "If this node is in no group yet: take the place of that one, for good")
+          ->excludes(group);
+  app->add_flag("--join", raw->joins, "If this node is in no group yet: be one more in the first")
+      ->excludes(group)
+      ->excludes(replaces);
   add_size(app, "--page-cache", &node.pages.page_cache_bytes, 1, "Memory for pages");
   add_size(app, "--log-cache", &node.pages.log_cache_bytes, 1, "Memory for log to be replayed");
   add_size(app, "--replay-lag", &node.pages.replay_lag_bytes, 0,
@@ -153,6 +163,8 @@ void finish(Settings* settings, const Raw& raw) {
   node.pages.checkpoint_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.collect_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.leases.lease_us = raw.reader_lease_s * kSecondUs;
+  if (raw.joins || !raw.replaces.empty())
+    node.joining = storenode::Joining{raw.replaces, raw.joins ? raw.write_quorum : 0};
   if (raw.group.empty()) return;
   const auto majority = static_cast<uint32_t>(raw.group.size() / 2 + 1);
   node.initial_group =
@@ -176,7 +188,9 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
       "  strata-storenode --name s1 --data data/s1 --listen 127.0.0.1:7101 --http 127.0.0.1:7201 "
       "\\\n"
       "    --registry http://127.0.0.1:23379 --secret-file data/secret --profile logdb-mv-sr \\\n"
-      "    --initial-group s1,s2,s3 --write-quorum 2");
+      "    --initial-group s1,s2,s3 --write-quorum 2\n"
+      "  In the place of one that is lost: the same with --name s4 --replaces s1, without the last "
+      "line.");
   add_options(&app, &settings, &raw);
   try {
     app.parse(argc, argv);
@@ -185,6 +199,8 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return refuse(error.what());
   }
+  if (raw.write_quorum != 0 && raw.group.empty() && !raw.joins)
+    return refuse("--write-quorum goes with --initial-group or --join");
   finish(&settings, raw);
   const Status usable = storenode::check_options(settings.node);
   if (!usable.ok()) return refuse(std::string(usable.message()));

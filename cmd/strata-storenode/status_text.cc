@@ -116,6 +116,7 @@ std::string status_json(const NodeStatus& status, const Status& health) {
                            {"nodes", status.group_nodes},
                            {"write_quorum", status.write_quorum},
                            {"generation", status.placement_generation}}},
+                         {"out_of_group", status.out_of_group},
                          {"addresses", status.addresses},
                          {"status_address", status.status_address},
                          {"membership",
@@ -150,6 +151,10 @@ std::string metrics_text(const NodeStatus& status, const Status& health) {
   out.sample(health.ok() ? 1 : 0);
   out.family("node_joined", "1 while the node is a member of its cluster.", false);
   out.sample(status.joined ? 1 : 0);
+  out.family("node_placement_generation", "Of the placement that the node knows.", false);
+  out.sample(status.placement_generation);
+  out.family("node_in_group", "0 once the node was replaced.", false);
+  out.sample(status.out_of_group.empty() ? 1 : 0);
   out.family("node_times_joined_total", "Times the node became a member.", true);
   out.sample(status.times_joined);
   for (const NodeStatus::Value& value : status.values) {

@@ -28,6 +28,29 @@ TEST(Crc32c, SeedContinuesARunningSum) {
   EXPECT_EQ(crc32c("6789", 4, crc32c("12345", 5)), 0xe3069283u);
 }
 
+// The definition, bit by bit, beside lengths around those at which the way of summing changes.
+TEST(Crc32c, EveryLengthAndPlaceGivesTheSumOfTheDefinition) {
+  const auto by_bits = [](Bytes bytes, uint32_t seed) {
+    uint32_t sum = ~seed;
+    for (const char byte : bytes) {
+      sum ^= static_cast<unsigned char>(byte);
+      for (int bit = 0; bit < 8; ++bit) sum = sum >> 1 ^ ((sum & 1) != 0 ? 0x82f63b78u : 0u);
+    }
+    return ~sum;
+  };
+  Rng rng(1);
+  std::string bytes(17000, '\0');
+  for (char& byte : bytes) byte = static_cast<char>(rng.next());
+  std::vector<size_t> lengths = {16380, 16384};
+  for (const size_t lane : {size_t{8}, size_t{384}, size_t{768}, size_t{3072}, size_t{6144}})
+    for (size_t length = lane - 8; length < lane + 9; ++length) lengths.push_back(length);
+  for (const size_t length : lengths) {
+    const Bytes part = Bytes(bytes).substr(rng.below(600), length);
+    const auto seed = static_cast<uint32_t>(rng.next());
+    EXPECT_EQ(crc32c(part.data(), part.size(), seed), by_bits(part, seed)) << length;
+  }
+}
+
 TEST(Ids, TrxIdAndUndoPtrRoundTrip) {
   const TrxId id = make_trx_id(NodeId{7}, 123456789);
   EXPECT_EQ(node_of(id).value, 7);

@@ -64,6 +64,9 @@ class TreeCursor {
   // next()/settle(). With kExclusive an incomplete split met on the way is completed first (own
   // mtrs; the cursor's mtr must hold nothing and be unmodified).
   Status seek(Bytes key, LatchMode mode);
+  // The same for a key that `leaf` had a moment ago: that page is looked at first. By BT1 it does
+  // no harm when the guess is wrong.
+  Status seek_near(PageId leaf, Bytes key, LatchMode mode);
   // Positions at the last record with key < `key` (`infinite`: last record of the tree). Shared
   // latch.
   Status seek_before(Bytes key, bool infinite);
@@ -118,6 +121,7 @@ class TreeCursor {
 
  private:
   void forget_leaf() noexcept;
+  MtrPage* fix_leaf_of(PageId leaf, Bytes key, LatchMode mode);
   void stand_on(MtrPage* leaf, uint16_t slot) noexcept;
   void note_passed_leaf() noexcept;
   TreeContext* context_;

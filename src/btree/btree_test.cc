@@ -320,6 +320,63 @@ TEST_F(BTreeTest, ASavedCursorFindsItsRecordAgain) {
   EXPECT_FALSE(same);
 }
 
+TEST_F(BTreeTest, ALeafToLookAtFirstIsAGuessOnly) {  // BT1
+  for (uint64_t i = 0; i < 3000; i += 3) put(be_key(i), std::string(100, 'v'));
+  const Model all = model;
+  for (const auto& [key, value] : all)  // some pages are unlinked, and free again
+    if (key > be_key(900) && key < be_key(1500)) erase(key);
+  TreeDriver other(&store, TreeDriver::create(&store, kSpace, 8));
+  ASSERT_TRUE(other.put(be_key(1), record_value("other")).ok());
+  Mtr mtr(store.pool(), store.log());
+  TreeCursor near(tree->context(), tree->tree(), &mtr);
+  uint32_t guessed_right = 0;
+  for (const uint64_t i : {0, 1, 600, 899, 1200, 1501, 2997, 5000}) {
+    PageId leaf;
+    std::string found;
+    {
+      Mtr plain(store.pool(), store.log());
+      TreeCursor cursor(tree->context(), tree->tree(), &plain);
+      ASSERT_TRUE(cursor.seek(be_key(i), LatchMode::kShared).ok());
+      leaf = cursor.leaf()->id();
+      if (cursor.on_record()) cursor.copy_key(&found);
+    }
+    for (uint32_t number = 0; number < 200;
+         ++number) {  // of this tree, the other, none, and never written
+      const PageId guess{kSpace.value, number};
+      ASSERT_TRUE(near.seek_near(guess, be_key(i), LatchMode::kShared).ok()) << number;
+      EXPECT_EQ(near.leaf()->id(), leaf);
+      EXPECT_EQ(near.on_record(), !found.empty());
+      std::string key;
+      if (near.on_record()) near.copy_key(&key);
+      EXPECT_EQ(key, found);
+      EXPECT_EQ(mtr.page_count(), 1u);
+      guessed_right += guess == leaf;
+    }
+  }
+  EXPECT_EQ(guessed_right, 8u);
+}
+
+TEST_F(BTreeTest, AWriterCompletesTheSplitOfTheLeafItLooksAtFirst) {  // BT2
+  for (uint64_t i = 0; i < 2000; i += 2) put(be_key(i), std::string(75, 'v'));
+  ASSERT_TRUE(arm_fault("split_between_mtrs:1:error"));
+  uint64_t i = 1;
+  while (tree->put(be_key(i), record_value(std::string(75, 'w'))).ok()) i += 2;
+  disarm_faults();
+  ASSERT_EQ(tree->check().incomplete_splits, 1u);
+  Mtr mtr(store.pool(), store.log());
+  TreeCursor cursor(tree->context(), tree->tree(), &mtr);
+  ASSERT_TRUE(cursor.seek(be_key(i), LatchMode::kShared).ok());
+  const PageId leaf = cursor.leaf()->id();
+  ASSERT_TRUE(cursor.seek_near(leaf, be_key(i), LatchMode::kShared).ok());
+  cursor.reset();
+  EXPECT_EQ(tree->check().incomplete_splits, 1u);
+  ASSERT_TRUE(mtr.begin_write().ok());
+  ASSERT_TRUE(cursor.seek_near(leaf, be_key(i), LatchMode::kExclusive).ok());
+  cursor.reset();
+  mtr.abandon();
+  EXPECT_EQ(tree->check().incomplete_splits, 0u);
+}
+
 // BT10
 struct ReadAheadTest : BTreeTest {
   ReadAheadTest() : BTreeTest(/*frames=*/2048, /*writers=*/1) {

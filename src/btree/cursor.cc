@@ -58,6 +58,34 @@ Status TreeCursor::seek(Bytes key, LatchMode mode) {
   return ok_status();
 }
 
+Status TreeCursor::seek_near(PageId leaf, Bytes key, LatchMode mode) {
+  forget_leaf();
+  STRATA_DASSERT(mode == LatchMode::kShared || mtr_->page_count() == 0);  // BT3
+  MtrPage* page = fix_leaf_of(leaf, key, mode);
+  if (page == nullptr) return seek(key, mode);
+  run_ = {};
+  bool equal = false;
+  stand_on(page, page->view().lower_bound(key, &equal));
+  return ok_status();
+}
+
+// Null: it is not (or not any more) the leaf that covers `key`, or has a split to complete first,
+// or cannot be had; the way from the root says what is wrong then.
+MtrPage* TreeCursor::fix_leaf_of(PageId leaf, Bytes key, LatchMode mode) {
+  const SpaceManager::EpochGuard epoch(context_->spaces);
+  if (leaf.space != tree_.root.space || !context_->spaces->is_live(space_of(tree_))) return nullptr;
+  const StatusOr<MtrPage*> page = mtr_->fix(leaf, mode);
+  if (!page.ok()) return nullptr;
+  if (is_tree_page_of((*page)->page(), tree_, 0)) {
+    const TreePageView view = (*page)->view();
+    const bool covers =
+        view.covers_left(key) && (view.has_flag(kHighIsInfinity) || view.covers_right(key));
+    if (covers && (mode == LatchMode::kShared || !view.has_flag(kIncompleteSplit))) return *page;
+  }
+  mtr_->release(*page);
+  return nullptr;
+}
+
 Status TreeCursor::seek_before(Bytes key, bool infinite) {
   forget_leaf();
   run_ = {};

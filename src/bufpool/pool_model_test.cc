@@ -16,6 +16,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "bufpool/checkpointer.h"
 #include "bufpool/pool_test_support.h"
 #include "pagefile/local_page_source.h"
@@ -387,7 +388,8 @@ Status WatchedSource::sync() {
 TEST(PoolModel, DurableGroupsSurvivePowerLossWhateverThePoolDid) {
   set_diag_sink([](Severity, std::string_view) {});
   const char* many = std::getenv("STRATA_MODEL_SEEDS");
-  const uint64_t seeds = many != nullptr ? std::strtoull(many, nullptr, 10) : 40;
+  const uint64_t seeds = many != nullptr ? std::strtoull(many, nullptr, 10)
+                                         : strata::testing::fewer_if_sanitized(40, 15);
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     Model model(seed);
     for (int life = 0; life < 5 && !HasFailure(); ++life) {

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "base/diag.h"
+#include "base/testing/sanitized.h"
 #include "engine/testing/workload.h"
 #include "page/page.h"
 
@@ -320,7 +321,8 @@ void run_trials(bool clean) {
   std::signal(SIGALRM, &tell_trial);
   std::signal(SIGSEGV, &tell_trial);
   const uint64_t first_seed = environment("STRATA_SEED", 1);
-  const uint64_t trials = environment("STRATA_CORRUPTION_TRIALS", 1200);
+  const uint64_t trials =
+      environment("STRATA_CORRUPTION_TRIALS", strata::testing::fewer_if_sanitized(1200, 100));
   const uint64_t only = environment("STRATA_CORRUPTION_ONLY", 0);
   constexpr uint64_t kTrialsPerBase = 300;
   Outcomes outcomes;

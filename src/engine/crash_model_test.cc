@@ -10,6 +10,7 @@
 
 #include "base/fault.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "engine/testing/log_service.h"
 #include "engine/testing/test_database.h"
 
@@ -239,7 +240,7 @@ class CrashModelIn : public ::testing::TestWithParam<Home> {};
 
 TEST_P(CrashModelIn, EveryAcknowledgedCommitAndNothingElseIsThereAfterEveryCrash) {
   const uint64_t first = environment("STRATA_SEED", 1);
-  const uint64_t rounds = environment("STRATA_ROUNDS", 12);
+  const uint64_t rounds = environment("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(12, 4));
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     CrashModel(seed, GetParam()).run(6, 1200);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <thread>
 
+#include "base/testing/sanitized.h"
 #include "engine/testing/test_database.h"
 #include "redo/redo.h"
 
@@ -388,7 +389,7 @@ TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
 
 // E7: what a crash left unfinished is rolled back while others work, also over several shutdowns.
 TEST_F(EngineTest, RollbackAfterACrashGoesOnBehindTheService) {
-  constexpr uint64_t kRows = 3000;
+  constexpr uint64_t kRows = strata::testing::kThreadSanitizer ? 800 : 3000;
   TableRef table = create("t");
   Rows expected;
   session_->begin(Isolation::kRepeatableRead);

@@ -63,7 +63,8 @@ class RedoPass {
                               ": the page misses an earlier change (gap in its chain)");
     }
     // A page that has the change already may be in the operating system's cache only (the last life
-    // was killed before it synced): it counts as dirty, so that the next checkpoint covers it.
+    // was killed before it synced), or only in the copy that was read, of several that the source
+    // keeps: it counts as dirty, so that it is written again before the next checkpoint.
     if (*applied == redo::Applied::kAlreadyThere) {
       ++k_->recovery.sections_skipped;
     } else {

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "engine/testing/test_database.h"
 
 namespace strata::engine {
@@ -428,7 +429,7 @@ void run_seed(uint64_t seed, uint64_t threads, uint64_t transactions) {
 
 TEST(SerializableModel, ResultsAreThoseOfTheCommitOrder) {
   const uint64_t first = environment("STRATA_SEED", 1);
-  const uint64_t rounds = environment("STRATA_ROUNDS", 3);
+  const uint64_t rounds = environment("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(3, 2));
   const uint64_t threads = environment("STRATA_THREADS", 6);
   const uint64_t transactions = environment("STRATA_TRANSACTIONS", 400);
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {

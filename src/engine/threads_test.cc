@@ -22,7 +22,7 @@ using namespace testing;  // NOLINT: test helpers
 constexpr uint64_t kRows = 400;
 constexpr uint64_t kThreads = 16;
 #ifdef __SANITIZE_THREAD__
-constexpr uint64_t kSeconds = 30;
+constexpr uint64_t kSeconds = 20;
 #else
 constexpr uint64_t kSeconds = 4;
 #endif

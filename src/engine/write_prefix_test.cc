@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "base/diag.h"
+#include "base/testing/sanitized.h"
 #include "engine/testing/save_disk.h"
 #include "engine/testing/workload.h"
 
@@ -277,7 +278,8 @@ void only_errors(Severity severity, std::string_view message) {
 
 TEST(WritePrefix, EveryMomentRecoversToWhatWasAcknowledged) {
   const uint64_t seed = environment("STRATA_SEED", 1);
-  const uint64_t steps = environment("STRATA_PREFIX_STEPS", 700);
+  const uint64_t steps =
+      environment("STRATA_PREFIX_STEPS", strata::testing::fewer_if_sanitized(700, 200));
   set_diag_sink(&only_errors);
   std::printf("STRATA_SEED=%llu\n", static_cast<unsigned long long>(seed));
   WritePrefix run(seed, environment("STRATA_PREFIX_COPIES", 1));

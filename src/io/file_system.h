@@ -35,6 +35,7 @@ class File {
 };
 
 struct OpenOptions {
+  bool read_only = false;  // who watches the file does not hear of it; writes fail
   bool create = false;     // make the file when absent (else kNotFound)
   bool exclusive = false;  // with create: fail when present (kAlreadyExists)
   bool direct = false;  // O_DIRECT where the file system supports it, silently buffered otherwise

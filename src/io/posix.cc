@@ -105,7 +105,7 @@ class PosixFile final : public File {
 class PosixFileSystem final : public FileSystem {
  public:
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
-    int flags = O_RDWR | O_CLOEXEC;
+    int flags = (options.read_only ? O_RDONLY : O_RDWR) | O_CLOEXEC;
     if (options.create) flags |= O_CREAT;
     if (options.create && options.exclusive) flags |= O_EXCL;
     int fd = -1;

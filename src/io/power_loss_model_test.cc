@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "io/file_system.h"
 #include "io/internal/power_loss_journal.h"
 #include "io/internal/power_loss_revert.h"
@@ -171,7 +172,7 @@ class FileOracle {
   std::vector<std::string> versions_;
 };
 
-class EitherDisk : public testing::TestWithParam<bool> {};
+class EitherDisk : public ::testing::TestWithParam<bool> {};
 
 TEST_P(EitherDisk, EverySectorIsOneItHasBeen) {
   const uint64_t seed = first_seed();
@@ -187,12 +188,12 @@ TEST_P(EitherDisk, EverySectorIsOneItHasBeen) {
       for (const auto& f : files) f->close();
       disk.crash(rng.next());
       for (const auto& f : files) f->check_after_crash();
-      if (testing::Test::HasFatalFailure()) return;
+      if (::testing::Test::HasFatalFailure()) return;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Io, EitherDisk, testing::Values(true, false),
+INSTANTIATE_TEST_SUITE_P(Io, EitherDisk, ::testing::Values(true, false),
                          [](const auto& info) { return info.param ? "sim" : "power_loss"; });
 
 // Writers count up in sectors of their own while another thread syncs: what a sync covered stays.
@@ -458,7 +459,7 @@ TEST(PowerLossJournal, CutTailIsTolerated) {
         .write(record.data(), static_cast<long>(rng.below(record.size())));
     disk.crash(rng.next());
     oracle.check_after_crash();
-    if (testing::Test::HasFatalFailure()) return;
+    if (::testing::Test::HasFatalFailure()) return;
   }
 }
 
@@ -474,7 +475,8 @@ TEST(PowerLossJournal, StaysSmallWhenEverythingIsSynced) {
   ASSERT_TRUE(unsynced->write_at(0, new_bytes.data(), new_bytes.size()).ok());
   const std::string megabyte(1 << 20, 'm');
   uint64_t largest = 0;
-  for (int i = 0; i < 120; ++i) {
+  const uint64_t megabytes = testing::fewer_if_sanitized(120, 60);
+  for (uint64_t i = 0; i < megabytes; ++i) {
     ASSERT_TRUE(synced->write_at(0, megabyte.data(), megabyte.size()).ok());
     ASSERT_TRUE(synced->sync_data().ok());
     largest = std::max<uint64_t>(largest, std::filesystem::file_size(disk.journal()));

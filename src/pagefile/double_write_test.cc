@@ -12,6 +12,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "pagefile/local_page_source.h"
 #include "pagefile/testing/test_pages.h"
 
@@ -232,11 +233,9 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
   set_diag_sink([](Severity, std::string_view) {});
   const AlignedBytes pages(64 * kPageBytes, 4096);
   uint64_t restored = 0;
-#ifdef __SANITIZE_THREAD__
-  constexpr uint64_t kSeeds = 5;  // it has one thread
-#else
-  constexpr uint64_t kSeeds = 60;
-#endif
+  constexpr uint64_t kSeeds = strata::testing::kThreadSanitizer
+                                  ? 5  // it has one thread
+                                  : strata::testing::fewer_if_sanitized(60, 20);
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     Rng rng(seed);

@@ -74,6 +74,7 @@ class LocalPageSource final : public PageSource {
   StatusOr<bool> space_exists(SpaceId space) override { return fs_->exists(path_of(space)); }
   StatusOr<std::vector<SpaceId>> list_spaces() override;
   Status grow_space(SpaceId space, uint32_t pages) override;
+  StatusOr<uint32_t> space_pages(SpaceId space) override;
   [[nodiscard]] bool needs_page_images() const override { return false; }
 
  private:
@@ -387,6 +388,12 @@ Status LocalPageSource::grow_space(SpaceId space_id, uint32_t pages) {
   while (known < bytes && !space->room_bytes.compare_exchange_weak(known, bytes)) {
   }
   return ok_status();
+}
+
+StatusOr<uint32_t> LocalPageSource::space_pages(SpaceId space_id) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(space_id.value));
+  STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, space->file->size());
+  return static_cast<uint32_t>(std::min<uint64_t>((bytes + kPageBytes - 1) / kPageBytes, kNoPage));
 }
 
 }  // namespace

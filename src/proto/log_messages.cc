@@ -272,6 +272,7 @@ std::string encode(const quorum::ReadReply& reply) {
   append_status(&out, reply.status);
   append_u64(&out, reply.from.value);
   append_u64(&out, reply.quorum_durable.value);
+  append_u64(&out, reply.start.value);
   out += reply.bytes;
   return out;
 }
@@ -280,6 +281,7 @@ StatusOr<quorum::ReadReply> decode_read_reply(Bytes bytes) {
                                      [](Reader* in, auto* out) {
                                        out->from = in->lsn();
                                        out->quorum_durable = in->lsn();
+                                       out->start = in->lsn();
                                        out->bytes = in->rest();
                                      });
 }

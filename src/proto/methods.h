@@ -19,6 +19,19 @@ enum Method : uint16_t {
   kGetPages = 16,
   kListSpaces = 17,
   kReaderLease = 18,
+  // Of nodes whose pages compute writes (written_messages.h).
+  kBeginWrites = 32,
+  kWritePages = 33,
+  kSyncPages = 34,
+  kCreateSpace = 35,
+  kDeleteSpace = 36,
+  kGrowSpace = 37,
+  kListSpaceSizes = 38,
+  kCopyPages = 39,
+  // From one storage node to another (copy_messages.h).
+  kCopyOffer = 48,
+  kListPages = 49,
+  kPeerPages = 50,  // as kGetPages, of a node that copies or mends
 };
 
 }  // namespace strata::proto

@@ -12,11 +12,26 @@ bool can_follow(const ByteReader& in, uint32_t count, uint32_t count_max, size_t
 
 bool whole(const ByteReader& in) { return in.ok() && in.remaining() == 0; }
 
+template <class Reply>
+std::string encode_reply(const Reply& reply) {
+  std::string out;
+  out.reserve(16 + reply.pages.size() * (kPageBytes + 32));
+  append_u64(&out, reply.backlog_bytes);
+  append_u32(&out, static_cast<uint32_t>(reply.pages.size()));
+  for (const auto& page : reply.pages) {
+    append_status(&out, page.status);
+    if (!page.status.ok()) continue;
+    append_u64(&out, page.llsn.value);
+    out += page.bytes;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string encode(const GetPagesRequest& request) {
   std::string out;
-  out.reserve(32 + request.pages.size() * 24 + request.scanned_to.size() * 12);
+  out.reserve(40 + request.pages.size() * 24 + request.scanned_to.size() * 12);
   append_u32(&out, request.stream.value);
   append_u64(&out, request.epoch.value);
   append_u32(&out, request.wait_us);
@@ -31,6 +46,7 @@ std::string encode(const GetPagesRequest& request) {
     append_u32(&out, position.stream.value);
     append_u64(&out, position.lsn.value);
   }
+  append_u64(&out, request.session);
   return out;
 }
 
@@ -59,38 +75,38 @@ StatusOr<GetPagesRequest> decode_get_pages(Bytes bytes) {
     position.stream = StreamId{in.u32()};
     position.lsn = Lsn{in.u64()};
   }
+  out.session = in.u64();
   if (!whole(in)) return error_invalid_argument("not a request for pages");
   return out;
 }
 
-std::string encode(const GetPagesReply& reply) {
-  std::string out;
-  out.reserve(16 + reply.pages.size() * (kPageBytes + 32));
-  append_u64(&out, reply.backlog_bytes);
-  append_u32(&out, static_cast<uint32_t>(reply.pages.size()));
-  for (const PageGot& page : reply.pages) {
-    append_status(&out, page.status);
-    if (!page.status.ok()) continue;
-    append_u64(&out, page.llsn.value);
-    out += page.bytes;
-  }
-  return out;
-}
+std::string encode(const GetPagesReply& reply) { return encode_reply(reply); }
+std::string encode(const GetPagesReplyView& reply) { return encode_reply(reply); }
 
-StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes) {
+StatusOr<GetPagesReplyView> view_get_pages_reply(Bytes bytes) {
   ByteReader in(bytes);
-  GetPagesReply out;
+  GetPagesReplyView out;
   out.backlog_bytes = in.u64();
   const uint32_t pages = in.u32();
   bool well_formed = can_follow(in, pages, kPagesMax, 5);
   if (well_formed) out.pages.resize(pages);
-  for (PageGot& page : out.pages) {
+  for (PageView& page : out.pages) {
     page.status = read_status(&in, &well_formed);
     if (!page.status.ok()) continue;
     page.llsn = Llsn{in.u64()};
-    page.bytes = std::string(in.bytes(kPageBytes));
+    page.bytes = in.bytes(kPageBytes);
   }
   if (!well_formed || !whole(in)) return error_corruption("not a reply to a request for pages");
+  return out;
+}
+
+StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes) {
+  STRATA_ASSIGN_OR_RETURN(const GetPagesReplyView view, view_get_pages_reply(bytes));
+  GetPagesReply out;
+  out.backlog_bytes = view.backlog_bytes;
+  out.pages.reserve(view.pages.size());
+  for (const PageView& page : view.pages)
+    out.pages.push_back({page.status, page.llsn, std::string(page.bytes)});
   return out;
 }
 

@@ -42,6 +42,10 @@ struct GetPagesRequest {
   uint32_t wait_us = 0;  // how long the node may wait for log it does not have yet
   std::vector<PageWanted> pages;
   std::vector<Position> scanned_to;
+  // Of a node whose pages compute writes (written_messages.h): it answers only in that write
+  // session, so that one which was restarted, and may have lost writes, is not taken at its word.
+  // 0: any.
+  uint64_t session = 0;
   bool operator==(const GetPagesRequest&) const noexcept = default;
 };
 
@@ -54,6 +58,16 @@ struct PageGot {
 struct GetPagesReply {
   std::vector<PageGot> pages;
   uint64_t backlog_bytes = 0;  // log that the node has and has not replayed
+};
+// The same reply with the pages where they are: in the sender's memory, in the bytes that came.
+struct PageView {
+  Status status;
+  Llsn llsn;
+  Bytes bytes;
+};
+struct GetPagesReplyView {
+  std::vector<PageView> pages;
+  uint64_t backlog_bytes = 0;
 };
 
 struct ListSpacesReply {
@@ -72,7 +86,9 @@ struct ReaderLeaseRequest {
 std::string encode(const GetPagesRequest& request);
 StatusOr<GetPagesRequest> decode_get_pages(Bytes bytes);
 std::string encode(const GetPagesReply& reply);
+std::string encode(const GetPagesReplyView& reply);
 StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes);
+StatusOr<GetPagesReplyView> view_get_pages_reply(Bytes bytes);  // valid as long as `bytes`
 
 std::string encode(const ListSpacesReply& reply);
 StatusOr<ListSpacesReply> decode_list_spaces_reply(Bytes bytes);

@@ -7,8 +7,10 @@
 #include <string>
 
 #include "base/rng.h"
+#include "proto/copy_messages.h"
 #include "proto/log_messages.h"
 #include "proto/page_messages.h"
+#include "proto/written_messages.h"
 
 namespace strata::proto {
 namespace {
@@ -89,7 +91,7 @@ TEST_P(Messages, RepliesOfTheLogService) {
   message(quorum::SealReply{status(), state(), history()}, decode_seal_reply);
   message(quorum::ChangeReply{status(), state(), lsn()}, decode_change_reply);
   const std::string bytes = some_bytes(300);
-  message(quorum::ReadReply{status(), lsn(), bytes, lsn()}, decode_read_reply, bytes.size());
+  message(quorum::ReadReply{status(), lsn(), bytes, lsn(), lsn()}, decode_read_reply, bytes.size());
 }
 
 TEST_P(Messages, OfThePageService) {
@@ -99,6 +101,7 @@ TEST_P(Messages, OfThePageService) {
     wanted.pages.push_back({PageId::unpack(rng_.next()), Llsn{at_least}, Llsn{at_least + n}});
   }
   for (uint64_t n = rng_.below(4); n > 0; --n) wanted.scanned_to.push_back({StreamId{3}, lsn()});
+  wanted.session = rng_.next();
   message(wanted, decode_get_pages);
 
   GetPagesReply got;
@@ -109,10 +112,56 @@ TEST_P(Messages, OfThePageService) {
   const auto decoded = decode_get_pages_reply(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(encode(*decoded), bytes);
+  const auto view = view_get_pages_reply(bytes);
+  ASSERT_TRUE(view.ok());
+  EXPECT_EQ(encode(*view), bytes);
+  EXPECT_GE(view->pages[1].bytes.data(), bytes.data());
   EXPECT_FALSE(decode_get_pages_reply(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
 
   message(ListSpacesReply{{SpaceId{1}, SpaceId{300}}}, decode_list_spaces_reply);
   message(ReaderLeaseRequest{rng_.next() | 1, Llsn{rng_.next()}, 5000}, decode_reader_lease);
+}
+
+TEST_P(Messages, OfNodesWhosePagesAreWritten) {
+  const Writer writer{kStream, epoch(), 1 + rng_.next() / 2};
+  message(BeginWritesRequest{writer, rng_.next()}, decode_begin_writes);
+  message(BeginWritesReply{rng_.next() | 1, rng_.one_in(2)}, decode_begin_writes_reply);
+  message(SyncPagesRequest{writer}, decode_sync_pages);
+  message(SpaceRequest{writer, SpaceId{300}, static_cast<uint32_t>(rng_.next())}, decode_space);
+  message(ListSpaceSizesReply{{{SpaceId{1}, 64}, {SpaceId{300}, 1u << 31}}},
+          decode_list_space_sizes_reply);
+  message(CopyPagesRequest{writer, "unix:" + some_bytes(40), rng_.next()}, decode_copy_pages);
+  message(CopyPagesReply{CopyPagesReply::State::kFailed, rng_.next(), rng_.next(), status()},
+          decode_copy_pages_reply);
+  const std::string pages(2 * size_t{kPageBytes}, 'p');
+  const WritePagesRequest sent{writer, {{300, 1}, {300, 2}}, pages};
+  const std::string bytes = encode(sent);
+  const auto decoded = decode_write_pages(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->writer, writer);
+  EXPECT_EQ(decoded->ids, sent.ids);
+  EXPECT_EQ(decoded->pages, pages);
+  EXPECT_FALSE(decode_write_pages(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
+  EXPECT_FALSE(decode_write_pages(bytes + "x").ok());
+}
+
+TEST_P(Messages, OfACopy) {
+  CopyOfferReply offer;
+  for (uint64_t n = rng_.below(3); n > 0; --n)
+    offer.marks.push_back({StreamId{static_cast<uint32_t>(n)}, lsn(), Llsn{rng_.next()}});
+  for (uint64_t n = rng_.below(4); n > 0; --n)
+    offer.dropped.push_back({SpaceId{300}, Llsn{rng_.next()}, rng_.one_in(2)});
+  offer.newest = Llsn{rng_.next()};
+  offer.horizon = Llsn{rng_.next()};
+  offer.pages = rng_.next();
+  message(offer, decode_copy_offer_reply);
+  message(ListPagesRequest{PageId::unpack(rng_.next()), 1 + static_cast<uint32_t>(rng_.below(99)),
+                           offer.marks},
+          decode_list_pages);
+  ListPagesReply listed;
+  for (uint32_t n = 0; n < rng_.below(5); ++n) listed.pages.push_back({300, n * 3});
+  listed.gone = offer.dropped;
+  message(listed, decode_list_pages_reply);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Messages, ::testing::Range<uint64_t>(1, 21));
@@ -128,6 +177,16 @@ TEST(MessagesRefused, WhatIsAskedInVain) {
   unordered.tenure.history = {{Epoch{2}, Lsn{10}}, {Epoch{1}, Lsn{20}}};
   EXPECT_FALSE(decode_begin(encode(kStream, unordered)).ok()) << "LM1";
   EXPECT_FALSE(decode_reader_lease(encode(ReaderLeaseRequest{})).ok());
+  const Writer writer{kStream, Epoch{3}, 1};
+  EXPECT_FALSE(decode_sync_pages(encode(SyncPagesRequest{{kStream, Epoch{3}, 0}})).ok());
+  EXPECT_FALSE(decode_sync_pages(encode(SyncPagesRequest{{StreamId{}, Epoch{3}, 1}})).ok());
+  EXPECT_FALSE(decode_write_pages(encode(WritePagesRequest{writer, {}, {}})).ok()) << "no page";
+  EXPECT_FALSE(decode_write_pages(
+                   encode(WritePagesRequest{writer, std::vector<PageId>(kWritePagesMax + 1), {}}))
+                   .ok());
+  EXPECT_FALSE(decode_copy_pages(encode(CopyPagesRequest{writer, "", 1})).ok()) << "from nobody";
+  EXPECT_FALSE(decode_list_pages(encode(ListPagesRequest{{1, 1}, 0, {}})).ok());
+  EXPECT_FALSE(decode_list_pages_reply(encode(ListPagesReply{{{1, 2}, {1, 2}}, {}})).ok()) << "CM1";
 }
 
 TEST(MessagesRefused, LongMessagesOfErrorsAreCutOff) {

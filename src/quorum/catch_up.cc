@@ -87,4 +87,13 @@ bool CatchUp::on_read(ReadReply reply) {
   return true;
 }
 
+bool CatchUp::raise_base(Lsn base) {
+  if (state_ != State::kFetch || options_.recovery) return false;
+  if (base <= position_ || base > options_.goal) return false;
+  options_.tenure.base = base;
+  begun_ = false;
+  state_ = State::kBegin;
+  return true;
+}
+
 }  // namespace strata::quorum

@@ -11,6 +11,9 @@
 //        only after it was begun.
 //   CU2  What a source says to be quorum-durable is passed on only as far as its bytes go: behind
 //        them the target may hold other bytes, of this epoch, that nobody has acknowledged.
+//   CU3  The target's log is made to begin later than the tenure says only if no source has what is
+//        before any more, and never behind the goal: below that everything is quorum-durable under
+//        this epoch, and below where a log begins nobody who writes it needs it.
 #pragma once
 
 #include <string>
@@ -50,10 +53,13 @@ class CatchUp {
   // elsewhere.
   bool on_target(const ChangeReply& reply);
   bool on_read(ReadReply reply);
+  // kFetch: what the target needs next was cut off everywhere; the longest log begins at `base`.
+  // False: it cannot begin there (CU3).
+  bool raise_base(Lsn base);
 
  private:
   void go_on();
-  const Options options_;
+  Options options_;
   State state_ = State::kBegin;
   bool begun_ = false;
   Lsn position_;  // the target needs bytes from here on

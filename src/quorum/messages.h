@@ -26,7 +26,8 @@ struct Holder {
 struct Tenure {
   Holder holder;
   Lsn start;
-  Lsn base;         // nothing below is needed any more; a replica without it starts here
+  Lsn base;         // nothing below is needed any more; a replica without it starts here. Behind
+                    // `start` only in a begin, where the peers' logs begin there by now (CU3)
   History history;  // of the bytes before `start`; older epochs only
 };
 
@@ -108,6 +109,7 @@ struct ReadReply {
   Lsn from;
   std::string bytes;
   Lsn quorum_durable;
+  Lsn start = {};  // first byte kept there; zero: not known
 };
 
 // To a replica that is too far behind for the writer: fetch what the others have, begin the epoch,

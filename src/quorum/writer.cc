@@ -71,6 +71,95 @@ void Writer::tick() {
   }
 }
 
+// --- other replicas ---
+
+namespace {
+
+// What replica each one of before is now; nothing: none.
+ReplicasBefore inverse(const ReplicasBefore& before, size_t replicas_before) {
+  ReplicasBefore now(replicas_before);
+  for (ReplicaIndex index = 0; index < before.size(); ++index) {
+    if (!before[index].has_value()) continue;
+    STRATA_ASSERT(*before[index] < replicas_before);
+    STRATA_ASSERT(!now[*before[index]].has_value());
+    now[*before[index]] = index;
+  }
+  return now;
+}
+
+// An order that names them. False: none of its sources is there any more.
+bool rename_sources(const ReplicasBefore& now, CatchUpOrder* order) {
+  std::vector<ReplicaIndex> sources;
+  for (const ReplicaIndex source : order->sources)
+    if (now[source].has_value()) sources.push_back(*now[source]);
+  order->sources = std::move(sources);
+  return !order->sources.empty();
+}
+
+}  // namespace
+
+// WR6
+void Writer::follow(uint32_t write_quorum, const ReplicasBefore& before) {
+  STRATA_ASSERT(write_quorum <= before.size() && 2 * write_quorum > before.size());
+  if (fenced_by_.has_value()) return;
+  const ReplicasBefore now = inverse(before, replicas_.size());
+  STRATA_ASSERT(before.size() >= replicas_.size() || leaves());
+  options_.replicas = static_cast<uint32_t>(before.size());
+  options_.write_quorum = write_quorum;
+  rename_replicas(now);
+  for (ReplicaIndex index = 0; index < before.size(); ++index)
+    if (!before[index].has_value()) ask(index);
+  count();
+  stream_all();
+}
+
+void Writer::rename_replicas(const ReplicasBefore& now) {
+  std::vector<Replica> replicas(options_.replicas);
+  for (ReplicaIndex old = 0; old < now.size(); ++old)
+    if (now[old].has_value()) replicas[*now[old]] = std::move(replicas_[old]);
+  replicas_ = std::move(replicas);
+  std::erase_if(sent_, [&](const auto& entry) { return !now[entry.second.replica].has_value(); });
+  for (auto& [id, sent] : sent_) sent.replica = *now[sent.replica];
+  for (Outgoing& o : std::exchange(outgoing_, {})) {
+    if (!now[o.replica].has_value()) continue;
+    o.replica = *now[o.replica];
+    auto* const order = std::get_if<CatchUpOrder>(&o.body);
+    if (order != nullptr && !rename_sources(now, order)) continue;  // the next tick brings another
+    outgoing_.push_back(std::move(o));
+  }
+  if (!leaving_.has_value()) return;
+  if (now[leaving_->replica].has_value())
+    leaving_->replica = *now[leaving_->replica];
+  else
+    leaving_.reset();
+}
+
+// WR7
+void Writer::begin_leave(ReplicaIndex leaving, uint32_t write_quorum) {
+  STRATA_ASSERT(!leaving_.has_value());
+  STRATA_ASSERT(leaving < replicas_.size());
+  STRATA_ASSERT(write_quorum < replicas_.size());
+  STRATA_ASSERT(2 * write_quorum > replicas_.size() - 1);
+  leaving_ = {leaving, write_quorum};
+}
+
+void Writer::cancel_leave() {
+  leaving_.reset();
+  if (fenced_by_.has_value()) return;
+  count();
+  stream_all();
+}
+
+// Counted, not compared with reached(): an epoch may begin at Lsn 0, where nobody has said a word.
+bool Writer::may_leave() const {
+  if (!leaving_.has_value() || fenced_by_.has_value()) return false;
+  uint32_t others = 0;
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i)
+    if (i != leaving_->replica && replicas_[i].votes && replicas_[i].durable >= quorum_durable_)
+      ++others;
+  return others >= leaving_->write_quorum;
+}
+
 // WR2
 bool Writer::note_fenced(const ChangeReply& reply) {
   if (reply.state.promised <= tenure_.holder.epoch) return false;
@@ -224,13 +313,21 @@ bool Writer::note_durable(ReplicaIndex index, const ReplicaState& state) {
   return true;
 }
 
+// Up to where so many of the replicas have everything.
+Lsn Writer::reached(std::optional<ReplicaIndex> without, uint32_t write_quorum) const {
+  std::vector<Lsn> ends;
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i)
+    if (i != without) ends.push_back(replicas_[i].votes ? replicas_[i].durable : Lsn{});
+  std::sort(ends.begin(), ends.end(), std::greater<>());
+  return ends[write_quorum - 1];
+}
+
 // WR1
 void Writer::count() {
-  std::vector<Lsn> ends;
-  for (const Replica& replica : replicas_) ends.push_back(replica.votes ? replica.durable : Lsn{});
-  std::sort(ends.begin(), ends.end(), std::greater<>());
-  const Lsn reached = ends[options_.write_quorum - 1];
-  if (reached > quorum_durable_) quorum_durable_ = std::max(quorum_durable_, whole_until(reached));
+  Lsn end = reached(std::nullopt, options_.write_quorum);
+  if (leaving_.has_value())  // WR7
+    end = std::min(end, reached(leaving_->replica, leaving_->write_quorum));
+  if (end > quorum_durable_) quorum_durable_ = std::max(quorum_durable_, whole_until(end));
   trim();
 }
 

@@ -18,6 +18,11 @@
 //   WR5  The log is not cut off above what the slowest replica lacks, as long as that is at most
 //        keep_bytes_max: the others are all it can get it from. Of one that was not heard of since
 //        this tenure began nobody knows what it lacks.
+//   WR6  A replica that is another node now is one nobody has heard of: what the node before it
+//        said counts for nothing that is not quorum-durable yet, and it counts itself only when it
+//        holds everything this writer had sent when it came (WR4).
+//   WR7  While a replica is about to leave, bytes are quorum-durable only if they are so with it
+//        and without it. It may leave once all that is quorum-durable is so without it, too.
 #pragma once
 
 #include <deque>
@@ -30,6 +35,9 @@
 #include "quorum/messages.h"
 
 namespace strata::quorum {
+
+// By replica: which one it was in an earlier placement; nothing: it was none.
+using ReplicasBefore = std::vector<std::optional<ReplicaIndex>>;
 
 class Writer {
  public:
@@ -50,6 +58,19 @@ class Writer {
   [[nodiscard]] const Tenure& tenure() const noexcept { return tenure_; }
   // The higher epoch, once fenced.
   [[nodiscard]] std::optional<Epoch> fenced_by() const noexcept { return fenced_by_; }
+
+  // WR6: the placement has changed. `before` has for each replica there is now which one it was;
+  // nothing: it is a node that was none. Requests to nodes that are none any more are not sent, and
+  // their replies are ignored. More than half of the replicas are a write quorum; fewer replicas
+  // than before only after one may_leave().
+  void follow(uint32_t write_quorum, const ReplicasBefore& before);
+  // WR7: that replica is about to leave; of the others, `write_quorum` will be one, which is more
+  // than half. At most one at a time.
+  void begin_leave(ReplicaIndex leaving, uint32_t write_quorum);
+  // It stays after all.
+  void cancel_leave();
+  [[nodiscard]] bool leaves() const noexcept { return leaving_.has_value(); }
+  [[nodiscard]] bool may_leave() const;
 
   std::vector<Outgoing> take_requests();
   void on_reply(uint64_t id, Reply reply);
@@ -97,11 +118,13 @@ class Writer {
   void rest(ReplicaIndex index, Status why);
   void fall_behind(ReplicaIndex index);
   void forget_sent(ReplicaIndex index);
+  void rename_replicas(const ReplicasBefore& now);
   void on_begin(ReplicaIndex index, const ChangeReply& reply);
   void on_append(ReplicaIndex index, const Sent& sent, const ChangeReply& reply);
   bool note_fenced(const ChangeReply& reply);
   bool note_durable(ReplicaIndex index, const ReplicaState& state);
   void count();
+  [[nodiscard]] Lsn reached(std::optional<ReplicaIndex> without, uint32_t write_quorum) const;
   void trim();
   [[nodiscard]] Lsn whole_until(Lsn reached) const;
   [[nodiscard]] std::string bytes_from(Lsn at) const;
@@ -110,12 +133,17 @@ class Writer {
   }
   uint64_t send(ReplicaIndex index, decltype(Outgoing::body) body);
 
-  const QuorumOptions options_;
+  QuorumOptions options_;
   const Tenure tenure_;
   Lsn end_;
   Lsn quorum_durable_;
   std::optional<Epoch> fenced_by_;
   std::vector<Replica> replicas_;
+  struct Leaving {
+    ReplicaIndex replica;
+    uint32_t write_quorum;  // of the others
+  };
+  std::optional<Leaving> leaving_;
   std::deque<Piece> retained_;  // gapless, ends at end_
   std::map<uint64_t, Sent> sent_;
   uint64_t last_id_ = 0;

@@ -71,6 +71,9 @@ struct WriterTest : ::testing::Test {
     const uint64_t end = a.at.value + a.bytes.size();
     answer(id, {ok_status(), state(end, voting), Lsn{end}});
   }
+  void all_stored(ReplicaIndex replica) {
+    while (asked(replica)) stored(replica);
+  }
   void append(size_t bytes) {
     const Status done = writer->append(std::string(bytes, 'x'));
     ASSERT_TRUE(done.ok()) << done;
@@ -342,6 +345,145 @@ TEST_F(WriterTest, BytesNobodyWroteAreNotCounted) {
   stored(1);
   EXPECT_EQ(writer->quorum_durable(), Lsn{100});
   EXPECT_EQ(writer->status()[0].last_error.code(), StatusCode::kDataLoss);
+}
+
+// WR6
+TEST_F(WriterTest, AnotherNodeInAReplicasPlaceDoesNotCountForIt) {
+  start_streaming();
+  append(50);
+  stored(0);  // of three: a second one is needed
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  writer->follow(2, {std::nullopt, 1, 2});
+  collect();
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100}) << "the node that had it is not there any more";
+  const Outgoing asked_new = take(0);
+  const auto* begin = std::get_if<BeginRequest>(&asked_new.body);
+  ASSERT_NE(begin, nullptr);
+  EXPECT_EQ(begin->voter_end, Lsn{150});
+  // The new one keeps bytes that do not count until it holds what was sent before it came.
+  answer(asked_new.id, {ok_status(), state(100, /*voting=*/false), Lsn{100}});
+  stored(0, /*voting=*/false);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  append(10);
+  stored(0);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150});
+  all_stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{160});
+}
+
+TEST_F(WriterTest, WhatANodeThatWasReplacedStillSaysIsIgnored) {
+  start_streaming();
+  append(50);
+  uint64_t late = 0;
+  take_append(0, &late);
+  writer->follow(2, {std::nullopt, 1, 2});
+  collect();
+  stored(1);
+  answer(late, {ok_status(), state(150), Lsn{150}});
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  ReplicaState fenced = state(150);
+  fenced.promised = Epoch{20};
+  answer(late, {error_fenced(), fenced, Lsn{150}});
+  EXPECT_FALSE(writer->fenced_by().has_value());
+  EXPECT_EQ(writer->keep_from(Lsn{100}), Lsn{0}) << "nobody knows what the new one lacks";
+}
+
+TEST_F(WriterTest, OneMoreReplicaRaisesTheQuorumAtOnce) {
+  start_streaming();
+  append(50);
+  stored(0);
+  writer->follow(3, {0, 1, 2, std::nullopt});
+  collect();
+  stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100}) << "two of four";
+  stored(2);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150});
+  begun(3, 150);
+  append(10);
+  for (const ReplicaIndex replica : {3u, 0u}) all_stored(replica);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150});
+  all_stored(1);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{160});
+}
+
+TEST_F(WriterTest, WhileAReplicaIsAboutToLeaveBothQuorumsCount) {  // WR7
+  start_streaming(5, 3);
+  append(50);
+  for (const ReplicaIndex replica : {0u, 1u, 2u}) stored(replica);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150});
+  writer->begin_leave(0, 3);
+  EXPECT_FALSE(writer->may_leave()) << "two of the four that stay have it";
+  append(10);
+  for (const ReplicaIndex replica : {0u, 1u, 2u}) all_stored(replica);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150}) << "three of five, two of four";
+  all_stored(3);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{160});
+  EXPECT_TRUE(writer->may_leave());
+  // The writer goes on with both as long as it does not know that the placement is another one.
+  append(10);
+  for (const ReplicaIndex replica : {0u, 1u, 2u}) all_stored(replica);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{160});
+  EXPECT_TRUE(writer->may_leave()) << "of what is acknowledged nothing is missing";
+  writer->cancel_leave();
+  EXPECT_EQ(writer->quorum_durable(), Lsn{170});
+  EXPECT_FALSE(writer->may_leave());
+}
+
+TEST_F(WriterTest, AReplicaThatLostItsLogHoldsBackTheOneThatLeaves) {
+  start_streaming(4, 3);
+  writer->begin_leave(3, 2);
+  EXPECT_TRUE(writer->may_leave());
+  append(50);
+  stored(0, /*voting=*/false);
+  begun(0, 150, /*voting=*/false);
+  all_stored(1);
+  all_stored(3);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{100});
+  EXPECT_TRUE(writer->may_leave()) << "two of the others vote";
+  stored(2, /*voting=*/false);
+  begun(2, 150, /*voting=*/false);
+  EXPECT_FALSE(writer->may_leave());
+}
+
+TEST_F(WriterTest, WhoStaysHasAnotherNumberOnceOneHasLeft) {
+  start_streaming(4, 3);
+  append(50);
+  uint64_t late_of_gone = 0;
+  uint64_t late_of_last = 0;
+  take_append(1, &late_of_gone);
+  take_append(3, &late_of_last);
+  writer->begin_leave(1, 2);
+  EXPECT_TRUE(writer->may_leave());
+  writer->follow(2, {0, 2, 3});
+  collect();
+  EXPECT_FALSE(writer->leaves());
+  EXPECT_EQ(writer->status().size(), 3u);
+  ReplicaState fenced = state(150);
+  fenced.promised = Epoch{20};
+  answer(late_of_gone, {error_fenced(), fenced, Lsn{150}});
+  EXPECT_FALSE(writer->fenced_by().has_value());
+  answer(late_of_last, {ok_status(), state(150), Lsn{150}});
+  EXPECT_EQ(writer->status()[2].durable, Lsn{150});
+  stored(0);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{150}) << "two of three";
+  while (asked(2)) take(2);  // of before: asked of the one that is replica 1 now
+  append(10);
+  all_stored(2);
+  all_stored(0);
+  EXPECT_EQ(writer->quorum_durable(), Lsn{160});
+}
+
+// What waits to be sent names replicas, too.
+TEST_F(WriterTest, RequestsThatWaitAreRenamed) {
+  options.retain_bytes = 100;
+  start_streaming(4, 3);
+  writer->begin_leave(0, 2);
+  ASSERT_TRUE(writer->append(std::string(20, 'x')).ok());  // nothing of it is collected
+  writer->follow(2, {1, 2, 3});
+  std::vector<ReplicaIndex> to;
+  for (const Outgoing& o : writer->take_requests()) to.push_back(o.replica);
+  EXPECT_EQ(to, (std::vector<ReplicaIndex>{0, 1, 2}));
 }
 
 }  // namespace

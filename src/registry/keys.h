@@ -30,6 +30,8 @@ class ClusterKeys {
   [[nodiscard]] std::string epoch(StreamId id) const { return stream(id) + "epoch"; }
   [[nodiscard]] std::string writer(StreamId id) const { return stream(id) + "writer"; }
   [[nodiscard]] std::string control(StreamId id) const { return stream(id) + "control"; }
+  [[nodiscard]] std::string in_sync(StreamId id) const { return stream(id) + "in-sync"; }
+  [[nodiscard]] std::string removal(StreamId id) const { return stream(id) + "removal"; }
 
  private:
   explicit ClusterKeys(std::string root) : root_(std::move(root)) {}

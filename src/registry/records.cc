@@ -10,6 +10,7 @@ namespace {
 
 constexpr uint64_t kFormat = 1;
 constexpr size_t kAddressBytesMax = 200;
+constexpr size_t kReasonBytesMax = 1000;
 constexpr std::array kRoles = {Role::kCompute, Role::kStorage, Role::kMemory};
 
 Json record() {
@@ -149,6 +150,9 @@ std::string encode_placement(const Placement& placement) {
     one["id"] = group.id;
     one["nodes"] = group.nodes;
     one["write_quorum"] = group.write_quorum;
+    if (!group.joined.empty()) one["joined"] = group.joined;
+    if (!group.retired.empty()) one["retired"] = group.retired;
+    if (!group.taken_out_by.is_zero()) one["taken_out_by"] = group.taken_out_by.value;
     groups.push_back(std::move(one));
   }
   Json json = record();
@@ -159,17 +163,47 @@ std::string encode_placement(const Placement& placement) {
 
 namespace {
 
-bool read_group(const Json& json, StorageGroup* group) {
-  bool ok =
-      read_small(json, "id", &group->id) && read_small(json, "write_quorum", &group->write_quorum);
-  const Json::array_t* nodes = read_array(json, "nodes", &ok);
-  if (!ok || nodes == nullptr) return false;
-  for (const Json& node : *nodes) {
-    const auto* name = node.get_ptr<const Json::string_t*>();
-    if (name == nullptr) return false;
-    group->nodes.push_back(*name);
+// Left out when all nodes came with the group, as in the placements of earlier programs.
+bool read_joined(const Json& json, StorageGroup* group) {
+  if (find_field(json, "joined") == nullptr) return true;
+  bool ok = true;
+  const Json::array_t* joined = read_array(json, "joined", &ok);
+  if (!ok || joined == nullptr) return false;
+  for (const Json& one : *joined) {
+    const auto* generation = one.get_ptr<const Json::number_unsigned_t*>();
+    if (generation == nullptr || *generation > kEpochMax) return false;
+    group->joined.push_back(*generation);
+  }
+  return std::count(group->joined.begin(), group->joined.end(), 0u) !=
+         static_cast<std::ptrdiff_t>(group->joined.size());
+}
+
+bool read_names(const Json& json, const char* name, std::vector<std::string>* names) {
+  bool ok = true;
+  const Json::array_t* found = read_array(json, name, &ok);
+  if (!ok || found == nullptr) return false;
+  for (const Json& one : *found) {
+    const auto* text = one.get_ptr<const Json::string_t*>();
+    if (text == nullptr) return false;
+    names->push_back(*text);
   }
   return true;
+}
+
+bool read_taken_out(const Json& json, StorageGroup* group) {
+  if (find_field(json, "taken_out_by") == nullptr) return true;
+  return read_u64(json, "taken_out_by", &group->taken_out_by.value) &&
+         !group->taken_out_by.is_zero() && group->taken_out_by.value <= kEpochMax;
+}
+
+bool read_group(const Json& json, StorageGroup* group) {
+  if (!read_small(json, "id", &group->id) ||
+      !read_small(json, "write_quorum", &group->write_quorum) ||
+      !read_names(json, "nodes", &group->nodes) || !read_joined(json, group) ||
+      !read_taken_out(json, group))
+    return false;
+  if (find_field(json, "retired") == nullptr) return true;
+  return read_names(json, "retired", &group->retired) && !group->retired.empty();
 }
 
 }  // namespace
@@ -227,6 +261,93 @@ StatusOr<LogCheckpoint> decode_checkpoint(const KeyValue& entry) {
   const Status status = check_checkpoint(checkpoint);
   if (!status.ok()) return unreadable(entry, message_of(status));
   return checkpoint;
+}
+
+Status check_in_sync(const std::vector<InSyncNode>& nodes) {
+  constexpr size_t kNodesMax = 16;  // of a storage group
+  if (nodes.empty() || nodes.size() > kNodesMax)
+    return error_invalid_argument(absl::StrCat("1 to ", kNodesMax, " nodes are in sync"));
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    STRATA_RETURN_IF_ERROR(check_name("node", nodes[i].name));
+    if (nodes[i].store == 0) return error_invalid_argument("a page store's number is not 0");
+    if (i != 0 && nodes[i - 1].name >= nodes[i].name)
+      return error_invalid_argument("nodes in sync are not in the order of their names");
+  }
+  return ok_status();
+}
+
+std::string encode_in_sync(const std::vector<InSyncNode>& nodes) {
+  Json list = Json::array();
+  for (const InSyncNode& node : nodes) {
+    Json one = Json::object();
+    one["name"] = node.name;
+    one["store"] = hex(node.store);
+    list.push_back(std::move(one));
+  }
+  Json json = record();
+  json["nodes"] = std::move(list);
+  return text_of(json);
+}
+
+StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry) {
+  STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
+  bool ok = true;
+  const Json::array_t* list = read_array(json, "nodes", &ok);
+  if (!ok || list == nullptr) return unreadable(entry, "no list of nodes in sync");
+  std::vector<InSyncNode> nodes;
+  for (const Json& one : *list) {
+    InSyncNode& node = nodes.emplace_back();
+    if (!read_string(one, "name", &node.name) || !read_hex(one, "store", &node.store))
+      return unreadable(entry, "a node is none");
+  }
+  const Status status = check_in_sync(nodes);
+  if (!status.ok()) return unreadable(entry, message_of(status));
+  return nodes;
+}
+
+namespace {
+
+bool is_printable(char c) { return c >= ' ' && c < 0x7f; }
+
+}  // namespace
+
+std::string as_reason(std::string_view text) {
+  std::string reason(text.substr(0, kReasonBytesMax));
+  std::replace_if(
+      reason.begin(), reason.end(), [](char c) { return !is_printable(c); }, '?');
+  return reason.empty() ? "?" : reason;
+}
+
+Status check_removal(const RemovalRequest& request) {
+  STRATA_RETURN_IF_ERROR(check_name("node", request.node));
+  if (request.generation == 0 || request.generation > kEpochMax)
+    return error_invalid_argument("a placement's generation is at least 1");
+  if (request.refused.size() > kReasonBytesMax ||
+      !std::all_of(request.refused.begin(), request.refused.end(), is_printable))
+    return error_invalid_argument("the reason of a refusal is too long or not printable");
+  return ok_status();
+}
+
+std::string encode_removal(const RemovalRequest& request) {
+  Json json = record();
+  json["node"] = request.node;
+  json["generation"] = request.generation;
+  if (!request.refused.empty()) json["refused"] = request.refused;
+  return text_of(json);
+}
+
+StatusOr<RemovalRequest> decode_removal(const KeyValue& entry) {
+  STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
+  RemovalRequest request;
+  if (!read_string(json, "node", &request.node) ||
+      !read_u64(json, "generation", &request.generation))
+    return unreadable(entry, "no request to take a node out");
+  if (find_field(json, "refused") != nullptr &&
+      (!read_string(json, "refused", &request.refused) || request.refused.empty()))
+    return unreadable(entry, "a refusal without a reason");
+  const Status status = check_removal(request);
+  if (!status.ok()) return unreadable(entry, message_of(status));
+  return request;
 }
 
 }  // namespace strata::registry::internal

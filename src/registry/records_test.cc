@@ -121,6 +121,90 @@ TEST(RegistryPlacement, RulesOfPlacements) {
   EXPECT_FALSE(check({{1, {"a"}, 1}, {1, {"b"}, 1}}).ok());
 }
 
+TEST(RegistryRecords, WhoCameAndWentIsKept) {
+  const Placement placement{3, {{1, {"a", "b"}, 2, {0, 3}, {"x"}}}, Version{9}};
+  const auto read = decode_placement(entry(encode_placement(placement)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->groups, placement.groups);
+  for (const char* joined : {"[]", "[1]", "[0,0]", "[1,-1]", "[1,\"2\"]", "7", "[1,2,3]"}) {
+    std::string broken = encode_placement(placement);
+    broken.replace(broken.find("[0,3]"), 5, joined);
+    EXPECT_TRUE(is_corruption(decode_placement(entry(broken)).status())) << joined;
+  }
+  for (const char* retired : {"[]", "[7]", "7", "[\"a b\"]", "[\"a\"]"}) {
+    std::string broken = encode_placement(placement);
+    broken.replace(broken.find("[\"x\"]"), 5, retired);
+    EXPECT_TRUE(is_corruption(decode_placement(entry(broken)).status())) << retired;
+  }
+}
+
+// TP4, TP5
+TEST(RegistryPlacement, OneStepAtATime) {
+  const Placement three{4, {{7, {"a", "b", "c"}, 2, {}, {"x"}}}, {}};
+  const auto replaced = with_replaced(three, "b", "d");
+  ASSERT_TRUE(replaced.ok()) << replaced.status();
+  EXPECT_EQ((*replaced)[0].nodes, (std::vector<std::string>{"a", "d", "c"}));
+  EXPECT_TRUE(is_not_found(with_replaced(three, "y", "d").status()));
+  EXPECT_TRUE(is_invalid_argument(with_replaced(three, "a", "x").status()));
+  EXPECT_TRUE(is_invalid_argument(with_added(three, 7, "x", 0).status()));
+  EXPECT_TRUE(is_invalid_argument(with_replaced(three, "a", "c").status()));
+  const auto added = with_added(three, 7, "d", 0);
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ((*added)[0].nodes.size(), 4u);
+  EXPECT_EQ((*added)[0].write_quorum, 3u);
+  EXPECT_TRUE(is_not_found(with_added(three, 8, "d", 0).status()));
+  for (const uint32_t write_quorum : {1u, 2u, 4u, 5u})
+    EXPECT_TRUE(is_invalid_argument(with_added(three, 7, "d", write_quorum).status()));
+  EXPECT_TRUE(is_invalid_argument(with_added(three, 7, "c", 0).status()));
+  const Placement four{5, *added, {}};
+  EXPECT_EQ((*with_added(four, 7, "e", 0))[0].write_quorum, 3u);
+  EXPECT_EQ((*with_added(four, 7, "e", 4))[0].write_quorum, 4u);
+}
+
+// TP4
+TEST(RegistryPlacement, OneNodeIsTakenOut) {
+  const Placement five{9, {{7, {"a", "b", "c", "d", "e"}, 3, {0, 2, 0, 3, 4}, {"x"}}}, {}};
+  const auto four = with_taken_out(five, "a");
+  ASSERT_TRUE(four.ok()) << four.status();
+  EXPECT_EQ((*four)[0].nodes, (std::vector<std::string>{"b", "c", "d", "e"}));
+  EXPECT_EQ((*four)[0].joined, (std::vector<uint64_t>{2, 0, 3, 4}));
+  EXPECT_EQ((*four)[0].write_quorum, 3u);
+  const auto three = with_taken_out({10, *four, {}}, "d");
+  ASSERT_TRUE(three.ok()) << three.status();
+  EXPECT_EQ((*three)[0].nodes, (std::vector<std::string>{"b", "c", "e"}));
+  EXPECT_EQ((*three)[0].write_quorum, 2u);
+  EXPECT_TRUE(is_invalid_argument(with_taken_out({11, *three, {}}, "b").status()));
+  EXPECT_TRUE(is_not_found(with_taken_out(five, "x").status()));
+}
+
+TEST(RegistryRecords, WhoTookANodeOutIsKept) {
+  Placement placement{3, {{1, {"a", "b", "c"}, 2, {}, {"x"}, Epoch{17}}}, Version{9}};
+  const auto read = decode_placement(entry(encode_placement(placement)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->groups, placement.groups);
+  for (const char* epoch : {"0", "-1", "\"x\"", "9007199254740992", "[]", "null"}) {
+    std::string broken = encode_placement(placement);
+    broken.replace(broken.find("17"), 2, epoch);
+    EXPECT_TRUE(is_corruption(decode_placement(entry(broken)).status())) << epoch;
+  }
+}
+
+TEST(RegistryRecords, RequestsToTakeANodeOut) {
+  RemovalRequest request{"s4", 7, ""};
+  EXPECT_EQ(encode_removal(request), R"({"format":1,"generation":7,"node":"s4"})");
+  EXPECT_EQ(*decode_removal(entry(encode_removal(request))), request);
+  request.refused = as_reason("it's \"no\"\n" + std::string(5000, 'x'));
+  EXPECT_EQ(request.refused.size(), 1000u);
+  EXPECT_TRUE(request.refused.starts_with("it's \"no\"?xx"));
+  EXPECT_EQ(*decode_removal(entry(encode_removal(request))), request);
+  for (const char* text :
+       {R"({"format":1,"generation":0,"node":"s4"})", R"({"format":1,"generation":7,"node":""})",
+        R"({"format":1,"generation":7})", R"({"format":1,"generation":7,"node":"s4","refused":""})",
+        R"({"format":1,"generation":7,"node":"s4","refused":7})",
+        R"({"format":1,"generation":7,"node":"s4","refused":"a\u0001"})"})
+    EXPECT_TRUE(is_corruption(decode_removal(entry(text)).status())) << text;
+}
+
 TEST(RegistryPlacement, ANewGroupTakesItsShareAndMovesNothingElse) {
   const Placement two{1, {{1, {"a"}, 1}, {2, {"b"}, 1}}, {}};
   Placement three = two;

@@ -226,10 +226,18 @@ StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place
 
 // --- update, delete, exclusive lock ---
 
+Status RowChange::seek_row(TreeCursor* cursor, LatchMode mode) {
+  const LastLeaf& last = trx_->last_leaf;
+  STRATA_RETURN_IF_ERROR(last.index_id == tree_.index_id ? cursor->seek_near(last.leaf, key_, mode)
+                                                         : cursor->seek(key_, mode));
+  trx_->last_leaf = {tree_.index_id, cursor->leaf()->id()};
+  return ok_status();
+}
+
 StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, LatchMode mode,
                                                   RecordHeader* header) {
   Outcome outcome;
-  STRATA_RETURN_IF_ERROR(cursor->seek(key_, mode));
+  STRATA_RETURN_IF_ERROR(seek_row(cursor, mode));
   if (!cursor->equals(key_)) return error_not_found();
   *header = read_record_header(cursor->value());
   if (!is_free(header, &outcome)) return outcome;
@@ -425,7 +433,7 @@ Status RowChange::lock_shared(std::string* payload, bool* fresh) {
 
 StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool held, Version* copy) {
   Outcome outcome;
-  STRATA_RETURN_IF_ERROR(cursor->seek(key_, LatchMode::kShared));
+  STRATA_RETURN_IF_ERROR(seek_row(cursor, LatchMode::kShared));
   if (!cursor->equals(key_)) return error_not_found();
   copy_version(cursor->value(), copy);
   const bool free = is_free(&copy->header, &outcome);

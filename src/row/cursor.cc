@@ -261,6 +261,7 @@ struct RowCursor::Impl {
 
   Status find_first(Bytes from) {
     STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
+    trx->last_leaf = {tree.index_id, at.leaf()->id()};
     return fill();
   }
 

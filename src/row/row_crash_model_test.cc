@@ -2,6 +2,7 @@
 // at random moments and inside the named fault points; after each restart acknowledged commits are
 // there, no other transaction has left anything, and no page is lost.
 #include "base/fault.h"
+#include "base/testing/sanitized.h"
 #include "row/testing/row_model.h"
 
 namespace strata {
@@ -35,7 +36,8 @@ void arm(RowModel* model) {
 
 TEST(RowCrashModel, AcknowledgedCommitsSurviveAndNothingElseDoes) {
   const uint64_t first = environment_number("STRATA_SEED", 1);
-  const uint64_t rounds = environment_number("STRATA_ROUNDS", 5);
+  const uint64_t rounds =
+      environment_number("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(5, 3));
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

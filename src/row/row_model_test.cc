@@ -2,6 +2,8 @@
 // printed; STRATA_SEED and STRATA_ROUNDS choose others.
 #include "row/testing/row_model.h"
 
+#include "base/testing/sanitized.h"
+
 namespace strata {
 namespace {
 
@@ -9,7 +11,8 @@ using namespace testing;  // NOLINT: test helpers
 
 TEST(RowModel, EveryReadAndEveryConflictIsAsTheOracleSays) {
   const uint64_t first = environment_number("STRATA_SEED", 1);
-  const uint64_t rounds = environment_number("STRATA_ROUNDS", 6);
+  const uint64_t rounds =
+      environment_number("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(6, 4));
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     std::printf("seed %llu\n", static_cast<unsigned long long>(seed));

@@ -130,6 +130,7 @@ StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t dead
   if (is_lock_wait_timeout(done) && limit_ns < deadline_ns)
     return error_peer_down("not authenticated in time");
   STRATA_RETURN_IF_ERROR(done);
+  socket->let_reads_wait();
   count(counters_->connections_opened);
   return socket;
 }

@@ -1,7 +1,9 @@
 #include "transport/internal/blocking_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 
 #include <cerrno>
 #include <cstring>
@@ -11,6 +13,9 @@
 
 namespace strata::transport {
 namespace {
+
+// How long a read waits before it looks at its deadline; with less than that left it polls.
+constexpr uint64_t kReadWaitNs = 1'000'000'000;
 
 void take_descriptor(msghdr* message, FileDescriptor* attached) noexcept {
   for (cmsghdr* part = CMSG_FIRSTHDR(message); part != nullptr; part = CMSG_NXTHDR(message, part)) {
@@ -22,6 +27,14 @@ void take_descriptor(msghdr* message, FileDescriptor* attached) noexcept {
 }
 
 }  // namespace
+
+void BlockingSocket::let_reads_wait() noexcept {
+  const timeval limit{kReadWaitNs / 1'000'000'000, 0};
+  const int flags = ::fcntl(fd_.get(), F_GETFL);
+  reads_wait_ = flags >= 0 &&
+                ::setsockopt(fd_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0 &&
+                ::fcntl(fd_.get(), F_SETFL, flags & ~O_NONBLOCK) == 0;
+}
 
 Status BlockingSocket::wait(short events, uint64_t deadline_ns) const noexcept {
   for (;;) {
@@ -45,7 +58,7 @@ Status BlockingSocket::write(std::array<iovec, 2> pieces, uint64_t deadline_ns) 
     msghdr message{};
     message.msg_iov = pieces.data() + first;
     message.msg_iovlen = pieces.size() - first;
-    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL);
+    const ssize_t sent = ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) {
       STRATA_RETURN_IF_ERROR(wait(POLLOUT, deadline_ns));
@@ -63,7 +76,9 @@ Status BlockingSocket::write(std::array<iovec, 2> pieces, uint64_t deadline_ns) 
 StatusOr<size_t> BlockingSocket::read_some(absl::Span<iovec> pieces, uint64_t deadline_ns,
                                            FileDescriptor* attached) noexcept {
   for (;;) {
-    STRATA_RETURN_IF_ERROR(wait(POLLIN, deadline_ns));
+    const uint64_t now_ns = monotonic_ns();
+    const bool waits = reads_wait_ && deadline_ns > now_ns && deadline_ns - now_ns > kReadWaitNs;
+    if (!waits) STRATA_RETURN_IF_ERROR(wait(POLLIN, deadline_ns));
     msghdr message{};
     message.msg_iov = pieces.data();
     message.msg_iovlen = pieces.size();
@@ -72,7 +87,8 @@ StatusOr<size_t> BlockingSocket::read_some(absl::Span<iovec> pieces, uint64_t de
       message.msg_control = control;
       message.msg_controllen = sizeof control;
     }
-    const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
+    const ssize_t got =
+        ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | (waits ? 0 : MSG_DONTWAIT));
     if (got > 0) {
       if (message.msg_controllen > 0) take_descriptor(&message, attached);
       return static_cast<size_t>(got);

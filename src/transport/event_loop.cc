@@ -59,11 +59,19 @@ struct EventLoop::Impl {
     const ssize_t written = ::write(wake.get(), &one, sizeof one);
     STRATA_ASSERT(written == sizeof one || errno == EAGAIN);
   }
-  bool take_posted(std::vector<Task>* out, bool falling_asleep) {
+  bool take_posted(std::vector<Task>* out) {
     const MutexLock lock(mutex);
     out->swap(posted);
-    asleep = falling_asleep && out->empty();
     return !out->empty();
+  }
+  // True: nothing is posted, and whoever posts wakes the loop.
+  bool fall_asleep() {
+    const MutexLock lock(mutex);
+    return asleep = posted.empty();
+  }
+  void stay_awake() {
+    const MutexLock lock(mutex);
+    asleep = false;
   }
   int wait(std::array<epoll_event, kEventsMax>* events, bool may_sleep);
   void dispatch(const epoll_event& event);
@@ -74,7 +82,7 @@ struct EventLoop::Impl {
 EventLoop::EventLoop() : impl_(std::make_unique<Impl>()) {
   STRATA_ASSERT(impl_->epoll.valid() && impl_->wake.valid());
   epoll_event event{};
-  event.events = EPOLLIN;
+  event.events = EPOLLIN | EPOLLET;  // each write wakes once, and nobody needs to read
   event.data.u64 = kWakeId;
   STRATA_ASSERT(::epoll_ctl(impl_->epoll.get(), EPOLL_CTL_ADD, impl_->wake.get(), &event) == 0);
 }
@@ -83,9 +91,9 @@ EventLoop::~EventLoop() {
   STRATA_ASSERT(in_thread());
   // Destroying a task may post another (a link gives its stream to be destroyed later).
   std::vector<Task> tasks;
-  while (impl_->take_posted(&tasks, false)) tasks.clear();
+  while (impl_->take_posted(&tasks)) tasks.clear();
   std::exchange(impl_->timers, {}).clear();
-  while (impl_->take_posted(&tasks, false)) tasks.clear();
+  while (impl_->take_posted(&tasks)) tasks.clear();
 }
 
 void EventLoop::run() {
@@ -103,21 +111,22 @@ void EventLoop::stop() {
   impl_->wake_up();
 }
 
-// Events first: what has arrived counts before the timer that would call its sender dead.
+// Events first: what has arrived counts before the timer that would call its sender dead. Tasks
+// that tasks have posted run in the same turn, once: what one sends is written (Link::write_soon())
+// without another look at the sockets.
 void EventLoop::Impl::turn(std::vector<Task>* tasks) {
-  const bool had_tasks = take_posted(tasks, true);
+  constexpr int kRounds = 2;
   std::array<epoll_event, kEventsMax> events;
-  const int count = wait(&events, !had_tasks);
-  {
-    const MutexLock lock(mutex);
-    asleep = false;
-  }
+  const int count = wait(&events, fall_asleep());
+  stay_awake();
   for (int i = 0; i < count; i++) dispatch(events[static_cast<size_t>(i)]);
-  for (Task& task : *tasks) {
-    task();
-    task = nullptr;  // frees what it holds before the next one runs
+  for (int round = 0; round < kRounds && take_posted(tasks); round++) {
+    for (Task& task : *tasks) {
+      task();
+      task = nullptr;  // frees what it holds before the next one runs
+    }
+    tasks->clear();
   }
-  tasks->clear();
   run_timers();
 }
 
@@ -139,11 +148,7 @@ int EventLoop::Impl::wait(std::array<epoll_event, kEventsMax>* events, bool may_
 }
 
 void EventLoop::Impl::dispatch(const epoll_event& event) {
-  if (event.data.u64 == kWakeId) {
-    uint64_t ignored = 0;
-    (void)!::read(wake.get(), &ignored, sizeof ignored);
-    return;
-  }
+  if (event.data.u64 == kWakeId) return;
   const auto watch = watches.find(event.data.u64);
   if (watch != watches.end()) watch->second.watcher->on_events(event.events);
 }

@@ -4,28 +4,40 @@
 #include <map>
 #include <thread>
 #include <utility>
+#include <vector>
 
+#include "base/diag.h"
 #include "base/latch.h"
+#include "transport/internal/fabric.h"
 #include "transport/internal/region_memory.h"
 
 namespace strata::transport {
 struct RegionServer::Core {
-  explicit Core(uint64_t reply_bytes_max_in) : reply_bytes_max(reply_bytes_max_in) {}
+  Core(uint64_t reply_bytes_max_in, FabricServer* fabric_in)
+      : reply_bytes_max(reply_bytes_max_in), fabric(fabric_in) {}
   void open(const Request& request, Responder responder);
   void run(const Request& request, Responder responder);
   void persist(const Request& request, Responder responder);
   // The exposed region of that incarnation, or null.
   std::shared_ptr<Region> find(uint64_t incarnation);
   void work();
+  // What is exposed under the name from now on, perhaps nothing. Ends what was.
+  void replace(const std::string& name, const std::shared_ptr<Region>& region);
+  StatusOr<FabricPlace> expose_on_fabric(const std::string& name, std::shared_ptr<Region> region);
 
+  struct Exposed {
+    std::shared_ptr<Region> region;
+    StatusOr<FabricPlace> place;  // or why there is none
+  };
   struct Job {
     std::shared_ptr<Region> region;
     uint64_t offset, bytes;
     Responder responder;
   };
   const uint64_t reply_bytes_max;
+  FabricServer* const fabric;  // or null
   Mutex mutex{LatchRank::kLeaf};
-  std::map<std::string, std::shared_ptr<Region>> by_name;      // under mutex
+  std::map<std::string, Exposed> by_name;                      // under mutex
   std::map<uint64_t, std::shared_ptr<Region>> by_incarnation;  // under mutex
   std::deque<Job> jobs;                                        // under mutex
   bool stopping = false;                                       // under mutex
@@ -33,8 +45,8 @@ struct RegionServer::Core {
   std::thread worker;
 };
 
-RegionServer::RegionServer(RpcServer* server)
-    : core_(std::make_shared<Core>(server->payload_bytes_max())) {
+RegionServer::RegionServer(RpcServer* server, FabricServer* fabric)
+    : core_(std::make_shared<Core>(server->payload_bytes_max(), fabric)) {
   server->handle(kRegionOpenMethod, [core = core_](const Request& request, Responder responder) {
     core->open(request, std::move(responder));
   });
@@ -54,22 +66,44 @@ RegionServer::~RegionServer() {
     core_->changed.notify_all();
   }
   core_->worker.join();
+  std::vector<std::string> names;  // nobody changes them any more
+  for (const auto& [name, exposed] : core_->by_name) names.push_back(name);
+  for (const std::string& name : names) core_->replace(name, nullptr);
 }
 
-void RegionServer::expose(const std::string& name, std::shared_ptr<Region> region) {
-  const MutexLock lock(core_->mutex);
-  std::shared_ptr<Region>& place = core_->by_name[name];
-  if (place != nullptr) core_->by_incarnation.erase(place->incarnation());
-  core_->by_incarnation[region->incarnation()] = region;
-  place = std::move(region);
+void RegionServer::expose(const std::string& name, const std::shared_ptr<Region>& region) {
+  core_->replace(name, region);
 }
 
-void RegionServer::withdraw(const std::string& name) {
-  const MutexLock lock(core_->mutex);
-  const auto place = core_->by_name.find(name);
-  if (place == core_->by_name.end()) return;
-  core_->by_incarnation.erase(place->second->incarnation());
-  core_->by_name.erase(place);
+void RegionServer::withdraw(const std::string& name) { core_->replace(name, nullptr); }
+
+void RegionServer::Core::replace(const std::string& name, const std::shared_ptr<Region>& region) {
+  Exposed next{region, error_invalid_argument("its owner has no fabric")};
+  if (region != nullptr && fabric != nullptr) next.place = expose_on_fabric(name, region);
+  Exposed before{nullptr, error_not_found("")};
+  {
+    const MutexLock lock(mutex);
+    const auto place = by_name.find(name);
+    if (place != by_name.end()) {
+      before = std::move(place->second);
+      by_incarnation.erase(before.region->incarnation());
+      by_name.erase(place);
+    }
+    if (region != nullptr) {
+      by_incarnation[region->incarnation()] = region;
+      by_name.emplace(name, std::move(next));
+    }
+  }
+  if (before.place.ok()) fabric->withdraw(*before.place);
+}
+
+StatusOr<FabricPlace> RegionServer::Core::expose_on_fabric(const std::string& name,
+                                                           std::shared_ptr<Region> region) {
+  StatusOr<FabricPlace> place = fabric->expose(std::move(region));
+  if (!place.ok())
+    diag(Severity::kWarning, "region %s is not reached over the fabric: %s", name.c_str(),
+         std::string(place.status().message()).c_str());
+  return place;
 }
 
 std::shared_ptr<Region> RegionServer::Core::find(uint64_t incarnation) {
@@ -78,23 +112,34 @@ std::shared_ptr<Region> RegionServer::Core::find(uint64_t incarnation) {
   return place == by_incarnation.end() ? nullptr : place->second;
 }
 
-// Request: wants the file u8 | name. Reply: bytes u64 | epoch u64 | incarnation u64, and the file.
+// Request: RegionWant u8 | name. Reply: bytes u64 | epoch u64 | incarnation u64, and the file or
+// the place (append_place()).
 void RegionServer::Core::open(const Request& request, Responder responder) {
   ByteReader reader(request.payload);
-  const bool wants_file = reader.u8() != 0;
+  const auto want = static_cast<RegionWant>(reader.u8());
   const std::string name(reader.bytes(reader.remaining()));
+  if (!reader.ok() || want > RegionWant::kPlace)
+    return responder.fail(error_corruption("no such request for a region"));
   std::shared_ptr<Region> region;
+  StatusOr<FabricPlace> fabric_place = error_not_found("");
   {
     const MutexLock lock(mutex);
     const auto place = by_name.find(name);
-    if (place != by_name.end()) region = place->second;
+    if (place != by_name.end()) {
+      region = place->second.region;
+      if (want == RegionWant::kPlace) fabric_place = place->second.place;
+    }
   }
   if (region == nullptr) return responder.fail(error_not_found("no region " + name));
   std::string reply;
   append_u64(&reply, region->bytes());
   append_u64(&reply, region->epoch());
   append_u64(&reply, region->incarnation());
-  if (!wants_file) return responder.reply(std::move(reply), region->epoch());
+  if (want == RegionWant::kPlace) {
+    if (!fabric_place.ok()) return responder.fail(fabric_place.status(), region->epoch());
+    append_place(&reply, *fabric_place);
+  }
+  if (want != RegionWant::kFile) return responder.reply(std::move(reply), region->epoch());
   if (!responder.carries_descriptors())
     return responder.fail(error_invalid_argument("a region is mapped over a unix socket only"));
   FileDescriptor file(::dup(region->fd()));

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "transport/fabric_server.h"
 #include "transport/region.h"
 #include "transport/rpc_server.h"
 
@@ -21,14 +22,17 @@ constexpr uint16_t kRegionPersistMethod = 242;
 
 class RegionServer {
  public:
-  explicit RegionServer(RpcServer* server);  // before the server listens
+  // Before the server listens. With a fabric, which outlives this, regions are exposed there, too.
+  explicit RegionServer(RpcServer* server, FabricServer* fabric = nullptr);
   ~RegionServer();  // blocks for a persist() under way; none that comes later is answered
   RegionServer(const RegionServer&) = delete;
   RegionServer& operator=(const RegionServer&) = delete;
 
-  // Replaces what was exposed under the name.
-  void expose(const std::string& name, std::shared_ptr<Region> region);
-  // Peers' calls end with kFailedPrecondition from now on; their mappings stay (RG3).
+  // Replaces what was exposed under the name. Blocks for the fabric; where that fails, the region
+  // is there by the other ways, and who asks for this one is told why.
+  void expose(const std::string& name, const std::shared_ptr<Region>& region);
+  // Peers' calls and operations over the fabric end with kFailedPrecondition from now on (FB2);
+  // their mappings stay (RG3). Blocks for the fabric.
   void withdraw(const std::string& name);
 
  private:

@@ -1,6 +1,6 @@
-// Goal: regions keep their promises, mapped and by call (RG1-RG4, RR1-RR5, RX1). Method: the same
-// tests through both ways; random operations against a string; an owner that is killed; requests
-// that nobody encoded.
+// Goal: regions keep their promises, mapped, by call and over a fabric (RG1-RG4, RR1-RR5, RX1).
+// Method: the same tests through all ways; random operations against a string; an owner that is
+// killed; requests that nobody encoded. What is particular to a fabric: ofi/fabric_test.cc.
 #include "transport/region.h"
 
 #include <fcntl.h>
@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/rng.h"
+#include "transport/internal/fabric.h"
 #include "transport/internal/region_memory.h"
 #include "transport/region_server.h"
 #include "transport/testing/io_node.h"
@@ -43,6 +44,7 @@ struct Way {
   const char* name;
   const char* address;
   RegionPath path;
+  FabricManner manner = FabricManner::kOfProvider;
 };
 
 class Regions : public testing::TestWithParam<Way> {
@@ -50,7 +52,12 @@ class Regions : public testing::TestWithParam<Way> {
   Regions() {
     set_diag_sink([](Severity, std::string_view) {});
     server_ = std::make_unique<RpcServer>(node_.world(), secret_of('s'), ServerOptions());
-    regions_ = std::make_unique<RegionServer>(server_.get());
+    if (GetParam().path == RegionPath::kFabric) {
+      auto fabric = FabricServer::start("tcp:127.0.0.1:0");
+      EXPECT_TRUE(fabric.ok()) << fabric.status();
+      fabric_ = *std::move(fabric);
+    }
+    regions_ = std::make_unique<RegionServer>(server_.get(), fabric_.get());
     const std::string address = GetParam().address;
     address_ = *server_->listen(address == "unix" ? "unix:" + (folder_ / "socket") : address);
     region_ = make_region(folder_ / "region", 7);
@@ -60,7 +67,9 @@ class Regions : public testing::TestWithParam<Way> {
   }
   ~Regions() override { server_.reset(); }  // before regions_
   std::unique_ptr<RemoteRegion> open(const std::string& name = "pool") {
-    auto remote = open_remote_region(channel_, name, GetParam().path, soon());
+    auto remote = GetParam().manner == FabricManner::kAsHardware
+                      ? open_fabric_region(channel_, name, FabricManner::kAsHardware, soon())
+                      : open_remote_region(channel_, name, GetParam().path, soon());
     EXPECT_TRUE(remote.ok()) << remote.status();
     return *std::move(remote);
   }
@@ -68,16 +77,25 @@ class Regions : public testing::TestWithParam<Way> {
 
   Folder folder_;
   IoNode node_;
+  std::unique_ptr<FabricServer> fabric_;
   std::unique_ptr<RegionServer> regions_;
   std::unique_ptr<RpcServer> server_;
   std::string address_;
   std::shared_ptr<Region> region_;
   std::shared_ptr<BlockingChannel> channel_;
 };
-INSTANTIATE_TEST_SUITE_P(Ways, Regions,
-                         testing::Values(Way{"mapped", "unix", RegionPath::kMapped},
-                                         Way{"calls_unix", "unix", RegionPath::kCalls},
-                                         Way{"calls_tcp", "tcp:127.0.0.1:0", RegionPath::kCalls}),
+
+std::vector<Way> ways() {
+  std::vector<Way> all = {{"mapped", "unix", RegionPath::kMapped},
+                          {"calls_unix", "unix", RegionPath::kCalls},
+                          {"calls_tcp", "tcp:127.0.0.1:0", RegionPath::kCalls}};
+  if (fabric_is_built()) {
+    all.push_back({"fabric", "unix", RegionPath::kFabric});
+    all.push_back({"fabric_as_hardware", "unix", RegionPath::kFabric, FabricManner::kAsHardware});
+  }
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Ways, Regions, testing::ValuesIn(ways()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Regions, PutGetAndAtomics) {
@@ -187,11 +205,11 @@ TEST_P(Regions, RandomOperationsAgainstAString) {
   EXPECT_EQ(Bytes(region_->data(), kBytes), model);
 }
 
-TEST_P(Regions, AtomicsOfMappingsAndCallsCountTogether) {
+TEST_P(Regions, AtomicsOfAllWaysCountTogether) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; t++) {
     threads.emplace_back([&, t] {
-      const RegionPath path = mapped() && t % 2 == 0 ? RegionPath::kMapped : RegionPath::kCalls;
+      const RegionPath path = t % 2 == 0 ? GetParam().path : RegionPath::kCalls;
       const auto remote = open_remote_region(channel_, "pool", path, soon());
       ASSERT_TRUE(remote.ok());
       for (int i = 0; i < 500; i++) ASSERT_TRUE((*remote)->fetch_add(64, 1, soon()).ok());
@@ -219,6 +237,15 @@ TEST_P(Regions, AWithdrawnRegionIsFenced) {
   regions_->withdraw("pool");
   EXPECT_EQ(open_remote_region(channel_, "pool", GetParam().path, soon()).status().code(),
             StatusCode::kNotFound);
+}
+
+TEST_P(Regions, AFabricIsThereWhereTheOwnerHasOne) {
+  const auto remote = open_remote_region(channel_, "pool", RegionPath::kFabric, soon());
+  EXPECT_EQ(remote.status().code(),
+            fabric_ != nullptr ? StatusCode::kOk : StatusCode::kInvalidArgument);
+  if (!fabric_is_built()) {
+    EXPECT_EQ(FabricServer::start("tcp:127.0.0.1:0").status().code(), StatusCode::kInvalidArgument);
+  }
 }
 
 TEST_P(Regions, AModelledLinkSlowsOperationsDown) {

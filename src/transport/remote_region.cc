@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "transport/internal/fabric.h"
 #include "transport/internal/region_memory.h"
 #include "transport/region_server.h"
 
@@ -30,29 +31,66 @@ StatusOr<uint64_t> RemoteRegion::compare_swap(uint64_t offset, uint64_t expected
   return operation.before;
 }
 
+namespace {
+
+// What the owner says of a region. The reply's payload behind it is still to be read.
+struct Opened {
+  BlockingReply reply;
+  uint64_t bytes = 0, epoch = 0, incarnation = 0;
+  FabricPlace place;  // kPlace
+};
+
+StatusOr<Opened> ask(BlockingChannel* channel, const std::string& name, RegionWant want,
+                     uint64_t deadline_us) {
+  std::string request;
+  append_u8(&request, static_cast<uint8_t>(want));
+  request.append(name);
+  Opened opened;
+  const CallOptions options{
+      .method = kRegionOpenMethod, .deadline_us = deadline_us, .idempotent = true};
+  STRATA_RETURN_IF_ERROR(channel->call(options, request, &opened.reply));
+  ByteReader reader(opened.reply.payload);
+  opened.bytes = reader.u64();
+  opened.epoch = reader.u64();
+  opened.incarnation = reader.u64();
+  if (want == RegionWant::kPlace) opened.place = read_place(&reader);
+  if (!reader.ok()) return error_corruption("no region in the reply");
+  return opened;
+}
+
+StatusOr<std::unique_ptr<RemoteRegion>> open_mapped(std::shared_ptr<BlockingChannel> channel,
+                                                    const std::string& name, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(Opened opened, ask(channel.get(), name, RegionWant::kFile, deadline_us));
+  if (!opened.reply.attached.valid())
+    return error_corruption("no file came with the region " + name);
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Region> region,
+                          Region::map(std::move(opened.reply.attached), name));
+  if (region->incarnation() != opened.incarnation || region->bytes() != opened.bytes)
+    return error_corruption("another file came than that of region " + name);
+  return make_mapped_region(std::move(channel), std::move(region));
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<RemoteRegion>> open_fabric_region(std::shared_ptr<BlockingChannel> channel,
+                                                           const std::string& name,
+                                                           FabricManner manner,
+                                                           uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const Opened opened,
+                          ask(channel.get(), name, RegionWant::kPlace, deadline_us));
+  return make_fabric_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation,
+                            opened.place, manner);
+}
+
 StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<BlockingChannel> channel,
                                                            const std::string& name, RegionPath path,
                                                            uint64_t deadline_us) {
-  std::string request;
-  append_u8(&request, path == RegionPath::kMapped ? 1 : 0);
-  request.append(name);
-  BlockingReply reply;
-  const CallOptions options{
-      .method = kRegionOpenMethod, .deadline_us = deadline_us, .idempotent = true};
-  STRATA_RETURN_IF_ERROR(channel->call(options, request, &reply));
-  ByteReader reader(reply.payload);
-  const uint64_t bytes = reader.u64();
-  const uint64_t epoch = reader.u64();
-  const uint64_t incarnation = reader.u64();
-  if (!reader.ok()) return error_corruption("no region in the reply");
-  if (path == RegionPath::kCalls)
-    return make_call_region(std::move(channel), bytes, epoch, incarnation);
-  if (!reply.attached.valid()) return error_corruption("no file came with the region " + name);
-  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Region> region,
-                          Region::map(std::move(reply.attached), name));
-  if (region->incarnation() != incarnation || region->bytes() != bytes)
-    return error_corruption("another file came than that of region " + name);
-  return make_mapped_region(std::move(channel), std::move(region));
+  if (path == RegionPath::kMapped) return open_mapped(std::move(channel), name, deadline_us);
+  if (path == RegionPath::kFabric)
+    return open_fabric_region(std::move(channel), name, FabricManner::kOfProvider, deadline_us);
+  STRATA_ASSIGN_OR_RETURN(const Opened opened,
+                          ask(channel.get(), name, RegionWant::kNothing, deadline_us));
+  return make_call_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation);
 }
 
 }  // namespace strata::transport

@@ -1,5 +1,7 @@
-// A peer's region, as its users see it. Thread-safe. Two ways to it: a mapping of the owner's file
-// (same host; the owner's processor takes no part), or calls that the owner bounds-checks.
+// A peer's region, as its users see it. Thread-safe. Three ways to it: a mapping of the owner's
+// file (same host; the owner's processor takes no part), calls that the owner bounds-checks, or
+// RDMA over a fabric (fabric_server.h), where atomics still go by calls, and single words too
+// unless a network card carries them out (ADR 2026-11-23-libfabric).
 //
 //   RR1  Nothing outside the region is read or written, whatever is asked: kOutOfRange, and of a
 //   batch
@@ -10,10 +12,12 @@
 //   are
 //        not: validate them by a checksum or a version word.
 //   RR4  Operations by call fail with kFailedPrecondition once the owner has withdrawn the region.
-//        Those on a mapping never fail, nor notice: correctness comes from epochs, never from
-//        detection (RG3).
+//        So do those over a fabric; of a batch under way at that time, some may have been done
+//        before. Those on a mapping never fail, nor notice: correctness comes from epochs, never
+//        from detection (RG3).
 //   RR5  After a lost reply it is unknown whether puts and atomics were done (kUnknown); a batch of
-//        gets alone is done again instead.
+//        gets alone is done again instead. Whatever the outcome, the caller's memory is not touched
+//        any more once run() has returned.
 #pragma once
 
 #include <cstdint>
@@ -75,10 +79,11 @@ class RemoteRegion {
                                   uint64_t deadline_us);
 };
 
-enum class RegionPath : uint8_t { kMapped, kCalls };
+enum class RegionPath : uint8_t { kMapped, kCalls, kFabric };
 
 // Opens what the peer exposes under `name` (RegionServer). kMapped needs a channel over a unix
-// socket. Blocks. Errors: kNotFound, kInvalidArgument, kDataLoss (no region came), and as CA1.
+// socket, kFabric an owner with a fabric, its provider here, and libfabric in this build. Blocks.
+// Errors: kNotFound, kInvalidArgument, kDataLoss (no region came), and as CA1.
 StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<BlockingChannel> channel,
                                                            const std::string& name, RegionPath path,
                                                            uint64_t deadline_us);

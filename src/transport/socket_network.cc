@@ -23,7 +23,7 @@ constexpr size_t kPiecesMax = 64;
 
 // --- SocketStream -------------------------------------------------------------------------------
 
-//     kConnecting --writable--> kOpen --write() failed--> kBroken --a turn later--> kClosed
+//     kConnecting --writable--> kOpen --write() failed--> kBroken --a task later--> kClosed
 //          |                      +---- end or error while reading ------------------^
 //          +---------------------- connecting failed --------------------------------^
 // on_closed() is told on the way to kClosed.
@@ -85,7 +85,7 @@ void SocketStream::start(StreamEvents* events) {
   later([this] { connected(); });
 }
 
-// Runs in a later turn, unless the stream has been destroyed by then.
+// Runs in a later task, unless the stream has been destroyed by then.
 void SocketStream::later(absl::AnyInvocable<void()> what) {
   loop_->post([alive = alive_, what = std::move(what)]() mutable {
     if (*alive) what();

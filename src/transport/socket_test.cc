@@ -191,6 +191,11 @@ TEST_P(Sockets, BlockingCallsEndAtTheirDeadline) {
   options.idempotent = true;
   options.deadline_us = monotonic_us() + 30'000;
   EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kDeadlineExceeded);
+  // Longer than a read waits by itself.
+  options = {.method = kKeep, .deadline_us = monotonic_us() + 1'200'000, .idempotent = false};
+  EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kUnknown);
+  EXPECT_GE(monotonic_us(), options.deadline_us);
+  options.idempotent = true;
   options.deadline_us = 1;  // long ago
   EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kDeadlineExceeded);
   // BC2: those sockets were not used again.

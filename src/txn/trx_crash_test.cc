@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "txn/testing/trx_store.h"
 
 namespace strata {
@@ -195,8 +196,9 @@ class CrashModel {
 };
 
 TEST(TrxCrash, EveryTransactionIsWhatItWasSaidToBe) {
+  constexpr uint64_t kSeeds = strata::testing::fewer_if_sanitized(12, 6);
   uint64_t checked = 0;
-  for (uint64_t seed = 1; seed <= 12; ++seed) {
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     CrashModel model(seed);
     for (int life = 0; life < 15; ++life) {
@@ -206,7 +208,7 @@ TEST(TrxCrash, EveryTransactionIsWhatItWasSaidToBe) {
     }
     checked += model.checked();
   }
-  printf("%lu transactions checked after 180 crashes\n", checked);
+  printf("%lu transactions checked after %lu crashes\n", checked, kSeeds * 15);
 }
 
 }  // namespace

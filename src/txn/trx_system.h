@@ -94,6 +94,12 @@ struct ReadView {
   bool open = false;
 };
 
+// Where a transaction has found a row last: what it does to that row next begins there.
+struct LastLeaf {
+  IndexId index_id;
+  PageId leaf;
+};
+
 struct Trx {
   TrxId id;  // zero until the first change
   TrxState state = TrxState::kNone;
@@ -101,7 +107,8 @@ struct Trx {
   ReadView view;
   UndoSpace::Writer undo;
   Cts cts;
-  Lsn commit_end;  // end of the commit group
+  Lsn commit_end;      // end of the commit group
+  LastLeaf last_leaf;  // a guess
   uint32_t next_overflow_ordinal = 1;
   bool must_rollback = false;  // deadlock victim: only rollback is allowed
   bool recovered = false;

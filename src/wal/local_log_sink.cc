@@ -20,7 +20,7 @@ namespace {
 constexpr uint64_t kSegmentMagic = 0x3147455341525453ull;  // "STRASEG1"
 constexpr uint32_t kSegmentFormat = 1;
 constexpr uint64_t kHeaderBytes = BlockWriter::kBlock;
-constexpr uint64_t kFillChunkBytes = 1u << 20;
+constexpr uint64_t kFillChunkBytes = 256u << 10;
 
 struct SegmentHeader {
   uint64_t magic;
@@ -88,6 +88,7 @@ class LocalLogSink final : public LogSink {
     return Lsn{segments_.back()->start + data_bytes()};
   }
   Status prepare_room(Lsn end) override;
+  void hurry() noexcept override;
   Status append(Lsn at, Bytes bytes) override;
   Status sync() override;
   StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
@@ -113,6 +114,7 @@ class LocalLogSink final : public LogSink {
   }
   Status make_spare();
   Status fill_spare(const std::string& path);
+  void pause_filling();
   Status write_header(File* file, uint64_t start);
   Status load_segment(const std::string& path, uint64_t start, SegmentPtr* out);
   void forget_before_hole();
@@ -124,7 +126,10 @@ class LocalLogSink final : public LogSink {
   std::vector<std::string> spares_;         // paths; guarded by room_mutex_
   uint64_t spare_sequence_ = 0;             // guarded by room_mutex_
   std::vector<std::string> before_hole_;    // paths; guarded by room_mutex_
-  std::string missing_;                     // the hole; written by open() only
+  Mutex hurry_mutex_{LatchRank::kLeaf};
+  CondVar hurried_;
+  bool in_a_hurry_ = true;  // guarded by hurry_mutex_; the first segment is waited for
+  std::string missing_;     // the hole; written by open() only
   mutable Mutex list_mutex_{LatchRank::kFileTable};
   std::vector<SegmentPtr> segments_;  // contiguous, in order, never empty; guarded by list_mutex_
   // Owned by the group commit leader.
@@ -161,14 +166,33 @@ Status LocalLogSink::create(Lsn start) {
   }
   MutexLock lock(room_mutex_);
   STRATA_RETURN_IF_ERROR(adopt_spares(names));
-  return make_segment(start.value);
+  const Status made = make_segment(start.value);
+  in_a_hurry_ = false;  // nobody else knows this sink yet
+  return made;
 }
 
 Status LocalLogSink::prepare_room(Lsn end) {
   MutexLock lock(room_mutex_);
-  for (uint64_t room = room_end().value; room < end.value; room += data_bytes())
-    STRATA_RETURN_IF_ERROR(make_segment(room));
-  return ok_status();
+  Status made;
+  for (uint64_t room = room_end().value; room < end.value && made.ok(); room += data_bytes())
+    made = make_segment(room);
+  // Only now: whoever hurries may have done so before it came here itself.
+  const MutexLock hurry_lock(hurry_mutex_);
+  in_a_hurry_ = false;
+  return made;
+}
+
+void LocalLogSink::hurry() noexcept {
+  {
+    const MutexLock lock(hurry_mutex_);
+    in_a_hurry_ = true;
+  }
+  hurried_.notify_all();
+}
+
+void LocalLogSink::pause_filling() {
+  MutexLock lock(hurry_mutex_);
+  hurried_.wait_for_us(lock, options_.fill_pause_us, [this] { return in_a_hurry_; });
 }
 
 // LS2, LS3: spare -> header durable -> renamed -> name durable -> usable.
@@ -234,6 +258,7 @@ Status LocalLogSink::fill_spare(const std::string& path) {
   const AlignedBytes zeroes(chunk, BlockWriter::kBlock);
   std::memset(zeroes.get(), 0, chunk);
   for (uint64_t at = 0; at < options_.segment_bytes; at += chunk) {
+    if (at != 0) pause_filling();
     const size_t bytes = std::min(chunk, options_.segment_bytes - at);
     STRATA_RETURN_IF_ERROR(file->write_at(at, zeroes.get(), bytes));
   }
@@ -245,6 +270,7 @@ Status LocalLogSink::fill_spare(const std::string& path) {
 // A killed process may have left data, or names, in the page cache only: the directory is synced
 // here, the segments at the first sync() (LS4).
 Status LocalLogSink::open() {
+  in_a_hurry_ = false;  // nobody else knows this sink yet
   STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
   std::vector<uint64_t> starts;

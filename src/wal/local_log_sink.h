@@ -7,9 +7,8 @@
 //        spare-*.seg name and renamed; a recycled one is a spare, durably, before its header
 //        changes.
 //   LS4  After open() the first sync() covers whatever a reader has seen, in every segment.
-//   LS6  Writes are whole blocks of 4096 bytes (direct I/O): what lies behind an append up to the
-//   end
-//        of its block is undefined after it. Nothing of the stream ever lies there (appends are in
+//   LS6  Writes are whole blocks of 4096 bytes (direct I/O): what lies behind an append up to its
+//        block's end is undefined after it. Nothing of the stream ever lies there (appends are in
 //        order; erase_tail() of a LogReader blanks what an old life left).
 //   LS5  Segments exist without a hole from the oldest one needed on: what stands before a hole
 //        does not count, and reading there is kDataLoss.
@@ -30,6 +29,8 @@ struct LocalLogOptions {
   uint64_t segment_bytes = 64u << 20;  // header included; a multiple of 4096
   uint32_t spare_segments_max = 4;     // recycled files kept for reuse
   bool direct_io = true;               // writes; reads are buffered
+  // Between two pieces of a new segment while nobody waits for it: commits want the disk, too.
+  uint64_t fill_pause_us = 2000;
 };
 
 // Creates the stream (an empty directory) starting at `start`.

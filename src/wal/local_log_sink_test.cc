@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <thread>
+
 #include "base/fault.h"
+#include "base/testing/wait_until.h"
 #include "io/file_system.h"
 #include "wal/log_reader.h"
 #include "wal/testing/test_sink.h"
@@ -10,7 +14,7 @@
 namespace strata {
 namespace {
 
-struct LocalLog : testing::Test {
+struct LocalLog : ::testing::Test {
   void SetUp() override {
     options.directory = "/log";
     options.database_id = 42;
@@ -208,6 +212,24 @@ TEST_F(LocalLog, AFullDiskIsResourceExhaustedAndRecovers) {
   EXPECT_GT(room, Lsn{4096 + 8192});
   fs->set_capacity(UINT64_MAX);
   EXPECT_TRUE((*sink)->prepare_room(Lsn{4096 + 20 * 8192}).ok());
+}
+
+TEST_F(LocalLog, ASegmentIsMadeInPiecesUntilSomebodyWaitsForIt) {
+  options.segment_bytes = 2u << 20;
+  options.fill_pause_us = 3'600'000'000;
+  auto sink = create_local_log(fs.get(), options, Lsn{4096});  // does not pause
+  ASSERT_TRUE(sink.ok()) << sink.status();
+  const Lsn room = (*sink)->room_end();
+  std::atomic<bool> made{false};
+  std::thread helper([&] {
+    EXPECT_TRUE((*sink)->prepare_room(Lsn{room.value + 1}).ok());
+    made = true;
+  });
+  EXPECT_TRUE(testing::wait_until([&] { return names("spare-").size() == 1; }));
+  EXPECT_FALSE(made);
+  (*sink)->hurry();
+  helper.join();
+  EXPECT_GT((*sink)->room_end(), room);
 }
 
 // Appended and never synced, as a killed process leaves it: once recovery has read it, it stays.

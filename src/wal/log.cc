@@ -67,6 +67,7 @@ struct Log::Impl {
       stopping = true;
     }
     room_changed.notify_all();
+    sink->hurry();
     room_thread.join();
   }
 
@@ -113,6 +114,7 @@ struct Log::Impl {
       return ok_status();
     wake_room_thread();
     if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    sink->hurry();
     const Status made = make_room(bound + room_ahead);
     if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
     return made.ok() ? error_no_space() : made;

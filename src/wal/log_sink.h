@@ -21,6 +21,9 @@ class LogSink {
   // Room for the stream up to `end` exists after OK (segments are made ahead of need, zero filled).
   // kResourceExhausted when the disk is full. Blocks. May be called from any thread.
   virtual Status prepare_room(Lsn end) = 0;
+  // Somebody waits for prepare_room(), which spares the disk otherwise. Until it returns. Any
+  // thread.
+  virtual void hurry() noexcept {}
   // Appends below this cannot fail for lack of space.
   [[nodiscard]] virtual Lsn room_end() const = 0;
   // Writes bytes at stream offset `at`, inside the room. Not durable before sync(). Contiguous with

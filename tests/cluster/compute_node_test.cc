@@ -5,8 +5,13 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
+#include <thread>
+
 #include "base/diag.h"
 #include "clients/compute/node_identity.h"
+#include "registry/node_removals.h"
 #include "storage_cluster.h"
 #include "transport/testing/io_node.h"
 
@@ -26,6 +31,8 @@ class Guard final : public engine::AnswerGuard {
  private:
   const clients::ComputeNode* const node_;
 };
+
+class Inserter;
 
 class ComputeNodes : public ::testing::Test {
  protected:
@@ -60,6 +67,7 @@ class ComputeNodes : public ::testing::Test {
     options.data_directory = folder_ / name;
     options.lease_seconds = 1;
     options.start_timeout_us = 10'000'000;
+    options.removal_timeout_us = removal_timeout_us_;
     return options;
   }
   StatusOr<std::unique_ptr<clients::ComputeNode>> join(clients::ComputeOptions options,
@@ -110,10 +118,108 @@ class ComputeNodes : public ::testing::Test {
     return condition();
   }
 
+  // A new storage node, the last of nodes_.
+  void join_node(storenode::Joining joining) {
+    const size_t number = nodes_.size();
+    around_.addresses.push_back("unix:" + (folder_ / ("socket-" + std::to_string(number))));
+    nodes_.push_back(std::make_unique<StorageNode>(&around_, number,
+                                                   folder_ / ("node-" + std::to_string(number)),
+                                                   kProfile, std::move(joining)));
+  }
+  void wait_for_log(size_t node, Server* server) {
+    const Lsn all = server->node->facts().durable;
+    ASSERT_TRUE(becomes_true([&] { return nodes_[node]->has_log(all); }))
+        << "node-" << node << " does not catch up";
+  }
+  // Asks the writer to take a node out, as ./strata does. Why it does not; empty: it is done.
+  std::string refusal(const std::string& name, uint64_t generation) {
+    auto asker = around_.sim.store().connect();
+    registry::NodeRemovals removals(asker.get(), around_.keys, kStream);
+    const auto deadline = [&] { return asker->now_us() + kCallUs; };
+    auto lease = asker->grant_lease(
+        60, [](registry::LeaseId) {}, deadline());
+    EXPECT_TRUE(lease.ok()) << lease.status();
+    EXPECT_TRUE(removals.ask({name, generation, ""}, (*lease)->id(), deadline()).ok());
+    std::string why;
+    EXPECT_TRUE(becomes_true([&] {
+      const auto found = removals.read(deadline());
+      EXPECT_TRUE(found.ok()) << found.status();
+      if (found.ok() && found->has_value()) why = (*found)->request.refused;
+      return !found.ok() || !found->has_value() || !why.empty();
+    }));
+    return why;
+  }
+  void take_out(const std::string& name, uint64_t generation) {
+    ASSERT_EQ(refusal(name, generation), "");
+    auto reader = around_.sim.store().connect();
+    const auto now =
+        registry::Topology(reader.get(), around_.keys).placement(reader->now_us() + kCallUs);
+    ASSERT_TRUE(now.ok() && now->has_value()) << now.status();
+    EXPECT_EQ((*now)->generation, generation + 1);
+    EXPECT_FALSE((*now)->groups[0].place_of(name).has_value());
+  }
+  // One storage node after the other is away for a while; rows come in all the time.
+  void lose_each(const std::vector<size_t>& nodes, const Inserter* inserter, Server* server);
+  // `server` leaves, and another compute node, which has seen nothing of all this, has the rows.
+  void expect_rows_elsewhere(Server* server, uint64_t count) {
+    ASSERT_TRUE(server->kernel->shutdown().ok());
+    server->kernel.reset();
+    ASSERT_TRUE(server->node->leave().ok());
+    auto second = start("compute-2");
+    ASSERT_TRUE(second.ok()) << second.status();
+    expect_rows(second->get(), count);
+  }
+  // All rows are there, on whatever storage nodes there are.
+  static void expect_rows(Server* server, uint64_t count) {
+    for (uint64_t id = 1; id <= count; ++id) {
+      const Status found = look_up(server, id);
+      ASSERT_TRUE(found.ok()) << id << ": " << found;
+    }
+  }
+
   transport::test::Folder folder_;
   Surroundings around_;
   std::vector<std::unique_ptr<StorageNode>> nodes_;
+  uint64_t removal_timeout_us_ = 10'000'000;
 };
+
+// Inserts rows 1, 2, 3 ... until it is stopped; every one must be acknowledged.
+class Inserter {
+ public:
+  explicit Inserter(std::function<Status(uint64_t)> insert)
+      : thread_([this, insert = std::move(insert)] {
+          while (!stop_.load() && failure_.ok()) {
+            failure_ = insert(done_ + 1);
+            if (failure_.ok()) ++done_;
+          }
+        }) {}
+  ~Inserter() { stop(); }
+  // How many are there.
+  uint64_t stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+    EXPECT_TRUE(failure_.ok()) << failure_;
+    return done_;
+  }
+  [[nodiscard]] uint64_t done() const { return done_; }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> done_{0};
+  Status failure_;  // the thread's, until it has ended
+  std::thread thread_;
+};
+
+void ComputeNodes::lose_each(const std::vector<size_t>& nodes, const Inserter* inserter,
+                             Server* server) {
+  for (const size_t lost : nodes) {
+    nodes_[lost]->stop();
+    const uint64_t before = inserter->done();
+    ASSERT_TRUE(becomes_true([&] { return inserter->done() >= before + 20; })) << lost;
+    nodes_[lost]->start();
+    ASSERT_NO_FATAL_FAILURE(wait_for_log(lost, server));
+  }
+}
 
 TEST_F(ComputeNodes, TheDatabaseMovesFromOneThatLeftToAnother) {
   auto first = start("compute-1");
@@ -234,6 +340,136 @@ TEST_F(ComputeNodes, TooFewStorageNodes) {
   EXPECT_TRUE(is_peer_down(alone.status())) << alone.status();
   nodes_[1]->start();
   EXPECT_TRUE(start("compute-1").ok());
+}
+
+// CM5, ND5, WR6: a living storage node is replaced while rows come in, then each of the two others
+// is lost in turn.
+TEST_F(ComputeNodes, AStorageNodeIsReplacedUnderWrites) {
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  uint64_t rows = 0;
+  {
+    Inserter inserter([&](uint64_t id) { return insert(server->get(), id); });
+    ASSERT_TRUE(becomes_true([&] { return inserter.done() >= 50; }));
+    ASSERT_NO_FATAL_FAILURE(join_node({"node-0", 0}));
+    ASSERT_TRUE(becomes_true([&] { return !nodes_[0]->node()->status().out_of_group.empty(); }));
+    ASSERT_NO_FATAL_FAILURE(wait_for_log(3, server->get()));
+    EXPECT_EQ((*server)->node->facts().placement_generation, 2u);
+    nodes_[0]->stop();
+    ASSERT_NO_FATAL_FAILURE(lose_each({1, 2}, &inserter, server->get()));
+    rows = inserter.stop();
+  }
+  // The new one and one other, for another compute node, which has seen nothing of all this.
+  nodes_[1]->stop();
+  expect_rows_elsewhere(server->get(), rows);
+}
+
+// The compute node dies while a new storage node, in the place of a dead one, has none of the log.
+TEST_F(ComputeNodes, TheWriterDiesInTheMiddleOfAReplacement) {
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  uint64_t rows = 0;
+  while (rows < 50) ASSERT_TRUE(insert(server->get(), ++rows).ok());
+  nodes_[0]->stop();
+  ASSERT_TRUE(insert(server->get(), ++rows).ok());
+  (*server)->registry->set_paused(true);  // it hears of nothing any more
+  ASSERT_NO_FATAL_FAILURE(join_node({"node-0", 0}));
+  if (insert(server->get(), rows + 1).ok()) ++rows;  // by the old placement, while its lease lasts
+  auto again = start("compute-1");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_FALSE(insert(server->get(), 1000).ok());
+  ASSERT_NO_FATAL_FAILURE(wait_for_log(3, again->get()));
+  nodes_[1]->stop();
+  expect_rows(again->get(), rows);
+  ASSERT_TRUE(insert(again->get(), ++rows).ok());
+}
+
+// CM6, PR5: one of four goes while rows come in, then another one is lost.
+TEST_F(ComputeNodes, AStorageNodeIsTakenOutUnderWrites) {
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  uint64_t rows = 0;
+  {
+    Inserter inserter([&](uint64_t id) { return insert(server->get(), id); });
+    ASSERT_TRUE(becomes_true([&] { return inserter.done() >= 50; }));
+    ASSERT_NO_FATAL_FAILURE(join_node({"", 0}));
+    ASSERT_NO_FATAL_FAILURE(wait_for_log(3, server->get()));
+    EXPECT_NE(refusal("node-9", 2).find("no storage group"), std::string::npos);
+    EXPECT_NE(refusal("node-0", 1).find("changed meanwhile"), std::string::npos);
+    ASSERT_NO_FATAL_FAILURE(take_out("node-0", 2));
+    ASSERT_TRUE(becomes_true([&] { return !nodes_[0]->node()->status().out_of_group.empty(); }));
+    nodes_[0]->stop();
+    EXPECT_NE(refusal("node-1", 3).find("needs 3"), std::string::npos);
+    EXPECT_EQ((*server)->node->facts().placement_generation, 3u);
+    EXPECT_EQ((*server)->node->facts().replicas, 3u);
+    // Any two of the three are enough.
+    ASSERT_NO_FATAL_FAILURE(lose_each({1, 2, 3}, &inserter, server->get()));
+    rows = inserter.stop();
+  }
+  nodes_[1]->stop();
+  expect_rows_elsewhere(server->get(), rows);
+}
+
+// NM3: the log goes back to one quorum.
+TEST_F(ComputeNodes, NoStorageNodeIsTakenOutWhileAnotherIsAway) {
+  removal_timeout_us_ = 1'000'000;
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(insert(server->get(), 1).ok());
+  ASSERT_NO_FATAL_FAILURE(join_node({"", 0}));
+  ASSERT_NO_FATAL_FAILURE(wait_for_log(3, server->get()));
+  nodes_[1]->stop();
+  ASSERT_TRUE(insert(server->get(), 2).ok());
+  ASSERT_TRUE(becomes_true(
+      [&] { return !static_cast<clients::QuorumLogSink*>((*server)->node->log())->well()[1]; }));
+  EXPECT_NE(refusal("node-0", 2).find("node-1 is away"), std::string::npos);
+  EXPECT_EQ((*server)->node->facts().placement_generation, 2u);
+  ASSERT_TRUE(insert(server->get(), 3).ok());
+  nodes_[1]->start();
+  ASSERT_NO_FATAL_FAILURE(wait_for_log(1, server->get()));
+  ASSERT_NO_FATAL_FAILURE(take_out("node-0", 2));
+  expect_rows(server->get(), 3);
+}
+
+// PR6: one that slept through it, and through its own end, answers for nothing.
+TEST_F(ComputeNodes, AWriterOfBeforeEndsWhenItHearsThatANodeWasTakenOut) {
+  auto sleeper = start("compute-1");
+  ASSERT_TRUE(sleeper.ok()) << sleeper.status();
+  ASSERT_NO_FATAL_FAILURE(join_node({"", 0}));
+  uint64_t rows = 0;
+  while (rows < 20) ASSERT_TRUE(insert(sleeper->get(), ++rows).ok());
+  ASSERT_NO_FATAL_FAILURE(wait_for_log(3, sleeper->get()));
+  (*sleeper)->registry->set_connected(false);
+  auto next = start("compute-2");  // once the lease has ended
+  ASSERT_TRUE(next.ok()) << next.status();
+  ASSERT_NO_FATAL_FAILURE(take_out("node-0", 2));
+  (*sleeper)->registry->set_connected(true);
+  ASSERT_TRUE(becomes_true([&] { return !(*sleeper)->node->facts().fenced.empty(); }));
+  EXPECT_FALSE(insert(sleeper->get(), 1000).ok());
+  ASSERT_TRUE(insert(next->get(), ++rows).ok());
+  expect_rows(next->get(), rows);
+}
+
+TEST_F(ComputeNodes, AStorageNodeIsAddedUnderWrites) {
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  uint64_t rows = 0;
+  {
+    Inserter inserter([&](uint64_t id) { return insert(server->get(), id); });
+    ASSERT_TRUE(becomes_true([&] { return inserter.done() >= 50; }));
+    ASSERT_NO_FATAL_FAILURE(join_node({"", 0}));
+    ASSERT_NO_FATAL_FAILURE(wait_for_log(3, server->get()));
+    // Three of four are a quorum, the new one among them.
+    nodes_[2]->stop();
+    const uint64_t before = inserter.done();
+    ASSERT_TRUE(becomes_true([&] { return inserter.done() >= before + 20; }));
+    rows = inserter.stop();
+  }
+  EXPECT_EQ((*server)->node->facts().replicas, 4u);
+  (*server)->die();
+  auto again = start("compute-1");
+  ASSERT_TRUE(again.ok()) << again.status();
+  expect_rows(again->get(), rows);
 }
 
 }  // namespace

@@ -4,13 +4,19 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
+#include "clients/storage/written_page_source.h"
 #include "engine/kernel_seams.h"
 #include "engine/testing/test_database.h"
 #include "io/file_system.h"
@@ -38,7 +44,9 @@ struct Surroundings {
 // A storage node's process: stopped, it leaves its folder.
 class StorageNode {
  public:
-  StorageNode(Surroundings* around, size_t number, std::string folder, std::string profile)
+  // `joining`: it is none of the first ones.
+  StorageNode(Surroundings* around, size_t number, std::string folder, std::string profile,
+              std::optional<storenode::Joining> joining = std::nullopt)
       : around_(around), registry_(around->sim.store().connect()) {
     for (size_t i = 0; i < around->addresses.size(); ++i) group_.nodes.push_back(name_of(i));
     group_.write_quorum = static_cast<uint32_t>(group_.nodes.size() / 2 + 1);
@@ -47,7 +55,8 @@ class StorageNode {
     options_.directory = std::move(folder);
     options_.listen = {around_->addresses[number]};
     options_.profile = std::move(profile);
-    options_.initial_group = group_;
+    if (!joining.has_value()) options_.initial_group = group_;
+    options_.joining = std::move(joining);
     options_.log.segment_bytes = 4u << 20;
     options_.pages.page_cache_bytes = 8u << 20;
     options_.pages.log_cache_bytes = 4u << 20;
@@ -61,11 +70,31 @@ class StorageNode {
     node_ = *std::move(node);
   }
   void stop() { node_.reset(); }
+  [[nodiscard]] storenode::StorageNode* node() { return node_.get(); }
+  // Its folder is gone; it is stopped.
+  void wipe() { std::filesystem::remove_all(options_.directory); }
+  // For the next start.
+  [[nodiscard]] storenode::NodeOptions& options() { return options_; }
+  [[nodiscard]] Status health() const { return node_->health(); }
+  [[nodiscard]] uint64_t value(const std::string& name) const {
+    for (const auto& value : node_->status().values)
+      if (value.name == name) return value.value;
+    ADD_FAILURE() << "no value " << name;
+    return 0;
+  }
   [[nodiscard]] LogStore* logs() { return node_->logs(); }
+  // It votes and has all of the log below `lsn`.
+  [[nodiscard]] bool has_log(Lsn lsn) {
+    const auto state = logs()->state(kStream);
+    return state.ok() && state->voting && state->quorum_durable >= lsn;
+  }
   [[nodiscard]] storenode::PageStore* pages() { return node_->pages(); }
+  [[nodiscard]] storenode::WrittenStore* written() { return node_->written(); }
+  [[nodiscard]] storenode::NodeStatus status() const { return node_->status(); }
+
+  static std::string name_of(size_t number) { return "node-" + std::to_string(number); }
 
  private:
-  static std::string name_of(size_t number) { return "node-" + std::to_string(number); }
   Surroundings* const around_;
   storenode::InitialGroup group_;
   storenode::NodeOptions options_;
@@ -73,6 +102,49 @@ class StorageNode {
   std::unique_ptr<FileSystem> files_ = make_posix_file_system();
   std::unique_ptr<storenode::StorageNode> node_;
 };
+
+// Empty: each of these nodes has the same pages, byte for byte but for the checksum, as of the end
+// of the log they all know. Otherwise what differs. Nobody may write meanwhile.
+inline std::string different_pages(const std::vector<StorageNode*>& nodes, size_t* compared) {
+  *compared = 0;
+  Llsn at;
+  for (StorageNode* node : nodes) {
+    const auto offer = node->pages()->offer_copy();
+    if (!offer.ok()) return std::string(offer.status().message());
+    at = std::max(at, offer->newest);
+  }
+  PageId from{};
+  for (;;) {
+    const auto listing = nodes[0]->pages()->list_pages(from, 1000, {});
+    if (!listing.ok()) return std::string(listing.status().message());
+    const std::vector<PageId>* const pages = &listing->pages;
+    for (const PageId page : *pages) {
+      storenode::PageRef first;
+      for (StorageNode* node : nodes) {
+        storenode::GetPageRequest request;
+        request.page = page;
+        request.at_least = at;
+        request.deadline_us = monotonic_us() + 10'000'000;
+        request.from_peer = true;  // nobody mends what is compared
+        const auto got = node->pages()->get_page(request);
+        const std::string name = std::to_string(page.space) + ":" + std::to_string(page.number);
+        if (is_not_found(got.status())) {
+          if (first != nullptr) return "page " + name + " is not on all nodes";
+          continue;
+        }
+        if (!got.ok()) return "page " + name + ": " + std::string(got.status().message());
+        if (node == nodes[0]) first = got->page;
+        if (first == nullptr) return "page " + name + " is not on all nodes";
+        // The checksum comes first; it covers what replay may leave in unused bytes, too.
+        if (std::memcmp(first->bytes + 4, got->page->bytes + 4, kPageBytes - 4) != 0)
+          return "page " + name + " differs";
+      }
+      ++*compared;
+    }
+    if (pages->size() < 1000) return {};
+    from = PageId::unpack(pages->back().packed() + 1);
+  }
+}
 
 // A kernel and its ways to the storage nodes. Each has an empty folder of its own.
 class ComputeNode {
@@ -103,17 +175,15 @@ class ComputeNode {
     log.sync_timeout_us = sync_timeout_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
                             clients::QuorumLogSink::open(io_.world(), cluster_secret(), log));
-    clients::StoragePagesOptions pages;
-    pages.stream = kStream;
-    pages.epoch = grant.epoch;
-    pages.addresses = log.client.addresses;
-    source_ = std::make_unique<clients::StoragePageSource>(cluster_secret(), pages);
-
+    if (profile_ == "remote-disk")
+      STRATA_RETURN_IF_ERROR(open_written(grant));
+    else
+      open_replayed(grant);
     KernelOptions options = engine::testing::options_on(disk_.get());
     options.background = true;
     options.profile = profile_;
     engine::KernelSeams seams;
-    seams.page_source = source_.get();
+    seams.page_source = source();
     seams.log_sink = sink_.get();
     seams.control = control_.get();
     STRATA_ASSIGN_OR_RETURN(kernel_, engine::open_with_seams(options, seams));
@@ -124,16 +194,49 @@ class ComputeNode {
     kernel_.reset();
     sink_.reset();
     source_.reset();
+    written_.reset();
+    in_sync_.reset();
     control_.reset();
     lease_.reset();
   }
   uint64_t sync_timeout_us = 20'000'000;  // before open()
 
   [[nodiscard]] engine::Kernel* kernel() { return kernel_.get(); }
-  [[nodiscard]] clients::StoragePageSource* source() { return source_.get(); }
+  [[nodiscard]] PageSource* source() {
+    return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : source_.get();
+  }
+  [[nodiscard]] clients::WrittenPageSource* written() { return written_.get(); }
+  [[nodiscard]] uint64_t pages_read() const {
+    return written_ != nullptr ? written_->counters().pages : source_->counters().pages;
+  }
+  [[nodiscard]] uint64_t bad_pages() const {
+    return written_ != nullptr ? written_->counters().bad_pages : source_->counters().bad_pages;
+  }
   [[nodiscard]] clients::QuorumLogSink* sink() { return sink_.get(); }
 
  private:
+  void open_replayed(const registry::EpochGrant& grant) {
+    clients::StoragePagesOptions pages;
+    pages.stream = kStream;
+    pages.epoch = grant.epoch;
+    pages.addresses.assign(around_->addresses.begin(), around_->addresses.end());
+    source_ = std::make_unique<clients::StoragePageSource>(cluster_secret(), pages);
+  }
+  Status open_written(const registry::EpochGrant& grant) {
+    STRATA_ASSIGN_OR_RETURN(
+        in_sync_, clients::InSyncSet::open(registry_.get(), around_->keys, grant, kCallUs));
+    clients::WrittenPagesOptions pages;
+    pages.nodes.stream = kStream;
+    pages.nodes.epoch = grant.epoch;
+    for (size_t i = 0; i < around_->addresses.size(); ++i)
+      pages.nodes.nodes.push_back({StorageNode::name_of(i), around_->addresses[i]});
+    pages.nodes.write_quorum = static_cast<uint32_t>(around_->addresses.size() / 2 + 1);
+    pages.nodes.founding = !control_->founded();
+    STRATA_ASSIGN_OR_RETURN(written_, clients::WrittenPageSource::open(
+                                          io_.world(), cluster_secret(), pages, in_sync_.get()));
+    return ok_status();
+  }
+
   using KernelOptions = engine::KernelOptions;
   Surroundings* const around_;
   const std::string name_;
@@ -144,7 +247,9 @@ class ComputeNode {
   std::unique_ptr<registry::Lease> lease_;
   std::unique_ptr<clients::RegistryControl> control_;
   std::unique_ptr<clients::QuorumLogSink> sink_;
-  std::unique_ptr<clients::StoragePageSource> source_;
+  std::unique_ptr<clients::StoragePageSource> source_;  // one of the two
+  std::unique_ptr<clients::InSyncSet> in_sync_;
+  std::unique_ptr<clients::WrittenPageSource> written_;
   std::unique_ptr<engine::Kernel> kernel_;
 };
 

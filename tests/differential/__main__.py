@@ -7,6 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from strata_cli import paths
+from strata_cli.server import MONOLITHIC
+from strata_cli.shell import end_cleanly_on_sigterm
+from strata_cli.storage_beneath import storage_beneath
 
 from .excused import Excuses
 from .minimise import Minimiser
@@ -29,6 +32,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minimise", action="store_true", help="shrink what fails")
     parser.add_argument("--replay", type=Path, help="run the statements of this file instead")
     parser.add_argument("--preset", default="release")
+    parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
     parser.add_argument("--engine", default="STRATA", help="the engine compared with InnoDB")
     parser.add_argument("--small-pool", action="store_true", help="little memory: pages come and go")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further case after this time")
@@ -38,11 +42,12 @@ def parse() -> argparse.Namespace:
 
 
 class Campaign:
-    def __init__(self, arguments: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, arguments: argparse.Namespace, folder: Path, options: tuple[str, ...]) -> None:
         self._arguments = arguments
         self._folder = folder
         self._excuses = Excuses()
-        self._target = Target(folder, arguments.preset, (arguments.engine, "InnoDB"), SMALL_POOL if arguments.small_pool else ())
+        options += SMALL_POOL if arguments.small_pool else ()
+        self._target = Target(folder, arguments.preset, (arguments.engine, "InnoDB"), options)
         self._codes: Counter[int] = Counter()
         self._statements = self._refused = self._passed = self._failed = 0
 
@@ -129,10 +134,12 @@ class Campaign:
 
 
 def main() -> int:
+    end_cleanly_on_sigterm()
     arguments = parse()
     folder = arguments.folder or paths.BUILD / "differential" / str(arguments.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    return Campaign(arguments, folder).run()
+    with storage_beneath(arguments.profile, folder / "cluster", arguments.preset) as options:
+        return Campaign(arguments, folder, options).run()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,16 @@
 """A private server on a data folder of the test's own, stopped whatever happens."""
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
+
+# As Ctrl-C: the session ends, and its fixtures stop what they have started.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -46,7 +46,8 @@ def test_strata_without_its_log_sync_is_caught() -> None:
 
 # --- on clusters ------------------------------------------------------------------------------------------------------
 
-POINTS = ["commit_before_log", "wal_after_write", "recovery_after_redo", "page_write_half", "node_scan", "node_log_after_write"]
+POINTS = ["commit_before_log", "wal_after_write", "recovery_after_redo", "page_write_half"]
+POINTS += ["node_scan", "node_log_after_write", "node_copy_pages", "node_copy_whole"]
 
 
 def plans(profile: str, count: int = 60) -> list[ClusterPlan]:
@@ -78,11 +79,13 @@ def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_only_points_that_are_passed_there(profile: str) -> None:
     points = {
-        kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind} for kind in ("compute_point", "node_point")
+        kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind}
+        for kind in ("compute_point", "node_point", "node_wipe_point")
     }
     assert points["compute_point"] == {"commit_before_log", "wal_after_write"}
-    own = {"page_write_half"} if profile == "logdb" else {"node_scan"}
+    own = {"logdb": {"page_write_half"}, "remote-disk": {"page_write_half", "node_copy_pages"}}.get(profile, {"node_scan"})
     assert points["node_point"] == {"node_log_after_write", *own}
+    assert points["node_wipe_point"] == {"node_copy_pages", *(["node_copy_whole"] if profile != "remote-disk" else [])}
     assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
     for strike in strikes(profile):
         assert bool(strike.fault) == strike.kind.endswith("_point")

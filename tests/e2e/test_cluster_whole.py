@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 from strata_cli import paths
+from strata_cli.bench.process import cpu_s, wait_until_quiet
 from strata_cli.cluster import FIRST_COMPUTE, PROFILES, Cluster
 from strata_cli.server import Server
 from strata_cli.shell import StrataError
 from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING
+from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "whole"
 DATA = FOLDER / "cluster"
@@ -83,6 +85,15 @@ def test_rows_outlive_every_process() -> None:
     assert rows(server) == [1, 2, 3, 4, 5]
 
 
+def test_a_server_with_views_and_nothing_to_do_uses_no_cpu() -> None:
+    server = up("logdb")
+    server.query("CREATE TABLE test.t (a INT PRIMARY KEY)")
+    server.query("CREATE VIEW test.v AS SELECT a FROM test.t")
+    pids = [pid for part in Cluster(DATA).parts().values() if (pid := part.pid()) is not None]
+    assert len(pids) == 5
+    assert wait_until_quiet(lambda: sum(cpu_s(pid) for pid in pids), 20)
+
+
 def test_the_database_moves_to_another_compute_node() -> None:
     cluster = Cluster(DATA)
     cluster.lease_s = 2  # Else the second one waits longer for the first, which was killed.
@@ -149,3 +160,48 @@ def test_every_profile_serves_and_comes_back(profile: str) -> None:
     server.kill()
     cluster.start(profile)
     assert rows(server) == [1, 2]
+
+
+def status_of(server: Server, name: str) -> int:
+    return int(str(server.query(f"SHOW GLOBAL STATUS LIKE 'strata_cluster_{name}'")[0][1]))
+
+
+def test_pages_written_by_compute_outlive_nodes_and_servers() -> None:
+    """Profile remote-disk: what proves it, and what a node does that was away."""
+    cluster = Cluster(DATA)
+    cluster.start("remote-disk")
+    server = cluster.computes[FIRST_COMPUTE]
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(server, *range(200))
+    cluster.kill_part("s2")
+    insert(server, *range(200, 300))
+    server.kill()
+    cluster.start_part(FIRST_COMPUTE)
+    assert rows(server) == list(range(300))
+    assert status_of(server, "page_nodes_in_sync") == 2
+    told = strata("status", "--data", DATA)
+    assert told.returncode == DEGRADED and "its pages are on 2 of 3 storage nodes" in told.stdout, told.stdout
+
+    cluster.start_part("s2")
+    assert wait_until(lambda: status_of(server, "page_nodes_in_sync") == 3, 30.0)
+    assert strata("status", "--data", DATA).returncode == RUNNING
+    # The one that was away has everything now: it and one other are enough.
+    cluster.kill_part("s1")
+    insert(server, 300)
+    server.kill()
+    cluster.start_part(FIRST_COMPUTE)
+    assert rows(server) == list(range(301))
+    assert server.stop()  # A checkpoint.
+    cluster.start("remote-disk")
+    assert rows(server) == list(range(301))
+    values = cluster.storage["s2"].status()["values"]
+    assert values["pages_written_total"] > 0 and "replay_backlog_bytes" not in values
+
+
+def test_only_remote_disk_writes_pages() -> None:
+    cluster = Cluster(DATA)
+    cluster.start("logdb")
+    server = cluster.computes[FIRST_COMPUTE]
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(server, 1)
+    assert status_of(server, "pages_written") == status_of(server, "page_nodes") == 0

@@ -256,7 +256,6 @@ def test_a_bad_secret_is_refused(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"profile": "remote-disk"}, "not built yet"),
         ({"profile": "logdb-mv-xx"}, "no profile 'logdb-mv-xx'"),
         ({"listen": "localhost:7101"}, "in numbers"),
         ({"listen": "127.0.0.1:70000"}, "in numbers"),

@@ -7,6 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 from strata_cli import paths
+from strata_cli.server import MONOLITHIC
+from strata_cli.shell import end_cleanly_on_sigterm
+from strata_cli.storage_beneath import storage_beneath
 
 from .campaign import KINDS, SNAPSHOT_ISOLATION, Campaign, Totals, make_plan
 from .checker import Report, check
@@ -24,6 +27,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-kill", action="store_true", help="never kill -9 the server in the middle")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
+    parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
     parser.add_argument("--server-option", action="append", default=[])
     parser.add_argument("--check", type=Path, help="only check this recorded history")
     return parser.parse_args()
@@ -43,6 +47,7 @@ def check_one(path: Path) -> int:
 
 
 def main() -> int:
+    end_cleanly_on_sigterm()
     arguments = parse()
     if arguments.check:
         return check_one(arguments.check)
@@ -51,7 +56,18 @@ def main() -> int:
     kill = not arguments.no_kill and arguments.engine.upper() == "STRATA"
     folder = paths.BUILD / "isolation" / f"{arguments.engine.lower()}-{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    campaign = Campaign(folder, arguments.engine, arguments.preset, tuple(arguments.server_option))
+    with storage_beneath(arguments.profile, folder / "cluster", arguments.preset) as options:
+        campaign = Campaign(folder, arguments.engine, arguments.preset, (*options, *arguments.server_option))
+        totals = _histories(arguments, campaign, kinds, kill)
+    if not totals.failed and not any(folder.iterdir()):
+        folder.rmdir()
+    print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
+    print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
+    print(f"{totals.passed} passed, {totals.failed} failed", flush=True)
+    return 0 if totals.failed == 0 and totals.passed > 0 else 1
+
+
+def _histories(arguments: argparse.Namespace, campaign: Campaign, kinds: tuple[str, ...], kill: bool) -> Totals:
     totals = Totals()
     campaign.start()
     try:
@@ -65,12 +81,7 @@ def main() -> int:
             number += 1
     finally:
         campaign.stop()
-        if not totals.failed and not any(folder.iterdir()):
-            folder.rmdir()
-    print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
-    print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
-    print(f"{totals.passed} passed, {totals.failed} failed", flush=True)
-    return 0 if totals.failed == 0 and totals.passed > 0 else 1
+    return totals
 
 
 def _print_one(seed: str, kind: str, clients: int, kills: int, report: Report) -> None:

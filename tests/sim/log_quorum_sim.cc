@@ -72,9 +72,16 @@ class Node::Disk final : public FileSystem {
   int* const failing_;
 };
 
-Node::Node(LogQuorumSim* sim, quorum::ReplicaIndex index)
-    : sim_(sim), index_(index), files_(make_sim_file_system()) {
+Node::Node(LogQuorumSim* sim, NodeNumber number, size_t view)
+    : sim_(sim), number_(number), joined_(view), view_(view), files_(make_sim_file_system()) {
   start();
+}
+
+void Node::see(size_t view) {
+  if (view <= view_) return;
+  view_ = view;
+  const std::vector<NodeNumber>& nodes = sim_->members(view).nodes;
+  out_ = out_ || std::find(nodes.begin(), nodes.end(), number_) == nodes.end();
 }
 
 // What the store still answers goes nowhere: the clients are gone.
@@ -116,10 +123,11 @@ void Node::start() {
         };
         sim_->clock().after(kRequestDeadlineUs,
                             [finish, from = request.from] { finish(no_answer(from)); });
-        const uint64_t peer_life = sim_->node(source).life();
-        sim_->send([this, source, peer_life, request, finish] {
-          Node& peer = sim_->node(source);
-          if (!peer.alive() || peer.life() != peer_life) return;
+        const std::vector<NodeNumber>& nodes = sim_->members(view_).nodes;
+        if (source >= nodes.size()) return;  // it has not heard of that one yet
+        Node& peer = sim_->node(nodes[source]);
+        sim_->send([this, &peer, peer_life = peer.life(), request, finish] {
+          if (!peer.alive() || peer.out_ || peer.life() != peer_life) return;
           quorum::ReadReply reply = peer.store()->read(kStream, request);
           sim_->send([finish, reply = std::move(reply)] { finish(reply); });
         });
@@ -177,8 +185,9 @@ std::function<void(R)> Node::in_this_life(std::function<void(Reply)> reply) {
 }
 
 void Node::handle(const Outgoing& request, std::function<void(Reply)> reply) {
+  if (out_) return;
   if (!store_->status(kStream).ok())
-    store_->make_stream(kStream, sim_->stream_origin(), [](const quorum::ChangeReply&) {});
+    store_->make_stream(kStream, sim_->stream_origin(joined_), [](const quorum::ChangeReply&) {});
   if (const auto* seal = std::get_if<quorum::SealRequest>(&request.body)) {
     store_->seal(kStream, *seal, in_this_life<quorum::SealReply>(std::move(reply)));
   } else if (const auto* begin = std::get_if<quorum::BeginRequest>(&request.body)) {
@@ -197,10 +206,130 @@ void Node::handle(const Outgoing& request, std::function<void(Reply)> reply) {
 
 // --- a client ---
 
-Client::Client(LogQuorumSim* sim, quorum::Holder holder) : sim_(sim), holder_(holder) {
-  recovery_.emplace(sim->options(), holder, sim->new_stream_start());
+Client::Client(LogQuorumSim* sim, quorum::Holder holder, std::optional<size_t> view)
+    : sim_(sim), holder_(holder) {
+  if (view.has_value()) {
+    recover(*view);
+    return;
+  }
+  sim_->clock().after(sim_->news_delay_us(), [this] {
+    deliver([this] {
+      const size_t read = sim_->newest_view();  // after the epoch was given
+      sim_->clock().after(sim_->news_delay_us(), [this, read] { recover(read); });
+    });
+  });
+}
+
+void Client::recover(size_t view) {
+  if (over()) return;
+  if (sim_->members(view).taken_out_by > holder_.epoch) {  // PR6
+    fenced_ = true;
+    return;
+  }
+  view_ = view;
+  newest_ = std::max(newest_, view);
+  recovery_.emplace(sim_->options(view_), holder_, sim_->new_stream_start());
   send(recovery_->take_requests());
   sim_->clock().after(kTickUs, [this] { tick(); });
+}
+
+void Client::see(size_t view) {
+  deliver([this, view] {
+    newest_ = std::max(newest_, view);
+    const bool follows_all = sim_->config().mutation == Mutation::kOldHolderFollows;
+    if (sim_->members(newest_).taken_out_by > holder_.epoch && !follows_all) {  // PR6
+      fenced_ = true;
+      ++sim_->counts().fenced;
+      return;
+    }
+    if (writer_.has_value()) follow();
+  });
+}
+
+void Client::follow() {
+  if (newest_ <= view_) return;
+  const std::vector<NodeNumber>& before = sim_->members(view_).nodes;
+  const Members& now = sim_->members(newest_);
+  quorum::ReplicasBefore were(now.nodes.size());
+  for (size_t i = 0; i < were.size(); ++i) {
+    const auto found = std::find(before.begin(), before.end(), now.nodes[i]);
+    if (found != before.end()) were[i] = static_cast<quorum::ReplicaIndex>(found - before.begin());
+  }
+  if (now.nodes.size() < before.size() && !writer_->leaves()) {
+    if (sim_->config().mutation == Mutation::kNone)
+      return sim_->fail("a holder hears of a removal that is not its own");
+    // Mutations come here without what the writer insists on.
+    const auto gone = std::find_if(before.begin(), before.end(), [&](NodeNumber node) {
+      return std::find(now.nodes.begin(), now.nodes.end(), node) == now.nodes.end();
+    });
+    writer_->begin_leave(static_cast<quorum::ReplicaIndex>(gone - before.begin()),
+                         now.write_quorum);
+  }
+  view_ = newest_;
+  writer_->follow(now.write_quorum, were);
+  progress();
+}
+
+// --- a client takes a node out ---
+
+void Client::take_out(NodeNumber node) {
+  deliver([this, node] {
+    if (!writer_.has_value() || removal_.has_value() || newest_ > view_) return;
+    const std::vector<NodeNumber>& nodes = sim_->members(view_).nodes;
+    const auto found = std::find(nodes.begin(), nodes.end(), node);
+    if (found == nodes.end() || nodes.size() <= sim_->config().nodes_min) return;
+    removal_ = {node, view_};
+    if (sim_->config().mutation != Mutation::kRemovalWithOneQuorum)
+      writer_->begin_leave(static_cast<quorum::ReplicaIndex>(found - nodes.begin()),
+                           static_cast<uint32_t>((nodes.size() - 1) / 2 + 1));
+    progress();
+  });
+}
+
+// What became of it is known when the placement is another one, or the registry has refused.
+void Client::go_on_with_removal() {
+  if (!removal_.has_value()) return;
+  if (view_ > removal_->view) {
+    removal_.reset();
+    if (writer_->leaves()) writer_->cancel_leave();  // another change came first
+    return;
+  }
+  const bool may_leave =
+      sim_->config().mutation == Mutation::kRemovalWithOneQuorum || writer_->may_leave();
+  if (removal_->in_flight || (!removal_->asked && !may_leave)) return;
+  ask_registry();
+}
+
+void Client::ask_registry() {
+  removal_->asked = removal_->in_flight = true;
+  const Removal asked = *removal_;
+  const auto answered = [this, asked](bool done) {
+    deliver([this, asked, done] {
+      if (!removal_.has_value() || removal_->view != asked.view) return;
+      removal_->in_flight = false;
+      on_removal(done);
+    });
+  };
+  sim_->send([this, asked, answered] {
+    const bool done = sim_->change_without(asked.node, asked.view, holder_.epoch);
+    sim_->send([answered, done] { answered(done); });
+  });
+  sim_->clock().after(kRequestDeadlineUs, [this, asked] {
+    deliver([this, asked] {  // the outcome is unknown: asked again
+      if (removal_.has_value() && removal_->view == asked.view) removal_->in_flight = false;
+    });
+  });
+}
+
+void Client::on_removal(bool done) {
+  if (done) {
+    newest_ = std::max(newest_, removal_->view + 1);
+    follow();
+    return;
+  }
+  removal_.reset();
+  if (writer_->leaves()) writer_->cancel_leave();
+  progress();
 }
 
 void Client::pause(uint64_t us) { paused_until_ = sim_->clock().now() + us; }
@@ -216,7 +345,7 @@ void Client::deliver(std::function<void()> event) {
 void Client::send(std::vector<Outgoing> requests) {
   for (Outgoing& request : requests) {
     const uint64_t id = request.id;
-    Node& node = sim_->node(request.replica);
+    Node& node = sim_->node(sim_->members(view_).nodes[request.replica]);
     const bool to_writer = writer_.has_value();
     // A reply to the recovery must not reach the writer that took over.
     const auto still_mine = [this, to_writer] { return to_writer == writer_.has_value(); };
@@ -261,6 +390,8 @@ void Client::tick() {
   deliver([this] {
     if (writer_.has_value()) {
       writer_->tick();
+      // Nobody waits for it any more.
+      if (removal_.has_value() && !removal_->asked && sim_->rng().one_in(10)) on_removal(false);
     } else {
       recovery_->tick();
     }
@@ -296,14 +427,16 @@ void Client::progress() {
     ++sim_->counts().fenced;
     return;
   }
+  go_on_with_removal();
   send(writer_->take_requests());
 }
 
 void Client::begin_writing() {
   sim_->note_recovered(holder_.epoch, recovery_->tenure());
-  writer_.emplace(sim_->options(), recovery_->tenure());
+  writer_.emplace(sim_->options(view_), recovery_->tenure());
   acknowledged_ = writer_->tenure().start;
   progress();
+  follow();
   write();
 }
 
@@ -322,14 +455,17 @@ void Client::write() {
 
 LogQuorumSim::LogQuorumSim(uint64_t seed, const LogQuorumConfig& config)
     : rng_(seed), config_(config), first_lsn_{rng_.below(3) * 4096} {
-  for (quorum::ReplicaIndex i = 0; i < config.replicas; ++i)
-    nodes_.push_back(std::make_unique<Node>(this, i));
+  placements_.push_back({{}, config.write_quorum});
+  for (NodeNumber i = 0; i < config.replicas; ++i) {
+    placements_[0].nodes.push_back(i);
+    nodes_.push_back(std::make_unique<Node>(this, i, 0));
+  }
 }
 
-quorum::QuorumOptions LogQuorumSim::options() const {
+quorum::QuorumOptions LogQuorumSim::options(size_t view) const {
   quorum::QuorumOptions options;
-  options.replicas = config_.replicas;
-  options.write_quorum = config_.write_quorum;
+  options.replicas = static_cast<uint32_t>(members(view).nodes.size());
+  options.write_quorum = members(view).write_quorum;
   options.request_bytes_max = 400;
   options.window_bytes = 1500;
   options.retain_bytes = 3000;
@@ -341,8 +477,16 @@ std::optional<Lsn> LogQuorumSim::new_stream_start() const {
   return first_lsn_;
 }
 
-quorum::StreamOrigin LogQuorumSim::stream_origin() const {
-  return {Epoch{last_epoch_}, !stream_exists_};
+quorum::StreamOrigin LogQuorumSim::stream_origin(size_t joined) const {
+  quorum::StreamOrigin origin{Epoch{last_epoch_}, joined == 0 && !stream_exists_};
+  if (joined > 0 && config_.mutation == Mutation::kNewNodeVotes) origin.never_begun = true;
+  if (joined > 0 && config_.mutation == Mutation::kNewNodePromises) origin.last_given = {};
+  return origin;
+}
+
+uint64_t LogQuorumSim::news_delay_us() {
+  if (!faults()) return rng_.below(500);
+  return rng_.below(rng_.one_in(4) ? 60'000 : 3'000);
 }
 
 std::string LogQuorumSim::random_bytes() {
@@ -366,9 +510,85 @@ void LogQuorumSim::send(std::function<void()> action) {
 }
 
 void LogQuorumSim::start_client() {
+  if (config_.mutation != Mutation::kPlacementBeforeEpoch || !faults())
+    return add_client(std::nullopt);
+  clock_.after(news_delay_us(), [this, view = newest_view()] {
+    if (faults()) add_client(view);
+  });
+}
+
+void LogQuorumSim::add_client(std::optional<size_t> view) {
   ++last_epoch_;
   clients_.push_back(
-      std::make_unique<Client>(this, quorum::Holder{Epoch{last_epoch_}, rng_.next()}));
+      std::make_unique<Client>(this, quorum::Holder{Epoch{last_epoch_}, rng_.next()}, view));
+}
+
+// --- changing nodes ---
+
+// So many losses a quorum is made for.
+bool LogQuorumSim::all_vote_but(NodeNumber number) {
+  const std::vector<NodeNumber>& nodes = placements_.back().nodes;
+  return std::all_of(nodes.begin(), nodes.end(),
+                     [&](NodeNumber n) { return n == number || nodes_[n]->votes(); });
+}
+
+// Whoever wrote last is asked to; now and then one that did before.
+void LogQuorumSim::take_one_out() {
+  const std::vector<NodeNumber>& nodes = placements_.back().nodes;
+  const NodeNumber number = nodes[rng_.below(nodes.size())];
+  if (!all_vote_but(number)) return;
+  for (auto client = clients_.rbegin(); client != clients_.rend(); ++client) {
+    if ((*client)->over() || !(*client)->writing()) continue;
+    clock_.after(news_delay_us(), [&one = **client, number] { one.take_out(number); });
+    if (!rng_.one_in(3)) return;
+  }
+}
+
+bool LogQuorumSim::change_without(NodeNumber node, size_t view, Epoch holder) {
+  if (newest_view() > view) {  // done by an attempt before, or never
+    const Members& next = placements_[view + 1];
+    return next.taken_out_by == holder &&
+           std::find(next.nodes.begin(), next.nodes.end(), node) == next.nodes.end();
+  }
+  if (last_epoch_ != holder.value && config_.mutation != Mutation::kRemovalByOldHolder)
+    return false;
+  Members next = placements_.back();
+  std::erase(next.nodes, node);
+  next.write_quorum = static_cast<uint32_t>(next.nodes.size() / 2 + 1);
+  next.taken_out_by = holder;
+  ++counts_.changes;
+  ++counts_.removals;
+  placements_.push_back(std::move(next));
+  tell_placement();
+  return true;
+}
+
+// One node in the place of another, one more, or one less.
+void LogQuorumSim::change_nodes() {
+  Members next = placements_.back();
+  const auto count = static_cast<uint32_t>(next.nodes.size());
+  if (count > config_.nodes_min && (config_.only_removals || rng_.one_in(2))) return take_one_out();
+  const size_t place = rng_.below(count);
+  const bool adds = count < config_.nodes_max && rng_.one_in(4);
+  if (!all_vote_but(adds ? nodes_.size() : next.nodes[place])) return;
+  if (adds) {
+    next.nodes.push_back(nodes_.size());
+    if (2 * next.write_quorum <= count + 1 || rng_.one_in(2)) ++next.write_quorum;
+  } else {
+    next.nodes[place] = nodes_.size();
+  }
+  ++counts_.changes;
+  placements_.push_back(std::move(next));
+  nodes_.push_back(std::make_unique<Node>(this, nodes_.size(), newest_view()));
+  tell_placement();
+}
+
+void LogQuorumSim::tell_placement() {
+  const size_t view = newest_view();
+  for (auto& node : nodes_)
+    clock_.after(news_delay_us(), [&node = *node, view] { node.see(view); });
+  for (auto& client : clients_)
+    clock_.after(news_delay_us(), [&client = *client, view] { client.see(view); });
 }
 
 // --- what must hold ---
@@ -394,6 +614,10 @@ void LogQuorumSim::note_recovered(Epoch epoch, const quorum::Tenure& tenure) {
     return fail("the recovery of epoch " + std::to_string(epoch.value) + " ends at lsn " +
                 std::to_string(tenure.start.value) + ", acknowledged was " +
                 std::to_string(first_lsn_.value + had));
+  if (tenure.base > std::max(checkpoint_, first_lsn_))  // QS5
+    return fail("the log chosen by epoch " + std::to_string(epoch.value) + " begins at lsn " +
+                std::to_string(tenure.base.value) + ", the checkpoint is at lsn " +
+                std::to_string(checkpoint_.value));
   learn(epoch, tenure.start);
   if (first_lsn_.value + committed_.size() < tenure.start.value && epoch > last_recovered_) {
     for (auto& node : nodes_) node->start();  // who has it died right after saying so
@@ -420,9 +644,11 @@ void LogQuorumSim::learn(Epoch epoch, Lsn end) {
         return fail("after a recovery: " + std::string(got.status.message()));
       found += got.bytes;
     }
-    if (from != first_lsn_) continue;  // only where prefixes are truncated
-    if (found.size() > committed_.size() && epoch > last_recovered_)
-      committed_.append(found, committed_.size(), std::string::npos);
+    if (from < first_lsn_) return fail("a log begins before the stream");
+    const uint64_t skipped = from.value - first_lsn_.value;
+    if (skipped > committed_.size()) continue;
+    if (skipped + found.size() > committed_.size() && epoch > last_recovered_)
+      committed_.append(found, committed_.size() - skipped, std::string::npos);
     compare(from, found, "after a recovery");
   }
 }
@@ -443,7 +669,7 @@ void LogQuorumSim::note_acknowledged(Epoch epoch, Lsn from, Bytes bytes) {
 
 // An applier reads whatever is served.
 void LogQuorumSim::next_read() {
-  Node& node = *nodes_[rng_.below(nodes_.size())];
+  Node& node = *nodes_[rng_.below(nodes_.size())];  // also of one that is out of its group
   if (node.alive()) {
     const auto status = node.store()->status(kStream);
     if (status.ok()) {
@@ -464,13 +690,23 @@ void LogQuorumSim::next_read() {
 
 void LogQuorumSim::next_fault() {
   if (!faults()) return;
-  one_fault();
+  if (config_.sleepers && rng_.one_in(6))
+    fall_asleep();
+  else
+    rng_.below(1000) < config_.changes_of_1000 ? change_nodes() : one_fault();
   clock_.after(rng_.below(12'000), [this] { next_fault(); });
+}
+
+void LogQuorumSim::fall_asleep() {
+  if (!clients_.empty()) clients_.back()->pause(20'000 + rng_.below(150'000));
+  start_client();
 }
 
 void LogQuorumSim::one_fault() {
   Node& node = *nodes_[rng_.below(nodes_.size())];
-  switch (rng_.below(8)) {
+  switch (rng_.below(config_.cuts ? 9 : 8)) {
+    case 8:
+      return cut_off();
     case 0:
     case 1:
       node.crash(rng_.one_in(2));
@@ -480,7 +716,7 @@ void LogQuorumSim::one_fault() {
       if (!rng_.one_in(4)) return;
       for (auto& each : nodes_) {
         each->crash(true);
-        clock_.after(rng_.below(5'000), [&each] { each->start(); });
+        clock_.after(rng_.below(5'000), [&one = *each] { one.start(); });
       }
       return;
     case 3:
@@ -496,13 +732,30 @@ void LogQuorumSim::one_fault() {
     case 7: {
       // Only while all the others vote: that is how many losses a quorum is made for.
       if (!rng_.one_in(8) || !stream_exists_) return;
-      const auto index = static_cast<quorum::ReplicaIndex>(rng_.below(nodes_.size()));
-      for (auto& each : nodes_)
-        if (each != nodes_[index] && !each->votes()) return;
-      nodes_[index]->lose_disk();
-      nodes_[index]->start();
+      const std::vector<NodeNumber>& members = placements_.back().nodes;
+      const NodeNumber number = members[rng_.below(members.size())];
+      if (!all_vote_but(number)) return;
+      nodes_[number]->lose_disk();
+      nodes_[number]->start();
       return;
     }
+  }
+}
+
+// The log's user has no need of what is below a place that was acknowledged; some nodes hear of it,
+// and nobody thinks of those that are behind (WR5).
+void LogQuorumSim::cut_off() {
+  const uint64_t end = first_lsn_.value + committed_.size();
+  checkpoint_ = std::max(checkpoint_, first_lsn_);
+  checkpoint_.value += rng_.below(end - checkpoint_.value + 1);
+  for (auto& node : nodes_) {
+    if (!node->alive() || rng_.one_in(3)) continue;
+    const auto state = node->store()->state(kStream);
+    if (!state.ok() || state->quorum_durable <= state->start) continue;
+    ++counts_.cuts;
+    node->store()->truncate_prefix(kStream, std::min(checkpoint_, state->quorum_durable),
+                                   [](const quorum::ChangeReply&) {});
+    node->schedule();
   }
 }
 
@@ -518,8 +771,8 @@ bool LogQuorumSim::run_until(const std::function<bool()>& done, uint64_t limit_u
 }
 
 bool LogQuorumSim::everything_everywhere() {
-  for (auto& node : nodes_) {
-    const auto status = node->store()->status(kStream);
+  for (const NodeNumber number : placements_.back().nodes) {
+    const auto status = nodes_[number]->store()->status(kStream);
     if (!status.ok() || !status->state.voting ||
         status->state.quorum_durable.value < first_lsn_.value + committed_.size())
       return false;
@@ -530,6 +783,7 @@ bool LogQuorumSim::everything_everywhere() {
 // QS4
 void LogQuorumSim::heal_and_finish() {
   for (auto& node : nodes_) node->start();
+  tell_placement();
   start_client();
   const Client& last = *clients_.back();
   const bool taken_over = run_until(
@@ -546,10 +800,12 @@ void LogQuorumSim::heal_and_finish() {
   if (!run_until([&] { return everything_everywhere(); }, kHealLimitUs) && failure_.empty())
     return fail("without faults some replica did not catch up");
   if (!failure_.empty()) return;
-  for (auto& node : nodes_) {
+  for (const NodeNumber number : placements_.back().nodes) {
+    Node* const node = nodes_[number].get();
     std::string all;
     const auto status = node->store()->status(kStream);
     const Lsn from = status->state.start;
+    if (from > first_lsn_) ++counts_.late_begins;
     while (from.value + all.size() < status->state.quorum_durable.value) {
       const auto got =
           node->store()->read(kStream, {Lsn{from.value + all.size()}, 1u << 20, false, {}});

@@ -14,6 +14,7 @@
 
 #include "base/diag.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "clients/storage/quorum_client.h"
 #include "io/file_system.h"
 #include "storenode/service/log_service.h"
@@ -48,8 +49,12 @@ struct Epochs {
 // Node 0, 1 or 2 of the world. The disk outlives the process.
 class StorageNode {
  public:
-  StorageNode(SimWorld* world, uint32_t number, const Epochs* epochs)
-      : world_(world), number_(number), epochs_(epochs), disk_(make_sim_file_system()) {
+  StorageNode(SimWorld* world, uint32_t number, const Epochs* epochs, bool came_later = false)
+      : world_(world),
+        number_(number),
+        epochs_(epochs),
+        came_later_(came_later),
+        disk_(make_sim_file_system()) {
     start();
   }
   ~StorageNode() { stop(); }
@@ -77,7 +82,7 @@ class StorageNode {
       peers_->fetch(stream, peer, request, std::move(done));
     };
     parts.origin = [this](StreamId) -> StatusOr<quorum::StreamOrigin> {
-      return quorum::StreamOrigin{Epoch{epochs_->last_given}, !epochs_->begun};
+      return quorum::StreamOrigin{Epoch{epochs_->last_given}, !came_later_ && !epochs_->begun};
     };
     parts.stream_made = [](StreamId) {};
     parts.needed_from = [](StreamId) { return Lsn{UINT64_MAX}; };
@@ -129,6 +134,7 @@ class StorageNode {
   SimWorld* const world_;
   const uint32_t number_;
   const Epochs* const epochs_;
+  const bool came_later_;
   std::unique_ptr<SimFileSystem> disk_;
   std::unique_ptr<LogStore> store_;
   std::unique_ptr<storenode::PeerReader> peers_;
@@ -168,7 +174,10 @@ class Cluster {
     options.quorum.request_bytes_max = 4096;
     options.quorum.retain_bytes = 256 << 10;
     options.call_timeout_us = 200'000;
-    for (uint32_t i = 0; i < kNodes; ++i) options.addresses.push_back(address_of(i));
+    for (uint32_t i = 0; i < kNodes; ++i) {
+      options.addresses.push_back(address_of(i));
+      options.keys.push_back(std::to_string(i));
+    }
     QuorumEvents events;
     events.chosen = [&writer](const ChosenLog& log) { writer.chosen = log; };
     events.begun = [this, &writer](Lsn start) {
@@ -312,6 +321,74 @@ TEST_F(LogServiceSim, OneDeadNodeHoldsNobodyUpAndCatchesUpByItself) {
       c.eventually([&] { return c.nodes_[1]->applied() == c.acknowledged_; }, 60 * kSecond));
 }
 
+// QC3, WR6
+TEST_F(LogServiceSim, ANewNodeTakesThePlaceOfADeadOne) {
+  Cluster c(6);
+  constexpr uint32_t kNew = kNodes + kComputes;
+  c.world_.add_node();
+  Writer& writer = c.open(0);
+  // Told before there is a writer: followed from when there is one.
+  writer.client->follow(
+      {2, 2, {{"0", address_of(0)}, {"new", address_of(kNew)}, {"2", address_of(2)}}});
+  take_over(&c, &writer);
+  for (int i = 0; i < 20; ++i) {
+    c.append(&writer, 20'000);  // far more than is retained for the slow
+    ASSERT_TRUE(c.settle(&writer));
+  }
+  c.nodes_[1]->kill(/*power=*/true, 1);
+  StorageNode spare(&c.world_, kNew, &c.epochs_, /*came_later=*/true);
+  ASSERT_TRUE(c.eventually([&] { return spare.applied() == c.acknowledged_; }, 60 * kSecond));
+  ASSERT_TRUE(c.eventually([&] { return spare.store()->state(kStream)->voting; }));
+  c.nodes_[2]->kill(/*power=*/true, 2);
+  c.append(&writer, 1000);
+  EXPECT_TRUE(c.settle(&writer)) << "the new one counts";
+  // A placement nobody could have made changes nothing.
+  writer.client->follow({3, 1, {{"0", address_of(0)}}});
+  c.append(&writer, 1000);
+  EXPECT_TRUE(c.settle(&writer));
+}
+
+// QC4, WR7
+TEST_F(LogServiceSim, AReplicaLeavesAndTheOthersGoOn) {
+  Cluster c(7);
+  Writer& writer = c.open(0);
+  take_over(&c, &writer);
+  for (int i = 0; i < 10; ++i) c.append(&writer, 3000);
+  const clients::ReplicaSet others{
+      1, 2, {{"0", address_of(0)}, {"2", address_of(2)}}, Epoch{writer.epoch}};
+  writer.client->follow(others);  // nobody has prepared for that: it is not followed
+  ASSERT_TRUE(c.settle(&writer));
+  EXPECT_FALSE(writer.client->prepare_leave("1", 2, 2)) << "another generation";
+  EXPECT_FALSE(writer.client->prepare_leave("9", 0, 2)) << "no such replica";
+  ASSERT_TRUE(c.until([&] { return writer.client->prepare_leave("1", 0, 2); }));
+  c.append(&writer, 1000);
+  writer.client->follow(others);
+  c.nodes_[1]->kill(/*power=*/true, 1);
+  for (int i = 0; i < 10; ++i) c.append(&writer, 3000);
+  ASSERT_TRUE(c.settle(&writer));
+  EXPECT_EQ(writer.client->status().size(), 2u);
+  // Two of two are a quorum, no less.
+  c.nodes_[2]->kill(/*power=*/true, 2);
+  c.append(&writer, 1000);
+  EXPECT_FALSE(
+      c.until([&] { return writer.durable.value == writer.begun->value + writer.written.size(); },
+              kSecond));
+  c.nodes_[2]->restart();
+  EXPECT_TRUE(c.settle(&writer));
+  EXPECT_TRUE(c.eventually([&] { return c.nodes_[2]->applied() == c.acknowledged_; }));
+}
+
+TEST_F(LogServiceSim, AHolderEndsWhenALaterOneHasTakenAReplicaOut) {  // QC4
+  Cluster c(8);
+  Writer& writer = c.open(0);
+  take_over(&c, &writer);
+  c.append(&writer, 1000);
+  writer.client->follow(
+      {1, 2, {{"0", address_of(0)}, {"2", address_of(2)}}, Epoch{writer.epoch + 1}});
+  EXPECT_TRUE(c.until([&] { return !writer.ended.ok(); }));
+  EXPECT_TRUE(is_fenced(writer.ended)) << writer.ended;
+}
+
 TEST_F(LogServiceSim, ASuccessorFencesAndHasEverything) {
   Cluster c(3);
   Writer& first = c.open(0);
@@ -415,7 +492,7 @@ void heal(Cluster* c) {
 void random_run(uint64_t seed) {
   Cluster c(seed);
   c.world_.set_faults({.lose_one_in = 200, .cut_one_in = 400});
-  for (int life = 0; life < 6 && !testing::Test::HasFailure(); ++life) {
+  for (int life = 0; life < 6 && !::testing::Test::HasFailure(); ++life) {
     Writer& writer = c.open(life % kComputes);
     const uint64_t end_us = c.world_.now_us() + c.rng_.below(3 * kSecond);
     while (c.world_.now_us() < end_us && writer.ended.ok()) {
@@ -452,8 +529,9 @@ TEST_F(LogServiceSim, NothingAcknowledgedIsEverLost) {
   const char* rounds = std::getenv("STRATA_ROUNDS");
   std::random_device entropy;
   const uint64_t first = fixed != nullptr ? std::strtoull(fixed, nullptr, 10) : entropy();
-  const uint64_t count =
-      rounds != nullptr ? std::strtoull(rounds, nullptr, 10) : (fixed != nullptr ? 1 : 10);
+  const uint64_t count = rounds != nullptr
+                             ? std::strtoull(rounds, nullptr, 10)
+                             : (fixed != nullptr ? 1 : strata::testing::fewer_if_sanitized(10, 4));
   for (uint64_t i = 0; i < count && !HasFailure(); ++i) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(first + i));
     random_run(first + i);

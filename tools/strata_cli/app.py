@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from . import build_cmd, cluster_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd
-from .bench import comparison, footprint, micro, profiles, report, sysbench, tpcc, tpch
+from .bench import comparison, footprint, micro, profiles, report, restart, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .experiments import ladder
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
-from .shell import StrataError, console, errors
+from .shell import StrataError, console, end_cleanly_on_sigterm, errors
 
 app = typer.Typer(
     name="strata",
@@ -106,7 +106,9 @@ def sql(
     server_cmd.sql(data, execute, database)
 
 
-node = typer.Typer(no_args_is_help=True, help="Start, stop or kill one process of a cluster, to see how the others bear it.")
+node = typer.Typer(
+    no_args_is_help=True, help="Start, stop or kill one process of a cluster; replace, add and remove storage nodes."
+)
 app.add_typer(node, name="node")
 NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3 or compute-1; ./strata status lists them.")]
 
@@ -127,6 +129,65 @@ def node_stop(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
 def node_kill(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
     """kill -9 of one process of a cluster. Example: ./strata node kill compute-1 && ./strata node start compute-1"""
     cluster_cmd.node_kill(data, name)
+
+
+WaitSeconds = Annotated[float, typer.Option("--timeout", help="How long to wait until the new node is whole; 0: not at all.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only what came of it, as JSON.")]
+
+
+@node.command("replace")
+def node_replace(
+    name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
+    new: Annotated[str | None, typer.Option("--with", help="Name of the new one.", show_default="the next s<n>")] = None,
+    data: Data = paths.DATA_DEFAULT,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Delete the old one's folder once the new one is whole.")] = False,
+    timeout: WaitSeconds = 600,
+    as_json: AsJson = False,
+) -> None:
+    """Give a storage node's place to a new one, while the cluster runs; nothing that was acknowledged is at risk.
+
+    The new node gets the log from the others and counts for nothing until it has all of it. Refused (exit code 1, nothing
+    changed) while another storage node is away, ill or catching up. Interrupted, the same command with --with goes on.
+
+    Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json
+    """
+    cluster_cmd.node_replace(data, name, new, wipe, timeout, as_json)
+
+
+@node.command("add")
+def node_add(
+    new: Annotated[str | None, typer.Option("--name", help="Name of the new one.", show_default="the next s<n>")] = None,
+    write_quorum: Annotated[
+        int, typer.Option("--write-quorum", help="So many must have a commit; as now or one more.", show_default="a majority")
+    ] = 0,
+    data: Data = paths.DATA_DEFAULT,
+    timeout: WaitSeconds = 600,
+    as_json: AsJson = False,
+) -> None:
+    """Add a storage node to a running cluster: commits go to one more, and one more may be lost when that makes a difference.
+
+    From the first moment the new write quorum is needed, of nodes that have all of the log: keep all of them running meanwhile.
+
+    Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json
+    """
+    cluster_cmd.node_add(data, new, write_quorum, timeout, as_json)
+
+
+@node.command("remove")
+def node_remove(
+    name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
+    data: Data = paths.DATA_DEFAULT,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Delete its folder.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a storage node out of a running cluster without another one in its place; at least three stay.
+
+    The compute node does it, once everything acknowledged is durable without that node. Refused (exit code 1, nothing changed)
+    while another storage node is away, ill or catching up, or no compute node runs. Its name is never given to another one.
+
+    Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json
+    """
+    cluster_cmd.node_remove(data, name, wipe, as_json)
 
 
 compute = typer.Typer(no_args_is_help=True, help="Compute nodes by themselves: move a cluster's database to another one.")
@@ -177,7 +238,11 @@ def test(
     isolation: Annotated[bool, typer.Option("--isolation", help="Only histories at every isolation level.")] = False,
     runs: Annotated[int | None, typer.Option(help="With --crash: how many runs; 50, or on clusters 10.")] = None,
     profile: Annotated[
-        str, typer.Option(help="With --crash: monolithic, or a cluster's profile, or every: of the clusters' in turn.")
+        str,
+        typer.Option(
+            help="With --crash, --differential, --isolation, --suites: under which profile."
+            " With --crash also every: the clusters' in turn."
+        ),
     ] = "monolithic",
     faults: Annotated[int, typer.Option(help="With --crash, on clusters: so many faults, over as many runs as it takes.")] = 0,
     seed: Annotated[
@@ -198,6 +263,7 @@ def test(
     seconds: Annotated[float, typer.Option(help="With --isolation, --soak: how long.")] = 300,
     fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
     spin: Annotated[bool, typer.Option("--spin", help="Only the models of the protocols, every interleaving.")] = False,
+    suites: Annotated[bool, typer.Option("--suites", help="Only our own and MariaDB's test suites that CI runs.")] = False,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
@@ -205,12 +271,14 @@ def test(
         extra += ["--faults", str(faults)] if faults else []
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
     if differential:
-        extra = ["--engine", engine] + (["--minimise"] if minimise else [])
+        extra = ["--engine", engine, "--profile", profile] + (["--minimise"] if minimise else [])
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     if isolation:
-        raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine]))
+        raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine, "--profile", profile]))
     if soak:
         raise typer.Exit(test_cmd.soak(seconds, seed))
+    if suites:
+        raise typer.Exit(test_cmd.test(test_cmd.suite_stages(profile)))
     if spin:
         raise typer.Exit(test_cmd.test(test_cmd.spin_stages()))
     if fuzz_seconds > 0:
@@ -270,45 +338,21 @@ def bench_sysbench(
 
     Examples: ./strata bench sysbench --vs innodb --quick; ./strata bench sysbench --profiles monolithic,logdb-mv-sr --threads 8
     """
+    if quick:
+        rows, seconds, rounds, threads = min(rows, 25_000), min(seconds, 8), min(rounds, 3), "8"
+    wanted, clients = sysbench.chosen(workloads, quick), _threads(threads)
     if profile_names is not None:
-        _bench_profiles(
-            profiles.Plan(
-                profiles=profiles.chosen(profile_names),
-                link=profiles.chosen_link(link),
-                workloads=sysbench.chosen(workloads, quick),
-                threads=(8,) if quick else _threads(threads),
-                tables=tables,
-                rows=min(rows, 25_000) if quick else rows,
-                seconds=min(seconds, 8) if quick else seconds,
-                rounds=min(rounds, 3) if quick else rounds,
-                isolation=isolation,
-            ),
-            versus,
-            dataset,
-            json_file,
-            plot_file,
-        )
+        if versus is not None or plot_file is not None or dataset not in (None, [], [Dataset.memory]):
+            raise StrataError(
+                "--profiles compares STRATA's profiles with data in memory: without --vs, --plot and --dataset disk"
+            )
+        names, modelled = profiles.chosen(profile_names), profiles.chosen_link(link)
+        of_profiles = profiles.Plan(names, modelled, wanted, clients, tables, rows, seconds, rounds, isolation)
+        profiles.run(of_profiles, json_file)
         return
-    plan = sysbench.Plan(
-        workloads=sysbench.chosen(workloads, quick),
-        engines=_engines(versus),
-        datasets=tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset),
-        threads=(8,) if quick else _threads(threads),
-        tables=tables,
-        rows=min(rows, 25_000) if quick else rows,
-        seconds=min(seconds, 8) if quick else seconds,
-        rounds=min(rounds, 3) if quick else rounds,
-        isolation=isolation,
-    )
+    datasets = tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset)
+    plan = sysbench.Plan(wanted, _engines(versus), datasets, clients, tables, rows, seconds, rounds, isolation)
     sysbench.run(plan, json_file, plot_file)
-
-
-def _bench_profiles(
-    plan: profiles.Plan, versus: str | None, dataset: list[Dataset] | None, json_file: Path | None, plot_file: Path | None
-) -> None:
-    if versus is not None or plot_file is not None or dataset not in (None, [], [Dataset.memory]):
-        raise StrataError("--profiles compares STRATA's profiles with data in memory: without --vs, --plot and --dataset disk")
-    profiles.run(plan, json_file)
 
 
 @bench.command("tpcc")
@@ -339,6 +383,22 @@ def bench_tpch(
 ) -> None:
     """TPC-H: loading, the 22 queries, equal answers. Example: ./strata bench tpch --vs innodb --scale 0.1"""
     tpch.run(tpch.Plan(_engines(versus), scale, tpch.chosen(queries), rounds, loads, limit), json_file, plot_file)
+
+
+@bench.command("restart")
+def bench_restart(
+    profile_names: Annotated[
+        str, typer.Option("--profiles", help="These deployment profiles, as in monolithic,logdb-mv-sr.")
+    ] = "logdb-mv-sr",
+    tables: Annotated[int, typer.Option()] = 8,
+    rows: Annotated[int, typer.Option(help="Per table.")] = 100_000,
+    threads: Annotated[int, typer.Option(help="Clients of the load.")] = 8,
+    seconds: Annotated[int, typer.Option(help="Of load before kill -9.")] = 20,
+    rounds: Annotated[int, typer.Option()] = 5,
+    json_file: JsonFile = None,
+) -> None:
+    """Time from the start of a killed compute node to its first commit. Example: ./strata bench restart"""
+    restart.run(restart.Plan(profiles.chosen(profile_names), tables, rows, threads, seconds, rounds), json_file)
 
 
 @bench.command("footprint")
@@ -410,6 +470,7 @@ def experiment(
 
 
 def main() -> None:
+    end_cleanly_on_sigterm()
     try:
         app(prog_name="./strata")
     except StrataError as error:

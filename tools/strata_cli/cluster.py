@@ -1,4 +1,4 @@
-"""A cluster on this machine: etcd, three storage nodes and a MariaDB server as compute node, all below one data folder.
+"""A cluster on this machine: etcd, storage nodes, three at first, and a MariaDB server as compute node, below one data folder.
 
     <data>/cluster.json     profile, ports, and where further compute nodes are
     <data>/secret           what the nodes prove to each other that they belong together with
@@ -9,6 +9,8 @@
 
 A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Everything listens on
 loopback only; ports stay as they were first chosen, since the processes know each other by them.
+
+Which storage nodes there are is said by the registry's placement; cluster.json follows it (node_changes.py).
 """
 
 import contextlib
@@ -22,16 +24,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import paths
+from . import paths, placement
 from .etcd_server import Etcd
+from .placement import Placement
 from .process import BackgroundProcess, replace_file, stop_all
 from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
-from .storage_node import NodeSettings, StorageNode, check_built, check_port
+from .storage_node import Joining, NodeSettings, StorageNode, check_built, check_port
 
-PROFILES = ("logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr")
-STORAGE_NODES = ("s1", "s2", "s3")
-WRITE_QUORUM = 2
+PROFILES = ("remote-disk", "logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr")
+STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
 CLUSTER_NAME = "main"
 FIRST_COMPUTE = "compute-1"
 SECRET_BYTES = 32
@@ -59,11 +61,24 @@ class NodePorts:
 
 
 @dataclass
+class JoiningPorts(NodePorts):
+    """Of a node that has been given no place yet."""
+
+    replaces: str = ""  # In that one's place; else one more.
+    write_quorum: int = 0  # Then; 0: a majority.
+
+
+@dataclass
 class ClusterSettings:
     profile: str
     etcd_port: int
     storage: dict[str, NodePorts]
     computes: dict[str, str] = field(default_factory=dict)  # Name and folder of those that live elsewhere.
+    retired: dict[str, NodePorts] = field(default_factory=dict)  # Storage nodes that were replaced; names are not used again.
+    joining: dict[str, JoiningPorts] = field(default_factory=dict)
+
+    def write_quorum(self) -> int:
+        return len(self.storage) // 2 + 1
 
 
 class Cluster:
@@ -89,6 +104,7 @@ class Cluster:
         self._say = say
         self.etcd = Etcd(self.data / "etcd")
         self.storage: dict[str, StorageNode] = {}
+        self.outsiders: dict[str, StorageNode] = {}  # Storage nodes that are in no group: replaced, or about to join.
         self.computes: dict[str, Server] = {}
         if self.exists():
             self._make_parts(self.settings())
@@ -104,7 +120,9 @@ class Cluster:
         try:
             facts = json.loads(self.settings_file.read_text())
             nodes = {name: NodePorts(**ports) for name, ports in facts.pop("storage").items()}
-            return ClusterSettings(storage=nodes, **facts)
+            retired = {name: NodePorts(**ports) for name, ports in facts.pop("retired", {}).items()}
+            joining = {name: JoiningPorts(**ports) for name, ports in facts.pop("joining", {}).items()}
+            return ClusterSettings(storage=nodes, retired=retired, joining=joining, **facts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StrataError(
                 f"{self.settings_file} cannot be read ({error!r}); it names the cluster's profile and ports"
@@ -135,27 +153,79 @@ class Cluster:
         replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
 
     def _make_parts(self, settings: ClusterSettings) -> None:
-        for name, ports in settings.storage.items():
-            if name not in self.storage:
-                self.storage[name] = StorageNode(
-                    name,
-                    self.data / "storage" / name,
-                    NodeSettings(
-                        ports.port,
-                        ports.http_port,
-                        registry=_registry(settings),
-                        cluster=CLUSTER_NAME,
-                        secret=self.secret,
-                        profile=settings.profile,
-                        group=tuple(settings.storage),
-                        write_quorum=WRITE_QUORUM,
-                    ),
-                    self._program,
-                )
+        known = {**self.outsiders, **self.storage}
+        self.storage = {name: self._storage_node(name, ports, settings, known) for name, ports in settings.storage.items()}
+        outside = {**settings.retired, **settings.joining}
+        self.outsiders = {name: self._storage_node(name, ports, settings, known) for name, ports in outside.items()}
         for name, folder in {FIRST_COMPUTE: str(self.data), **settings.computes}.items():
             if name not in self.computes:
                 self.computes[name] = Server(Path(folder))
                 self.computes[name].name = name
+
+    def _storage_node(
+        self, name: str, ports: NodePorts, settings: ClusterSettings, known: Mapping[str, StorageNode]
+    ) -> StorageNode:
+        joining = Joining(ports.replaces, ports.write_quorum) if isinstance(ports, JoiningPorts) else None
+        node_settings = NodeSettings(
+            ports.port,
+            ports.http_port,
+            registry=_registry(settings),
+            cluster=CLUSTER_NAME,
+            secret=self.secret,
+            profile=settings.profile,
+            group=tuple(settings.storage) if name in settings.storage else (name,),
+            write_quorum=settings.write_quorum() if name in settings.storage else 1,
+            joining=joining,
+        )
+        if name in known:
+            known[name].settings = node_settings
+            return known[name]
+        return StorageNode(name, self.data / "storage" / name, node_settings, self._program)
+
+    # --- which storage nodes there are -------------------------------------------------------------------------
+
+    def placement(self) -> Placement | None:
+        """What the registry says; None before the first start. Raises StrataError when it does not answer."""
+        return placement.read(self.settings().etcd_port, CLUSTER_NAME)
+
+    def follow_placement(self, found: Placement | None) -> None:
+        """Takes over what the registry says, after a change that was interrupted before cluster.json knew of it."""
+        settings = self.settings()
+        if found is None or tuple(settings.storage) == found.nodes:
+            return
+        known: dict[str, NodePorts] = {**settings.retired, **settings.joining, **settings.storage}
+        if missing := [name for name in found.nodes if name not in known]:
+            raise StrataError(f"the registry names storage nodes that {self.settings_file} does not know: {', '.join(missing)}")
+        settings.retired |= {name: ports for name, ports in settings.storage.items() if name not in found.nodes}
+        settings.storage = {name: NodePorts(known[name].port, known[name].http_port) for name in found.nodes}
+        settings.joining = {name: ports for name, ports in settings.joining.items() if name not in found.nodes}
+        settings.retired = {name: ports for name, ports in settings.retired.items() if name not in found.nodes}
+        self._keep(settings)
+        self._make_parts(settings)
+
+    def prepare_node(self, name: str | None, replaces: str, write_quorum: int) -> str:
+        """Chooses a name and ports for a storage node that is about to join."""
+        settings = self.settings()
+        used = {**settings.storage, **settings.retired, **settings.joining}
+        begun = next((n for n, ports in settings.joining.items() if ports.replaces == replaces), None)
+        chosen = name or begun or next(n for i in range(1, 1000) if (n := f"s{i}") not in used)
+        if chosen in settings.storage or chosen in settings.retired:
+            raise StrataError(f"{chosen} is, or was, a storage node of this cluster; names are not used again")
+        if chosen in settings.computes or chosen in ("etcd", FIRST_COMPUTE):
+            raise StrataError(f"{chosen} is another process of this cluster")
+        before = settings.joining.get(chosen)
+        ports = (before.port, before.http_port) if before else _free_ports(self.data, 2)
+        settings.joining[chosen] = JoiningPorts(ports[0], ports[1], replaces, write_quorum)
+        self._keep(settings)
+        self._make_parts(settings)
+        return chosen
+
+    def forget_joining(self, name: str) -> None:
+        """Of one that got no place."""
+        settings = self.settings()
+        if settings.joining.pop(name, None) is not None:
+            self._keep(settings)
+            self._make_parts(settings)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -180,7 +250,7 @@ class Cluster:
 
     def parts(self) -> dict[str, BackgroundProcess]:
         """Everything by name, in the order in which it is started."""
-        return {"etcd": self.etcd, **self.storage, **self.computes}
+        return {"etcd": self.etcd, **self.storage, **self.outsiders, **self.computes}
 
     def part(self, name: str) -> BackgroundProcess:
         self.settings()  # Says so when there is no cluster.
@@ -199,9 +269,18 @@ class Cluster:
         self.create(profile)
         with self._all_or_nothing() as started:
             self._start_etcd(started)
+            self.follow_placement(self.placement())
+            for name, node in self.settings().joining.items():
+                how = f"replace {node.replaces} --with {name}" if node.replaces else f"add --name {name}"
+                self._say(f"  {name:<10} not started: it has no place yet; to go on: ./strata node {how}")
             self._start_storage(list(self.storage), started)
             if with_compute:
                 self._start_compute(FIRST_COMPUTE, compute_port, started)
+
+    def start_node(self, name: str) -> None:
+        """A storage node, also one that joins."""
+        with self._all_or_nothing() as started:
+            self._start_storage([name], started)
 
     def start_part(self, name: str) -> None:
         with self._all_or_nothing() as started:
@@ -239,7 +318,7 @@ class Cluster:
         """All at once: each may have to wait for the others."""
         launched: list[StorageNode] = []
         for name in names:
-            node = self.storage[name]
+            node = self.storage[name] if name in self.storage else self.outsiders[name]
             if node.pid() is not None:
                 self._already(name, node)
                 continue
@@ -297,7 +376,7 @@ class Cluster:
     def stop(self) -> bool:
         """Compute, then storage nodes, then etcd: nobody loses what it needs to end cleanly. Returns whether all were clean."""
         clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S)
-        clean = self._stop_some(self.storage, self.node_stop_timeout_s) and clean
+        clean = self._stop_some({**self.storage, **self.outsiders}, self.node_stop_timeout_s) and clean
         return self._stop_some({"etcd": self.etcd}, self.node_stop_timeout_s) and clean
 
     def stop_part(self, name: str) -> bool:
@@ -366,9 +445,10 @@ class Cluster:
 
     def _check_storage_runs(self) -> None:
         alive = sum(node.pid() is not None for node in self.storage.values())
-        if self.etcd.pid() is None or alive < WRITE_QUORUM:
+        needed = self.settings().write_quorum()
+        if self.etcd.pid() is None or alive < needed:
             raise StrataError(
-                f"the cluster in {paths.relative(self.data)} needs etcd and {WRITE_QUORUM} storage nodes; see ./strata status"
+                f"the cluster in {paths.relative(self.data)} needs etcd and {needed} storage nodes; see ./strata status"
             )
 
 

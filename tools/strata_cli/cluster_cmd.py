@@ -1,9 +1,14 @@
 """`./strata up | down` of a cluster, `./strata node ...`, `./strata compute ...`."""
 
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
-from . import paths, setup_cmd
+from . import node_changes, paths, setup_cmd
 from .cluster import Cluster
+from .node_changes import Change
 from .server import Server
 from .shell import StrataError, console
 
@@ -74,6 +79,63 @@ def node_kill(data: Path, name: str) -> None:
     with cluster.locked():
         pid = cluster.kill_part(name)
     console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)
+
+
+def node_replace(data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool) -> None:
+    cluster = _quiet(data) if as_json else _existing(data)
+    with cluster.locked():
+        change = node_changes.replace(cluster, old, new, _unless(as_json))
+        cluster.disown()
+    _finish(cluster, change, timeout_s, as_json)
+    _leave(cluster, old, wipe and change.caught_up, as_json)
+
+
+def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool) -> None:
+    cluster = _quiet(data) if as_json else _existing(data)
+    with cluster.locked():
+        change = node_changes.add(cluster, new, write_quorum, _unless(as_json))
+        cluster.disown()
+    _finish(cluster, change, timeout_s, as_json)
+
+
+def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
+    cluster = _quiet(data) if as_json else _existing(data)
+    with cluster.locked():
+        removal = node_changes.remove(cluster, name, _unless(as_json))
+        cluster.disown()
+    _leave(cluster, name, wipe, as_json)
+    if as_json:
+        print(json.dumps(asdict(removal), indent=2))
+
+
+def _leave(cluster: Cluster, name: str, wipe: bool, as_json: bool) -> None:
+    """The folder of a storage node that has lost its place."""
+    left = cluster.data / "storage" / name
+    if wipe:
+        shutil.rmtree(left, ignore_errors=True)
+    elif left.exists() and not as_json:
+        console.print(f"left: {paths.relative(left)}, of no use to the cluster any more", markup=False)
+
+
+def _quiet(data: Path) -> Cluster:
+    cluster = Cluster(data)
+    cluster.settings()  # Says so when there is none.
+    return cluster
+
+
+def _unless(silent: bool) -> Callable[[str], None]:
+    return (lambda _: None) if silent else _say
+
+
+def _finish(cluster: Cluster, change: Change, timeout_s: float, as_json: bool) -> None:
+    """Waits without the lock: other commands may be needed meanwhile."""
+    node_changes.wait_whole(cluster, change, timeout_s, _unless(as_json))
+    if as_json:
+        print(json.dumps(asdict(change), indent=2))
+    elif change.caught_up:
+        console.print(f"  {change.node:<10} is whole after {change.seconds:.1f} s", markup=False)
+    else:
+        console.print(f"  {change.node:<10} {change.note}", markup=False)
 
 
 def compute_up(cluster_data: Path, folder: Path | None, port: int | None) -> Server:

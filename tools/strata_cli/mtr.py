@@ -49,7 +49,8 @@ def prepare(preset: str) -> None:
         shutil.copytree(OWN_SUITE, suite)
 
 
-def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequence[str] = ()) -> MtrResult:
+def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequence[str] = (), label: str = "") -> MtrResult:
+    """`label` tells the logs of several runs of one suite apart."""
     thread = BUILD_THREADS[os.getpid() % len(BUILD_THREADS)]
     vardir = TREE / "var"
     shutil.rmtree(vardir, ignore_errors=True)
@@ -77,7 +78,7 @@ def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequen
         kept = {"pass": result.passed, "fail": result.failed}.get(match["result"], result.skipped)
         kept.append(match["name"])
 
-    log = paths.LOGS / f"mtr-{suite.replace('/', '-').replace(',', '_')}.log"
+    log = paths.LOGS / f"mtr-{suite.replace('/', '-').replace(',', '_')}{f'-{label}' if label else ''}.log"
     environment = {"MTR_BINDIR": str(TREE), "HOME": str(TREE)}
     cwd = TREE / "mysql-test"
     result.outcome = run_logged(nice(command), log, env=environment, cwd=cwd, timeout_s=timeout_s, on_line=on_line)

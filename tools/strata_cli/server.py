@@ -31,6 +31,7 @@ from .shell import StrataError, run_logged
 from .waiting import wait_until
 
 DEFAULT_PORT = 33306
+MONOLITHIC = "monolithic"  # the profile of a server by itself
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 PORTS_TRIED_MAX = 100
@@ -45,7 +46,7 @@ INNODB_SIZES = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M")
 
 @dataclass
 class Settings:
-    profile: str = "monolithic"
+    profile: str = MONOLITHIC
     preset: str = "release"
     port: int = DEFAULT_PORT
     engine: str = "STRATA"

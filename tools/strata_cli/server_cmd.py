@@ -7,10 +7,9 @@ from typing import NoReturn
 
 from . import cluster, cluster_cmd, paths, setup_cmd
 from .cluster import Cluster
-from .server import Server, Settings, choose_port
+from .server import MONOLITHIC, Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
-MONOLITHIC = "monolithic"
 PROFILES = (MONOLITHIC, *cluster.PROFILES)
 
 

@@ -4,6 +4,8 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,13 @@ console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
 JOBS = max(1, min(2, os.cpu_count() or 1))
+# A runner that is told to end stops the servers it has started before it does; they live in sessions of their own.
+END_S = 20.0
+
+
+def end_cleanly_on_sigterm() -> None:
+    """SIGTERM ends this program as an exception does: what it has started is stopped on the way out."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 class StrataError(Exception):
@@ -51,7 +60,7 @@ def run_logged(
     on_line: Callable[[str], None] | None = None,
     append: bool = False,
 ) -> Outcome:
-    """Runs a command in its own process group, writes what it prints to `log`, and kills the group at the deadline."""
+    """Runs a command in its own process group, writes what it prints to `log`, and ends the group at the deadline."""
     log.parent.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
     with log.open("a" if append else "w") as out:
@@ -76,7 +85,7 @@ def run_logged(
                     on_line(line.rstrip("\n"))
             code = process.wait()
         except BaseException:
-            _kill_group(process)
+            _end_group(process)
             raise
         finally:
             killer.cancel()
@@ -86,18 +95,25 @@ def run_logged(
     return Outcome(code, time.monotonic() - started, log)
 
 
-def _kill_group(process: subprocess.Popen[str]) -> None:
+def _end_group(process: subprocess.Popen[str]) -> None:
+    _signal_group(process, signal.SIGTERM)
     try:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(END_S)
+    except subprocess.TimeoutExpired:
+        pass
+    _signal_group(process, signal.SIGKILL)
+    process.wait()
+
+
+def _signal_group(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)
     except ProcessLookupError:
         pass
-    process.wait()
 
 
 class _Deadline:
     def __init__(self, process: subprocess.Popen[str], timeout_s: float | None) -> None:
-        import threading
-
         self.fired = False
         self._process = process
         self._timer = threading.Timer(timeout_s, self._fire) if timeout_s else None
@@ -108,10 +124,7 @@ class _Deadline:
     def _fire(self) -> None:
         if self._process.poll() is None:
             self.fired = True
-            try:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            _end_group(self._process)
 
     def cancel(self) -> None:
         if self._timer:

@@ -29,9 +29,23 @@ LOG_QUORUM_BUGS = (
     "BUG_SMALL_RECOVERY_QUORUM",
 )
 
+REPLACE = ("-DREPLACE", "-DLEN=1")
+REPLACE_BUGS = ("BUG_NEW_NODE_VOTES", "BUG_NEW_NODE_PROMISES_NOTHING", "BUG_PLACEMENT_BEFORE_EPOCH")
+
+# Without the last node: 2 of 2, and 2 of 3.
+REMOVE_FROM_3 = ("-DREMOVE", "-DLEN=1")
+REMOVE_FROM_4 = ("-DREMOVE", "-DN=4", "-DW=3", "-DEPOCHS=2", "-DLEN=1")
+
 CHECKS = (
     Check("log_quorum", "2 of 3"),
     Check("log_quorum", "all of 3", ("-DW=3",)),
+    Check("log_quorum", "2 of 3 one replaced", REPLACE),
+    *(Check("log_quorum", bug.lower(), (*REPLACE, f"-D{bug}"), must_fail=True) for bug in REPLACE_BUGS),
+    Check("log_quorum", "2 of 3 one taken out", REMOVE_FROM_3),
+    Check("log_quorum", "3 of 4 one taken out", REMOVE_FROM_4),
+    Check("log_quorum", "removed with one quorum", (*REMOVE_FROM_3, "-DBUG_REMOVED_WITH_ONE_QUORUM"), must_fail=True),
+    Check("log_quorum", "removed by old holder", (*REMOVE_FROM_4, "-DBUG_REMOVED_BY_OLD_HOLDER"), must_fail=True),
+    Check("log_quorum", "old holder follows", (*REMOVE_FROM_4, "-DBUG_OLD_HOLDER_FOLLOWS"), must_fail=True),
     *(Check("log_quorum", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in LOG_QUORUM_BUGS),
 )
 

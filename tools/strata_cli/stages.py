@@ -12,7 +12,9 @@ from . import build_cmd, mtr, paths
 from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
+from .server import MONOLITHIC
 from .shell import JOBS, Outcome, capture, nice, run_logged
+from .storage_beneath import storage_beneath
 
 PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
 FOUND_LINES = 60  # of a failed runner's output in the report
@@ -68,9 +70,9 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     folder = paths.preset_dir(build_type)
     if not (folder / "CTestTestfile.cmake").exists():
         return StageResult(skipped=f"build/{build_type} is not configured")
-    command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(JOBS), "--timeout", "900", *extra])
-    env = SANITIZER_ENV | ({} if build_type == BuildType.release else {"STRATA_CORRUPTION_TRIALS": "300"})
-    outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=env, timeout_s=timeout_s)
+    slots = 2 * JOBS + 1  # a program has two, one that mostly waits has one (cmake/strata.cmake)
+    command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(slots), "--timeout", "900", *extra])
+    outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=SANITIZER_ENV, timeout_s=timeout_s)
     return parse_ctest(outcome)
 
 
@@ -256,9 +258,10 @@ def isolation_command(seconds: float, seed: int, *extra: str) -> list[str | Path
     return [paths.venv_bin("python3"), "-m", "isolation", "--seconds", str(seconds), "--seed", str(seed), *extra]
 
 
-def isolation(seconds: float, seed: int) -> StageResult:
+def isolation(seconds: float, seed: int, profile: str = MONOLITHIC) -> StageResult:
     """Histories of concurrent clients at every isolation level."""
-    return runner(isolation_command(seconds, seed), paths.LOGS / f"isolation-{seed}.log", timeout_s=seconds + 300)
+    command = isolation_command(seconds, seed, "--profile", profile)
+    return runner(command, paths.LOGS / f"isolation-{profile}-{seed}.log", timeout_s=seconds + 300)
 
 
 def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:
@@ -290,11 +293,11 @@ def differential_command(statements: int, seed: int, *extra: str) -> list[str | 
     return [paths.venv_bin("python3"), "-m", "differential", "--statements", str(statements), "--seed", str(seed), *extra]
 
 
-def differential(seed: int, statements: int, limit_s: int | None = None) -> StageResult:
+def differential(seed: int, statements: int, limit_s: int | None = None, profile: str = MONOLITHIC) -> StageResult:
     """Random SQL on STRATA and InnoDB, so many statements or as many as the time allows; a case whose answers differ fails."""
-    extra = ["--failures", "5", "--minimise", *(["--time-limit-s", str(limit_s)] if limit_s else [])]
+    extra = ["--failures", "5", "--minimise", "--profile", profile, *(["--time-limit-s", str(limit_s)] if limit_s else [])]
     command = differential_command(statements, seed, *extra)
-    return runner(command, paths.LOGS / "differential.log", timeout_s=(limit_s or statements / 100) + 900)
+    return runner(command, paths.LOGS / f"differential-{profile}.log", timeout_s=(limit_s or statements / 100) + 900)
 
 
 def differential_tests() -> StageResult:
@@ -340,19 +343,25 @@ def soak(seconds: int, seed: int) -> StageResult:
     return from_outcome(outcome, f"soak, {seconds} s, seed {seed}")
 
 
-def mtr_own() -> StageResult:
+def mtr_own(profile: str = MONOLITHIC) -> StageResult:
     if not mtr.OWN_SUITE.exists():
         return StageResult(skipped="mariadb/mysql-test/strata is not there")
     mtr.prepare("release")
     options = ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental", "--mysqld=--innodb"]
     options += ["--mysqld=--default-tmp-storage-engine=InnoDB"]
-    return _from_mtr(mtr.run("strata", options, timeout_s=900), set())
+    return _mtr_on(profile, "strata", options, 900, set())
 
 
-def mtr_engine_suite(suite: str, timeout_s: float, *extra: str) -> StageResult:
+def mtr_engine_suite(suite: str, timeout_s: float, *extra: str, profile: str = MONOLITHIC) -> StageResult:
     """A suite of MariaDB's own, every table in STRATA; what is known not to pass is listed with its reason."""
     mtr.prepare("release")
-    return _from_mtr(mtr.run(suite, [*mtr.engine_options("STRATA"), *extra], timeout_s=timeout_s), _expected_failures())
+    return _mtr_on(profile, suite, [*mtr.engine_options("STRATA"), *extra], timeout_s, _expected_failures())
+
+
+def _mtr_on(profile: str, suite: str, options: list[str], timeout_s: float, expected: set[str]) -> StageResult:
+    with storage_beneath(profile, paths.BUILD / "mtr-cluster") as storage:
+        options = [*options, *(f"--mysqld={option}" for option in storage)]
+        return _from_mtr(mtr.run(suite, options, timeout_s=timeout_s, label=profile), expected)
 
 
 def _expected_failures() -> set[str]:

@@ -16,7 +16,7 @@ from . import mariadb_packages, paths
 from .cluster import FIRST_COMPUTE, Cluster
 from .etcd_server import Etcd
 from .server import Server
-from .shell import console
+from .shell import StrataError, console
 from .storage_node import StorageNode
 
 RUNNING, NOTHING_RUNS, DEGRADED = 0, 3, 4  # Exit codes; 3 as in init scripts.
@@ -41,6 +41,8 @@ class Process:
     backlog_bytes: int | None = None  # Of the log: not yet replayed into pages.
     version_store_bytes: int | None = None
     streams: list[dict[str, Any]] | None = None
+    votes: bool | None = None  # Of a storage node: its log counts for the quorum. Not of one that is new and catches up.
+    generation: int | None = None  # Of the placement that it goes by.
 
 
 def status(data: Path, as_json: bool) -> int:
@@ -71,15 +73,27 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
     serving = cluster.serving_compute()
     with ThreadPoolExecutor(max_workers=8) as pool:  # One that hangs does not hold up the others.
         of_etcd = pool.submit(etcd_process, cluster.etcd, cluster.settings().etcd_port)
-        of_storage = [pool.submit(storage_process, node) for node in cluster.storage.values()]
+        outsiders = [node for node in cluster.outsiders.values() if node.pid() is not None]
+        of_storage = [pool.submit(storage_process, node) for node in [*cluster.storage.values(), *outsiders]]
         of_computes = {name: pool.submit(server_facts, server) for name, server in cluster.computes.items()}
         processes = [of_etcd.result(), *(process.result() for process in of_storage)]
+    for process in processes:
+        process.needed = process.name not in cluster.outsiders
     for name, server in cluster.computes.items():
         process = compute_process(name, server, of_computes[name].result())
         process.needed = name == (serving or FIRST_COMPUTE)
         processes.append(process)
     facts = of_computes[serving or FIRST_COMPUTE].result()
-    return {**facts, "data": str(cluster.data), "profile": profile}, processes
+    return {**facts, "data": str(cluster.data), "profile": profile, "placement": placement_facts(cluster)}, processes
+
+
+def placement_facts(cluster: Cluster) -> dict[str, Any] | None:
+    """None: the registry says nothing, or there is none yet."""
+    try:
+        found = cluster.placement() if cluster.etcd.pid() is not None else None
+    except StrataError:
+        return None
+    return None if found is None else asdict(found)
 
 
 def etcd_process(etcd: Etcd, port: int) -> Process:
@@ -103,6 +117,12 @@ def read_storage_status(process: Process, said: dict[str, Any]) -> None:
     streams = [stream for stream in found if isinstance(stream, dict)] if isinstance(found, list) else []
     process.streams = streams
     process.epoch, process.log_end = _largest(streams, "last_epoch"), _largest(streams, "log_end")
+    votes = [stream["voting"] for stream in streams if isinstance(stream.get("voting"), bool)]
+    process.votes = all(votes) if votes else None
+    if process.votes is False and process.healthy:
+        process.healthy, process.reason = False, f"it is new and catches up: log up to {process.log_end}, does not vote yet"
+    group = said.get("group")
+    process.generation = _number(group, "generation") if isinstance(group, dict) else None
     lags = [
         max(0, end - durable)
         for stream in streams
@@ -113,6 +133,8 @@ def read_storage_status(process: Process, said: dict[str, Any]) -> None:
     if isinstance(values, dict):
         process.backlog_bytes = _number(values, "replay_backlog_bytes")
         process.version_store_bytes = _number(values, "version_store_bytes")
+        if not process.reason and _number(values, "write_session") == 0:
+            process.reason = "it takes no pages until a compute node has begun to write to it"
 
 
 def _largest(streams: Sequence[dict[str, Any]], key: str) -> int | None:
@@ -143,6 +165,15 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
         process.healthy, process.reason = False, "another compute node has taken the database over"
     elif _number(variables, "cluster_holds_lease") == 0:
         process.healthy, process.reason = False, "it does not hold the database's lease; it answers once it does"
+    if process.healthy and _number(variables, "cluster_page_writes_ended"):
+        process.healthy, process.reason = (
+            False,
+            f"it writes no pages any more and has to be restarted; {paths.relative(server.log)} says why",
+        )
+    nodes, in_sync = _number(variables, "cluster_page_nodes"), _number(variables, "cluster_page_nodes_in_sync")
+    if process.healthy and nodes and in_sync is not None and in_sync < nodes:
+        process.healthy = False
+        process.reason = f"its pages are on {in_sync} of {nodes} storage nodes; {paths.relative(server.log)} says why"
     process.epoch, process.backlog_bytes = _number(variables, "cluster_epoch"), _number(variables, "cluster_replay_backlog_bytes")
     process.log_end, durable = _number(variables, "log_lsn"), _number(variables, "log_durable_lsn")
     if process.log_end is not None and durable is not None:
@@ -183,6 +214,9 @@ def server_facts(server: Server) -> dict[str, Any]:
 def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
     for name in ("data", "profile", "state", "socket", "mariadb", "plugin"):
         console.print(f"{name:<12} {facts[name]}", markup=False)
+    if found := facts.get("placement"):
+        where = f"generation {found['generation']}: {', '.join(found['nodes'])}; write quorum {found['write_quorum']}"
+        console.print(f"{'placement':<12} {where}", markup=False)
     wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
     wide.print(table(processes), soft_wrap=False)
     for complaint in complaints(processes):

@@ -27,6 +27,19 @@ PORT_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
+class Joining:
+    """How a node that is in no group gets into one."""
+
+    replaces: str  # In that one's place; "": one more.
+    write_quorum: int  # Then; 0: a majority.
+
+    def flags(self) -> list[str]:
+        if self.replaces:
+            return ["--replaces", self.replaces]
+        return ["--join", *(["--write-quorum", str(self.write_quorum)] if self.write_quorum else [])]
+
+
+@dataclass(frozen=True)
 class NodeSettings:
     port: int  # For the nodes' own protocol.
     http_port: int  # For health, status and metrics.
@@ -36,6 +49,7 @@ class NodeSettings:
     profile: str
     group: tuple[str, ...]
     write_quorum: int
+    joining: Joining | None = None  # Instead of group and write quorum.
 
 
 def check_built(*programs: str | Path) -> None:
@@ -94,10 +108,11 @@ class StorageNode(BackgroundProcess):
             "--cluster": settings.cluster,
             "--secret-file": settings.secret,
             "--profile": settings.profile,
-            "--initial-group": ",".join(settings.group),
-            "--write-quorum": settings.write_quorum,
         }
-        return [*(str(part) for part in self._program), *(str(part) for flag in flags.items() for part in flag)]
+        group = ["--initial-group", ",".join(settings.group), "--write-quorum", str(settings.write_quorum)]
+        if settings.joining is not None:
+            group = settings.joining.flags()
+        return [*(str(part) for part in self._program), *(str(part) for flag in flags.items() for part in flag), *group]
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:
         if not wait_until(self._is_ready, timeout_s):

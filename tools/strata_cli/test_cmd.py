@@ -8,6 +8,7 @@ from rich.table import Table
 from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
 from .cluster import PROFILES
+from .server import MONOLITHIC
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
@@ -19,8 +20,9 @@ CLUSTER_FAULTS_ALL = 300  # of each profile
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
-HISTORY_SECONDS = 300
+HISTORY_SECONDS = 180
 HISTORY_SECONDS_ALL = 7200
+SQL_SECONDS_ALL = 600  # on each profile
 FUZZ_SECONDS_ALL = 600
 
 
@@ -47,8 +49,8 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
-        Stage("mtr: strata", needs_plugin(stages.mtr_own)),
-        Stage("mtr: engines/iuds", needs_plugin(lambda: stages.mtr_engine_suite("engines/iuds", 600))),
+        *suite_stages(MONOLITHIC),
+        _own_suite(PROFILES[-1]),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
         Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
@@ -70,6 +72,7 @@ def all_stages() -> list[Stage]:
     return [
         *usual_stages(CRASH_RUNS_ALL, HISTORY_SECONDS_ALL),
         *(_crash_on(profile) for profile in PROFILES),
+        *(stage for profile in PROFILES for stage in _sql_on(profile)),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
@@ -83,6 +86,31 @@ def all_stages() -> list[Stage]:
             "mtr: engines/funcs",
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
         ),
+    ]
+
+
+def suite_stages(profile: str) -> list[Stage]:
+    suite = "engines/iuds"
+    run = needs_plugin(lambda: stages.mtr_engine_suite(suite, 600, profile=profile))
+    return [_own_suite(profile), Stage(f"mtr: {suite}{_on(profile)}", run)]
+
+
+def _own_suite(profile: str) -> Stage:
+    return Stage(f"mtr: strata{_on(profile)}", needs_plugin(lambda: stages.mtr_own(profile)))
+
+
+def _on(profile: str) -> str:
+    return "" if profile == MONOLITHIC else f" on {profile}"
+
+
+def _sql_on(profile: str) -> list[Stage]:
+    """What `monolithic` goes through in usual_stages(), for longer."""
+    seconds = SQL_SECONDS_ALL
+    differential = needs_plugin(lambda: stages.differential(SEED, DIFFERENTIAL_STATEMENTS_ALL, seconds, profile))
+    return [
+        *suite_stages(profile),
+        Stage(f"differential on {profile}, {seconds} s", differential),
+        Stage(f"isolation on {profile}: histories, {seconds} s", needs_plugin(lambda: stages.isolation(seconds, SEED, profile))),
     ]
 
 

@@ -74,12 +74,13 @@ def test_profiles_stand_beside_the_first_one(tmp_path: Path) -> None:
     found = content["rows"][0]["profiles"]["logdb"]
     assert (found["value"], found["p99_ms"], found["cpu_us"], found["rounds"]) == (125.0, 8.0, 90.0, [50.0, 200.0])
     assert content["rows"][0]["profiles"]["monolithic"]["ratio"] == 1.0
+    assert "| 125 | 0.62 | 0.50-0.67 |" in report.markdown([file])
 
 
 def test_a_profile_that_is_not_known_or_comes_twice_is_refused() -> None:
     assert profiles.chosen("monolithic,logdb-mv-sr") == ("monolithic", "logdb-mv-sr")
     for text in ("", "logdb,logdb", "monolithic,innodb"):
-        with pytest.raises(StrataError, match="give different ones of monolithic, logdb"):
+        with pytest.raises(StrataError, match="give different ones of monolithic, remote-disk, logdb"):
             profiles.chosen(text)
     with pytest.raises(StrataError, match="--link 40g: there is none, 10g, 30g"):
         profiles.chosen_link("40g")
@@ -224,3 +225,18 @@ def test_a_second_bench_is_refused(tmp_path: Path) -> None:
         pass
     with servers.alone(lock):
         pass
+
+
+def test_figures_of_single_operations_become_a_table_with_their_limits(tmp_path: Path) -> None:
+    file = tmp_path / "micro.json"
+    rows = [
+        {"name": "limit/memcpy_16k", "ns": 100.0, "limit": None, "limit_ns": None},
+        {"name": "page/compact", "ns": 250.0, "limit": "memcpy_16k", "limit_ns": 100.0},
+        {"name": "rpc/append_4k", "ns": 46000.0, "limit": None, "limit_ns": None},
+    ]
+    file.write_text(json.dumps({"commit": "abc", "machine": {}, "rows": rows}))
+    shown = report.markdown([file])
+    assert shown.startswith("Commit abc.\n")
+    assert "| page/compact | 250.0 ns | memcpy_16k | 100.0 ns | 2.5 |" in shown
+    assert "| rpc/append_4k | 46.0 us |  |  |  |" in shown
+    assert "limit/" not in shown

@@ -31,7 +31,7 @@ def test_figure_18_compares_neighbours_of_the_ladder() -> None:
     result = measured("openaurora-fig18", tps, {"LogDB-MV": 8000, "LogDB-MV-FR": 2000, "LogDB-MV-SR": 2000})
     findings = EXPERIMENTS["openaurora-fig18"].findings(result)
     assert [finding.ours for finding in findings] == pytest.approx([1.5, 2.0, 0.25, 1.0])
-    assert [finding.same_direction for finding in findings] == [True, True, True, False]
+    assert [finding.agrees for finding in findings] == [True, True, True, False]
     assert "1.50 here, 1.50 in the paper; the same direction" in report.sentence(findings[0])
 
 
@@ -39,7 +39,14 @@ def test_figure_14_stands_on_logdb_with_page_images() -> None:
     tps = {"LogDB, page images": 100.0, "LogDB-MV, page images": 80.0, "LogDB-MV": 90.0}
     findings = EXPERIMENTS["openaurora-fig14"].findings(measured("openaurora-fig14", tps))
     assert [finding.ours for finding in findings] == pytest.approx([0.8, 0.9])
-    assert [finding.same_direction for finding in findings] == [True, False]
+    assert [finding.agrees for finding in findings] == [True, False]
+
+
+def test_figure_10_takes_similar_for_similar() -> None:
+    findings = EXPERIMENTS["openaurora-fig10"].findings(measured("openaurora-fig10", {"Remote Disk": 100.0, "LogDB": 110.0}))
+    assert [finding.ours for finding in findings] == pytest.approx([1.1, 1.1, 1.1])
+    assert [finding.agrees for finding in findings] == [True, True, True]
+    assert "1.10 here, 1.00 in the paper; similar here, too" in report.sentence(findings[1])
 
 
 def test_what_was_measured_is_kept_with_its_scale(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class TreeDriver {
       Mtr mtr(context_.pool, context_.log);
       STRATA_RETURN_IF_ERROR(mtr.begin_write());
       TreeCursor cursor(&context_, tree_, &mtr);
-      STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kExclusive));
+      STRATA_RETURN_IF_ERROR(seek(&cursor, key, LatchMode::kExclusive));
       if (!cursor.leaf_covers(key)) return error_internal("seek ended on the wrong leaf");
       const bool there = cursor.equals(key);
       if (there ? cursor.fits_replace(value.size()) : cursor.fits_insert(key, value.size())) {
@@ -78,7 +78,7 @@ class TreeDriver {
       Mtr mtr(context_.pool, context_.log);
       STRATA_RETURN_IF_ERROR(mtr.begin_write());
       TreeCursor cursor(&context_, tree_, &mtr);
-      STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kExclusive));
+      STRATA_RETURN_IF_ERROR(seek(&cursor, key, LatchMode::kExclusive));
       *found = cursor.equals(key);
       if (!*found) return ok_status();
       cursor.erase();
@@ -91,7 +91,7 @@ class TreeDriver {
   StatusOr<std::optional<std::string>> get(Bytes key) {
     Mtr mtr(context_.pool, context_.log);
     TreeCursor cursor(&context_, tree_, &mtr);
-    STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kShared));
+    STRATA_RETURN_IF_ERROR(seek(&cursor, key, LatchMode::kShared));
     if (!cursor.equals(key)) return std::optional<std::string>();
     return std::optional<std::string>(cursor.value());
   }
@@ -155,6 +155,13 @@ class TreeDriver {
   }
 
  private:
+  // By way of the leaf that this thread has used last, which may be another tree's.
+  static Status seek(TreeCursor* cursor, Bytes key, LatchMode mode) {
+    static thread_local PageId last;
+    STRATA_RETURN_IF_ERROR(cursor->seek_near(last, key, mode));
+    last = cursor->leaf()->id();
+    return ok_status();
+  }
   static bool same(const std::pair<std::string, std::string>& a,
                    const std::pair<const std::string, std::string>& b) {
     return a.first == b.first && a.second == b.second;

@@ -27,6 +27,17 @@ bool may_come(const Status& status) {  // what is missing may be on its way
 
 std::string text(const Status& status) { return std::string(status.message()); }
 
+// Either page source counts what it reads in the same way.
+template <typename Counters>
+void add_reads(const Counters& pages, ComputeNode::Facts* facts) {
+  facts->pages_read = pages.pages;
+  facts->pages_read_ahead = pages.read_ahead;
+  facts->page_calls = pages.calls;
+  facts->page_retries = pages.retries;
+  facts->bad_pages = pages.bad_pages;
+  facts->page_wait_us = pages.wait_us;
+}
+
 }  // namespace
 
 ComputeNode::ComputeNode(std::unique_ptr<registry::Registry> registry,
@@ -47,6 +58,9 @@ ComputeNode::~ComputeNode() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+  remover_.reset();
+  placement_watch_.reset();
+  if (written_ != nullptr) written_->stop();
   log_.reset();  // its events stop before what they speak of goes
 }
 
@@ -59,11 +73,14 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   auto node = std::unique_ptr<ComputeNode>(
       new ComputeNode(std::move(registry), secret, std::move(keys), std::move(options)));
   STRATA_RETURN_IF_ERROR(node->find_identity());
-  STRATA_ASSIGN_OR_RETURN(const registry::StorageGroup group, node->find_group(deadline_us));
+  // Nothing is done to a cluster that this node does not fit, and CM5: the placement is read again.
+  STRATA_RETURN_IF_ERROR(node->find_placement(deadline_us).status());
   STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
-  STRATA_RETURN_IF_ERROR(node->open_storage(group, deadline_us));
+  STRATA_ASSIGN_OR_RETURN(const registry::Placement placement, node->find_placement(deadline_us));
+  STRATA_RETURN_IF_ERROR(node->open_storage(placement, deadline_us));
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
-  node->watcher_ = std::thread([self = node.get()] { self->watch_backlogs(); });
+  if (node->gate_ != nullptr)
+    node->watcher_ = std::thread([self = node.get()] { self->watch_backlogs(); });
   return node;
 }
 
@@ -83,7 +100,7 @@ bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
 }
 
 // The storage nodes make identity and placement when they start for the first time.
-StatusOr<registry::StorageGroup> ComputeNode::find_group(uint64_t deadline_us) {
+StatusOr<registry::Placement> ComputeNode::find_placement(uint64_t deadline_us) {
   registry::Topology topology(registry_.get(), keys_);
   Status missing = ok_status();
   for (uint64_t pause_us = kPauseUsMin;; pause_us = std::min(2 * pause_us, kPauseUsMax)) {
@@ -98,7 +115,7 @@ StatusOr<registry::StorageGroup> ComputeNode::find_group(uint64_t deadline_us) {
         return error_fenced("the cluster '" + options_.cluster + "' is of profile '" +
                             (*identity)->profile + "', this node was started with '" +
                             options_.profile + "'; set strata_profile to the cluster's");
-      return (*placement)->groups.front();
+      return **placement;
     }
     if (!placement.ok() && !may_come(placement.status())) return placement.status();
     missing = placement.ok() ? error_peer_down("the registry knows no storage nodes of cluster '" +
@@ -148,23 +165,56 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
   }
 }
 
-Status ComputeNode::open_storage(const registry::StorageGroup& group, uint64_t deadline_us) {
+ReplicaSet ComputeNode::replicas_of(const registry::Placement& placement) {
+  const registry::StorageGroup& group = placement.groups.front();
+  ReplicaSet set{placement.generation, group.write_quorum, {}, group.taken_out_by};
+  for (const std::string& name : group.nodes)
+    set.nodes.push_back(
+        {name, transport::Address([this, name] { return addresses_->address_of(name); })});
+  return set;
+}
+
+// In the registry's thread, or the remover's.
+void ComputeNode::follow_placement(const registry::Placement& placement) {
+  const ReplicaSet replicas = replicas_of(placement);
+  uint64_t before = placement_generation_;
+  while (before < placement.generation &&
+         !placement_generation_.compare_exchange_weak(before, placement.generation)) {
+  }
+  log_->follow(replicas);
+  if (pages_ != nullptr) pages_->follow(replicas);  // nodes with written pages do not change yet
+}
+
+Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t deadline_us) {
+  const registry::StorageGroup& group = placement.groups.front();
+  if (group.taken_out_by > grant_.epoch)  // PR6
+    return error_fenced(
+        "another compute node has taken the stream over and changed its storage "
+        "nodes");
   addresses_ = std::make_unique<registry::NodeAddresses>(registry_.get(), keys_);
   std::vector<transport::Address> nodes;
-  for (const std::string& name : group.nodes)
-    nodes.emplace_back([this, name] { return addresses_->address_of(name); });
+  std::vector<std::string> node_keys;
+  for (const ReplicaNode& node : replicas_of(placement).nodes) {
+    nodes.push_back(node.address);
+    node_keys.push_back(node.key);
+  }
   STRATA_ASSIGN_OR_RETURN(
       control_, RegistryControl::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   QuorumLogOptions log;
   log.client.stream = options_.stream;
   log.client.addresses = nodes;
+  log.client.keys = node_keys;
+  log.client.generation = placement.generation;
   log.client.quorum.replicas = static_cast<uint32_t>(group.nodes.size());
   log.client.quorum.write_quorum = group.write_quorum;
   log.client.channel.link_model = options_.link_model;
   log.client.channel.counters = counters_;
-  gate_ =
-      std::make_shared<BacklogGate>(nodes.size(), group.write_quorum, options_.replay_backlog_max);
-  log.gate = gate_;
+  const bool written = options_.profile == kWrittenPagesProfile;
+  if (!written) {
+    gate_ = std::make_shared<BacklogGate>(nodes.size(), group.write_quorum,
+                                          options_.replay_backlog_max);
+    log.gate = gate_;
+  }
   log.holder = {grant_.epoch, grant_.epoch.value};
   log.founding = !control_->founded();
   log.first_lsn = kFirstLsn;
@@ -180,15 +230,75 @@ Status ComputeNode::open_storage(const registry::StorageGroup& group, uint64_t d
   STRATA_ASSIGN_OR_RETURN(
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
+  if (written)
+    STRATA_RETURN_IF_ERROR(open_written_pages(group));
+  else
+    open_replayed_pages(nodes, node_keys);
+  watch_placement(placement.generation);
+  if (!written) watch_removals();
+  return ok_status();
+}
+
+void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nodes,
+                                      const std::vector<std::string>& keys) {
   StoragePagesOptions pages;
   pages.stream = options_.stream;
   pages.epoch = grant_.epoch;
-  pages.addresses = std::move(nodes);
+  pages.addresses = nodes;
+  pages.keys = keys;
   pages.page_images = options_.page_images;
   pages.gate = gate_;
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);
+}
+
+// Log and pages follow it from here on.
+void ComputeNode::watch_placement(uint64_t generation) {
+  placement_generation_ = generation;
+  topology_ = std::make_unique<registry::Topology>(registry_.get(), keys_);
+  placement_watch_ = topology_->watch_placement([this](const StatusOr<registry::Placement>& now) {
+    if (now.ok())
+      follow_placement(*now);
+    else
+      diag(Severity::kError, "the placement cannot be read: %s", text(now.status()).c_str());
+  });
+}
+
+// CM6
+void ComputeNode::watch_removals() {
+  NodeRemover::Parts parts{
+      .registry = registry_.get(),
+      .keys = keys_,
+      .stream = options_.stream,
+      .log = log_.get(),
+      .grant =
+          [this] {
+            return registry::EpochGrant{options_.stream, log_->epoch(), control_->writer()};
+          },
+      .follow = [this](const auto& now) { follow_placement(now); },
+      .call_timeout_us = options_.call_timeout_us,
+      .prepare_timeout_us = options_.removal_timeout_us};
+  remover_ = std::make_unique<NodeRemover>(std::move(parts));
+}
+
+Status ComputeNode::open_written_pages(const registry::StorageGroup& group) {
+  STRATA_ASSIGN_OR_RETURN(
+      in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
+  WrittenPagesOptions pages;
+  pages.page_images = options_.page_images;
+  pages.nodes.stream = options_.stream;
+  pages.nodes.epoch = grant_.epoch;
+  pages.nodes.write_quorum = group.write_quorum;
+  pages.nodes.founding = !control_->founded();
+  pages.nodes.link_model = options_.link_model;
+  pages.nodes.counters = counters_;
+  for (const std::string& name : group.nodes)
+    pages.nodes.nodes.push_back(
+        {name, transport::Address([this, name] { return addresses_->address_of(name); })});
+  STRATA_ASSIGN_OR_RETURN(
+      written_, WrittenPageSource::open({io_.loop(), &network_, transport::system_entropy()},
+                                        secret_, pages, in_sync_.get()));
   return ok_status();
 }
 
@@ -233,6 +343,7 @@ Status ComputeNode::replace_lease() {
   if (grant.ok()) {
     grant_ = *grant;
     control_->set_writer(grant->writer);
+    if (in_sync_ != nullptr) in_sync_->set_writer(grant->writer);
     lease_.store(lease->get(), std::memory_order_release);
     leases_.push_back(*std::move(lease));
     return ok_status();
@@ -267,6 +378,8 @@ Status ComputeNode::leave() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+  remover_.reset();
+  if (written_ != nullptr) written_->stop();  // it changes the registry as long as it runs
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   const Status released =
       registry::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
@@ -284,17 +397,11 @@ ComputeNode::Facts ComputeNode::facts() const {
     const MutexLock lock(mutex_);
     facts.fenced = !log.ok() ? text(log) : text(fenced_);
   }
-  const StoragePageSource::Counters& pages = pages_->counters();
-  facts.pages_read = pages.pages;
-  facts.pages_read_ahead = pages.read_ahead;
-  facts.page_calls = pages.calls;
-  facts.page_retries = pages.retries;
-  facts.bad_pages = pages.bad_pages;
-  facts.page_wait_us = pages.wait_us;
-  facts.backpressure = gate_->closed();
-  facts.backpressure_waits = gate_->counters().waits;
-  facts.backpressure_wait_us = gate_->counters().wait_us;
-  facts.replay_backlog_bytes = pages_->backlog_bytes();
+  if (written_ != nullptr)
+    add_written(&facts);
+  else
+    add_replayed(&facts);
+  facts.placement_generation = placement_generation_;
   const transport::MethodCounters& appends = counters_->of(proto::kLogAppend);
   facts.log_calls = appends.operations;
   facts.log_bytes_sent = appends.bytes_out;
@@ -303,6 +410,30 @@ ComputeNode::Facts ComputeNode::facts() const {
     facts.replicas_reached += replica.log.durable >= facts.durable ? 1 : 0;
   }
   return facts;
+}
+
+void ComputeNode::add_replayed(Facts* facts) const {
+  const StoragePageSource::Counters& pages = pages_->counters();
+  add_reads(pages, facts);
+  facts->backpressure = gate_->closed();
+  facts->backpressure_waits = gate_->counters().waits;
+  facts->backpressure_wait_us = gate_->counters().wait_us;
+  facts->replay_backlog_bytes = pages_->backlog_bytes();
+}
+
+void ComputeNode::add_written(Facts* facts) const {
+  const WrittenPageSource::Counters& pages = written_->counters();
+  add_reads(pages, facts);
+  facts->pages_written = pages.pages_written;
+  facts->page_write_calls = pages.write_calls;
+  facts->page_write_errors = pages.write_errors;
+  facts->pages_repaired = pages.repaired;
+  facts->page_bytes_written = counters_->of(proto::kWritePages).bytes_out;
+  facts->page_writes_ended = !written_->nodes()->ended().ok();
+  for (const WrittenNodes::NodeState& node : written_->nodes()->states()) {
+    ++facts->page_nodes;
+    facts->page_nodes_in_sync += node.in_sync ? 1 : 0;
+  }
 }
 
 }  // namespace strata::clients

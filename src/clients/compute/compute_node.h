@@ -7,8 +7,12 @@
 //   CM3  may_answer() is true only while no other node can have become the writer: who reads must
 //        ask after the read (K13). Once a lost lease could be replaced and nobody came in between,
 //        it is true again.
+//   CM5  The placement by which it takes the stream over was read after its epoch was given: no
+//        other epoch can have been recovered by a newer one before. It follows every later one.
 //   CM4  Nothing in the data folder is needed but the file that tells this node from others; a node
 //        without it is another node.
+//   CM6  Where pages are made from the log it takes a storage node out of the group when asked to
+//        through the registry (node_remover.h).
 #pragma once
 
 #include <atomic>
@@ -19,9 +23,11 @@
 
 #include "base/latch.h"
 #include "base/status.h"
+#include "clients/compute/node_remover.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
+#include "clients/storage/written_page_source.h"
 #include "registry/membership.h"
 #include "registry/node_addresses.h"
 #include "registry/registry.h"
@@ -31,6 +37,10 @@
 #include "transport/socket_network.h"
 
 namespace strata::clients {
+
+// The profile whose pages compute writes to storage nodes; under all others they make them from the
+// log.
+constexpr const char* kWrittenPagesProfile = "remote-disk";
 
 struct ComputeOptions {
   std::string cluster = "main";
@@ -42,6 +52,7 @@ struct ComputeOptions {
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
   uint64_t call_timeout_us = 5'000'000;
   uint64_t sync_timeout_us = 60'000'000;
+  uint64_t removal_timeout_us = 10'000'000;  // for all to be durable without the node that goes
   std::shared_ptr<transport::LinkModel> link_model;  // null: none
   uint64_t replay_backlog_max = uint64_t{1} << 30;   // bytes of log; beyond it writers wait
   bool page_images = false;  // in the log, though these storage nodes need none (experiments)
@@ -64,7 +75,9 @@ class ComputeNode {
   ComputeNode& operator=(const ComputeNode&) = delete;
 
   // What the kernel runs on (engine/kernel_seams.h); valid as long as this.
-  [[nodiscard]] PageSource* pages() noexcept { return pages_.get(); }
+  [[nodiscard]] PageSource* pages() noexcept {
+    return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
+  }
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
 
@@ -85,8 +98,14 @@ class ComputeNode {
     uint64_t bad_pages = 0, page_wait_us = 0;
     uint64_t log_bytes_sent = 0, log_calls = 0, replay_backlog_bytes = 0;
     uint32_t replicas_reached = 0, replicas = 0;
+    uint64_t placement_generation = 0;
     uint64_t backpressure_waits = 0, backpressure_wait_us = 0;
     bool backpressure = false;  // writers wait now
+    // Where pages are written (profile remote-disk); 0 elsewhere.
+    uint64_t pages_written = 0, page_bytes_written = 0, page_write_calls = 0;
+    uint64_t page_write_errors = 0, pages_repaired = 0;
+    uint32_t page_nodes = 0, page_nodes_in_sync = 0;
+    bool page_writes_ended = false;  // WN4
   };
   [[nodiscard]] Facts facts() const;
 
@@ -94,9 +113,18 @@ class ComputeNode {
   ComputeNode(std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
               registry::ClusterKeys keys, ComputeOptions options);
   Status find_identity();
-  StatusOr<registry::StorageGroup> find_group(uint64_t deadline_us);
+  StatusOr<registry::Placement> find_placement(uint64_t deadline_us);
   Status hold_stream(uint64_t deadline_us);
-  Status open_storage(const registry::StorageGroup& group, uint64_t deadline_us);
+  Status open_storage(const registry::Placement& placement, uint64_t deadline_us);
+  void follow_placement(const registry::Placement& placement);
+  [[nodiscard]] ReplicaSet replicas_of(const registry::Placement& placement);
+  void open_replayed_pages(const std::vector<transport::Address>& nodes,
+                           const std::vector<std::string>& keys);
+  Status open_written_pages(const registry::StorageGroup& group);
+  void watch_placement(uint64_t generation);
+  void watch_removals();
+  void add_replayed(Facts* facts) const;
+  void add_written(Facts* facts) const;
   StatusOr<std::unique_ptr<registry::Lease>> new_lease(uint64_t deadline_us);
   // Waits a little, for the next try; false: stopped, or the deadline has passed.
   bool pause(uint64_t pause_us, uint64_t deadline_us);
@@ -124,9 +152,16 @@ class ComputeNode {
   std::atomic<registry::Lease*> lease_{nullptr};
   registry::EpochGrant grant_;  // likewise
   std::unique_ptr<RegistryControl> control_;
+  // One of the two.
   std::unique_ptr<StoragePageSource> pages_;
+  std::unique_ptr<InSyncSet> in_sync_;
+  std::unique_ptr<WrittenPageSource> written_;
   std::unique_ptr<QuorumLogSink> log_;
   std::shared_ptr<BacklogGate> gate_;
+  std::atomic<uint64_t> placement_generation_{0};
+  std::unique_ptr<registry::Topology> topology_;
+  std::unique_ptr<registry::Watch> placement_watch_;
+  std::unique_ptr<NodeRemover> remover_;
   std::thread keeper_;
   std::thread watcher_;  // of backlogs
 };

@@ -1,6 +1,7 @@
 #include "clients/storage/backlog_gate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/diag.h"
@@ -12,7 +13,7 @@ constexpr uint64_t kGiveUpLookUs = 100'000;
 }  // namespace
 
 BacklogGate::BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes)
-    : nodes_needed_(nodes_needed), close_bytes_(close_bytes), backlogs_(nodes, 0) {}
+    : close_bytes_(close_bytes), nodes_needed_(nodes_needed), backlogs_(nodes, 0) {}
 
 size_t BacklogGate::nodes_below(uint64_t bytes) const {
   return static_cast<size_t>(std::count_if(backlogs_.begin(), backlogs_.end(),
@@ -20,11 +21,28 @@ size_t BacklogGate::nodes_below(uint64_t bytes) const {
 }
 
 void BacklogGate::note(size_t node, uint64_t backlog_bytes) {
+  change([&] {
+    if (node < backlogs_.size()) backlogs_[node] = backlog_bytes;
+  });
+}
+
+void BacklogGate::follow(size_t nodes_needed, const std::vector<std::optional<uint32_t>>& before) {
+  change([&] {
+    nodes_needed_ = nodes_needed;
+    std::vector<uint64_t> backlogs;
+    backlogs.reserve(before.size());
+    for (const std::optional<uint32_t>& place : before)
+      backlogs.push_back(place.has_value() ? backlogs_[*place] : 0);
+    backlogs_ = std::move(backlogs);
+  });
+}
+
+void BacklogGate::change(absl::FunctionRef<void()> what) {
   bool was_closed = false;
   bool is_closed = false;
   {
     const MutexLock lock(mutex_);
-    backlogs_[node] = backlog_bytes;
+    what();
     was_closed = closed();
     is_closed = nodes_below(was_closed ? close_bytes_ / 2 : close_bytes_) < nodes_needed_;
     closed_.store(is_closed, std::memory_order_relaxed);

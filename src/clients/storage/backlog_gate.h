@@ -3,11 +3,13 @@
 //   BG1  Closes when fewer than `nodes_needed` nodes are less than `close_bytes` behind, and opens
 //        when so many are less than half of that behind.
 //   BG2  What a node said last counts; one that has said nothing yet is not behind.
+//   BG4  After follow() only what the nodes there are now have said counts.
 //   BG3  wait() ends when the gate opens, when `give_up` says so, or once stop() was called.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -20,6 +22,8 @@ class BacklogGate {
  public:
   BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes);
   void note(size_t node, uint64_t backlog_bytes);
+  // BG4: the nodes from now on, each with its number before; nothing: it is another one.
+  void follow(size_t nodes_needed, const std::vector<std::optional<uint32_t>>& before);
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
   // Cheap when open; else blocks (no latch may be held). kCancelled: given up. `give_up` is asked
   // now and then.
@@ -33,11 +37,12 @@ class BacklogGate {
 
  private:
   [[nodiscard]] size_t nodes_below(uint64_t bytes) const;  // mutex_ held
-  const size_t nodes_needed_;
+  void change(absl::FunctionRef<void()> what);             // `what` with mutex_ held
   const uint64_t close_bytes_;
   std::atomic<bool> closed_{false};
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
+  size_t nodes_needed_;             // guarded by mutex_
   std::vector<uint64_t> backlogs_;  // guarded by mutex_
   bool stopped_ = false;            // guarded by mutex_
   Counters counters_;

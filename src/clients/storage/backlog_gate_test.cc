@@ -61,5 +61,31 @@ TEST_F(BacklogGateTest, AWaitEndsWhenItOpensOrIsGivenUpOrStopped) {  // BG3
   last.join();
 }
 
+TEST_F(BacklogGateTest, AnotherNodeIsNotBehindForTheOneBefore) {  // BG4
+  gate_.note(0, 5000);
+  gate_.note(1, 5000);
+  EXPECT_TRUE(gate_.closed());
+  gate_.follow(2, {0, std::nullopt, 2});
+  EXPECT_FALSE(gate_.closed());
+  gate_.follow(3, {0, 1, 2, std::nullopt});
+  EXPECT_FALSE(gate_.closed());
+  gate_.note(3, 5000);
+  EXPECT_TRUE(gate_.closed());
+  gate_.note(7, 0);  // of a place that is not there
+  EXPECT_TRUE(gate_.closed());
+  gate_.note(0, 100);
+  EXPECT_FALSE(gate_.closed());
+}
+
+TEST_F(BacklogGateTest, WhoHasLeftIsNotWaitedFor) {  // BG4
+  gate_.note(0, 5000);
+  gate_.note(1, 5000);
+  EXPECT_TRUE(gate_.closed());
+  gate_.follow(1, {1, 2});
+  EXPECT_FALSE(gate_.closed());
+  gate_.note(1, 5000);
+  EXPECT_TRUE(gate_.closed()) << "the one that was first is behind as before";
+}
+
 }  // namespace
 }  // namespace strata::clients

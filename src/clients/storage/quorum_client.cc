@@ -1,10 +1,12 @@
 #include "clients/storage/quorum_client.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 #include <variant>
 
 #include "base/assert.h"
+#include "base/diag.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "quorum/recovery.h"
@@ -68,14 +70,17 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
        std::optional<Lsn> new_stream_start, QuorumEvents events)
       : world_(world),
         options_(std::move(options)),
+        addresses_(options_.addresses),
+        keys_(options_.keys),
+        generation_(options_.generation),
         holder_(holder),
         events_(std::move(events)),
         recovery_(std::make_unique<Recovery>(options_.quorum, holder, new_stream_start,
                                              /*wait_for_start=*/true)) {}
 
   void start(const transport::Secret& secret) {
-    for (const transport::Address& address : options_.addresses)
-      channels_.push_back(std::make_unique<Channel>(world_, secret, address, options_.channel));
+    secret_.emplace(secret);
+    for (const transport::Address& address : addresses_) channels_.push_back(channel_to(address));
     arm_timer();
     go_on();
   }
@@ -104,15 +109,67 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
                     proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
                     [](const transport::Reply&) {});  // who missed it hears of the next one
   }
+  void follow(ReplicaSet next) {
+    if (ended_ || next.generation <= generation_) return;
+    if (next.taken_out_by > holder_.epoch)  // QC4
+      return end_taken_over(next.taken_out_by);
+    const bool fewer = next.nodes.size() < addresses_.size();
+    if ((fewer && (writer_ == nullptr || !writer_->leaves())) ||
+        next.write_quorum > next.nodes.size() || 2 * next.write_quorum <= next.nodes.size())
+      return diag(Severity::kError,
+                  "generation %llu of the placement has fewer replicas than the one before, or no "
+                  "majority for a write quorum: it is not followed",
+                  static_cast<unsigned long long>(next.generation));
+    generation_ = next.generation;
+    next_ = std::move(next);
+    if (writer_ == nullptr) return;  // QC3
+    change_replicas();
+    go_on();
+  }
+  bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum) {
+    const auto found = std::find(keys_.begin(), keys_.end(), key);
+    if (ended_ || writer_ == nullptr || generation != generation_ || found == keys_.end())
+      return false;
+    if (!writer_->leaves()) {
+      writer_->begin_leave(static_cast<quorum::ReplicaIndex>(found - keys_.begin()), write_quorum);
+      go_on();
+    }
+    return !ended_ && writer_->may_leave();
+  }
+  void cancel_leave() {
+    if (ended_ || writer_ == nullptr) return;
+    writer_->cancel_leave();
+    go_on();
+  }
   [[nodiscard]] std::vector<ReplicaStatus> status() const {
     std::vector<ReplicaStatus> out;
     if (writer_ == nullptr) return out;
     for (quorum::Writer::ReplicaStatus& log : writer_->status())
-      out.push_back({options_.addresses[out.size()].now(), std::move(log)});
+      out.push_back({addresses_[out.size()].now(), std::move(log)});
     return out;
   }
 
  private:
+  std::unique_ptr<Channel> channel_to(const transport::Address& address) {
+    return std::make_unique<Channel>(world_, *secret_, address, options_.channel);
+  }
+  // A channel that goes takes the calls on it along: nobody hears of them any more.
+  void change_replicas() {
+    STRATA_ASSERT(keys_.size() == addresses_.size());
+    const quorum::ReplicasBefore before = places_before(keys_, *next_);
+    std::vector<std::unique_ptr<Channel>> channels;
+    addresses_.clear();
+    keys_.clear();
+    for (size_t i = 0; i < before.size(); ++i) {
+      const ReplicaNode& node = next_->nodes[i];
+      addresses_.push_back(node.address);
+      keys_.push_back(node.key);
+      channels.push_back(before[i].has_value() ? std::move(channels_[*before[i]])
+                                               : channel_to(node.address));
+    }
+    writer_->follow(next_->write_quorum, before);
+    channels_ = std::move(channels);
+  }
   [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
     transport::CallOptions options;
     options.method = method;
@@ -154,17 +211,14 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
         return end(recovery_->failure(), recovery_->fenced_by());
       case Recovery::State::kDone:
         writer_ = std::make_unique<Writer>(options_.quorum, recovery_->tenure());
+        if (next_.has_value()) change_replicas();
         durable_ = writer_->quorum_durable();
         post([this, start = durable_] { events_.begun(start); });
     }
   }
 
   void look_at_writer() {
-    if (const auto higher = writer_->fenced_by())
-      return end(error_fenced("this node's epoch " + std::to_string(holder_.epoch.value) +
-                              " of log stream " + std::to_string(options_.stream.value) +
-                              " was taken over by epoch " + std::to_string(higher->value)),
-                 *higher);
+    if (const auto higher = writer_->fenced_by()) return end_taken_over(*higher);
     while (!waiting_.empty() && writer_->has_room(waiting_.front().size())) {
       STRATA_ASSERT(writer_->append(std::move(waiting_.front())).ok());
       waiting_.pop_front();
@@ -175,6 +229,12 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     }
   }
 
+  void end_taken_over(Epoch higher) {
+    end(error_fenced("this node's epoch " + std::to_string(holder_.epoch.value) +
+                     " of log stream " + std::to_string(options_.stream.value) +
+                     " was taken over by epoch " + std::to_string(higher.value)),
+        higher);
+  }
   void end(const Status& why, Epoch higher) {
     // Before `ended`: QC2. Whatever else was posted has run by then.
     post([this, why, higher] {
@@ -218,7 +278,12 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   }
 
   const transport::World world_;
-  const QuorumClientOptions options_;
+  const QuorumClientOptions options_;  // quorum, addresses and keys: of the start
+  std::vector<transport::Address> addresses_;
+  std::vector<std::string> keys_;
+  uint64_t generation_;  // of the newest placement told
+  std::optional<transport::Secret> secret_;
+  std::optional<ReplicaSet> next_;  // the newest told
   const quorum::Holder holder_;
   QuorumEvents events_;
   std::vector<std::unique_ptr<Channel>> channels_;
@@ -255,6 +320,20 @@ void QuorumClient::begin_at(Lsn start) {
 void QuorumClient::append(std::string bytes) {
   executor_->post(
       [core = core_, bytes = std::move(bytes)]() mutable { core->append(std::move(bytes)); });
+}
+void QuorumClient::follow(ReplicaSet replicas) {
+  executor_->post([core = core_, replicas = std::move(replicas)]() mutable {
+    core->follow(std::move(replicas));
+  });
+}
+bool QuorumClient::prepare_leave(const std::string& key, uint64_t generation,
+                                 uint32_t write_quorum) {
+  bool may_leave = false;
+  run_and_wait(executor_, [&] { may_leave = core_->prepare_leave(key, generation, write_quorum); });
+  return may_leave;
+}
+void QuorumClient::cancel_leave() {
+  run_and_wait(executor_, [&] { core_->cancel_leave(); });
 }
 void QuorumClient::truncate_below(Lsn lsn) {
   executor_->post([core = core_, lsn] { core->truncate_below(lsn); });

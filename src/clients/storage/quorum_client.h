@@ -10,6 +10,13 @@
 //   (WR2). QC2  Events come in the executor's thread, in the order of what they tell, none inside a
 //   call of
 //        this class and none after `ended`.
+//   QC3  While it takes the stream over its replicas stay who they were at the start: the votes and
+//        the quorum that begins the epoch are of one placement. A later one is followed from
+//        kWriting on.
+//   QC4  A placement with fewer replicas is followed by the holder that made it, after a
+//        prepare_leave(). A holder of a lower epoch ends when it hears of it: what its replicas
+//        once said is not to be counted by a smaller quorum (PR6 of
+//        docs/adr/2026-11-23-changing-storage-nodes.md).
 // Replicas that do not answer are asked again, for ever: who gives up destroys the client.
 #pragma once
 
@@ -22,6 +29,7 @@
 #include "absl/functional/any_invocable.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "clients/storage/replica_set.h"
 #include "quorum/messages.h"
 #include "quorum/writer.h"
 #include "transport/address.h"
@@ -34,6 +42,8 @@ struct QuorumClientOptions {
   quorum::QuorumOptions quorum;
   StreamId stream;
   std::vector<transport::Address> addresses;  // of the replicas, in the order of the placement
+  std::vector<std::string> keys;              // theirs, for follow() (replica_set.h)
+  uint64_t generation = 0;                    // of the placement they are from
   uint64_t call_timeout_us = 2'000'000;
   uint64_t tick_us = 50'000;  // after that long what failed is tried again
   transport::ChannelOptions channel;
@@ -75,6 +85,14 @@ class QuorumClient {
   void append(std::string bytes);
   // Nobody needs the log below `lsn` any more: tells the replicas, who cut when they can.
   void truncate_below(Lsn lsn);
+
+  // The placement has changed (QC3). Sets of lower generations than one told before are ignored.
+  void follow(ReplicaSet replicas);
+  // WR7 of quorum/writer.h: the replica of that key is about to leave generation `generation`,
+  // after which `write_quorum` of the others are a write quorum. True: it may, from now on until
+  // cancel_leave(). False: ask again. Block for the executor's thread.
+  bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum);
+  void cancel_leave();
 
   struct ReplicaStatus {
     std::string address;

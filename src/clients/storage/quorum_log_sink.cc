@@ -85,6 +85,7 @@ Status QuorumLogSink::wait_chosen() {
         std::to_string(options_.client.addresses.size()) +
         " storage nodes that know its end have answered; start those that are missing");
   STRATA_RETURN_IF_ERROR(ended_);
+  read_from_ = chosen_->replica;
   reader_ = std::make_unique<transport::BlockingChannel>(
       secret_, options_.client.addresses[chosen_->replica],
       transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
@@ -126,11 +127,31 @@ StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
   if (at >= end) return size_t{0};
   const size_t wanted = std::min<uint64_t>(bytes, end.value - at.value);
   for (size_t done = 0; done < wanted;) {
-    STRATA_ASSIGN_OR_RETURN(const size_t got,
-                            read_once(Lsn{at.value + done}, out + done, wanted - done));
-    done += got;
+    auto got = read_once(Lsn{at.value + done}, out + done, wanted - done);
+    if (!got.ok() && is_peer_down(got.status()) && read_elsewhere(Lsn{at.value + wanted})) continue;
+    if (!got.ok()) return got.status();
+    done += *got;
   }
   return wanted;
+}
+
+// Once the epoch has begun others have the log, too: those that have begun it and say how far they
+// are. False: nobody else has it up to `end`.
+bool QuorumLogSink::read_elsewhere(Lsn end) {
+  const std::vector<QuorumClient::ReplicaStatus> replicas = client_->status();
+  for (size_t i = 1; i < replicas.size(); ++i) {
+    const size_t next = (read_from_ + i) % replicas.size();
+    if (elsewhere_tried_ >= replicas.size()) return false;
+    using Phase = quorum::Writer::ReplicaPhase;
+    if (replicas[next].log.phase != Phase::kStreaming || replicas[next].log.durable < end) continue;
+    ++elsewhere_tried_;
+    read_from_ = next;
+    reader_ = std::make_unique<transport::BlockingChannel>(
+        secret_, transport::Address(replicas[next].address),
+        transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
+    return true;
+  }
+  return false;
 }
 
 StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
@@ -217,6 +238,18 @@ Lsn QuorumLogSink::durable_lsn() const {
 
 std::vector<QuorumClient::ReplicaStatus> QuorumLogSink::replicas() const {
   return client_->status();
+}
+
+std::vector<bool> QuorumLogSink::well() const {
+  using Phase = quorum::Writer::ReplicaPhase;
+  std::vector<bool> well;
+  for (const QuorumClient::ReplicaStatus& replica : client_->status()) {
+    // One that failed is asked again and again.
+    const bool failed = replica.log.phase == Phase::kResting ||
+                        (replica.log.phase == Phase::kAsking && !replica.log.last_error.ok());
+    well.push_back(!failed);
+  }
+  return well;
 }
 
 }  // namespace strata::clients

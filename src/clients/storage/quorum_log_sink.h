@@ -14,9 +14,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
+#include "clients/storage/leaving_log.h"
 #include "clients/storage/quorum_client.h"
 #include "transport/blocking_channel.h"
 #include "wal/log_sink.h"
@@ -33,7 +35,7 @@ struct QuorumLogOptions {
   std::shared_ptr<BacklogGate> gate;      // writers wait at it; null: for nothing
 };
 
-class QuorumLogSink final : public LogSink {
+class QuorumLogSink final : public LogSink, public LeavingLog {
  public:
   // Takes the stream over (QL1). Blocks. Errors: kFailedPrecondition (fenced by a higher epoch),
   // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).
@@ -57,6 +59,14 @@ class QuorumLogSink final : public LogSink {
   Status cut_at(Lsn end) override;
   [[nodiscard]] std::string locate(Lsn lsn) const override;
 
+  // The placement has changed (QC3 of quorum_client.h). Does not block.
+  void follow(ReplicaSet replicas) { client_->follow(std::move(replicas)); }
+  bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum) override {
+    return client_->prepare_leave(key, generation, write_quorum);
+  }
+  void cancel_leave() override { client_->cancel_leave(); }
+  [[nodiscard]] std::vector<bool> well() const override;
+
   // OK as long as this node is the stream's writer as far as it knows. Does not block.
   [[nodiscard]] Status state() const;
   [[nodiscard]] Lsn durable_lsn() const;
@@ -70,6 +80,7 @@ class QuorumLogSink final : public LogSink {
   QuorumEvents events();
   Status wait_chosen();
   Status find_founding_start();
+  bool read_elsewhere(Lsn end);
   StatusOr<size_t> read_once(Lsn at, char* out, size_t bytes);
   // Waits until `done` or the end; false: neither came in time.
   template <class Done>
@@ -87,8 +98,11 @@ class QuorumLogSink final : public LogSink {
   Lsn appended_;
   Lsn founding_start_;  // QL3
   std::atomic<bool> writing_{false};
-  std::unique_ptr<transport::BlockingChannel> reader_;  // of the chosen replica
-  std::unique_ptr<QuorumClient> client_;                // last: its events end first
+  std::unique_ptr<transport::BlockingChannel>
+      reader_;                            // of the chosen replica, as long as it answers
+  size_t read_from_ = 0;                  // which that is
+  size_t elsewhere_tried_ = 0;            // how often another one was taken
+  std::unique_ptr<QuorumClient> client_;  // last: its events end first
 };
 
 }  // namespace strata::clients

@@ -25,6 +25,9 @@ class RegistryControl final : public ControlStore {
   [[nodiscard]] bool founded() const noexcept { return data_.database_id != 0; }
   // The stream is held under another lease since (StreamEpochs::renew). Thread-safe.
   void set_writer(registry::Version writer) noexcept { writer_.store(writer.value); }
+  [[nodiscard]] registry::Version writer() const noexcept {
+    return registry::Version{writer_.load()};
+  }
   // kUnavailable and the like: not published, may be tried again. kFailedPrecondition: taken over.
   Status publish(const ControlData& data) override;
 

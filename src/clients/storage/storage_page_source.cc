@@ -1,13 +1,12 @@
 #include "clients/storage/storage_page_source.h"
 
 #include <algorithm>
-#include <cstring>
-#include <deque>
 #include <utility>
 
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "clients/storage/page_replies.h"
 #include "page/page.h"
 #include "proto/methods.h"
 
@@ -15,7 +14,6 @@ namespace strata::clients {
 
 namespace {
 
-constexpr size_t kShards = 64;
 constexpr uint64_t kPauseUs = 20'000;
 
 // Another node, or the same one later, may do better.
@@ -40,56 +38,76 @@ class Patience {
   uint64_t least_backlog_ = UINT64_MAX;
 };
 
-std::string name_of(PageId id) {
-  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
-}
-
 }  // namespace
 
-// Pages given up, the oldest entries forgotten first: for those the newest llsn forgotten stands.
-struct StoragePageSource::Shard {
-  mutable Mutex mutex{LatchRank::kLeaf};
-  std::unordered_map<PageId, Llsn> given_up;  // guarded by mutex
-  std::deque<PageId> order;                   // guarded by mutex; one entry per key of given_up
-  Llsn forgotten;                             // guarded by mutex
-};
-
 StoragePageSource::StoragePageSource(const transport::Secret& secret, StoragePagesOptions options)
-    : options_(std::move(options)), shards_(new Shard[kShards]) {
+    : options_(std::move(options)), secret_(secret), given_up_(options_.given_up_max) {
   STRATA_ASSERT(!options_.addresses.empty());
-  for (const transport::Address& address : options_.addresses)
-    nodes_.push_back(
-        std::make_unique<transport::BlockingChannel>(secret, address, options_.channel));
+  STRATA_ASSERT(options_.keys.empty() || options_.keys.size() == options_.addresses.size());
+  for (size_t i = 0; i < options_.addresses.size(); ++i)
+    nodes_.push_back(std::make_shared<Node>(secret_, options_.keys.empty() ? "" : options_.keys[i],
+                                            options_.addresses[i], options_.channel));
 }
 
 StoragePageSource::~StoragePageSource() = default;
 
+// --- the nodes ---
+
+size_t StoragePageSource::node_count() const {
+  const MutexLock lock(mutex_);
+  return nodes_.size();
+}
+
+std::shared_ptr<StoragePageSource::Node> StoragePageSource::node_at(size_t node) const {
+  const MutexLock lock(mutex_);
+  return nodes_[node % nodes_.size()];
+}
+
+// SP5
+void StoragePageSource::follow(const ReplicaSet& replicas) {
+  std::vector<std::shared_ptr<Node>> nodes;  // in the end those of before, destroyed unlatched
+  quorum::ReplicasBefore before;
+  {
+    const MutexLock lock(mutex_);
+    if (replicas.generation <= generation_) return;
+    generation_ = replicas.generation;
+    std::vector<std::string> keys;
+    for (const std::shared_ptr<Node>& node : nodes_) keys.push_back(node->key);
+    before = places_before(keys, replicas);
+    for (size_t i = 0; i < before.size(); ++i) {
+      const ReplicaNode& node = replicas.nodes[i];
+      nodes.push_back(
+          before[i].has_value()
+              ? nodes_[*before[i]]
+              : std::make_shared<Node>(secret_, node.key, node.address, options_.channel));
+    }
+    nodes_.swap(nodes);
+  }
+  prefer_again(before);
+  if (options_.gate != nullptr) options_.gate->follow(replicas.write_quorum, before);
+}
+
+// The same node as before, or one that was there before: a new one has to make its pages first.
+void StoragePageSource::prefer_again(const quorum::ReplicasBefore& before) {
+  const size_t preferred = preferred_.load(std::memory_order_relaxed);
+  auto found = std::find(before.begin(), before.end(), preferred);
+  if (found == before.end())
+    found = std::find_if(before.begin(), before.end(), [](const auto& b) { return b.has_value(); });
+  if (found == before.end()) found = before.begin();
+  preferred_.store(static_cast<size_t>(found - before.begin()), std::memory_order_relaxed);
+}
+
 // --- what a page must not be older than (SP1) ---
 
 Status StoragePageSource::write(PageId id, const char* page) {
-  const Llsn llsn{header_of(page)->llsn};
-  Shard& shard = shards_[std::hash<PageId>{}(id) % kShards];
-  const MutexLock lock(shard.mutex);
-  const auto [it, is_new] = shard.given_up.try_emplace(id, llsn);
-  it->second = std::max(it->second, llsn);
-  if (!is_new) return ok_status();
-  shard.order.push_back(id);
-  if (shard.order.size() > options_.given_up_max / kShards) {
-    const auto oldest = shard.given_up.find(shard.order.front());
-    shard.forgotten = std::max(shard.forgotten, oldest->second);
-    shard.given_up.erase(oldest);
-    shard.order.pop_front();
-  }
+  given_up_.note(id, Llsn{header_of(page)->llsn});
   return ok_status();
 }
 
 Llsn StoragePageSource::needed(PageId id, Llsn at_least) const {
-  const Llsn begin{begin_.load(std::memory_order_acquire)};
-  const Shard& shard = shards_[std::hash<PageId>{}(id) % kShards];
-  const MutexLock lock(shard.mutex);
-  const auto found = shard.given_up.find(id);
-  if (found != shard.given_up.end()) return std::max(found->second, at_least);
-  return std::max({shard.forgotten, begin, at_least});
+  const GivenUpPages::Found found = given_up_.find(id);
+  if (found.exact) return std::max(found.llsn, at_least);
+  return std::max({found.llsn, Llsn{begin_.load(std::memory_order_acquire)}, at_least});
 }
 
 void StoragePageSource::begin_at(Llsn last) { begin_.store(last.value, std::memory_order_release); }
@@ -117,7 +135,8 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   Status first_error;
   bool another_round = false;  // some node may do better later
   for (size_t tries = 0;; ++tries) {
-    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
+    const size_t count = node_count();
+    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
     const Status status = read_from(node, id, from, options_.wait_us, patience.deadline_us(), page);
     if (status.ok() || is_not_found(status)) {
       if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
@@ -128,7 +147,7 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
     if (first_error.ok() || is_corruption(status)) first_error = status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     another_round |= may_pass(status);
-    if ((tries + 1) % nodes_.size() != 0) continue;
+    if ((tries + 1) % count != 0) continue;
     patience.note(backlog_bytes_.load(std::memory_order_relaxed));
     if (!another_round || !may_try_again(patience.deadline_us())) return first_error;
     another_round = false;
@@ -139,7 +158,9 @@ Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint3
                                     uint64_t deadline_us, char* page) {
   proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
   request.pages.push_back({id, at_least, Llsn{UINT64_MAX}});
-  STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReply reply, ask(node, request, deadline_us));
+  std::string bytes;
+  STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply,
+                          ask(node, request, deadline_us, &bytes));
   return take(node, id, reply.pages[0], page);
 }
 
@@ -152,8 +173,9 @@ void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* page
   request.pages.reserve(count);
   for (uint32_t i = 0; i < count; ++i)
     request.pages.push_back({ids[i], needed(ids[i], Llsn{}), Llsn{UINT64_MAX}});
-  const StatusOr<proto::GetPagesReply> reply =
-      ask(node, request, begin_us + options_.read_timeout_us);
+  std::string bytes;
+  const StatusOr<proto::GetPagesReplyView> reply =
+      ask(node, request, begin_us + options_.read_timeout_us, &bytes);
   if (!reply.ok()) return std::fill(results, results + count, reply.status());
   for (uint32_t i = 0; i < count; ++i)
     results[i] = take(node, ids[i], reply->pages[i], pages + size_t{i} * kPageBytes);
@@ -163,9 +185,10 @@ void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* page
 }
 
 // The reply holds as many pages as the request.
-StatusOr<proto::GetPagesReply> StoragePageSource::ask(size_t node,
-                                                      const proto::GetPagesRequest& request,
-                                                      uint64_t deadline_us) {
+StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
+                                                          const proto::GetPagesRequest& request,
+                                                          uint64_t deadline_us,
+                                                          std::string* bytes) {
   transport::CallOptions call;
   call.method = proto::kGetPages;
   call.epoch = options_.epoch.value;
@@ -174,9 +197,9 @@ StatusOr<proto::GetPagesReply> StoragePageSource::ask(size_t node,
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
-  STRATA_RETURN_IF_ERROR(nodes_[node]->call(call, proto::encode(request), &answer));
-  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReply reply,
-                          proto::decode_get_pages_reply(answer.payload));
+  STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, proto::encode(request), &answer));
+  *bytes = std::move(answer.payload);
+  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(*bytes));
   if (reply.pages.size() != request.pages.size())
     return error_corruption("a reply for another number of pages");
   backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
@@ -188,23 +211,17 @@ void StoragePageSource::ask_backlogs() {
   // Every reply tells it; this page is always there, and any version of it will do.
   proto::GetPagesRequest request{options_.stream, options_.epoch, 0, {}, {}};
   request.pages.push_back({PageId{kSystemSpace, 0}, Llsn{}, Llsn{UINT64_MAX}});
-  for (size_t node = 0; node < nodes_.size(); ++node)
-    (void)ask(node, request, monotonic_us() + 1'000'000);  // one that is away says nothing (BG2)
+  std::string bytes;
+  for (size_t node = 0; node < node_count(); ++node)  // one that is away says nothing (BG2)
+    (void)ask(node, request, monotonic_us() + 1'000'000, &bytes);
 }
 
 // SP2
-Status StoragePageSource::take(size_t node, PageId id, const proto::PageGot& got, char* page) {
-  STRATA_RETURN_IF_ERROR(got.status);
-  Status sound = verify_page(got.bytes.data(), id);
-  if (sound.ok() && Llsn{header_of(got.bytes.data())->llsn} > got.llsn)
-    sound = error_corruption("its llsn is not what the node says");
-  if (!sound.ok()) {
-    counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
-    return error_corruption(name_of(id) + " from storage node " + options_.addresses[node].now() +
-                            ": " + std::string(sound.message()));
-  }
-  std::memcpy(page, got.bytes.data(), kPageBytes);
-  return ok_status();
+Status StoragePageSource::take(size_t node, PageId id, const proto::PageView& got, char* page) {
+  bool bad = false;
+  Status status = take_page(id, got, node_at(node)->channel.address(), page, &bad);
+  if (bad) counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
+  return status;
 }
 
 // --- spaces ---
@@ -215,12 +232,13 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
   for (size_t tries = 0;; ++tries) {
     // Like a page: one that is stuck costs a wait each time it is asked, and every space that is
     // opened asks.
-    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % nodes_.size();
+    const size_t count = node_count();
+    const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
     auto spaces = list_spaces_of(node, patience.deadline_us());
     if (spaces.ok() && tries > 0) preferred_.store(node, std::memory_order_relaxed);
     if (spaces.ok() || is_fenced(spaces.status())) return spaces;
     another_round |= may_pass(spaces.status());
-    if ((tries + 1) % nodes_.size() != 0) continue;
+    if ((tries + 1) % count != 0) continue;
     patience.note(backlog_bytes_.load(std::memory_order_relaxed));
     if (!another_round || !may_try_again(patience.deadline_us())) return spaces;
     another_round = false;
@@ -241,7 +259,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   call.deadline_us = std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000);
   call.idempotent = true;
   transport::BlockingReply answer;
-  STRATA_RETURN_IF_ERROR(nodes_[node]->call(call, {}, &answer));
+  STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, {}, &answer));
   STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
                           proto::decode_list_spaces_reply(answer.payload));
   return std::move(reply.spaces);

@@ -7,17 +7,20 @@
 //        does not have it so far, is passed over as long as another one may help.
 //   SP4  Reads end: by their timeout, or when stop() is called. A storage node that is behind and
 //        gets on with its replay is waited for: the timeout begins anew.
+//   SP5  After follow() no read is begun at a node that has lost its place.
 //   SP3  Nothing is written: write() notes what the page's next reader must see.
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
+#include "clients/storage/given_up_pages.h"
+#include "clients/storage/replica_set.h"
 #include "pagefile/page_source.h"
 #include "proto/page_messages.h"
 #include "transport/address.h"
@@ -29,6 +32,7 @@ struct StoragePagesOptions {
   StreamId stream;  // this node's, with its epoch (S2)
   Epoch epoch;
   std::vector<transport::Address> addresses;  // of the storage nodes
+  std::vector<std::string> keys;              // theirs, for follow() (replica_set.h)
   size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly
   uint32_t wait_us = 2'000'000;          // what a node may wait for its log before another is asked
   uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
@@ -64,6 +68,9 @@ class StoragePageSource final : public PageSource {
   void ask_backlogs();
   // Reads that have not found what they want end with kUnavailable, now and from now on.
   void stop();
+  // SP5: the placement has changed. Sets of lower generations than one told before are ignored.
+  // Does not block.
+  void follow(const ReplicaSet& replicas);
 
   struct Counters {
     std::atomic<uint64_t> pages{0}, calls{0}, retries{0}, bad_pages{0}, wait_us{0};
@@ -74,27 +81,40 @@ class StoragePageSource final : public PageSource {
   [[nodiscard]] uint64_t backlog_bytes() const noexcept { return backlog_bytes_.load(); }
 
  private:
-  struct Shard;
-  Llsn needed(PageId id, Llsn at_least) const;
+  // A storage node; reads under way keep one that has lost its place.
+  struct Node {
+    Node(const transport::Secret& secret, std::string node_key, const transport::Address& address,
+         const transport::BlockingChannelOptions& channel_options)
+        : key(std::move(node_key)), channel(secret, address, channel_options) {}
+    const std::string key;
+    transport::BlockingChannel channel;
+  };
+  [[nodiscard]] size_t node_count() const;
+  [[nodiscard]] std::shared_ptr<Node> node_at(size_t node) const;  // modulo their number
+  [[nodiscard]] Llsn needed(PageId id, Llsn at_least) const;
   Status read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us, uint64_t deadline_us,
                    char* page);
-  StatusOr<proto::GetPagesReply> ask(size_t node, const proto::GetPagesRequest& request,
-                                     uint64_t deadline_us);
-  Status take(size_t node, PageId id, const proto::PageGot& got, char* page);
+  // The reply lies in *bytes.
+  StatusOr<proto::GetPagesReplyView> ask(size_t node, const proto::GetPagesRequest& request,
+                                         uint64_t deadline_us, std::string* bytes);
+  Status take(size_t node, PageId id, const proto::PageView& got, char* page);
   StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
+  void prefer_again(const quorum::ReplicasBefore& before);
   // All nodes have failed, perhaps at once: waits a little. False: it is over.
   bool may_try_again(uint64_t deadline_us);
 
-  const StoragePagesOptions options_;
-  std::vector<std::unique_ptr<transport::BlockingChannel>> nodes_;
-  std::unique_ptr<Shard[]> shards_;   // of the map page -> llsn at which it was given up
+  const StoragePagesOptions options_;  // addresses and keys: of the start
+  const transport::Secret secret_;
+  GivenUpPages given_up_;
   std::atomic<uint64_t> begin_{0};    // Llsn: what this life found
   std::atomic<size_t> preferred_{0};  // the node that answered last
   std::atomic<uint64_t> backlog_bytes_{0};
   Counters counters_;
-  Mutex mutex_{LatchRank::kLeaf};
+  mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar stop_changed_;
-  bool stopped_ = false;  // guarded by mutex_
+  bool stopped_ = false;                      // guarded by mutex_
+  std::vector<std::shared_ptr<Node>> nodes_;  // guarded by mutex_; by place
+  uint64_t generation_ = 0;                   // guarded by mutex_: of the set followed last
 };
 
 }  // namespace strata::clients

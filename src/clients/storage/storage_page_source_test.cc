@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <thread>
+#include <utility>
 
 #include "base/aligned.h"
 #include "base/clock.h"
@@ -266,6 +267,53 @@ TEST_F(StoragePages, EndsWhenStopped) {  // SP4
   std::thread reader([this] { EXPECT_TRUE(is_peer_down(read())); });
   pages.stop();
   reader.join();
+}
+
+TEST_F(StoragePages, FollowsThePlacement) {  // SP5
+  std::atomic<int> old_asked{0};
+  add_node([&](const PageWanted& wanted) {
+    ++old_asked;
+    return good(1)(wanted);
+  });
+  add_node(good(2));
+  add_node(good(3));
+  const std::vector<transport::Address> all = std::exchange(options_.addresses, {});
+  options_.addresses = {all[0], all[1]};
+  options_.keys = {"s1", "s2"};
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(old_asked, 1);
+  ReplicaSet next{2, 2, {{"s4", all[2]}, {"s2", all[1]}}};
+  source().follow(next);
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(header_of(page_.get())->llsn, 2u) << "a new node is not asked first";
+  next = {1, 2, {{"s1", all[0]}, {"s2", all[1]}}};  // an older one
+  source().follow(next);
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(old_asked, 1);
+  next = {3, 2, {{"s4", all[2]}, {"s2", all[1]}, {"s5", all[0]}}};
+  source().follow(next);
+  source().ask_backlogs();
+  EXPECT_EQ(old_asked, 2);
+}
+
+// SP5: the one that is preferred is taken out.
+TEST_F(StoragePages, ANodeThatWasTakenOutIsNotAsked) {
+  std::atomic<int> gone_asked{0};
+  add_node([&](const PageWanted& wanted) {
+    ++gone_asked;
+    return good(1)(wanted);
+  });
+  add_node(good(2));
+  add_node(good(3));
+  options_.keys = {"s1", "s2", "s3"};
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(gone_asked, 1);
+  const ReplicaSet next{2, 2, {{"s2", options_.addresses[1]}, {"s3", options_.addresses[2]}}};
+  source().follow(next);
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(header_of(page_.get())->llsn, 2u);
+  source().ask_backlogs();
+  EXPECT_EQ(gone_asked, 1);
 }
 
 }  // namespace

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
+#include "registry/in_sync_nodes.h"
 #include "registry/log_checkpoints.h"
 #include "registry/membership.h"
+#include "registry/node_removals.h"
 #include "registry/stream_epochs.h"
 #include "registry/topology.h"
 
@@ -38,5 +41,14 @@ StatusOr<Placement> decode_placement(const KeyValue& entry);
 Status check_checkpoint(const LogCheckpoint& checkpoint);  // kInvalidArgument
 std::string encode_checkpoint(const LogCheckpoint& checkpoint);
 StatusOr<LogCheckpoint> decode_checkpoint(const KeyValue& entry);
+
+Status check_in_sync(const std::vector<InSyncNode>& nodes);  // kInvalidArgument
+std::string encode_in_sync(const std::vector<InSyncNode>& nodes);
+StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry);
+
+Status check_removal(const RemovalRequest& request);  // kInvalidArgument
+std::string encode_removal(const RemovalRequest& request);
+StatusOr<RemovalRequest> decode_removal(const KeyValue& entry);
+std::string as_reason(std::string_view text);  // why a request was refused, as check_removal wants
 
 }  // namespace strata::registry::internal

@@ -461,16 +461,35 @@ TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
   ASSERT_TRUE(read.ok() && read->has_value());
   EXPECT_EQ((*read)->groups, more);
   EXPECT_EQ((*read)->version, second->version);
+  // TP4, TP5
+  for (const auto& groups_too_far :
+       {std::vector<StorageGroup>{{1, {"store-1", "store-2"}, 2}},
+        std::vector<StorageGroup>{{1, {"store-1", "store-8", "store-9"}, 2}},
+        std::vector<StorageGroup>{{1, {"store-1", "store-2", "store-3"}, 3}}})
+    EXPECT_EQ(code_of(topology.change_placement(*second, groups_too_far, deadline()).status()),
+              StatusCode::kInvalidArgument);
+  const auto third =
+      topology.change_placement(*second, *with_replaced(*second, "store-2", "store-5"), deadline());
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ(third->groups[0].nodes, (std::vector<std::string>{"store-1", "store-5", "store-3"}));
+  EXPECT_EQ(third->groups[0].joined, (std::vector<uint64_t>{0, 3, 0}));
+  EXPECT_TRUE(third->groups[1].joined.empty());
+  EXPECT_EQ(third->groups[0].retired, std::vector<std::string>{"store-2"});
+  EXPECT_EQ((*topology.placement(deadline()))->groups, third->groups);
+  std::vector<StorageGroup> back = third->groups;
+  back[0].nodes[0] = "store-2";
+  EXPECT_EQ(code_of(topology.change_placement(*third, back, deadline()).status()),
+            StatusCode::kInvalidArgument);
   // TP3
   watch.reset();
   const std::string placement_key = ClusterKeys::of(world_->prefix())->placement();
-  EXPECT_EQ(code_of(topology.change_placement(*second, {}, deadline()).status()),
+  EXPECT_EQ(code_of(topology.change_placement(*third, {}, deadline()).status()),
             StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(topology.change_placement(*second, {{1, {"a", "b"}, 3}}, deadline()).status()),
+  EXPECT_EQ(code_of(topology.change_placement(*third, {{1, {"a", "b"}, 3}}, deadline()).status()),
             StatusCode::kInvalidArgument);
   ASSERT_TRUE(
       registry_
-          ->change(Change::replace(placement_key, second->version, "{\"format\":2}"), deadline())
+          ->change(Change::replace(placement_key, third->version, "{\"format\":2}"), deadline())
           .ok());
   const auto unreadable = topology.placement(deadline());
   EXPECT_TRUE(is_corruption(unreadable.status())) << unreadable.status();

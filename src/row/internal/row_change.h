@@ -77,6 +77,9 @@ class RowChange {
   StatusOr<Outcome> try_lock_in_memory(TreeCursor* cursor, std::string* payload, bool* fresh);
   Status lock_in_record(std::string* payload, bool* fresh);
   StatusOr<Outcome> try_lock_in_record(Mtr* mtr, TreeCursor* cursor, std::string* payload);
+  // To where key_ is or would be. A row is looked for two or three times in a row: found, locked,
+  // changed.
+  Status seek_row(TreeCursor* cursor, LatchMode mode);
   StatusOr<Outcome> find_live(TreeCursor* cursor, LatchMode mode, RecordHeader* header);
   StatusOr<Outcome> look_shared(TreeCursor* cursor, bool held, Version* copy);
 

@@ -1,5 +1,6 @@
 #include "storenode/logstore/self_catch_up.h"
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -25,6 +26,8 @@ struct SelfCatchUp::Shared : std::enable_shared_from_this<SelfCatchUp::Shared> {
   quorum::CatchUpOrder order;
   uint64_t run = 0;  // counts orders: answers to an earlier one are ignored
   size_t tries = 0;  // sources that failed in a row
+  size_t cut = 0;    // of these, those whose log begins behind what is needed
+  Lsn begins;        // the lowest place where one of these does
   size_t source = 0;
 
   // Carries out the step that stands. Called without the mutex.
@@ -62,7 +65,7 @@ void SelfCatchUp::order(quorum::CatchUpOrder order) {
     shared_->steps.emplace(CatchUp::Options{
         .tenure = order.tenure, .voter_end = order.voter_end, .goal = order.until});
     shared_->order = std::move(order);
-    shared_->tries = 0;
+    shared_->tries = shared_->cut = 0;
     run = ++shared_->run;
   }
   shared_->go_on(run);
@@ -114,11 +117,19 @@ void SelfCatchUp::Shared::on_read(uint64_t of_run, quorum::ReadReply reply) {
   {
     const MutexLock lock(mutex);
     if (run != of_run || !steps.has_value()) return;
+    if (is_out_of_range(reply.status) && reply.start > reply.from) {
+      begins = cut == 0 ? reply.start : std::min(begins, reply.start);
+      ++cut;
+    }
     if (steps->on_read(std::move(reply))) {
-      tries = 0;
+      tries = cut = 0;
     } else {
       ++source;
-      if (++tries >= order.sources.size()) return steps.reset();
+      if (++tries >= order.sources.size()) {
+        // CU3: every one of them says so, none is merely away.
+        if (cut < tries || !steps->raise_base(begins)) return steps.reset();
+        tries = cut = 0;
+      }
     }
   }
   go_on(of_run);

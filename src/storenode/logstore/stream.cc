@@ -21,9 +21,9 @@ std::string fenced_text(Epoch promised) {
 
 Status check_tenure(const Tenure& tenure) {
   const quorum::History& h = tenure.history;
-  const bool sound = !tenure.holder.epoch.is_zero() && tenure.base <= tenure.start &&
-                     check_history(h).ok() && last_epoch(h) < tenure.holder.epoch &&
-                     (h.empty() ? tenure.base == tenure.start
+  const bool sound = !tenure.holder.epoch.is_zero() && check_history(h).ok() &&
+                     last_epoch(h) < tenure.holder.epoch &&
+                     (h.empty() ? tenure.base >= tenure.start
                                 : h.front().start <= tenure.base && h.back().start <= tenure.start);
   return sound ? ok_status() : error_invalid_argument("the tenure makes no sense");
 }
@@ -167,7 +167,8 @@ Stream::Fit Stream::fit(const Tenure& tenure) const {
   Fit fit;
   fit.reset = !agreed->has_value() || **agreed < tenure.base;
   fit.next = fit.reset ? tenure.base : **agreed;
-  if (readable_end() > fit.next)  // LG5
+  // LG5. A log that holds nothing acknowledged, since it was cut off up to there, loses nothing.
+  if (readable_end() > std::max(fit.next, control_.start))
     fit.status = error_corruption(
         "epoch " + std::to_string(tenure.holder.epoch.value) + " would cut off bytes from lsn " +
         std::to_string(fit.next.value) + " on that are known to be acknowledged up to lsn " +
@@ -187,10 +188,13 @@ ChangeReply Stream::begin(const quorum::BeginRequest& request) {
   if (sound.ok()) sound = check_holder(tenure.holder);
   if (!sound.ok()) return reply(std::move(sound));
   ControlState next = control_;
-  if (state().last_epoch == tenure.holder.epoch) {  // begun already
-    if (control_.history.back().start != tenure.start)
-      return reply(error_corruption("the epoch was begun at lsn " +
-                                    std::to_string(control_.history.back().start.value)));
+  const bool begun = state().last_epoch == tenure.holder.epoch;
+  if (begun && control_.history.back().start != tenure.start)
+    return reply(error_corruption("the epoch was begun at lsn " +
+                                  std::to_string(control_.history.back().start.value)));
+  if (tenure.base > tenure.start && !(begun && durable_end_ >= tenure.base))
+    return begin_later(request);
+  if (begun) {
     if (state().voting || request.voter_end >= control_.voter_end) return reply(ok_status());
     next.voter_end = request.voter_end;
     return reply(publish(std::move(next)));
@@ -205,11 +209,29 @@ ChangeReply Stream::begin(const quorum::BeginRequest& request) {
   return reply(cut(std::move(next), fit));
 }
 
+// The peers' logs begin behind the epoch's start, and so does this one from now on (CU3): what it
+// held is below that and not needed any more, or of another log.
+ChangeReply Stream::begin_later(const quorum::BeginRequest& request) {
+  const Tenure& tenure = request.tenure;
+  Fit fit;
+  fit.next = tenure.base;
+  fit.reset = true;
+  if (readable_end() > std::max(fit.next, control_.start))  // LG5
+    return reply(error_corruption("the log would begin at lsn " + std::to_string(fit.next.value) +
+                                  ", but bytes up to lsn " + std::to_string(readable_end().value) +
+                                  " are known to be acknowledged"));
+  ControlState next = control_;
+  next.promised = tenure.holder;
+  next.history = quorum::begun(tenure.history, tenure.holder.epoch, tenure.start);
+  next.voter_end = request.voter_end;
+  return reply(cut(std::move(next), fit));
+}
+
 ChangeReply Stream::prepare_catch_up(const quorum::CatchUpRequest& request) {
   const Tenure& tenure = request.tenure;
   Status sound = check_tenure(tenure);
-  if (sound.ok() &&
-      (request.at > tenure.start || request.bytes.size() > tenure.start.value - request.at.value))
+  if (sound.ok() && (tenure.base > tenure.start || request.at > tenure.start ||
+                     request.bytes.size() > tenure.start.value - request.at.value))
     sound = error_invalid_argument("catch-up ends where the epoch starts");
   if (sound.ok()) sound = ensure_control();
   if (sound.ok()) sound = check_holder(tenure.holder);

@@ -50,6 +50,7 @@ ReadReply Stream::read(const ReadRequest& request) {
   {
     const MutexLock lock(mutex_);
     reply.quorum_durable = readable_end();
+    reply.start = control_.start;
     if (request.recovery && request.epoch != control_.promised.epoch) {
       reply.status = error_fenced("epoch " + std::to_string(control_.promised.epoch.value) +
                                   " is promised here");
@@ -87,6 +88,7 @@ ReadReply Stream::read(const ReadRequest& request) {
   } else if (!done.ok() && request.from < control_.start) {
     reply.bytes.clear();
     reply.status = error_out_of_range("truncated");
+    reply.start = control_.start;
   } else if (reply.bytes.empty()) {
     reply.status = done;
   }

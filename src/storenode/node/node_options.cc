@@ -36,16 +36,16 @@ LogStoreOptions default_log() {
   return log;
 }
 
+bool pages_are_written(std::string_view profile) { return profile == "remote-disk"; }
+
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
   if (profile == "logdb") return ReplayMode::kSingle;
   if (profile == "logdb-mv") return ReplayMode::kEager;
   if (profile == "logdb-mv-fr") return ReplayMode::kFiltered;
   if (profile == "logdb-mv-sr") return ReplayMode::kSmart;
-  if (profile == "remote-disk")
-    return error_invalid_argument("profile 'remote-disk' is not built yet");
   return error_invalid_argument("there is no profile '" + std::string(profile) +
-                                "' of a storage node; use logdb, logdb-mv, logdb-mv-fr or "
-                                "logdb-mv-sr");
+                                "' of a storage node; use remote-disk, logdb, logdb-mv, "
+                                "logdb-mv-fr or logdb-mv-sr");
 }
 
 std::string transport_address(std::string_view address) {
@@ -56,7 +56,8 @@ std::string transport_address(std::string_view address) {
 Status check_options(const NodeOptions& options) {
   STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
   STRATA_RETURN_IF_ERROR(registry::check_name("cluster", options.cluster));
-  STRATA_RETURN_IF_ERROR(mode_of_profile(options.profile).status());
+  if (!pages_are_written(options.profile))
+    STRATA_RETURN_IF_ERROR(mode_of_profile(options.profile).status());
   if (options.directory.empty())
     return error_invalid_argument("a storage node needs a data folder");
   if (options.listen.empty())
@@ -66,6 +67,14 @@ Status check_options(const NodeOptions& options) {
                                   std::to_string(registry::kLeaseSecondsMax) + " seconds");
   if (options.workers == 0 || options.workers > 256)
     return error_invalid_argument("a storage node has 1 to 256 workers");
+  if (options.joining.has_value() && pages_are_written(options.profile))
+    return error_invalid_argument(
+        "under profile remote-disk storage nodes cannot be replaced or added yet");
+  if (options.joining.has_value() && !options.joining->replaces.empty()) {
+    STRATA_RETURN_IF_ERROR(registry::check_name("node", options.joining->replaces));
+    if (options.joining->replaces == options.name)
+      return error_invalid_argument("a node cannot replace itself");
+  }
   if (options.initial_group.has_value()) return check_group(options, *options.initial_group);
   return ok_status();
 }

@@ -28,6 +28,12 @@ struct InitialGroup {
 PageStoreOptions default_pages();
 LogStoreOptions default_log();
 
+// How a node that is in no group gets into one: it changes the placement itself, when it starts.
+struct Joining {
+  std::string replaces;       // in that node's place; empty: added at the end of the first group
+  uint32_t write_quorum = 0;  // then; 0: a majority
+};
+
 struct NodeOptions {
   std::string name;
   std::string cluster = "main";
@@ -38,7 +44,11 @@ struct NodeOptions {
   std::string status_address;  // only told to others
   std::string profile = "logdb-mv-sr";
   std::optional<InitialGroup> initial_group;  // made if the cluster has no placement yet
+  std::optional<Joining> joining;             // if the node is in no group yet
   uint32_t lease_s = 10;
+  // How long a node waits for the entry of one that had its name before, with another folder, to
+  // go; nothing: for twice the lease and some seconds.
+  std::optional<uint64_t> name_wait_us;
   uint64_t start_timeout_us = 0;  // for the registry to answer; 0: until it does
   uint64_t call_timeout_us = 2'000'000;
   uint32_t workers = 4;
@@ -51,7 +61,9 @@ struct NodeOptions {
 
 // kInvalidArgument: says what is wrong.
 Status check_options(const NodeOptions& options);
-// kInvalidArgument: there is no such profile, or it is not built yet.
+// Compute writes the pages and the node keeps them (written/); else it makes them from the log.
+[[nodiscard]] bool pages_are_written(std::string_view profile);
+// Of the others. kInvalidArgument: there is no such profile.
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile);
 // As the transport wants it: "127.0.0.1:7101" becomes "tcp:127.0.0.1:7101".
 [[nodiscard]] std::string transport_address(std::string_view address);

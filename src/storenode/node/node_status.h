@@ -19,6 +19,7 @@ struct NodeStatus {
   std::vector<std::string> group_nodes;  // by replica
   uint32_t write_quorum = 0;
   uint64_t placement_generation = 0;
+  std::string out_of_group;            // why it serves nothing any more; empty: it is in its group
   std::vector<std::string> addresses;  // that it listens on
   std::string status_address;
 

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/diag.h"
 #include "registry/log_checkpoints.h"
+#include "registry/membership.h"
 #include "registry/stream_epochs.h"
+#include "storenode/copy/rpc_peer.h"
 
 namespace strata::storenode {
 namespace {
+
+constexpr uint64_t kMendIntervalUs = 1'000'000;
+constexpr uint64_t kJoinPauseUs = 200'000;
+constexpr uint64_t kSecondUs = 1'000'000;
 
 uint64_t random_id() {
   uint64_t id = 0;
@@ -47,8 +54,11 @@ StorageNode::~StorageNode() {
   stop();
   // Late answers of the log store find no service any more, then the stores go.
   page_service_.reset();
+  written_service_.reset();
   log_service_.reset();
   pages_.reset();
+  copier_.reset();
+  written_.reset();
   view_.reset();
   logs_.reset();
 }
@@ -63,8 +73,10 @@ Status StorageNode::start() {
   STRATA_RETURN_IF_ERROR(stamp_folder());
   STRATA_RETURN_IF_ERROR(open_stores());
   make_services();
+  watch_placement();
   STRATA_RETURN_IF_ERROR(listen());
   STRATA_RETURN_IF_ERROR(join(&calls));
+  if (store_copier_ != nullptr) store_copier_->start();
   upkeep_ = std::thread([this] { upkeep(); });
   return ok_status();
 }
@@ -107,33 +119,108 @@ Status StorageNode::find_database(RegistryCalls* calls) {
   return folder_->check_database(database_.database_id);
 }
 
+StatusOr<std::optional<registry::Placement>> StorageNode::read_placement(RegistryCalls* calls) {
+  return calls->until_reached("reading the placement", [&](uint64_t deadline_us) {
+    return topology_->placement(deadline_us);
+  });
+}
+
+// The first one of the cluster. OK also when another node was first.
+Status StorageNode::make_placement(RegistryCalls* calls) {
+  const registry::StorageGroup first{1, options_.initial_group->nodes,
+                                     options_.initial_group->write_quorum};
+  const Status made = calls->until_reached("making the placement", [&](uint64_t deadline_us) {
+    return topology_->change_placement(std::nullopt, {first}, deadline_us).status();
+  });
+  return is_fenced(made) ? ok_status() : made;
+}
+
+bool StorageNode::enter_group(const registry::Placement& placement) {
+  for (const registry::StorageGroup& group : placement.groups) {
+    if (!group.place_of(options_.name).has_value()) continue;
+    group_ = std::make_unique<GroupView>(options_.name, placement.generation, group);
+    return true;
+  }
+  return false;
+}
+
 Status StorageNode::find_group(RegistryCalls* calls) {
-  registry::Topology topology(registry_, keys_);
-  const auto read = [&](uint64_t deadline_us) { return topology.placement(deadline_us); };
-  STRATA_ASSIGN_OR_RETURN(auto placement, calls->until_reached("reading the placement", read));
+  topology_ = std::make_unique<registry::Topology>(registry_, keys_);
+  STRATA_ASSIGN_OR_RETURN(auto placement, read_placement(calls));
   if (!placement.has_value() && options_.initial_group.has_value()) {
-    const registry::StorageGroup first{1, options_.initial_group->nodes,
-                                       options_.initial_group->write_quorum};
-    const Status made = calls->until_reached("making the placement", [&](uint64_t deadline_us) {
-      return topology.change_placement(std::nullopt, {first}, deadline_us).status();
-    });
-    if (!made.ok() && !is_fenced(made)) return made;  // fenced: another node was first
-    STRATA_ASSIGN_OR_RETURN(placement, calls->until_reached("reading the placement", read));
+    STRATA_RETURN_IF_ERROR(make_placement(calls));
+    STRATA_ASSIGN_OR_RETURN(placement, read_placement(calls));
   }
   if (!placement.has_value())
     return error_fenced("cluster " + options_.cluster +
                         " has no placement yet; start its first nodes with an initial group");
-  std::string groups;
-  for (const registry::StorageGroup& group : placement->groups) {
-    groups += (groups.empty() ? "" : "; ") + joined_names(group.nodes);
-    if (std::count(group.nodes.begin(), group.nodes.end(), options_.name) == 0) continue;
-    group_ = group;
-    placement_generation_ = placement->generation;
-    return ok_status();
+  if (!enter_group(*placement) && options_.joining.has_value()) {
+    STRATA_ASSIGN_OR_RETURN(placement, change_placement(*placement, calls));
+    enter_group(*placement);
   }
+  if (group_ != nullptr) return ok_status();
+  std::string groups;
+  for (const registry::StorageGroup& group : placement->groups)
+    groups += (groups.empty() ? "" : "; ") + joined_names(group.nodes);
   return error_fenced("node " + options_.name + " is in no storage group of cluster " +
                       options_.cluster + " (" + groups +
                       "); start it with one of these names, or change the placement first");
+}
+
+// ND6
+StatusOr<registry::Placement> StorageNode::change_placement(const registry::Placement& placement,
+                                                            RegistryCalls* calls) {
+  if (folder_->stamp().has_value())
+    return error_fenced("the data folder " + options_.directory + " was used by " +
+                        folder_->stamp()->name +
+                        " before; a node comes into a group with an empty one");
+  const Joining& joining = *options_.joining;
+  const auto groups = joining.replaces.empty()
+                          ? registry::with_added(placement, placement.groups.front().id,
+                                                 options_.name, joining.write_quorum)
+                          : registry::with_replaced(placement, joining.replaces, options_.name);
+  if (!groups.ok())
+    return error_fenced("node " + options_.name + " cannot come into a group of cluster " +
+                        options_.cluster + ": " + std::string(groups.status().message()));
+  for (const registry::StorageGroup& group : *groups) {
+    if (!group.place_of(options_.name).has_value()) continue;
+    STRATA_RETURN_IF_ERROR(check_others_are_there(group, calls));
+  }
+  auto changed = calls->until_reached("changing the placement", [&](uint64_t deadline_us) {
+    return topology_->change_placement(placement, *groups, deadline_us);
+  });
+  if (is_fenced(changed.status()))
+    return error_fenced("the placement of cluster " + options_.cluster +
+                        " was changed by another node meanwhile; start this one again");
+  return changed;
+}
+
+// Who is away may lack what the node that goes has.
+Status StorageNode::check_others_are_there(const registry::StorageGroup& group,
+                                           RegistryCalls* calls) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<registry::Member> members,
+                          calls->until_reached("reading the members", [&](uint64_t deadline_us) {
+                            return registry::Membership(registry_, keys_).list(deadline_us);
+                          }));
+  for (const std::string& name : group.nodes) {
+    const bool there = std::any_of(members.begin(), members.end(),
+                                   [&](const registry::Member& m) { return m.name == name; });
+    if (!there && name != options_.name)
+      return error_fenced("storage node " + name +
+                          " is away; the group is changed only while every other node is there: "
+                          "start it, or replace that one first");
+  }
+  return ok_status();
+}
+
+void StorageNode::watch_placement() {
+  placement_watch_ = topology_->watch_placement([this](const StatusOr<registry::Placement>& now) {
+    if (now.ok())
+      group_->update(*now);
+    else
+      diag(Severity::kError, "the placement cannot be read: %s",
+           std::string(now.status().message()).c_str());
+  });
 }
 
 StatusOr<quorum::StreamOrigin> StorageNode::origin(StreamId stream) {
@@ -142,7 +229,12 @@ StatusOr<quorum::StreamOrigin> StorageNode::origin(StreamId stream) {
                           registry::StreamEpochs(registry_, keys_).current(stream, deadline));
   STRATA_ASSIGN_OR_RETURN(const auto founded,
                           registry::LogCheckpoints(registry_, keys_).read(stream, deadline));
-  return quorum::StreamOrigin{holder.has_value() ? holder->epoch : Epoch{}, !founded.has_value()};
+  const registry::StorageGroup group = group_->group();
+  const auto place = group.place_of(options_.name);
+  // ND6: others may have acknowledged by now what the registry does not know of yet.
+  const bool came_with_it = place.has_value() && group.joined_at(*place) == 0;
+  return quorum::StreamOrigin{holder.has_value() ? holder->epoch : Epoch{},
+                              came_with_it && !founded.has_value()};
 }
 
 // --- what is here ---
@@ -157,19 +249,63 @@ Status StorageNode::open_stores() {
   log_options.directory = options_.directory + "/log";
   log_options.cluster_id = database_.database_id;
   STRATA_ASSIGN_OR_RETURN(logs_, LogStore::open(files_, log_options));
-  view_ = std::make_unique<StreamLogView>(logs_.get(), kFirstStream, kFirstLsn);
+  return pages_are_written(options_.profile) ? open_written_pages() : open_replayed_pages();
+}
 
+Status StorageNode::open_written_pages() {
+  WrittenStoreOptions written_options;
+  written_options.directory = options_.directory + "/written";
+  written_options.files = files_;
+  written_options.number = random_id();
+  STRATA_ASSIGN_OR_RETURN(written_, WrittenStore::open(written_options));
+  return ok_status();
+}
+
+Status StorageNode::open_replayed_pages() {
+  view_ = std::make_unique<StreamLogView>(logs_.get(), kFirstStream, kFirstLsn);
   PageStoreOptions page_options = options_.pages;
   page_options.directory = options_.directory + "/pages";
   page_options.files = files_;
   page_options.cluster_id = database_.database_id;
   STRATA_ASSIGN_OR_RETURN(page_options.mode, mode_of_profile(options_.profile));
+  copy_peers_ = make_copy_peers();
+  asker_ = std::make_unique<PageAsker>(copy_peers_);
+  if (!copy_peers_.empty()) {
+    page_options.copy_when_damaged = true;
+    page_options.ask_peers = [this](const GetPageRequest& request, GetPageDone done) {
+      asker_->ask(request, std::move(done));
+    };
+  }
   STRATA_ASSIGN_OR_RETURN(pages_, PageStore::open(page_options));
   return pages_->add_stream(kFirstStream, view_.get(), kFirstLsn);
 }
 
 std::string StorageNode::address_of(quorum::ReplicaIndex replica) const {
-  return replica < group_.nodes.size() ? known_->address_of(group_.nodes[replica]) : std::string();
+  const std::string name = group_->node_at(replica);
+  return name.empty() ? name : known_->address_of(name);
+}
+
+quorum::ReplicaIndex StorageNode::own_replica() const {
+  return static_cast<quorum::ReplicaIndex>(group_->group().place_of(options_.name).value_or(0));
+}
+
+// The one behind this node first, so that not all ask the same one. Who that is changes with the
+// group.
+CopyPeers StorageNode::make_copy_peers() {
+  CopyPeers peers;
+  const registry::StorageGroup group = group_->group();
+  for (size_t i = 1; i < group.nodes.size(); ++i)
+    peers.push_back(std::make_shared<RpcPeer>(
+        secret_, RpcPeerOptions{.name = group.nodes[(own_replica() + i) % group.nodes.size()],
+                                .address = [this, i] { return address_of_nth_behind(i); }}));
+  return peers;
+}
+
+// Empty: there are not so many others any more.
+std::string StorageNode::address_of_nth_behind(size_t n) const {
+  const size_t count = group_->group().nodes.size();
+  if (n >= count) return {};
+  return address_of(static_cast<quorum::ReplicaIndex>((own_replica() + n) % count));
 }
 
 Offload StorageNode::offload() {
@@ -186,15 +322,43 @@ LogService::Parts StorageNode::parts() {
     peers->fetch(stream, peer, request, std::move(done));
   };
   parts.origin = [this](StreamId stream) { return origin(stream); };
-  parts.stream_made = [this](StreamId) { view_->stream_made(); };
-  parts.needed_from = [this](StreamId stream) { return pages_->needed_from(stream); };
+  parts.stream_made = [this](StreamId) {
+    if (view_ != nullptr) view_->stream_made();
+  };
+  parts.needed_from = [this](StreamId stream) { return needed_from(stream); };
+  parts.may_serve = [this] { return group_->may_serve(); };
   return parts;
+}
+
+// Written pages need no log here: compute's checkpoint alone decides.
+Lsn StorageNode::needed_from(StreamId stream) const {
+  return pages_ != nullptr ? pages_->needed_from(stream) : Lsn{UINT64_MAX};
+}
+
+void StorageNode::make_page_service() {
+  if (pages_ != nullptr) {
+    page_service_ = std::make_unique<PageService>(pages_.get(), log_service_.get(), offload(),
+                                                  options_.pages.now_us);
+    return page_service_->register_on(server_.get());
+  }
+  copier_ = std::make_unique<PageCopier>(written_.get(), secret_);
+  written_service_ = std::make_unique<WrittenService>(
+      written_.get(), copier_.get(),
+      [this](StreamId stream, Epoch epoch) {
+        STRATA_RETURN_IF_ERROR(group_->may_serve());
+        return log_service_->check_epoch(stream, epoch);
+      },
+      offload());
+  written_service_->register_on(server_.get());
 }
 
 void StorageNode::make_services() {
   known_ = std::make_unique<registry::NodeAddresses>(registry_, keys_);
   runner_ = std::make_unique<LogStoreRunner>(logs_.get());
-  pages_->start();
+  if (pages_ != nullptr) {
+    asker_->start();
+    pages_->start();
+  }
   workers_ = std::make_unique<WorkerPool>(options_.workers, options_.workers_waiting_max);
   io_ = std::make_unique<transport::IoThread>();
   network_ = std::make_unique<transport::SocketNetwork>(io_->loop(), counters_);
@@ -202,14 +366,28 @@ void StorageNode::make_services() {
   peers_ = std::make_unique<PeerReader>(
       world, secret_,
       [this](StreamId, quorum::ReplicaIndex replica) { return address_of(replica); });
+  if (pages_ != nullptr)
+    store_copier_ =
+        std::make_unique<StoreCopier>(pages_.get(), StoreCopierOptions{.peers = copy_peers_});
+  mender_ = std::make_unique<LogMender>(
+      logs_.get(),
+      [this] {
+        return LogMender::Place{own_replica(),
+                                static_cast<quorum::ReplicaIndex>(group_->group().nodes.size())};
+      },
+      [peers = peers_.get()](StreamId stream, quorum::ReplicaIndex peer,
+                             const quorum::ReadRequest& request, SelfCatchUp::FetchDone done) {
+        peers->fetch(stream, peer, request, std::move(done));
+      },
+      [this](StreamId stream, Lsn to) {
+        if (pages_ != nullptr) pages_->note_lost(stream, to);
+      });
   log_service_ = std::make_unique<LogService>(parts());
-  page_service_ = std::make_unique<PageService>(pages_.get(), log_service_.get(), offload(),
-                                                options_.pages.now_us);
   transport::ServerOptions server_options;
   server_options.counters = counters_;
   server_ = std::make_unique<transport::RpcServer>(world, secret_, server_options);
   log_service_->register_on(server_.get());
-  page_service_->register_on(server_.get());
+  make_page_service();
 }
 
 Status StorageNode::listen() {
@@ -230,23 +408,50 @@ Status StorageNode::join(RegistryCalls* calls) {
   keeper.lease_s = options_.lease_s;
   keeper.call_timeout_us = options_.call_timeout_us;
   membership_ = std::make_unique<MembershipKeeper>(registry_, keys_, std::move(keeper));
-  return membership_->join(calls);
+  // The entry of a node that died with its folder goes with its lease; that of one that lives
+  // stays, and the name is its.
+  const uint64_t deadline_us =
+      registry_->now_us() +
+      options_.name_wait_us.value_or(2 * kSecondUs * options_.lease_s + 3 * kSecondUs);
+  for (;;) {
+    Status joined = membership_->join(calls);
+    if (!is_fenced(joined) || registry_->now_us() >= deadline_us) return joined;
+    diag(Severity::kInfo, "%s; waiting for its lease to end",
+         std::string(joined.message()).c_str());
+    if (options_.stop == nullptr) {
+      (void)stopping_.wait_for_us(kJoinPauseUs);
+    } else if (options_.stop->wait_for_us(kJoinPauseUs)) {
+      return error_interrupted("stopped while joining the cluster");
+    }
+  }
 }
 
-// What the page store does not need any more is cut off the log even if no writer asks.
+// Damage of the log is mended; and what the page store does not need any more is cut off it even if
+// no writer asks.
 void StorageNode::upkeep() {
-  while (!stopping_.wait_for_us(options_.pages.checkpoint_interval_us)) log_service_->truncate();
+  const uint64_t pause_us = std::min(kMendIntervalUs, options_.pages.checkpoint_interval_us);
+  uint64_t next_truncation_us = monotonic_us() + options_.pages.checkpoint_interval_us;
+  while (!stopping_.wait_for_us(pause_us)) {
+    if (mender_->mend() && pages_ != nullptr) pages_->retry();
+    if (monotonic_us() < next_truncation_us) continue;
+    next_truncation_us = monotonic_us() + options_.pages.checkpoint_interval_us;
+    log_service_->truncate();
+  }
 }
 
 void StorageNode::stop() {
   if (std::exchange(stopped_, true)) return;
   stopping_.raise();
   if (upkeep_.joinable()) upkeep_.join();
+  placement_watch_.reset();
+  if (store_copier_ != nullptr) store_copier_->stop();
   if (membership_ != nullptr) membership_->leave();  // ND2
   // Nothing new comes in; then what is under way ends, each before what it hands its results to:
   // requests, pages, the log. Peers may be asked until the log store's thread is gone.
   server_.reset();
   if (workers_ != nullptr) workers_->stop();
+  if (copier_ != nullptr) copier_->stop();
+  if (asker_ != nullptr) asker_->stop();
   if (pages_ != nullptr) pages_->stop();
   runner_.reset();
   peers_.reset();

@@ -5,8 +5,17 @@
 //        names, in a group of its placement. Whatever is wrong is said by open().
 //   ND2  It is a member only while it listens; it leaves before it stops listening.
 //   ND3  A node without the registry goes on serving. Whoever may not write is stopped by epochs.
+//   ND7  A node whose pages cannot be made from the log it can get copies them from a peer, and
+//   says
+//        so in status() and health(); damage of single pages or ranges of the log is mended with
+//        what peers have.
 //   ND4  After stop() the folder is free for the next process: what was acknowledged is durable in
 //        any case, and a last checkpoint saves the next start from replaying the log again.
+//   ND5  It follows the placement while it runs: asks peers where they are now, and serves nothing
+//        any more once it is out of its group (group_view.h).
+//   ND6  A node that came later than its group never votes from the start, and changes the
+//   placement
+//        only while its folder is empty and every other node of the group is a member.
 #pragma once
 
 #include <memory>
@@ -18,7 +27,11 @@
 #include "io/file_system.h"
 #include "registry/node_addresses.h"
 #include "registry/topology.h"
+#include "storenode/copy/log_mender.h"
+#include "storenode/copy/page_asker.h"
+#include "storenode/copy/store_copier.h"
 #include "storenode/logstore/log_store_runner.h"
+#include "storenode/node/group_view.h"
 #include "storenode/node/membership_keeper.h"
 #include "storenode/node/node_folder.h"
 #include "storenode/node/node_options.h"
@@ -28,6 +41,9 @@
 #include "storenode/service/peer_reader.h"
 #include "storenode/service/stream_log_view.h"
 #include "storenode/service/worker_pool.h"
+#include "storenode/written/page_copier.h"
+#include "storenode/written/written_service.h"
+#include "storenode/written/written_store.h"
 #include "transport/event_loop.h"
 #include "transport/rpc_server.h"
 #include "transport/socket_network.h"
@@ -57,7 +73,8 @@ class StorageNode {
   [[nodiscard]] Status health() const;
   [[nodiscard]] const std::string& address() const { return addresses_.front(); }
   [[nodiscard]] LogStore* logs() { return logs_.get(); }
-  [[nodiscard]] PageStore* pages() { return pages_.get(); }
+  [[nodiscard]] PageStore* pages() { return pages_.get(); }         // made from the log; or null
+  [[nodiscard]] WrittenStore* written() { return written_.get(); }  // written by compute; or null
 
  private:
   StorageNode(registry::Registry* registry, FileSystem* files, const transport::Secret& secret,
@@ -67,17 +84,36 @@ class StorageNode {
   Status find_database(RegistryCalls* calls);
   StatusOr<registry::DatabaseIdentity> found_database(RegistryCalls* calls);
   Status find_group(RegistryCalls* calls);
+  StatusOr<std::optional<registry::Placement>> read_placement(RegistryCalls* calls);
+  Status make_placement(RegistryCalls* calls);
+  // Puts this node into `placement`. kFailedPrecondition: another one was made meanwhile.
+  StatusOr<registry::Placement> change_placement(const registry::Placement& placement,
+                                                 RegistryCalls* calls);
+  Status check_others_are_there(const registry::StorageGroup& group, RegistryCalls* calls);
+  bool enter_group(const registry::Placement& placement);
+  void watch_placement();
   Status stamp_folder();
   Status open_stores();
+  Status open_replayed_pages();
+  Status open_written_pages();
   void make_services();
+  void make_page_service();
   Status listen();
   Status join(RegistryCalls* calls);
   LogService::Parts parts();
   Offload offload();
   StatusOr<quorum::StreamOrigin> origin(StreamId stream);
   [[nodiscard]] std::string address_of(quorum::ReplicaIndex replica) const;
+  [[nodiscard]] std::string address_of_nth_behind(size_t n) const;
+  [[nodiscard]] quorum::ReplicaIndex own_replica() const;
+  CopyPeers make_copy_peers();
   void upkeep();
-  void add_values(NodeStatus* status, const PageStoreStatus& pages) const;
+  [[nodiscard]] Lsn needed_from(StreamId stream) const;
+  void add_log_values(NodeStatus* status) const;
+  void add_replay_values(NodeStatus* status, const PageStoreStatus& pages) const;
+  void add_written_values(NodeStatus* status) const;
+  void add_transport_values(NodeStatus* status) const;
+  [[nodiscard]] Status pages_failure(const PageStoreStatus& pages) const;
   void add_calls(NodeStatus* status) const;
 
   registry::Registry* const registry_;
@@ -91,21 +127,30 @@ class StorageNode {
   // Made in this order by open(), and then constant until the node is destroyed.
   std::unique_ptr<NodeFolder> folder_;
   registry::DatabaseIdentity database_;
-  registry::StorageGroup group_;
-  uint64_t placement_generation_ = 0;
+  std::unique_ptr<registry::Topology> topology_;
+  std::unique_ptr<GroupView> group_;
   std::unique_ptr<registry::NodeAddresses> known_;
   std::unique_ptr<LogStore> logs_;
+  // By the profile: pages made from the log, or written by compute.
   std::unique_ptr<StreamLogView> view_;
+  CopyPeers copy_peers_;
+  std::unique_ptr<PageAsker> asker_;
   std::unique_ptr<PageStore> pages_;
+  std::unique_ptr<WrittenStore> written_;
+  std::unique_ptr<StoreCopier> store_copier_;
+  std::unique_ptr<LogMender> mender_;
   std::unique_ptr<WorkerPool> workers_;
   std::unique_ptr<transport::IoThread> io_;
   std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
   std::unique_ptr<transport::SocketNetwork> network_;
   std::unique_ptr<LogService> log_service_;
   std::unique_ptr<PageService> page_service_;
+  std::unique_ptr<PageCopier> copier_;
+  std::unique_ptr<WrittenService> written_service_;
   std::vector<std::string> addresses_;
   std::unique_ptr<MembershipKeeper> membership_;
   // Gone after stop().
+  std::unique_ptr<registry::Watch> placement_watch_;
   std::unique_ptr<LogStoreRunner> runner_;
   std::unique_ptr<PeerReader> peers_;
   std::unique_ptr<transport::RpcServer> server_;

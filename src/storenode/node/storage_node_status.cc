@@ -26,11 +26,41 @@ uint64_t disk_bytes(const std::string& directory) {
 }
 
 constexpr std::pair<uint16_t, const char*> kMethods[] = {
-    {proto::kLogSeal, "log_seal"},         {proto::kLogBegin, "log_begin"},
-    {proto::kLogCatchUp, "log_catch_up"},  {proto::kLogAppend, "log_append"},
-    {proto::kLogOrder, "log_order"},       {proto::kLogRead, "log_read"},
-    {proto::kLogTruncate, "log_truncate"}, {proto::kGetPages, "get_pages"},
-    {proto::kListSpaces, "list_spaces"},   {proto::kReaderLease, "reader_lease"},
+    {proto::kLogSeal, "log_seal"},
+    {proto::kLogBegin, "log_begin"},
+    {proto::kLogCatchUp, "log_catch_up"},
+    {proto::kLogAppend, "log_append"},
+    {proto::kLogOrder, "log_order"},
+    {proto::kLogRead, "log_read"},
+    {proto::kLogTruncate, "log_truncate"},
+    {proto::kGetPages, "get_pages"},
+    {proto::kListSpaces, "list_spaces"},
+    {proto::kReaderLease, "reader_lease"},
+    {proto::kBeginWrites, "begin_writes"},
+    {proto::kWritePages, "write_pages"},
+    {proto::kSyncPages, "sync_pages"},
+    {proto::kCreateSpace, "create_space"},
+    {proto::kDeleteSpace, "delete_space"},
+    {proto::kGrowSpace, "grow_space"},
+    {proto::kListSpaceSizes, "list_space_sizes"},
+    {proto::kCopyPages, "copy_pages"},
+    {proto::kCopyOffer, "copy_offer"},
+    {proto::kListPages, "list_pages"},
+    {proto::kPeerPages, "peer_pages"},
+};
+
+struct Values {
+  NodeStatus* status;
+  [[nodiscard]] auto gauge() const {
+    return [status = status](const char* name, const char* help, uint64_t value) {
+      status->values.push_back({name, help, false, value});
+    };
+  }
+  [[nodiscard]] auto count() const {
+    return [status = status](const char* name, const char* help, uint64_t value) {
+      status->values.push_back({name, help, true, value});
+    };
+  }
 };
 
 void add_streams(NodeStatus* status, const std::vector<StreamStatus>& logs,
@@ -66,10 +96,12 @@ NodeStatus StorageNode::status() const {
   status.identity = folder_->stamp()->identity;
   status.database_id = database_.database_id;
   status.profile = options_.profile;
-  status.group = group_.id;
-  status.group_nodes = group_.nodes;
-  status.write_quorum = group_.write_quorum;
-  status.placement_generation = placement_generation_;
+  const registry::StorageGroup group = group_->group();
+  status.group = group.id;
+  status.group_nodes = group.nodes;
+  status.write_quorum = group.write_quorum;
+  status.placement_generation = group_->generation();
+  status.out_of_group = group_->out_of_it();
   status.addresses = addresses_;
   status.status_address = options_.status_address;
   MembershipState membership = membership_->state();
@@ -77,22 +109,23 @@ NodeStatus StorageNode::status() const {
   status.times_joined = membership.times_joined;
   status.lease_remaining_us = membership.lease_remaining_us;
   status.membership = std::move(membership.trouble);
-  const PageStoreStatus pages = pages_->status();
+  const PageStoreStatus pages = pages_ != nullptr ? pages_->status() : PageStoreStatus();
   add_streams(&status, logs_->status(), pages);
-  status.failure = std::string(pages.failure.message());
-  status.trouble = std::string(pages.trouble.message());
-  add_values(&status, pages);
+  status.failure = std::string(pages_failure(pages).message());
+  status.trouble =
+      std::string(written_ != nullptr ? written_->trouble().message() : pages.trouble.message());
+  add_log_values(&status);
+  if (pages_ != nullptr) add_replay_values(&status, pages);
+  if (written_ != nullptr) add_written_values(&status);
+  add_transport_values(&status);
   add_calls(&status);
   return status;
 }
 
-void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) const {
-  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
-    status->values.push_back({name, help, false, value});
-  };
-  const auto count = [&](const char* name, const char* help, uint64_t value) {
-    status->values.push_back({name, help, true, value});
-  };
+void StorageNode::add_log_values(NodeStatus* status) const {
+  const Values values{status};
+  const auto gauge = values.gauge();
+  const auto count = values.count();
   gauge("disk_used_bytes", "Disk space the data folder takes.", disk_bytes(options_.directory));
 
   const LogStoreCounters& log = logs_->counters();
@@ -107,7 +140,37 @@ void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) c
   count("log_failed_syncs_total", "Syncs or writes of log files that failed.", log.failed_syncs);
   count("log_disk_full_total", "Appends refused since the disk was full.", log.disk_full);
   count("log_damages_total", "Damaged ranges of the log that were met.", log.damages);
+}
 
+void StorageNode::add_written_values(NodeStatus* status) const {
+  const Values values{status};
+  const auto gauge = values.gauge();
+  const auto count = values.count();
+  const WrittenStore::Counters& store = written_->counters();
+  const proto::Writer session = written_->session();
+  const proto::CopyPagesReply copy = copier_->progress();
+  gauge("write_session", "The write session of now; 0: none, the node takes no pages.",
+        session.session);
+  gauge("write_session_epoch", "The epoch it belongs to.", session.epoch.value);
+  gauge("copy_pages_seen", "Pages of another node looked at by the last copy.", copy.pages_seen);
+  gauge("copy_pages_taken", "Pages taken by it, since they were newer.", copy.pages_taken);
+  count("write_sessions_total", "Write sessions begun.", store.sessions);
+  count("writes_refused_total", "Writes and syncs of another session, refused.", store.refused);
+  count("page_write_calls_total", "Calls that wrote pages.", store.write_calls);
+  count("pages_written_total", "Pages written by compute.", store.pages_written);
+  count("page_syncs_total", "Syncs of pages asked for.", store.syncs);
+  count("pages_read_total", "Pages read from files.", store.pages_read);
+  count("pages_not_found_total", "Pages asked for that were never written.", store.pages_not_found);
+  count("pages_damaged_total", "Damaged pages met.", store.pages_damaged);
+  count("pages_taken_total", "Pages copied from other nodes.", store.pages_taken);
+  count("pages_kept_total", "Pages of other nodes that were not newer.", store.pages_kept);
+  count("pages_sent_total", "Pages sent.", written_service_->pages_sent());
+}
+
+void StorageNode::add_replay_values(NodeStatus* status, const PageStoreStatus& pages) const {
+  const Values values{status};
+  const auto gauge = values.gauge();
+  const auto count = values.count();
   gauge("replay_backlog_bytes", "Log that is durable and not replayed.", pages.backlog_bytes);
   gauge("replay_scan_lag_bytes", "Log that is durable and not scanned.", pages.scan_lag_bytes);
   gauge("version_store_bytes", "Size of the version store.", pages.version_store_bytes);
@@ -116,6 +179,12 @@ void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) c
         pages.map_entries_unwritten);
   count("version_map_written_total", "Entries of the version map written to the version store.",
         pages.map_entries_written);
+  gauge("copying", "1 while the pages are being copied from a peer.", pages.copying ? 1 : 0);
+  gauge("pages_copied", "Pages copied by the last copy.", pages.pages_copied);
+  gauge("pages_to_copy", "Pages the last copy was to bring, about.", pages.pages_to_copy);
+  count("copies_total", "Copies of all pages that came to their end.", store_copier_->completed());
+  count("log_mended_total", "Damaged ranges of the log mended with a peer's bytes.",
+        mender_->mended_ranges());
   gauge("reader_leases", "Readers that hold versions back.", pages.leases);
   count("page_cache_hits_total", "Pages found in the page cache.", pages.page_cache_hits);
   count("page_cache_misses_total", "Pages not found in the page cache.", pages.page_cache_misses);
@@ -125,6 +194,8 @@ void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) c
 
   const ReplayCounters& replay = pages_->counters();
   count("pages_requested_total", "Pages asked for.", replay.get_pages);
+  count("pages_at_hand_total", "Pages that were in memory, answered by the thread that was asked.",
+        replay.at_hand);
   count("pages_waited_total", "Pages that could not be answered at once.", replay.waited);
   count("pages_waited_log_bytes_total", "Log that had to be replayed before an answer.",
         replay.waited_log_bytes);
@@ -141,9 +212,13 @@ void StorageNode::add_values(NodeStatus* status, const PageStoreStatus& pages) c
         replay.sections_skipped);
   count("replay_pages_made_total", "Page versions made.", replay.pages_made);
   count("replay_pages_broken_total", "Pages whose log was damaged.", replay.pages_broken);
+  count("pages_repaired_total", "Damaged pages mended with a peer's copy.", replay.pages_repaired);
   count("replay_on_demand_total", "Pages replayed for a request.", replay.on_demand);
   count("replay_background_total", "Pages replayed ahead of requests.", replay.background);
+}
 
+void StorageNode::add_transport_values(NodeStatus* status) const {
+  const auto count = Values{status}.count();
   count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
   count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
 }
@@ -160,15 +235,26 @@ void StorageNode::add_calls(NodeStatus* status) const {
   }
 }
 
+// With what the copier says of it, whether it is under way or does not get on.
+Status StorageNode::pages_failure(const PageStoreStatus& pages) const {
+  const std::string doing = pages.failure.ok() ? std::string() : store_copier_->doing();
+  if (doing.empty()) return pages.failure;
+  return Status(pages.failure.code(), std::string(pages.failure.message()) + " (" + doing + ")");
+}
+
 Status StorageNode::health() const {
   if (stopping_.raised()) return error_peer_down("it stops");
+  STRATA_RETURN_IF_ERROR(group_->may_serve());
   for (const StreamStatus& log : logs_->status()) {
     if (!log.failure.ok()) return log.failure;
     if (!log.damages.empty()) return error_corruption(log.damages.front().what);
   }
-  const PageStoreStatus pages = pages_->status();
-  if (!pages.failure.ok()) return pages.failure;
-  if (!pages.trouble.ok()) return pages.trouble;
+  if (pages_ != nullptr) {
+    const PageStoreStatus pages = pages_->status();
+    if (const Status failure = pages_failure(pages); !failure.ok()) return failure;
+    if (!pages.trouble.ok()) return pages.trouble;
+  }
+  if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->trouble());
   const MembershipState membership = membership_->state();
   if (!membership.joined)
     return error_peer_down("it serves, but is not a member: " + membership.trouble);

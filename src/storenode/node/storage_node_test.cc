@@ -120,9 +120,6 @@ TEST_F(StorageNodeTest, ThreeNodesMakeOneDatabaseOfOneGroup) {
 
 TEST_F(StorageNodeTest, SettingsThatCannotBeAreRefused) {
   NodeOptions bad = options();
-  bad.profile = "remote-disk";
-  EXPECT_TRUE(is_invalid_argument(refusal(bad)));
-  EXPECT_TRUE(says(refusal(bad), "not built yet"));
   bad.profile = "monolithic";
   EXPECT_TRUE(is_invalid_argument(refusal(bad)));
   bad = options();
@@ -172,6 +169,68 @@ TEST_F(StorageNodeTest, ANodeOutsideThePlacementIsRefused) {
   EXPECT_TRUE(says(refused, "s1, s2, s3")) << refused;
 }
 
+// ND5, ND6
+TEST_F(StorageNodeTest, ANewNodeTakesThePlaceOfAnother) {
+  std::vector<std::unique_ptr<StorageNode>> nodes;
+  for (const char* name : {"s1", "s2"}) nodes.push_back(*open(options(name)));
+  NodeOptions fourth = options("s4");
+  fourth.initial_group.reset();
+  fourth.joining = Joining{"s1", 0};
+  Status refused = refusal(fourth);
+  EXPECT_TRUE(says(refused, "s3 is away")) << refused;
+  nodes.push_back(*open(options("s3")));
+  fourth.joining->replaces = "s9";
+  refused = refusal(fourth);
+  EXPECT_TRUE(says(refused, "no storage group has a node s9")) << refused;
+  fourth.joining->replaces = "s1";
+  auto joined = open(fourth);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ((*joined)->status().group_nodes, (std::vector<std::string>{"s4", "s2", "s3"}));
+  EXPECT_EQ((*joined)->status().placement_generation, 2u);
+  EXPECT_TRUE((*joined)->health().ok()) << (*joined)->health();
+  // Its peers know; the one it replaced answers nothing.
+  EXPECT_TRUE(wait_until([&] { return nodes[1]->status().group_nodes[0] == "s4"; }));
+  EXPECT_TRUE(wait_until([&] { return !nodes[0]->status().out_of_group.empty(); }));
+  EXPECT_TRUE(says(nodes[0]->health(), "s1 was replaced by s4 in generation 2"));
+  EXPECT_EQ(list_spaces(nodes[0]->address()).code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(list_spaces((*joined)->address()).ok());
+  // Again with the same options, as after a crash.
+  joined->reset();
+  joined = open(fourth);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  EXPECT_EQ((*joined)->status().placement_generation, 2u);
+  // The old one is refused, and so is its name for ever.
+  nodes[0].reset();
+  EXPECT_TRUE(says(refusal(options("s1")), "s1 is in no storage group")) << refusal(options("s1"));
+  NodeOptions back = options("s1");
+  back.initial_group.reset();
+  back.joining = Joining{"s2", 0};
+  refused = refusal(back);
+  EXPECT_TRUE(says(refused, "was used by s1 before")) << refused;
+  back.directory = folder_ / "s1-again";
+  refused = refusal(back);
+  EXPECT_TRUE(says(refused, "s1 was replaced once")) << refused;
+}
+
+TEST_F(StorageNodeTest, ANodeIsAdded) {
+  std::vector<std::unique_ptr<StorageNode>> nodes;
+  for (const char* name : {"s1", "s2", "s3"}) nodes.push_back(*open(options(name)));
+  NodeOptions fourth = options("s4");
+  fourth.initial_group.reset();
+  fourth.joining = Joining{"", 4};
+  Status refused = refusal(fourth);
+  EXPECT_TRUE(says(refused, "cannot become one of 4 of 4")) << refused;
+  fourth.joining = Joining{"", 2};
+  refused = refusal(fourth);
+  EXPECT_TRUE(says(refused, "no majority")) << refused;
+  fourth.joining = Joining{"", 0};
+  const auto added = open(fourth);
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ((*added)->status().write_quorum, 3u);
+  EXPECT_TRUE(wait_until([&] { return nodes[2]->status().group_nodes.size() == 4; }));
+  EXPECT_TRUE(nodes[0]->health().ok());
+}
+
 TEST_F(StorageNodeTest, WhatIsInUseIsRefused) {
   NodeOptions first = options();
   first.listen.emplace_back("127.0.0.1:0");
@@ -187,7 +246,25 @@ TEST_F(StorageNodeTest, WhatIsInUseIsRefused) {
   NodeOptions other = options();
   other.directory = folder_ / "other";
   other.listen = {"127.0.0.1:0"};
+  other.name_wait_us = 100'000;
   EXPECT_TRUE(says(refusal(other), "has another data folder")) << refusal(other);
+}
+
+TEST_F(StorageNodeTest, OfWrittenPagesKeepsThemInstead) {
+  NodeOptions written = options();
+  written.profile = "remote-disk";
+  auto node = open(written);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ((*node)->pages(), nullptr);
+  EXPECT_TRUE((*node)->health().ok()) << (*node)->health();
+  EXPECT_TRUE(list_spaces((*node)->address()).ok());
+  EXPECT_EQ((*node)->status().profile, "remote-disk");
+  const uint64_t store = (*node)->written()->number();
+  node->reset();
+  EXPECT_TRUE(says(refusal(options()), "was made with profile remote-disk")) << refusal(options());
+  node = open(written);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ((*node)->written()->number(), store);
 }
 
 TEST_F(StorageNodeTest, ALostLeaseIsReplaced) {

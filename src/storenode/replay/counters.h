@@ -10,6 +10,7 @@ struct ReplayCounters {
   using Counter = std::atomic<uint64_t>;
   // Requests.
   Counter get_pages{0};         // all
+  Counter at_hand{0};           // of them, those answered by the thread that took them in
   Counter waited{0};            // of them, those that could not be answered at once
   Counter waited_log_bytes{0};  // log that had to be replayed first (paper: waited LSNs)
   Counter shared{0};            // waited for a page that somebody else was replaying
@@ -29,6 +30,7 @@ struct ReplayCounters {
   Counter sections_skipped{0};  // need not be applied: stored already, or collectable
   Counter pages_made{0};        // handed to the store
   Counter pages_broken{0};      // damage met, page by page
+  Counter pages_repaired{0};    // with a peer's copy
   Counter on_demand{0};         // pages replayed for a request
   Counter on_demand_sections{0};
   Counter on_demand_bytes{0};

@@ -75,6 +75,16 @@ StatusOr<PageRef> InPlacePages::read(PageId page) {
   return ref;
 }
 
+PageRef InPlacePages::at_hand(PageId page) {
+  const MutexLock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return nullptr;
+  const auto it = entries_.find(page);
+  if (it == entries_.end() || it->second->loading) return nullptr;
+  hits_.fetch_add(1, std::memory_order_relaxed);
+  used_.splice(used_.begin(), used_, it->second->place);
+  return it->second->ref;
+}
+
 Status InPlacePages::put(PageId page, PageRef ref) {
   MutexLock lock(mutex_);
   Entry* entry = nullptr;

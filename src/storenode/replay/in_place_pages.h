@@ -30,6 +30,8 @@ class InPlacePages {
 
   // The newest state. kNotFound: never written. kDataLoss: the stored page is damaged. Blocks.
   StatusOr<PageRef> read(PageId page);
+  // The same if it is in memory, without waiting for anything; else null.
+  PageRef at_hand(PageId page);
   // Blocks while too much waits to be written; errors are those of writing: the page is put
   // nevertheless.
   Status put(PageId page, PageRef ref);

@@ -4,9 +4,8 @@
 //   IN2  Versions are in the map, which keeps them in memory (VM7), before the position behind
 //        them is published (VM1). Before that the scanned mark is written, further than they lie.
 //   IN3  After a restart scanning begins at the replayed mark, so that what is not stored, or was
-//   in
-//        memory only, is known again. Below the scanned mark what the map has is left as it is, and
-//        what it collected does not come back; above, it has nothing.
+//        in memory only, is known again. Below the scanned mark what the map has is left as it is,
+//        and what it collected does not come back; above, it has nothing.
 //   IN4  A stream whose log is damaged stops there; what was scanned before is served on.
 #pragma once
 

@@ -69,8 +69,12 @@ StatusOr<LogCache::BlockRef> LogCache::block_with(const Key& key, LogView* log, 
   const uint64_t block_end = std::min((key.number + 1) * kBlockBytes, log->durable_lsn().value);
   STRATA_ASSERT(end <= block_end);
   const auto read = std::make_unique_for_overwrite<char[]>(block_end - filled_to);
-  STRATA_RETURN_IF_ERROR(log->read(Lsn{filled_to}, read.get(), block_end - filled_to));
-  return append(key, filled_to, read.get(), block_end - filled_to);
+  Status status = log->read(Lsn{filled_to}, read.get(), block_end - filled_to);
+  if (status.ok()) return append(key, filled_to, read.get(), block_end - filled_to);
+  if (!is_corruption(status)) return status;
+  // What is damaged may be before or behind what is asked for.
+  STRATA_RETURN_IF_ERROR(log->read(Lsn{from}, read.get(), end - from));
+  return append(key, from, read.get(), end - from);
 }
 
 Status LogCache::read(StreamId stream, LogView* log, Lsn from, char* out, size_t bytes) {

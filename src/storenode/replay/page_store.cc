@@ -1,30 +1,25 @@
 #include "storenode/replay/page_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <future>
+#include <optional>
+#include <string>
+#include <utility>
 
 #include "base/fault.h"
-#include "pagefile/local_page_source.h"
 #include "storenode/replay/internal/page_store_impl.h"
 #include "storenode/replay/sequential_replay.h"
 #include "storenode/replay/smart_replay.h"
 
 namespace strata::storenode {
 
-PageStore::Impl::Impl(PageStoreOptions opts) : options(std::move(opts)) {}
+PageStore::Impl::Impl(PageStoreOptions opts, ReplayCounters* counted)
+    : options(std::move(opts)), counters(*counted) {}
 
 Status PageStore::Impl::open() {
   STRATA_RETURN_IF_ERROR(options.files->make_directory(options.directory));
-  VersionDbOptions versions;
-  versions.directory = options.directory + "/versions";
+  const VersionDbOptions versions = version_db_options(options);
   // RocksDB would make it, but not without a message that it is missing.
   STRATA_RETURN_IF_ERROR(options.files->make_directory(versions.directory));
-  versions.files = options.rocksdb_on_files ? options.files : nullptr;
-  versions.cluster_id = options.cluster_id;
-  versions.layout =
-      options.mode == ReplayMode::kSingle ? StoreLayout::kInPlace : StoreLayout::kVersions;
-  versions.memtable_bytes = options.memtable_bytes;
   STRATA_ASSIGN_OR_RETURN(db, VersionDb::open(versions));
   map = std::make_unique<VersionMap>(db.get(), options.map_bytes);
   STRATA_RETURN_IF_ERROR(map->open());
@@ -32,13 +27,12 @@ Status PageStore::Impl::open() {
   log_cache = std::make_unique<LogCache>(options.log_cache_bytes);
   collector = std::make_unique<Collector>(db.get(), map.get());
   leases = std::make_unique<LeaseTable>(options.leases, map->horizon(), options.now_us());
-  const ReplayParts parts{db.get(), map.get(), store.get(), log_cache.get(),
-                          &streams, &waits,    &counters};
+  ReplayParts parts{db.get(), map.get(), store.get(), log_cache.get(),
+                    &streams, &waits,    &counters,   {}};
+  if (options.ask_peers) parts.damaged = [this](PageId page, Llsn llsn) { mend(page, llsn); };
   switch (options.mode) {
     case ReplayMode::kSingle: {
-      LocalPageSourceOptions files;
-      files.directory = options.directory + "/pages";
-      STRATA_ASSIGN_OR_RETURN(page_files, open_local_page_source(options.files, files));
+      STRATA_ASSIGN_OR_RETURN(page_files, open_page_files(options));
       auto made = std::make_unique<SingleReplay>(parts, page_files.get(), options.page_cache_bytes);
       STRATA_RETURN_IF_ERROR(made->open());
       single = made.get();
@@ -95,6 +89,9 @@ Status PageStore::Impl::failure_before(const Ticket& ticket, const WaitCondition
 }
 
 void PageStore::Impl::finish(TicketPtr ticket, StatusOr<PageAnswer> answer) {
+  if (is_corruption(answer.status()) && options.ask_peers && !ticket->request.from_peer &&
+      !std::exchange(ticket->asked_peers, true))
+    return ask_peers(std::move(ticket), answer.status());
   const auto one = [](ReplayCounters::Counter& counter) {
     counter.fetch_add(1, std::memory_order_relaxed);
   };
@@ -151,6 +148,17 @@ void PageStore::Impl::get_page(GetPageRequest request, GetPageDone done) {
   advance(std::move(ticket));
 }
 
+std::optional<PageStore::AtHand> PageStore::Impl::page_at_hand(const GetPageRequest& request) {
+  if (request.at_most < request.at_least) return std::nullopt;
+  std::optional<PageAnswer> page = replay->page_at_hand(request);
+  if (!page.has_value()) return std::nullopt;
+  const std::optional<uint64_t> backlog = backlog_at_hand();
+  if (!backlog.has_value()) return std::nullopt;
+  counters.get_pages.fetch_add(1, std::memory_order_relaxed);
+  counters.at_hand.fetch_add(1, std::memory_order_relaxed);
+  return AtHand{*std::move(page), *backlog};
+}
+
 void PageStore::Impl::expire_requests() {
   for (TicketPtr& ticket : waits.take_expired(options.now_us())) {
     const Status late = why_late(*ticket);
@@ -198,6 +206,19 @@ uint64_t PageStore::Impl::backlog_bytes() const {
   return bytes;
 }
 
+std::optional<uint64_t> PageStore::Impl::backlog_at_hand() const {
+  const auto all = streams.all_at_hand();
+  if (!all.has_value()) return std::nullopt;
+  uint64_t bytes = 0;
+  for (const Streams::Stream& stream : *all) {
+    const std::optional<StreamMark> replayed = replay->replayed_to_at_hand(stream.id);
+    if (!replayed.has_value()) return std::nullopt;
+    const uint64_t durable = stream.log->durable_lsn().value;
+    bytes += durable - std::min(durable, replayed->lsn.value);
+  }
+  return bytes;
+}
+
 Lsn PageStore::Impl::needed_from(StreamId stream) const {
   const MutexLock lock(mutex_);
   const auto it = needed_from_.find(stream);
@@ -206,21 +227,23 @@ Lsn PageStore::Impl::needed_from(StreamId stream) const {
 
 // --- the public face ---
 
-PageStore::PageStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-PageStore::~PageStore() = default;
+PageStore::PageStore(std::unique_ptr<Shell> shell) : shell_(std::move(shell)) {}
+PageStore::~PageStore() { stop(); }
 
 StatusOr<std::unique_ptr<PageStore>> PageStore::open(const PageStoreOptions& options) {
-  auto impl = std::make_unique<Impl>(options);
-  STRATA_RETURN_IF_ERROR(impl->open());
-  return std::unique_ptr<PageStore>(new PageStore(std::move(impl)));
+  auto shell = std::make_unique<Shell>(options);
+  STRATA_RETURN_IF_ERROR(shell->open());
+  return std::unique_ptr<PageStore>(new PageStore(std::move(shell)));
 }
 
 Status PageStore::add_stream(StreamId stream, LogView* log, Lsn begin) {
-  return impl_->add_stream(stream, log, begin);
+  return shell_->add_stream(stream, log, begin);
 }
 
 void PageStore::get_page(GetPageRequest request, GetPageDone done) {
-  impl_->get_page(std::move(request), std::move(done));
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return done(Shell::being_copied());
+  impl->get_page(std::move(request), std::move(done));
 }
 
 StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
@@ -231,7 +254,7 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
   };
   // Whoever answers may still hold the latch when the answer is seen here.
   const auto waiting = std::make_shared<Waiting>();
-  impl_->get_page(std::move(request), [waiting](StatusOr<PageAnswer> answer) {
+  get_page(std::move(request), [waiting](StatusOr<PageAnswer> answer) {
     const MutexLock lock(waiting->mutex);
     waiting->answer = std::move(answer);
     waiting->changed.notify_all();
@@ -241,89 +264,125 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
   return *std::move(waiting->answer);
 }
 
+std::optional<PageStore::AtHand> PageStore::page_at_hand(const GetPageRequest& request) {
+  const auto impl = shell_->impl_at_hand();
+  return impl == nullptr ? std::nullopt : impl->page_at_hand(request);
+}
+
 StatusOr<std::vector<SpaceId>> PageStore::list_spaces() {
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return Shell::being_copied();
   StatusOr<std::vector<SpaceId>> spaces =
-      impl_->single != nullptr ? impl_->single->list_spaces() : impl_->map->list_spaces();
+      impl->single != nullptr ? impl->single->list_spaces() : impl->map->list_spaces();
   if (!spaces.ok()) return spaces.status();
-  std::erase_if(*spaces, [this](SpaceId space) { return impl_->map->is_dropped(space); });
+  std::erase_if(*spaces, [&impl](SpaceId space) { return impl->map->is_dropped(space); });
   return spaces;
 }
 
-LeaseTable& PageStore::leases() { return *impl_->leases; }
+Status PageStore::renew_lease(uint64_t reader, Llsn at, uint64_t now_us) {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? Shell::being_copied() : impl->leases->renew(reader, at, now_us);
+}
 
-Status PageStore::repair_version(PageId page, Llsn llsn, const char* sealed_page) {
-  STRATA_RETURN_IF_ERROR(verify_page(sealed_page, page));
-  if (header_of(sealed_page)->llsn != llsn.value)
-    return error_corruption("the copy of " + name_of(page) + " has llsn " +
-                            std::to_string(header_of(sealed_page)->llsn) + ", not " +
-                            std::to_string(llsn.value));
-  auto copy = std::make_shared<PageBuffer>();
-  std::memcpy(copy->bytes, sealed_page, kPageBytes);
-  return impl_->map->replace(page, {llsn, std::move(copy)});
+void PageStore::release_lease(uint64_t reader) {
+  if (const auto impl = shell_->impl(); impl != nullptr) impl->leases->release(reader);
 }
 
 void PageStore::retry() {
-  impl_->log_cache->clear();
-  if (impl_->ingest != nullptr) impl_->ingest->retry();
-  impl_->replay->retry();
-  impl_->look_again();
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return;
+  impl->log_cache->clear();
+  if (impl->ingest != nullptr) impl->ingest->retry();
+  impl->replay->retry();
+  impl->look_again();
 }
 
-void PageStore::start() { impl_->start(); }
-void PageStore::stop() { impl_->stop(); }
-StatusOr<bool> PageStore::scan_step() { return impl_->scan_step(); }
-StatusOr<bool> PageStore::replay_step() { return impl_->replay->step(); }
+void PageStore::start() { shell_->start(); }
+void PageStore::stop() { shell_->stop(); }
+StatusOr<bool> PageStore::scan_step() {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? StatusOr<bool>(false) : impl->scan_step();
+}
+StatusOr<bool> PageStore::replay_step() {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? StatusOr<bool>(false) : impl->replay->step();
+}
 bool PageStore::serve_step() {
-  TicketPtr ticket = impl_->waits.take_ready();
+  const auto impl = shell_->impl();
+  TicketPtr ticket = impl == nullptr ? nullptr : impl->waits.take_ready();
   if (ticket == nullptr) return false;
-  impl_->advance(std::move(ticket));
+  impl->advance(std::move(ticket));
   return true;
 }
-void PageStore::expire_requests() { impl_->expire_requests(); }
-Status PageStore::raise_horizon() { return impl_->raise_horizon(); }
-StatusOr<bool> PageStore::collect_step(uint32_t pages_max) {
-  return impl_->collector->step(pages_max);
+void PageStore::expire_requests() {
+  if (const auto impl = shell_->impl(); impl != nullptr) impl->expire_requests();
 }
-Status PageStore::checkpoint() { return impl_->checkpoint(); }
+Status PageStore::raise_horizon() {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? ok_status() : impl->raise_horizon();
+}
+StatusOr<bool> PageStore::collect_step(uint32_t pages_max) {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? StatusOr<bool>(false) : impl->collector->step(pages_max);
+}
+Status PageStore::checkpoint() {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? ok_status() : impl->checkpoint();
+}
 void PageStore::forget_caches() {
-  (void)impl_->map->drop_memory();  // what cannot be written stays
-  impl_->store->forget_all();
-  impl_->log_cache->clear();
+  const auto impl = shell_->impl();
+  if (impl == nullptr) return;
+  (void)impl->map->drop_memory();  // what cannot be written stays
+  impl->store->forget_all();
+  impl->log_cache->clear();
 }
 
-uint64_t PageStore::backlog_bytes() const { return impl_->backlog_bytes(); }
-Lsn PageStore::needed_from(StreamId stream) const { return impl_->needed_from(stream); }
-const ReplayCounters& PageStore::counters() const { return impl_->counters; }
+uint64_t PageStore::backlog_bytes() const {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? shell_->backlog_bytes() : impl->backlog_bytes();
+}
+Lsn PageStore::needed_from(StreamId stream) const {
+  const auto impl = shell_->impl();
+  return impl == nullptr ? Lsn{} : impl->needed_from(stream);  // RP5
+}
+const ReplayCounters& PageStore::counters() const { return shell_->counters; }
 
 PageStoreStatus PageStore::status() const {
   PageStoreStatus status;
-  for (const Streams::Stream& stream : impl_->streams.all()) {
+  status.pages_copied = shell_->pages_copied;
+  status.pages_to_copy = shell_->pages_to_copy;
+  const auto impl = shell_->impl();
+  if (impl == nullptr) {
+    shell_->fill_status(&status);
+    return status;
+  }
+  for (const Streams::Stream& stream : impl->streams.all()) {
     PageStoreStatus::Stream one;
     one.stream = stream.id;
     one.durable = stream.log->durable_lsn();
-    one.scanned = impl_->waits.scanned(stream.id);
-    one.replayed = impl_->replay->replayed_to(stream.id);
-    one.needed_from = impl_->needed_from(stream.id);
+    one.scanned = impl->waits.scanned(stream.id);
+    one.replayed = impl->replay->replayed_to(stream.id);
+    one.needed_from = impl->needed_from(stream.id);
     status.scan_lag_bytes += one.durable.value - std::min(one.durable, one.scanned.lsn).value;
     status.streams.push_back(one);
   }
-  status.backlog_bytes = impl_->backlog_bytes();
-  status.horizon = impl_->map->horizon();
-  status.leases = impl_->leases->leases();
-  status.version_store_bytes = impl_->db->disk_bytes();
-  status.map_memory_bytes = impl_->map->memory_bytes();
-  status.map_entries_unwritten = impl_->map->unwritten();
-  const PageCache& cache = impl_->store->cache();
-  status.page_cache_hits = impl_->single ? impl_->single->pages().hits() : cache.hits();
-  status.page_cache_misses = impl_->single ? impl_->single->pages().misses() : cache.misses();
-  const VersionMapCounters& map = impl_->map->counters();
+  status.backlog_bytes = impl->backlog_bytes();
+  status.horizon = impl->map->horizon();
+  status.leases = impl->leases->leases();
+  status.version_store_bytes = impl->db->disk_bytes();
+  status.map_memory_bytes = impl->map->memory_bytes();
+  status.map_entries_unwritten = impl->map->unwritten();
+  const PageCache& cache = impl->store->cache();
+  status.page_cache_hits = impl->single ? impl->single->pages().hits() : cache.hits();
+  status.page_cache_misses = impl->single ? impl->single->pages().misses() : cache.misses();
+  const VersionMapCounters& map = impl->map->counters();
   status.map_entries_written = map.written.load();
   status.versions_stored = map.stored.load();
   status.versions_collected = map.collected.load();
   status.spaces_reclaimed = map.spaces_reclaimed.load();
-  status.failure = impl_->ingest != nullptr ? impl_->ingest->failure() : ok_status();
-  if (status.failure.ok()) status.failure = impl_->replay->failure();
-  status.trouble = impl_->trouble();
+  status.failure = impl->ingest != nullptr ? impl->ingest->failure() : ok_status();
+  if (status.failure.ok()) status.failure = impl->replay->failure();
+  status.trouble = impl->trouble();
   return status;
 }
 

@@ -8,6 +8,9 @@
 //        stand for; what lies above is redone from the logs. So is everything, if the version store
 //        is lost and the logs still begin where they did.
 //   RP4  A log may be cut off below needed_from(): everything below is durable here.
+//   RP5  From begin_copy() until finish_copy() succeeds, over any crash, it answers no request but
+//        with kUnavailable, and needs all of its logs.
+//   RP6  Damage of one page is mended with a peer's copy, if peers can be asked and one has it.
 //
 // Work in the background is done by threads (start()), or step by step by one thread that calls
 // scan_step(), replay_step(), serve_step() ... as it likes (simulation): never both at a time.
@@ -15,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +27,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "io/file_system.h"
+#include "storenode/replay/copy_offer.h"
 #include "storenode/replay/counters.h"
 #include "storenode/replay/log_view.h"
 #include "storenode/replay/request.h"
@@ -60,6 +65,12 @@ struct PageStoreOptions {
   uint64_t collect_interval_us = 10'000'000;
   LeaseOptions leases;
   std::function<uint64_t()> now_us = monotonic_us;
+  // Asks peers for a page as of a range of llsns (RP6). Answers once, from any thread, perhaps
+  // before it returns; with no latch held. May be null.
+  std::function<void(const GetPageRequest& request, GetPageDone done)> ask_peers;
+  // A store that is damaged as a whole is opened as one that needs_copy(), and one that takes no
+  // more writes because of damage becomes one.
+  bool copy_when_damaged = false;
 };
 
 struct PageStoreStatus {
@@ -81,6 +92,8 @@ struct PageStoreStatus {
   uint64_t map_entries_written = 0;    // ever, into the version store
   uint64_t page_cache_hits = 0, page_cache_misses = 0;
   uint64_t versions_stored = 0, versions_collected = 0, spaces_reclaimed = 0;
+  bool copying = false;  // RP5
+  uint64_t pages_copied = 0, pages_to_copy = 0;
   Status failure;  // what keeps a stream from being replayed
   Status trouble;  // what work in the background failed of, and tries again: a full disk
 };
@@ -102,13 +115,48 @@ class PageStore {
   void get_page(GetPageRequest request, GetPageDone done);
   // Blocks until answered. Threads must be running unless the deadline is in the past.
   StatusOr<PageAnswer> get_page(GetPageRequest request);
+  // The answer if everything is in memory, for a thread that must not wait: nothing blocks but what
+  // LogView::durable_lsn() does. Nothing: get_page() says. request.deadline_us does not matter.
+  struct AtHand {
+    PageAnswer page;
+    uint64_t backlog_bytes = 0;
+  };
+  std::optional<AtHand> page_at_hand(const GetPageRequest& request);
   // Spaces that have pages and are not dropped. Blocks.
   StatusOr<std::vector<SpaceId>> list_spaces();
-  [[nodiscard]] LeaseTable& leases();
-  // Puts a peer's good copy in the place of a stored version. kDataLoss: it is damaged, too.
+  // See LeaseTable. kUnavailable: the pages are being copied.
+  Status renew_lease(uint64_t reader, Llsn at, uint64_t now_us);
+  void release_lease(uint64_t reader);
+  // Puts a peer's good copy in the place of a stored version (in mode single: of the page, if it is
+  // as of `llsn`). kDataLoss: it is damaged, too.
   Status repair_version(PageId page, Llsn llsn, const char* sealed_page);
   // The log may be whole again.
   void retry();
+
+  // --- for a peer that copies the pages from here (CO1). Block; kUnavailable while copying ---
+  StatusOr<CopyOffer> offer_copy();
+  // From `from` on. kUnavailable: not replayed up to `marks`.
+  StatusOr<PageListing> list_pages(PageId from, uint32_t pages_max,
+                                   const std::vector<CopyMark>& marks);
+
+  // --- copying the pages from a peer; one thread, and not while stop() runs. All block. ---
+  // A log begins behind what is needed of it next, or that cannot be had any more; or a copy was
+  // begun and not finished.
+  [[nodiscard]] bool needs_copy() const;
+  // The log is damaged up to `to`, and nobody has what stood there. Thread-safe.
+  void note_lost(StreamId stream, Lsn to);
+  // Whether the logs here hold what follows these positions.
+  [[nodiscard]] Status check_marks(const std::vector<CopyMark>& marks) const;
+  // Removes every page and serves nothing from then on (RP5). Again: from the beginning. `pages`:
+  // how many will come, about; for status().
+  Status begin_copy(uint64_t pages);
+  // kDataLoss: the page is damaged, or another one.
+  Status put_copied(PageId page, const char* sealed_page);
+  // No peer has it undamaged.
+  Status put_broken(PageId page, const CopyMark& mark);
+  // `at`: the positions in the offer that came before the first page. `last`: what the last peer
+  // offered after the last page. Serves again when it returns OK, and goes on with the log.
+  Status finish_copy(const std::vector<CopyMark>& at, const CopyOffer& last);
 
   void start();
   void stop();  // requests that wait are answered with kUnavailable; a last checkpoint
@@ -130,9 +178,10 @@ class PageStore {
   [[nodiscard]] const ReplayCounters& counters() const;
 
  private:
-  class Impl;
-  explicit PageStore(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  class Impl;   // what serves; there is none while the pages are being copied
+  class Shell;  // what outlives it
+  explicit PageStore(std::unique_ptr<Shell> shell);
+  std::unique_ptr<Shell> shell_;
 };
 
 }  // namespace strata::storenode

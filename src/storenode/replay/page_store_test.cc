@@ -84,6 +84,60 @@ TEST_P(EveryMode, ARequestWaitsForTheLogAndItsDeadlineEndsTheWait) {
   EXPECT_EQ(test_.store().counters().timed_out.load(), 1u);
 }
 
+// A page in memory is answered by whoever asks; nothing else is: neither what is not known yet, nor
+// what must be read, nor errors.
+TEST_P(EveryMode, APageInMemoryIsAtHand) {
+  const auto at_hand = [this](PageId page, Llsn at_least, Llsn at_most = kAny) {
+    GetPageRequest request;
+    request.page = page;
+    request.at_least = at_least;
+    request.at_most = at_most;
+    return test_.store().page_at_hand(request);
+  };
+  Llsn last;
+  for (int i = 0; i < 20; ++i) last = test_.write(&rng_, {kPage});
+  EXPECT_FALSE(at_hand(kPage, last).has_value());  // not scanned
+  catch_up();
+  ASSERT_TRUE(test_.get_now(kPage, last, kAny).ok());  // brings it in
+  const auto found = at_hand(kPage, last);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_TRUE(test_.is_right(found->page, kPage, last));
+  EXPECT_EQ(found->backlog_bytes, test_.store().backlog_bytes());
+  EXPECT_EQ(test_.store().counters().at_hand.load(), 1u);
+  ASSERT_TRUE(test_.store().checkpoint().ok());
+  EXPECT_FALSE(at_hand(kPage, Llsn{last.value + 1}).has_value());  // beyond the log
+  EXPECT_FALSE(at_hand({300, 99}, last).has_value());              // never written
+  EXPECT_FALSE(at_hand(kPage, last, Llsn{1}).has_value());         // an empty range
+  test_.close();
+  test_.open();
+  catch_up();
+  EXPECT_FALSE(at_hand(kPage, last).has_value());  // stored, and not in memory
+  EXPECT_TRUE(test_.is_right(test_.get_now(kPage, last, kAny), kPage, last));
+  EXPECT_TRUE(at_hand(kPage, last).has_value());
+  EXPECT_EQ(test_.store().counters().at_hand.load(), 1u);  // of this life
+}
+
+TEST(VersionsAtHand, AreThoseAsOfTheLlsnAskedFor) {
+  for (const ReplayMode mode : {ReplayMode::kEager, ReplayMode::kFiltered, ReplayMode::kSmart}) {
+    Rng rng(2);
+    TestStore test(mode, /*every=*/true);
+    test.open();
+    std::vector<Llsn> written;
+    for (int i = 0; i < 8; ++i) written.push_back(test.write_next(&rng, {kPage}));
+    test.scan_all();
+    test.replay_all();
+    for (const Llsn llsn : written) {
+      ASSERT_TRUE(test.get_now(kPage, llsn).ok());
+      GetPageRequest request;
+      request.page = kPage;
+      request.at_least = request.at_most = llsn;
+      const auto found = test.store().page_at_hand(request);
+      ASSERT_TRUE(found.has_value()) << llsn.value;
+      EXPECT_TRUE(test.is_right(found->page, kPage, llsn));
+    }
+  }
+}
+
 TEST_P(EveryMode, GoesOnAtItsMarksAfterAPowerLoss) {  // RP3, RP4
   Llsn last;
   for (int i = 0; i < 30; ++i) last = test_.write(&rng_, {kPage});
@@ -216,12 +270,12 @@ TEST_P(EveryMode, DroppedSpacesAreReclaimedBelowTheHorizonOnly) {
   ASSERT_TRUE(test_.store().checkpoint().ok());
   spaces = test_.store().list_spaces();
   EXPECT_EQ(std::count(spaces->begin(), spaces->end(), SpaceId{301}), 1);
-  ASSERT_TRUE(test_.store().leases().renew(1, Llsn{drop.value - 1}, UINT64_MAX / 2).ok());
+  ASSERT_TRUE(test_.store().renew_lease(1, Llsn{drop.value - 1}, UINT64_MAX / 2).ok());
   ASSERT_TRUE(test_.store().raise_horizon().ok());
   catch_up();
   EXPECT_EQ(test_.store().status().spaces_reclaimed, 0u);
   EXPECT_TRUE(test_.get_now(kPage, drop, kAny).ok());
-  test_.store().leases().release(1);
+  test_.store().release_lease(1);
   ASSERT_TRUE(test_.store().raise_horizon().ok());
   catch_up();
   EXPECT_EQ(test_.store().status().spaces_reclaimed, 1u);
@@ -474,14 +528,14 @@ TEST_F(Smart, AReadersLeaseKeepsWhatHeMayAskFor) {
   std::vector<Llsn> llsns;
   for (int i = 0; i < 50; ++i) llsns.push_back(test_.write(&rng_, {kPage}));
   test_.scan_all();
-  ASSERT_TRUE(test_.store().leases().renew(9, llsns[20], UINT64_MAX / 2).ok());
+  ASSERT_TRUE(test_.store().renew_lease(9, llsns[20], UINT64_MAX / 2).ok());
   ASSERT_TRUE(test_.store().raise_horizon().ok());
   test_.replay_all();
   test_.collect_all();
   EXPECT_TRUE(is_out_of_range(test_.get_now(kPage, llsns[19]).status()));
   for (int i = 20; i < 50; ++i)
     EXPECT_TRUE(test_.is_right(test_.get_now(kPage, llsns[i]), kPage, llsns[i])) << i;
-  test_.store().leases().release(9);
+  test_.store().release_lease(9);
   ASSERT_TRUE(test_.store().raise_horizon().ok());
   test_.collect_all();
   EXPECT_TRUE(is_out_of_range(test_.get_now(kPage, llsns[48]).status()));
@@ -527,6 +581,10 @@ TEST_F(Smart, ADamagedStoredVersionIsReportedAndMendedFromAPeer) {
   test_.scan_all();
   const auto answer = test_.get_now(kPage, llsn);
   EXPECT_TRUE(is_corruption(answer.status())) << answer.status();
+  GetPageRequest request;
+  request.page = kPage;
+  request.at_least = request.at_most = llsn;
+  EXPECT_FALSE(test_.store().page_at_hand(request).has_value());
   EXPECT_NE(answer.status().message().find("page 300:1 at llsn " + std::to_string(llsn.value)),
             std::string::npos)
       << answer.status();
@@ -555,6 +613,10 @@ TEST(Single, ADamagedPageInItsFileIsReportedUntilItsChainRestarts) {
     const Status status = test.get_now(kPage, llsn, kAny).status();
     EXPECT_TRUE(is_corruption(status)) << status;
     EXPECT_NE(status.message().find("300:1"), std::string::npos) << status;
+    GetPageRequest request;
+    request.page = kPage;
+    request.at_least = llsn;
+    EXPECT_FALSE(test.store().page_at_hand(request).has_value());
   };
   damaged();
   EXPECT_TRUE(test.is_right(test.get_now(kOther, llsn, kAny), kOther, llsn));
@@ -650,7 +712,9 @@ TEST_P(EveryMode, ThreadsServeWhileTheLogGrows) {
         request.page = group.pages[rng.below(group.pages.size())];
         request.at_least = group.llsn;
         request.deadline_us = monotonic_us() + 20'000'000;
-        const auto answer = test_.store().get_page(request);
+        const auto at_hand = test_.store().page_at_hand(request);
+        const auto answer = at_hand.has_value() ? StatusOr<PageAnswer>(at_hand->page)
+                                                : test_.store().get_page(request);
         ASSERT_TRUE(answer.ok()) << answer.status();
         ASSERT_GE(answer->llsn, group.llsn);
         ASSERT_TRUE(test_.is_right(answer, request.page, answer->llsn));

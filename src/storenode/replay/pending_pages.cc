@@ -123,6 +123,16 @@ void PendingPages::hold_back(bool hold) {
 
 StreamMark PendingPages::oldest(StreamId stream) const {
   const MutexLock lock(mutex_);
+  return oldest_locked(stream);
+}
+
+std::optional<StreamMark> PendingPages::oldest_at_hand(StreamId stream) const {
+  const MutexLock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;
+  return oldest_locked(stream);
+}
+
+StreamMark PendingPages::oldest_locked(StreamId stream) const {
   for (const Stretch& stretch : stretches_)
     if (stretch.stream == stream) return stretch.from;
   const auto it = ends_.find(stream);

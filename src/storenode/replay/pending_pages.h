@@ -47,6 +47,8 @@ class PendingPages {
   void hold_back(bool hold);  // nothing is given to a worker while it is true
 
   [[nodiscard]] StreamMark oldest(StreamId stream) const;
+  // Without waiting for the latch.
+  [[nodiscard]] std::optional<StreamMark> oldest_at_hand(StreamId stream) const;
   [[nodiscard]] size_t count() const;
   // Blocks until take() may find something (true), or stop.
   bool wait();
@@ -69,6 +71,7 @@ class PendingPages {
   };
   using Place = std::pair<Batch, PageId>;
   void queue(PageId id, Page* page);
+  [[nodiscard]] StreamMark oldest_locked(StreamId stream) const;
   [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const;
   void raise_ripe(Batch batch);
   [[nodiscard]] bool has_ripe() const {

@@ -68,6 +68,18 @@ StatusOr<std::optional<PageAnswer>> read_stored(const ReplayParts& parts, PageId
                           " is missing in the version store");
 }
 
+std::optional<PageAnswer> stored_at_hand(const ReplayParts& parts, const GetPageRequest& request) {
+  Choice choice;
+  const bool seen = parts.map->inspect_at_hand(request.page, [&](VersionList list) {
+    choice = choose(list, request.at_least, request.at_most);
+  });
+  if (!seen || choice.kind != Choice::Kind::kFound || !choice.version.is(kMaterialized))
+    return std::nullopt;
+  PageRef page = parts.store->at_hand(request.page, choice.version.llsn);
+  if (page == nullptr) return std::nullopt;
+  return PageAnswer{std::move(page), choice.version.llsn};
+}
+
 StatusOr<PageRef> read_base(const ReplayParts& parts, PageId page, Llsn llsn) {
   StatusOr<PageRef> read = parts.store->read(page, llsn);
   if (!is_not_found(read.status())) return read;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -31,6 +32,8 @@ struct ReplayParts {
   Streams* streams;
   WaitList* waits;
   ReplayCounters* counters;
+  // A version of the page could not be made: a worker says so, with no latch held.
+  std::function<void(PageId page, Llsn llsn)> damaged;
 };
 
 // What attempt() says: an answer, an error, or what to wait for.
@@ -50,6 +53,11 @@ class Replay {
   // Tries to answer. Called by any thread, for any number of requests at a time. Blocks for disk
   // and log, not for what it says to wait for.
   virtual Verdict attempt(Ticket* ticket) = 0;
+  // The answer if it is in memory, for a thread that must not wait, not even for a latch. Nothing:
+  // attempt() says. What it answers attempt() would have answered at that moment.
+  virtual std::optional<PageAnswer> page_at_hand(const GetPageRequest& request) = 0;
+  // replayed_to() likewise.
+  [[nodiscard]] virtual std::optional<StreamMark> replayed_to_at_hand(StreamId stream) const = 0;
   // One bounded piece of work in the background. False: there is none now. May be called by as many
   // threads at a time as workers_max() says. Errors: what stopped it, and may be tried again.
   virtual StatusOr<bool> step() = 0;
@@ -70,6 +78,11 @@ class Replay {
   virtual void hold_back(bool) {}
   // Wakes a worker that waits for the log itself.
   virtual void look_again() {}
+  // A peer's good copy, sealed and verified, of a page that is damaged here: the page as of `as_of`
+  // or later. kNotFound: that version is of no use here.
+  virtual Status repair(PageId page, Llsn as_of, PageRef copy) = 0;
+  // As of when a copy must be for repair().
+  [[nodiscard]] virtual Llsn repair_from(PageId page, Llsn damaged) const = 0;
 };
 
 // --- for modes that keep versions ---
@@ -87,6 +100,8 @@ StatusOr<Version> find_version(const ReplayParts& parts, const GetPageRequest& r
 // Reads a stored version. Nothing: it has just been collected; look for another one.
 StatusOr<std::optional<PageAnswer>> read_stored(const ReplayParts& parts, PageId page,
                                                 const Version& version);
+// The stored version that answers, if map and cache have it in memory and nobody has a latch.
+std::optional<PageAnswer> stored_at_hand(const ReplayParts& parts, const GetPageRequest& request);
 // A stored version another one is made from. kNotFound: it has just been collected. kDataLoss: it
 // is damaged, or missing although the map has it.
 StatusOr<PageRef> read_base(const ReplayParts& parts, PageId page, Llsn llsn);

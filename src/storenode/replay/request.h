@@ -26,6 +26,7 @@ struct GetPageRequest {
   Llsn at_most{UINT64_MAX};
   std::vector<Position> scanned_to;
   uint64_t deadline_us = 0;  // by the page store's clock; one that has passed: does not wait
+  bool from_peer = false;    // of a node that mends or copies: damage here is not mended for it
 };
 
 struct PageAnswer {

@@ -89,7 +89,9 @@ Status SequentialReplay::replay_section(const redo::GroupView& group,
   if (is_corruption(made.status())) {
     counters.pages_broken.fetch_add(1, std::memory_order_relaxed);
     diag(Severity::kError, "replay: %s", std::string(made.status().message()).c_str());
-    return parts_.map->settle(section.page_id, version->llsn);
+    STRATA_RETURN_IF_ERROR(parts_.map->settle(section.page_id, version->llsn));
+    if (parts_.damaged) parts_.damaged(section.page_id, version->llsn);
+    return ok_status();
   }
   STRATA_RETURN_IF_ERROR(made.status());
   counters.sections_applied.fetch_add(1, std::memory_order_relaxed);
@@ -175,6 +177,14 @@ Verdict SequentialReplay::answer_when_replayed(const GetPageRequest& request) {
     if (!still.ok()) return still.status();
     if (still->has_value()) return not_replayed(request.page, *version);
   }
+}
+
+std::optional<PageAnswer> SequentialReplay::page_at_hand(const GetPageRequest& request) {
+  const bool known = wait_ == SequentialWait::kEager
+                         ? parts_.waits->is_replayed_at_hand(request, request.at_least, true)
+                         : parts_.waits->is_scanned_at_hand(request);
+  if (!known) return std::nullopt;
+  return stored_at_hand(parts_, request);
 }
 
 Verdict SequentialReplay::attempt(Ticket* ticket) {

@@ -24,14 +24,23 @@ class SequentialReplay final : public Replay {
   void scanned(StreamId stream, StreamMark from, StreamMark to,
                const std::vector<PageId>& pages) override;
   Verdict attempt(Ticket* ticket) override;
+  std::optional<PageAnswer> page_at_hand(const GetPageRequest& request) override;
   StatusOr<bool> step() override;
   [[nodiscard]] uint32_t workers_max() const override { return 1; }
   bool wait_for_work() override;
   void stop_waiting(bool stop) override;
   [[nodiscard]] StreamMark replayed_to(StreamId stream) const override;
+  [[nodiscard]] std::optional<StreamMark> replayed_to_at_hand(StreamId stream) const override {
+    return parts_.waits->replayed_at_hand(stream);
+  }
   StatusOr<StreamMarks> prepare_checkpoint() override;
   [[nodiscard]] Status failure() const override;
   void retry() override;
+  Status repair(PageId page, Llsn, PageRef copy) override {
+    const Llsn llsn{header_of(copy->bytes)->llsn};
+    return parts_.map->replace(page, {llsn, std::move(copy)});
+  }
+  [[nodiscard]] Llsn repair_from(PageId, Llsn damaged) const override { return damaged; }
 
  private:
   Status replay_section(const redo::GroupView& group, const redo::SectionView& section);

@@ -1,5 +1,6 @@
 #include "storenode/replay/single_replay.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -41,6 +42,10 @@ Status SingleReplay::add_stream(StreamId stream, LogView* log, StreamMark from) 
         std::to_string(log->begin_lsn().value) + ", but the pages have only what is below lsn " +
         std::to_string(from.lsn.value) + "; copy the pages from another storage node");
     diag(Severity::kError, "%s", std::string(failure_.message()).c_str());
+  }
+  {
+    const MutexLock lock(mutex_);  // what an earlier life passed over is below
+    for (const auto& [page, mark] : broken_) passed_over_[page] = std::max(mark.llsn, from.llsn);
   }
   parts_.waits->publish_scanned(stream, from);
   parts_.waits->publish_replayed(stream, from);
@@ -100,9 +105,73 @@ Status SingleReplay::break_page(PageId page, Llsn llsn, Lsn lsn, const Status& r
   STRATA_RETURN_IF_ERROR(parts_.db->write(&batch));
   parts_.counters->pages_broken.fetch_add(1, std::memory_order_relaxed);
   diag(Severity::kError, "replay: %s", std::string(reason.message()).c_str());
-  const MutexLock lock(mutex_);
-  broken_.insert_or_assign(page, mark);
+  {
+    const MutexLock lock(mutex_);
+    broken_.insert_or_assign(page, mark);
+  }
+  pass_over(page, llsn);
+  if (parts_.damaged) parts_.damaged(page, llsn);
   return ok_status();
+}
+
+void SingleReplay::pass_over(PageId page, Llsn llsn) {
+  const MutexLock lock(mutex_);
+  Llsn& last = passed_over_[page];
+  last = std::max(last, llsn);
+}
+
+// --- copies from peers (SI4) ---
+
+Llsn SingleReplay::repair_from(PageId page, Llsn damaged) const {
+  const Llsn replayed = parts_.waits->replayed(stream_).llsn;
+  const MutexLock lock(mutex_);
+  const auto it = passed_over_.find(page);
+  return std::max({damaged, replayed, it == passed_over_.end() ? Llsn{} : it->second});
+}
+
+Status SingleReplay::repair(PageId page, Llsn as_of, PageRef copy) {
+  {
+    const MutexLock lock(mutex_);
+    copies_.insert_or_assign(page, Copy{as_of, std::move(copy)});
+  }
+  look_again();
+  return ok_status();
+}
+
+Status SingleReplay::put_copies() {
+  for (;;) {
+    std::pair<PageId, Copy> next;
+    {
+      const MutexLock lock(mutex_);
+      if (copies_.empty()) return ok_status();
+      next = *copies_.begin();
+    }
+    STRATA_RETURN_IF_ERROR(put_copy(next.first, next.second));
+    const MutexLock lock(mutex_);
+    const auto it = copies_.find(next.first);
+    if (it != copies_.end() && it->second.page == next.second.page) copies_.erase(it);
+  }
+}
+
+Status SingleReplay::put_copy(PageId page, const Copy& copy) {
+  if (parts_.map->is_reclaimed(SpaceId{page.space})) return ok_status();
+  const Llsn llsn{header_of(copy.page->bytes)->llsn};
+  const Llsn as_of = std::max(copy.as_of, llsn);
+  Llsn passed_over;
+  {
+    const MutexLock lock(mutex_);
+    const auto it = passed_over_.find(page);
+    if (it != passed_over_.end()) passed_over = it->second;
+  }
+  if (as_of < passed_over) {  // more of the log came meanwhile: another one is needed
+    if (parts_.damaged) parts_.damaged(page, passed_over);
+    return ok_status();
+  }
+  const StatusOr<PageRef> here = pages_.read(page);
+  if (here.ok() && header_of((*here)->bytes)->llsn >= llsn.value && passed_over.is_zero())
+    return ok_status();
+  STRATA_RETURN_IF_ERROR(pages_.put(page, copy.page));
+  return broken(page).has_value() ? mend_page(page) : ok_status();
 }
 
 Status SingleReplay::mend_page(PageId page) {
@@ -111,6 +180,7 @@ Status SingleReplay::mend_page(PageId page) {
   STRATA_RETURN_IF_ERROR(parts_.db->write(&batch));
   const MutexLock lock(mutex_);
   broken_.erase(page);
+  passed_over_.erase(page);
   return ok_status();
 }
 
@@ -128,6 +198,7 @@ Status SingleReplay::replay_section(const redo::GroupView& group,
   const Llsn there{base.ok() ? header_of((*base)->bytes)->llsn : 0};
   if (mark.has_value() && there >= mark->llsn) STRATA_RETURN_IF_ERROR(mend_page(page));
   if (there >= llsn || (is_lost && there < mark->llsn)) {
+    if (there < llsn) pass_over(page, llsn);
     counters.sections_skipped.fetch_add(1, std::memory_order_relaxed);
     return ok_status();
   }
@@ -203,6 +274,7 @@ void SingleReplay::look_again() {
 
 StatusOr<bool> SingleReplay::step() {
   STRATA_RETURN_IF_ERROR(reclaim_spaces());
+  STRATA_RETURN_IF_ERROR(put_copies());
   if (log_ == nullptr || !failure().ok()) return false;
   looked_to_ = log_->durable_lsn();
   redo::GroupView group;
@@ -239,6 +311,21 @@ Status SingleReplay::reclaim_spaces() {
 }
 
 // --- requests ---
+
+std::optional<PageAnswer> SingleReplay::page_at_hand(const GetPageRequest& request) {
+  if (!parts_.waits->is_replayed_at_hand(request, request.at_least, /*positions=*/true))
+    return std::nullopt;
+  if (!parts_.map->is_surely_there(SpaceId{request.page.space})) return std::nullopt;
+  {
+    const MutexLock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || broken_.count(request.page) != 0) return std::nullopt;
+  }
+  PageRef page = pages_.at_hand(request.page);
+  if (page == nullptr) return std::nullopt;
+  const Llsn llsn{header_of(page->bytes)->llsn};
+  if (llsn > request.at_most) return std::nullopt;
+  return PageAnswer{std::move(page), llsn};
+}
 
 Verdict SingleReplay::attempt(Ticket* ticket) {
   const GetPageRequest& request = ticket->request;

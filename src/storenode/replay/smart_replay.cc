@@ -200,10 +200,14 @@ Status SmartReplay::run(PageId page, const Plan& plan, bool stop_at_damage, Resu
       broken = false;
       continue;
     }
-    if (broken && !version.is(kRestartsChain)) continue;
+    if (broken && !version.is(kRestartsChain)) {
+      result->damaged = version.llsn;
+      continue;
+    }
     const Status status = maker.make(version);
     if (is_corruption(status) || is_peer_down(status)) {
       if (result->damage.ok()) result->damage = status;
+      result->damaged = version.llsn;
       if (stop_at_damage) return ok_status();
       broken = true;
       continue;
@@ -288,6 +292,7 @@ StatusOr<bool> SmartReplay::step() {
   if (is_corruption(result.damage)) {
     parts_.counters->pages_broken.fetch_add(1, std::memory_order_relaxed);
     diag(Severity::kError, "replay: %s", std::string(result.damage.message()).c_str());
+    if (parts_.damaged) parts_.damaged(*page, result.damaged);
   }
   STRATA_RETURN_IF_ERROR(status);
   return true;
@@ -324,6 +329,11 @@ Verdict SmartReplay::replay_for(Ticket* ticket, const Version& version) {
     return WaitCondition{WaitCondition::Kind::kMoreScanned, {}, false};
   if (!result->damage.ok()) return result->damage;
   return ok_status();  // stored or collected meanwhile: look again
+}
+
+std::optional<PageAnswer> SmartReplay::page_at_hand(const GetPageRequest& request) {
+  if (!parts_.waits->is_scanned_at_hand(request)) return std::nullopt;
+  return stored_at_hand(parts_, request);
 }
 
 Verdict SmartReplay::attempt(Ticket* ticket) {

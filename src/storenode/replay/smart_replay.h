@@ -36,17 +36,26 @@ class SmartReplay final : public Replay {
   void scanned(StreamId stream, StreamMark from, StreamMark to,
                const std::vector<PageId>& pages) override;
   Verdict attempt(Ticket* ticket) override;
+  std::optional<PageAnswer> page_at_hand(const GetPageRequest& request) override;
   // One page.
   StatusOr<bool> step() override;
   [[nodiscard]] uint32_t workers_max() const override { return workers_; }
   bool wait_for_work() override { return pending_.wait(); }
   void stop_waiting(bool stop) override { pending_.stop(stop); }
   [[nodiscard]] StreamMark replayed_to(StreamId stream) const override;
+  [[nodiscard]] std::optional<StreamMark> replayed_to_at_hand(StreamId stream) const override {
+    return pending_.oldest_at_hand(stream);
+  }
   StatusOr<StreamMarks> prepare_checkpoint() override;
   [[nodiscard]] Status failure() const override { return ok_status(); }
   void retry() override { pending_.retry(); }
   void ripen() override { pending_.ripen(); }
   void hold_back(bool hold) override { pending_.hold_back(hold); }
+  Status repair(PageId page, Llsn, PageRef copy) override {
+    const Llsn llsn{header_of(copy->bytes)->llsn};
+    return parts_.map->replace(page, {llsn, std::move(copy)});
+  }
+  [[nodiscard]] Llsn repair_from(PageId, Llsn damaged) const override { return damaged; }
   [[nodiscard]] size_t pending_pages() const { return pending_.count(); }
 
  private:
@@ -66,6 +75,7 @@ class SmartReplay final : public Replay {
     uint64_t sections = 0;                      // applied
     uint64_t bytes = 0;
     Status damage;  // of the first version that could not be made; kUnavailable: it may come
+    Llsn damaged;   // the last one
     std::vector<PendingPages::Section> left;
   };
   class Maker;

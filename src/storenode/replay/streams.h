@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,12 +30,21 @@ class Streams {
   }
   [[nodiscard]] std::vector<Stream> all() const {
     const MutexLock lock(mutex_);
+    return all_locked();
+  }
+  // Without waiting for the latch.
+  [[nodiscard]] std::optional<std::vector<Stream>> all_at_hand() const {
+    const MutexLock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock()) return std::nullopt;
+    return all_locked();
+  }
+
+ private:
+  [[nodiscard]] std::vector<Stream> all_locked() const {
     std::vector<Stream> found;
     for (const auto& [id, log] : logs_) found.push_back({id, log});
     return found;
   }
-
- private:
   mutable Mutex mutex_{LatchRank::kLeaf};
   std::map<StreamId, LogView*> logs_;
 };

@@ -114,6 +114,23 @@ bool WaitList::is_replayed(const GetPageRequest& request, Llsn llsn, bool positi
   return replayed_as_asked(request, llsn, positions);
 }
 
+bool WaitList::is_scanned_at_hand(const GetPageRequest& request) const {
+  const MutexLock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && scanned_as_asked(request);
+}
+
+bool WaitList::is_replayed_at_hand(const GetPageRequest& request, Llsn llsn, bool positions) const {
+  const MutexLock lock(mutex_, std::try_to_lock);
+  return lock.owns_lock() && replayed_as_asked(request, llsn, positions);
+}
+
+std::optional<StreamMark> WaitList::replayed_at_hand(StreamId stream) const {
+  const MutexLock lock(mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return std::nullopt;
+  const auto it = replayed_.find(stream);
+  return it == replayed_.end() ? StreamMark{} : it->second;
+}
+
 bool WaitList::may_come(Llsn llsn) const {
   const MutexLock lock(mutex_);
   return std::any_of(scanned_.begin(), scanned_.end(),

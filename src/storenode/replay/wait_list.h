@@ -15,6 +15,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -33,6 +34,7 @@ struct Ticket {
   GetPageDone done;
   bool waited = false;
   bool shared = false;          // waited for a page in somebody else's hands
+  bool asked_peers = false;     // its page is damaged here
   Lsn replayed_at_arrival;      // sequential modes
   uint64_t waited_bytes = 0;    // of log
   std::function<void()> after;  // what is left to do once it is answered
@@ -73,6 +75,11 @@ class WaitList {
   [[nodiscard]] StreamMark replayed() const;
   [[nodiscard]] bool is_scanned(const GetPageRequest& request) const;
   [[nodiscard]] bool is_replayed(const GetPageRequest& request, Llsn llsn, bool positions) const;
+  // The same without waiting for the latch: false, or nothing, also if somebody has it.
+  [[nodiscard]] bool is_scanned_at_hand(const GetPageRequest& request) const;
+  [[nodiscard]] bool is_replayed_at_hand(const GetPageRequest& request, Llsn llsn,
+                                         bool positions) const;
+  [[nodiscard]] std::optional<StreamMark> replayed_at_hand(StreamId stream) const;
   // Whether some stream, scanned further, may still bring a version with that llsn.
   [[nodiscard]] bool may_come(Llsn llsn) const;
   // Everybody who waits, or is about to, looks again: something failed.

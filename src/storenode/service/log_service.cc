@@ -20,6 +20,7 @@ template <class Request, class Run>
 void LogService::handle(transport::RpcServer* server, uint16_t method,
                         StatusOr<OfStream<Request>> (*decode)(Bytes), Run run) {
   server->handle(method, [this, decode, run](const transport::Request& call, Responder responder) {
+    if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LS4
     auto decoded = decode(call.payload);
     if (!decoded.ok()) return responder.fail(decoded.status());
     (this->*run)(*std::move(decoded), std::move(responder));

@@ -5,6 +5,7 @@
 //   LS3  A stream that this node should have and has not is made with what the registry says about
 //   it
 //        (LG10).
+//   LS4  A node that does not belong to the group any more answers nothing.
 //   LS2  A log is cut off only below what its writer, the page store and every reader of this node
 //        still need.
 #pragma once
@@ -40,6 +41,8 @@ class LogService {
   using StreamMade = std::function<void(StreamId stream)>;
   // Below it the node itself does not need the stream any more.
   using NeededFrom = std::function<Lsn(StreamId stream)>;
+  // Not OK: nothing is answered, and this said instead.
+  using MayServe = std::function<Status()>;
 
   struct Parts {
     LogStore* store = nullptr;
@@ -48,6 +51,7 @@ class LogService {
     OriginOf origin;
     StreamMade stream_made;
     NeededFrom needed_from;
+    MayServe may_serve;  // null: it may
   };
   explicit LogService(Parts parts);
   // After the server it was registered on.
@@ -61,6 +65,10 @@ class LogService {
   void truncate();
   // kFailedPrecondition unless `epoch` is at least what the stream's replica has promised here.
   Status check_epoch(StreamId stream, Epoch epoch) const;
+  // LS4. Of the page service, too.
+  [[nodiscard]] Status may_serve() const {
+    return parts_.may_serve ? parts_.may_serve() : ok_status();
+  }
 
  private:
   template <class Request, class Run>

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "proto/copy_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 
@@ -16,63 +17,102 @@ PageService::PageService(PageStore* store, const LogService* logs, Offload offlo
     : store_(store), logs_(logs), offload_(std::move(offload)), now_us_(std::move(now_us)) {}
 
 void PageService::register_on(transport::RpcServer* server) {
-  server->handle(proto::kGetPages, [this](const Request& call, Responder responder) {
-    get_pages(call.payload, std::move(responder));
-  });
-  server->handle(proto::kListSpaces, [this](const Request&, Responder responder) {
-    list_spaces(std::move(responder));
-  });
-  server->handle(proto::kReaderLease, [this](const Request& call, Responder responder) {
-    renew_lease(call.payload, std::move(responder));
-  });
+  const auto handle = [&](uint16_t method, void (PageService::*run)(Bytes, Responder)) {
+    server->handle(method, [this, run](const Request& call, Responder responder) {
+      if (const Status may = logs_->may_serve(); !may.ok()) return responder.fail(may);  // LS4
+      (this->*run)(call.payload, std::move(responder));
+    });
+  };
+  handle(proto::kGetPages, &PageService::get_pages);
+  handle(proto::kListSpaces, &PageService::list_spaces);
+  handle(proto::kReaderLease, &PageService::renew_lease);
+  handle(proto::kCopyOffer, &PageService::offer_copy);
+  handle(proto::kListPages, &PageService::list_pages);
+  handle(proto::kPeerPages, &PageService::copy_pages);
 }
+
+namespace {
+
+GetPageRequest request_for(const proto::GetPagesRequest& wanted, size_t i, uint64_t deadline_us,
+                           bool from_peer) {
+  const proto::PageWanted& page = wanted.pages[i];
+  GetPageRequest request{page.page, page.at_least, page.at_most, {}, deadline_us, from_peer};
+  for (const proto::Position& position : wanted.scanned_to)
+    request.scanned_to.push_back({position.stream, position.lsn});
+  return request;
+}
+
+proto::PageView view_of(const StatusOr<PageAnswer>& answer) {
+  if (!answer.ok()) return {answer.status(), {}, {}};
+  return {ok_status(), answer->llsn, Bytes(answer->page->bytes, kPageBytes)};
+}
+
+}  // namespace
 
 // One call under way: its pages come in any order, from any thread; whoever brings the last one
 // answers.
 struct PageService::Answering {
   Responder responder;
-  proto::GetPagesReply reply;
+  std::vector<StatusOr<PageAnswer>> answers;
   std::atomic<size_t> missing{0};
 };
 
 void PageService::get_pages(Bytes payload, Responder responder) {
+  answer_pages(payload, std::move(responder), /*from_peer=*/false);
+}
+
+void PageService::copy_pages(Bytes payload, Responder responder) {
+  answer_pages(payload, std::move(responder), /*from_peer=*/true);
+}
+
+void PageService::answer_pages(Bytes payload, Responder responder, bool from_peer) {
   auto request = proto::decode_get_pages(payload);
   if (!request.ok()) return responder.fail(request.status());
   if (!request->stream.is_zero()) {
     const Status allowed = logs_->check_epoch(request->stream, request->epoch);  // PS1
     if (!allowed.ok()) return responder.fail(allowed);
   }
+  if (answer_at_hand(*request, from_peer, &responder)) return;
   auto answering = std::make_shared<Answering>();
   answering->responder = std::move(responder);
-  answering->reply.pages.resize(request->pages.size());
+  answering->answers.resize(request->pages.size());
   answering->missing = request->pages.size();
-  const bool taken = offload_([this, answering, wanted = *std::move(request)] {
+  const bool taken = offload_([this, answering, from_peer, wanted = *std::move(request)] {
     const uint64_t deadline_us = now_us_() + wanted.wait_us;
-    std::vector<GetPageRequest::Position> scanned_to;
-    for (const proto::Position& position : wanted.scanned_to)
-      scanned_to.push_back({position.stream, position.lsn});
-    for (size_t i = 0; i < wanted.pages.size(); ++i) {
-      const proto::PageWanted& page = wanted.pages[i];
-      store_->get_page({page.page, page.at_least, page.at_most, scanned_to, deadline_us},
+    for (size_t i = 0; i < wanted.pages.size(); ++i)
+      store_->get_page(request_for(wanted, i, deadline_us, from_peer),
                        [this, answering, i](StatusOr<PageAnswer> answer) {
-                         proto::PageGot& got = answering->reply.pages[i];
-                         if (answer.ok()) {
-                           got.llsn = answer->llsn;
-                           got.bytes.assign(answer->page->bytes, kPageBytes);
-                         } else {
-                           got.status = answer.status();
-                         }
-                         if (answering->missing.fetch_sub(1) > 1) return;
-                         pages_sent_.fetch_add(answering->reply.pages.size());
-                         answering->reply.backlog_bytes = store_->backlog_bytes();
-                         answering->responder.reply(proto::encode(answering->reply));
+                         answering->answers[i] = std::move(answer);
+                         if (answering->missing.fetch_sub(1) == 1) answer_all(answering.get());
                        });
-    }
   });
   if (!taken) answering->responder.fail(error_peer_down("too many requests for pages wait"));
 }
 
-void PageService::list_spaces(Responder responder) {
+void PageService::answer_all(Answering* answering) {
+  proto::GetPagesReplyView reply;
+  reply.pages.reserve(answering->answers.size());
+  for (const StatusOr<PageAnswer>& answer : answering->answers)
+    reply.pages.push_back(view_of(answer));
+  pages_sent_.fetch_add(reply.pages.size());
+  reply.backlog_bytes = store_->backlog_bytes();
+  answering->responder.reply(proto::encode(reply));
+}
+
+// PS3
+bool PageService::answer_at_hand(const proto::GetPagesRequest& wanted, bool from_peer,
+                                 Responder* responder) {
+  if (wanted.pages.size() != 1) return false;
+  auto found = store_->page_at_hand(request_for(wanted, 0, 0, from_peer));
+  if (!found.has_value()) return false;
+  pages_sent_.fetch_add(1);
+  const StatusOr<PageAnswer> answer(std::move(found->page));
+  responder->reply(
+      proto::encode(proto::GetPagesReplyView{{view_of(answer)}, found->backlog_bytes}));
+  return true;
+}
+
+void PageService::list_spaces(Bytes, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
   const bool taken = offload_([this, to] {
     auto spaces = store_->list_spaces();
@@ -82,14 +122,49 @@ void PageService::list_spaces(Responder responder) {
   if (!taken) to->fail(error_peer_down("too many requests wait"));
 }
 
+void PageService::offer_copy(Bytes /*payload*/, Responder responder) {
+  auto to = std::make_shared<Responder>(std::move(responder));
+  const bool taken = offload_([this, to] {
+    const auto offer = store_->offer_copy();
+    if (!offer.ok()) return to->fail(offer.status());
+    proto::CopyOfferReply reply;
+    for (const CopyMark& mark : offer->marks)
+      reply.marks.push_back({mark.stream, mark.replayed.lsn, mark.replayed.llsn});
+    for (const DroppedSpace& dropped : offer->dropped)
+      reply.dropped.push_back({dropped.space, dropped.llsn, dropped.reclaimed});
+    reply.newest = offer->newest;
+    reply.horizon = offer->horizon;
+    reply.pages = offer->pages;
+    to->reply(proto::encode(reply));
+  });
+  if (!taken) to->fail(error_peer_down("too many requests wait"));
+}
+
+void PageService::list_pages(Bytes payload, Responder responder) {
+  const auto request = proto::decode_list_pages(payload);
+  if (!request.ok()) return responder.fail(request.status());
+  auto to = std::make_shared<Responder>(std::move(responder));
+  const bool taken = offload_([this, to, wanted = *request] {
+    std::vector<CopyMark> marks;
+    for (const auto& mark : wanted.marks) marks.push_back({mark.stream, {mark.lsn, mark.llsn}});
+    auto listing = store_->list_pages(wanted.from, wanted.pages_max, marks);
+    if (!listing.ok()) return to->fail(listing.status());
+    proto::ListPagesReply reply{std::move(listing->pages), {}};
+    for (const DroppedSpace& gone : listing->gone)
+      reply.gone.push_back({gone.space, gone.llsn, gone.reclaimed});
+    to->reply(proto::encode(reply));
+  });
+  if (!taken) to->fail(error_peer_down("too many requests wait"));
+}
+
 void PageService::renew_lease(Bytes payload, Responder responder) {
   const auto request = proto::decode_reader_lease(payload);
   if (!request.ok()) return responder.fail(request.status());
   if (request->ttl_ms == 0) {
-    store_->leases().release(request->reader);
+    store_->release_lease(request->reader);
     return responder.reply({});
   }
-  const Status renewed = store_->leases().renew(request->reader, request->oldest, now_us_());
+  const Status renewed = store_->renew_lease(request->reader, request->oldest, now_us_());
   renewed.ok() ? responder.reply({}) : responder.fail(renewed);
 }
 

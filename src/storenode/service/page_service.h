@@ -1,11 +1,14 @@
 // The page store as calls (proto/page_messages.h). Thread-safe.
 //   PS1  A caller whose epoch of its stream has been taken over gets no pages (S2).
 //   PS2  Nothing here blocks the server's thread.
+//   PS3  A request for one page that is in memory is answered by the server's thread: handing it to
+//        another one, and its answer back, would take longer than all the rest. Nothing else is.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
+#include "proto/page_messages.h"
 #include "storenode/replay/page_store.h"
 #include "storenode/service/log_service.h"
 #include "transport/rpc_server.h"
@@ -27,7 +30,14 @@ class PageService {
  private:
   struct Answering;
   void get_pages(Bytes payload, transport::Responder responder);
-  void list_spaces(transport::Responder responder);
+  void copy_pages(Bytes payload, transport::Responder responder);
+  bool answer_at_hand(const proto::GetPagesRequest& wanted, bool from_peer,
+                      transport::Responder* responder);
+  void answer_pages(Bytes payload, transport::Responder responder, bool from_peer);
+  void answer_all(Answering* answering);
+  void offer_copy(Bytes payload, transport::Responder responder);
+  void list_pages(Bytes payload, transport::Responder responder);
+  void list_spaces(Bytes payload, transport::Responder responder);
   void renew_lease(Bytes payload, transport::Responder responder);
 
   PageStore* const store_;

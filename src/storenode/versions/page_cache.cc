@@ -8,18 +8,29 @@ namespace strata::storenode {
 PageCache::PageCache(uint64_t bytes)
     : pages_per_shard_(bytes == 0 ? 0 : std::max<uint64_t>(1, bytes / kPageBytes / kShards)) {}
 
+// Null: not there.
+PageRef PageCache::take(Shard* shard, const Key& key) {
+  const auto it = shard->index.find(key);
+  if (it == shard->index.end()) return nullptr;
+  hits_.fetch_add(1, std::memory_order_relaxed);
+  shard->entries.splice(shard->entries.begin(), shard->entries, it->second);
+  return it->second->ref;
+}
+
 PageRef PageCache::find(PageId page, Llsn llsn) {
   const Key key{page, llsn};
   Shard& shard = shard_of(key);
   const MutexLock lock(shard.mutex);
-  const auto it = shard.index.find(key);
-  if (it == shard.index.end()) {
-    misses_.fetch_add(1, std::memory_order_relaxed);
-    return nullptr;
-  }
-  hits_.fetch_add(1, std::memory_order_relaxed);
-  shard.entries.splice(shard.entries.begin(), shard.entries, it->second);
-  return it->second->ref;
+  PageRef found = take(&shard, key);
+  if (found == nullptr) misses_.fetch_add(1, std::memory_order_relaxed);
+  return found;
+}
+
+PageRef PageCache::find_at_hand(PageId page, Llsn llsn) {
+  const Key key{page, llsn};
+  Shard& shard = shard_of(key);
+  const MutexLock lock(shard.mutex, std::try_to_lock);
+  return lock.owns_lock() ? take(&shard, key) : nullptr;
 }
 
 void PageCache::insert(PageId page, Llsn llsn, PageRef ref) {

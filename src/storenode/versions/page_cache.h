@@ -30,6 +30,8 @@ class PageCache {
 
   // Null: not there. Counts a hit or a miss.
   PageRef find(PageId page, Llsn llsn);
+  // The same without waiting for a latch: null also if somebody has it. Counts hits only.
+  PageRef find_at_hand(PageId page, Llsn llsn);
   void insert(PageId page, Llsn llsn, PageRef ref);
   void erase(PageId page, Llsn llsn);
   void clear();
@@ -59,6 +61,7 @@ class PageCache {
     std::unordered_map<Key, std::list<Entry>::iterator, Hash> index;
   };
   static constexpr size_t kShards = 16;
+  PageRef take(Shard* shard, const Key& key);
   Shard& shard_of(const Key& key) { return shards_[Hash()(key) >> 60]; }
 
   const size_t pages_per_shard_;

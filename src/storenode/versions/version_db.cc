@@ -131,6 +131,11 @@ class VersionDb::Impl {
   Status rebuild_map();
   void close();
 
+  // A write or flush reads nothing: what it says of damage was met by work in the background.
+  Status written(const rocksdb::Status& status, const char* what) {
+    if (status.IsCorruption()) stopped_by_damage_ = true;
+    return from_rocks(status, what);
+  }
   Status put_mark(const std::string& key, const std::string& payload) {
     return from_rocks(
         db_->Put(without_wal(), families_[kMarks], key, internal::seal_value(key, payload)),
@@ -150,6 +155,7 @@ class VersionDb::Impl {
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families_{};
   bool map_was_rebuilt_ = false;
+  std::atomic<bool> stopped_by_damage_{false};
 };
 
 // A family that is missing is made: RocksDB tells by the list what a folder has.
@@ -378,8 +384,8 @@ StatusOr<std::unique_ptr<VersionDb>> VersionDb::open(const VersionDbOptions& opt
 
 Status VersionDb::write(Batch* batch) {
   if (batch->empty()) return ok_status();
-  return from_rocks(impl_->db_->Write(without_wal(), batch->batch_.get()),
-                    "version store: write failed");
+  return impl_->written(impl_->db_->Write(without_wal(), batch->batch_.get()),
+                        "version store: write failed");
 }
 
 Status VersionDb::flush() {
@@ -388,8 +394,10 @@ Status VersionDb::flush() {
   options.allow_write_stall = true;  // waiting for compaction here would keep marks old
   const std::vector<rocksdb::ColumnFamilyHandle*> all(impl_->families_.begin(),
                                                       impl_->families_.end());
-  return from_rocks(impl_->db_->Flush(options, all), "version store: flush failed");
+  return impl_->written(impl_->db_->Flush(options, all), "version store: flush failed");
 }
+
+bool VersionDb::stopped_by_damage() const noexcept { return impl_->stopped_by_damage_; }
 
 Status VersionDb::try_resume() {
   return from_rocks(impl_->db_->Resume(), "version store: it cannot be written to");
@@ -476,6 +484,25 @@ StatusOr<std::vector<SpaceId>> VersionDb::list_spaces() {
   return spaces;
 }
 
+StatusOr<std::vector<PageId>> VersionDb::list_pages(PageId from, uint32_t pages_max) {
+  std::vector<PageId> pages;
+  const std::unique_ptr<rocksdb::Iterator> it(
+      impl_->db_->NewIterator(total_order(), impl_->families_[kMap]));
+  for (it->Seek(internal::version_key(from, Llsn{})); it->Valid() && pages.size() < pages_max;) {
+    PageId page;
+    Llsn llsn;
+    if (!internal::parse_version_key(bytes_of(it->key()), &page, &llsn))
+      return impl_->damaged("a key of the map");
+    pages.push_back(page);
+    // The next page's first version; a page with many is passed over at once.
+    std::string behind = internal::version_key(page, Llsn{UINT64_MAX});
+    behind.push_back('\0');
+    it->Seek(behind);
+  }
+  STRATA_RETURN_IF_ERROR(from_rocks(it->status(), "version map"));
+  return pages;
+}
+
 StatusOr<std::optional<StreamMark>> VersionDb::read_mark(Mark kind, StreamId stream) {
   STRATA_ASSIGN_OR_RETURN(const auto payload, impl_->get_mark(internal::mark_key(kind, stream)));
   if (!payload.has_value()) return std::optional<StreamMark>();
@@ -521,6 +548,32 @@ uint64_t VersionDb::disk_bytes() const {
   return total;
 }
 
+uint64_t VersionDb::pages_estimate() const {
+  uint64_t keys = 0;
+  (void)impl_->db_->GetIntProperty(impl_->families_[kPages], "rocksdb.estimate-num-keys", &keys);
+  return keys;
+}
+
+Status VersionDb::destroy(const VersionDbOptions& options) {
+  const std::unique_ptr<rocksdb::Env> own =
+      options.files == nullptr ? nullptr : make_rocks_env(options.files);
+  rocksdb::Env* const env = own == nullptr ? rocksdb::Env::Default() : own.get();
+  std::vector<std::string> names;
+  const rocksdb::Status listed = env->GetChildren(options.directory, &names);
+  if (listed.IsNotFound() || listed.IsPathNotFound()) return ok_status();
+  STRATA_RETURN_IF_ERROR(from_rocks(listed, "version store in " + options.directory));
+  for (const std::string& name : names) {
+    if (name == "." || name == "..") continue;
+    STRATA_RETURN_IF_ERROR(from_rocks(env->DeleteFile(options.directory + "/" + name),
+                                      "version store: " + name + " cannot be removed"));
+  }
+  // A power loss does not bring them back among the files of the next store.
+  std::unique_ptr<rocksdb::Directory> directory;
+  rocksdb::Status synced = env->NewDirectory(options.directory, &directory);
+  if (synced.ok()) synced = directory->Fsync();
+  return from_rocks(synced, "version store in " + options.directory);
+}
+
 bool VersionDb::map_was_rebuilt() const noexcept { return impl_->map_was_rebuilt_; }
 
 Status VersionDb::lose_map() {
@@ -536,16 +589,3 @@ Status VersionDb::lose_map() {
 }
 
 }  // namespace strata::storenode
-
-#ifdef __SANITIZE_THREAD__
-// The system's RocksDB is not instrumented: ThreadSanitizer sees what it copies, but not the
-// atomics by which its threads agree. These functions read its memory and write only variables of
-// their callers' own.
-extern "C" const char* __tsan_default_suppressions();   // NOLINT: the sanitizer's name
-extern "C" const char* __tsan_default_suppressions() {  // NOLINT
-  return "race:librocksdb.so\n"
-         "race:strata::storenode::internal::decode_version\n"
-         "race:strata::storenode::internal::parse_version_key\n"
-         "race:strata::storenode::internal::open_value\n";
-}
-#endif

@@ -104,6 +104,8 @@ class VersionDb {
   // folder is damaged; the message says what to do), kFailedPrecondition (another cluster, another
   // layout, a newer format), kResourceExhausted.
   static StatusOr<std::unique_ptr<VersionDb>> open(const VersionDbOptions& options);
+  // Removes all files of a folder that nobody has open, whatever state they are in. Blocks.
+  static Status destroy(const VersionDbOptions& options);
   ~VersionDb();
   VersionDb(const VersionDb&) = delete;
   VersionDb& operator=(const VersionDb&) = delete;
@@ -116,6 +118,9 @@ class VersionDb {
   Status flush();
   // After a failed write whose reason may be gone (a full disk).
   Status try_resume();
+  // A write or flush was refused since compaction had met damage: none will be taken any more, now
+  // or after it is opened anew and meets it again. Thread-safe.
+  [[nodiscard]] bool stopped_by_damage() const noexcept;
 
   // Versions of a page in the order of llsns. Blocks.
   Status read_versions(PageId page, std::vector<Version>* versions);
@@ -127,6 +132,9 @@ class VersionDb {
   using VisitPage = std::function<Status(PageId, const std::vector<Version>&)>;
   StatusOr<std::optional<PageId>> scan(PageId from, uint32_t pages_max, const VisitPage& visit);
 
+  // Pages of which the map here has a version, in their order, at most `pages_max` from `from` on.
+  // Blocks.
+  StatusOr<std::vector<PageId>> list_pages(PageId from, uint32_t pages_max);
   // Spaces of which the map here has a page. Blocks.
   StatusOr<std::vector<SpaceId>> list_spaces();
   StatusOr<std::optional<StreamMark>> read_mark(Mark kind, StreamId stream);
@@ -134,7 +142,8 @@ class VersionDb {
   StatusOr<std::vector<BrokenPage>> read_broken();
   StatusOr<Llsn> read_horizon();
 
-  [[nodiscard]] uint64_t disk_bytes() const;  // files of versions and map
+  [[nodiscard]] uint64_t disk_bytes() const;      // files of versions and map
+  [[nodiscard]] uint64_t pages_estimate() const;  // stored versions, about
   [[nodiscard]] bool map_was_rebuilt() const noexcept;
   // For tests and repair: forgets the map, as if its files were lost; call before closing.
   Status lose_map();

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "base/testing/wait_until.h"
 #include "rocksdb/db.h"
 #include "storenode/versions/internal/keys.h"
 #include "storenode/versions/rocks_file_system.h"
@@ -213,6 +214,27 @@ TEST_F(VersionDbTest, FlippedBitsInStoredPagesAreReported) {  // VD4
   const Status status = db_->read_page(kPage, Llsn{10}, page);
   EXPECT_TRUE(is_corruption(status)) << status;
   EXPECT_NE(status.message().find("page 300:7 at llsn 10"), std::string::npos) << status;
+}
+
+TEST_F(VersionDbTest, DamageThatCompactionMeetsStopsWritesAndIsSaid) {
+  for (uint32_t i = 1; i <= 8; ++i) put(PageId{300, i}, i);
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  const auto names = disk_->list("/versions");
+  ASSERT_TRUE(names.ok());
+  for (const std::string& name : *names)
+    if (name.ends_with(".blob")) disk_->flip_bit("/versions/" + name, uint64_t{5000} * 8);
+  open();
+  EXPECT_FALSE(db_->stopped_by_damage());
+  uint64_t llsn = 10;
+  EXPECT_TRUE(strata::testing::wait_until([&] {
+    ++llsn;
+    VersionDb::Batch batch = db_->new_batch();
+    batch.put_page(kPage, Llsn{llsn}, test_page(kPage, Llsn{llsn})->bytes);
+    const bool refused = is_corruption(db_->write(&batch)) || is_corruption(db_->flush());
+    EXPECT_EQ(db_->stopped_by_damage(), refused);
+    return refused;
+  }));
 }
 
 // Ours: whatever RocksDB thinks of them.

@@ -163,6 +163,28 @@ Status VersionMap::inspect(PageId page, absl::FunctionRef<void(VersionList)> loo
   return ok_status();
 }
 
+bool VersionMap::is_surely_there(SpaceId space) const {
+  if (reclaimed_.load() == 0) return true;
+  const MutexLock lock(dropped_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  const auto it = dropped_.find(space);
+  return it == dropped_.end() || !it->second.reclaimed;
+}
+
+bool VersionMap::inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList)> look) {
+  Shard& shard = shard_of(page);
+  const MutexLock lock(shard.mutex, std::try_to_lock);
+  if (!lock.owns_lock() || !is_surely_there(SpaceId{page.space})) return false;
+  const auto it = shard.nodes.find(page);
+  if (it == shard.nodes.end() || !it->second->whole) return false;
+  Node* const node = it->second.get();
+  counters_.hits.fetch_add(1, std::memory_order_relaxed);
+  auto& used = node->dirty ? shard.dirty : shard.clean;
+  used.splice(used.begin(), used, node->place);
+  look(node->list);
+  return true;
+}
+
 // --- new versions ---
 
 // A page whose list is not in memory gets one that begins with this version: what RocksDB has of
@@ -415,6 +437,14 @@ Llsn VersionMap::reclaimed_at(SpaceId space) const {
   const MutexLock lock(dropped_mutex_);
   const auto it = dropped_.find(space);
   return it == dropped_.end() || !it->second.reclaimed ? Llsn{} : it->second.llsn;
+}
+
+std::vector<DroppedSpace> VersionMap::reclaimed_behind(Llsn llsn) const {
+  std::vector<DroppedSpace> found;
+  const MutexLock lock(dropped_mutex_);
+  for (const auto& [space, dropped] : dropped_)
+    if (dropped.reclaimed && dropped.llsn > llsn) found.push_back(dropped);
+  return found;
 }
 
 bool VersionMap::is_dropped(SpaceId space) const {

@@ -86,6 +86,10 @@ class VersionMap {
   // Blocks when they are not in memory.
   Status inspect(PageId page, absl::FunctionRef<void(VersionList)> look);
 
+  // The same for a thread that must not wait. False: the versions are not in memory, somebody has a
+  // latch, or the space is reclaimed; `look` was not called.
+  [[nodiscard]] bool inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList)> look);
+
   // Stores pages of versions that are in the map (others are passed over) and trims the page's
   // list, or lets that wait until it is worth while. Blocks. On failure nothing is changed.
   enum class Trim { kNever, kNow, kWhenWorthwhile };
@@ -109,10 +113,14 @@ class VersionMap {
   // Removes everything of the space. Blocks. What add() brings of it later is not seen any more.
   Status reclaim_space(const DroppedSpace& dropped);
   [[nodiscard]] bool is_reclaimed(SpaceId space) const;
+  // Not reclaimed, without waiting: false also if somebody has the latch.
+  [[nodiscard]] bool is_surely_there(SpaceId space) const;
   // Of a reclaimed space: the llsn of its drop. Zero: it is not reclaimed.
   [[nodiscard]] Llsn reclaimed_at(SpaceId space) const;
 
   [[nodiscard]] bool is_dropped(SpaceId space) const;
+  // Reclaimed spaces that were dropped behind `llsn`.
+  [[nodiscard]] std::vector<DroppedSpace> reclaimed_behind(Llsn llsn) const;
 
   // Overwrites the stored page of a version that is damaged by a peer's; or stores one that could
   // not be made. kNotFound: there is no such version. Blocks.

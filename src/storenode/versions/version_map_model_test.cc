@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "storenode/versions/collector.h"
 #include "storenode/versions/testing/test_pages.h"
 #include "storenode/versions/version_map.h"
@@ -344,7 +345,7 @@ class MapRun {
 
 TEST(VersionMapModel, IsWhatAPlainMapIs) {
   const uint64_t first = number_from("STRATA_SEED", 1);
-  const uint64_t rounds = number_from("STRATA_ROUNDS", 20);
+  const uint64_t rounds = number_from("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(20, 8));
   for (uint64_t seed = first; seed < first + rounds; ++seed) {
     SCOPED_TRACE(::testing::Message() << "STRATA_SEED=" << seed);
     MapRun run(seed);

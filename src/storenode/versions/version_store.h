@@ -18,6 +18,8 @@ class VersionStore {
   // The page as the group with `llsn` left it, sealed and verified (VD4). kNotFound: not stored.
   // Blocks.
   StatusOr<PageRef> read(PageId page, Llsn llsn);
+  // The same if it is in memory, without waiting for anything; else null.
+  PageRef at_hand(PageId page, Llsn llsn) { return cache_.find_at_hand(page, llsn); }
   // What a replay has made and stored, or is about to.
   void remember(PageId page, Llsn llsn, PageRef ref) { cache_.insert(page, llsn, std::move(ref)); }
   void forget_all() { cache_.clear(); }

@@ -19,6 +19,10 @@ class BlockingSocket {
   BlockingSocket(FileDescriptor fd, bool carries_descriptors) noexcept
       : fd_(std::move(fd)), carries_descriptors_(carries_descriptors) {}
 
+  // From now on reads wait in the system call that reads, where the deadline allows: one call fewer
+  // for each reply. Without it, and if it fails, they wait in one of their own.
+  void let_reads_wait() noexcept;
+
   // All of these block, at most until the deadline (of monotonic_ns()). Errors: kDeadlineExceeded,
   // kUnavailable (the connection is broken); kDataLoss, kResourceExhausted (what came is no reply).
   Status wait_writable(uint64_t deadline_ns) noexcept;
@@ -39,6 +43,7 @@ class BlockingSocket {
   Status wait(short events, uint64_t deadline_ns) const noexcept;
   FileDescriptor fd_;
   bool carries_descriptors_;
+  bool reads_wait_ = false;
   uint64_t next_request_id_ = 1;
 };
 

@@ -5,7 +5,7 @@
 //        by one call.
 //   LK2  on_closed() is the last call to the owner, and there is none after close(). A link, and
 //   with
-//        it its stream, is destroyed in a later turn of the executor, never inside its own events.
+//        it its stream, is destroyed in a later task of the executor, never inside its own events.
 //   LK3  Nothing more is read while more than output_bytes_max wait to be written, or while the
 //        owner has enough to do.
 #pragma once

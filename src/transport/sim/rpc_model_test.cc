@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/diag.h"
+#include "base/testing/sanitized.h"
 #include "transport/channel.h"
 #include "transport/rpc_server.h"
 #include "transport/sim/sim_world.h"
@@ -54,7 +55,7 @@ class Model {
   ~Model() { nodes_.clear(); }
 
   void run() {
-    for (int i = 0; i < 800 && !testing::Test::HasFailure(); i++) {
+    for (int i = 0; i < 800 && !::testing::Test::HasFailure(); i++) {
       world_.run_for(rng_.below(4'000));
       for (uint64_t n = rng_.below(6); n > 0; n--) make_call();
       if (rng_.one_in(12)) misfortune();
@@ -309,7 +310,8 @@ uint64_t environment_number(const char* name, uint64_t otherwise) {
 TEST(RpcModel, CallsEndOnceInTimeAndTruly) {
   set_diag_sink([](Severity, std::string_view) {});
   const uint64_t first = environment_number("STRATA_SEED", 1);
-  const uint64_t rounds = environment_number("STRATA_ROUNDS", 60);
+  const uint64_t rounds =
+      environment_number("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(60, 24));
   uint64_t calls = 0, oks = 0, unknowns = 0, unsent = 0;
   for (uint64_t seed = first; seed < first + rounds; seed++) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
@@ -319,7 +321,7 @@ TEST(RpcModel, CallsEndOnceInTimeAndTruly) {
     oks += model.oks;
     unknowns += model.unknowns;
     unsent += model.unsent;
-    if (testing::Test::HasFailure()) break;
+    if (::testing::Test::HasFailure()) break;
   }
   std::printf("%llu calls: %llu ok, %llu unknown, %llu not sent\n",
               static_cast<unsigned long long>(calls), static_cast<unsigned long long>(oks),

@@ -14,6 +14,7 @@ from pathlib import Path
 import pymysql
 from strata_cli import paths
 from strata_cli.cluster import PROFILES
+from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import ClusterPlan, make_cluster_plan
 from .cluster_run import ClusterRun
@@ -54,6 +55,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
+    end_cleanly_on_sigterm()
     arguments = parse()
     return _on_one_server(arguments) if arguments.profile == "monolithic" else _on_clusters(arguments)
 

@@ -19,6 +19,8 @@ KINDS = {
     "node_kill": 4,
     "node_kill_in_recovery": 2,  # of compute, which was killed
     "node_point": 6,
+    "node_wipe": 3,  # kill -9, and its folder is gone; until it is whole again no other node is struck
+    "node_wipe_point": 2,  # and it dies at a fault point while it makes itself whole
     "node_pause": 2,
     "quorum_kill": 2,  # two nodes at once: nothing is acknowledged until one is back
     "all_kill": 2,  # compute, nodes and etcd at once
@@ -32,6 +34,13 @@ SINGLE_POINTS = ("page_write_before", "page_write_half", "page_write_after", "do
 NOT_IN_SINGLE = ("node_scan",)
 # What a compute node of a cluster does not pass: it has no files.
 LOCAL_POINTS = ("wal_segment_create", "page_write", "double_write", "checkpoint_before_sync", "space_delete")
+# Profile remote-disk: compute writes the pages, nodes keep them in files and replay nothing.
+WRITTEN = "remote-disk"
+LOCAL_POINTS_WRITTEN = ("wal_segment_create", "page_write", "double_write")
+WRITTEN_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_copy_pages")
+NOT_IN_WRITTEN = ("node_scan", "node_replay", "node_pages_write", "node_checkpoint", "node_copy_begun", "node_copy_whole")
+# What a node passes when it copies pages: where it makes them from the log itself only one that was wiped does.
+COPY_POINTS = "node_copy_"
 
 NODE_NTH_MAX = {
     "node_log_before_write": 150,
@@ -46,6 +55,9 @@ NODE_NTH_MAX = {
     "node_replay": 60,
     "node_pages_write": 4,
     "node_checkpoint": 3,
+    "node_copy_begun": 1,
+    "node_copy_pages": 5,
+    "node_copy_whole": 1,
     "page_write": 40,
 }
 # Passed only when a compute node takes the log over.
@@ -141,11 +153,13 @@ class _Chooser:
     def __init__(self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None) -> None:
         self._rng = rng
         self._kinds = dict(KINDS)
-        kernel = [p for p in fault_points if not p.startswith("node_") and not p.startswith(LOCAL_POINTS)]
+        local = LOCAL_POINTS_WRITTEN if profile == WRITTEN else LOCAL_POINTS
+        kernel = [p for p in fault_points if not p.startswith("node_") and not p.startswith(local)]
         self._points = {
             "compute_point": [p for p in kernel if not p.startswith("recovery")],
             "recovery_point": [p for p in kernel if p.startswith("recovery")],
             "node_point": [p for p in fault_points if _is_passed_by_node(p, profile)],
+            "node_wipe_point": [p for p in fault_points if _is_passed_by_copier(p, profile)],
         }
         if only in KINDS:
             self._kinds = {only: 1}
@@ -182,12 +196,21 @@ class _Chooser:
         points = self._points[kind]
         self._next[kind] += 1
         point = points[self._next[kind] % len(points)]
-        limits = {**NODE_NTH_MAX, **NTH_MAX_BY_PREFIX} if kind != "node_point" else {**NTH_MAX_BY_PREFIX, **NODE_NTH_MAX}
+        of_node = kind in ("node_point", "node_wipe_point")
+        limits = {**NTH_MAX_BY_PREFIX, **NODE_NTH_MAX} if of_node else {**NODE_NTH_MAX, **NTH_MAX_BY_PREFIX}
         highest = next((n for prefix, n in limits.items() if point.startswith(prefix)), NTH_MAX_DEFAULT)
         return f"{point}:{1 if kind == 'recovery_point' else self._rng.randint(1, highest)}"
 
 
 def _is_passed_by_node(point: str, profile: str) -> bool:
+    if profile == WRITTEN:
+        return point in WRITTEN_POINTS or (point.startswith("node_") and not point.startswith(NOT_IN_WRITTEN))
     if point in SINGLE_POINTS:
         return profile == "logdb"
+    if point.startswith(COPY_POINTS) or point in WRITTEN_POINTS:
+        return False
     return point.startswith("node_") and not (profile == "logdb" and point in NOT_IN_SINGLE)
+
+
+def _is_passed_by_copier(point: str, profile: str) -> bool:
+    return point.startswith(COPY_POINTS) and not (profile == WRITTEN and point.startswith(NOT_IN_WRITTEN))

@@ -37,6 +37,11 @@ BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
 # RocksDB 7.8 as Debian builds it does not always bear a full disk (docs/correctness.md). Restarted, the node goes on.
 KNOWN_ABORT = "RollbackMemtableFlush"
 ROOM_TIMEOUT_S = 15.0  # It tries again every five seconds.
+# Where compute writes the pages, the last node that has them all must not go before another one has copied them: these wait.
+STRIKES_NODES = ("node_kill", "node_point", "node_pause", "quorum_kill", "full_disk", "corrupt")
+# While a node that lost everything makes itself whole the two others are all there is: only these do not wait for its end.
+WHILE_ONE_IS_WIPED = ("compute_kill", "compute_point", "recovery_point", "compute_pause", "takeover", "etcd_kill", "etcd_pause")
+COPY_TIMEOUT_S = 15.0  # for a node that was wiped to pass the fault point, or to be whole without
 # What a server that was paused while another took its place must not do.
 FORBIDDEN = (
     "SELECT COUNT(*) FROM bank_accounts",
@@ -70,6 +75,7 @@ class ClusterRun:
         self._expected: set[str] = set()  # names of the processes that are to live
         self._armed: Strike | None = None
         self._witness = 0
+        self._wiped = ""  # The node that lost everything and is not known to be whole again.
         self.result = ClusterResult()
 
     def execute(self) -> ClusterResult:
@@ -78,6 +84,7 @@ class ClusterRun:
             self._prepare()
             for number, round_ in enumerate(self._plan.rounds, 1):
                 self._round(number, round_)
+            self._compare_pages()
         except StrataError as error:
             raise Failure(str(error)) from error
         finally:
@@ -178,16 +185,34 @@ class ClusterRun:
     def _check(self, round_: ClusterRound) -> None:
         self._wait_answering()
         if "corrupt" not in self.result.faults:
-            self._parts.wait_well(NODES)
+            self._wait_whole()
             if round_.without:
                 self._kill_nodes(round_.without)
         self._verify()
         if round_.without and "corrupt" not in self.result.faults:
             self._start_nodes(round_.without)
+            self._parts.wait_in_sync()
         if self._query("SELECT * FROM witness") != [(1, self._witness)]:
             raise Failure(f"the witness is {self._query('SELECT * FROM witness')}, not {self._witness}")
         if wrong := self._wrong():
             raise Failure("\n".join(wrong))
+
+    def _wait_whole(self) -> None:
+        """Until every node has everything."""
+        self._parts.wait_well(NODES)
+        self._parts.wait_in_sync()
+        if self._wiped:
+            values = self._parts.node(self._wiped).status().get("values", {})
+            copied = values.get("pages_copied") or values.get("copy_pages_taken")
+            self.result.notes.append(f"{self._wiped}: {copied} pages copied" if copied else f"{self._wiped}: pages from the log")
+        self._wiped = ""
+
+    def _compare_pages(self) -> None:
+        """Nothing is written any more."""
+        if "corrupt" in self.result.faults:
+            return
+        self._wait_whole()
+        self._parts.compare_pages()
 
     def _verify(self) -> None:
         """Again when the lease was lost meanwhile: nothing was answered then."""
@@ -231,6 +256,10 @@ class ClusterRun:
         """After it was launched."""
         self._parts.wait_compute()
         self._expected.add("compute")
+        self._direct_clients()
+
+    def _direct_clients(self) -> None:
+        """To the compute node there is now."""
         before = self._clients.server
         self._clients.server = self._parts.compute
         if before is not None and before is not self._parts.compute:
@@ -249,10 +278,8 @@ class ClusterRun:
         self._armed = strike
         if strike.kind == "compute_point":
             self._kill_compute()
-            if self._parts.start_compute_or_crash(fresh=False, fault=strike.fault):
-                return
-            self._compute_is_up()
-            self._expected.discard("compute")
+            if not self._parts.start_compute_or_crash(fresh=False, fault=strike.fault):
+                self._direct_clients()  # It may be gone by now: rollback goes on behind its start.
         elif strike.kind == "node_point":
             self._kill_nodes(strike.node)
             try:
@@ -265,6 +292,10 @@ class ClusterRun:
 
     def _strike(self, strike: Strike) -> None:
         if self._armed is not strike:
+            if self._wiped and strike.kind not in WHILE_ONE_IS_WIPED:
+                self._wait_whole()
+            if strike.kind in STRIKES_NODES:
+                self._parts.wait_in_sync()
             self._arm(strike)
         self._armed = None
         getattr(self, f"_strike_{strike.kind}")(strike)
@@ -355,6 +386,35 @@ class ClusterRun:
             self._kill_nodes(strike.node)
         self._watch(strike.down_s)
         self._start_nodes(strike.node)
+
+    def _strike_node_wipe(self, strike: Strike) -> None:
+        self._wipe(strike.node)
+        self._watch(strike.down_s)
+        self._start_nodes(strike.node)
+
+    def _strike_node_wipe_point(self, strike: Strike) -> None:
+        self._wipe(strike.node)
+        node = self._parts.node(strike.node)
+        try:
+            self._parts.start_nodes([strike.node], strike.fault)
+        except StrataError as error:
+            if node.last_signal() != signal.SIGKILL:
+                raise Failure(f"start with fault {strike.fault}: {error}") from error
+        self._watch(COPY_TIMEOUT_S, lambda: node.pid() is None or not self._parts.unwell(NODES))
+        if node.pid() is None:
+            if not self._parts.died_at_point(strike.node):
+                raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
+            self.result.struck.add(strike.fault.split(":")[0])
+        else:
+            self._kill_nodes(strike.node)
+        self._watch(strike.down_s)
+        self._start_nodes(strike.node)
+
+    def _wipe(self, name: str) -> None:
+        self._wait_whole()  # What it has alone with one other would then be on that one alone.
+        self._kill_nodes(name)
+        self._parts.wipe_node(name)
+        self._wiped = name
 
     def _strike_node_pause(self, strike: Strike) -> None:
         pid = pause_process(self._parts.node(strike.node))

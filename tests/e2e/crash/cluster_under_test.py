@@ -6,9 +6,10 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import pymysql
 from pausing import pause
 from strata_cli import paths
 from strata_cli.cluster import Cluster, share_system_tables
@@ -18,12 +19,15 @@ from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
 
+from .cluster_plan import WRITTEN
 from .workloads import Failure
 
 COMPUTE_LEASE_S = 2  # the shortest there is
 NODE_LEASE_S = 1
 START_TIMEOUT_S = 60.0
 WELL_TIMEOUT_S = 60.0
+EQUAL_TIMEOUT_S = 120.0  # Eager replay of a busy machine may be far behind.
+COMPARE_TIMEOUT_S = 60.0
 SMALL_COMPUTE = (
     "--loose-strata-buffer-pool-size=8M",
     "--loose-strata-log-checkpoint-size=4M",
@@ -47,7 +51,7 @@ class ClusterUnderTest:
         self._preset = preset
         self._rng = random.Random(f"power loss {seed}")
         self._power_loss = power_loss
-        self._node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
+        self.node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
         self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()))
         self._computes: list[Server] = []
 
@@ -88,7 +92,7 @@ class ClusterUnderTest:
             env["STRATA_FAULT"] = fault
         if self._power_loss:
             env["STRATA_POWER_LOSS_JOURNAL"] = str(self._journal(node))
-        node.launch(env=env, extra=self._node_options)
+        node.launch(env=env, extra=self.node_options)
 
     def wait_node(self, name: str) -> None:
         self.node(name).wait_ready(START_TIMEOUT_S)
@@ -98,6 +102,16 @@ class ClusterUnderTest:
         kill_all(nodes)
         for node in nodes:
             self.lose_power(node)
+
+    def wipe_node(self, name: str) -> None:
+        """Its disk is lost, and an empty one is in its place."""
+        node = self.node(name)
+        if node.pid() is not None:
+            raise Failure(f"{name} is still running")
+        shutil.rmtree(node.data)
+        journal = self._journal(node)
+        journal.unlink(missing_ok=True)
+        shutil.rmtree(journal.with_name(journal.name + ".removed"), ignore_errors=True)
 
     def dead_nodes(self) -> list[str]:
         return [name for name, node in self.cluster.storage.items() if node.pid() is None]
@@ -129,20 +143,65 @@ class ClusterUnderTest:
         if match := re.search(r"(\d+) sectors reverted", done.stdout):
             self.sectors_lost += int(match[1])
 
-    def wait_well(self, names: Iterable[str]) -> None:
-        """Until each is healthy and has all of the log that any of them has now."""
-        names = list(names)
-        wanted = max(self._log_ends(names).values(), default=0)
-        if not wait_until(lambda: not self._unwell(names, wanted), WELL_TIMEOUT_S):
-            raise Failure("storage nodes do not get well again: " + "; ".join(self._unwell(names, wanted)))
+    def wait_well(self, names: Sequence[str]) -> None:
+        """Until each is healthy and votes with all of the log that any of them has now."""
+        wanted = self._newest_log_end(names)
+        if not wait_until(lambda: not self.unwell(names, wanted), WELL_TIMEOUT_S):
+            raise Failure("storage nodes do not get well again: " + "; ".join(self.unwell(names, wanted)))
 
-    def _unwell(self, names: list[str], wanted: int) -> list[str]:
+    def wait_in_sync(self) -> None:
+        """Profile remote-disk: until every node has every page that compute has written, those that were away included."""
+        if self.cluster.settings().profile != WRITTEN:
+            return
+        if not wait_until(lambda: self._in_sync() == len(self.cluster.storage), WELL_TIMEOUT_S):
+            raise Failure(f"{self._in_sync()} storage nodes are in sync; the server says:\n{self.compute.log_tail(30)}")
+
+    def compare_pages(self, *, mend: bool = False) -> str:
+        """Until all nodes have the same pages, byte for byte; returns what the tool says of them. Nobody may be writing.
+
+        What compute does in the background, and dropped spaces that one node has reclaimed and another has not, end soon.
+        `mend`: reads as compute does, so that damage that is met is mended."""
+        said = [""]
+
+        def are_equal() -> bool:
+            equal, said[0] = self._compare_pages_once(mend)
+            return equal
+
+        if not wait_until(are_equal, EQUAL_TIMEOUT_S, every_s=0.2):
+            raise Failure(f"pages differ between the storage nodes: {said[0]}")
+        return said[0]
+
+    def _compare_pages_once(self, mend: bool) -> tuple[bool, str]:
+        tool = paths.preset_dir(self._preset) / "src" / "storenode" / "copy" / "strata_compare_pages"
+        addresses = [node.address() for node in self.cluster.storage.values()]
+        how = ["--written"] if self.cluster.settings().profile == WRITTEN else ["--mend"] if mend else []
+        command = [str(tool), *how, str(self.cluster.secret), *addresses]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPARE_TIMEOUT_S)
+        return done.returncode == 0, (done.stdout + done.stderr).strip()
+
+    def _in_sync(self) -> int:
+        try:
+            shown = self.compute.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_page_nodes_in_sync'", read_timeout=5.0)
+        except pymysql.MySQLError:
+            return 0
+        return int(str(shown[0][1])) if shown else 0
+
+    def unwell(self, names: Sequence[str], wanted: int = 0) -> list[str]:
+        """Which of them are not healthy, and whose log does not go to `wanted` or has no vote."""
+        logs = {name: self._logs(name) for name in names}
         ill = [f"{name}: {illness}" for name in names if (illness := self.node(name).illness()) is not None]
-        late = [f"{name}'s log ends at {end} of {wanted}" for name, end in self._log_ends(names).items() if end < wanted]
-        return ill + late
+        none = [f"{name} has no log" for name in names if not logs[name]]
+        ends = [(name, log["log_end"]) for name in names for log in logs[name]]
+        late = [f"{name}'s log ends at {end} of {wanted}" for name, end in ends if end < wanted]
+        mute = [f"{name} does not vote" for name in names for log in logs[name] if not log["voting"]]
+        return [*ill, *none, *late, *mute]
 
-    def _log_ends(self, names: list[str]) -> dict[str, int]:
-        return {name: stream.get("log_end", 0) for name in names for stream in self.node(name).status().get("streams", [])}
+    def _newest_log_end(self, names: Sequence[str]) -> int:
+        return max((log["log_end"] for name in names for log in self._logs(name)), default=0)
+
+    def _logs(self, name: str) -> list[dict[str, int]]:
+        streams: list[dict[str, int]] = self.node(name).status().get("streams", [])
+        return streams
 
     # --- compute nodes -----------------------------------------------------------------------------------------
 
@@ -176,7 +235,8 @@ class ClusterUnderTest:
         try:
             self.start_compute(fresh=fresh, fault=fault)
             return False
-        except StrataError as error:
+        except (StrataError, Failure, pymysql.MySQLError) as error:  # The point may come between two questions to it.
+            self.compute.wait_exit(5)
             if self.compute.last_signal() != signal.SIGKILL:
                 raise Failure(f"start with fault {fault}: {error}") from error
             return True

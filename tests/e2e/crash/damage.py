@@ -18,7 +18,8 @@ class Harm:
 
 def damage_some_file(data: Path, rng: random.Random) -> Harm:
     """Changes some bytes of one file: of the log or of the pages, evenly."""
-    folder = data / rng.choice(("log", "pages"))
+    pages = "written" if (data / "written").exists() else "pages"
+    folder = data / rng.choice(("log", pages))
     files = [path for path in sorted(folder.rglob("*")) if _counts(path)]
     if not files:
         files = [path for path in sorted(data.rglob("*")) if _counts(path)]

@@ -10,6 +10,7 @@ from strata_cli.bench.comparison import STRATA
 from strata_cli.bench.servers import MIB, Memory, database
 from strata_cli.bench.sysbench import Bench
 from strata_cli.server import Server, Settings, choose_port
+from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.waiting import wait_until
 
 from .load import CONNECTIONS, DATABASE, TABLES, Crowd, Load, Reader, Sysbench, make_table
@@ -23,6 +24,7 @@ SYSBENCH_TABLES, SYSBENCH_ROWS = 4, 50_000
 
 
 def main() -> int:
+    end_cleanly_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1200)
     parser.add_argument("--seed", type=int, default=1)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def parse(content: dict[str, Any]) -> list[Operation]:
         per_second = one.get("items_per_second")
         elapsed = "real_time" in one["name"]
         ns = 1e9 / per_second if per_second else one["real_time" if elapsed else "cpu_time"] * UNITS[one["time_unit"]]
+        ns = one.get("median_ns", ns)  # of an operation whose single times count
         name = re.sub(r"/(real_time|iterations:\d+)", "", one["name"])
         found = re.fullmatch(r"limit: (\w+)(?: x(\d+))?", one.get("label", ""))
         limit, times = (found[1], int(found[2] or 1)) if found else (None, 1)
@@ -100,6 +102,18 @@ def table(operations: list[Operation], limits: dict[str, float]) -> Table:
         times = f" x {one.times}" if one.times > 1 else ""
         out.add_row(one.name, duration(one.ns), one.limit + times, duration(limit_ns), f"{one.ns / limit_ns:.1f}")
     return out
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Of what run() has written: the operations, with their limits."""
+    lines = ["| operation | time | limit | its time | times the limit |", "|---|---|---|---|---|"]
+    for row in rows:
+        if row["name"].startswith(LIMIT):
+            continue
+        limit_ns = row["limit_ns"]
+        beside = [row["limit"], duration(limit_ns), f"{row['ns'] / limit_ns:.1f}"] if limit_ns else ["", "", ""]
+        lines.append(f"| {' | '.join([row['name'], duration(row['ns']), *beside])} |")
+    return lines
 
 
 def duration(ns: float) -> str:

@@ -1,8 +1,14 @@
 """What the operating system knows of a server's process, and how much its files take."""
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..waiting import wait_until
+
+QUIET_SHARE = 0.1  # of one core
+LOOK_S = 0.5
 
 
 def cpu_s(pid: int) -> float:
@@ -26,6 +32,22 @@ class MachineTime:
     def stolen_since(self) -> float:
         now = MachineTime.now()
         return (now.stolen - self.stolen) / max(now.whole - self.whole, 1)
+
+
+def wait_until_quiet(used_s: Callable[[], float], timeout_s: float) -> bool:
+    """Whether what uses this CPU time came to use next to none, for as long as one look takes."""
+    began, before = time.monotonic(), used_s()
+
+    def quiet() -> bool:
+        nonlocal began, before
+        now = time.monotonic()
+        if now - began < LOOK_S:
+            return False
+        share = (used_s() - before) / (now - began)
+        began, before = now, used_s()
+        return share < QUIET_SHARE
+
+    return wait_until(quiet, timeout_s, every_s=LOOK_S)
 
 
 def resident_bytes(pid: int) -> int:

@@ -1,8 +1,6 @@
 """Deployment profiles in turns: what each rung of the storage ladder costs or brings, beside the first one named."""
 
-import json
 import shutil
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -13,21 +11,18 @@ from rich.table import Table
 from .. import paths, setup_cmd
 from ..cluster import PROFILES as CLUSTER_PROFILES
 from ..cluster import Cluster
-from ..server import Server, Settings, choose_port
+from ..server import MONOLITHIC, Server, Settings, choose_port
 from ..shell import StrataError, console
-from . import process, servers
+from . import process, report
 from .comparison import STRATA, Row, Sample, in_turns
 from .servers import IN_MEMORY, PORT, alone, database
 from .sysbench import CONSUMING, LOADING, Bench, Workload
 
-MONOLITHIC = "monolithic"
 PROFILES = (MONOLITHIC, *CLUSTER_PROFILES)
 LINKS = ("none", "10g", "30g")
 WARM_UP_S = 3
 # Storage nodes go on with their replay when a measurement has ended: the next one begins when little of that is left.
-QUIET_SHARE = 0.1  # of one core
 QUIET_WAIT_S = 20.0
-LOOK_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,7 @@ def _running(pids: Iterable[int | None]) -> list[int]:
 def _measure(plan: Plan, found: dict[str, Deployment]) -> Iterator[Row]:
     def in_quiet(measure: Callable[[Bench], Sample]) -> Callable[[str], Sample]:
         def one(profile: str) -> Sample:
-            _wait_until_quiet(found.values())
+            process.wait_until_quiet(lambda: sum(part.cpu_s() for part in found.values()), QUIET_WAIT_S)
             return measure(found[profile].bench)
 
         return one
@@ -173,16 +168,6 @@ def _measure(plan: Plan, found: dict[str, Deployment]) -> Iterator[Row]:
                 return bench.measure(STRATA, workload, threads, plan.seconds)
 
             yield in_turns(Row(workload, threads, "memory", "transactions/s"), plan.profiles, plan.rounds, in_quiet(measure))
-
-
-def _wait_until_quiet(found: Iterable[Deployment]) -> None:
-    parts = list(found)
-    deadline = time.monotonic() + QUIET_WAIT_S
-    while time.monotonic() < deadline:
-        before = sum(part.cpu_s() for part in parts)
-        time.sleep(LOOK_S)
-        if sum(part.cpu_s() for part in parts) - before < QUIET_SHARE * LOOK_S:
-            return
 
 
 # --- what it says ----------------------------------------------------------------------------------------------
@@ -224,17 +209,7 @@ def _line(plan: Plan, row: Row) -> str:
 
 
 def save(plan: Plan, rows: Sequence[Row], json_file: Path | None) -> None:
-    if json_file is None:
-        return
-    content = {
-        "commit": servers.commit(),
-        "machine": servers.machine(),
-        "settings": plan.settings(),
-        "rows": [_as_json(plan, row) for row in rows],
-    }
-    whole = json_file.with_name(json_file.name + ".new")
-    whole.write_text(json.dumps(content, indent=2) + "\n")
-    whole.replace(json_file)
+    report.write([_as_json(plan, row) for row in rows], plan.settings(), json_file)
 
 
 def _as_json(plan: Plan, row: Row) -> dict[str, object]:

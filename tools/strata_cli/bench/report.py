@@ -10,7 +10,7 @@ from rich.table import Table
 
 from .. import paths
 from ..shell import StrataError, console
-from . import servers
+from . import micro, servers
 from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
@@ -82,6 +82,10 @@ def publish(rows: Sequence[Row], settings: dict[str, object], json_file: Path | 
 
 
 def save(rows: Sequence[Row], settings: dict[str, object], json_file: Path | None) -> None:
+    write([row.as_json() for row in rows], settings, json_file)
+
+
+def write(rows: Sequence[dict[str, object]], settings: dict[str, object], json_file: Path | None) -> None:
     """After every row: what was measured outlives a run that is cut off."""
     if not json_file:
         return
@@ -89,7 +93,7 @@ def save(rows: Sequence[Row], settings: dict[str, object], json_file: Path | Non
         "commit": servers.commit(),
         "machine": servers.machine(),
         "settings": settings,
-        "rows": [row.as_json() for row in rows],
+        "rows": list(rows),
     }
     whole = json_file.with_name(json_file.name + ".new")
     whole.write_text(json.dumps(content, indent=2) + "\n")
@@ -114,12 +118,44 @@ def markdown(files: Sequence[Path]) -> str:
     for file in files:
         try:
             content = json.loads(file.read_text())
-            rows = [_markdown_row(row) for row in content["rows"]]
-        except (OSError, ValueError, KeyError, TypeError) as error:
+            table = _markdown_of(content["rows"])
+            settings = ", ".join(f"{name} {value}" for name, value in content.get("settings", {}).items())
+        except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
             raise StrataError(f"{file}: not a file that `./strata bench ... --json` has written: {error!r}") from error
-        settings = ", ".join(f"{name} {value}" for name, value in content["settings"].items())
-        lines += [f"Commit {content['commit']}; {settings}.", "", *MARKDOWN_HEAD, *rows, ""]
+        lines += [f"Commit {content['commit']}{settings and '; '}{settings}.", "", *table, ""]
     return "\n".join(lines)
+
+
+def _markdown_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    if "profiles" in rows[0]:
+        return _markdown_of_profiles(rows)
+    return micro.markdown(rows) if "ns" in rows[0] else _markdown_of_engines(rows)
+
+
+def _markdown_of_engines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    return [*MARKDOWN_HEAD, *map(_markdown_row, rows)]
+
+
+def _markdown_of_profiles(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Behind the rates of all but the first profile: their ratio to it, its spread, and the ratio of all processes' CPU time."""
+    first, *others = rows[0]["profiles"]
+    heads = ["workload", "clients", first]
+    heads += [text for name in others for text in (name, "ratio", "spread", "cpu")]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        found = row["profiles"]
+        cells = [row["workload"], str(row["threads"]), _number(found[first]["value"])]
+        for name in others:
+            one = found[name]
+            low, high = one["spread"]
+            cells += [
+                _number(one["value"]),
+                _ratio(one["ratio"]),
+                f"{low:.2f}-{high:.2f}",
+                _ratio(one["cpu_us"] / found[first]["cpu_us"]),
+            ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
 
 
 def _markdown_row(row: dict[str, Any]) -> str:

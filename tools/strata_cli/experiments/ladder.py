@@ -6,7 +6,6 @@ cluster for the whole run; its compute node is started again with each buffer si
 turns, every second time the other way round.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,19 +17,17 @@ from .. import paths, setup_cmd
 from ..bench import process
 from ..bench.comparison import STRATA
 from ..bench.servers import MIB, alone, database
-from ..bench.sysbench import Bench, Workload, parse, transactions
+from ..bench.sysbench import UNIFORM, Bench, Workload, parse, transactions
 from ..cluster import FIRST_COMPUTE, Cluster
 from ..shell import Outcome, StrataError, console
-from ..waiting import wait_until
 
-UNIFORM = "--rand-type=uniform"
 LOAD_POOL = 256 * MIB
 LEAST_POOL = 8 * MIB  # strata_buffer_pool_size takes no less
 HIT_TOLERANCE = 0.04
 CALIBRATIONS_MAX = 4
-QUIET_SHARE = 0.1  # of a core, by all processes of a cluster: nothing is left to write back
-QUIET_WAIT_S = 30.0
-LOOK_S = 0.5
+QUIET_WAIT_S = 30.0  # for all processes of a cluster: nothing is left to write back then
+# A compute node that starts needs pages as of the end of the log, which eager replay may be far from.
+REPLAY_WAIT_S = 3600.0
 READ, LIGHT, HEAVY = "read", "light", "heavy"
 
 
@@ -208,6 +205,8 @@ class Site:
         return int(rows[0][0])
 
     def restart(self, pool_bytes: int) -> None:
+        if not process.wait_until_quiet(self._cpu_s, REPLAY_WAIT_S):
+            raise StrataError(f"{self.variant.label}: the storage nodes still replay after {REPLAY_WAIT_S:.0f} s")
         self._cluster.stop_part(FIRST_COMPUTE)
         self._cluster.compute_options = self._options(pool_bytes)
         self._cluster.start_part(FIRST_COMPUTE)
@@ -260,12 +259,7 @@ class Site:
         return self._cluster.computes[FIRST_COMPUTE].query(text)
 
     def wait_until_quiet(self) -> None:
-        def quiet() -> bool:
-            before = self._cpu_s()
-            time.sleep(LOOK_S)
-            return self._cpu_s() - before < QUIET_SHARE * LOOK_S
-
-        wait_until(quiet, QUIET_WAIT_S)
+        process.wait_until_quiet(self._cpu_s, QUIET_WAIT_S)
 
     def _cpu_s(self) -> float:
         return sum(process.cpu_s(pid) for part in self._cluster.parts().values() if (pid := part.pid()) is not None)

@@ -24,7 +24,10 @@ def scale(result: Result) -> str:
 
 
 def sentence(finding: Finding) -> str:
-    agrees = "the same direction" if finding.same_direction else "the other direction"
+    if finding.paper == 1:
+        agrees = "similar here, too" if finding.agrees else "not similar here"
+    else:
+        agrees = "the same direction" if finding.agrees else "the other direction"
     return f"{finding.what}: {finding.ours:.2f} here, {finding.paper:.2f} in the paper; {agrees}."
 
 

@@ -113,6 +113,7 @@ class Stream {
 
   quorum::ChangeReply reply(Status status) const;
   quorum::ChangeReply refuse(Status status, Lsn next) const;
+  quorum::ChangeReply begin_later(const quorum::BeginRequest& request);
   Status check_holder(const quorum::Holder& holder) const;
   Fit fit(const quorum::Tenure& tenure) const;
   quorum::History adopted(const quorum::Tenure& tenure, const Fit& fit) const;

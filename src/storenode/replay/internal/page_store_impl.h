@@ -1,14 +1,19 @@
 // The parts of a page store, wired together. page_store.cc: what one thread does step by step;
-// page_store_threads.cc: the threads that do it.
+// page_store_threads.cc: the threads that do it; page_store_copy.cc: how it is replaced by a copy
+// of a peer's pages.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/latch.h"
 #include "pagefile/page_source.h"
+#include "storenode/replay/copied_pages.h"
 #include "storenode/replay/ingest.h"
 #include "storenode/replay/page_store.h"
 #include "storenode/replay/replay.h"
@@ -17,19 +22,32 @@
 
 namespace strata::storenode {
 
-class PageStore::Impl {
+class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
  public:
-  explicit Impl(PageStoreOptions options);
+  // `counters` outlives it.
+  Impl(PageStoreOptions options, ReplayCounters* counters);
   ~Impl() { stop(); }
   Status open();
 
   Status add_stream(StreamId stream, LogView* log, Lsn begin);
   void get_page(GetPageRequest request, GetPageDone done);
+  std::optional<AtHand> page_at_hand(const GetPageRequest& request);
+  [[nodiscard]] std::optional<uint64_t> backlog_at_hand() const;
   void advance(TicketPtr ticket);
   void finish(TicketPtr ticket, StatusOr<PageAnswer> answer);
   [[nodiscard]] Status why_late(const Ticket& ticket) const;
   // Waiting would be in vain: what stopped the log or its replay before that point.
   [[nodiscard]] Status failure_before(const Ticket& ticket, const WaitCondition& condition) const;
+
+  // RP6
+  void ask_peers(TicketPtr ticket, const Status& damage);
+  void mend(PageId page, Llsn damaged);
+  void on_copy(PageId page, Llsn as_of, const StatusOr<PageAnswer>& copy);
+  StatusOr<CopyOffer> offer_copy();
+  StatusOr<PageListing> list_pages(PageId from, uint32_t pages_max,
+                                   const std::vector<CopyMark>& marks);
+  StatusOr<std::vector<PageId>> list_page_files(PageId from, uint32_t pages_max);
+  [[nodiscard]] bool lacks_log(const std::map<StreamId, Lsn>& lost) const;
 
   StatusOr<bool> scan_step();
   void expire_requests();
@@ -50,7 +68,7 @@ class PageStore::Impl {
   std::unique_ptr<LogCache> log_cache;
   Streams streams;
   WaitList waits;
-  ReplayCounters counters;
+  ReplayCounters& counters;
   std::unique_ptr<PageSource> page_files;  // kSingle
   std::unique_ptr<Replay> replay;
   SingleReplay* single = nullptr;
@@ -71,8 +89,66 @@ class PageStore::Impl {
   mutable Mutex mutex_{LatchRank::kLeaf};
   std::map<StreamId, Lsn> needed_from_;
   std::map<std::string, Status> troubles_;  // by work in the background
+  std::map<PageId, Llsn> mending_;          // pages that peers are asked for, and as of when
   std::shared_ptr<Wake> wake_;
   std::vector<std::thread> threads_;
+};
+
+// Requests take a reference to what serves; a copy waits until nobody has one.
+class PageStore::Shell {
+ public:
+  explicit Shell(PageStoreOptions opts) : options(std::move(opts)) {}
+  ~Shell();
+
+  Status open();
+  Status add_stream(StreamId stream, LogView* log, Lsn begin);
+  // Null: the pages are being copied.
+  [[nodiscard]] std::shared_ptr<Impl> impl() const {
+    const MutexLock lock(mutex_);
+    return impl_;
+  }
+  // Without waiting for the latch: null also if somebody has it.
+  [[nodiscard]] std::shared_ptr<Impl> impl_at_hand() const {
+    const MutexLock lock(mutex_, std::try_to_lock);
+    return lock.owns_lock() ? impl_ : nullptr;
+  }
+  [[nodiscard]] static Status being_copied();
+  void start();
+  void stop();
+  Status begin_copy(uint64_t pages);
+  Status finish_copy(const std::vector<CopyMark>& at, const CopyOffer& last);
+  [[nodiscard]] Status check_marks(const std::vector<CopyMark>& marks) const;
+  [[nodiscard]] uint64_t backlog_bytes() const;
+  void fill_status(PageStoreStatus* status) const;  // while the pages are being copied
+  void note_lost(StreamId stream, Lsn to);
+  [[nodiscard]] std::map<StreamId, Lsn> lost() const;
+
+  const PageStoreOptions options;
+  ReplayCounters counters;
+  std::unique_ptr<CopiedPages> copy;  // the copier's
+  std::atomic<uint64_t> pages_copied{0}, pages_to_copy{0};
+
+ private:
+  struct StreamHere {
+    StreamId id;
+    LogView* log;
+    Lsn begin;
+  };
+  Status open_impl();
+  void close_impl();
+  void delete_impl();
+  [[nodiscard]] std::vector<StreamHere> streams() const;
+  [[nodiscard]] bool is_running() const;
+
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  CondVar gone_;
+  // Guarded by mutex_.
+  std::shared_ptr<Impl> impl_;
+  bool exists_ = false;         // what served last is not deleted yet
+  std::unique_ptr<Impl> left_;  // ... and nobody has a reference to it
+  bool running_ = false;
+  std::vector<StreamHere> streams_;
+  std::map<StreamId, Lsn> lost_;  // logs that are of no use below
 };
 
 }  // namespace strata::storenode

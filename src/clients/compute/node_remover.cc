@@ -1,0 +1,162 @@
+#include "clients/compute/node_remover.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/diag.h"
+
+namespace strata::clients {
+
+namespace {
+
+constexpr uint64_t kLookUs = 10'000;
+constexpr uint64_t kRegistryPauseUs = 200'000;
+
+std::string text(const Status& status) { return std::string(status.message()); }
+
+// Nothing was changed, nor will be.
+bool is_final(const Status& status) {
+  return is_fenced(status) || is_invalid_argument(status) || is_not_found(status);
+}
+
+}  // namespace
+
+NodeRemover::NodeRemover(Parts parts)
+    : parts_(std::move(parts)), removals_(parts_.registry, parts_.keys, parts_.stream) {
+  thread_ = std::thread([this] { work(); });
+  watch_ = removals_.watch([this](const StatusOr<std::optional<registry::PendingRemoval>>& now) {
+    if (!now.ok())
+      diag(Severity::kError, "a request to take a storage node out cannot be read: %s",
+           text(now.status()).c_str());
+    const MutexLock lock(mutex_);
+    pending_ = now.ok() ? *now : std::nullopt;
+    changed_.notify_all();
+  });
+}
+
+NodeRemover::~NodeRemover() {
+  watch_.reset();
+  {
+    const MutexLock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+bool NodeRemover::pause(uint64_t us) const {
+  MutexLock lock(mutex_);
+  changed_.wait_for_us(lock, us, [this] { return stopped_; });
+  return !stopped_;
+}
+
+bool NodeRemover::withdrawn(const registry::PendingRemoval& pending) const {
+  const MutexLock lock(mutex_);
+  return !pending_.has_value() || pending_->version != pending.version;
+}
+
+void NodeRemover::work() {
+  for (;;) {
+    registry::PendingRemoval pending;
+    {
+      MutexLock lock(mutex_);
+      changed_.wait(lock, [this] {
+        return stopped_ || (pending_.has_value() && pending_->version != done_);
+      });
+      if (stopped_) return;
+      pending = *pending_;
+    }
+    handle(pending);
+    done_ = pending.version;
+  }
+}
+
+void NodeRemover::handle(const registry::PendingRemoval& pending) {
+  const std::string& node = pending.request.node;
+  const auto placement = read_placement();
+  Status status = placement.status();
+  if (status.ok()) status = prepare(pending, *placement);
+  if (status.ok()) status = change(pending, *placement);
+  if (status.ok()) {
+    diag(Severity::kInfo, "storage node %s was taken out of its group", node.c_str());
+    return;
+  }
+  diag(Severity::kWarning, "storage node %s is not taken out of its group: %s", node.c_str(),
+       text(status).c_str());
+  // Who does not get this answer finds out by the placement, which stays as it is.
+  (void)removals_.refuse(pending, text(status), deadline());
+}
+
+StatusOr<registry::Placement> NodeRemover::read_placement() {
+  STRATA_ASSIGN_OR_RETURN(auto placement,
+                          registry::Topology(parts_.registry, parts_.keys).placement(deadline()));
+  if (!placement.has_value()) return error_fenced("the registry has no placement");
+  return *std::move(placement);
+}
+
+// NM3. Whoever asked has looked, too, and closer; but that was before.
+Status NodeRemover::others_are_well(const registry::StorageGroup& group,
+                                    const std::string& leaving) const {
+  const std::vector<bool> well = parts_.log->well();
+  if (well.size() != group.nodes.size())
+    return error_peer_down("the log does not have these storage nodes yet");
+  for (size_t i = 0; i < well.size(); ++i) {
+    if (group.nodes[i] == leaving || well[i]) continue;
+    return error_peer_down("storage node " + group.nodes[i] +
+                           " is away or ill; every other node has to be well");
+  }
+  return ok_status();
+}
+
+Status NodeRemover::prepare(const registry::PendingRemoval& pending,
+                            const registry::Placement& placement) {
+  const registry::StorageGroup& group = placement.groups.front();
+  const std::string& node = pending.request.node;
+  if (placement.generation != pending.request.generation)
+    return error_fenced("the storage nodes were changed meanwhile; ask again");
+  STRATA_ASSIGN_OR_RETURN(const std::vector<registry::StorageGroup> next,
+                          registry::with_taken_out(placement, node));
+  const uint64_t until = parts_.registry->now_us() + parts_.prepare_timeout_us;
+  for (;;) {
+    const bool ready =
+        parts_.log->prepare_leave(node, placement.generation, next.front().write_quorum);
+    Status others = others_are_well(group, node);
+    if (ready && others.ok()) return ok_status();
+    if (others.ok())
+      others = error_peer_down("the other storage nodes do not have everything without it");
+    if (withdrawn(pending)) others = error_fenced("the request was withdrawn");
+    if (!is_fenced(others) && parts_.registry->now_us() < until && pause(kLookUs)) continue;
+    parts_.log->cancel_leave();  // NM2: nothing was asked of the registry
+    return others;
+  }
+}
+
+// Once the registry was asked, only it knows (NM2).
+Status NodeRemover::change(const registry::PendingRemoval& pending,
+                           const registry::Placement& placement) {
+  for (;;) {
+    const auto changed = removals_.carry_out(pending, placement, parts_.grant(), deadline());
+    if (changed.ok()) {
+      parts_.follow(*changed);
+      return ok_status();
+    }
+    // Changed by an attempt before and then again, or certainly not: what is there now tells.
+    const auto now = is_final(changed.status()) ? read_placement()
+                                                : StatusOr<registry::Placement>(changed.status());
+    if (now.ok()) {
+      const bool gone = !now->groups.front().place_of(pending.request.node).has_value();
+      if (gone) {
+        parts_.follow(*now);
+        return ok_status();
+      }
+      parts_.log->cancel_leave();
+      return error_fenced(
+          "the stream's writer, its lease or the placement has changed meanwhile, "
+          "or the request was withdrawn (" +
+          text(changed.status()) + "); ask again");
+    }
+    if (!pause(kRegistryPauseUs)) return now.status();
+  }
+}
+
+}  // namespace strata::clients

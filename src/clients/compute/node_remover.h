@@ -1,0 +1,74 @@
+// The writer's side of taking a storage node out of its group while everything runs: hears of the
+// request in the registry, lets the log acknowledge by both quorums, changes the placement.
+//   NM1  The placement is changed only while the log acknowledges by both quorums and everything
+//        acknowledged is durable by both (PR5 of docs/adr/2026-11-23-changing-storage-nodes.md).
+//   NM2  The log goes back to one quorum only when it is certain that the placement has, or will
+//        never have, changed.
+//   NM3  A request is refused with a reason when it would leave too few, or when another node does
+//        not answer. One that was withdrawn changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "clients/storage/leaving_log.h"
+#include "registry/node_removals.h"
+#include "registry/registry.h"
+#include "registry/stream_epochs.h"
+#include "registry/topology.h"
+
+namespace strata::clients {
+
+class NodeRemover {
+ public:
+  struct Parts {
+    registry::Registry* registry = nullptr;
+    registry::ClusterKeys keys;
+    StreamId stream;
+    LeavingLog* log = nullptr;
+    std::function<registry::EpochGrant()> grant;             // under which the stream is held now
+    std::function<void(const registry::Placement&)> follow;  // the placement it has made
+    uint64_t call_timeout_us = 5'000'000;
+    uint64_t prepare_timeout_us = 10'000'000;  // for the others to have everything
+  };
+  // Watches from now on, and works in a thread of its own.
+  explicit NodeRemover(Parts parts);
+  // Blocks: for a call to the registry, at most.
+  ~NodeRemover();
+  NodeRemover(const NodeRemover&) = delete;
+  NodeRemover& operator=(const NodeRemover&) = delete;
+
+ private:
+  void work();
+  void handle(const registry::PendingRemoval& pending);
+  // Why it cannot be; OK: everything acknowledged is durable by both quorums (NM1).
+  Status prepare(const registry::PendingRemoval& pending, const registry::Placement& placement);
+  [[nodiscard]] Status others_are_well(const registry::StorageGroup& group,
+                                       const std::string& leaving) const;
+  Status change(const registry::PendingRemoval& pending, const registry::Placement& placement);
+  StatusOr<registry::Placement> read_placement();
+  [[nodiscard]] bool withdrawn(const registry::PendingRemoval& pending) const;
+  // False: stopped.
+  bool pause(uint64_t us) const;
+  [[nodiscard]] uint64_t deadline() const {
+    return parts_.registry->now_us() + parts_.call_timeout_us;
+  }
+
+  const Parts parts_;
+  registry::NodeRemovals removals_;
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  mutable CondVar changed_;
+  bool stopped_ = false;                             // guarded by mutex_
+  std::optional<registry::PendingRemoval> pending_;  // guarded by mutex_: what the registry says
+  registry::Version done_;                           // of the request handled last; the thread's
+  std::unique_ptr<registry::Watch> watch_;
+  std::thread thread_;
+};
+
+}  // namespace strata::clients

@@ -1,0 +1,52 @@
+// The registry's list of storage nodes in sync (registry/in_sync_nodes.h), as its one writer keeps
+// it. Used by one thread at a time, but for set_writer().
+//   IY1  nodes() is what the registry holds, unless the outcome of a change was lost: then
+//   in_doubt()
+//        is true until a publish() has made the lost change void or found it done.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "registry/in_sync_nodes.h"
+#include "registry/stream_epochs.h"
+
+namespace strata::clients {
+
+class InSyncSet {
+ public:
+  // Reads what is there. Blocks. Errors: kDataLoss, the registry's. `registry` outlives it.
+  static StatusOr<std::unique_ptr<InSyncSet>> open(registry::Registry* registry,
+                                                   registry::ClusterKeys keys,
+                                                   const registry::EpochGrant& grant,
+                                                   uint64_t timeout_us);
+  [[nodiscard]] const std::vector<registry::InSyncNode>& nodes() const noexcept { return nodes_; }
+  [[nodiscard]] bool in_doubt() const noexcept { return in_doubt_; }
+  // The stream is held under another lease since (StreamEpochs::renew). Thread-safe.
+  void set_writer(registry::Version writer) noexcept { writer_.store(writer.value); }
+  // OK: the registry holds exactly these, by name. Changes nothing if it does already. Blocks.
+  // kFailedPrecondition: taken over. Others: may be tried again.
+  Status publish(const std::vector<registry::InSyncNode>& nodes);
+
+ private:
+  InSyncSet(registry::Registry* registry, registry::ClusterKeys keys,
+            const registry::EpochGrant& grant, uint64_t timeout_us)
+      : registry_(registry),
+        records_(registry, std::move(keys)),
+        stream_(grant.stream),
+        writer_(grant.writer.value),
+        timeout_us_(timeout_us) {}
+  Status read();
+  registry::Registry* const registry_;
+  registry::InSyncNodes records_;
+  const StreamId stream_;
+  std::atomic<uint64_t> writer_;  // registry::Version
+  const uint64_t timeout_us_;
+  std::vector<registry::InSyncNode> nodes_;
+  registry::Version version_;
+  bool in_doubt_ = false;
+};
+
+}  // namespace strata::clients

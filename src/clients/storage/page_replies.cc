@@ -1,0 +1,27 @@
+#include "clients/storage/page_replies.h"
+
+#include <cstring>
+
+#include "page/page.h"
+
+namespace strata::clients {
+
+std::string name_of(PageId id) {
+  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
+}
+
+Status take_page(PageId id, const proto::PageView& got, const std::string& node, char* page,
+                 bool* bad) {
+  STRATA_RETURN_IF_ERROR(got.status);
+  std::memcpy(page, got.bytes.data(), kPageBytes);  // a reply's bytes are not aligned
+  Status sound = verify_page(page, id);
+  if (sound.ok() && Llsn{header_of(page)->llsn} > got.llsn)
+    sound = error_corruption("its llsn is not what the node says");
+  *bad = !sound.ok();
+  if (!sound.ok())
+    return error_corruption(name_of(id) + " from storage node " + node + ": " +
+                            std::string(sound.message()));
+  return ok_status();
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,48 @@
+// The storage group a node belongs to, as the registry's newest known placement has it.
+// Thread-safe; nothing blocks.
+//
+//   GV1  Once a placement does not have the node, it is out of the group for good (TP5 of
+//        registry/topology.h): may_serve() refuses until the process ends, and the next one is
+//        refused at its start.
+//   GV2  A placement of a lower generation changes nothing.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "quorum/messages.h"
+#include "registry/topology.h"
+
+namespace strata::storenode {
+
+class GroupView {
+ public:
+  // `group`: of the placement, with the node in it.
+  GroupView(std::string node, uint64_t generation, registry::StorageGroup group);
+
+  // Whenever the registry has another placement.
+  void update(const registry::Placement& placement);
+
+  // kUnavailable once the node is out: others may be asked. Cheap.
+  [[nodiscard]] Status may_serve() const;
+  // Why it is out, for people; empty: it is not.
+  [[nodiscard]] std::string out_of_it() const;
+  [[nodiscard]] registry::StorageGroup group() const;
+  [[nodiscard]] uint64_t generation() const;
+  // Empty: there is no such replica.
+  [[nodiscard]] std::string node_at(quorum::ReplicaIndex replica) const;
+
+ private:
+  const std::string node_;
+  std::atomic<bool> out_{false};
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  uint64_t generation_;           // guarded by mutex_
+  registry::StorageGroup group_;  // guarded by mutex_
+  size_t place_;                  // guarded by mutex_
+  std::string why_out_;           // guarded by mutex_
+};
+
+}  // namespace strata::storenode

@@ -1,0 +1,48 @@
+// A store of written pages as calls (proto/written_messages.h, proto/page_messages.h). Thread-safe.
+//   WV1  A caller whose epoch of its stream has been taken over is refused (S2), before its session
+//        is looked at.
+//   WV2  Nothing here blocks the server's thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+
+#include "storenode/service/log_service.h"
+#include "storenode/written/page_copier.h"
+#include "storenode/written/written_store.h"
+#include "transport/rpc_server.h"
+
+namespace strata::storenode {
+
+class WrittenService {
+ public:
+  // kFailedPrecondition: that epoch of the stream was taken over.
+  using CheckEpoch = std::function<Status(StreamId stream, Epoch epoch)>;
+  // All outlive the service.
+  WrittenService(WrittenStore* store, PageCopier* copier, CheckEpoch check_epoch, Offload offload);
+  WrittenService(const WrittenService&) = delete;
+  WrittenService& operator=(const WrittenService&) = delete;
+
+  // Once, before the server listens.
+  void register_on(transport::RpcServer* server);
+  [[nodiscard]] uint64_t pages_sent() const noexcept { return pages_sent_.load(); }
+
+ private:
+  template <class Message, class Run>
+  void handle(transport::RpcServer* server, uint16_t method, StatusOr<Message> (*decode)(Bytes),
+              Run run);
+  void begin_writes(const proto::BeginWritesRequest& request, transport::Responder* to);
+  void write_pages(const proto::WritePagesRequest& request, transport::Responder* to);
+  void get_pages(const proto::GetPagesRequest& request, transport::Responder* to);
+  void list_spaces(transport::Responder responder, bool with_sizes);
+  void get_some(const proto::PageWanted* wanted, uint32_t count, char* pages, proto::PageGot* got);
+
+  WrittenStore* const store_;
+  PageCopier* const copier_;
+  const CheckEpoch check_epoch_;
+  const Offload offload_;
+  std::atomic<uint64_t> pages_sent_{0};
+};
+
+}  // namespace strata::storenode

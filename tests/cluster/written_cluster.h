@@ -1,0 +1,197 @@
+// Storage nodes whose pages compute writes, on simulated disks that can lose power, served over
+// sockets; and the page source of one compute node after the other. For tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/diag.h"
+#include "base/testing/wait_until.h"
+#include "clients/storage/written_page_source.h"
+#include "registry/stream_epochs.h"
+#include "registry/testing/sim_thread.h"
+#include "storenode/service/worker_pool.h"
+#include "storenode/written/testing/written_pages.h"
+#include "storenode/written/written_service.h"
+#include "transport/testing/io_node.h"
+
+namespace strata::testing {
+
+inline const transport::Secret kWrittenSecret = transport::test::secret_of('s');
+
+class WrittenNodeProcess {
+ public:
+  WrittenNodeProcess(std::string address, uint64_t number)
+      : address_(std::move(address)), number_(number) {
+    start();
+  }
+  ~WrittenNodeProcess() { kill(); }
+  WrittenNodeProcess(const WrittenNodeProcess&) = delete;
+  WrittenNodeProcess& operator=(const WrittenNodeProcess&) = delete;
+
+  void start() {
+    auto opened = storenode::WrittenStore::open({"/node", disk_.get(), true, number_});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    life_ = std::make_unique<Life>();
+    life_->store = *std::move(opened);
+    life_->copier = std::make_unique<storenode::PageCopier>(life_->store.get(), kWrittenSecret);
+    life_->service = std::make_unique<storenode::WrittenService>(
+        life_->store.get(), life_->copier.get(), [](StreamId, Epoch) { return ok_status(); },
+        [pool = &life_->workers](absl::AnyInvocable<void()> task) {
+          return pool->run(std::move(task));
+        });
+    life_->server = std::make_unique<transport::RpcServer>(life_->io.world(), kWrittenSecret,
+                                                           transport::ServerOptions{});
+    life_->service->register_on(life_->server.get());
+    ASSERT_TRUE(life_->server->listen(address_).ok());
+  }
+  void kill() {
+    if (life_ == nullptr) return;
+    life_->server.reset();
+    life_->workers.stop();
+    life_->copier->stop();
+    life_.reset();
+  }
+  void lose_power(uint64_t seed) {
+    kill();
+    disk_->crash(seed);
+  }
+  void lose_disk() {
+    kill();
+    disk_ = make_sim_file_system();
+    number_ += 100;
+  }
+  [[nodiscard]] bool runs() const { return life_ != nullptr; }
+  [[nodiscard]] storenode::WrittenStore* store() { return life_->store.get(); }
+  [[nodiscard]] SimFileSystem* disk() { return disk_.get(); }
+  [[nodiscard]] const std::string& address() const { return address_; }
+  // 0: never written.
+  uint64_t llsn_of(PageId id) {
+    const AlignedBytes page(kPageBytes, 4096);
+    Status result;
+    store()->read(&id, 1, page.get(), &result);
+    if (is_not_found(result)) return 0;
+    EXPECT_TRUE(result.ok()) << result;
+    const uint64_t llsn = header_of(page.get())->llsn;
+    EXPECT_EQ(storenode::testing::differs(page.get(), id, llsn), "");
+    return llsn;
+  }
+
+ private:
+  struct Life {
+    transport::test::IoNode io;
+    storenode::WorkerPool workers{3, 1000};
+    std::unique_ptr<storenode::WrittenStore> store;
+    std::unique_ptr<storenode::PageCopier> copier;
+    std::unique_ptr<storenode::WrittenService> service;
+    std::unique_ptr<transport::RpcServer> server;
+  };
+  const std::string address_;
+  uint64_t number_;
+  std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
+  std::unique_ptr<Life> life_;
+};
+
+class WrittenCluster {
+ public:
+  explicit WrittenCluster(size_t nodes = 3) {
+    set_diag_sink([](Severity, std::string_view) {});
+    for (size_t i = 0; i < nodes; ++i)
+      nodes_.push_back(
+          std::make_unique<WrittenNodeProcess>("unix:" + (folder_ / std::to_string(i)), 1 + i));
+  }
+  ~WrittenCluster() {
+    stop_compute();
+    set_diag_sink(nullptr);
+  }
+
+  // The next compute node: it takes over from the one before.
+  Status try_start_compute() {
+    stop_compute();
+    compute_ = std::make_unique<Compute>();
+    compute_->registry = sim_.store().connect();
+    const uint64_t deadline = compute_->registry->now_us() + 5'000'000;
+    STRATA_ASSIGN_OR_RETURN(compute_->lease, compute_->registry->grant_lease(
+                                                 3600, [](registry::LeaseId) {}, deadline));
+    registry::StreamEpochs epochs(compute_->registry.get(), keys_);
+    STRATA_ASSIGN_OR_RETURN(
+        const registry::EpochGrant grant,
+        epochs.acquire({StreamId{1}, "compute", Epoch{}, true}, *compute_->lease, deadline));
+    STRATA_ASSIGN_OR_RETURN(compute_->in_sync, clients::InSyncSet::open(compute_->registry.get(),
+                                                                        keys_, grant, 5'000'000));
+    clients::WrittenPagesOptions pages = options;
+    pages.nodes.stream = StreamId{1};
+    pages.nodes.epoch = grant.epoch;
+    pages.nodes.nodes.clear();
+    for (size_t i = 0; i < nodes_.size(); ++i)
+      pages.nodes.nodes.push_back({"s" + std::to_string(i), nodes_[i]->address()});
+    pages.nodes.write_quorum = static_cast<uint32_t>(nodes_.size() / 2 + 1);
+    pages.nodes.founding = !founded;
+    STRATA_ASSIGN_OR_RETURN(compute_->source,
+                            clients::WrittenPageSource::open(compute_->io.world(), kWrittenSecret,
+                                                             pages, compute_->in_sync.get()));
+    founded = true;
+    return ok_status();
+  }
+  void start_compute() {
+    const Status started = try_start_compute();
+    ASSERT_TRUE(started.ok()) << started;
+  }
+  void stop_compute() { compute_.reset(); }
+
+  [[nodiscard]] clients::WrittenPageSource& source() { return *compute_->source; }
+  [[nodiscard]] WrittenNodeProcess& node(size_t i) { return *nodes_[i]; }
+  [[nodiscard]] size_t size() const { return nodes_.size(); }
+  // As the registry has them.
+  std::vector<std::string> listed() {
+    std::vector<std::string> names;
+    const auto record = registry::InSyncNodes(compute_->registry.get(), keys_)
+                            .read(StreamId{1}, compute_->registry->now_us() + 1'000'000);
+    if (record.ok() && record->has_value())
+      for (const registry::InSyncNode& one : (*record)->nodes) names.push_back(one.name);
+    return names;
+  }
+  [[nodiscard]] registry::SimRegistry* registry() { return compute_->registry.get(); }
+  size_t in_sync() {
+    const auto states = source().nodes()->states();
+    return static_cast<size_t>(
+        std::count_if(states.begin(), states.end(), [](const auto& node) { return node.in_sync; }));
+  }
+  bool wait_in_sync(size_t wanted) {
+    return wait_until([&] { return in_sync() == wanted; });
+  }
+
+  clients::WrittenPagesOptions options = impatient();  // for the next compute node
+  bool founded = false;                                // of it
+
+ private:
+  static clients::WrittenPagesOptions impatient() {
+    clients::WrittenPagesOptions options;
+    options.read_timeout_us = 3'000'000;
+    options.call_timeout_us = 1'000'000;
+    options.nodes.write_timeout_us = 2'000'000;
+    options.nodes.sync_timeout_us = 2'000'000;
+    options.nodes.open_timeout_us = 1'000'000;
+    options.nodes.come_back_us_max = 100'000;
+    return options;
+  }
+  struct Compute {
+    transport::test::IoNode io;
+    std::unique_ptr<registry::SimRegistry> registry;
+    std::unique_ptr<registry::Lease> lease;
+    std::unique_ptr<clients::InSyncSet> in_sync;
+    std::unique_ptr<clients::WrittenPageSource> source;
+  };
+  transport::test::Folder folder_;
+  registry::testing::SimThread sim_;
+  const registry::ClusterKeys keys_ = *registry::ClusterKeys::of("test");
+  std::vector<std::unique_ptr<WrittenNodeProcess>> nodes_;
+  std::unique_ptr<Compute> compute_;
+};
+
+}  // namespace strata::testing

@@ -1,0 +1,119 @@
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from strata_cli import placement
+from strata_cli.node_changes import LogState, log_state, progress
+from strata_cli.placement import Placement
+from strata_cli.shell import StrataError
+from strata_cli.storage_node import Joining
+
+
+class Node:
+    """What node_changes asks of a storage node."""
+
+    name = "s4"
+    log = "log"
+
+    def __init__(self, streams: Any, ill: str | None = None, pid: int | None = 1) -> None:
+        self._streams, self._ill, self._pid = streams, ill, pid
+
+    def status(self) -> dict[str, Any]:
+        return {} if self._streams is None else {"streams": self._streams}
+
+    def illness(self) -> str | None:
+        return self._ill
+
+    def pid(self) -> int | None:
+        return self._pid
+
+    def log_tail(self) -> str:
+        return "its last words"
+
+
+def stream(voting: bool = True, **lsns: int) -> dict[str, Any]:
+    return {"stream": 1, "voting": voting, "log_end": 4096, "quorum_durable": 4096, "scanned": 4096, **lsns}
+
+
+def test_the_log_of_a_node() -> None:
+    assert log_state(Node(None)) is None  # type: ignore[arg-type]
+    assert log_state(Node([])) is None  # type: ignore[arg-type]
+    assert log_state(Node([stream(), stream(voting=False)])) == LogState(False, 8192, 8192, 8192)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("node", "words", "whole"),
+    [
+        (Node(None), "waits for the writer", False),
+        (Node(None, ill="copying pages: 1 of 2"), "copying pages: 1 of 2", False),
+        (Node([stream(voting=False)]), "log 4 of 8 KiB; does not vote yet", False),
+        (Node([stream()], ill="the disk is full"), "log 4 of 8 KiB; the disk is full", False),
+        (Node([stream(log_end=9000)]), "log 8 of 8 KiB; votes; 4 KiB of it not looked at yet", False),
+        (Node([stream(log_end=9000, scanned=8192)]), "log 8 of 8 KiB; votes; whole", True),
+    ],
+)
+def test_progress(node: Node, words: str, whole: bool) -> None:
+    assert progress(node, 8192) == (words, whole)  # type: ignore[arg-type]
+
+
+def test_one_that_ended_says_its_last_words() -> None:
+    with pytest.raises(StrataError, match=r"s4 ended(.|\n)*its last words"):
+        progress(Node(None, ill="not running", pid=None), 0)  # type: ignore[arg-type]
+
+
+def test_how_a_node_joins() -> None:
+    assert Joining("s1", 0).flags() == ["--replaces", "s1"]
+    assert Joining("", 0).flags() == ["--join"]
+    assert Joining("", 3).flags() == ["--join", "--write-quorum", "3"]
+
+
+@contextmanager
+def etcd_that_says(answer: bytes) -> Iterator[int]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            assert base64.b64decode(asked["key"]) == b"/strata/main/placement"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def holding(record: Any) -> bytes:
+    value = base64.b64encode(json.dumps(record).encode()).decode()
+    return json.dumps({"header": {}, "kvs": [{"key": "x", "value": value}]}).encode()
+
+
+def test_the_placement_is_read() -> None:
+    group = {"id": 1, "nodes": ["s4", "s2"], "joined": [2, 0], "write_quorum": 2}
+    with etcd_that_says(holding({"format": 1, "generation": 2, "groups": [group]})) as port:
+        assert placement.read(port, "main") == Placement(2, ("s4", "s2"), 2)
+    with etcd_that_says(b'{"header": {}}') as port:
+        assert placement.read(port, "main") is None
+
+
+@pytest.mark.parametrize("answer", [b"", b"[]", b'{"kvs": 7}', holding({"format": 2}), holding({"format": 1, "generation": 1})])
+def test_a_placement_that_cannot_be_read(answer: bytes) -> None:
+    with etcd_that_says(answer) as port, pytest.raises(StrataError, match="cannot be read"):
+        placement.read(port, "main")
+
+
+def test_a_registry_that_is_away() -> None:
+    with etcd_that_says(b"{}") as port:
+        pass
+    with pytest.raises(StrataError, match="etcd does not answer"):
+        placement.read(port, "main")
