@@ -413,22 +413,27 @@ void Client::progress() {
     if (recovery_->state() == quorum::Recovery::State::kDone) begin_writing();
     return;
   }
-  if (writer_->quorum_durable() > acknowledged_) {
-    const Lsn start = writer_->tenure().start;
-    const Bytes all(written_);
-    const Lsn until = writer_->quorum_durable();
-    sim_->note_acknowledged(
-        holder_.epoch, acknowledged_,
-        all.substr(acknowledged_.value - start.value, until.value - acknowledged_.value));
-    acknowledged_ = until;
-  }
+  acknowledge();
   if (writer_->fenced_by().has_value()) {
     fenced_ = true;
     ++sim_->counts().fenced;
     return;
   }
   go_on_with_removal();
+  acknowledge();  // a removal that is over leaves one quorum
   send(writer_->take_requests());
+}
+
+// Before anybody is told.
+void Client::acknowledge() {
+  if (writer_->quorum_durable() <= acknowledged_) return;
+  const Lsn start = writer_->tenure().start;
+  const Bytes all(written_);
+  const Lsn until = writer_->quorum_durable();
+  sim_->note_acknowledged(
+      holder_.epoch, acknowledged_,
+      all.substr(acknowledged_.value - start.value, until.value - acknowledged_.value));
+  acknowledged_ = until;
 }
 
 void Client::begin_writing() {

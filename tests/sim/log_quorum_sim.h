@@ -167,6 +167,7 @@ class Client {
   void tick();
   void write();
   void progress();
+  void acknowledge();
   void recover(size_t view);
   void begin_writing();
   void follow();
