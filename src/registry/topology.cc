@@ -258,7 +258,8 @@ StatusOr<std::optional<Placement>> Topology::placement(uint64_t deadline_us) {
 
 StatusOr<Placement> Topology::change_placement(const std::optional<Placement>& current,
                                                std::vector<StorageGroup> groups,
-                                               uint64_t deadline_us) {
+                                               uint64_t deadline_us,
+                                               absl::Span<const Change> with) {
   Placement next;
   next.generation = current.has_value() ? current->generation + 1 : 1;
   next.groups = std::move(groups);
@@ -268,7 +269,8 @@ StatusOr<Placement> Topology::change_placement(const std::optional<Placement>& c
         group.taken_out_by = before->taken_out_by;
     STRATA_RETURN_IF_ERROR(continue_from(*current, &next, /*may_take_out=*/false));
   }
-  return make(std::move(next), current.has_value() ? current->version : Version{}, {}, deadline_us);
+  return make(std::move(next), current.has_value() ? current->version : Version{}, with,
+              deadline_us);
 }
 
 StatusOr<Placement> Topology::take_out(const Placement& current, std::string_view node,

@@ -104,9 +104,10 @@ class Topology {
   // Makes `groups` the placement after `current` (nothing: the first one). Returns what is there
   // then; also OK when exactly that was made by a call whose outcome was unknown. Blocks. Errors:
   // kFailedPrecondition (another one was made meanwhile), kInvalidArgument, the registry's; after
-  // kUnknown it may come to be later.
+  // kUnknown it may come to be later. `with`: what else has to hold, or is changed with it.
   StatusOr<Placement> change_placement(const std::optional<Placement>& current,
-                                       std::vector<StorageGroup> groups, uint64_t deadline_us);
+                                       std::vector<StorageGroup> groups, uint64_t deadline_us,
+                                       absl::Span<const Change> with = {});
   // The placement after `current` without that node, made by the stream's holder of epoch `holder`
   // (TP4). `with`: changes that are made with it, and what has to hold for that. Blocks. Errors:
   // kFailedPrecondition (one of them, or the placement, was changed meanwhile; it may also have

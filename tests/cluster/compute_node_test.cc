@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <thread>
@@ -50,20 +51,20 @@ class ComputeNodes : public ::testing::Test {
     ~Server() { die(); }
   };
 
-  ComputeNodes() {
+  explicit ComputeNodes(std::string profile = kProfile) : profile_(std::move(profile)) {
     set_diag_sink([](Severity, std::string_view) {});
     for (int i = 0; i < 3; ++i)
       around_.addresses.push_back("unix:" + (folder_ / ("socket-" + std::to_string(i))));
     for (size_t i = 0; i < 3; ++i)
       nodes_.push_back(std::make_unique<StorageNode>(
-          &around_, i, folder_ / ("node-" + std::to_string(i)), kProfile));
+          &around_, i, folder_ / ("node-" + std::to_string(i)), profile_));
   }
 
   clients::ComputeOptions options(const std::string& name) const {
     clients::ComputeOptions options;
     options.cluster = "test";
     options.name = name;
-    options.profile = kProfile;
+    options.profile = profile_;
     options.data_directory = folder_ / name;
     options.lease_seconds = 1;
     options.start_timeout_us = 10'000'000;
@@ -82,7 +83,7 @@ class ComputeNodes : public ::testing::Test {
     server->guard = std::make_unique<Guard>(server->node.get());
     engine::KernelOptions kernel_options = engine::testing::options_on(server->disk.get());
     kernel_options.background = true;
-    kernel_options.profile = kProfile;
+    kernel_options.profile = profile_;
     engine::KernelSeams seams;
     seams.page_source = server->node->pages();
     seams.log_sink = server->node->log();
@@ -124,12 +125,19 @@ class ComputeNodes : public ::testing::Test {
     around_.addresses.push_back("unix:" + (folder_ / ("socket-" + std::to_string(number))));
     nodes_.push_back(std::make_unique<StorageNode>(&around_, number,
                                                    folder_ / ("node-" + std::to_string(number)),
-                                                   kProfile, std::move(joining)));
+                                                   profile_, std::move(joining)));
   }
   void wait_for_log(size_t node, Server* server) {
     const Lsn all = server->node->facts().durable;
     ASSERT_TRUE(becomes_true([&] { return nodes_[node]->has_log(all); }))
         << "node-" << node << " does not catch up";
+    if (profile_ != clients::kWrittenPagesProfile) return;
+    ASSERT_TRUE(becomes_true([&] { return pages_everywhere(server); })) << "pages are missing";
+  }
+  // On every storage node that the compute node goes by.
+  static bool pages_everywhere(Server* server) {
+    const clients::ComputeNode::Facts facts = server->node->facts();
+    return facts.page_nodes == facts.replicas && facts.page_nodes_in_sync == facts.page_nodes;
   }
   // Asks the writer to take a node out, as ./strata does. Why it does not; empty: it is done.
   std::string refusal(const std::string& name, uint64_t generation) {
@@ -177,10 +185,17 @@ class ComputeNodes : public ::testing::Test {
     }
   }
 
+  const std::string profile_;
   transport::test::Folder folder_;
   Surroundings around_;
   std::vector<std::unique_ptr<StorageNode>> nodes_;
   uint64_t removal_timeout_us_ = 10'000'000;
+};
+
+// What is the same whether storage nodes make the pages or compute writes them.
+class NodeChanges : public ComputeNodes, public ::testing::WithParamInterface<const char*> {
+ protected:
+  NodeChanges() : ComputeNodes(GetParam()) {}
 };
 
 // Inserts rows 1, 2, 3 ... until it is stopped; every one must be acknowledged.
@@ -344,7 +359,7 @@ TEST_F(ComputeNodes, TooFewStorageNodes) {
 
 // CM5, ND5, WR6: a living storage node is replaced while rows come in, then each of the two others
 // is lost in turn.
-TEST_F(ComputeNodes, AStorageNodeIsReplacedUnderWrites) {
+TEST_P(NodeChanges, AStorageNodeIsReplacedUnderWrites) {
   auto server = start("compute-1");
   ASSERT_TRUE(server.ok()) << server.status();
   uint64_t rows = 0;
@@ -365,7 +380,7 @@ TEST_F(ComputeNodes, AStorageNodeIsReplacedUnderWrites) {
 }
 
 // The compute node dies while a new storage node, in the place of a dead one, has none of the log.
-TEST_F(ComputeNodes, TheWriterDiesInTheMiddleOfAReplacement) {
+TEST_P(NodeChanges, TheWriterDiesInTheMiddleOfAReplacement) {
   auto server = start("compute-1");
   ASSERT_TRUE(server.ok()) << server.status();
   uint64_t rows = 0;
@@ -385,7 +400,7 @@ TEST_F(ComputeNodes, TheWriterDiesInTheMiddleOfAReplacement) {
 }
 
 // CM6, PR5: one of four goes while rows come in, then another one is lost.
-TEST_F(ComputeNodes, AStorageNodeIsTakenOutUnderWrites) {
+TEST_P(NodeChanges, AStorageNodeIsTakenOutUnderWrites) {
   auto server = start("compute-1");
   ASSERT_TRUE(server.ok()) << server.status();
   uint64_t rows = 0;
@@ -411,7 +426,7 @@ TEST_F(ComputeNodes, AStorageNodeIsTakenOutUnderWrites) {
 }
 
 // NM3: the log goes back to one quorum.
-TEST_F(ComputeNodes, NoStorageNodeIsTakenOutWhileAnotherIsAway) {
+TEST_P(NodeChanges, NoStorageNodeIsTakenOutWhileAnotherIsAway) {
   removal_timeout_us_ = 1'000'000;
   auto server = start("compute-1");
   ASSERT_TRUE(server.ok()) << server.status();
@@ -432,7 +447,7 @@ TEST_F(ComputeNodes, NoStorageNodeIsTakenOutWhileAnotherIsAway) {
 }
 
 // PR6: one that slept through it, and through its own end, answers for nothing.
-TEST_F(ComputeNodes, AWriterOfBeforeEndsWhenItHearsThatANodeWasTakenOut) {
+TEST_P(NodeChanges, AWriterOfBeforeEndsWhenItHearsThatANodeWasTakenOut) {
   auto sleeper = start("compute-1");
   ASSERT_TRUE(sleeper.ok()) << sleeper.status();
   ASSERT_NO_FATAL_FAILURE(join_node({"", 0}));
@@ -450,7 +465,7 @@ TEST_F(ComputeNodes, AWriterOfBeforeEndsWhenItHearsThatANodeWasTakenOut) {
   expect_rows(next->get(), rows);
 }
 
-TEST_F(ComputeNodes, AStorageNodeIsAddedUnderWrites) {
+TEST_P(NodeChanges, AStorageNodeIsAddedUnderWrites) {
   auto server = start("compute-1");
   ASSERT_TRUE(server.ok()) << server.status();
   uint64_t rows = 0;
@@ -471,6 +486,14 @@ TEST_F(ComputeNodes, AStorageNodeIsAddedUnderWrites) {
   ASSERT_TRUE(again.ok()) << again.status();
   expect_rows(again->get(), rows);
 }
+
+INSTANTIATE_TEST_SUITE_P(Profiles, NodeChanges,
+                         ::testing::Values("logdb", clients::kWrittenPagesProfile),
+                         [](const auto& of) {
+                           std::string name = of.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace strata::testing

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
 #include <utility>
@@ -41,7 +42,10 @@ class WrittenNodeProcess {
     life_->store = *std::move(opened);
     life_->copier = std::make_unique<storenode::PageCopier>(life_->store.get(), kWrittenSecret);
     life_->service = std::make_unique<storenode::WrittenService>(
-        life_->store.get(), life_->copier.get(), [](StreamId, Epoch) { return ok_status(); },
+        life_->store.get(), life_->copier.get(),
+        [this](StreamId, Epoch) {
+          return out_ ? error_peer_down("it is in no group any more") : ok_status();
+        },
         [pool = &life_->workers](absl::AnyInvocable<void()> task) {
           return pool->run(std::move(task));
         });
@@ -66,6 +70,8 @@ class WrittenNodeProcess {
     disk_ = make_sim_file_system();
     number_ += 100;
   }
+  // It has heard that it lost its place.
+  void leave_group() { out_ = true; }
   [[nodiscard]] bool runs() const { return life_ != nullptr; }
   [[nodiscard]] storenode::WrittenStore* store() { return life_->store.get(); }
   [[nodiscard]] SimFileSystem* disk() { return disk_.get(); }
@@ -93,6 +99,7 @@ class WrittenNodeProcess {
   };
   const std::string address_;
   uint64_t number_;
+  std::atomic<bool> out_{false};
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
   std::unique_ptr<Life> life_;
 };
@@ -101,9 +108,7 @@ class WrittenCluster {
  public:
   explicit WrittenCluster(size_t nodes = 3) {
     set_diag_sink([](Severity, std::string_view) {});
-    for (size_t i = 0; i < nodes; ++i)
-      nodes_.push_back(
-          std::make_unique<WrittenNodeProcess>("unix:" + (folder_ / std::to_string(i)), 1 + i));
+    for (size_t i = 0; i < nodes; ++i) members_.push_back(make_node());
   }
   ~WrittenCluster() {
     stop_compute();
@@ -128,9 +133,9 @@ class WrittenCluster {
     pages.nodes.stream = StreamId{1};
     pages.nodes.epoch = grant.epoch;
     pages.nodes.nodes.clear();
-    for (size_t i = 0; i < nodes_.size(); ++i)
-      pages.nodes.nodes.push_back({"s" + std::to_string(i), nodes_[i]->address()});
-    pages.nodes.write_quorum = static_cast<uint32_t>(nodes_.size() / 2 + 1);
+    for (const size_t i : members_) pages.nodes.nodes.push_back({name_of(i), nodes_[i]->address()});
+    pages.nodes.write_quorum = write_quorum();
+    pages.nodes.generation = generation_;
     pages.nodes.founding = !founded;
     STRATA_ASSIGN_OR_RETURN(compute_->source,
                             clients::WrittenPageSource::open(compute_->io.world(), kWrittenSecret,
@@ -146,7 +151,36 @@ class WrittenCluster {
 
   [[nodiscard]] clients::WrittenPageSource& source() { return *compute_->source; }
   [[nodiscard]] WrittenNodeProcess& node(size_t i) { return *nodes_[i]; }
-  [[nodiscard]] size_t size() const { return nodes_.size(); }
+  [[nodiscard]] static std::string name_of(size_t i) { return "s" + std::to_string(i); }
+
+  // The placement of now: which nodes, by place. A change makes the next one; compute hears of it
+  // by tell() only, those that lost their place by leave_group().
+  [[nodiscard]] const std::vector<size_t>& members() const { return members_; }
+  [[nodiscard]] uint32_t write_quorum() const {
+    return static_cast<uint32_t>(members_.size() / 2 + 1);
+  }
+  [[nodiscard]] uint64_t generation() const { return generation_; }
+  // The new node.
+  size_t replace(size_t old) {
+    ++generation_;
+    const size_t number = make_node();
+    std::replace(members_.begin(), members_.end(), old, number);
+    return number;
+  }
+  size_t add() {
+    ++generation_;
+    members_.push_back(make_node());
+    return members_.back();
+  }
+  void take_out(size_t node) {
+    ++generation_;
+    members_.erase(std::find(members_.begin(), members_.end(), node));
+  }
+  void tell() {
+    clients::ReplicaSet replicas{generation_, write_quorum(), {}, {}};
+    for (const size_t i : members_) replicas.nodes.push_back({name_of(i), nodes_[i]->address()});
+    source().follow(replicas);
+  }
   // As the registry has them.
   std::vector<std::string> listed() {
     std::vector<std::string> names;
@@ -170,6 +204,12 @@ class WrittenCluster {
   bool founded = false;                                // of it
 
  private:
+  size_t make_node() {
+    const size_t number = nodes_.size();
+    nodes_.push_back(std::make_unique<WrittenNodeProcess>(
+        "unix:" + (folder_ / std::to_string(number)), 1 + number));
+    return number;
+  }
   static clients::WrittenPagesOptions impatient() {
     clients::WrittenPagesOptions options;
     options.read_timeout_us = 3'000'000;
@@ -190,7 +230,9 @@ class WrittenCluster {
   transport::test::Folder folder_;
   registry::testing::SimThread sim_;
   const registry::ClusterKeys keys_ = *registry::ClusterKeys::of("test");
-  std::vector<std::unique_ptr<WrittenNodeProcess>> nodes_;
+  std::vector<std::unique_ptr<WrittenNodeProcess>> nodes_;  // all there ever were
+  std::vector<size_t> members_;
+  uint64_t generation_ = 1;
   std::unique_ptr<Compute> compute_;
 };
 

@@ -1,7 +1,8 @@
-// Random writes and checkpoints while storage nodes stop, lose power or their disk and compute
-// nodes follow each other, against an oracle: a page that was acknowledged is read as it was, or
-// newer ones since the checkpoint are there to be made again from the log; and in the end all nodes
-// are alike. (STRATA_SEED, STRATA_ROUNDS)
+// Random writes and checkpoints while storage nodes stop, lose power or their disk, are replaced,
+// added and taken out, with news of that on time or late, and compute nodes follow each other,
+// against an oracle: a page that was acknowledged is read as it was, or newer ones since the
+// checkpoint are there to be made again from the log; and in the end all nodes of the placement are
+// alike. (STRATA_SEED, STRATA_ROUNDS)
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -49,10 +50,13 @@ class Model {
   clients::WrittenPageSource& source() { return cluster_.source(); }
 
   void step() {
-    switch (rng_.below(16)) {
+    if (!told_ && rng_.one_in(3)) tell();
+    switch (rng_.below(17)) {
       case 0:
       case 1:
         return node_step();
+      case 16:
+        return change_step();
       case 2:
         return rng_.one_in(2) ? restart_compute() : checkpoint();
       case 3:
@@ -68,26 +72,99 @@ class Model {
   }
   // A minority is away at a time.
   void node_step() {
-    for (size_t i = 0; i < cluster_.size(); ++i) {
+    for (const size_t i : cluster_.members()) {
       if (cluster_.node(i).runs()) continue;
       cluster_.node(i).start();
       if (rng_.one_in(2)) return;
-      EXPECT_TRUE(cluster_.wait_in_sync(3)) << why();
-      return;
+      return wait_whole();
     }
-    if (cluster_.in_sync() < 3 && !rng_.one_in(4)) return;
-    WrittenNodeProcess& node = cluster_.node(rng_.below(cluster_.size()));
+    if (cluster_.in_sync() < all() && !rng_.one_in(4)) return;
+    const size_t struck = random_member();
+    if (!others_have_pages(struck)) return;
+    WrittenNodeProcess& node = cluster_.node(struck);
     switch (rng_.below(4)) {
       case 0:
         return node.kill();
       case 1:
         // What is lost for good must be elsewhere: no second copy is missing then.
-        if (source().sync().ok() && cluster_.in_sync() == 3) return node.lose_disk();
+        tell();
+        if (source().sync().ok() && cluster_.in_sync() == all()) return node.lose_disk();
         return node.kill();
       default:
         return node.lose_power(rng_.next());
     }
   }
+  [[nodiscard]] size_t all() const { return cluster_.members().size(); }
+  size_t random_member() { return cluster_.members()[rng_.below(all())]; }
+  // Whoever is struck or loses its place, one that has everything stays, for this compute node and
+  // for the next one.
+  bool others_have_pages(size_t but) {
+    const std::vector<std::string> listed = cluster_.listed();
+    const auto states = source().nodes()->states();
+    return std::any_of(cluster_.members().begin(), cluster_.members().end(),
+                       [&](const size_t member) {
+                         const std::string name = WrittenCluster::name_of(member);
+                         return member != but && cluster_.node(member).runs() &&
+                                std::find(listed.begin(), listed.end(), name) != listed.end() &&
+                                std::any_of(states.begin(), states.end(), [&](const auto& state) {
+                                  return state.name == name && state.in_sync;
+                                });
+                       });
+  }
+  void tell() {
+    cluster_.tell();
+    told_ = true;
+  }
+  void wait_whole() {
+    tell();
+    const auto ended = [this] { return !source().nodes()->ended().ok(); };
+    EXPECT_TRUE(wait_until([&] { return cluster_.in_sync() == all() || ended(); })) << why();
+    if (ended()) restart_compute();  // WN4
+  }
+
+  // ND8 of storenode/node: every other node of the group is listed.
+  [[nodiscard]] bool may_change(size_t but) {
+    const std::vector<std::string> listed = cluster_.listed();
+    return std::all_of(
+        cluster_.members().begin(), cluster_.members().end(), [&](const size_t member) {
+          const std::string name = WrittenCluster::name_of(member);
+          return member == but || std::find(listed.begin(), listed.end(), name) != listed.end();
+        });
+  }
+  void change_step() {
+    const size_t node = random_member();
+    switch (rng_.below(3)) {
+      case 0:
+        if (!may_change(node) || !others_have_pages(node)) return;
+        cluster_.replace(node);
+        return lose_place(node);
+      case 1:
+        if (all() == 5 || !may_change(SIZE_MAX)) return;
+        cluster_.add();
+        told_ = false;
+        return;
+      default:
+        return take_out(node);
+    }
+  }
+  void take_out(size_t node) {
+    if (!told_ || all() == 3 || !others_have_pages(node)) return;
+    const auto quorum = static_cast<uint32_t>((all() - 1) / 2 + 1);
+    const std::string name = WrittenCluster::name_of(node);
+    if (source().nodes()->prepare_leave(name, cluster_.generation(), quorum)) {
+      cluster_.take_out(node);
+      lose_place(node);
+    } else if (rng_.one_in(2)) {
+      source().nodes()->cancel_leave();
+    }
+  }
+  void lose_place(size_t node) {
+    told_ = false;
+    if (rng_.one_in(3)) cluster_.node(node).leave_group();
+    if (rng_.one_in(3)) cluster_.node(node).kill();
+    if (rng_.one_in(2)) tell();
+  }
+
   std::string why() {
     std::string out;
     for (const auto& node : source().nodes()->states()) out += node.name + ": " + node.why + "; ";
@@ -151,13 +228,14 @@ class Model {
   void restart_compute() {
     cluster_.stop_compute();
     if (rng_.one_in(4))
-      for (size_t i = 0; i < cluster_.size(); ++i)
+      for (const size_t i : cluster_.members())
         if (cluster_.node(i).runs()) {
           cluster_.node(i).lose_power(rng_.next());
           cluster_.node(i).start();
         }
     const Status started = cluster_.try_start_compute();
     ASSERT_TRUE(started.ok()) << started;
+    told_ = true;
     for (auto& [id, page] : pages_) {
       const Status read = source().read(id, Llsn{}, page_.get());
       if (is_not_found(read)) {
@@ -174,19 +252,22 @@ class Model {
     }
   }
   void finish() {
-    for (size_t i = 0; i < cluster_.size(); ++i)
+    tell();
+    source().nodes()->cancel_leave();
+    for (const size_t i : cluster_.members())
       if (!cluster_.node(i).runs()) cluster_.node(i).start();
     Status done = error_internal("not tried");
     for (int tries = 0; !done.ok() && tries < 3 && !::testing::Test::HasFailure(); ++tries) {
       if (!source().nodes()->ended().ok()) restart_compute();  // WN4
-      (void)wait_until([&] { return cluster_.in_sync() == 3 || !source().nodes()->ended().ok(); });
+      (void)wait_until(
+          [&] { return cluster_.in_sync() == all() || !source().nodes()->ended().ok(); });
       done = write_dirty();
       if (done.ok()) done = source().sync();
     }
     EXPECT_TRUE(done.ok()) << done;
-    EXPECT_TRUE(cluster_.wait_in_sync(3)) << why();
+    EXPECT_TRUE(cluster_.wait_in_sync(all())) << why();
     for (const auto& [id, page] : pages_)
-      for (size_t i = 0; i < cluster_.size(); ++i)
+      for (const size_t i : cluster_.members())
         EXPECT_EQ(cluster_.node(i).llsn_of(id), page.newest)
             << id.space << ":" << id.number << " on " << i;
   }
@@ -195,6 +276,7 @@ class Model {
   WrittenCluster cluster_;
   std::map<PageId, Versions> pages_;
   uint64_t llsn_ = 0;
+  bool told_ = true;  // compute goes by the placement of now
   const AlignedBytes page_{kPageBytes, 4096};
 };
 

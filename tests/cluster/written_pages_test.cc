@@ -19,6 +19,7 @@ using Names = std::vector<std::string>;
 
 class WrittenPages : public ::testing::Test {
  protected:
+  explicit WrittenPages(size_t nodes = 3) : cluster_(nodes) {}
   void found() {
     ASSERT_NO_FATAL_FAILURE(cluster_.start_compute());
     ASSERT_TRUE(source().create_space(kSpace).ok());
@@ -38,9 +39,226 @@ class WrittenPages : public ::testing::Test {
     return llsn;
   }
 
+  // If it is in sync.
+  void prefer(size_t node) {
+    for (const auto& reader : source().nodes()->readers())
+      if (clients::WrittenNodes::address(reader) == this->node(node).address())
+        source().nodes()->prefer(reader);
+  }
+  void expect_on_members(PageId id, uint64_t llsn) {
+    for (const size_t i : cluster_.members())
+      EXPECT_EQ(node(i).llsn_of(id), llsn) << id.number << " on " << i;
+  }
+  bool wait_listed(const Names& names) {
+    return wait_until([&] { return cluster_.listed() == names; });
+  }
+
   WrittenCluster cluster_;
   const AlignedBytes page_{kPageBytes, 4096};
 };
+
+// --- other nodes ---
+
+TEST_F(WrittenPages, ANewNodeTakesAPlaceWhileOthersWrite) {  // WN6
+  found();
+  for (uint32_t i = 0; i < 300; ++i) ASSERT_TRUE(write({300, i}, 1 + i).ok());
+  ASSERT_TRUE(source().sync().ok());
+  prefer(0);
+  std::atomic<bool> stop{false};
+  std::vector<uint64_t> last(300, 0);
+  std::thread writer([&] {
+    for (uint64_t llsn = 2000; !stop; ++llsn) {
+      const auto number = static_cast<uint32_t>(llsn * 7 % 300);
+      EXPECT_TRUE(write({300, number}, llsn).ok());
+      last[number] = llsn;
+    }
+  });
+  const size_t fresh = cluster_.replace(0);
+  node(0).leave_group();
+  cluster_.tell();
+  EXPECT_TRUE(cluster_.wait_in_sync(3));
+  EXPECT_TRUE(wait_listed({"s1", "s2", "s3"})) << "of the one that went nothing counts";
+  stop = true;
+  writer.join();
+  ASSERT_TRUE(source().sync().ok());
+  for (uint32_t i = 0; i < 300; ++i) expect_on_members({300, i}, std::max(last[i], 1ul + i));
+  node(0).kill();
+  node(1).kill();
+  ASSERT_TRUE(write(kPage, 100'000).ok());
+  EXPECT_EQ(*read(), 100'000u);
+  node(fresh).lose_power(3);
+  node(fresh).start();
+  EXPECT_GE(node(fresh).llsn_of({300, 8}), std::max(last[8], 9ul)) << "synced before it was listed";
+}
+
+TEST_F(WrittenPages, ADeadNodeIsReplacedByOneThatDiesWhileItCopies) {
+  found();
+  for (uint32_t first = 0; first < 2000; first += 20) {
+    Batch batch;
+    for (uint32_t i = first; i < first + 20; ++i) batch.add({300, i}, 1 + i);
+    bool ok[kWriteBatchPages] = {};
+    ASSERT_TRUE(source().write_batch(batch.ids(), batch.count(), batch.pages(), ok).ok());
+  }
+  node(1).kill();
+  ASSERT_TRUE(write(kPage, 5000).ok());
+  ASSERT_TRUE(source().sync().ok());
+  const size_t fresh = cluster_.replace(1);
+  cluster_.tell();
+  ASSERT_TRUE(wait_until([&] { return node(fresh).store()->counters().pages_taken > 0; }));
+  node(fresh).lose_power(7);
+  ASSERT_TRUE(write({300, 8}, 5001).ok());
+  ASSERT_TRUE(source().sync().ok());
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s2"}));
+  node(fresh).start();
+  ASSERT_TRUE(cluster_.wait_in_sync(3));
+  expect_on_members(kPage, 5000);
+  expect_on_members({300, 8}, 5001);
+  expect_on_members({300, 1999}, 2000);
+}
+
+TEST_F(WrittenPages, AnAddedNodeCountsOnceItHasEverything) {  // WN1, WN6
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  const size_t fresh = cluster_.add();
+  node(fresh).kill();  // it is away for now
+  cluster_.tell();
+  ASSERT_TRUE(write(kPage, 11).ok()) << "three of four have it";
+  node(2).kill();
+  EXPECT_TRUE(is_peer_down(write(kPage, 12))) << "two are too few";
+  node(fresh).start();
+  EXPECT_TRUE(wait_until([&] { return write(kPage, 13).ok(); }));
+  ASSERT_TRUE(source().sync().ok());
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s1", "s3"}));
+  node(2).start();
+  ASSERT_TRUE(cluster_.wait_in_sync(4));
+  EXPECT_TRUE(wait_listed({"s0", "s1", "s2", "s3"}));
+  expect_on_members(kPage, 13);
+}
+
+TEST_F(WrittenPages, ComputeDiesBetweenThePlacementAndItsList) {  // WN6
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  const size_t fresh = cluster_.replace(0);
+  ASSERT_TRUE(write(kPage, 11).ok()) << "it has not heard of it";
+  ASSERT_TRUE(source().sync().ok());
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s1", "s2"}));
+  EXPECT_EQ(node(fresh).store()->session().session, 0u);
+  node(0).kill();
+  ASSERT_NO_FATAL_FAILURE(cluster_.start_compute());
+  EXPECT_EQ(*read(), 11u);
+  ASSERT_TRUE(cluster_.wait_in_sync(3));
+  EXPECT_TRUE(wait_listed({"s1", "s2", "s3"}));
+  expect_on_members(kPage, 11);
+}
+
+TEST_F(WrittenPages, WhoIsToldLateOfTwoPlacementsGoesByTheLastOne) {
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  const size_t fresh = cluster_.add();
+  cluster_.tell();
+  ASSERT_TRUE(cluster_.wait_in_sync(4));
+  clients::ReplicaSet late{1, 2, {}, {}};
+  for (size_t i = 0; i < 3; ++i)
+    late.nodes.push_back({WrittenCluster::name_of(i), node(i).address()});
+  source().follow(late);
+  EXPECT_EQ(source().nodes()->states().size(), 4u);
+  ASSERT_TRUE(write(kPage, 11).ok());
+  EXPECT_EQ(node(fresh).llsn_of(kPage), 11u);
+}
+
+TEST_F(WrittenPages, ANodeIsTakenOut) {  // WN7
+  found();
+  const size_t fresh = cluster_.add();
+  cluster_.tell();
+  ASSERT_TRUE(cluster_.wait_in_sync(4));
+  ASSERT_TRUE(write(kPage, 10).ok());
+  EXPECT_FALSE(source().nodes()->prepare_leave("s0", 1, 2)) << "of another placement";
+  EXPECT_TRUE(wait_until([&] { return source().nodes()->prepare_leave("s0", 2, 2); }));
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s1", "s2", "s3"}));
+  ASSERT_TRUE(write(kPage, 11).ok());
+  EXPECT_EQ(node(0).llsn_of(kPage), 11u) << "it is one of them still";
+  cluster_.take_out(0);
+  cluster_.tell();
+  ASSERT_TRUE(write(kPage, 12).ok());
+  EXPECT_EQ(node(0).llsn_of(kPage), 11u);
+  ASSERT_TRUE(source().sync().ok());
+  EXPECT_EQ(cluster_.listed(), (Names{"s1", "s2", "s3"}));
+  EXPECT_EQ(source().nodes()->well(), (std::vector<bool>{true, true, true}));
+  node(fresh).kill();
+  ASSERT_TRUE(write(kPage, 13).ok()) << "two of three";
+}
+
+class FiveNodes : public WrittenPages {
+ protected:
+  FiveNodes() : WrittenPages(5) {}
+};
+
+TEST_F(FiveNodes, NoneLeavesWhileTooFewOthersHaveEverything) {  // WN7
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  node(3).kill();
+  node(4).kill();
+  ASSERT_TRUE(write(kPage, 11).ok()) << "three of five";
+  EXPECT_FALSE(source().nodes()->prepare_leave("s0", 1, 3));
+  EXPECT_TRUE(is_peer_down(write(kPage, 12))) << "without it there are two of four";
+  EXPECT_TRUE(is_peer_down(source().sync()));
+  EXPECT_EQ(cluster_.listed().size(), 5u);
+  source().nodes()->cancel_leave();
+  ASSERT_TRUE(write(kPage, 13).ok());
+  node(3).start();
+  ASSERT_TRUE(wait_listed({"s0", "s1", "s2", "s3"}));
+  EXPECT_TRUE(wait_until([&] { return source().nodes()->prepare_leave("s0", 1, 3); }));
+  source().nodes()->cancel_leave();
+  cluster_.registry()->set_connected(false);
+  node(4).start();
+  ASSERT_TRUE(cluster_.wait_in_sync(5));
+  EXPECT_FALSE(source().nodes()->prepare_leave("s0", 1, 3)) << "nobody knows what the list is";
+  cluster_.registry()->set_connected(true);
+  EXPECT_TRUE(wait_until([&] { return source().nodes()->prepare_leave("s0", 1, 3); }));
+  EXPECT_EQ(cluster_.listed().size(), 5u);
+}
+
+TEST_F(WrittenPages, WhenNobodyInSyncHasAPlaceRecoveryHasToDoIt) {  // WN6, WN4
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  node(1).kill();
+  node(2).kill();
+  EXPECT_TRUE(is_peer_down(write(kPage, 11)));
+  cluster_.replace(0);
+  cluster_.tell();
+  EXPECT_TRUE(is_fenced(write(kPage, 11)));
+  EXPECT_TRUE(is_fenced(source().sync()));
+  node(1).start();
+  node(2).start();
+  ASSERT_NO_FATAL_FAILURE(cluster_.start_compute());
+  EXPECT_EQ(*read(), 10u) << "of the last checkpoint";
+  ASSERT_TRUE(write(kPage, 12).ok());
+  ASSERT_TRUE(cluster_.wait_in_sync(3));
+  expect_on_members(kPage, 12);
+}
+
+TEST_F(WrittenPages, ANewNodeIsListedOnceTheRegistryIsBack) {  // WN2, WN6
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  cluster_.replace(2);
+  cluster_.registry()->set_connected(false);
+  cluster_.tell();
+  ASSERT_TRUE(cluster_.wait_in_sync(3));
+  ASSERT_TRUE(write(kPage, 11).ok());
+  EXPECT_FALSE(source().sync().ok());
+  EXPECT_EQ(*read(), 11u);
+  cluster_.registry()->set_connected(true);
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s1", "s2"}));
+  EXPECT_TRUE(wait_until([&] { return source().sync().ok(); }));
+  EXPECT_EQ(cluster_.listed(), (Names{"s0", "s1", "s3"}));
+}
+
+// --- one placement ---
 
 TEST_F(WrittenPages, AreOnEveryNodeAndComeBack) {
   found();
@@ -186,7 +404,7 @@ TEST_F(WrittenPages, ADamagedOrOldCopyIsReplacedByAGoodOne) {  // WP2
   EXPECT_EQ(source().counters().repaired, 1u);
   EXPECT_EQ(node(0).llsn_of(kPage), 10u);
   // A write that the disk lost: an older version is there, whole.
-  source().nodes()->prefer(0);
+  prefer(0);
   const Batch old = std::move(Batch().add({300, 8}, 4));
   ASSERT_TRUE(node(0).store()->write(node(0).store()->session(), old.ids(), 1, old.pages()).ok());
   EXPECT_EQ(*read({300, 8}), 11u);
@@ -205,7 +423,7 @@ TEST_F(WrittenPages, ANodeWithAnotherDiskHasNothing) {  // NS2
   node(0).lose_disk();
   node(0).start();
   ASSERT_NO_FATAL_FAILURE(cluster_.start_compute());
-  source().nodes()->prefer(0);
+  prefer(0);
   EXPECT_EQ(*read(), 10u);
   ASSERT_TRUE(cluster_.wait_in_sync(3));
   EXPECT_EQ(node(0).llsn_of(kPage), 10u);

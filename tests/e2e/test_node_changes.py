@@ -176,6 +176,72 @@ def test_a_node_is_taken_out_under_writes() -> None:
     writer.check()
 
 
+def in_sync(server: Server) -> int:
+    return int(str(server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_page_nodes_in_sync'")[0][1]))
+
+
+def pages_are_equal(cluster: Cluster) -> tuple[bool, str]:
+    """Of all storage nodes, byte for byte; nobody is writing. And what the tool says."""
+    tool = paths.preset_dir("release") / "src" / "storenode" / "copy" / "strata_compare_pages"
+    addresses = [node.address() for node in cluster.storage.values()]
+    done = subprocess.run([str(tool), "--written", str(cluster.secret), *addresses], capture_output=True, text=True, timeout=60)
+    return done.returncode == 0, done.stdout + done.stderr
+
+
+def test_pages_written_by_compute_follow_every_change() -> None:
+    """Profile remote-disk: one is added, one taken out, dead and living ones are replaced; the server and a new node die."""
+    cluster = made()
+    cluster.start("remote-disk")
+    server = cluster.computes[FIRST_COMPUTE]
+    server.query("CREATE TABLE filler (a INT AUTO_INCREMENT PRIMARY KEY, b TEXT)", database="test")
+    for _ in range(20):
+        server.query("INSERT INTO filler (b) SELECT REPEAT('y', 3000) FROM seq_1_to_200", database="test", autocommit=True)
+    writer = Writer(server)
+    try:
+        assert writer.goes_on()
+        change = node_changes.add(cluster, None, 0, be_silent)
+        assert (change.node, change.generation, change.write_quorum) == ("s4", 2, 3)
+        whole(cluster, change)
+        assert writer.goes_on()
+
+        removal = node_changes.remove(cluster, "s1", be_silent)
+        assert (removal.generation, removal.nodes, removal.write_quorum) == (3, ("s2", "s3", "s4"), 2)
+        assert writer.goes_on()
+
+        # A dead one, by a new one that dies while it copies, and the server with it.
+        cluster.kill_part("s2")
+        change = node_changes.replace(cluster, "s2", "s5", be_silent)
+        cluster.kill_part("s5")
+        cluster.kill_part(FIRST_COMPUTE)
+        cluster.start_part(FIRST_COMPUTE)
+        assert writer.goes_on()
+        with pytest.raises(StrataError, match=r"s5 is not well.*nothing was changed"):
+            node_changes.replace(cluster, "s3", None, be_silent)
+        cluster.start_part("s5")
+        whole(cluster, change)
+
+        # A living one: the last one that was there from the start.
+        whole(cluster, node_changes.replace(cluster, "s3", None, be_silent))
+        assert cluster.placement() == Placement(5, ("s5", "s6", "s4"), 2)
+        cluster.kill_part("s4")
+        assert writer.goes_on()
+        cluster.start_part("s4")
+    finally:
+        writer.stop()
+    writer.check()
+    assert wait_until(lambda: in_sync(server) == 3, 60)
+    assert server.stop()  # A checkpoint, and nobody writes any more.
+    equal, said = pages_are_equal(cluster)
+    assert equal, said
+    cluster.kill()
+    again = made()
+    again.start("remote-disk")
+    assert list(again.storage) == ["s5", "s6", "s4"]
+    writer.check()
+    server = again.computes[FIRST_COMPUTE]
+    assert server.query("SELECT COUNT(*), SUM(LENGTH(b)) FROM filler", database="test") == [(4000, 12_000_000)]
+
+
 def test_nobody_takes_a_node_out_while_no_compute_node_runs() -> None:
     cluster = made()
     cluster.start("logdb", with_compute=False)

@@ -188,6 +188,10 @@ class Cluster:
         """What the registry says; None before the first start. Raises StrataError when it does not answer."""
         return placement.read(self.settings().etcd_port, CLUSTER_NAME)
 
+    def nodes_in_sync(self) -> tuple[str, ...] | None:
+        """Those that have every page that compute has written, as the registry says; None: it writes none, or has not yet."""
+        return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME)
+
     def follow_placement(self, found: Placement | None) -> None:
         """Takes over what the registry says, after a change that was interrupted before cluster.json knew of it."""
         settings = self.settings()

@@ -17,7 +17,6 @@ from .shell import StrataError
 from .storage_node import StorageNode
 from .waiting import wait_until
 
-PROFILES = ("logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr")  # That know how.
 LOOK_S = 0.5
 # Of the log that the others have: who is further behind has to catch up before another one goes.
 LAG_BYTES_MAX = 16 << 20
@@ -146,9 +145,7 @@ def _ask_writer(cluster: Cluster, found: Placement, name: str) -> Placement:
 
 
 def _current(cluster: Cluster) -> Placement:
-    profile = cluster.settings().profile
-    if profile not in PROFILES:
-        raise StrataError(f"storage nodes of profile {profile} cannot be changed yet; of {', '.join(PROFILES)} they can")
+    cluster.settings()  # Says so when there is none.
     if cluster.etcd.pid() is None:
         raise StrataError("etcd does not run; the registry is where storage nodes are changed: ./strata up")
     found = cluster.placement()
@@ -182,6 +179,9 @@ def _troubles(cluster: Cluster, names: list[str]) -> list[str]:
             found.append(f"{name} is still catching up and does not vote")
         elif furthest - state.end > LAG_BYTES_MAX:
             found.append(f"{name} is {(furthest - state.end) >> 20} MiB of log behind")
+    in_sync = cluster.nodes_in_sync()
+    if in_sync is not None:
+        found += [f"{name} does not have every page yet" for name in names if name not in in_sync and name not in ills]
     return found
 
 
@@ -205,7 +205,8 @@ def _started(cluster: Cluster, name: str, old: str | None, began: float, say: Ca
 
 
 def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable[[str], None]) -> None:
-    """Until the new node votes and its pages are as far as the others' log was when this began. Fills in `change`."""
+    """Until the new node votes and its pages are as far as the others' log was when this began, or, where compute writes
+    them, all there. Fills in `change`."""
     began = time.monotonic()
     others = [log_state(node) for name, node in cluster.storage.items() if name != change.node]
     target = max((state.durable for state in others if state is not None), default=0)
@@ -218,7 +219,7 @@ def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable
 
     def whole() -> bool:
         nonlocal last
-        line, done = progress(node, target)
+        line, done = progress(node, target, cluster.nodes_in_sync())
         if line != last:
             say(f"  {change.node:<10} {line}")
         last = line
@@ -230,8 +231,8 @@ def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable
         change.note = f"after {timeout_s:g} s: {last}; it goes on, ./strata status shows how far it is"
 
 
-def progress(node: StorageNode, target: int) -> tuple[str, bool]:
-    """How far it is, in words, and whether that is all."""
+def progress(node: StorageNode, target: int, in_sync: tuple[str, ...] | None = None) -> tuple[str, bool]:
+    """How far it is, in words, and whether that is all. `in_sync`: who has every page, where compute writes them."""
     ill = node.illness()
     if node.pid() is None:
         raise StrataError(f"{node.name} ended; the end of {node.log}:\n{node.log_tail()}")
@@ -243,6 +244,15 @@ def progress(node: StorageNode, target: int) -> tuple[str, bool]:
         return f"{log}; {ill}", False
     if not state.votes:
         return f"{log}; does not vote yet", False
+    if in_sync is not None:
+        has_all = node.name in in_sync and state.end >= target
+        return f"{log}; votes; {'whole' if has_all else f'{pages_copied(node)} pages copied'}", has_all
     if state.scanned < target:
         return f"{log}; votes; {(target - state.scanned) >> 10} KiB of it not looked at yet", False
     return f"{log}; votes; whole", True
+
+
+def pages_copied(node: StorageNode) -> int:
+    """By the copy there is, or was last, where compute writes the pages."""
+    values = node.status().get("values", {})
+    return int(values.get("copy_pages_seen", 0)) if isinstance(values, dict) else 0

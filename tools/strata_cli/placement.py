@@ -3,14 +3,16 @@
 import base64
 import http.client
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from .shell import StrataError
 
+STREAM = "00000001"  # Of the log; the one there is.
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1 << 20
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,34 @@ class Placement:
 
 def read(etcd_port: int, cluster: str) -> Placement | None:
     """None: there is none yet. Raises StrataError when the registry does not answer, or says something else."""
-    key = base64.b64encode(f"/strata/{cluster}/placement".encode()).decode()
-    answer = call_registry(etcd_port, "/v3/kv/range", {"key": key})
+    return _read(etcd_port, f"/strata/{cluster}/placement", "the placement", _decoded)
+
+
+def read_in_sync(etcd_port: int, cluster: str) -> tuple[str, ...] | None:
+    """The storage nodes that have every page that compute has written; None: none was ever, as under most profiles."""
+    key = f"/strata/{cluster}/streams/{STREAM}/in-sync"
+    return _read(etcd_port, key, "the list of storage nodes in sync", _decoded_names)
+
+
+def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]], T]) -> T | None:
+    answer = call_registry(etcd_port, "/v3/kv/range", {"key": base64.b64encode(key.encode()).decode()})
     try:
         entries = answer.get("kvs", [])
-        return _decoded(base64.b64decode(entries[0]["value"])) if entries else None
+        if not entries:
+            return None
+        record = json.loads(base64.b64decode(entries[0]["value"]))
+        if record["format"] != 1:
+            raise ValueError(f"format {record['format']}")
+        return decoded(record)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise StrataError(f"the placement in the registry cannot be read ({error!r})") from None
+        raise StrataError(f"{what} in the registry cannot be read ({error!r})") from None
 
 
-def _decoded(text: bytes) -> Placement:
-    record = json.loads(text)
-    if record["format"] != 1:
-        raise ValueError(f"format {record['format']}")
+def _decoded_names(record: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(node["name"]) for node in record["nodes"])
+
+
+def _decoded(record: dict[str, Any]) -> Placement:
     group = record["groups"][0]
     return Placement(int(record["generation"]), tuple(str(node) for node in group["nodes"]), int(group["write_quorum"]))
 

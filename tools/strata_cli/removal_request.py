@@ -13,15 +13,13 @@ from typing import Any
 from . import placement
 from .shell import StrataError
 
-STREAM = "00000001"  # The one there is.
-
 
 class RemovalRequest:
     """While it is asked; leaving withdraws it. Raises StrataError when the registry does not answer."""
 
     def __init__(self, etcd_port: int, cluster: str) -> None:
         self._port = etcd_port
-        self._key = _base64(f"/strata/{cluster}/streams/{STREAM}/removal")
+        self._key = _base64(f"/strata/{cluster}/streams/{placement.STREAM}/removal")
 
     @contextlib.contextmanager
     def asked(self, node: str, generation: int, seconds: int) -> Iterator[None]:

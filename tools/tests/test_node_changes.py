@@ -20,11 +20,11 @@ class Node:
     name = "s4"
     log = "log"
 
-    def __init__(self, streams: Any, ill: str | None = None, pid: int | None = 1) -> None:
-        self._streams, self._ill, self._pid = streams, ill, pid
+    def __init__(self, streams: Any, ill: str | None = None, pid: int | None = 1, values: Any = None) -> None:
+        self._streams, self._ill, self._pid, self._values = streams, ill, pid, values
 
     def status(self) -> dict[str, Any]:
-        return {} if self._streams is None else {"streams": self._streams}
+        return {} if self._streams is None else {"streams": self._streams, "values": self._values}
 
     def illness(self) -> str | None:
         return self._ill
@@ -61,6 +61,20 @@ def test_progress(node: Node, words: str, whole: bool) -> None:
     assert progress(node, 8192) == (words, whole)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("node", "in_sync", "words", "whole"),
+    [
+        (Node([stream(voting=False)]), ("s2",), "log 4 of 8 KiB; does not vote yet", False),
+        (Node([stream(log_end=9000)]), ("s2",), "log 8 of 8 KiB; votes; 0 pages copied", False),
+        (Node([stream(log_end=9000)], values={"copy_pages_seen": "7"}), ("s2",), "log 8 of 8 KiB; votes; 7 pages copied", False),
+        (Node([stream()]), ("s2", "s4"), "log 4 of 8 KiB; votes; 0 pages copied", False),
+        (Node([stream(log_end=9000)]), ("s2", "s4"), "log 8 of 8 KiB; votes; whole", True),
+    ],
+)
+def test_progress_where_compute_writes_the_pages(node: Node, in_sync: tuple[str, ...], words: str, whole: bool) -> None:
+    assert progress(node, 8192, in_sync) == (words, whole)  # type: ignore[arg-type]
+
+
 def test_one_that_ended_says_its_last_words() -> None:
     with pytest.raises(StrataError, match=r"s4 ended(.|\n)*its last words"):
         progress(Node(None, ill="not running", pid=None), 0)  # type: ignore[arg-type]
@@ -73,11 +87,11 @@ def test_how_a_node_joins() -> None:
 
 
 @contextmanager
-def etcd_that_says(answer: bytes) -> Iterator[int]:
+def etcd_that_says(answer: bytes, key: str = "placement") -> Iterator[int]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            assert base64.b64decode(asked["key"]) == b"/strata/main/placement"
+            assert base64.b64decode(asked["key"]).decode() == f"/strata/main/{key}"
             self.send_response(200)
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
@@ -104,6 +118,17 @@ def test_the_placement_is_read() -> None:
         assert placement.read(port, "main") == Placement(2, ("s4", "s2"), 2)
     with etcd_that_says(b'{"header": {}}') as port:
         assert placement.read(port, "main") is None
+
+
+def test_who_has_every_page_is_read() -> None:
+    key = "streams/00000001/in-sync"
+    nodes = [{"name": name, "store": "000000000000002a"} for name in ("s1", "s4")]
+    with etcd_that_says(holding({"format": 1, "nodes": nodes}), key) as port:
+        assert placement.read_in_sync(port, "main") == ("s1", "s4")
+    with etcd_that_says(b'{"header": {}}', key) as port:
+        assert placement.read_in_sync(port, "main") is None
+    with etcd_that_says(holding({"format": 1, "nodes": 7}), key) as port, pytest.raises(StrataError, match="in sync"):
+        placement.read_in_sync(port, "main")
 
 
 @pytest.mark.parametrize("answer", [b"", b"[]", b'{"kvs": 7}', holding({"format": 2}), holding({"format": 1, "generation": 1})])

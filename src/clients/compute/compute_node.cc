@@ -182,7 +182,10 @@ void ComputeNode::follow_placement(const registry::Placement& placement) {
          !placement_generation_.compare_exchange_weak(before, placement.generation)) {
   }
   log_->follow(replicas);
-  if (pages_ != nullptr) pages_->follow(replicas);  // nodes with written pages do not change yet
+  if (pages_ != nullptr)
+    pages_->follow(replicas);
+  else
+    written_->follow(replicas);
 }
 
 Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t deadline_us) {
@@ -231,11 +234,11 @@ Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t 
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
   if (written)
-    STRATA_RETURN_IF_ERROR(open_written_pages(group));
+    STRATA_RETURN_IF_ERROR(open_written_pages(placement));
   else
     open_replayed_pages(nodes, node_keys);
   watch_placement(placement.generation);
-  if (!written) watch_removals();
+  watch_removals();
   return ok_status();
 }
 
@@ -272,6 +275,7 @@ void ComputeNode::watch_removals() {
       .keys = keys_,
       .stream = options_.stream,
       .log = log_.get(),
+      .pages = written_ != nullptr ? written_->nodes() : nullptr,
       .grant =
           [this] {
             return registry::EpochGrant{options_.stream, log_->epoch(), control_->writer()};
@@ -282,7 +286,8 @@ void ComputeNode::watch_removals() {
   remover_ = std::make_unique<NodeRemover>(std::move(parts));
 }
 
-Status ComputeNode::open_written_pages(const registry::StorageGroup& group) {
+Status ComputeNode::open_written_pages(const registry::Placement& placement) {
+  const registry::StorageGroup& group = placement.groups.front();
   STRATA_ASSIGN_OR_RETURN(
       in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   WrittenPagesOptions pages;
@@ -290,6 +295,7 @@ Status ComputeNode::open_written_pages(const registry::StorageGroup& group) {
   pages.nodes.stream = options_.stream;
   pages.nodes.epoch = grant_.epoch;
   pages.nodes.write_quorum = group.write_quorum;
+  pages.nodes.generation = placement.generation;
   pages.nodes.founding = !control_->founded();
   pages.nodes.link_model = options_.link_model;
   pages.nodes.counters = counters_;

@@ -11,8 +11,8 @@
 //        other epoch can have been recovered by a newer one before. It follows every later one.
 //   CM4  Nothing in the data folder is needed but the file that tells this node from others; a node
 //        without it is another node.
-//   CM6  Where pages are made from the log it takes a storage node out of the group when asked to
-//        through the registry (node_remover.h).
+//   CM6  It takes a storage node out of the group when asked to through the registry
+//        (node_remover.h).
 #pragma once
 
 #include <atomic>
@@ -120,7 +120,7 @@ class ComputeNode {
   [[nodiscard]] ReplicaSet replicas_of(const registry::Placement& placement);
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
                            const std::vector<std::string>& keys);
-  Status open_written_pages(const registry::StorageGroup& group);
+  Status open_written_pages(const registry::Placement& placement);
   void watch_placement(uint64_t generation);
   void watch_removals();
   void add_replayed(Facts* facts) const;

@@ -94,16 +94,31 @@ StatusOr<registry::Placement> NodeRemover::read_placement() {
   return *std::move(placement);
 }
 
+// The log also when the pages are not so far.
+bool NodeRemover::prepare_leave(const std::string& node, uint64_t generation,
+                                uint32_t write_quorum) const {
+  const bool log = parts_.log->prepare_leave(node, generation, write_quorum);
+  return (parts_.pages == nullptr || parts_.pages->prepare_leave(node, generation, write_quorum)) &&
+         log;
+}
+
+void NodeRemover::cancel_leave() const {
+  parts_.log->cancel_leave();
+  if (parts_.pages != nullptr) parts_.pages->cancel_leave();
+}
+
 // NM3. Whoever asked has looked, too, and closer; but that was before.
 Status NodeRemover::others_are_well(const registry::StorageGroup& group,
                                     const std::string& leaving) const {
-  const std::vector<bool> well = parts_.log->well();
-  if (well.size() != group.nodes.size())
+  const std::vector<bool> log = parts_.log->well();
+  const std::vector<bool> pages = parts_.pages == nullptr ? log : parts_.pages->well();
+  if (log.size() != group.nodes.size() || pages.size() != group.nodes.size())
     return error_peer_down("the log does not have these storage nodes yet");
-  for (size_t i = 0; i < well.size(); ++i) {
-    if (group.nodes[i] == leaving || well[i]) continue;
+  for (size_t i = 0; i < log.size(); ++i) {
+    if (group.nodes[i] == leaving || (log[i] && pages[i])) continue;
     return error_peer_down("storage node " + group.nodes[i] +
-                           " is away or ill; every other node has to be well");
+                           (log[i] ? " does not have every page"
+                                   : " is away or ill; every other node has to be well"));
   }
   return ok_status();
 }
@@ -118,15 +133,14 @@ Status NodeRemover::prepare(const registry::PendingRemoval& pending,
                           registry::with_taken_out(placement, node));
   const uint64_t until = parts_.registry->now_us() + parts_.prepare_timeout_us;
   for (;;) {
-    const bool ready =
-        parts_.log->prepare_leave(node, placement.generation, next.front().write_quorum);
+    const bool ready = prepare_leave(node, placement.generation, next.front().write_quorum);
     Status others = others_are_well(group, node);
     if (ready && others.ok()) return ok_status();
     if (others.ok())
       others = error_peer_down("the other storage nodes do not have everything without it");
     if (withdrawn(pending)) others = error_fenced("the request was withdrawn");
     if (!is_fenced(others) && parts_.registry->now_us() < until && pause(kLookUs)) continue;
-    parts_.log->cancel_leave();  // NM2: nothing was asked of the registry
+    cancel_leave();  // NM2: nothing was asked of the registry
     return others;
   }
 }
@@ -149,7 +163,7 @@ Status NodeRemover::change(const registry::PendingRemoval& pending,
         parts_.follow(*now);
         return ok_status();
       }
-      parts_.log->cancel_leave();
+      cancel_leave();
       return error_fenced(
           "the stream's writer, its lease or the placement has changed meanwhile, "
           "or the request was withdrawn (" +

@@ -2,8 +2,10 @@
 // request in the registry, lets the log acknowledge by both quorums, changes the placement.
 //   NM1  The placement is changed only while the log acknowledges by both quorums and everything
 //        acknowledged is durable by both (PR5 of docs/adr/2026-11-23-changing-storage-nodes.md).
-//   NM2  The log goes back to one quorum only when it is certain that the placement has, or will
-//        never have, changed.
+//        Where compute writes the pages the same goes for them (WN7 of
+//        clients/storage/written_nodes.h).
+//   NM2  Log and pages go back to one quorum only when it is certain that the placement has, or
+//        will never have, changed.
 //   NM3  A request is refused with a reason when it would leave too few, or when another node does
 //        not answer. One that was withdrawn changes nothing.
 #pragma once
@@ -17,7 +19,7 @@
 
 #include "base/latch.h"
 #include "base/status.h"
-#include "clients/storage/leaving_log.h"
+#include "clients/storage/leaving_replica.h"
 #include "registry/node_removals.h"
 #include "registry/registry.h"
 #include "registry/stream_epochs.h"
@@ -31,8 +33,9 @@ class NodeRemover {
     registry::Registry* registry = nullptr;
     registry::ClusterKeys keys;
     StreamId stream;
-    LeavingLog* log = nullptr;
-    std::function<registry::EpochGrant()> grant;             // under which the stream is held now
+    LeavingReplica* log = nullptr;
+    LeavingReplica* pages = nullptr;              // null: storage nodes make them from the log
+    std::function<registry::EpochGrant()> grant;  // under which the stream is held now
     std::function<void(const registry::Placement&)> follow;  // the placement it has made
     uint64_t call_timeout_us = 5'000'000;
     uint64_t prepare_timeout_us = 10'000'000;  // for the others to have everything
@@ -49,6 +52,9 @@ class NodeRemover {
   void handle(const registry::PendingRemoval& pending);
   // Why it cannot be; OK: everything acknowledged is durable by both quorums (NM1).
   Status prepare(const registry::PendingRemoval& pending, const registry::Placement& placement);
+  [[nodiscard]] bool prepare_leave(const std::string& node, uint64_t generation,
+                                   uint32_t write_quorum) const;
+  void cancel_leave() const;
   [[nodiscard]] Status others_are_well(const registry::StorageGroup& group,
                                        const std::string& leaving) const;
   Status change(const registry::PendingRemoval& pending, const registry::Placement& placement);

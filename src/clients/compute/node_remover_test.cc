@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 
 constexpr StreamId kStream{1};
 
-class FakeLog final : public LeavingLog {
+class FakeReplica final : public LeavingReplica {
  public:
   bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum) override {
     EXPECT_EQ(key, "b");
@@ -49,16 +49,25 @@ class NodeRemoverTest : public ::testing::Test {
     EXPECT_TRUE(
         topology_.change_placement(std::nullopt, {{1, {"a", "b", "c", "d"}, 3}}, deadline()).ok());
     grant_ = acquire(writer_.get(), "compute");
-    remover_ = std::make_unique<NodeRemover>(
-        NodeRemover::Parts{.registry = writer_.get(),
-                           .keys = keys_,
-                           .stream = kStream,
-                           .log = &log_,
-                           .grant = [this] { return grant_; },
-                           .follow = [this](const Placement& now) { followed_ = now.generation; },
-                           .prepare_timeout_us = 300'000});
+    remover_ = std::make_unique<NodeRemover>(parts(300'000));
   }
   ~NodeRemoverTest() override { set_diag_sink(nullptr); }
+  NodeRemover::Parts parts(uint64_t prepare_timeout_us) {
+    return {.registry = writer_.get(),
+            .keys = keys_,
+            .stream = kStream,
+            .log = &log_,
+            .pages = pages_are_written_ ? &pages_ : nullptr,
+            .grant = [this] { return grant_; },
+            .follow = [this](const Placement& now) { followed_ = now.generation; },
+            .prepare_timeout_us = prepare_timeout_us};
+  }
+  // Another remover, of a compute node that writes the pages, too.
+  void write_pages() {
+    pages_are_written_ = true;
+    remover_.reset();
+    remover_ = std::make_unique<NodeRemover>(parts(300'000));
+  }
   [[nodiscard]] uint64_t deadline() const { return asker_->now_us() + 5'000'000; }
   registry::EpochGrant acquire(registry::SimRegistry* as, const std::string& holder) {
     auto lease = as->grant_lease(
@@ -98,7 +107,8 @@ class NodeRemoverTest : public ::testing::Test {
   registry::NodeRemovals removals_{asker_.get(), keys_, kStream};
   std::vector<std::unique_ptr<registry::Lease>> leases_;
   registry::EpochGrant grant_;
-  FakeLog log_;
+  FakeReplica log_, pages_;
+  bool pages_are_written_ = false;
   std::atomic<uint64_t> followed_{0};
   std::unique_ptr<NodeRemover> remover_;
 };
@@ -126,20 +136,33 @@ TEST_F(NodeRemoverTest, NotWhileAnotherNodeIsIll) {  // NM3
 
 TEST_F(NodeRemoverTest, ARequestThatIsWithdrawnEndsTheWaiting) {  // NM3
   remover_.reset();
-  remover_ = std::make_unique<NodeRemover>(
-      NodeRemover::Parts{.registry = writer_.get(),
-                         .keys = keys_,
-                         .stream = kStream,
-                         .log = &log_,
-                         .grant = [this] { return grant_; },
-                         .follow = [](const Placement&) { ADD_FAILURE() << "there is none"; },
-                         .prepare_timeout_us = 60'000'000});
+  remover_ = std::make_unique<NodeRemover>(parts(60'000'000));
   log_.ready = false;
   ask();
   ASSERT_TRUE(wait_until([&] { return log_.prepared > 0; }));
   ASSERT_TRUE(leases_.back()->revoke(deadline()).ok());
   EXPECT_TRUE(wait_until([&] { return log_.cancelled == 1; }));
   EXPECT_EQ(now().generation, 1u);
+  EXPECT_EQ(followed_, 0u);
+}
+
+TEST_F(NodeRemoverTest, WaitsForThePagesAsForTheLog) {  // NM1, NM2
+  write_pages();
+  pages_.ready = false;
+  EXPECT_THAT(refusal(), HasSubstr("do not have everything"));
+  EXPECT_EQ(pages_.cancelled, 1);
+  EXPECT_GT(log_.prepared, 0);
+  pages_.last_is_well = false;
+  pages_.ready = true;
+  ask();
+  EXPECT_TRUE(wait_until([&] { return pages_.cancelled == 2; }));
+  EXPECT_TRUE(wait_until([&] { return !answer().empty(); }));
+  EXPECT_THAT(answer(), HasSubstr("storage node d does not have every page"));
+  EXPECT_EQ(now().generation, 1u);
+  pages_.last_is_well = true;
+  ask();
+  EXPECT_TRUE(wait_until([&] { return followed_ == 2; }));
+  EXPECT_EQ(pages_.cancelled, 2);
 }
 
 TEST_F(NodeRemoverTest, OnceSomebodyElseHasTheStreamNothingIsChanged) {

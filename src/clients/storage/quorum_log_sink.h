@@ -18,7 +18,7 @@
 
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
-#include "clients/storage/leaving_log.h"
+#include "clients/storage/leaving_replica.h"
 #include "clients/storage/quorum_client.h"
 #include "transport/blocking_channel.h"
 #include "wal/log_sink.h"
@@ -35,7 +35,7 @@ struct QuorumLogOptions {
   std::shared_ptr<BacklogGate> gate;      // writers wait at it; null: for nothing
 };
 
-class QuorumLogSink final : public LogSink, public LeavingLog {
+class QuorumLogSink final : public LogSink, public LeavingReplica {
  public:
   // Takes the stream over (QL1). Blocks. Errors: kFailedPrecondition (fenced by a higher epoch),
   // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).

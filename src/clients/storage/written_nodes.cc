@@ -1,6 +1,7 @@
 #include "clients/storage/written_nodes.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "base/assert.h"
@@ -58,25 +59,30 @@ WrittenNodes::WrittenNodes(const transport::World& world, const transport::Secre
                            WrittenNodesOptions options, InSyncSet* in_sync)
     : options_(std::move(options)),
       world_(world),
+      secret_(secret),
       in_sync_(in_sync),
-      nodes_(options_.nodes.size()) {
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    Node& node = nodes_[i];
-    node.name = options_.nodes[i].name;
-    node.address = options_.nodes[i].address;
-    transport::ChannelOptions channel;
-    channel.link_model = options_.link_model;
-    channel.counters = options_.counters;
-    channel.reconnect_us_max = kReconnectUsMax;
-    node.writes = std::make_unique<transport::Channel>(
-        world_, secret, node.address, channel, [this, i](bool connected, uint64_t, const Status&) {
-          if (!connected) lost_connection(i);
-        });
-    transport::BlockingChannelOptions blocking;
-    blocking.link_model = options_.link_model;
-    blocking.counters = options_.counters;
-    node.calls = std::make_unique<transport::BlockingChannel>(secret, node.address, blocking);
-  }
+      write_quorum_(options_.write_quorum),
+      generation_(options_.generation) {
+  for (const WrittenNode& who : options_.nodes) nodes_.push_back(make_node(who));
+}
+
+// It begins to connect.
+WrittenNodes::NodeRef WrittenNodes::make_node(const WrittenNode& who) {
+  auto node = std::make_shared<Node>(who);
+  transport::ChannelOptions channel;
+  channel.link_model = options_.link_model;
+  channel.counters = options_.counters;
+  channel.reconnect_us_max = kReconnectUsMax;
+  node->writes = std::make_unique<transport::Channel>(
+      world_, secret_, node->address, channel,
+      [this, of = node.get()](bool connected, uint64_t, const Status&) {
+        if (!connected) lost_connection(of);
+      });
+  transport::BlockingChannelOptions blocking;
+  blocking.link_model = options_.link_model;
+  blocking.counters = options_.counters;
+  node->calls = std::make_unique<transport::BlockingChannel>(secret_, node->address, blocking);
+  return node;
 }
 
 StatusOr<std::unique_ptr<WrittenNodes>> WrittenNodes::open(const transport::World& world,
@@ -95,14 +101,15 @@ StatusOr<std::unique_ptr<WrittenNodes>> WrittenNodes::open(const transport::Worl
 
 WrittenNodes::~WrittenNodes() {
   stop();
-  for (Node& node : nodes_) node.writes.reset();  // their observers use what goes before nodes_
+  for (const auto* nodes : {&nodes_, &gone_})  // their observers use what lives here
+    for (const NodeRef& node : *nodes) node->writes.reset();
 }
 
 // Whether that was a restart is asked at once, not with the next write.
-void WrittenNodes::lost_connection(size_t node) {
+void WrittenNodes::lost_connection(Node* node) {
   const MutexLock lock(mutex_);
-  if (nodes_[node].state != State::kInSync) return;
-  nodes_[node].suspected = true;
+  if (node->state != State::kInSync) return;
+  node->suspected = true;
   changed_.notify_all();
 }
 
@@ -117,17 +124,17 @@ void WrittenNodes::stop() {
 
 // --- calls to one node ---
 
-Status WrittenNodes::call(size_t node, uint16_t method, Bytes request, uint64_t timeout_us,
+Status WrittenNodes::call(const NodeRef& node, uint16_t method, Bytes request, uint64_t timeout_us,
                           transport::BlockingReply* reply) {
   transport::CallOptions call;
   call.method = method;
   call.epoch = options_.epoch.value;
   call.deadline_us = monotonic_us() + timeout_us;
   call.idempotent = may_run_twice(method);
-  return nodes_[node].calls->call(call, request, reply);
+  return node->calls->call(call, request, reply);
 }
 
-Status WrittenNodes::begin_one(size_t node, uint64_t session, uint64_t continues,
+Status WrittenNodes::begin_one(const NodeRef& node, uint64_t session, uint64_t continues,
                                proto::BeginWritesReply* reply) {
   const proto::BeginWritesRequest request{{options_.stream, options_.epoch, session}, continues};
   transport::CallOptions call;
@@ -138,8 +145,8 @@ Status WrittenNodes::begin_one(size_t node, uint64_t session, uint64_t continues
   call.idempotent = true;
   call.wait_for_connection = true;  // what is written next goes over the same connection
   auto round = std::make_shared<Round>(1);
-  nodes_[node].writes->call(call, proto::encode(request),
-                            [round](const transport::Reply& answer) { round->answer(0, answer); });
+  node->writes->call(call, proto::encode(request),
+                     [round](const transport::Reply& answer) { round->answer(0, answer); });
   const std::vector<Answer> answers = round->wait();
   STRATA_RETURN_IF_ERROR(answers[0].status);
   STRATA_ASSIGN_OR_RETURN(*reply, proto::decode_begin_writes_reply(answers[0].payload));
@@ -156,7 +163,9 @@ Status WrittenNodes::to_one(const Reader& reader, uint16_t method, Encode encode
   return status;
 }
 
-StatusOr<std::vector<SpaceId>> WrittenNodes::list_spaces_of(size_t node) {
+std::string WrittenNodes::address(const Reader& reader) { return reader.node->address.now(); }
+
+StatusOr<std::vector<SpaceId>> WrittenNodes::list_spaces_of(const NodeRef& node) {
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(call(node, proto::kListSpaces, {}, kListTimeoutUs, &answer));
   STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
@@ -166,44 +175,53 @@ StatusOr<std::vector<SpaceId>> WrittenNodes::list_spaces_of(size_t node) {
 
 // --- the start ---
 
+// Not OK: fenced. Others that do not answer are missing.
+Status WrittenNodes::begin_at_start(const NodeRef& node, size_t* begun, size_t* missing) {
+  const std::vector<registry::InSyncNode>& known = in_sync_->nodes();
+  const auto named = std::find_if(known.begin(), known.end(),
+                                  [&](const auto& one) { return one.name == node->name; });
+  uint64_t session = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (node->state == State::kInSync) return ok_status();
+    if (!options_.founding && named == known.end()) {
+      node->why = "it was out of sync when this compute node started";
+      return ok_status();
+    }
+    if (node->store != 0) return ok_status();  // WS2 is not enough: another store in the old place
+    session = next_session();
+  }
+  proto::BeginWritesReply reply;
+  const Status status = begin_one(node, session, 0, &reply);
+  if (is_fenced(status)) return status;
+  const MutexLock lock(mutex_);
+  if (!status.ok()) {
+    node->why = "it did not answer when this compute node started: " + text(status);
+    ++*missing;
+    return ok_status();
+  }
+  node->store = reply.store;
+  if (!options_.founding && named->store != reply.store) {
+    node->why = "it lost its pages: its store is another one";
+    return ok_status();
+  }
+  node->session = session;
+  node->state = State::kInSync;
+  ++*begun;
+  return ok_status();
+}
+
 // Asks those in question until all have answered, or enough have and the others had their time.
 Status WrittenNodes::begin_all() {
-  const std::vector<registry::InSyncNode>& known = in_sync_->nodes();
-  if (known.empty() && !options_.founding)
+  if (in_sync_->nodes().empty() && !options_.founding)
     return error_corruption("the registry does not say which storage nodes have the pages");
   uint64_t deadline_us = monotonic_us() + options_.open_timeout_us;
   size_t begun = 0;
   uint64_t waited_us = 0;
   for (uint64_t pause_us = kPauseUsMin;; pause_us = std::min(2 * pause_us, kLookUs * 5)) {
     size_t missing = 0;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      Node& node = nodes_[i];
-      const auto named = std::find_if(known.begin(), known.end(),
-                                      [&](const auto& one) { return one.name == node.name; });
-      if (node.state == State::kInSync) continue;
-      if (!options_.founding && named == known.end()) {
-        node.why = "it was out of sync when this compute node started";
-        continue;
-      }
-      if (node.store != 0) continue;  // WS2 is not enough: another store in the old place
-      const uint64_t session = next_session();
-      proto::BeginWritesReply reply;
-      const Status status = begin_one(i, session, 0, &reply);
-      if (is_fenced(status)) return status;
-      if (!status.ok()) {
-        node.why = "it did not answer when this compute node started: " + text(status);
-        ++missing;
-        continue;
-      }
-      node.store = reply.store;
-      if (!options_.founding && named->store != reply.store) {
-        node.why = "it lost its pages: its store is another one";
-        continue;
-      }
-      node.session = session;
-      node.state = State::kInSync;
-      ++begun;
-    }
+    for (const NodeRef& node : nodes())
+      STRATA_RETURN_IF_ERROR(begin_at_start(node, &begun, &missing));
     // Those that are late have to copy everything: worth a moment, not more.
     if (begun >= options_.write_quorum)
       deadline_us = std::min(deadline_us, monotonic_us() + kLateUs - std::min(kLateUs, waited_us));
@@ -219,45 +237,39 @@ Status WrittenNodes::begin_all() {
 
 // What an earlier attempt at founding left behind.
 Status WrittenNodes::forget_spaces() {
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kInSync) continue;
-    STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> spaces, list_spaces_of(i));
+  for (const Reader& reader : readers()) {
+    STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> spaces, list_spaces_of(reader.node));
     for (const SpaceId space : spaces)
-      STRATA_RETURN_IF_ERROR(
-          to_one({i, nodes_[i].session}, proto::kDeleteSpace, [&](const proto::Writer& writer) {
-            return proto::encode(proto::SpaceRequest{writer, space, 0});
-          }));
+      STRATA_RETURN_IF_ERROR(to_one(reader, proto::kDeleteSpace, [&](const proto::Writer& writer) {
+        return proto::encode(proto::SpaceRequest{writer, space, 0});
+      }));
   }
   return publish();
 }
 
 // A space made after the last checkpoint may be missing where the call did not arrive any more.
 Status WrittenNodes::equalise_spaces() {
-  std::vector<std::vector<SpaceId>> of(nodes_.size());
+  std::map<Node*, std::set<SpaceId>> of;
   std::set<SpaceId> all;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kInSync) continue;
-    auto spaces = list_spaces_of(i);
+  for (const Reader& reader : readers()) {
+    const auto spaces = list_spaces_of(reader.node);
     if (!spaces.ok()) {
       const MutexLock lock(mutex_);
-      put_out(i, text(spaces.status()));
+      put_out(reader.node.get(), text(spaces.status()));
       continue;
     }
-    of[i] = *std::move(spaces);
-    all.insert(of[i].begin(), of[i].end());
+    of[reader.node.get()] = {spaces->begin(), spaces->end()};
+    all.insert(spaces->begin(), spaces->end());
   }
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (nodes_[i].state != State::kInSync) continue;
-    const std::set<SpaceId> own(of[i].begin(), of[i].end());
+  for (const Reader& reader : readers()) {
     for (const SpaceId space : all) {
-      if (own.count(space) != 0) continue;
-      const Status made =
-          to_one({i, nodes_[i].session}, proto::kCreateSpace, [&](const proto::Writer& writer) {
-            return proto::encode(proto::SpaceRequest{writer, space, 0});
-          });
+      if (of[reader.node.get()].count(space) != 0) continue;
+      const Status made = to_one(reader, proto::kCreateSpace, [&](const proto::Writer& writer) {
+        return proto::encode(proto::SpaceRequest{writer, space, 0});
+      });
       if (made.ok()) continue;
       const MutexLock lock(mutex_);
-      put_out(i, text(made));
+      put_out(reader.node.get(), text(made));
       break;
     }
   }
@@ -265,40 +277,144 @@ Status WrittenNodes::equalise_spaces() {
   return in_sync_count() > 0 ? ok_status() : too_few();
 }
 
+// --- other nodes ---
+
+// A node that is known goes on as it is. The lists of before go when mutex_ is free: the last one
+// to let go of a node waits for the transport's thread.
+void WrittenNodes::follow(const ReplicaSet& replicas) {
+  std::vector<NodeRef> before, now;
+  {
+    const MutexLock lock(mutex_);
+    if (replicas.generation <= generation_) return;
+    before = nodes_;
+  }
+  for (const ReplicaNode& one : replicas.nodes) {
+    const auto known = std::find_if(before.begin(), before.end(),
+                                    [&](const NodeRef& node) { return node->name == one.key; });
+    now.push_back(known != before.end() ? *known : make_node({one.key, one.address}));
+  }
+  bool nobody = false;
+  {
+    const MutexLock lock(mutex_);
+    if (replicas.generation <= generation_) return;  // told of a newer one meanwhile
+    take_place(now, replicas);
+    nobody = in_sync_count() == 0;
+  }
+  changed_.notify_all();
+  say();
+  if (nobody)
+    (void)end(error_fenced(
+        "the storage nodes that had every page lost their places in the group before another one "
+        "had copied them: restart this server, it recovers from the log"));
+}
+
+// mutex_ held. WN6
+void WrittenNodes::take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas) {
+  const NodeRef preferred = preferred_ < nodes_.size() ? nodes_[preferred_] : nullptr;
+  nodes_.swap(nodes);
+  for (const NodeRef& old : nodes) {
+    if (std::find(nodes_.begin(), nodes_.end(), old) != nodes_.end()) continue;
+    notes_.push_back("storage node " + old->name + " has lost its place in the group");
+    old->state = State::kGone;
+    old->suspected = false;
+    old->why = "it has lost its place in the group";
+    gone_.push_back(old);
+  }
+  const auto again = std::find(nodes_.begin(), nodes_.end(), preferred);
+  preferred_ = again == nodes_.end() ? 0 : static_cast<size_t>(again - nodes_.begin());
+  generation_ = replicas.generation;
+  write_quorum_ = replicas.write_quorum;
+  const bool stays = leaving_.has_value() &&
+                     std::any_of(nodes_.begin(), nodes_.end(), [this](const NodeRef& node) {
+                       return node->name == leaving_->name;
+                     });
+  if (!stays) leaving_.reset();
+}
+
+// WN7. The list is changed by one thread at a time; a sync that is under way is not waited for.
+bool WrittenNodes::prepare_leave(const std::string& key, uint64_t generation,
+                                 uint32_t write_quorum) {
+  {
+    const MutexLock lock(mutex_);
+    if (generation != generation_ || !ended_.ok() || stopped_) return false;
+    leaving_ = Leaving{key, write_quorum};
+    if (syncing_ || !enough()) return false;
+    syncing_ = true;
+  }
+  const Status published = publish();
+  {
+    const MutexLock lock(mutex_);
+    syncing_ = false;
+  }
+  changed_.notify_all();
+  if (is_fenced(published)) (void)end(published);
+  return published.ok();
+}
+
+void WrittenNodes::cancel_leave() {
+  const MutexLock lock(mutex_);
+  leaving_.reset();
+}
+
+std::vector<bool> WrittenNodes::well() const {
+  std::vector<bool> well;
+  for (const NodeState& state : states()) well.push_back(state.in_sync);
+  return well;
+}
+
 // --- what is known of the nodes; mutex_ is held ---
 
-proto::Writer WrittenNodes::writer_of(size_t node) const {
-  return {options_.stream, options_.epoch, nodes_[node].session};
+proto::Writer WrittenNodes::writer_of(const Node& node) const {
+  return {options_.stream, options_.epoch, node.session};
 }
 
 size_t WrittenNodes::in_sync_count() const {
-  return static_cast<size_t>(std::count_if(
-      nodes_.begin(), nodes_.end(), [](const Node& node) { return node.state == State::kInSync; }));
+  return static_cast<size_t>(std::count_if(nodes_.begin(), nodes_.end(), [](const NodeRef& node) {
+    return node->state == State::kInSync;
+  }));
+}
+
+// WN1, WN7
+bool WrittenNodes::enough() const {
+  if (in_sync_count() < write_quorum_) return false;
+  if (!leaving_.has_value()) return true;
+  const auto others = std::count_if(nodes_.begin(), nodes_.end(), [this](const NodeRef& node) {
+    return node->state == State::kInSync && node->name != leaving_->name;
+  });
+  return static_cast<size_t>(others) >= leaving_->write_quorum;
 }
 
 Status WrittenNodes::too_few() const {
   std::string why;
-  for (const Node& node : nodes_)
-    if (node.state != State::kInSync)
-      why += (why.empty() ? "" : "; ") + node.name + ": " + node.why;
-  return error_peer_down("only " + std::to_string(in_sync_count()) + " of " +
-                         std::to_string(nodes_.size()) + " storage nodes are in sync, " +
-                         std::to_string(options_.write_quorum) + " are needed (" + why + ")");
+  for (const NodeRef& node : nodes_)
+    if (node->state != State::kInSync)
+      why += (why.empty() ? "" : "; ") + node->name + ": " + node->why;
+  return error_peer_down(
+      "only " + std::to_string(in_sync_count()) + " of " + std::to_string(nodes_.size()) +
+      " storage nodes are in sync, " + std::to_string(write_quorum_) + " are needed" +
+      (leaving_.has_value()
+           ? ", without " + leaving_->name + " " + std::to_string(leaving_->write_quorum)
+           : "") +
+      " (" + why + ")");
 }
 
-void WrittenNodes::put_out(size_t node, const std::string& why) {
-  Node& of = nodes_[node];
-  if (of.state == State::kOut) return;
-  const bool was_in_sync = of.state == State::kInSync;
-  of.state = State::kOut;
-  of.suspected = false;
-  of.why = why;
-  of.next_try_us = 0;
-  of.pause_us = kPauseUsMin;
+void WrittenNodes::put_out(Node* node, const std::string& why) {
+  if (node->state == State::kOut || node->state == State::kGone) return;
+  const bool was_in_sync = node->state == State::kInSync;
+  node->state = State::kOut;
+  node->suspected = false;
+  node->why = why;
+  node->next_try_us = 0;
+  node->pause_us = kPauseUsMin;
   if (was_in_sync)
-    notes_.push_back("storage node " + of.name + " is out of sync: " + why +
+    notes_.push_back("storage node " + node->name + " is out of sync: " + why +
                      "; it copies what it misses as soon as it can be reached");
   changed_.notify_all();
+}
+
+std::vector<WrittenNodes::NodeRef> WrittenNodes::nodes() const {
+  const MutexLock lock(mutex_);
+  return nodes_;
 }
 
 void WrittenNodes::say() {
@@ -329,7 +445,8 @@ Status WrittenNodes::ended() const {
 std::vector<WrittenNodes::NodeState> WrittenNodes::states() const {
   const MutexLock lock(mutex_);
   std::vector<NodeState> states;
-  for (const Node& node : nodes_) {
+  for (const NodeRef& of : nodes_) {
+    const Node& node = *of;
     const bool in_sync = node.state == State::kInSync && !node.suspected;
     std::string why = node.suspected ? "it is asked whether it was restarted" : node.why;
     if (in_sync) why.clear();
@@ -345,20 +462,21 @@ std::vector<WrittenNodes::Reader> WrittenNodes::readers() {
   const MutexLock lock(mutex_);
   std::vector<Reader> readers;
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    const size_t node = (preferred_ + i) % nodes_.size();
-    if (nodes_[node].state == State::kInSync) readers.push_back({node, nodes_[node].session});
+    const NodeRef& node = nodes_[(preferred_ + i) % nodes_.size()];
+    if (node->state == State::kInSync) readers.push_back({node, node->session});
   }
   return readers;
 }
 
-void WrittenNodes::prefer(size_t node) {
+void WrittenNodes::prefer(const Reader& reader) {
   const MutexLock lock(mutex_);
-  preferred_ = node;
+  const auto found = std::find(nodes_.begin(), nodes_.end(), reader.node);
+  if (found != nodes_.end()) preferred_ = static_cast<size_t>(found - nodes_.begin());
 }
 
 void WrittenNodes::suspect(const Reader& reader) {
   const MutexLock lock(mutex_);
-  Node& node = nodes_[reader.node];
+  Node& node = *reader.node;
   if (node.state == State::kInSync && node.session == reader.session) node.suspected = true;
   changed_.notify_all();
 }
@@ -389,10 +507,10 @@ Status WrittenNodes::to_all(uint16_t method, uint64_t timeout_us, Encode encode)
 Status WrittenNodes::take_targets(std::vector<Target>* targets, uint64_t* operation) {
   const MutexLock lock(mutex_);
   if (!ended_.ok()) return ended_;
-  if (in_sync_count() < options_.write_quorum) return too_few();
-  for (size_t i = 0; i < nodes_.size(); ++i)
-    if (nodes_[i].state != State::kOut)
-      targets->push_back({i, writer_of(i), nodes_[i].state == State::kInSync});
+  if (!enough()) return too_few();
+  for (const NodeRef& node : nodes_)
+    if (node->state != State::kOut)
+      targets->push_back({node, writer_of(*node), node->state == State::kInSync});
   *operation = ++operations_;
   under_way_.insert(*operation);
   return ok_status();
@@ -407,60 +525,60 @@ std::vector<WrittenNodes::Answer> WrittenNodes::ask(const std::vector<Target>& t
     call.method = method;
     call.epoch = options_.epoch.value;
     call.deadline_us = world_.executor->now_us() + timeout_us;
-    nodes_[targets[i].node].writes->call(
+    targets[i].node->writes->call(
         call, encode(targets[i].writer),
         [round, i](const transport::Reply& reply) { round->answer(i, reply); });
   }
   return round->wait();
 }
 
-// mutex_ held. WN1, WN3
+// mutex_ held. WN1, WN3; of a node that is gone nothing counts (WN6).
 Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector<Answer>& answers) {
   size_t have_it = 0;
   Status first_error, full;
   for (size_t i = 0; i < targets.size(); ++i) {
     const Status& status = answers[i].status;
     if (is_fenced(status)) return status;
-    const bool in_sync = targets[i].in_sync && nodes_[targets[i].node].state == State::kInSync;
+    const bool in_sync = targets[i].in_sync && targets[i].node->state == State::kInSync;
     if (in_sync && status.ok()) ++have_it;
     if (in_sync && !status.ok() && first_error.ok()) first_error = status;
     if (in_sync && answers[i].answered && is_no_space(status)) full = status;
   }
-  const bool give_up = have_it == 0 || (!full.ok() && have_it < options_.write_quorum);
+  const bool give_up = have_it == 0 || (!full.ok() && have_it < write_quorum_);
   for (size_t i = 0; i < targets.size(); ++i) {
-    const size_t node = targets[i].node;
+    Node& node = *targets[i].node;
     const Status& status = answers[i].status;
     if (status.ok()) continue;
-    const bool in_sync = nodes_[node].state == State::kInSync;
+    const bool in_sync = node.state == State::kInSync;
     // One that was put out and began again since waits for this call before it copies (WN5).
-    if (!in_sync && nodes_[node].session != targets[i].writer.session) continue;
+    if (!in_sync && node.session != targets[i].writer.session) continue;
     if (in_sync && give_up) {
       // Nothing is acknowledged that it misses: it may stay, if it knows its session.
-      nodes_[node].suspected |= !is_no_space(status);
+      node.suspected |= !is_no_space(status);
       continue;
     }
-    put_out(node, text(status));
+    put_out(&node, text(status));
   }
   if (give_up) {
     if (!full.ok()) return full;
     return first_error.ok() ? too_few() : error_peer_down(text(first_error));
   }
-  return in_sync_count() >= options_.write_quorum ? ok_status() : too_few();
+  return enough() ? ok_status() : too_few();
 }
 
 // WN3, WN4
 Status WrittenNodes::check_sessions() {
-  std::vector<size_t> asked;
+  std::vector<NodeRef> asked;
   std::vector<uint64_t> sessions, before;
   {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this] { return !asking_sessions_ || stopped_; });
     if (!ended_.ok()) return ended_;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (nodes_[i].state != State::kInSync || !nodes_[i].suspected) continue;
-      asked.push_back(i);
+    for (const NodeRef& node : nodes_) {
+      if (node->state != State::kInSync || !node->suspected) continue;
+      asked.push_back(node);
       sessions.push_back(next_session());
-      before.push_back(nodes_[i].session);
+      before.push_back(node->session);
     }
     if (asked.empty()) return ok_status();
     asking_sessions_ = true;
@@ -480,16 +598,18 @@ Status WrittenNodes::check_sessions() {
     const MutexLock lock(mutex_);
     asking_sessions_ = false;
     judge_sessions(asked, sessions, replies);
-    size_t lost = 0;
+    size_t lost = 0, in_sync = 0;
     for (size_t i = 0; i < asked.size(); ++i) {
       if (is_fenced(replies[i].status())) fenced = replies[i].status();
+      if (asked[i]->state != State::kInSync) continue;  // it was put out, or lost its place
+      ++in_sync;
       if (!replies[i].ok()) missing = replies[i].status();
       if (replies[i].ok() && !replies[i]->continued) ++lost;
     }
-    all_lost = lost == asked.size() && in_sync_count() == lost;
-    if (in_sync_count() > asked.size()) missing = ok_status();
-    for (const size_t node : asked)
-      if (nodes_[node].state == State::kInSync && !nodes_[node].suspected) missing = ok_status();
+    all_lost = lost != 0 && in_sync_count() == lost;
+    if (in_sync_count() > in_sync) missing = ok_status();
+    for (const NodeRef& node : asked)
+      if (node->state == State::kInSync && !node->suspected) missing = ok_status();
   }
   changed_.notify_all();
   say();
@@ -503,22 +623,22 @@ Status WrittenNodes::check_sessions() {
 }
 
 // mutex_ held. Those that know their session go on; of the others, none is needed if one does.
-void WrittenNodes::judge_sessions(const std::vector<size_t>& asked,
+void WrittenNodes::judge_sessions(const std::vector<NodeRef>& asked,
                                   const std::vector<uint64_t>& sessions,
                                   const std::vector<StatusOr<proto::BeginWritesReply>>& replies) {
   for (size_t i = 0; i < asked.size(); ++i) {
     if (!replies[i].ok() || !replies[i]->continued) continue;
-    if (nodes_[asked[i]].state != State::kInSync) continue;
-    nodes_[asked[i]].session = sessions[i];
-    nodes_[asked[i]].suspected = false;
+    if (asked[i]->state != State::kInSync) continue;
+    asked[i]->session = sessions[i];
+    asked[i]->suspected = false;
   }
-  const bool one_is_well = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) {
-    return node.state == State::kInSync && !node.suspected;
+  const bool one_is_well = std::any_of(nodes_.begin(), nodes_.end(), [](const NodeRef& node) {
+    return node->state == State::kInSync && !node->suspected;
   });
   if (!one_is_well) return;
   for (size_t i = 0; i < asked.size(); ++i) {
-    if (!nodes_[asked[i]].suspected) continue;
-    put_out(asked[i], replies[i].ok() ? "it was restarted" : text(replies[i].status()));
+    if (!asked[i]->suspected) continue;
+    put_out(asked[i].get(), replies[i].ok() ? "it was restarted" : text(replies[i].status()));
   }
 }
 
@@ -548,9 +668,9 @@ Status WrittenNodes::publish() {
   std::vector<registry::InSyncNode> nodes;
   {
     const MutexLock lock(mutex_);
-    if (in_sync_count() < options_.write_quorum) return too_few();
-    for (const Node& node : nodes_)
-      if (node.state == State::kInSync) nodes.push_back({node.name, node.store});
+    if (!enough()) return too_few();
+    for (const NodeRef& node : nodes_)
+      if (node->state == State::kInSync) nodes.push_back({node->name, node->store});
   }
   std::sort(nodes.begin(), nodes.end());
   return in_sync_->publish(nodes);
@@ -558,62 +678,67 @@ Status WrittenNodes::publish() {
 
 // --- coming back (WN5) ---
 
-// Blocks until a node may come back or is suspected. Nothing of both: it is over.
-std::vector<size_t> WrittenNodes::wait_for_work(bool* suspected) {
+// mutex_ held. Nothing: not before *next_us.
+bool WrittenNodes::find_work(Work* work, uint64_t* next_us) {
+  const uint64_t now_us = monotonic_us();
+  *next_us = UINT64_MAX;
+  *work = {};
+  work->gone.swap(gone_);
+  for (size_t i = 0; i < nodes_.size() && ended_.ok(); ++i) {
+    const Node& node = *nodes_[i];
+    work->suspected |= node.state == State::kInSync && node.suspected;
+    if (node.state != State::kOut) continue;
+    *next_us = std::min(*next_us, node.next_try_us);
+    if (node.next_try_us <= now_us) work->out.push_back(nodes_[i]);
+  }
+  return work->suspected || !work->out.empty() || !work->gone.empty();
+}
+
+// Blocks until a node may come back, is suspected or gone. False: it is over.
+bool WrittenNodes::wait_for_work(Work* work) {
   MutexLock lock(mutex_);
-  for (std::vector<size_t> out; !stopped_;) {
+  for (uint64_t next_us = 0; !stopped_;) {
+    if (find_work(work, &next_us)) return true;
     const uint64_t now_us = monotonic_us();
-    uint64_t next_us = UINT64_MAX;
-    *suspected = false;
-    for (size_t i = 0; i < nodes_.size() && ended_.ok(); ++i) {
-      const Node& node = nodes_[i];
-      *suspected |= node.state == State::kInSync && node.suspected;
-      if (node.state != State::kOut) continue;
-      next_us = std::min(next_us, node.next_try_us);
-      if (node.next_try_us <= now_us) out.push_back(i);
-    }
-    if (*suspected || !out.empty()) return out;
     if (next_us == UINT64_MAX)
       changed_.wait(lock);
-    else
+    else if (next_us > now_us)
       changed_.wait_for_us(lock, next_us - now_us);
   }
-  *suspected = false;
-  return {};
+  return false;
 }
 
 void WrittenNodes::keep() {
   for (;;) {
-    bool suspected = false;
-    const std::vector<size_t> out = wait_for_work(&suspected);
-    if (out.empty() && !suspected) return;
-    for (const size_t node : out) come_back(node);
-    if (!suspected || check_sessions().ok()) continue;
+    Work work;
+    if (!wait_for_work(&work)) return;
+    work.gone.clear();
+    for (const NodeRef& node : work.out) come_back(node);
+    if (!work.suspected || check_sessions().ok()) continue;
     MutexLock lock(mutex_);  // nobody answers: not at once again
     changed_.wait_for_us(lock, kLookUs, [this] { return stopped_; });
   }
 }
 
-void WrittenNodes::come_back(size_t node) {
+void WrittenNodes::come_back(const NodeRef& node) {
   const Status status = try_come_back(node);
   {
     const MutexLock lock(mutex_);
-    Node& of = nodes_[node];
     if (status.ok()) {
-      notes_.push_back("storage node " + of.name + " is in sync again");
-    } else {
-      const uint64_t pause_us = 2 * of.pause_us;
-      put_out(node, text(status));
-      of.why = text(status);
-      of.pause_us = std::clamp(pause_us, kPauseUsMin, options_.come_back_us_max);
-      of.next_try_us = monotonic_us() + of.pause_us;
+      notes_.push_back("storage node " + node->name + " is in sync again");
+    } else if (node->state != State::kGone) {
+      const uint64_t pause_us = 2 * node->pause_us;
+      put_out(node.get(), text(status));
+      node->why = text(status);
+      node->pause_us = std::clamp(pause_us, kPauseUsMin, options_.come_back_us_max);
+      node->next_try_us = monotonic_us() + node->pause_us;
     }
   }
   say();
   if (is_fenced(status)) (void)end(status);
 }
 
-Status WrittenNodes::try_come_back(size_t node) {
+Status WrittenNodes::try_come_back(const NodeRef& node) {
   proto::Writer writer{options_.stream, options_.epoch, 0};
   {
     const MutexLock lock(mutex_);
@@ -623,7 +748,8 @@ Status WrittenNodes::try_come_back(size_t node) {
   STRATA_RETURN_IF_ERROR(begin_one(node, writer.session, 0, &begun));
   {
     MutexLock lock(mutex_);
-    Node& of = nodes_[node];
+    Node& of = *node;
+    if (of.state != State::kOut) return error_peer_down(of.why);  // it is gone
     of.store = begun.store;
     of.session = writer.session;
     of.state = State::kCopying;
@@ -638,10 +764,10 @@ Status WrittenNodes::try_come_back(size_t node) {
   return join(node, writer);
 }
 
-Status WrittenNodes::copy_to(size_t node, const proto::Writer& writer) {
+Status WrittenNodes::copy_to(const NodeRef& node, const proto::Writer& writer) {
   proto::CopyPagesRequest request{writer, {}, 0};
   for (const Reader& reader : readers()) {
-    request.peer = address(reader.node);
+    request.peer = address(reader);
     request.peer_session = reader.session;
     if (!request.peer.empty()) break;
   }
@@ -657,15 +783,14 @@ Status WrittenNodes::copy_to(size_t node, const proto::Writer& writer) {
     if (reply.state == State::kFailed)
       return error_peer_down("copying from another node failed: " + text(reply.why));
     MutexLock lock(mutex_);
-    nodes_[node].pages_copied = reply.pages_seen;
+    node->pages_copied = reply.pages_seen;
     changed_.wait_for_us(lock, kCopyLookUs, [this] { return stopped_; });
     if (stopped_) return error_peer_down("this node stops");
-    if (nodes_[node].state != WrittenNodes::State::kCopying)
-      return error_peer_down(nodes_[node].why);
+    if (node->state != WrittenNodes::State::kCopying) return error_peer_down(node->why);
   }
 }
 
-Status WrittenNodes::join(size_t node, const proto::Writer& writer) {
+Status WrittenNodes::join(const NodeRef& node, const proto::Writer& writer) {
   {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this] { return !syncing_ || stopped_; });
@@ -678,7 +803,7 @@ Status WrittenNodes::join(size_t node, const proto::Writer& writer) {
   bool may_publish = false;
   {
     const MutexLock lock(mutex_);
-    Node& of = nodes_[node];
+    Node& of = *node;
     if (status.ok() && of.state != State::kCopying) status = error_peer_down(of.why);
     if (status.ok()) {
       of.state = State::kInSync;
@@ -686,7 +811,7 @@ Status WrittenNodes::join(size_t node, const proto::Writer& writer) {
       of.pause_us = 0;
       of.why.clear();
     }
-    may_publish = in_sync_count() >= options_.write_quorum;
+    may_publish = enough();
   }
   // If this fails the next sync does it; until then the registry has fewer than there are.
   if (status.ok() && may_publish) (void)publish();

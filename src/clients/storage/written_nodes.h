@@ -6,6 +6,7 @@
 //       │    ^ ^── any failed call or copy ────────┘   │ copied, synced: join()
 //       │    └──── failed call, others have it ── kInSync <┘
 //       └ open(): those that the registry names begin and are kInSync at once
+//   follow(): a node that is new is kOut; one that has lost its place is kGone, for good
 //
 //   WN1  A call to all is OK only when every node in sync has answered OK, or has been put out, and
 //        at least `write_quorum` stay in sync. So a node in sync has all that was acknowledged.
@@ -19,11 +20,21 @@
 //   WN5  A node is in sync again when it has copied, and synced, every page of a node in sync, and
 //        every call since the copy was ordered; no call that began before the copy is under way
 //        then.
+//   WN6  Once the placement has changed only its nodes and its write quorum count: neither what one
+//        without a place has, nor its answers. The registry's list names it until the next sync()
+//        at most. If nobody is in sync then, recovery does it (WN4): the list, which is changed
+//        late, has others.
+//   WN7  From prepare_leave() on, until follow() or cancel_leave(), calls are OK, and the
+//   registry's
+//        list is changed, only while enough are in sync also without the node that leaves. It may
+//        leave once that list has enough others.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -32,6 +43,8 @@
 #include "base/latch.h"
 #include "base/status.h"
 #include "clients/storage/in_sync_set.h"
+#include "clients/storage/leaving_replica.h"
+#include "clients/storage/replica_set.h"
 #include "proto/written_messages.h"
 #include "transport/address.h"
 #include "transport/blocking_channel.h"
@@ -47,8 +60,9 @@ struct WrittenNode {
 struct WrittenNodesOptions {
   StreamId stream;  // this node's, with its epoch (S2)
   Epoch epoch;
-  std::vector<WrittenNode> nodes;
+  std::vector<WrittenNode> nodes;  // of the start, as all that is said of the placement
   uint32_t write_quorum = 0;
+  uint64_t generation = 0;
   bool founding = false;                  // whatever pages the nodes have are not of this database
   uint64_t write_timeout_us = 5'000'000;  // then a node is put out
   uint64_t sync_timeout_us = 10'000'000;  // the same, of syncs
@@ -58,7 +72,10 @@ struct WrittenNodesOptions {
   std::shared_ptr<transport::Counters> counters;  // null: its own
 };
 
-class WrittenNodes {
+class WrittenNodes final : public LeavingReplica {
+ private:
+  struct Node;
+
  public:
   // Begins a write session on every node that is in sync. Blocks. Errors: kUnavailable (too few
   // answered; says which), kFailedPrecondition (fenced), kDataLoss (the registry names none).
@@ -67,7 +84,7 @@ class WrittenNodes {
                                                       const transport::Secret& secret,
                                                       WrittenNodesOptions options,
                                                       InSyncSet* in_sync);
-  ~WrittenNodes();  // stop(); no call may be under way
+  ~WrittenNodes() override;  // stop(); no call may be under way
   WrittenNodes(const WrittenNodes&) = delete;
   WrittenNodes& operator=(const WrittenNodes&) = delete;
 
@@ -77,25 +94,34 @@ class WrittenNodes {
   Status to_all(uint16_t method, Encode encode);
   Status sync();  // WN2
 
+  // Who works with a node keeps it, also when it loses its place meanwhile.
+  using NodeRef = std::shared_ptr<Node>;
   // A node to read from, in sync, and the session to name.
   struct Reader {
-    size_t node;
+    NodeRef node;
     uint64_t session;
   };
   [[nodiscard]] std::vector<Reader> readers();  // the preferred one first
-  void prefer(size_t node);
+  void prefer(const Reader& reader);
   // Something about it is wrong: whether it still knows that session is asked soon.
   void suspect(const Reader& reader);
   // Asks those that are suspected now. Blocks.
   Status check_sessions();
   // A blocking call to one node.
-  Status call(size_t node, uint16_t method, Bytes request, uint64_t timeout_us,
+  Status call(const NodeRef& node, uint16_t method, Bytes request, uint64_t timeout_us,
               transport::BlockingReply* reply);
   // A call to one node in its session; out it is if it fails.
   Status to_one(const Reader& reader, uint16_t method, Encode encode);
-  StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node);
-  [[nodiscard]] std::string address(size_t node) const { return nodes_[node].address.now(); }
+  StatusOr<std::vector<SpaceId>> list_spaces_of(const NodeRef& node);
+  [[nodiscard]] static std::string address(const Reader& reader);
   [[nodiscard]] const WrittenNodesOptions& options() const noexcept { return options_; }
+
+  // WN6: the placement has changed. Sets of lower generations than one told before are ignored.
+  // Does not block.
+  void follow(const ReplicaSet& replicas);
+  bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum) override;
+  void cancel_leave() override;
+  [[nodiscard]] std::vector<bool> well() const override;
 
   // Nodes no longer come back; calls that wait end. Blocks.
   void stop();
@@ -107,14 +133,15 @@ class WrittenNodes {
     uint64_t pages_copied = 0;
     std::string why;  // it is not in sync
   };
-  [[nodiscard]] std::vector<NodeState> states() const;
+  [[nodiscard]] std::vector<NodeState> states() const;  // by place
   [[nodiscard]] Status ended() const;  // why nothing is written any more; OK: it is
 
  private:
-  enum class State : uint8_t { kOut, kCopying, kInSync };
+  enum class State : uint8_t { kOut, kCopying, kInSync, kGone };
   struct Node {
-    std::string name;
-    transport::Address address = "";
+    explicit Node(const WrittenNode& who) : name(who.name), address(who.address) {}
+    const std::string name;
+    const transport::Address address;
     std::unique_ptr<transport::Channel> writes;
     std::unique_ptr<transport::BlockingChannel> calls;
     // Guarded by mutex_:
@@ -126,8 +153,13 @@ class WrittenNodes {
     std::string why = "it has not been asked yet";
     uint64_t next_try_us = 0, pause_us = 0;
   };
+  // A node that is about to leave, and how many of the others are needed.
+  struct Leaving {
+    std::string name;
+    uint32_t write_quorum;
+  };
   struct Target {
-    size_t node;
+    NodeRef node;
     proto::Writer writer;
     bool in_sync;
   };
@@ -140,8 +172,10 @@ class WrittenNodes {
 
   WrittenNodes(const transport::World& world, const transport::Secret& secret,
                WrittenNodesOptions options, InSyncSet* in_sync);
+  NodeRef make_node(const WrittenNode& who);
   Status begin_all();
-  Status begin_one(size_t node, uint64_t session, uint64_t continues,
+  Status begin_at_start(const NodeRef& node, size_t* begun, size_t* missing);
+  Status begin_one(const NodeRef& node, uint64_t session, uint64_t continues,
                    proto::BeginWritesReply* reply);
   Status equalise_spaces();
   Status forget_spaces();
@@ -150,31 +184,46 @@ class WrittenNodes {
                           Encode encode);
   Status judge(const std::vector<Target>& targets, const std::vector<Answer>& answers);
   Status to_all(uint16_t method, uint64_t timeout_us, Encode encode);
-  void judge_sessions(const std::vector<size_t>& asked, const std::vector<uint64_t>& sessions,
+  void judge_sessions(const std::vector<NodeRef>& asked, const std::vector<uint64_t>& sessions,
                       const std::vector<StatusOr<proto::BeginWritesReply>>& replies);
+  struct Work {
+    std::vector<NodeRef> out;  // that may try to come back
+    std::vector<NodeRef> gone;
+    bool suspected = false;
+  };
   void keep();
-  std::vector<size_t> wait_for_work(bool* suspected);
-  void come_back(size_t node);
-  Status try_come_back(size_t node);
-  Status copy_to(size_t node, const proto::Writer& writer);
-  Status join(size_t node, const proto::Writer& writer);
+  bool wait_for_work(Work* work);
+  bool find_work(Work* work, uint64_t* next_us);
+  void come_back(const NodeRef& node);
+  Status try_come_back(const NodeRef& node);
+  Status copy_to(const NodeRef& node, const proto::Writer& writer);
+  Status join(const NodeRef& node, const proto::Writer& writer);
   Status end(const Status& why);
   Status publish();
-  void lost_connection(size_t node);
+  void lost_connection(Node* node);
   // With mutex_ held:
-  void put_out(size_t node, const std::string& why);
+  void put_out(Node* node, const std::string& why);
+  void take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas);
   [[nodiscard]] size_t in_sync_count() const;
+  [[nodiscard]] bool enough() const;
   [[nodiscard]] Status too_few() const;
-  [[nodiscard]] proto::Writer writer_of(size_t node) const;
+  [[nodiscard]] proto::Writer writer_of(const Node& node) const;
   uint64_t next_session() { return ++sessions_; }
+
+  [[nodiscard]] std::vector<NodeRef> nodes() const;
   void say();  // what there is to say, with mutex_ not held
 
   const WrittenNodesOptions options_;
   const transport::World world_;
+  const transport::Secret secret_;
   InSyncSet* const in_sync_;
-  std::vector<Node> nodes_;
   mutable Mutex mutex_{LatchRank::kPeers};
   CondVar changed_;
+  std::vector<NodeRef> nodes_;      // guarded by mutex_: of the placement, by place
+  std::vector<NodeRef> gone_;       // guarded by mutex_: the keeper ends their connections
+  uint32_t write_quorum_ = 0;       // guarded by mutex_: of the placement
+  uint64_t generation_ = 0;         // guarded by mutex_: of the placement
+  std::optional<Leaving> leaving_;  // guarded by mutex_: WN7
   Status ended_;                    // guarded by mutex_
   uint64_t sessions_ = 0;           // guarded by mutex_
   uint64_t operations_ = 0;         // guarded by mutex_

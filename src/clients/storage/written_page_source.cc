@@ -118,7 +118,7 @@ Status WrittenPageSource::read_round(PageId id, Llsn from, char* page, Attempt* 
     Status status = read_from(reader, id, from, page);
     if (is_not_found(status) && from.is_zero()) return status;
     if (status.ok()) {
-      if (!first) nodes_->prefer(reader.node);
+      if (!first) nodes_->prefer(reader);
       repair(*attempt, id, page);
       return status;
     }
@@ -126,7 +126,7 @@ Status WrittenPageSource::read_round(PageId id, Llsn from, char* page, Attempt* 
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     if (is_not_found(status))
       status = error_corruption(name_of(id) + " is missing on storage node " +
-                                nodes_->address(reader.node));
+                                WrittenNodes::address(reader));
     if (is_corruption(status)) {
       counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
       attempt->to_repair.push_back(reader);
@@ -149,9 +149,9 @@ Status WrittenPageSource::read_from(const WrittenNodes::Reader& reader, PageId i
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply, ask(reader, request, &bytes));
   bool bad = false;
-  STRATA_RETURN_IF_ERROR(take_page(id, reply.pages[0], nodes_->address(reader.node), page, &bad));
+  STRATA_RETURN_IF_ERROR(take_page(id, reply.pages[0], WrittenNodes::address(reader), page, &bad));
   if (Llsn{header_of(page)->llsn} >= from) return ok_status();
-  return error_corruption(name_of(id) + " on storage node " + nodes_->address(reader.node) +
+  return error_corruption(name_of(id) + " on storage node " + WrittenNodes::address(reader) +
                           " is an old version, of llsn " + std::to_string(header_of(page)->llsn) +
                           " where " + std::to_string(from.value) + " was written: it lost a write");
 }
@@ -180,7 +180,7 @@ void WrittenPageSource::read_batch(const PageId* ids, uint32_t count, char* page
   std::string bytes;
   const StatusOr<proto::GetPagesReplyView> reply = ask(readers[0], request, &bytes);
   if (!reply.ok()) return std::fill(results, results + count, reply.status());
-  const std::string node = nodes_->address(readers[0].node);
+  const std::string node = WrittenNodes::address(readers[0]);
   for (uint32_t i = 0; i < count; ++i) {
     bool bad = false;
     char* const page = pages + size_t{i} * kPageBytes;

@@ -13,6 +13,8 @@
 //        Recovery (engine/recovery.cc) counts every page that the log since then names as dirty,
 //        also one that has all of it already, so that it is written to all.
 //   WP4  Reads end: by their timeout, or when stop() is called.
+//   WP5  After follow() no read is begun at, and no write waits for, a node that has lost its place
+//        (WN6).
 #pragma once
 
 #include <atomic>
@@ -58,6 +60,8 @@ class WrittenPageSource final : public PageSource {
   Status grow_space(SpaceId space, uint32_t pages) override;
   [[nodiscard]] bool needs_page_images() const override { return options_.page_images; }
 
+  // WP5: the placement has changed. Does not block.
+  void follow(const ReplicaSet& replicas) { nodes_->follow(replicas); }
   void stop();
 
   struct Counters {

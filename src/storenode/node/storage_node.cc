@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "registry/in_sync_nodes.h"
 #include "registry/log_checkpoints.h"
 #include "registry/membership.h"
 #include "registry/stream_epochs.h"
@@ -182,17 +183,46 @@ StatusOr<registry::Placement> StorageNode::change_placement(const registry::Plac
   if (!groups.ok())
     return error_fenced("node " + options_.name + " cannot come into a group of cluster " +
                         options_.cluster + ": " + std::string(groups.status().message()));
+  std::vector<registry::Change> with;
   for (const registry::StorageGroup& group : *groups) {
     if (!group.place_of(options_.name).has_value()) continue;
     STRATA_RETURN_IF_ERROR(check_others_are_there(group, calls));
+    STRATA_ASSIGN_OR_RETURN(with, others_have_pages(group, calls));
   }
   auto changed = calls->until_reached("changing the placement", [&](uint64_t deadline_us) {
-    return topology_->change_placement(placement, *groups, deadline_us);
+    return topology_->change_placement(placement, *groups, deadline_us, with);
   });
   if (is_fenced(changed.status()))
     return error_fenced("the placement of cluster " + options_.cluster +
-                        " was changed by another node meanwhile; start this one again");
+                        ", or which of its nodes have every page, was changed meanwhile; start "
+                        "this one again");
   return changed;
+}
+
+// ND8. What has to hold when the placement is changed.
+StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
+    const registry::StorageGroup& group, RegistryCalls* calls) {
+  std::vector<registry::Change> with;
+  if (!pages_are_written(options_.profile)) return with;
+  STRATA_ASSIGN_OR_RETURN(
+      const auto found,
+      calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
+        return registry::InSyncNodes(registry_, keys_).read(kFirstStream, deadline_us);
+      }));
+  with.push_back(registry::Change::require(
+      keys_.in_sync(kFirstStream), found.has_value() ? found->version : registry::Version{}));
+  if (!found.has_value()) return with;  // there are no pages yet
+  if (group.nodes.size() == 1)
+    return error_fenced("no other node has the pages: add one, and wait until it has copied them");
+  for (const std::string& name : group.nodes) {
+    const bool has_all = std::any_of(found->nodes.begin(), found->nodes.end(),
+                                     [&](const auto& node) { return node.name == name; });
+    if (!has_all && name != options_.name)
+      return error_fenced("storage node " + name +
+                          " does not have every page; the group is changed only while every other "
+                          "node has: wait until it has copied them, or replace that one first");
+  }
+  return with;
 }
 
 // Who is away may lack what the node that goes has.

@@ -16,6 +16,9 @@
 //   ND6  A node that came later than its group never votes from the start, and changes the
 //   placement
 //        only while its folder is empty and every other node of the group is a member.
+//   ND8  Where compute writes the pages, the placement is changed only while the registry's list of
+//        nodes that have them all has every other node of the group: whoever recovers finds enough
+//        of those in the new placement.
 #pragma once
 
 #include <memory>
@@ -90,6 +93,8 @@ class StorageNode {
   StatusOr<registry::Placement> change_placement(const registry::Placement& placement,
                                                  RegistryCalls* calls);
   Status check_others_are_there(const registry::StorageGroup& group, RegistryCalls* calls);
+  StatusOr<std::vector<registry::Change>> others_have_pages(const registry::StorageGroup& group,
+                                                            RegistryCalls* calls);
   bool enter_group(const registry::Placement& placement);
   void watch_placement();
   Status stamp_folder();

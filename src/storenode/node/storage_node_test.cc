@@ -10,6 +10,8 @@
 #include "base/testing/wait_until.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
+#include "registry/in_sync_nodes.h"
+#include "registry/stream_epochs.h"
 #include "registry/testing/sim_thread.h"
 #include "transport/blocking_channel.h"
 #include "transport/testing/io_node.h"
@@ -229,6 +231,49 @@ TEST_F(StorageNodeTest, ANodeIsAdded) {
   EXPECT_EQ((*added)->status().write_quorum, 3u);
   EXPECT_TRUE(wait_until([&] { return nodes[2]->status().group_nodes.size() == 4; }));
   EXPECT_TRUE(nodes[0]->health().ok());
+}
+
+// ND8
+TEST_F(StorageNodeTest, NoPlaceIsGivenAwayWhileAnotherNodeMissesPages) {
+  const auto written = [this](const char* name) {
+    NodeOptions of = options(name);
+    of.profile = "remote-disk";
+    return of;
+  };
+  std::vector<std::unique_ptr<StorageNode>> nodes;
+  for (const char* name : {"s1", "s2", "s3"}) nodes.push_back(*open(written(name)));
+  const registry::ClusterKeys keys = *registry::ClusterKeys::of("main");
+  const uint64_t deadline = watcher_->now_us() + 10'000'000;
+  const auto lease = watcher_->grant_lease(
+      600, [](registry::LeaseId) {}, deadline);
+  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto grant = registry::StreamEpochs(watcher_.get(), keys)
+                         .acquire({kFirstStream, "compute", Epoch{}, true}, **lease, deadline);
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  registry::InSyncNodes in_sync(watcher_.get(), keys);
+  const auto listed = in_sync.publish(kFirstStream, grant->writer, registry::Version{},
+                                      {{"s1", 7}, {"s2", 8}}, deadline);
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  NodeOptions fourth = written("s4");
+  fourth.initial_group.reset();
+  for (const char* place : {"s1", ""}) {  // to be replaced, or one more
+    fourth.joining = Joining{place, 0};
+    const Status refused = refusal(fourth);
+    EXPECT_TRUE(says(refused, "s3 does not have every page")) << refused;
+  }
+  fourth.joining = Joining{"s3", 0};  // the one that misses some may go
+  auto joined = open(fourth);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  NodeOptions fifth = written("s5");
+  fifth.initial_group.reset();
+  fifth.joining = Joining{"s2", 0};
+  const Status refused = refusal(fifth);
+  EXPECT_TRUE(says(refused, "s4 does not have every page")) << refused;
+  ASSERT_TRUE(in_sync
+                  .publish(kFirstStream, grant->writer, *listed, {{"s1", 7}, {"s2", 8}, {"s4", 9}},
+                           deadline)
+                  .ok());
+  EXPECT_TRUE(open(fifth).ok());
 }
 
 TEST_F(StorageNodeTest, WhatIsInUseIsRefused) {
