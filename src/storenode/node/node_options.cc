@@ -67,9 +67,6 @@ Status check_options(const NodeOptions& options) {
                                   std::to_string(registry::kLeaseSecondsMax) + " seconds");
   if (options.workers == 0 || options.workers > 256)
     return error_invalid_argument("a storage node has 1 to 256 workers");
-  if (options.joining.has_value() && pages_are_written(options.profile))
-    return error_invalid_argument(
-        "under profile remote-disk storage nodes cannot be replaced or added yet");
   if (options.joining.has_value() && !options.joining->replaces.empty()) {
     STRATA_RETURN_IF_ERROR(registry::check_name("node", options.joining->replaces));
     if (options.joining->replaces == options.name)
