@@ -58,6 +58,7 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
   options.lease_seconds = setting_lease_seconds;
   options.replay_backlog_max = setting_replay_backlog_size;
   options.page_images = setting_full_page_images != 0;
+  options.given_up_max = setting_exact_page_versions;
   options.start_timeout_us = uint64_t{setting_start_timeout} * 1'000'000;
   STRATA_ASSIGN_OR_RETURN(const transport::LinkSpeed speed,
                           transport::link_speed(text_of(setting_link)));

@@ -433,40 +433,66 @@ def bench_show(files: Annotated[list[Path], typer.Argument(help="What --json has
     print(report.markdown(files))
 
 
-@app.command("experiment")
+EXPERIMENT_HELP = """Measure a figure of a published paper again with this system.
+
+Needs a release build (./strata build). Leaves JSON, a plot, and sentences that set our ratios beside the paper's.
+
+Examples:
+
+  ./strata experiment list
+
+  ./strata experiment openaurora-fig18                          # about a quarter of an hour
+
+  ./strata experiment openaurora-fig10 --hit-ratios 0.8         # the buffer that the paper's figures are of
+
+  ./strata experiment openaurora-fig10 --hit-ratios 0.4 --add   # one more, added to what was measured before
+
+  ./strata experiment openaurora-fig10 --show                   # what was measured, again
+"""
+
+
+@app.command("experiment", help=EXPERIMENT_HELP)
 def experiment(
     name: Annotated[str, typer.Argument(help="Which one; list shows them.")],
+    hit_ratios: Annotated[str | None, typer.Option(help="Only buffers with these, with commas between them.")] = None,
+    repeats: Annotated[int, typer.Option(help="Times through all variants.", min=1)] = 1,
+    add: Annotated[bool, typer.Option("--add", help="Add to what the JSON file holds; its settings are used.")] = False,
+    show: Annotated[bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds.")] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
-    repeats: Annotated[int | None, typer.Option(help="Times through all variants.")] = None,
     link: Annotated[str | None, typer.Option(help="Modelled network: none, 10g, 30g.")] = None,
-    json_file: JsonFile = None,
-    plot_file: PlotFile = None,
+    lock: Annotated[Path | None, typer.Option(help="A file to hold locked (flock) during each part that is measured.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Where to write everything that was measured.")] = None,
+    plot_file: Annotated[Path | None, typer.Option("--plot", help="Where to draw the figure (png, svg, pdf).")] = None,
+    page: Annotated[Path | None, typer.Option(help="Also write scale, sentences and table as a Markdown page.")] = None,
 ) -> None:
-    """Measure a figure of a published paper again with this system.
-
-    Examples: ./strata experiment list; ./strata experiment openaurora-fig18
-    """
     if name == "list":
         for one in EXPERIMENTS.values():
-            console.print(f"{one.plan.name:20} {one.title} ({one.paper})", highlight=False)
+            console.print(f"{one.plan.name:24} {one.title} ({one.paper})", highlight=False)
         return
     if name not in EXPERIMENTS:
         raise StrataError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
-    chosen = EXPERIMENTS[name]
-    wishes: dict[str, Any] = {
-        "rows": rows,
-        "threads": threads,
-        "seconds": seconds,
-        "repeats": repeats,
-        "link": link and profiles.chosen_link(link),
-    }
-    chosen = replace(chosen, plan=replace(chosen.plan, **{wish: value for wish, value in wishes.items() if value is not None}))
+    wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
+    wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
     folder = paths.BUILD / "experiments"
-    experiment_report.publish(
-        chosen, ladder.run(chosen.plan), json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    chosen = EXPERIMENTS[name]
+    before = experiment_report.read(chosen.plan, json_file) if add or show else None
+    if before is not None and wanted:
+        raise StrataError("what is added to, or shown, has its settings already: give none")
+    if show and before is not None:
+        experiment_report.show(chosen, before, plot_file, page)
+        return
+    plan = before.plan if before is not None else replace(chosen.plan, **wanted)
+    course = ladder.Course(
+        ladder.chosen_hit_ratios(plan, hit_ratios),
+        repeats,
+        before,
+        lock,
+        keep=lambda result: experiment_report.save(chosen, result, json_file),
     )
+    experiment_report.publish(chosen, ladder.run(plan, course), json_file, plot_file, page)
 
 
 def main() -> None:

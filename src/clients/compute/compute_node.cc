@@ -250,6 +250,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
   pages.addresses = nodes;
   pages.keys = keys;
   pages.page_images = options_.page_images;
+  pages.given_up_max = options_.given_up_max;
   pages.gate = gate_;
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;

@@ -56,6 +56,7 @@ struct ComputeOptions {
   std::shared_ptr<transport::LinkModel> link_model;  // null: none
   uint64_t replay_backlog_max = uint64_t{1} << 30;   // bytes of log; beyond it writers wait
   bool page_images = false;  // in the log, though these storage nodes need none (experiments)
+  size_t given_up_max = size_t{1} << 20;  // see StoragePagesOptions
 };
 
 class ComputeNode {

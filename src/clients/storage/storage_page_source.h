@@ -33,7 +33,7 @@ struct StoragePagesOptions {
   Epoch epoch;
   std::vector<transport::Address> addresses;  // of the storage nodes
   std::vector<std::string> keys;              // theirs, for follow() (replica_set.h)
-  size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly
+  size_t given_up_max = 1u << 20;             // pages whose llsn is known exactly; 0: none
   uint32_t wait_us = 2'000'000;          // what a node may wait for its log before another is asked
   uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
   uint64_t read_timeout_us = 30'000'000;  // then read() fails

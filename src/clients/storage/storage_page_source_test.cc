@@ -115,6 +115,21 @@ TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SP1
   EXPECT_LT(last_.at_least, Llsn{2100});
 }
 
+// Roughly one position of the log for all pages, as in the OpenAurora paper, for experiments.
+TEST_F(StoragePages, WithoutExactVersionsAsksForTheNewestOfItsPart) {  // SP1
+  options_.given_up_max = 0;
+  add_node(good(1'000'000));
+  ASSERT_TRUE(source().write(kPage, page_bytes(kPage, 40).data()).ok());
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(last_.at_least, Llsn{40});
+  for (uint32_t n = 0; n < 2000; ++n) {
+    const PageId other{301, n};
+    ASSERT_TRUE(source().write(other, page_bytes(other, 100 + n).data()).ok());
+  }
+  ASSERT_TRUE(read().ok());
+  EXPECT_GT(last_.at_least, Llsn{100}) << "its own version is 40";
+}
+
 TEST_F(StoragePages, PassesOverABadPage) {  // SP2
   int which = 0;
   add_node([&which](const PageWanted& wanted) {

@@ -1,5 +1,6 @@
 """What the operating system knows of a server's process, and how much its files take."""
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,16 +23,22 @@ class MachineTime:
 
     whole: int
     stolen: int
+    unused: int
 
     @staticmethod
     def now() -> "MachineTime":
         # user nice system idle iowait irq softirq steal
         ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-        return MachineTime(sum(ticks), ticks[7])
+        return MachineTime(sum(ticks), ticks[7], ticks[3] + ticks[4])
 
     def stolen_since(self) -> float:
         now = MachineTime.now()
         return (now.stolen - self.stolen) / max(now.whole - self.whole, 1)
+
+    def used_since(self) -> float:
+        """Seconds of CPU time that some process here has had."""
+        now = MachineTime.now()
+        return (now.whole - self.whole - (now.stolen - self.stolen) - (now.unused - self.unused)) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until_quiet(used_s: Callable[[], float], timeout_s: float) -> bool:

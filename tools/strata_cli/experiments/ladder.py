@@ -3,10 +3,21 @@
 Buffer sizes are chosen by the hit ratio they give, as in the paper, since the data is far smaller here: measured with
 uniformly random point reads as the share of reads that fetch no page, on the first variant. Every variant keeps its
 cluster for the whole run; its compute node is started again with each buffer size. Repeats go through the variants in
-turns, every second time the other way round.
+turns, every second time the other way round. Nothing is measured while another variant's storage nodes still replay.
+
+Loads: `read` is read_only once everything is written back and replayed. `light` is short runs of write_only, each
+after as much idle time as it takes to write everything back; `heavy` is runs of write_only without idle time. A
+checkpoint interval of seconds stands for the paper's minutes: it comes about twice in the time in which heavy writes
+fill a buffer with changes, as there.
+
+What takes long is done in parts (`Course`): some hit ratios now, others later, added to what was measured before; and
+while others use the machine, a lock can be held for each part that must not be disturbed.
 """
 
-from collections.abc import Iterator
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,16 +27,18 @@ from typing import Any
 from .. import paths, setup_cmd
 from ..bench import process
 from ..bench.comparison import STRATA
-from ..bench.servers import MIB, alone, database
+from ..bench.servers import MIB, alone, commit, database, machine
 from ..bench.sysbench import UNIFORM, Bench, Workload, parse, transactions
 from ..cluster import FIRST_COMPUTE, Cluster
+from ..process import BackgroundProcess
 from ..shell import Outcome, StrataError, console
+from ..waiting import wait_until
 
 LOAD_POOL = 256 * MIB
 LEAST_POOL = 8 * MIB  # strata_buffer_pool_size takes no less
 HIT_TOLERANCE = 0.04
 CALIBRATIONS_MAX = 4
-QUIET_WAIT_S = 30.0  # for all processes of a cluster: nothing is left to write back then
+IDLE_S_MAX = 30.0  # between light runs, as in the paper
 # A compute node that starts needs pages as of the end of the log, which eager replay may be far from.
 REPLAY_WAIT_S = 3600.0
 READ, LIGHT, HEAVY = "read", "light", "heavy"
@@ -48,20 +61,40 @@ class Plan:
     tables: int = 8
     rows: int = 40_000
     threads: int = 8
-    seconds: int = 6
-    runs: int = 2  # of a load one after the other; without idle time between them if it is heavy
-    repeats: int = 2
+    seconds: int = 5  # of a run of reads or heavy writes
+    heavy_runs: int = 2
+    light_seconds: int = 1  # changes fewer pages than all but the smallest buffer has
+    light_runs: int = 3
+    checkpoint_s: int = 5
 
     def settings(self) -> dict[str, object]:
+        """Measurements with the same ones can be added to each other."""
         return {
             "link": self.link,
             "tables": self.tables,
             "rows": self.rows,
             "threads": self.threads,
             "seconds": self.seconds,
-            "runs": self.runs,
-            "repeats": self.repeats,
+            "heavy_runs": self.heavy_runs,
+            "light_seconds": self.light_seconds,
+            "light_runs": self.light_runs,
+            "checkpoint_s": self.checkpoint_s,
         }
+
+    @property
+    def all_loads(self) -> tuple[str, ...]:
+        return (READ, *self.loads)
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a plan is gone through."""
+
+    hit_ratios: tuple[float, ...]  # of the plan's
+    repeats: int = 1
+    before: "Result | None" = None  # to be added to
+    lock: Path | None = None  # held while something must not be disturbed
+    keep: Callable[["Result"], None] = lambda _: None  # called with what there is so far
 
 
 @dataclass(frozen=True)
@@ -78,12 +111,16 @@ class Point:
     variant: str
     hit_ratio: float  # the target
     load: str
-    tps: list[float] = field(default_factory=list)
+    tps: list[float] = field(default_factory=list)  # of each run
+    transactions: int = 0  # of all runs
     counters: dict[str, int] = field(default_factory=dict)  # summed up over its runs
 
     @property
     def value(self) -> float:
         return median(self.tps)
+
+    def per_transaction(self, *counters: str) -> float:
+        return sum(self.counters.get(name, 0) for name in counters) / self.transactions if self.transactions else 0.0
 
 
 @dataclass
@@ -92,37 +129,72 @@ class Result:
     data_bytes: int
     pools: list[Pool]
     points: list[Point]
+    commits: list[str] = field(default_factory=list)
+    machine: dict[str, object] = field(default_factory=machine)
 
     def value(self, variant: str, hit_ratio: float, load: str) -> float:
         return self.point(variant, hit_ratio, load).value
 
     def point(self, variant: str, hit_ratio: float, load: str) -> Point:
         for point in self.points:
-            if (point.variant, point.hit_ratio, point.load) == (variant, hit_ratio, load):
+            if (point.variant, point.hit_ratio, point.load) == (variant, hit_ratio, load) and point.tps:
                 return point
         raise StrataError(f"nothing was measured for {variant}, {hit_ratio}, {load}")
 
+    def has(self, hit_ratio: float) -> bool:
+        """Whether everything was measured with this buffer."""
+        here = [point for point in self.points if point.hit_ratio == hit_ratio]
+        return bool(here) and all(point.tps for point in here)
 
-def run(plan: Plan) -> Result:
+    def add_pool(self, pool: Pool) -> None:
+        self.pools = sorted([*self.pools, pool], key=lambda one: one.target)
+        self.points += [Point(variant.label, pool.target, load) for variant in self.plan.variants for load in self.plan.all_loads]
+
+
+def chosen_hit_ratios(plan: Plan, text: str | None) -> tuple[float, ...]:
+    if text is None:
+        return plan.hit_ratios
+    try:
+        chosen = tuple(float(word) for word in text.split(","))
+    except ValueError:
+        chosen = ()
+    if not chosen or not set(chosen) <= set(plan.hit_ratios):
+        raise StrataError(f"--hit-ratios {text}: there is {', '.join(str(ratio) for ratio in plan.hit_ratios)}")
+    return chosen
+
+
+def run(plan: Plan, course: Course) -> Result:
     setup_cmd.ensure_setup()
     with _sites(plan) as sites:
         for site in sites:
-            console.print(f"loading {site.variant.label} ...")
-            site.load()
-        first = sites[0]
-        data_bytes = first.data_bytes()
-        pools = [_calibrate(first, data_bytes, target) for target in plan.hit_ratios]
-        points = [Point(site.variant.label, pool.target, load) for site in sites for pool in pools for load in _loads(plan)]
-        result = Result(plan, data_bytes, pools, points)
-        for repeat in range(plan.repeats):
-            for pool in pools:
+            with _undisturbed(course.lock):
+                console.print(f"loading {site.variant.label} ...")
+                site.load()
+        result = course.before or Result(plan, sites[0].data_bytes(), [], [])
+        result.commits = sorted({*result.commits, commit()})
+        for target in course.hit_ratios:
+            if all(pool.target != target for pool in result.pools):
+                with _undisturbed(course.lock):
+                    result.add_pool(_calibrate(sites[0], result.data_bytes, target))
+        for repeat in range(course.repeats):
+            for pool in (pool for pool in result.pools if pool.target in course.hit_ratios):
                 for site in sites if repeat % 2 == 0 else reversed(sites):
-                    _measure(site, pool, result)
+                    with _undisturbed(course.lock):
+                        for one in sites:
+                            one.wait_until_replayed()
+                        _measure(site, pool, result)
+                course.keep(result)
         return result
 
 
-def _loads(plan: Plan) -> tuple[str, ...]:
-    return (READ, *plan.loads)
+@contextmanager
+def _undisturbed(lock: Path | None) -> Iterator[None]:
+    if lock is None:
+        yield
+        return
+    with lock.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _calibrate(site: "Site", data_bytes: int, target: float) -> Pool:
@@ -146,17 +218,31 @@ def _calibrate(site: "Site", data_bytes: int, target: float) -> Pool:
 def _measure(site: "Site", pool: Pool, result: Result) -> None:
     site.restart(pool.bytes)
     site.warm_up()
-    for load in _loads(result.plan):
-        point = result.point(site.variant.label, pool.target, load)
-        before = site.counters()
-        for _ in range(result.plan.runs):
-            if load != HEAVY:
-                site.wait_until_quiet()
-            point.tps.append(site.tps(Workload.read_only if load == READ else Workload.write_only))
-        for name, value in site.counters().items():
-            point.counters[name] = point.counters.get(name, 0) + value - before.get(name, 0)
-    values = ", ".join(f"{load} {result.value(site.variant.label, pool.target, load):,.0f}/s" for load in _loads(result.plan))
+    points = [point for point in result.points if (point.variant, point.hit_ratio) == (site.variant.label, pool.target)]
+    for point in points:
+        if point.load == HEAVY:
+            runs = [site.measure(Workload.write_only, result.plan.seconds) for _ in range(result.plan.heavy_runs)]
+        elif point.load == LIGHT:
+            runs = [site.after_idle(Workload.write_only, result.plan.light_seconds) for _ in range(result.plan.light_runs)]
+        else:
+            runs = [site.after_idle(Workload.read_only, result.plan.seconds)]
+        for one in runs:
+            one.add_to(point)
+    values = ", ".join(f"{point.load} {point.value:,.0f}/s" for point in points)
     console.print(f"  {site.variant.label}, {pool.target:.1%} hits: {values}")
+
+
+@dataclass(frozen=True)
+class Run:
+    tps: float
+    transactions: int
+    counters: dict[str, int]  # by how much they grew
+
+    def add_to(self, point: Point) -> None:
+        point.tps.append(self.tps)
+        point.transactions += self.transactions
+        for name, grown in self.counters.items():
+            point.counters[name] = point.counters.get(name, 0) + grown
 
 
 # --- one variant's cluster -------------------------------------------------------------------------------------
@@ -205,15 +291,20 @@ class Site:
         return int(rows[0][0])
 
     def restart(self, pool_bytes: int) -> None:
-        if not process.wait_until_quiet(self._cpu_s, REPLAY_WAIT_S):
-            raise StrataError(f"{self.variant.label}: the storage nodes still replay after {REPLAY_WAIT_S:.0f} s")
+        self.wait_until_replayed()
         self._cluster.stop_part(FIRST_COMPUTE)
         self._cluster.compute_options = self._options(pool_bytes)
         self._cluster.start_part(FIRST_COMPUTE)
 
+    def wait_until_replayed(self) -> None:
+        """Until all its processes have nothing left to do."""
+        if not process.wait_until_quiet(self._cpu_s, REPLAY_WAIT_S):
+            raise StrataError(f"{self.variant.label}: the storage nodes still replay after {REPLAY_WAIT_S:.0f} s")
+
     def _options(self, pool_bytes: int) -> tuple[str, ...]:
         return (
             f"--strata-buffer-pool-size={pool_bytes}",
+            f"--strata-checkpoint-interval={self._plan.checkpoint_s}",
             f"--strata-link={self._plan.link}",
             "--max-connections=500",
             "--performance-schema=OFF",
@@ -237,17 +328,37 @@ class Site:
             if len(brought) > 2 and brought[-1] >= 0.9 * brought[-2]:
                 return
 
-    def tps(self, workload: Workload) -> float:
-        return parse(self._run(workload, self._plan.seconds)).value
+    def measure(self, workload: Workload, seconds: int) -> Run:
+        before, used, began = self.counters(), process.MachineTime.now(), time.monotonic()
+        ours_before_s = self._cpu_s() + _children_s()
+        outcome = self._run(workload, seconds)
+        elapsed_s, used_s = time.monotonic() - began, used.used_since()
+        after = self.counters()
+        ours_s = self._cpu_s() + _children_s() - ours_before_s
+        after["elapsed_us"] = int(elapsed_s * 1e6)
+        after["others_cpu_us"] = max(0, int((used_s - ours_s) * 1e6))
+        grown = {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
+        return Run(parse(outcome).value, transactions(outcome), grown)
+
+    def after_idle(self, workload: Workload, seconds: int) -> Run:
+        """Once a checkpoint has written back, or needs not, all that was changed so far."""
+        end = self.counters()["log_lsn"]
+        wait_until(lambda: self.counters()["log_checkpoint_lsn"] >= end, IDLE_S_MAX, every_s=0.5)
+        process.wait_until_quiet(self._cpu_s, IDLE_S_MAX)
+        return self.measure(workload, seconds)
 
     def _run(self, workload: Workload, seconds: int) -> Outcome:
         return self._bench.run_for(STRATA, workload, self._plan.threads, seconds + 300, f"--time={seconds}", UNIFORM)
 
     def counters(self) -> dict[str, int]:
-        """What storage nodes (all of them together) and the compute node have counted."""
+        """What storage nodes (all of them together) and the compute node have counted, and their CPU time."""
         found = {name.removeprefix("Strata_").lower(): int(value) for name, value in self._status() if value.isdigit()}
+        found["compute_cpu_us"] = _cpu_us([self._cluster.computes[FIRST_COMPUTE]])
+        found["storage_cpu_us"] = _cpu_us(self._cluster.storage.values())
         for node in self._cluster.storage.values():
-            values = node.status().get("values", {})
+            values = node.status().get("values")
+            if values is None:
+                raise StrataError(f"{self.variant.label}: {node.name} does not say what it has counted")
             for name, value in values.items():
                 found[f"storage_{name}"] = found.get(f"storage_{name}", 0) + int(value)
         return found
@@ -258,8 +369,15 @@ class Site:
     def _query(self, text: str) -> list[tuple[Any, ...]]:
         return self._cluster.computes[FIRST_COMPUTE].query(text)
 
-    def wait_until_quiet(self) -> None:
-        process.wait_until_quiet(self._cpu_s, QUIET_WAIT_S)
-
     def _cpu_s(self) -> float:
-        return sum(process.cpu_s(pid) for part in self._cluster.parts().values() if (pid := part.pid()) is not None)
+        return _cpu_us(self._cluster.parts().values()) / 1e6
+
+
+def _children_s() -> float:
+    """CPU time of sysbench."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def _cpu_us(parts: Iterable[BackgroundProcess]) -> int:
+    return int(1e6 * sum(process.cpu_s(pid) for part in parts if (pid := part.pid()) is not None))

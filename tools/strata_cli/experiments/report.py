@@ -1,26 +1,69 @@
-"""What an experiment leaves: JSON with everything measured, a plot, and sentences beside the paper's."""
+"""What an experiment leaves: JSON with everything measured, a plot, sentences beside the paper's, and a table of what a
+transaction took, which says why. All of it can be made again from the JSON (`read`).
+"""
 
 import json
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+from rich.table import Table
 
 from .. import paths
-from ..bench import servers
 from ..bench.servers import MIB
-from ..shell import console
-from .ladder import Result
+from ..shell import StrataError, console
+from .ladder import LIGHT, Plan, Point, Pool, Result
 from .openaurora import Experiment, Finding, waited_bytes
+
+# What a transaction took: name, and how it is computed of a point.
+COSTS: dict[str, Callable[[Point], float]] = {
+    "log_bytes": lambda point: point.per_transaction("log_bytes"),
+    "image_bytes": lambda point: point.per_transaction("log_image_bytes"),
+    "pages_read": lambda point: point.per_transaction("cluster_pages_read"),
+    "page_wait_us": lambda point: point.per_transaction("cluster_get_page_wait_us"),
+    "pages_written": lambda point: point.per_transaction("cluster_pages_written"),
+    "frame_waits": lambda point: point.per_transaction("buffer_pool_free_waits"),
+    "log_sync_us": lambda point: point.per_transaction("log_sync_us"),
+    "held_back_us": lambda point: point.per_transaction("cluster_backpressure_wait_us"),
+    "compute_cpu_us": lambda point: point.per_transaction("compute_cpu_us"),
+    "storage_cpu_us": lambda point: point.per_transaction("storage_cpu_us"),
+    "waited_log_bytes_per_page": waited_bytes,
+}
 
 
 def scale(result: Result) -> str:
     plan = result.plan
     sizes = ", ".join(f"{pool.bytes / MIB:,.0f}" for pool in result.pools)
     hits = ", ".join(f"{pool.measured:.1%}" for pool in result.pools)
+    runs = ", ".join(f"{load} {count} of {_seconds(plan, load)} s" for load, count in _runs(result).items())
     return (
         f"Scale: {plan.tables} tables of {plan.rows:,} rows ({result.data_bytes / MIB:,.0f} MiB), {plan.threads} clients,"
-        f" three storage nodes, link {plan.link} (modelled), buffers of {sizes} MiB with measured hit ratios of {hits};"
-        f" {plan.repeats} x {plan.runs} runs of {plan.seconds} s, medians; all processes on one machine."
+        f" three storage nodes, link {plan.link} (modelled), a checkpoint every {plan.checkpoint_s} s;"
+        f" buffers of {sizes} MiB with measured hit ratios of {hits}; medians of runs: {runs};"
+        f" all processes on one machine with {result.machine['cores']} cores,"
+        f" of which other programs took {_others(result):.0%} of one meanwhile."
     )
+
+
+def _others(result: Result) -> float:
+    """Cores that were busy with something else while it was measured, on average."""
+    elapsed_us = sum(point.counters.get("elapsed_us", 0) for point in result.points)
+    return sum(point.counters.get("others_cpu_us", 0) for point in result.points) / max(elapsed_us, 1)
+
+
+def _seconds(plan: Plan, load: str) -> int:
+    return plan.light_seconds if load == LIGHT else plan.seconds
+
+
+def _runs(result: Result) -> dict[str, str]:
+    """Of a point, at least and at most."""
+    found = {}
+    for load in result.plan.all_loads:
+        counts = [len(point.tps) for point in result.points if point.load == load and point.tps]
+        if counts:
+            found[load] = str(min(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    return found
 
 
 def sentence(finding: Finding) -> str:
@@ -31,31 +74,82 @@ def sentence(finding: Finding) -> str:
     return f"{finding.what}: {finding.ours:.2f} here, {finding.paper:.2f} in the paper; {agrees}."
 
 
-def publish(experiment: Experiment, result: Result, json_file: Path, plot_file: Path) -> None:
-    findings = experiment.findings(result)
-    for file in (json_file, plot_file):
-        file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(as_json(experiment, result, findings), indent=2) + "\n")
+def publish(experiment: Experiment, result: Result, json_file: Path, plot_file: Path, page: Path | None = None) -> None:
+    save(experiment, result, json_file)
+    show(experiment, result, plot_file, page)
+    console.print(f"written: {paths.relative(json_file.resolve())}")
+
+
+def show(experiment: Experiment, result: Result, plot_file: Path, page: Path | None = None) -> None:
+    plot_file.parent.mkdir(parents=True, exist_ok=True)
     plot(experiment, result, plot_file)
+    if page is not None:
+        page.write_text(markdown(experiment, result, plot_file))
     console.print(f"{experiment.title} ({experiment.paper})")
     console.print(scale(result))
-    for finding in findings:
+    for finding in experiment.findings(result):
         console.print(sentence(finding))
-    for file in (json_file, plot_file):
-        console.print(f"written: {paths.relative(file.resolve())}")
+    console.print(costs(result))
+    console.print(f"written: {paths.relative(plot_file.resolve())}")
 
 
-def as_json(experiment: Experiment, result: Result, findings: list[Finding]) -> dict[str, object]:
+def costs(result: Result) -> Table:
+    out = Table(box=None, header_style="bold", title="per transaction (the last column: per page asked for)")
+    for column in ("hits", "load", "variant", "tx/s"):
+        out.add_column(column, no_wrap=True)
+    for name in COSTS:
+        out.add_column(name.removesuffix("_per_page").replace("_", " "), justify="right")
+    for row in _rows(result):
+        out.add_row(*row)
+    return out
+
+
+def _rows(result: Result) -> Iterator[tuple[str, ...]]:
+    for pool in result.pools:
+        for load in result.plan.all_loads:
+            for point in result.points:
+                if (point.hit_ratio, point.load) == (pool.target, load) and point.tps:
+                    costs = (_number(cost(point)) for cost in COSTS.values())
+                    yield (f"{pool.measured:.1%}", load, point.variant, f"{point.value:,.0f}", *costs)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def markdown(experiment: Experiment, result: Result, plot_file: Path) -> str:
+    """All of it as a page, beside the plot."""
+    head = ("hits", "load", "variant", "transactions/s", *(name.replace("_", " ") for name in COSTS))
+    lines = [f"# {experiment.title}", "", f"{experiment.paper}. {scale(result)} Commits: {', '.join(result.commits)}.", ""]
+    lines += [f"![{experiment.title}]({plot_file.name})", ""]
+    lines += [f"- {sentence(finding)}" for finding in experiment.findings(result)]
+    lines += ["", "Per transaction; the last column per page asked for:", "", _cells(head), _cells("---" for _ in head)]
+    lines += [_cells(row) for row in _rows(result)]
+    return "\n".join(lines) + "\n"
+
+
+def _cells(texts: Iterable[str]) -> str:
+    return f"| {' | '.join(texts)} |"
+
+
+def save(experiment: Experiment, result: Result, json_file: Path) -> None:
+    json_file.parent.mkdir(parents=True, exist_ok=True)
+    json_file.write_text(json.dumps(as_json(experiment, result), indent=2) + "\n")
+
+
+def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
     return {
         "experiment": result.plan.name,
         "title": experiment.title,
         "paper": experiment.paper,
-        "commit": servers.commit(),
-        "machine": servers.machine(),
+        "commits": result.commits,
+        "machine": result.machine,
         "settings": result.plan.settings(),
+        "variants": [asdict(variant) for variant in result.plan.variants],
         "scale": scale(result),
+        "data_bytes": result.data_bytes,
         "pools": [asdict(pool) for pool in result.pools],
-        "findings": [{**asdict(finding), "sentence": sentence(finding)} for finding in findings],
+        "findings": [{**asdict(finding), "sentence": sentence(finding)} for finding in experiment.findings(result)],
         "points": [
             {
                 "variant": point.variant,
@@ -63,12 +157,39 @@ def as_json(experiment: Experiment, result: Result, findings: list[Finding]) -> 
                 "load": point.load,
                 "transactions_per_s": point.value,
                 "runs": point.tps,
-                "waited_log_bytes_per_page": waited_bytes(point),
+                "transactions": point.transactions,
+                "costs": {name: cost(point) for name, cost in COSTS.items()},
                 "counters": point.counters,
             }
             for point in result.points
+            if point.tps
         ],
     }
+
+
+def read(plan: Plan, json_file: Path) -> Result:
+    """What save() wrote, to be shown again or added to."""
+    try:
+        said = json.loads(json_file.read_text())
+        if said["experiment"] != plan.name:
+            raise StrataError(f"{json_file} holds {said['experiment']}, not {plan.name}")
+        plan = replace(plan, **said["settings"])
+        if said["variants"] != json.loads(json.dumps([asdict(variant) for variant in plan.variants])):
+            raise StrataError(f"{json_file}: its variants are not those of now")
+        result = Result(plan, said["data_bytes"], [], [], said["commits"], said["machine"])
+        for pool in said["pools"]:
+            result.add_pool(Pool(**pool))
+        for point in said["points"]:
+            _fill(result, point)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StrataError(f"{json_file} cannot be read as an experiment's result: {error!r}") from error
+    return result
+
+
+def _fill(result: Result, said: dict[str, Any]) -> None:
+    for point in result.points:
+        if (point.variant, point.hit_ratio, point.load) == (said["variant"], said["hit_ratio"], said["load"]):
+            point.tps, point.transactions, point.counters = said["runs"], said["transactions"], said["counters"]
 
 
 def plot(experiment: Experiment, result: Result, file: Path) -> None:
@@ -77,14 +198,15 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    loads = list(dict.fromkeys(point.load for point in result.points))
+    loads = result.plan.all_loads
+    pools = [pool for pool in result.pools if result.has(pool.target)]
     figure, all_axes = pyplot.subplots(1, len(loads), figsize=(4.6 * len(loads), 3.4), squeeze=False)
-    names = [f"{pool.bytes / MIB:,.0f} MiB\n{pool.measured:.1%}" for pool in result.pools]
+    names = [f"{pool.bytes / MIB:,.0f} MiB\n{pool.measured:.1%}" for pool in pools]
     width = 0.8 / len(result.plan.variants)
     for axes, load in zip(all_axes[0], loads, strict=True):
         for number, variant in enumerate(result.plan.variants):
             places = [place + (number - (len(result.plan.variants) - 1) / 2) * width for place in range(len(names))]
-            values = [result.value(variant.label, pool.target, load) for pool in result.pools]
+            values = [result.value(variant.label, pool.target, load) for pool in pools]
             axes.bar(places, values, width, label=variant.label)
         axes.set_xticks(range(len(names)), names)
         axes.set_title(load)
