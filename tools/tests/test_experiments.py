@@ -1,6 +1,9 @@
 """What experiments compute from measurements."""
 
+import fcntl
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +111,82 @@ def test_a_part_is_added_to_what_was_measured_before(tmp_path: Path) -> None:
     report.save(experiment, again, file)
     assert len(json.loads(file.read_text())["points"]) == 3 * 2, "what has no runs yet is left out"
     assert report.read(experiment.plan, file).has(0.8)
+
+
+class FakeSite:
+    """A variant that has been told its speed; notes what is asked of it."""
+
+    def __init__(self, variant: ladder.Variant, asked: list[str], free: Callable[[], bool]) -> None:
+        self.variant, self._asked, self._free = variant, asked, free
+        self._pool = 0
+
+    def load(self) -> None:
+        assert not self._free()
+        self._asked.append(f"load {self.variant.label}")
+
+    def data_bytes(self) -> int:
+        return 100 << 20
+
+    def restart(self, pool_bytes: int) -> None:
+        self._pool = pool_bytes
+
+    def hit_ratio(self) -> float:
+        return min(1.0, 0.5 * self._pool / (100 << 20))
+
+    def warm_up(self) -> None:
+        pass
+
+    def wait_until_replayed(self) -> None:
+        assert not self._free()
+
+    def measure(self, workload: str, seconds: int) -> ladder.Run:
+        self._asked.append(f"{self.variant.label}: {workload} {seconds} s")
+        return ladder.Run(100.0, 10, {"log_bytes": 1})
+
+    def after_idle(self, workload: str, seconds: int) -> ladder.Run:
+        self._asked.append("idle")
+        return self.measure(workload, seconds)
+
+
+def test_an_experiment_goes_through_variants_in_turns_in_parts_under_its_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = replace(EXPERIMENTS["openaurora-fig10"].plan, seconds=5, heavy_runs=2, light_runs=1, light_seconds=1)
+    asked: list[str] = []
+    lock = tmp_path / "lock"
+
+    def free() -> bool:
+        with lock.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
+    @contextmanager
+    def sites(_: ladder.Plan) -> Iterator[list[FakeSite]]:
+        yield [FakeSite(variant, asked, free) for variant in plan.variants]
+
+    monkeypatch.setattr("strata_cli.setup_cmd.ensure_setup", lambda: None)
+    monkeypatch.setattr(ladder, "_sites", sites)
+    kept: list[bool] = []
+    course = ladder.Course((0.8,), repeats=2, lock=lock, keep=lambda so_far: kept.append(so_far.has(0.8)))
+    result = ladder.run(plan, course)
+    assert free() and kept == [True, True]
+
+    def turn(label: str) -> list[str]:
+        heavy = [f"{label}: write_only 5 s"] * 2
+        return ["idle", f"{label}: read_only 5 s", "idle", f"{label}: write_only 1 s", *heavy]
+
+    assert asked[:2] == ["load Remote Disk", "load LogDB"]
+    assert asked[2:] == turn("Remote Disk") + turn("LogDB") + turn("LogDB") + turn("Remote Disk")
+    assert result.pools[0].measured == pytest.approx(0.8, abs=ladder.HIT_TOLERANCE)
+    assert result.point("LogDB", 0.8, HEAVY).transactions == 2 * 2 * 10
+
+    size = result.pools[0].bytes
+    again = ladder.run(plan, ladder.Course((0.8, 0.4), before=result, lock=lock))
+    assert [pool.target for pool in again.pools] == [0.4, 0.8] and again.pools[1].bytes == size, "not calibrated again"
+    assert len(again.point("LogDB", 0.8, HEAVY).tps) == 6 and len(again.point("LogDB", 0.4, HEAVY).tps) == 2
 
 
 def test_results_of_something_else_are_not_added_to(tmp_path: Path) -> None:

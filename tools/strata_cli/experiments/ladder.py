@@ -206,7 +206,7 @@ def _calibrate(site: "Site", data_bytes: int, target: float) -> Pool:
         measured = site.hit_ratio()
         if best is None or abs(measured - target) < abs(best.measured - target):
             best = Pool(target, size, measured)
-        wanted = max(LEAST_POOL, int(size * (target / measured if measured > target else 1 + (target - measured)) / MIB) * MIB)
+        wanted = max(LEAST_POOL, int(size * min(2.0, target / max(measured, 0.001)) / MIB) * MIB)
         if abs(measured - target) <= HIT_TOLERANCE or wanted == size:
             break
         size = wanted
