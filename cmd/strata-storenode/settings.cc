@@ -135,6 +135,8 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                   "Seconds after which a reader of old pages is forgotten")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
+  app->add_flag("--buffered-pages", node.buffered_pages,
+                "Pages that compute writes go through the system's cache (remote-disk)");
   app->add_option("--workers", node.workers, "Threads that answer requests")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();

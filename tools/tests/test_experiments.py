@@ -80,8 +80,8 @@ def test_what_was_measured_is_kept_with_its_scale(tmp_path: Path) -> None:
     result = measured("openaurora-fig18", REPLAY_TPS)
     report.publish(EXPERIMENTS["openaurora-fig18"], result, tmp_path / "a.json", tmp_path / "a.png")
     content = json.loads((tmp_path / "a.json").read_text())
-    assert "8 tables of 40,000 rows (80 MiB)" in content["scale"] and "link 10g" in content["scale"]
-    assert "medians of runs: read 2 of 5 s, heavy 2 of 5 s" in content["scale"]
+    assert "8 tables of 20,000 rows (80 MiB)" in content["scale"] and "link 10g" in content["scale"]
+    assert "medians of runs: read 2 of 4 s, heavy 2 of 4 s" in content["scale"]
     assert "other programs took 50% of one" in content["scale"]
     assert len(content["points"]) == 3 * 4 * 2
     point = content["points"][0]

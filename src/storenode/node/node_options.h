@@ -53,6 +53,8 @@ struct NodeOptions {
   uint64_t call_timeout_us = 2'000'000;
   uint32_t workers = 4;
   uint32_t workers_waiting_max = 1000;
+  // Pages that compute writes go through the system's cache, which keeps them for readers.
+  bool buffered_pages = false;
   // Folder, cluster id, file system and mode are filled in by open().
   LogStoreOptions log = default_log();
   PageStoreOptions pages = default_pages();

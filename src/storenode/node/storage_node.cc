@@ -287,6 +287,7 @@ Status StorageNode::open_written_pages() {
   written_options.directory = options_.directory + "/written";
   written_options.files = files_;
   written_options.number = random_id();
+  written_options.direct_io = !options_.buffered_pages;
   STRATA_ASSIGN_OR_RETURN(written_, WrittenStore::open(written_options));
   return ok_status();
 }

@@ -49,6 +49,7 @@ class Variant:
     label: str
     profile: str
     options: tuple[str, ...] = ()  # of the compute node
+    node_options: tuple[str, ...] = ()  # of storage nodes
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,9 @@ class Plan:
     hit_ratios: tuple[float, ...] = (0.001, 0.4, 0.8, 0.995)
     link: str = "10g"
     tables: int = 8
-    rows: int = 40_000
+    rows: int = 20_000
     threads: int = 8
-    seconds: int = 5  # of a run of reads or heavy writes
+    seconds: int = 4  # of a run of reads or heavy writes
     heavy_runs: int = 2
     light_seconds: int = 1  # changes fewer pages than all but the smallest buffer has
     light_runs: int = 3
@@ -266,11 +267,12 @@ class Site:
     def __init__(self, plan: Plan, variant: Variant, folder: Path) -> None:
         self.variant = variant
         self._plan = plan
-        self._cluster = Cluster(folder)
+        self._program = [paths.storenode_path("release"), *variant.node_options]
+        self._cluster = Cluster(folder, program=self._program)
 
     def start(self) -> None:
         self.end()
-        self._cluster = Cluster(self._cluster.data)
+        self._cluster = Cluster(self._cluster.data, program=self._program)
         self._cluster.compute_options = self._options(LOAD_POOL)
         self._cluster.start(self.variant.profile)
         server = self._cluster.computes[FIRST_COMPUTE]
