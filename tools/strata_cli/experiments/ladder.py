@@ -267,7 +267,7 @@ class Site:
     def __init__(self, plan: Plan, variant: Variant, folder: Path) -> None:
         self.variant = variant
         self._plan = plan
-        self._program = [paths.storenode_path("release"), *variant.node_options]
+        self._program: list[str | Path] = [paths.storenode_path("release"), *variant.node_options]
         self._cluster = Cluster(folder, program=self._program)
 
     def start(self) -> None:

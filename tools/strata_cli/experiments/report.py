@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
 from .. import paths
@@ -16,6 +17,7 @@ from ..shell import StrataError, console
 from .ladder import LIGHT, Plan, Point, Pool, Result
 from .openaurora import Experiment, Finding, waited_bytes
 
+TABLE_WIDTH = 170
 # What a transaction took: name, and how it is computed of a point.
 COSTS: dict[str, Callable[[Point], float]] = {
     "log_bytes": lambda point: point.per_transaction("log_bytes"),
@@ -89,7 +91,7 @@ def show(experiment: Experiment, result: Result, plot_file: Path, page: Path | N
     console.print(scale(result))
     for finding in experiment.findings(result):
         console.print(sentence(finding))
-    console.print(costs(result))
+    Console(width=TABLE_WIDTH, highlight=False).print(costs(result))
     console.print(f"written: {paths.relative(plot_file.resolve())}")
 
 
