@@ -11,9 +11,10 @@ namespace strata::transport {
 
 StatusOr<LinkSpeed> link_speed(std::string_view preset) {
   if (preset == "none") return LinkSpeed{};
+  if (preset == "1g") return LinkSpeed{300'000, 125'000'000};
   if (preset == "10g") return LinkSpeed{300'000, 1'250'000'000};
   if (preset == "30g") return LinkSpeed{170'000, 3'750'000'000};
-  return error_invalid_argument("a link is none, 10g or 30g");
+  return error_invalid_argument("a link is none, 1g, 10g or 30g");
 }
 
 uint64_t LinkModel::request(uint64_t now_ns, uint64_t bytes) noexcept {

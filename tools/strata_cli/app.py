@@ -330,7 +330,7 @@ def bench_sysbench(
     profile_names: Annotated[
         str | None, typer.Option("--profiles", help="These deployment profiles in turns, as in monolithic,logdb,logdb-mv-sr.")
     ] = None,
-    link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 10g or 30g (modelled).")] = "none",
+    link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 1g, 10g or 30g (modelled).")] = "none",
     json_file: JsonFile = None,
     plot_file: PlotFile = None,
 ) -> None:
@@ -457,11 +457,13 @@ def experiment(
     hit_ratios: Annotated[str | None, typer.Option(help="Only buffers with these, with commas between them.")] = None,
     repeats: Annotated[int, typer.Option(help="Times through all variants.", min=1)] = 1,
     add: Annotated[bool, typer.Option("--add", help="Add to what the JSON file holds; its settings are used.")] = False,
-    show: Annotated[bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds, compare anew.")
+    ] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
-    link: Annotated[str | None, typer.Option(help="Modelled network: none, 10g, 30g.")] = None,
+    link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = None,
     lock: Annotated[Path | None, typer.Option(help="A file to hold locked (flock) during each part that is measured.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to write everything that was measured.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Where to draw the figure (png, svg, pdf).")] = None,
@@ -482,7 +484,7 @@ def experiment(
     if before is not None and wanted:
         raise StrataError("what is added to, or shown, has its settings already: give none")
     if show and before is not None:
-        experiment_report.show(chosen, before, plot_file, page)
+        experiment_report.publish(chosen, before, json_file, plot_file, page)
         return
     plan = before.plan if before is not None else replace(chosen.plan, **wanted)
     course = ladder.Course(

@@ -23,6 +23,7 @@ BUFFERED = ("--buffered-pages",)
 NO_LAG = ("--replay-lag=0",)
 MIDDLE, HIGH = 0.4, 0.8  # hit ratios
 SIMILAR = 1.25  # times as much, at most
+HARDLY = 1.1  # the same
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,12 @@ class Finding:
     def agrees(self) -> bool:
         """The same direction; where the paper found no difference, none worth mentioning here."""
         if self.paper == 1:
-            return 1 / SIMILAR <= self.ours <= SIMILAR
-        return (self.paper - 1) * (self.ours - 1) > 0
+            return self.at_most(SIMILAR)
+        return not self.at_most(HARDLY) and (self.paper - 1) * (self.ours - 1) > 0
+
+    def at_most(self, factor: float) -> bool:
+        """Whether what is compared differs here by no more than this."""
+        return 1 / factor <= self.ours <= factor
 
 
 @dataclass(frozen=True)

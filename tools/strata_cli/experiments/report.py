@@ -15,7 +15,7 @@ from .. import paths
 from ..bench.servers import MIB
 from ..shell import StrataError, console
 from .ladder import LIGHT, Plan, Point, Pool, Result
-from .openaurora import Experiment, Finding, waited_bytes
+from .openaurora import HARDLY, Experiment, Finding, waited_bytes
 
 TABLE_WIDTH = 170
 # What a transaction took: name, and how it is computed of a point.
@@ -71,6 +71,8 @@ def _runs(result: Result) -> dict[str, str]:
 def sentence(finding: Finding) -> str:
     if finding.paper == 1:
         agrees = "similar here, too" if finding.agrees else "not similar here"
+    elif finding.at_most(HARDLY):
+        agrees = "hardly any difference here"
     else:
         agrees = "the same direction" if finding.agrees else "the other direction"
     return f"{finding.what}: {finding.ours:.2f} here, {finding.paper:.2f} in the paper; {agrees}."
