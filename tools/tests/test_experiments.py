@@ -185,7 +185,9 @@ def test_an_experiment_goes_through_variants_in_turns_in_parts_under_its_lock(
     assert result.point("LogDB", 0.8, HEAVY).transactions == 2 * 2 * 10
 
     size = result.pools[0].bytes
+    del asked[:]
     again = ladder.run(plan, ladder.Course((0.8, 0.4), before=result, lock=lock))
+    assert asked[2:] == 2 * (turn("Remote Disk") + turn("LogDB")), "an even number of rounds came before"
     assert [pool.target for pool in again.pools] == [0.4, 0.8] and again.pools[1].bytes == size, "not calibrated again"
     assert len(again.point("LogDB", 0.8, HEAVY).tps) == 6 and len(again.point("LogDB", 0.4, HEAVY).tps) == 2
 

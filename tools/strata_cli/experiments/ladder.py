@@ -147,6 +147,10 @@ class Result:
         here = [point for point in self.points if point.hit_ratio == hit_ratio]
         return bool(here) and all(point.tps for point in here)
 
+    def rounds(self, pool: Pool) -> int:
+        """How often all variants have been measured with it."""
+        return min(len(point.tps) for point in self.points if (point.hit_ratio, point.load) == (pool.target, READ))
+
     def add_pool(self, pool: Pool) -> None:
         self.pools = sorted([*self.pools, pool], key=lambda one: one.target)
         self.points += [Point(variant.label, pool.target, load) for variant in self.plan.variants for load in self.plan.all_loads]
@@ -177,9 +181,9 @@ def run(plan: Plan, course: Course) -> Result:
             if all(pool.target != target for pool in result.pools):
                 with _undisturbed(course.lock):
                     result.add_pool(_calibrate(sites[0], result.data_bytes, target))
-        for repeat in range(course.repeats):
+        for _ in range(course.repeats):
             for pool in (pool for pool in result.pools if pool.target in course.hit_ratios):
-                for site in sites if repeat % 2 == 0 else reversed(sites):
+                for site in sites if result.rounds(pool) % 2 == 0 else reversed(sites):
                     with _undisturbed(course.lock):
                         for one in sites:
                             one.wait_until_replayed()

@@ -8,7 +8,7 @@ Its system is followed in what STRATA does otherwise by itself:
 
 - Full-page images are on where the pages are changed in place: in the paper under Remote Disk and LogDB, too.
 - Storage nodes under Remote Disk have pages in the system's cache, as those under the others have them in their own.
-- GetPage@LSN names the newest position of the log. STRATA names the version of the page that was given up (`-exact` below).
+- GetPage@LSN names the newest position of the log. STRATA names the version of the page that was given up (`-own` below).
 - Workers of smart replay make pages of all of the log. Those of STRATA leave the newest 32 MiB to whoever asks (the same).
 """
 
@@ -155,7 +155,7 @@ EXPERIMENTS = {
             _figure_18,
         ),
         Experiment(
-            Plan("openaurora-fig18-exact", _replay_variants(), (HEAVY,)),
+            Plan("openaurora-fig18-own", _replay_variants(), (HEAVY,)),
             "Eager, filtered and smart replay as STRATA does them by itself",
             "Figure 18 and Table 2, §5.4, with what STRATA does instead",
             MIDDLE,
