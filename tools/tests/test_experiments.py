@@ -25,7 +25,7 @@ def measured(
     for point in result.points:
         point.tps = [tps[point.variant], 3 * tps[point.variant]]
         point.transactions = 100
-        point.counters = {"log_bytes": 5_000, "elapsed_us": 1_000_000, "others_cpu_us": 500_000}
+        point.counters = {"log_bytes": 5_000, "elapsed_us": 1_000_000, "others_cpu_us": 500_000, "compute_cpu_us": 700_000}
         if waited:
             point.counters |= {
                 "storage_pages_requested_total": 10,
@@ -89,6 +89,7 @@ def test_what_was_measured_is_kept_with_its_scale(tmp_path: Path) -> None:
     assert (point["variant"], point["hit_ratio"], point["load"]) == ("LogDB-MV", 0.001, "read")
     assert (point["transactions_per_s"], point["runs"]) == (200.0, [100.0, 300.0])
     assert point["costs"]["log_bytes"] == 50.0 and point["costs"]["pages_read"] == 0.0
+    assert point["costs"]["compute_cpu_us"] == 7_000.0 and point["costs"]["cores"] == pytest.approx(0.7)
     page = report.markdown(EXPERIMENTS["openaurora-fig18"], result, tmp_path / "a.png")
     assert content["scale"] in page and "![Eager, filtered and smart replay](a.png)" in page
     assert "| 40.0% | heavy | LogDB-MV-FR | 300 | 50 |" in page

@@ -123,6 +123,10 @@ class Point:
     def per_transaction(self, *counters: str) -> float:
         return sum(self.counters.get(name, 0) for name in counters) / self.transactions if self.transactions else 0.0
 
+    def per_second(self, *counters: str) -> float:
+        elapsed_us = self.counters.get("elapsed_us", 0)
+        return sum(self.counters.get(name, 0) for name in counters) * 1e6 / elapsed_us if elapsed_us else 0.0
+
 
 @dataclass
 class Result:
