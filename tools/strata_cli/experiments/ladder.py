@@ -7,8 +7,8 @@ turns, every second time the other way round. Nothing is measured while another 
 
 Loads: `read` is read_only once everything is written back and replayed. `light` is short runs of write_only, each
 after as much idle time as it takes to write everything back; `heavy` is runs of write_only without idle time. A
-checkpoint interval of seconds stands for the paper's minutes: it comes about twice in the time in which heavy writes
-fill a buffer with changes, as there.
+checkpoint interval of seconds stands for the paper's minutes: it is longer than heavy writes take to fill the buffer with
+changes, as there.
 
 What takes long is done in parts (`Course`): some hit ratios now, others later, added to what was measured before; and
 while others use the machine, a lock can be held for each part that must not be disturbed.
