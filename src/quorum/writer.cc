@@ -254,8 +254,6 @@ void Writer::stream(ReplicaIndex index) {
   Replica& replica = replicas_[index];
   if (replica.next < retained_begin()) return fall_behind(index);
   while (replica.next < end_ && replica.in_flight < options_.window_bytes) send_bytes(index);
-  if (replica.told < quorum_durable_ && replica.in_flight == 0 && replica.news_in_flight == 0)
-    send_news(index);
 }
 
 void Writer::send_bytes(ReplicaIndex index) {
@@ -271,8 +269,28 @@ void Writer::send_bytes(ReplicaIndex index) {
   replica.told = quorum_durable_;
 }
 
-// Appliers wait for bytes to be quorum-durable (S1): who has them all is told when nothing else is
-// on its way.
+// One that does not answer is not sent more and more of it.
+bool Writer::lacks_news(const Replica& replica, Lsn lsn) noexcept {
+  constexpr uint32_t kNewsInFlightMax = 16;
+  return replica.phase == ReplicaPhase::kStreaming && replica.told < lsn &&
+         replica.news_in_flight < kNewsInFlightMax;
+}
+
+bool Writer::has_news() const noexcept {
+  if (fenced_by_.has_value()) return false;
+  return std::any_of(replicas_.begin(), replicas_.end(), [this](const Replica& replica) {
+    return lacks_news(replica, quorum_durable_);
+  });
+}
+
+// WR8. Appliers wait for bytes to be quorum-durable (S1).
+void Writer::tell(Lsn lsn) {
+  if (fenced_by_.has_value()) return;
+  lsn = std::min(lsn, quorum_durable_);
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i)
+    if (lacks_news(replicas_[i], lsn)) send_news(i);
+}
+
 void Writer::send_news(ReplicaIndex index) {
   Replica& replica = replicas_[index];
   const uint64_t id =

@@ -23,6 +23,9 @@
 //        holds everything this writer had sent when it came (WR4).
 //   WR7  While a replica is about to leave, bytes are quorum-durable only if they are so with it
 //        and without it. It may leave once all that is quorum-durable is so without it, too.
+//   WR8  Every append says what is quorum-durable, and that is enough while one follows the other:
+//        a message of its own says it only when tell() asks for it. Whoever runs the writer does so
+//        a moment after the last append, and at once when somebody waits for a replica to know.
 #pragma once
 
 #include <deque>
@@ -77,6 +80,11 @@ class Writer {
   void on_lost(uint64_t id);
   void tick();
 
+  // WR8: a replica has not heard of all that is quorum-durable, and is not about to.
+  [[nodiscard]] bool has_news() const noexcept;
+  // Tells the replicas that have not heard that everything below `lsn` is.
+  void tell(Lsn lsn);
+
   enum class ReplicaPhase { kAsking, kStreaming, kBehind, kResting };
   struct ReplicaStatus {
     ReplicaPhase phase;
@@ -115,6 +123,7 @@ class Writer {
   void stream_all();
   void send_bytes(ReplicaIndex index);
   void send_news(ReplicaIndex index);
+  [[nodiscard]] static bool lacks_news(const Replica& replica, Lsn lsn) noexcept;
   void rest(ReplicaIndex index, Status why);
   void fall_behind(ReplicaIndex index);
   void forget_sent(ReplicaIndex index);

@@ -74,6 +74,10 @@ struct WriterTest : ::testing::Test {
   void all_stored(ReplicaIndex replica) {
     while (asked(replica)) stored(replica);
   }
+  void tell(uint64_t lsn) {
+    writer->tell(Lsn{lsn});
+    collect();
+  }
   void append(size_t bytes) {
     const Status done = writer->append(std::string(bytes, 'x'));
     ASSERT_TRUE(done.ok()) << done;
@@ -200,11 +204,33 @@ TEST_F(WriterTest, StopsAtTheFirstWordOfAHigherEpoch) {
   EXPECT_TRUE(pending.empty());
 }
 
-TEST_F(WriterTest, SpreadsTheNewsOfWhatIsQuorumDurable) {
+// WR8
+TEST_F(WriterTest, TheNextAppendTellsWhatIsQuorumDurable) {
+  start_streaming();
+  EXPECT_FALSE(writer->has_news());
+  append(10);
+  EXPECT_FALSE(writer->has_news()) << "nothing new is quorum-durable";
+  stored(0);
+  stored(1);
+  EXPECT_TRUE(writer->has_news());
+  EXPECT_FALSE(asked(0)) << "no message for that alone";
+  append(20);
+  EXPECT_FALSE(writer->has_news());
+  uint64_t id = 0;
+  for (ReplicaIndex i : {0u, 1u}) EXPECT_EQ(take_append(i, &id).quorum_durable, Lsn{110});
+  EXPECT_EQ(take_append(2, &id).quorum_durable, Lsn{100});
+  EXPECT_EQ(take_append(2, &id).quorum_durable, Lsn{110});
+  writer->tell(writer->quorum_durable());
+  collect();
+  EXPECT_TRUE(pending.empty()) << "all have heard, or are about to";
+}
+
+TEST_F(WriterTest, TellsWhatIsQuorumDurableWhenItIsAskedTo) {  // WR8
   start_streaming();
   append(10);
   stored(0);
   stored(1);
+  tell(109);
   uint64_t id = 0;
   for (ReplicaIndex i : {0u, 1u}) {
     const AppendRequest news = take_append(i, &id);
@@ -213,8 +239,60 @@ TEST_F(WriterTest, SpreadsTheNewsOfWhatIsQuorumDurable) {
     EXPECT_EQ(news.quorum_durable, Lsn{110});
     answer(id, {ok_status(), state(110), Lsn{110}});
   }
-  EXPECT_FALSE(asked(0));
-  stored(2);
+  // Behind the bytes that are on their way to the one that is slow.
+  (void)take_append(2, &id);
+  EXPECT_EQ(take_append(2, &id).quorum_durable, Lsn{110});
+  EXPECT_FALSE(writer->has_news());
+  append(10);
+  stored(0);
+  stored(1);
+  tell(110);
+  EXPECT_FALSE(asked(0)) << "that was said";
+  EXPECT_TRUE(writer->has_news());
+  tell(120);
+  for (ReplicaIndex i : {0u, 1u}) EXPECT_EQ(take_append(i, &id).quorum_durable, Lsn{120});
+}
+
+TEST_F(WriterTest, WhoDoesNotAnswerIsNotToldForEver) {  // WR8
+  start_streaming();
+  std::vector<uint64_t> ids;
+  for (uint64_t end = 101; end <= 200; ++end) {
+    append(1);
+    for (ReplicaIndex i : {0u, 1u}) all_stored(i);
+    tell(end);
+    while (asked(2)) {
+      ids.push_back(0);
+      (void)take_append(2, &ids.back());
+    }
+  }
+  EXPECT_LT(ids.size(), 150u) << "100 appends and the news";
+  for (ReplicaIndex i : {0u, 1u}) all_stored(i);
+  EXPECT_FALSE(writer->has_news()) << "of the others each has heard";
+  for (const uint64_t id : ids) answer(id, {ok_status(), state(200), Lsn{200}});
+  EXPECT_TRUE(writer->has_news());
+  tell(200);
+  EXPECT_TRUE(asked(2));
+}
+
+TEST_F(WriterTest, WhoComesBackIsToldWhatItMissed) {  // WR8
+  start_streaming();
+  append(10);
+  stored(0);
+  stored(1);
+  tell(110);
+  for (ReplicaIndex i : {0u, 1u}) all_stored(i);
+  uint64_t id = 0;
+  (void)take_append(2, &id);
+  writer->on_lost(id);
+  pending.clear();
+  EXPECT_FALSE(writer->has_news()) << "nobody who listens";
+  tell(110);
+  EXPECT_TRUE(pending.empty());
+  writer->tick();
+  collect();
+  begun(2, 110);
+  EXPECT_TRUE(writer->has_news());
+  tell(110);
   EXPECT_EQ(take_append(2, &id).quorum_durable, Lsn{110});
 }
 

@@ -34,6 +34,7 @@ class KernelOnStorage : public ::testing::TestWithParam<const char*> {
   void open(const std::string& name = "compute-1", uint64_t sync_timeout_us = 20'000'000) {
     compute_ = std::make_unique<ComputeNode>(&around_, name, GetParam());
     compute_->sync_timeout_us = sync_timeout_us;
+    compute_->news_delay_us = news_delay_us_;
     const Status opened = compute_->open();
     ASSERT_TRUE(opened.ok()) << opened;
     auto session = compute_->kernel()->new_session();
@@ -137,6 +138,7 @@ class KernelOnStorage : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<ComputeNode> compute_;
   engine::TableRef table_;
   engine::testing::Rows committed_;
+  uint64_t news_delay_us_ = clients::QuorumClientOptions().news_delay_us;  // before open()
   Rng rng_{1};
 };
 

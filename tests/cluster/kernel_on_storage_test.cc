@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "base/testing/wait_until.h"
 
 namespace strata::testing {
@@ -29,6 +30,20 @@ TEST_P(KernelOnStorage, IsTheSameDatabaseInEveryEmptyFolder) {
   }
   EXPECT_GT(compute_->pages_read(), 0u) << "pages came from storage nodes";
   EXPECT_EQ(compute_->bad_pages(), 0u);
+}
+
+// SP6. Storage nodes that wait for the next append, or for a minute, to learn what is durable.
+TEST_P(KernelOnStorage, WhoNeedsAPageDoesNotWaitForNewsOfTheLog) {
+  news_delay_us_ = 60'000'000;
+  open();
+  for (int life = 0; life < 3; ++life) {
+    ASSERT_TRUE(work(60).ok());
+    const uint64_t begin_us = monotonic_us();
+    ASSERT_NO_FATAL_FAILURE(move());
+    verify();
+    ASSERT_FALSE(HasFatalFailure());
+    EXPECT_LT(monotonic_us() - begin_us, 20'000'000u);
+  }
 }
 
 TEST_P(KernelOnStorage, OneStorageNodeMayStopAndComeBack) {

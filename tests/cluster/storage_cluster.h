@@ -173,6 +173,7 @@ class ComputeNode {
     log.founding = !control_->founded();
     log.first_lsn = kFirstLsn;
     log.sync_timeout_us = sync_timeout_us;
+    log.client.news_delay_us = news_delay_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
                             clients::QuorumLogSink::open(io_.world(), cluster_secret(), log));
     if (profile_ == "remote-disk")
@@ -199,7 +200,8 @@ class ComputeNode {
     control_.reset();
     lease_.reset();
   }
-  uint64_t sync_timeout_us = 20'000'000;  // before open()
+  uint64_t sync_timeout_us = 20'000'000;  // before open(), as the next
+  uint64_t news_delay_us = clients::QuorumClientOptions().news_delay_us;
 
   [[nodiscard]] engine::Kernel* kernel() { return kernel_.get(); }
   [[nodiscard]] PageSource* source() {
@@ -220,6 +222,7 @@ class ComputeNode {
     pages.stream = kStream;
     pages.epoch = grant.epoch;
     pages.addresses.assign(around_->addresses.begin(), around_->addresses.end());
+    pages.spread_news = [sink = sink_.get()] { sink->spread_news(); };
     source_ = std::make_unique<clients::StoragePageSource>(cluster_secret(), pages);
   }
   Status open_written(const registry::EpochGrant& grant) {

@@ -390,6 +390,7 @@ void Client::tick() {
   deliver([this] {
     if (writer_.has_value()) {
       writer_->tick();
+      writer_->tell(writer_->quorum_durable());
       // Nobody waits for it any more.
       if (removal_.has_value() && !removal_->asked && sim_->rng().one_in(10)) on_removal(false);
     } else {
@@ -421,6 +422,7 @@ void Client::progress() {
   }
   go_on_with_removal();
   acknowledge();  // a removal that is over leaves one quorum
+  if (sim_->rng().one_in(50)) writer_->tell(writer_->quorum_durable());  // somebody waits for it
   send(writer_->take_requests());
 }
 

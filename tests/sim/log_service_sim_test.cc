@@ -5,6 +5,7 @@
 // their seed (STRATA_SEED, STRATA_ROUNDS).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -107,13 +108,16 @@ class StorageNode {
   [[nodiscard]] LogStore* store() { return store_.get(); }
 
   // All that an applier may see, from the start.
-  std::string applied() {
+  std::string applied() { return read({kFirst, 1 << 20, false, {}}); }
+  // All that is here, for the holder of the promised epoch.
+  std::string all_of(Epoch epoch) { return read({kFirst, 1 << 20, true, epoch}); }
+  std::string read(quorum::ReadRequest request) {
     std::string out;
-    for (Lsn at = kFirst;;) {
-      const auto reply = store_->read(kStream, {at, 1 << 20, false, {}});
+    for (;;) {
+      const auto reply = store_->read(kStream, request);
       if (!reply.status.ok() || reply.bytes.empty()) return out;
       out += reply.bytes;
-      at.value += reply.bytes.size();
+      request.from.value += reply.bytes.size();
     }
   }
 
@@ -174,6 +178,7 @@ class Cluster {
     options.quorum.request_bytes_max = 4096;
     options.quorum.retain_bytes = 256 << 10;
     options.call_timeout_us = 200'000;
+    options.news_delay_us = news_delay_us_;
     for (uint32_t i = 0; i < kNodes; ++i) {
       options.addresses.push_back(address_of(i));
       options.keys.push_back(std::to_string(i));
@@ -242,6 +247,11 @@ class Cluster {
     return done();
   }
 
+  bool all_applied() {
+    return std::all_of(nodes_.begin(), nodes_.end(),
+                       [&](auto& node) { return node->applied() == acknowledged_; });
+  }
+
   // Acknowledged bytes never change.
   void acknowledge(const Writer& writer) {
     const uint64_t from = writer.begun->value - kFirst.value;
@@ -253,7 +263,9 @@ class Cluster {
         << "an acknowledged byte is another one now";
     if (to > acknowledged_.size()) acknowledged_ += writer.written.substr(known, to - from - known);
   }
-  // What the chosen log has before its epoch began counts as acknowledged from then on.
+  // What the chosen log has before its epoch began counts as acknowledged from then on. A node that
+  // nobody can reach any more may not know yet that it is, but as the epoch's holder one can read
+  // it.
   void adopt(Writer* writer) {
     const uint64_t start = writer->begun->value - kFirst.value;
     if (acknowledged_.size() >= start) return;
@@ -261,11 +273,13 @@ class Cluster {
     ASSERT_TRUE(eventually([&] {
       for (const auto& node : nodes_) {
         if (!node->alive()) continue;
-        log = node->applied();
+        const auto state = node->store()->state(kStream);
+        if (!state.ok() || state->last_epoch.value != writer->epoch) continue;
+        log = node->all_of(Epoch{writer->epoch});
         if (log.size() >= start) return true;
       }
       return false;
-    })) << "nobody serves the log up to where the epoch begins";
+    })) << "nobody who has begun the epoch has the log up to there";
     EXPECT_EQ(log.compare(0, acknowledged_.size(), acknowledged_), 0);
     acknowledged_ = log.substr(0, start);
   }
@@ -277,6 +291,7 @@ class Cluster {
   Writer writers_[kComputes];
   std::string acknowledged_;
   int torn_ = 0;  // ends left behind
+  uint64_t news_delay_us_ = QuorumClientOptions().news_delay_us;
 };
 
 class LogServiceSim : public ::testing::Test {
@@ -305,6 +320,41 @@ TEST_F(LogServiceSim, AFirstWriterAppendsAndAllReplicasServeIt) {
     return true;
   }));
   EXPECT_EQ(c.acknowledged_.size(), 60'000u);
+}
+
+// WR8
+TEST_F(LogServiceSim, TheNextAppendTellsWhatIsDurable) {
+  Cluster c(9);
+  Writer& writer = c.open(0);
+  take_over(&c, &writer);
+  c.append(&writer, 1000);
+  ASSERT_TRUE(c.settle(&writer));
+  c.world_.run_for(100'000);
+  std::vector<uint64_t> before;
+  for (auto& node : c.nodes_) before.push_back(node->store()->counters().appends);
+  for (int i = 0; i < 100; ++i) {
+    c.append(&writer, 1000);
+    ASSERT_TRUE(c.settle(&writer));
+  }
+  EXPECT_TRUE(c.eventually([&] { return c.all_applied(); }, 100'000)) << "a little later all know";
+  for (size_t i = 0; i < c.nodes_.size(); ++i) {
+    EXPECT_GE(c.nodes_[i]->store()->counters().appends - before[i], 100u);
+    EXPECT_LE(c.nodes_[i]->store()->counters().appends - before[i], 105u);
+  }
+}
+
+TEST_F(LogServiceSim, WhatIsDurableIsToldAtOnceIfSomebodyWaits) {  // WR8
+  Cluster c(10);
+  c.news_delay_us_ = 100 * kSecond;
+  Writer& writer = c.open(0);
+  take_over(&c, &writer);
+  for (int i = 0; i < 10; ++i) {
+    c.append(&writer, 1000);
+    ASSERT_TRUE(c.settle(&writer));
+    EXPECT_FALSE(c.all_applied());
+    writer.client->spread_news();
+    EXPECT_TRUE(c.eventually([&] { return c.all_applied(); }, 20'000));
+  }
 }
 
 TEST_F(LogServiceSim, OneDeadNodeHoldsNobodyUpAndCatchesUpByItself) {

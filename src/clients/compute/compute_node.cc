@@ -252,6 +252,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
   pages.page_images = options_.page_images;
   pages.given_up_max = options_.given_up_max;
   pages.gate = gate_;
+  pages.spread_news = [log = log_.get()] { log->spread_news(); };
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);

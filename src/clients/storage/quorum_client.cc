@@ -1,6 +1,7 @@
 #include "clients/storage/quorum_client.h"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <utility>
 #include <variant>
@@ -86,7 +87,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   }
   void stop() {
     ended_ = true;
-    world_.executor->cancel(std::exchange(timer_, 0));
+    cancel_timers();
     channels_.clear();
   }
 
@@ -109,6 +110,15 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
                     proto::encode(options_.stream, proto::TruncateRequest{holder_.epoch, lsn}),
                     [](const transport::Reply&) {});  // who missed it hears of the next one
   }
+  void spread_news() {
+    if (ended_ || writer_ == nullptr) return;
+    writer_->tell(writer_->quorum_durable());
+    go_on();
+  }
+  // Any thread. Who has learnt from `durable` that something is so finds it true until the replicas
+  // hear of it: it is set before that event is posted, and the mutex of the posted tasks orders
+  // the two.
+  [[nodiscard]] bool has_news() const noexcept { return has_news_.load(std::memory_order_relaxed); }
   void follow(ReplicaSet next) {
     if (ended_ || next.generation <= generation_) return;
     if (next.taken_out_by > holder_.epoch)  // QC4
@@ -223,10 +233,23 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
       STRATA_ASSERT(writer_->append(std::move(waiting_.front())).ok());
       waiting_.pop_front();
     }
+    look_at_news();
     if (writer_->quorum_durable() > durable_) {
       durable_ = writer_->quorum_durable();
       post([this, told = durable_] { events_.durable(told); });
     }
+  }
+
+  // WR8. What has become durable since the timer was set waits for the next one.
+  void look_at_news() {
+    has_news_.store(writer_->has_news(), std::memory_order_relaxed);
+    if (!has_news() || news_timer_ != 0) return;
+    const uint64_t when_ns = world_.executor->now_ns() + options_.news_delay_us * 1000;
+    news_timer_ = world_.executor->run_at(when_ns, [this, lsn = writer_->quorum_durable()] {
+      news_timer_ = 0;
+      writer_->tell(lsn);
+      go_on();
+    });
   }
 
   void end_taken_over(Epoch higher) {
@@ -242,7 +265,12 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
       events_.ended(why, higher);
     });
     ended_ = true;
+    cancel_timers();
+  }
+  void cancel_timers() {
     world_.executor->cancel(std::exchange(timer_, 0));
+    world_.executor->cancel(std::exchange(news_timer_, 0));
+    has_news_.store(false, std::memory_order_relaxed);
   }
 
   // Events never run inside a call of ours.
@@ -292,6 +320,8 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   std::deque<std::string> waiting_;
   Lsn durable_;
   transport::Executor::TimerId timer_ = 0;
+  transport::Executor::TimerId news_timer_ = 0;
+  std::atomic<bool> has_news_{false};
   bool told_chosen_ = false;
   bool told_ended_ = false;
   bool ended_ = false;
@@ -320,6 +350,10 @@ void QuorumClient::begin_at(Lsn start) {
 void QuorumClient::append(std::string bytes) {
   executor_->post(
       [core = core_, bytes = std::move(bytes)]() mutable { core->append(std::move(bytes)); });
+}
+void QuorumClient::spread_news() {
+  if (!core_->has_news()) return;
+  executor_->post([core = core_] { core->spread_news(); });
 }
 void QuorumClient::follow(ReplicaSet replicas) {
   executor_->post([core = core_, replicas = std::move(replicas)]() mutable {

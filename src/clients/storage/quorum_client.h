@@ -46,6 +46,8 @@ struct QuorumClientOptions {
   uint64_t generation = 0;                    // of the placement they are from
   uint64_t call_timeout_us = 2'000'000;
   uint64_t tick_us = 50'000;  // after that long what failed is tried again
+  // News of what is quorum-durable waits that long for an append that takes it along (WR8).
+  uint64_t news_delay_us = 2'000;
   transport::ChannelOptions channel;
 };
 
@@ -83,6 +85,9 @@ class QuorumClient {
   // More of the log, after what was appended before; after `begun`. Bytes wait here while too much
   // is not yet quorum-durable.
   void append(std::string bytes);
+  // Somebody waits for a replica to know what is quorum-durable: tells those that do not (WR8).
+  // Cheap when there are none.
+  void spread_news();
   // Nobody needs the log below `lsn` any more: tells the replicas, who cut when they can.
   void truncate_below(Lsn lsn);
 

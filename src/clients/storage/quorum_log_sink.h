@@ -59,6 +59,8 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   Status cut_at(Lsn end) override;
   [[nodiscard]] std::string locate(Lsn lsn) const override;
 
+  // Somebody waits for a storage node to apply what is durable. Does not block; any thread.
+  void spread_news() { client_->spread_news(); }
   // The placement has changed (QC3 of quorum_client.h). Does not block.
   void follow(ReplicaSet replicas) { client_->follow(std::move(replicas)); }
   bool prepare_leave(const std::string& key, uint64_t generation, uint32_t write_quorum) override {

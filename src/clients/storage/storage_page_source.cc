@@ -197,6 +197,7 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  if (options_.spread_news) options_.spread_news();  // SP6
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, proto::encode(request), &answer));
   *bytes = std::move(answer.payload);
   STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(*bytes));

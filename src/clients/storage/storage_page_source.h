@@ -9,9 +9,13 @@
 //        gets on with its replay is waited for: the timeout begins anew.
 //   SP5  After follow() no read is begun at a node that has lost its place.
 //   SP3  Nothing is written: write() notes what the page's next reader must see.
+//   SP6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
+//   all
+//        nodes already, and none of them know that it is durable.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,6 +42,7 @@ struct StoragePagesOptions {
   uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
   uint64_t read_timeout_us = 30'000'000;  // then read() fails
   std::shared_ptr<BacklogGate> gate;      // hears how far behind each node is; null: nobody does
+  std::function<void()> spread_news;      // SP6: cheap, does not block, any thread; may be null
   bool page_images = false;               // storage nodes need none in the log: for experiments
   transport::BlockingChannelOptions channel;
 };

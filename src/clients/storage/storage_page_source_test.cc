@@ -130,6 +130,24 @@ TEST_F(StoragePages, WithoutExactVersionsAsksForTheNewestOfItsPart) {  // SP1
   EXPECT_GT(last_.at_least, Llsn{100}) << "its own version is 40";
 }
 
+TEST_F(StoragePages, TheLogsWriterHearsBeforeANodeIsAsked) {  // SP6
+  std::atomic<int> told{0};
+  options_.spread_news = [&told] { ++told; };
+  std::atomic<int> told_when_asked{0};
+  add_node([&](const PageWanted& wanted) {
+    told_when_asked = told.load();
+    return PageGot{ok_status(), Llsn{9}, page_bytes(wanted.page, 9)};
+  });
+  ASSERT_TRUE(read().ok());
+  EXPECT_EQ(told_when_asked, 1);
+  const PageId ids[] = {kPage, {300, 8}};
+  const AlignedBytes pages(2 * kPageBytes, 4096);
+  Status results[2];
+  source().read_batch(ids, 2, pages.get(), results);
+  EXPECT_TRUE(results[1].ok());
+  EXPECT_EQ(told_when_asked, 2);
+}
+
 TEST_F(StoragePages, PassesOverABadPage) {  // SP2
   int which = 0;
   add_node([&which](const PageWanted& wanted) {

@@ -355,7 +355,7 @@ void LogStore::Impl::flush_batch() {
     } else {
       stream->drop_staged();
     }
-    if (stream->wants_spare()) wants_spare = true;
+    if (stream->wants_spare() && context.spares->lacks_one()) wants_spare = true;
   }
   for (Waiter& waiter : waiters) {
     const quorum::ReplicaState state = waiter.stream->state();

@@ -97,11 +97,13 @@ Status Spares::give(const std::vector<std::string>& paths, uint64_t* recycled) {
   return ok_status();
 }
 
+bool Spares::lacks_one() const {
+  const MutexLock lock(mutex_);
+  return ready_.empty() && spares_max_ != 0;
+}
+
 Status Spares::fill_one() {
-  {
-    const MutexLock lock(mutex_);
-    if (!ready_.empty() || spares_max_ == 0) return ok_status();
-  }
+  if (!lacks_one()) return ok_status();
   STRATA_ASSIGN_OR_RETURN(std::string path, make(true));
   const MutexLock lock(mutex_);
   ready_.push_back(std::move(path));

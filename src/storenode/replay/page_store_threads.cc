@@ -29,7 +29,8 @@ void yield_to_others() noexcept {
 
 struct PageStore::Impl::Wake {
   Mutex mutex{LatchRank::kLeaf};
-  CondVar changed;
+  CondVar changed;    // what upkeep and whoever pauses wait for
+  CondVar log_grown;  // what the scanner waits for: with every append, so it alone is woken
   bool stop = false;
   bool grown = false;        // some log; the scanner looks
   std::set<StreamId> asked;  // streams whose log has been asked to tell
@@ -76,7 +77,7 @@ void PageStore::Impl::wait_for_log(const std::vector<std::pair<Streams::Stream, 
       const MutexLock lock(wake->mutex);
       wake->asked.erase(id);
       wake->grown = true;
-      wake->changed.notify_all();
+      wake->log_grown.notify_all();
     });
   }
 }
@@ -86,7 +87,7 @@ void PageStore::Impl::look_again() {
   if (wake_ == nullptr) return;
   const MutexLock lock(wake_->mutex);
   wake_->grown = true;
-  wake_->changed.notify_all();
+  wake_->log_grown.notify_all();
 }
 
 void PageStore::Impl::scan_thread() {
@@ -111,7 +112,7 @@ void PageStore::Impl::scan_thread() {
     if (!*some) {
       wait_for_log(looked_at);
       MutexLock lock(wake_->mutex);
-      wake_->changed.wait(lock, [this] { return wake_->stop || wake_->grown; });
+      wake_->log_grown.wait(lock, [this] { return wake_->stop || wake_->grown; });
       wake_->grown = false;
     }
     const MutexLock lock(wake_->mutex);
@@ -213,6 +214,7 @@ void PageStore::Impl::stop() {
       const MutexLock lock(wake_->mutex);
       wake_->stop = true;
       wake_->changed.notify_all();
+      wake_->log_grown.notify_all();
     }
     replay->stop_waiting(true);
     waits.close();

@@ -29,6 +29,7 @@ class Spares {
   StatusOr<std::string> take();
   // Gives segment files back to be reused, or removes them. Blocks. `recycled` may be null.
   Status give(const std::vector<std::string>& paths, uint64_t* recycled);
+  [[nodiscard]] bool lacks_one() const;  // fill_one() would fill one
   // Fills one file with zeroes when none is ready. Blocks.
   Status fill_one();
 
@@ -39,7 +40,7 @@ class Spares {
   const std::string directory_;
   const uint64_t segment_bytes_;
   const uint32_t spares_max_;
-  Mutex mutex_{LatchRank::kFileTable};
+  mutable Mutex mutex_{LatchRank::kFileTable};
   std::vector<std::string> ready_;  // guarded by mutex_
   uint64_t last_number_ = 0;        // guarded by mutex_
 };
