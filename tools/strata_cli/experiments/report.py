@@ -18,8 +18,8 @@ from .ladder import LIGHT, Plan, Point, Pool, Result
 from .openaurora import HARDLY, Experiment, Finding, waited_bytes
 
 EXPLAINED = (
-    "Per transaction, but for the last three: log waited for per page asked for, what compute sends to all storage nodes,"
-    " CPU time of the cluster"
+    "Per transaction (pages made: by all storage nodes), but for the last three: log waited for per page asked for,"
+    " what compute sends to all storage nodes, CPU time of the cluster"
 )
 TABLE_WIDTH = 170
 # What a transaction took, and the last three: name, and how it is computed of a point.
@@ -29,6 +29,7 @@ COSTS: dict[str, Callable[[Point], float]] = {
     "pages_read": lambda point: point.per_transaction("cluster_pages_read"),
     "page_wait_us": lambda point: point.per_transaction("cluster_get_page_wait_us"),
     "pages_written": lambda point: point.per_transaction("cluster_pages_written"),
+    "pages_made": lambda point: point.per_transaction("storage_replay_pages_made_total"),
     "frame_waits": lambda point: point.per_transaction("buffer_pool_free_waits"),
     "log_sync_us": lambda point: point.per_transaction("log_sync_us"),
     "compute_cpu_us": lambda point: point.per_transaction("compute_cpu_us"),
