@@ -96,7 +96,7 @@ class Model {
   }
   [[nodiscard]] size_t all() const { return cluster_.members().size(); }
   size_t random_member() { return cluster_.members()[rng_.below(all())]; }
-  // Whoever is struck or loses its place, one that has everything stays, for this compute node and
+  // Whoever is struck, one that has everything stays, for this compute node and
   // for the next one.
   bool others_have_pages(size_t but) {
     const std::vector<std::string> listed = cluster_.listed();
@@ -135,7 +135,7 @@ class Model {
     const size_t node = random_member();
     switch (rng_.below(3)) {
       case 0:
-        if (!may_change(node) || !others_have_pages(node)) return;
+        if (!may_change(node)) return;
         cluster_.replace(node);
         return lose_place(node);
       case 1:
@@ -148,7 +148,7 @@ class Model {
     }
   }
   void take_out(size_t node) {
-    if (!told_ || all() == 3 || !others_have_pages(node)) return;
+    if (!told_ || all() == 3) return;
     const auto quorum = static_cast<uint32_t>((all() - 1) / 2 + 1);
     const std::string name = WrittenCluster::name_of(node);
     if (source().nodes()->prepare_leave(name, cluster_.generation(), quorum)) {
