@@ -188,8 +188,9 @@ class Cluster:
         """What the registry says; None before the first start. Raises StrataError when it does not answer."""
         return placement.read(self.settings().etcd_port, CLUSTER_NAME)
 
-    def nodes_in_sync(self) -> tuple[str, ...] | None:
-        """Those that have every page that compute has written, as the registry says; None: it writes none, or has not yet."""
+    def nodes_in_sync(self) -> dict[str, int] | None:
+        """Those that have every page that compute has written, as the registry says, and the numbers of their stores; None: it
+        writes none, or has not yet."""
         return placement.read_in_sync(self.settings().etcd_port, CLUSTER_NAME)
 
     def follow_placement(self, found: Placement | None) -> None:

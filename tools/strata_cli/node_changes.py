@@ -7,7 +7,7 @@ what the registry names.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from .cluster import CLUSTER_NAME, Cluster
@@ -180,8 +180,9 @@ def _troubles(cluster: Cluster, names: list[str]) -> list[str]:
         elif furthest - state.end > LAG_BYTES_MAX:
             found.append(f"{name} is {(furthest - state.end) >> 20} MiB of log behind")
     in_sync = cluster.nodes_in_sync()
-    if in_sync is not None:
-        found += [f"{name} does not have every page yet" for name in names if name not in in_sync and name not in ills]
+    for name in names:
+        if in_sync is not None and name not in ills and not has_every_page(cluster.storage[name], in_sync):
+            found.append(f"{name} does not have every page yet")
     return found
 
 
@@ -231,8 +232,9 @@ def wait_whole(cluster: Cluster, change: Change, timeout_s: float, say: Callable
         change.note = f"after {timeout_s:g} s: {last}; it goes on, ./strata status shows how far it is"
 
 
-def progress(node: StorageNode, target: int, in_sync: tuple[str, ...] | None = None) -> tuple[str, bool]:
-    """How far it is, in words, and whether that is all. `in_sync`: who has every page, where compute writes them."""
+def progress(node: StorageNode, target: int, in_sync: Mapping[str, int] | None = None) -> tuple[str, bool]:
+    """How far it is, in words, and whether that is all. `in_sync`: who has every page, and in which store, where compute
+    writes them."""
     ill = node.illness()
     if node.pid() is None:
         raise StrataError(f"{node.name} ended; the end of {node.log}:\n{node.log_tail()}")
@@ -245,14 +247,19 @@ def progress(node: StorageNode, target: int, in_sync: tuple[str, ...] | None = N
     if not state.votes:
         return f"{log}; does not vote yet", False
     if in_sync is not None:
-        has_all = node.name in in_sync and state.end >= target
-        return f"{log}; votes; {'whole' if has_all else f'{pages_copied(node)} pages copied'}", has_all
+        has_all = has_every_page(node, in_sync) and state.end >= target
+        pages = "whole" if has_all else f"{_value(node, 'copy_pages_seen') or 0} pages copied"
+        return f"{log}; votes; {pages}", has_all
     if state.scanned < target:
         return f"{log}; votes; {(target - state.scanned) >> 10} KiB of it not looked at yet", False
     return f"{log}; votes; whole", True
 
 
-def pages_copied(node: StorageNode) -> int:
-    """By the copy there is, or was last, where compute writes the pages."""
-    values = node.status().get("values", {})
-    return int(values.get("copy_pages_seen", 0)) if isinstance(values, dict) else 0
+def has_every_page(node: StorageNode, in_sync: Mapping[str, int]) -> bool:
+    """Also not the one of that name that has lost its disk since."""
+    return node.name in in_sync and _value(node, "page_store") == in_sync[node.name]
+
+
+def _value(node: StorageNode, name: str) -> int | None:
+    values = node.status().get("values")
+    return int(values[name]) if isinstance(values, dict) and name in values else None

@@ -29,10 +29,11 @@ def read(etcd_port: int, cluster: str) -> Placement | None:
     return _read(etcd_port, f"/strata/{cluster}/placement", "the placement", _decoded)
 
 
-def read_in_sync(etcd_port: int, cluster: str) -> tuple[str, ...] | None:
-    """The storage nodes that have every page that compute has written; None: none was ever, as under most profiles."""
+def read_in_sync(etcd_port: int, cluster: str) -> dict[str, int] | None:
+    """The storage nodes that have every page that compute has written, and in which store (one that lost its disk has another);
+    None: none was ever written, as under most profiles."""
     key = f"/strata/{cluster}/streams/{STREAM}/in-sync"
-    return _read(etcd_port, key, "the list of storage nodes in sync", _decoded_names)
+    return _read(etcd_port, key, "the list of storage nodes in sync", _decoded_stores)
 
 
 def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]], T]) -> T | None:
@@ -49,8 +50,8 @@ def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]
         raise StrataError(f"{what} in the registry cannot be read ({error!r})") from None
 
 
-def _decoded_names(record: dict[str, Any]) -> tuple[str, ...]:
-    return tuple(str(node["name"]) for node in record["nodes"])
+def _decoded_stores(record: dict[str, Any]) -> dict[str, int]:
+    return {str(node["name"]): int(node["store"], 16) for node in record["nodes"]}
 
 
 def _decoded(record: dict[str, Any]) -> Placement:

@@ -64,14 +64,20 @@ def test_progress(node: Node, words: str, whole: bool) -> None:
 @pytest.mark.parametrize(
     ("node", "in_sync", "words", "whole"),
     [
-        (Node([stream(voting=False)]), ("s2",), "log 4 of 8 KiB; does not vote yet", False),
-        (Node([stream(log_end=9000)]), ("s2",), "log 8 of 8 KiB; votes; 0 pages copied", False),
-        (Node([stream(log_end=9000)], values={"copy_pages_seen": "7"}), ("s2",), "log 8 of 8 KiB; votes; 7 pages copied", False),
-        (Node([stream()]), ("s2", "s4"), "log 4 of 8 KiB; votes; 0 pages copied", False),
-        (Node([stream(log_end=9000)]), ("s2", "s4"), "log 8 of 8 KiB; votes; whole", True),
+        (Node([stream(voting=False)]), {"s2": 5}, "log 4 of 8 KiB; does not vote yet", False),
+        (Node([stream(log_end=9000)]), {"s2": 5}, "log 8 of 8 KiB; votes; 0 pages copied", False),
+        (
+            Node([stream(log_end=9000)], values={"copy_pages_seen": "7"}),
+            {"s2": 5},
+            "log 8 of 8 KiB; votes; 7 pages copied",
+            False,
+        ),
+        (Node([stream()], values={"page_store": 6}), {"s4": 6}, "log 4 of 8 KiB; votes; 0 pages copied", False),
+        (Node([stream(log_end=9000)], values={"page_store": "6"}), {"s4": 6}, "log 8 of 8 KiB; votes; whole", True),
+        (Node([stream(log_end=9000)], values={"page_store": 7}), {"s4": 6}, "log 8 of 8 KiB; votes; 0 pages copied", False),
     ],
 )
-def test_progress_where_compute_writes_the_pages(node: Node, in_sync: tuple[str, ...], words: str, whole: bool) -> None:
+def test_progress_where_compute_writes_the_pages(node: Node, in_sync: dict[str, int], words: str, whole: bool) -> None:
     assert progress(node, 8192, in_sync) == (words, whole)  # type: ignore[arg-type]
 
 
@@ -124,7 +130,7 @@ def test_who_has_every_page_is_read() -> None:
     key = "streams/00000001/in-sync"
     nodes = [{"name": name, "store": "000000000000002a"} for name in ("s1", "s4")]
     with etcd_that_says(holding({"format": 1, "nodes": nodes}), key) as port:
-        assert placement.read_in_sync(port, "main") == ("s1", "s4")
+        assert placement.read_in_sync(port, "main") == {"s1": 42, "s4": 42}
     with etcd_that_says(b'{"header": {}}', key) as port:
         assert placement.read_in_sync(port, "main") is None
     with etcd_that_says(holding({"format": 1, "nodes": 7}), key) as port, pytest.raises(StrataError, match="in sync"):

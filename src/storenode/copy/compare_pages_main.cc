@@ -6,12 +6,15 @@
 // on the way. What is compared then may be a peer's copy: run it once more without.
 // Exit status 0: equal. 1: a page differs or is damaged, or a node does not answer.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -25,6 +28,7 @@ namespace {
 
 constexpr size_t kPagesAtOnce = 32;
 constexpr uint32_t kPagesListed = 1024;
+constexpr size_t kThreads = 4;
 
 std::string name_of(PageId page) {
   return std::to_string(page.space) + ":" + std::to_string(page.number);
@@ -138,15 +142,32 @@ StatusOr<std::vector<PageId>> list_all(const CopyPeers& nodes, const Spaces& dro
   return std::vector<PageId>(pages.begin(), pages.end());
 }
 
-StatusOr<uint64_t> compare_all(const CopyPeers& nodes) {
-  Spaces dropped;
-  STRATA_ASSIGN_OR_RETURN(const Llsn at, newest_of(nodes, &dropped));
-  STRATA_ASSIGN_OR_RETURN(const std::vector<PageId> all, list_all(nodes, dropped));
-  for (size_t first = 0; first < all.size(); first += kPagesAtOnce) {
+// Some at a time, those that nobody has taken yet.
+Status compare_some(const CopyPeers& nodes, const std::vector<PageId>& all, Llsn at,
+                    std::atomic<size_t>* next) {
+  for (;;) {
+    const size_t first = next->fetch_add(kPagesAtOnce);
+    if (first >= all.size()) return ok_status();
     const auto begin = all.begin() + static_cast<ptrdiff_t>(first);
     const auto count = static_cast<ptrdiff_t>(std::min(kPagesAtOnce, all.size() - first));
     STRATA_RETURN_IF_ERROR(compare(nodes, {begin, begin + count}, at));
   }
+}
+
+// Nodes mostly wait for their disks, so they are asked by several threads; peers are not
+// thread-safe.
+StatusOr<uint64_t> compare_all(const std::function<CopyPeers()>& connect) {
+  const CopyPeers nodes = connect();
+  Spaces dropped;
+  STRATA_ASSIGN_OR_RETURN(const Llsn at, newest_of(nodes, &dropped));
+  STRATA_ASSIGN_OR_RETURN(const std::vector<PageId> all, list_all(nodes, dropped));
+  std::atomic<size_t> next{0};
+  std::vector<Status> ends(kThreads);
+  std::vector<std::thread> threads;
+  for (Status& end : ends)
+    threads.emplace_back([&] { end = compare_some(connect(), all, at, &next); });
+  for (std::thread& thread : threads) thread.join();
+  for (const Status& end : ends) STRATA_RETURN_IF_ERROR(end);
   return all.size();
 }
 
@@ -177,15 +198,18 @@ int run(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", std::string(secret.status().message()).c_str());
     return 2;
   }
-  CopyPeers nodes;
-  for (int i = first + 1; i < argc; ++i) nodes.push_back(peer_of(*secret, argv[i], written, mend));
-  const StatusOr<uint64_t> compared = compare_all(nodes);
+  const StatusOr<uint64_t> compared = compare_all([&] {
+    CopyPeers nodes;
+    for (int i = first + 1; i < argc; ++i)
+      nodes.push_back(peer_of(*secret, argv[i], written, mend));
+    return nodes;
+  });
   if (!compared.ok()) {
     std::fprintf(stderr, "%s\n", std::string(compared.status().message()).c_str());
     return 1;
   }
-  std::printf("%llu pages are equal on %zu nodes\n", static_cast<unsigned long long>(*compared),
-              nodes.size());
+  std::printf("%llu pages are equal on %d nodes\n", static_cast<unsigned long long>(*compared),
+              argc - first - 1);
   return 0;
 }
 

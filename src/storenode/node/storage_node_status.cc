@@ -149,6 +149,8 @@ void StorageNode::add_written_values(NodeStatus* status) const {
   const WrittenStore::Counters& store = written_->counters();
   const proto::Writer session = written_->session();
   const proto::CopyPagesReply copy = copier_->progress();
+  gauge("page_store", "Which store of pages this is: another number, another disk.",
+        written_->number());
   gauge("write_session", "The write session of now; 0: none, the node takes no pages.",
         session.session);
   gauge("write_session_epoch", "The epoch it belongs to.", session.epoch.value);
