@@ -164,6 +164,7 @@ StatusOr<uint64_t> compare_all(const std::function<CopyPeers()>& connect) {
   std::atomic<size_t> next{0};
   std::vector<Status> ends(kThreads);
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (Status& end : ends)
     threads.emplace_back([&] { end = compare_some(connect(), all, at, &next); });
   for (std::thread& thread : threads) thread.join();
