@@ -36,9 +36,7 @@ class EntryBatch {
     Place place{bytes_.size(), 0, 0};
     bytes_.append(key);
     place.value = bytes_.size();
-    char header[kRecordHeaderBytes];
-    write_record_header(header, RecordHeader{});
-    bytes_.append(header, sizeof header);
+    append_record_header(&bytes_, RecordHeader{});  // settled
     bytes_.append(payload);
     place.end = bytes_.size();
     entries_.push_back(place);

@@ -146,8 +146,7 @@ Status Kernel::sample(Table* table, uint32_t index, uint32_t pages,
   return sample_leaves(
       &impl_->row.tree, tree_of(*table, index), pages, table->spec().table_id,
       [&visit](uint32_t leaf, Bytes key, Bytes value) {
-        if (value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted())
-          visit(leaf, key);
+        if (has_record_header(value) && !read_record_header(value).deleted()) visit(leaf, key);
       },
       &sample);
 }
@@ -160,7 +159,7 @@ Status Kernel::refresh_statistics(Table* table) {
   STRATA_RETURN_IF_ERROR(sample_leaves(
       &impl_->row.tree, tree_of(*table, 0), kPages, table->spec().table_id,
       [&live](uint32_t, Bytes, Bytes value) {
-        live += value.size() >= kRecordHeaderBytes && !read_record_header(value).deleted() ? 1 : 0;
+        live += has_record_header(value) && !read_record_header(value).deleted() ? 1 : 0;
       },
       &clustered));
   uint64_t index_pages = 0;

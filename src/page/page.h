@@ -16,7 +16,7 @@ namespace strata {
 
 constexpr uint32_t kPageBytes = 16384;
 constexpr uint32_t kPageHeaderBytes = 64;
-constexpr uint16_t kPageFormat = 1;
+constexpr uint16_t kPageFormat = 2;
 
 enum class PageType : uint8_t {
   kAbsent = 0,    // all zero: never written

@@ -286,14 +286,44 @@ TEST(Slotted, TruncateRightMayWidenThePage) {
 TEST(Record, HeaderRoundTrip) {
   const RecordHeader in{make_trx_id(NodeId{3}, 99), Cts{12}, make_undo_ptr(NodeId{3}, 5, 64),
                         kDeleted};
-  std::string value = leaf_value('p', 4);
-  write_record_header(value.data(), in);
+  std::string value;
+  append_record_header(&value, in);
+  EXPECT_EQ(value.size(), kRecordHeaderBytes);
+  value += "pppp";
   const RecordHeader out = read_record_header(value);
   EXPECT_EQ(out.trx_id, in.trx_id);
   EXPECT_EQ(out.cts, in.cts);
   EXPECT_EQ(out.undo_ptr, in.undo_ptr);
   EXPECT_TRUE(out.deleted());
   EXPECT_EQ(record_payload(value), "pppp");
+}
+
+TEST(Record, ASettledHeaderTakesOneByte) {
+  std::string value;
+  append_record_header(&value, RecordHeader{});
+  EXPECT_EQ(value.size(), kSettledHeaderBytes);
+  EXPECT_TRUE(is_settled(value));
+  EXPECT_TRUE(has_record_header(value));
+  EXPECT_EQ(record_payload(value), "");
+  value += "pppp";
+  EXPECT_TRUE(read_record_header(value).trx_id.is_zero());
+  EXPECT_FALSE(read_record_header(value).deleted());
+  EXPECT_EQ(record_payload(value), "pppp");
+  std::string deleted;  // all else being zero
+  append_record_header(&deleted, RecordHeader{{}, {}, {}, kDeleted});
+  EXPECT_EQ(deleted.size(), kRecordHeaderBytes);
+  EXPECT_TRUE(read_record_header(deleted).deleted());
+}
+
+TEST(Record, WhatIsTooShortForAHeaderIsRefused) {
+  EXPECT_FALSE(has_record_header(""));
+  EXPECT_FALSE(has_record_header(std::string(kRecordHeaderBytes - 1, '\0')));
+  PageBuffer page;
+  init_leaf(page.bytes, "a", "b");
+  insert(page.bytes, "ab", std::string(1, static_cast<char>(kSettled)));
+  EXPECT_TRUE(validate_tree_page(page.bytes).ok());
+  patch_value(page.bytes, 0, 0, Bytes("\0", 1));
+  EXPECT_FALSE(validate_tree_page(page.bytes).ok());
 }
 
 }  // namespace

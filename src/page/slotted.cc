@@ -119,9 +119,9 @@ uint16_t common_prefix_bytes(Bytes a, Bytes b) noexcept {
   return static_cast<uint16_t>(i);
 }
 
-bool value_size_is_valid(uint8_t level, size_t value_bytes) noexcept {
-  if (level == 0) return value_bytes >= kRecordHeaderBytes && value_bytes < kPageBytes;
-  return value_bytes == kChildBytes;
+bool value_is_valid(uint8_t level, Bytes value) noexcept {
+  if (level == 0) return has_record_header(value) && value.size() < kPageBytes;
+  return value.size() == kChildBytes;
 }
 
 bool TreePageView::covers_left(Bytes key) const noexcept {
@@ -410,7 +410,7 @@ const char* check_record(const char* page, const Slot& s, HeapMap* heap) noexcep
   if (s.offset + bytes > kPageBytes) return "record ends outside the page";
   if (!heap->mark(s.offset, bytes)) return "records overlap";
   if (s.key_head != key_head_of(suffix_at(page, s))) return "key head does not match the key";
-  if (!value_size_is_valid(h->level, load_u16(page + s.offset))) return "value has a wrong size";
+  if (!value_is_valid(h->level, value_at(page, s))) return "value has a wrong size";
   return nullptr;
 }
 

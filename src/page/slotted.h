@@ -115,7 +115,7 @@ uint32_t key_head_of(Bytes suffix) noexcept;
 int compare_bytes(Bytes a, Bytes b) noexcept;
 uint16_t common_prefix_bytes(Bytes a, Bytes b) noexcept;
 // A leaf value starts with a RecordHeader, an inner value is a page number.
-bool value_size_is_valid(uint8_t level, size_t value_bytes) noexcept;
+bool value_is_valid(uint8_t level, Bytes value) noexcept;
 // truncate_right() with these arguments leaves a page that fits.
 bool fits_truncate_right(const char* page, uint16_t keep, Bytes high_key, uint16_t flags) noexcept;
 

@@ -1,4 +1,5 @@
 #include "base/assert.h"
+#include "page/record.h"
 #include "redo/internal/op.h"
 #include "redo/redo.h"
 
@@ -43,20 +44,27 @@ bool insert_fits(const char* page, const Op& op) noexcept {
   const TreePageView view(page);
   const size_t need = sizeof(Slot) + 2 + op.key.size() + op.bytes.size();
   return is_tree(page) && op.slot <= view.slot_count() && need <= view.free_bytes() &&
-         value_size_is_valid(view.header()->level, op.bytes.size()) && insert_keeps_order(view, op);
+         value_is_valid(view.header()->level, op.bytes) && insert_keeps_order(view, op);
 }
 
 bool replace_fits(const char* page, const Op& op) noexcept {
   const TreePageView view(page);
   return is_tree(page) && op.slot < view.slot_count() &&
-         value_size_is_valid(view.header()->level, op.bytes.size()) &&
+         value_is_valid(view.header()->level, op.bytes) &&
          view.fits_replace(op.slot, op.bytes.size());
+}
+
+// What is too short for a whole header stays settled.
+bool keeps_header(Bytes value, const Op& op) noexcept {
+  return value.size() >= kRecordHeaderBytes || op.offset > kRecordFlagsOffset || op.bytes.empty() ||
+         is_settled(op.bytes);
 }
 
 bool patch_fits(const char* page, const Op& op) noexcept {
   const TreePageView view(page);
   return is_tree(page) && op.slot < view.slot_count() &&
-         op.offset + op.bytes.size() <= view.value(op.slot).size();
+         op.offset + op.bytes.size() <= view.value(op.slot).size() &&
+         (view.header()->level != 0 || keeps_header(view.value(op.slot), op));
 }
 
 bool truncate_fits(const char* page, const Op& op) noexcept {

@@ -198,6 +198,18 @@ TEST(Op, ImageOfAnInvalidTreePageIsRefused) {
   expect_refused(&page, op_bytes([&](std::string* o) { encode_image(o, zero.bytes); }));
 }
 
+TEST(Op, APatchLeavesAHeader) {
+  const std::string settled(1, static_cast<char>(kSettled));
+  TestPage page = three_records();
+  apply_good(&page, op_bytes([&](std::string* o) { encode_replace(o, 0, settled + "xxxxx"); }));
+  expect_refused(&page, op_bytes([](std::string* o) { encode_patch(o, 0, 0, Bytes("\0", 1)); }));
+  apply_good(&page, op_bytes([](std::string* o) { encode_patch(o, 0, 1, "yy"); }));
+  EXPECT_EQ(record_payload(page.view().value(0)), "yyxxx");
+  // A value long enough for either may change from one to the other.
+  apply_good(&page, op_bytes([&](std::string* o) { encode_patch(o, 1, 0, settled); }));
+  EXPECT_TRUE(is_settled(page.view().value(1)));
+}
+
 TEST(Op, WhatDoesNotFitIsRefused) {  // RD2
   TestPage page = three_records();
   const auto refused = [&](const std::function<void(std::string*)>& encode) {

@@ -111,8 +111,8 @@ void RowChange::describe_undo(UndoType type) {
 
 Status RowChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
   STRATA_ASSIGN_OR_RETURN(const UndoPtr ptr, context_->trxs->add_undo(mtr, trx_, &undo_));
-  value_.resize(kRecordHeaderBytes);
-  write_record_header(value_.data(), RecordHeader{trx_->id, Cts{}, ptr, flags});
+  value_.clear();
+  append_record_header(&value_, RecordHeader{trx_->id, Cts{}, ptr, flags});
   value_.append(payload);
   return ok_status();
 }
@@ -287,8 +287,7 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
   if (payload == nullptr) undo_.previous.flags |= kNextIsDelete;
   set_payload_difference(&undo_, before, after);
   const size_t value_bytes = kRecordHeaderBytes + after.size();
-  if (!can_write(payload == nullptr || cursor->fits_replace(value_bytes), value_bytes, &outcome))
-    return outcome;
+  if (!can_write(cursor->fits_replace(value_bytes), value_bytes, &outcome)) return outcome;
   if (payload == nullptr) {
     STRATA_RETURN_IF_ERROR(patch_header(mtr, cursor, kDeleted));
   } else {
@@ -298,9 +297,15 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
   return outcome;
 }
 
+// A settled record grows by the rest of its header.
 Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
-  STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, Bytes()));
-  cursor->patch(0, value_);
+  const bool settled = is_settled(cursor->value());
+  const Bytes payload = settled ? record_payload(cursor->value()) : Bytes();
+  STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, payload));
+  if (settled)
+    cursor->replace(value_);
+  else
+    cursor->patch(0, value_);
   return ok_status();
 }
 
@@ -371,7 +376,8 @@ StatusOr<RowChange::Outcome> RowChange::try_lock_in_record(Mtr* mtr, TreeCursor*
     describe_undo(UndoType::kUpdate);
     undo_.previous = header;
     set_payload_difference(&undo_, now, now);
-    if (!can_write(true, 0, &outcome)) return outcome;
+    const size_t value_bytes = kRecordHeaderBytes + now.size();
+    if (!can_write(cursor->fits_replace(value_bytes), value_bytes, &outcome)) return outcome;
   }
   payload->assign(now);
   if (header.trx_id != trx_->id) {

@@ -99,8 +99,8 @@ class Rollback {
     STRATA_RETURN_IF_ERROR(previous_payload(undo_, record_payload(cursor->value()), &payload_));
     RecordHeader previous = undo_.previous;
     previous.flags &= static_cast<uint8_t>(~kNextIsDelete);
-    value_.resize(kRecordHeaderBytes);
-    write_record_header(value_.data(), previous);
+    value_.clear();
+    append_record_header(&value_, previous);
     value_.append(payload_);
     if (cursor->fits_replace(value_.size())) {
       cursor->replace(value_);

@@ -107,6 +107,53 @@ class RowTest : public ::testing::Test {
   std::unique_ptr<MiniKernel> kernel_;
 };
 
+// R3: what an index build wrote, in a leaf without room for one more header.
+TEST_F(RowTest, SettledRecordsInAFullLeafAreChangedDeletedLockedAndRestored) {
+  constexpr int kRows = 600;  // some leaves
+  const auto key = [](int i) { return "row" + std::to_string(1000 + i); };
+  Trx load;
+  begin(&load);
+  for (int i = 0; i < kRows; ++i) ASSERT_TRUE(insert(&load, key(i), std::string(40, 'a')).ok());
+  commit(&load);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  ASSERT_TRUE(kernel_->settle_all().ok());
+  Trx fill;  // takes the room that became free
+  begin(&fill);
+  for (int i = 0; i < kRows; ++i)
+    for (const char* more : {"a", "b"})
+      ASSERT_TRUE(insert(&fill, key(i) + more, std::string(10, 'f')).ok());
+  commit(&fill);
+  ASSERT_TRUE(kernel_->settle_all().ok());
+
+  Trx reader;
+  begin_read(&reader);
+  Trx undone;
+  begin(&undone);
+  std::string payload;
+  for (int i = 0; i < kRows; ++i) {
+    ASSERT_TRUE(erase(&undone, key(i) + "a").ok());
+    ASSERT_TRUE(update(&undone, key(i), "short").ok());
+    ASSERT_TRUE(
+        lock_record(rows(), &undone, tree(), key(i) + "b", RowLock::kExclusive, &payload).ok());
+  }
+  EXPECT_EQ(read(&undone, key(7)), "short");
+  EXPECT_EQ(read(&reader, key(7)), std::string(40, 'a'));
+  EXPECT_EQ(read(&reader, key(7) + "a"), std::string(10, 'f'));
+  rollback(&undone);
+  for (int i = 0; i < kRows; ++i) {
+    ASSERT_EQ(dirty(key(i)), std::string(40, 'a'));
+    ASSERT_EQ(dirty(key(i) + "a"), std::string(10, 'f'));
+  }
+  Trx done;
+  begin(&done);
+  for (int i = 0; i < kRows; ++i) ASSERT_TRUE(erase(&done, key(i)).ok());
+  commit(&done);
+  EXPECT_EQ(read(&reader, key(7)), std::string(40, 'a'));
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(kernel_->check(true), 2u * kRows);
+}
+
 TEST_F(RowTest, ViewsSeeWhatWasCommittedWhenTheyWereOpened) {
   put("a", "1");
   Trx old_reader, writer, new_reader;

@@ -48,8 +48,8 @@ std::string encode_raw(uint32_t offset, UndoType type, TrxId trx_id, UndoPtr pre
 }
 
 // index u32 | space u32 | page u32 | key length u16 | key, then
-//   kUpdate: record header 25 | prefix u16 | suffix u16 | middle length u16 | middle | refs u16 |
-//   refs kOverflow: ref
+//   kUpdate: record header 1 or 25 | prefix u16 | suffix u16 | middle length u16 | middle | refs
+//   u16 | refs kOverflow: ref
 std::string encode_body(const UndoRecord& record) {
   std::string out;
   out.reserve(64 + record.key.size() + record.middle.size());
@@ -59,9 +59,7 @@ std::string encode_body(const UndoRecord& record) {
   append_u16(&out, static_cast<uint16_t>(record.key.size()));
   out.append(record.key);
   if (record.type == UndoType::kUpdate) {
-    char header[kRecordHeaderBytes];
-    write_record_header(header, record.previous);
-    out.append(header, sizeof(header));
+    append_record_header(&out, record.previous);
     append_u16(&out, record.prefix_bytes);
     append_u16(&out, record.suffix_bytes);
     append_u16(&out, static_cast<uint16_t>(record.middle.size()));
@@ -72,6 +70,13 @@ std::string encode_body(const UndoRecord& record) {
     append_ref(&out, record.overflow);
   }
   return out;
+}
+
+RecordHeader read_previous(ByteReader* in) {
+  std::string header(in->bytes(kSettledHeaderBytes));
+  if (in->ok() && !is_settled(header))
+    header.append(in->bytes(kRecordHeaderBytes - kSettledHeaderBytes));
+  return in->ok() ? read_record_header(header) : RecordHeader{};
 }
 
 Status decode_record(const RawRecord& raw, UndoRecord* out) {
@@ -92,8 +97,7 @@ Status decode_record(const RawRecord& raw, UndoRecord* out) {
     case UndoType::kInsert:
       break;
     case UndoType::kUpdate: {
-      const Bytes header = in.bytes(kRecordHeaderBytes);
-      if (in.ok()) out->previous = read_record_header(header);
+      out->previous = read_previous(&in);
       out->prefix_bytes = in.u16();
       out->suffix_bytes = in.u16();
       out->middle.assign(in.bytes(in.u16()));

@@ -95,6 +95,8 @@ class RowModel {
     EXPECT_EQ(records, 2 * newest_.size());
     EXPECT_TRUE(stored_table() == newest_) << "the stored table differs from the oracle";
     check_pages();
+    const Status settled = kernel_->settle_all([this] { return rng_.one_in(2); });
+    EXPECT_TRUE(settled.ok()) << settled;
   }
 
   // --- crashes (row_crash_model_test.cc) ---
