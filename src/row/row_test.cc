@@ -128,7 +128,7 @@ TEST_F(RowTest, SettledRecordsInAFullLeafAreChangedDeletedLockedAndRestored) {
   Trx reader;
   begin_read(&reader);
   Trx undone;
-  begin(&undone);
+  begin_read(&undone);
   std::string payload;
   for (int i = 0; i < kRows; ++i) {
     ASSERT_TRUE(erase(&undone, key(i) + "a").ok());
