@@ -59,7 +59,8 @@ Status verify_page(const char* page, PageId expected) {
                             ", stored is " + std::to_string(h->crc32c));
   if (h->format != kPageFormat)
     return error_corruption(name_of(expected) + ": format is " + std::to_string(h->format) +
-                            ", expected " + std::to_string(kPageFormat));
+                            ", expected " + std::to_string(kPageFormat) +
+                            ": another version of the engine wrote it, and can read it");
   if (h->type == static_cast<uint8_t>(PageType::kAbsent) || h->type > kPageTypeMax)
     return error_corruption(name_of(expected) + ": unknown type " + std::to_string(h->type));
   if (page_id_of(page) != expected)

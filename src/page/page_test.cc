@@ -283,6 +283,17 @@ TEST(Slotted, TruncateRightMayWidenThePage) {
   EXPECT_TRUE(TreePageView(page.bytes).covers_right("zzz"));
 }
 
+TEST(Page, OneOfAnotherFormatIsRefused) {
+  PageBuffer page;
+  init_leaf(page.bytes, "a", "b");
+  header_of(page.bytes)->format = kPageFormat - 1;
+  seal_page(page.bytes);
+  const Status refused = verify_page(page.bytes, page_id_of(page.bytes));
+  EXPECT_TRUE(is_corruption(refused));
+  EXPECT_NE(std::string(refused.message()).find("another version of the engine"),
+            std::string::npos);
+}
+
 TEST(Record, HeaderRoundTrip) {
   const RecordHeader in{make_trx_id(NodeId{3}, 99), Cts{12}, make_undo_ptr(NodeId{3}, 5, 64),
                         kDeleted};

@@ -121,7 +121,7 @@ TEST_F(WrittenPages, AnAddedNodeCountsOnceItHasEverything) {  // WN1, WN6
   ASSERT_TRUE(write(kPage, 10).ok());
   ASSERT_TRUE(source().sync().ok());
   const size_t fresh = cluster_.add();
-  node(fresh).kill();  // it is away for now
+  node(fresh).kill();  // it does not come up at once
   cluster_.tell();
   ASSERT_TRUE(write(kPage, 11).ok()) << "three of four have it";
   node(2).kill();
