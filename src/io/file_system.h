@@ -32,6 +32,8 @@ class File {
   virtual Status allocate(uint64_t bytes) = 0;  // extends to at least `bytes`, reading as zero
   virtual Status truncate(uint64_t bytes) = 0;
   [[nodiscard]] virtual const std::string& path() const = 0;
+  // Of the operating system's file if nobody has to hear of single calls (batch_io.h), else -1.
+  [[nodiscard]] virtual int descriptor() const { return -1; }
 };
 
 struct OpenOptions {

@@ -96,6 +96,7 @@ class PosixFile final : public File {
   }
 
   [[nodiscard]] const std::string& path() const override { return path_; }
+  [[nodiscard]] int descriptor() const override { return fd_; }
 
  private:
   const int fd_;

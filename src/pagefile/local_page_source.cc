@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cinttypes>
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
+#include "io/batch_io.h"
 #include "page/page.h"
 #include "pagefile/double_write.h"
 
@@ -58,6 +60,32 @@ uint32_t run_length(const PageId* ids, uint32_t count) {
   return length;
 }
 
+// Neighbours of a batch.
+struct Run {
+  uint32_t begin = 0;
+  uint32_t length = 0;
+  SpaceFilePtr space;  // keeps the file open
+};
+
+// What a read brought of the pages ids[0..count).
+void verify_run(const PageId* ids, uint32_t count, const FileRead& read, Status* results) {
+  if (!read.status.ok()) {
+    std::fill(results, results + count, read.status);
+    return;
+  }
+  const size_t whole_and_cut = (read.got + kPageBytes - 1) / kPageBytes * kPageBytes;
+  std::memset(read.data + read.got, 0, whole_and_cut - read.got);  // a cut page fails its checksum
+  for (uint32_t i = 0; i < count; ++i) {
+    const bool is_there = size_t{i} * kPageBytes < read.got;
+    results[i] =
+        is_there ? verify_page(read.data + size_t{i} * kPageBytes, ids[i]) : error_not_found();
+    if (!results[i].ok() && !is_not_found(results[i]))
+      results[i] =
+          Status(results[i].code(), read.file->path() + ": page " + std::to_string(ids[i].number) +
+                                        ": " + std::string(results[i].message()));
+  }
+}
+
 class LocalPageSource final : public PageSource {
  public:
   LocalPageSource(FileSystem* fs, const LocalPageSourceOptions& options)
@@ -84,8 +112,9 @@ class LocalPageSource final : public PageSource {
   bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
   Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
-  Status read_run(PageId first, uint32_t count, char* pages, Status* results);
-  Status write_in_place(PageId first, uint32_t count, const char* pages);
+  Status write_runs(const PageId* ids, uint32_t count, const char* pages, bool* ok);
+  Status write_one_by_one(const PageId* ids, uint32_t count, const char* pages, bool* ok);
+  Status write_in_place(PageId id, const char* page);
   Status write_with_faults(SpaceFile* space, uint64_t offset, const char* page);
 
   FileSystem* const fs_;
@@ -99,6 +128,7 @@ class LocalPageSource final : public PageSource {
   CondVar sync_ended_;
   Status sync_failure_;  // LP3: once set, no sync succeeds any more
   std::unique_ptr<DoubleWrite> double_write_;
+  BatchIo batch_io_;
 };
 
 Status LocalPageSource::open() {
@@ -108,7 +138,7 @@ Status LocalPageSource::open() {
     space->unsynced.store(true);
     return read(id, Llsn{}, page);
   };
-  repair.write = [this](PageId id, const char* page) { return write_in_place(id, 1, page); };
+  repair.write = [this](PageId id, const char* page) { return write_in_place(id, page); };
   repair.sync = [this] { return sync(); };
   STRATA_ASSIGN_OR_RETURN(
       double_write_,
@@ -195,8 +225,14 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
     std::memcpy(page, bounce.get(), kPageBytes);
     return ok_status();
   }
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+  FileRead read{.file = space->file.get(),
+                .offset = uint64_t{id.number} * kPageBytes,
+                .data = page,
+                .bytes = kPageBytes};
+  read.status = read.file->read_at(read.offset, read.data, read.bytes, &read.got);
   Status result;
-  STRATA_RETURN_IF_ERROR(read_run(id, 1, page, &result));
+  verify_run(&id, 1, read, &result);
   STRATA_RETURN_IF_ERROR(result);
   if (header_of(page)->llsn < at_least.value)
     return error_corruption(path_of(SpaceId{id.space}) + ": page " + std::to_string(id.number) +
@@ -205,34 +241,29 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
   return ok_status();
 }
 
+// Every run of neighbours is one transfer of a batch. An error is that of its whole run.
 void LocalPageSource::read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
-  STRATA_ASSERT(aligned(pages));
+  STRATA_ASSERT(aligned(pages) && count <= kReadBatchPages);
+  std::array<Run, kReadBatchPages> runs;
+  std::array<FileRead, kReadBatchPages> reads;
+  size_t opened = 0;
   for (uint32_t begin = 0, length = 0; begin < count; begin += length) {
     length = run_length(ids + begin, count - begin);
-    const Status status =
-        read_run(ids[begin], length, pages + size_t{begin} * kPageBytes, results + begin);
-    if (!status.ok()) std::fill(results + begin, results + begin + length, status);
+    auto space = file_of(ids[begin].space);
+    if (!space.ok()) {
+      std::fill(results + begin, results + begin + length, space.status());
+      continue;
+    }
+    runs[opened] = {.begin = begin, .length = length, .space = std::move(*space)};
+    reads[opened] = {.file = runs[opened].space->file.get(),
+                     .offset = uint64_t{ids[begin].number} * kPageBytes,
+                     .data = pages + size_t{begin} * kPageBytes,
+                     .bytes = size_t{length} * kPageBytes};
+    ++opened;
   }
-}
-
-// `count` neighbours. An error is that of all of them.
-Status LocalPageSource::read_run(PageId first, uint32_t count, char* pages, Status* results) {
-  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
-  size_t got = 0;
-  STRATA_RETURN_IF_ERROR(space->file->read_at(uint64_t{first.number} * kPageBytes, pages,
-                                              size_t{count} * kPageBytes, &got));
-  const size_t whole_and_cut = (got + kPageBytes - 1) / kPageBytes * kPageBytes;
-  std::memset(pages + got, 0, whole_and_cut - got);  // a cut page fails its checksum
-  for (uint32_t i = 0; i < count; ++i) {
-    const PageId id{first.space, first.number + i};
-    const bool is_there = size_t{i} * kPageBytes < got;
-    results[i] = is_there ? verify_page(pages + size_t{i} * kPageBytes, id) : error_not_found();
-    if (!results[i].ok() && !is_not_found(results[i]))
-      results[i] =
-          Status(results[i].code(), space->file->path() + ": page " + std::to_string(id.number) +
-                                        ": " + std::string(results[i].message()));
-  }
-  return ok_status();
+  batch_io_.read_all(reads.data(), opened);
+  for (size_t i = 0; i < opened; ++i)
+    verify_run(ids + runs[i].begin, runs[i].length, reads[i], results + runs[i].begin);
 }
 
 Status LocalPageSource::write(PageId id, const char* page) {
@@ -244,30 +275,64 @@ Status LocalPageSource::write_batch(const PageId* ids, uint32_t count, const cha
                                     bool* ok) {
   std::fill(ok, ok + count, false);
   STRATA_ASSIGN_OR_RETURN(const DoubleWrite::Ticket ticket, double_write_->protect(pages, count));
-  Status first_error;
+  Status status;
   if (fault(FaultPoint::double_write_done))
-    first_error = error_peer_down("fault point double_write_done");
-  const bool one_by_one = internal::faults_armed.load(std::memory_order_relaxed) != 0;
-  const bool given_up = !first_error.ok();
-  for (uint32_t begin = 0, end = 0; begin < count && !given_up; begin = end) {
-    end = begin + (one_by_one ? 1 : run_length(ids + begin, count - begin));
-    const Status status =
-        write_in_place(ids[begin], end - begin, pages + size_t{begin} * kPageBytes);
-    std::fill(ok + begin, ok + end, status.ok());
-    if (!status.ok() && first_error.ok()) first_error = status;
-  }
+    status = error_peer_down("fault point double_write_done");
+  else if (internal::faults_armed.load(std::memory_order_relaxed) != 0)
+    status = write_one_by_one(ids, count, pages, ok);
+  else
+    status = write_runs(ids, count, pages, ok);
   double_write_->written(ticket, ok);
+  return status;
+}
+
+// In place; every run of neighbours is one transfer of a batch. Returns the first error.
+Status LocalPageSource::write_runs(const PageId* ids, uint32_t count, const char* pages, bool* ok) {
+  std::array<Run, kWriteBatchPages> runs;
+  std::array<FileWrite, kWriteBatchPages> writes;
+  size_t opened = 0;
+  Status first_error;
+  for (uint32_t begin = 0, length = 0; begin < count; begin += length) {
+    length = run_length(ids + begin, count - begin);
+    auto space = file_of(ids[begin].space);
+    if (!space.ok()) {
+      if (first_error.ok()) first_error = space.status();
+      continue;
+    }
+    runs[opened] = {.begin = begin, .length = length, .space = std::move(*space)};
+    writes[opened] = {.file = runs[opened].space->file.get(),
+                      .offset = uint64_t{ids[begin].number} * kPageBytes,
+                      .data = pages + size_t{begin} * kPageBytes,
+                      .bytes = size_t{length} * kPageBytes};
+    ++opened;
+  }
+  batch_io_.write_all(writes.data(), opened);
+  for (size_t i = 0; i < opened; ++i) {
+    runs[i].space->unsynced.store(true);  // before returning: a finished write is covered (LP2)
+    std::fill_n(ok + runs[i].begin, runs[i].length, writes[i].status.ok());
+    if (first_error.ok()) first_error = writes[i].status;
+  }
   return first_error;
 }
 
-// `count` neighbours.
-Status LocalPageSource::write_in_place(PageId first, uint32_t count, const char* pages) {
-  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(first.space));
-  const uint64_t offset = uint64_t{first.number} * kPageBytes;
+// With fault points in between.
+Status LocalPageSource::write_one_by_one(const PageId* ids, uint32_t count, const char* pages,
+                                         bool* ok) {
+  Status first_error;
+  for (uint32_t i = 0; i < count; ++i) {
+    const Status status = write_in_place(ids[i], pages + size_t{i} * kPageBytes);
+    ok[i] = status.ok();
+    if (first_error.ok()) first_error = status;
+  }
+  return first_error;
+}
+
+Status LocalPageSource::write_in_place(PageId id, const char* page) {
+  STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+  const uint64_t offset = uint64_t{id.number} * kPageBytes;
   const bool faults = internal::faults_armed.load(std::memory_order_relaxed) != 0;
-  const Status status = faults && count == 1
-                            ? write_with_faults(space.get(), offset, pages)
-                            : space->file->write_at(offset, pages, size_t{count} * kPageBytes);
+  const Status status = faults ? write_with_faults(space.get(), offset, page)
+                               : space->file->write_at(offset, page, kPageBytes);
   space->unsynced.store(true);  // before returning: a write that finished is covered (LP2)
   STRATA_RETURN_IF_ERROR(status);
   if (faults && fault(FaultPoint::page_write_after))

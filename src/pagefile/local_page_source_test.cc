@@ -139,6 +139,34 @@ TEST_P(LocalPageSourceTest, RunsOfNeighboursLandWhereTheyBelong) {
   for (uint32_t i = 0; i < 8; ++i) expect(page(10 + i), i);
 }
 
+// Pages anywhere in several files, one of which is gone: the others land.
+TEST_P(LocalPageSourceTest, ABatchLandsInEveryFileThatIsThere) {
+  constexpr uint32_t kSpaces = 12;
+  constexpr uint32_t kLost = 305;
+  for (uint32_t i = 0; i < kSpaces; ++i)
+    if (300 + i != kLost) {
+      ASSERT_TRUE(source_->create_space(SpaceId{300 + i}).ok());
+    }
+  const AlignedBytes pages(kWriteBatchPages * kPageBytes, 4096);
+  std::vector<PageId> ids;
+  for (uint32_t space = 300; space < 300 + kSpaces; ++space)
+    for (const uint32_t number : {3u, 4u, 70u + space, 900u}) ids.push_back({space, number});
+  for (uint64_t version = 1; version <= 3; ++version) {
+    for (size_t i = 0; i < ids.size(); ++i) {
+      fill_page(pages.get() + i * kPageBytes, ids[i], version, PageVersion{version + i, 0});
+      seal_page(pages.get() + i * kPageBytes);
+    }
+    bool ok[kWriteBatchPages];
+    EXPECT_TRUE(is_not_found(
+        source_->write_batch(ids.data(), static_cast<uint32_t>(ids.size()), pages.get(), ok)));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(ok[i], ids[i].space != kLost);
+      if (ok[i]) expect(ids[i], version + i);
+    }
+    ASSERT_TRUE(source_->sync().ok());
+  }
+}
+
 TEST_P(LocalPageSourceTest, DamageNamesFileAndPage) {
   ASSERT_TRUE(source_->create_space(kSpace).ok());
   ASSERT_TRUE(write(page(2), 1).ok());
