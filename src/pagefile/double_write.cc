@@ -68,11 +68,19 @@ Status empty(File* file, const std::vector<uint64_t>& offsets, uint64_t bytes_mi
   return file->sync_data();
 }
 
+bool have_common(const std::vector<PageId>& some, const std::vector<PageId>& others) {
+  return std::find_first_of(some.begin(), some.end(), others.begin(), others.end()) != some.end();
+}
+
 }  // namespace
 
 DoubleWrite::DoubleWrite(std::unique_ptr<File> file, uint32_t pages,
-                         std::function<Status()> sync_in_place)
-    : file_(std::move(file)), sync_in_place_(std::move(sync_in_place)), capacity_(pages) {}
+                         std::function<Status()> sync_in_place,
+                         std::function<Status(PageId id, const char* page)> write_in_place)
+    : file_(std::move(file)),
+      sync_in_place_(std::move(sync_in_place)),
+      write_in_place_(std::move(write_in_place)),
+      capacity_(pages) {}
 
 StatusOr<std::unique_ptr<DoubleWrite>> DoubleWrite::open(FileSystem* fs, const std::string& path,
                                                          uint32_t pages, bool direct_io,
@@ -86,7 +94,7 @@ StatusOr<std::unique_ptr<DoubleWrite>> DoubleWrite::open(FileSystem* fs, const s
   STRATA_RETURN_IF_ERROR(empty(file.get(), copies, uint64_t{kPagesMin} * kPageBytes));  // DW4
   STRATA_RETURN_IF_ERROR(fs->sync_directory(path.substr(0, path.rfind('/'))));
   return std::unique_ptr<DoubleWrite>(
-      new DoubleWrite(std::move(file), pages, std::move(sync_in_place)));
+      new DoubleWrite(std::move(file), pages, std::move(sync_in_place), repair.write));
 }
 
 DoubleWrite::~DoubleWrite() {
@@ -108,12 +116,16 @@ void DoubleWrite::free_durable() {
 }
 
 bool DoubleWrite::has_failed(const std::vector<PageId>& pages) const {
-  for (const Batch& batch : batches_) {
-    if (batch.state != State::kFailed) continue;
-    for (const PageId id : pages)
-      if (std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end()) return true;
-  }
-  return false;
+  return std::any_of(batches_.begin(), batches_.end(), [&pages](const Batch& batch) {
+    return (batch.state == State::kFailed || batch.state == State::kRetrying) &&
+           have_common(batch.pages, pages);
+  });
+}
+
+bool DoubleWrite::is_retrying(const std::vector<PageId>& pages) const {
+  return std::any_of(batches_.begin(), batches_.end(), [&pages](const Batch& batch) {
+    return batch.state == State::kRetrying && have_common(batch.pages, pages);
+  });
 }
 
 // Only in the first round, when a position is its place. With no room on the disk the ring ends
@@ -143,13 +155,12 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
     if (head_ + count - tail_ <= limit) return ok_status();
     switch (batches_.front().state) {
       case State::kWriting:
+      case State::kRetrying:
         changed_.wait(*lock);
         break;
       case State::kFailed:
-        return error_no_space(
-            file_->path() +
-            " is full of pages that cannot be written in place: mend the disk; if "
-            "that does not help, restart, recovery writes them anew");
+        STRATA_RETURN_IF_ERROR(retry_front(lock));
+        break;
       case State::kWritten:
       case State::kDurable: {
         lock->unlock();
@@ -162,6 +173,46 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
   }
 }
 
+// DW6. Its copies stay where they are meanwhile: the batch is the oldest, and keeps its place. They
+// are still the newest ones, or protect() waits until this is over.
+Status DoubleWrite::retry_front(MutexLock* lock) {
+  Batch& batch = batches_.front();  // stays where it is in memory: only its own end removes it
+  batch.state = State::kRetrying;
+  const uint64_t place = tail_ % capacity_;
+  const auto until_end = static_cast<uint32_t>(capacity_ - place);
+  std::vector<PageId> left = batch.pages;
+  lock->unlock();
+  const Status status = write_again(place, until_end, batch.count, &left);
+  lock->lock();
+  batch.pages = std::move(left);
+  batch.state = batch.pages.empty() ? State::kWritten : State::kFailed;
+  if (batch.pages.empty()) --failed_;
+  batch.written_at = ++clock_;
+  changed_.notify_all();
+  if (status.ok()) return ok_status();
+  return error_no_space(file_->path() + " is full of pages that cannot be written in place (" +
+                        std::string(status.message()) +
+                        "): mend the disk; they are tried again with every write");
+}
+
+// Removes from `left` what it could write.
+Status DoubleWrite::write_again(uint64_t place, uint32_t until_end, uint32_t count,
+                                std::vector<PageId>* left) const {
+  const AlignedBytes pages(size_t{count} * kPageBytes, kDirectAlignment);
+  STRATA_RETURN_IF_ERROR(read_copies(place, until_end, count, pages.get()));
+  for (uint32_t i = 0; i < count; ++i) {
+    const char* const page = pages.get() + size_t{i} * kPageBytes;
+    const auto at = std::find(left->begin(), left->end(), page_id_of(page));
+    if (at == left->end()) continue;
+    STRATA_RETURN_IF_ERROR(verify_page(page, *at));
+    STRATA_RETURN_IF_ERROR(write_in_place_(*at, page));
+    left->erase(at);
+  }
+  if (left->empty()) return ok_status();
+  return error_corruption("the copy of page " + std::to_string(left->front().number) +
+                          " of space " + std::to_string(left->front().space) + " is damaged");
+}
+
 // --- a batch ---
 
 // In up to two pieces: without a gap at the end of the ring, DW3 holds there, too.
@@ -171,6 +222,20 @@ Status DoubleWrite::write_copies(uint64_t place, uint32_t until_end, const char*
   STRATA_RETURN_IF_ERROR(file_->write_at(place * kPageBytes, pages, size_t{first} * kPageBytes));
   if (first == count) return ok_status();
   return file_->write_at(0, pages + size_t{first} * kPageBytes, size_t{count - first} * kPageBytes);
+}
+
+// What is not there is zero, which is no page.
+Status DoubleWrite::read_copies(uint64_t place, uint32_t until_end, uint32_t count,
+                                char* pages) const {
+  const size_t first = size_t{std::min(count, until_end)} * kPageBytes;
+  const size_t rest = size_t{count} * kPageBytes - first;
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(file_->read_at(place * kPageBytes, pages, first, &got));
+  std::memset(pages + got, 0, first - got);
+  if (rest == 0) return ok_status();
+  STRATA_RETURN_IF_ERROR(file_->read_at(0, pages + first, rest, &got));
+  std::memset(pages + first + got, 0, rest - got);
+  return ok_status();
 }
 
 // Until a sync that has begun after this call has ended well. One at a time: of two at once only
@@ -237,6 +302,7 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
   MutexLock lock(mutex_);
   if (status.ok()) status = sync_ring(&lock);
   if (status.ok()) {
+    changed_.wait(lock, [this, &batch] { return !is_retrying(batch.pages); });  // DW6
     drop_failed([&batch](PageId id) {
       return std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end();
     });
@@ -269,7 +335,11 @@ void DoubleWrite::written(Ticket ticket, const bool* ok) {
 }
 
 void DoubleWrite::forget(SpaceId space) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this] {
+    return std::none_of(batches_.begin(), batches_.end(),
+                        [](const Batch& batch) { return batch.state == State::kRetrying; });
+  });
   drop_failed([space](PageId id) { return id.space == space.value; });
 }
 

@@ -14,6 +14,9 @@
 //        a copy, and empties the ring before anything is written: the copies of one life never
 //        repair pages of the next.
 //   DW5  A failed sync of the ring is final: nothing is written in place any more.
+//   DW6  A ring that is full of pages whose writes in place failed writes them itself, from their
+//        copies, whenever somebody needs room: once the disk works again nothing else is needed.
+//        Never beside a write in place of the same page by somebody else.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +38,7 @@ struct DoubleWriteRepair {
   // OK: whole. kDataLoss: torn. kNotFound: never written, or there is no such space any more. The
   // last life may have written it without a sync: the next sync() covers it.
   std::function<Status(PageId id, char* page)> read;
-  std::function<Status(PageId id, const char* page)> write;
+  std::function<Status(PageId id, const char* page)> write;  // also later, by any thread (DW6)
   std::function<Status()> sync;
 };
 
@@ -60,12 +63,12 @@ class DoubleWrite {
   DoubleWrite(const DoubleWrite&) = delete;
   DoubleWrite& operator=(const DoubleWrite&) = delete;
 
-  // `count` sealed pages, one after the other, 4096-aligned. Blocks for disk and room. On failure
-  // nothing may be written in place.
+  // `count` sealed pages, one after the other, 4096-aligned; none of them is being written by
+  // somebody else. Blocks for disk and room. On failure nothing may be written in place.
   StatusOr<Ticket> protect(const char* pages, uint32_t count);
   // How the writes in place ended, page by page; once per ticket.
   void written(Ticket ticket, const bool* ok);
-  // Its pages will not be written any more.
+  // Its pages will not be written any more: its file is gone. Blocks for writes under way (DW6).
   void forget(SpaceId space);
 
   // A sync of all data files: what was written() before begin_sync() is durable after synced().
@@ -75,28 +78,36 @@ class DoubleWrite {
  private:
   //   kWriting --written(ok)--> kWritten --synced()--> kDurable, then its place is free
   //            --written(not ok)--> kFailed --newer copies of all its pages--> kWritten
-  enum class State : uint8_t { kWriting, kWritten, kFailed, kDurable };
+  //                                 kFailed <--> kRetrying --all of them are written--> kWritten
+  enum class State : uint8_t { kWriting, kWritten, kFailed, kRetrying, kDurable };
   struct Batch {
     Ticket ticket;
     uint32_t count;
     State state = State::kWriting;
     uint64_t written_at = 0;    // by clock_
-    std::vector<PageId> pages;  // in kFailed: those not yet superseded
+    std::vector<PageId> pages;  // in kFailed and kRetrying: those not yet superseded
   };
 
-  DoubleWrite(std::unique_ptr<File> file, uint32_t pages, std::function<Status()> sync_in_place);
+  DoubleWrite(std::unique_ptr<File> file, uint32_t pages, std::function<Status()> sync_in_place,
+              std::function<Status(PageId id, const char* page)> write_in_place);
   Status make_room(MutexLock* lock, uint32_t count, bool is_retry);
   void grow(MutexLock* lock, uint64_t end);
   void free_durable();
   Status write_copies(uint64_t place, uint32_t until_end, const char* pages, uint32_t count) const;
+  Status read_copies(uint64_t place, uint32_t until_end, uint32_t count, char* pages) const;
   Status sync_ring(MutexLock* lock);
+  Status retry_front(MutexLock* lock);
+  Status write_again(uint64_t place, uint32_t until_end, uint32_t count,
+                     std::vector<PageId>* left) const;
   template <typename Worthless>
   void drop_failed(const Worthless& worthless);
   [[nodiscard]] bool has_failed(const std::vector<PageId>& pages) const;
+  [[nodiscard]] bool is_retrying(const std::vector<PageId>& pages) const;
   Batch* find(Ticket ticket);
 
   const std::unique_ptr<File> file_;
   const std::function<Status()> sync_in_place_;
+  const std::function<Status(PageId id, const char* page)> write_in_place_;
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
   uint32_t capacity_;               // pages; less once the disk has no room for more
@@ -106,7 +117,7 @@ class DoubleWrite {
   uint64_t tail_ = 0;
   Ticket next_ticket_ = 1;
   uint64_t clock_ = 0;
-  uint32_t failed_ = 0;  // batches in kFailed
+  uint32_t failed_ = 0;  // batches in kFailed and kRetrying
   bool syncing_ = false;
   uint64_t syncs_begun_ = 0;
   uint64_t syncs_ended_ = 0;

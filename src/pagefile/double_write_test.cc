@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <thread>
 
@@ -24,6 +25,7 @@ using testing::fill_page;
 using testing::PageVersion;
 
 constexpr uint32_t kSpace = 300;
+constexpr uint32_t kFar = 5000;  // a page beyond the end of the space's file
 
 class DoubleWriteTest : public ::testing::Test {
  protected:
@@ -50,6 +52,20 @@ class DoubleWriteTest : public ::testing::Test {
     seal_page(page_.get());
     return source_->write(id, page_.get());
   }
+  Status write_batch(uint32_t first, uint32_t count, uint64_t version) {
+    const AlignedBytes pages(size_t{count} * kPageBytes, 4096);
+    PageId ids[DoubleWrite::kBatchPagesMax];
+    for (uint32_t i = 0; i < count; ++i) {
+      ids[i] = PageId{kSpace, first + i};
+      char* const page = pages.get() + size_t{i} * kPageBytes;
+      fill_page(page, ids[i], version, PageVersion{version, 0});
+      seal_page(page);
+    }
+    return source_->write_batch(ids, count, pages.get(), ok_);
+  }
+  // No file grows any more.
+  void fill_disk() { disk_->set_capacity(1); }
+  void mend_disk() { disk_->set_capacity(UINT64_MAX); }
   // 0: never written.
   StatusOr<uint64_t> version(uint32_t number) {
     const PageId id{kSpace, number};
@@ -67,6 +83,7 @@ class DoubleWriteTest : public ::testing::Test {
   std::unique_ptr<SimFileSystem> disk_;
   std::unique_ptr<PageSource> source_;
   AlignedBytes page_;
+  bool ok_[DoubleWrite::kBatchPagesMax] = {};
 };
 
 TEST_F(DoubleWriteTest, ATornPageComesBackAsItWasLastWritten) {
@@ -141,43 +158,97 @@ TEST_F(DoubleWriteTest, ARestartAfterAKillSyncsWhatTheLastLifeWrote) {
 }
 
 TEST_F(DoubleWriteTest, APageThatCannotBeWrittenDoesNotStopTheOthers) {
-  ASSERT_TRUE(write(1, 1).ok());
-  for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE(arm_fault("page_write_half:1:error"));
-    EXPECT_FALSE(write(1, 2).ok());
-    disarm_faults();
+  ASSERT_TRUE(source_->grow_space(SpaceId{kSpace}, 1100).ok());
+  fill_disk();
+  for (uint64_t round = 1; round <= 3; ++round) {
+    EXPECT_TRUE(is_no_space(write(kFar, round)));
     // The ring is filled up to what is kept for trying again.
     uint32_t written = 0;
-    while (written < 1000 && write(10 + written, 1).ok()) ++written;
+    while (written < 1000 && write(10 + written, round).ok()) ++written;
     EXPECT_GE(written, DoubleWrite::kPagesMin - DoubleWrite::kBatchPagesMax - 1);
     EXPECT_LT(written, 1000u);
-    EXPECT_TRUE(is_no_space(write(10, 5)));
+    const Status full = write(10, 5);
+    EXPECT_TRUE(is_no_space(full));
+    EXPECT_NE(full.message().find("mend the disk"), std::string::npos) << full;
   }
-  ASSERT_TRUE(write(1, 3).ok());
+  mend_disk();
+  ASSERT_TRUE(write(kFar, 9).ok());
   for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(10 + n, 6).ok());
-  EXPECT_EQ(*version(1), 3u);
+  EXPECT_EQ(*version(kFar), 9u);
+}
+
+// Whoever could not write them may never come again: a storage node that is out of sync hears of
+// other pages first.
+TEST_F(DoubleWriteTest, PagesThatFailedAreWrittenOnceTheDiskWorksAgain) {  // DW6
+  ASSERT_TRUE(source_->grow_space(SpaceId{kSpace}, 1100).ok());
+  ASSERT_TRUE(write(5, 1).ok());
+  fill_disk();
+  uint32_t failed = 0;
+  while (failed < 1000 &&
+         write(kFar + failed, 7).message().find("is full of pages") == std::string_view::npos)
+    ++failed;
+  EXPECT_GE(failed, DoubleWrite::kPagesMin - DoubleWrite::kBatchPagesMax - 1);
+  EXPECT_LT(failed, 1000u);
+  EXPECT_TRUE(is_no_space(write(5, 2)));
+  mend_disk();
+  for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(10 + n, 6).ok());
+  for (uint32_t n = 0; n < failed; ++n) EXPECT_EQ(*version(kFar + n), 7u) << n;
+  // Their copies are gone only now that they are durable.
+  disk_->crash(1);
+  open();
+  for (uint32_t n = 0; n < failed; ++n) EXPECT_EQ(*version(kFar + n), 7u) << n;
 }
 
 // A whole batch fails, the ring fills up behind it, and the disk works again.
 TEST_F(DoubleWriteTest, AWholeBatchThatFailedFindsRoomToBeTriedAgain) {
-  const AlignedBytes pages(64 * kPageBytes, 4096);
-  PageId ids[64];
-  bool ok[64];
-  for (uint32_t i = 0; i < 64; ++i) {
-    ids[i] = PageId{kSpace, i};
-    fill_page(pages.get() + size_t{i} * kPageBytes, ids[i], 2, PageVersion{2, 0});
-    seal_page(pages.get() + size_t{i} * kPageBytes);
-  }
-  ASSERT_TRUE(arm_fault("double_write_done:1:error"));
-  EXPECT_FALSE(source_->write_batch(ids, 64, pages.get(), ok).ok());
-  EXPECT_EQ(std::count(ok, ok + 64, true), 0);
-  disarm_faults();
+  ASSERT_TRUE(source_->grow_space(SpaceId{kSpace}, 1100).ok());
+  fill_disk();
+  EXPECT_FALSE(write_batch(kFar, 64, 2).ok());
+  EXPECT_EQ(std::count(ok_, ok_ + 64, true), 0);
   uint32_t written = 0;
   while (written < 1000 && write(100 + written, 1).ok()) ++written;
   EXPECT_LT(written, 1000u);
-  EXPECT_TRUE(source_->write_batch(ids, 64, pages.get(), ok).ok());
-  EXPECT_EQ(std::count(ok, ok + 64, true), 64);
+  mend_disk();
+  EXPECT_TRUE(write_batch(kFar, 64, 3).ok());
+  EXPECT_EQ(std::count(ok_, ok_ + 64, true), 64);
   for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(100 + n, 3).ok());
+  for (uint32_t n = 0; n < 64; ++n) EXPECT_EQ(*version(kFar + n), 3u);
+}
+
+// The same pages are written by their owners and, from their copies, by whoever needs room.
+TEST_F(DoubleWriteTest, ADiskThatFillsUpNowAndThenUnderManyThreads) {  // DW6
+  constexpr uint64_t kRounds = strata::testing::fewer_if_sanitized(200, 40);
+  constexpr uint32_t kPages = 12;
+  std::atomic<uint32_t> at_work{4};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 4; ++t) {
+    threads.emplace_back([this, t, &at_work] {
+      const AlignedBytes page(kPageBytes, 4096);
+      for (uint64_t round = 1; round <= kRounds; ++round)
+        for (uint32_t n = 0; n < kPages; ++n) {
+          // A new place each time: it needs room on the disk.
+          const auto number = static_cast<uint32_t>(kFar + ((round / 8) * 4 + t) * kPages + n);
+          const PageId id{kSpace, number};
+          fill_page(page.get(), id, round, PageVersion{round, 0});
+          seal_page(page.get());
+          bool ok = false;
+          (void)source_->write_batch(&id, 1, page.get(), &ok);
+        }
+      --at_work;
+    });
+  }
+  for (bool full = true; at_work != 0; full = !full) {
+    full ? fill_disk() : mend_disk();
+    std::this_thread::yield();
+  }
+  for (std::thread& thread : threads) thread.join();
+  mend_disk();
+  for (uint32_t t = 0; t < 4; ++t)
+    for (uint32_t n = 0; n < kPages; ++n) {
+      const auto number = static_cast<uint32_t>(kFar + ((kRounds / 8) * 4 + t) * kPages + n);
+      ASSERT_TRUE(write(number, kRounds + 1).ok());
+      EXPECT_EQ(*version(number), kRounds + 1);
+    }
 }
 
 TEST_F(DoubleWriteTest, ADroppedSpaceReleasesWhatFailedInIt) {
@@ -227,12 +298,13 @@ TEST_F(DoubleWriteTest, ManyThreadsAndASmallRing) {
   for (uint32_t t = 0; t < 6; ++t) EXPECT_GE(*version(t * 64), 1u);
 }
 
-// Random writes, syncs, kills and power losses: every page reads as a version between the last
-// synced one and the last one written, whole.
+// Random writes, syncs, kills, power losses and full disks: every page reads as a version between
+// the last synced one and the last one written, whole.
 TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
   set_diag_sink([](Severity, std::string_view) {});
   const AlignedBytes pages(64 * kPageBytes, 4096);
   uint64_t restored = 0;
+  uint64_t failed = 0;
   constexpr uint64_t kSeeds = strata::testing::kThreadSanitizer
                                   ? 5  // it has one thread
                                   : strata::testing::fewer_if_sanitized(60, 20);
@@ -241,7 +313,7 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
     Rng rng(seed);
     auto disk = make_sim_file_system();
     struct State {
-      uint64_t synced = 0, written = 0;
+      uint64_t synced = 0, done = 0, written = 0;  // done: what a write that ended well wrote
     };
     std::map<uint32_t, State> states;
     std::unique_ptr<PageSource> source;
@@ -254,12 +326,17 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
       source = std::move(*opened);
     };
     const auto note_synced = [&states] {
-      for (auto& [number, state] : states) state.synced = state.written;
+      for (auto& [number, state] : states) state.synced = state.done;
     };
     open();
     ASSERT_TRUE(source->create_space(SpaceId{kSpace}).ok());
     uint64_t next_version = 1;
+    bool full = false;  // the disk: what lies behind the end of the file cannot be written
     for (int step = 0; step < 60; ++step) {
+      if (rng.one_in(6)) {
+        full = !full;
+        disk->set_capacity(full ? 1 : UINT64_MAX);
+      }
       const uint64_t what = rng.below(10);
       if (what < 7) {
         const auto count = static_cast<uint32_t>(1 + rng.below(rng.one_in(3) ? 64 : 5));
@@ -274,7 +351,13 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
           seal_page(pages.get() + size_t{i} * kPageBytes);
           ++next_version;
         }
-        ASSERT_TRUE(source->write_batch(ids, count, pages.get(), ok).ok());
+        const Status status = source->write_batch(ids, count, pages.get(), ok);
+        ASSERT_TRUE(status.ok() || full) << status;
+        for (uint32_t i = 0; i < count; ++i) {
+          State& state = states[ids[i].number];
+          if (ok[i]) state.done = state.written;
+          failed += !ok[i];
+        }
       } else if (what == 7) {
         ASSERT_TRUE(source->sync().ok());
         note_synced();
@@ -287,7 +370,7 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
           const Status status = source->read(id, Llsn{}, page);
           if (is_not_found(status)) {
             ASSERT_EQ(state.synced, 0u) << "page " << number;
-            state.written = 0;
+            state.done = state.written = 0;
             continue;
           }
           ASSERT_TRUE(status.ok()) << status;
@@ -296,16 +379,17 @@ TEST(DoubleWriteModel, NoPowerLossLeavesATornPage) {
           ASSERT_GE(v.version, state.synced);
           ASSERT_LE(v.version, state.written);
           if (what == 9) {
-            ASSERT_EQ(v.version, state.written);
+            ASSERT_GE(v.version, state.done);
           }
-          restored += v.version != state.written;
-          state.written = v.version;
+          restored += v.version < state.done;
+          state.done = state.written = v.version;
         }
         note_synced();
       }
     }
   }
   EXPECT_GT(restored, kSeeds * 5 / 3);  // the power losses did lose writes
+  EXPECT_GT(failed, kSeeds * 10);
   set_diag_sink(nullptr);
 }
 

@@ -59,8 +59,18 @@ Status Ingest::failure() const {
 }
 
 void Ingest::retry() {
-  const MutexLock lock(mutex_);
-  for (const auto& stream : streams_) stream->failure = check_begin(*stream);
+  std::vector<Stream*> stopped;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& stream : streams_)
+      if (!stream->failure.ok()) stopped.push_back(stream.get());
+  }
+  // The log store has mutexes of its own; a stream that has stopped does not move meanwhile.
+  for (Stream* const stream : stopped) {
+    const Status status = check_begin(*stream);
+    const MutexLock lock(mutex_);
+    stream->failure = status;
+  }
 }
 
 StatusOr<bool> Ingest::step(uint64_t bytes) {

@@ -1,4 +1,5 @@
-// What replay asks of the log: one stream as this node has it. Thread-safe.
+// What replay asks of the log: one stream as this node has it. Thread-safe; every call takes the
+// log store's mutexes, so none of a higher rank may be held.
 //   LV1  Bytes below durable_lsn() are quorum-durable here, never change and never go away but
 //        from the front. durable_lsn() only grows (S1): the torn group behind a dead writer's last
 //        whole one, which recovery cuts away, was never below it.

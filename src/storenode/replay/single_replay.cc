@@ -35,13 +35,14 @@ Status SingleReplay::add_stream(StreamId stream, LogView* log, StreamMark from) 
   stream_ = stream;
   log_ = log;
   reader_ = std::make_unique<GroupReader>(stream, log, parts_.log_cache, from.lsn);
-  if (log->begin_lsn() > from.lsn) {
-    const MutexLock lock(mutex_);
-    failure_ = error_corruption(
+  if (const Lsn begin = log->begin_lsn(); begin > from.lsn) {
+    const Status failure = error_corruption(
         "stream " + std::to_string(stream.value) + ": the log kept here begins at lsn " +
-        std::to_string(log->begin_lsn().value) + ", but the pages have only what is below lsn " +
+        std::to_string(begin.value) + ", but the pages have only what is below lsn " +
         std::to_string(from.lsn.value) + "; copy the pages from another storage node");
-    diag(Severity::kError, "%s", std::string(failure_.message()).c_str());
+    diag(Severity::kError, "%s", std::string(failure.message()).c_str());
+    const MutexLock lock(mutex_);
+    failure_ = failure;
   }
   {
     const MutexLock lock(mutex_);  // what an earlier life passed over is below

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/latch.h"
 #include "base/rng.h"
 #include "page/page.h"
 #include "page/slotted.h"
@@ -25,15 +25,15 @@ class MemoryLog final : public LogView {
   static constexpr uint64_t kBegin = 4096;
 
   [[nodiscard]] Lsn begin_lsn() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return begin_;
   }
   [[nodiscard]] Lsn durable_lsn() const override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return durable_;
   }
   Status read(Lsn from, char* out, size_t bytes) override {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     EXPECT_LE(from.value + bytes, durable_.value) << "S1";
     if (from < begin_) return error_out_of_range("the log begins later");
     for (const auto& [at, end] : unreadable_)
@@ -45,7 +45,7 @@ class MemoryLog final : public LogView {
   }
   void notify_beyond(Lsn beyond, std::function<void()> notify) override {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       if (durable_ <= beyond) {
         waiting_.emplace_back(beyond, std::move(notify));
         return;
@@ -55,17 +55,17 @@ class MemoryLog final : public LogView {
   }
 
   void append(Bytes bytes) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bytes_.append(bytes);
   }
   [[nodiscard]] Lsn end() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return Lsn{kBegin + bytes_.size()};
   }
   void make_durable(Lsn end) {
     std::vector<std::function<void()>> due;
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       durable_ = std::max(durable_, end);
       for (auto it = waiting_.begin(); it != waiting_.end();) {
         if (it->first < durable_) {
@@ -79,28 +79,28 @@ class MemoryLog final : public LogView {
     for (const auto& notify : due) notify();
   }
   void cut_front(Lsn begin) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     begin_ = std::max(begin_, begin);
   }
   void flip(Lsn at) {  // damages a byte, or mends it again
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bytes_[at.value - kBegin] ^= 0x40;
   }
   void set(Lsn at, char byte) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     bytes_[at.value - kBegin] = byte;
   }
   void make_unreadable(Lsn from, Lsn to) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     unreadable_.emplace_back(from.value, to.value);
   }
   [[nodiscard]] uint64_t bytes_read() const {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     return bytes_read_;
   }
 
  private:
-  mutable std::mutex mutex_;
+  mutable Mutex mutex_{LatchRank::kLogStore};  // what a node's log store takes first
   std::string bytes_;
   Lsn begin_{kBegin};
   Lsn durable_{kBegin};
