@@ -205,7 +205,8 @@ Status DoubleWrite::write_again(uint64_t place, uint32_t until_end, uint32_t cou
     const auto at = std::find(left->begin(), left->end(), page_id_of(page));
     if (at == left->end()) continue;
     STRATA_RETURN_IF_ERROR(verify_page(page, *at));
-    STRATA_RETURN_IF_ERROR(write_in_place_(*at, page));
+    const Status status = write_in_place_(*at, page);
+    if (!status.ok() && !is_not_found(status)) return status;
     left->erase(at);
   }
   if (left->empty()) return ok_status();

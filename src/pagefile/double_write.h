@@ -38,7 +38,8 @@ struct DoubleWriteRepair {
   // OK: whole. kDataLoss: torn. kNotFound: never written, or there is no such space any more. The
   // last life may have written it without a sync: the next sync() covers it.
   std::function<Status(PageId id, char* page)> read;
-  std::function<Status(PageId id, const char* page)> write;  // also later, by any thread (DW6)
+  std::function<Status(PageId id, const char* page)>
+      write;  // also later, by any thread (DW6). kNotFound: no such space
   std::function<Status()> sync;
 };
 
@@ -66,7 +67,8 @@ class DoubleWrite {
   // `count` sealed pages, one after the other, 4096-aligned; none of them is being written by
   // somebody else. Blocks for disk and room. On failure nothing may be written in place.
   StatusOr<Ticket> protect(const char* pages, uint32_t count);
-  // How the writes in place ended, page by page; once per ticket.
+  // How the writes in place ended, page by page; once per ticket. `ok`: the page is whole in its
+  // place, or has none, as its space is not there.
   void written(Ticket ticket, const bool* ok);
   // Its pages will not be written any more: its file is gone. Blocks for writes under way (DW6).
   void forget(SpaceId space);

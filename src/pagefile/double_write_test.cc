@@ -261,6 +261,18 @@ TEST_F(DoubleWriteTest, ADroppedSpaceReleasesWhatFailedInIt) {
   for (uint32_t n = 0; n < 500; ++n) ASSERT_TRUE(write(10 + n, 1).ok());
 }
 
+// As a storage node meets them that copies, and is sent pages of spaces it does not have yet.
+TEST_F(DoubleWriteTest, PagesOfASpaceThatIsNotThereKeepNoRoom) {
+  const PageId id{kSpace + 1, 3};
+  for (uint64_t n = 1; n <= 500; ++n) {
+    fill_page(page_.get(), id, n, PageVersion{n, 0});
+    seal_page(page_.get());
+    ASSERT_TRUE(is_not_found(source_->write(id, page_.get())));
+  }
+  ASSERT_TRUE(source_->create_space(SpaceId{kSpace + 1}).ok());
+  ASSERT_TRUE(source_->write(id, page_.get()).ok());
+}
+
 TEST_F(DoubleWriteTest, WithNoRoomOnTheDiskTheRingStaysSmall) {
   source_.reset();
   auto source = open_local_page_source(disk_.get(), {.directory = "/data", .direct_io = true});

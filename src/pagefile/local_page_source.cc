@@ -113,6 +113,8 @@ class LocalPageSource final : public PageSource {
   Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
   Status write_runs(const PageId* ids, uint32_t count, const char* pages, bool* ok);
+  void note_failed_batch(DoubleWrite::Ticket ticket, const PageId* ids, uint32_t count,
+                         const bool* ok);
   Status write_one_by_one(const PageId* ids, uint32_t count, const char* pages, bool* ok);
   Status write_in_place(PageId id, const char* page);
   Status write_with_faults(SpaceFile* space, uint64_t offset, const char* page);
@@ -282,8 +284,27 @@ Status LocalPageSource::write_batch(const PageId* ids, uint32_t count, const cha
     status = write_one_by_one(ids, count, pages, ok);
   else
     status = write_runs(ids, count, pages, ok);
-  double_write_->written(ticket, ok);
+  if (status.ok())
+    double_write_->written(ticket, ok);
+  else
+    note_failed_batch(ticket, ids, count, ok);
   return status;
+}
+
+// A page whose space is not there has no place that could be torn, and nobody may ever come to
+// write it: its copy need not be kept.
+void LocalPageSource::note_failed_batch(DoubleWrite::Ticket ticket, const PageId* ids,
+                                        uint32_t count, const bool* ok) {
+  std::array<bool, kWriteBatchPages> whole_or_gone{};
+  for (uint32_t i = 0; i < count; ++i) {
+    if (ok[i]) {
+      whole_or_gone[i] = true;
+      continue;
+    }
+    const auto exists = space_exists(SpaceId{ids[i].space});
+    whole_or_gone[i] = exists.ok() && !*exists;
+  }
+  double_write_->written(ticket, whole_or_gone.data());
 }
 
 // In place; every run of neighbours is one transfer of a batch. Returns the first error.
