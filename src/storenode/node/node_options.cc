@@ -27,6 +27,7 @@ Status check_group(const NodeOptions& options, const InitialGroup& group) {
 PageStoreOptions default_pages() {
   PageStoreOptions pages;
   pages.replay_lag_bytes = pages.log_cache_bytes / 2;
+  pages.scan_delay_us = 20'000;
   return pages;
 }
 

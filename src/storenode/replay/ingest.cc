@@ -1,5 +1,6 @@
 #include "storenode/replay/ingest.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -160,7 +161,11 @@ Status Ingest::publish(Stream* stream, Found* found) {
   }
   STRATA_RETURN_IF_ERROR(parts_.db->write(&found->marks));
   stream->marked_to = marked_to;
-  STRATA_RETURN_IF_ERROR(parts_.map->add(found->added));
+  STRATA_RETURN_IF_ERROR(parts_.map->add(std::move(found->added)));
+  // A page that changes all the time is there many times.
+  std::sort(found->pending.begin(), found->pending.end());
+  found->pending.erase(std::unique(found->pending.begin(), found->pending.end()),
+                       found->pending.end());
   const StreamMark from = std::exchange(stream->end, found->end);
   replay_->scanned(stream->id, from, stream->end, found->pending);
   parts_.waits->publish_scanned(stream->id, stream->end);

@@ -7,6 +7,8 @@
 //        in memory only, is known again. Below the scanned mark what the map has is left as it is,
 //        and what it collected does not come back; above, it has nothing.
 //   IN4  A stream whose log is damaged stops there; what was scanned before is served on.
+//   IN5  In smart mode log is left alone for `scan_delay_us` after it has come, but not while a
+//        request waits for it.
 #pragma once
 
 #include <cstdint>

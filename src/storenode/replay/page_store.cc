@@ -122,6 +122,9 @@ void PageStore::Impl::advance(TicketPtr ticket) {
     const WaitCondition& condition = std::get<WaitCondition>(verdict);
     if (Status status = failure_before(*ticket, condition); !status.ok())
       return finish(std::move(ticket), status);
+    if (condition.kind == WaitCondition::Kind::kScanned ||
+        condition.kind == WaitCondition::Kind::kMoreScanned)
+      scan_now();
     switch (waits.park(&ticket, condition, seen, options.now_us())) {
       case WaitList::Park::kParked:
         return;

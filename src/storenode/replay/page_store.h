@@ -51,9 +51,9 @@ struct PageStoreOptions {
   ReplayMode mode = ReplayMode::kSmart;
   bool store_every_version = false;  // smart: also those that the horizon lets go
   uint32_t workers = 2;              // smart: pages replayed in parallel
-  // Smart: the newest log, which workers leave alone until the second checkpoint from then at most:
-  // a page that changes all the time is then stored once for many changes. Should fit in the log
-  // cache.
+  // Smart: the newest log, which workers leave alone while its pages go on changing from checkpoint
+  // to checkpoint, but for six of them at most: a page that changes all the time is then stored
+  // once for many changes. Should fit in the log cache.
   uint64_t replay_lag_bytes = 0;
   uint32_t servers = 2;  // threads that go on with requests that had to wait
   uint64_t page_cache_bytes = 64u << 20;
@@ -61,6 +61,9 @@ struct PageStoreOptions {
   uint64_t map_bytes = 64u << 20;
   uint64_t memtable_bytes = 64u << 20;
   uint64_t scan_batch_bytes = 1u << 20;
+  // Smart: so long log that has come is left alone, unless a request waits for it: what comes
+  // meanwhile is scanned with it.
+  uint64_t scan_delay_us = 0;
   uint64_t checkpoint_interval_us = 10'000'000;
   uint64_t collect_interval_us = 10'000'000;
   LeaseOptions leases;

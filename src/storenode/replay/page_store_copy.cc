@@ -125,8 +125,9 @@ StatusOr<PageListing> PageStore::Impl::list_pages(PageId from, uint32_t pages_ma
   Llsn as_of;
   for (const CopyMark& mark : marks) {
     as_of = std::max(as_of, mark.replayed.llsn);
-    if (replay->replayed_to(mark.stream).lsn < mark.replayed.lsn)
-      return error_peer_down("it has not replayed so far");
+    if (replay->replayed_to(mark.stream).lsn >= mark.replayed.lsn) continue;
+    replay->ripen_all();
+    return error_peer_down("it has not replayed so far");
   }
   PageListing listing;
   STRATA_ASSIGN_OR_RETURN(listing.pages, single == nullptr ? db->list_pages(from, pages_max)

@@ -455,7 +455,7 @@ TEST(SmartLag, WorkersLeaveTheNewestLogAlone) {
   test.replay_all();
   EXPECT_EQ(test.store().counters().background.load(), 1u);
   EXPECT_GT(test.store().backlog_bytes(), 100'000u);
-  // Or the second checkpoint.
+  // Or the second checkpoint after its last change.
   ASSERT_TRUE(test.store().checkpoint().ok());
   test.replay_all();
   EXPECT_EQ(test.store().counters().background.load(), 1u);
@@ -465,6 +465,68 @@ TEST(SmartLag, WorkersLeaveTheNewestLogAlone) {
   EXPECT_EQ(test.store().backlog_bytes(), 0u);
   ASSERT_TRUE(test.store().checkpoint().ok());
   EXPECT_EQ(test.store().needed_from(kStream), test.log().end());
+}
+
+TEST(SmartLag, APageThatGoesOnChangingIsLeftAloneForSixCheckpoints) {  // PP3
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().replay_lag_bytes = 100'000'000;
+  test.open();
+  const auto checkpoint = [&] {
+    ASSERT_TRUE(test.store().raise_horizon().ok());
+    ASSERT_TRUE(test.store().checkpoint().ok());
+    test.replay_all();
+  };
+  test.write_next(&rng, {kOther});
+  const auto made = [&] { return test.store().counters().background.load(); };
+  for (int changes = 0; changes < 6; ++changes) {
+    test.write_next(&rng, {kPage});
+    test.scan_all();
+    checkpoint();
+    EXPECT_EQ(made(), changes == 0 ? 0u : 1u) << changes;  // kOther has come to rest
+  }
+  test.write_next(&rng, {kPage});
+  test.scan_all();
+  checkpoint();
+  EXPECT_EQ(made(), 2u);
+  EXPECT_EQ(test.store().backlog_bytes(), 0u);
+}
+
+TEST(SmartLag, WhoeverCopiesDoesNotWaitForPagesThatGoOnChanging) {  // CO1
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().replay_lag_bytes = 100'000'000;
+  test.open();
+  const Llsn llsn = test.write_next(&rng, {kPage});
+  test.scan_all();
+  ASSERT_TRUE(test.store().raise_horizon().ok());
+  const std::vector<CopyMark> marks{{kStream, {test.log().end(), llsn}}};
+  test.replay_all();
+  EXPECT_TRUE(is_peer_down(test.store().list_pages({}, 10, marks).status()));
+  test.replay_all();
+  const auto listing = test.store().list_pages({}, 10, marks);
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(listing->pages, std::vector<PageId>{kPage});
+}
+
+TEST(SmartScan, ARequestDoesNotWaitForLogThatIsLeftAlone) {  // IN5
+  Rng rng(1);
+  TestStore test(ReplayMode::kSmart);
+  test.options().now_us = monotonic_us;
+  test.options().scan_delay_us = 3'600'000'000;
+  test.open();
+  test.store().start();
+  for (uint64_t scanned = 1; scanned <= 20; ++scanned) {
+    test.write_next(&rng, {kOther});
+    const Llsn llsn = test.write_next(&rng, {kPage});
+    GetPageRequest request;
+    request.page = kPage;
+    request.at_least = llsn;
+    request.deadline_us = monotonic_us() + 20'000'000;
+    EXPECT_TRUE(test.is_right(test.store().get_page(request), kPage, llsn)) << scanned;
+  }
+  test.store().stop();
+  EXPECT_EQ(test.store().counters().groups_scanned.load(), 40u);
 }
 
 TEST(SmartLag, WorkersLeaveWhatIsAboveTheHorizonForLater) {  // SM4

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <utility>
 
@@ -26,16 +25,6 @@ void yield_to_others() noexcept {
 }
 
 }  // namespace
-
-struct PageStore::Impl::Wake {
-  Mutex mutex{LatchRank::kLeaf};
-  CondVar changed;    // what upkeep and whoever pauses wait for
-  CondVar log_grown;  // what the scanner waits for: with every append, so it alone is woken
-  bool stop = false;
-  bool grown = false;        // some log; the scanner looks
-  std::set<StreamId> asked;  // streams whose log has been asked to tell
-  bool deadline = false;     // an earlier one than before; upkeep looks
-};
 
 // False: stop.
 bool PageStore::Impl::pause(uint64_t microseconds) {
@@ -84,10 +73,28 @@ void PageStore::Impl::wait_for_log(const std::vector<std::pair<Streams::Stream, 
 
 void PageStore::Impl::look_again() {
   replay->look_again();
-  if (wake_ == nullptr) return;
   const MutexLock lock(wake_->mutex);
   wake_->grown = true;
   wake_->log_grown.notify_all();
+}
+
+void PageStore::Impl::scan_now() {
+  if (ingest == nullptr || scan_delay_us() == 0) return;
+  const MutexLock lock(wake_->mutex);
+  wake_->scan_now = true;
+  wake_->log_grown.notify_all();
+}
+
+// Sleeps until the log has grown, and then a while longer: what is scanned at once costs less than
+// the same piece by piece as it comes. False: stop.
+bool PageStore::Impl::wait_for_growth() {
+  MutexLock lock(wake_->mutex);
+  wake_->log_grown.wait(lock, [this] { return wake_->stop || wake_->grown; });
+  if (scan_delay_us() != 0)
+    wake_->log_grown.wait_for_us(lock, scan_delay_us(),
+                                 [this] { return wake_->stop || wake_->scan_now; });
+  wake_->grown = wake_->scan_now = false;
+  return !wake_->stop;
 }
 
 void PageStore::Impl::scan_thread() {
@@ -111,9 +118,7 @@ void PageStore::Impl::scan_thread() {
     pause_us = kPauseUs;
     if (!*some) {
       wait_for_log(looked_at);
-      MutexLock lock(wake_->mutex);
-      wake_->log_grown.wait(lock, [this] { return wake_->stop || wake_->grown; });
-      wake_->grown = false;
+      if (!wait_for_growth()) return;
     }
     const MutexLock lock(wake_->mutex);
     if (wake_->stop) return;
@@ -188,7 +193,10 @@ void PageStore::Impl::upkeep_thread() {
 
 void PageStore::Impl::start() {
   if (!threads_.empty()) return;
-  wake_ = std::make_shared<Wake>();
+  {
+    const MutexLock lock(wake_->mutex);
+    wake_->stop = false;
+  }
   waits.reopen();
   replay->stop_waiting(false);
   replay->hold_back(!leases->settled(options.now_us()));

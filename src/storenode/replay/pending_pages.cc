@@ -18,29 +18,57 @@ void PendingPages::queue(PageId id, Page* page) {
   if (page->state == State::kWaitsForScan) --waiting_for_scan_;
   page->state = State::kQueued;
   stalled_ = false;
-  queued_.emplace(page->first, id);
-  if (page->first <= ripe_) changed_.notify_one();
+  if (page->first > ripe_) {
+    queued_.emplace(page->first, id);
+    return;
+  }
+  ripe_pages_.emplace(page->first, id);
+  changed_.notify_one();
 }
 
-void PendingPages::raise_ripe(Batch batch) {
-  if (batch <= ripe_) return;
-  ripe_ = batch;
+void PendingPages::announce_ripe() {
   if (!has_ripe()) return;
   stalled_ = false;
   changed_.notify_all();
 }
 
+void PendingPages::raise_ripe(Batch batch) {
+  if (batch <= ripe_) return;
+  ripe_ = batch;
+  if (queued_.empty() || queued_.begin()->first > ripe_) return;
+  while (!queued_.empty() && queued_.begin()->first <= ripe_)
+    ripe_pages_.insert(queued_.extract(queued_.begin()));
+  announce_ripe();
+}
+
 void PendingPages::ripen() {
   const MutexLock lock(mutex_);
-  raise_ripe(next_ripe_);
-  next_ripe_ = last_batch_;
+  if (!ripened_.empty()) {
+    const Batch rest = ripened_.back();
+    for (auto it = queued_.begin(); it != queued_.end() && it->first <= rest;) {
+      const auto place = it++;
+      if (pages_.at(place->second).last <= rest) ripe_pages_.insert(queued_.extract(place));
+    }
+    announce_ripe();
+  }
+  ripened_.push_back(last_batch_);
+  if (ripened_.size() <= kRipensMax) return;
+  raise_ripe(ripened_.front());
+  ripened_.pop_front();
+}
+
+void PendingPages::ripen_all() {
+  const MutexLock lock(mutex_);
+  raise_ripe(last_batch_);
 }
 
 void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
                        const std::vector<PageId>& pages) {
   const MutexLock lock(mutex_);
   ends_[stream] = to;
+  const Batch closed = ripened_.empty() ? 0 : ripened_.back();  // what came since is told apart
   if (!stretches_.empty() && stretches_.back().stream == stream &&
+      stretches_.back().batch > closed &&
       to.lsn.value - stretches_.back().from.lsn.value <= kStretchBytes) {
     stretches_.back().to = to;
   } else if (!pages.empty()) {
@@ -52,8 +80,9 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
   }
   for (const PageId id : pages) {
     const Batch batch = stretches_.back().batch;
-    const auto [it, added] = pages_.try_emplace(id, Page{batch});
+    const auto [it, added] = pages_.try_emplace(id, Page{batch, batch});
     Page& page = it->second;
+    page.last = batch;
     if (added) {
       listed_.emplace(batch, id);
       queue(id, &page);

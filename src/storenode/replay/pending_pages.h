@@ -3,8 +3,9 @@
 //   PP1  A page is listed from before the position of its oldest such version is published until a
 //        worker has dealt with it.
 //   PP3  A page is given to a worker once `lag_bytes` of log lie behind its oldest such version, or
-//        at the second ripen() after it was listed: pages that change all the time are made and
-//        stored once for many of their versions.
+//        at the second ripen() after its newest one came, or at the one `kRipensMax` after it was
+//        listed: pages that change all the time are made and stored once for many of their
+//        versions, those that have come to rest soon.
 //   PP2  oldest(stream) is at or below the section of every version of a listed page.
 #pragma once
 
@@ -44,6 +45,7 @@ class PendingPages {
   void put_off(PageId page, bool for_scan);
   void retry();
   void ripen();               // PP3
+  void ripen_all();           // whatever is listed now is given to a worker
   void hold_back(bool hold);  // nothing is given to a worker while it is true
 
   [[nodiscard]] StreamMark oldest(StreamId stream) const;
@@ -60,6 +62,7 @@ class PendingPages {
   enum class State : uint8_t { kQueued, kTaken, kPutOff, kWaitsForScan };
   struct Page {
     Batch first;      // oldest batch that may hold a version which is not stored
+    Batch last;       // newest one that brought a version
     Batch again = 0;  // first batch that came while it was taken; 0: none
     State state = State::kQueued;
   };
@@ -70,26 +73,27 @@ class PendingPages {
     StreamMark to;
   };
   using Place = std::pair<Batch, PageId>;
+  static constexpr size_t kRipensMax = 6;
   void queue(PageId id, Page* page);
+  void announce_ripe();
   [[nodiscard]] StreamMark oldest_locked(StreamId stream) const;
   [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const;
   void raise_ripe(Batch batch);
-  [[nodiscard]] bool has_ripe() const {
-    return !held_back_ && !queued_.empty() && queued_.begin()->first <= ripe_;
-  }
+  [[nodiscard]] bool has_ripe() const { return !held_back_ && !ripe_pages_.empty(); }
 
   const uint64_t lag_bytes_;
 
   mutable Mutex mutex_{LatchRank::kReplayQueue};
   CondVar changed_;
   std::unordered_map<PageId, Page> pages_;
-  std::set<Place> listed_;  // all
-  std::set<Place> queued_;
+  std::set<Place> listed_;         // all
+  std::set<Place> queued_;         // of kQueued, those that are not given to a worker yet
+  std::set<Place> ripe_pages_;     // ... and those that are
   std::deque<Stretch> stretches_;  // oldest first; those before the oldest listed batch are gone
   std::map<StreamId, StreamMark> ends_;
   Batch last_batch_ = 0;
-  Batch ripe_ = 0;       // batches up to it may be taken (PP3)
-  Batch next_ripe_ = 0;  // at the next ripen()
+  Batch ripe_ = 0;             // pages listed up to it may be taken (PP3)
+  std::deque<Batch> ripened_;  // the last batch at each of the last kRipensMax times
   bool held_back_ = false;
   size_t waiting_for_scan_ = 0;
   bool stalled_ = false;  // what is queued is in other hands: wake() tells when that changes
@@ -101,10 +105,10 @@ template <typename May>
 std::optional<PageId> PendingPages::take(const May& may) {
   const MutexLock lock(mutex_);
   if (held_back_) return std::nullopt;
-  for (auto it = queued_.begin(); it != queued_.end() && it->first <= ripe_; ++it) {
+  for (auto it = ripe_pages_.begin(); it != ripe_pages_.end(); ++it) {
     const PageId id = it->second;
     if (!may(id)) continue;
-    queued_.erase(it);
+    ripe_pages_.erase(it);
     pages_.at(id).state = State::kTaken;
     return id;
   }

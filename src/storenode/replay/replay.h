@@ -72,8 +72,11 @@ class Replay {
   // Damage of the log that stopped all replay; OK: none. retry(): it may be mended.
   [[nodiscard]] virtual Status failure() const = 0;
   virtual void retry() = 0;
-  // At each checkpoint: what is left alone since the one before is replayed now.
+  // At each checkpoint: what is left alone and has not changed since the one before is replayed
+  // now.
   virtual void ripen() {}
+  // Whatever is left alone is replayed now: somebody waits for replayed_to().
+  virtual void ripen_all() {}
   // Workers wait with what need not be done now: until it is known which old states are needed.
   virtual void hold_back(bool) {}
   // Wakes a worker that waits for the log itself.

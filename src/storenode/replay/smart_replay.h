@@ -50,6 +50,7 @@ class SmartReplay final : public Replay {
   [[nodiscard]] Status failure() const override { return ok_status(); }
   void retry() override { pending_.retry(); }
   void ripen() override { pending_.ripen(); }
+  void ripen_all() override { pending_.ripen_all(); }
   void hold_back(bool hold) override { pending_.hold_back(hold); }
   Status repair(PageId page, Llsn, PageRef copy) override {
     const Llsn llsn{header_of(copy->bytes)->llsn};

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "base/assert.h"
 
@@ -187,38 +189,57 @@ bool VersionMap::inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList
 
 // --- new versions ---
 
-// A page whose list is not in memory gets one that begins with this version: what RocksDB has of
-// it is read when somebody asks.
-void VersionMap::add_one(Shard* shard, MutexLock* lock, const NewVersion& added) {
+// A page whose list is not in memory gets one that begins with its first version here: what RocksDB
+// has of it is read when somebody asks.
+void VersionMap::add_to_page(Shard* shard, MutexLock* lock, std::span<const NewVersion> versions) {
+  const PageId page = versions.front().page;
   Node* node = nullptr;
-  std::vector<Version>::iterator at;
-  for (;;) {
-    const auto it = shard->nodes.find(added.page);
-    node = it == shard->nodes.end() ? make_node(shard, added.page) : it->second.get();
-    std::vector<Version>& list = node->list;
-    at = std::lower_bound(list.begin(), list.end(), added.version, by_llsn);
-    if (at != list.end() && at->llsn == added.version.llsn) return;
-    if (at != list.begin() || at == list.end() || !at->is(kOldestKept)) break;
-    if (!node->changing) return;  // VM3
-    shard->changed.wait(*lock);   // unless that change fails; the node may be gone then
+  for (const NewVersion& added : versions) {
+    for (;;) {
+      if (node == nullptr) {
+        const auto it = shard->nodes.find(page);
+        node = it == shard->nodes.end() ? make_node(shard, page) : it->second.get();
+      }
+      if (place_version(node, added.version)) break;
+      account(shard, node);
+      shard->changed.wait(*lock);  // unless that change fails; the node may be gone then
+      node = nullptr;
+    }
   }
-  at = node->list.insert(at, added.version);
-  at->flags |= kUnwritten;
-  ++node->unwritten;
-  unwritten_.fetch_add(1, std::memory_order_relaxed);
   account(shard, node);
 }
 
-Status VersionMap::add(const std::vector<NewVersion>& versions) {
+// False: a change under way decides whether the version counts.
+bool VersionMap::place_version(Node* node, const Version& version) {
+  std::vector<Version>& list = node->list;
+  auto at = list.end();
+  if (!list.empty() && !by_llsn(list.back(), version))
+    at = std::lower_bound(list.begin(), list.end(), version, by_llsn);
+  if (at != list.end() && at->llsn == version.llsn) return true;
+  if (at == list.begin() && at != list.end() && at->is(kOldestKept)) return !node->changing;  // VM3
+  at = list.insert(at, version);
+  at->flags |= kUnwritten;
+  ++node->unwritten;
+  unwritten_.fetch_add(1, std::memory_order_relaxed);
+  return true;
+}
+
+// In order of pages: those that change all the time are looked up once for many versions.
+Status VersionMap::add(std::vector<NewVersion> versions) {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
     STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, shard_bytes_max_ / 4 * 3));
   }
-  for (const NewVersion& added : versions) {
-    if (is_reclaimed(SpaceId{added.page.space})) continue;
-    Shard& shard = shard_of(added.page);
+  std::sort(versions.begin(), versions.end(), [](const NewVersion& a, const NewVersion& b) {
+    return std::tie(a.page, a.version.llsn) < std::tie(b.page, b.version.llsn);
+  });
+  for (auto begin = versions.begin(), end = begin; begin != versions.end(); begin = end) {
+    end = std::find_if(begin, versions.end(),
+                       [&](const NewVersion& one) { return one.page != begin->page; });
+    if (is_reclaimed(SpaceId{begin->page.space})) continue;
+    Shard& shard = shard_of(begin->page);
     MutexLock lock(shard.mutex);
-    add_one(&shard, &lock, added);
+    add_to_page(&shard, &lock, {begin, end});
     evict(&shard);
   }
   counters_.added.fetch_add(versions.size(), std::memory_order_relaxed);

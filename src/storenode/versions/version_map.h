@@ -80,7 +80,7 @@ class VersionMap {
 
   // Adds versions the map does not have, in memory (VM7). Blocks when room has to be made; on
   // failure nothing is added.
-  Status add(const std::vector<NewVersion>& versions);
+  Status add(std::vector<NewVersion> versions);
 
   // Calls `look` with the page's versions, under a latch: it must be short and call nothing.
   // Blocks when they are not in memory.
@@ -167,7 +167,8 @@ class VersionMap {
   void evict(Shard* shard);
   StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
   Status load(Shard* shard, MutexLock* lock, Node* node);
-  void add_one(Shard* shard, MutexLock* lock, const NewVersion& added);
+  void add_to_page(Shard* shard, MutexLock* lock, std::span<const NewVersion> versions);
+  bool place_version(Node* node, const Version& version);
   struct Spill;
   Status make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max);
   Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max);

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -59,6 +60,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   void start();
   void stop();
   void look_again();  // whoever reads logs, even if they have not grown
+  void scan_now();    // somebody waits for what is not scanned yet
   [[nodiscard]] Status trouble() const;
 
   const PageStoreOptions options;
@@ -77,12 +79,27 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   std::unique_ptr<LeaseTable> leases;
 
  private:
-  struct Wake;  // lives as long as a log may call it
+  // Lives as long as a log may call it.
+  struct Wake {
+    Mutex mutex{LatchRank::kLeaf};
+    CondVar changed;    // what upkeep and whoever pauses wait for
+    CondVar log_grown;  // what the scanner waits for: with every append, so it alone is woken
+    bool stop = false;
+    bool grown = false;        // some log; the scanner looks
+    bool scan_now = false;     // somebody waits for it
+    std::set<StreamId> asked;  // streams whose log has been asked to tell
+    bool deadline = false;     // an earlier one than before; upkeep looks
+  };
+  // Whoever waits in one of the paper's modes waits for the replay, not for this.
+  [[nodiscard]] uint64_t scan_delay_us() const {
+    return options.mode == ReplayMode::kSmart ? options.scan_delay_us : 0;
+  }
   void scan_thread();
   void worker_thread();
   void server_thread();
   void upkeep_thread();
   void wait_for_log(const std::vector<std::pair<Streams::Stream, Lsn>>& looked_at);
+  bool wait_for_growth();
   bool pause(uint64_t microseconds);  // false: stop
   void report(const char* what, const Status& status);
 
@@ -90,7 +107,7 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   std::map<StreamId, Lsn> needed_from_;
   std::map<std::string, Status> troubles_;  // by work in the background
   std::map<PageId, Llsn> mending_;          // pages that peers are asked for, and as of when
-  std::shared_ptr<Wake> wake_;
+  const std::shared_ptr<Wake> wake_ = std::make_shared<Wake>();
   std::vector<std::thread> threads_;
 };
 
