@@ -83,6 +83,7 @@ struct BufferPoolCounters {
   std::atomic<uint64_t> hits{0}, misses{0}, reads{0}, writes{0}, evictions{0}, free_waits{0},
       write_errors{0};
   std::atomic<uint64_t> read_ahead{0};  // of the reads
+  std::atomic<uint64_t> looked_at{0};   // frames, by the writers in search of cold pages
 };
 
 class BufferPool {

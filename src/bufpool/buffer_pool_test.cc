@@ -61,6 +61,38 @@ TEST(BufferPool, BackgroundWriterKeepsFramesFree) {
   for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(h.expect_page(page(i)).version, 1u);
 }
 
+// What lies at the cold end is looked at once for many evictions, not for each few of them.
+TEST(BufferPool, WritersSearchAsOftenAsItPays) {
+  BufferPoolOptions options = tiny_pool(1024, /*writers=*/1);
+  options.partitions = 1;
+  PoolHarness h(options);
+  for (uint32_t i = 0; i < 4000; ++i) h.make(page(i));
+  ASSERT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  const BufferPoolCounters& counters = h.pool->counters();
+  const uint64_t looked_at = counters.looked_at;
+  const uint64_t evictions = counters.evictions;
+  for (uint32_t i = 0; i < 4000; ++i) h.expect_page(page(i));
+  EXPECT_GT(counters.evictions - evictions, 2000u);
+  EXPECT_LT(counters.looked_at - looked_at, 8 * (counters.evictions - evictions));
+}
+
+TEST(BufferPool, ColdPagesAreWrittenBeforeTheirFramesAreNeeded) {
+  BufferPoolOptions options = tiny_pool(1024, /*writers=*/1);
+  options.partitions = 1;
+  options.old_time_us = uint64_t{1} << 60;  // a change does not warm a page
+  PoolHarness h(options);
+  for (uint32_t i = 0; i < 3000; ++i) h.make(page(i));
+  ASSERT_TRUE(h.pool->write_back_below(h.log->next_lsn()).ok());
+  for (uint32_t i = 0; i < 1000; ++i) h.expect_page(page(i));  // the coldest first
+  uint32_t next = 1000;
+  for (uint32_t first = 200; first < 900; first += 200) {
+    for (uint32_t i = first; i < first + 64; ++i) h.modify(page(i));
+    // Until they come to the cold end. Less than half of a batch waits for more.
+    for (const uint32_t last = next + 230; next < last; ++next) h.expect_page(page(next));
+    EXPECT_TRUE(wait_until([&h] { return h.pool->dirty_count() < 32; })) << first;
+  }
+}
+
 TEST(BufferPool, IdleThreadsSleep) {
   PoolHarness h(tiny_pool(64, /*writers=*/2));
   for (uint32_t i = 0; i < 100; ++i) h.make(page(i));

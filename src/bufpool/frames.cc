@@ -127,6 +127,7 @@ bool BufferPool::Impl::try_evict(Partition& p, Frame* frame) noexcept {
   frame->state.store(FrameState::kFree, std::memory_order_relaxed);
   frame->page_id.store(kNoPageId, std::memory_order_relaxed);
   if (lock_ != nullptr) lock_->forget(id);
+  if (p.evictions_to_look_ahead != 0) --p.evictions_to_look_ahead;
   counters_.evictions.fetch_add(1, std::memory_order_relaxed);
   return true;
 }

@@ -41,6 +41,9 @@ struct alignas(64) Partition {
   // either has moved on, another need not look.
   uint64_t barren_batches = UINT64_MAX;
   uint64_t barren_us = 0;
+  // So many evictions must come before it pays to look again for cold pages to write ahead of need:
+  // fewer cannot bring a batch of them to the cold end.
+  uint32_t evictions_to_look_ahead = 0;
 };
 
 // Per-thread-ish hit counts: one shared counter would cost more than the rest of a hit.

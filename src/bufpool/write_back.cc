@@ -199,14 +199,16 @@ Status BufferPool::Impl::surrender(PageId id) noexcept {
 // --- the background writer (B3) ---
 
 // Evicts clean pages from the cold end until the free list reaches its target; pins dirty ones met
-// on the way, and among the coldest kCleanAhead, for the caller to write.
+// on the way, and now and then those among the coldest kCleanAhead, for the caller to write.
 size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) noexcept {
   size_t count = 0;
   const MutexLock lock(p.mutex);
+  const bool looks_ahead = p.evictions_to_look_ahead == 0;
   uint32_t index = p.lru.coldest();
-  for (uint32_t i = 0; index != kNoFrame && i < kRefillDepth; ++i) {
+  uint32_t i = 0;
+  for (; index != kNoFrame && i < kRefillDepth; ++i) {
     const bool enough = p.free_count.load(std::memory_order_relaxed) >= free_target_per_partition_;
-    if (enough && (i >= kCleanAhead || count == max)) break;
+    if (enough && (!looks_ahead || i >= kCleanAhead || count == max)) break;
     Frame* frame = &frames_[index];
     index = p.lru.warmer(index);
     if (!enough && try_evict(p, frame)) {
@@ -217,6 +219,10 @@ size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) no
       dirty[count++] = frame;
     }
   }
+  counters_.looked_at.fetch_add(i, std::memory_order_relaxed);
+  // Otherwise at once: there may be more of them.
+  if (looks_ahead && count < kWorthwhileBatch)
+    p.evictions_to_look_ahead = static_cast<uint32_t>(kWorthwhileBatch - count);
   return count;
 }
 
