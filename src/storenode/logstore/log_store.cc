@@ -10,6 +10,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
+#include "storenode/logstore/internal/gather_policy.h"
 #include "storenode/logstore/internal/stream.h"
 
 namespace strata {
@@ -58,6 +59,8 @@ struct Command {
 
 // What one batch may hold; the rest waits for the next one.
 constexpr uint64_t kBatchBytesMax = 8u << 20;
+// So much is not left waiting for more.
+constexpr uint64_t kGatherBytesMax = 256u << 10;
 
 }  // namespace
 
@@ -75,6 +78,7 @@ class LogStore::Impl {
   void enqueue(Command command);
   bool persist_pending();
   bool wait_for_work();
+  void gather();
   void stop();
   Stream* find(StreamId stream) const;
   std::vector<Stream*> all() const;
@@ -100,6 +104,9 @@ class LogStore::Impl {
   void run_on(StreamId stream, RepairCommand* command);
   void stage(Stream* stream, Lsn at, Bytes bytes, Lsn quorum_durable, ChangeDone done);
   void flush_batch();
+  static bool is_urgent(const Command& command);
+  [[nodiscard]] bool may_gather() const;
+  [[nodiscard]] bool others_suffice() const;
   // Null when it does not answer (*why says so).
   Stream* find_usable(StreamId stream, Status* why);
 
@@ -108,7 +115,10 @@ class LogStore::Impl {
   std::deque<Command> pending_;                          // guarded by mutex_
   std::map<StreamId, std::unique_ptr<Stream>> streams_;  // guarded by mutex_; never shrinks
   bool persisting_ = false;                              // guarded by mutex_
+  bool gathering_ = false;                               // guarded by mutex_
+  bool urgent_ = false;                                  // guarded by mutex_: of pending_
   bool stopped_ = false;                                 // guarded by mutex_
+  logstore::GatherPolicy gather_policy_;                 // of whoever calls gather()
   // The persister's: streams with something staged, and who waits.
   std::vector<Stream*> batch_;
   std::vector<Waiter> waiters_;
@@ -192,12 +202,49 @@ Stream* LogStore::Impl::find_usable(StreamId stream, Status* why) {
 // --- the queue ---
 
 void LogStore::Impl::enqueue(Command command) {
+  bool wake = false;
   {
     const MutexLock lock(mutex_);
     pending_bytes += command.bytes;
     pending_.push_back(std::move(command));
+    urgent_ = urgent_ || is_urgent(pending_.back());
+    wake = !gathering_ || !may_gather();
   }
-  changed_.notify_all();
+  if (wake) changed_.notify_all();
+}
+
+// LG11. All but appends; and those without bytes, which are sent when somebody waits for the news.
+bool LogStore::Impl::is_urgent(const Command& command) {
+  return command.bytes == 0 || !std::holds_alternative<AppendCommand>(command.what);
+}
+
+bool LogStore::Impl::may_gather() const {
+  return !urgent_ && !stopped_ && !pending_.empty() && pending_bytes <= kGatherBytesMax;
+}
+
+// Bytes that are not durable here are so on a write quorum.
+bool LogStore::Impl::others_suffice() const {
+  for (const Command& command : pending_) {
+    const auto* const append = std::get_if<AppendCommand>(&command.what);
+    const auto stream = streams_.find(command.stream);
+    if (append != nullptr && stream != streams_.end() &&
+        append->request.quorum_durable > stream->second->state().end)
+      return true;
+  }
+  return false;
+}
+
+void LogStore::Impl::gather() {
+  const uint64_t wait_us = context.options.gather_us;
+  if (wait_us == 0 || !gather_policy_.may_wait(context.options.now_us())) return;
+  MutexLock lock(mutex_);
+  if (!may_gather()) return;
+  gathering_ = true;
+  changed_.wait_for_us(lock, wait_us, [&] { return !may_gather(); });
+  gathering_ = false;
+  if (!others_suffice()) return gather_policy_.waited(false, context.options.now_us());
+  ++context.counters.gathered;
+  gather_policy_.waited(true, context.options.now_us());
 }
 
 bool LogStore::Impl::wait_for_work() {
@@ -226,6 +273,7 @@ bool LogStore::Impl::persist_pending() {
       taken.push_back(std::move(pending_.front()));
       pending_.pop_front();
     }
+    if (pending_.empty()) urgent_ = false;
     persisting_ = true;
   }
   for (Command& command : taken) {
@@ -427,6 +475,7 @@ Status LogStore::close() {
 }
 
 bool LogStore::wait_for_work() { return impl_->wait_for_work(); }
+void LogStore::gather() { impl_->gather(); }
 void LogStore::stop() { impl_->stop(); }
 
 void LogStore::upkeep() {

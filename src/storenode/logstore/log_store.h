@@ -22,6 +22,10 @@
 //   LG10 A stream is made only by make_stream(): a node that has forgotten it refuses epochs it may
 //        have promised to refuse, and does not vote unless there is nothing it could have
 //        forgotten.
+//   LG11 Appends are left waiting for more, for `gather_us` at most, only by who calls gather(),
+//   and
+//        only while the last such wait has shown that nobody waits for their answers
+//        (internal/gather_policy.h), or now and then to find that out.
 #pragma once
 
 #include <atomic>
@@ -47,6 +51,7 @@ struct LogStoreOptions {
   uint64_t pending_bytes_max = 64u << 20;  // queued and not yet durable; beyond: kUnavailable
   uint32_t spare_segments_max = 4;         // files kept for reuse
   uint64_t recent_bytes_max = 0;           // of each stream's end, in memory for appliers (LG7)
+  uint64_t gather_us = 0;                  // LG11; 0: never
   uint64_t (*now_us)() = monotonic_us;     // only for counters
 };
 
@@ -72,6 +77,7 @@ struct LogStoreCounters {
   std::atomic<uint64_t> appends{0}, bytes{0}, batches{0}, syncs{0}, sync_us{0};
   std::atomic<uint64_t> fenced{0}, gaps{0}, failed_syncs{0}, disk_full{0}, damages{0};
   std::atomic<uint64_t> segments_made{0}, segments_recycled{0};
+  std::atomic<uint64_t> gathered{0};  // batches that waited for more, since the others suffice
 };
 
 class LogStore {
@@ -108,6 +114,9 @@ class LogStore {
   bool persist_pending();
   // Blocks until something is queued (true) or stop() was called and nothing is (false).
   bool wait_for_work();
+  // Before persist_pending(): waits for more appends while the other replicas are a write quorum
+  // without this one (LG11). Blocks; one thread.
+  void gather();
   void stop();
   // For an orderly end, when nobody calls anything else any more: notes where the logs end, so that
   // the next start can tell damage there from a torn write. Blocks.

@@ -1,11 +1,16 @@
 #include "storenode/logstore/log_store_runner.h"
 
+#include <utility>
+
 #include "base/diag.h"
 
 namespace strata {
 
-LogStoreRunner::LogStoreRunner(LogStore* store)
-    : store_(store), persister_([this] { persist(); }), helper_([this] { keep_up(); }) {}
+LogStoreRunner::LogStoreRunner(LogStore* store, std::function<bool()> may_gather)
+    : store_(store),
+      may_gather_(std::move(may_gather)),
+      persister_([this] { persist(); }),
+      helper_([this] { keep_up(); }) {}
 
 LogStoreRunner::~LogStoreRunner() {
   store_->stop();
@@ -23,6 +28,7 @@ LogStoreRunner::~LogStoreRunner() {
 
 void LogStoreRunner::persist() {
   while (store_->wait_for_work()) {
+    if (may_gather_ && may_gather_()) store_->gather();
     store_->persist_pending();
     if (!store_->upkeep_is_due()) continue;
     {

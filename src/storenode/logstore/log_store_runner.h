@@ -2,6 +2,7 @@
 // files beside it. While a batch is being synced the next one gathers.
 #pragma once
 
+#include <functional>
 #include <thread>
 
 #include "base/latch.h"
@@ -11,7 +12,8 @@ namespace strata {
 
 class LogStoreRunner {
  public:
-  explicit LogStoreRunner(LogStore* store);
+  // `may_gather`: asked before each batch whether appends may wait for more (LG11); null: never.
+  explicit LogStoreRunner(LogStore* store, std::function<bool()> may_gather = nullptr);
   ~LogStoreRunner();  // finishes what is queued, then closes the store
   LogStoreRunner(const LogStoreRunner&) = delete;
   LogStoreRunner& operator=(const LogStoreRunner&) = delete;
@@ -20,6 +22,7 @@ class LogStoreRunner {
   void persist();
   void keep_up();
   LogStore* const store_;
+  const std::function<bool()> may_gather_;
   Mutex mutex_{LatchRank::kLogStore};
   CondVar changed_;
   bool look_ = false;     // guarded by mutex_: the helper has something to do

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/diag.h"
+#include "storenode/logstore/internal/gather_policy.h"
 #include "storenode/logstore/internal/segment_format.h"
 #include "storenode/logstore/log_store_runner.h"
 #include "storenode/logstore/testing/faulty_file_system.h"
@@ -834,10 +835,80 @@ TEST_F(LogStoreDamage, FilesOfAnotherClusterAreRefused) {
 
 // --- threads ---
 
+uint64_t a_clock_us = 0;
+uint64_t read_clock() { return a_clock_us; }
+
+struct GatheringStore : LogStoreTest {
+  void SetUp() override {
+    options.gather_us = 1;
+    options.now_us = read_clock;
+    LogStoreTest::SetUp();
+    start();
+  }
+  void append(uint64_t at, uint64_t bytes, uint64_t quorum_durable) {
+    store->store().append(kStream, {Epoch{1}, Lsn{at}, text(bytes), Lsn{quorum_durable}},
+                          [this](const ChangeReply& r) { answered += r.status.ok() ? 1 : 0; });
+  }
+  int answered = 0;
+};
+
+TEST_F(GatheringStore, WaitsOnWhileOthersAreAWriteQuorum) {  // LG11
+  append(0, 100, 0);
+  append(100, 100, 100);  // the first one is quorum-durable, and not here
+  store->store().gather();
+  EXPECT_EQ(store->store().counters().gathered, 1u);
+  EXPECT_EQ(answered, 0);
+  store->drain();
+  EXPECT_EQ(answered, 2);
+  EXPECT_EQ(store->store().counters().syncs, 1u);
+  append(200, 100, 200);
+  append(300, 100, 300);
+  store->store().gather();  // at once again
+  EXPECT_EQ(store->store().counters().gathered, 2u);
+  store->drain();
+  append(400, 100, 400);  // nothing that is not here
+  store->store().gather();
+  EXPECT_EQ(store->store().counters().gathered, 2u);
+  store->drain();
+  EXPECT_EQ(answered, 5);
+  append(500, 100, 500);
+  append(600, 100, 600);
+  store->store().gather();  // not at once again
+  EXPECT_EQ(store->store().counters().gathered, 2u);
+  a_clock_us += logstore::GatherPolicy::kTryUsMin;
+  store->store().gather();
+  EXPECT_EQ(store->store().counters().gathered, 3u);
+}
+
+TEST_F(GatheringStore, NothingButBytesWaits) {  // LG11
+  options.gather_us = 3'600'000'000;
+  open();
+  append(0, 0, 0);  // who sends no bytes waits for the news to be known
+  store->store().gather();
+  store->drain();
+  EXPECT_EQ(answered, 1);
+  append(0, 100, 0);
+  bool sealed = false;
+  std::thread sealer([&] {
+    store->store().seal(kStream, {{Epoch{2}, 2}}, [&](const SealReply& r) {
+      EXPECT_TRUE(r.status.ok());
+      EXPECT_EQ(r.state.end, Lsn{100});
+      sealed = true;
+    });
+  });
+  store->store().gather();
+  sealer.join();
+  store->drain();
+  EXPECT_TRUE(sealed);
+  EXPECT_EQ(answered, 2);
+}
+
 TEST_F(LogStoreTest, TheRunnerAnswersManyThreads) {
+  options.gather_us = 1000;
+  open();
   std::atomic<int> acknowledged{0};
   {
-    LogStoreRunner runner(&store->store());
+    LogStoreRunner runner(&store->store(), [] { return true; });
     std::vector<std::thread> threads;
     for (uint32_t s = 1; s <= 4; ++s) {
       threads.emplace_back([&, s] {

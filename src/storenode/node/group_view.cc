@@ -29,6 +29,7 @@ GroupView::GroupView(std::string node, uint64_t generation, registry::StorageGro
   const auto place = group_.place_of(node_);
   STRATA_ASSERT(place.has_value());
   place_ = *place;
+  spare_ = is_last();
 }
 
 void GroupView::update(const registry::Placement& placement) {
@@ -48,6 +49,7 @@ void GroupView::update(const registry::Placement& placement) {
     }
     if (why_out_.empty()) place_ = *place;
     if (known && why_out_.empty()) group_ = *group;
+    spare_ = why_out_.empty() && is_last();
   }
   if (!why.empty())
     diag(Severity::kWarning, "%s; this process serves nothing any more and can be stopped",

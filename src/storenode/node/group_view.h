@@ -32,12 +32,20 @@ class GroupView {
   [[nodiscard]] std::string out_of_it() const;
   [[nodiscard]] registry::StorageGroup group() const;
   [[nodiscard]] uint64_t generation() const;
+  // The last one of a group of which fewer are a write quorum: the one that may let the others go
+  // first (logstore LG11). At most one of a group is told so at a time, but for a moment after a
+  // change. Cheap.
+  [[nodiscard]] bool is_spare() const noexcept { return spare_.load(std::memory_order_relaxed); }
   // Empty: there is no such replica.
   [[nodiscard]] std::string node_at(quorum::ReplicaIndex replica) const;
 
  private:
   const std::string node_;
   std::atomic<bool> out_{false};
+  std::atomic<bool> spare_{false};
+  [[nodiscard]] bool is_last() const {
+    return place_ + 1 == group_.nodes.size() && group_.write_quorum < group_.nodes.size();
+  }
   mutable Mutex mutex_{LatchRank::kLeaf};
   uint64_t generation_;           // guarded by mutex_
   registry::StorageGroup group_;  // guarded by mutex_

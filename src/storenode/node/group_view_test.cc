@@ -58,6 +58,20 @@ TEST_F(GroupViewTest, WhenAnotherOneIsTakenOutPlacesMove) {
   EXPECT_FALSE(view_.may_serve().ok());
 }
 
+TEST_F(GroupViewTest, TheLastOneMayLetTheOthersGoFirst) {
+  EXPECT_FALSE(view_.is_spare());
+  view_.update(placement(4, {"s2", "s3", "s1"}, {0, 0, 0}));
+  EXPECT_TRUE(view_.is_spare());
+  Placement all = placement(5, {"s2", "s3", "s1"}, {0, 0, 0});
+  all.groups[0].write_quorum = 3;
+  view_.update(all);
+  EXPECT_FALSE(view_.is_spare());
+  view_.update(placement(6, {"s2", "s3", "s1"}, {0, 0, 0}));
+  EXPECT_TRUE(view_.is_spare());
+  view_.update(placement(7, {"s2", "s3", "s4"}, {0, 0, 7}));
+  EXPECT_FALSE(view_.is_spare());
+}
+
 TEST_F(GroupViewTest, OnceTakenOutItIsOutForGood) {
   view_.update(placement(4, {"s2", "s3", "s4"}, {0, 0, 3}));
   EXPECT_FALSE(view_.may_serve().ok());

@@ -34,6 +34,7 @@ PageStoreOptions default_pages() {
 LogStoreOptions default_log() {
   LogStoreOptions log;
   log.recent_bytes_max = 2u << 20;
+  log.gather_us = 5'000;
   return log;
 }
 

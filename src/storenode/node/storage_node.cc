@@ -385,7 +385,7 @@ void StorageNode::make_page_service() {
 
 void StorageNode::make_services() {
   known_ = std::make_unique<registry::NodeAddresses>(registry_, keys_);
-  runner_ = std::make_unique<LogStoreRunner>(logs_.get());
+  runner_ = std::make_unique<LogStoreRunner>(logs_.get(), [this] { return group_->is_spare(); });
   if (pages_ != nullptr) {
     asker_->start();
     pages_->start();

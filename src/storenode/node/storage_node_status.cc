@@ -133,6 +133,8 @@ void StorageNode::add_log_values(NodeStatus* status) const {
   count("log_appends_total", "Appends to the log.", log.appends);
   count("log_appended_bytes_total", "Bytes appended to the log.", log.bytes);
   count("log_batches_total", "Batches made durable together.", log.batches);
+  count("log_batches_gathered_total",
+        "Batches that waited for more, since the other nodes are a write quorum.", log.gathered);
   count("log_syncs_total", "Syncs of log files.", log.syncs);
   count("log_sync_us_total", "Time spent in syncs of log files, in microseconds.", log.sync_us);
   count("log_fenced_total", "Requests of epochs that were taken over.", log.fenced);
