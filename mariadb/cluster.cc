@@ -5,6 +5,7 @@
 
 #include "base/diag.h"
 #include "clients/compute/compute_node.h"
+#include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
 #include "mariadb/settings.h"
 #include "registry/etcd.h"
@@ -79,10 +80,7 @@ StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions
   return clients::ComputeNode::join(std::move(registry), secret, options);
 }
 
-}  // namespace
-
-StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
-  if (options.profile == "monolithic") return engine::Kernel::open(options);
+StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOptions& options) {
   STRATA_ASSIGN_OR_RETURN(node, join(options));
   engine::KernelSeams seams;
   seams.page_source = node->pages();
@@ -92,6 +90,14 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOption
   auto opened = engine::open_with_seams(options, seams);
   if (!opened.ok()) leave_cluster();
   return opened;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
+  if (options.profile == "monolithic") return engine::Kernel::open(options);
+  return clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
+                              [&options] { return open_in_cluster(options); });
 }
 
 void leave_cluster() {

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/testing/wait_until.h"
+#include "clients/compute/start_again.h"
 
 namespace strata::testing {
 namespace {
@@ -65,6 +66,41 @@ TEST_P(KernelOnStorage, OneStorageNodeMayStopAndComeBack) {
   nodes_[1]->stop();
   const Status again = work(20);
   EXPECT_TRUE(again.ok()) << again;
+  verify();
+}
+
+// The log is chosen, and the only node that is known to have all of it goes before it is read.
+TEST_P(KernelOnStorage, AStartBeginsAgainWhenTheNodeWhoseLogItReadsDies) {
+  open();
+  nodes_[2]->stop();
+  ASSERT_TRUE(work(20).ok());
+  table_.reset();
+  compute_->die();
+  // Of two equal logs the first is chosen.
+  const auto end_of = [this](size_t node) {
+    return nodes_[node]->logs()->status(kStream)->state.end;
+  };
+  const size_t chosen = end_of(1) > end_of(0) ? 1 : 0;
+  int starts = 0;
+  compute_ = std::make_unique<ComputeNode>(&around_, "compute-2", GetParam());
+  compute_->before_kernel = [&] {
+    nodes_[2]->start();
+    nodes_[chosen]->stop();
+  };
+  const auto opened = clients::start_again(60'000'000, [&]() -> StatusOr<bool> {
+    ++starts;
+    const Status status = compute_->open();
+    if (status.ok()) return true;
+    EXPECT_NE(status.message().find("went away"), std::string_view::npos) << status;
+    compute_->die();
+    return status;
+  });
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(starts, 2);
+  table_ = *compute_->kernel()->new_session()->open_table("test", "t");
+  verify();
+  ASSERT_TRUE(work(20).ok());
+  nodes_[chosen]->start();
   verify();
 }
 

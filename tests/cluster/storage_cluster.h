@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -180,6 +181,7 @@ class ComputeNode {
       STRATA_RETURN_IF_ERROR(open_written(grant));
     else
       open_replayed(grant);
+    if (before_kernel) std::exchange(before_kernel, nullptr)();
     KernelOptions options = engine::testing::options_on(disk_.get());
     options.background = true;
     options.profile = profile_;
@@ -202,6 +204,7 @@ class ComputeNode {
   }
   uint64_t sync_timeout_us = 20'000'000;  // before open(), as the next
   uint64_t news_delay_us = clients::QuorumClientOptions().news_delay_us;
+  std::function<void()> before_kernel;  // once, when the log is chosen and nothing of it is read
 
   [[nodiscard]] engine::Kernel* kernel() { return kernel_.get(); }
   [[nodiscard]] PageSource* source() {

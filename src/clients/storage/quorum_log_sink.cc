@@ -129,6 +129,10 @@ StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
   for (size_t done = 0; done < wanted;) {
     auto got = read_once(Lsn{at.value + done}, out + done, wanted - done);
     if (!got.ok() && is_peer_down(got.status()) && read_elsewhere(Lsn{at.value + wanted})) continue;
+    if (!got.ok() && is_peer_down(got.status()))
+      return error_peer_down(
+          locate(at) + ": the storage node whose log was being read went away (" +
+          std::string(got.status().message()) + "), and no other is known to have all of it");
     if (!got.ok()) return got.status();
     done += *got;
   }
