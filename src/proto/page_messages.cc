@@ -112,6 +112,7 @@ StatusOr<GetPagesReply> decode_get_pages_reply(Bytes bytes) {
 
 std::string encode(const ListSpacesReply& reply) {
   std::string out;
+  append_u64(&out, reply.as_of.value);
   append_u32(&out, static_cast<uint32_t>(reply.spaces.size()));
   for (const SpaceId space : reply.spaces) append_u32(&out, space.value);
   return out;
@@ -120,6 +121,7 @@ std::string encode(const ListSpacesReply& reply) {
 StatusOr<ListSpacesReply> decode_list_spaces_reply(Bytes bytes) {
   ByteReader in(bytes);
   ListSpacesReply out;
+  out.as_of = Llsn{in.u64()};
   const uint32_t count = in.u32();
   if (!in.ok() || count * size_t{4} != in.remaining())
     return error_corruption("not a list of spaces");

@@ -72,6 +72,8 @@ struct GetPagesReplyView {
 
 struct ListSpacesReply {
   std::vector<SpaceId> spaces;
+  Llsn as_of;  // storage nodes that replay: none is missing that was made up to here
+  bool operator==(const ListSpacesReply&) const noexcept = default;
 };
 
 // A reader holds back the collection of versions at and above `oldest`, until the lease's time is

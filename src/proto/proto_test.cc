@@ -118,7 +118,7 @@ TEST_P(Messages, OfThePageService) {
   EXPECT_GE(view->pages[1].bytes.data(), bytes.data());
   EXPECT_FALSE(decode_get_pages_reply(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
 
-  message(ListSpacesReply{{SpaceId{1}, SpaceId{300}}}, decode_list_spaces_reply);
+  message(ListSpacesReply{{SpaceId{1}, SpaceId{300}}, Llsn{rng_.next()}}, decode_list_spaces_reply);
   message(ReaderLeaseRequest{rng_.next() | 1, Llsn{rng_.next()}, 5000}, decode_reader_lease);
 }
 

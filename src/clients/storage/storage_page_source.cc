@@ -248,7 +248,8 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
                                                                  uint64_t deadline_us) {
-  // A page as of the end of the log as this life found it: who has that knows the spaces, too.
+  // SP7. The page is what can be waited for: who has it as of the end of the log as this life found
+  // it mostly knows the spaces, too. A node with a damaged log has it from a peer.
   const AlignedBytes page(kPageBytes, 4096);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
   const Status known =
@@ -263,6 +264,10 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, {}, &answer));
   STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,
                           proto::decode_list_spaces_reply(answer.payload));
+  if (reply.as_of < begin)
+    return error_peer_down("storage node " + node_at(node)->channel.address() +
+                           " knows the spaces as of llsn " + std::to_string(reply.as_of.value) +
+                           ", as of " + std::to_string(begin.value) + " they are needed");
   return std::move(reply.spaces);
 }
 

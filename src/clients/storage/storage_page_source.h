@@ -12,6 +12,7 @@
 //   SP6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
 //   all
 //        nodes already, and none of them know that it is durable.
+//   SP7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 
 #include <atomic>

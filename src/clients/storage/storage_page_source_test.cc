@@ -37,7 +37,8 @@ class StoragePages : public ::testing::Test {
  protected:
   using Answer = std::function<PageGot(const PageWanted&)>;
 
-  void add_node(Answer answer) {
+  // `list_as_of`: of its list of spaces.
+  void add_node(Answer answer, uint64_t list_as_of = 1'000'000) {
     const std::string address = "unix:" + (folder_ / std::to_string(servers_.size()));
     servers_.push_back(std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
                                                               transport::ServerOptions{}));
@@ -55,10 +56,11 @@ class StoragePages : public ::testing::Test {
                               }
                               responder.reply(proto::encode(reply));
                             });
-    servers_.back()->handle(proto::kListSpaces,
-                            [](const transport::Request&, transport::Responder responder) {
-                              responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{7}}}));
-                            });
+    servers_.back()->handle(proto::kListSpaces, [this, list_as_of](const transport::Request&,
+                                                                   transport::Responder responder) {
+      ++lists_;
+      responder.reply(proto::encode(proto::ListSpacesReply{{SpaceId{7}}, Llsn{list_as_of}}));
+    });
     ASSERT_TRUE(servers_.back()->listen(address).ok());
     options_.addresses.push_back(address);
   }
@@ -87,6 +89,7 @@ class StoragePages : public ::testing::Test {
   std::unique_ptr<StoragePageSource> source_;
   const AlignedBytes page_{kPageBytes, 4096};
   std::atomic<int> calls_{0};
+  std::atomic<int> lists_{0};
   std::atomic<uint64_t> backlog_{5};  // what replies say
   PageWanted last_;                   // the IO thread's, until a call has ended
 };
@@ -213,6 +216,28 @@ TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
     EXPECT_EQ(*spaces, std::vector<SpaceId>{SpaceId{7}});
   }
   EXPECT_EQ(asked, 1);
+}
+
+// A node whose log is damaged has the page from a peer, and a list without the newest spaces.
+TEST_F(StoragePages, AnOldListOfSpacesIsNotTaken) {  // SP7
+  add_node(good(60), 49);
+  add_node(good(60), 50);
+  source().begin_at(Llsn{50});
+  const auto spaces = source().list_spaces();
+  ASSERT_TRUE(spaces.ok()) << spaces.status();
+  EXPECT_EQ(lists_, 2);
+  EXPECT_TRUE(source().space_exists(SpaceId{7}).value_or(false));
+  EXPECT_EQ(lists_, 3) << "the node that had it is asked first";
+}
+
+TEST_F(StoragePages, NoListIsBetterThanAnOldOne) {  // SP7
+  options_.read_timeout_us = 100'000;
+  add_node(good(60), 49);
+  source().begin_at(Llsn{50});
+  const Status status = source().list_spaces().status();
+  EXPECT_TRUE(is_peer_down(status));
+  EXPECT_NE(status.message().find("knows the spaces as of llsn 49"), std::string_view::npos)
+      << status;
 }
 
 TEST_F(StoragePages, OneCallBringsABatch) {

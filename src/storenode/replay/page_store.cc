@@ -272,9 +272,11 @@ std::optional<PageStore::AtHand> PageStore::page_at_hand(const GetPageRequest& r
   return impl == nullptr ? std::nullopt : impl->page_at_hand(request);
 }
 
-StatusOr<std::vector<SpaceId>> PageStore::list_spaces() {
+StatusOr<std::vector<SpaceId>> PageStore::list_spaces(Llsn* as_of) {
   const auto impl = shell_->impl();
   if (impl == nullptr) return Shell::being_copied();
+  if (as_of != nullptr)  // before the list: what comes in between may be on it
+    *as_of = impl->single != nullptr ? impl->waits.replayed().llsn : impl->waits.newest_scanned();
   StatusOr<std::vector<SpaceId>> spaces =
       impl->single != nullptr ? impl->single->list_spaces() : impl->map->list_spaces();
   if (!spaces.ok()) return spaces.status();

@@ -125,8 +125,9 @@ class PageStore {
     uint64_t backlog_bytes = 0;
   };
   std::optional<AtHand> page_at_hand(const GetPageRequest& request);
-  // Spaces that have pages and are not dropped. Blocks.
-  StatusOr<std::vector<SpaceId>> list_spaces();
+  // Spaces that have pages and are not dropped. Blocks. `as_of` (may be null): as far as the log is
+  // known here, damaged or not; pages that a peer gave are no sign of it.
+  StatusOr<std::vector<SpaceId>> list_spaces(Llsn* as_of = nullptr);
   // See LeaseTable. kUnavailable: the pages are being copied.
   Status renew_lease(uint64_t reader, Llsn at, uint64_t now_us);
   void release_lease(uint64_t reader);

@@ -206,9 +206,14 @@ TEST_P(EveryMode, ADamagedLogStopsThereNamesThePlaceAndGoesOnWhenMended) {
   const auto answer = test_.ask(kPage, last, kAny);
   ASSERT_TRUE(answer->has_value());
   EXPECT_TRUE(is_corruption((*answer)->status())) << (*answer)->status();
+  Llsn as_of;
+  ASSERT_TRUE(test_.store().list_spaces(&as_of).ok());
+  EXPECT_EQ(as_of, before);
   test_.log().flip(Lsn{damaged.begin.value + 50});
   test_.store().retry();
   catch_up();
+  ASSERT_TRUE(test_.store().list_spaces(&as_of).ok());
+  EXPECT_EQ(as_of, last);
   EXPECT_TRUE(test_.store().status().failure.ok());
   EXPECT_TRUE(test_.is_right(test_.get_now(kPage, last, kAny), kPage, last));
 }

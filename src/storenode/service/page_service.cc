@@ -115,9 +115,11 @@ bool PageService::answer_at_hand(const proto::GetPagesRequest& wanted, bool from
 void PageService::list_spaces(Bytes, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
   const bool taken = offload_([this, to] {
-    auto spaces = store_->list_spaces();
+    proto::ListSpacesReply reply;
+    auto spaces = store_->list_spaces(&reply.as_of);
     if (!spaces.ok()) return to->fail(spaces.status());
-    to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces)}));
+    reply.spaces = *std::move(spaces);
+    to->reply(proto::encode(reply));
   });
   if (!taken) to->fail(error_peer_down("too many requests wait"));
 }

@@ -151,7 +151,7 @@ void WrittenService::list_spaces(Responder responder, bool with_sizes) {
     }
     auto spaces = store_->list_spaces();
     if (!spaces.ok()) return to->fail(spaces.status());
-    to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces)}));
+    to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}}));
   });
   if (!taken) to->fail(error_peer_down("too many requests wait"));
 }
