@@ -30,7 +30,8 @@ class PageSource {
   // Writes a sealed page in place; durable after sync(). `page` is 4096-aligned. Blocks.
   virtual Status write(PageId id, const char* page) = 0;
   // Writes up to kWriteBatchPages different pages, given in the order of their ids, in any order;
-  // `pages` holds them one after the other, each as write() wants it. ok[i]: that one has been written. Returns the first error.
+  // `pages` holds them one after the other, each as write() wants it. ok[i]: that one has been
+  // written. Returns the first error.
   virtual Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) {
     Status first_error;
     for (uint32_t i = 0; i < count; ++i) {
