@@ -125,9 +125,22 @@ void Recovery::choose() {
                          std::to_string(tenure.start.value) + "; bring the missing replicas back"),
         {});
   tenure_ = std::move(tenure);
-  chosen_log_ = {chosen_, tenure_->base, std::max(acknowledged, tenure_->base), tenure_->start};
+  chosen_log_ = {chosen_, tenure_->base, std::max(acknowledged, tenure_->base), tenure_->start,
+                 same_until()};
   state_ = State::kChosen;
   if (!wait_for_start_) copy();
+}
+
+std::vector<Lsn> Recovery::same_until() const {
+  const LogShape chosen{tenure_->base, tenure_->start, tenure_->history};
+  std::vector<Lsn> until(replicas_.size());
+  for (ReplicaIndex i = 0; i < replicas_.size(); ++i) {
+    if (!replicas_[i].sealed.has_value()) continue;
+    const SealReply& sealed = *replicas_[i].sealed;
+    const auto agreed = agreed_end(chosen, {sealed.state.start, sealed.state.end, sealed.history});
+    if (agreed.ok() && agreed->has_value()) until[i] = **agreed;
+  }
+  return until;
 }
 
 // RC4

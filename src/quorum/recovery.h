@@ -41,6 +41,8 @@ class Recovery {
     Lsn begin;
     Lsn quorum_durable;  // as far as the votes know; may lie inside of what was appended at once
     Lsn end;
+    // By replica: up to where its log held the same bytes when it was sealed. Zero: not known.
+    std::vector<Lsn> same_until;
   };
   // In kChosen. `start`: in [quorum_durable, end], see RC4.
   [[nodiscard]] const Chosen& chosen() const noexcept { return chosen_log_; }
@@ -79,6 +81,7 @@ class Recovery {
   void on_step(ReplicaIndex target, bool got_on);
   void choose();
   void copy();
+  [[nodiscard]] std::vector<Lsn> same_until() const;
   void fail(Status status, Epoch fenced_by);
   [[nodiscard]] std::vector<ReplicaIndex> sources() const;
 

@@ -80,6 +80,8 @@ TEST_F(RecoveryTest, ChoosesTheHighestEpochBeforeTheGreatestLength) {
   EXPECT_EQ(recovery->tenure().start, Lsn{60});
   EXPECT_EQ(recovery->tenure().history, kTwo);
   EXPECT_EQ(recovery->tenure().holder, kHolder);
+  // The longer log has other bytes from where epoch 2 began.
+  EXPECT_EQ(recovery->chosen().same_until, (std::vector<Lsn>{Lsn{50}, Lsn{60}, Lsn{}}));
   // The third one's vote comes too late to be chosen from, but it gets the log, too.
   seal(2, 2, 90, kTwo);
   EXPECT_EQ(recovery->tenure().start, Lsn{60});

@@ -139,6 +139,37 @@ TEST_P(PageMending, WhatIsDamagedOnOneNodeIsMended) {
   verify();
 }
 
+// The log that is chosen is damaged on its node: the start reads that part from the other one.
+TEST_P(PageMending, AStartReadsAroundADamagedLog) {
+  open();
+  nodes_[2]->stop();
+  ASSERT_TRUE(work(60).ok());
+  table_.reset();
+  compute_->die();
+  const std::filesystem::path folder = nodes_[0]->options().directory;
+  nodes_[0]->stop();
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    constexpr std::streamoff kAt = 5000;
+    if (!entry.path().filename().string().starts_with("log-") || entry.file_size() <= kAt) continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(kAt);
+    const int byte = file.get();
+    file.seekp(kAt);
+    file.put(static_cast<char>(byte ^ 0x10));
+  }
+  nodes_[0]->start();
+  ASSERT_NO_FATAL_FAILURE(open());
+  verify();
+  nodes_[2]->start();
+  ASSERT_TRUE(work(5).ok());
+  const auto is_mended = [&] {
+    const auto log = nodes_[0]->logs()->status(kStream);
+    return log.ok() && log->damages.empty();
+  };
+  EXPECT_TRUE(wait_until(is_mended));
+  EXPECT_GT(nodes_[0]->value("log_mended_total"), 0u);
+}
+
 constexpr auto kName = [](const auto& profile) {
   std::string name = profile.param;
   std::erase(name, '-');

@@ -212,9 +212,8 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
       case Recovery::State::kChosen:
         if (!std::exchange(told_chosen_, true)) {
           const quorum::Recovery::Chosen& log = recovery_->chosen();
-          post([this, told = ChosenLog{log.replica, log.begin, log.quorum_durable, log.end}] {
-            events_.chosen(told);
-          });
+          post([this, told = ChosenLog{log.replica, log.begin, log.quorum_durable, log.end,
+                                       log.same_until}] { events_.chosen(told); });
         }
         return;
       case Recovery::State::kFailed:

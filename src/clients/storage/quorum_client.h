@@ -58,6 +58,8 @@ struct ChosenLog {
   Lsn begin;                         // first byte kept
   Lsn quorum_durable;  // as far as the replicas know; may lie inside of what was appended at once
   Lsn end;
+  // By replica: up to where its log held the same bytes when it was sealed. Zero: not known.
+  std::vector<Lsn> same_until;
 };
 
 struct QuorumEvents {

@@ -15,7 +15,12 @@ namespace strata::clients {
 namespace {
 
 constexpr uint32_t kReadBytesMax = 1u << 20;
+constexpr uint64_t kAroundTimeoutUs = 5'000'000;
 constexpr Lsn kNoEnd{uint64_t{1} << 60};
+
+uint32_t read_bytes(size_t wanted) {
+  return static_cast<uint32_t>(std::min<size_t>(wanted, kReadBytesMax));
+}
 
 std::string name_of(const QuorumLogOptions& options) {
   return "log stream " + std::to_string(options.client.stream.value);
@@ -85,7 +90,7 @@ Status QuorumLogSink::wait_chosen() {
         std::to_string(options_.client.addresses.size()) +
         " storage nodes that know its end have answered; start those that are missing");
   STRATA_RETURN_IF_ERROR(ended_);
-  read_from_ = chosen_->replica;
+  reader_replica_ = chosen_->replica;
   reader_ = std::make_unique<transport::BlockingChannel>(
       secret_, options_.client.addresses[chosen_->replica],
       transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
@@ -129,6 +134,8 @@ StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
   for (size_t done = 0; done < wanted;) {
     auto got = read_once(Lsn{at.value + done}, out + done, wanted - done);
     if (!got.ok() && is_peer_down(got.status()) && read_elsewhere(Lsn{at.value + wanted})) continue;
+    if (!got.ok() && is_corruption(got.status()))
+      got = read_around(Lsn{at.value + done}, out + done, wanted - done, got.status());
     if (!got.ok() && is_peer_down(got.status()))
       return error_peer_down(
           locate(at) + ": the storage node whose log was being read went away (" +
@@ -144,12 +151,12 @@ StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
 bool QuorumLogSink::read_elsewhere(Lsn end) {
   const std::vector<QuorumClient::ReplicaStatus> replicas = client_->status();
   for (size_t i = 1; i < replicas.size(); ++i) {
-    const size_t next = (read_from_ + i) % replicas.size();
+    const size_t next = (reader_replica_ + i) % replicas.size();
     if (elsewhere_tried_ >= replicas.size()) return false;
     using Phase = quorum::Writer::ReplicaPhase;
     if (replicas[next].log.phase != Phase::kStreaming || replicas[next].log.durable < end) continue;
     ++elsewhere_tried_;
-    read_from_ = next;
+    reader_replica_ = next;
     reader_ = std::make_unique<transport::BlockingChannel>(
         secret_, transport::Address(replicas[next].address),
         transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
@@ -158,21 +165,57 @@ bool QuorumLogSink::read_elsewhere(Lsn end) {
   return false;
 }
 
+// QL4.
+StatusOr<size_t> QuorumLogSink::read_around(Lsn at, char* out, size_t bytes, const Status& damage) {
+  const std::vector<transport::Address>& addresses = options_.client.addresses;
+  std::string failures;
+  for (size_t i = 1; i < addresses.size(); ++i) {
+    const size_t other = (reader_replica_ + i) % addresses.size();
+    transport::BlockingChannel channel(
+        secret_, addresses[other],
+        transport::BlockingChannelOptions{.link_model = options_.client.channel.link_model});
+    const uint64_t same = same_bytes(other, at);
+    // Else what is quorum-durable there: that is the same in all logs.
+    const quorum::ReadRequest request =
+        same > 0 ? quorum::ReadRequest{at, read_bytes(std::min(same, bytes)), true, epoch()}
+                 : quorum::ReadRequest{at, read_bytes(bytes), false, {}};
+    auto got = read_from(&channel, request, kAroundTimeoutUs, out);
+    if (got.ok()) return got;
+    failures += "; " + std::string(got.status().message());
+  }
+  return error_corruption(std::string(damage.message()) + "; no other storage node could give it" +
+                          failures);
+}
+
+// How many bytes from `at` on the replica had in common with the chosen log when both were sealed.
+// From where the epoch began they may have been cut off since.
+uint64_t QuorumLogSink::same_bytes(size_t replica, Lsn at) const {
+  const MutexLock lock(mutex_);
+  if (replica >= chosen_->same_until.size()) return 0;
+  const Lsn until = std::min(chosen_->same_until[replica], begun_.value_or(chosen_->end));
+  return until > at ? until.value - at.value : 0;
+}
+
 StatusOr<size_t> QuorumLogSink::read_once(Lsn at, char* out, size_t bytes) {
-  const quorum::ReadRequest request{
-      at, static_cast<uint32_t>(std::min<size_t>(bytes, kReadBytesMax)), true, epoch()};
+  return read_from(reader_.get(), {at, read_bytes(bytes), true, epoch()},
+                   options_.take_over_timeout_us, out);
+}
+
+StatusOr<size_t> QuorumLogSink::read_from(transport::BlockingChannel* channel,
+                                          const quorum::ReadRequest& request, uint64_t timeout_us,
+                                          char* out) const {
   transport::CallOptions call;
   call.method = proto::kLogRead;
   call.epoch = epoch().value;
-  call.deadline_us = monotonic_us() + options_.take_over_timeout_us;
+  call.deadline_us = monotonic_us() + timeout_us;
   call.idempotent = true;
   transport::BlockingReply answer;
-  STRATA_RETURN_IF_ERROR(reader_->call(call, proto::encode(stream(), request), &answer));
+  STRATA_RETURN_IF_ERROR(channel->call(call, proto::encode(stream(), request), &answer));
   STRATA_ASSIGN_OR_RETURN(const quorum::ReadReply reply, proto::decode_read_reply(answer.payload));
   STRATA_RETURN_IF_ERROR(reply.status);
-  if (reply.from != at || reply.bytes.empty() || reply.bytes.size() > bytes)
-    return error_corruption(locate(at) + ": the storage node answered with other bytes");
-  return reply.bytes.copy(out, bytes);
+  if (reply.from != request.from || reply.bytes.empty() || reply.bytes.size() > request.bytes_max)
+    return error_corruption(locate(request.from) + ": the storage node answered with other bytes");
+  return reply.bytes.copy(out, request.bytes_max);
 }
 
 Status QuorumLogSink::cut_at(Lsn end) {

@@ -8,6 +8,9 @@
 //   QL3  While a database is being founded, nothing that an earlier attempt left in the stream
 //        counts, not even for whoever made it: a founder's last step is one that only the stream's
 //        writer can do (the first control data). The log begins behind the last whole group there.
+//   QL4  What is damaged in the log being read is read from another storage node, if that one held
+//        the same bytes when both were sealed (their histories say so) or knows them to be
+//        quorum-durable. The damaged one mends itself later.
 #pragma once
 
 #include <atomic>
@@ -83,7 +86,12 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   Status wait_chosen();
   Status find_founding_start();
   bool read_elsewhere(Lsn end);
+  StatusOr<size_t> read_around(Lsn at, char* out, size_t bytes, const Status& damage);
+  [[nodiscard]] uint64_t same_bytes(size_t replica, Lsn at) const;
   StatusOr<size_t> read_once(Lsn at, char* out, size_t bytes);
+  StatusOr<size_t> read_from(transport::BlockingChannel* channel,
+                             const quorum::ReadRequest& request, uint64_t timeout_us,
+                             char* out) const;
   // Waits until `done` or the end; false: neither came in time.
   template <class Done>
   bool wait(uint64_t timeout_us, Done done);
@@ -102,7 +110,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   std::atomic<bool> writing_{false};
   std::unique_ptr<transport::BlockingChannel>
       reader_;                            // of the chosen replica, as long as it answers
-  size_t read_from_ = 0;                  // which that is
+  size_t reader_replica_ = 0;             // which that is
   size_t elsewhere_tried_ = 0;            // how often another one was taken
   std::unique_ptr<QuorumClient> client_;  // last: its events end first
 };
