@@ -167,7 +167,7 @@ Status check_tree(TreeContext* context, TreeId tree,
                   const std::function<void(Bytes key, Bytes value)>& visit, TreeCheck* out);
 
 // Estimated number of records in [low, high) (empty high = infinite): dives along both bounds,
-// exact when few leaves lie in between; of many, the first are read.
+// exact when few leaves lie in between; of many, up to 32 are read.
 StatusOr<uint64_t> estimate_range(TreeContext* context, TreeId tree, Bytes low, Bytes high,
                                   bool high_infinite);
 struct LeafSample {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -503,6 +504,24 @@ TEST_F(BTreeTest, EstimatesHoldInATreeGrownInManyPlaces) {
     EXPECT_NEAR(estimate(value, value + 1), 500, 250) << value;
   for (uint64_t value = 0; value < 80; value += 7)
     EXPECT_NEAR(estimate(value, value + 20), 10000, 3500) << value;
+}
+
+// Three levels, filled in random order, so that no two pages hold equally much.
+TEST_F(BTreeTest, LargeRangesOfARandomlyGrownTreeAreEstimatedWithinATenth) {
+  constexpr uint64_t kRows = 60000;
+  Rng rng(7);
+  std::vector<uint64_t> keys(kRows);
+  std::iota(keys.begin(), keys.end(), 0);
+  for (size_t i = kRows - 1; i > 0; --i) std::swap(keys[i], keys[rng.below(i + 1)]);
+  for (const uint64_t key : keys) put(be_key(key) + std::string(120, 'k'), "");
+  ASSERT_EQ(tree->check().height, 3u);
+  for (uint64_t low = 0; low < kRows / 2; low += 2500) {
+    for (const uint64_t rows : {kRows / 3, kRows / 2}) {
+      const auto found = static_cast<double>(*estimate_range(
+          tree->context(), tree->tree(), be_key(low), be_key(low + rows), false));
+      EXPECT_NEAR(found / static_cast<double>(rows), 1, 0.1) << low << ", " << rows;
+    }
+  }
 }
 
 TEST_F(BTreeTest, ADroppedSpaceIsNotFound) {

@@ -1,6 +1,7 @@
 // Descents (BT1, BT3).
 #include "btree/internal/descend.h"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -28,6 +29,11 @@ Where locate(const TreePageView& view, const Target& target) noexcept {
       return infinite ? Where::kHere : Where::kRight;
     case Bound::kRandom:
       return Where::kHere;
+    case Bound::kWithin:
+      if (view.header()->level < target.within.level) return Where::kHere;
+      if (target.within.rightmost) return infinite ? Where::kHere : Where::kRight;
+      if (!view.covers_left(target.key)) return Where::kWrong;
+      return infinite || view.covers_right(target.key) ? Where::kHere : Where::kRight;
   }
   return Where::kWrong;
 }
@@ -47,6 +53,14 @@ uint16_t choose_child(const TreePageView& view, const Target& target) noexcept {
       break;
     case Bound::kRandom:
       return static_cast<uint16_t>(target.rng->below(view.slot_count()));
+    case Bound::kWithin:
+      if (view.header()->level < target.within.level)
+        return static_cast<uint16_t>(target.rng->below(view.slot_count()));
+      if (view.header()->level > target.within.level) {
+        if (target.within.rightmost) break;
+        return view.child_slot(target.key);
+      }
+      return static_cast<uint16_t>(std::min<uint32_t>(target.within.slot, view.slot_count() - 1));
   }
   return static_cast<uint16_t>(view.slot_count() - 1);
 }

@@ -1,8 +1,10 @@
 // Estimates from dives: sizes of ranges, samples of leaves.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <set>
+#include <vector>
 
 #include "btree/internal/descend.h"
 
@@ -37,10 +39,32 @@ StatusOr<End> dive(TreeContext* context, TreeId tree, Bound bound, Bytes key) {
   return end;
 }
 
-// Fill of the pages between two. The rightmost page of a level is just being filled and says
+// Level on which the ways to both ends part; 0: the same page above both leaves, or none.
+uint32_t parting_level(const End& low, const End& high) {
+  uint32_t parted = 0;
+  const uint32_t height = std::min(low.path.height, high.path.height);
+  for (uint32_t level = 1; level < std::min(height, Path::kLevelsMax); ++level)
+    if (low.path.steps[level].slot != high.path.steps[level].slot) parted = level;
+  return parted;
+}
+
+// What pages between the two ends hold, on average: [0] records of a leaf, above it children.
+using Fill = std::array<double, Path::kLevelsMax>;
+
+// Of the pages the two dives passed. The rightmost page of a level is just being filled and says
 // little.
-double usual(uint32_t low, uint32_t high, bool high_is_last) {
-  return std::max(1.0, high_is_last ? low : (low + high) / 2.0);
+Fill fill_of_ends(const End& low, const End& high) {
+  const auto usual = [](uint32_t l, uint32_t h, bool high_is_last) {
+    return std::max(1.0, high_is_last ? l : (l + h) / 2.0);
+  };
+  Fill out{};
+  out[0] = usual(low.records, high.records, high.last);
+  for (uint32_t level = 1; level < Path::kLevelsMax; ++level) {
+    const Path::Step& l = low.path.steps[level];
+    const Path::Step& h = high.path.steps[level];
+    out[level] = usual(l.count, h.count, h.last);
+  }
+  return out;
 }
 
 // What stands on the leaves right of the low end, up to kLeavesWalked or the high end. Bounds often
@@ -72,29 +96,93 @@ Walk walk(TreeContext* context, TreeId tree, const End& low, const End& high) {
   }
 }
 
-// Records between the ends of two leaves that are far apart: whole subtrees between the two paths,
-// sized by the average fan-out of the pages the dives passed.
-double records_between(const End& low, const End& high, const Walk& walked) {
-  const double per_leaf =
-      walked.leaves > 0 ? static_cast<double>(std::max<uint64_t>(walked.records, 1)) / walked.leaves
-                        : usual(low.records, high.records, high.last);
-  double leaves = 0;       // between the two leaves
-  double per_child = 1.0;  // leaves below one child of the current level
-  uint32_t parted = 0;     // level on which the two paths part
-  const uint32_t height = std::min(low.path.height, high.path.height);
-  for (uint32_t level = 1; level < std::min(height, Path::kLevelsMax); ++level)
-    if (low.path.steps[level].slot != high.path.steps[level].slot) parted = level;
+// Neighbouring children of one inner page, all of them between the two ends.
+struct Segment {
+  bool of_high;  // on the way to the high end, else to the low one
+  uint32_t level;
+  uint32_t first;  // slot
+  uint32_t children;
+};
+
+// Where the ways part, those between; on each level below, those right of the low end's way and
+// left of the high end's.
+std::vector<Segment> segments_between(const End& low, const End& high) {
+  std::vector<Segment> out;
+  const uint32_t parted = parting_level(low, high);
+  const auto add = [&](bool of_high, uint32_t level, uint32_t first, uint32_t end) {
+    if (first < end) out.push_back({of_high, level, first, end - first});
+  };
   for (uint32_t level = 1; level <= parted; ++level) {
     const Path::Step& l = low.path.steps[level];
     const Path::Step& h = high.path.steps[level];
-    if (level < parted) {
-      leaves += per_child * (std::max(0, l.count - l.slot - 1) + h.slot);
+    if (level == parted) {
+      add(false, level, l.slot + 1u, h.slot);
     } else {
-      leaves += per_child * std::max(0, h.slot - l.slot - 1);
+      add(false, level, l.slot + 1u, l.count);
+      add(true, level, 0, h.slot);
     }
-    per_child *= usual(l.count, h.count, h.last);
   }
-  return (low.records - low.position) + high.position + leaves * per_leaf;
+  return out;
+}
+
+double leaves_of(const Segment& segment, const Fill& fill) {
+  double leaves = segment.children;
+  for (uint32_t level = 1; level < segment.level; ++level) leaves *= fill[level];
+  return leaves;
+}
+
+double leaves_of(const std::vector<Segment>& segments, const Fill& fill) {
+  double leaves = 0;
+  for (const Segment& segment : segments) leaves += leaves_of(segment, fill);
+  return leaves;
+}
+
+// Many leaves: dives between the ends, evenly over the children there, at random below them.
+// Averages of what these pass are nearer than what stands beside the ends.
+constexpr double kLeavesPerDive = 8;  // of the range: what the estimate may add to its reading
+constexpr double kWorthDives = 64;    // leaves
+constexpr double kDivesMax = 32;
+
+struct Range {
+  Bytes low;
+  Bytes high;
+  bool high_infinite;
+};
+
+Status dive_between(TreeContext* context, TreeId tree, const Range& range, uint64_t seed,
+                    const std::vector<Segment>& segments, Fill* fill) {
+  const double leaves = leaves_of(segments, *fill);
+  const double dives = std::min(leaves / kLeavesPerDive, kDivesMax);
+  Rng rng(seed);
+  Fill sum{};
+  std::array<uint32_t, Path::kLevelsMax> passed{};
+  for (const Segment& segment : segments) {
+    const auto of_segment =
+        static_cast<uint32_t>(std::lround(dives * leaves_of(segment, *fill) / leaves));
+    for (uint32_t i = 0; i < of_segment; ++i) {
+      const uint32_t child = (segment.children * i + rng.below(segment.children)) / of_segment;
+      Path path;
+      Mtr mtr(context->pool, context->log);
+      STRATA_ASSIGN_OR_RETURN(
+          MtrPage * leaf,
+          descend(context, tree, &mtr,
+                  {.bound = Bound::kWithin,
+                   .key = segment.of_high ? range.high : range.low,
+                   .path = &path,
+                   .rng = &rng,
+                   .within = {segment.level, segment.first + child,
+                              segment.of_high && range.high_infinite}},
+                  nullptr));
+      path.steps[0].count = leaf->view().slot_count();
+      for (uint32_t level = 0; level < segment.level; ++level) {
+        sum[level] += path.steps[level].count;
+        ++passed[level];
+      }
+    }
+  }
+  for (uint32_t level = 0; level < Path::kLevelsMax; ++level)
+    if (passed[level] > 0) (*fill)[level] = sum[level] / passed[level];
+  return ok_status();
 }
 
 }  // namespace
@@ -106,9 +194,20 @@ StatusOr<uint64_t> estimate_range(TreeContext* context, TreeId tree, Bytes low, 
   STRATA_ASSIGN_OR_RETURN(const End to,
                           dive(context, tree, high_infinite ? Bound::kLast : Bound::kAt, high));
   if (from.leaf == to.leaf) return to.position > from.position ? to.position - from.position : 0;
-  const Walk walked = walk(context, tree, from, to);
-  if (walked.arrived) return uint64_t{from.records} - from.position + walked.records + to.position;
-  return static_cast<uint64_t>(std::llround(records_between(from, to, walked)));
+  Fill fill = fill_of_ends(from, to);
+  const std::vector<Segment> segments = segments_between(from, to);
+  if (leaves_of(segments, fill) > kWorthDives) {
+    // The same query has the same plan: the seed is no surprise.
+    STRATA_RETURN_IF_ERROR(dive_between(context, tree, {low, high, high_infinite},
+                                        from.leaf.packed(), segments, &fill));
+  } else {
+    const Walk walked = walk(context, tree, from, to);
+    if (walked.arrived)
+      return uint64_t{from.records} - from.position + walked.records + to.position;
+    if (walked.leaves > 0) fill[0] = static_cast<double>(walked.records) / walked.leaves;
+  }
+  return static_cast<uint64_t>(std::llround((from.records - from.position) + to.position +
+                                            leaves_of(segments, fill) * fill[0]));
 }
 
 Status sample_leaves(TreeContext* context, TreeId tree, uint32_t pages, uint64_t seed,

@@ -15,6 +15,7 @@ enum class Bound : uint8_t {
   kBefore,  // the page that covers the keys just below key
   kLast,    // the rightmost page
   kRandom,  // any page
+  kWithin,  // any page below one child of an inner page
 };
 
 // What a descent saw on each level it passed, for estimates.
@@ -29,13 +30,22 @@ struct Path {
   std::array<Step, kLevelsMax> steps{};  // by level; [0] unused
 };
 
+// Of the page at `level` on the way to the target's key, or on the way to the rightmost leaf, the
+// child at `slot`, or the last one if it has fewer.
+struct Child {
+  uint32_t level = 0;
+  uint32_t slot = 0;
+  bool rightmost = false;
+};
+
 struct Target {
   Bound bound = Bound::kAt;
   Bytes key{};
   uint8_t level = 0;
   LatchMode mode = LatchMode::kShared;
   Path* path = nullptr;
-  Rng* rng = nullptr;  // kRandom
+  Rng* rng = nullptr;  // kRandom, kWithin
+  Child within{};      // kWithin
 };
 
 // A page with kIncompleteSplit that stands in the way of a writer.

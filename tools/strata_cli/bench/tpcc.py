@@ -17,6 +17,10 @@ MODULE = "github.com/pingcap/go-tpc/cmd/go-tpc"
 USER = "bench"
 
 
+# Condition 12 asks for every customer's payments: without this index it reads a warehouse's, or the whole table, for each.
+CHECK_INDEX = "ADD INDEX payments_of_customer (h_c_w_id, h_c_d_id, h_c_id)"
+
+
 @dataclass(frozen=True)
 class Plan:
     engines: tuple[str, ...] = (STRATA, INNODB)
@@ -47,7 +51,9 @@ def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None
         if plan.check:
             for engine in plan.engines:
                 with console.status(f"checking {engine}: takes long"):
+                    server.query(f"ALTER TABLE {database(engine)}.history {CHECK_INDEX}", read_timeout=3600)
                     driver.run(engine, 4 * 3600, "check")
+            console.print("go-tpc found both consistent" if len(plan.engines) > 1 else "go-tpc found it consistent")
     report.publish([row], plan.settings(), json_file, plot_file)
 
 
