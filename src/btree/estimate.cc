@@ -163,16 +163,15 @@ Status dive_between(TreeContext* context, TreeId tree, const Range& range, uint6
       const uint32_t child = (segment.children * i + rng.below(segment.children)) / of_segment;
       Path path;
       Mtr mtr(context->pool, context->log);
-      STRATA_ASSIGN_OR_RETURN(
-          MtrPage * leaf,
-          descend(context, tree, &mtr,
-                  {.bound = Bound::kWithin,
-                   .key = segment.of_high ? range.high : range.low,
-                   .path = &path,
-                   .rng = &rng,
-                   .within = {segment.level, segment.first + child,
-                              segment.of_high && range.high_infinite}},
-                  nullptr));
+      STRATA_ASSIGN_OR_RETURN(MtrPage * leaf,
+                              descend(context, tree, &mtr,
+                                      {.bound = Bound::kWithin,
+                                       .key = segment.of_high ? range.high : range.low,
+                                       .path = &path,
+                                       .rng = &rng,
+                                       .within = {segment.level, segment.first + child,
+                                                  segment.of_high && range.high_infinite}},
+                                      nullptr));
       path.steps[0].count = leaf->view().slot_count();
       for (uint32_t level = 0; level < segment.level; ++level) {
         sum[level] += path.steps[level].count;

@@ -67,7 +67,7 @@ bool LogMender::mend() {
 }
 
 StatusOr<std::string> LogMender::fetch_range(StreamId stream, quorum::ReplicaIndex peer, Lsn from,
-                                             Lsn to) {
+                                             Lsn to, Lsn* begin) {
   std::string bytes;
   while (from.value + bytes.size() < to.value) {
     const Lsn at{from.value + bytes.size()};
@@ -75,6 +75,7 @@ StatusOr<std::string> LogMender::fetch_range(StreamId stream, quorum::ReplicaInd
     const auto most = static_cast<uint32_t>(std::min<uint64_t>(kReadBytes, to.value - at.value));
     fetch_(stream, peer, {at, most, false, {}}, awaited.setter());
     const quorum::ReadReply reply = awaited.wait();
+    *begin = reply.start;
     if (is_out_of_range(reply.status) && reply.start <= at)
       return error_peer_down("the peer does not have it yet");
     STRATA_RETURN_IF_ERROR(reply.status);
@@ -88,10 +89,12 @@ StatusOr<std::string> LogMender::fetch_range(StreamId stream, quorum::ReplicaInd
 bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
   std::string failure = "no peer could be asked";
   quorum::ReplicaIndex cut_off = 0;
+  Lsn all_begin{UINT64_MAX};
   const Place place = place_();
   for (quorum::ReplicaIndex peer = 0; peer < place.replicas; ++peer) {
     if (peer == place.own) continue;
-    auto bytes = fetch_range(stream, peer, damage.from, damage.to);
+    Lsn begin;
+    auto bytes = fetch_range(stream, peer, damage.from, damage.to, &begin);
     Status done = bytes.status();
     if (done.ok()) {
       Awaited<quorum::ChangeReply> awaited;
@@ -106,9 +109,11 @@ bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
       return true;
     }
     failure = std::string(done.message());
-    if (is_out_of_range(done)) ++cut_off;
+    if (!is_out_of_range(bytes.status())) continue;
+    ++cut_off;
+    all_begin = std::min(all_begin, begin);
   }
-  if (cut_off > 0 && cut_off + 1 == place.replicas) lost_(stream, damage.to);
+  if (cut_off > 0 && cut_off + 1 == place.replicas) lost_(stream, damage.to, all_begin);
   if (is_new)
     diag(Severity::kWarning, "log: %s: it cannot be mended yet: %s", damage.path.c_str(),
          failure.c_str());

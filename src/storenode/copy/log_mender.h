@@ -21,8 +21,9 @@ class LogMender {
   using Fetch =
       std::function<void(StreamId stream, quorum::ReplicaIndex peer,
                          const quorum::ReadRequest& request, SelfCatchUp::FetchDone done)>;
-  // What is damaged up to `to` was cut off everywhere else. Called again each time it is met.
-  using Lost = std::function<void(StreamId stream, Lsn to)>;
+  // What is damaged up to `to` was cut off everywhere else: all logs of peers begin at `begin` or
+  // beyond. Called again each time it is met.
+  using Lost = std::function<void(StreamId stream, Lsn to, Lsn begin)>;
   // Which replica this node is, and how many there are: it is asked each time.
   struct Place {
     quorum::ReplicaIndex own = 0;
@@ -40,7 +41,9 @@ class LogMender {
 
  private:
   bool mend(StreamId stream, const LogDamage& damage, bool is_new);
-  StatusOr<std::string> fetch_range(StreamId stream, quorum::ReplicaIndex peer, Lsn from, Lsn to);
+  // kOutOfRange: the peer has cut it off; `begin` is where its log begins.
+  StatusOr<std::string> fetch_range(StreamId stream, quorum::ReplicaIndex peer, Lsn from, Lsn to,
+                                    Lsn* begin);
   LogStore* const store_;
   const std::function<Place()> place_;
   const Fetch fetch_;

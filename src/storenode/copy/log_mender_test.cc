@@ -70,7 +70,7 @@ class Mending : public ::testing::Test {
             EXPECT_EQ(index, 1u);
             done(peer->read(stream, request));
           },
-          [](StreamId, Lsn) { ADD_FAILURE() << "the peer has it"; });
+          [](StreamId, Lsn, Lsn) { ADD_FAILURE() << "the peer has it"; });
       EXPECT_FALSE(store->status(kStream)->damages.empty());
       for (int i = 0; i < 10 && mender.mend(); ++i) (void)store->verify(kStream);
       EXPECT_TRUE(store->verify(kStream).ok()) << store->verify(kStream);
@@ -124,7 +124,7 @@ TEST_F(Mending, WithoutAPeerItStaysAsItIs) {
     done(std::move(reply));
   };
   LogMender mender(store.get(), first_of_two, no_answer,
-                   [](StreamId, Lsn) { ADD_FAILURE() << "nobody said so"; });
+                   [](StreamId, Lsn, Lsn) { ADD_FAILURE() << "nobody said so"; });
   EXPECT_FALSE(mender.mend());
   EXPECT_FALSE(store->status(kStream)->damages.empty());
 }
@@ -141,9 +141,14 @@ TEST_F(Mending, WhatWasCutOffEverywhereIsLost) {
       [&peer](StreamId stream, quorum::ReplicaIndex, const quorum::ReadRequest& request,
               const SelfCatchUp::FetchDone& done) { done(peer->read(stream, request)); };
   Lsn lost;
-  LogMender mender(store.get(), first_of_two, ask_peer, [&lost](StreamId, Lsn end) { lost = end; });
+  Lsn peers_begin;
+  LogMender mender(store.get(), first_of_two, ask_peer, [&](StreamId, Lsn end, Lsn begin) {
+    lost = end;
+    peers_begin = begin;
+  });
   EXPECT_FALSE(mender.mend());
   EXPECT_EQ(lost, to);
+  EXPECT_EQ(peers_begin, Lsn{30'000});
   lost = {};
   EXPECT_FALSE(mender.mend());
   EXPECT_EQ(lost, Lsn{}) << "it pauses";

@@ -410,8 +410,10 @@ void StorageNode::make_services() {
                              const quorum::ReadRequest& request, SelfCatchUp::FetchDone done) {
         peers->fetch(stream, peer, request, std::move(done));
       },
-      [this](StreamId stream, Lsn to) {
+      [this](StreamId stream, Lsn to, Lsn begin) {
         if (pages_ != nullptr) pages_->note_lost(stream, to);
+        // What the writer needs, nobody cuts off: this node may have been away when it said so.
+        log_service_->not_needed_by_writer(stream, begin);
       });
   log_service_ = std::make_unique<LogService>(parts());
   transport::ServerOptions server_options;

@@ -137,13 +137,15 @@ Status LogService::check_epoch(StreamId stream, Epoch epoch) const {
 void LogService::on_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
   if (const Status allowed = check_epoch(call.stream, call.request.epoch); !allowed.ok())
     return responder.fail(allowed);
-  {
-    const MutexLock lock(mutex_);
-    Lsn& wanted = wanted_[call.stream];
-    wanted = std::max(wanted, call.request.below);
-  }
+  not_needed_by_writer(call.stream, call.request.below);
   responder.reply({});
   truncate();
+}
+
+void LogService::not_needed_by_writer(StreamId stream, Lsn below) {
+  const MutexLock lock(mutex_);
+  Lsn& wanted = wanted_[stream];
+  wanted = std::max(wanted, below);
 }
 
 void LogService::truncate() {

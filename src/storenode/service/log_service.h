@@ -63,6 +63,8 @@ class LogService {
   void register_on(transport::RpcServer* server);
   // Cuts off what nobody needs (LS2); once in a while. Does not block.
   void truncate();
+  // The writer once said so: it may not say it again to a node that was away. Thread-safe.
+  void not_needed_by_writer(StreamId stream, Lsn below);
   // kFailedPrecondition unless `epoch` is at least what the stream's replica has promised here.
   Status check_epoch(StreamId stream, Epoch epoch) const;
   // LS4. Of the page service, too.
