@@ -517,8 +517,8 @@ TEST_F(BTreeTest, LargeRangesOfARandomlyGrownTreeAreEstimatedWithinATenth) {
   ASSERT_EQ(tree->check().height, 3u);
   for (uint64_t low = 0; low < kRows / 2; low += 2500) {
     for (const uint64_t rows : {kRows / 3, kRows / 2}) {
-      const auto found = static_cast<double>(*estimate_range(
-          tree->context(), tree->tree(), be_key(low), be_key(low + rows), false));
+      const auto found = static_cast<double>(
+          *estimate_range(tree->context(), tree->tree(), be_key(low), be_key(low + rows), false));
       EXPECT_NEAR(found / static_cast<double>(rows), 1, 0.1) << low << ", " << rows;
     }
   }
