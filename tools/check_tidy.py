@@ -226,7 +226,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--time-limit-s", type=float, default=900)
-    parser.add_argument("folders", nargs="*", help="only these folders of src/")
+    parser.add_argument("folders", nargs="*", help="only these folders of src/, with those in them: btree, storenode/copy")
     arguments = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
     build = arguments.build if arguments.build.is_absolute() else root / arguments.build
@@ -235,7 +235,11 @@ def main() -> int:
     config = (root / ".clang-tidy").read_bytes() + " ".join(EXTRA).encode()
     sources = Sources(root / "src")
     write_database(build, cache)
-    chosen = [u for u in units(root, cache) if not arguments.folders or u.path.parent.name in arguments.folders]
+    wanted = tuple(root / "src" / folder.removeprefix("src/") for folder in arguments.folders) or (root,)
+    for folder in wanted:
+        if not folder.is_dir():
+            parser.error(f"there is no {folder.relative_to(root)}: name folders as src/ has them")
+    chosen = [u for u in units(root, cache) if any(u.path.is_relative_to(folder) for folder in wanted)]
     check = Check(root, cache, {unit: sources.key(unit, config) for unit in chosen}, time.monotonic() + arguments.time_limit_s)
     with ThreadPoolExecutor(JOBS) as pool:
         findings = [text for text in pool.map(check.together, groups_of(check.unclean(), sources)) if text]

@@ -95,8 +95,9 @@ bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
     if (peer == place.own) continue;
     Lsn begin;
     auto bytes = fetch_range(stream, peer, damage.from, damage.to, &begin);
+    const bool is_cut_off = is_out_of_range(bytes.status());
     Status done = bytes.status();
-    if (done.ok()) {
+    if (bytes.ok()) {
       Awaited<quorum::ChangeReply> awaited;
       store_->repair(stream, damage.from, *std::move(bytes), awaited.setter());
       done = awaited.wait().status;
@@ -109,7 +110,7 @@ bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
       return true;
     }
     failure = std::string(done.message());
-    if (!is_out_of_range(bytes.status())) continue;
+    if (!is_cut_off) continue;
     ++cut_off;
     all_begin = std::min(all_begin, begin);
   }
