@@ -16,7 +16,8 @@ struct CopyMark {
 
 //   CO1  Every page with a section below these positions is listed by list_pages(), unless its
 //        space is reclaimed, which is said then; and get_page() as of their llsn answers with it as
-//        it was there or later. A store that has gone back behind them, by a crash, lists nothing.
+//        it was there or later, and waits for no replay. A store that has gone back behind them, by
+//        a crash, lists nothing.
 struct CopyOffer {
   std::vector<CopyMark> marks;
   Llsn newest;   // scanned

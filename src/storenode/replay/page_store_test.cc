@@ -609,6 +609,20 @@ TEST_F(Smart, AReadersLeaseKeepsWhatHeMayAskFor) {
   EXPECT_TRUE(test_.is_right(test_.get_now(kPage, llsns[49]), kPage, llsns[49]));
 }
 
+TEST_P(EveryMode, WhoeverCopiesDoesNotWaitForReplay) {  // CO1, SQ3
+  Llsn copied_at;
+  for (int i = 0; i < 10; ++i) copied_at = test_.write(&rng_, {kPage});
+  catch_up();
+  for (int i = 0; i < 100; ++i) test_.write(&rng_, {kPage});  // restarts its chain at times
+  test_.scan_all();
+  ASSERT_TRUE(test_.store().raise_horizon().ok());  // nobody holds a lease
+  test_.collect_all();
+  const StatusOr<PageAnswer> answer = test_.get_for_peer(kPage, copied_at);
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_GE(answer->llsn, copied_at);
+  EXPECT_TRUE(test_.is_right(answer, kPage, answer->llsn));
+}
+
 // The log is damaged after it was scanned.
 TEST_F(Smart, ADamagedSectionIsReportedWithPageStreamAndLsn) {
   Llsn llsn;

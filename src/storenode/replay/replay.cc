@@ -3,6 +3,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/crc32c.h"
+
 namespace strata::storenode {
 namespace {
 
@@ -87,6 +89,21 @@ StatusOr<PageRef> read_base(const ReplayParts& parts, PageId page, Llsn llsn) {
   if (!missing) return read;
   return error_corruption("the stored version of llsn " + std::to_string(llsn.value) +
                           ", from which it is made, is missing in the version store");
+}
+
+Status read_section(const ReplayParts& parts, const Version& version, std::string* section) {
+  LogView* const log = parts.streams->find(version.stream);
+  if (log == nullptr || version.section_bytes == 0)
+    return error_corruption("its section in the log is not known");
+  section->resize(version.section_bytes);
+  const Lsn from{version.lsn.value + version.section_offset};
+  for (int tried = 0; tried < 2; ++tried) {
+    STRATA_RETURN_IF_ERROR(
+        parts.log_cache->read(version.stream, log, from, section->data(), section->size()));
+    if (crc32c(section->data(), section->size()) == version.section_crc32c) return ok_status();
+    parts.log_cache->clear();  // what is cached may be from before the log was repaired
+  }
+  return error_corruption("its section in the log is damaged (checksum)");
 }
 
 Status not_replayed(PageId page, const Version& version) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -108,6 +109,8 @@ std::optional<PageAnswer> stored_at_hand(const ReplayParts& parts, const GetPage
 // A stored version another one is made from. kNotFound: it has just been collected. kDataLoss: it
 // is damaged, or missing although the map has it.
 StatusOr<PageRef> read_base(const ReplayParts& parts, PageId page, Llsn llsn);
+// The version's section from the log. Blocks. kDataLoss: it is damaged, or not known.
+Status read_section(const ReplayParts& parts, const Version& version, std::string* section);
 // What became of a request whose version should be stored by now and is not.
 [[nodiscard]] Status not_replayed(PageId page, const Version& version);
 

@@ -159,6 +159,15 @@ StatusOr<bool> SequentialReplay::step() {
 
 // --- requests ---
 
+// SQ3. Not stored: the worker does that when it gets there.
+StatusOr<PageAnswer> SequentialReplay::make_for_peer(PageId page, const Version& version) const {
+  std::string bytes;
+  STRATA_RETURN_IF_ERROR(read_section(parts_, version, &bytes));
+  STRATA_ASSIGN_OR_RETURN(const redo::SectionView section, redo::parse_section(bytes));
+  STRATA_ASSIGN_OR_RETURN(PageRef made, apply_to_copy(nullptr, page, version, section));
+  return PageAnswer{std::move(made), version.llsn};
+}
+
 // Once the log is scanned as far as the request says.
 Verdict SequentialReplay::answer_when_replayed(const GetPageRequest& request) {
   for (;;) {
@@ -170,8 +179,13 @@ Verdict SequentialReplay::answer_when_replayed(const GetPageRequest& request) {
       if (answer->has_value()) return **std::move(answer);
       continue;
     }
-    if (!parts_.waits->is_replayed(request, version->llsn, /*positions=*/false))
-      return WaitCondition{WaitCondition::Kind::kReplayed, version->llsn, false};
+    if (!parts_.waits->is_replayed(request, version->llsn, /*positions=*/false)) {
+      if (!request.from_peer || !version->is(kRestartsChain))
+        return WaitCondition{WaitCondition::Kind::kReplayed, version->llsn, false};
+      StatusOr<PageAnswer> made = make_for_peer(request.page, *version);
+      if (!made.ok()) return made.status();
+      return *std::move(made);
+    }
     // It may have been stored since the map was looked at.
     const StatusOr<std::optional<Version>> still = wanted(request.page, version->llsn);
     if (!still.ok()) return still.status();

@@ -2,6 +2,10 @@
 //   SQ1  All versions of sections below replayed() are stored, but those whose page was damaged.
 //   SQ2  kEager: a request waits until all log up to its llsn is replayed. kFiltered: until the
 //        page's own last section at or below its llsn is.
+//   SQ3  Whoever copies a page as of an llsn below replayed() waits for no replay (CO1). What the
+//        horizon lets go is passed over, so the oldest kept version may be one that the worker does
+//        not reach for long, under load never. It restarts the page's chain then (VM4): its own
+//        section makes it.
 // One stream: the profiles with one sequential worker have one writer.
 #pragma once
 
@@ -48,6 +52,7 @@ class SequentialReplay final : public Replay {
   StatusOr<PageRef> make(const Version& version, const redo::SectionView& section);
   Status stop_at(const Status& status);
   Verdict answer_when_replayed(const GetPageRequest& request);
+  StatusOr<PageAnswer> make_for_peer(PageId page, const Version& version) const;
 
   const ReplayParts parts_;
   const SequentialWait wait_;

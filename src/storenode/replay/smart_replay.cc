@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "base/crc32c.h"
 #include "base/diag.h"
 #include "redo/redo.h"
 
@@ -122,7 +121,6 @@ class SmartReplay::Maker {
 
  private:
   Status prepare(const Version& version);
-  Status read_section(const Version& version);
   const ReplayParts& parts_;
   const PageId page_;
   const Plan& plan_;
@@ -131,21 +129,6 @@ class SmartReplay::Maker {
   std::shared_ptr<PageBuffer> own_;  // ... if not
   std::string section_;
 };
-
-Status SmartReplay::Maker::read_section(const Version& version) {
-  LogView* const log = parts_.streams->find(version.stream);
-  if (log == nullptr || version.section_bytes == 0)
-    return error_corruption("its section in the log is not known");
-  section_.resize(version.section_bytes);
-  const Lsn from{version.lsn.value + version.section_offset};
-  for (int tried = 0; tried < 2; ++tried) {
-    STRATA_RETURN_IF_ERROR(
-        parts_.log_cache->read(version.stream, log, from, section_.data(), section_.size()));
-    if (crc32c(section_.data(), section_.size()) == version.section_crc32c) return ok_status();
-    parts_.log_cache->clear();  // what is cached may be from before the log was repaired
-  }
-  return error_corruption("its section in the log is damaged (checksum)");
-}
 
 // The page the version is made from, in a buffer of our own.
 Status SmartReplay::Maker::prepare(const Version& version) {
@@ -174,7 +157,7 @@ Status SmartReplay::Maker::prepare(const Version& version) {
 Status SmartReplay::Maker::make(const Version& version) {
   Status status = prepare(version);
   if (is_not_found(status)) return status;
-  if (status.ok()) status = read_section(version);
+  if (status.ok()) status = read_section(parts_, version, &section_);
   if (status.ok()) {
     STRATA_ASSIGN_OR_RETURN(const redo::SectionView section, redo::parse_section(section_));
     STRATA_RETURN_IF_ERROR(apply_to(own_.get(), page_, version, section));

@@ -131,6 +131,14 @@ class TestStore {
     EXPECT_TRUE(answer->has_value());
     return **answer;
   }
+  // For a peer that copies: as of `at` or later, without waiting.
+  StatusOr<PageAnswer> get_for_peer(PageId page, Llsn at) {
+    GetPageRequest request;
+    request.page = page;
+    request.at_least = at;
+    request.from_peer = true;
+    return store_->get_page(std::move(request));
+  }
   StatusOr<PageAnswer> get_now(PageId page, Llsn at) { return get_now(page, at, at); }
   // What the writer had at that llsn.
   [[nodiscard]] bool is_right(const StatusOr<PageAnswer>& answer, PageId page, Llsn at) const {
