@@ -49,6 +49,12 @@ uint64_t lock_wait_timeout_us(THD* thd) {
   return std::min(own, servers) * 1000000;
 }
 
+void close_of_unknown_outcome(Connection* connection) {
+  sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
+                  static_cast<unsigned long long>(thd_get_thread_id(connection->thd)));
+  connection->thd->set_killed(KILL_CONNECTION);
+}
+
 int begin_statement(Connection* connection) {
   THD* const thd = connection->thd;
   engine::Session* const session = connection->session.get();

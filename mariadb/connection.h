@@ -38,6 +38,7 @@ struct Connection {
   bool prepared = false;     // prepare() ran: commit() needs no log write of its own
   bool xa_prepared = false;  // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
+  int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   std::vector<std::string>
       stray_definitions;  // .frm files ALTER leaves behind; gone at statement end
   std::mutex ddl_mutex;
@@ -71,6 +72,10 @@ uint64_t lock_wait_timeout_us(THD* thd);
 // Commit or rollback of `all`/statement ends the whole transaction.
 bool ends_transaction(THD* thd, bool all);
 engine::Isolation isolation_of(THD* thd);
+
+// A commit whose outcome nobody knows: neither success nor failure may be reported, the client must
+// find out by itself. Ends the connection.
+void close_of_unknown_outcome(Connection* connection);
 
 // hton callbacks: transaction.cc, xa.cc.
 int close_connection(handlerton*, THD* thd);

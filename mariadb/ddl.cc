@@ -2,7 +2,9 @@
 
 #include <fstream>
 #include <iterator>
+#include <utility>
 
+#include "base/fault.h"
 #include "mariadb/connection.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
@@ -101,6 +103,27 @@ int recover_rename(const TableName& from, const TableName& to) {
   }));
 }
 
+void undo_swap(const AlterSwap& swap) {
+  (void)swap.session->rollback();
+  // The ALTER has failed: its copy, dropped inside the transaction just undone or not, is garbage.
+  if (!swap.copy.table.empty()) (void)drop_now(swap.copy);
+}
+
+// What becomes of the ALTER is decided here, and only here (D2, D6).
+int commit_swap(Connection* connection) {
+  const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
+  const Status status = fault(FaultPoint::alter_swap_commit)
+                            ? error_outcome_unknown("fault point alter_swap_commit")
+                            : swap->session->commit(engine::Durability::kSync);
+  if (status.code() == StatusCode::kUnknown) {
+    close_of_unknown_outcome(connection);
+    (void)swap->session->rollback();  // a copy that is left is garbage (D5)
+  } else if (!status.ok()) {
+    undo_swap(*swap);
+  }
+  return handler_error(status, connection->thd);
+}
+
 // The server's recovery of an ALTER leaves the definition beside the table as a file. Only that
 // very definition is removed: a file of the same name may be another engine's.
 void remove_own_definition_file(const engine::TableSpec& spec) {
@@ -145,17 +168,16 @@ std::string encode_journal(const AlterJournal& journal) {
 }
 
 int finish_swap(Connection* connection) {
-  if (connection->swap == nullptr) return 0;
-  const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
-  return handler_error(swap->session->commit(engine::Durability::kSync), connection->thd);
+  const int error = connection->swap == nullptr ? 0 : commit_swap(connection);
+  const int earlier = std::exchange(connection->swap_error, 0);
+  return earlier != 0 ? earlier : error;
 }
 
 void abandon_swap(Connection* connection) {
+  connection->swap_error = 0;
   if (connection->swap == nullptr) return;
   const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
-  (void)swap->session->rollback();
-  // The ALTER has failed: its copy, dropped inside the transaction just undone or not, is garbage.
-  if (!swap->copy.table.empty()) (void)drop_now(swap->copy);
+  undo_swap(*swap);
 }
 
 int drop_table_by_path(THD* thd, const char* path) {
@@ -172,8 +194,9 @@ int drop_table_by_path(THD* thd, const char* path) {
   AlterSwap& swap = *connection->swap;
   if (name.is_alter_backup()) {
     const Status status = swap.session->drop_table(name.schema, name.table);
-    if (!status.ok()) return ddl_error(status);
-    return finish_swap(connection);
+    if (status.ok()) return connection->swap_error = commit_swap(connection);
+    abandon_swap(connection);
+    return connection->swap_error = ddl_error(status);
   }
   if (name.is_alter_copy()) {  // the second rename has failed; the first will be taken back
     swap.copy = name;

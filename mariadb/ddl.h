@@ -17,6 +17,9 @@
 //       postponed; the rename does both at once. Both are idempotent. Nothing is dropped without
 //       its replacement.
 //   D5  After the server's recovery all tables with internal names are garbage and are collected.
+//   D6  An ALTER whose swap was not committed, or may not have been, is never acknowledged. The
+//       server makes a warning of what drop(#sql-backup) answers, so the statement's commit reports
+//       it again. Outcome unknown: the connection is closed, as after any commit.
 #pragma once
 
 #include "mariadb/connection.h"
@@ -41,7 +44,8 @@ std::string encode_journal(const AlterJournal& journal);
 
 int drop_table_by_path(THD* thd, const char* path);
 int rename_table_by_path(THD* thd, const char* from, const char* to);
-// The end of an ALTER: commit or undo what its swap has done so far.
+// The end of an ALTER: commit or undo what its swap has done so far. finish_swap(): the error of a
+// commit that drop() tried, too (D6).
 int finish_swap(Connection* connection);
 void abandon_swap(Connection* connection);
 

@@ -44,12 +44,7 @@ void remove_stray_definitions(Connection* connection) {
 }
 
 int commit_failed(Connection* connection, const Status& status) {
-  if (status.code() == StatusCode::kUnknown) {
-    // Neither success nor failure may be reported: the client must find out by itself.
-    sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
-                    static_cast<unsigned long long>(thd_get_thread_id(connection->thd)));
-    connection->thd->set_killed(KILL_CONNECTION);
-  }
+  if (status.code() == StatusCode::kUnknown) close_of_unknown_outcome(connection);
   if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
   (void)connection->session->rollback();
   transaction_ended(connection);
