@@ -11,6 +11,7 @@
 namespace strata {
 
 using txn_internal::chunk_of;
+using txn_internal::group_chunk_of;
 
 namespace {
 constexpr size_t kBacklog = 64;    // enough to wake the purge thread for
@@ -104,7 +105,7 @@ Status TrxSystem::Impl::flush_purged() {
     if (result.ok()) {
       mtr.publish();
       persisted_bound = bound;
-      result = status.truncate_below(chunk_of(bound));
+      result = status.truncate_below(group_chunk_of(bound));
     }
   }
   const MutexLock lock(purge_mutex);

@@ -9,8 +9,11 @@
 
 namespace strata {
 
-using txn_internal::chunk_of;
+using txn_internal::group_chunk_of;
 using txn_internal::kEntriesPerPage;
+using txn_internal::kSequencesPerGroup;
+using txn_internal::kStripes;
+using txn_internal::sequence_at;
 using txn_internal::StatusEntry;
 
 namespace {
@@ -46,7 +49,7 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
   STRATA_ASSIGN_OR_RETURN(uint64_t bound,
                           s.spaces->read_slot(SpaceId{undo_space_of(s.node)}, kVisibleBelowSlot));
   bound = std::max<uint64_t>(bound, 1);
-  const uint64_t first_chunk = chunk_of(bound);
+  const uint64_t first_chunk = group_chunk_of(bound);
   uint64_t end_chunk = 0;
   STRATA_RETURN_IF_ERROR(s.status.open(first_chunk, &end_chunk));
 
@@ -54,6 +57,7 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
   std::set<uint64_t> unfinished;
   Cts newest;
   const auto page_copy = std::make_unique<char[]>(kPageBytes);
+  end_chunk -= end_chunk % kStripes;  // of a group half made nothing was given away (SD4)
   for (uint64_t chunk = first_chunk; chunk < end_chunk; ++chunk) {
     const uint32_t number = s.status.page_of(chunk);
     {
@@ -62,8 +66,9 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
                               expect_written(s.pool->fix(page, LatchMode::kShared), page));
       std::memcpy(page_copy.get(), guard.page(), kPageBytes);
     }
-    const uint64_t first = std::max(bound, chunk * kEntriesPerPage);
-    for (uint64_t sequence = first; sequence < (chunk + 1) * kEntriesPerPage; ++sequence) {
+    for (uint32_t i = 0; i < kEntriesPerPage; ++i) {
+      const uint64_t sequence = sequence_at(chunk, i);
+      if (sequence < bound) continue;
       const StatusEntry entry = txn_internal::read_entry(page_copy.get(), sequence);
       const TrxId id = make_trx_id(s.node, sequence);
       newest = std::max(newest, entry.cts);
@@ -85,9 +90,9 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
 
   {
     const MutexLock lock(s.ids);
-    // T5: behind the last chunk. Where there is none the next one is that of the bound: a hole
+    // T5: behind the last group. Where there is none the next one is that of the bound: a hole
     // would end the next recovery's search.
-    s.end_sequence = end_chunk * kEntriesPerPage;
+    s.end_sequence = end_chunk / kStripes * kSequencesPerGroup;
     s.next_sequence = std::max(s.end_sequence, bound);
     s.finished.assign(s.next_sequence - bound, 1);
     for (const uint64_t sequence : unfinished) s.finished[sequence - bound] = 0;

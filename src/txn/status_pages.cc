@@ -168,6 +168,12 @@ Status StatusPages::extend(uint64_t chunk) {
   return ok_status();
 }
 
+Status StatusPages::make_group(uint64_t first_chunk) {
+  for (uint64_t chunk = first_chunk; chunk < first_chunk + kStripes; ++chunk)
+    if (page_of(chunk) == kNoPage) STRATA_RETURN_IF_ERROR(extend(chunk));
+  return ok_status();
+}
+
 uint32_t StatusPages::page_of(uint64_t chunk) const {
   const MutexLock lock(mutex_);
   if (chunk < first_chunk_ || chunk - first_chunk_ >= pages_.size()) return kNoPage;

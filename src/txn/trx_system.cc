@@ -12,7 +12,8 @@
 namespace strata {
 
 using txn_internal::chunk_of;
-using txn_internal::kEntriesPerPage;
+using txn_internal::group_chunk_of;
+using txn_internal::kSequencesPerGroup;
 using txn_internal::StatusEntry;
 
 namespace {
@@ -63,19 +64,19 @@ void TrxSystem::begin(Trx* trx) {
 
 // --- sequences ---
 
-// T4: the chunk of the next sequence gets its page. `lock` (ids) is released meanwhile.
+// T4: the chunks of the next sequences get their pages. `lock` (ids) is released meanwhile.
 Status TrxSystem::Impl::extend_chunks(MutexLock* lock) {
   if (extending) {
     extended.wait(*lock, [this] { return !extending; });
     return ok_status();
   }
   extending = true;
-  const uint64_t chunk = chunk_of(end_sequence);
+  const uint64_t first_chunk = group_chunk_of(end_sequence);
   lock->unlock();
-  const Status made = status.extend(chunk);
+  const Status made = status.make_group(first_chunk);
   lock->lock();
   extending = false;
-  if (made.ok()) end_sequence = (chunk + 1) * kEntriesPerPage;
+  if (made.ok()) end_sequence += kSequencesPerGroup;
   extended.notify_all();
   return made;
 }

@@ -296,13 +296,13 @@ TEST_F(TrxTest, PurgeTakesTheOldestFirstAndNothingAViewNeeds) {
 TEST_F(TrxTest, StatusPagesAreTruncatedBelowTheBound) {
   const uint64_t before = *db.spaces()->used_pages(SpaceId{1});
   std::vector<TrxId> ids;
-  for (uint32_t i = 0; i < 4 * txn_internal::kEntriesPerPage; ++i) {
+  for (uint32_t i = 0; i < 3 * txn_internal::kSequencesPerGroup; ++i) {
     ids.push_back(commit_one());
     if (i % 100 == 0) db.purge_all();
   }
   db.purge_all();
   const uint64_t end = *db.spaces()->used_pages(SpaceId{1});
-  EXPECT_LE(end, before + 6);  // directory leaf, two chunks, tails
+  EXPECT_LE(end, before + 4 + 2 * txn_internal::kStripes);  // directory leaf, two groups, tails
   // An id of long ago, met in a record that was never stamped.
   auto reader = begin();
   ASSERT_TRUE(trxs()->open_view(reader.get()).ok());

@@ -87,10 +87,11 @@ std::string parent_of(const std::string& path) {
 }
 
 Status check_versions(const ControlSlot& slot, const std::string& path) {
-  if (slot.format > kControlFormat || slot.data_format > kDataFormat)
-    return error_fenced("control file " + path + " was written by a newer version (format " +
+  if (slot.format != kControlFormat || slot.data_format != kDataFormat)
+    return error_fenced("control file " + path + " was written by another version (format " +
                         std::to_string(slot.format) + ", data format " +
-                        std::to_string(slot.data_format) +
+                        std::to_string(slot.data_format) + "; this one knows " +
+                        std::to_string(kControlFormat) + " and " + std::to_string(kDataFormat) +
                         "); start that version, nothing was changed");
   if (slot.page_bytes != ControlData{}.page_bytes)
     return error_fenced("control file " + path + " has page size " +

@@ -2,7 +2,7 @@
 // written in turns, each with a sequence number and a crc32c, so that a torn write leaves the
 // other.
 //   C1  publish() is durable when it returns.
-//   C2  open() refuses a foreign, newer-format or damaged file with the path and the remedy;
+//   C2  open() refuses a foreign, other-format or damaged file with the path and the remedy;
 //       nothing is overwritten.
 //   C3  What open() returned is durable: a power loss after it does not bring an older slot back.
 //   C4  Slot n holds the sequence numbers n modulo 2, and two whole slots hold neighbouring ones
@@ -12,13 +12,12 @@
 #include <memory>
 #include <string>
 
+#include "base/data_format.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "io/file_system.h"
 
 namespace strata {
-
-constexpr uint32_t kDataFormat = 1;
 
 struct ControlData {
   uint64_t database_id = 0;
@@ -46,7 +45,7 @@ class ControlFile final : public ControlStore {
  public:
   static StatusOr<std::unique_ptr<ControlFile>> create(FileSystem* fs, const std::string& path,
                                                        const ControlData& data);
-  // kNotFound when absent; kFailedPrecondition for newer formats; kDataLoss when damaged or
+  // kNotFound when absent; kFailedPrecondition for other formats; kDataLoss when damaged or
   // foreign.
   static StatusOr<std::unique_ptr<ControlFile>> open(FileSystem* fs, const std::string& path);
   [[nodiscard]] const ControlData& data() const noexcept override { return data_; }

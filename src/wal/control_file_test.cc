@@ -106,11 +106,14 @@ TEST_F(Control, DamageAndNewerFormatsAreRefusedWithThePath) {  // C2
 
   fs = make_sim_file_system();
   ASSERT_TRUE(fs->make_directory("/data").ok());
-  data.data_format = kDataFormat + 1;
-  ASSERT_TRUE(ControlFile::create(fs.get(), kPath, data).ok());
-  const Status newer = ControlFile::open(fs.get(), kPath).status();
-  EXPECT_EQ(newer.code(), StatusCode::kFailedPrecondition);
-  EXPECT_NE(std::string(newer.message()).find(kPath), std::string::npos);
+  for (const uint32_t other : {kDataFormat + 1, kDataFormat - 1}) {
+    const std::string path = kPath + std::to_string(other);
+    data.data_format = other;
+    ASSERT_TRUE(ControlFile::create(fs.get(), path, data).ok());
+    const Status refused = ControlFile::open(fs.get(), path).status();
+    EXPECT_EQ(refused.code(), StatusCode::kFailedPrecondition);
+    EXPECT_NE(std::string(refused.message()).find(path), std::string::npos);
+  }
 
   auto raw = fs->open("/data/foreign", {.create = true});
   ASSERT_TRUE(raw.ok());

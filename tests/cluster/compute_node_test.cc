@@ -10,9 +10,11 @@
 #include <functional>
 #include <thread>
 
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "clients/compute/node_identity.h"
 #include "registry/node_removals.h"
+#include "registry/topology.h"
 #include "storage_cluster.h"
 #include "transport/testing/io_node.h"
 
@@ -331,6 +333,16 @@ TEST_F(ComputeNodes, WhatIsWrongIsSaid) {
   const auto no_cluster = join(other);
   EXPECT_TRUE(is_peer_down(no_cluster.status())) << no_cluster.status();
   EXPECT_NE(no_cluster.status().message().find("elsewhere"), std::string::npos);
+
+  other.cluster = "of-another-version";
+  auto registry = around_.sim.store().connect();
+  registry::Topology topology(registry.get(), *registry::ClusterKeys::of(other.cluster));
+  ASSERT_TRUE(
+      topology.create_identity({1, kProfile, kDataFormat - 1}, registry->now_us() + 1'000'000)
+          .ok());
+  const auto other_format = join(other);
+  EXPECT_TRUE(is_fenced(other_format.status())) << other_format.status();
+  EXPECT_NE(other_format.status().message().find("data format 1"), std::string::npos);
 
   other = options("not/a name");
   EXPECT_TRUE(is_invalid_argument(join(other).status()));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "clients/compute/node_identity.h"
 #include "io/file_system.h"
@@ -26,6 +27,18 @@ bool may_come(const Status& status) {  // what is missing may be on its way
 }
 
 std::string text(const Status& status) { return std::string(status.message()); }
+
+Status check_identity(const ComputeOptions& options, const registry::DatabaseIdentity& identity) {
+  if (identity.profile != options.profile)
+    return error_fenced("the cluster '" + options.cluster + "' is of profile '" + identity.profile +
+                        "', this node was started with '" + options.profile +
+                        "'; set strata_profile to the cluster's");
+  if (identity.data_format != kDataFormat)
+    return error_fenced("the database of cluster '" + options.cluster + "' has data format " +
+                        std::to_string(identity.data_format) + ", this program knows " +
+                        std::to_string(kDataFormat) + "; use the program that made it");
+  return ok_status();
+}
 
 // Either page source counts what it reads in the same way.
 template <typename Counters>
@@ -110,13 +123,9 @@ StatusOr<registry::Placement> ComputeNode::find_placement(uint64_t deadline_us) 
     const auto placement = identity.ok()
                                ? topology.placement(call_until)
                                : StatusOr<std::optional<registry::Placement>>(identity.status());
-    if (placement.ok() && identity->has_value() && placement->has_value()) {
-      if ((*identity)->profile != options_.profile)
-        return error_fenced("the cluster '" + options_.cluster + "' is of profile '" +
-                            (*identity)->profile + "', this node was started with '" +
-                            options_.profile + "'; set strata_profile to the cluster's");
-      return **placement;
-    }
+    if (identity.ok() && identity->has_value())
+      STRATA_RETURN_IF_ERROR(check_identity(options_, **identity));
+    if (placement.ok() && identity->has_value() && placement->has_value()) return **placement;
     if (!placement.ok() && !may_come(placement.status())) return placement.status();
     missing = placement.ok() ? error_peer_down("the registry knows no storage nodes of cluster '" +
                                                options_.cluster + "' yet; start them first")

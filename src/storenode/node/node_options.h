@@ -18,7 +18,6 @@ namespace strata::storenode {
 // The one log stream there is yet, and where it begins.
 constexpr StreamId kFirstStream{1};
 constexpr Lsn kFirstLsn{4096};
-constexpr uint32_t kDataFormat = 1;  // of DatabaseIdentity
 
 struct InitialGroup {
   std::vector<std::string> nodes;  // names; of them this one

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "registry/in_sync_nodes.h"
 #include "registry/log_checkpoints.h"

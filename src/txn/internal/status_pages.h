@@ -2,7 +2,8 @@
 // page, found through a two-level directory whose root is named in a header slot of the undo space.
 //
 //   entry:                state 3 bits, cts 61 bits | first_undo u64
-//   status page:          entries from offset 64 on; header.extra = chunk number
+//   status page:          entries from offset 64 on, every kStripes-th sequence of its group;
+//                         header.extra = chunk number
 //   directory leaf:       page numbers u32 of kChildrenPerPage consecutive chunks (0 = none);
 //                         header.extra = chunk / kChildrenPerPage
 //   directory root:       page numbers u32 of leaves, by leaf number mod kChildrenPerPage: a window
@@ -11,6 +12,10 @@
 //        and takes the chunk for truncated.
 //   SD2  Latch order: root, leaf, status page, then allocation.
 //   SD3  Chunks are made and truncated in order, so the ones that exist are consecutive.
+//   SD4  kStripes chunks are a group; they take the sequences of the group in turns. Transactions
+//   that
+//        run at the same time, whose sequences are close, latch different pages. A group is made
+//        before the first of its sequences is given away, and truncated when none is needed.
 #pragma once
 
 #include <deque>
@@ -30,7 +35,23 @@ constexpr uint32_t kChildrenPerPage = (kPageBytes - kPageHeaderBytes) / 4;
 static_assert(kEntriesPerPage == 1020);
 constexpr uint64_t kRootExtra = UINT64_MAX;
 
-constexpr uint64_t chunk_of(uint64_t sequence) noexcept { return sequence / kEntriesPerPage; }
+constexpr uint32_t kStripes = 8;
+constexpr uint64_t kSequencesPerGroup = uint64_t{kStripes} * kEntriesPerPage;
+
+constexpr uint64_t chunk_of(uint64_t sequence) noexcept {
+  return sequence / kSequencesPerGroup * kStripes + sequence % kStripes;
+}
+constexpr uint32_t entry_of(uint64_t sequence) noexcept {
+  return static_cast<uint32_t>(sequence % kSequencesPerGroup / kStripes);
+}
+constexpr uint64_t sequence_at(uint64_t chunk, uint32_t entry) noexcept {
+  return chunk / kStripes * kSequencesPerGroup + uint64_t{entry} * kStripes + chunk % kStripes;
+}
+// Of the group that holds `sequence`.
+constexpr uint64_t group_chunk_of(uint64_t sequence) noexcept {
+  return sequence / kSequencesPerGroup * kStripes;
+}
+static_assert(kSequencesPerGroup % kStripes == 0);
 
 struct StatusEntry {
   TrxState state = TrxState::kNone;
@@ -39,7 +60,7 @@ struct StatusEntry {
 };
 
 inline uint16_t entry_offset(uint64_t sequence) noexcept {
-  return static_cast<uint16_t>(kPageHeaderBytes + sequence % kEntriesPerPage * kEntryBytes);
+  return static_cast<uint16_t>(kPageHeaderBytes + entry_of(sequence) * kEntryBytes);
 }
 StatusEntry read_entry(const char* page, uint64_t sequence) noexcept;
 void write_entry(Mtr* mtr, MtrPage* page, uint64_t sequence, const StatusEntry& entry);
@@ -51,8 +72,9 @@ class StatusPages {
   // Finds the chunks that exist from `first` on; *end = one past the last (`first` if there is
   // none).
   Status open(uint64_t first, uint64_t* end);
-  // Makes the page of the next chunk. One caller at a time. Blocks.
-  Status extend(uint64_t chunk);
+  // Makes those pages of the group from `first_chunk` on that there are not: a crash, or a full
+  // disk, may have left some. One caller at a time. Blocks.
+  Status make_group(uint64_t first_chunk);
   [[nodiscard]] uint32_t page_of(uint64_t chunk) const;  // own; kNoPage: truncated or not made yet
   [[nodiscard]] PageId page_id(uint32_t number) const noexcept {
     return PageId{undo_space_of(node_), number};
@@ -69,6 +91,7 @@ class StatusPages {
   StatusOr<uint32_t> child(PageId directory, uint64_t extra, uint64_t index) const;
   StatusOr<uint32_t> root_of(NodeId node);
   StatusOr<uint32_t> walk(NodeId node, uint64_t chunk);
+  Status extend(uint64_t chunk);  // the next one
   Status add_child(PageId parent, uint64_t parent_extra, uint64_t index, PageType type,
                    uint64_t extra, uint32_t* number);
   Status remove_child(PageId parent, uint64_t parent_extra, uint64_t index, PageId child);
