@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
 #include <thread>
 
 #include "base/clock.h"
@@ -309,6 +310,45 @@ TEST_F(TrxTest, StatusPagesAreTruncatedBelowTheBound) {
   EXPECT_TRUE(*trxs()->visible(reader->view, version_of(ids[10]), true));
   EXPECT_EQ(state_of(ids[10]), TrxState::kCommitted);
   ASSERT_TRUE(trxs()->commit(reader.get()).ok());
+  db.store()->expect_replay_is_identical();
+}
+
+TEST(StatusPages, NeighboursAreOnDifferentPagesAndEverySequenceHasAnEntry) {  // SD4
+  using namespace txn_internal;
+  for (uint64_t sequence = 0; sequence < 3 * kSequencesPerGroup; ++sequence) {
+    ASSERT_EQ(sequence_at(chunk_of(sequence), entry_of(sequence)), sequence);
+    ASSERT_LT(entry_of(sequence), kEntriesPerPage);
+    ASSERT_EQ(group_chunk_of(sequence), chunk_of(sequence) / kStripes * kStripes);
+    for (uint64_t other = sequence + 1; other < sequence + kStripes; ++other)
+      ASSERT_NE(chunk_of(sequence), chunk_of(other));
+  }
+}
+
+TEST_F(TrxTest, AGroupOfStatusPagesThatAFullDiskLeftHalfMadeIsMadeWhole) {  // SD4
+  using namespace txn_internal;
+  const NodeId node{2};
+  ASSERT_TRUE(db.spaces()->create(SpaceId{undo_space_of(node)}).ok());
+  StatusPages pages(db.pool(), db.log(), db.spaces(), node);
+  ASSERT_TRUE(pages.initialise().ok());
+  ASSERT_TRUE(db.store()->persist_all().ok());
+  db.store()->fs()->set_capacity(0);  // nothing grows
+  uint64_t group = 0;
+  Status made;
+  while ((made = pages.make_group(group)).ok()) group += kStripes;
+  EXPECT_EQ(made.code(), StatusCode::kResourceExhausted) << made;
+  StatusPages again(db.pool(), db.log(), db.spaces(), node);  // as after a restart
+  uint64_t end = 0;
+  ASSERT_TRUE(again.open(0, &end).ok());
+  EXPECT_GT(end, group) << "no half-made group: the test shows nothing";
+  EXPECT_LT(end, group + kStripes);
+  db.store()->fs()->set_capacity(~uint64_t{0});
+  ASSERT_TRUE(again.make_group(group).ok());
+  ASSERT_TRUE(again.make_group(group + kStripes).ok());
+  std::set<uint32_t> numbers;
+  for (uint64_t chunk = 0; chunk < group + 2 * kStripes; ++chunk)
+    numbers.insert(again.page_of(chunk));
+  EXPECT_EQ(numbers.size(), group + 2 * kStripes);
+  EXPECT_EQ(numbers.count(kNoPage), 0u);
   db.store()->expect_replay_is_identical();
 }
 

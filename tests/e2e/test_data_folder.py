@@ -1,4 +1,4 @@
-"""A server whose Strata folder is damaged, foreign, of a newer format or half-initialised: it stays up without the engine, says
+"""A server whose Strata folder is damaged, foreign, of another format or half-initialised: it stays up without the engine, says
 what is wrong and where, and changes nothing. And one whose disk fills up under it."""
 
 import hashlib
@@ -16,6 +16,7 @@ from strata_cli.server import Server, Settings, choose_port
 
 SLOT_BYTES = 4096
 FORMAT_AT = 8
+DATA_FORMAT_AT = 32
 CRC_AT = 12
 COVERED_FROM = 16
 LOG_HEADER_BYTES = 4096
@@ -80,18 +81,27 @@ def foreign_control_file(strata: Path) -> str:
     return "control-1"
 
 
-def newer_format(strata: Path) -> str:
+def set_in_control_file(strata: Path, at: int, value: int) -> None:
+    """As another version would have written it, with the right checksum."""
     content = bytearray(control_file(strata).read_bytes())
     for slot in range(0, len(content), SLOT_BYTES):
         page = content[slot : slot + SLOT_BYTES]
-        covered = page[FORMAT_AT:CRC_AT] + page[COVERED_FROM:]
-        if int.from_bytes(page[CRC_AT : CRC_AT + 4], "little") != crc32c(covered):
+        if int.from_bytes(page[CRC_AT : CRC_AT + 4], "little") != crc32c(page[FORMAT_AT:CRC_AT] + page[COVERED_FROM:]):
             continue  # never written
-        content[slot + FORMAT_AT : slot + FORMAT_AT + 4] = (99).to_bytes(4, "little")
-        covered[:4] = (99).to_bytes(4, "little")
-        content[slot + CRC_AT : slot + CRC_AT + 4] = crc32c(covered).to_bytes(4, "little")
+        page[at : at + 4] = value.to_bytes(4, "little")
+        page[CRC_AT : CRC_AT + 4] = crc32c(page[FORMAT_AT:CRC_AT] + page[COVERED_FROM:]).to_bytes(4, "little")
+        content[slot : slot + SLOT_BYTES] = page
     control_file(strata).write_bytes(content)
-    return r"control-1.*newer version \(format 99"
+
+
+def newer_format(strata: Path) -> str:
+    set_in_control_file(strata, FORMAT_AT, 99)
+    return r"control-1.*another version \(format 99"
+
+
+def data_of_an_earlier_format(strata: Path) -> str:
+    set_in_control_file(strata, DATA_FORMAT_AT, 1)
+    return r"control-1.*another version \(format \d+, data format 1; this one knows"
 
 
 def no_control_file(strata: Path) -> str:
@@ -143,6 +153,7 @@ DAMAGES = [
     damaged_control_file,
     foreign_control_file,
     newer_format,
+    data_of_an_earlier_format,
     no_control_file,
     folder_of_somebody_else,
     half_created,
