@@ -268,6 +268,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     alter->spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
     Status status = session->alter_table(alter->spec);
     if (status.ok()) status = session->commit(engine::Durability::kSync);
+    close_if_outcome_unknown(status, thd);  // D6
     if (!status.ok()) return fail(status);
     // The server is about to put the new definition beside the table as a file.
     Connection* const connection = connection_of(thd);

@@ -49,10 +49,11 @@ uint64_t lock_wait_timeout_us(THD* thd) {
   return std::min(own, servers) * 1000000;
 }
 
-void close_of_unknown_outcome(Connection* connection) {
+void close_if_outcome_unknown(const Status& status, THD* thd) {
+  if (status.code() != StatusCode::kUnknown || thd == nullptr) return;
   sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
-                  static_cast<unsigned long long>(thd_get_thread_id(connection->thd)));
-  connection->thd->set_killed(KILL_CONNECTION);
+                  static_cast<unsigned long long>(thd_get_thread_id(thd)));
+  thd->set_killed(KILL_CONNECTION);
 }
 
 int begin_statement(Connection* connection) {

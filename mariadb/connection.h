@@ -73,9 +73,9 @@ uint64_t lock_wait_timeout_us(THD* thd);
 bool ends_transaction(THD* thd, bool all);
 engine::Isolation isolation_of(THD* thd);
 
-// A commit whose outcome nobody knows: neither success nor failure may be reported, the client must
-// find out by itself. Ends the connection.
-void close_of_unknown_outcome(Connection* connection);
+// After a commit that failed: if nobody knows its outcome, neither success nor failure may be
+// reported, and the client must find out by itself. Ends the connection then. `thd` may be null.
+void close_if_outcome_unknown(const Status& status, THD* thd);
 
 // hton callbacks: transaction.cc, xa.cc.
 int close_connection(handlerton*, THD* thd);

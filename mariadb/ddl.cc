@@ -115,8 +115,8 @@ int commit_swap(Connection* connection) {
   const Status status = fault(FaultPoint::alter_swap_commit)
                             ? error_outcome_unknown("fault point alter_swap_commit")
                             : swap->session->commit(engine::Durability::kSync);
+  close_if_outcome_unknown(status, connection->thd);
   if (status.code() == StatusCode::kUnknown) {
-    close_of_unknown_outcome(connection);
     (void)swap->session->rollback();  // a copy that is left is garbage (D5)
   } else if (!status.ok()) {
     undo_swap(*swap);
@@ -145,7 +145,9 @@ Status run_ddl(const std::function<Status(engine::Session*)>& body) {
     (void)session->rollback();
     return status;
   }
-  return session->commit(engine::Durability::kSync);
+  status = session->commit(engine::Durability::kSync);
+  close_if_outcome_unknown(status, current_thd);  // D6
+  return status;
 }
 
 StatusOr<engine::TableRef> find_table(const TableName& name) {

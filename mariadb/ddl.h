@@ -19,7 +19,8 @@
 //   D5  After the server's recovery all tables with internal names are garbage and are collected.
 //   D6  An ALTER whose swap was not committed, or may not have been, is never acknowledged. The
 //       server makes a warning of what drop(#sql-backup) answers, so the statement's commit reports
-//       it again. Outcome unknown: the connection is closed, as after any commit.
+//       it again. Outcome unknown, of this or any DDL: the connection is closed, as after any
+//       commit.
 #pragma once
 
 #include "mariadb/connection.h"

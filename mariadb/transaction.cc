@@ -44,7 +44,7 @@ void remove_stray_definitions(Connection* connection) {
 }
 
 int commit_failed(Connection* connection, const Status& status) {
-  if (status.code() == StatusCode::kUnknown) close_of_unknown_outcome(connection);
+  close_if_outcome_unknown(status, connection->thd);
   if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
   (void)connection->session->rollback();
   transaction_ended(connection);

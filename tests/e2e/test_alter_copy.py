@@ -46,6 +46,39 @@ def test_a_swap_of_unknown_outcome_is_not_acknowledged(data: Path) -> None:
     assert len(list(data.rglob("space-*.pages"))) == pages, "the copy that was given up is left"
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TABLE u (a INT PRIMARY KEY)",
+        "RENAME TABLE t TO u",
+        "DROP TABLE t",
+        "TRUNCATE TABLE t",
+        "ALTER TABLE t ADD INDEX (b), ALGORITHM=INPLACE",
+        ALTER,
+    ],
+)
+def test_ddl_of_unknown_outcome_loses_its_connection(data: Path, statement: str) -> None:
+    server = start(data, None)
+    make_table(server)
+    assert server.stop()
+    server = start(data, "commit_before_publish:1:error")
+    connection = server.connect(database="test")
+    try:
+        with pytest.raises(pymysql.err.Error), connection.cursor() as cursor:
+            cursor.execute(statement)
+        with pytest.raises(pymysql.err.Error):
+            connection.ping(reconnect=False)
+    finally:
+        connection.close()
+    server.kill()
+
+    server = start(data, None)  # it is durable: the fault is behind the write of the log
+    tables = [row[0] for row in server.query("SHOW TABLES", database="test")]
+    for table in tables:
+        assert server.query(f"CHECK TABLE {table} EXTENDED", database="test")[0][3] == "OK"
+    assert server.stop()
+
+
 def test_dies_before_the_swap_is_committed(data: Path) -> None:
     server = start(data, "alter_swap_commit:1")
     make_table(server)
