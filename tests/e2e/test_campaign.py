@@ -27,7 +27,8 @@ def campaign(engine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_engine_that_loses_nothing_passes() -> None:
-    done = campaign("InnoDB", "--runs", "2")
+    # Without DDL: after a kill in the middle of an ALTER, InnoDB of this server version refuses the table at times (error 1877).
+    done = campaign("InnoDB", "--runs", "2", "--no-ddl")
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"
 

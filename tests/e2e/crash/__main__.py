@@ -47,6 +47,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=0, help="on clusters: so many faults in all, over as many runs as it takes")
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
+    parser.add_argument("--no-ddl", action="store_true", help="on one server: rows only")
     parser.add_argument("--fault", help="only this fault point, or on clusters this kind of fault")
     parser.add_argument("--plan", action="store_true", help="on clusters: only print what would be done")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further run after this time")
@@ -122,7 +123,7 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     plan = make_plan(seed, points, force_power_loss=arguments.power_loss)
     kind = "power loss" if plan.power_loss and strata else "kill -9"
     faults = [f for r in plan.rounds for f in (r.fault, r.recovery_fault) if f]
-    run = Run(plan, folder, arguments.engine, arguments.preset, tuple(arguments.server_option))
+    run = Run(plan, folder, arguments.engine, arguments.preset, tuple(arguments.server_option), not arguments.no_ddl)
     began = time.monotonic()
     try:
         result: RunResult = run.execute()

@@ -37,7 +37,7 @@ class RunResult:
 
 
 class Run:
-    def __init__(self, plan: Plan, folder: Path, engine: str, preset: str, extra: tuple[str, ...]) -> None:
+    def __init__(self, plan: Plan, folder: Path, engine: str, preset: str, extra: tuple[str, ...], ddl_too: bool = True) -> None:
         self._plan = plan
         self._folder = folder
         self._engine = engine
@@ -45,7 +45,7 @@ class Run:
         # No TCP: a campaign needs no port, and two can run side by side.
         self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *extra)
         self._server = Server(folder / "data")
-        self._workloads = Workloads(folder, self._server, DATABASE, engine)
+        self._workloads = Workloads(folder, self._server, DATABASE, engine, ddl_too=ddl_too)
         self.result = RunResult()
 
     def execute(self) -> RunResult:

@@ -17,11 +17,14 @@ class Failure(Exception):
 class Workloads:
     """Not thread-safe; its workers are threads of their own."""
 
-    def __init__(self, folder: Path, server: Connector, database: str, engine: str, *, bulk_rows: int = bulk.ROWS_MAX) -> None:
+    def __init__(
+        self, folder: Path, server: Connector, database: str, engine: str, *, bulk_rows: int = bulk.ROWS_MAX, ddl_too: bool = True
+    ) -> None:
         self._server = server
         self._database = database
         self._engine = engine
         self._bulk_rows = bulk_rows
+        self._ddl_too = ddl_too
         self.bank = Ledger(folder / "bank.ledger")
         self._events = Ledger(folder / "events.ledger")
         self._xa_ledger = Ledger(folder / "xa.ledger")
@@ -54,7 +57,7 @@ class Workloads:
         writers = [events.EventsWorker(server, database, n, own_rng(), self._events) for n in (1, 2)]
         self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger)
         auditor = bank.Auditor(server, database, 1, own_rng())
-        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, self._ddl]
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, *([self._ddl] if self._ddl_too else [])]
 
     def verify(self) -> None:
         """Raises Failure. No worker runs. May be called again after ServerGone."""
