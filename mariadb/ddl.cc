@@ -113,7 +113,7 @@ void undo_swap(const AlterSwap& swap) {
 int commit_swap(Connection* connection) {
   const std::unique_ptr<AlterSwap> swap = std::move(connection->swap);
   const Status status = fault(FaultPoint::alter_swap_commit)
-                            ? error_outcome_unknown("fault point alter_swap_commit")
+                            ? error_no_space("fault point alter_swap_commit")
                             : swap->session->commit(engine::Durability::kSync);
   close_if_outcome_unknown(status, connection->thd);
   if (status.code() == StatusCode::kUnknown) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/data_format.h"
 #include "registry/internal/records.h"
 #include "registry/internal/text.h"
 
@@ -218,6 +219,13 @@ const StorageGroup& Placement::group_of(SpaceId space) const {
                            [&](const StorageGroup& a, const StorageGroup& b) {
                              return std::pair(weight(a), a.id) < std::pair(weight(b), b.id);
                            });
+}
+
+Status check_data_format(const DatabaseIdentity& identity, std::string_view cluster) {
+  if (identity.data_format == kDataFormat) return ok_status();
+  return error_fenced("the database of cluster '" + std::string(cluster) + "' has data format " +
+                      std::to_string(identity.data_format) + ", this program knows " +
+                      std::to_string(kDataFormat) + "; use the program that made it");
 }
 
 Status Topology::create_identity(const DatabaseIdentity& identity, uint64_t deadline_us) {

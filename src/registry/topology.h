@@ -83,6 +83,10 @@ StatusOr<std::vector<StorageGroup>> with_added(const Placement& placement, uint3
 StatusOr<std::vector<StorageGroup>> with_taken_out(const Placement& placement,
                                                    std::string_view node);
 
+// kFailedPrecondition, with the remedy, when this program cannot read that database's pages and
+// log.
+Status check_data_format(const DatabaseIdentity& identity, std::string_view cluster);
+
 class Topology {
  public:
   // Not OK: what is there cannot be read (kDataLoss).

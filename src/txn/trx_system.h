@@ -21,7 +21,7 @@
 //        in the node's undo space (PageType::kStatus) behind a two-level directory. Written with
 //        the first undo record (kActive), in the prepare group, in the commit group, and when
 //        rolled back.
-//   T5   Sequences never regress: after a restart they go on behind the last status page.
+//   T5   Sequences never regress: after a restart they go on behind the status pages.
 //   T6   The oracle issues cts only below a ceiling that is durable in the system page.
 //   T7   Everything with sequence < all_visible_below(node) is finished; the committed ones are
 //        visible to every view; and no open view is older than the end of one that rolled back (its

@@ -95,7 +95,7 @@ TEST_F(Control, WhatOpenReturnedIsDurable) {  // C3
   }
 }
 
-TEST_F(Control, DamageAndNewerFormatsAreRefusedWithThePath) {  // C2
+TEST_F(Control, DamageAndOtherFormatsAreRefusedWithThePath) {  // C2
   ASSERT_TRUE(ControlFile::create(fs.get(), kPath, data).ok());
   fs->flip_bit(kPath, 8 * 100);
   EXPECT_TRUE(ControlFile::open(fs.get(), kPath).ok()) << "the other copy is good";

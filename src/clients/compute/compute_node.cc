@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "base/data_format.h"
 #include "base/diag.h"
 #include "clients/compute/node_identity.h"
 #include "io/file_system.h"
@@ -33,11 +32,7 @@ Status check_identity(const ComputeOptions& options, const registry::DatabaseIde
     return error_fenced("the cluster '" + options.cluster + "' is of profile '" + identity.profile +
                         "', this node was started with '" + options.profile +
                         "'; set strata_profile to the cluster's");
-  if (identity.data_format != kDataFormat)
-    return error_fenced("the database of cluster '" + options.cluster + "' has data format " +
-                        std::to_string(identity.data_format) + ", this program knows " +
-                        std::to_string(kDataFormat) + "; use the program that made it");
-  return ok_status();
+  return registry::check_data_format(identity, options.cluster);
 }
 
 // Either page source counts what it reads in the same way.

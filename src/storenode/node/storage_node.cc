@@ -114,10 +114,7 @@ Status StorageNode::find_database(RegistryCalls* calls) {
     return error_fenced("the database of cluster " + options_.cluster + " has profile " +
                         database_.profile + ", this node was started with " + options_.profile +
                         "; start it with that one, or for another cluster");
-  if (database_.data_format != kDataFormat)
-    return error_fenced("the database of cluster " + options_.cluster + " has data format " +
-                        std::to_string(database_.data_format) + ", this program knows " +
-                        std::to_string(kDataFormat) + "; use the program that made it");
+  STRATA_RETURN_IF_ERROR(registry::check_data_format(database_, options_.cluster));
   return folder_->check_database(database_.database_id);
 }
 
