@@ -14,11 +14,14 @@ using txn_internal::chunk_of;
 using txn_internal::group_chunk_of;
 
 namespace {
-constexpr size_t kBacklog = 64;    // enough to wake the purge thread for
-constexpr size_t kMarksMax = 256;  // purged transactions per write of marks and bound
+// Enough to wake the purge thread for. A thread that has slept for long keeps its core from one that
+// is woken there, so each burst of purging makes a client or two wait for most of it: they must be
+// far less than one of a hundred transactions.
+constexpr size_t kBacklog = 1024;
+constexpr uint64_t kGatherUs = 200000;  // a smaller backlog waits this long for more
+constexpr size_t kMarksMax = 256;       // purged transactions per write of marks and bound
 constexpr size_t kIdleMarksMin = 32;
-constexpr uint64_t kGatherUs = 50000;  // a smaller backlog waits this long for more
-constexpr uint64_t kWakeTokens = 64;   // at least the number of purge threads
+constexpr uint64_t kWakeTokens = 64;  // at least the number of purge threads
 }  // namespace
 
 void TrxSystem::Impl::push_committed(PurgeItem item) {

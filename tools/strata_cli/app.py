@@ -325,6 +325,9 @@ def bench_sysbench(
     seconds: Annotated[int, typer.Option(help="Of one measurement.")] = 20,
     rounds: Annotated[int, typer.Option()] = 5,
     isolation: Annotated[str, typer.Option()] = "REPEATABLE-READ",
+    rate: Annotated[
+        int, typer.Option(min=0, help="Transactions offered a second, to compare latencies at an equal load; 0: no limit.")
+    ] = 0,
     dataset: Annotated[list[Dataset] | None, typer.Option(help="memory, disk (1.3 GiB on a 128 MiB pool), or both.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Five workloads, 8 threads, short: under six minutes.")] = False,
     profile_names: Annotated[
@@ -342,16 +345,16 @@ def bench_sysbench(
         rows, seconds, rounds, threads = min(rows, 25_000), min(seconds, 8), min(rounds, 3), "8"
     wanted, clients = sysbench.chosen(workloads, quick), _threads(threads)
     if profile_names is not None:
-        if versus is not None or plot_file is not None or dataset not in (None, [], [Dataset.memory]):
+        if versus is not None or plot_file is not None or rate != 0 or dataset not in (None, [], [Dataset.memory]):
             raise StrataError(
-                "--profiles compares STRATA's profiles with data in memory: without --vs, --plot and --dataset disk"
+                "--profiles compares STRATA's profiles with data in memory: without --vs, --plot, --rate and --dataset disk"
             )
         names, modelled = profiles.chosen(profile_names), profiles.chosen_link(link)
         of_profiles = profiles.Plan(names, modelled, wanted, clients, tables, rows, seconds, rounds, isolation)
         profiles.run(of_profiles, json_file)
         return
     datasets = tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset)
-    plan = sysbench.Plan(wanted, _engines(versus), datasets, clients, tables, rows, seconds, rounds, isolation)
+    plan = sysbench.Plan(wanted, _engines(versus), datasets, clients, tables, rows, seconds, rounds, isolation, rate)
     sysbench.run(plan, json_file, plot_file)
 
 

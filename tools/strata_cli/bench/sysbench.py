@@ -61,6 +61,7 @@ class Plan:
     seconds: int = 20
     rounds: int = 5
     isolation: str = "REPEATABLE-READ"
+    rate: int = 0  # transactions offered a second; 0: as many as the clients get through
 
     def rows_of(self, dataset: Dataset) -> int:
         return self.rows if dataset == Dataset.memory else max(self.rows, ON_DISK_ROWS)
@@ -78,6 +79,7 @@ class Plan:
     def settings(self) -> dict[str, object]:
         return {
             "isolation": self.isolation,
+            "rate": self.rate,
             "rounds": self.rounds,
             "rows": self.rows,
             "seconds": self.seconds,
@@ -115,7 +117,7 @@ def _on_dataset(plan: Plan, dataset: Dataset) -> Iterator[Row]:
                     for engine in plan.engines:
                         bench.run(engine, workload, threads, WARM_UP_S)
                 row = Row(workload, threads, dataset, "transactions/s")
-                measure = partial(bench.measure, workload=workload, threads=threads, seconds=plan.seconds)
+                measure = partial(bench.measure, workload=workload, threads=threads, seconds=plan.seconds, rate=plan.rate)
                 yield in_turns(row, plan.engines, plan.rounds, measure)
 
 
@@ -156,11 +158,11 @@ class Bench:
             self._server.query(f"ALTER TABLE {table} DROP INDEX extra")
         return Sample(rate)
 
-    def measure(self, engine: str, workload: Workload, threads: int, seconds: int) -> Sample:
+    def measure(self, engine: str, workload: Workload, threads: int, seconds: int, rate: int = 0) -> Sample:
         if workload in CONSUMING and self._changed.get(engine, 0) > USED_UP * self._tables * self._rows:
             self.load(engine)
         cpu_s, machine = self._cpu_s(), process.MachineTime.now()
-        outcome = self.run(engine, workload, threads, seconds)
+        outcome = self.run(engine, workload, threads, seconds, rate)
         cpu_us = (self._cpu_s() - cpu_s) * 1e6 / transactions(outcome)
         if workload not in READING:
             self._changed[engine] = self._changed.get(engine, 0) + transactions(outcome)
@@ -173,8 +175,8 @@ class Bench:
         pid = self._server.pid()
         return [] if pid is None else [pid]
 
-    def run(self, engine: str, workload: Workload, threads: int, seconds: int) -> Outcome:
-        return self.run_for(engine, workload, threads, seconds + 300, f"--time={seconds}")
+    def run(self, engine: str, workload: Workload, threads: int, seconds: int, rate: int = 0) -> Outcome:
+        return self.run_for(engine, workload, threads, seconds + 300, f"--time={seconds}", f"--rate={rate}")
 
     def run_for(self, engine: str, workload: Workload, threads: int, timeout_s: float, *length: str) -> Outcome:
         """`length`: --time=..., --events=...; both are limits."""
