@@ -149,9 +149,12 @@ Status Session::commit(Durability durability) {
     s.trx->on_publish = [this] { impl_->publish_ddl(); };
   }
   s.apply_row_deltas();
+  TrxSystem::PurgeItem own;
   const Status finished =
-      s.kernel->trxs->commit_finish(s.trx.get(), durability == Durability::kSync || !s.ddl.empty());
+      s.kernel->trxs->commit_finish(s.trx.get(), durability == Durability::kSync || !s.ddl.empty(),
+                                    s.kernel->options.background ? &own : nullptr);
   s.ended();
+  purge_own(&s.kernel->row, std::move(own));
   for (const SpaceId space : unused) s.kernel->discard_created(space);
   return finished;
 }

@@ -11,10 +11,20 @@ namespace {
 constexpr uint32_t kSparseBytes = kPageBytes / 4;  // a leaf below this is worth a merge
 constexpr size_t kSparseLeavesMax = 64;
 
+bool is_sparse(const MtrPage* leaf) { return leaf->view().used_bytes() < kSparseBytes; }
+
+// RW10: whether merging would follow the erasing of the record under the cursor.
+bool leaves_sparse(const TreeCursor& cursor) {
+  constexpr size_t kSlotBytesMax = 32;
+  const TreePageView view = cursor.leaf()->view();
+  const size_t record = view.suffix(cursor.slot()).size() + cursor.value().size() + kSlotBytesMax;
+  return view.used_bytes() < kSparseBytes + record;
+}
+
 }  // namespace
 
 void LeafWatch::note(TreeId tree, Bytes key, const MtrPage* leaf) {
-  if (leaf->view().used_bytes() >= kSparseBytes) return;
+  if (!is_sparse(leaf)) return;
   sparse_.try_emplace(leaf->id(), Sparse{tree, std::string(key)});
 }
 
@@ -35,7 +45,9 @@ namespace {
 
 class Purge {
  public:
-  explicit Purge(RowContext* context) : context_(context), leaves_(context) {}
+  // `own`: a client's, on its way to the reply to its commit.
+  explicit Purge(RowContext* context, bool own = false)
+      : context_(context), leaves_(context), own_(own) {}
 
   Status run(const TrxSystem::PurgeItem& item) {
     if (!item.has_work) return ok_status();
@@ -74,6 +86,7 @@ class Purge {
     if (!cursor.equals(undo.key)) return ok_status();
     const RecordHeader header = read_record_header(cursor.value());
     if (!header.deleted() || header.trx_id != id) return ok_status();  // RW6
+    if (own_ && leaves_sparse(cursor)) return error_peer_down();
     cursor.erase();
     leaves_.note(tree, undo.key, cursor.leaf());
     mtr.publish();
@@ -82,10 +95,22 @@ class Purge {
 
   RowContext* const context_;
   LeafWatch leaves_;
+  const bool own_;
 };
 
 }  // namespace
 }  // namespace row_internal
+
+// Whatever fails, a purge thread tries again: it is idempotent (RW6).
+void purge_own(RowContext* context, TrxSystem::PurgeItem item) {
+  if (item.id.is_zero()) return;
+  row_internal::Purge purge(context, true);
+  if (purge.run(item).ok()) {
+    (void)context->trxs->purged_own(item);  // what is not forgotten is tried with the next one
+  } else {
+    context->trxs->purge_later(std::move(item));
+  }
+}
 
 StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit) {
   row_internal::Purge purge(context);

@@ -24,6 +24,8 @@
 //        opened.
 //   RW9  A range is registered first and read then; what was read is settled. A record that another
 //        transaction owns is not kept registered while we wait for that (row_waits.h, L7, L8).
+//   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
+//        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
 
 #include <cstdint>
@@ -166,6 +168,8 @@ Status rollback_to(RowContext* context, Trx* trx, UndoPtr to);
 // `stop` (may be null): once true, kInterrupted between two records; what is left can be undone
 // later, by calling again or by the next recovery.
 Status rollback_all(RowContext* context, Trx* trx, const std::atomic<bool>* stop = nullptr);
+// What commit_finish() gave to its caller: purged at once (RW10), or left to the purge threads.
+void purge_own(RowContext* context, TrxSystem::PurgeItem item);
 // Purges up to `limit` transactions; returns how many.
 StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit);
 

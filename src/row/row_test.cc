@@ -196,6 +196,56 @@ TEST_F(RowTest, DeletedRowStaysForOldViewsAndGoesWithPurge) {
   EXPECT_EQ(kernel_->check(true), 0u);  // RW6
 }
 
+TEST_F(RowTest, WhoDeletesARowTakesItOutWhenNoViewNeedsIt) {  // RW10
+  const auto erase_and_purge = [&](const char* key) {
+    Trx writer;
+    TrxSystem::PurgeItem own;
+    begin(&writer);
+    ASSERT_TRUE(erase(&writer, key).ok());
+    ASSERT_TRUE(trxs()->commit(&writer, &own).ok());
+    purge_own(rows(), std::move(own));
+  };
+  const auto records = [&] {  // with those that are marked as deleted
+    uint64_t count = 0;
+    Mtr mtr(kernel_->pool(), kernel_->log());
+    TreeCursor cursor(&rows()->tree, kernel_->tree(0), &mtr);
+    EXPECT_TRUE(cursor.seek("", LatchMode::kShared).ok());
+    EXPECT_TRUE(cursor.settle().ok());
+    while (!cursor.at_end()) {
+      ++count;
+      EXPECT_TRUE(cursor.next().ok());
+    }
+    return count;
+  };
+  const auto key = [](int i) { return "key" + std::to_string(1000 + i); };
+  constexpr int kRows = 60;  // more than a quarter of a page
+  for (int i = 0; i < kRows; ++i) put(key(i), std::string(200, 'v'));
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  ASSERT_EQ(records(), kRows);
+  erase_and_purge(key(0).c_str());
+  EXPECT_EQ(records(), kRows - 1u);
+  EXPECT_EQ(trxs()->history_length(), 0u);
+
+  Trx reader;
+  begin_read(&reader);
+  erase_and_purge(key(1).c_str());
+  EXPECT_EQ(records(), kRows - 1u);
+  EXPECT_EQ(read(&reader, key(1)), std::string(200, 'v'));
+  commit(&reader);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(records(), kRows - 2u);
+
+  // A leaf that is to be merged afterwards is left to a purge thread.
+  int at = 2;
+  for (; at < kRows && trxs()->history_length() == 0; ++at) erase_and_purge(key(at).c_str());
+  ASSERT_LT(at, kRows);
+  EXPECT_GT(at, kRows / 3);
+  EXPECT_EQ(records(), static_cast<uint64_t>(kRows - at) + 1);
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  EXPECT_EQ(records(), static_cast<uint64_t>(kRows - at));
+  EXPECT_EQ(kernel_->check(true), static_cast<uint64_t>(kRows - at));
+}
+
 TEST_F(RowTest, InsertOverADeletedRowContinuesItsChain) {
   put("a", "1");
   Trx reader, deleter, inserter, second;

@@ -190,7 +190,9 @@ TEST_F(RowThreads, TransfersKeepTheTotalUnderDeadlocksAndPurge) {
         const Status status =
             transfer(&trx, from, to, 1 + static_cast<int64_t>(rng.below(10)), &rng);
         if (status.ok() && !rng.one_in(10)) {
-          EXPECT_TRUE(trxs()->commit(&trx).ok());
+          TrxSystem::PurgeItem own;
+          EXPECT_TRUE(trxs()->commit(&trx, rng.one_in(2) ? &own : nullptr).ok());
+          purge_own(rows(), std::move(own));
           done.fetch_add(1);
         } else {
           EXPECT_TRUE(status.ok() || is_deadlock(status)) << status;

@@ -14,12 +14,10 @@ using txn_internal::chunk_of;
 using txn_internal::group_chunk_of;
 
 namespace {
-// Enough to wake the purge thread for. A thread that has slept for long keeps its core from one that
-// is woken there, so each burst of purging makes a client or two wait for most of it: they must be
-// far less than one of a hundred transactions.
-constexpr size_t kBacklog = 1024;
-constexpr uint64_t kGatherUs = 200000;  // a smaller backlog waits this long for more
-constexpr size_t kMarksMax = 256;       // purged transactions per write of marks and bound
+constexpr size_t kBacklog = 64;        // enough to wake the purge thread for
+constexpr uint64_t kGatherUs = 50000;  // a smaller backlog waits this long for more
+constexpr size_t kMarksMax = 256;      // purged transactions per write of marks and bound
+constexpr size_t kOwnMarksMax = 1024;  // the same where the purge thread must be woken for it
 constexpr size_t kIdleMarksMin = 32;
 constexpr uint64_t kWakeTokens = 64;  // at least the number of purge threads
 }  // namespace
@@ -30,6 +28,8 @@ void TrxSystem::Impl::push_committed(PurgeItem item) {
   const size_t size = queue.size();
   if (purge_waiting != 0 && (size == 1 || size % kBacklog == 0)) purge_wake.notify_one();
 }
+
+void TrxSystem::purge_later(PurgeItem item) { impl_->push_committed(std::move(item)); }
 
 bool TrxSystem::next_to_purge(PurgeItem* out) {
   Impl& s = *impl_;
@@ -69,6 +69,22 @@ Status TrxSystem::purged(const PurgeItem& item) {
     flush = s.marks.size() >= kMarksMax;
   }
   if (flush) STRATA_RETURN_IF_ERROR(s.flush_purged());
+  return forgotten;
+}
+
+// The marks are left to a purge thread: whoever commits does not wait for status pages of others.
+Status TrxSystem::purged_own(const PurgeItem& item) {
+  Impl& s = *impl_;
+  const Status forgotten = s.undo->forget(item.undo_pages);
+  s.finish(sequence_of(item.id));
+  bool others_ended = false;
+  {
+    const MutexLock lock(s.purge_mutex);
+    s.marks.push_back(PurgeItem{item.id, item.cts, UndoPtr{}, {}});
+    if (s.purge_waiting != 0 && s.marks.size() % kOwnMarksMax == 0) s.purge_wake.notify_one();
+    others_ended = !s.aborted.empty();
+  }
+  if (others_ended) s.finish_unseen();
   return forgotten;
 }
 
@@ -126,8 +142,11 @@ void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
   MutexLock lock(s.purge_mutex);
   const auto woken = [&s] { return s.wake_tokens != 0; };
   ++s.purge_waiting;
-  if (s.queue.empty())
-    s.purge_wake.wait_for_us(lock, timeout_us, [&] { return woken() || !s.queue.empty(); });
+  if (s.queue.empty()) {
+    s.purge_wake.wait_for_us(lock, timeout_us, [&] {
+      return woken() || !s.queue.empty() || s.marks.size() >= kOwnMarksMax;
+    });
+  }
   if (!s.queue.empty()) {
     s.purge_wake.wait_for_us(lock, std::min(timeout_us, kGatherUs), [&] {
       return woken() || (s.queue.size() >= kBacklog && s.queue.top().cts <= min_view());

@@ -18,6 +18,10 @@ using txn_internal::StatusEntry;
 
 namespace {
 
+// What a client purges of its own: this many records at most, and one page of undo.
+constexpr uint64_t kOwnWorkMax = 8;
+constexpr uint64_t kChainWork = 1000;  // a chain outside the row has nobody knows how many pages
+
 constexpr uint32_t kOnePageMtrBytes = Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax;
 
 bool needs_group(const Trx& trx) noexcept {
@@ -34,7 +38,7 @@ void reset(Trx* trx) {
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
   trx->recovered = false;
-  trx->leaves_work = false;
+  trx->leaves_work = 0;
   trx->xid.clear();
   trx->drop_on_commit.clear();
   trx->drop_on_rollback.clear();
@@ -135,8 +139,8 @@ Status TrxSystem::prepare_change(Trx* trx, uint32_t undo_bytes) {
 
 StatusOr<UndoPtr> TrxSystem::add_undo(Mtr* mtr, Trx* trx, UndoRecord* record) {
   STRATA_ASSERT(trx->state == TrxState::kActive && !trx->id.is_zero());
-  const bool deletes = (record->previous.flags & kNextIsDelete) != 0;
-  trx->leaves_work = trx->leaves_work || deletes || !record->free_on_purge.empty();
+  if ((record->previous.flags & kNextIsDelete) != 0) ++trx->leaves_work;
+  if (!record->free_on_purge.empty()) trx->leaves_work += kChainWork;
   if (!trx->undo.first.is_zero()) return impl_->undo->append(mtr, &trx->undo, record);
   // Everything is latched before anything is changed (M1); undo, then status (SD2).
   STRATA_RETURN_IF_ERROR(impl_->undo->fix_tail(mtr, &trx->undo));
@@ -297,7 +301,7 @@ void TrxSystem::Impl::finish_unseen() {
   }
 }
 
-Status TrxSystem::commit_finish(Trx* trx, bool durable) {
+Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   STRATA_ASSERT(trx->started);
   Impl& s = *impl_;
   if (trx->view.open) close_view(trx);
@@ -331,18 +335,25 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable) {
     (void)s.undo->forget(trx->undo.pages);
     s.finish(sequence);
   } else {
-    s.push_committed(PurgeItem{id, trx->cts, trx->undo.first, std::move(trx->undo.pages),
-                               trx->recovered || trx->leaves_work});
+    PurgeItem left{id, trx->cts, trx->undo.first, std::move(trx->undo.pages),
+                   trx->recovered || trx->leaves_work != 0};
+    const bool is_small =
+        !trx->recovered && trx->leaves_work <= kOwnWorkMax && left.undo_pages.size() == 1;
+    if (own != nullptr && is_small && trx->cts <= min_view()) {  // T11
+      *own = std::move(left);
+    } else {
+      s.push_committed(std::move(left));
+    }
   }
   trx->state = TrxState::kCommitted;
   reset(trx);
   return ok_status();
 }
 
-Status TrxSystem::commit(Trx* trx) {
+Status TrxSystem::commit(Trx* trx, PurgeItem* own) {
   STRATA_RETURN_IF_ERROR(reserve_commit(trx));
   STRATA_RETURN_IF_ERROR(commit_order(trx));
-  return commit_finish(trx);
+  return commit_finish(trx, true, own);
 }
 
 // --- rollback ---

@@ -112,7 +112,7 @@ struct Trx {
   uint32_t next_overflow_ordinal = 1;
   bool must_rollback = false;  // deadlock victim: only rollback is allowed
   bool recovered = false;
-  bool leaves_work = false;  // for purge
+  uint64_t leaves_work = 0;  // for purge: about as many records to take out as this
   // Of a transaction without a session (recovered, or prepared and left): where it has changes.
   std::vector<SpaceId> changed_spaces;
   std::string xid;  // of a prepared transaction (opaque)
@@ -151,6 +151,15 @@ class TrxSystem {
   Status recover(std::vector<std::unique_ptr<Trx>>* active,
                  std::vector<std::unique_ptr<Trx>>* prepared);
 
+  // What a committed transaction leaves behind.
+  struct PurgeItem {
+    TrxId id;
+    Cts cts;
+    UndoPtr first_undo;
+    std::vector<uint32_t> undo_pages;
+    bool has_work = true;  // false: nothing was deleted and no chain was left behind
+  };
+
   // --- owner's side ---
   void begin(Trx* trx);
   // Gives the transaction an id and a TIT slot; called before its first change, no latch held. May
@@ -173,8 +182,12 @@ class TrxSystem {
   // (the caller has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown:
   // the log failed and nobody knows whether the commit will be there after a restart; the
   // transaction stays unpublished, its rows locked, and the Trx is done with.
-  Status commit_finish(Trx* trx, bool durable = true);
-  Status commit(Trx* trx);  // both; read-only transactions just end
+  //   `own` (may be null): what a small transaction leaves behind is put there if nobody can need
+  //   it
+  // any more (T11), for the caller to purge at once: purged_own(), or purge_later(). Otherwise its
+  // id stays zero.
+  Status commit_finish(Trx* trx, bool durable = true, PurgeItem* own = nullptr);
+  Status commit(Trx* trx, PurgeItem* own = nullptr);  // both; read-only transactions just end
   // Before the first undo record of a whole rollback is applied (T10).
   Status begin_rollback(Trx* trx);
   // The caller (row layer) has applied all undo: marks kAborted, wakes waiters, ends the
@@ -203,13 +216,9 @@ class TrxSystem {
   [[nodiscard]] uint64_t all_visible_below() const noexcept;
 
   // --- purge ---
-  struct PurgeItem {
-    TrxId id;
-    Cts cts;
-    UndoPtr first_undo;
-    std::vector<uint32_t> undo_pages;
-    bool has_work = true;  // false: nothing was deleted and no chain was left behind
-  };
+  // For what commit_finish() gave to its caller: done, or left to the purge threads.
+  Status purged_own(const PurgeItem& item);
+  void purge_later(PurgeItem item);
   // Next committed transaction nobody's view needs the undo of, oldest first; false if none.
   bool next_to_purge(PurgeItem* out);
   Status purged(const PurgeItem& item);  // forgets its undo, advances all_visible_below

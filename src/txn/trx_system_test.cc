@@ -294,6 +294,68 @@ TEST_F(TrxTest, PurgeTakesTheOldestFirstAndNothingAViewNeeds) {
   EXPECT_LE(db.undo()->pages_in_use(), 2u);
 }
 
+TEST_F(TrxTest, WhoCommitsGetsWhatNobodyNeedsAnyMore) {  // T11
+  TrxSystem::PurgeItem own;
+  auto trx = begin_with_change();
+  const TrxId id = trx->id;
+  ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+  EXPECT_EQ(own.id, id);
+  EXPECT_EQ(own.cts, trx->cts);
+  EXPECT_FALSE(own.has_work);
+  EXPECT_EQ(trxs()->history_length(), 0u);
+  EXPECT_EQ(trxs()->all_visible_below(), sequence_of(id));
+  ASSERT_TRUE(trxs()->purged_own(own).ok());
+  EXPECT_EQ(trxs()->all_visible_below(), sequence_of(id) + 1);
+  EXPECT_LE(db.undo()->pages_in_use(), 1u);
+
+  trx = begin_with_change();
+  ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+  trxs()->purge_later(std::move(own));
+  EXPECT_EQ(db.purge_all(), 1u);
+  EXPECT_EQ(trxs()->all_visible_below(), sequence_of(id) + 2);
+}
+
+TEST_F(TrxTest, WhatAViewMayNeedOrIsMuchIsLeftToThePurgeThreads) {  // T11
+  TrxSystem::PurgeItem own;
+  auto view = begin();
+  ASSERT_TRUE(trxs()->open_view(view.get()).ok());
+  auto trx = begin_with_change();
+  ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+  EXPECT_TRUE(own.id.is_zero());
+  EXPECT_EQ(trxs()->history_length(), 1u);
+  ASSERT_TRUE(trxs()->commit(view.get()).ok());
+  EXPECT_EQ(db.purge_all(), 1u);
+
+  trx = begin_with_change();
+  for (int i = 0; i < 2000; ++i) ASSERT_TRUE(db.change(trx.get(), std::string(20, 'k')).ok());
+  ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+  EXPECT_TRUE(own.id.is_zero()) << "several pages of undo";
+  EXPECT_EQ(db.purge_all(), 1u);
+
+  trx = begin_with_change();
+  trx->leaves_work = 9;
+  ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+  EXPECT_TRUE(own.id.is_zero()) << "many deletes, or a chain";
+  EXPECT_EQ(db.purge_all(), 1u);
+}
+
+// Their marks are a purge thread's work; it is woken once there are many.
+TEST_F(TrxTest, MarksOfWhatClientsPurgeAreWrittenByThePurgeThread) {
+  const uint64_t groups = 3;
+  for (uint64_t i = 0; i < groups * txn_internal::kSequencesPerGroup; ++i) {
+    TrxSystem::PurgeItem own;
+    auto trx = begin_with_change();
+    ASSERT_TRUE(trxs()->commit(trx.get(), &own).ok());
+    ASSERT_TRUE(trxs()->purged_own(own).ok());
+  }
+  const uint64_t before = *db.spaces()->used_pages(SpaceId{1});
+  const uint64_t start = monotonic_us();
+  trxs()->wait_for_purge_work(60000000);
+  EXPECT_LT(monotonic_us() - start, 30000000u);
+  EXPECT_EQ(db.purge_all(), 0u);
+  EXPECT_LT(*db.spaces()->used_pages(SpaceId{1}), before) << "status pages below the bound go";
+}
+
 TEST_F(TrxTest, StatusPagesAreTruncatedBelowTheBound) {
   const uint64_t before = *db.spaces()->used_pages(SpaceId{1});
   std::vector<TrxId> ids;

@@ -240,7 +240,10 @@ class RowModel {
         after.erase(pk);
       }
     }
-    const Status status = kernel_->trxs()->commit(w->trx.get());
+    TrxSystem::PurgeItem own;
+    const bool purges = rng_.one_in(2);
+    const Status status = kernel_->trxs()->commit(w->trx.get(), purges ? &own : nullptr);
+    purge_own(rows(), std::move(own));  // RW10
     if (!status.ok()) {
       ASSERT_TRUE(crashed()) << status;
       maybe_ = after;
