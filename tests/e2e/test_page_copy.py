@@ -1,8 +1,9 @@
 """Storage nodes make themselves whole from their peers: one whose folder is gone after the log was cut off, one that is killed
-while it copies, one whose files are damaged. At the end all nodes have the same pages, byte for byte."""
+while it copies, one whose pages, log or RocksDB's own structures are damaged. At the end all nodes have the same pages, byte for
+byte."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,16 @@ FOLDER = paths.BUILD / "e2e" / "copy"
 FIRST_LSN = 4096
 CUT_TIMEOUT_S = 60.0
 DEATH_TIMEOUT_S = 30.0
+COPY_TIMEOUT_S = 40.0  # Compaction begins with the fourth checkpoint that stores pages.
 ROW_BYTES = 1000
-IN_THE_SECOND_PAGE = 3 * 16384 // 2
+OLD_ROWS = 50
+PAGE_BYTES = 16384
+IN_THE_FIRST_PAGE = PAGE_BYTES // 2
+IN_THE_SECOND_PAGE = 3 * PAGE_BYTES // 2
+BLOCK_BYTES = 4096  # of RocksDB's tables
+IN_THE_BEGINNING = 10  # Of CURRENT: the name in it; of others: the first record, the first key.
+NOT_OPENED = "the pages are to be copied from a peer"
+MET_BY_COMPACTION = "Compaction error: Corruption"
 
 
 class Rows:
@@ -25,6 +34,7 @@ class Rows:
     def __init__(self, parts: ClusterUnderTest) -> None:
         self._parts = parts
         self._count = 0
+        self._updates = 0
         parts.compute.query("CREATE DATABASE test")
         parts.compute.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT) ENGINE=STRATA", database="test")
 
@@ -34,9 +44,20 @@ class Rows:
         self._parts.compute.query(f"INSERT INTO t VALUES {values}", database="test", autocommit=True)
         self._count += count
 
+    def update(self) -> None:
+        """The oldest ones, whose pages have been stored long ago."""
+        self._updates += 1
+        self._parts.compute.query(f"UPDATE t SET b = {self._updated()} WHERE a < {OLD_ROWS}", database="test", autocommit=True)
+
+    def _updated(self) -> str:
+        return f"RPAD('{self._updates}', {ROW_BYTES}, '-')"
+
     def check(self) -> None:
         found = self._parts.compute.query("SELECT COUNT(*), MAX(a), SUM(LENGTH(b)) FROM t", database="test")
         assert found == [(self._count, self._count - 1, ROW_BYTES * self._count)]
+        if self._updates:
+            updated = f"SELECT COUNT(*) FROM t WHERE a < {OLD_ROWS} AND b = {self._updated()}"
+            assert self._parts.compute.query(updated, database="test") == [(OLD_ROWS,)]
 
 
 @pytest.fixture(autouse=True)
@@ -78,6 +99,19 @@ def wait_copied(parts: ClusterUnderTest, name: str) -> None:
     assert values["copies_total"] == 1 and values["pages_copied"] > 0, values
 
 
+def expect_nothing_is_missed_without(name: str, parts: ClusterUnderTest, rows: Rows) -> None:
+    """The others, one of which has copied its pages, are enough for a server that has nothing in memory."""
+    parts.compare_pages()
+    parts.kill_nodes([name])
+    rows.insert()
+    parts.compute.kill()
+    parts.start_compute(fresh=True)
+    rows.check()
+    parts.start_nodes([name])
+    parts.wait_well(NODES)
+    parts.compare_pages()
+
+
 def test_a_node_that_lost_its_folder_is_as_good_as_new(parts: ClusterUnderTest) -> None:
     rows = Rows(parts)
     write_until_cut(parts, rows)
@@ -87,16 +121,7 @@ def test_a_node_that_lost_its_folder_is_as_good_as_new(parts: ClusterUnderTest) 
     parts.start_nodes(["s1"])
     rows.insert()
     wait_copied(parts, "s1")
-    parts.compare_pages()
-    # It and one other are enough, for a server that has nothing in memory.
-    parts.kill_nodes(["s2"])
-    rows.insert()
-    parts.compute.kill()
-    parts.start_compute(fresh=True)
-    rows.check()
-    parts.start_nodes(["s2"])
-    parts.wait_well(NODES)
-    parts.compare_pages()
+    expect_nothing_is_missed_without("s2", parts, rows)
 
 
 @pytest.mark.parametrize("parts", ["logdb-mv-sr"], indirect=True)
@@ -169,3 +194,105 @@ def test_damaged_files_of_one_node_are_mended(parts: ClusterUnderTest) -> None:
     assert values["log_mended_total"] > 0, parts.node("s3").log_tail(30)
     assert values["pages_repaired_total"] > 0, parts.node("s3").log_tail(30)
     rows.check()
+
+
+# --- RocksDB's own structures ---
+
+
+def store_files(data: Path, pattern: str) -> list[Path]:
+    files = sorted((data / "pages" / "versions").glob(pattern))
+    assert files, pattern
+    return files
+
+
+def said_by(parts: ClusterUnderTest, name: str) -> str:
+    """Since it was started last."""
+    return "\n".join(parts.node(name).log_lines())
+
+
+def tables_of(data: Path, family: str) -> list[Path]:
+    """RocksDB's tables of one column family, whose name is among the properties of each."""
+    return [path for path in store_files(data, "*.sst") if b"name" + family.encode() in path.read_bytes()]
+
+
+def test_a_store_that_cannot_be_opened_is_copied(parts: ClusterUnderTest) -> None:
+    rows = Rows(parts)
+    write_until_cut(parts, rows)
+    parts.wait_well(NODES)
+    for pattern in ("CURRENT", "MANIFEST-*", "*.sst"):  # Among the tables are those of the marks, which are read first.
+        parts.kill_nodes(["s3"])
+        for path in store_files(parts.node("s3").data, pattern):
+            flip_a_bit(path, IN_THE_BEGINNING)
+        rows.insert()
+        parts.start_nodes(["s3"])
+        rows.insert()
+        wait_copied(parts, "s3")
+        assert NOT_OPENED in said_by(parts, "s3")
+    expect_nothing_is_missed_without("s2", parts, rows)
+
+
+def damage_keys_of_pages(data: Path) -> None:
+    """These tables are not read when the store is opened."""
+    for path in tables_of(data, "pages"):
+        flip_a_bit(path, IN_THE_BEGINNING)
+
+
+def damage_all_pages(data: Path) -> None:
+    """Compaction moves pages out of the oldest of these files."""
+    for path in store_files(data, "*.blob"):
+        for at in range(IN_THE_FIRST_PAGE, path.stat().st_size, PAGE_BYTES):
+            flip_a_bit(path, at)
+
+
+def write_until_copied(parts: ClusterUnderTest, rows: Rows, name: str) -> None:
+    """Until it has copied everything; it was open, and healthy perhaps, before."""
+    assert parts.node(name).status()["values"]["copies_total"] == 0
+
+    def is_copied() -> bool:
+        rows.insert(50)
+        rows.update()
+        return bool(parts.node(name).status().get("values", {}).get("copies_total"))
+
+    assert wait_until(is_copied, COPY_TIMEOUT_S, every_s=0.2), f"{parts.node(name).illness()}\n{parts.node(name).log_tail(30)}"
+    wait_copied(parts, name)
+
+
+@pytest.mark.parametrize("parts", ["logdb-mv-sr"], indirect=True)
+def test_damage_that_compaction_meets_is_mended_by_copying(parts: ClusterUnderTest) -> None:
+    rows = Rows(parts)
+    write_until_cut(parts, rows)
+    parts.wait_well(NODES)
+    for damage in (damage_keys_of_pages, damage_all_pages):
+        parts.kill_nodes(["s3"])
+        damage(parts.node("s3").data)
+        parts.start_nodes(["s3"])
+        write_until_copied(parts, rows, "s3")
+        said = said_by(parts, "s3")
+        assert MET_BY_COMPACTION in said and NOT_OPENED not in said, damage
+    expect_nothing_is_missed_without("s2", parts, rows)
+
+
+def damage_map(data: Path) -> None:
+    """But for what is read when the store is opened: the first block of each table, and behind the blocks their index."""
+    for path in tables_of(data, "map"):
+        for at in range(BLOCK_BYTES * 3 // 2, path.stat().st_size * 3 // 4, BLOCK_BYTES):
+            flip_a_bit(path, at)
+
+
+def lose_oldest_pages(data: Path) -> None:
+    store_files(data, "*.blob")[0].unlink()
+
+
+# The scan of the log, or the workers, come to it before compaction does. For the map a copy is the only remedy; of the pages that
+# are gone, those that somebody needs are mended one by one, until compaction misses the others.
+@pytest.mark.parametrize("parts", ["logdb-mv-sr"], indirect=True)
+@pytest.mark.parametrize("damage", [damage_map, lose_oldest_pages])
+def test_damage_that_stops_replay_is_mended_by_copying(parts: ClusterUnderTest, damage: Callable[[Path], None]) -> None:
+    rows = Rows(parts)
+    write_until_cut(parts, rows)
+    parts.wait_well(NODES)
+    parts.kill_nodes(["s3"])
+    damage(parts.node("s3").data)
+    parts.start_nodes(["s3"])
+    write_until_copied(parts, rows, "s3")
+    expect_nothing_is_missed_without("s2", parts, rows)

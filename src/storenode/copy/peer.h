@@ -18,7 +18,8 @@ class CopyPeer {
  public:
   virtual ~CopyPeer() = default;
   [[nodiscard]] virtual std::string name() const = 0;
-  // CO1. kUnavailable: it is not there, or is being copied itself, or its replay has stopped.
+  // CO1. kUnavailable: it is not there, or is or needs to be copied itself (CO2), or its replay has
+  // stopped.
   virtual StatusOr<CopyOffer> offer() = 0;
   // From `from` on; fewer than `pages_max`: there are no more. kUnavailable: it has not replayed up
   // to `marks`.

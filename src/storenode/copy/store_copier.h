@@ -10,6 +10,8 @@
 //        off meanwhile is missed.
 //   PC4  What failed on one peer goes on with the next one; a page that no peer has undamaged does
 //        not keep the others from being copied.
+//   PC5  What is here is not removed before a peer has offered a copy: until then it serves what it
+//        can. Of two nodes that need one neither removes its pages for the other one's (CO2).
 #pragma once
 
 #include <cstdint>

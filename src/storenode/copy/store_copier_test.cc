@@ -8,6 +8,7 @@
 #include "base/testing/wait_until.h"
 #include "storenode/copy/page_asker.h"
 #include "storenode/copy/testing/local_peer.h"
+#include "storenode/versions/testing/raw_store.h"
 
 namespace strata::storenode {
 namespace {
@@ -232,6 +233,32 @@ TEST_P(CopyingLate, AStoreThatCannotBeOpenedIsCopiedAnew) {
   expect_same(last);
 }
 
+TEST_P(CopyingLate, AStoreWhoseMarksAreDamagedIsCopiedAnew) {
+  begin_late();
+  copy();
+  ASSERT_TRUE(target().checkpoint().ok());
+  target_.close();
+  ASSERT_NO_FATAL_FAILURE(
+      testing::write_raw(&target_.disk(), "/node/versions", [](const testing::PutRaw& put) {
+        put("default", std::string("replayed/\0\0\0\1", 13), "not a mark");  // of kStream
+      }));
+  {
+    const auto damaged = PageStore::open(target_.options());
+    ASSERT_TRUE(damaged.ok()) << damaged.status();
+    const Status added = (*damaged)->add_stream(kStream, &target_.log(), Lsn{MemoryLog::kBegin});
+    EXPECT_TRUE(is_corruption(added)) << added;
+  }
+  target_.options().copy_when_damaged = true;
+  target_.open();
+  EXPECT_TRUE(target().needs_copy());
+  set_up_copier({first_peer_});
+  const Llsn last = write_some(10);
+  spread();
+  copy();
+  catch_up(&target_);
+  expect_same(last);
+}
+
 TEST_P(CopyingLate, ALogThatIsLostInTheMiddleIsPassedBy) {
   begin_late();
   copy();
@@ -342,6 +369,123 @@ TEST_P(CopyingLate, ADamagedPageIsAnsweredAndMendedFromAPeer) {  // RP6
   ask_all();
 }
 
+// --- damage of the version store, in the modes that keep pages there ---
+
+class CopyingVersions : public CopyingLate {
+ protected:
+  static constexpr uint32_t kPages = 300;  // in space 300: their map has several blocks
+  static constexpr uint32_t kFar = 150;    // behind the first one
+
+  // All nodes have these pages.
+  void begin_with_many_pages() {
+    target_.close();
+    for (uint32_t number = 0; number < kPages; ++number)
+      source_.write(&rng_, {PageId{300, number}});
+    begin_late();
+    copy();
+  }
+  void damage_map(TestStore* node) {
+    node->options().copy_when_damaged = true;
+    node->close();
+    EXPECT_GT(testing::damage_map(&node->disk(), "/node/versions"), 0u);
+    node->open();
+    EXPECT_FALSE(node->store().needs_copy());
+  }
+  // Of pages that lie behind the first block of the map. The target has scanned it, but has no mark
+  // that says so: its next life looks all of it up.
+  void write_far() {
+    for (uint32_t number = kFar; number < kFar + 20; ++number)
+      source_.write_next(&rng_, {PageId{300, number}});
+    spread();
+    catch_up(&target_);
+  }
+};
+
+TEST_P(CopyingVersions, AStoreWhoseMapIsDamagedIsCopiedAnew) {
+  begin_with_many_pages();
+  write_far();
+  damage_map(&target_);
+  const auto scanned = target().scan_step();
+  EXPECT_TRUE(is_corruption(scanned.status())) << scanned.status();
+  EXPECT_TRUE(target().needs_copy());
+  EXPECT_TRUE(is_corruption(target().status().trouble));
+  set_up_copier({first_peer_});
+  const Llsn last = write_some(10);
+  mirror_to(&target_, source_.log().durable_lsn());
+  catch_up(&source_);
+  copy();
+  EXPECT_FALSE(target().needs_copy());
+  EXPECT_TRUE(target().status().trouble.ok()) << target().status().trouble;
+  catch_up(&target_);
+  expect_same(last);
+}
+
+TEST_P(CopyingVersions, WhatADamagedStoreStillHasStaysUntilAPeerOffersACopy) {  // PC5, CO2
+  begin_with_many_pages();
+  write_far();
+  damage_map(&target_);
+  EXPECT_TRUE(is_corruption(target().scan_step().status()));
+  damage_map(&second_);
+  EXPECT_TRUE(is_corruption(second_.store().list_pages({}, kPages, {}).status()));
+  ASSERT_TRUE(target().needs_copy());
+  ASSERT_TRUE(second_.store().needs_copy());
+  // Each has the other one only.
+  first_peer_->down = true;
+  set_up_copier({first_peer_, second_peer_});
+  StoreCopierOptions options;
+  options.peers = {first_peer_, std::make_shared<LocalPeer>(&target_, "target")};
+  StoreCopier second_copier(&second_.store(), options);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_FALSE(copier_->step().ok());
+    EXPECT_FALSE(second_copier.step().ok());
+  }
+  for (TestStore* const node : {&target_, &second_}) {
+    EXPECT_FALSE(node->store().status().copying);
+    const Llsn known = node->store().status().streams.front().replayed.llsn;
+    const auto answer = node->get_now(PageId{300, 0}, known);
+    EXPECT_TRUE(source_.is_right(answer, PageId{300, 0}, known)) << answer.status();
+  }
+  first_peer_->down = false;
+  copy(/*failures_max=*/1);
+  catch_up(&target_);
+  expect_same(source_.writer().last());
+}
+
+TEST_P(CopyingVersions, PagesOfAFileThatIsGoneAreMendedFromAPeer) {  // RP6
+  begin_late();
+  copy();
+  ASSERT_TRUE(target().checkpoint().ok());
+  PageAsker asker({first_peer_});
+  target_.options().ask_peers = [&asker](const GetPageRequest& request, GetPageDone done) {
+    asker.ask(request, std::move(done));
+  };
+  target_.options().page_cache_bytes = 0;
+  target_.options().copy_when_damaged = true;
+  target_.close();
+  testing::lose_pages(&target_.disk(), "/node/versions");
+  target_.open();
+  // Whoever replays these needs what is gone.
+  for (uint32_t number = 0; number < 20; ++number) source_.write_next(&rng_, {PageId{300, number}});
+  const Llsn last = source_.writer().last();
+  spread();
+  asker.start();
+  catch_up(&target_);
+  EXPECT_GT(target().counters().pages_broken, 0u);
+  EXPECT_TRUE(wait_until([&] {
+    target_.replay_all();
+    return target().counters().pages_repaired >= target().counters().pages_broken;
+  }));
+  for (const auto& [page, versions] : source_.writer().pages()) {
+    GetPageRequest request;
+    request.page = page;
+    request.at_least = last;
+    const auto answer = target().get_page(request);  // from the asker's thread, if damaged
+    EXPECT_TRUE(source_.is_right(answer, page, last)) << answer.status();
+  }
+  asker.stop();
+  EXPECT_FALSE(target().needs_copy());  // one by one was enough
+}
+
 constexpr auto kName = [](const auto& info) {
   constexpr const char* kNames[] = {"single", "eager", "filtered", "smart"};
   return std::string(kNames[static_cast<size_t>(info.param)]);
@@ -353,6 +497,12 @@ std::vector<ReplayMode> modes() {
 }
 INSTANTIATE_TEST_SUITE_P(Modes, Copying, ::testing::ValuesIn(modes()), kName);
 INSTANTIATE_TEST_SUITE_P(Modes, CopyingLate, ::testing::ValuesIn(modes()), kName);
+std::vector<ReplayMode> modes_with_versions() {
+  std::vector<ReplayMode> all = modes();
+  std::erase(all, ReplayMode::kSingle);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Modes, CopyingVersions, ::testing::ValuesIn(modes_with_versions()), kName);
 
 }  // namespace
 }  // namespace strata::storenode

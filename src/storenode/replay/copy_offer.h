@@ -18,6 +18,8 @@ struct CopyMark {
 //        space is reclaimed, which is said then; and get_page() as of their llsn answers with it as
 //        it was there or later, and waits for no replay. A store that has gone back behind them, by
 //        a crash, lists nothing.
+//   CO2  A store that is damaged, or lacks log, offers nothing: whoever takes an offer may remove
+//        what it has, and of two such stores each may have what the other one lacks.
 struct CopyOffer {
   std::vector<CopyMark> marks;
   Llsn newest;   // scanned

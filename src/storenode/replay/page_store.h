@@ -71,8 +71,8 @@ struct PageStoreOptions {
   // Asks peers for a page as of a range of llsns (RP6). Answers once, from any thread, perhaps
   // before it returns; with no latch held. May be null.
   std::function<void(const GetPageRequest& request, GetPageDone done)> ask_peers;
-  // A store that is damaged as a whole is opened as one that needs_copy(), and one that takes no
-  // more writes because of damage becomes one.
+  // A store that is damaged as a whole is opened as one that needs_copy(), and one that meets
+  // damage which is not that of a single page (VD6) becomes one.
   bool copy_when_damaged = false;
 };
 
@@ -98,7 +98,7 @@ struct PageStoreStatus {
   bool copying = false;  // RP5
   uint64_t pages_copied = 0, pages_to_copy = 0;
   Status failure;  // what keeps a stream from being replayed
-  Status trouble;  // what work in the background failed of, and tries again: a full disk
+  Status trouble;  // what work in the background failed of, and tries again: a full disk; damage
 };
 
 class PageStore {
@@ -110,8 +110,8 @@ class PageStore {
   PageStore& operator=(const PageStore&) = delete;
 
   // `log` outlives the store; `begin`: where the stream began. A log that lacks what is needed is
-  // said in status(), not here. kInvalidArgument: this mode serves one stream. Not while threads
-  // run.
+  // said in status(), not here. kInvalidArgument: this mode serves one stream. kDataLoss: its marks
+  // are damaged (see copy_when_damaged). Not while threads run.
   Status add_stream(StreamId stream, LogView* log, Lsn begin);
 
   // `done` is called once, in this thread or another, with no latch held. Blocks for disk only.
@@ -137,15 +137,15 @@ class PageStore {
   // The log may be whole again.
   void retry();
 
-  // --- for a peer that copies the pages from here (CO1). Block; kUnavailable while copying ---
+  // --- for a peer that copies the pages from here (CO1, CO2). Block; kUnavailable while copying
   StatusOr<CopyOffer> offer_copy();
   // From `from` on. kUnavailable: not replayed up to `marks`.
   StatusOr<PageListing> list_pages(PageId from, uint32_t pages_max,
                                    const std::vector<CopyMark>& marks);
 
   // --- copying the pages from a peer; one thread, and not while stop() runs. All block. ---
-  // A log begins behind what is needed of it next, or that cannot be had any more; or a copy was
-  // begun and not finished.
+  // A log begins behind what is needed of it next, or that cannot be had any more; or the store is
+  // damaged (copy_when_damaged); or a copy was begun and not finished.
   [[nodiscard]] bool needs_copy() const;
   // The log is damaged up to `to`, and nobody has what stood there. Thread-safe.
   void note_lost(StreamId stream, Lsn to);

@@ -161,9 +161,12 @@ bool PageStore::Impl::lacks_log(const std::map<StreamId, Lsn>& lost) const {
   return false;
 }
 
+// CO2
 StatusOr<CopyOffer> PageStore::offer_copy() {
   const auto impl = shell_->impl();
   if (impl == nullptr) return Shell::being_copied();
+  if (impl->lacks_log(shell_->lost()) || impl->db->is_damaged())
+    return error_peer_down("it is to be copied from a peer itself");
   return impl->offer_copy();
 }
 
@@ -179,7 +182,7 @@ StatusOr<PageListing> PageStore::list_pages(PageId from, uint32_t pages_max,
 bool PageStore::needs_copy() const {
   const auto impl = shell_->impl();
   if (impl == nullptr || impl->lacks_log(shell_->lost())) return true;
-  return shell_->options.copy_when_damaged && impl->db->stopped_by_damage();
+  return shell_->options.copy_when_damaged && impl->db->is_damaged();
 }
 
 void PageStore::note_lost(StreamId stream, Lsn to) { shell_->note_lost(stream, to); }
@@ -224,10 +227,14 @@ Status PageStore::Shell::open() {
          options.directory.c_str());
     return ok_status();
   }
-  const Status opened = open_impl();
-  if (!is_corruption(opened) || !options.copy_when_damaged) return opened;
+  return copied_if_damaged(open_impl());
+}
+
+// Nothing serves. Nothing is removed either before a peer offers a copy (begin_copy()).
+Status PageStore::Shell::copied_if_damaged(const Status& status) const {
+  if (!is_corruption(status) || !options.copy_when_damaged) return status;
   diag(Severity::kError, "%s: the pages are to be copied from a peer",
-       std::string(opened.message()).c_str());
+       std::string(status.message()).c_str());
   return note_being_copied(options);
 }
 
@@ -281,8 +288,14 @@ void PageStore::Shell::close_impl() {
 }
 
 Status PageStore::Shell::add_stream(StreamId stream, LogView* log, Lsn begin) {
+  Status added;
   if (const auto serving = impl(); serving != nullptr)
-    STRATA_RETURN_IF_ERROR(serving->add_stream(stream, log, begin));
+    added = serving->add_stream(stream, log, begin);
+  if (is_corruption(added) && options.copy_when_damaged) {  // its marks: as if it were not opened
+    close_impl();
+    added = copied_if_damaged(added);
+  }
+  STRATA_RETURN_IF_ERROR(added);
   const MutexLock lock(mutex_);
   streams_.push_back({stream, log, begin});
   return ok_status();

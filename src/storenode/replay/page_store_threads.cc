@@ -49,7 +49,10 @@ void PageStore::Impl::report(const char* what, const Status& status) {
 
 Status PageStore::Impl::trouble() const {
   const MutexLock lock(mutex_);
-  if (troubles_.empty()) return ok_status();
+  if (troubles_.empty()) {  // a peer, or a request, may have met it alone
+    if (!db->is_damaged()) return ok_status();
+    return error_corruption("the version store is damaged: its pages are to be copied from a peer");
+  }
   const auto& [what, status] = *troubles_.begin();
   return Status(status.code(), what + ": " + std::string(status.message()));
 }

@@ -36,11 +36,18 @@ std::string name_of(PageId page, Llsn llsn) {
          std::to_string(llsn.value);
 }
 
+// RocksDB removes a file only when nothing refers to it any more: one that is missing is as bad as
+// one whose bytes are wrong, and as lasting. Other errors of the disk may pass: RocksDB does not
+// tell a place that cannot be read from, say, too many open files.
+bool is_damage(const rocksdb::Status& status) {
+  return status.IsCorruption() || status.IsPathNotFound();
+}
+
 Status from_rocks(const rocksdb::Status& status, const std::string& what) {
   if (status.ok()) return ok_status();
   const std::string text = what + ": " + status.ToString();
+  if (is_damage(status)) return error_corruption(text);
   if (status.IsNotFound()) return error_not_found(text);
-  if (status.IsCorruption()) return error_corruption(text);
   if (status.IsNoSpace()) return error_no_space(text);
   if (status.IsBusy() || status.IsTryAgain()) return error_peer_down(text);
   return error_internal(text);
@@ -131,9 +138,10 @@ class VersionDb::Impl {
   Status rebuild_map();
   void close();
 
-  // A write or flush reads nothing: what it says of damage was met by work in the background.
-  Status written(const rocksdb::Status& status, const char* what) {
-    if (status.IsCorruption()) stopped_by_damage_ = true;
+  // What became of anything but reading a page (VD6). A write or flush reads nothing: what it says
+  // of damage was met by work in the background.
+  Status noted(const rocksdb::Status& status, const std::string& what) {
+    if (is_damage(status)) is_damaged_ = true;
     return from_rocks(status, what);
   }
   Status put_mark(const std::string& key, const std::string& payload) {
@@ -141,10 +149,12 @@ class VersionDb::Impl {
         db_->Put(without_wal(), families_[kMarks], key, internal::seal_value(key, payload)),
         "version store: a mark could not be written");
   }
-  StatusOr<std::optional<std::string>> get_mark(const std::string& key) const;
+  StatusOr<std::optional<std::string>> get_mark(const std::string& key);
   template <typename Visit>
-  Status for_each_mark(Bytes prefix, const Visit& visit) const;
-  [[nodiscard]] Status damaged(const std::string& what) const {
+  Status for_each_mark(Bytes prefix, const Visit& visit);
+  // VD6: what was read does not decode.
+  [[nodiscard]] Status damaged(const std::string& what) {
+    is_damaged_ = true;
     return error_corruption("the version store in " + options_.directory + " is damaged: " + what +
                             "; remove the folder and the node rebuilds it from the log, or "
                             "copies it from another storage node");
@@ -155,7 +165,7 @@ class VersionDb::Impl {
   std::unique_ptr<rocksdb::DB> db_;
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families_{};
   bool map_was_rebuilt_ = false;
-  std::atomic<bool> stopped_by_damage_{false};
+  std::atomic<bool> is_damaged_{false};
 };
 
 // A family that is missing is made: RocksDB tells by the list what a folder has.
@@ -177,7 +187,7 @@ Status VersionDb::Impl::open() {
   rocksdb::DB* opened = nullptr;
   const rocksdb::Status status =
       rocksdb::DB::Open(db, options_.directory, wanted, &handles, &opened);
-  if (status.IsCorruption() || status.IsPathNotFound()) return damaged(status.ToString());
+  if (is_damage(status)) return damaged(status.ToString());
   STRATA_RETURN_IF_ERROR(from_rocks(status, "version store in " + options_.directory));
   db_.reset(opened);
   std::copy(handles.begin(), handles.end(), families_.begin());
@@ -195,18 +205,18 @@ void VersionDb::Impl::close() {
   db_.reset();
 }
 
-StatusOr<std::optional<std::string>> VersionDb::Impl::get_mark(const std::string& key) const {
+StatusOr<std::optional<std::string>> VersionDb::Impl::get_mark(const std::string& key) {
   std::string value;
   const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), families_[kMarks], key, &value);
   if (status.IsNotFound()) return std::optional<std::string>();
-  STRATA_RETURN_IF_ERROR(from_rocks(status, "version store: mark " + key));
+  STRATA_RETURN_IF_ERROR(noted(status, "version store: mark " + key));
   const std::optional<Bytes> payload = internal::open_value(key, value);
   if (!payload.has_value()) return damaged("mark " + key);
   return std::optional<std::string>(*payload);
 }
 
 template <typename Visit>
-Status VersionDb::Impl::for_each_mark(Bytes prefix, const Visit& visit) const {
+Status VersionDb::Impl::for_each_mark(Bytes prefix, const Visit& visit) {
   const std::unique_ptr<rocksdb::Iterator> it(
       db_->NewIterator(rocksdb::ReadOptions(), families_[kMarks]));
   for (it->Seek(slice_of(prefix)); it->Valid(); it->Next()) {
@@ -215,7 +225,7 @@ Status VersionDb::Impl::for_each_mark(Bytes prefix, const Visit& visit) const {
     const std::optional<Bytes> payload = internal::open_value(key, bytes_of(it->value()));
     if (!payload.has_value() || !visit(key, *payload)) return damaged("a mark");
   }
-  return from_rocks(it->status(), "version store: marks");
+  return noted(it->status(), "version store: marks");
 }
 
 Status VersionDb::Impl::check_identity() {
@@ -384,8 +394,8 @@ StatusOr<std::unique_ptr<VersionDb>> VersionDb::open(const VersionDbOptions& opt
 
 Status VersionDb::write(Batch* batch) {
   if (batch->empty()) return ok_status();
-  return impl_->written(impl_->db_->Write(without_wal(), batch->batch_.get()),
-                        "version store: write failed");
+  return impl_->noted(impl_->db_->Write(without_wal(), batch->batch_.get()),
+                      "version store: write failed");
 }
 
 Status VersionDb::flush() {
@@ -394,10 +404,10 @@ Status VersionDb::flush() {
   options.allow_write_stall = true;  // waiting for compaction here would keep marks old
   const std::vector<rocksdb::ColumnFamilyHandle*> all(impl_->families_.begin(),
                                                       impl_->families_.end());
-  return impl_->written(impl_->db_->Flush(options, all), "version store: flush failed");
+  return impl_->noted(impl_->db_->Flush(options, all), "version store: flush failed");
 }
 
-bool VersionDb::stopped_by_damage() const noexcept { return impl_->stopped_by_damage_; }
+bool VersionDb::is_damaged() const noexcept { return impl_->is_damaged_; }
 
 Status VersionDb::try_resume() {
   return from_rocks(impl_->db_->Resume(), "version store: it cannot be written to");
@@ -419,7 +429,7 @@ Status VersionDb::read_versions(PageId page, std::vector<Version>* versions) {
       return impl_->damaged("the map entry of " + name_of(page, version.llsn));
     versions->push_back(version);
   }
-  return from_rocks(it->status(), "version map of " + name_of(page, Llsn{}));
+  return impl_->noted(it->status(), "version map of " + name_of(page, Llsn{}));
 }
 
 Status VersionDb::read_page(PageId page, Llsn llsn, char* out) {
@@ -462,7 +472,7 @@ StatusOr<std::optional<PageId>> VersionDb::scan(PageId from, uint32_t pages_max,
     current = page;
     versions.push_back(version);
   }
-  STRATA_RETURN_IF_ERROR(from_rocks(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
   if (current.has_value()) STRATA_RETURN_IF_ERROR(visit(*current, versions));
   return std::optional<PageId>();
 }
@@ -480,7 +490,7 @@ StatusOr<std::vector<SpaceId>> VersionDb::list_spaces() {
     if (page.space == UINT32_MAX) break;
     it->Seek(internal::version_key(PageId{page.space + 1, 0}, Llsn{}));
   }
-  STRATA_RETURN_IF_ERROR(from_rocks(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
   return spaces;
 }
 
@@ -499,7 +509,7 @@ StatusOr<std::vector<PageId>> VersionDb::list_pages(PageId from, uint32_t pages_
     behind.push_back('\0');
     it->Seek(behind);
   }
-  STRATA_RETURN_IF_ERROR(from_rocks(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
   return pages;
 }
 

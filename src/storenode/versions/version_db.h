@@ -8,6 +8,8 @@
 //   VD4  Every page read is verified: checksum, identity, llsn, layout. kDataLoss names page and
 //   llsn. VD5  A map that is lost is rebuilt from the keys of the stored versions; what was not
 //        stored comes from the log (storenode/replay).
+//   VD6  Damage of anything but a page is remembered (is_damaged()): no read and no write of the
+//        same place will go better, so only another store in its place is a remedy.
 #pragma once
 
 #include <cstdint>
@@ -118,14 +120,15 @@ class VersionDb {
   Status flush();
   // After a failed write whose reason may be gone (a full disk).
   Status try_resume();
-  // A write or flush was refused since compaction had met damage: none will be taken any more, now
-  // or after it is opened anew and meets it again. Thread-safe.
-  [[nodiscard]] bool stopped_by_damage() const noexcept;
+  // VD6: the map or the marks could not be read, or a write or flush was refused since compaction
+  // had met damage. It stays so, and a store that is opened anew meets it again. Damage of a page
+  // that read_page() meets does not count: write() can put another copy in its place. Thread-safe.
+  [[nodiscard]] bool is_damaged() const noexcept;
 
   // Versions of a page in the order of llsns. Blocks.
   Status read_versions(PageId page, std::vector<Version>* versions);
-  // VD4. kNotFound: no such version is stored. The body of a tree page is checked, too: redo may be
-  // applied to it. Blocks.
+  // VD4. kNotFound: no such version is stored. kDataLoss also if the file it lies in is gone. The
+  // body of a tree page is checked, too: redo may be applied to it. Blocks.
   Status read_page(PageId page, Llsn llsn, char* out);
   // Visits up to `pages_max` pages of the map from `from` on, with all their versions. The id
   // behind the last one; nullopt at the end of the map. Blocks.

@@ -3,18 +3,23 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
-#include "rocksdb/db.h"
 #include "storenode/versions/internal/keys.h"
-#include "storenode/versions/rocks_file_system.h"
+#include "storenode/versions/testing/raw_store.h"
 #include "storenode/versions/testing/test_pages.h"
 
 namespace strata::storenode {
 namespace {
 
+using testing::damage_map;
+using testing::lose_pages;
+using testing::PutRaw;
 using testing::same_page;
 using testing::test_page;
+using testing::write_raw;
 
 constexpr PageId kPage{300, 7};
 
@@ -30,12 +35,6 @@ Version version_at(uint64_t llsn, uint8_t flags = kMaterialized) {
   version.flags = flags;
   return version;
 }
-
-class SilentLogger final : public rocksdb::Logger {
- public:
-  using Logger::Logv;
-  void Logv(const char*, va_list) override {}
-};
 
 class VersionDbTest : public ::testing::Test {
  protected:
@@ -216,25 +215,140 @@ TEST_F(VersionDbTest, FlippedBitsInStoredPagesAreReported) {  // VD4
   EXPECT_NE(status.message().find("page 300:7 at llsn 10"), std::string::npos) << status;
 }
 
-TEST_F(VersionDbTest, DamageThatCompactionMeetsStopsWritesAndIsSaid) {
-  for (uint32_t i = 1; i <= 8; ++i) put(PageId{300, i}, i);
-  ASSERT_TRUE(db_->flush().ok());
-  db_.reset();
-  const auto names = disk_->list("/versions");
-  ASSERT_TRUE(names.ok());
-  for (const std::string& name : *names)
-    if (name.ends_with(".blob")) disk_->flip_bit("/versions/" + name, uint64_t{5000} * 8);
-  open();
-  EXPECT_FALSE(db_->stopped_by_damage());
+// Writes until compaction has met what was damaged: from then on nothing is taken.
+void write_until_refused(VersionDb* db) {
   uint64_t llsn = 10;
   EXPECT_TRUE(strata::testing::wait_until([&] {
     ++llsn;
-    VersionDb::Batch batch = db_->new_batch();
+    VersionDb::Batch batch = db->new_batch();
     batch.put_page(kPage, Llsn{llsn}, test_page(kPage, Llsn{llsn})->bytes);
-    const bool refused = is_corruption(db_->write(&batch)) || is_corruption(db_->flush());
-    EXPECT_EQ(db_->stopped_by_damage(), refused);
+    const bool refused = is_corruption(db->write(&batch)) || is_corruption(db->flush());
+    EXPECT_EQ(db->is_damaged(), refused);
     return refused;
   }));
+}
+
+TEST_F(VersionDbTest, DamageThatCompactionMeetsStopsWritesAndIsSaid) {  // VD6
+  for (uint32_t i = 1; i <= 8; ++i) put(PageId{300, i}, i);
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  for (const std::string& path : testing::files_of(disk_.get(), "/versions", ".blob"))
+    disk_->flip_bit(path, uint64_t{5000} * 8);
+  open();
+  EXPECT_FALSE(db_->is_damaged());
+  write_until_refused(db_.get());
+}
+
+TEST_F(VersionDbTest, AFileOfPagesThatCompactionMissesStopsWritesAndIsSaid) {  // VD6
+  for (uint32_t i = 1; i <= 8; ++i) put(PageId{300, i}, i);
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  lose_pages(disk_.get(), "/versions");
+  open();
+  EXPECT_FALSE(db_->is_damaged());
+  write_until_refused(db_.get());
+}
+
+TEST_F(VersionDbTest, PagesOfAFileThatIsGoneAreDamagedAndCanBeWrittenAgain) {  // VD4
+  put(kPage, 10);
+  put(kPage, 20);
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  lose_pages(disk_.get(), "/versions");
+  open();
+  alignas(8) char page[kPageBytes];
+  const Status status = db_->read_page(kPage, Llsn{20}, page);
+  EXPECT_TRUE(is_corruption(status)) << status;
+  EXPECT_NE(status.message().find("page 300:7 at llsn 20"), std::string::npos) << status;
+  EXPECT_FALSE(db_->is_damaged());  // VD6: it is a page's
+  put(kPage, 20);
+  EXPECT_TRUE(db_->read_page(kPage, Llsn{20}, page).ok());
+  ASSERT_TRUE(db_->flush().ok());
+  EXPECT_TRUE(db_->read_page(kPage, Llsn{20}, page).ok());
+}
+
+// Each way to read the map meets it, and says it each time.
+TEST_F(VersionDbTest, DamageOfTheMapIsSaidByWhoeverReadsIt) {  // VD6
+  constexpr uint32_t kPages = 600;
+  for (uint32_t number = 0; number < kPages; ++number) {
+    VersionDb::Batch batch = db_->new_batch();
+    batch.put_version(PageId{300 + number, number}, version_at(number + 1, 0));
+    ASSERT_TRUE(db_->write(&batch).ok());
+  }
+  ASSERT_TRUE(db_->flush().ok());
+  db_.reset();
+  ASSERT_GT(damage_map(disk_.get(), "/versions"), 1u);
+  const auto visit_all = [](PageId, const std::vector<Version>&) { return ok_status(); };
+  const std::vector<std::function<Status()>> reads{
+      [&] {
+        std::vector<Version> versions;
+        Status worst;
+        for (uint32_t number = 0; number < kPages; ++number) {
+          const Status status = db_->read_versions(PageId{300 + number, number}, &versions);
+          if (!status.ok()) {
+            worst = status;
+          } else {
+            EXPECT_EQ(versions.size(), 1u);
+          }
+        }
+        return worst;
+      },
+      [&] { return db_->scan(PageId{}, kPages, visit_all).status(); },
+      [&] { return db_->list_pages(PageId{}, kPages).status(); },
+      [&] { return db_->list_spaces().status(); },
+  };
+  for (size_t i = 0; i < reads.size(); ++i) {
+    SCOPED_TRACE(::testing::Message() << "read " << i);
+    open();
+    EXPECT_FALSE(db_->is_damaged());
+    for (int tried = 0; tried < 2; ++tried) {
+      const Status status = reads[i]();
+      EXPECT_TRUE(is_corruption(status)) << status;
+      EXPECT_TRUE(db_->is_damaged());
+    }
+    db_.reset();
+  }
+}
+
+// What RocksDB takes for whole.
+TEST_F(VersionDbTest, EntriesOfMapAndMarksThatDoNotDecodeAreSaid) {  // VD6
+  using internal::version_key;
+  const auto visit_all = [](PageId, const std::vector<Version>&) { return ok_status(); };
+  std::vector<Version> versions;
+  struct Case {
+    const char* family;
+    std::string key;
+    std::function<Status()> read;
+  };
+  const std::vector<Case> cases{
+      {"default", internal::mark_key(Mark::kScanned, StreamId{3}),
+       [&] { return db_->read_mark(Mark::kScanned, StreamId{3}).status(); }},
+      {"default", internal::dropped_key(SpaceId{4}), [&] { return db_->read_dropped().status(); }},
+      {"default", internal::broken_key(kPage), [&] { return db_->read_broken().status(); }},
+      {"default", internal::horizon_key(), [&] { return db_->read_horizon().status(); }},
+      {"map", version_key(kPage, Llsn{10}), [&] { return db_->read_versions(kPage, &versions); }},
+      {"map", version_key(kPage, Llsn{10}),
+       [&] { return db_->scan(PageId{}, 10, visit_all).status(); }},
+      {"map", "too short", [&] { return db_->list_pages(PageId{}, 10).status(); }},
+      {"map", "too short", [&] { return db_->list_spaces().status(); }},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(::testing::Message() << one.family << ": " << one.key);
+    db_.reset();
+    disk_ = make_sim_file_system();
+    open();
+    put(PageId{299, 1}, 10);
+    ASSERT_TRUE(db_->flush().ok());
+    db_.reset();
+    ASSERT_NO_FATAL_FAILURE(write_raw(disk_.get(), "/versions", [&one](const PutRaw& write) {
+      write(one.family, one.key, "not a value of ours");
+    }));
+    open();
+    EXPECT_FALSE(db_->is_damaged());
+    const Status status = one.read();
+    EXPECT_TRUE(is_corruption(status)) << status;
+    EXPECT_TRUE(db_->is_damaged());
+  }
 }
 
 // Ours: whatever RocksDB thinks of them.
@@ -244,31 +358,16 @@ TEST_F(VersionDbTest, WrongPagesAreReported) {  // VD4
   put(kPage, 30);
   ASSERT_TRUE(db_->flush().ok());
   db_.reset();
-  {
-    const auto env = make_rocks_env(disk_.get());
-    rocksdb::DBOptions plain;
-    plain.env = env.get();
-    plain.info_log = std::make_shared<SilentLogger>();
-    std::vector<rocksdb::ColumnFamilyDescriptor> families;
-    for (const char* name : {"default", "map", "pages"})
-      families.emplace_back(name, rocksdb::ColumnFamilyOptions());
-    std::vector<rocksdb::ColumnFamilyHandle*> handles;
-    rocksdb::DB* raw = nullptr;
-    ASSERT_TRUE(rocksdb::DB::Open(plain, "/versions", families, &handles, &raw).ok());
-    const std::unique_ptr<rocksdb::DB> db(raw);
-    std::string damaged(test_page(kPage, Llsn{10})->bytes, kPageBytes);
-    damaged[9000] ^= 1;
-    const PageRef other = test_page(PageId{300, 8}, Llsn{20});
-    const PageRef older = test_page(kPage, Llsn{29});
-    const auto bytes = [](const PageRef& page) { return rocksdb::Slice(page->bytes, kPageBytes); };
+  std::string damaged(test_page(kPage, Llsn{10})->bytes, kPageBytes);
+  damaged[9000] ^= 1;
+  const PageRef other = test_page(PageId{300, 8}, Llsn{20});
+  const PageRef older = test_page(kPage, Llsn{29});
+  ASSERT_NO_FATAL_FAILURE(write_raw(disk_.get(), "/versions", [&](const PutRaw& write) {
     const auto key = [](uint64_t llsn) { return internal::version_key(kPage, Llsn{llsn}); };
-    ASSERT_TRUE(db->Put({}, handles[2], key(10), damaged).ok());
-    ASSERT_TRUE(db->Put({}, handles[2], key(20), bytes(other)).ok());
-    ASSERT_TRUE(db->Put({}, handles[2], key(30), bytes(older)).ok());
-    ASSERT_TRUE(db->Flush({}, handles).ok());
-    for (rocksdb::ColumnFamilyHandle* handle : handles)
-      ASSERT_TRUE(db->DestroyColumnFamilyHandle(handle).ok());
-  }
+    write("pages", key(10), damaged);
+    write("pages", key(20), {other->bytes, kPageBytes});
+    write("pages", key(30), {older->bytes, kPageBytes});
+  }));
   open();
   alignas(8) char page[kPageBytes];
   for (const uint64_t llsn : {10, 20, 30}) {

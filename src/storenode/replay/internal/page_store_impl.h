@@ -154,6 +154,7 @@ class PageStore::Shell {
   Status open_impl();
   void close_impl();
   void delete_impl();
+  Status copied_if_damaged(const Status& status) const;
   [[nodiscard]] std::vector<StreamHere> streams() const;
   [[nodiscard]] bool is_running() const;
 
