@@ -196,22 +196,6 @@ TEST_F(RowTest, DeletedRowStaysForOldViewsAndGoesWithPurge) {
   EXPECT_EQ(kernel_->check(true), 0u);  // RW6
 }
 
-TEST_F(RowTest, PurgeThatFailsIsTriedAgain) {
-  put("a", "1");
-  ASSERT_TRUE(kernel_->purge_all().ok());
-  Trx deleter;
-  begin(&deleter);
-  ASSERT_TRUE(erase(&deleter, "a").ok());
-  commit(&deleter);
-  ASSERT_TRUE(arm_fault("purge_half:1:error"));
-  EXPECT_FALSE(purge_some(rows(), 10).ok());
-  disarm_faults();
-  EXPECT_EQ(trxs()->history_length(), 1u);
-  ASSERT_TRUE(kernel_->purge_all().ok());
-  EXPECT_EQ(trxs()->history_length(), 0u);
-  EXPECT_EQ(kernel_->check(true), 0u);
-}
-
 TEST_F(RowTest, WhoDeletesARowTakesItOutWhenNoViewNeedsIt) {  // RW10
   const auto erase_and_purge = [&](const char* key) {
     Trx writer;

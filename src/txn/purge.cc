@@ -156,13 +156,6 @@ void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
   if (s.wake_tokens != 0) --s.wake_tokens;
 }
 
-void TrxSystem::pause_purge(uint64_t timeout_us) {
-  Impl& s = *impl_;
-  MutexLock lock(s.purge_mutex);
-  s.purge_wake.wait_for_us(lock, timeout_us, [&s] { return s.wake_tokens != 0; });
-  if (s.wake_tokens != 0) --s.wake_tokens;
-}
-
 void TrxSystem::wake_purge() noexcept {
   const MutexLock lock(impl_->purge_mutex);
   impl_->wake_tokens = kWakeTokens;

@@ -226,8 +226,6 @@ class TrxSystem {
   // Blocks up to timeout_us until there may be something to purge, or wake_purge(). Small backlogs
   // are let grow for some milliseconds first.
   void wait_for_purge_work(uint64_t timeout_us);
-  // After a failure: blocks for timeout_us, or until wake_purge().
-  void pause_purge(uint64_t timeout_us);
   void wake_purge() noexcept;
 
   [[nodiscard]] RowWaits* waits() const noexcept;
