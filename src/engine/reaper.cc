@@ -146,7 +146,7 @@ void KernelImpl::purge_thread() {
     if (!done.ok()) {
       diag(Severity::kWarning, "purge: %s; it will be tried again",
            std::string(done.status().message()).c_str());
-      trxs->wait_for_purge_work(1000000);
+      if (!stopping.load()) trxs->pause_purge(200000);  // it goes on with others
       continue;
     }
     if (*done == 0 && !stopping.load()) trxs->wait_for_purge_work(10000000);

@@ -117,7 +117,11 @@ StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit) {
   uint64_t done = 0;
   TrxSystem::PurgeItem item;
   while (done < limit && context->trxs->next_to_purge(&item)) {
-    STRATA_RETURN_IF_ERROR(purge.run(item));
+    const Status status = purge.run(item);
+    if (!status.ok()) {
+      context->trxs->purge_failed(std::move(item));
+      return status;
+    }
     STRATA_RETURN_IF_ERROR(context->trxs->purged(item));
     ++done;
   }

@@ -170,7 +170,7 @@ Status rollback_to(RowContext* context, Trx* trx, UndoPtr to);
 Status rollback_all(RowContext* context, Trx* trx, const std::atomic<bool>* stop = nullptr);
 // What commit_finish() gave to its caller: purged at once (RW10), or left to the purge threads.
 void purge_own(RowContext* context, TrxSystem::PurgeItem item);
-// Purges up to `limit` transactions; returns how many.
+// Purges up to `limit` transactions; returns how many. One that fails is set aside (T12).
 StatusOr<uint64_t> purge_some(RowContext* context, uint64_t limit);
 
 }  // namespace strata

@@ -196,6 +196,28 @@ TEST_F(RowTest, DeletedRowStaysForOldViewsAndGoesWithPurge) {
   EXPECT_EQ(kernel_->check(true), 0u);  // RW6
 }
 
+TEST_F(RowTest, PurgeThatFailsHoldsUpNobodyAndIsTriedAgain) {  // T12
+  put("a", "1");
+  put("b", "1");
+  ASSERT_TRUE(kernel_->purge_all().ok());
+  for (const char* key : {"a", "b"}) {
+    Trx deleter;
+    begin(&deleter);
+    ASSERT_TRUE(erase(&deleter, key).ok());
+    commit(&deleter);
+  }
+  ASSERT_TRUE(arm_fault("purge_half:1:error"));
+  EXPECT_FALSE(purge_some(rows(), 10).ok());
+  disarm_faults();
+  EXPECT_EQ(trxs()->history_length(), 2u);
+  EXPECT_EQ(*purge_some(rows(), 10), 1u) << "the other one";
+  EXPECT_EQ(trxs()->history_length(), 1u);
+  trxs()->retry_failed_purges();
+  EXPECT_EQ(*purge_some(rows(), 10), 1u);
+  EXPECT_EQ(trxs()->history_length(), 0u);
+  EXPECT_EQ(kernel_->check(true), 0u);
+}
+
 TEST_F(RowTest, WhoDeletesARowTakesItOutWhenNoViewNeedsIt) {  // RW10
   const auto erase_and_purge = [&](const char* key) {
     Trx writer;

@@ -19,6 +19,7 @@ constexpr uint64_t kGatherUs = 50000;  // a smaller backlog waits this long for 
 constexpr size_t kMarksMax = 256;      // purged transactions per write of marks and bound
 constexpr size_t kOwnMarksMax = 1024;  // the same where the purge thread must be woken for it
 constexpr size_t kIdleMarksMin = 32;
+constexpr uint64_t kRetryUs = 60'000'000;
 constexpr uint64_t kWakeTokens = 64;  // at least the number of purge threads
 }  // namespace
 
@@ -31,6 +32,24 @@ void TrxSystem::Impl::push_committed(PurgeItem item) {
 
 void TrxSystem::purge_later(PurgeItem item) { impl_->push_committed(std::move(item)); }
 
+void TrxSystem::purge_failed(PurgeItem item) {
+  Impl& s = *impl_;
+  const MutexLock lock(s.purge_mutex);
+  if (s.failed.empty()) s.retry_at_us = monotonic_us() + kRetryUs;
+  s.failed.push_back(std::move(item));
+}
+
+void TrxSystem::retry_failed_purges() {
+  const MutexLock lock(impl_->purge_mutex);
+  impl_->queue_failed();
+}
+
+// The purge mutex is held.
+void TrxSystem::Impl::queue_failed() {
+  for (PurgeItem& item : failed) queue.push(std::move(item));
+  failed.clear();
+}
+
 bool TrxSystem::next_to_purge(PurgeItem* out) {
   Impl& s = *impl_;
   bool found = false;
@@ -38,6 +57,7 @@ bool TrxSystem::next_to_purge(PurgeItem* out) {
   s.finish_unseen();
   {
     const MutexLock lock(s.purge_mutex);
+    if (!s.failed.empty() && monotonic_us() >= s.retry_at_us) s.queue_failed();
     if (!s.queue.empty()) {
       const uint64_t cts = s.queue.top().cts.value;
       if (cts > s.min_view_seen.load(std::memory_order_relaxed))
@@ -134,7 +154,7 @@ Status TrxSystem::Impl::flush_purged() {
 
 uint64_t TrxSystem::history_length() const noexcept {
   const MutexLock lock(impl_->purge_mutex);
-  return impl_->queue.size();
+  return impl_->queue.size() + impl_->failed.size();
 }
 
 void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
@@ -153,6 +173,13 @@ void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
     });
   }
   --s.purge_waiting;
+  if (s.wake_tokens != 0) --s.wake_tokens;
+}
+
+void TrxSystem::pause_purge(uint64_t timeout_us) {
+  Impl& s = *impl_;
+  MutexLock lock(s.purge_mutex);
+  s.purge_wake.wait_for_us(lock, timeout_us, [&s] { return s.wake_tokens != 0; });
   if (s.wake_tokens != 0) --s.wake_tokens;
 }
 

@@ -182,8 +182,7 @@ class TrxSystem {
   // (the caller has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown:
   // the log failed and nobody knows whether the commit will be there after a restart; the
   // transaction stays unpublished, its rows locked, and the Trx is done with.
-  //   `own` (may be null): what a small transaction leaves behind is put there if nobody can need
-  //   it
+  // `own` (may be null): what a small transaction leaves behind is put there if nobody can need it
   // any more (T11), for the caller to purge at once: purged_own(), or purge_later(). Otherwise its
   // id stays zero.
   Status commit_finish(Trx* trx, bool durable = true, PurgeItem* own = nullptr);
@@ -219,6 +218,9 @@ class TrxSystem {
   // For what commit_finish() gave to its caller: done, or left to the purge threads.
   Status purged_own(const PurgeItem& item);
   void purge_later(PurgeItem item);
+  // T12: tried again after a while, or after retry_failed_purges().
+  void purge_failed(PurgeItem item);
+  void retry_failed_purges();
   // Next committed transaction nobody's view needs the undo of, oldest first; false if none.
   bool next_to_purge(PurgeItem* out);
   Status purged(const PurgeItem& item);  // forgets its undo, advances all_visible_below
@@ -226,6 +228,8 @@ class TrxSystem {
   // Blocks up to timeout_us until there may be something to purge, or wake_purge(). Small backlogs
   // are let grow for some milliseconds first.
   void wait_for_purge_work(uint64_t timeout_us);
+  // After a failure: blocks for timeout_us, or until wake_purge().
+  void pause_purge(uint64_t timeout_us);
   void wake_purge() noexcept;
 
   [[nodiscard]] RowWaits* waits() const noexcept;

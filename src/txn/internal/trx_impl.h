@@ -69,6 +69,8 @@ struct TrxSystem::Impl {
   // that may still look at a copy it made of one, and must find "aborted", not "below the bound"
   // (T7).
   std::deque<std::pair<Cts, uint64_t>> aborted;
+  std::vector<PurgeItem> failed;  // T12
+  uint64_t retry_at_us = 0;
   std::vector<PurgeItem> marks;  // purged, not yet marked so in the status pages
   uint64_t wake_tokens = 0;      // waits that return at once after wake_purge()
   uint32_t purge_waiting = 0;
@@ -78,6 +80,7 @@ struct TrxSystem::Impl {
 
   Status extend_chunks(MutexLock* lock);
   void finish(uint64_t sequence);
+  void queue_failed();
   Status write_status(Mtr* mtr, Trx* trx, const txn_internal::StatusEntry& entry);
   Status flush_purged();
   void push_committed(PurgeItem item);
