@@ -119,6 +119,17 @@ class CopyingLate : public Copying {
     set_up_copier({first_peer_, second_peer_});
     ASSERT_TRUE(target().needs_copy());
   }
+  void open_damaged_and_copy() {
+    target_.options().copy_when_damaged = true;
+    target_.open();
+    EXPECT_TRUE(target().needs_copy());
+    set_up_copier({first_peer_});
+    const Llsn last = write_some(10);
+    spread();
+    copy();
+    catch_up(&target_);
+    expect_same(last);
+  }
 };
 
 TEST_P(CopyingLate, BringsEveryPageAndGoesOnWithTheLog) {
@@ -222,15 +233,7 @@ TEST_P(CopyingLate, AStoreThatCannotBeOpenedIsCopiedAnew) {
   target_.close();
   target_.disk().flip_bit("/node/versions/CURRENT", 3);
   EXPECT_FALSE(PageStore::open(target_.options()).ok());
-  target_.options().copy_when_damaged = true;
-  target_.open();
-  EXPECT_TRUE(target().needs_copy());
-  set_up_copier({first_peer_});
-  const Llsn last = write_some(10);
-  spread();
-  copy();
-  catch_up(&target_);
-  expect_same(last);
+  open_damaged_and_copy();
 }
 
 TEST_P(CopyingLate, AStoreWhoseMarksAreDamagedIsCopiedAnew) {
@@ -248,15 +251,7 @@ TEST_P(CopyingLate, AStoreWhoseMarksAreDamagedIsCopiedAnew) {
     const Status added = (*damaged)->add_stream(kStream, &target_.log(), Lsn{MemoryLog::kBegin});
     EXPECT_TRUE(is_corruption(added)) << added;
   }
-  target_.options().copy_when_damaged = true;
-  target_.open();
-  EXPECT_TRUE(target().needs_copy());
-  set_up_copier({first_peer_});
-  const Llsn last = write_some(10);
-  spread();
-  copy();
-  catch_up(&target_);
-  expect_same(last);
+  open_damaged_and_copy();
 }
 
 TEST_P(CopyingLate, ALogThatIsLostInTheMiddleIsPassedBy) {
