@@ -9,6 +9,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
+#include "base/thread_name.h"
 
 namespace strata {
 
@@ -217,6 +218,7 @@ bool Checkpointer::Impl::due() const noexcept {
 }
 
 void Checkpointer::Impl::main() {
+  name_this_thread("checkpointer");
   uint64_t retry_us = kRetryUsMin;
   const uint64_t look_us = std::max<uint64_t>(
       1000, std::min({kLookUsMax, options_.interval_us, options_.mark_interval_us}));

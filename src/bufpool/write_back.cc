@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "base/thread_name.h"
 #include "bufpool/pool_impl.h"
 
 namespace strata {
@@ -268,6 +269,7 @@ void BufferPool::Impl::signal_writer(uint32_t partition_index) noexcept {
 // Sleeps until a partition runs low. After a failed write it tries again by itself, ever more
 // rarely.
 void BufferPool::Impl::writer_main(uint32_t index) noexcept {
+  name_this_thread("page-writer");
   Writer& self = *writers_[index];
   WriteBuffer buffer;
   uint64_t backoff_us = kBackoffUsMin;
@@ -321,6 +323,7 @@ void BufferPool::read_ahead(const PageId* ids, uint32_t count) noexcept {
 }
 
 void BufferPool::Impl::read_ahead_main() noexcept {
+  name_this_thread("read-ahead");
   const AlignedBytes buffer(kReadBatchPages * kPageBytes, 4096);
   std::array<PageId, kReadBatchPages> ids;
   for (;;) {

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/thread_name.h"
 #include "engine/internal/kernel_impl.h"
 #include "redo/redo.h"
 
@@ -103,6 +104,7 @@ Status KernelImpl::reap_dropped() {
 }
 
 void KernelImpl::reaper_thread() {
+  name_this_thread("reaper");
   while (!stopping.load()) {
     bool hurry;
     {
@@ -130,6 +132,7 @@ void KernelImpl::reaper_thread() {
 
 // Commits that do not wait (Durability::kNoSync) are durable after about a second.
 void KernelImpl::log_flusher_thread() {
+  name_this_thread("log-flusher");
   MutexLock lock(flusher_mutex);
   while (!stopping.load()) {
     flusher_wakes.wait_for_us(lock, kFlushEveryUs);
@@ -140,6 +143,7 @@ void KernelImpl::log_flusher_thread() {
 }
 
 void KernelImpl::purge_thread() {
+  name_this_thread("purge");
   constexpr uint64_t kBatch = 64;
   while (!stopping.load()) {
     auto done = purge_some(&row, kBatch);

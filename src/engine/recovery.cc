@@ -5,6 +5,7 @@
 #include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/thread_name.h"
 #include "engine/internal/kernel_impl.h"
 #include "redo/redo.h"
 #include "wal/log_reader.h"
@@ -205,6 +206,7 @@ Status KernelImpl::roll_back_unfinished() {
 // Their rows are locked like those of any running transaction. Newest first: more recent work is
 // more likely to be waited for.
 void KernelImpl::rollback_thread() {
+  name_this_thread("rollback");
   uint64_t retry_us = kRetryRollbackUs;
   while (!unfinished.empty() && !stopping.load()) {
     const Status status = rollback_all(&row, unfinished.back().get(), &stopping);

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/thread_name.h"
 
 namespace strata {
 namespace {
@@ -154,6 +155,7 @@ struct Log::Impl {
   }
 
   void run_room_thread() {
+    name_this_thread("log-room");
     MutexLock lock(room_mutex);
     while (!stopping) {
       if (!room_wanted.load(std::memory_order_acquire)) {

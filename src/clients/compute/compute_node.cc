@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "base/thread_name.h"
 #include "clients/compute/node_identity.h"
 #include "io/file_system.h"
 #include "proto/methods.h"
@@ -317,6 +318,7 @@ Status ComputeNode::open_written_pages(const registry::Placement& placement) {
 // --- the lease --------------------------------------------------------------------------------
 
 void ComputeNode::keep_lease() {
+  name_this_thread("lease-keeper");
   for (uint64_t pause_us = kPauseUsMin;;) {
     {
       MutexLock lock(mutex_);
@@ -370,6 +372,7 @@ Status ComputeNode::replace_lease() {
 
 // Replies to page reads tell the backlogs, too; a node that only writes has to ask.
 void ComputeNode::watch_backlogs() {
+  name_this_thread("backlog-watcher");
   for (Lsn asked_at;;) {
     {
       MutexLock lock(mutex_);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/diag.h"
+#include "base/thread_name.h"
 
 namespace strata::clients {
 
@@ -56,6 +57,7 @@ bool NodeRemover::withdrawn(const registry::PendingRemoval& pending) const {
 }
 
 void NodeRemover::work() {
+  name_this_thread("node-remover");
   for (;;) {
     registry::PendingRemoval pending;
     {

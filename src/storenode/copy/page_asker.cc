@@ -1,5 +1,6 @@
 #include "storenode/copy/page_asker.h"
 
+#include "base/thread_name.h"
 #include "page/page.h"
 
 namespace strata::storenode {
@@ -37,6 +38,7 @@ void PageAsker::ask(const GetPageRequest& request, GetPageDone done) {
 }
 
 void PageAsker::run() {
+  name_this_thread("page-asker");
   for (;;) {
     std::pair<GetPageRequest, GetPageDone> next;
     {

@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/thread_name.h"
 #include "page/page.h"
 
 namespace strata::storenode {
@@ -227,6 +228,7 @@ void StoreCopier::stop() {
 
 // Commits and reads go first, here and, by the pace, at the peer.
 void StoreCopier::run() {
+  name_this_thread("store-copier");
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kBackgroundNice);
   std::string last_said;
   for (;;) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/diag.h"
+#include "base/thread_name.h"
 
 namespace strata {
 
@@ -27,6 +28,7 @@ LogStoreRunner::~LogStoreRunner() {
 }
 
 void LogStoreRunner::persist() {
+  name_this_thread("log-persist");
   while (store_->wait_for_work()) {
     if (may_gather_ && may_gather_()) store_->gather();
     store_->persist_pending();
@@ -40,6 +42,7 @@ void LogStoreRunner::persist() {
 }
 
 void LogStoreRunner::keep_up() {
+  name_this_thread("log-upkeep");
   MutexLock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [&] { return look_ || stopped_; });

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/diag.h"
+#include "base/thread_name.h"
 
 namespace strata::storenode {
 
@@ -53,6 +54,7 @@ Status MembershipKeeper::join(RegistryCalls* calls) {
 }
 
 void MembershipKeeper::keep() {
+  name_this_thread("membership");
   GrowingPause pause;
   MutexLock lock(mutex_);
   while (!stopped_) {

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/data_format.h"
 #include "base/diag.h"
+#include "base/thread_name.h"
 #include "registry/in_sync_nodes.h"
 #include "registry/log_checkpoints.h"
 #include "registry/membership.h"
@@ -460,6 +461,7 @@ Status StorageNode::join(RegistryCalls* calls) {
 // Damage of the log is mended; and what the page store does not need any more is cut off it even if
 // no writer asks.
 void StorageNode::upkeep() {
+  name_this_thread("node-upkeep");
   const uint64_t pause_us = std::min(kMendIntervalUs, options_.pages.checkpoint_interval_us);
   uint64_t next_truncation_us = monotonic_us() + options_.pages.checkpoint_interval_us;
   while (!stopping_.wait_for_us(pause_us)) {

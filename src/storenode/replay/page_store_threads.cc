@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/thread_name.h"
 #include "storenode/replay/internal/page_store_impl.h"
 
 namespace strata::storenode {
@@ -101,6 +102,7 @@ bool PageStore::Impl::wait_for_growth() {
 }
 
 void PageStore::Impl::scan_thread() {
+  name_this_thread("replay-scan");
   bool in_trouble = false;
   uint64_t pause_us = kPauseUs;
   for (;;) {
@@ -129,6 +131,7 @@ void PageStore::Impl::scan_thread() {
 }
 
 void PageStore::Impl::worker_thread() {
+  name_this_thread("replay-worker");
   bool in_trouble = false;
   uint64_t pause_us = kPauseUs;
   for (;;) {
@@ -152,10 +155,12 @@ void PageStore::Impl::worker_thread() {
 }
 
 void PageStore::Impl::server_thread() {
+  name_this_thread("replay-server");
   while (TicketPtr ticket = waits.wait_ready()) advance(std::move(ticket));
 }
 
 void PageStore::Impl::upkeep_thread() {
+  name_this_thread("replay-upkeep");
   uint64_t next_checkpoint = options.now_us() + options.checkpoint_interval_us;
   uint64_t next_collect = options.now_us() + options.collect_interval_us;
   uint64_t next_horizon = 0;

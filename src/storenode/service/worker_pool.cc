@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace strata::storenode {
 
 WorkerPool::WorkerPool(size_t threads, size_t waiting_max) : waiting_max_(waiting_max) {
@@ -36,6 +38,7 @@ size_t WorkerPool::waiting() const {
 }
 
 void WorkerPool::work() {
+  name_this_thread("service");
   for (;;) {
     Task task;
     {
