@@ -75,11 +75,12 @@ struct Raw {
   uint64_t start_timeout_s = 0;
   uint64_t checkpoint_interval_s = 10;
   uint64_t reader_lease_s = 10;
+  const CLI::Option* replay_lag = nullptr;
 };
 
-void add_size(CLI::App* app, const char* flag, uint64_t* bytes, double least_mebi,
-              const char* what) {
-  app->add_option(flag, *bytes, what)
+CLI::Option* add_size(CLI::App* app, const char* flag, uint64_t* bytes, double least_mebi,
+                      const char* what) {
+  return app->add_option(flag, *bytes, what)
       ->transform(CLI::AsSizeValue(false))
       ->check(CLI::Range(least_mebi * kMebi, kMebi * kMebi).description(""))
       ->type_name("SIZE")
@@ -122,8 +123,9 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
       ->excludes(replaces);
   add_size(app, "--page-cache", &node.pages.page_cache_bytes, 1, "Memory for pages");
   add_size(app, "--log-cache", &node.pages.log_cache_bytes, 1, "Memory for log to be replayed");
-  add_size(app, "--replay-lag", &node.pages.replay_lag_bytes, 0,
-           "Newest log whose pages are only made when asked for; below --log-cache (logdb-mv-sr)");
+  raw->replay_lag = add_size(app, "--replay-lag", &node.pages.replay_lag_bytes, 0,
+                             "Newest log whose pages are only made when asked for (logdb-mv-sr); "
+                             "default: half of --log-cache or --version-map");
   add_size(app, "--version-map", &node.pages.map_bytes, 1, "Memory for the map of versions");
   add_size(app, "--memtable", &node.pages.memtable_bytes, 1, "Memory for versions not written yet");
   add_size(app, "--log-segment", &node.log.segment_bytes, 1, "Size of one file of the log");
@@ -161,6 +163,7 @@ void finish(Settings* settings, const Raw& raw) {
   if (!raw.listen.empty()) node.listen = raw.listen;
   const auto http = parse_host_port(raw.http);
   settings->http = {http->host, http->port};
+  if (raw.replay_lag->empty()) node.pages.replay_lag_bytes = storenode::replay_lag_for(node.pages);
   node.start_timeout_us = raw.start_timeout_s * kSecondUs;
   node.pages.checkpoint_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.collect_interval_us = raw.checkpoint_interval_s * kSecondUs;

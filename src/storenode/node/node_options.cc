@@ -24,9 +24,15 @@ Status check_group(const NodeOptions& options, const InitialGroup& group) {
 
 }  // namespace
 
+uint64_t replay_lag_for(const PageStoreOptions& pages) {
+  return std::min(pages.log_cache_bytes, pages.map_bytes) / 2;
+}
+
 PageStoreOptions default_pages() {
   PageStoreOptions pages;
-  pages.replay_lag_bytes = pages.log_cache_bytes / 2;
+  pages.log_cache_bytes = 256u << 20;
+  pages.map_bytes = 256u << 20;
+  pages.replay_lag_bytes = replay_lag_for(pages);
   pages.scan_delay_us = 20'000;
   return pages;
 }

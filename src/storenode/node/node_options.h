@@ -25,6 +25,8 @@ struct InitialGroup {
 };
 
 PageStoreOptions default_pages();
+// As much log as workers may leave alone with these sizes of the log cache and the map.
+uint64_t replay_lag_for(const PageStoreOptions& pages);
 LogStoreOptions default_log();
 
 // How a node that is in no group gets into one: it changes the placement itself, when it starts.

@@ -53,7 +53,8 @@ struct PageStoreOptions {
   uint32_t workers = 2;              // smart: pages replayed in parallel
   // Smart: the newest log, which workers leave alone while its pages go on changing from checkpoint
   // to checkpoint, but for six of them at most: a page that changes all the time is then stored
-  // once for many changes. Should fit in the log cache.
+  // once for many changes. Half of the log cache and of the map at most: the map needs about as
+  // many bytes as that log for small changes, and what it has no room for is written (VM6).
   uint64_t replay_lag_bytes = 0;
   uint32_t servers = 2;  // threads that go on with requests that had to wait
   uint64_t page_cache_bytes = 64u << 20;

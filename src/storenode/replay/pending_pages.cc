@@ -1,5 +1,6 @@
 #include "storenode/replay/pending_pages.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/assert.h"
@@ -66,7 +67,8 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
                        const std::vector<PageId>& pages) {
   const MutexLock lock(mutex_);
   ends_[stream] = to;
-  const Batch closed = ripened_.empty() ? 0 : ripened_.back();  // what came since is told apart
+  // What came since is told apart, and is not ripe because of what came before.
+  const Batch closed = std::max(ripened_.empty() ? 0 : ripened_.back(), ripe_);
   if (!stretches_.empty() && stretches_.back().stream == stream &&
       stretches_.back().batch > closed &&
       to.lsn.value - stretches_.back().from.lsn.value <= kStretchBytes) {
