@@ -29,6 +29,7 @@ namespace {
 constexpr size_t kReadBufferBytes = 128u << 10;
 constexpr int kEventsMax = 64;  // fetched at a time
 constexpr uint64_t kWakeId = 0;
+constexpr int kRounds = 2;  // of tasks that tasks have posted, in one turn
 
 }  // namespace
 
@@ -40,15 +41,20 @@ struct EventLoop::Impl {
 
   FileDescriptor epoll{::epoll_create1(EPOLL_CLOEXEC)};
   FileDescriptor wake{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  std::atomic<std::thread::id> runner{};  // default: nobody
+  std::atomic<std::thread::id> runner{};  // default: nobody; whose turn it is
+  std::thread::id loop_thread;            // in run(); whom it is given back to
   std::atomic<bool> stopping{false};
   std::vector<char> buffer = std::vector<char>(kReadBufferBytes);
 
   Mutex mutex{LatchRank::kLeaf};
   std::vector<Task> posted;  // under mutex
   bool asleep = false;       // under mutex: the loop needs a wake-up to see `posted`
+  uint64_t wakes_at_ns = 0;  // under mutex: for a timer, by itself, if asleep
+  bool lent = false;         // under mutex: another thread is in the loop's place (EX3)
+  CondVar returned;
 
-  // In the loop's thread.
+  std::vector<Task> lent_posts;  // in the thread it is lent to: what its task has posted
+  // In the loop's thread, or the one it is lent to.
   uint64_t next_id = kWakeId + 1;
   std::unordered_map<WatchId, Watch> watches;
   std::map<std::pair<uint64_t, TimerId>, Task> timers;  // by time, then in the order they were set
@@ -65,15 +71,19 @@ struct EventLoop::Impl {
     return !out->empty();
   }
   // True: nothing is posted, and whoever posts wakes the loop.
-  bool fall_asleep() {
+  bool fall_asleep(uint64_t* until_ns) {
     const MutexLock lock(mutex);
+    wakes_at_ns = *until_ns = timers.empty() ? UINT64_MAX : timers.begin()->first.first;
     return asleep = posted.empty();
   }
   void stay_awake() {
-    const MutexLock lock(mutex);
+    MutexLock lock(mutex);
+    returned.wait(lock, [this] { return !lent; });
     asleep = false;
   }
-  int wait(std::array<epoll_event, kEventsMax>* events, bool may_sleep);
+  bool borrow();
+  void give_back();
+  int wait(std::array<epoll_event, kEventsMax>* events, bool may_sleep, uint64_t until_ns);
   void dispatch(const epoll_event& event);
   void run_timers();
   void turn(std::vector<Task>* tasks);
@@ -98,7 +108,7 @@ EventLoop::~EventLoop() {
 
 void EventLoop::run() {
   STRATA_ASSERT(impl_->runner.load() == std::thread::id());
-  impl_->runner = std::this_thread::get_id();
+  impl_->runner = impl_->loop_thread = std::this_thread::get_id();
   // Timers are exact to a microsecond instead of 50: modelled links need it, nothing else minds.
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
   std::vector<Task> tasks;
@@ -115,9 +125,10 @@ void EventLoop::stop() {
 // that tasks have posted run in the same turn, once: what one sends is written (Link::write_soon())
 // without another look at the sockets.
 void EventLoop::Impl::turn(std::vector<Task>* tasks) {
-  constexpr int kRounds = 2;
   std::array<epoll_event, kEventsMax> events;
-  const int count = wait(&events, fall_asleep());
+  uint64_t until_ns = 0;
+  const bool may_sleep = fall_asleep(&until_ns);
+  const int count = wait(&events, may_sleep, until_ns);
   stay_awake();
   for (int i = 0; i < count; i++) dispatch(events[static_cast<size_t>(i)]);
   for (int round = 0; round < kRounds && take_posted(tasks); round++) {
@@ -130,15 +141,15 @@ void EventLoop::Impl::turn(std::vector<Task>* tasks) {
   run_timers();
 }
 
-int EventLoop::Impl::wait(std::array<epoll_event, kEventsMax>* events, bool may_sleep) {
+int EventLoop::Impl::wait(std::array<epoll_event, kEventsMax>* events, bool may_sleep,
+                          uint64_t until_ns) {
   timespec timeout{};
   const timespec* limit = &timeout;
-  if (may_sleep && timers.empty()) {
+  if (may_sleep && until_ns == UINT64_MAX) {
     limit = nullptr;
   } else if (may_sleep) {
-    const uint64_t when_ns = timers.begin()->first.first;
     const uint64_t now_ns = monotonic_ns();
-    const uint64_t left_ns = when_ns > now_ns ? when_ns - now_ns : 0;
+    const uint64_t left_ns = until_ns > now_ns ? until_ns - now_ns : 0;
     timeout = {static_cast<time_t>(left_ns / 1'000'000'000),
                static_cast<long>(left_ns % 1'000'000'000)};
   }
@@ -164,7 +175,63 @@ void EventLoop::Impl::run_timers() {
 
 uint64_t EventLoop::now_ns() const { return monotonic_ns(); }
 
+// --- work by other threads (EX3) ---
+
+namespace {
+// The loop that is lent to this thread. An EventLoop::Impl.
+thread_local const void* borrowed = nullptr;
+}  // namespace
+
+// Only while nothing is posted: what was posted before runs before.
+bool EventLoop::Impl::borrow() {
+  if (borrowed != nullptr) return false;
+  const MutexLock lock(mutex);
+  if (!asleep || lent || !posted.empty()) return false;
+  lent = true;
+  runner = std::this_thread::get_id();
+  borrowed = this;
+  return true;
+}
+
+void EventLoop::Impl::give_back() {
+  borrowed = nullptr;
+  bool wake = false;
+  {
+    const MutexLock lock(mutex);
+    for (Task& task : lent_posts) posted.push_back(std::move(task));
+    lent_posts.clear();
+    runner = loop_thread;
+    lent = false;
+    const bool has_work =
+        !posted.empty() || (!timers.empty() && timers.begin()->first.first < wakes_at_ns);
+    wake = asleep && has_work;
+    if (wake) asleep = false;
+  }
+  returned.notify_all();
+  if (wake) wake_up();
+}
+
+void EventLoop::run_or_post(Task task) {
+  if (!impl_->borrow()) return post(std::move(task));
+  task();
+  task = nullptr;
+  std::vector<Task> tasks;
+  for (int round = 0; round < kRounds && !impl_->lent_posts.empty(); round++) {
+    tasks.swap(impl_->lent_posts);
+    for (Task& one : tasks) {
+      one();
+      one = nullptr;
+    }
+    tasks.clear();
+  }
+  impl_->give_back();
+}
+
 void EventLoop::post(Task task) {
+  if (borrowed == impl_.get()) {
+    impl_->lent_posts.push_back(std::move(task));
+    return;
+  }
   bool wake = false;
   {
     const MutexLock lock(impl_->mutex);

@@ -22,6 +22,7 @@ class EventLoop final : public Executor {
 
   [[nodiscard]] uint64_t now_ns() const override;
   void post(Task task) override;
+  void run_or_post(Task task) override;
   [[nodiscard]] bool in_thread() const override;
   TimerId run_at(uint64_t when_ns, Task task) override;
   void cancel(TimerId id) override;

@@ -147,7 +147,7 @@ void ServerCore::log_refused(const std::string& peer, const Status& why) {
 void ServerCore::answer(Answer answer) {
   if (closed_) return;
   if (world_.executor->in_thread()) return send(std::move(answer));
-  world_.executor->post([self = shared_from_this(), answer = std::move(answer)]() mutable {
+  world_.executor->run_or_post([self = shared_from_this(), answer = std::move(answer)]() mutable {
     self->send(std::move(answer));
   });
 }

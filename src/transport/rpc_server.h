@@ -48,6 +48,7 @@ class ServerCore;  // the server's state, shared with Responders
 
 // Where the answer to one request goes. Movable; may be used in any thread, once, as long as the
 // server's executor exists.
+// reply() and fail() are for threads that hold no latch: they may send at once (EX3 of world.h).
 class Responder {
  public:
   Responder() noexcept = default;

@@ -9,12 +9,14 @@
 #include <sys/stat.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/latch.h"
 #include "base/rng.h"
 #include "transport/blocking_channel.h"
 #include "transport/channel.h"
@@ -351,6 +353,83 @@ TEST(EventLoopTest, TasksOfManyThreadsRunInTheOrderOfEach) {
     }
     for (std::thread& t : threads) t.join();
     run_and_wait(io.loop(), [&] { EXPECT_TRUE(io.loop()->in_thread()); });
+  }
+  for (const std::vector<int>& one : seen) {
+    ASSERT_EQ(one.size(), 2000u);
+    for (int i = 0; i < 2000; i++) EXPECT_EQ(one[static_cast<size_t>(i)], i);
+  }
+}
+
+// Until run_or_post() has run its task in this thread: the loop slept.
+template <class Run>
+void do_in_place(EventLoop* loop, Run run) {
+  for (bool in_place = false; !in_place;) {
+    Parker done;
+    loop->run_or_post([&, caller = std::this_thread::get_id()] {
+      EXPECT_TRUE(loop->in_thread());
+      in_place = std::this_thread::get_id() == caller;
+      if (in_place) run();
+      done.unpark(1);
+    });
+    done.wait();
+  }
+  EXPECT_FALSE(loop->in_thread());
+}
+
+TEST(EventLoopTest, WorkForASleepingLoopIsDoneByWhoeverHasIt) {  // EX3
+  IoThread io;
+  std::vector<int> ran;
+  std::promise<void> rest, timer;
+  do_in_place(io.loop(), [&] {
+    io.loop()->post([&] {
+      ran.push_back(1);
+      io.loop()->run_or_post([&] {
+        ran.push_back(2);
+        // Deeper than one turn goes: left to the loop.
+        io.loop()->post([&] { rest.set_value(); });
+      });
+    });
+    ran.push_back(0);
+    // Earlier than anything the loop had gone to sleep for.
+    io.loop()->run_at(io.loop()->now_ns() + 10'000'000, [&] { timer.set_value(); });
+  });
+  EXPECT_EQ(ran, (std::vector<int>{0, 1, 2}));
+  rest.get_future().wait();
+  timer.get_future().wait();
+  IoThread other;  // one loop at a time is lent to a thread
+  do_in_place(io.loop(), [&] {
+    other.loop()->run_or_post([&] { EXPECT_TRUE(other.loop()->in_thread()); });
+    EXPECT_TRUE(io.loop()->in_thread());
+    EXPECT_FALSE(other.loop()->in_thread());
+  });
+}
+
+TEST(EventLoopTest, OneThreadAtATimeIsTheLoops) {  // EX3
+  std::vector<std::vector<int>> seen(4);
+  int inside = 0, ran = 0;  // by tasks only
+  {
+    IoThread io;
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < seen.size(); t++) {
+      threads.emplace_back([&, t] {
+        const auto task = [&, t](int i) {
+          EXPECT_EQ(inside++, 0);
+          seen[t].push_back(i);
+          io.loop()->post([&] { ran++; });
+          io.loop()->run_at(io.loop()->now_ns() + 1000, [&] { ran++; });
+          EXPECT_EQ(--inside, 0);
+        };
+        Rng rng(t);
+        for (int i = 0; i < 2000; i++) {
+          rng.one_in(2) ? io.loop()->post([&task, i] { task(i); })
+                        : io.loop()->run_or_post([&task, i] { task(i); });
+          if (rng.one_in(8)) std::this_thread::sleep_for(std::chrono::microseconds(rng.below(50)));
+        }
+        run_and_wait(io.loop(), [] {});  // `task` goes
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    for (int all = 0; all < 16'000;) run_and_wait(io.loop(), [&] { all = ran; });
   }
   for (const std::vector<int>& one : seen) {
     ASSERT_EQ(one.size(), 2000u);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
@@ -20,6 +21,8 @@ using Task = absl::AnyInvocable<void()>;
 // Runs tasks one at a time, on one thread ("its thread").
 //   EX1  Tasks posted by one thread run in the order they were posted; none runs inside post().
 //   EX2  A timer never runs early. Tasks that never ran are destroyed with the executor.
+//   EX3  A thread that has work for a sleeping executor may do it itself (run_or_post()) and is its
+//        thread meanwhile: to wake the other one would take longer than most tasks.
 class Executor {
  public:
   using TimerId = uint64_t;  // 0: none
@@ -27,6 +30,9 @@ class Executor {
   [[nodiscard]] virtual uint64_t now_ns() const = 0;  // monotonic; thread-safe
   [[nodiscard]] uint64_t now_us() const { return now_ns() / 1000; }
   virtual void post(Task task) = 0;  // thread-safe
+  // Thread-safe; where no latch is held. The task may run inside the call (EX3), with whatever it
+  // posts; otherwise it is posted.
+  virtual void run_or_post(Task task) { post(std::move(task)); }
   // In its thread, or when nothing runs it (before the start, after the end).
   [[nodiscard]] virtual bool in_thread() const = 0;  // thread-safe
   // Only where in_thread():

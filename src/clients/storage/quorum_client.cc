@@ -347,7 +347,7 @@ void QuorumClient::begin_at(Lsn start) {
   executor_->post([core = core_, start] { core->begin_at(start); });
 }
 void QuorumClient::append(std::string bytes) {
-  executor_->post(
+  executor_->run_or_post(
       [core = core_, bytes = std::move(bytes)]() mutable { core->append(std::move(bytes)); });
 }
 void QuorumClient::spread_news() {

@@ -7,9 +7,10 @@
 //       └────────────┴──────────────────────┴────────────┴──> kEnded (fenced, or acknowledged bytes
 //                                                              are nowhere)
 //   QC1  Nothing is appended before a write quorum has begun the epoch (RC3), nor after kEnded
-//   (WR2). QC2  Events come in the executor's thread, in the order of what they tell, none inside a
-//   call of
-//        this class and none after `ended`.
+//        (WR2).
+//   QC2  Events come in the executor's thread, in the order of what they tell, none inside a call
+//   of
+//        this class but append(), and none after `ended`.
 //   QC3  While it takes the stream over its replicas stay who they were at the start: the votes and
 //        the quorum that begins the epoch are of one placement. A later one is followed from
 //        kWriting on.
@@ -85,7 +86,8 @@ class QuorumClient {
   // forgotten.
   void begin_at(Lsn start);
   // More of the log, after what was appended before; after `begun`. Bytes wait here while too much
-  // is not yet quorum-durable.
+  // is not yet quorum-durable. Where no latch is held that an event takes: the caller's thread may
+  // be the executor's meanwhile (EX3 of transport/world.h).
   void append(std::string bytes);
   // Somebody waits for a replica to know what is quorum-durable: tells those that do not (WR8).
   // Cheap when there are none.
