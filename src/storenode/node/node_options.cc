@@ -33,7 +33,7 @@ PageStoreOptions default_pages() {
   pages.log_cache_bytes = 256u << 20;
   pages.map_bytes = 256u << 20;
   pages.replay_lag_bytes = replay_lag_for(pages);
-  pages.scan_delay_us = 20'000;
+  pages.scan_delay_us = 100'000;
   return pages;
 }
 
