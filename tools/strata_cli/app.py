@@ -334,6 +334,9 @@ def bench_sysbench(
         str | None, typer.Option("--profiles", help="These deployment profiles in turns, as in monolithic,logdb,logdb-mv-sr.")
     ] = None,
     link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 1g, 10g or 30g (modelled).")] = "none",
+    settle: Annotated[
+        bool, typer.Option("--settle", help="With --profiles: measure when replay is done, a minute or more each time.")
+    ] = False,
     json_file: JsonFile = None,
     plot_file: PlotFile = None,
 ) -> None:
@@ -350,9 +353,11 @@ def bench_sysbench(
                 "--profiles compares STRATA's profiles with data in memory: without --vs, --plot, --rate and --dataset disk"
             )
         names, modelled = profiles.chosen(profile_names), profiles.chosen_link(link)
-        of_profiles = profiles.Plan(names, modelled, wanted, clients, tables, rows, seconds, rounds, isolation)
+        of_profiles = profiles.Plan(names, modelled, wanted, clients, tables, rows, seconds, rounds, isolation, settle)
         profiles.run(of_profiles, json_file)
         return
+    if settle:
+        raise StrataError("--settle is for --profiles")
     datasets = tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset)
     plan = sysbench.Plan(wanted, _engines(versus), datasets, clients, tables, rows, seconds, rounds, isolation, rate)
     sysbench.run(plan, json_file, plot_file)

@@ -13,6 +13,7 @@ from ..cluster import PROFILES as CLUSTER_PROFILES
 from ..cluster import Cluster
 from ..server import MONOLITHIC, Server, Settings, choose_port
 from ..shell import StrataError, console
+from ..waiting import wait_until
 from . import process, report
 from .comparison import STRATA, Row, Sample, in_turns
 from .servers import IN_MEMORY, PORT, alone, database
@@ -23,6 +24,9 @@ LINKS = ("none", "1g", "10g", "30g")
 WARM_UP_S = 3
 # Storage nodes go on with their replay when a measurement has ended: the next one begins when little of that is left.
 QUIET_WAIT_S = 20.0
+# What smart replay leaves alone it replays within seven checkpoints. Nothing but a little log of an idle server is left then.
+SETTLE_WAIT_S = 120.0
+SETTLED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class Plan:
     seconds: int
     rounds: int
     isolation: str
+    settle: bool = False  # measure when all log is replayed
 
     def settings(self) -> dict[str, object]:
         return {
@@ -45,6 +50,7 @@ class Plan:
             "rounds": self.rounds,
             "rows": self.rows,
             "seconds": self.seconds,
+            "settle": self.settle,
             "tables": self.tables,
         }
 
@@ -83,12 +89,20 @@ class Deployment:
     def __init__(self, profile: str, server: Server, pids: Callable[[], list[int]], plan: Plan) -> None:
         self.profile = profile
         self.pids = pids
+        self.server = server
         self.bench = Bench(server, plan.tables, plan.rows, pids)
         server.query(f"SET GLOBAL tx_isolation='{plan.isolation}'")
         server.query(f"CREATE DATABASE IF NOT EXISTS {database(STRATA)}")
 
     def cpu_s(self) -> float:
         return sum(process.cpu_s(pid) for pid in self.pids())
+
+    def wait_until_settled(self) -> None:
+        if self.profile != MONOLITHIC:
+            wait_until(lambda: self._backlog_bytes() < SETTLED_BYTES, SETTLE_WAIT_S, every_s=1.0)
+
+    def _backlog_bytes(self) -> int:
+        return int(self.server.query("SHOW STATUS LIKE 'strata_cluster_replay_backlog_bytes'")[0][1])
 
 
 @contextmanager
@@ -141,6 +155,9 @@ def _running(pids: Iterable[int | None]) -> list[int]:
 def _measure(plan: Plan, found: dict[str, Deployment]) -> Iterator[Row]:
     def in_quiet(measure: Callable[[Bench], Sample]) -> Callable[[str], Sample]:
         def one(profile: str) -> Sample:
+            if plan.settle:
+                for deployment in found.values():
+                    deployment.wait_until_settled()
             process.wait_until_quiet(lambda: sum(part.cpu_s() for part in found.values()), QUIET_WAIT_S)
             return measure(found[profile].bench)
 
