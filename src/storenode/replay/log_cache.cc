@@ -7,6 +7,10 @@
 #include "base/assert.h"
 
 namespace strata::storenode {
+namespace {
+constexpr uint64_t kLineBytes = 64;      // of the processor's caches
+constexpr uint64_t kWarmBytesMax = 512;  // of one piece; the processor goes on by itself
+}  // namespace
 
 LogCache::LogCache(uint64_t bytes) : blocks_max_(std::max<uint64_t>(1, bytes / kBlockBytes)) {}
 
@@ -67,7 +71,7 @@ StatusOr<LogCache::BlockRef> LogCache::block_with(const Key& key, LogView* log, 
     return error_out_of_range("the log kept here begins at " + std::to_string(begin) + "; " +
                               std::to_string(from) + " was asked for");
   const uint64_t block_end = std::min((key.number + 1) * kBlockBytes, log->durable_lsn().value);
-  STRATA_ASSERT(end <= block_end);
+  STRATA_ASSERT(end <= block_end);  // S1; what is in memory was (LC1)
   const auto read = std::make_unique_for_overwrite<char[]>(block_end - filled_to);
   Status status = log->read(Lsn{filled_to}, read.get(), block_end - filled_to);
   if (status.ok()) return append(key, filled_to, read.get(), block_end - filled_to);
@@ -78,7 +82,6 @@ StatusOr<LogCache::BlockRef> LogCache::block_with(const Key& key, LogView* log, 
 }
 
 Status LogCache::read(StreamId stream, LogView* log, Lsn from, char* out, size_t bytes) {
-  STRATA_ASSERT(from.value + bytes <= log->durable_lsn().value);  // S1
   while (bytes > 0) {
     const uint64_t at = from.value;
     const Key key{stream, at / kBlockBytes};
@@ -92,6 +95,20 @@ Status LogCache::read(StreamId stream, LogView* log, Lsn from, char* out, size_t
     bytes -= n;
   }
   return ok_status();
+}
+
+void LogCache::warm(std::span<const Piece> pieces) {
+  const MutexLock lock(mutex_);
+  for (const Piece& piece : pieces) {
+    const uint64_t from = piece.from.value;
+    const auto it = index_.find(Key{piece.stream, from / kBlockBytes});
+    if (it == index_.end() || from < it->second->block->begin) continue;
+    const Block& block = *it->second->block;
+    const uint64_t end =
+        std::min(from + std::min(piece.bytes, kWarmBytesMax), block.begin + block.filled);
+    for (uint64_t at = from; at < end; at += kLineBytes)
+      __builtin_prefetch(block.bytes.get() + (at - block.begin));
+  }
 }
 
 void LogCache::clear() {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <list>
 #include <memory>
+#include <span>
 #include <unordered_map>
 
 #include "base/ids.h"
@@ -27,6 +28,14 @@ class LogCache {
 
   // As LogView::read(). Blocks for what is not in memory.
   Status read(StreamId stream, LogView* log, Lsn from, char* out, size_t bytes);
+  // These will be read soon: asks for them ahead of that, from main memory. The sections of a page
+  // lie all over the log, and without it most of the time they take goes to waiting for them.
+  struct Piece {
+    StreamId stream;
+    Lsn from;
+    uint64_t bytes = 0;
+  };
+  void warm(std::span<const Piece> pieces);
   void clear();
 
   [[nodiscard]] uint64_t hits() const noexcept { return hits_.load(std::memory_order_relaxed); }

@@ -1,6 +1,7 @@
 #include "storenode/replay/smart_replay.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +13,7 @@ namespace strata::storenode {
 namespace {
 
 constexpr size_t kStoreAtOnce = 64;  // pages
+constexpr size_t kWarmAhead = 32;    // sections
 constexpr uint32_t kPlansMax = 8;    // more collections than that do not come in between
 
 // Where to begin so that list[to] can be made: it restarts the chain, or the one before is stored.
@@ -22,6 +24,15 @@ ptrdiff_t begin_for(VersionList list, ptrdiff_t to) noexcept {
 
 Llsn base_of(VersionList list, ptrdiff_t begin) noexcept {
   return begin == 0 || list[begin].is(kRestartsChain) ? Llsn{} : list[begin - 1].llsn;
+}
+
+void warm_sections(const ReplayParts& parts, VersionList steps) {
+  std::array<LogCache::Piece, kWarmAhead> pieces;
+  size_t count = 0;
+  for (const Version& version : steps.first(std::min(kWarmAhead, steps.size())))
+    pieces[count++] = {version.stream, Lsn{version.lsn.value + version.section_offset},
+                       version.section_bytes};
+  parts.log_cache->warm({pieces.data(), count});
 }
 
 void leave(const Version& version, std::vector<PendingPages::Section>* left) {
@@ -177,7 +188,9 @@ Status SmartReplay::Maker::make(const Version& version) {
 Status SmartReplay::run(PageId page, const Plan& plan, bool stop_at_damage, Result* result) {
   Maker maker(this, page, plan);
   bool broken = false;
-  for (const Version& version : plan.steps) {
+  for (size_t at = 0; at < plan.steps.size(); ++at) {
+    const Version& version = plan.steps[at];
+    if (at % kWarmAhead == 0) warm_sections(parts_, VersionList(plan.steps).subspan(at));
     if (version.is(kMaterialized)) {
       maker.pass(version);
       broken = false;
