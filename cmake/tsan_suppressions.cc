@@ -11,5 +11,9 @@ extern "C" const char* __tsan_default_suppressions() {  // NOLINT
          "race:absl::*::Status::Unref\n"
          // libfabric's "tcp" copies puts and gets into and out of regions, as a network card would,
          // while their owner and its peers do atomic operations on them (transport RR3).
-         "race:libfabric.so\n";
+         "race:libfabric.so\n"
+         // liburing maps and unmaps the memory of rings by calls of its own, which are not seen:
+         // one ring's memory may lie where another thread's has been. What is in ours only one
+         // thread uses.
+         "race:io_uring_prep_rw\n";
 }

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <set>
@@ -216,7 +217,7 @@ class LogService {
   size_t replayed_ = 0;
   Llsn last_llsn_;
   Llsn begin_;
-  bool dead_ = false;
+  std::atomic<bool> dead_{false};  // the log's own thread asks, too
   std::map<PageId, Page> made_;
   std::map<PageId, std::string> given_up_;
   std::set<uint32_t> deleted_;
