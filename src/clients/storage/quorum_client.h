@@ -8,9 +8,8 @@
 //                                                              are nowhere)
 //   QC1  Nothing is appended before a write quorum has begun the epoch (RC3), nor after kEnded
 //        (WR2).
-//   QC2  Events come in the executor's thread, in the order of what they tell, none inside a call
-//   of
-//        this class but append(), and none after `ended`.
+//   QC2  Events come in the executor's thread, in the order of what they tell, none after `ended`,
+//        and none inside a call of this class but append().
 //   QC3  While it takes the stream over its replicas stay who they were at the start: the votes and
 //        the quorum that begins the epoch are of one placement. A later one is followed from
 //        kWriting on.
