@@ -4,10 +4,13 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <utility>
+
+#include "io/block_writer.h"
 
 namespace strata::daemon {
 namespace {
@@ -87,6 +90,11 @@ CLI::Option* add_size(CLI::App* app, const char* flag, uint64_t* bytes, double l
       ->default_str(std::to_string(*bytes >> 20) + "M");
 }
 
+std::string check_blocks(const std::string& bytes) {
+  const bool whole = std::strtoull(bytes.c_str(), nullptr, 10) % BlockWriter::kBlock == 0;
+  return whole ? "" : bytes + " bytes are not whole blocks; use a multiple of 4096, such as 16M";
+}
+
 void add_options(CLI::App* app, Settings* settings, Raw* raw) {
   storenode::NodeOptions& node = settings->node;
   app->add_option("--name", node.name, "This node's name in the cluster")->required();
@@ -128,7 +136,8 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                              "default: half of --log-cache or --version-map");
   add_size(app, "--version-map", &node.pages.map_bytes, 1, "Memory for the map of versions");
   add_size(app, "--memtable", &node.pages.memtable_bytes, 1, "Memory for versions not written yet");
-  add_size(app, "--log-segment", &node.log.segment_bytes, 1, "Size of one file of the log");
+  add_size(app, "--log-segment", &node.log.segment_bytes, 1, "Size of one file of the log")
+      ->check(CLI::Validator(check_blocks, ""));
   app->add_option("--checkpoint-interval", raw->checkpoint_interval_s,
                   "Seconds between two checkpoints of the pages, which let the log be cut off")
       ->check(CLI::Range(1, 3600))

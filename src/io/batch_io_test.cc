@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -15,7 +14,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
-#include <filesystem>
 #include <set>
 #include <string>
 #include <thread>
@@ -27,27 +25,18 @@
 #include "base/rng.h"
 #include "base/testing/sanitized.h"
 #include "io/internal/ring.h"
+#include "io/testing/any_disk.h"
 
 namespace strata {
 namespace {
 
 using internal::Ring;
 using internal::RingEntry;
+using strata::testing::AnyDisk;
+using strata::testing::Disk;
+using strata::testing::TemporaryFolder;
 
 constexpr size_t kBlock = 4096;
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::temp_directory_path().string() + "/strata_batch_XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::unique_ptr<File> open_file(FileSystem* fs, const std::string& path, bool read_only = false) {
   auto file =
@@ -63,40 +52,18 @@ void count_infos(Severity severity, std::string_view message) {
 
 // --- on every kind of disk ---
 
-enum class Which { kPosix, kPowerLoss, kFullDisk, kSim };
-
-class BatchOnAnyDisk : public ::testing::TestWithParam<Which> {
+class BatchOnAnyDisk : public AnyDisk {
  protected:
   BatchOnAnyDisk() {
-    dir_ = folder_.path() + "/data";
-    switch (GetParam()) {
-      case Which::kPosix:
-        fs_ = make_posix_file_system();
-        break;
-      case Which::kFullDisk:
-        fs_ = make_full_disk_file_system(make_posix_file_system(), folder_.path() + "/full");
-        break;
-      case Which::kPowerLoss:
-        fs_ = make_power_loss_file_system(make_posix_file_system(), folder_.path() + "/journal");
-        break;
-      case Which::kSim:
-        fs_ = make_sim_file_system();
-        dir_ = "/data";
-        break;
-    }
-    EXPECT_TRUE(fs_->make_directory(dir_).ok());
     for (const char* name : {"/a", "/b", "/c"}) files_.push_back(open_file(fs_.get(), dir_ + name));
   }
 
-  TemporaryFolder folder_;
-  std::string dir_;
-  std::unique_ptr<FileSystem> fs_;
   std::vector<std::unique_ptr<File>> files_;
 };
 
 INSTANTIATE_TEST_SUITE_P(All, BatchOnAnyDisk,
-                         ::testing::Values(Which::kPosix, Which::kPowerLoss, Which::kFullDisk,
-                                           Which::kSim));
+                         ::testing::Values(Disk::kPosix, Disk::kPowerLoss, Disk::kFullDisk,
+                                           Disk::kSim));
 
 // Batches of any size, more than a ring holds too, against an oracle of what each block holds.
 TEST_P(BatchOnAnyDisk, HoldsWhatTheBatchesWrote) {

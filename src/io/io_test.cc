@@ -1,35 +1,19 @@
 // What every file system promises, and what only one of them does.
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <functional>
 #include <set>
 
 #include "io/file_system.h"
 #include "io/internal/power_loss_revert.h"
+#include "io/testing/any_disk.h"
 
 namespace strata {
 namespace {
 
-// Memory rather than a disk: thousands of syncs, and only this process dies.
-std::string scratch_root() {
-  return std::filesystem::exists("/dev/shm") ? "/dev/shm"
-                                             : std::filesystem::temp_directory_path().string();
-}
-
-class TemporaryFolder {
- public:
-  explicit TemporaryFolder(const std::string& root = scratch_root()) {
-    std::string name = root + "/strata_io_XXXXXX";
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
+using strata::testing::AnyDisk;
+using strata::testing::Disk;
+using strata::testing::TemporaryFolder;
 
 std::string read_file(File* file, uint64_t offset, size_t bytes) {
   std::string data(bytes, '?');
@@ -48,35 +32,7 @@ std::unique_ptr<File> create(FileSystem* fs, const std::string& path) {
   return std::move(*file);
 }
 
-enum class Which { kPosix, kPowerLoss, kFullDisk, kSim };
-
-class AnyFileSystem : public testing::TestWithParam<Which> {
- protected:
-  AnyFileSystem() {
-    dir_ = folder_.path() + "/data";
-    switch (GetParam()) {
-      case Which::kPosix:
-        fs_ = make_posix_file_system();
-        break;
-      case Which::kFullDisk:
-        fs_ = make_full_disk_file_system(make_posix_file_system(), folder_.path() + "/full");
-        break;
-      case Which::kPowerLoss:
-        fs_ = make_power_loss_file_system(make_posix_file_system(), folder_.path() + "/journal");
-        break;
-      case Which::kSim:
-        fs_ = make_sim_file_system();
-        dir_ = "/data";
-        break;
-    }
-    EXPECT_TRUE(fs_->make_directory(dir_).ok());
-  }
-  [[nodiscard]] std::string at(const std::string& name) const { return dir_ + "/" + name; }
-
-  TemporaryFolder folder_{std::filesystem::temp_directory_path()};  // a disk, for direct I/O
-  std::string dir_;
-  std::unique_ptr<FileSystem> fs_;
-};
+class AnyFileSystem : public AnyDisk {};
 
 TEST_P(AnyFileSystem, OpenSaysWhatIsWrong) {
   const auto absent = fs_->open(at("a"), OpenOptions{});
@@ -161,14 +117,30 @@ TEST_P(AnyFileSystem, DirectIoWhereItIsPossible) {
   EXPECT_EQ(page[4095], 'd');
 }
 
+// The simulated disk is as strict as a real one, so that tests on it find what a real one refuses.
+TEST(SimDisk, DirectIoAsksForWholeBlocks) {
+  const auto fs = make_sim_file_system();
+  const auto file = fs->open("/direct", OpenOptions{.create = true, .direct = true});
+  ASSERT_TRUE(file.ok()) << file.status();
+  alignas(4096) static char page[8192];
+  size_t got = 0;
+  EXPECT_TRUE((*file)->write_at(0, page, 8192).ok());
+  EXPECT_FALSE((*file)->write_at(0, page, 100).ok());
+  EXPECT_FALSE((*file)->write_at(512, page, 4096).ok());
+  EXPECT_FALSE((*file)->write_at(0, page + 512, 4096).ok());
+  EXPECT_FALSE((*file)->read_at(0, page, 100, &got).ok());
+  EXPECT_TRUE((*file)->read_at(4096, page, 8192, &got).ok());
+  EXPECT_EQ(got, 4096u) << "the file ends there";
+}
+
 INSTANTIATE_TEST_SUITE_P(Io, AnyFileSystem,
-                         testing::Values(Which::kPosix, Which::kPowerLoss, Which::kFullDisk,
-                                         Which::kSim));
+                         ::testing::Values(Disk::kPosix, Disk::kPowerLoss, Disk::kFullDisk,
+                                           Disk::kSim));
 
 // --- the simulated disk ---
 
 TEST(FullDiskOnDemand, NothingGetsRoomWhileItIsFull) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder = TemporaryFolder::in_memory();
   const std::string marker = folder.path() + "/marker";
   const auto fs = make_full_disk_file_system(make_posix_file_system(), marker);
   const auto file = create(fs.get(), folder.path() + "/a");
@@ -270,9 +242,9 @@ TEST(SimDisk, FlippedBitSurvivesACrash) {
 // ("name=content").
 using Steps = std::function<void(FileSystem*, const std::string& dir)>;
 std::string names_after_crash(bool sim, uint64_t seed, const Steps& before, const Steps& after) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder = TemporaryFolder::in_memory();
   const std::string dir = folder.path();
-  const TemporaryFolder journal_folder;
+  const TemporaryFolder journal_folder = TemporaryFolder::in_memory();
   const std::string journal = journal_folder.path() + "/journal";
   std::unique_ptr<SimFileSystem> disk = make_sim_file_system();
   std::unique_ptr<FileSystem> real = make_power_loss_file_system(make_posix_file_system(), journal);

@@ -21,6 +21,7 @@
 #include "io/internal/power_loss_journal.h"
 #include "io/internal/power_loss_revert.h"
 #include "io/internal/unsynced.h"
+#include "io/testing/temporary_folder.h"
 
 namespace strata {
 namespace {
@@ -31,31 +32,22 @@ uint64_t first_seed() {
 }
 int runs(int usual) { return std::getenv("STRATA_TEST_SEED") != nullptr ? 1 : usual; }
 
-// Memory rather than a disk: thousands of syncs, and only this process dies.
-std::string scratch_root() {
-  return std::filesystem::exists("/dev/shm") ? "/dev/shm"
-                                             : std::filesystem::temp_directory_path().string();
-}
-
 // A disk that can lose power, either kind.
 class CrashDisk {
  public:
   explicit CrashDisk(bool sim) {
-    std::string name = scratch_root() + "/strata_io_XXXXXX";
-    folder_ = ::mkdtemp(name.data());
     if (sim) {
       sim_ = make_sim_file_system();
     } else {
       start();
     }
   }
-  ~CrashDisk() { std::filesystem::remove_all(folder_); }
   FileSystem* fs() { return sim_ != nullptr ? sim_.get() : real_.get(); }
   [[nodiscard]] std::string path(const std::string& name) const {
-    return sim_ != nullptr ? name : folder_ + "/" + name;
+    return sim_ != nullptr ? name : folder_.path() + "/" + name;
   }
-  [[nodiscard]] std::string folder() const { return sim_ != nullptr ? "." : folder_; }
-  [[nodiscard]] std::string journal() const { return folder_ + "/journal"; }
+  [[nodiscard]] std::string folder() const { return sim_ != nullptr ? "." : folder_.path(); }
+  [[nodiscard]] std::string journal() const { return folder_.path() + "/journal"; }
   // All files of the old life are closed or given up.
   void crash(uint64_t seed) {
     if (sim_ != nullptr) return sim_->crash(seed);
@@ -69,7 +61,7 @@ class CrashDisk {
 
  private:
   void start() { real_ = make_power_loss_file_system(make_posix_file_system(), journal()); }
-  std::string folder_;
+  testing::TemporaryFolder folder_ = testing::TemporaryFolder::in_memory();
   std::unique_ptr<SimFileSystem> sim_;
   std::unique_ptr<FileSystem> real_;
 };

@@ -146,16 +146,18 @@ class Announce {
 
 class SimFile final : public File {
  public:
-  SimFile(std::shared_ptr<Disk> disk, InodePtr inode, std::string path)
+  SimFile(std::shared_ptr<Disk> disk, InodePtr inode, std::string path, bool direct)
       : disk_(std::move(disk)),
         inode_(std::move(inode)),
         path_(std::move(path)),
+        direct_(direct),
         life_(disk_->life) {}
 
   Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
     *got = 0;
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
+    STRATA_RETURN_IF_ERROR(check_blocks("read", offset, data, bytes));
     *got = inode_->bytes.read(offset, static_cast<char*>(data), bytes);
     return ok_status();
   }
@@ -165,6 +167,7 @@ class SimFile final : public File {
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (bytes == 0) return ok_status();
+    STRATA_RETURN_IF_ERROR(check_blocks("write", offset, data, bytes));
     STRATA_RETURN_IF_ERROR(check_room("write", offset + bytes));
     note_change(offset, bytes, std::max<uint64_t>(inode_->bytes.size(), offset + bytes));
     inode_->bytes.write(offset, Bytes(static_cast<const char*>(data), bytes));
@@ -208,6 +211,13 @@ class SimFile final : public File {
     if (life_ == disk_->life) return ok_status();
     return error_peer_down(path_ + ": opened before the crash");
   }
+  // As a disk's file system has it for direct I/O.
+  Status check_blocks(std::string_view operation, uint64_t offset, const void* data,
+                      size_t bytes) const {
+    constexpr size_t kBlock = 4096;
+    const bool whole = (offset | bytes | reinterpret_cast<uintptr_t>(data)) % kBlock == 0;
+    return !direct_ || whole ? ok_status() : errno_status(operation, path_, EINVAL);
+  }
   Status check_room(std::string_view operation, uint64_t end) {
     const uint64_t size = inode_->bytes.size();
     if (end <= size || disk_->used_bytes() + (end - size) <= disk_->capacity) return ok_status();
@@ -233,6 +243,7 @@ class SimFile final : public File {
   const std::shared_ptr<Disk> disk_;  // outlives the file system while files are open
   const InodePtr inode_;
   const std::string path_;
+  const bool direct_;
   const uint64_t life_;
 };
 
@@ -244,7 +255,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     const auto it = disk_->names.find(path);
     if (it != disk_->names.end()) {
       if (options.create && options.exclusive) return errno_status("open", path, EEXIST);
-      return file_for(it->second, path);
+      return file_for(it->second, path, options.direct);
     }
     if (!options.create || !has_directory(folder_of(path)))
       return errno_status("open", path, ENOENT);
@@ -252,7 +263,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     disk_->names[path] = inode;
     announce.changed();
     disk_->unsynced_names.push_back(NameChange{folder_of(path), "", path, inode, nullptr});
-    return file_for(inode, path);
+    return file_for(inode, path, options.direct);
   }
 
   Status make_directory(const std::string& path) override {
@@ -378,8 +389,8 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
  private:
-  std::unique_ptr<File> file_for(InodePtr inode, const std::string& path) {
-    return std::make_unique<SimFile>(disk_, std::move(inode), path);
+  std::unique_ptr<File> file_for(InodePtr inode, const std::string& path, bool direct) {
+    return std::make_unique<SimFile>(disk_, std::move(inode), path, direct);
   }
   [[nodiscard]] bool has_directory(const std::string& path) const {
     return disk_->directories.count(path) > 0;

@@ -12,7 +12,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/latch.h"
-#include "wal/internal/block_writer.h"
+#include "io/block_writer.h"
 
 namespace strata {
 namespace {

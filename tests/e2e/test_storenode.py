@@ -264,6 +264,7 @@ def test_a_bad_secret_is_refused(cluster: Cluster) -> None:
         ({"page-cache": "many"}, "page-cache"),
         ({"page-cache": "1K"}, "page-cache"),
         ({"log-segment": "1K"}, "log-segment"),
+        ({"log-segment": "1500001"}, "multiple of 4096"),
         ({"checkpoint-interval": "0"}, "checkpoint-interval"),
         ({"reader-lease": "0"}, "reader-lease"),
         ({"workers": "0"}, "workers"),

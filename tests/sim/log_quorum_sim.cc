@@ -98,7 +98,7 @@ void Node::start() {
   LogStoreOptions options;
   options.directory = "/node";
   options.cluster_id = 1;
-  options.segment_bytes = 4096 + 2048;
+  options.segment_bytes = 4096 + 4096;
   options.chunk_bytes_max = 700;
   options.spare_segments_max = 1;
   disk_ = std::make_unique<Disk>(files_.get(), &failing_syncs_);

@@ -420,11 +420,16 @@ LogStore::LogStore(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 LogStore::~LogStore() = default;
 
 StatusOr<std::unique_ptr<LogStore>> LogStore::open(FileSystem* fs, const LogStoreOptions& options) {
-  const uint64_t room = options.segment_bytes - logstore::kSegmentHeaderBytes;
-  if (options.segment_bytes < logstore::kSegmentHeaderBytes + 1024 ||
-      options.chunk_bytes_max == 0 || options.chunk_bytes_max > logstore::kChunkPayloadMax ||
-      room > uint64_t{1} << 40)
-    return error_invalid_argument("log store: segment or chunk size");
+  constexpr uint64_t kSegmentMost = uint64_t{1} << 40;
+  if (options.segment_bytes < 2 * logstore::kSegmentHeaderBytes ||
+      options.segment_bytes > kSegmentMost || options.segment_bytes % BlockWriter::kBlock != 0)
+    return error_invalid_argument("log store: segments of " +
+                                  std::to_string(options.segment_bytes) +
+                                  " bytes; use a multiple of 4096 from 8192 to 1 TiB");
+  if (options.chunk_bytes_max == 0 || options.chunk_bytes_max > logstore::kChunkPayloadMax)
+    return error_invalid_argument("log store: chunks of " +
+                                  std::to_string(options.chunk_bytes_max) +
+                                  " bytes; use 1 to 16 MiB");
   auto impl = std::make_unique<Impl>(fs, options);
   STRATA_RETURN_IF_ERROR(impl->open());
   return std::unique_ptr<LogStore>(new LogStore(std::move(impl)));

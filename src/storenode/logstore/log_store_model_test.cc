@@ -86,7 +86,7 @@ class World {
   explicit World(uint64_t seed) : rng_(seed), disk_(make_sim_file_system()) {
     options_.directory = "/node";
     options_.cluster_id = seed;
-    options_.segment_bytes = 4096 + 1024 + rng_.below(6000);
+    options_.segment_bytes = 4096 * (2 + rng_.below(2));
     options_.chunk_bytes_max = 1 + rng_.below(rng_.one_in(2) ? 300 : 3000);
     options_.spare_segments_max = static_cast<uint32_t>(rng_.below(3));
     options_.recent_bytes_max = rng_.one_in(2) ? 0 : rng_.below(4000);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "base/diag.h"
+#include "io/testing/temporary_folder.h"
 #include "storenode/logstore/internal/gather_policy.h"
 #include "storenode/logstore/internal/segment_format.h"
 #include "storenode/logstore/log_store_runner.h"
@@ -941,6 +942,46 @@ TEST_F(LogStoreTest, TheRunnerAnswersManyThreads) {
   EXPECT_LE(store->store().counters().syncs, 404u);
   crash();
   for (uint32_t s = 1; s <= 4; ++s) EXPECT_EQ(store->state(StreamId{s}).end, Lsn{10000});
+}
+
+// SE3: on a real disk, readers through the page cache see what is written around it, at once and
+// whole. They ask for the last bytes again and again while more are appended to their block.
+TEST_F(LogStoreTest, ReadersSeeWhatWasAppendedAroundThePageCache) {
+  const testing::TemporaryFolder folder;
+  const auto disk = make_posix_file_system();
+  options.directory = folder.path() + "/node";
+  options.segment_bytes = 64u << 10;
+  SyncStore real(disk.get(), options);
+  ASSERT_TRUE(real.begin(kStream, tenure(1, 0)).status.ok());
+  std::atomic<uint64_t> end{0};
+  std::atomic<bool> ended{false};
+  std::atomic<uint64_t> reads{0};
+  const auto letter_at = [](uint64_t lsn) { return static_cast<char>('a' + lsn * 7 % 23); };
+  const auto read_on = [&] {
+    while (!ended) {
+      const uint64_t to = end;
+      const uint64_t from = to - std::min<uint64_t>(to, 6000);
+      if (from == to) continue;
+      const auto got = real.read(kStream, Lsn{from}, Lsn{to}, Epoch{1});
+      ASSERT_TRUE(got.ok()) << got.status();
+      ASSERT_EQ(got->size(), to - from);
+      for (uint64_t lsn = from; lsn < to; ++lsn)
+        ASSERT_EQ((*got)[lsn - from], letter_at(lsn)) << "lsn " << lsn;
+      ++reads;
+    }
+  };
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) readers.emplace_back(read_on);
+  for (uint64_t n = 0; n < 400 && !::testing::Test::HasFailure(); ++n) {
+    std::string bytes(1 + n * 37 % 900, '\0');
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = letter_at(end + i);
+    const ChangeReply r = real.append(kStream, Epoch{1}, Lsn{end}, bytes, Lsn{end});
+    ASSERT_TRUE(r.status.ok()) << r.status;
+    end = r.state.end.value;
+  }
+  ended = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_GT(reads, 0u);
 }
 
 }  // namespace

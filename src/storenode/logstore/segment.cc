@@ -18,17 +18,29 @@ StatusOr<File*> Segment::file() {
   return file_.get();
 }
 
+StatusOr<Segment::Writing*> Segment::writing() {
+  if (writing_ == nullptr) {
+    auto started = std::make_unique<Writing>();
+    STRATA_ASSIGN_OR_RETURN(started->file, fs_->open(path, {.direct = true}));
+    writing_ = std::move(started);
+  }
+  return writing_.get();
+}
+
 Status Segment::write(Bytes chunks) {
-  STRATA_ASSIGN_OR_RETURN(File* const f, file());
+  STRATA_ASSIGN_OR_RETURN(File* const read_through, file());
+  STRATA_ASSIGN_OR_RETURN(Writing* const out, writing());
   dirty_ = true;
   offset_known_ = true;
-  STRATA_RETURN_IF_ERROR(f->write_at(write_offset_, chunks.data(), chunks.size()));
+  STRATA_RETURN_IF_ERROR(out->blocks.write(out->file.get(), read_through, write_offset_, chunks));
   write_offset_ += chunks.size();
   return ok_status();
 }
 
+// Also of what an earlier life wrote.
 Status Segment::sync() {
-  STRATA_ASSIGN_OR_RETURN(File* const f, file());
+  STRATA_ASSIGN_OR_RETURN(File * f, file());
+  if (writing_ != nullptr) f = writing_->file.get();
   STRATA_RETURN_IF_ERROR(f->sync_data());
   dirty_ = false;
   return ok_status();
@@ -42,6 +54,7 @@ void Segment::note_chunk(Lsn lsn, uint64_t offset) {
 
 void Segment::close(uint64_t segment_bytes) noexcept {
   const bool wasteful = segment_bytes - std::min(segment_bytes, write_offset_) > segment_bytes / 8;
+  writing_ = nullptr;
   const StatusOr<File*> f = file();
   // What fails only wastes room.
   if (f.ok() && offset_known_ && wasteful) (*f)->truncate(write_offset_).IgnoreError();

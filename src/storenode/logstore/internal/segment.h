@@ -2,7 +2,10 @@
 //   SE1  Nothing is written before `write_offset`, and nothing at all after close(): chunks are
 //   only
 //        added.
-//   SE2  The file object is opened when first needed and then stays.
+//   SE2  The file objects are opened when first needed; the one for reading then stays.
+//   SE3  Writes go around the page cache, in whole blocks (io/block_writer.h): the block before
+//        write_offset is written again with the bytes it held, what lies behind it in its block is
+//        undefined. Reads go through the page cache.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +16,7 @@
 
 #include "base/latch.h"
 #include "base/status.h"
+#include "io/block_writer.h"
 #include "io/file_system.h"
 #include "storenode/logstore/internal/segment_format.h"
 #include "storenode/logstore/internal/segment_scan.h"
@@ -67,6 +71,12 @@ class Segment {
   std::vector<LogDamage> damages_;            // guarded by mutex_
   bool indexed_ = false;                      // guarded by mutex_
   // Owned by the persister.
+  struct Writing {
+    std::unique_ptr<File> file;
+    BlockWriter blocks;
+  };
+  StatusOr<Writing*> writing();
+  std::unique_ptr<Writing> writing_;  // from the first write until close()
   uint64_t write_offset_ = kSegmentHeaderBytes;
   bool offset_known_ = false;
   bool dirty_ = false;

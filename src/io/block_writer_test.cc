@@ -1,6 +1,6 @@
 // Goal: whatever is appended, the file holds exactly that (BW1), in whole aligned blocks. Method: a
 // file in memory that refuses what direct I/O would, beside a string.
-#include "wal/internal/block_writer.h"
+#include "io/block_writer.h"
 
 #include <gtest/gtest.h>
 

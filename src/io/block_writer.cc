@@ -1,4 +1,4 @@
-#include "wal/internal/block_writer.h"
+#include "io/block_writer.h"
 
 #include <algorithm>
 #include <cstring>
