@@ -129,7 +129,6 @@ Status Ingest::add_section(Stream* stream, const redo::GroupView& group,
     }
   }
   found->added.push_back({page, version});
-  found->pending.push_back(page);
   return ok_status();
 }
 
@@ -161,11 +160,13 @@ Status Ingest::publish(Stream* stream, Found* found) {
   }
   STRATA_RETURN_IF_ERROR(parts_.db->write(&found->marks));
   stream->marked_to = marked_to;
-  STRATA_RETURN_IF_ERROR(parts_.map->add(std::move(found->added)));
-  // A page that changes all the time is there many times.
-  std::sort(found->pending.begin(), found->pending.end());
-  found->pending.erase(std::unique(found->pending.begin(), found->pending.end()),
-                       found->pending.end());
+  const bool known_ones = !found->pending.empty();
+  STRATA_RETURN_IF_ERROR(parts_.map->add(found->added, &found->pending));
+  if (known_ones) {  // a page may be there many times
+    std::sort(found->pending.begin(), found->pending.end());
+    found->pending.erase(std::unique(found->pending.begin(), found->pending.end()),
+                         found->pending.end());
+  }
   const StreamMark from = std::exchange(stream->end, found->end);
   replay_->scanned(stream->id, from, stream->end, found->pending);
   parts_.waits->publish_scanned(stream->id, stream->end);

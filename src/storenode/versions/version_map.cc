@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kNodeBytes = 200;  // of a list without versions: node, hash entry, list entry
 constexpr uint64_t kSpillEntries = 4096;  // written at once
+constexpr size_t kAddedAtOnce = 32;       // pages, under one latch
 
 bool by_llsn(const Version& a, const Version& b) noexcept { return a.llsn < b.llsn; }
 
@@ -189,18 +190,22 @@ bool VersionMap::inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList
 
 // --- new versions ---
 
+struct VersionMap::PageVersions {
+  PageId page;
+  std::span<const Version* const> versions;
+};
+
 // A page whose list is not in memory gets one that begins with its first version here: what RocksDB
 // has of it is read when somebody asks.
-void VersionMap::add_to_page(Shard* shard, MutexLock* lock, std::span<const NewVersion> versions) {
-  const PageId page = versions.front().page;
+void VersionMap::add_to_page(Shard* shard, MutexLock* lock, const PageVersions& added) {
   Node* node = nullptr;
-  for (const NewVersion& added : versions) {
+  for (const Version* const version : added.versions) {
     for (;;) {
       if (node == nullptr) {
-        const auto it = shard->nodes.find(page);
-        node = it == shard->nodes.end() ? make_node(shard, page) : it->second.get();
+        const auto it = shard->nodes.find(added.page);
+        node = it == shard->nodes.end() ? make_node(shard, added.page) : it->second.get();
       }
-      if (place_version(node, added.version)) break;
+      if (place_version(node, *version)) break;
       account(shard, node);
       shard->changed.wait(*lock);  // unless that change fails; the node may be gone then
       node = nullptr;
@@ -224,23 +229,67 @@ bool VersionMap::place_version(Node* node, const Version& version) {
   return true;
 }
 
-// In order of pages: those that change all the time are looked up once for many versions.
-Status VersionMap::add(std::vector<NewVersion> versions) {
+// Pages that change all the time are there once, with many versions. Only small entries are sorted:
+// a page's hash tells it from all others (mix64 is a bijection) and begins with its shard.
+std::vector<VersionMap::PageVersions> VersionMap::by_shard_and_page(
+    std::span<const NewVersion> versions, std::vector<const Version*>* in_order) {
+  std::vector<std::pair<uint64_t, uint32_t>> order;
+  order.reserve(versions.size());
+  for (const NewVersion& one : versions)
+    order.emplace_back(std::hash<PageId>()(one.page), static_cast<uint32_t>(order.size()));
+  std::sort(order.begin(), order.end());
+  in_order->reserve(order.size());  // the spans stay valid
+  std::vector<PageVersions> pages;
+  for (size_t begin = 0, end = 0; begin != order.size(); begin = end) {
+    for (; end != order.size() && order[end].first == order[begin].first; ++end)
+      in_order->push_back(&versions[order[end].second].version);
+    pages.push_back({versions[order[begin].second].page, std::span(*in_order).subspan(begin)});
+  }
+  return pages;
+}
+
+// Asks the memory for what add_to_page() will need of each page, so that it waits for all of it at
+// once.
+void VersionMap::warm(Shard* shard, std::span<const PageVersions> pages) {
+  for (const PageVersions& one : pages) shard->nodes.prefetch(one.page);
+  std::array<const Node*, kAddedAtOnce> nodes;
+  size_t found = 0;
+  for (const PageVersions& one : pages) {
+    const auto it = shard->nodes.find(one.page);
+    if (it == shard->nodes.end()) continue;
+    __builtin_prefetch(it->second.get(), 1);
+    nodes[found++] = it->second.get();
+  }
+  for (const Node* const node : std::span(nodes).first(found)) {
+    if (node->list.empty()) continue;
+    __builtin_prefetch(&node->list.back(), 1);
+    __builtin_prefetch(&node->list.back() + 1, 1);
+  }
+}
+
+Status VersionMap::add(std::span<const NewVersion> versions, std::vector<PageId>* pages) {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
     STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, shard_bytes_max_ / 4 * 3));
   }
-  std::sort(versions.begin(), versions.end(), [](const NewVersion& a, const NewVersion& b) {
-    return std::tie(a.page, a.version.llsn) < std::tie(b.page, b.version.llsn);
-  });
-  for (auto begin = versions.begin(), end = begin; begin != versions.end(); begin = end) {
-    end = std::find_if(begin, versions.end(),
-                       [&](const NewVersion& one) { return one.page != begin->page; });
-    if (is_reclaimed(SpaceId{begin->page.space})) continue;
-    Shard& shard = shard_of(begin->page);
+  std::vector<const Version*> in_order;
+  std::vector<PageVersions> sorted = by_shard_and_page(versions, &in_order);
+  std::erase_if(sorted,
+                [&](const PageVersions& one) { return is_reclaimed(SpaceId{one.page.space}); });
+  for (std::span<const PageVersions> rest(sorted); !rest.empty();) {
+    const size_t number = shard_number(rest.front().page);
+    size_t taken = 0;
+    while (taken < std::min(rest.size(), kAddedAtOnce) && shard_number(rest[taken].page) == number)
+      ++taken;
+    Shard& shard = shards_[number];
     MutexLock lock(shard.mutex);
-    add_to_page(&shard, &lock, {begin, end});
+    warm(&shard, rest.first(taken));
+    for (const PageVersions& one : rest.first(taken)) {
+      add_to_page(&shard, &lock, one);
+      pages->push_back(one.page);
+    }
     evict(&shard);
+    rest = rest.subspan(taken);
   }
   counters_.added.fetch_add(versions.size(), std::memory_order_relaxed);
   return ok_status();

@@ -29,6 +29,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
 #include "base/ids.h"
 #include "base/latch.h"
@@ -78,9 +79,10 @@ class VersionMap {
   // Reads horizon and dropped spaces. Once, before anything else. Blocks.
   Status open();
 
-  // Adds versions the map does not have, in memory (VM7). Blocks when room has to be made; on
-  // failure nothing is added.
-  Status add(std::vector<NewVersion> versions);
+  // Adds versions the map does not have, in memory (VM7); those of a page in their order. Appends
+  // each page to *pages once, in any order, but for those of reclaimed spaces. Blocks when room has
+  // to be made; on failure nothing is added.
+  Status add(std::span<const NewVersion> versions, std::vector<PageId>* pages);
 
   // Calls `look` with the page's versions, under a latch: it must be short and call nothing.
   // Blocks when they are not in memory.
@@ -152,14 +154,15 @@ class VersionMap {
   struct Shard {
     Mutex mutex{LatchRank::kVersionMap};
     CondVar changed;  // a node is loaded, or not changing any more
-    std::unordered_map<PageId, std::unique_ptr<Node>> nodes;
+    absl::flat_hash_map<PageId, std::unique_ptr<Node>, std::hash<PageId>> nodes;
     std::list<Node*> clean, dirty;  // used last in front
     uint64_t bytes = 0;
     uint64_t dirty_bytes = 0;  // of these
   };
   static constexpr size_t kShards = 16;
 
-  Shard& shard_of(PageId page) { return shards_[std::hash<PageId>()(page) >> 60]; }
+  static size_t shard_number(PageId page) { return std::hash<PageId>()(page) >> 60; }
+  Shard& shard_of(PageId page) { return shards_[shard_number(page)]; }
   // --- lists in memory ---
   Node* make_node(Shard* shard, PageId page);
   void account(Shard* shard, Node* node);
@@ -167,7 +170,11 @@ class VersionMap {
   void evict(Shard* shard);
   StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
   Status load(Shard* shard, MutexLock* lock, Node* node);
-  void add_to_page(Shard* shard, MutexLock* lock, std::span<const NewVersion> versions);
+  struct PageVersions;
+  static std::vector<PageVersions> by_shard_and_page(std::span<const NewVersion> versions,
+                                                     std::vector<const Version*>* in_order);
+  static void warm(Shard* shard, std::span<const PageVersions> pages);
+  void add_to_page(Shard* shard, MutexLock* lock, const PageVersions& added);
   bool place_version(Node* node, const Version& version);
   struct Spill;
   Status make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max);

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <map>
+#include <set>
 
 #include "base/rng.h"
 #include "base/testing/sanitized.h"
@@ -164,7 +165,13 @@ class MapRun {
       marked_to_ = log_.size() + rng_.below(20);
       put_mark(Mark::kScanned, marked_to_);
     }
-    ASSERT_TRUE(map_->add(added).ok());
+    std::vector<PageId> pages;
+    ASSERT_TRUE(map_->add(added, &pages).ok());
+    std::set<PageId> expected;
+    for (const VersionMap::NewVersion& one : added)
+      if (!map_->is_reclaimed(SpaceId{one.page.space})) expected.insert(one.page);
+    EXPECT_EQ(std::set<PageId>(pages.begin(), pages.end()), expected);
+    EXPECT_EQ(pages.size(), expected.size()) << "each once";
   }
   void put_mark(Mark mark, uint64_t lsn) {
     VersionDb::Batch batch = db_->new_batch();

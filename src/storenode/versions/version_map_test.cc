@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <thread>
 
 #include "storenode/versions/collector.h"
@@ -42,7 +44,8 @@ class VersionMapTest : public ::testing::Test {
   void add(PageId page, std::vector<Version> versions) {
     std::vector<VersionMap::NewVersion> added;
     for (const Version& version : versions) added.push_back({page, version});
-    ASSERT_TRUE(map_->add(added).ok());
+    std::vector<PageId> pages;
+    ASSERT_TRUE(map_->add(added, &pages).ok());
   }
   void store(PageId page, const std::vector<uint64_t>& llsns) {
     std::vector<VersionMap::MadeVersion> made;
@@ -190,12 +193,40 @@ TEST_F(VersionMapTest, EntriesLeaveMemoryOnlyOnceTheyAreWritten) {  // VM6
   EXPECT_LE(map_->memory_bytes(), 64u << 10);
 }
 
+// Many pages of all shards, in any order, some of them often: each has its versions, and is named
+// once.
+TEST_F(VersionMapTest, AStretchOfLogIsAddedByPage) {
+  constexpr uint32_t kPages = 500;
+  open(1u << 20);
+  std::vector<VersionMap::NewVersion> added;
+  for (uint64_t llsn = 1; llsn <= 3000; ++llsn)
+    added.push_back({PageId{300, static_cast<uint32_t>(llsn * llsn % kPages)}, version_at(llsn)});
+  std::vector<PageId> pages;
+  ASSERT_TRUE(map_->add(added, &pages).ok());
+  std::map<PageId, std::vector<Llsn>> expected;
+  for (const VersionMap::NewVersion& one : added) expected[one.page].push_back(one.version.llsn);
+  std::sort(pages.begin(), pages.end());
+  ASSERT_EQ(pages.size(), expected.size());
+  for (const auto& [page, llsns] : expected) {
+    EXPECT_TRUE(std::binary_search(pages.begin(), pages.end(), page));
+    std::vector<Llsn> found;
+    ASSERT_TRUE(map_->inspect(page,
+                              [&found = found](VersionList list) {
+                                for (const Version& version : list) found.push_back(version.llsn);
+                              })
+                    .ok());
+    EXPECT_EQ(found, llsns);
+  }
+}
+
 TEST_F(VersionMapTest, WithoutRoomOnTheDiskNothingIsAddedAndNothingLost) {
   open(64u << 10);
   uint32_t pages = 0;
   const auto add_next = [&] {
     const PageId page{300, pages};
-    const Status added = map_->add({{page, version_at(10)}});
+    std::vector<PageId> changed;
+    const VersionMap::NewVersion one{page, version_at(10)};
+    const Status added = map_->add({&one, 1}, &changed);
     if (added.ok()) ++pages;
     return added;
   };
