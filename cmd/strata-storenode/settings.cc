@@ -60,6 +60,11 @@ std::string check_listen(const std::string& text) {
   return {};
 }
 
+std::string check_advertise(const std::string& text) {
+  if (text.ends_with(":0")) return text + ": others need the port itself, not any free one";
+  return check_listen(text);
+}
+
 std::string check_http(const std::string& text) {
   const auto parsed = parse_host_port(text);
   if (!parsed.has_value()) return text + ": must be address:port, in numbers (127.0.0.1:7201)";
@@ -106,10 +111,13 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
       ->required();
   app->add_option("--cluster", node.cluster, "The cluster's name in the registry")
       ->capture_default_str();
-  app->add_option("--listen", raw->listen,
-                  "address:port (port 0: any) or unix:/path; repeatable, others are told the first")
+  app->add_option("--listen", raw->listen, "address:port (port 0: any) or unix:/path; repeatable")
       ->check(CLI::Validator(check_listen, ""))
       ->default_str("127.0.0.1:0");
+  app->add_option("--advertise", node.advertise,
+                  "Address others are told, if something between them and this node forwards to "
+                  "it; default: the first of --listen")
+      ->check(CLI::Validator(check_advertise, ""));
   app->add_option("--http", raw->http, "address:port of /healthz, /metrics and /status (0: any)")
       ->check(CLI::Validator(check_http, ""))
       ->capture_default_str();

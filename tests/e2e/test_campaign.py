@@ -9,7 +9,7 @@ from pathlib import Path
 import pymysql
 import pytest
 from crash.clients import Clients
-from crash.cluster_plan import KINDS, NODES, ClusterPlan, Strike, make_cluster_plan
+from crash.cluster_plan import KINDS, NODES, OF_TWO_NODES, ClusterPlan, Strike, make_cluster_plan
 from crash.damage import damage_some_file
 from strata_cli import paths
 from strata_cli.cluster import PROFILES
@@ -90,7 +90,7 @@ def test_only_points_that_are_passed_there(profile: str) -> None:
     assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
     for strike in strikes(profile):
         assert bool(strike.fault) == strike.kind.endswith("_point")
-        assert (bool(strike.other) == (strike.kind == "quorum_kill") and strike.node != strike.other) or not strike.other
+        assert bool(strike.other) == (strike.kind in OF_TWO_NODES) and (strike.node != strike.other or not strike.node)
 
 
 def test_one_kind_or_one_point_only() -> None:

@@ -260,6 +260,8 @@ def test_a_bad_secret_is_refused(cluster: Cluster) -> None:
         ({"listen": "localhost:7101"}, "in numbers"),
         ({"listen": "127.0.0.1:70000"}, "in numbers"),
         ({"listen": "8.8.8.8:7101"}, "private network"),
+        ({"advertise": "127.0.0.1:0"}, "others need the port"),
+        ({"advertise": "localhost:7101"}, "in numbers"),
         ({"http": "0.0.0.0:0"}, "private network"),
         ({"page-cache": "many"}, "page-cache"),
         ({"page-cache": "1K"}, "page-cache"),

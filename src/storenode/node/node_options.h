@@ -39,9 +39,9 @@ struct NodeOptions {
   std::string name;
   std::string cluster = "main";
   std::string directory;  // made when absent, in a folder that exists
-  // "127.0.0.1:7101" (port 0: any free one), "[::1]:7101" or "unix:/path"; others are told the
-  // first.
+  // "127.0.0.1:7101" (port 0: any free one), "[::1]:7101" or "unix:/path".
   std::vector<std::string> listen = {"127.0.0.1:0"};
+  std::string advertise;       // what others are told; empty: the first it listens on
   std::string status_address;  // only told to others
   std::string profile = "logdb-mv-sr";
   std::optional<InitialGroup> initial_group;  // made if the cluster has no placement yet

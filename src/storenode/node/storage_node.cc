@@ -435,7 +435,8 @@ Status StorageNode::join(RegistryCalls* calls) {
   keeper.member.name = options_.name;
   keeper.member.role = registry::Role::kStorage;
   keeper.member.identity = folder_->stamp()->identity;
-  keeper.member.address = addresses_.front();
+  keeper.member.address =
+      options_.advertise.empty() ? addresses_.front() : transport_address(options_.advertise);
   keeper.member.status_address = options_.status_address;
   keeper.lease_s = options_.lease_s;
   keeper.call_timeout_us = options_.call_timeout_us;

@@ -276,6 +276,16 @@ TEST_F(StorageNodeTest, NoPlaceIsGivenAwayWhileAnotherNodeMissesPages) {
   EXPECT_TRUE(open(fifth).ok());
 }
 
+TEST_F(StorageNodeTest, OthersAreToldWhatItAdvertises) {
+  NodeOptions forwarded = options();
+  forwarded.advertise = "127.0.0.1:7999";
+  const auto node = open(forwarded);
+  ASSERT_TRUE(node.ok()) << node.status();
+  ASSERT_EQ(members().size(), 1u);
+  EXPECT_EQ(members().front().address, "tcp:127.0.0.1:7999");
+  EXPECT_NE((*node)->status().addresses.front(), "tcp:127.0.0.1:7999");
+}
+
 TEST_F(StorageNodeTest, WhatIsInUseIsRefused) {
   NodeOptions first = options();
   first.listen.emplace_back("127.0.0.1:0");

@@ -27,7 +27,13 @@ KINDS = {
     "etcd_kill": 2,
     "etcd_pause": 1,
     "full_disk": 2,
+    "link_cut": 2,  # between one node and everybody else; both ends live, and neither hears of it
+    "link_slow": 1,
+    "quorum_cut": 1,  # two of them at once
 }
+LINKS = ("link_cut", "link_slow", "quorum_cut")  # These need relays between the processes.
+OF_NODES = ("quorum_kill", "full_disk", *LINKS)
+OF_TWO_NODES = ("quorum_kill", "quorum_cut")
 MAY_BE_FRESH = ("compute_kill", "compute_point", "recovery_point", "node_kill_in_recovery", "node_point", "all_kill")
 # Profile logdb keeps pages in files of its own; there a node passes through what the kernel does with its page files.
 SINGLE_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_pages_write")
@@ -102,6 +108,10 @@ class ClusterPlan:
     @property
     def faults(self) -> int:
         return sum(len(round_.strikes) for round_ in self.rounds)
+
+    @property
+    def strikes_links(self) -> bool:
+        return any(strike.kind in LINKS for round_ in self.rounds for strike in round_.strikes)
 
     def text(self) -> str:
         kind = "power loss" if self.power_loss else "kill -9"
@@ -182,8 +192,8 @@ class _Chooser:
         node, other = rng.sample(NODES, 2)
         return Strike(
             kind,
-            node if kind.startswith("node_") or kind in ("quorum_kill", "full_disk") else "",
-            other if kind == "quorum_kill" else "",
+            node if kind.startswith("node_") or kind in OF_NODES else "",
+            other if kind in OF_TWO_NODES else "",
             self._fault(kind),
             work_s=rng.uniform(0.15, 0.6),
             down_s=rng.uniform(0.2, 0.8),

@@ -17,7 +17,7 @@ from strata_cli.waiting import wait_until
 
 from .bulk import BulkWorker
 from .clients import REFUSALS, Clients
-from .cluster_plan import AT_TAKE_OVER, NODES, ClusterPlan, ClusterRound, Strike
+from .cluster_plan import AT_TAKE_OVER, LINKS, NODES, ClusterPlan, ClusterRound, Strike
 from .cluster_under_test import COMPUTE_LEASE_S, NODE_LEASE_S, ClusterUnderTest, pause_process
 from .damage import damage_some_file
 from .session import ServerGone
@@ -33,12 +33,13 @@ ANSWER_TIMEOUT_S = 30.0
 POINT_TIMEOUT_S = 1.6  # for an armed fault point to be passed often enough
 VERIFY_TRIES = 5
 QUIET_S = 0.5  # without an acknowledgement once the quorum is gone
+SLOW_S = (0.02, 0.15)  # in each direction, for each piece that a slow link passes on
 BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
 # RocksDB 7.8 as Debian builds it does not always bear a full disk (docs/correctness.md). Restarted, the node goes on.
 KNOWN_ABORT = "RollbackMemtableFlush"
 ROOM_TIMEOUT_S = 15.0  # It tries again every five seconds.
 # Where compute writes the pages, the last node that has them all must not go before another one has copied them: these wait.
-STRIKES_NODES = ("node_kill", "node_point", "node_pause", "quorum_kill", "full_disk", "corrupt")
+STRIKES_NODES = ("node_kill", "node_point", "node_pause", "quorum_kill", "full_disk", "corrupt", *LINKS)
 # While a node that lost everything makes itself whole the two others are all there is: only these do not wait for its end.
 WHILE_ONE_IS_WIPED = ("compute_kill", "compute_point", "recovery_point", "compute_pause", "takeover", "etcd_kill", "etcd_pause")
 COPY_TIMEOUT_S = 15.0  # for a node that was wiped to pass the fault point, or to be whole without
@@ -67,7 +68,9 @@ class ClusterRun:
     def __init__(self, plan: ClusterPlan, folder: Path, preset: str) -> None:
         self._plan = plan
         self._folder = folder
-        self._parts = ClusterUnderTest(folder, plan.profile, preset, seed=plan.seed, small=plan.small, power_loss=plan.power_loss)
+        self._parts = ClusterUnderTest(
+            folder, plan.profile, preset, seed=plan.seed, small=plan.small, power_loss=plan.power_loss, relays=plan.strikes_links
+        )
         self._clients = Clients()
         self._workloads = Workloads(folder, self._clients, DATABASE, "STRATA", bulk_rows=BULK_ROWS)
         self._rng = random.Random(f"cluster run {plan.profile} {plan.seed}")
@@ -88,7 +91,7 @@ class ClusterRun:
         except StrataError as error:
             raise Failure(str(error)) from error
         finally:
-            self._parts.kill_all()
+            self._parts.close()
             self._halt_workers()
             self._workloads.close()
             self.result.sectors_lost = self._parts.sectors_lost
@@ -426,16 +429,46 @@ class ClusterRun:
     def _strike_quorum_kill(self, strike: Strike) -> None:
         self._clients.tolerant = True  # Pages that only the others have can be read again when they are back.
         self._kill_nodes(strike.node, strike.other)
+        self._watch_without_quorum(strike.down_s)
+        self._start_nodes(*self._rng.sample([strike.node, strike.other], 2))
+
+    def _watch_without_quorum(self, seconds: float) -> None:
+        """Nothing may be acknowledged meanwhile."""
         acked = [-1, len(self._workloads.bank.acked)]
         while acked[-2] != acked[-1]:  # Answers that were on their way.
             self._watch(QUIET_S)
             acked.append(len(self._workloads.bank.acked))
             if len(acked) > 10:
                 raise Failure("transfers are acknowledged though only one storage node is there")
-        self._watch(strike.down_s)
+        self._watch(seconds)
         if len(self._workloads.bank.acked) != acked[-1]:
             raise Failure("a transfer was acknowledged while only one storage node was there")
-        self._start_nodes(*self._rng.sample([strike.node, strike.other], 2))
+
+    def _strike_link_cut(self, strike: Strike) -> None:
+        self._parts.links[strike.node].cut()
+        self._watch(NODE_LEASE_S + 0.3 + strike.down_s)
+        self._mend(strike.node)
+
+    def _strike_link_slow(self, strike: Strike) -> None:
+        self._parts.links[strike.node].slow(self._rng.uniform(*SLOW_S))
+        self._watch(NODE_LEASE_S + 0.3 + strike.down_s)
+        self._mend(strike.node)
+
+    def _strike_quorum_cut(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        for name in (strike.node, strike.other):
+            self._parts.links[name].cut()
+        self._watch_without_quorum(strike.down_s)
+        for name in self._rng.sample([strike.node, strike.other], 2):
+            self._mend(name)
+
+    def _mend(self, name: str) -> None:
+        """What was on its way arrives late, or is lost with its connection."""
+        link = self._parts.links[name]
+        if self._rng.random() < 0.5:
+            link.mend()
+        else:
+            link.reset()
 
     def _strike_all_kill(self, strike: Strike) -> None:
         self._expected.clear()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pymysql
 from pausing import pause
+from relay import Relay
 from strata_cli import paths
 from strata_cli.cluster import Cluster, share_system_tables
 from strata_cli.process import BackgroundProcess, kill_all
@@ -40,9 +41,11 @@ SMALL_NODE = (
 
 
 class ClusterUnderTest:
-    """Not thread-safe."""
+    """Not thread-safe. `relays`: all talk to a storage node goes through a relay, for links to be cut."""
 
-    def __init__(self, folder: Path, profile: str, preset: str, *, seed: int, small: bool, power_loss: bool) -> None:
+    def __init__(
+        self, folder: Path, profile: str, preset: str, *, seed: int, small: bool, power_loss: bool, relays: bool = False
+    ) -> None:
         self.cluster = Cluster(folder / "cluster", preset=preset)
         self.cluster.lease_s = COMPUTE_LEASE_S
         self.cluster.create(profile)
@@ -54,6 +57,7 @@ class ClusterUnderTest:
         self.node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
         self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()))
         self._computes: list[Server] = []
+        self.links = {name: Relay(node.settings.port) for name, node in self.cluster.storage.items()} if relays else {}
 
     # --- all of it ---------------------------------------------------------------------------------------------
 
@@ -66,6 +70,12 @@ class ClusterUnderTest:
 
     def kill_all(self) -> None:
         kill_all([*self._computes, *self.cluster.storage.values(), self.cluster.etcd])
+
+    def close(self) -> None:
+        """Nothing runs afterwards."""
+        self.kill_all()
+        for link in self.links.values():
+            link.close()
 
     def start_etcd(self) -> None:
         self.cluster.start_part("etcd")
@@ -92,7 +102,8 @@ class ClusterUnderTest:
             env["STRATA_FAULT"] = fault
         if self._power_loss:
             env["STRATA_POWER_LOSS_JOURNAL"] = str(self._journal(node))
-        node.launch(env=env, extra=self.node_options)
+        advertised = ("--advertise", f"127.0.0.1:{self.links[name].port}") if name in self.links else ()
+        node.launch(env=env, extra=(*self.node_options, *advertised))
 
     def wait_node(self, name: str) -> None:
         self.node(name).wait_ready(START_TIMEOUT_S)
