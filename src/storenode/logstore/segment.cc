@@ -39,8 +39,8 @@ Status Segment::write(Bytes chunks) {
 
 // Also of what an earlier life wrote.
 Status Segment::sync() {
-  STRATA_ASSIGN_OR_RETURN(File * f, file());
-  if (writing_ != nullptr) f = writing_->file.get();
+  STRATA_ASSIGN_OR_RETURN(File* const read_through, file());
+  File* const f = writing_ != nullptr ? writing_->file.get() : read_through;
   STRATA_RETURN_IF_ERROR(f->sync_data());
   dirty_ = false;
   return ok_status();
