@@ -26,6 +26,8 @@
 //   and
 //        only while the last such wait has shown that nobody waits for their answers
 //        (internal/gather_policy.h), or now and then to find that out.
+//   LG12 What state() says is of one moment: quorum_durable never goes back, and a log that has had
+//        an epoch has one, whatever is cut off or reset meanwhile.
 #pragma once
 
 #include <atomic>

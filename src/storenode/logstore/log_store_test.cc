@@ -389,6 +389,31 @@ TEST_F(LogStoreTest, ALogMayBeginBehindItsEpochsStart) {
   EXPECT_EQ(store->state(kStream).end, Lsn{2020});
 }
 
+// A replica that catches up is told that its log begins later, for the others have cut theirs off.
+// Whoever applies the log looks at it all the while.
+TEST_F(LogStoreTest, WhoLooksDuringAResetSeesTheLogBeforeOrAfterIt) {  // LG12
+  Tenure t = tenure(4, 6000, history({{1, 1000}, {3, 5000}}), 1000);
+  ASSERT_TRUE(store->catch_up(kStream, t, Lsn{1000}, text(3000), Lsn{4000}).status.ok());
+  quorum::ReplicaState last = store->state(kStream);
+  ASSERT_EQ(last.quorum_durable, Lsn{4000});
+  int looks = 0;
+  fs->set_observer([&] {
+    const auto now = store->store().state(kStream);
+    ASSERT_TRUE(now.ok());
+    EXPECT_GE(now->quorum_durable, last.quorum_durable);
+    EXPECT_GE(now->start, last.start);
+    EXPECT_LE(now->start, now->end);
+    EXPECT_FALSE(now->last_epoch.is_zero());
+    last = *now;
+    ++looks;
+  });
+  t.base = Lsn{9000};
+  ASSERT_TRUE(store->begin(kStream, t, Lsn{9500}).status.ok());
+  fs->set_observer(nullptr);
+  EXPECT_GT(looks, 1);
+  EXPECT_EQ(store->state(kStream).quorum_durable, Lsn{9000});
+}
+
 TEST_F(LogStoreTest, ALogDoesNotBeginLaterThanWhatIsKnownToBeAcknowledged) {  // LG5
   start();
   ASSERT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, text(100), Lsn{90}).status.ok());

@@ -77,12 +77,16 @@ Status Stream::check_holder(const Holder& holder) const {
 // --- durable state ---
 
 // SC2: once a publish failed, nothing else changes until one succeeded.
-Status Stream::publish(ControlState next) {
-  next.quorum_durable = std::max(next.quorum_durable, quorum_durable_);
-  quorum::forget_below(&next.history, next.start);
-  const Status published = control_file_.publish(next);
+Status Stream::make_durable(ControlState* next) {
+  next->quorum_durable = std::max(next->quorum_durable, quorum_durable_);
+  quorum::forget_below(&next->history, next->start);
+  const Status published = control_file_.publish(*next);
   control_trusted_ = published.ok();
-  STRATA_RETURN_IF_ERROR(published);
+  return published;
+}
+
+Status Stream::publish(ControlState next) {
+  STRATA_RETURN_IF_ERROR(make_durable(&next));
   const MutexLock lock(mutex_);
   control_ = std::move(next);
   return ok_status();
@@ -101,10 +105,11 @@ Status Stream::cut(ControlState next, const Fit& fit) {
   size_t kept = segments_.size();
   while (kept > 0 && segments_[kept - 1]->info.start >= cut_lsn) --kept;
   next.last_sequence = kept == 0 ? 0 : segments_[kept - 1]->info.sequence;
-  STRATA_RETURN_IF_ERROR(publish(std::move(next)));
+  STRATA_RETURN_IF_ERROR(make_durable(&next));
   close_active();
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);  // LG12: all of it at once
+    control_ = std::move(next);
     for (size_t i = kept; i < segments_.size(); ++i) garbage_.push_back(segments_[i]->path);
     segments_.resize(kept);
     std::erase_if(holes_, [&](const LogDamage& d) { return d.from >= cut_lsn; });

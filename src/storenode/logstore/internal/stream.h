@@ -117,6 +117,7 @@ class Stream {
   Status check_holder(const quorum::Holder& holder) const;
   Fit fit(const quorum::Tenure& tenure) const;
   quorum::History adopted(const quorum::Tenure& tenure, const Fit& fit) const;
+  Status make_durable(ControlState* next);
   Status publish(ControlState next);
   Status ensure_control();
   Status cut(ControlState next, const Fit& fit);
