@@ -69,3 +69,62 @@ def test_wipe_refuses_a_folder_that_is_not_ours(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("keep me")
     assert strata("down", "--data", tmp_path, "--wipe").returncode == 1
     assert (tmp_path / "precious").exists()
+
+
+@pytest.mark.parametrize("port", ["0", "99999", "-1", "many"])
+def test_an_impossible_port_is_a_clear_error(data: Path, port: str) -> None:
+    up = strata("up", "--data", data, "--port", port)
+    assert up.returncode == 2 and "--port" in up.stderr and "Traceback" not in up.stderr
+    assert not data.exists()
+
+
+def test_a_folder_that_cannot_hold_data_is_a_clear_error() -> None:
+    for place in ("/proc/x", str(paths.ROOT / "README.md")):
+        up = strata("up", "--data", place)
+        assert up.returncode == 1 and "--data" in up.stderr and "Traceback" not in up.stderr, up.stderr
+
+
+@pytest.mark.parametrize("command", ["status", "logs"])
+def test_a_folder_with_nothing_in_it_is_said_to_be_so(tmp_path: Path, command: str) -> None:
+    for place in (tmp_path, tmp_path / "nowhere"):
+        shown = strata(command, "--data", place)
+        assert shown.returncode == 1 and "holds no server and no cluster" in shown.stderr
+        assert shown.stdout == ""
+
+
+def test_up_on_a_running_server_says_that_the_port_is_ignored(server: Server) -> None:
+    again = strata("up", "--data", server.data, "--port", str(server.settings().port + 1))
+    assert again.returncode == 0 and "is ignored" in again.stderr
+    assert "ignored" not in strata("up", "--data", server.data, "--port", str(server.settings().port)).stderr
+
+
+def test_up_names_a_client_that_is_there(data: Path) -> None:
+    try:
+        lines = strata("up", "--data", data).stdout.splitlines()
+        client = next(line for line in lines if " -u root " in line).split()[0]
+        found = subprocess.run([client, "--version"], cwd=paths.ROOT, capture_output=True, text=True)
+        assert "mariadb" in found.stdout
+    finally:
+        assert strata("down", "--data", data, "--wipe").returncode == 0
+
+
+def test_sql_passes_on_the_clients_own_options(server: Server) -> None:
+    shown = strata("sql", "--data", server.data, "-N", "-e", "SELECT 7 AS seven")
+    assert shown.stdout.split() == ["7"]
+    table = strata("sql", "--data", server.data, "--table", "--execute", "SELECT 7 AS seven")
+    assert "| seven |" in table.stdout
+    going_on = strata("sql", "--data", server.data, "-f", "-e", "SELECT nothing; SELECT 8")
+    assert "8" in going_on.stdout.split()
+
+
+def test_logs_shows_the_end_of_a_log(server: Server) -> None:
+    shown = strata("logs", "--data", server.data, "--lines", "1")
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines() == server.log.read_text().splitlines()[-1:]
+    unknown = strata("logs", "s9", "--data", server.data)
+    assert unknown.returncode == 1 and "s9" in unknown.stderr and "server" in unknown.stderr
+
+
+def test_version_and_short_help() -> None:
+    assert strata("--version").stdout.startswith("strata ")
+    assert "Examples" in strata("up", "-h").stdout

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import build_cmd, cluster_cmd, demo_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd
+from . import build_cmd, cluster_cmd, demo_cmd, logs_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd, version_cmd
 from .bench import comparison, footprint, micro, profiles, report, restart, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
@@ -22,11 +22,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     help="Strata: a relational storage engine for MariaDB (ENGINE=STRATA).",
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version_cmd.version())
+        raise typer.Exit
+
+
 @app.callback()
-def _root() -> None:
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show what this is and stop.")
+    ] = False,
+) -> None:
     pass
 
 
@@ -48,7 +59,7 @@ def build(
 
 
 PORT_HELP = "TCP port of SQL on loopback; a free one when not given."
-Port = Annotated[int | None, typer.Option(help=PORT_HELP)]
+Port = Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535)]
 
 
 @app.command()
@@ -96,14 +107,34 @@ def show_status(
     raise typer.Exit(status.status(data, as_json))
 
 
-@app.command()
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sql(
+    context: typer.Context,
     execute: Annotated[str | None, typer.Option("-e", "--execute", help="Statements to run.")] = None,
     data: Data = paths.DATA_DEFAULT,
     database: Annotated[str, typer.Option("--database", "-D")] = "test",
 ) -> None:
-    """Open the SQL client on the server, or run statements."""
-    server_cmd.sql(data, execute, database)
+    """Open MariaDB's command line client on the server, or run statements; options it does not know are the client's own.
+
+    Examples: ./strata sql; ./strata sql -e "SELECT 1"; ./strata sql -N -f --table < statements.sql
+    """
+    server_cmd.sql(data, execute, database, context.args)
+
+
+@app.command()
+def logs(
+    name: Annotated[
+        str | None, typer.Argument(help="server, or of a cluster etcd, s1, compute-1 ...; ./strata status lists them.")
+    ] = None,
+    data: Data = paths.DATA_DEFAULT,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="So many from the end of each log.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what is added, until Ctrl-C.")] = False,
+) -> None:
+    """Show the end of what the processes of a data folder have logged, all of them or one.
+
+    Examples: ./strata logs; ./strata logs s2 --lines 100 --data build/cluster; ./strata logs compute-1 --follow
+    """
+    logs_cmd.logs(data, name, lines, follow)
 
 
 node = typer.Typer(
@@ -221,7 +252,7 @@ def compute_down(
 @app.command()
 def demo(
     data: Data = paths.DATA_DEFAULT,
-    port: Annotated[int | None, typer.Option(help="TCP port on loopback; a free one when not given.")] = None,
+    port: Port = None,
     seconds: Annotated[float, typer.Option(help="How long the clients work before kill -9.")] = 8,
     engine: Annotated[str, typer.Option(help="Engine of the demo's tables.")] = "STRATA",
     build_first: Annotated[bool, typer.Option("--build/--no-build", help="Build the plugin first.")] = True,
@@ -512,3 +543,10 @@ def main() -> None:
     except StrataError as error:
         errors.print(f"[red]error:[/] {error}", soft_wrap=True)
         sys.exit(1)
+    except OSError as error:  # A folder that cannot be made, a full disk: what the system says, and of which file.
+        if error.filename is None:
+            raise
+        errors.print(f"[red]error:[/] {error.filename}: {error.strerror}", soft_wrap=True, markup=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,12 +1,15 @@
 """`./strata build`: CMake presets, Ninja, ccache."""
 
 import re
+import time
 from enum import StrEnum
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from . import paths, setup_cmd
 from .shell import JOBS, Outcome, StrataError, console, nice, run_logged
+
+TELL_EVERY_S = 30.0  # Where no progress bar can be drawn.
 
 
 class BuildType(StrEnum):
@@ -55,8 +58,15 @@ def try_build(
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(f"building {build_type}", total=None)
 
+        told = 0.0
+
         def on_line(line: str) -> None:
+            nonlocal told
             if match := re.match(r"\[(\d+)/(\d+)\]", line):
-                progress.update(task, completed=int(match[1]), total=int(match[2]))
+                done, total = int(match[1]), int(match[2])
+                progress.update(task, completed=done, total=total)
+                if not console.is_terminal and time.monotonic() - told >= TELL_EVERY_S:
+                    console.print(f"  building {build_type}: {done} of {total} steps", markup=False)
+                    told = time.monotonic()
 
         return run_logged(command, log, env=CCACHE_ENV, timeout_s=timeout_s, on_line=on_line, append=True)

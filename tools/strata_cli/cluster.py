@@ -416,7 +416,8 @@ class Cluster:
 
     def add_compute(self, folder: Path, port: int | None) -> Server:
         """Starts a compute node in a folder of its own (or this one's); it takes the database over from the one before."""
-        name = self._name_for(folder.resolve())
+        folder = folder.resolve()
+        name = self._name_for(folder)
         serving = self.serving_compute()
         if serving == name:
             raise StrataError(f"{name} already runs (pid {self.computes[name].pid()})")
@@ -424,8 +425,16 @@ class Cluster:
             option = f"--data {paths.relative(self.computes[serving].data)}"
             raise StrataError(f"{serving} still serves the database; first: ./strata compute down {option}")
         self._check_storage_runs()
-        with self._all_or_nothing() as started:
-            self._start_compute(name, port, started)
+        is_new = name not in self.computes
+        if is_new:
+            self._remember_compute(name, folder)
+        try:
+            with self._all_or_nothing() as started:
+                self._start_compute(name, port, started)
+        except BaseException:
+            if is_new:  # One that has never served is no part of the cluster.
+                self.forget_compute(folder)
+            raise
         return self.computes[name]
 
     def _name_for(self, folder: Path) -> str:
@@ -435,18 +444,20 @@ class Cluster:
         server = Server(folder)
         if server.settings().cluster != str(self.data) and folder.exists() and any(folder.iterdir()):
             raise StrataError(f"{paths.relative(folder)} is not empty and holds no compute node of this cluster")
-        name = next(f"compute-{n}" for n in range(2, 1000) if f"compute-{n}" not in self.computes)
+        return next(f"compute-{n}" for n in range(2, 1000) if f"compute-{n}" not in self.computes)
+
+    def _remember_compute(self, name: str, folder: Path) -> None:
         settings = self.settings()
         settings.computes[name] = str(folder)
         self._keep(settings)
         self._make_parts(settings)
-        return name
 
     def forget_compute(self, folder: Path) -> None:
-        """After its folder was deleted."""
+        """After its folder was deleted, or it could not be started for the first time."""
         settings = self.settings()
         settings.computes = {name: place for name, place in settings.computes.items() if Path(place) != folder.resolve()}
         self._keep(settings)
+        self.computes = {name: part for name, part in self.computes.items() if name in {FIRST_COMPUTE, *settings.computes}}
 
     def _check_storage_runs(self) -> None:
         alive = sum(node.pid() is not None for node in self.storage.values())

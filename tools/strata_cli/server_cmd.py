@@ -1,7 +1,10 @@
 """`./strata up | down | sql`: one private server, or one cluster, per data folder."""
 
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +14,7 @@ from .server import MONOLITHIC, Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
 PROFILES = (MONOLITHIC, *cluster.PROFILES)
+CLIENT = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb"
 
 
 def _chosen_profile(wanted: str | None, data: Path) -> str:
@@ -28,10 +32,34 @@ def _chosen_profile(wanted: str | None, data: Path) -> str:
     return held or wanted or MONOLITHIC
 
 
+def check_folder(data: Path) -> None:
+    """A data folder is one that is there and can be written to, or can be made."""
+    place = data.resolve()
+    if place.exists() and not place.is_dir():
+        raise StrataError(f"{paths.relative(place)} is no folder; choose another one with --data")
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            pass
+    except OSError as error:
+        raise StrataError(
+            f"{paths.relative(place)} cannot be a data folder ({error.strerror}); choose one that can be written to with --data"
+        ) from None
+
+
+def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
+    if wanted is not None and wanted != used:
+        errors.print(
+            f"[yellow]warning:[/] --port {wanted} is ignored: {name} runs already, on port {used}; stop it first to change that"
+        )
+
+
 def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False) -> Server:
     profile = _chosen_profile(wanted, data)
+    check_folder(data)
     if profile != MONOLITHIC:
         server = cluster_cmd.up(profile, data, port)
+        say_port_is_ignored(server.name, port, server.settings().port)
         print_how_to_connect(server)
         return server
     setup_cmd.ensure_setup()
@@ -39,6 +67,7 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False)
     before = server.settings()
     if server.pid() is not None:
         console.print(f"  already running (pid {server.pid()}, port {before.port})")
+        say_port_is_ignored("the server", port, before.port)
         return server
     if not paths.plugin_path("release").exists():
         errors.print("[yellow]warning:[/] ha_strata.so is not built (./strata build); starting with InnoDB only")
@@ -64,7 +93,8 @@ def data_option(server: Server) -> str:
 def print_how_to_connect(server: Server, database: str = "test") -> None:
     option = data_option(server)
     console.print(f"  ./strata sql{option}{'' if database == 'test' else f' -D {database}'}", markup=False)
-    console.print(f"  mariadb -h 127.0.0.1 -P {server.settings().port} -u root {database}", markup=False)
+    client = shutil.which("mariadb") or paths.relative(CLIENT)
+    console.print(f"  {client} -h 127.0.0.1 -P {server.settings().port} -u root {database}", markup=False)
 
 
 def down(data: Path, wipe: bool) -> None:
@@ -82,18 +112,17 @@ def down(data: Path, wipe: bool) -> None:
         console.print(f"removed {paths.relative(server.data)}")
 
 
-def sql(data: Path, statement: str | None, database: str) -> NoReturn:
-    """Becomes the mariadb client; statements come from -e, from a pipe, or from the terminal."""
+def sql(data: Path, statement: str | None, database: str, options: Sequence[str] = ()) -> NoReturn:
+    """Becomes the mariadb client, with further options of its own; statements come from -e, from a pipe, or from the terminal."""
     server = Server(data)
     if server.pid() is None:
         raise StrataError(f"no server runs on {paths.relative(server.data)}; start it with ./strata up")
-    client = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb"
     charsets = paths.MARIADB_ROOT / "usr" / "share" / "mysql" / "charsets"
-    command = [str(client), "--no-defaults", f"--socket={server.socket}", "--user=root", f"--character-sets-dir={charsets}"]
+    command = [str(CLIENT), "--no-defaults", f"--socket={server.socket}", "--user=root", f"--character-sets-dir={charsets}"]
     command += ["--default-character-set=utf8mb4"]
     if statement is not None:
         command += ["--table"] if sys.stdout.isatty() else []
         command += ["--execute", statement]
-    command.append(database)
+    command += [*options, f"--database={database}"]
     sys.stdout.flush()
     os.execv(command[0], command)

@@ -67,6 +67,9 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
     cluster = Cluster(data)
     if not cluster.exists():
         server = Server(data)
+        if not server.exists() and server.pid() is None:
+            place = paths.relative(server.data)
+            raise StrataError(f"{place} holds no server and no cluster; ./strata up --data {place} makes one")
         facts = server_facts(server)
         return facts, [compute_process("server", server, facts)]
     profile = cluster.settings().profile

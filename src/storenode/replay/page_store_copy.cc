@@ -391,9 +391,11 @@ void PageStore::Shell::fill_status(PageStoreStatus* status) const {
     status->streams.push_back(one);
   }
   status->backlog_bytes = status->scan_lag_bytes = backlog_bytes();
+  // Nobody knows how many there are before the peer's first answer.
+  const uint64_t all = pages_to_copy.load();
   status->failure =
       error_peer_down("copying pages from a peer: " + std::to_string(pages_copied.load()) +
-                      " of about " + std::to_string(pages_to_copy.load()));
+                      (all == 0 ? "" : " of about " + std::to_string(all)));
 }
 
 }  // namespace strata::storenode
