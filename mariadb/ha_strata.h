@@ -169,6 +169,7 @@ class ha_strata final : public handler {
   // Statistics.
   void sample_indexes();
   void tell_rows_per_key();
+  void tell_sizes();
 
   engine::TableRef table_;
   StrataShare* share_ = nullptr;

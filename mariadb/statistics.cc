@@ -95,7 +95,8 @@ int ha_strata::info(uint flags) {
       stats.deleted = 0;
       stats.data_file_length = table_->data_bytes();
       stats.index_file_length = table_->index_bytes();
-      stats.delete_length = 0;
+      // What people ask for, not the optimiser.
+      if ((flags & HA_STATUS_VARIABLE_EXTRA) != 0) tell_sizes();
       stats.mean_rec_length =
           stats.records == 0 ? 0 : static_cast<ulong>(stats.data_file_length / stats.records);
       stats.mrr_length_per_rec = ref_length + sizeof(void*);
@@ -103,6 +104,7 @@ int ha_strata::info(uint flags) {
       // The optimiser believes 0 and reads no rows; an estimate of 0 is not that certain.
       if (stats.records == 0 && (flags & (HA_STATUS_TIME | HA_STATUS_OPEN)) == 0) stats.records = 1;
     }
+    if ((flags & HA_STATUS_TIME) != 0) stats.update_time = static_cast<ulong>(table_->updated_at());
     if ((flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST)) != 0) tell_rows_per_key();
     if ((flags & HA_STATUS_CONST) == 0) return 0;
     stats.create_time = static_cast<ulong>(table_->spec().created_at);
@@ -110,6 +112,13 @@ int ha_strata::info(uint flags) {
     stats.max_data_file_length = 0;  // not known, which is shown as such
     return 0;
   });
+}
+
+void ha_strata::tell_sizes() {
+  const engine::TableSizes sizes = kernel->sizes(*table_);
+  stats.data_file_length = sizes.data;
+  stats.index_file_length = sizes.indexes;
+  stats.delete_length = sizes.free;
 }
 
 // Before every query, not only at open: a TABLE opened while it was empty lives on when a million

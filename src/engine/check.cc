@@ -163,12 +163,14 @@ Status Kernel::refresh_statistics(Table* table) {
       },
       &clustered));
   uint64_t index_pages = 0;
+  uint64_t index_pages_beside = 0;
   for (uint32_t i = 1; i < table->spec().indexes.size(); ++i) {
     LeafSample index;
     STRATA_RETURN_IF_ERROR(sample_leaves(
         &impl_->row.tree, tree_of(*table, i), kIndexDives, table->spec().table_id,
         [](uint32_t, Bytes, Bytes) {}, &index));
     index_pages += index.leaves;
+    if (table->spec().indexes[i].own_space_id == 0) index_pages_beside += index.leaves;
   }
   const uint64_t sampled = clustered.visited == 0 ? 0 : live * clustered.leaves / clustered.visited;
   const uint64_t counted = table->estimated_rows();
@@ -178,9 +180,29 @@ Status Kernel::refresh_statistics(Table* table) {
     table->rows_.store(static_cast<int64_t>(sampled));
   table->clustered_pages_.store(std::max<uint64_t>(clustered.leaves, 1));
   table->index_pages_.store(index_pages);
+  table->index_pages_beside_.store(index_pages_beside);
   table->modified_since_sample_.store(0);
   table->statistics_known_.store(true);
   return ok_status();
+}
+
+TableSizes Kernel::sizes(const Table& table) const {
+  static constexpr uint64_t kOverheadPages = 2;  // the space's header and its first map
+  TableSizes out;
+  const auto pages_of = [this, &out](SpaceId space) -> uint64_t {
+    const StatusOr<SpaceManager::Use> use = impl_->spaces->use(space);
+    if (!use.ok()) return 0;  // dropped meanwhile
+    out.free += use->free_pages * kPageBytes;
+    return use->used_pages - std::min<uint64_t>(use->used_pages, kOverheadPages);
+  };
+  const uint64_t beside = table.index_pages_beside_.load(std::memory_order_relaxed);
+  const uint64_t own = pages_of(SpaceId{table.spec().space_id});
+  // What is in the table's space and in none of its trees is outside of rows.
+  out.data = std::max(table.clustered_leaf_pages(), own - std::min(own, beside)) * kPageBytes;
+  out.indexes = beside * kPageBytes;
+  for (const IndexSpec& index : table.spec().indexes)
+    if (index.own_space_id != 0) out.indexes += pages_of(SpaceId{index.own_space_id}) * kPageBytes;
+  return out;
 }
 
 Status Kernel::refresh_old_statistics(Table* table) {

@@ -74,9 +74,15 @@ class Table : public std::enable_shared_from_this<Table> {
  public:
   [[nodiscard]] const TableSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] uint64_t estimated_rows() const noexcept;  // live estimate, never negative
+  // Of the trees, from samples; Kernel::sizes() also knows what is kept outside of rows.
   [[nodiscard]] uint64_t data_bytes() const noexcept;
   [[nodiscard]] uint64_t index_bytes() const noexcept;
   [[nodiscard]] uint64_t clustered_leaf_pages() const noexcept;
+  // Seconds since 1970 of the last commit that changed rows here; 0: none since the database was
+  // opened.
+  [[nodiscard]] int64_t updated_at() const noexcept {
+    return updated_at_.load(std::memory_order_relaxed);
+  }
   // Never sampled since the database was opened, or more than a tenth of the rows has changed.
   [[nodiscard]] bool statistics_are_old() const noexcept;
   // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never
@@ -104,6 +110,8 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<uint64_t> row_id_{1};
   std::atomic<int64_t> rows_{0};
   std::atomic<uint64_t> clustered_pages_{1}, index_pages_{0};
+  std::atomic<uint64_t> index_pages_beside_{0};  // those of index_pages_ in the table's own space
+  std::atomic<int64_t> updated_at_{0};
   std::atomic<uint64_t> modified_since_sample_{0};  // rows
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
@@ -112,6 +120,13 @@ class Table : public std::enable_shared_from_this<Table> {
   std::vector<uint64_t> index_built_at_;  // likewise; set before others see the table
 };
 using TableRef = std::shared_ptr<Table>;
+
+// What a table takes on disk, in bytes.
+struct TableSizes {
+  uint64_t data = 0;     // the rows, with what is kept outside of them
+  uint64_t indexes = 0;  // secondary ones
+  uint64_t free = 0;     // pages in its files that nothing is on any more
+};
 
 // --- rows ---
 // One secondary entry. The kernel appends the clustered key to `key` and remembers its length.
@@ -356,6 +371,8 @@ class Kernel {
   Status sample(Table* table, uint32_t index, uint32_t pages,
                 const std::function<void(uint32_t leaf, Bytes key)>& visit);
   Status refresh_statistics(Table* table);
+  // Without I/O; as exact as the last samples of its indexes.
+  [[nodiscard]] TableSizes sizes(const Table& table) const;
   // Does so when they are old: reads some 20 leaves, so that it may run before any query.
   Status refresh_old_statistics(Table* table);
   // Structure of every tree of the table, and entries against rows both ways: row_entries(row

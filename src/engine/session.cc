@@ -1,4 +1,6 @@
 // A session's transaction: begin, views, savepoints, commit, rollback, XA.
+#include <ctime>
+
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -77,9 +79,12 @@ void Session::Impl::note_rows(Table* table, int32_t delta) {
 }
 
 void Session::Impl::apply_row_deltas() {
+  if (row_deltas.empty()) return;
+  const int64_t now = std::time(nullptr);
   for (const RowDelta& delta : row_deltas) {
     delta.table->rows_.fetch_add(delta.net, std::memory_order_relaxed);
     delta.table->modified_since_sample_.fetch_add(delta.changed, std::memory_order_relaxed);
+    delta.table->updated_at_.store(now, std::memory_order_relaxed);
   }
 }
 

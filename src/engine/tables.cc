@@ -310,6 +310,7 @@ void Session::copy_counters(const Table& from, Table* to) {
   to->clustered_pages_.store(from.clustered_pages_.load());
   to->index_pages_.store(from.index_pages_.load());
   to->modified_since_sample_.store(from.modified_since_sample_.load());
+  to->updated_at_.store(from.updated_at_.load());
   to->statistics_known_.store(from.statistics_known_.load());
   to->rows_exact_.store(from.rows_exact_.load());
   copy_age(from, to);

@@ -358,10 +358,16 @@ StatusOr<std::vector<uint32_t>> SpaceManager::allocated_pages(SpaceId space) {
 }
 
 StatusOr<uint64_t> SpaceManager::used_pages(SpaceId space) {
+  STRATA_ASSIGN_OR_RETURN(const Use found, use(space));
+  return found.used_pages;
+}
+
+StatusOr<SpaceManager::Use> SpaceManager::use(SpaceId space) {
   const EpochGuard epoch(this);
   STRATA_ASSIGN_OR_RETURN(Impl::SpaceState * state, impl_->live(space));
   const MutexLock lock(state->latch);
-  return uint64_t{state->high_water} - std::min(state->high_water, state->free_below);
+  const uint32_t free_pages = std::min(state->high_water, state->free_below);
+  return Use{state->high_water - free_pages, free_pages};
 }
 
 }  // namespace strata

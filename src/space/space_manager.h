@@ -72,6 +72,12 @@ class SpaceManager {
   // All allocated page numbers of a space except header and maps.
   StatusOr<std::vector<uint32_t>> allocated_pages(SpaceId space);
   StatusOr<uint64_t> used_pages(SpaceId space);
+  // Likewise, and the free pages between used ones. No I/O.
+  struct Use {
+    uint64_t used_pages = 0;  // with header and maps
+    uint64_t free_pages = 0;
+  };
+  StatusOr<Use> use(SpaceId space);
 
   // Header slots. write_slot rides on the caller's mtr (latches page 0 exclusively: allocation
   // rank).

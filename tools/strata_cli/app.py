@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from . import build_cmd, cluster_cmd, demo_cmd, logs_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd, version_cmd
-from .bench import comparison, footprint, micro, profiles, report, restart, sysbench, tpcc, tpch
+from .bench import comparison, footprint, micro, profiles, report, restart, scans, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .experiments import ladder
@@ -392,6 +392,19 @@ def bench_sysbench(
     datasets = tuple(dataset) if dataset else (Dataset.memory,) if quick else tuple(Dataset)
     plan = sysbench.Plan(wanted, _engines(versus), datasets, clients, tables, rows, seconds, rounds, isolation, rate)
     sysbench.run(plan, json_file, plot_file)
+
+
+@bench.command("scans")
+def bench_scans(
+    versus: Versus = None,
+    only: Annotated[list[scans.Scan] | None, typer.Option("--scan", help="Only these (may be repeated).")] = None,
+    rows: Annotated[int, typer.Option(help="Of the table.", min=1000)] = 400_000,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """Statements that delete, update or lock many rows at once. Example: ./strata bench scans --vs innodb --scan delete"""
+    scans.run(scans.Plan(scans.chosen(only), _engines(versus), rows, rounds), json_file, plot_file)
 
 
 @bench.command("tpcc")
