@@ -35,6 +35,12 @@
 //   L11 An entry is kept until the transaction's outcome is published (release_exclusive(), before
 //       holder_ended()). It may go earlier when the record carries the transaction's own change and
 //       no rollback to a savepoint can take that away without the lock (forget_changed()).
+//   L12 A run is one entry for all rows of an index between two keys, both included. It is entered
+//       with their leaf latched exclusively, by who has found every record there live or deleted,
+//       decided or its own, and not entered for another; runs do not overlap. A row that another
+//       transaction inserts into it later is that one's while it is undecided, and then the
+//       holder's. What a scan did not get to is given back (trim_run()). Nobody holds a deleted
+//       record: a run keeps nobody from inserting its key again.
 #pragma once
 
 #include <atomic>
@@ -106,6 +112,17 @@ class RowWaits {
   // last savepoint. Wakes nobody: the row still has the same owner.
   void forget_changed(HeldRows* held, RowId row);
   void release_exclusive(HeldRows* held);  // all of them, at transaction end
+
+  // --- runs of them; L12 ---
+  struct Run {
+    lock_internal::HeldRun* taken = nullptr;  // until the transaction ends
+    bool held = false;                        // also when all of it was held before
+  };
+  Run add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high);
+  // As far as `high`; the leaf has been latched ever since, or has not changed. False: not done.
+  bool extend_run(lock_internal::HeldRun* run, Bytes high);
+  // Gives the rows behind `high` back and wakes who waits for them.
+  void trim_run(lock_internal::HeldRun* run, Bytes high);
 
   // --- shared locks (LOCK IN SHARE MODE) ---
   // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the

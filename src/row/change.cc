@@ -56,9 +56,10 @@ Status RowChange::back_off(const Outcome& outcome) {
 bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
   if (header->trx_id == trx_->id) return true;
+  if (trx_->held.last_run_holds(RowId{tree_.index_id, key_})) return true;
   const TrxId holder = conflicts_.holder_in_memory(key_);
   if (holder == trx_->id) return true;
-  if (!holder.is_zero()) {
+  if (!holder.is_zero() && !header->deleted()) {  // L12
     *outcome = Outcome{.next = Next::kWait, .other = holder, .in_memory = true};
     return false;
   }
