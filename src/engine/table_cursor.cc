@@ -35,7 +35,17 @@ struct TableCursor::Impl {
   [[nodiscard]] RowContext* context() const { return &session->impl_->kernel->row; }
   [[nodiscard]] TreeId clustered() const { return tree_of(*table, 0); }
 
+  // RW11: rows of a forward scan that are wanted exclusively, and all kept.
+  [[nodiscard]] bool locks_ahead() const noexcept {
+    return index == 0 && lock == LockMode::kExclusive && !skip_locked &&
+           session->impl_->isolation == Isolation::kRepeatableRead;
+  }
+  void give_back() noexcept {
+    if (cursor.locked()) cursor.give_back(trx());
+  }
+
   StatusOr<RowCursor::Read> begin_read() {
+    give_back();
     fetched = false;
     fresh = false;
     shown = false;
@@ -45,9 +55,12 @@ struct TableCursor::Impl {
     note_view();
     protecting = protects_ranges();
     if (protecting) prepare_range();
+    const bool ahead = locks_ahead();
+    cursor.set_lock_ahead(ahead);
     if (reads_dirty()) return RowCursor::Read::kDirty;
     if (lock == LockMode::kNone) STRATA_RETURN_IF_ERROR(session->open_view());
     if (is_older_than_table()) return error_definition_changed();
+    if (ahead) STRATA_RETURN_IF_ERROR(context()->trxs->ensure_id(trx()));
     return lock == LockMode::kNone ? RowCursor::Read::kConsistent : RowCursor::Read::kLatest;
   }
 
@@ -175,6 +188,10 @@ struct TableCursor::Impl {
     if (fetched) return ok_status();
     fresh = shown = false;
     if (protecting && index == 0 && lock == LockMode::kShared) return use(range->payload());
+    if (lock == LockMode::kExclusive && !protecting && cursor.locked() && !trx()->must_rollback &&
+        !context()->trxs->waits()->index_has_shared(clustered().index_id)) {
+      return use(cursor.payload());
+    }
     if (lock != LockMode::kNone) {
       key_copy.assign(clustered_key());
       return fetch_locked(key_copy, gone);
@@ -374,6 +391,7 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
 
 void TableCursor::reset() noexcept {
   Impl& c = *impl_;
+  c.give_back();
   c.cursor.reset();
   c.range.reset();
   c.protecting = c.skip_locked = c.point = c.fetched = c.fresh = c.shown = c.show_again = false;

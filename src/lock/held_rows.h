@@ -7,12 +7,15 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/ids.h"
+#include "lock/row_id.h"
 
 namespace strata {
 
 namespace lock_internal {
 class ExclusiveLocks;
+class ExclusiveRuns;
 
 struct HeldRow {  // in the table's chains, and in its holder's list
   HeldRow* next = nullptr;
@@ -21,6 +24,14 @@ struct HeldRow {  // in the table's chains, and in its holder's list
   uint32_t savepoints = 0;  // of the holder when it took the row
   IndexId index;
   std::string key;
+};
+
+struct HeldRun {  // in the table, and in its holder's list; L12
+  TrxId holder;
+  IndexId index;
+  std::string low;   // of the first row
+  std::string high;  // of the last row; changed under the table's mutex, by its holder's thread
+  Cts taken;         // no row that it holds was written later by another; changed likewise
 };
 }  // namespace lock_internal
 
@@ -33,14 +44,28 @@ class HeldRows {
   ~HeldRows() = default;
 
   [[nodiscard]] size_t size() const noexcept { return rows_.size(); }
+  [[nodiscard]] size_t run_count() const noexcept { return runs_.size(); }
+  // Whether the run taken last holds the row, whose newest version is of `written`; true is
+  // certain. Looks into nothing that is shared.
+  [[nodiscard]] bool last_run_holds(RowId row, Cts written) const noexcept {
+    if (runs_.empty() || written.is_zero()) return false;
+    const lock_internal::HeldRun& last = *runs_.back();
+    return last.index == row.index && written <= last.taken && row.key <= Bytes(last.high) &&
+           Bytes(last.low) <= row.key;
+  }
   // A rollback may come back to here (L11).
   void mark_savepoint() noexcept { ++savepoints_; }
   // The rows stay locked for as long as the lock table lives.
-  void abandon() noexcept { rows_.clear(); }
+  void abandon() noexcept {
+    rows_.clear();
+    runs_.clear();
+  }
 
  private:
   friend class lock_internal::ExclusiveLocks;
+  friend class lock_internal::ExclusiveRuns;
   std::vector<lock_internal::HeldRow*> rows_;  // newest last; owned by the table
+  std::vector<lock_internal::HeldRun*> runs_;  // newest last; owned by the table
   std::vector<std::unique_ptr<lock_internal::HeldRow>> spare_;
   uint32_t savepoints_ = 0;
 };

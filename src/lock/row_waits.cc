@@ -12,12 +12,14 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "lock/internal/exclusive_locks.h"
+#include "lock/internal/exclusive_runs.h"
 #include "lock/internal/range_locks.h"
 #include "lock/internal/row_hash.h"
 
 namespace strata {
 
 using lock_internal::ExclusiveLocks;
+using lock_internal::ExclusiveRuns;
 using lock_internal::hash_row;
 using lock_internal::QueueKind;
 using lock_internal::RangeLocks;
@@ -127,6 +129,7 @@ struct RowWaits::Impl {
   // One mutex for queues and wait-for graph: it is taken only when somebody really waits.
   mutable Mutex mutex{LatchRank::kLockTable};
   std::array<Bucket, kBuckets> buckets;
+  std::atomic<uint32_t> queues{0};             // in all of them; readable without the mutex
   std::unordered_map<TrxId, Waiter*> waiting;  // each transaction waits once at most
   std::unordered_map<TrxId, std::vector<Queue*>> by_holder;
   // Queues per hash of their holder. L4: a waiter adds to it and then looks at the holder's state;
@@ -139,6 +142,7 @@ struct RowWaits::Impl {
   std::array<RowShard, kSharedShards> row_shards;
   std::array<HolderShard, kSharedShards> holder_shards;
   ExclusiveLocks exclusive;
+  ExclusiveRuns runs;
   RangeLocks ranges;  // counted in index_shared, too: once per holder and index
 
   static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
@@ -166,6 +170,7 @@ struct RowWaits::Impl {
     q->next_in_bucket = b.first;
     b.first = q;
     b.queues.fetch_add(1, std::memory_order_acq_rel);
+    queues.fetch_add(1, std::memory_order_acq_rel);
     return q;
   }
 
@@ -192,6 +197,7 @@ struct RowWaits::Impl {
     while (*link != q) link = &(*link)->next_in_bucket;
     *link = q->next_in_bucket;
     b.queues.fetch_sub(1, std::memory_order_acq_rel);
+    queues.fetch_sub(1, std::memory_order_acq_rel);
     delete q;
   }
 
@@ -471,6 +477,7 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
 }
 
 bool RowWaits::has_waiters(RowId row) const noexcept {
+  if (impl_->queues.load(std::memory_order_acquire) == 0) return false;
   const uint64_t hash = hash_row(row);
   if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return false;
   MutexLock lock(impl_->mutex);
@@ -511,13 +518,21 @@ void RowWaits::holder_ended(TrxId holder) {
   for (Queue* q : queues) impl_->pass_turn(q);
 }
 
-TrxId RowWaits::add_exclusive(HeldRows* held, TrxId holder, RowId row) {
+TrxId RowWaits::add_exclusive(HeldRows* held, TrxId holder, RowId row, Cts written) {
+  // A run cannot come meanwhile: it needs the leaf exclusively.
+  if (impl_->runs.any_in(row.index)) {
+    const TrxId before = exclusive_holder(row, written);
+    if (!before.is_zero()) return before;
+  }
   return impl_->exclusive.add(held, holder, row, hash_row(row));
 }
 
-TrxId RowWaits::exclusive_holder(RowId row) const noexcept {
-  if (!impl_->exclusive.any_in(row.index)) return TrxId{};
-  return impl_->exclusive.holder_of(row, hash_row(row));
+TrxId RowWaits::exclusive_holder(RowId row, Cts written) const noexcept {
+  if (impl_->exclusive.any_in(row.index)) {
+    const TrxId holder = impl_->exclusive.holder_of(row, hash_row(row));
+    if (!holder.is_zero()) return holder;
+  }
+  return impl_->runs.any_in(row.index) ? impl_->runs.holder_of(row, written) : TrxId{};
 }
 
 void RowWaits::drop_exclusive(HeldRows* held, TrxId holder, RowId row) {
@@ -529,7 +544,28 @@ void RowWaits::forget_changed(HeldRows* held, RowId row) {
   if (held->size() != 0) impl_->exclusive.drop_last(held, row, hash_row(row));
 }
 
-void RowWaits::release_exclusive(HeldRows* held) { impl_->exclusive.release(held); }
+void RowWaits::release_exclusive(HeldRows* held) {
+  impl_->exclusive.release(held);
+  if (held->run_count() != 0) impl_->runs.release(held);
+}
+
+RowWaits::Run RowWaits::add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high,
+                                Cts now) {
+  Run run;
+  bool had = false;
+  run.taken = impl_->runs.add(held, holder, index, low, high, now, &had);
+  run.held = had || run.taken != nullptr;
+  return run;
+}
+
+bool RowWaits::extend_run(lock_internal::HeldRun* run, Bytes high, Cts now) {
+  return impl_->runs.extend(run, high, now);
+}
+
+void RowWaits::trim_run(lock_internal::HeldRun* run, Bytes high) {
+  impl_->runs.trim(run, high);
+  holder_ended(run->holder);  // who waits for one of the rows looks again
+}
 
 void RowWaits::add_shared(TrxId holder, RowId row) {
   const uint64_t hash = hash_row(row);

@@ -35,6 +35,13 @@
 //   L11 An entry is kept until the transaction's outcome is published (release_exclusive(), before
 //       holder_ended()). It may go earlier when the record carries the transaction's own change and
 //       no rollback to a savepoint can take that away without the lock (forget_changed()).
+//   L12 A run is one entry for all rows of an index between two keys, both included. It is entered
+//       with their leaf latched exclusively, by who has found every record there live or deleted,
+//       decided or its own, and not entered for another; runs do not overlap. A row that another
+//       transaction inserts into it later is not held: its newest version is younger than the run,
+//       and one that is held nobody else can write. What a scan did not get to is given back
+//       (trim_run()). Nobody holds a deleted record: a run keeps nobody from inserting its key
+//       again.
 #pragma once
 
 #include <atomic>
@@ -97,15 +104,29 @@ class RowWaits {
 
   // --- exclusive locks of rows not written to; L10, L11 ---
   // Zero: entered. Otherwise who was before, perhaps `holder` itself. The leaf is latched.
-  TrxId add_exclusive(HeldRows* held, TrxId holder, RowId row);
-  // Zero: nobody. Cheap while there are no such locks in the index.
-  [[nodiscard]] TrxId exclusive_holder(RowId row) const noexcept;
+  TrxId add_exclusive(HeldRows* held, TrxId holder, RowId row, Cts written = Cts{});
+  // Zero: nobody. Cheap while there are no such locks in the index. `written`: when the newest
+  // version of the row was committed, if that is known; L12.
+  [[nodiscard]] TrxId exclusive_holder(RowId row, Cts written = Cts{}) const noexcept;
   // Gives one back and wakes who waits for it.
   void drop_exclusive(HeldRows* held, TrxId holder, RowId row);
   // The transaction has written to the row: drops the lock if it was the last one taken, since the
   // last savepoint. Wakes nobody: the row still has the same owner.
   void forget_changed(HeldRows* held, RowId row);
   void release_exclusive(HeldRows* held);  // all of them, at transaction end
+
+  // --- runs of them; L12 ---
+  struct Run {
+    lock_internal::HeldRun* taken = nullptr;  // until the transaction ends
+    bool held = false;                        // also when all of it was held before
+  };
+  // `now`: no version that has been committed is younger.
+  Run add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high, Cts now);
+  // As far as `high`, from its last row on, without a record between that was not looked at. False:
+  // not done.
+  bool extend_run(lock_internal::HeldRun* run, Bytes high, Cts now);
+  // Gives the rows behind `high` back and wakes who waits for them.
+  void trim_run(lock_internal::HeldRun* run, Bytes high);
 
   // --- shared locks (LOCK IN SHARE MODE) ---
   // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the

@@ -56,9 +56,10 @@ Status RowChange::back_off(const Outcome& outcome) {
 bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
   if (header->trx_id == trx_->id) return true;
-  const TrxId holder = conflicts_.holder_in_memory(key_);
+  if (trx_->held.last_run_holds(RowId{tree_.index_id, key_}, header->cts)) return true;
+  const TrxId holder = conflicts_.holder_in_memory(key_, header->cts);
   if (holder == trx_->id) return true;
-  if (!holder.is_zero()) {
+  if (!holder.is_zero() && !header->deleted()) {  // L12
     *outcome = Outcome{.next = Next::kWait, .other = holder, .in_memory = true};
     return false;
   }
@@ -347,8 +348,8 @@ StatusOr<RowChange::Outcome> RowChange::try_lock_in_memory(TreeCursor* cursor, s
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kShared, &header));
   if (outcome.next != Next::kDone) return outcome;
   if (header.trx_id != trx_->id) {
-    const TrxId before =
-        context_->trxs->waits()->add_exclusive(&trx_->held, trx_->id, RowId{tree_.index_id, key_});
+    const TrxId before = context_->trxs->waits()->add_exclusive(
+        &trx_->held, trx_->id, RowId{tree_.index_id, key_}, header.cts);
     if (!before.is_zero() && before != trx_->id)  // under a shared latch we are not alone
       return Outcome{.next = Next::kWait, .other = before, .in_memory = true};
     *fresh = before.is_zero();

@@ -69,6 +69,60 @@ struct RowCursor::Impl {
   Impl(RowContext* c, TreeId t)
       : context(c), tree(t), mtr(c->tree.pool, c->tree.log), at(&c->tree, t, &mtr) {}
 
+  // --- RW11 ---
+  bool ahead = false;       // wished for
+  bool locked = false;      // the items are
+  bool contiguous = false;  // no record between the last batch and this leaf latch's position
+  lock_internal::HeldRun* run = nullptr;  // holds the items, and others before them
+  TrxId run_owner;
+
+  [[nodiscard]] LatchMode latch_mode() const noexcept {
+    return ahead && forward ? LatchMode::kExclusive : LatchMode::kShared;
+  }
+  // The record under the tree cursor, which is nobody else's by what it says itself.
+  [[nodiscard]] bool can_take_here() {
+    RowWaits* const waits = context->trxs->waits();
+    at.copy_key(&key);
+    const RowId row{tree.index_id, key};
+    const TrxId holder = waits->exclusive_holder(row, read_record_header(at.value()).cts);
+    return (holder.is_zero() || holder == trx->id) && !waits->has_waiters(row);
+  }
+  // Before the leaf's latch goes.
+  void take_items() {
+    locked = false;
+    if (!ahead || !forward) return;
+    RowWaits* const waits = context->trxs->waits();
+    // Of rows that another has locked shared, one at a time is wanted: we would keep it from going
+    // on while we wait for it.
+    const StatusOr<Cts> now = context->trxs->newest_cts();
+    if (!now.ok() || waits->index_has_shared(tree.index_id)) {
+      run = nullptr;
+      return;
+    }
+    const Item& first = items.front();
+    const Item& last = items.back();
+    const Bytes low(arena.data() + first.key_at, first.key_bytes);
+    const Bytes high(arena.data() + last.key_at, last.key_bytes);
+    if (run != nullptr && contiguous && run_owner == trx->id &&
+        waits->extend_run(run, high, *now)) {
+      locked = true;
+      return;
+    }
+    run = nullptr;
+    if (trx->held.run_count() >= context->runs_max) return;
+    const RowWaits::Run taken = waits->add_run(&trx->held, trx->id, tree.index_id, low, high, *now);
+    run = taken.taken;
+    run_owner = trx->id;
+    locked = taken.held;
+  }
+  void give_back(Trx* owner) noexcept {
+    if (run != nullptr && valid && owner == trx && owner->id == run_owner &&
+        current + 1 < items.size())
+      context->trxs->waits()->trim_run(run, shown_key);
+    run = nullptr;
+    locked = valid = false;
+  }
+
   // --- the batch ---
   void clear_batch() noexcept {
     arena.clear();
@@ -133,16 +187,19 @@ struct RowCursor::Impl {
 
   // --- moving ---
   [[nodiscard]] bool batch_is_full() const noexcept {
-    return read == Read::kLatest || items.size() >= limit || arena.size() >= kBatchBytesMax;
+    const bool single = read == Read::kLatest && !(ahead && forward);
+    return single || items.size() >= limit || arena.size() >= kBatchBytesMax;
   }
   Status step() { return forward ? at.next() : at.prev(); }
 
   // Latches the saved position again and stands on the next record to look at (or none).
   Status come_back() {
     bool same = false;
-    STRATA_RETURN_IF_ERROR(at.restore(LatchMode::kShared, &same));
+    STRATA_RETURN_IF_ERROR(at.restore(latch_mode(), &same));
     const bool look_here = pending;
     pending = false;
+    contiguous = same && !look_here && at.step_in_leaf(forward);
+    if (contiguous) return ok_status();
     if (same) return look_here ? ok_status() : step();
     if (forward) return ok_status();  // restore() went to the next greater key
     key.assign(at.saved_key());
@@ -156,9 +213,11 @@ struct RowCursor::Impl {
   // From the record the tree cursor stands on, latched, gathers what next() or prev() will show.
   Status fill() {
     clear_batch();
+    locked = false;
     StaleGuard stale;
     for (;;) {
       if (!at.on_record()) {
+        contiguous = false;
         if (forward && at.leaf() != nullptr && !at.at_end()) {
           STRATA_RETURN_IF_ERROR(at.settle());
           continue;
@@ -171,26 +230,44 @@ struct RowCursor::Impl {
       const Seen seen = look(read_record_header(value));
       if (seen == Seen::kOlder || seen == Seen::kResolve) {
         if (!items.empty()) {
+          take_items();
           pause(true);
           break;
         }
+        contiguous = false;
         STRATA_RETURN_IF_ERROR(seen == Seen::kOlder ? look_older(value, &stale) : resolve(value));
         if (!items.empty()) break;
         STRATA_RETURN_IF_ERROR(come_back());
         continue;
       }
+      const bool takes = ahead && forward && seen == Seen::kShow;
+      if (takes && (undecided || !can_take_here())) {  // the caller locks that one by itself
+        if (items.empty()) {
+          run = nullptr;
+          add_record_here(value);
+          pause(false);
+        } else {
+          undecided = deleted = false;
+          take_items();
+          pause(true);
+        }
+        break;
+      }
       if (seen == Seen::kShow) {
         add_record_here(value);
         if (batch_is_full()) {
+          take_items();
           pause(false);
           break;
         }
       }
       if (at.step_in_leaf(forward)) continue;
       if (!items.empty()) {  // a batch is of one leaf
+        take_items();
         pause(false);
         break;
       }
+      contiguous = false;
       STRATA_RETURN_IF_ERROR(step());
     }
     valid = !items.empty();
@@ -243,7 +320,8 @@ struct RowCursor::Impl {
     trx = t;
     read = r;
     forward = go_forward;
-    valid = ended = pending = false;
+    valid = ended = pending = locked = contiguous = false;
+    run = nullptr;
     limit = 1;
     resolved = TrxId{};
     clear_batch();
@@ -260,7 +338,7 @@ struct RowCursor::Impl {
   }
 
   Status find_first(Bytes from) {
-    STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
+    STRATA_RETURN_IF_ERROR(at.seek(from, latch_mode()));
     trx->last_leaf = {tree.index_id, at.leaf()->id()};
     return fill();
   }
@@ -272,6 +350,8 @@ struct RowCursor::Impl {
 
   Status turn() {
     const std::string from(shown_key);
+    give_back(trx);
+    ahead = false;
     start(trx, read, !forward);
     if (!forward) return find_last(from, false);
     STRATA_RETURN_IF_ERROR(at.seek(from, LatchMode::kShared));
@@ -313,9 +393,14 @@ Status RowCursor::next() { return impl_->move(true); }
 Status RowCursor::prev() { return impl_->move(false); }
 
 void RowCursor::reset() noexcept {
+  impl_->ahead = false;
   impl_->start(nullptr, Read::kConsistent, true);
   if (impl_->arena.capacity() > kBatchBytesKept) impl_->arena = std::string();
 }
+
+void RowCursor::set_lock_ahead(bool ahead) noexcept { impl_->ahead = ahead; }
+bool RowCursor::locked() const noexcept { return impl_->locked; }
+void RowCursor::give_back(Trx* trx) noexcept { impl_->give_back(trx); }
 
 bool RowCursor::valid() const noexcept { return impl_->valid; }
 Bytes RowCursor::key() const noexcept { return impl_->valid ? impl_->shown_key : Bytes(); }

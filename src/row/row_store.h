@@ -24,6 +24,9 @@
 //        opened.
 //   RW9  A range is registered first and read then; what was read is settled. A record that another
 //        transaction owns is not kept registered while we wait for that (row_waits.h, L7, L8).
+//   RW11 A locking scan (RowCursor::set_lock_ahead) enters what it copies from a leaf as a run,
+//        under the leaf's latch, and gives back what nobody came to see. Its rows are changed by
+//        the statement that scans and through no other cursor ahead of it.
 //   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
 //        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -47,6 +50,8 @@ struct RowContext {
   UndoSpace* undo;
   // Rows that a transaction may hold in memory only (about 100 bytes each).
   uint32_t unwritten_locks_max = 1000;
+  // And runs of rows, each of one leaf at the most (row_waits.h, L12; about 200 bytes each).
+  uint32_t runs_max = 16384;
 };
 
 enum class RowLock : uint8_t { kNone, kShared, kExclusive };
@@ -114,6 +119,13 @@ class RowCursor {
   ~RowCursor();
   // Secondary trees only: RW8.
   void set_base_row(const BaseRow& base) noexcept;
+  // Clustered trees, kLatest: RW11. The transaction has an id. Holds until the next seek.
+  void set_lock_ahead(bool ahead) noexcept;
+  // Whether the transaction holds the row exclusively by now.
+  [[nodiscard]] bool locked() const noexcept;
+  // Gives back the rows behind the one shown, which the cursor then does not show any more: only
+  // seek() may follow. `trx`: what seek() was called with, if it has not ended.
+  void give_back(Trx* trx) noexcept;
   // First visible record with key >= `key`, or last with key < `key` (`infinite`: last of all).
   Status seek(Trx* trx, Read read, Bytes key);
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);

@@ -196,6 +196,8 @@ class TrxSystem {
   // --- views ---
   Status open_view(Trx* trx);
   void close_view(Trx* trx);
+  // No commit that anybody can know of is younger.
+  StatusOr<Cts> newest_cts();
   [[nodiscard]] Cts min_view() const;  // versions superseded at or below it are needed by nobody
 
   // --- reader's side; lookup() and visible(may_block) may read pages of undo spaces, so hold no

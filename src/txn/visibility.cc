@@ -17,6 +17,8 @@ constexpr TrxLookup kLongAgo{TrxState::kCommitted, kOldestCts, Lsn{}};
 
 // --- views ---
 
+StatusOr<Cts> TrxSystem::newest_cts() { return impl_->timestamps->current(); }
+
 Status TrxSystem::open_view(Trx* trx) {
   STRATA_ASSERT(trx->started && !trx->view.open);
   Impl& s = *impl_;

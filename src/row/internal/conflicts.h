@@ -30,8 +30,9 @@ class Conflicts {
 
   // Who holds the row without having written to it, or zero (perhaps this transaction). For use
   // under a page latch.
-  [[nodiscard]] TrxId holder_in_memory(Bytes key) const noexcept {
-    return context_->trxs->waits()->exclusive_holder(RowId{index_, key});
+  // `written`: when the newest version was committed, if that is known.
+  [[nodiscard]] TrxId holder_in_memory(Bytes key, Cts written = Cts{}) const noexcept {
+    return context_->trxs->waits()->exclusive_holder(RowId{index_, key}, written);
   }
 
   // Whether a newcomer has to queue for the row before it may take it (L1). No latch held.
