@@ -61,6 +61,7 @@ struct PageStoreOptions {
   uint64_t log_cache_bytes = 64u << 20;
   uint64_t map_bytes = 64u << 20;
   uint64_t memtable_bytes = 64u << 20;
+  uint32_t open_files_max = 512;  // kept open, of page files and of RocksDB's each
   uint64_t scan_batch_bytes = 1u << 20;
   // Smart: so long log that has come is left alone, unless a request waits for it: what comes
   // meanwhile is scanned with it.

@@ -104,7 +104,7 @@ rocksdb::DBOptions db_options(const VersionDbOptions& options, rocksdb::Env* env
   made.db_write_buffer_size = options.memtable_bytes;
   made.max_background_jobs = static_cast<int>(options.background_jobs);
   made.info_log = std::make_shared<DiagLogger>();
-  made.max_open_files = 512;
+  made.max_open_files = static_cast<int>(options.open_files_max);
   made.keep_log_file_num = 1;
   made.stats_dump_period_sec = 0;
   made.stats_persist_period_sec = 0;

@@ -71,6 +71,7 @@ struct VersionDbOptions {
   uint64_t memtable_bytes = 64u << 20;  // written together when full; twice that may be in memory
   uint64_t block_cache_bytes = 32u << 20;
   uint32_t background_jobs = 2;
+  uint32_t open_files_max = 512;  // kept open
   bool compress_pages = false;  // LZ4
 };
 
