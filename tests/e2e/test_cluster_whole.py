@@ -2,7 +2,6 @@
 node."""
 
 import json
-import os
 import resource
 import shutil
 import socket
@@ -126,8 +125,8 @@ class Idlers:
 
 
 def test_idle_connections_take_nothing_away() -> None:
-    """Two of three nodes, which may have 1,024 files open, get more idle connections than that on every port they have, for as long
-    as it lasts: commits go on, whoever asks for their state is answered, and most of their descriptors stay free."""
+    """Two of three nodes, which may have 1,024 files open, get more idle connections than that on every port they have, all the
+    time: commits go on, whoever asks for their state is answered, and most of their descriptors stay free."""
     server = up("logdb-mv-sr")
     server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
     insert(server, 0)
@@ -142,7 +141,7 @@ def test_idle_connections_take_nothing_away() -> None:
         insert(server, *range(1, 200))
         told = strata("status", "--data", DATA)
         assert told.returncode == RUNNING, told.stdout
-        assert all(len(os.listdir(f"/proc/{pid}/fd")) < 512 for pid in pids)
+        assert all(len(list(Path(f"/proc/{pid}/fd").iterdir())) < 512 for pid in pids)
         cluster = Cluster(DATA)
         cluster.kill_part("compute-1")  # The next one has to get in, too.
         cluster.start_part("compute-1")
