@@ -330,8 +330,8 @@ TEST_F(LogServiceSim, WhatACallerAsksForIsBoundedByTheNode) {
   Cluster c(1);
   Writer& writer = c.open(0);
   take_over(&c, &writer);
-  for (int i = 0; i < 6; ++i) {
-    c.append(&writer, 1'000'000);
+  for (int i = 0; i < 100; ++i) {
+    c.append(&writer, 50'000);
     ASSERT_TRUE(c.settle(&writer));
   }
   ASSERT_TRUE(c.eventually([&] { return c.all_applied(); }));

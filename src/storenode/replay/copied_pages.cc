@@ -38,6 +38,7 @@ VersionDbOptions version_db_options(const PageStoreOptions& options) {
       options.mode == ReplayMode::kSingle ? StoreLayout::kInPlace : StoreLayout::kVersions;
   versions.memtable_bytes = options.memtable_bytes;
   versions.open_files_max = options.open_files_max;
+  versions.device_errors_us = options.device_errors_us;
   return versions;
 }
 

@@ -66,6 +66,7 @@ struct PageStoreOptions {
   // Smart: so long log that has come is left alone, unless a request waits for it: what comes
   // meanwhile is scanned with it.
   uint64_t scan_delay_us = 0;
+  uint64_t device_errors_us = 10'000'000;  // so long an error of the disk may pass (VD7)
   uint64_t checkpoint_interval_us = 10'000'000;
   uint64_t collect_interval_us = 10'000'000;
   LeaseOptions leases;
