@@ -1,9 +1,5 @@
 #include "storenode/versions/device_errors.h"
 
-#include <cerrno>
-#include <cstring>
-#include <string>
-
 namespace strata::storenode {
 namespace {
 
@@ -11,14 +7,6 @@ namespace {
 constexpr size_t kPlacesMax = 1000;
 
 }  // namespace
-
-bool is_device_error(const Status& status) {
-  if (status.ok() || is_corruption(status) || is_no_space(status)) return false;
-  char buffer[128];
-  const std::string text = ::strerror_r(EIO, buffer, sizeof buffer);
-  const auto message = status.message();
-  return message.find(absl::string_view(text)) != absl::string_view::npos;
-}
 
 bool DeviceErrors::failed(uint64_t place, uint64_t now_us) {
   const MutexLock lock(mutex_);

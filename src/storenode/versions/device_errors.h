@@ -11,13 +11,9 @@
 #include <map>
 
 #include "base/latch.h"
-#include "base/status.h"
+#include "io/device_error.h"
 
 namespace strata::storenode {
-
-// EIO, by its text: neither RocksDB nor the kinds of our own errors tell it from, say, too many
-// open files, which is no fault of the disk.
-[[nodiscard]] bool is_device_error(const Status& status);
 
 class DeviceErrors {
  public:
