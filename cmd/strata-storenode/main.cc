@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fault.h"
+#include "descriptors.h"
 #include "io/file_system.h"
 #include "log.h"
 #include "registry/etcd.h"
@@ -47,6 +48,10 @@ std::unique_ptr<FileSystem> file_system(storenode::NodeOptions* node) {
 }
 
 int run(Settings settings) {
+  const auto shares = reserve_descriptors();
+  if (!shares.ok()) return failed("too_few_descriptors", shares.status());
+  settings.node.connections_max = shares->rpc;
+  settings.node.pages.open_files_max = shares->pages;
   storenode::StopFlag stop;
   const Signals signals(&stop);
   const auto secret = transport::load_secret(settings.secret_file);
@@ -59,7 +64,7 @@ int run(Settings settings) {
   const auto files = file_system(&settings.node);
   std::unique_ptr<storenode::StorageNode> node;  // outlives the status server
 
-  const auto http = StatusServer::start(settings.http);
+  const auto http = StatusServer::start(settings.http, shares->http);
   if (!http.ok()) return failed("no_http", http.status());
   log_event(Level::kInfo, "starting",
             {{"name", settings.node.name},

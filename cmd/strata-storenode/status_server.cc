@@ -1,71 +1,50 @@
 #include "status_server.h"
 
-#include <httplib.h>
-
 #include "status_text.h"
+#include "transport/secret.h"
 
 namespace strata::daemon {
 namespace {
 
-constexpr size_t kThreads = 2;
 constexpr int kUnavailable = 503;
-constexpr char kPlain[] = "text/plain; charset=utf-8";
+constexpr std::string_view kTcp = "tcp:";
 
 }  // namespace
 
-StatusServer::StatusServer() : server_(std::make_unique<httplib::Server>()) {}
+StatusServer::StatusServer(uint32_t connections_max)
+    : io_("status"),
+      network_(io_.loop(), nullptr),
+      server_({io_.loop(), &network_, transport::system_entropy()},
+              {.connections_max = connections_max}) {}
 
-StatusServer::~StatusServer() {
-  server_->stop();
-  if (thread_.joinable()) thread_.join();
-}
-
-StatusOr<std::unique_ptr<StatusServer>> StatusServer::start(const HttpAddress& at) {
-  auto made = std::unique_ptr<StatusServer>(new StatusServer());
-  httplib::Server& server = *made->server_;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kThreads); };
-  // The library would share a port that is in use.
-  server.set_socket_options([](socket_t socket) {
-    const int yes = 1;
-    ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  server.set_keep_alive_max_count(1);  // an idle connection would keep a thread busy looking at it
-  server.set_read_timeout(2, 0);
-  server.set_write_timeout(2, 0);
-  server.set_payload_max_length(4096);
-  made->add_handlers();
-  int port = at.port;
-  const bool bound = port != 0 ? server.bind_to_port(at.host, port)
-                               : (port = server.bind_to_any_port(at.host)) > 0;
+StatusOr<std::unique_ptr<StatusServer>> StatusServer::start(const HttpAddress& at,
+                                                            uint32_t connections_max) {
+  auto made = std::unique_ptr<StatusServer>(new StatusServer(connections_max));
+  made->add_pages();
   const std::string host = at.host.find(':') == std::string::npos ? at.host : "[" + at.host + "]";
-  if (!bound)
-    return Status(StatusCode::kAlreadyExists, "cannot listen for HTTP on " + host + ":" +
-                                                  std::to_string(at.port) +
-                                                  "; perhaps another process does");
-  made->address_ = host + ":" + std::to_string(port);
-  made->thread_ = std::thread([&server] { server.listen_after_bind(); });
-  // Once it has answered it can be stopped; before it runs, the library would forget being told so.
-  httplib::Client self(at.host, port);
-  self.set_keep_alive(false);
-  if (!self.Get("/healthz")) return error_internal("no answer by HTTP on " + made->address_);
+  const std::string wanted = host + ":" + std::to_string(at.port);
+  const auto address = made->server_.listen(std::string(kTcp) + wanted);
+  if (is_duplicate_key(address.status()))
+    return Status(StatusCode::kAlreadyExists,
+                  "cannot listen for HTTP on " + wanted + "; perhaps another process does");
+  STRATA_RETURN_IF_ERROR(address.status());
+  made->address_ = address->substr(kTcp.size());
   return made;
 }
 
-void StatusServer::add_handlers() {
-  server_->Get("/healthz", [this](const httplib::Request&, httplib::Response& response) {
+void StatusServer::add_pages() {
+  server_.handle("/healthz", [this] {
     const storenode::StorageNode* const node = node_.load();
     const Status health = node != nullptr ? node->health() : error_peer_down("starting");
-    if (!health.ok()) response.status = kUnavailable;
-    response.set_content(health.ok() ? "ok\n" : std::string(health.message()) + "\n", kPlain);
+    if (health.ok()) return transport::HttpAnswer{.body = "ok\n"};
+    return transport::HttpAnswer{.status = kUnavailable,
+                                 .body = std::string(health.message()) + "\n"};
   });
   const auto add = [this](const char* path, const char* type, auto text_of) {
-    server_->Get(path, [=, this](const httplib::Request&, httplib::Response& response) {
+    server_.handle(path, [=, this]() -> transport::HttpAnswer {
       const storenode::StorageNode* const node = node_.load();
-      if (node == nullptr) {
-        response.status = kUnavailable;
-        return response.set_content("starting\n", kPlain);
-      }
-      response.set_content(text_of(node->status(), node->health()), type);
+      if (node == nullptr) return {.status = kUnavailable, .body = "starting\n"};
+      return {.type = type, .body = text_of(node->status(), node->health())};
     });
   };
   add("/metrics", "text/plain; version=0.0.4; charset=utf-8", metrics_text);

@@ -1,28 +1,27 @@
 // /healthz, /metrics and /status over HTTP, for people and their tools. Reads only.
-//   CH1  Two threads answer, one request per connection; a caller that is slow or sends much is cut
-//        off.
+//   CH1  A thread of its own answers, one request per connection. Whoever connects, and however
+//        often, takes at most so many descriptors as were said at the start, for some seconds, and
+//        keeps nobody else from being answered (transport/http_server.h).
 #pragma once
 
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/status.h"
 #include "settings.h"
 #include "storenode/node/storage_node.h"
-
-namespace httplib {
-class Server;
-}
+#include "transport/event_loop.h"
+#include "transport/http_server.h"
+#include "transport/socket_network.h"
 
 namespace strata::daemon {
 
 class StatusServer {
  public:
   // Listens; says "starting" until it is given a node. kAlreadyExists: the address is in use.
-  static StatusOr<std::unique_ptr<StatusServer>> start(const HttpAddress& at);
-  ~StatusServer();  // ends what is under way
+  static StatusOr<std::unique_ptr<StatusServer>> start(const HttpAddress& at,
+                                                       uint32_t connections_max);
   StatusServer(const StatusServer&) = delete;
   StatusServer& operator=(const StatusServer&) = delete;
 
@@ -31,12 +30,13 @@ class StatusServer {
   void serve(const storenode::StorageNode* node) { node_.store(node); }
 
  private:
-  StatusServer();
-  void add_handlers();
-  std::unique_ptr<httplib::Server> server_;
+  explicit StatusServer(uint32_t connections_max);
+  void add_pages();
   std::string address_;
   std::atomic<const storenode::StorageNode*> node_{nullptr};
-  std::thread thread_;
+  transport::IoThread io_;
+  transport::SocketNetwork network_;
+  transport::HttpServer server_;  // goes first
 };
 
 }  // namespace strata::daemon

@@ -18,6 +18,10 @@ namespace strata::proto {
 
 constexpr uint32_t kHistoryEntriesMax = 4096;
 constexpr uint32_t kOrderSourcesMax = 64;
+// A node keeps no streams with higher numbers.
+constexpr uint32_t kStreamsMax = 256;
+// Of one reply to a read; who asks for more gets so much.
+constexpr uint32_t kReadBytesMax = 4u << 20;
 
 struct TruncateRequest {
   Epoch epoch;

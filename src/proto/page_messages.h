@@ -19,6 +19,8 @@ namespace strata::proto {
 
 constexpr uint32_t kPagesMax = 256;  // of one call
 constexpr uint32_t kPositionsMax = 256;
+// A node lets a request for pages wait no longer, whatever it says.
+constexpr uint32_t kPageWaitUsMax = 60'000'000;
 
 // How far a stream is known to the reader (S3).
 struct Position {

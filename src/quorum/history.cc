@@ -106,6 +106,11 @@ void forget_below(History* history, Lsn lsn) {
   history->erase(history->begin(), history->begin() + static_cast<ptrdiff_t>(covering));
 }
 
+void forget_oldest(History* history, size_t entries_max) {
+  if (history->size() <= entries_max) return;
+  history->erase(history->begin(), history->end() - static_cast<ptrdiff_t>(entries_max));
+}
+
 StatusOr<std::optional<Lsn>> agreed_end(const LogShape& a, const LogShape& b) {
   if (a.history.empty()) return place_in(a, b);
   if (b.history.empty()) return place_in(b, a);

@@ -44,6 +44,9 @@ Status check_history(const History& history);
 [[nodiscard]] History joined(const History& own, const History& chosen);
 // Drops entries that only concern bytes below `lsn`. The entry that covers `lsn` keeps its start.
 void forget_below(History* history, Lsn lsn);
+// Drops the oldest entries until at most `entries_max` are left. What lies before the first entry
+// that is left is of epochs that nobody remembers: epoch_at() is zero there.
+void forget_oldest(History* history, size_t entries_max);
 
 // Bytes [start, end) under a history whose last entry begins at or before `end`. Without a history
 // start == end: nothing was ever written.

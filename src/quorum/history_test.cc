@@ -64,6 +64,12 @@ TEST(History, IsCutAndGrowsAndForgets) {
   EXPECT_EQ(short_memory, make({{7, 30}}));
   forget_below(&short_memory, Lsn{1000});
   EXPECT_EQ(short_memory, make({{7, 30}}));
+  History of_two = h;
+  forget_oldest(&of_two, 2);
+  EXPECT_EQ(of_two, make({{4, 20}, {7, 30}}));
+  forget_oldest(&of_two, 3);
+  EXPECT_EQ(of_two.size(), 2u);
+  EXPECT_EQ(epoch_at(of_two, Lsn{10}), Epoch{0});
 }
 
 TEST(History, TakesOverAChosenOneWithoutForgettingItsOwnPast) {

@@ -28,7 +28,10 @@ ServerCore::ServerCore(const World& world, const Secret& secret, ServerOptions o
     : world_(world),
       secret_(secret),
       options_(std::move(options)),
-      life_(random_number(world.entropy)) {}
+      life_(random_number(world.entropy)) {
+  STRATA_ASSERT(options_.connections_max > 0);
+  STRATA_ASSERT(options_.unauthenticated_max > 0);
+}
 
 void ServerCore::handle(uint16_t method, Handler handler) {
   STRATA_ASSERT(method > 0 && method < kMethodsMax);
@@ -52,13 +55,29 @@ void ServerCore::close() {
   for (auto& [id, session] : sessions_) Link::close(std::move(session.link));
   sessions_.clear();
   channels_.clear();
+  unauthenticated_.clear();
   for (Handler& handler : handlers_) handler = nullptr;
   observer_ = nullptr;
 }
 
+// RS5. The oldest goes, whatever it has said: a crowd that says half a word each would otherwise
+// hold all places but one.
+bool ServerCore::make_room() {
+  if (sessions_.size() < options_.connections_max &&
+      unauthenticated_.size() < options_.unauthenticated_max)
+    return true;
+  if (unauthenticated_.empty()) return false;
+  const uint64_t oldest = *unauthenticated_.begin();
+  count(options_.counters->refused(Refusal::kTooMany));
+  std::shared_ptr<Link> link = sessions_.at(oldest).link;
+  log_refused(link->peer(), error_no_space("too many connections that are not authenticated yet"));
+  end(oldest);
+  Link::close(std::move(link));
+  return true;
+}
+
 void ServerCore::accept(std::unique_ptr<Stream> stream) {
-  if (sessions_.size() >= options_.connections_max ||
-      unauthenticated_ >= options_.unauthenticated_max) {
+  if (!make_room()) {
     count(options_.counters->refused(Refusal::kTooMany));
     log_refused(stream->peer(), error_no_space("too many connections"));
     // Not at once: this may be called inside an event of the network's.
@@ -66,7 +85,7 @@ void ServerCore::accept(std::unique_ptr<Stream> stream) {
     return;
   }
   const uint64_t id = next_session_id_++;
-  unauthenticated_++;
+  unauthenticated_.insert(id);
   auto connection = std::make_unique<Connection>(secret_, life_, options_.limits, world_.entropy,
                                                  world_.executor->now_ns());
   Session& session = sessions_[id];
@@ -76,7 +95,7 @@ void ServerCore::accept(std::unique_ptr<Stream> stream) {
 
 void ServerCore::on_ready(Link* link) {
   sessions_.at(link->id()).ready = true;
-  unauthenticated_--;
+  unauthenticated_.erase(link->id());
   const uint64_t channel_id = link->connection().hello().channel_id;
   if (channel_id != 0) {
     const auto [place, is_new] = channels_.try_emplace(channel_id, link->id());
@@ -128,7 +147,7 @@ void ServerCore::end(uint64_t session_id) {
   const Session session = std::move(place->second);
   sessions_.erase(place);
   if (!session.ready) {
-    unauthenticated_--;
+    unauthenticated_.erase(session_id);
     return;
   }
   const uint64_t channel_id = session.link->connection().hello().channel_id;

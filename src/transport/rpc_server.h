@@ -13,6 +13,9 @@
 //   requests
 //        in progress and bytes unsent per connection (beyond these two nothing more is read from
 //        it).
+//   RS5  Peers that do not authenticate cannot keep others out. When all places are taken the
+//        oldest of those that are not authenticated gives its place to the one that comes. What an
+//        authenticated peer has stays its own.
 // Handlers must not block: they hand slow work to threads of their own, with the Responder.
 #pragma once
 

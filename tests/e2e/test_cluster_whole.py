@@ -2,8 +2,11 @@
 node."""
 
 import json
+import resource
 import shutil
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +86,68 @@ def test_rows_outlive_every_process() -> None:
     cluster.kill()
     cluster.start("logdb-mv-sr")
     assert rows(server) == [1, 2, 3, 4, 5]
+
+
+class Idlers:
+    """Connections that say nothing, to each of some addresses, always more than a process may have open; new ones come for those
+    that are closed."""
+
+    def __init__(self, addresses: list[tuple[str, int]], each: int) -> None:
+        self.addresses, self.each = addresses, each
+        self.sockets: dict[tuple[str, int], list[socket.socket]] = {address: [] for address in addresses}
+        self.stopping = threading.Event()
+        self.thread = threading.Thread(target=self._crowd)
+
+    def __enter__(self) -> "Idlers":
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stopping.set()
+        self.thread.join()
+        for sockets in self.sockets.values():
+            for one in sockets:
+                one.close()
+
+    def _crowd(self) -> None:
+        while not self.stopping.wait(0.005):
+            for address, sockets in self.sockets.items():
+                for _ in range(8):
+                    one = socket.socket()
+                    one.setblocking(False)
+                    one.connect_ex(address)
+                    sockets.append(one)
+                while len(sockets) > self.each:
+                    sockets.pop(0).close()
+
+    def full(self) -> bool:
+        return all(len(sockets) >= self.each for sockets in self.sockets.values())
+
+
+def test_idle_connections_take_nothing_away() -> None:
+    """Two of three nodes, which may have 1,024 files open, get more idle connections than that on every port they have, all the
+    time: commits go on, whoever asks for their state is answered, and most of their descriptors stay free."""
+    server = up("logdb-mv-sr")
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b TEXT)", database="test")
+    insert(server, 0)
+    nodes = [Cluster(DATA).storage[name] for name in ("s1", "s2")]
+    pids = [pid for node in nodes if (pid := node.pid()) is not None]
+    for pid in pids:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (1024, 1024))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    ports = [port for node in nodes for port in (node.settings.port, node.settings.http_port)]
+    with Idlers([("127.0.0.1", port) for port in ports], 1100) as idlers:
+        assert wait_until(idlers.full, 60)
+        insert(server, *range(1, 200))
+        told = strata("status", "--data", DATA)
+        assert told.returncode == RUNNING, told.stdout
+        assert all(len(list(Path(f"/proc/{pid}/fd").iterdir())) < 512 for pid in pids)
+        cluster = Cluster(DATA)
+        cluster.kill_part("compute-1")  # The next one has to get in, too.
+        cluster.start_part("compute-1")
+        insert(server, 200)
+        cluster.disown()
+    assert rows(server) == list(range(201))
 
 
 def test_a_server_with_views_and_nothing_to_do_uses_no_cpu() -> None:

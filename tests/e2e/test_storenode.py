@@ -292,6 +292,33 @@ def test_settings_that_cannot_be(changes: dict[str, str | None], expected: str, 
     assert not (tmp_path / "s1").exists()
 
 
+def test_too_few_descriptors_are_refused(tmp_path: Path) -> None:
+    """CD4: it says so at the start, instead of failing in the middle of its work."""
+    given: dict[str, str | None] = {"name": "s1", "data": str(tmp_path / "s1"), "registry": "http://127.0.0.1:1"}
+    command = ["prlimit", "--nofile=200:200", *command_of(given | {"secret-file": "x", "initial-group": "s1"})]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert "only 200 files open" in done.stderr and not (tmp_path / "s1").exists()
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(cluster: Cluster) -> None:
+    """As on a full disk: each line of the log is lost."""
+    with Path("/dev/full").open("wb") as full:
+        process = subprocess.Popen(
+            command_of(cluster.arguments("s1")), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=full, text=True
+        )
+    try:
+        assert process.stdout is not None
+        ready = READY.fullmatch(process.stdout.readline())
+        assert ready is not None
+        assert get(ready[2], "/healthz") == (200, "ok\n")
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == 0
+    finally:
+        process.kill()
+        process.wait(TIMEOUT_S)
+
+
 def test_help_has_an_example() -> None:
     done = subprocess.run([str(PROGRAM), "--help"], capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0 and "--initial-group s1,s2,s3 --write-quorum 2" in done.stdout

@@ -101,6 +101,7 @@ void Node::start() {
   options.segment_bytes = 4096 + 4096;
   options.chunk_bytes_max = 700;
   options.spare_segments_max = 1;
+  options.history_entries_max = sim_->config().history_entries_max;
   disk_ = std::make_unique<Disk>(files_.get(), &failing_syncs_);
   auto opened = LogStore::open(disk_.get(), options);
   if (!opened.ok()) return sim_->fail("open: " + std::string(opened.status().message()));

@@ -52,7 +52,8 @@ struct LogQuorumConfig {
   uint64_t double_of_1000 = 20;
   uint64_t delay_us_max = 2000;
   uint64_t faults_until_us = 400'000;
-  bool cuts = false;             // logs are cut off, whoever is behind
+  bool cuts = false;  // logs are cut off, whoever is behind
+  uint32_t history_entries_max = 1000;
   uint64_t changes_of_1000 = 0;  // of the faults: the nodes change
   uint32_t nodes_max = 8;        // replicas, after additions
   uint32_t nodes_min = 8;        // after removals

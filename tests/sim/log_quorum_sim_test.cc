@@ -61,6 +61,15 @@ LogQuorumConfig shrinking_config_of(uint64_t seed) {
   return config;
 }
 
+// Replicas forget epochs all the time (LG13), and some are away while they do.
+LogQuorumConfig forgetful_config_of(uint64_t seed) {
+  LogQuorumConfig config = seed % 2 == 0 ? config_of(seed) : changing_config_of(seed);
+  config.history_entries_max = 4;
+  config.cuts = seed % 3 == 0;
+  config.faults_until_us = 1'000'000;
+  return config;
+}
+
 using ConfigOf = LogQuorumConfig (*)(uint64_t seed);
 
 // Runs `count` seeds, or as STRATA_SEED and STRATA_ROUNDS say. Per seed.
@@ -111,6 +120,10 @@ LogQuorumSim::Counts run_seeds(uint64_t count, ConfigOf config_of_seed) {
 }
 
 TEST(LogQuorumSim, NoScheduleLosesAnAcknowledgedByte) { run_seeds(kSeeds, &config_of); }
+
+TEST(LogQuorumSim, NoForgottenEpochLosesAnAcknowledgedByte) {
+  run_seeds(kSeeds / 4, &forgetful_config_of);
+}
 
 TEST(LogQuorumSim, NoChangeOfNodesLosesAnAcknowledgedByte) {
   const LogQuorumSim::Counts sum = run_seeds(kSeeds, &changing_config_of);

@@ -18,8 +18,11 @@
 #include "base/testing/sanitized.h"
 #include "clients/storage/quorum_client.h"
 #include "io/file_system.h"
+#include "proto/log_messages.h"
+#include "proto/methods.h"
 #include "storenode/service/log_service.h"
 #include "storenode/service/peer_reader.h"
+#include "transport/channel.h"
 #include "transport/rpc_server.h"
 #include "transport/sim/sim_world.h"
 #include "transport/testing/connections.h"
@@ -320,6 +323,38 @@ TEST_F(LogServiceSim, AFirstWriterAppendsAndAllReplicasServeIt) {
     return true;
   }));
   EXPECT_EQ(c.acknowledged_.size(), 60'000u);
+}
+
+// LS5: a node says how long its replies are and how many streams it has.
+TEST_F(LogServiceSim, WhatACallerAsksForIsBoundedByTheNode) {
+  Cluster c(1);
+  Writer& writer = c.open(0);
+  take_over(&c, &writer);
+  for (int i = 0; i < 100; ++i) {
+    c.append(&writer, 50'000);
+    ASSERT_TRUE(c.settle(&writer));
+  }
+  ASSERT_TRUE(c.eventually([&] { return c.all_applied(); }));
+  transport::Channel channel(c.world_.world(kNodes), transport::test::secret_of('s'), address_of(0),
+                             {}, [](bool, uint64_t, const Status&) {});
+  std::optional<Status> status;
+  std::string bytes;
+  const auto ask = [&](StreamId stream) {
+    status.reset();
+    channel.call({.method = proto::kLogRead, .deadline_us = c.world_.now_us() + 60 * kSecond},
+                 proto::encode(stream, quorum::ReadRequest{kFirst, UINT32_MAX, false, {}}),
+                 [&](const transport::Reply& reply) {
+                   status = reply.status;
+                   const auto read = proto::decode_read_reply(reply.payload);
+                   if (reply.status.ok() && read.ok()) bytes = read->bytes;
+                 });
+    return c.eventually([&] { return status.has_value(); });
+  };
+  ASSERT_TRUE(ask(kStream));
+  ASSERT_TRUE(status->ok()) << *status;
+  EXPECT_EQ(bytes, c.acknowledged_.substr(0, proto::kReadBytesMax));
+  ASSERT_TRUE(ask(StreamId{proto::kStreamsMax + 1}));
+  EXPECT_EQ(status->code(), StatusCode::kInvalidArgument);
 }
 
 // WR8

@@ -4,11 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "base/testing/sanitized.h"
 #include "base/testing/wait_until.h"
 #include "storenode/copy/page_asker.h"
 #include "storenode/copy/testing/local_peer.h"
 #include "storenode/versions/testing/raw_store.h"
+#include "storenode/versions/testing/refusing_file_system.h"
 
 namespace strata::storenode {
 namespace {
@@ -252,6 +254,38 @@ TEST_P(CopyingLate, AStoreWhoseMarksAreDamagedIsCopiedAnew) {
     EXPECT_TRUE(is_corruption(added)) << added;
   }
   open_damaged_and_copy();
+}
+
+// VD7: a place of the disk says EIO each time. It is tried again a few times, then the store is
+// given up and a peer's takes its place.
+TEST_P(CopyingLate, AStoreWhoseDiskGoesOnRefusingIsCopiedAnew) {
+  begin_late();
+  copy();
+  ASSERT_TRUE(target().checkpoint().ok());
+  target_.close();
+  testing::RefusingFileSystem refusing(&target_.disk());
+  target_.options().files = &refusing;
+  target_.options().device_errors_us = 0;
+  target_.options().copy_when_damaged = true;
+  target_.options().checkpoint_interval_us = 1000;
+  target_.options().now_us = monotonic_us;
+  target_.open();
+  target().start();
+  EXPECT_FALSE(target().needs_copy());
+  refusing.writes_of = GetParam() == ReplayMode::kSingle ? ".pages" : ".blob";
+  const Llsn last = write_some(10);
+  spread();
+  EXPECT_TRUE(wait_until([&] { return target().needs_copy(); }));
+  EXPECT_TRUE(is_corruption(target().status().trouble)) << target().status().trouble;
+  EXPECT_NE(target().status().trouble.message().find("copied from a peer"), std::string::npos);
+  refusing.writes_of = "";
+  set_up_copier({first_peer_});
+  copy();
+  EXPECT_FALSE(target().needs_copy());
+  EXPECT_TRUE(wait_until([&] { return target().status().streams.front().replayed.llsn >= last; }));
+  expect_same(last);
+  target_.close();
+  target_.options().files = &target_.disk();
 }
 
 TEST_P(CopyingLate, ALogThatIsLostInTheMiddleIsPassedBy) {

@@ -28,6 +28,11 @@
 //        (internal/gather_policy.h), or now and then to find that out.
 //   LG12 What state() says is of one moment: quorum_durable never goes back, and a log that has had
 //        an epoch has one, whatever is cut off or reset meanwhile.
+//   LG13 Of more than `history_entries_max` epochs since the prefix was truncated the older half is
+//        forgotten, never the bytes; so the log goes on however many writers come and go. A log
+//        that has no epoch in common with the chosen one agrees with it up to what it knows to be
+//        quorum-durable. Bytes of an epoch that is not known any more count as of epoch 1, the
+//        lowest there is, where logs are compared (README).
 #pragma once
 
 #include <atomic>
@@ -53,8 +58,10 @@ struct LogStoreOptions {
   uint64_t pending_bytes_max = 64u << 20;  // queued and not yet durable; beyond: kUnavailable
   uint32_t spare_segments_max = 4;         // files kept for reuse
   uint64_t recent_bytes_max = 0;           // of each stream's end, in memory for appliers (LG7)
-  uint64_t gather_us = 0;                  // LG11; 0: never
-  uint64_t (*now_us)() = monotonic_us;     // only for counters
+  // LG13; fewer only in tests, 4 at least.
+  uint32_t history_entries_max = 1000;
+  uint64_t gather_us = 0;               // LG11; 0: never
+  uint64_t (*now_us)() = monotonic_us;  // only for counters
 };
 
 // A range of a stream that cannot be read here.

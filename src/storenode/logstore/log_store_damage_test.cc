@@ -66,6 +66,53 @@ TEST_F(LogStoreDamage, InAClosedSegmentIsReportedWithItsPlaceAndRepaired) {
   expect_repair(damage);
 }
 
+// SE4: a place of an older segment that the disk does not read any more is damage like any other.
+TEST_F(LogStoreDamage, APlaceThatCannotBeReadIsReportedAndRepaired) {
+  fill(40);
+  open();
+  const std::string path = names("log-")[1];
+  uint64_t refused = 0;
+  faulty.judge_read = [&](const std::string& of, uint64_t offset, size_t bytes) {
+    if (of != path || offset > 5000 || offset + bytes <= 5000) return ok_status();
+    ++refused;
+    return error_internal("read " + of + ": Input/output error");
+  };
+  faulty.judge = [&](const char* operation, const std::string& of) {
+    if (operation == std::string("rename") && of.find("repair-") != std::string::npos)
+      faulty.judge_read = nullptr;  // from now on it is another file
+    return ok_status();
+  };
+  const Status found = store->read(kStream, Lsn{0}, Lsn{content.size()}, Epoch{1}).status();
+  EXPECT_EQ(found.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(has(found, path)) << found;
+  EXPECT_GT(refused, 3u) << "it was tried again";
+  const LogDamage damage = only_damage();
+  EXPECT_EQ(damage.path, path);
+  EXPECT_EQ(*store->read(kStream, Lsn{0}, damage.from), content.substr(0, damage.from.value));
+  expect_repair(damage);
+}
+
+// One that can be read at the next try is not; and another error says nothing about the disk.
+TEST_F(LogStoreDamage, AnErrorThatPassesIsNoDamage) {
+  fill(40);
+  open();
+  const std::string path = names("log-")[1];
+  int left = 2;
+  std::string error = "Input/output error";
+  faulty.judge_read = [&](const std::string& of, uint64_t, size_t) {
+    return of == path && left-- > 0 ? error_internal("read " + of + ": " + error) : ok_status();
+  };
+  EXPECT_TRUE(store->read(kStream, Lsn{0}, Lsn{content.size()}, Epoch{1}).ok());
+  open();
+  left = 1000;
+  error = "Too many open files";
+  EXPECT_EQ(store->read(kStream, Lsn{0}, Lsn{content.size()}, Epoch{1}).status().code(),
+            StatusCode::kInternal);
+  EXPECT_TRUE(store->store().status(kStream)->damages.empty());
+  left = 0;
+  EXPECT_TRUE(store->read(kStream, Lsn{0}, Lsn{content.size()}, Epoch{1}).ok());
+}
+
 TEST_F(LogStoreDamage, AppliersReadRecentBytesFromMemory) {  // LG7
   options.recent_bytes_max = 2000;
   open();

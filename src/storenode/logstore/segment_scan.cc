@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/assert.h"
+#include "io/device_error.h"
 
 namespace strata::logstore {
 namespace {
@@ -25,7 +26,10 @@ StatusOr<Bytes> ChunkScanner::load(uint64_t offset, size_t bytes) {
   if (offset < window_offset_ || offset + bytes > window_offset_ + window_.size()) {
     window_.resize(std::max(bytes, kWindowBytes));
     size_t got = 0;
-    STRATA_RETURN_IF_ERROR(file_->read_at(offset, window_.data(), window_.size(), &got));
+    STRATA_RETURN_IF_ERROR(
+        end_is_known_
+            ? read_around_device_errors(file_, offset, window_.data(), window_.size(), &got)
+            : file_->read_at(offset, window_.data(), window_.size(), &got));
     window_.resize(got);
     window_offset_ = offset;
   }
@@ -133,7 +137,7 @@ StatusOr<bool> pass_damage(ChunkScanner* scanner, ChunkScanner::Found found,
 StatusOr<SegmentIndex> scan_segment(File* file, const std::string& path, uint32_t salt, Lsn start,
                                     std::optional<Lsn> known_end) {
   SegmentIndex index;
-  ChunkScanner scanner(file, salt, kSegmentHeaderBytes, start);
+  ChunkScanner scanner(file, salt, kSegmentHeaderBytes, start, known_end.has_value());
   index.entries.push_back({start, kSegmentHeaderBytes});
   index.end = start;
   while (!known_end.has_value() || scanner.lsn() < *known_end) {
@@ -160,7 +164,7 @@ StatusOr<SegmentIndex> scan_segment(File* file, const std::string& path, uint32_
 Status read_chunks(File* file, const std::string& path, uint32_t salt, SegmentIndex::Entry entry,
                    Lsn from, Lsn to, std::string* out) {
   STRATA_ASSERT(entry.lsn <= from);
-  ChunkScanner scanner(file, salt, entry.offset, entry.lsn);
+  ChunkScanner scanner(file, salt, entry.offset, entry.lsn, /*end_is_known=*/true);
   while (from < to) {
     const Lsn lsn = scanner.lsn();
     const uint64_t offset = scanner.offset();

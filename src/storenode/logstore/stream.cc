@@ -21,10 +21,10 @@ std::string fenced_text(Epoch promised) {
 
 Status check_tenure(const Tenure& tenure) {
   const quorum::History& h = tenure.history;
+  // A history need not reach down to the base (LG13).
   const bool sound = !tenure.holder.epoch.is_zero() && check_history(h).ok() &&
                      last_epoch(h) < tenure.holder.epoch &&
-                     (h.empty() ? tenure.base >= tenure.start
-                                : h.front().start <= tenure.base && h.back().start <= tenure.start);
+                     (h.empty() ? tenure.base >= tenure.start : h.back().start <= tenure.start);
   return sound ? ok_status() : error_invalid_argument("the tenure makes no sense");
 }
 
@@ -43,6 +43,7 @@ quorum::ReplicaState Stream::state_locked() const noexcept {
   quorum::ReplicaState s;
   s.promised = control_.promised.epoch;
   s.last_epoch = quorum::epoch_at(control_.history, durable_end_);  // entries up to the end count
+  if (s.last_epoch.is_zero() && !control_.history.empty()) s.last_epoch = Epoch{1};  // LG13
   s.start = control_.start;
   s.end = durable_end_;
   s.quorum_durable = readable_end();
@@ -80,6 +81,9 @@ Status Stream::check_holder(const Holder& holder) const {
 Status Stream::make_durable(ControlState* next) {
   next->quorum_durable = std::max(next->quorum_durable, quorum_durable_);
   quorum::forget_below(&next->history, next->start);
+  const size_t entries_max = context_->options.history_entries_max;
+  if (next->history.size() > entries_max)  // LG13
+    quorum::forget_oldest(&next->history, entries_max / 2);
   const Status published = control_file_.publish(*next);
   control_trusted_ = published.ok();
   return published;
@@ -162,14 +166,37 @@ quorum::SealReply Stream::seal(const quorum::SealRequest& request) {
   return answer(std::move(done));
 }
 
+// LG13: early epochs were forgotten, so that none is common. Up to where this log holds the same as
+// the chosen one, if that can be known all the same.
+StatusOr<std::optional<Lsn>> Stream::agreed_without_epoch(const quorum::LogShape& chosen) const {
+  if (durable_end_ == control_.start) return std::optional<Lsn>();
+  // A log that is being filled may end before the first entry it has adopted. Then it is a part of
+  // the log that has the entry.
+  if (!control_.history.empty() && control_.history.front().start > durable_end_) {
+    STRATA_ASSIGN_OR_RETURN(
+        const auto agreed,
+        quorum::agreed_end({control_.start, control_.history.back().start, control_.history},
+                           chosen));
+    if (agreed.has_value()) return std::optional<Lsn>(std::min(*agreed, durable_end_));
+  }
+  // What was acknowledged is in every log that a recovery chooses.
+  const Lsn acknowledged = readable_end();
+  if (acknowledged <= control_.start || acknowledged > chosen.end) return std::optional<Lsn>();
+  return std::optional<Lsn>(acknowledged);
+}
+
 // How this log fits the one the epoch stands on.
 Stream::Fit Stream::fit(const Tenure& tenure) const {
   const quorum::LogShape own{control_.start, durable_end_,
                              quorum::clipped(control_.history, durable_end_)};
   const quorum::LogShape chosen{tenure.base, tenure.start, tenure.history};
-  const auto agreed = quorum::agreed_end(own, chosen);
-  if (!agreed.ok()) return {agreed.status(), {}, false};
+  auto agreed = quorum::agreed_end(own, chosen);
   Fit fit;
+  if (agreed.ok() && !agreed->has_value()) {
+    fit.strangers = true;
+    agreed = agreed_without_epoch(chosen);
+  }
+  if (!agreed.ok()) return {agreed.status(), {}, false, false};
   fit.reset = !agreed->has_value() || **agreed < tenure.base;
   fit.next = fit.reset ? tenure.base : **agreed;
   // LG5. A log that holds nothing acknowledged, since it was cut off up to there, loses nothing.
@@ -182,7 +209,8 @@ Stream::Fit Stream::fit(const Tenure& tenure) const {
 }
 
 quorum::History Stream::adopted(const Tenure& tenure, const Fit& fit) const {
-  if (fit.reset) return tenure.history;
+  // Without a common epoch our own ones could name bytes that are of others in that log.
+  if (fit.reset || fit.strangers) return tenure.history;
   return quorum::joined(quorum::clipped(control_.history, durable_end_), tenure.history);
 }
 

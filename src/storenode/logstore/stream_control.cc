@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/crc32c.h"
 #include "base/fault.h"
 
@@ -137,8 +138,7 @@ Status StreamControl::open(ControlState* state) {
 }
 
 Status StreamControl::publish(const ControlState& state) {
-  if (state.history.size() > kHistoryEntriesMax)
-    return error_no_space(path_ + ": too many epochs since the log was last truncated");
+  STRATA_ASSERT(state.history.size() <= kHistoryEntriesMax);
   if (file_ == nullptr) return write_new_file(state);
   const uint64_t sequence = slot_sequence_ + 1;
   const auto slot = make_slot(state, cluster_id_, stream_, sequence);

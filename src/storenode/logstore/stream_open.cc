@@ -118,7 +118,9 @@ Status Stream::load_segment(const SegmentName& name) {
                     info->sequence != name.sequence || info->start != name.start))
     info = error_corruption("log segment " + path +
                             " belongs to another cluster or stream, or was renamed");
-  if (info.ok() && info->epoch != quorum::epoch_at(control_.history, info->start) &&
+  // LG13: the epoch may have been forgotten, here since or where the bytes came from.
+  const Epoch expected = quorum::epoch_at(control_.history, name.start);
+  if (info.ok() && info->epoch != expected && !info->epoch.is_zero() && !expected.is_zero() &&
       info->start >= control_.start)
     info = error_corruption("log segment " + path + " is of epoch " +
                             std::to_string(info->epoch.value) + ", the stream's history says " +

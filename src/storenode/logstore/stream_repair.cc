@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "io/device_error.h"
 #include "storenode/logstore/internal/stream.h"
 
 namespace strata::logstore {
@@ -16,7 +17,7 @@ using quorum::ChangeReply;
 class Rebuilder {
  public:
   Rebuilder(File* file, uint32_t salt, const SegmentInfo& info, uint64_t chunk_bytes_max)
-      : scanner_(file, salt, kSegmentHeaderBytes, info.start),
+      : scanner_(file, salt, kSegmentHeaderBytes, info.start, /*end_is_known=*/true),
         file_(file),
         chunk_bytes_max_(chunk_bytes_max) {
     image_ = encode_segment_header(info, &salt_);
@@ -71,7 +72,8 @@ class Rebuilder {
   Status copy_raw(uint64_t from, uint64_t to) {
     std::string bytes(to - from, '\0');
     size_t got = 0;
-    STRATA_RETURN_IF_ERROR(file_->read_at(from, bytes.data(), bytes.size(), &got));
+    STRATA_RETURN_IF_ERROR(
+        read_around_device_errors(file_, from, bytes.data(), bytes.size(), &got));
     image_ += bytes;
     return ok_status();
   }

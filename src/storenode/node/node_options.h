@@ -52,6 +52,7 @@ struct NodeOptions {
   std::optional<uint64_t> name_wait_us;
   uint64_t start_timeout_us = 0;  // for the registry to answer; 0: until it does
   uint64_t call_timeout_us = 2'000'000;
+  uint32_t connections_max = 4096;  // by which nodes may call this one, at a time
   uint32_t workers = 4;
   uint32_t workers_waiting_max = 1000;
   // Pages that compute writes go through the system's cache, which keeps them for readers.

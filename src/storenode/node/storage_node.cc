@@ -287,6 +287,7 @@ Status StorageNode::open_written_pages() {
   written_options.files = files_;
   written_options.number = random_id();
   written_options.direct_io = !options_.buffered_pages;
+  written_options.open_files_max = options_.pages.open_files_max;
   STRATA_ASSIGN_OR_RETURN(written_, WrittenStore::open(written_options));
   return ok_status();
 }
@@ -417,6 +418,7 @@ void StorageNode::make_services() {
   log_service_ = std::make_unique<LogService>(parts());
   transport::ServerOptions server_options;
   server_options.counters = counters_;
+  server_options.connections_max = options_.connections_max;
   server_ = std::make_unique<transport::RpcServer>(world, secret_, server_options);
   log_service_->register_on(server_.get());
   make_page_service();

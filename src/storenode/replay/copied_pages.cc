@@ -37,12 +37,15 @@ VersionDbOptions version_db_options(const PageStoreOptions& options) {
   versions.layout =
       options.mode == ReplayMode::kSingle ? StoreLayout::kInPlace : StoreLayout::kVersions;
   versions.memtable_bytes = options.memtable_bytes;
+  versions.open_files_max = options.open_files_max;
+  versions.device_errors_us = options.device_errors_us;
   return versions;
 }
 
 StatusOr<std::unique_ptr<PageSource>> open_page_files(const PageStoreOptions& options) {
   LocalPageSourceOptions files;
   files.directory = page_folder(options);
+  files.open_files = options.open_files_max;
   return open_local_page_source(options.files, files);
 }
 

@@ -6,11 +6,13 @@
 #include "base/assert.h"
 #include "base/fault.h"
 #include "page/slotted.h"
+#include "storenode/versions/device_errors.h"
 
 namespace strata::storenode {
 namespace {
 constexpr size_t kAlignment = 4096;
 constexpr size_t kPagesMin = 4 * kWriteBatchPages;
+constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says EIO
 }  // namespace
 
 InPlacePages::InPlacePages(PageSource* source, uint64_t bytes)
@@ -58,7 +60,12 @@ StatusOr<PageRef> InPlacePages::read(PageId page) {
   entry->loading = true;
   lock.unlock();
   auto made = std::make_shared<PageBuffer>();
-  Status status = source_->read(page, Llsn{}, made->bytes);
+  Status status;
+  for (uint32_t tries = 0; tries < kPageReadsMax; ++tries) {
+    status = source_->read(page, Llsn{}, made->bytes);
+    if (!is_device_error(status)) break;
+  }
+  if (is_device_error(status)) status = error_corruption(std::string(status.message()));  // VD7
   if (status.ok() && header_of(made->bytes)->type == static_cast<uint8_t>(PageType::kTree))
     status = validate_tree_page(made->bytes);
   lock.lock();

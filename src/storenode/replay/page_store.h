@@ -61,10 +61,12 @@ struct PageStoreOptions {
   uint64_t log_cache_bytes = 64u << 20;
   uint64_t map_bytes = 64u << 20;
   uint64_t memtable_bytes = 64u << 20;
+  uint32_t open_files_max = 512;  // kept open, of page files and of RocksDB's each
   uint64_t scan_batch_bytes = 1u << 20;
   // Smart: so long log that has come is left alone, unless a request waits for it: what comes
   // meanwhile is scanned with it.
   uint64_t scan_delay_us = 0;
+  uint64_t device_errors_us = 10'000'000;  // so long an error of the disk may pass (VD7)
   uint64_t checkpoint_interval_us = 10'000'000;
   uint64_t collect_interval_us = 10'000'000;
   LeaseOptions leases;

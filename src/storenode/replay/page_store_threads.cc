@@ -37,6 +37,7 @@ bool PageStore::Impl::pause(uint64_t microseconds) {
 // What became of a piece of work: said once, and once it goes again.
 void PageStore::Impl::report(const char* what, const Status& status) {
   bool changed = false;
+  db->note_work(what, status);
   {
     const MutexLock lock(mutex_);
     changed =
@@ -49,13 +50,17 @@ void PageStore::Impl::report(const char* what, const Status& status) {
 }
 
 Status PageStore::Impl::trouble() const {
+  const bool damaged = db->is_damaged();  // a peer, or a request, may have met it alone
+  const std::string remedy =
+      damaged ? "the version store is damaged, or its disk refuses to read or write it: its pages "
+                "are to be copied from a peer"
+              : "";
   const MutexLock lock(mutex_);
-  if (troubles_.empty()) {  // a peer, or a request, may have met it alone
-    if (!db->is_damaged()) return ok_status();
-    return error_corruption("the version store is damaged: its pages are to be copied from a peer");
-  }
+  if (troubles_.empty()) return damaged ? error_corruption(remedy) : ok_status();
   const auto& [what, status] = *troubles_.begin();
-  return Status(status.code(), what + ": " + std::string(status.message()));
+  const std::string text = what + ": " + std::string(status.message());
+  if (damaged) return error_corruption(text + "; " + remedy);
+  return Status(status.code(), text);
 }
 
 // Each log is asked once at a time. Beyond what was durable before the last look: behind the last

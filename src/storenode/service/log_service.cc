@@ -23,6 +23,8 @@ void LogService::handle(transport::RpcServer* server, uint16_t method,
     if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LS4
     auto decoded = decode(call.payload);
     if (!decoded.ok()) return responder.fail(decoded.status());
+    if (decoded->stream.value > proto::kStreamsMax)  // LS5
+      return responder.fail(error_invalid_argument("there are no streams with such numbers"));
     (this->*run)(*std::move(decoded), std::move(responder));
   });
 }
@@ -118,6 +120,7 @@ SelfCatchUp* LogService::catch_up_of(StreamId stream) {
 
 void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
+  call.request.bytes_max = std::min(call.request.bytes_max, proto::kReadBytesMax);  // LS5
   const bool taken = parts_.offload([this, call, to] {
     to->reply(proto::encode(parts_.store->read(call.stream, call.request)));
   });

@@ -8,6 +8,9 @@
 //   LS4  A node that does not belong to the group any more answers nothing.
 //   LS2  A log is cut off only below what its writer, the page store and every reader of this node
 //        still need.
+//   LS5  What a caller may make the node hold is bounded by the node: of a reply's bytes there are
+//   no
+//        more than proto::kReadBytesMax, whatever was asked for, and of streams proto::kStreamsMax.
 #pragma once
 
 #include <functional>

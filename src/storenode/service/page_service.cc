@@ -1,5 +1,6 @@
 #include "storenode/service/page_service.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -78,7 +79,7 @@ void PageService::answer_pages(Bytes payload, Responder responder, bool from_pee
   answering->answers.resize(request->pages.size());
   answering->missing = request->pages.size();
   const bool taken = offload_([this, answering, from_peer, wanted = *std::move(request)] {
-    const uint64_t deadline_us = now_us_() + wanted.wait_us;
+    const uint64_t deadline_us = now_us_() + std::min(wanted.wait_us, proto::kPageWaitUsMax);
     for (size_t i = 0; i < wanted.pages.size(); ++i)
       store_->get_page(request_for(wanted, i, deadline_us, from_peer),
                        [this, answering, i](StatusOr<PageAnswer> answer) {

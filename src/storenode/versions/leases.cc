@@ -7,6 +7,7 @@ namespace strata::storenode {
 
 namespace {
 constexpr uint64_t kSamplesPerWindow = 64;
+constexpr size_t kReadersMax = 4096;
 }  // namespace
 
 Status LeaseTable::renew(uint64_t reader, Llsn at, uint64_t now_us) {
@@ -15,6 +16,8 @@ Status LeaseTable::renew(uint64_t reader, Llsn at, uint64_t now_us) {
     return error_out_of_range("versions below llsn " + std::to_string(horizon_.value) +
                               " are collected; llsn " + std::to_string(at.value) +
                               " cannot be read any more");
+  if (leases_.size() >= kReadersMax && leases_.count(reader) == 0)
+    return error_no_space("too many readers of old pages");
   const auto [it, added] = leases_.try_emplace(reader, Lease{at, 0});
   if (at < it->second.at)
     return error_out_of_range("reader " + std::to_string(reader) + " gave up what is below llsn " +

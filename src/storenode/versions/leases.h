@@ -31,6 +31,7 @@ class LeaseTable {
 
   // Gives, renews or moves forward the lease of a reader that reads as of `at` or later.
   // kOutOfRange: that is collected already, or `at` is older than the lease he has.
+  // kResourceExhausted: there are thousands of readers.
   Status renew(uint64_t reader, Llsn at, uint64_t now_us);
   void release(uint64_t reader);
   // The newest llsn known at that time; once in a while.

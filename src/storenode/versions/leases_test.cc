@@ -34,6 +34,16 @@ TEST(Leases, HorizonIsTheOldestLease) {  // LE1
   EXPECT_EQ(leases.horizon(251), Llsn{400});
 }
 
+TEST(Leases, ThereIsNoEndOfReadersButOfPlaces) {
+  LeaseTable leases(kOptions, Llsn{}, 0);
+  for (uint64_t reader = 1; reader <= 4096; ++reader)
+    ASSERT_TRUE(leases.renew(reader, Llsn{300}, 200).ok());
+  EXPECT_EQ(leases.renew(5000, Llsn{300}, 200).code(), StatusCode::kResourceExhausted);
+  EXPECT_TRUE(leases.renew(4096, Llsn{300}, 250).ok()) << "who has a place keeps it";
+  (void)leases.horizon(310);  // forgets those that have expired
+  EXPECT_TRUE(leases.renew(5000, Llsn{300}, 310).ok());
+}
+
 TEST(Leases, ALeaseThatIsNotRenewedEnds) {
   LeaseTable leases(kOptions, Llsn{}, 0);
   leases.observe(Llsn{500}, 200);

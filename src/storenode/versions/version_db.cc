@@ -2,12 +2,16 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/diag.h"
 #include "page/slotted.h"
 #include "rocksdb/cache.h"
@@ -16,6 +20,7 @@
 #include "rocksdb/slice_transform.h"
 #include "rocksdb/table.h"
 #include "rocksdb/write_batch.h"
+#include "storenode/versions/device_errors.h"
 #include "storenode/versions/internal/keys.h"
 #include "storenode/versions/rocks_file_system.h"
 
@@ -27,6 +32,17 @@ using rocksdb::Slice;
 enum Family : uint32_t { kMarks, kMap, kPages, kFamilies };
 constexpr const char* kFamilyNames[kFamilies] = {"default", "map", "pages"};
 constexpr uint64_t kPagesPerRebuildBatch = 4096;
+constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says EIO
+
+// Places of DeviceErrors. Those of pages, which are read one by one, are page ids; no page has
+// these.
+enum Place : uint64_t {
+  kWriting = UINT64_MAX,
+  kFlushing = UINT64_MAX - 1,
+  kMarkReading = UINT64_MAX - 2,
+  kListing = UINT64_MAX - 3,
+  kWork = UINT64_MAX - 4
+};
 
 Slice slice_of(Bytes bytes) { return {bytes.data(), bytes.size()}; }
 Bytes bytes_of(const Slice& slice) { return {slice.data(), slice.size()}; }
@@ -37,8 +53,7 @@ std::string name_of(PageId page, Llsn llsn) {
 }
 
 // RocksDB removes a file only when nothing refers to it any more: one that is missing is as bad as
-// one whose bytes are wrong, and as lasting. Other errors of the disk may pass: RocksDB does not
-// tell a place that cannot be read from, say, too many open files.
+// one whose bytes are wrong, and as lasting. Other errors of the disk may pass (VD7).
 bool is_damage(const rocksdb::Status& status) {
   return status.IsCorruption() || status.IsPathNotFound();
 }
@@ -104,7 +119,7 @@ rocksdb::DBOptions db_options(const VersionDbOptions& options, rocksdb::Env* env
   made.db_write_buffer_size = options.memtable_bytes;
   made.max_background_jobs = static_cast<int>(options.background_jobs);
   made.info_log = std::make_shared<DiagLogger>();
-  made.max_open_files = 512;
+  made.max_open_files = static_cast<int>(options.open_files_max);
   made.keep_log_file_num = 1;
   made.stats_dump_period_sec = 0;
   made.stats_persist_period_sec = 0;
@@ -129,10 +144,12 @@ rocksdb::WriteOptions without_wal() {
 
 class VersionDb::Impl {
  public:
-  explicit Impl(const VersionDbOptions& options) : options_(options) {}
+  explicit Impl(const VersionDbOptions& options)
+      : options_(options), device_errors_(options.device_errors_us) {}
   ~Impl() { close(); }
 
   Status open();
+  Status open_rocks();
   Status check_identity();
   Status rebuild_map_if_lost();
   Status rebuild_map();
@@ -140,9 +157,22 @@ class VersionDb::Impl {
 
   // What became of anything but reading a page (VD6). A write or flush reads nothing: what it says
   // of damage was met by work in the background.
-  Status noted(const rocksdb::Status& status, const std::string& what) {
+  Status noted(const rocksdb::Status& status, uint64_t place, const std::string& what) {
     if (is_damage(status)) is_damaged_ = true;
-    return from_rocks(status, what);
+    return note_device(place, from_rocks(status, what));
+  }
+  // VD7
+  Status note_device(uint64_t place, Status status) {
+    if (status.ok()) {
+      device_errors_.succeeded(place);
+      return status;
+    }
+    if (!is_device_error(status) || !device_errors_.failed(place, monotonic_us())) return status;
+    if (!is_damaged_.exchange(true))
+      diag(Severity::kError,
+           "version store in %s: its disk goes on refusing (%s); it counts as damaged from now on",
+           options_.directory.c_str(), std::string(status.message()).c_str());
+    return status;
   }
   Status put_mark(const std::string& key, const std::string& payload) {
     return from_rocks(
@@ -166,10 +196,11 @@ class VersionDb::Impl {
   std::array<rocksdb::ColumnFamilyHandle*, kFamilies> families_{};
   bool map_was_rebuilt_ = false;
   std::atomic<bool> is_damaged_{false};
+  DeviceErrors device_errors_;
 };
 
 // A family that is missing is made: RocksDB tells by the list what a folder has.
-Status VersionDb::Impl::open() {
+Status VersionDb::Impl::open_rocks() {
   if (options_.files != nullptr) {
     STRATA_RETURN_IF_ERROR(options_.files->make_directory(options_.directory));
     env_ = make_rocks_env(options_.files);
@@ -195,6 +226,20 @@ Status VersionDb::Impl::open() {
   return rebuild_map_if_lost();
 }
 
+// VD7: whoever opens it waits until it is clear whether an error of the disk passes.
+Status VersionDb::Impl::open() {
+  const uint64_t give_up_us = monotonic_us() + options_.device_errors_us;
+  for (uint32_t tries = 1;; ++tries) {
+    const Status opened = open_rocks();
+    if (!is_device_error(opened)) return opened;
+    close();
+    if (tries >= DeviceErrors::kTriesMin && monotonic_us() >= give_up_us)
+      return damaged(std::string(opened.message()));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(options_.device_errors_us / DeviceErrors::kTriesMin));
+  }
+}
+
 void VersionDb::Impl::close() {
   if (db_ == nullptr) return;
   for (rocksdb::ColumnFamilyHandle*& family : families_) {
@@ -209,7 +254,7 @@ StatusOr<std::optional<std::string>> VersionDb::Impl::get_mark(const std::string
   std::string value;
   const rocksdb::Status status = db_->Get(rocksdb::ReadOptions(), families_[kMarks], key, &value);
   if (status.IsNotFound()) return std::optional<std::string>();
-  STRATA_RETURN_IF_ERROR(noted(status, "version store: mark " + key));
+  STRATA_RETURN_IF_ERROR(noted(status, kMarkReading, "version store: mark " + key));
   const std::optional<Bytes> payload = internal::open_value(key, value);
   if (!payload.has_value()) return damaged("mark " + key);
   return std::optional<std::string>(*payload);
@@ -225,7 +270,7 @@ Status VersionDb::Impl::for_each_mark(Bytes prefix, const Visit& visit) {
     const std::optional<Bytes> payload = internal::open_value(key, bytes_of(it->value()));
     if (!payload.has_value() || !visit(key, *payload)) return damaged("a mark");
   }
-  return noted(it->status(), "version store: marks");
+  return noted(it->status(), kMarkReading, "version store: marks");
 }
 
 Status VersionDb::Impl::check_identity() {
@@ -301,7 +346,8 @@ Status VersionDb::Impl::rebuild_map() {
     STRATA_RETURN_IF_ERROR(from_rocks(db_->Write(without_wal(), &batch), "version map"));
     batch.Clear();
   }
-  if (!it->status().ok()) return damaged(it->status().ToString());
+  if (is_damage(it->status())) return damaged(it->status().ToString());
+  STRATA_RETURN_IF_ERROR(from_rocks(it->status(), "stored pages"));
   const std::string key = internal::map_whole_key();
   batch.Put(families_[kMarks], key, internal::seal_value(key, ""));
   STRATA_RETURN_IF_ERROR(from_rocks(db_->Write(without_wal(), &batch), "version map"));
@@ -394,7 +440,7 @@ StatusOr<std::unique_ptr<VersionDb>> VersionDb::open(const VersionDbOptions& opt
 
 Status VersionDb::write(Batch* batch) {
   if (batch->empty()) return ok_status();
-  return impl_->noted(impl_->db_->Write(without_wal(), batch->batch_.get()),
+  return impl_->noted(impl_->db_->Write(without_wal(), batch->batch_.get()), kWriting,
                       "version store: write failed");
 }
 
@@ -404,10 +450,15 @@ Status VersionDb::flush() {
   options.allow_write_stall = true;  // waiting for compaction here would keep marks old
   const std::vector<rocksdb::ColumnFamilyHandle*> all(impl_->families_.begin(),
                                                       impl_->families_.end());
-  return impl_->noted(impl_->db_->Flush(options, all), "version store: flush failed");
+  return impl_->noted(impl_->db_->Flush(options, all), kFlushing, "version store: flush failed");
 }
 
 bool VersionDb::is_damaged() const noexcept { return impl_->is_damaged_; }
+
+void VersionDb::note_work(Bytes what, const Status& done) {
+  const uint64_t place = kWork - (crc32c(what.data(), what.size()) & 0xffff);
+  impl_->note_device(place, done).IgnoreError();  // the caller has it
+}
 
 Status VersionDb::try_resume() {
   return from_rocks(impl_->db_->Resume(), "version store: it cannot be written to");
@@ -429,14 +480,21 @@ Status VersionDb::read_versions(PageId page, std::vector<Version>* versions) {
       return impl_->damaged("the map entry of " + name_of(page, version.llsn));
     versions->push_back(version);
   }
-  return impl_->noted(it->status(), "version map of " + name_of(page, Llsn{}));
+  return impl_->noted(it->status(), page.packed(), "version map of " + name_of(page, Llsn{}));
 }
 
 Status VersionDb::read_page(PageId page, Llsn llsn, char* out) {
   rocksdb::PinnableSlice value;
-  const rocksdb::Status found = impl_->db_->Get(rocksdb::ReadOptions(), impl_->families_[kPages],
-                                                internal::version_key(page, llsn), &value);
-  STRATA_RETURN_IF_ERROR(from_rocks(found, "stored version of " + name_of(page, llsn)));
+  Status found;
+  for (uint32_t tries = 0; tries < kPageReadsMax; ++tries) {
+    value.Reset();
+    found = from_rocks(impl_->db_->Get(rocksdb::ReadOptions(), impl_->families_[kPages],
+                                       internal::version_key(page, llsn), &value),
+                       "stored version of " + name_of(page, llsn));
+    if (!is_device_error(found)) break;
+  }
+  if (is_device_error(found)) return error_corruption(std::string(found.message()));  // VD7
+  STRATA_RETURN_IF_ERROR(found);
   if (value.size() != kPageBytes)
     return error_corruption("stored version of " + name_of(page, llsn) + ": it has " +
                             std::to_string(value.size()) + " bytes");
@@ -472,7 +530,7 @@ StatusOr<std::optional<PageId>> VersionDb::scan(PageId from, uint32_t pages_max,
     current = page;
     versions.push_back(version);
   }
-  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), from.packed(), "version map"));
   if (current.has_value()) STRATA_RETURN_IF_ERROR(visit(*current, versions));
   return std::optional<PageId>();
 }
@@ -490,7 +548,7 @@ StatusOr<std::vector<SpaceId>> VersionDb::list_spaces() {
     if (page.space == UINT32_MAX) break;
     it->Seek(internal::version_key(PageId{page.space + 1, 0}, Llsn{}));
   }
-  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), kListing, "version map"));
   return spaces;
 }
 
@@ -509,7 +567,7 @@ StatusOr<std::vector<PageId>> VersionDb::list_pages(PageId from, uint32_t pages_
     behind.push_back('\0');
     it->Seek(behind);
   }
-  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), "version map"));
+  STRATA_RETURN_IF_ERROR(impl_->noted(it->status(), from.packed(), "version map"));
   return pages;
 }
 

@@ -10,6 +10,8 @@
 //        stored comes from the log (storenode/replay).
 //   VD6  Damage of anything but a page is remembered (is_damaged()): no read and no write of the
 //        same place will go better, so only another store in its place is a remedy.
+//   VD7  So is a place of the disk that goes on refusing to be read or written (device_errors.h). A
+//        page that cannot be read is damaged like one whose bytes are wrong (VD4).
 #pragma once
 
 #include <cstdint>
@@ -19,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "io/file_system.h"
@@ -71,7 +74,9 @@ struct VersionDbOptions {
   uint64_t memtable_bytes = 64u << 20;  // written together when full; twice that may be in memory
   uint64_t block_cache_bytes = 32u << 20;
   uint32_t background_jobs = 2;
-  bool compress_pages = false;  // LZ4
+  uint32_t open_files_max = 512;           // kept open
+  uint64_t device_errors_us = 10'000'000;  // so long an error of the disk may pass (VD7)
+  bool compress_pages = false;             // LZ4
 };
 
 class VersionDb {
@@ -124,6 +129,9 @@ class VersionDb {
   // had met damage. It stays so, and a store that is opened anew meets it again. Damage of a page
   // that read_page() meets does not count: write() can put another copy in its place. Thread-safe.
   [[nodiscard]] bool is_damaged() const noexcept;
+  // VD7, for work that uses other files of the store, too, and is tried again when it fails: what
+  // became of it. Thread-safe.
+  void note_work(Bytes what, const Status& done);
 
   // Versions of a page in the order of llsns. Blocks.
   Status read_versions(PageId page, std::vector<Version>* versions);

@@ -7,8 +7,10 @@
 
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
+#include "storenode/versions/device_errors.h"
 #include "storenode/versions/internal/keys.h"
 #include "storenode/versions/testing/raw_store.h"
+#include "storenode/versions/testing/refusing_file_system.h"
 #include "storenode/versions/testing/test_pages.h"
 
 namespace strata::storenode {
@@ -265,6 +267,123 @@ TEST_F(VersionDbTest, PagesOfAFileThatIsGoneAreDamagedAndCanBeWrittenAgain) {  /
   EXPECT_TRUE(db_->read_page(kPage, Llsn{20}, page).ok());
   ASSERT_TRUE(db_->flush().ok());
   EXPECT_TRUE(db_->read_page(kPage, Llsn{20}, page).ok());
+}
+
+// --- a disk that refuses (VD7) ---
+
+class RefusingDiskTest : public VersionDbTest {
+ protected:
+  void reopen(uint64_t device_errors_us = 0) {
+    db_.reset();
+    VersionDbOptions made = options();
+    made.files = &refusing_;
+    made.device_errors_us = device_errors_us;
+    auto opened = VersionDb::open(made);
+    opened_ = opened.status();
+    if (opened.ok()) db_ = *std::move(opened);
+  }
+  void TearDown() override { db_.reset(); }
+  Status read_map() {
+    std::vector<Version> versions;
+    return db_->read_versions(kPage, &versions);
+  }
+  testing::RefusingFileSystem refusing_{disk_.get()};
+  Status opened_;
+};
+
+TEST_F(RefusingDiskTest, APageThatCannotBeReadIsDamagedAndCanBeWrittenAgain) {
+  put(kPage, 10);
+  ASSERT_TRUE(db_->flush().ok());
+  reopen();
+  refusing_.reads_of = ".blob";
+  alignas(8) char page[kPageBytes];
+  const Status status = db_->read_page(kPage, Llsn{10}, page);
+  EXPECT_TRUE(is_corruption(status)) << status;
+  EXPECT_NE(status.message().find("page 300:7 at llsn 10"), std::string::npos) << status;
+  EXPECT_GE(refusing_.reads, 3u) << "it was tried again";
+  EXPECT_FALSE(db_->is_damaged());
+  put(kPage, 10);
+  EXPECT_TRUE(db_->read_page(kPage, Llsn{10}, page).ok());
+}
+
+TEST_F(RefusingDiskTest, APageThatCanBeReadAtTheNextTryIsNotDamaged) {
+  put(kPage, 10);
+  ASSERT_TRUE(db_->flush().ok());
+  reopen();
+  refusing_.reads_max = 2;
+  refusing_.reads_of = ".blob";
+  alignas(8) char page[kPageBytes];
+  EXPECT_TRUE(db_->read_page(kPage, Llsn{10}, page).ok());
+  EXPECT_EQ(refusing_.reads, 2u);
+}
+
+// Not at once, not for other errors, and not if it goes well in between.
+TEST_F(RefusingDiskTest, AMapThatGoesOnRefusingToBeReadCountsAsDamaged) {
+  put(kPage, 10);
+  ASSERT_TRUE(db_->flush().ok());
+  reopen();
+  const auto refuse = [&](const std::string& error, uint32_t times) {
+    refusing_.error = error;
+    refusing_.reads_of = ".sst";
+    for (uint32_t i = 0; i < times; ++i) {
+      const Status status = read_map();
+      EXPECT_EQ(status.code(), StatusCode::kInternal) << status;
+    }
+    refusing_.reads_of = "";
+  };
+  refuse("Too many open files", 20);
+  EXPECT_FALSE(db_->is_damaged());
+  refuse("Input/output error", DeviceErrors::kTriesMin - 1);
+  EXPECT_FALSE(db_->is_damaged());
+  EXPECT_TRUE(read_map().ok());
+  reopen();  // nothing is cached
+  refuse("Input/output error", DeviceErrors::kTriesMin - 1);
+  EXPECT_FALSE(db_->is_damaged());
+  refuse("Input/output error", 1);
+  EXPECT_TRUE(db_->is_damaged());
+}
+
+TEST_F(RefusingDiskTest, ADiskThatGoesOnRefusingToBeWrittenCountsAsDamaged) {
+  reopen();
+  refusing_.writes_of = ".blob";
+  put(kPage, 10);
+  for (uint32_t i = 0; i < DeviceErrors::kTriesMin; ++i) {
+    EXPECT_FALSE(db_->is_damaged());
+    EXPECT_EQ(db_->flush().code(), StatusCode::kInternal);
+    (void)db_->try_resume();  // as whoever tries again does; here it cannot help
+  }
+  EXPECT_TRUE(db_->is_damaged());
+  EXPECT_GT(refusing_.writes, 0u);
+}
+
+TEST_F(RefusingDiskTest, AFolderThatCannotBeReadIsDamagedButNotAtTheFirstTry) {
+  put(kPage, 10);
+  ASSERT_TRUE(db_->flush().ok());
+  refusing_.reads_of = "CURRENT";
+  refusing_.reads_max = 2;
+  reopen();
+  EXPECT_TRUE(opened_.ok()) << opened_;
+  EXPECT_EQ(refusing_.reads, 2u);
+  refusing_.reads_max = UINT64_MAX;
+  reopen();
+  EXPECT_TRUE(is_corruption(opened_)) << opened_;
+  EXPECT_NE(opened_.message().find("copies it from another storage node"), std::string::npos);
+  refusing_.error = "Too many open files";
+  reopen();
+  EXPECT_EQ(opened_.code(), StatusCode::kInternal) << opened_;
+}
+
+TEST(DeviceErrors, LastOnlyAfterTheirTime) {  // DE1
+  DeviceErrors errors(1000);
+  for (uint64_t now = 0; now < 1000; now += 10) EXPECT_FALSE(errors.failed(7, now));
+  errors.succeeded(8);
+  EXPECT_TRUE(errors.failed(7, 1000));
+  EXPECT_FALSE(errors.failed(8, 1000)) << "another place";
+  errors.succeeded(7);
+  EXPECT_FALSE(errors.failed(7, 5000)) << "it began anew";
+  EXPECT_FALSE(errors.failed(7, 9000)) << "too few tries";
+  EXPECT_FALSE(errors.failed(7, 9001));
+  EXPECT_TRUE(errors.failed(7, 9002));
 }
 
 // Each way to read the map meets it, and says it each time.

@@ -100,6 +100,7 @@ StatusOr<std::unique_ptr<WrittenStore>> WrittenStore::open(const WrittenStoreOpt
   LocalPageSourceOptions pages;
   pages.directory = pages_folder(options);
   pages.direct_io = options.direct_io;
+  pages.open_files = options.open_files_max;
   STRATA_ASSIGN_OR_RETURN(store->source_, open_local_page_source(options.files, pages));
   STRATA_RETURN_IF_ERROR(options.files->sync_directory(options.directory));
   const std::string above = options.directory.substr(0, options.directory.rfind('/'));

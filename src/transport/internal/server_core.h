@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -47,6 +48,7 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
     uint64_t last_request_id = 0;
   };
   void accept(std::unique_ptr<Stream> stream);
+  bool make_room();  // false: there is none for one more
   void on_ready(Link* link) override;
   bool on_frame(Link* link, const Frame& frame) override;
   void on_closed(Link* link, const Status& why) override;
@@ -63,7 +65,7 @@ class ServerCore final : public Link::Owner, public std::enable_shared_from_this
   std::vector<std::unique_ptr<Listener>> listeners_;
   std::unordered_map<uint64_t, Session> sessions_;   // by link's id
   std::unordered_map<uint64_t, uint64_t> channels_;  // channel id -> session id (RS2)
-  uint32_t unauthenticated_ = 0;
+  std::set<uint64_t> unauthenticated_;               // session ids, so by age
   uint64_t next_session_id_ = 1;
   std::atomic<bool> closed_{false};  // an answer that comes after this touches nothing
   LogLimiter log_limiter_;

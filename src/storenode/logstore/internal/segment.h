@@ -6,6 +6,8 @@
 //   SE3  Writes go around the page cache, in whole blocks (io/block_writer.h): the block before
 //        write_offset is written again with the bytes it held, what lies behind it in its block is
 //        undefined. Reads go through the page cache.
+//   SE4  A place that the disk refuses to read (EIO), try after try, is damage like bytes that are
+//        wrong, and repaired like it; but where the end of the log is looked for it is an error.
 #pragma once
 
 #include <cstdint>

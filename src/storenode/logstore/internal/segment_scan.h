@@ -19,8 +19,10 @@ namespace strata::logstore {
 class ChunkScanner {
  public:
   // `offset` is where the chunk that begins at `lsn` should stand. `file` must outlive this.
-  ChunkScanner(File* file, uint32_t salt, uint64_t offset, Lsn lsn)
-      : file_(file), salt_(salt), offset_(offset), lsn_(lsn) {}
+  // `end_is_known`: what the disk refuses to read is damage (SE4). Otherwise it is an error, since
+  // it could be the end.
+  ChunkScanner(File* file, uint32_t salt, uint64_t offset, Lsn lsn, bool end_is_known)
+      : file_(file), salt_(salt), end_is_known_(end_is_known), offset_(offset), lsn_(lsn) {}
 
   enum class Found {
     kChunk,       // header() and payload(), valid until the next call; the position is behind it
@@ -46,6 +48,7 @@ class ChunkScanner {
 
   File* const file_;
   const uint32_t salt_;
+  const bool end_is_known_;
   uint64_t offset_;
   Lsn lsn_;
   ChunkHeader header_{};

@@ -92,8 +92,9 @@ class Stream {
   // What became of a request for a tenure's log.
   struct Fit {
     Status status;
-    Lsn next;            // bytes from here on are needed
-    bool reset = false;  // nothing of this log is of use: it starts at the tenure's base
+    Lsn next;                // bytes from here on are needed
+    bool reset = false;      // nothing of this log is of use: it starts at the tenure's base
+    bool strangers = false;  // no epoch in common
   };
   // A segment with the bytes read from it and where they end in it.
   struct Span {
@@ -115,6 +116,7 @@ class Stream {
   quorum::ChangeReply refuse(Status status, Lsn next) const;
   quorum::ChangeReply begin_later(const quorum::BeginRequest& request);
   Status check_holder(const quorum::Holder& holder) const;
+  StatusOr<std::optional<Lsn>> agreed_without_epoch(const quorum::LogShape& chosen) const;
   Fit fit(const quorum::Tenure& tenure) const;
   quorum::History adopted(const quorum::Tenure& tenure, const Fit& fit) const;
   Status make_durable(ControlState* next);

@@ -23,7 +23,7 @@
 namespace strata::logstore {
 
 constexpr Lsn kNeverVotes{std::numeric_limits<uint64_t>::max()};
-// More epochs than that between two prefix truncations are refused.
+// A longer history has to be shortened before it is published (LG13).
 constexpr size_t kHistoryEntriesMax = 1000;
 
 struct ControlState {
@@ -46,7 +46,7 @@ class StreamControl {
                 StreamId stream);
   // kNotFound, kDataLoss, kFailedPrecondition (newer format). Blocks.
   Status open(ControlState* state);
-  // Blocks. kResourceExhausted when the history is too long or the disk is full.
+  // Blocks. kResourceExhausted when the disk is full. Asserts the length of the history.
   Status publish(const ControlState& state);
 
  private:

@@ -18,6 +18,8 @@ class FaultyFileSystem final : public FileSystem {
   // write is half done first (while half_writes), a failed sync may have done its work or not.
   std::function<Status(const char* operation, const std::string& path)> judge;
   bool half_writes = true;
+  // Asked before each read.
+  std::function<Status(const std::string& path, uint64_t offset, size_t bytes)> judge_read;
 
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
     STRATA_ASSIGN_OR_RETURN(std::unique_ptr<File> file, inner_->open(path, options));
@@ -48,6 +50,7 @@ class FaultyFileSystem final : public FileSystem {
     FaultyFile(FaultyFileSystem* fs, std::unique_ptr<File> file)
         : fs_(fs), file_(std::move(file)) {}
     Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
+      if (fs_->judge_read) STRATA_RETURN_IF_ERROR(fs_->judge_read(path(), offset, bytes));
       return file_->read_at(offset, data, bytes, got);
     }
     Status write_at(uint64_t offset, const void* data, size_t bytes) override {

@@ -1,0 +1,79 @@
+// For tests: a disk with places that cannot be read or written, which says so (EIO) each time.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "io/file_system.h"
+
+namespace strata::storenode::testing {
+
+class RefusingFileSystem final : public FileSystem {
+ public:
+  explicit RefusingFileSystem(FileSystem* inner) : inner_(inner) {}
+
+  // Files whose names end so. Set while nobody uses the disk, or before `refusing` is.
+  std::string reads_of, writes_of;
+  std::atomic<uint64_t> reads{0}, writes{0};    // that were refused
+  std::atomic<uint64_t> reads_max{UINT64_MAX};  // refused at most
+  // What is said.
+  std::string error = "Input/output error";
+
+  StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
+    STRATA_ASSIGN_OR_RETURN(std::unique_ptr<File> file, inner_->open(path, options));
+    return std::unique_ptr<File>(std::make_unique<Refusing>(this, std::move(file)));
+  }
+  Status make_directory(const std::string& path) override { return inner_->make_directory(path); }
+  Status remove(const std::string& path) override { return inner_->remove(path); }
+  Status rename(const std::string& from, const std::string& to) override {
+    return inner_->rename(from, to);
+  }
+  StatusOr<bool> exists(const std::string& path) override { return inner_->exists(path); }
+  StatusOr<std::vector<std::string>> list(const std::string& directory) override {
+    return inner_->list(directory);
+  }
+  Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+
+ private:
+  static bool hit(const std::string& path, const std::string& end) {
+    return !end.empty() && path.ends_with(end);
+  }
+
+  class Refusing final : public File {
+   public:
+    Refusing(RefusingFileSystem* fs, std::unique_ptr<File> file)
+        : fs_(fs), file_(std::move(file)) {}
+    Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
+      if (hit(path(), fs_->reads_of) && fs_->reads < fs_->reads_max) {
+        ++fs_->reads;
+        *got = 0;
+        return error_internal("read " + path() + ": " + fs_->error);
+      }
+      return file_->read_at(offset, data, bytes, got);
+    }
+    Status write_at(uint64_t offset, const void* data, size_t bytes) override {
+      if (hit(path(), fs_->writes_of)) {
+        ++fs_->writes;
+        return error_internal("write " + path() + ": " + fs_->error);
+      }
+      return file_->write_at(offset, data, bytes);
+    }
+    Status sync_data() override { return file_->sync_data(); }
+    StatusOr<uint64_t> size() override { return file_->size(); }
+    Status allocate(uint64_t bytes) override { return file_->allocate(bytes); }
+    Status truncate(uint64_t bytes) override { return file_->truncate(bytes); }
+    [[nodiscard]] const std::string& path() const override { return file_->path(); }
+
+   private:
+    RefusingFileSystem* const fs_;
+    const std::unique_ptr<File> file_;
+  };
+
+  FileSystem* const inner_;
+};
+
+}  // namespace strata::storenode::testing
