@@ -1,6 +1,7 @@
 // The handler's frame: capabilities, opening, locking, statement life cycle.
 #include "mariadb/ha_strata.h"
 
+#include "mariadb/ddl.h"
 #include "mariadb/settings.h"
 
 namespace strata::glue {
@@ -21,6 +22,8 @@ ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
   if (table_share == nullptr || key >= table_share->keys) return flags | HA_KEYREAD_ONLY;
   if (key == table_share->primary_key) return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
   flags |= HA_DO_INDEX_COND_PUSHDOWN;
+  // Entries of one value come in the order of whole primary keys, row ids are compared as stored.
+  if (layout_.index_count() != 0 && layout_.clustered_may_be_cut()) flags |= HA_KEY_SCAN_NOT_ROR;
   const KEY& info = table_share->key_info[key];
   for (uint i = all_parts ? 0 : part; i <= part && i < info.user_defined_key_parts; ++i) {
     const Field* const field = info.key_part[i].field;
@@ -58,7 +61,7 @@ int ha_strata::open(const char* name, int, uint) {
     if (version.length != 0 &&
         spec.version != Bytes(reinterpret_cast<const char*>(version.str), version.length))
       return HA_ERR_TABLE_DEF_CHANGED;
-    layout_.open(table);
+    layout_.open(table, key_form(spec));
     if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     row_.open(table);
     table_ = std::move(found).value();
@@ -70,10 +73,7 @@ int ha_strata::open(const char* name, int, uint) {
     old_plans_.resize(layout_.index_count());
     known_storage_.assign(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map) + 1, 0);
     my_bitmap_init(&known_, known_storage_.data(), table->s->fields);
-    const size_t key_bytes =
-        layout_.hidden_key()
-            ? 8
-            : std::min<size_t>(layout_.index(0).codec.most_bytes(), engine::kMaxKeyLength);
+    const size_t key_bytes = layout_.hidden_key() ? 8 : layout_.index(0).stored_bytes_most();
     ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
     // Tells the server that an update of the primary key moves rows in front of a running scan.
     key_used_on_scan = table->s->primary_key;
@@ -164,10 +164,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (lock_type == F_UNLCK) {
       if (connection_->tables_in_use > 0) --connection_->tables_in_use;
       // HANDLER reads go on in the next transaction from where they are.
-      saved_entry_.clear();
-      if (inited != NONE && cursor_ != nullptr && cursor_->valid()) {
-        saved_entry_.assign(cursor_->entry().whole);
-      }
+      save_place();
       statement_lock_ = requested_lock_ = engine::LockMode::kNone;
       has_been_locked_ = false;
       return 0;
@@ -221,16 +218,18 @@ void ha_strata::try_semi_consistent_read(bool yes) {
 }
 
 // The row read last does not qualify.
+int ha_strata::give_back_row() {
+  if (semi_read_ == SemiRead::kDid) {
+    semi_read_ = SemiRead::kTry;  // it was not locked
+    return 0;
+  }
+  if (!releases_rows_ || at_ == nullptr || statement_lock_ == engine::LockMode::kNone) return 0;
+  const Status status = at_->unlock_row();
+  return status.ok() ? 0 : fail(status);
+}
+
 void ha_strata::unlock_row() {
-  (void)guarded([&] {
-    if (semi_read_ == SemiRead::kDid) {
-      semi_read_ = SemiRead::kTry;  // it was not locked
-      return 0;
-    }
-    if (!releases_rows_ || at_ == nullptr) return 0;
-    const Status status = at_->unlock_row();
-    return status.ok() ? 0 : fail(status);
-  });
+  (void)guarded([&] { return give_back_row(); });
 }
 
 int ha_strata::extra(ha_extra_function operation) {
@@ -256,7 +255,7 @@ int ha_strata::reset() {
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;
-  saved_entry_.clear();
+  forget_place();
   return 0;
 }
 

@@ -48,7 +48,7 @@ void complement(uchar* bytes, size_t size) {
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uchar>(~bytes[i]);
 }
 
-KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
+KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info, KeyForm form) {
   KeyPart part;
   Field* const field = table->field[info.fieldnr - 1];
   part.column = describe_column(table, field);
@@ -76,6 +76,8 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
       part.prefix_characters = info.length / part.column.charset->mbmaxlen;
       part.image = StringImage(part.column.charset, part.prefix_characters);
       part.in_covering = !part.is_prefix;
+      part.counts_spaces = form != KeyForm::kFirst && part.column.kind == ColumnKind::kChar &&
+                           (part.column.charset->state & MY_CS_NOPAD) != 0;
       break;
   }
   return part;
@@ -83,9 +85,9 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
 
 }  // namespace
 
-KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
+KeyCodec::KeyCodec(const TABLE* table, const KEY& key, KeyForm form) {
   for (uint i = 0; i < key.user_defined_key_parts; ++i)
-    parts_.push_back(describe_part(table, key.key_part[i]));
+    parts_.push_back(describe_part(table, key.key_part[i], form));
   has_prefix_ =
       std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
   describe_plain();
@@ -93,7 +95,7 @@ KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
   if (primary == MAX_KEY || &key == &table->key_info[primary]) return;
   const KEY& clustered = table->key_info[primary];
   for (uint i = 0; i < clustered.user_defined_key_parts; ++i) {
-    Extension extension{describe_part(table, clustered.key_part[i]), kNotInKey};
+    Extension extension{describe_part(table, clustered.key_part[i], form), kNotInKey};
     for (size_t p = 0; p < parts_.size(); ++p) {
       if (parts_[p].column.field_index == extension.part.column.field_index) extension.key_part = p;
     }
@@ -145,7 +147,7 @@ void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer*
       return;
     }
     case KeyPart::Form::kText: {
-      if (part->is_prefix) {
+      if (part->is_prefix || part->counts_spaces) {
         const size_t cut = part->column.charset->charpos(text.data(), text.data() + text.size(),
                                                          part->prefix_characters);
         if (cut < text.size()) text = text.substr(0, cut);
@@ -166,7 +168,10 @@ void KeyCodec::append(const uchar* record, Buffer* out, bool* has_null) {
       *has_null = true;
     } else {
       const Bytes text =
-          part.form == KeyPart::Form::kText ? variable_value(part.column, record) : Bytes();
+          part.form != KeyPart::Form::kText ? Bytes()
+          : part.counts_spaces
+              ? Bytes(reinterpret_cast<const char*>(record) + part.column.offset, part.column.bytes)
+              : variable_value(part.column, record);
       append_value(&part, record + part.column.offset, text, out);
     }
     if (part.descending) complement(out->data() + begin, out->size() - begin);
@@ -188,7 +193,9 @@ const uchar* KeyCodec::append_server_value(KeyPart* part, const uchar* key, uint
       text = Bytes(reinterpret_cast<const char*>(value) + HA_KEY_BLOB_LENGTH, load_u16(value));
     } else if (part->column.kind == ColumnKind::kChar) {
       const char* const chars = reinterpret_cast<const char*>(value);
-      text = Bytes(chars, part->column.charset->lengthsp(chars, part->length));
+      text =
+          Bytes(chars, part->counts_spaces ? part->length
+                                           : part->column.charset->lengthsp(chars, part->length));
     }
     append_value(part, value, text, out);
   }
@@ -196,13 +203,16 @@ const uchar* KeyCodec::append_server_value(KeyPart* part, const uchar* key, uint
   return key + store_length;
 }
 
-void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out) {
+void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out, size_t* own_bytes) {
+  *own_bytes = SIZE_MAX;
+  const size_t start = out->size();
   const uchar* const begin = key;
   const uchar* const end = key + length;
   for (KeyPart& part : parts_) {
     if (key >= end) return;
     key = append_server_value(&part, key, part.store_length, out);
   }
+  *own_bytes = out->size() - start;
   for (Extension& extension : extensions_) {
     if (key >= end) return;
     if (extension.key_part == kNotInKey) {
@@ -313,6 +323,15 @@ size_t KeyCodec::most_bytes() const {
   for (const KeyPart& part : parts_)
     bytes += 1 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
                                                     : part.image_bytes);
+  return bytes;
+}
+
+size_t KeyCodec::fixed_bytes() const {
+  size_t bytes = 0;
+  for (const KeyPart& part : parts_) {
+    if (part.form == KeyPart::Form::kText || part.column.null_bit != 0) return 0;
+    bytes += part.image_bytes;
+  }
   return bytes;
 }
 

@@ -172,6 +172,9 @@ struct IndexBuild {
 // fits.
 constexpr uint32_t kMaxKeyLength = 3600;
 constexpr uint32_t kMaxRowBytes = 4034;
+// Of an entry of a secondary index: its key, the clustered key and the covering bytes. Covering
+// bytes that do not fit may be left out; what they mean is the glue's business.
+constexpr uint32_t kMaxEntryBytes = kMaxRowBytes - 2;
 constexpr uint32_t kExternalBytes = 24;
 
 // A position in the session's transaction.
