@@ -39,6 +39,7 @@ engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>
   (*slot)->use_in(session());  // the server hands tables from connection to connection
   (*slot)->set_lock_mode(statement_lock_);
   (*slot)->set_skip_locked(skip_locked_);
+  (*slot)->set_protects_ranges(is_scan && checks_uniqueness());
   if (is_scan) cursor_generation_ = connection_->generation;
   return slot->get();
 }
@@ -46,7 +47,7 @@ engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>
 // What the scan is about to read, where the kernel protects that and no more (SERIALIZABLE). Whole
 // keys become bounds that no group of cut ones lies across (LK1).
 void ha_strata::limit_scan(Bytes low, Bytes high) {
-  if (!protects_ranges_ || cursor_ == nullptr) return;
+  if (cursor_ == nullptr || !(protects_ranges_ || checks_uniqueness())) return;
   const size_t in_order = layout_.in_order_bytes(cursor_index_);
   if (as_stored_ || (low.size() <= in_order && high.size() <= in_order)) {
     cursor_->set_bounds(low, high);
@@ -60,7 +61,7 @@ void ha_strata::limit_scan(Bytes low, Bytes high) {
 }
 
 void ha_strata::limit_scan_to_prefix() {
-  if (!protects_ranges_) return;
+  if (!protects_ranges_ && !checks_uniqueness()) return;
   prefix_end_.clear();
   prefix_end_.append(prefix_.data(), prefix_.size());
   bool infinite = false;

@@ -6,15 +6,53 @@
 
 namespace strata::glue {
 
+namespace {
+
+// Nobody else sees the table that such a statement fills.
+bool fills_new_table(int command) {
+  switch (command) {
+    case SQLCOM_ALTER_TABLE:
+    case SQLCOM_CREATE_INDEX:
+    case SQLCOM_DROP_INDEX:
+    case SQLCOM_CREATE_TABLE:
+    case SQLCOM_OPTIMIZE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// The server checks unique keys that are hashes itself (long ones, USING HASH, WITHOUT OVERLAPS):
+// before it writes the row, unless we say otherwise. What it finds decides which row ON DUPLICATE
+// KEY UPDATE means, so we say what InnoDB does. Checking first is only right while nobody can put
+// a duplicate in between (checks_uniqueness()); below REPEATABLE READ nothing protects gaps, so the
+// row is written first and the check waits for whoever wrote the same.
+bool ha_strata::checks_after_write() const {
+  THD* const thd = ha_thd();
+  return thd != nullptr && isolation_of(thd) <= engine::Isolation::kReadCommitted &&
+         !fills_new_table(thd_sql_command(thd));
+}
+
+// Whether the server is looking for a duplicate that it would have to see afterwards, too.
+bool ha_strata::checks_uniqueness() const {
+  if (statement_lock_ != engine::LockMode::kExclusive || releases_rows_ || active_index == MAX_KEY)
+    return false;
+  const KEY& key = table->key_info[active_index];
+  if (key.algorithm != HA_KEY_ALG_LONG_HASH && !(key.without_overlaps && keyread_)) return false;
+  return !fills_new_table(thd_sql_command(ha_thd()));
+}
+
 // HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine; otherwise
 // the server would rename a .frm that is not there.
 handler::Table_flags ha_strata::table_flags() const {
   return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
          HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
-         HA_BINLOG_ROW_CAPABLE | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CAN_SKIP_LOCKED |
-         HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE |
-         HA_REUSES_FILE_NAMES;
+         HA_BINLOG_ROW_CAPABLE | HA_CAN_SKIP_LOCKED | HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY |
+         HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES |
+         (checks_after_write() ? HA_CHECK_UNIQUE_AFTER_WRITE : 0);
 }
 
 ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {

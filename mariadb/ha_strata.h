@@ -121,6 +121,8 @@ class ha_strata final : public handler {
   int bind(THD* thd);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
   void drop_cursors() noexcept;
+  [[nodiscard]] bool checks_after_write() const;
+  [[nodiscard]] bool checks_uniqueness() const;
   void note_isolation(THD* thd);
   void apply_auto_increment_start();
   static constexpr uint32_t kBuilt = UINT32_MAX;  // an index that ALTER has to build

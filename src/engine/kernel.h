@@ -286,6 +286,9 @@ class TableCursor {
   void set_lock_mode(LockMode mode) noexcept;
   void set_skip_locked(
       bool skip) noexcept;  // rows that would have to be waited for are passed over
+  // What is read with a lock mode stays so until the transaction ends, as at SERIALIZABLE, from the
+  // next seek on: for whoever is about to write what was not there.
+  void set_protects_ranges(bool protects) noexcept;
   // A promise that nothing outside [low, high) is wanted (empty high: no bound), in force from the
   // next move on: SERIALIZABLE protects no more than that. Entries outside may be left out.
   void set_bounds(Bytes low, Bytes high);
