@@ -146,7 +146,11 @@ int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer, const MY_BITM
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
   for (;;) {
     const Status status = row_.decode(cursor->row(), columns, load_, buffer);
-    if (status.ok()) return 0;
+    if (status.ok()) {
+      if (statement_lock_ != engine::LockMode::kExclusive)
+        row_.reset_generated_nulls(columns, buffer);
+      return 0;
+    }
     if (!is_not_found(status)) return fail(status);
     bool gone = false;  // changed under a dirty read
     const Status again = cursor->fetch_again(&gone);
