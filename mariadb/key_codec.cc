@@ -48,7 +48,8 @@ void complement(uchar* bytes, size_t size) {
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uchar>(~bytes[i]);
 }
 
-KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info, KeyForm form) {
+KeyPart describe_part(const TABLE* table, const KEY& key, uint number, KeyForm form) {
+  const KEY_PART_INFO& info = key.key_part[number];
   KeyPart part;
   Field* const field = table->field[info.fieldnr - 1];
   part.column = describe_column(table, field);
@@ -76,7 +77,8 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info, KeyForm for
       part.prefix_characters = info.length / part.column.charset->mbmaxlen;
       part.image = StringImage(part.column.charset, part.prefix_characters);
       part.in_covering = !part.is_prefix;
-      part.counts_spaces = form != KeyForm::kFirst && part.column.kind == ColumnKind::kChar &&
+      part.counts_spaces = form != KeyForm::kFirst && (key.flags & HA_NOSAME) != 0 &&
+                           part.column.kind == ColumnKind::kChar &&
                            (part.column.charset->state & MY_CS_NOPAD) != 0;
       break;
   }
@@ -87,7 +89,7 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info, KeyForm for
 
 KeyCodec::KeyCodec(const TABLE* table, const KEY& key, KeyForm form) {
   for (uint i = 0; i < key.user_defined_key_parts; ++i)
-    parts_.push_back(describe_part(table, key.key_part[i], form));
+    parts_.push_back(describe_part(table, key, i, form));
   has_prefix_ =
       std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
   describe_plain();
@@ -95,7 +97,7 @@ KeyCodec::KeyCodec(const TABLE* table, const KEY& key, KeyForm form) {
   if (primary == MAX_KEY || &key == &table->key_info[primary]) return;
   const KEY& clustered = table->key_info[primary];
   for (uint i = 0; i < clustered.user_defined_key_parts; ++i) {
-    Extension extension{describe_part(table, clustered.key_part[i], form), kNotInKey};
+    Extension extension{describe_part(table, clustered, i, form), kNotInKey};
     for (size_t p = 0; p < parts_.size(); ++p) {
       if (parts_[p].column.field_index == extension.part.column.field_index) extension.key_part = p;
     }
@@ -147,12 +149,21 @@ void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer*
       return;
     }
     case KeyPart::Form::kText: {
-      if (part->is_prefix || part->counts_spaces) {
+      if (part->is_prefix) {
         const size_t cut = part->column.charset->charpos(text.data(), text.data() + text.size(),
                                                          part->prefix_characters);
         if (cut < text.size()) text = text.substr(0, cut);
+        if (part->counts_spaces)
+          text = text.substr(0, part->column.charset->lengthsp(text.data(), text.size()));
       }
       part->image.append(reinterpret_cast<const uchar*>(text.data()), text.size(), out);
+      if (part->counts_spaces) {
+        const size_t characters =
+            part->column.charset->numchars(text.data(), text.data() + text.size());
+        const size_t missing =
+            part->prefix_characters - std::min<size_t>(characters, part->prefix_characters);
+        out->append_byte(static_cast<uchar>(missing));
+      }
       return;
     }
   }
@@ -168,10 +179,7 @@ void KeyCodec::append(const uchar* record, Buffer* out, bool* has_null) {
       *has_null = true;
     } else {
       const Bytes text =
-          part.form != KeyPart::Form::kText ? Bytes()
-          : part.counts_spaces
-              ? Bytes(reinterpret_cast<const char*>(record) + part.column.offset, part.column.bytes)
-              : variable_value(part.column, record);
+          part.form == KeyPart::Form::kText ? variable_value(part.column, record) : Bytes();
       append_value(&part, record + part.column.offset, text, out);
     }
     if (part.descending) complement(out->data() + begin, out->size() - begin);
@@ -193,9 +201,7 @@ const uchar* KeyCodec::append_server_value(KeyPart* part, const uchar* key, uint
       text = Bytes(reinterpret_cast<const char*>(value) + HA_KEY_BLOB_LENGTH, load_u16(value));
     } else if (part->column.kind == ColumnKind::kChar) {
       const char* const chars = reinterpret_cast<const char*>(value);
-      text =
-          Bytes(chars, part->counts_spaces ? part->length
-                                           : part->column.charset->lengthsp(chars, part->length));
+      text = Bytes(chars, part->column.charset->lengthsp(chars, part->length));
     }
     append_value(part, value, text, out);
   }
@@ -226,7 +232,11 @@ void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out, siz
 }
 
 size_t KeyCodec::value_bytes(const KeyPart& part, Bytes image) {
-  if (part.form == KeyPart::Form::kText) return part.image.measure(image, part.descending);
+  if (part.form == KeyPart::Form::kText) {
+    const size_t bytes = part.image.measure(image, part.descending);
+    if (!part.counts_spaces || bytes == 0) return bytes;
+    return bytes < image.size() ? bytes + 1 : 0;
+  }
   return image.size() < part.image_bytes ? 0 : part.image_bytes;
 }
 
@@ -321,7 +331,7 @@ bool KeyCodec::part_ends(Bytes key, std::vector<uint32_t>* ends) const {
 size_t KeyCodec::most_bytes() const {
   size_t bytes = 0;
   for (const KeyPart& part : parts_)
-    bytes += 1 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
+    bytes += 2 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
                                                     : part.image_bytes);
   return bytes;
 }

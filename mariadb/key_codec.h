@@ -12,9 +12,11 @@
 //   in those
 //        primary key columns that the index does not have; a search key repeats the others in
 //        between.
-//   KC5  A CHAR column is stored without its trailing spaces, but under a NO PAD collation two
-//        values are compared as if they were all there, up to the column's (or the prefix's) number
-//        of characters: 'ss' and 'ß ' differ. In keys of the first form they were left out.
+//   KC5  A CHAR column is stored without its trailing spaces, and the server compares what is left.
+//        But where it finds groups, and in InnoDB's unique keys, values of a NO PAD collation are
+//        equal only if they are so with their spaces, up to the column's (or the prefix's) number
+//        of characters: 'ss' and 'ß ' differ. In unique keys the image of such a part is followed
+//        by a byte, how many spaces are missing. Not in keys of the first form.
 // One codec belongs to one handler object (it has scratch memory).
 #pragma once
 
@@ -44,7 +46,7 @@ struct KeyPart {
   bool descending = false;
   bool in_key = false;         // the value can be read back from the image (KC3)
   bool in_covering = false;    // ... or from the covering bytes
-  bool counts_spaces = false;  // CHAR, NO PAD: spaces up to the column's characters (KC5)
+  bool counts_spaces = false;  // KC5
   uint32_t length = 0;         // of the value in the server's key format
   uint32_t store_length = 0;   // with NULL byte and length bytes
   uint32_t image_bytes = 0;    // fixed forms
