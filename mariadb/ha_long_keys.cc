@@ -191,6 +191,20 @@ Status ha_strata::next_run(Direction direction) {
   return forward ? seek_behind(group->stored, direction) : cursor_->seek_before(group->stored);
 }
 
+// Whether a cut key is outside of what the scan wants by the bytes that are in order: as it is
+// stored it is so, too, and its group is left alone.
+bool ha_strata::is_behind_limits(Bytes stored, bool forward) const {
+  const size_t in_order = layout_.in_order_bytes(cursor_index_);
+  const Bytes head = stored.substr(0, in_order);
+  if (prefix_only_) {
+    const size_t common = std::min(head.size(), prefix_.size());
+    if (head.substr(0, common) != prefix_.bytes().substr(0, common)) return true;
+  }
+  if (!range_limited_ || !forward) return false;
+  const Bytes end = range_end_.bytes();
+  return end.size() <= in_order ? head >= end : head > end.substr(0, in_order);
+}
+
 // The cursor has moved in the tree; now it stands on the next entry in the order of whole keys.
 int ha_strata::settle(Direction direction) {
   const bool forward = direction == Direction::kForward;
@@ -199,6 +213,7 @@ int ha_strata::settle(Direction direction) {
       if (!cursor_->valid()) return 0;
       const engine::TableCursor::Entry entry = cursor_->entry();
       if (layout_.is_cut(cursor_index_, entry)) {
+        if (is_behind_limits(entry.whole, forward)) return 0;
         if (const int error = enter_group(direction)) return error;
         continue;
       }

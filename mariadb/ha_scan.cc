@@ -333,6 +333,7 @@ int ha_strata::rnd_init(bool scan) {
   prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   forget_place();
+  in_order_ = layout_.index(0).may_be_cut;
   return 0;
 }
 

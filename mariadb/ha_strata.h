@@ -165,6 +165,7 @@ class ha_strata final : public handler {
   Status seek_behind(Bytes start, Direction direction);
   [[nodiscard]] bool scan_is_in_group() const noexcept;
   int settle(Direction direction);
+  [[nodiscard]] bool is_behind_limits(Bytes stored, bool forward) const;
   int enter_group(Direction direction);
   Status next_run(Direction direction);
   int step_into_group(Direction direction);

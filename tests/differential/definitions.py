@@ -22,6 +22,7 @@ class Definitions:
         self._schema = schema
         self.virtual_columns = True
         self.long_keys = False  # as long as InnoDB takes them, and several UNIQUE keys, some of them hashes
+        self.long_primary_keys = True
 
     def _replacing(self, table: Table, old_name: str | None = None) -> Callable[[], None]:
         """The effect of a statement after which `table` is as given (it was `old_name` before)."""
@@ -104,6 +105,8 @@ class Definitions:
     def _new_index(self, table: Table, primary: bool = False) -> Index | None:
         rng = self._rng
         candidates = [c for c in table.columns if not (primary and (c.generated or c.nullable))]
+        if primary and not self.long_primary_keys:
+            candidates = [c for c in candidates if c.type.key_bytes <= PART_BYTES_MOST]
         rng.shuffle(candidates)
         wanted = rng.choice((1, 1, 1, 2, 2, 3))
         parts: list[Part] = []
@@ -125,7 +128,9 @@ class Definitions:
     def _hashed_index(self, table: Table) -> Index | None:
         """A UNIQUE key that the server makes of a hash: it may be longer than any other."""
         rng = self._rng
-        candidates = [c for c in table.columns if c.type.family in ("int", "unsigned", "text", "binary") and not c.generated and not c.auto]
+        candidates = [
+            c for c in table.columns if c.type.family in ("int", "unsigned", "text", "binary") and not c.generated and not c.auto
+        ]
         if not candidates:
             return None
         chosen = rng.sample(candidates, min(len(candidates), rng.choice((1, 1, 2))))
@@ -163,7 +168,7 @@ class Definitions:
             table.options = rng.choice(("", "", " AUTO_INCREMENT=5"))
         else:
             for _ in range(1 if roll < 0.75 else 2):
-                long = self.long_keys and rng.random() < 0.4
+                long = self.long_keys and self.long_primary_keys and rng.random() < 0.4
                 chosen = long_key_type(rng) if long else key_type(rng)
                 if sum(c.type.key_bytes for c in table.columns) + chosen.key_bytes > LONG_KEY_BYTES:
                     chosen = plain_int()

@@ -51,6 +51,8 @@ class Generator:
         # Not together: see the README.
         self._definitions.virtual_columns = self._sessions == 1 and rng.random() < 0.6
         self._definitions.long_keys = long_keys or rng.random() < LONG_KEYS_CHANCE
+        # Of keys that begin alike for longer than an entry keeps, a locking scan may lock some that are outside of its range.
+        self._definitions.long_primary_keys = self._sessions == 1
         self._isolation = ISOLATION[: 3 if self._definitions.virtual_columns else 4]
         self._optimizer = OPTIMIZER if self._definitions.virtual_columns else OPTIMIZER + MULTI_RANGE
         self._changes.concurrent = self._sessions > 1

@@ -225,7 +225,6 @@ def long_characters(rng: random.Random) -> Type:
     sql = f"VARCHAR({length}) CHARACTER SET {charset} COLLATE {collation}"
     return Type(
         sql, "text", good, (f"REPEAT('w', {length + 1})", "12"), False, length * width, length, width, collation, whole=True,
-        sortable=False,
     )  # fmt: skip
 
 
