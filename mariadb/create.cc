@@ -6,21 +6,14 @@
 namespace strata::glue {
 namespace {
 
-// TableSpec::options: "k2" if keys have the second form, then the first AUTO_INCREMENT value, if
-// there is one, in decimal.
-constexpr std::string_view kBoundedKeys = "k2";
-
+// TableSpec::options: empty, or the first AUTO_INCREMENT value, in decimal.
 std::string encode_options(ulonglong auto_increment) {
-  std::string out(kBoundedKeys);
-  if (auto_increment > 1) out += std::to_string(auto_increment);
-  return out;
+  return auto_increment > 1 ? std::to_string(auto_increment) : std::string();
 }
 
 uint64_t first_auto_increment(const engine::TableSpec& spec) {
-  std::string_view options(spec.options);
-  if (key_form(spec) == KeyForm::kBounded) options.remove_prefix(kBoundedKeys.size());
   uint64_t value = 0;
-  for (const char c : options) {
+  for (const char c : spec.options) {
     if (c < '0' || c > '9') return 0;
     value = value * 10 + static_cast<uint64_t>(c - '0');
   }
@@ -80,7 +73,7 @@ engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_i
   spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
   spec.options = encode_options(auto_increment);
   TableLayout layout;
-  layout.open(form, KeyForm::kBounded);
+  layout.open(form, key_form(spec));
   for (size_t i = 0; i < layout.index_count(); ++i)
     spec.indexes.push_back(describe_index(form, layout.index(i)));
   return spec;
@@ -110,8 +103,7 @@ bool schema_exists(const char* path) {
 }  // namespace
 
 KeyForm key_form(const engine::TableSpec& spec) {
-  return std::string_view(spec.options).starts_with(kBoundedKeys) ? KeyForm::kBounded
-                                                                  : KeyForm::kFirst;
+  return spec.format == kSpecFormatOfUnboundedKeys ? KeyForm::kFirst : KeyForm::kBounded;
 }
 
 engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index) {
@@ -174,11 +166,10 @@ int ha_strata::truncate() {
     const engine::TableSpec old = table_->spec();
     engine::TableRef fresh;
     const Status status = run_ddl([&](engine::Session* session) -> Status {
-      if (first_auto_increment(old) == 0)
-        return session->truncate_table(old.schema, old.name, &fresh);
+      if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
       // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
       engine::TableSpec spec = old;
-      spec.options = key_form(old) == KeyForm::kBounded ? kBoundedKeys : std::string_view();
+      spec.options.clear();
       STRATA_RETURN_IF_ERROR(session->drop_table(old.schema, old.name));
       return session->create_table(spec, &fresh);
     });

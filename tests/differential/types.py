@@ -232,7 +232,7 @@ def long_bytes(rng: random.Random) -> Type:
     length = rng.choice((255, 1000, 2000, 3000, 3072))
     first = rng.choice(("00", "ff", "61"))
     tails = ("''", "'a'", "x'00'", "x'ff'", "x'0001'", "'b'", "' '")
-    good = tuple(f"CONCAT(REPEAT(x'{first}', {length - 3}), {tail})" for tail in tails) + ("''", "'a'", f"REPEAT('q', {length})")
+    good = (*(f"CONCAT(REPEAT(x'{first}', {length - 3}), {tail})" for tail in tails), "''", "'a'", f"REPEAT('q', {length})")
     return Type(f"VARBINARY({length})", "binary", good, (f"REPEAT('w', {length + 1})", "17"), True, length, length, whole=True)
 
 
