@@ -97,13 +97,15 @@ class EntryMaker {
       IndexLayout& index = layout_->index(i);
       bytes_.clear();
       bool has_null = false;
-      index.codec.append(record_, &bytes_, &has_null);
+      index.append_key(record_, &bytes_, &has_null);
       const size_t key_bytes = bytes_.size();
       if (key_bytes + clustered_key.size() > engine::kMaxKeyLength) {
         too_long_ = true;
         return error_invalid_argument();
       }
       index.append_covering(record_, &bytes_);
+      if (bytes_.size() + clustered_key.size() > engine::kMaxEntryBytes)
+        bytes_.shrink(key_bytes);  // TL4
       const Bytes all = bytes_.bytes();
       STRATA_RETURN_IF_ERROR(emit(engine::EntryImage{
           i, all.substr(0, key_bytes), index.unique && !has_null, all.substr(key_bytes)}));
@@ -137,7 +139,7 @@ class EntryMaker {
 bool ha_strata::map_indexes(TABLE* altered, const Alter_inplace_info* info,
                             std::vector<uint32_t>* from) {
   TableLayout after;
-  after.open(altered);
+  after.open(altered, layout_.form());
   from->assign(after.index_count(), kBuilt);
   std::vector<bool> continued(layout_.index_count(), false);
   for (uint32_t i = 0; i < after.index_count(); ++i) {
@@ -195,7 +197,7 @@ bool ha_strata::prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* 
     info->handler_ctx = alter;
     std::vector<uint32_t> from;
     if (!map_indexes(altered, info, &from)) return HA_ERR_TABLE_DEF_CHANGED;
-    alter->layout.open(altered);
+    alter->layout.open(altered, layout_.form());
     alter->spec = table_->spec();
     alter->spec.indexes.clear();
     for (uint32_t i = 0; i < from.size(); ++i) {
@@ -232,7 +234,7 @@ bool ha_strata::inplace_alter_table(TABLE* altered, Alter_inplace_info* info) {
     const Status built = alter->session->build_indexes(table_, &alter->spec, &build);
     thd_progress_end(thd);
     if (is_duplicate_key(built)) return report_duplicate(altered, info, build);
-    return maker.too_long() ? HA_ERR_INDEX_COL_TOO_LONG : fail(built);
+    return maker.too_long() ? key_too_long() : fail(built);
   }));
 }
 

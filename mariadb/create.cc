@@ -73,7 +73,7 @@ engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_i
   spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
   spec.options = encode_options(auto_increment);
   TableLayout layout;
-  layout.open(form);
+  layout.open(form, key_form(spec));
   for (size_t i = 0; i < layout.index_count(); ++i)
     spec.indexes.push_back(describe_index(form, layout.index(i)));
   return spec;
@@ -101,6 +101,10 @@ bool schema_exists(const char* path) {
 }
 
 }  // namespace
+
+KeyForm key_form(const engine::TableSpec& spec) {
+  return spec.format == kSpecFormatOfUnboundedKeys ? KeyForm::kFirst : KeyForm::kBounded;
+}
 
 engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index) {
   engine::IndexSpec out;

@@ -32,6 +32,9 @@ namespace strata::glue {
 Status run_ddl(const std::function<Status(engine::Session*)>& body);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 
+// How the keys of a table are made.
+KeyForm key_form(const engine::TableSpec& spec);
+
 // An index of the definition `form`; what the kernel assigns is left out.
 engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index);
 

@@ -39,17 +39,29 @@ engine::TableCursor* ha_strata::make_cursor(std::unique_ptr<engine::TableCursor>
   (*slot)->use_in(session());  // the server hands tables from connection to connection
   (*slot)->set_lock_mode(statement_lock_);
   (*slot)->set_skip_locked(skip_locked_);
+  (*slot)->set_protects_ranges(is_scan && checks_uniqueness());
   if (is_scan) cursor_generation_ = connection_->generation;
   return slot->get();
 }
 
-// What the scan is about to read, where the kernel protects that and no more (SERIALIZABLE).
+// What the scan is about to read, where the kernel protects that and no more (SERIALIZABLE). Whole
+// keys become bounds that no group of cut ones lies across (LK1).
 void ha_strata::limit_scan(Bytes low, Bytes high) {
-  if (protects_ranges_ && cursor_ != nullptr) cursor_->set_bounds(low, high);
+  if (cursor_ == nullptr || !(protects_ranges_ || checks_uniqueness())) return;
+  const size_t in_order = layout_.in_order_bytes(cursor_index_);
+  if (as_stored_ || (low.size() <= in_order && high.size() <= in_order)) {
+    cursor_->set_bounds(low, high);
+    return;
+  }
+  Buffer end;
+  end.append(high.data(), std::min(high.size(), in_order));
+  bool infinite = high.empty();
+  if (high.size() > in_order) make_successor(&end, &infinite);
+  cursor_->set_bounds(low.substr(0, in_order), infinite ? Bytes() : end.bytes());
 }
 
 void ha_strata::limit_scan_to_prefix() {
-  if (!protects_ranges_) return;
+  if (!protects_ranges_ && !checks_uniqueness()) return;
   prefix_end_.clear();
   prefix_end_.append(prefix_.data(), prefix_.size());
   bool infinite = false;
@@ -80,7 +92,10 @@ bool ha_strata::condition_applies(const uchar* buffer) const noexcept {
 
 int ha_strata::check_condition(const engine::TableCursor::Entry& entry, uchar* buffer, bool* skip,
                                bool* stop) {
-  if (!decode_entry(entry, buffer)) return HA_ERR_CRASHED;
+  return decode_entry(entry, buffer) ? evaluate_condition(skip, stop) : HA_ERR_CRASHED;
+}
+
+int ha_strata::evaluate_condition(bool* skip, bool* stop) {
   // The server's own look at the range's end would read columns of which the index has a prefix
   // only.
   key_range* const end = end_range;
@@ -115,13 +130,27 @@ const MY_BITMAP* ha_strata::wanted_columns() {
   return &known_;
 }
 
+// ... where the row stands in for its entry, too: also what the entry would give back.
+const MY_BITMAP* ha_strata::columns_of_entry() {
+  const MY_BITMAP* const wanted = wanted_columns();
+  if (wanted != &known_) bitmap_copy(&known_, wanted);
+  for (const size_t index : {size_t{0}, size_t{cursor_index_}}) {
+    for (const uint16_t column : layout_.index(index).columns) bitmap_set_bit(&known_, column);
+  }
+  return &known_;
+}
+
 // HA_ERR_KEY_NOT_FOUND: at READ UNCOMMITTED the row can go before all of it was read.
-int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer) {
+int ha_strata::deliver(engine::TableCursor* cursor, uchar* buffer, const MY_BITMAP* columns) {
   at_ = cursor;
   if (layout_.hidden_key()) row_id_.assign(cursor->clustered_key());
   for (;;) {
-    const Status status = row_.decode(cursor->row(), wanted_columns(), load_, buffer);
-    if (status.ok()) return 0;
+    const Status status = row_.decode(cursor->row(), columns, load_, buffer);
+    if (status.ok()) {
+      if (statement_lock_ != engine::LockMode::kExclusive)
+        row_.reset_generated_nulls(columns, buffer);
+      return 0;
+    }
     if (!is_not_found(status)) return fail(status);
     bool gone = false;  // changed under a dirty read
     const Status again = cursor->fetch_again(&gone);
@@ -144,19 +173,30 @@ bool ha_strata::reads_key_only() {
 
 int ha_strata::walk(uchar* buffer, Direction direction) {
   for (;;) {
-    if (!cursor_->valid()) return HA_ERR_END_OF_FILE;
+    if (in_order_ && !as_stored_) {
+      if (const int error = settle(direction)) return error;
+    }
+    if (!cursor_->valid()) {
+      at_end_ = direction == Direction::kForward ? AtEnd::kBehind : AtEnd::kBefore;
+      return HA_ERR_END_OF_FILE;
+    }
     const engine::TableCursor::Entry entry = cursor_->entry();
-    if (prefix_only_ && !starts_with(entry.whole, prefix_.bytes())) return HA_ERR_END_OF_FILE;
-    if (range_limited_ && direction == Direction::kForward && entry.whole >= range_end_.bytes())
+    const Bytes whole = whole_of(entry);
+    if (prefix_only_ && !starts_with(whole, prefix_.bytes())) return HA_ERR_END_OF_FILE;
+    if (range_limited_ && direction == Direction::kForward && whole >= range_end_.bytes())
       return HA_ERR_END_OF_FILE;
     bool skip = false;
     bool stop = false;
-    if (condition_applies(buffer)) {
+    const bool has_condition = condition_applies(buffer);
+    const bool key_only = reads_key_only();
+    const bool needs_row =
+        (has_condition || key_only) && !layout_.is_whole(cursor_index_, entry, buffer);
+    if (has_condition && !needs_row) {
       if (const int error = check_condition(entry, buffer, &skip, &stop)) return error;
     }
     if (stop) return HA_ERR_END_OF_FILE;
     if (!skip) {
-      if (reads_key_only()) {
+      if (key_only && !needs_row) {
         at_ = nullptr;
         if (layout_.hidden_key()) row_id_.assign(entry.clustered_key);
         return decode_entry(entry, buffer) ? 0 : HA_ERR_CRASHED;
@@ -168,7 +208,14 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
       if (!status.ok()) return fail(status);
       if (!gone) {
         if (look_only) semi_read_ = SemiRead::kDid;
-        const int error = deliver(cursor_.get(), buffer);
+        int error =
+            deliver(cursor_.get(), buffer, needs_row ? columns_of_entry() : wanted_columns());
+        if (error == 0 && has_condition && needs_row) {
+          error = evaluate_condition(&skip, &stop);
+          if (error == 0 && (skip || stop)) error = give_back_row();
+          if (error == 0 && stop) return HA_ERR_END_OF_FILE;
+          if (error == 0 && skip) error = HA_ERR_KEY_NOT_FOUND;
+        }
         if (error != HA_ERR_KEY_NOT_FOUND) return error;
       }
     }
@@ -182,22 +229,56 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
 int ha_strata::reposition(Direction direction) {
   cursor_.reset();
   at_ = nullptr;
-  engine::TableCursor* const cursor = make_cursor(&cursor_, cursor_index_);
+  make_cursor(&cursor_, cursor_index_);
   limit_scan(Bytes(), Bytes());
   if (direction == Direction::kBackward) {
-    const Status status = cursor->seek_before(saved_entry_);
+    const Status status = seek_below(saved_entry_, false);
     return status.ok() ? 0 : fail(status);
   }
   Buffer after;
   after.append(saved_entry_.data(), saved_entry_.size());
   after.append_byte(0);
-  const Status status = cursor->seek(after.bytes());
+  const Status status = seek_at_least(after.bytes());
   return status.ok() ? 0 : fail(status);
+}
+
+// Scans that stand behind the last entry or before the first turn round (HANDLER), also in another
+// transaction.
+int ha_strata::step_from_end(uchar* buffer, Direction direction) {
+  const bool forward = direction == Direction::kForward;
+  if (forward == (at_end_ == AtEnd::kBehind)) return HA_ERR_END_OF_FILE;
+  at_end_ = AtEnd::kNo;
+  cursor_.reset();
+  at_ = nullptr;
+  make_cursor(&cursor_, cursor_index_);
+  limit_scan(Bytes(), Bytes());
+  const Status status = forward ? seek_at_least(Bytes()) : seek_below(Bytes(), true);
+  return status.ok() ? walk(buffer, direction) : fail(status);
+}
+
+void ha_strata::save_place() {
+  saved_entry_.clear();
+  if (inited == NONE || cursor_ == nullptr || !cursor_->valid()) return;
+  const engine::TableCursor::Entry entry = cursor_->entry();
+  saved_entry_.assign(whole_of(entry));
+  if (!in_order_ || scan_is_in_group() || !layout_.is_cut(cursor_index_, entry)) return;
+  std::string whole;
+  bool gone = false;
+  // Without the row the place is that of the key as it is stored.
+  if (whole_key(&whole, &gone) == 0 && !gone) saved_entry_ = std::move(whole);
+}
+
+void ha_strata::forget_place() {
+  saved_entry_.clear();
+  at_end_ = AtEnd::kNo;
+  in_order_ = as_stored_ = false;
+  leave_group();
 }
 
 // The search found nothing: from where its key would be, in whatever transaction by now.
 int ha_strata::step_from_miss(uchar* buffer, Direction direction) {
   missed_ = false;
+  at_end_ = AtEnd::kNo;
   engine::TableCursor* const cursor = make_cursor(&cursor_, cursor_index_);
   if (prefix_only_) {
     limit_scan_to_prefix();
@@ -206,13 +287,20 @@ int ha_strata::step_from_miss(uchar* buffer, Direction direction) {
   } else {
     limit_scan(Bytes(), Bytes());
   }
-  const Status status = direction == Direction::kForward ? cursor->seek(prefix_.bytes())
-                                                         : cursor->seek_before(prefix_.bytes());
+  Status status;
+  if (as_stored_) {
+    status = cursor->seek(prefix_.bytes());
+  } else if (direction == Direction::kForward) {
+    status = seek_at_least(prefix_.bytes());
+  } else {
+    status = seek_below(prefix_.bytes(), false);
+  }
   return status.ok() ? walk(buffer, direction) : fail(status);
 }
 
 int ha_strata::step(uchar* buffer, Direction direction) {
   if (missed_) return step_from_miss(buffer, direction);
+  if (at_end_ != AtEnd::kNo) return step_from_end(buffer, direction);
   if (cursor_ == nullptr ||
       (cursor_generation_ != connection_->generation && !saved_entry_.empty())) {
     if (saved_entry_.empty()) return HA_ERR_END_OF_FILE;
@@ -225,7 +313,13 @@ int ha_strata::step(uchar* buffer, Direction direction) {
     bool gone = false;
     const Status status = cursor_->fetch(&gone);
     if (!status.ok()) return fail(status);
-    if (!gone) return deliver(cursor_.get(), buffer);
+    if (!gone) return deliver(cursor_.get(), buffer, wanted_columns());
+  }
+  forget_search_limits();
+  if (in_order_ && !as_stored_ && !scan_is_in_group() &&
+      layout_.is_cut(cursor_index_, cursor_->entry())) {
+    const int error = step_into_group(direction);
+    return error == 0 ? walk(buffer, direction) : error;
   }
   const Status moved = direction == Direction::kForward ? cursor_->next() : cursor_->prev();
   if (!moved.ok()) return fail(moved);
@@ -238,7 +332,8 @@ int ha_strata::rnd_init(bool scan) {
   scan_starts_ = scan;
   prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
-  saved_entry_.clear();
+  forget_place();
+  in_order_ = layout_.index(0).may_be_cut;
   return 0;
 }
 
@@ -263,7 +358,7 @@ int ha_strata::read_point(uchar* buffer, Bytes key) {
   bool gone = false;
   const Status status = cursor->get(key, &gone);
   if (!status.ok()) return fail(status);
-  return gone ? HA_ERR_KEY_NOT_FOUND : deliver(cursor, buffer);
+  return gone ? HA_ERR_KEY_NOT_FOUND : deliver(cursor, buffer, wanted_columns());
 }
 
 int ha_strata::rnd_pos(uchar* buffer, uchar* position) {
@@ -280,7 +375,7 @@ void ha_strata::position(const uchar* record) {
     if (!layout_.hidden_key()) {
       key_.clear();
       bool has_null = false;
-      layout_.index(0).codec.append(record, &key_, &has_null);
+      layout_.index(0).append_key(record, &key_, &has_null);
       key = key_.bytes();
     }
     const size_t size = std::min<size_t>(key.size(), ref_length - kRefLengthBytes);
@@ -297,7 +392,8 @@ int ha_strata::index_init(uint key, bool) {
   active_index = key;
   prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
-  saved_entry_.clear();
+  forget_place();
+  in_order_ = layout_.index(layout_.kernel_index(key)).may_be_cut;
   return 0;
 }
 
@@ -314,12 +410,12 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
   return guarded([&]() -> int {
     if (!in_read_range_first_) range_limited_ = false;
     prefix_only_ = missed_ = false;
-    IndexLayout& index = layout_.index(layout_.kernel_index(active_index));
-    prefix_.clear();
-    if (key != nullptr)
-      index.codec.append_server_key(key, calculate_key_len(table, active_index, key, parts),
-                                    &prefix_);
+    at_end_ = AtEnd::kNo;
+    leave_group();
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
+    IndexLayout& index = layout_.index(cursor_index_);
+    const uint key_bytes = key == nullptr ? 0 : calculate_key_len(table, active_index, key, parts);
+    make_search_key(key, key_bytes, mode == HA_READ_KEY_EXACT || mode == HA_READ_PREFIX_LAST);
     if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
     Direction direction = Direction::kForward;
     bool infinite = false;
@@ -333,14 +429,13 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
       limit_scan(Bytes(), Bytes());
     }
     unique_read_ = mode == HA_READ_KEY_EXACT && index.unique && key != nullptr &&
-                   calculate_key_len(table, active_index, key, parts) ==
-                       table->key_info[active_index].key_length;
+                   key_bytes == table->key_info[active_index].key_length;
     switch (mode) {
       case HA_READ_KEY_EXACT:
         exact = true;
         [[fallthrough]];
       case HA_READ_KEY_OR_NEXT:
-        status = cursor->seek(prefix_.bytes());
+        status = as_stored_ ? cursor->seek(prefix_.bytes()) : seek_at_least(prefix_.bytes());
         break;
       case HA_READ_AFTER_KEY:
         search_key_.clear();
@@ -349,18 +444,23 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
         // No key follows; but a read that finds nothing takes its snapshot like any other.
         if (infinite) {
           static const std::string behind_all(engine::kMaxKeyLength, '\xff');
-          search_key_.clear();
-          search_key_.append(behind_all.data(), behind_all.size());
+          status = cursor->seek(behind_all);
+          break;
         }
-        status = cursor->seek(search_key_.bytes());
+        status = seek_at_least(search_key_.bytes());
         break;
       case HA_READ_BEFORE_KEY:
         direction = Direction::kBackward;
         if (prefix_.size() == 0) return HA_ERR_KEY_NOT_FOUND;
-        status = cursor->seek_before(prefix_.bytes());
+        status = seek_below(prefix_.bytes(), false);
         break;
       case HA_READ_PREFIX_LAST:
         exact = true;
+        if (as_stored_) {
+          direction = Direction::kBackward;
+          status = seek_behind(prefix_.bytes(), direction);
+          break;
+        }
         [[fallthrough]];
       case HA_READ_KEY_OR_PREV:
       case HA_READ_PREFIX_LAST_OR_PREV:
@@ -368,7 +468,7 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
         search_key_.clear();
         search_key_.append(prefix_.data(), prefix_.size());
         make_successor(&search_key_, &infinite);
-        status = cursor->seek_before(infinite ? Bytes() : search_key_.bytes());
+        status = seek_below(search_key_.bytes(), infinite);
         break;
       default:
         return HA_ERR_WRONG_COMMAND;
@@ -378,8 +478,14 @@ int ha_strata::index_read_map(uchar* buffer, const uchar* key, key_part_map part
     const int error = walk(buffer, direction);
     // Later steps leave the prefix unless they are index_next_same().
     prefix_only_ = false;
+    const bool was_stored = as_stored_;
+    as_stored_ = false;
     if (error != HA_ERR_END_OF_FILE) return error;
     missed_ = exact;
+    if (exact && was_stored) {  // a step from here goes by whole keys
+      prefix_.clear();
+      prefix_.append(search_key_.data(), search_key_.size());
+    }
     return HA_ERR_KEY_NOT_FOUND;
   });
 }
@@ -390,6 +496,7 @@ int ha_strata::index_read_last_map(uchar* buffer, const uchar* key, key_part_map
 
 int ha_strata::index_next(uchar* buffer) {
   return guarded([&] {
+    as_stored_ = false;
     limit_scan_to_range();
     return step(buffer, Direction::kForward);
   });
@@ -397,7 +504,7 @@ int ha_strata::index_next(uchar* buffer) {
 
 int ha_strata::index_prev(uchar* buffer) {
   return guarded([&] {
-    range_limited_ = false;
+    range_limited_ = as_stored_ = false;
     limit_scan(Bytes(), Bytes());
     return step(buffer, Direction::kBackward);
   });
@@ -405,12 +512,11 @@ int ha_strata::index_prev(uchar* buffer) {
 
 int ha_strata::index_next_same(uchar* buffer, const uchar* key, uint key_length) {
   return guarded([&] {
-    prefix_.clear();
-    layout_.index(cursor_index_).codec.append_server_key(key, key_length, &prefix_);
+    make_search_key(key, key_length, true);
     prefix_only_ = true;
     limit_scan_to_prefix();
     const int error = step(buffer, Direction::kForward);
-    prefix_only_ = false;
+    prefix_only_ = as_stored_ = false;
     return error;
   });
 }
@@ -419,7 +525,9 @@ int ha_strata::index_first(uchar* buffer) {
   return guarded([&] {
     if (!in_read_range_first_) range_limited_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
-    missed_ = false;
+    missed_ = as_stored_ = false;
+    at_end_ = AtEnd::kNo;
+    leave_group();
     limit_scan_to_range();
     const Status status = cursor->seek(Bytes());
     return status.ok() ? walk(buffer, Direction::kForward) : fail(status);
@@ -430,7 +538,9 @@ int ha_strata::index_last(uchar* buffer) {
   return guarded([&] {
     range_limited_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, layout_.kernel_index(active_index));
-    missed_ = false;
+    missed_ = as_stored_ = false;
+    at_end_ = AtEnd::kNo;
+    leave_group();
     limit_scan(Bytes(), Bytes());
     const Status status = cursor->seek_before(Bytes());
     return status.ok() ? walk(buffer, Direction::kBackward) : fail(status);
@@ -444,8 +554,9 @@ int ha_strata::read_range_first(const key_range* start, const key_range* end, bo
     range_limited_ = false;
     if (end == nullptr || equal) return 0;
     range_end_.clear();
+    size_t own = 0;
     layout_.index(layout_.kernel_index(active_index))
-        .codec.append_server_key(end->key, end->length, &range_end_);
+        .codec.append_server_key(end->key, end->length, &range_end_, &own);
     bool infinite = false;
     if (end->flag != HA_READ_BEFORE_KEY) make_successor(&range_end_, &infinite);
     range_limited_ = !infinite;

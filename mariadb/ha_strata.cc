@@ -1,9 +1,48 @@
 // The handler's frame: capabilities, opening, locking, statement life cycle.
 #include "mariadb/ha_strata.h"
 
+#include "mariadb/ddl.h"
 #include "mariadb/settings.h"
 
 namespace strata::glue {
+
+namespace {
+
+// Nobody else sees the table that such a statement fills.
+bool fills_new_table(int command) {
+  switch (command) {
+    case SQLCOM_ALTER_TABLE:
+    case SQLCOM_CREATE_INDEX:
+    case SQLCOM_DROP_INDEX:
+    case SQLCOM_CREATE_TABLE:
+    case SQLCOM_OPTIMIZE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// The server checks unique keys that are hashes itself (long ones, USING HASH, WITHOUT OVERLAPS):
+// before it writes the row, unless we say otherwise. What it finds decides which row ON DUPLICATE
+// KEY UPDATE means, so we say what InnoDB does. Checking first is only right while nobody can put
+// a duplicate in between (checks_uniqueness()); below REPEATABLE READ nothing protects gaps, so the
+// row is written first and the check waits for whoever wrote the same.
+bool ha_strata::checks_after_write() const {
+  THD* const thd = ha_thd();
+  return thd != nullptr && isolation_of(thd) <= engine::Isolation::kReadCommitted &&
+         !fills_new_table(thd_sql_command(thd));
+}
+
+// Whether the server is looking for a duplicate that it would have to see afterwards, too.
+bool ha_strata::checks_uniqueness() const {
+  if (statement_lock_ != engine::LockMode::kExclusive || releases_rows_ || active_index == MAX_KEY)
+    return false;
+  const KEY& key = table->key_info[active_index];
+  if (key.algorithm != HA_KEY_ALG_LONG_HASH && !(key.without_overlaps && keyread_)) return false;
+  return !fills_new_table(thd_sql_command(ha_thd()));
+}
 
 // HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine; otherwise
 // the server would rename a .frm that is not there.
@@ -11,9 +50,9 @@ handler::Table_flags ha_strata::table_flags() const {
   return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
          HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
-         HA_BINLOG_ROW_CAPABLE | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CAN_SKIP_LOCKED |
-         HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE |
-         HA_REUSES_FILE_NAMES;
+         HA_BINLOG_ROW_CAPABLE | HA_CAN_SKIP_LOCKED | HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY |
+         HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES |
+         (checks_after_write() ? HA_CHECK_UNIQUE_AFTER_WRITE : 0);
 }
 
 ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
@@ -21,6 +60,8 @@ ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
   if (table_share == nullptr || key >= table_share->keys) return flags | HA_KEYREAD_ONLY;
   if (key == table_share->primary_key) return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
   flags |= HA_DO_INDEX_COND_PUSHDOWN;
+  // Entries of one value come in the order of whole primary keys, row ids are compared as stored.
+  if (layout_.index_count() != 0 && layout_.clustered_may_be_cut()) flags |= HA_KEY_SCAN_NOT_ROR;
   const KEY& info = table_share->key_info[key];
   for (uint i = all_parts ? 0 : part; i <= part && i < info.user_defined_key_parts; ++i) {
     const Field* const field = info.key_part[i].field;
@@ -58,7 +99,7 @@ int ha_strata::open(const char* name, int, uint) {
     if (version.length != 0 &&
         spec.version != Bytes(reinterpret_cast<const char*>(version.str), version.length))
       return HA_ERR_TABLE_DEF_CHANGED;
-    layout_.open(table);
+    layout_.open(table, key_form(spec));
     if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     row_.open(table);
     table_ = std::move(found).value();
@@ -70,10 +111,7 @@ int ha_strata::open(const char* name, int, uint) {
     old_plans_.resize(layout_.index_count());
     known_storage_.assign(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map) + 1, 0);
     my_bitmap_init(&known_, known_storage_.data(), table->s->fields);
-    const size_t key_bytes =
-        layout_.hidden_key()
-            ? 8
-            : std::min<size_t>(layout_.index(0).codec.most_bytes(), engine::kMaxKeyLength);
+    const size_t key_bytes = layout_.hidden_key() ? 8 : layout_.index(0).stored_bytes_most();
     ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
     // Tells the server that an update of the primary key moves rows in front of a running scan.
     key_used_on_scan = table->s->primary_key;
@@ -164,10 +202,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (lock_type == F_UNLCK) {
       if (connection_->tables_in_use > 0) --connection_->tables_in_use;
       // HANDLER reads go on in the next transaction from where they are.
-      saved_entry_.clear();
-      if (inited != NONE && cursor_ != nullptr && cursor_->valid()) {
-        saved_entry_.assign(cursor_->entry().whole);
-      }
+      save_place();
       statement_lock_ = requested_lock_ = engine::LockMode::kNone;
       has_been_locked_ = false;
       return 0;
@@ -221,16 +256,18 @@ void ha_strata::try_semi_consistent_read(bool yes) {
 }
 
 // The row read last does not qualify.
+int ha_strata::give_back_row() {
+  if (semi_read_ == SemiRead::kDid) {
+    semi_read_ = SemiRead::kTry;  // it was not locked
+    return 0;
+  }
+  if (!releases_rows_ || at_ == nullptr || statement_lock_ == engine::LockMode::kNone) return 0;
+  const Status status = at_->unlock_row();
+  return status.ok() ? 0 : fail(status);
+}
+
 void ha_strata::unlock_row() {
-  (void)guarded([&] {
-    if (semi_read_ == SemiRead::kDid) {
-      semi_read_ = SemiRead::kTry;  // it was not locked
-      return 0;
-    }
-    if (!releases_rows_ || at_ == nullptr) return 0;
-    const Status status = at_->unlock_row();
-    return status.ok() ? 0 : fail(status);
-  });
+  (void)guarded([&] { return give_back_row(); });
 }
 
 int ha_strata::extra(ha_extra_function operation) {
@@ -256,7 +293,7 @@ int ha_strata::reset() {
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;
-  saved_entry_.clear();
+  forget_place();
   return 0;
 }
 

@@ -19,7 +19,8 @@ namespace strata::glue {
 
 class ha_strata final : public handler {
  public:
-  ha_strata(handlerton* hton, TABLE_SHARE* share) : handler(hton, share) {}
+  ha_strata(handlerton* hton, TABLE_SHARE* share);
+  ~ha_strata() override;
 
   // --- what the engine can do (ha_strata.cc) ---
   Table_flags table_flags() const override;
@@ -120,6 +121,8 @@ class ha_strata final : public handler {
   int bind(THD* thd);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
   void drop_cursors() noexcept;
+  [[nodiscard]] bool checks_after_write() const;
+  [[nodiscard]] bool checks_uniqueness() const;
   void note_isolation(THD* thd);
   void apply_auto_increment_start();
   static constexpr uint32_t kBuilt = UINT32_MAX;  // an index that ALTER has to build
@@ -137,15 +140,38 @@ class ha_strata final : public handler {
   bool reads_key_only();
   int reposition(Direction direction);
   int step_from_miss(uchar* buffer, Direction direction);
+  int step_from_end(uchar* buffer, Direction direction);
+  void save_place();
+  void forget_place();
   bool decode_entry(const engine::TableCursor::Entry& entry, uchar* record);
   bool condition_applies(const uchar* buffer) const noexcept;
   int check_condition(const engine::TableCursor::Entry& entry, uchar* buffer, bool* skip,
                       bool* stop);
+  int evaluate_condition(bool* skip, bool* stop);
+  int give_back_row();
   const MY_BITMAP* wanted_columns();
-  int deliver(engine::TableCursor* cursor, uchar* buffer);
+  const MY_BITMAP* columns_of_entry();
+  int deliver(engine::TableCursor* cursor, uchar* buffer, const MY_BITMAP* columns);
   int read_point(uchar* buffer, Bytes key);
   double look_up_cost(uint key, uint mrr_flags, ha_rows rows) const;
   static void make_successor(Buffer* key, bool* infinite);
+
+  // Keys that are cut (TL3), in order (ha_long_keys.cc).
+  struct Group;
+  Status seek_at_least(Bytes key);
+  Status seek_below(Bytes key, bool infinite);
+  void leave_group() noexcept;
+  void forget_search_limits() noexcept;
+  Status seek_behind(Bytes start, Direction direction);
+  [[nodiscard]] bool scan_is_in_group() const noexcept;
+  int settle(Direction direction);
+  [[nodiscard]] bool is_behind_limits(Bytes stored, bool forward) const;
+  int enter_group(Direction direction);
+  Status next_run(Direction direction);
+  int step_into_group(Direction direction);
+  int whole_key(std::string* whole, bool* gone);
+  [[nodiscard]] Bytes whole_of(const engine::TableCursor::Entry& entry) const;
+  void make_search_key(const uchar* key, uint length, bool exact);
 
   // Writing.
   struct EntryPlan {
@@ -153,7 +179,9 @@ class ha_strata final : public handler {
     bool has_null = false;
   };
   int make_clustered_key(const uchar* record, Buffer* out);
-  void make_entry(size_t index, const uchar* record, Buffer* bytes, EntryPlan* plan);
+  int key_too_long();
+  void make_entry(size_t index, const uchar* record, size_t clustered_bytes, Buffer* bytes,
+                  EntryPlan* plan);
   static Bytes key_of(const EntryPlan& plan, const Buffer& bytes);
   static Bytes covering_of(const EntryPlan& plan, const Buffer& bytes);
   bool index_may_change(size_t index) const;
@@ -203,8 +231,14 @@ class ha_strata final : public handler {
   Buffer prefix_;
   Buffer range_end_;
   Buffer prefix_end_;
-  std::string saved_entry_;  // where a cursor stood when its transaction ended (HANDLER)
-  std::string row_id_;       // hidden clustered key of the row the server holds
+  bool in_order_ = false;         // the scan may meet cut keys and has to put them in order
+  bool as_stored_ = false;        // prefix_ is compared with entries as they are stored
+  std::unique_ptr<Group> group_;  // not before it is needed
+  // Where a cursor stood when its transaction ended (HANDLER): the whole key.
+  std::string saved_entry_;
+  // ... or behind the last entry, or before the first.
+  enum class AtEnd : uint8_t { kNo, kBehind, kBefore } at_end_ = AtEnd::kNo;
+  std::string row_id_;  // hidden clustered key of the row the server holds
 
   Buffer key_;
   Buffer old_key_;

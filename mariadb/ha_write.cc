@@ -18,17 +18,29 @@ int ha_strata::make_clustered_key(const uchar* record, Buffer* out) {
     return 0;
   }
   bool has_null = false;
-  layout_.index(0).codec.append(record, out, &has_null);
-  return out->size() > engine::kMaxKeyLength ? HA_ERR_INDEX_COL_TOO_LONG : 0;
+  layout_.index(0).append_key(record, out, &has_null);
+  return out->size() > engine::kMaxKeyLength ? key_too_long() : 0;
 }
 
-void ha_strata::make_entry(size_t index, const uchar* record, Buffer* bytes, EntryPlan* plan) {
+// Only keys of the first form can be (TL3). The message says which way out there is.
+int ha_strata::key_too_long() {
+  my_printf_error(ER_TOO_LONG_KEY,
+                  "A key of this row is longer than %u bytes. The table was made by an older "
+                  "version, which did not store such rows; ALTER TABLE ... FORCE makes it anew",
+                  MYF(0), engine::kMaxKeyLength);
+  return HA_ERR_GENERIC;
+}
+
+void ha_strata::make_entry(size_t index, const uchar* record, size_t clustered_bytes, Buffer* bytes,
+                           EntryPlan* plan) {
   IndexLayout& layout = layout_.index(index);
   plan->key = bytes->size();
-  layout.codec.append(record, bytes, &plan->has_null);
+  layout.append_key(record, bytes, &plan->has_null);
   plan->covering = bytes->size();
   plan->key_bytes = plan->covering - plan->key;
   layout.append_covering(record, bytes);
+  if (bytes->size() - plan->key + clustered_bytes > engine::kMaxEntryBytes)
+    bytes->shrink(plan->covering);  // TL4
   plan->covering_bytes = bytes->size() - plan->covering;
 }
 
@@ -58,10 +70,11 @@ int ha_strata::write_row(const uchar* record) {
     if (const int error = make_clustered_key(record, &key_)) return error;
     entries_.clear();
     images_.clear();
-    for (size_t i = 1; i < layout_.index_count(); ++i) make_entry(i, record, &entries_, &plans_[i]);
+    for (size_t i = 1; i < layout_.index_count(); ++i)
+      make_entry(i, record, key_.size(), &entries_, &plans_[i]);
     for (size_t i = 1; i < layout_.index_count(); ++i) {
       const EntryPlan& plan = plans_[i];
-      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return HA_ERR_INDEX_COL_TOO_LONG;
+      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return key_too_long();
       images_.push_back({static_cast<uint32_t>(i), key_of(plan, entries_),
                          layout_.index(i).unique && !plan.has_null, covering_of(plan, entries_)});
     }
@@ -176,8 +189,8 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     old_images_.clear();
     for (size_t i = 1; i < layout_.index_count(); ++i) {
       if (!key_changes && !index_may_change(i)) continue;
-      make_entry(i, old_image, &old_entries_, &old_plans_[i]);
-      make_entry(i, new_image, &entries_, &plans_[i]);
+      make_entry(i, old_image, old_key_.size(), &old_entries_, &old_plans_[i]);
+      make_entry(i, new_image, key_.size(), &entries_, &plans_[i]);
     }
     for (size_t i = 1; i < layout_.index_count(); ++i) {
       if (!key_changes && !index_may_change(i)) continue;
@@ -188,7 +201,7 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
       if (!key_changes && old_entry == new_entry &&
           covering == covering_of(old_plans_[i], old_entries_))
         continue;
-      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return HA_ERR_INDEX_COL_TOO_LONG;
+      if (plan.key_bytes + key_.size() > engine::kMaxKeyLength) return key_too_long();
       old_images_.push_back({static_cast<uint32_t>(i), old_entry, false, Bytes()});
       images_.push_back({static_cast<uint32_t>(i), new_entry,
                          layout_.index(i).unique && !plan.has_null, covering});
@@ -237,7 +250,7 @@ int ha_strata::delete_row(const uchar* record) {
     old_entries_.clear();
     old_images_.clear();
     for (size_t i = 1; i < layout_.index_count(); ++i)
-      make_entry(i, record, &old_entries_, &old_plans_[i]);
+      make_entry(i, record, old_key_.size(), &old_entries_, &old_plans_[i]);
     for (size_t i = 1; i < layout_.index_count(); ++i)
       old_images_.push_back(
           {static_cast<uint32_t>(i), key_of(old_plans_[i], old_entries_), false, Bytes()});

@@ -48,7 +48,8 @@ void complement(uchar* bytes, size_t size) {
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uchar>(~bytes[i]);
 }
 
-KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
+KeyPart describe_part(const TABLE* table, const KEY& key, uint number, KeyForm form) {
+  const KEY_PART_INFO& info = key.key_part[number];
   KeyPart part;
   Field* const field = table->field[info.fieldnr - 1];
   part.column = describe_column(table, field);
@@ -76,6 +77,9 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
       part.prefix_characters = info.length / part.column.charset->mbmaxlen;
       part.image = StringImage(part.column.charset, part.prefix_characters);
       part.in_covering = !part.is_prefix;
+      part.counts_spaces = form != KeyForm::kFirst && (key.flags & HA_NOSAME) != 0 &&
+                           part.column.kind == ColumnKind::kChar &&
+                           (part.column.charset->state & MY_CS_NOPAD) != 0;
       break;
   }
   return part;
@@ -83,9 +87,9 @@ KeyPart describe_part(const TABLE* table, const KEY_PART_INFO& info) {
 
 }  // namespace
 
-KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
+KeyCodec::KeyCodec(const TABLE* table, const KEY& key, KeyForm form) {
   for (uint i = 0; i < key.user_defined_key_parts; ++i)
-    parts_.push_back(describe_part(table, key.key_part[i]));
+    parts_.push_back(describe_part(table, key, i, form));
   has_prefix_ =
       std::any_of(parts_.begin(), parts_.end(), [](const KeyPart& p) { return p.is_prefix; });
   describe_plain();
@@ -93,7 +97,7 @@ KeyCodec::KeyCodec(const TABLE* table, const KEY& key) {
   if (primary == MAX_KEY || &key == &table->key_info[primary]) return;
   const KEY& clustered = table->key_info[primary];
   for (uint i = 0; i < clustered.user_defined_key_parts; ++i) {
-    Extension extension{describe_part(table, clustered.key_part[i]), kNotInKey};
+    Extension extension{describe_part(table, clustered, i, form), kNotInKey};
     for (size_t p = 0; p < parts_.size(); ++p) {
       if (parts_[p].column.field_index == extension.part.column.field_index) extension.key_part = p;
     }
@@ -149,8 +153,17 @@ void KeyCodec::append_value(KeyPart* part, const uchar* raw, Bytes text, Buffer*
         const size_t cut = part->column.charset->charpos(text.data(), text.data() + text.size(),
                                                          part->prefix_characters);
         if (cut < text.size()) text = text.substr(0, cut);
+        if (part->counts_spaces)
+          text = text.substr(0, part->column.charset->lengthsp(text.data(), text.size()));
       }
       part->image.append(reinterpret_cast<const uchar*>(text.data()), text.size(), out);
+      if (part->counts_spaces) {
+        const size_t characters =
+            part->column.charset->numchars(text.data(), text.data() + text.size());
+        const size_t missing =
+            part->prefix_characters - std::min<size_t>(characters, part->prefix_characters);
+        out->append_byte(static_cast<uchar>(missing));
+      }
       return;
     }
   }
@@ -196,13 +209,16 @@ const uchar* KeyCodec::append_server_value(KeyPart* part, const uchar* key, uint
   return key + store_length;
 }
 
-void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out) {
+void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out, size_t* own_bytes) {
+  *own_bytes = SIZE_MAX;
+  const size_t start = out->size();
   const uchar* const begin = key;
   const uchar* const end = key + length;
   for (KeyPart& part : parts_) {
     if (key >= end) return;
     key = append_server_value(&part, key, part.store_length, out);
   }
+  *own_bytes = out->size() - start;
   for (Extension& extension : extensions_) {
     if (key >= end) return;
     if (extension.key_part == kNotInKey) {
@@ -216,7 +232,11 @@ void KeyCodec::append_server_key(const uchar* key, uint length, Buffer* out) {
 }
 
 size_t KeyCodec::value_bytes(const KeyPart& part, Bytes image) {
-  if (part.form == KeyPart::Form::kText) return part.image.measure(image, part.descending);
+  if (part.form == KeyPart::Form::kText) {
+    const size_t bytes = part.image.measure(image, part.descending);
+    if (!part.counts_spaces || bytes == 0) return bytes;
+    return bytes < image.size() ? bytes + 1 : 0;
+  }
   return image.size() < part.image_bytes ? 0 : part.image_bytes;
 }
 
@@ -311,8 +331,17 @@ bool KeyCodec::part_ends(Bytes key, std::vector<uint32_t>* ends) const {
 size_t KeyCodec::most_bytes() const {
   size_t bytes = 0;
   for (const KeyPart& part : parts_)
-    bytes += 1 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
+    bytes += 2 + (part.form == KeyPart::Form::kText ? part.image.most_bytes(part.length)
                                                     : part.image_bytes);
+  return bytes;
+}
+
+size_t KeyCodec::fixed_bytes() const {
+  size_t bytes = 0;
+  for (const KeyPart& part : parts_) {
+    if (part.form == KeyPart::Form::kText || part.column.null_bit != 0) return 0;
+    bytes += part.image_bytes;
+  }
   return bytes;
 }
 

@@ -24,10 +24,12 @@ void RowCodec::open(const TABLE* table) {
   fixed_.clear();
   variable_.clear();
   fixed_bytes_ = 0;
+  generated_.clear();
   null_bytes_ = table->s->null_bytes;
   kept_nulls_.assign(null_bytes_, 0xff);
   for (Field** field = table->field; *field != nullptr; ++field) {
     Column column = describe_column(table, *field);
+    if ((*field)->vcol_info != nullptr && column.null_bit != 0) generated_.push_back(column);
     if (!is_kept(*field)) {
       // The server computes the column after each read.
       if (column.null_bit != 0)
@@ -224,6 +226,13 @@ StatusOr<EncodedRow> RowCodec::encode_update(const uchar* record, size_t key_byt
   STRATA_ASSIGN_OR_RETURN(EncodedRow out, finish(record, key_bytes, old, known));
   out.unchanged = row_.bytes() == old && externals_kept();
   return out;
+}
+
+void RowCodec::reset_generated_nulls(const MY_BITMAP* wanted, uchar* record) const {
+  for (const Column& column : generated_) {
+    if (has(wanted, column)) continue;
+    column.set_null(record, column.is_null(column.field->table->s->default_values));
+  }
 }
 
 Status RowCodec::decode(Bytes row, const MY_BITMAP* wanted, const LoadExternal& load,

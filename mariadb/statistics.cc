@@ -142,12 +142,15 @@ ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_ra
                                     page_range*) {
   ha_rows rows = 1;
   (void)guarded([&] {
-    KeyCodec& codec = layout_.index(layout_.kernel_index(key)).codec;
+    const uint32_t index = layout_.kernel_index(key);
+    KeyCodec& codec = layout_.index(index).codec;
+    const size_t in_order = layout_.in_order_bytes(index);
     Buffer from;
     Buffer to;
     bool infinite = true;
+    size_t own = 0;
     if (low != nullptr) {
-      codec.append_server_key(low->key, low->length, &from);
+      codec.append_server_key(low->key, low->length, &from, &own);
       if (low->flag == HA_READ_AFTER_KEY) {
         make_successor(&from, &infinite);
         if (infinite) return 0;
@@ -155,12 +158,17 @@ ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_ra
     }
     infinite = high == nullptr;
     if (high != nullptr) {
-      codec.append_server_key(high->key, high->length, &to);
+      codec.append_server_key(high->key, high->length, &to, &own);
       if (high->flag != HA_READ_BEFORE_KEY) make_successor(&to, &infinite);
+    }
+    if (from.size() > in_order) from.shrink(in_order);
+    if (!infinite && to.size() > in_order) {
+      to.shrink(in_order);
+      make_successor(&to, &infinite);
     }
     if (infinite) to.clear();
     const StatusOr<uint64_t> estimate =
-        kernel->estimate_range(table_.get(), layout_.kernel_index(key), from.bytes(), to.bytes());
+        kernel->estimate_range(table_.get(), index, from.bytes(), to.bytes());
     // 0 would be believed.
     if (estimate.ok()) rows = std::max<uint64_t>(*estimate, 1);
     return 0;
@@ -204,7 +212,7 @@ int ha_strata::check(THD* thd, HA_CHECK_OPT* options) {
       for (size_t i = 1; i < layout_.index_count(); ++i) {
         entry.clear();
         bool has_null = false;
-        layout_.index(i).codec.append(record, &entry, &has_null);
+        layout_.index(i).append_key(record, &entry, &has_null);
         emit(static_cast<uint32_t>(i), entry.bytes());
       }
       return ok_status();

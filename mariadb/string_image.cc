@@ -61,6 +61,7 @@ StringImage::StringImage(CHARSET_INFO* collation, uint32_t characters)
     : collation_(collation), characters_(characters) {
   weights_are_bytes_ = collation == &my_charset_bin;
   if (weights_are_bytes_) return;
+  if (collation->uca != nullptr) weights_most_ = weights_most(collation);
   const uint order = collation->levels_for_order;  // a bit per level
   const bool multi_level = order > 1;
   if (multi_level && collation->uca == nullptr) {
@@ -76,6 +77,27 @@ StringImage::StringImage(CHARSET_INFO* collation, uint32_t characters)
   }
   if ((collation->state & MY_CS_NOPAD) != 0) levels_[0].form = Form::kTerminated;
   learn_ascii();
+}
+
+// Some characters are written as long phrases: the server's own strnxfrmlen() counts on 8 weights
+// for the widest character of the character set, which is less than U+FDFA has in UCS-2.
+size_t StringImage::weights_most(CHARSET_INFO* collation) {
+  size_t most = MY_UCA_MAX_WEIGHT_SIZE;  // what a contraction has at most
+  const MY_UCA_INFO* const uca = collation->uca;
+  for (const MY_UCA_WEIGHT_LEVEL& level : uca->level) {
+    if (level.lengths == nullptr) continue;
+    const size_t pages = (static_cast<size_t>(level.maxchar) >> 8) + 1;
+    for (size_t page = 0; page < pages; ++page) most = std::max<size_t>(most, level.lengths[page]);
+  }
+  return most;
+}
+
+// Of one level, before they are written in groups.
+size_t StringImage::most_weight_bytes(size_t text_bytes) const {
+  // strnxfrmlen() expects room for characters of mbmaxlen bytes; short ones weigh as much.
+  const size_t characters = text_bytes / collation_->mbminlen;
+  const size_t asked = collation_->strnxfrmlen(characters * collation_->mbmaxlen) + 16;
+  return std::max(asked, (characters + 1) * 2 * weights_most_);
 }
 
 void StringImage::learn_ascii() {
@@ -199,9 +221,7 @@ void StringImage::append(const uchar* text, size_t bytes, Buffer* out) {
     append_space_padded(levels_[0], short_.data(), bytes, out);
     return;
   }
-  // strnxfrmlen() expects room for characters of mbmaxlen bytes; short ones weigh as much.
-  const size_t room =
-      collation_->strnxfrmlen(bytes / collation_->mbminlen * collation_->mbmaxlen) + 16;
+  const size_t room = most_weight_bytes(bytes);
   for (uint8_t i = 0; i < level_count_; ++i) {
     weights_.clear();
     uchar* const weights = weights_.grow(room);
@@ -242,7 +262,11 @@ size_t StringImage::measure(Bytes image, bool inverted) const {
 
 size_t StringImage::most_bytes(size_t text_bytes) const {
   if (fixed_) return fixed_bytes_;
-  const size_t weights = weights_are_bytes_ ? text_bytes : collation_->strnxfrmlen(text_bytes) + 16;
+  size_t weights = text_bytes;
+  if (!weights_are_bytes_) {
+    const size_t characters = text_bytes / collation_->mbmaxlen + 1;
+    weights = std::max(collation_->strnxfrmlen(text_bytes) + 16, characters * 2 * weights_most_);
+  }
   return level_count_ * (weights * 3 / 2 / 8 * 9 + 20);
 }
 

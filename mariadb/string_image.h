@@ -32,6 +32,9 @@ class StringImage {
   StringImage() = default;
   StringImage(CHARSET_INFO* collation, uint32_t characters);
 
+  // The most 2-byte weights that one character has on one level of a Unicode collation.
+  [[nodiscard]] static size_t weights_most(CHARSET_INFO* collation);
+
   // Whether the collation has images at all; 7 of the server's have none.
   static bool supports(CHARSET_INFO* collation);
 
@@ -56,6 +59,7 @@ class StringImage {
   [[nodiscard]] Level describe_level(uint32_t flags) const;
   void learn_ascii();
   bool look_up_ascii(const uchar* text, size_t bytes);
+  [[nodiscard]] size_t most_weight_bytes(size_t text_bytes) const;
   void append_terminated(const uchar* weights, size_t bytes, Buffer* out) const;
   static void append_space_padded(const Level& level, const uchar* weights, size_t bytes,
                                   Buffer* out);
@@ -68,6 +72,7 @@ class StringImage {
   uint8_t level_count_ = 1;
   std::array<Level, kLevelsMax> levels_{};
   uint32_t characters_ = 0;
+  size_t weights_most_ = 0;  // of a Unicode collation: see weights_most()
   uint32_t fixed_bytes_ = 0;
   bool has_ascii_ = false;
   std::array<uchar, 128> ascii_{};  // the only level's weights (SI4)

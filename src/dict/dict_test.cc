@@ -26,6 +26,17 @@ TEST(TableSpec, RoundTrips) {
   EXPECT_EQ(back->indexes[1].meta, "meta");
 }
 
+TEST(TableSpec, ATableKeepsTheFormatItWasMadeIn) {
+  EXPECT_EQ(example().format, kSpecFormat);
+  TableSpec old = example();
+  old.format = kSpecFormatOfUnboundedKeys;
+  const auto back = decode_table_spec(encode_table_spec(old));
+  ASSERT_TRUE(back.ok());
+  EXPECT_EQ(back->format, kSpecFormatOfUnboundedKeys);
+  old.format = kSpecFormat + 1;
+  EXPECT_TRUE(is_corruption(decode_table_spec(encode_table_spec(old)).status()));
+}
+
 TEST(TableSpec, EveryTruncationIsReportedAndNoByteFlipCrashes) {
   const std::string bytes = encode_table_spec(example());
   for (size_t n = 0; n < bytes.size(); n += 7) {

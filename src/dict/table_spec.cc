@@ -2,7 +2,6 @@
 
 namespace strata {
 namespace {
-constexpr uint32_t kSpecFormat = 2;
 constexpr uint32_t kFormatOfOtherTextKeys = 1;
 }  // namespace
 
@@ -15,7 +14,7 @@ std::vector<uint32_t> spaces_of(const TableSpec& spec) {
 
 std::string encode_table_spec(const TableSpec& spec) {
   std::string out;
-  append_u32(&out, kSpecFormat);
+  append_u32(&out, spec.format);
   append_bytes32(&out, spec.schema);
   append_bytes32(&out, spec.name);
   append_u64(&out, spec.table_id);
@@ -46,8 +45,9 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
         "the tables were made by an earlier build, whose text keys are different: dump them with "
         "that build and load them with this one");
   }
-  if (format != kSpecFormat)
+  if (format != kSpecFormat && format != kSpecFormatOfUnboundedKeys)
     return error_corruption("dictionary: a table definition has an unknown format");
+  spec.format = format;
   spec.schema = in.bytes32();
   spec.name = in.bytes32();
   spec.table_id = in.u64();

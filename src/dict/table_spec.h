@@ -20,7 +20,12 @@ struct IndexSpec {
   uint32_t own_space_id = 0;  // of an index added later; 0: it is in the table's space
 };
 
+// How a definition and the keys of its table are written. A table keeps the format it was made in.
+constexpr uint32_t kSpecFormat = 3;
+constexpr uint32_t kSpecFormatOfUnboundedKeys = 2;  // keys of the glue's first form
+
 struct TableSpec {
+  uint32_t format = kSpecFormat;
   std::string schema;  // as the server's file name encoding gives it
   std::string name;
   std::string definition;  // the server's binary definition (frm image)

@@ -172,6 +172,9 @@ struct IndexBuild {
 // fits.
 constexpr uint32_t kMaxKeyLength = 3600;
 constexpr uint32_t kMaxRowBytes = 4034;
+// Of an entry of a secondary index: its key, the clustered key and the covering bytes. Covering
+// bytes that do not fit may be left out; what they mean is the glue's business.
+constexpr uint32_t kMaxEntryBytes = kMaxRowBytes - 2;
 constexpr uint32_t kExternalBytes = 24;
 
 // A position in the session's transaction.
@@ -283,6 +286,9 @@ class TableCursor {
   void set_lock_mode(LockMode mode) noexcept;
   void set_skip_locked(
       bool skip) noexcept;  // rows that would have to be waited for are passed over
+  // What is read with a lock mode stays so until the transaction ends, as at SERIALIZABLE, from the
+  // next seek on: for whoever is about to write what was not there.
+  void set_protects_ranges(bool protects) noexcept;
   // A promise that nothing outside [low, high) is wanted (empty high: no bound), in force from the
   // next move on: SERIALIZABLE protects no more than that. Entries outside may be left out.
   void set_bounds(Bytes low, Bytes high);

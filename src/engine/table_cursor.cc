@@ -10,6 +10,7 @@ struct TableCursor::Impl {
   uint32_t index = 0;
   LockMode lock = LockMode::kNone;
   bool skip_locked = false;
+  bool protects = false;  // whatever the isolation level
   RowCursor cursor;
   // Instead of `cursor` where reads must stay repeatable for good (SERIALIZABLE).
   std::unique_ptr<RangeCursor> range;
@@ -92,7 +93,7 @@ struct TableCursor::Impl {
   }
   [[nodiscard]] bool protects_ranges() const {
     return lock != LockMode::kNone && !skip_locked &&
-           session->impl_->isolation == Isolation::kSerializable;
+           (protects || session->impl_->isolation == Isolation::kSerializable);
   }
   void prepare_range() {
     if (range == nullptr) range = std::make_unique<RangeCursor>(context(), tree_of(*table, index));
@@ -284,6 +285,8 @@ TableCursor::~TableCursor() = default;
 
 void TableCursor::set_lock_mode(LockMode mode) noexcept { impl_->lock = mode; }
 void TableCursor::set_skip_locked(bool skip) noexcept { impl_->skip_locked = skip; }
+
+void TableCursor::set_protects_ranges(bool protects) noexcept { impl_->protects = protects; }
 
 void TableCursor::set_bounds(Bytes low, Bytes high) {
   impl_->bound_low.assign(low);

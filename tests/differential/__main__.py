@@ -31,6 +31,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--first-case", type=int, default=0, help="start at this case of the seed")
     parser.add_argument("--minimise", action="store_true", help="shrink what fails")
     parser.add_argument("--replay", type=Path, help="run the statements of this file instead")
+    parser.add_argument("--long-keys", action="store_true", help="long keys, and unique keys that are hashes, in every case")
     parser.add_argument("--preset", default="release")
     parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
     parser.add_argument("--engine", default="STRATA", help="the engine compared with InnoDB")
@@ -86,7 +87,7 @@ class Campaign:
 
     def _one(self, case: int) -> None:
         seed = self._arguments.seed * CASES_PER_SEED + case
-        result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS)
+        result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS, long_keys=self._arguments.long_keys)
         self._statements += result.statements
         self._refused += result.refused
         self._codes.update(result.error_codes)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from .queries import literal
 from .schema import Column, Index, Part, Schema, Table
 from .step import Step
-from .types import Type, key_type, medium_blob, plain_int, random_type
+from .types import LONG_KEY_BYTES, Type, key_type, long_key_type, medium_blob, plain_int, random_type
 
 KEY_BYTES_MOST = 700
+PART_BYTES_MOST = 400
 COLUMNS_MOST = 12
 INDEXES_MOST = 6
 TABLES_MOST = 5
@@ -20,6 +21,8 @@ class Definitions:
         self._rng = rng
         self._schema = schema
         self.virtual_columns = True
+        self.long_keys = False  # as long as InnoDB takes them, and several UNIQUE keys, some of them hashes
+        self.long_primary_keys = True
 
     def _replacing(self, table: Table, old_name: str | None = None) -> Callable[[], None]:
         """The effect of a statement after which `table` is as given (it was `old_name` before)."""
@@ -36,6 +39,8 @@ class Definitions:
 
     def _new_column(self, table: Table, chosen: Type | None = None) -> Column:
         rng = self._rng
+        if chosen is None and self.long_keys and rng.random() < 0.4:
+            chosen = long_key_type(rng)
         column = Column(self._schema.fresh("c"), chosen or random_type(rng), nullable=rng.random() < 0.7)
         if rng.random() < 0.35 and column.type.family not in ("geometry",):
             column.default = literal(rng, column)
@@ -85,12 +90,13 @@ class Definitions:
         if not kind.indexable:
             return None
         prefix = 0
-        if kind.whole and (not kind.key_bytes or kind.key_bytes > 400):
+        most = LONG_KEY_BYTES if self.long_keys else PART_BYTES_MOST
+        if kind.whole and (not kind.key_bytes or kind.key_bytes > most):
             return None
         shorter = (
             rng.random() < 0.2 and kind.characters > 2 and not kind.whole and not (column.generated or "").endswith("VIRTUAL")
         )
-        if kind.characters and (not kind.key_bytes or kind.key_bytes > 400 or shorter):
+        if kind.characters and (not kind.key_bytes or kind.key_bytes > most or shorter):
             prefix = rng.randint(1, max(1, min(20, kind.characters - 1)))
         if not prefix and not kind.key_bytes:
             return None
@@ -99,6 +105,8 @@ class Definitions:
     def _new_index(self, table: Table, primary: bool = False) -> Index | None:
         rng = self._rng
         candidates = [c for c in table.columns if not (primary and (c.generated or c.nullable))]
+        if primary and not self.long_primary_keys:
+            candidates = [c for c in candidates if c.type.key_bytes <= PART_BYTES_MOST]
         rng.shuffle(candidates)
         wanted = rng.choice((1, 1, 1, 2, 2, 3))
         parts: list[Part] = []
@@ -108,14 +116,25 @@ class Definitions:
             if part is None or len(parts) == wanted:
                 continue
             size += (part.prefix * column.type.bytes_per_character if part.prefix else column.type.key_bytes) + 3
-            if size > KEY_BYTES_MOST:
+            if size > (LONG_KEY_BYTES if self.long_keys else KEY_BYTES_MOST):
                 break
             parts.append(part)
         if not parts:
             return None
         if primary:
             return Index("PRIMARY", parts, unique=True, primary=True)
-        return Index(self._schema.fresh("k"), parts, unique=rng.random() < 0.25)
+        return Index(self._schema.fresh("k"), parts, unique=rng.random() < (0.5 if self.long_keys else 0.25))
+
+    def _hashed_index(self, table: Table) -> Index | None:
+        """A UNIQUE key that the server makes of a hash: it may be longer than any other."""
+        rng = self._rng
+        candidates = [
+            c for c in table.columns if c.type.family in ("int", "unsigned", "text", "binary") and not c.generated and not c.auto
+        ]
+        if not candidates:
+            return None
+        chosen = rng.sample(candidates, min(len(candidates), rng.choice((1, 1, 2))))
+        return Index(self._schema.fresh("k"), [Part(c.name) for c in chosen], unique=True, hashed=True)
 
     # --- CREATE ------------------------------------------------------------------------------------------------
 
@@ -132,6 +151,8 @@ class Definitions:
         for _ in range(rng.choice((0, 1, 1, 2, 2, 3, 4))):
             if index := self._new_index(table):
                 table.indexes.append(index)
+        if self.long_keys and rng.random() < 0.5 and (hashed := self._hashed_index(table)):
+            table.indexes.append(hashed)
         return Step(table.create_sql(), ordered=True, effect=self._replacing(table))
 
     def _add_key(self, table: Table) -> None:
@@ -147,7 +168,11 @@ class Definitions:
             table.options = rng.choice(("", "", " AUTO_INCREMENT=5"))
         else:
             for _ in range(1 if roll < 0.75 else 2):
-                table.columns.append(Column(self._schema.fresh("c"), key_type(rng), nullable=False))
+                long = self.long_keys and self.long_primary_keys and rng.random() < 0.4
+                chosen = long_key_type(rng) if long else key_type(rng)
+                if sum(c.type.key_bytes for c in table.columns) + chosen.key_bytes > LONG_KEY_BYTES:
+                    chosen = plain_int()
+                table.columns.append(Column(self._schema.fresh("c"), chosen, nullable=False))
         table.indexes.append(Index("PRIMARY", [Part(c.name) for c in table.columns], unique=True, primary=True))
 
     def _create_like(self) -> Step:
@@ -265,11 +290,13 @@ class Definitions:
 
     def _add_index(self, table: Table) -> Step:
         index = self._new_index(table) if len(table.indexes) < INDEXES_MOST else None
+        if index and self.long_keys and self._rng.random() < 0.3:
+            index = self._hashed_index(table) or index
         if index is None:
             return self._drop_index(table)
         after = table.clone()
         after.indexes.append(index)
-        if self._rng.random() < 0.3:
+        if not index.hashed and self._rng.random() < 0.3:
             parts = ", ".join(part.sql() for part in index.parts)
             sql = f"CREATE {'UNIQUE ' if index.unique else ''}INDEX {index.name} ON {table.name} ({parts})"
             return Step(sql, ordered=True, effect=self._replacing(after))

@@ -12,7 +12,7 @@ SCHEMAS = ((SCHEMA_STRATA, "STRATA"), (SCHEMA_INNODB, "InnoDB"))
 SETTINGS = (
     "SET SESSION innodb_lock_wait_timeout=0, strata_lock_wait_timeout=0, lock_wait_timeout=5, alter_algorithm='COPY',"
     " max_error_count=65535, time_zone='+00:00', timestamp=1700000000.25, group_concat_max_len=1000000,"
-    " innodb_strict_mode=OFF, max_sort_length=8192"
+    " innodb_strict_mode=OFF, max_sort_length=65536"
 )
 
 

@@ -38,9 +38,9 @@ class CaseResult:
     error_codes: dict[int, int] = field(default_factory=dict)
 
 
-def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int) -> CaseResult:
+def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int, *, long_keys: bool = False) -> CaseResult:
     began = time.monotonic()
-    generator = Generator(seed, statements)
+    generator = Generator(seed, statements, long_keys)
     pair = make_pair()
     result = CaseResult()
     transactions = Transactions()

@@ -53,12 +53,13 @@ class Index:
     parts: list[Part]
     unique: bool = False
     primary: bool = False
+    hashed: bool = False  # UNIQUE ... USING HASH, of columns of any length
 
     def sql(self) -> str:
         parts = ", ".join(part.sql() for part in self.parts)
         if self.primary:
             return f"PRIMARY KEY ({parts})"
-        return f"{'UNIQUE ' if self.unique else ''}KEY {self.name} ({parts})"
+        return f"{'UNIQUE ' if self.unique else ''}KEY {self.name} ({parts}){' USING HASH' if self.hashed else ''}"
 
     @property
     def whole(self) -> bool:

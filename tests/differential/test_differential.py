@@ -299,3 +299,18 @@ def test_an_answer_that_hangs_on_the_plan_is_told_from_a_wrong_one(server: Targe
     assert hangs_on_the_plan(pair, BY_PLAN)
     assert not hangs_on_the_plan(pair, Step("SELECT x FROM t1"))
     pair.close()
+
+
+def test_cases_with_long_keys_have_keys_as_long_as_innodb_takes_them_and_hashes() -> None:
+    longest = hashed = 0
+    for seed in range(40):
+        generator = Generator(seed, 100, long_keys=True)
+        while (step := generator.next()) is not None:
+            generator.learn(step, Answer())
+            hashed += " USING HASH" in step.sql
+        for table in generator._schema.tables.values():
+            for index in table.indexes:
+                if not index.hashed and index.whole:
+                    longest = max(longest, sum(table.column(part.column).type.key_bytes for part in index.parts))
+    assert hashed > 20
+    assert longest >= 3000

@@ -203,6 +203,43 @@ def _words(
     return tuple(good or ["''"]), tuple(wild)
 
 
+LONG_KEY_BYTES = 3072
+# Written as long phrases by some collations: their weights take many times the place of the text.
+LONG_CHARACTERS = ("a", "B", "z", "é", "ß", "日", "ﷺ", "가", "я")
+
+
+def long_characters(rng: random.Random) -> Type:
+    """A string that fills a key, or more than one; its values begin alike for as long as an entry keeps of them."""
+    charset, collation, width, _ = rng.choice(COLLATIONS)
+    length = rng.choice((255, 700, 768, 1000, 1024, 1536, 3000, 3072))
+    length = min(length, LONG_KEY_BYTES // width)
+    letters = [c for c in LONG_CHARACTERS if charset not in ("latin1", "latin2", "cp1251", "ascii", "tis620") or c.isascii()]
+    letters = [c for c in letters if charset not in ("sjis", "gbk") or c in "aBz日я"]
+    first = rng.choice(letters)
+    same = rng.choice((length - 3, length - 20, length // 2))
+    tails = ["", "a", "b", "A", "ab", " ", "a ", "z", rng.choice(letters), rng.choice(letters) + "b"]
+    if "nopad" not in collation:
+        tails.append("\\0")
+    good = tuple(f"CONCAT(REPEAT('{first}', {same}), '{tail}')" for tail in tails)
+    good += (f"REPEAT('{first}', {length})", f"REPEAT('{rng.choice(letters)}', {length})", "'a'", "''", f"'{first}'")
+    sql = f"VARCHAR({length}) CHARACTER SET {charset} COLLATE {collation}"
+    return Type(
+        sql, "text", good, (f"REPEAT('w', {length + 1})", "12"), False, length * width, length, width, collation, whole=True,
+    )  # fmt: skip
+
+
+def long_bytes(rng: random.Random) -> Type:
+    length = rng.choice((255, 1000, 2000, 3000, 3072))
+    first = rng.choice(("00", "ff", "61"))
+    tails = ("''", "'a'", "x'00'", "x'ff'", "x'0001'", "'b'", "' '")
+    good = (*(f"CONCAT(REPEAT(x'{first}', {length - 3}), {tail})" for tail in tails), "''", "'a'", f"REPEAT('q', {length})")
+    return Type(f"VARBINARY({length})", "binary", good, (f"REPEAT('w', {length + 1})", "17"), True, length, length, whole=True)
+
+
+def long_key_type(rng: random.Random) -> Type:
+    return long_bytes(rng) if rng.random() < 0.25 else long_characters(rng)
+
+
 def _characters(rng: random.Random) -> Type:
     charset, collation, width, exact = rng.choice(COLLATIONS)
     length = rng.choice((1, 3, 10, 10, 20, 40, 60, 150, 255))
