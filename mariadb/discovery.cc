@@ -1,5 +1,6 @@
 // Table discovery: the dictionary is the only truth about which tables exist and how they look.
 #include "mariadb/ddl.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 
 namespace strata::glue {
@@ -21,8 +22,11 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
         find_table(from_plain_names(share->db.str, share->table_name.str));
     if (!table.ok()) return HA_ERR_NO_SUCH_TABLE;
     const std::string& definition = (*table)->spec().definition;
-    return share->init_from_binary_frm_image(
+    const int error = share->init_from_binary_frm_image(
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
+    // The caller's metadata lock keeps every change of the definition away.
+    if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
+    return error;
   });
 }
 
