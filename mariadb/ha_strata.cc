@@ -16,7 +16,7 @@ handler::Table_flags ha_strata::table_flags() const {
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
          HA_BINLOG_ROW_CAPABLE | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CAN_SKIP_LOCKED |
          HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY | HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE |
-         HA_REUSES_FILE_NAMES;
+         HA_REUSES_FILE_NAMES | HA_CAN_ONLINE_BACKUPS;
 }
 
 ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
