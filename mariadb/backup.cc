@@ -8,7 +8,8 @@ namespace strata::glue {
 namespace {
 
 constexpr const char* kMissing =
-    "STRATA: a backup that copies this server's files (mariabackup, BACKUP STAGE) does not hold the "
+    "STRATA: a backup that copies this server's files (mariabackup, BACKUP STAGE) does not hold "
+    "the "
     "%llu tables of engine STRATA: back them up with mariadb-dump --single-transaction or mydumper";
 
 }  // namespace

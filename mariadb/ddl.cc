@@ -239,6 +239,9 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     register_with_server(connection);
     return 0;
   }
+  if (to.is_alter_backup() && connection->swap == nullptr && !has_copy(from))
+    warn_of_local_table(thd, from.schema.c_str(), from.table.c_str(),
+                        thd->lex->create_info.db_type);
   if (from.is_alter_backup() && connection->swap != nullptr) {  // taking the first one back
     abandon_swap(connection);
     return 0;

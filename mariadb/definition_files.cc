@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kFileNameBytesMost = 255;    // NAME_MAX of every file system in use
+constexpr size_t kFileNameBytesMost = 255;     // NAME_MAX of every file system in use
 constexpr uint64_t kDefinitionMost = 8 << 20;  // more is no definition
 constexpr std::string_view kEngineName = "STRATA";
 constexpr std::string_view kViewBegins = "TYPE=VIEW";
@@ -93,8 +93,8 @@ std::string_view engine_of(const std::string& bytes) {
   if (bytes.size() < kHeaderBytes) return {};
   const auto* const header = reinterpret_cast<const uchar*>(bytes.data());
   if (header[0] != 0xfe || header[1] != 1 || uint4korr(header + 55) == 0) return {};
-  const size_t keys = uint2korr(header + 14) == 0xffff ? uint4korr(header + 47)
-                                                       : uint2korr(header + 14);
+  const size_t keys =
+      uint2korr(header + 14) == 0xffff ? uint4korr(header + 47) : uint2korr(header + 14);
   const size_t texts = size_t{uint2korr(header + 6)} + keys + uint2korr(header + 16);
   const auto length_at = [&](size_t at) {
     return at + 2 <= bytes.size() ? std::optional<size_t>(uint2korr(header + at)) : std::nullopt;

@@ -11,7 +11,8 @@
 //        rediscovery.
 //   DF2  A file that cannot be written fails no statement that has changed the dictionary: the
 //        file goes, so that none is there that lies, and it is written at the next discovery. Only
-//        LOCK TABLES ... WRITE needs it at once and is refused without (a DROP under it would hang).
+//        LOCK TABLES ... WRITE needs it at once and is refused without (a DROP under it would
+//        hang).
 //   DF3  At every start, once the server has finished its recovery, the files become what the
 //        dictionary says, whatever a crash, another server or a person has left.
 //   DF4  Whole or not at all: a file is written under another name and renamed. What a kill leaves

@@ -8,8 +8,8 @@
 
 namespace strata::glue {
 
-// HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine, so that its
-// swap is one of the dictionary (D2).
+// HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine, so that
+// its swap is one of the dictionary (D2).
 handler::Table_flags ha_strata::table_flags() const {
   return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
          HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
@@ -161,8 +161,8 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
   return to;
 }
 
-// DF2: under LOCK TABLES ... WRITE the server drops a table without that file before this connection
-// has closed it, and waits for itself for ever.
+// DF2: under LOCK TABLES ... WRITE the server drops a table without that file before this
+// connection has closed it, and waits for itself for ever.
 int ha_strata::prepare_for_lock_tables(THD* thd, int lock_type) {
   const bool lock_tables = thd->in_lock_tables || thd_sql_command(thd) == SQLCOM_LOCK_TABLES ||
                            thd->locked_tables_mode == LTM_LOCK_TABLES ||

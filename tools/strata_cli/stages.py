@@ -368,7 +368,7 @@ def mtr_selected(timeout_s: float, *, longer: bool = False) -> StageResult:
 
 
 def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:
-    """MariaDB's tests for engines, whose recorded results are of older servers: what differs from them must differ as with InnoDB."""
+    """MariaDB's tests for engines, whose recorded results are of older servers: what differs from them differs as with InnoDB."""
     mtr.prepare("release")
     results = []
     for engine in ("InnoDB", "STRATA"):

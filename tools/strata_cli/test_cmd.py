@@ -84,10 +84,7 @@ def all_stages() -> list[Stage]:
         Stage("sysbench, the plugin under asan + ubsan", needs_plugin(lambda: stages.sysbench_sanitized(seconds=10))),
         Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
         Stage("mtr: selected tests, the longer ones too", needs_plugin(lambda: stages.mtr_selected(900, longer=True))),
-        *(
-            Stage(f"mtr: {suite} as on InnoDB", needs_plugin(lambda suite=suite: stages.mtr_like_innodb(suite, 900)))
-            for suite in ("storage_engine", "storage_engine/trx")
-        ),
+        Stage("mtr: storage_engine as on InnoDB", needs_plugin(lambda: stages.mtr_like_innodb("storage_engine", 900))),
         Stage(
             "mtr: engines/funcs",
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
