@@ -272,10 +272,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     if (status.ok()) status = session->commit(engine::Durability::kSync);
     close_if_outcome_unknown(status, thd);  // D6
     if (!status.ok()) return fail(status);
-    // The server is about to put the new definition beside the table as a file.
-    Connection* const connection = connection_of(thd);
-    register_with_server(connection);
-    connection->stray_definitions.push_back(std::string(table->s->normalized_path.str) + reg_ext);
+    // The server is about to rename the file with the new definition itself (DF1).
     drop_cursors();
     return 0;
   }));

@@ -39,8 +39,6 @@ struct Connection {
   bool xa_prepared = false;  // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
-  std::vector<std::string>
-      stray_definitions;  // .frm files ALTER leaves behind; gone at statement end
   std::mutex ddl_mutex;
   engine::Session* ddl_session = nullptr;  // of a KillReaches
 };

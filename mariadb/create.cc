@@ -1,5 +1,6 @@
 // CREATE TABLE and TRUNCATE.
 #include "mariadb/ddl.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
 
@@ -122,7 +123,8 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
   return guarded([&]() -> int {
     THD* const thd = ha_thd();
     const TableName path = parse_path(name);
-    if (is_refused(thd, form, info)) return HA_ERR_UNSUPPORTED;
+    if (!fits_a_file_name(path)) return ENAMETOOLONG;
+    if (is_refused(thd, form, info)) return HA_ERR_GENERIC;
     if (form->s->frm_image == nullptr) return HA_ERR_UNSUPPORTED;
     if (!schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
@@ -151,6 +153,8 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     });
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+    // Of an ALTER's copy, too: the server renames its file with it.
+    if (status.ok()) (void)write_definition_file(spec);  // DF2
     return handler_error(status, thd);
   });
 }

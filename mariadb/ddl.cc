@@ -1,11 +1,10 @@
 #include "mariadb/ddl.h"
 
-#include <fstream>
-#include <iterator>
 #include <utility>
 
 #include "base/fault.h"
 #include "mariadb/connection.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
 
@@ -107,6 +106,7 @@ void undo_swap(const AlterSwap& swap) {
   (void)swap.session->rollback();
   // The ALTER has failed: its copy, dropped inside the transaction just undone or not, is garbage.
   if (!swap.copy.table.empty()) (void)drop_now(swap.copy);
+  restore_definition_file(swap.target);  // the server may have put the copy's in its place
 }
 
 // What becomes of the ALTER is decided here, and only here (D2, D6).
@@ -124,14 +124,24 @@ int commit_swap(Connection* connection) {
   return handler_error(status, connection->thd);
 }
 
-// The server's recovery of an ALTER leaves the definition beside the table as a file. Only that
-// very definition is removed: a file of the same name may be another engine's.
-void remove_own_definition_file(const engine::TableSpec& spec) {
-  const std::string path = "./" + spec.schema + "/" + spec.name + reg_ext;
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) return;
-  const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (bytes == spec.definition) (void)::unlink(path.c_str());
+// What the server would have refused had it found the definition file (DF2).
+bool is_sequence_statement_on_table(THD* thd, const TableName& name) {
+  if (thd == nullptr || thd_sql_command(thd) != SQLCOM_DROP_SEQUENCE) return false;
+  const StatusOr<engine::TableRef> table = find_table(name);
+  if (!table.ok()) return false;
+  (void)write_definition_file((*table)->spec());  // DF2
+  my_error(ER_NOT_SEQUENCE2, MYF(0), (name.schema + "." + name.table).c_str());
+  return true;
+}
+
+// As with InnoDB: DROP of a definition without a table removes the file and says so.
+void warn_of_lost_table(THD* thd, const char* path, const TableName& name) {
+  if (thd == nullptr || thd_sql_command(thd) != SQLCOM_DROP_TABLE || !has_definition_file(name))
+    return;
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NO_SUCH_TABLE_IN_ENGINE,
+                      ER_THD(thd, ER_NO_SUCH_TABLE_IN_ENGINE), name.schema.c_str(),
+                      name.table.c_str());
+  sql_print_warning("STRATA: DROP of %s, of which only the definition file was there", path);
 }
 
 }  // namespace
@@ -191,8 +201,13 @@ int drop_table_by_path(THD* thd, const char* path) {
     }
     return ddl_error(drop_now(name));
   }
+  if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
   Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
-  if (connection == nullptr || connection->swap == nullptr) return ddl_error(drop_now(name));
+  if (connection == nullptr || connection->swap == nullptr) {
+    const int error = ddl_error(drop_now(name));
+    if (error == HA_ERR_NO_SUCH_TABLE) warn_of_lost_table(thd, path, name);
+    return error;
+  }
   AlterSwap& swap = *connection->swap;
   if (name.is_alter_backup()) {
     const Status status = swap.session->drop_table(name.schema, name.table);
@@ -211,6 +226,7 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   const TableName from = parse_path(from_path);
   const TableName to = parse_path(to_path);
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
+  if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
   if (to.is_alter_backup() && connection->swap == nullptr && has_copy(from)) {  // D2: one of three
     auto swap = std::make_unique<AlterSwap>();
@@ -223,13 +239,12 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     register_with_server(connection);
     return 0;
   }
+  if (to.is_alter_backup() && connection->swap == nullptr && !has_copy(from))
+    warn_of_local_table(thd, from.schema.c_str(), from.table.c_str(),
+                        thd->lex->create_info.db_type);
   if (from.is_alter_backup() && connection->swap != nullptr) {  // taking the first one back
     abandon_swap(connection);
     return 0;
-  }
-  if (from.is_alter_copy()) {
-    register_with_server(connection);
-    connection->stray_definitions.push_back(std::string(to_path) + reg_ext);
   }
   if (connection->swap != nullptr) {
     if (from.is_alter_copy()) connection->swap->copy = from;
@@ -271,7 +286,7 @@ int signal_ddl_recovery_done(handlerton*) {
                             name.schema.c_str(), name.table.c_str(),
                             status.ok() ? "" : ": failed, will be tried again at the next start");
     }
-    kernel->for_each_table(false, remove_own_definition_file);
+    restore_all_definition_files();
     for (const JournalRow& row : read_journal()) {
       if (kernel->table_exists(row.copy.schema, row.copy.table)) continue;
       (void)run_ddl(

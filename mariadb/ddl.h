@@ -59,6 +59,8 @@ void drop_database(handlerton*, char* path);
 int signal_ddl_recovery_done(handlerton*);
 int check_version(handlerton*, const char* path, const LEX_CUSTRING* version, ulonglong create_id);
 int discover_table(handlerton*, THD* thd, TABLE_SHARE* share);
+// In a cluster, of a table that is made in, or moved to, another engine.
+void warn_of_local_table(THD* thd, const char* schema, const char* table, handlerton* engine);
 int discover_table_existence(handlerton*, const char* schema, const char* table);
 int discover_table_names(handlerton*, LEX_CSTRING* schema, MY_DIR* folder,
                          handlerton::discovered_list* result);

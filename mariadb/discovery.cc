@@ -1,5 +1,9 @@
 // Table discovery: the dictionary is the only truth about which tables exist and how they look.
+#include <utility>
+
+#include "mariadb/cluster.h"
 #include "mariadb/ddl.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 
 namespace strata::glue {
@@ -13,7 +17,43 @@ bool is_server_schema(const char* schema) {
   return false;
 }
 
+// Of the table that a statement is about to make; null where it is not known yet.
+handlerton* engine_to_be(THD* thd) {
+  const LEX* const lex = thd->lex;
+  if (lex->create_info.db_type != nullptr) return lex->create_info.db_type;
+  if (!lex->create_info.like()) return ha_default_handlerton(thd);
+  const TABLE_LIST* const source =
+      lex->query_tables == nullptr ? nullptr : lex->query_tables->next_global;
+  return source == nullptr || source->table == nullptr ? nullptr : source->table->file->ht;
+}
+
+// The server asks whether a name is free before it makes a table in whatever engine: the one moment
+// at which we hear of others' tables.
+void warn_if_it_becomes_local(THD* thd, const char* schema, const char* table) {
+  if (thd == nullptr || cluster_identity() == 0 || thd->lex->create_info.tmp_table()) return;
+  const int command = thd_sql_command(thd);
+  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_CREATE_SEQUENCE) return;
+  if (my_strcasecmp(system_charset_info, schema, "mysql") == 0) return;
+  handlerton* const engine = engine_to_be(thd);
+  if (engine == nullptr || engine == strata_hton) return;
+  static thread_local query_id_t warned = 0;  // the server asks more than once
+  if (std::exchange(warned, thd->query_id) != thd->query_id)
+    warn_of_local_table(thd, schema, table, engine);
+}
+
 }  // namespace
+
+void warn_of_local_table(THD* thd, const char* schema, const char* table, handlerton* engine) {
+  if (cluster_identity() == 0) return;
+  constexpr const char* kText =
+      "STRATA: `%s`.`%s` is kept in engine %s by this server alone: it will be missing when "
+      "another "
+      "server of the cluster serves the database";
+  const char* const name = engine == nullptr ? "?" : hton_name(engine)->str;
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, kText, schema, table,
+                      name);
+  sql_print_warning(kText, schema, table, name);
+}
 
 int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
   return guarded([&]() -> int {
@@ -21,8 +61,11 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
         find_table(from_plain_names(share->db.str, share->table_name.str));
     if (!table.ok()) return HA_ERR_NO_SUCH_TABLE;
     const std::string& definition = (*table)->spec().definition;
-    return share->init_from_binary_frm_image(
+    const int error = share->init_from_binary_frm_image(
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
+    // The caller's metadata lock keeps every change of the definition away.
+    if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
+    return error;
   });
 }
 
@@ -32,6 +75,7 @@ int discover_table_existence(handlerton*, const char* schema, const char* table)
     if (is_server_schema(schema)) return 0;
     const TableName name = from_plain_names(schema, table);
     exists = kernel->table_exists(name.schema, name.table);
+    if (!exists) warn_if_it_becomes_local(current_thd, schema, table);
     return 0;
   });
   return exists ? 1 : 0;

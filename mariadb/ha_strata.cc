@@ -1,7 +1,10 @@
 // The handler's frame: capabilities, opening, locking, statement life cycle.
 #include "mariadb/ha_strata.h"
 
+#include <mysys_err.h>
+
 #include "mariadb/ddl.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/settings.h"
 
 namespace strata::glue {
@@ -44,14 +47,14 @@ bool ha_strata::checks_uniqueness() const {
   return !fills_new_table(thd_sql_command(ha_thd()));
 }
 
-// HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine; otherwise
-// the server would rename a .frm that is not there.
+// HA_REUSES_FILE_NAMES: an ALTER to another engine renames the table through the engine, so that
+// its swap is one of the dictionary (D2).
 handler::Table_flags ha_strata::table_flags() const {
   return HA_REC_NOT_IN_SEQ | HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_PRIMARY_KEY_IN_READ_INDEX |
          HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_TABLE_SCAN_ON_INDEX | HA_PARTIAL_COLUMN_READ |
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
          HA_BINLOG_ROW_CAPABLE | HA_CAN_SKIP_LOCKED | HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY |
-         HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES |
+         HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES | HA_CAN_ONLINE_BACKUPS |
          (checks_after_write() ? HA_CHECK_UNIQUE_AFTER_WRITE : 0);
 }
 
@@ -196,6 +199,24 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
   return to;
 }
 
+// DF2: under LOCK TABLES ... WRITE the server drops a table without that file before this
+// connection has closed it, and waits for itself for ever.
+int ha_strata::prepare_for_lock_tables(THD* thd, int lock_type) {
+  const bool lock_tables = thd->in_lock_tables || thd_sql_command(thd) == SQLCOM_LOCK_TABLES ||
+                           thd->locked_tables_mode == LTM_LOCK_TABLES ||
+                           thd->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES;
+  const engine::TableSpec& spec = table_->spec();
+  if (!lock_tables || lock_type != F_WRLCK || spec.internal_name || write_definition_file(spec))
+    return 0;
+  my_error(EE_CANTCREATEFILE, MYF(0), (spec.schema + "/" + spec.name + reg_ext).c_str(), errno);
+  return HA_ERR_GENERIC;
+}
+
+// No second, made-up text after an error of our own that says it all.
+bool ha_strata::get_error_message(int error, String*) {
+  return (error == HA_ERR_GENERIC || error == ENAMETOOLONG) && ha_thd()->is_error();
+}
+
 int ha_strata::external_lock(THD* thd, int lock_type) {
   return guarded([&] {
     bind(thd);
@@ -207,6 +228,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       has_been_locked_ = false;
       return 0;
     }
+    if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
     if (const int error = begin_statement(connection_)) return error;
     ++connection_->tables_in_use;
     auto_increment_rows_left_ = 0;

@@ -49,6 +49,7 @@ class ha_strata final : public handler {
   void unlock_row() override;
   int cmp_ref(const uchar* left, const uchar* right) override;
   int discover_check_version() override;
+  bool get_error_message(int error, String* text) override;
 
   // --- reading (ha_scan.cc) ---
   int rnd_init(bool scan) override;
@@ -119,6 +120,7 @@ class ha_strata final : public handler {
 
   engine::Session* session() const { return connection_->session.get(); }
   int bind(THD* thd);
+  int prepare_for_lock_tables(THD* thd, int lock_type);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
   void drop_cursors() noexcept;
   [[nodiscard]] bool checks_after_write() const;

@@ -8,6 +8,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "io/file_system.h"
+#include "mariadb/backup.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
@@ -109,6 +110,7 @@ void wire(handlerton* hton) {
   hton->start_consistent_snapshot = start_consistent_snapshot;
   hton->flush_logs = flush_logs;
   hton->show_status = show_engine_status;
+  hton->prepare_for_backup = prepare_for_backup;
   hton->drop_table = drop_table;
   hton->drop_database = drop_database;
   hton->check_version = check_version;

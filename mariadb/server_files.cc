@@ -44,6 +44,11 @@ Status read_file(FileSystem* disk, const std::string& path, Files* files, const 
   const std::string extension = fs::path(path).extension();
   const bool named = name.ends_with("/db.opt") || extension == ".TRG" || extension == ".TRN";
   if (!named && extension != ".frm") return ok_status();
+  // Not every definition file of ours is opened whenever one of them changes (definition_files.h).
+  const fs::path folder_and_name(name);
+  if (!named &&
+      kernel->table_exists(folder_and_name.parent_path().string(), folder_and_name.stem().string()))
+    return ok_status();
   // Closed after writing, it would be an event, to which the watcher comes here again.
   const auto file = disk->open(path, {.read_only = true});
   if (is_not_found(file.status())) return ok_status();

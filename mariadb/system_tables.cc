@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mariadb/connection.h"
+#include "mariadb/definition_files.h"
 #include "mariadb/paths_of_server.h"
 
 namespace strata::glue {
@@ -20,6 +21,7 @@ void replace_local_system_tables() {
   });
   std::string names;
   for (const std::string& table : tables) {
+    if (is_definition_file(mysql_real_data_home + ("mysql/" + table) + reg_ext)) continue;
     bool moved = false;
     for (const char* const extension : kExtensions) {
       const std::string file = "mysql/" + table + extension;

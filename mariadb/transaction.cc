@@ -4,8 +4,6 @@
 //   apart. T2  commit() that fails is not followed by rollback(): the engine has rolled back by
 //   then. T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it
 //   needs.
-#include <unistd.h>
-
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
@@ -36,13 +34,6 @@ void statement_ended(Connection* connection) {
   if (isolation_of(connection->thd) <= engine::Isolation::kReadCommitted) session->close_view();
 }
 
-// ALTER leaves a local .frm behind even for an engine that serves definitions by discovery. The
-// server would prefer it, so that a stale one costs a rediscovery; better it is gone.
-void remove_stray_definitions(Connection* connection) {
-  for (const std::string& path : connection->stray_definitions) (void)::unlink(path.c_str());
-  connection->stray_definitions.clear();
-}
-
 int commit_failed(Connection* connection, const Status& status) {
   close_if_outcome_unknown(status, connection->thd);
   if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
@@ -58,7 +49,6 @@ int commit(handlerton*, THD* thd, bool all) {
     Connection* const connection = existing_connection(thd);
     if (connection == nullptr) return 0;
     int error = finish_swap(connection);
-    remove_stray_definitions(connection);
     if (!ends_transaction(thd, all)) {
       statement_ended(connection);
       return error;
@@ -87,7 +77,6 @@ int rollback(handlerton*, THD* thd, bool all) {
     Connection* const connection = existing_connection(thd);
     if (connection == nullptr) return 0;
     abandon_swap(connection);
-    remove_stray_definitions(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) transaction_ended(connection);

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pymysql
 import pytest
 from strata_cli import paths
 from strata_cli.bench.process import cpu_s, wait_until_quiet
@@ -187,6 +188,68 @@ def test_the_database_moves_to_another_compute_node() -> None:
     assert rows(first) == [1, 2]
     assert first.query("SELECT a FROM largest", database="test") == [(2,)]
     assert strata("down", "--data", DATA, "--wipe").returncode == 0
+    assert not DATA.exists()
+
+
+def in_folder(server: Server) -> list[str]:
+    return sorted(path.name for path in (server.data / "mysql" / "test").glob("*.frm"))
+
+
+def warnings_of(server: Server, statement: str) -> list[str]:
+    connection = server.connect(database="test")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+            cursor.execute("SHOW WARNINGS")
+            return [str(row[2]) for row in cursor.fetchall()]
+    finally:
+        connection.close()
+
+
+def test_tables_of_one_server_are_named_and_not_lost_unasked() -> None:
+    """And the definition files of the others follow the database from folder to folder."""
+    first = up("logdb")
+    assert warnings_of(first, "CREATE TABLE t (a INT PRIMARY KEY, b TEXT)") == []
+    assert warnings_of(first, "CREATE TEMPORARY TABLE x (a INT) ENGINE=InnoDB") == []
+    first.query("CREATE TABLE u (a INT)", database="test")
+    for statement in (
+        "CREATE TABLE inno (a INT) ENGINE=InnoDB",
+        "CREATE SEQUENCE sq ENGINE=InnoDB",
+        "CREATE TABLE alike LIKE inno",
+    ):
+        (told,) = warnings_of(first, statement)
+        assert "by this server alone" in told
+    first.query("CREATE TABLE moved (a INT)", database="test")
+    assert any("`moved` is kept in engine" in told for told in warnings_of(first, "ALTER TABLE moved ENGINE=InnoDB"))
+    assert first.log.read_text().count("by this server alone") == 4
+    status = strata("status", "--data", DATA)
+    assert status.returncode == RUNNING and "test.alike, test.inno, test.moved, test.sq" in status.stdout.replace("\n", " ")
+    for command in (("down", "--data", DATA, "--wipe"), ("compute", "up", "--cluster", DATA, "--data", SECOND)):
+        refused = strata(*command)
+        assert refused.returncode != 0 and "test.inno" in refused.stderr + refused.stdout
+    assert rows(first) == []
+
+    assert strata("node", "stop", "compute-1", "--data", DATA).returncode == 0
+    done = strata("compute", "up", "--cluster", DATA, "--data", SECOND, "--lose-local-tables")
+    assert done.returncode == 0, done.stdout + done.stderr
+    second = Cluster(DATA).computes["compute-2"]
+    assert in_folder(second) == ["t.frm", "u.frm"]
+    with pytest.raises(pymysql.err.Error, match="not a SEQUENCE"):
+        second.query("DROP SEQUENCE t", database="test")
+    second.query("DROP TABLE u", database="test")
+    second.query("ALTER TABLE t ADD COLUMN c INT DEFAULT 3", database="test")
+    second.query("CREATE TABLE w (a INT)", database="test")
+    insert_into = "INSERT INTO t (a, b) VALUES (1, 'x')"
+    second.query(insert_into, database="test", autocommit=True)
+    assert strata("compute", "down", "--data", SECOND, "--wipe").returncode == 0
+
+    done = strata("compute", "up", "--cluster", DATA)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert in_folder(first) == ["alike.frm", "inno.frm", "moved.frm", "sq.frm", "t.frm", "w.frm"]
+    columns = "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA='test' AND TABLE_NAME='t' ORDER BY 1"
+    assert first.query(columns) == [("a",), ("b",), ("c",)]
+    assert rows(first) == [1]
+    assert strata("down", "--data", DATA, "--wipe", "--lose-local-tables").returncode == 0
     assert not DATA.exists()
 
 

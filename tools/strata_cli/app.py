@@ -48,6 +48,9 @@ def setup() -> None:
 
 
 Data = Annotated[Path, typer.Option("--data", help="Data folder of the server or cluster.", show_default="data")]
+LoseLocalTables = Annotated[
+    bool, typer.Option("--lose-local-tables", help="Although a compute node has tables of other engines, which only it has.")
+]
 
 
 @app.command()
@@ -88,9 +91,10 @@ def up(
 def down(
     data: Data = paths.DATA_DEFAULT,
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the data folder.")] = False,
+    lose: LoseLocalTables = False,
 ) -> None:
     """Stop the server or the cluster of a data folder: compute node first, then storage nodes, then etcd."""
-    server_cmd.down(data, wipe)
+    server_cmd.down(data, wipe, lose)
 
 
 @app.command("status")
@@ -232,21 +236,23 @@ def compute_up(
         Path | None, typer.Option(help="Folder of the compute node, new or used before.", show_default="the cluster's own")
     ] = None,
     port: Port = None,
+    lose: LoseLocalTables = False,
 ) -> None:
     """Start a compute node on a running cluster; the one before must be stopped or killed first.
 
     Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql --data build/second
     """
-    server_cmd.print_how_to_connect(cluster_cmd.compute_up(cluster, data, port))
+    server_cmd.print_how_to_connect(cluster_cmd.compute_up(cluster, data, port, lose))
 
 
 @compute.command("down")
 def compute_down(
     data: Data = paths.DATA_DEFAULT,
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder (not the cluster's).")] = False,
+    lose: LoseLocalTables = False,
 ) -> None:
     """Stop only the compute node of a folder. Example: ./strata compute down --data build/second --wipe"""
-    cluster_cmd.compute_down(data, wipe)
+    cluster_cmd.compute_down(data, wipe, lose)
 
 
 @app.command()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from . import node_changes, paths, setup_cmd
+from . import local_tables, node_changes, paths, setup_cmd
 from .cluster import Cluster
 from .node_changes import Change
 from .server import Server
@@ -36,8 +36,11 @@ def up(profile: str, data: Path, port: int | None) -> Server:
     return cluster.computes[cluster.serving_compute() or next(iter(cluster.computes))]
 
 
-def down(data: Path, wipe: bool) -> None:
+def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
     cluster = open_cluster(data)
+    if wipe:
+        computes = [server for server in cluster.computes.values() if server.data == cluster.data]
+        local_tables.refuse_loss(computes, "not stopped and not removed", lose_local_tables)
     with cluster.locked(), console.status("stopping ..."):
         if not cluster.running():
             console.print("not running")
@@ -138,9 +141,12 @@ def _finish(cluster: Cluster, change: Change, timeout_s: float, as_json: bool) -
         console.print(f"  {change.node:<10} {change.note}", markup=False)
 
 
-def compute_up(cluster_data: Path, folder: Path | None, port: int | None) -> Server:
+def compute_up(cluster_data: Path, folder: Path | None, port: int | None, lose_local_tables: bool = False) -> Server:
     setup_cmd.ensure_setup()
     cluster = _existing(cluster_data)
+    target = (folder or cluster.data).resolve()
+    others = [server for server in cluster.computes.values() if server.data != target]
+    local_tables.refuse_loss(others, "not moved", lose_local_tables)
     with cluster.locked():
         with console.status("starting a compute node; one that was killed keeps its place for some seconds ..."):
             server = cluster.add_compute(folder or cluster.data, port)
@@ -148,13 +154,15 @@ def compute_up(cluster_data: Path, folder: Path | None, port: int | None) -> Ser
     return server
 
 
-def compute_down(folder: Path, wipe: bool) -> None:
+def compute_down(folder: Path, wipe: bool, lose_local_tables: bool = False) -> None:
     server = Server(folder)
     of = server.settings().cluster
     if not of:
         raise StrataError(f"there is no compute node of a cluster in {paths.relative(server.data)}")
     if wipe and server.data == Path(of):
         raise StrataError(f"{paths.relative(server.data)} holds the whole cluster; to delete it: ./strata down --wipe")
+    if wipe:
+        local_tables.refuse_loss([server], "not stopped and not removed", lose_local_tables)
     if server.pid() is None:
         console.print("not running")
     else:

@@ -3,7 +3,7 @@
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from .shell import Outcome, nice, run_logged
 
 TREE = paths.BUILD / "mtr"
 OWN_SUITE = paths.ROOT / "mariadb" / "mysql-test" / "strata"
+SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
 BUILD_THREADS = range(300, 640)
 RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
@@ -49,7 +50,15 @@ def prepare(preset: str) -> None:
         shutil.copytree(OWN_SUITE, suite)
 
 
-def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequence[str] = (), label: str = "") -> MtrResult:
+def run(
+    suite: str,
+    arguments: Sequence[str],
+    *,
+    timeout_s: float,
+    tests: Sequence[str] = (),
+    label: str = "",
+    env: Mapping[str, str] | None = None,
+) -> MtrResult:
     """`label` tells the logs of several runs of one suite apart."""
     thread = BUILD_THREADS[os.getpid() % len(BUILD_THREADS)]
     vardir = TREE / "var"
@@ -79,10 +88,33 @@ def run(suite: str, arguments: Sequence[str], *, timeout_s: float, tests: Sequen
         kept.append(match["name"])
 
     log = paths.LOGS / f"mtr-{suite.replace('/', '-').replace(',', '_')}{f'-{label}' if label else ''}.log"
-    environment = {"MTR_BINDIR": str(TREE), "HOME": str(TREE)}
+    environment = {"MTR_BINDIR": str(TREE), "HOME": str(TREE), **(env or {})}
     cwd = TREE / "mysql-test"
     result.outcome = run_logged(nice(command), log, env=environment, cwd=cwd, timeout_s=timeout_s, on_line=on_line)
     return result
+
+
+def selected(longer: bool) -> list[str]:
+    """The tests of MariaDB's own suites that run with every table in STRATA: suite.test; `longer` adds those marked `long`."""
+    lines = (line.split("#", 1)[0].split() for line in SELECTED.read_text().splitlines())
+    return [words[0] for words in lines if words and (longer or words[1:] != ["long"])]
+
+
+def suites_of(tests: Sequence[str]) -> str:
+    return ",".join(sorted({test.rsplit(".", 1)[0] for test in tests}))
+
+
+def differences(log: Path) -> dict[str, list[str]]:
+    """What each failed test of a run gave otherwise than recorded: the lines of the runner's diff."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in log.read_text(errors="replace").splitlines():
+        match = RESULT.match(line)
+        if match:
+            lines = found.setdefault(match["name"].split()[0], []) if match["result"] == "fail" else []
+        elif line[:1] in ("+", "-") and line[:3] not in ("+++", "---"):
+            lines.append(line)
+    return found
 
 
 def engine_options(engine: str) -> list[str]:

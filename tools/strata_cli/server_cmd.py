@@ -97,9 +97,9 @@ def print_how_to_connect(server: Server, database: str = "test") -> None:
     console.print(f"  {client} -h 127.0.0.1 -P {server.settings().port} -u root {database}", markup=False)
 
 
-def down(data: Path, wipe: bool) -> None:
+def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
     if Cluster(data).exists():
-        cluster_cmd.down(data, wipe)
+        cluster_cmd.down(data, wipe, lose_local_tables)
         return
     server = Server(data)
     if server.pid() is None:

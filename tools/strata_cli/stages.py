@@ -358,6 +358,30 @@ def mtr_engine_suite(suite: str, timeout_s: float, *extra: str, profile: str = M
     return _mtr_on(profile, suite, [*mtr.engine_options("STRATA"), *extra], timeout_s, _expected_failures())
 
 
+def mtr_selected(timeout_s: float, *, longer: bool = False) -> StageResult:
+    """Single tests of MariaDB's own suites (tests/mtr/selected.txt), every table in STRATA."""
+    mtr.prepare("release")
+    tests = mtr.selected(longer)
+    options = mtr.engine_options("STRATA")
+    result = mtr.run(mtr.suites_of(tests), options, timeout_s=timeout_s, tests=tests, label="selected", env={"ENGINE": "STRATA"})
+    return _from_mtr(result, set())
+
+
+def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:
+    """MariaDB's tests for engines, whose recorded results are of older servers: what differs from them differs as with InnoDB."""
+    mtr.prepare("release")
+    results = []
+    for engine in ("InnoDB", "STRATA"):
+        options = mtr.engine_options(engine)
+        results.append(mtr.run(suite, options, timeout_s=timeout_s, label=engine, env={"ENGINE": engine}))
+    logs = [result.outcome.log for result in results if result.outcome is not None]
+    wanted, found = map(mtr.differences, logs)
+    same = {name for name, lines in found.items() if lines and lines == wanted.get(name)}
+    stage = _from_mtr(results[1], same | _expected_failures())
+    stage.passed += len(same)
+    return stage
+
+
 def _mtr_on(profile: str, suite: str, options: list[str], timeout_s: float, expected: set[str]) -> StageResult:
     with storage_beneath(profile, paths.BUILD / "mtr-cluster") as storage:
         options = [*options, *(f"--mysqld={option}" for option in storage)]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import mariadb_packages, paths
+from . import local_tables, mariadb_packages, paths
 from .cluster import FIRST_COMPUTE, Cluster
 from .etcd_server import Etcd
 from .server import Server
@@ -43,6 +43,7 @@ class Process:
     streams: list[dict[str, Any]] | None = None
     votes: bool | None = None  # Of a storage node: its log counts for the quorum. Not of one that is new and catches up.
     generation: int | None = None  # Of the placement that it goes by.
+    local_tables: list[str] | None = None  # Of a compute node: tables that another one will not have.
 
 
 def status(data: Path, as_json: bool) -> int:
@@ -181,6 +182,9 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
     process.log_end, durable = _number(variables, "log_lsn"), _number(variables, "log_durable_lsn")
     if process.log_end is not None and durable is not None:
         process.lag_bytes = max(0, process.log_end - durable)
+    process.local_tables = local_tables.of_server(server)
+    if process.local_tables and not process.reason:
+        process.reason = f"tables that only this server has, gone when another one serves: {', '.join(process.local_tables)}"
     return process
 
 

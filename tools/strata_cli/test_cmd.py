@@ -50,6 +50,7 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
         Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         *suite_stages(MONOLITHIC),
+        Stage("mtr: selected tests", needs_plugin(lambda: stages.mtr_selected(300))),
         _own_suite(PROFILES[-1]),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
@@ -82,6 +83,8 @@ def all_stages() -> list[Stage]:
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("sysbench, the plugin under asan + ubsan", needs_plugin(lambda: stages.sysbench_sanitized(seconds=10))),
         Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
+        Stage("mtr: selected tests, the longer ones too", needs_plugin(lambda: stages.mtr_selected(900, longer=True))),
+        Stage("mtr: storage_engine as on InnoDB", needs_plugin(lambda: stages.mtr_like_innodb("storage_engine", 900))),
         Stage(
             "mtr: engines/funcs",
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),

@@ -1,0 +1,48 @@
+// The file <table>.frm in the folder of its database: for the server a table that is there, for us
+// a copy of what the dictionary says.
+//
+// The server finds tables of ours by discovery, but several statements only look for that file:
+// DROP SEQUENCE, CREATE OR REPLACE VIEW and DROP under LOCK TABLES take a table without one for
+// something unknown, drop what they should refuse or wait for themselves for ever
+// (docs/adr/2026-11-25-definition-files.md).
+//
+//   DF1  The dictionary is the truth. The file is written after the change is durable, from what
+//        the dictionary says; open() compares versions, and a file that is behind costs one
+//        rediscovery.
+//   DF2  A file that cannot be written fails no statement that has changed the dictionary: the
+//        file goes, so that none is there that lies, and it is written at the next discovery. Only
+//        LOCK TABLES ... WRITE needs it at once and is refused without (a DROP under it would
+//        hang).
+//   DF3  At every start, once the server has finished its recovery, the files become what the
+//        dictionary says, whatever a crash, another server or a person has left.
+//   DF4  Whole or not at all: a file is written under another name and renamed. What a kill leaves
+//        of it begins with #sql and is removed at the next start (DF3) or with the database.
+#pragma once
+
+#include "mariadb/path.h"
+#include "mariadb/server.h"
+
+namespace strata::glue {
+
+// False: the file system's names are too short for <table>.frm.
+bool fits_a_file_name(const TableName& name);
+
+// Makes the file say what `spec` says; true: it does. False: reported, and the file is not there.
+bool write_definition_file(const engine::TableSpec& spec);
+
+// Makes the file say what the dictionary says of this name: nothing, and it goes when it is ours.
+void restore_definition_file(const TableName& name);
+
+// Another server has changed, dropped or made this table: forget what this one knows of it. The
+// caller holds the exclusive metadata lock of the name and has none of its tables open.
+void definition_changed_elsewhere(THD* thd, const char* schema, const char* table);
+
+// A file of that name is there that says ENGINE=STRATA.
+bool has_definition_file(const TableName& name);
+// The file at `path` says ENGINE=STRATA.
+bool is_definition_file(const std::string& path);
+
+// DF3. Blocks; nobody else may use tables meanwhile.
+void restore_all_definition_files();
+
+}  // namespace strata::glue
