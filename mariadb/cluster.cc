@@ -23,6 +23,10 @@ std::unique_ptr<clients::ComputeNode> node;
 class LeaseGuard final : public engine::AnswerGuard {
  public:
   [[nodiscard]] bool may_answer() const noexcept override { return node->may_answer(); }
+  [[nodiscard]] Status why_not() const override {
+    const Status why = node->why_silent();
+    return why.ok() ? AnswerGuard::why_not() : why;  // it has got a lease meanwhile
+  }
 };
 const LeaseGuard lease_guard;
 
@@ -132,6 +136,18 @@ void leave_cluster() {
          "when its lease ends",
          static_cast<int>(left.message().size()), left.message().data());
   node.reset();
+}
+
+Status may_answer() {
+  return node == nullptr || node->may_answer() ? ok_status() : lease_guard.why_not();
+}
+
+std::string cluster_trouble() {
+  if (node == nullptr) return "";
+  const Status silent = node->why_silent();
+  if (!silent.ok()) return std::string(silent.message());
+  const clients::ComputeNode::Facts facts = node->facts();
+  return !facts.fenced.empty() ? facts.fenced : facts.log_late;
 }
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }

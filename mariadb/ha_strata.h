@@ -48,6 +48,7 @@ class ha_strata final : public handler {
   void unlock_row() override;
   int cmp_ref(const uchar* left, const uchar* right) override;
   int discover_check_version() override;
+  bool get_error_message(int error, String* text) override { return last_error_text(error, text); }
 
   // --- reading (ha_scan.cc) ---
   int rnd_init(bool scan) override;

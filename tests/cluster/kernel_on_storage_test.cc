@@ -184,6 +184,16 @@ TEST_P(KernelOnStorage, WorkGoesOnWhenTheQuorumComesBack) {
   }
 }
 
+// A batch of the group commit that is larger than all that the quorum's writer retains (QL5).
+TEST_P(KernelOnStorage, ALargeBatchIsWritten) {
+  log_late_after_us_ = 2'000'000;
+  retain_bytes_ = 4096;
+  open();
+  ASSERT_TRUE(work(100).ok());
+  EXPECT_TRUE(compute_->sink()->late().ok());
+  verify();
+}
+
 TEST_P(KernelOnStorage, ASecondComputeFencesTheFirst) {
   open();
   ASSERT_TRUE(work(50).ok());

@@ -176,6 +176,7 @@ class ComputeNode {
     log.founding = !control_->founded();
     log.first_lsn = kFirstLsn;
     log.give_up = give_up_log;
+    log.client.quorum.retain_bytes = retain_bytes;
     log.late_after_us = log_late_after_us;
     log.client.news_delay_us = news_delay_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
@@ -207,6 +208,7 @@ class ComputeNode {
   }
   std::function<bool()> give_up_log;  // before open(), as the next two
   uint64_t log_late_after_us = 30'000'000;
+  uint64_t retain_bytes = quorum::QuorumOptions().retain_bytes;
   uint64_t news_delay_us = clients::QuorumClientOptions().news_delay_us;
   std::function<void()> before_kernel;  // once, when the log is chosen and nothing of it is read
 

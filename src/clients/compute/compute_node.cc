@@ -430,6 +430,17 @@ Status ComputeNode::leave() {
   return released.ok() ? revoked : released;
 }
 
+Status ComputeNode::why_silent() const {
+  if (may_answer()) return ok_status();
+  const MutexLock lock(mutex_);
+  if (!fenced_.ok())
+    return error_fenced("this node is not the database's writer any more (" + text(fenced_) +
+                        ") and answers nothing; stop it");
+  return error_fenced(
+      "this node has lost its lease in the registry, so that another one may have become the "
+      "database's writer; it answers again when the registry has given it another lease");
+}
+
 ComputeNode::Facts ComputeNode::facts() const {
   Facts facts;
   facts.epoch = log_->epoch();

@@ -57,7 +57,7 @@ struct ComputeOptions {
   uint32_t lease_seconds = 10;
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
   uint64_t call_timeout_us = 5'000'000;
-  uint64_t log_late_after_us = 30'000'000;
+  uint64_t log_late_after_us = 10'000'000;
   std::function<bool()> give_up_log;         // see QuorumLogOptions; null: never
   uint64_t removal_timeout_us = 10'000'000;  // for all to be durable without the node that goes
   std::shared_ptr<transport::LinkModel> link_model;  // null: none
@@ -94,6 +94,8 @@ class ComputeNode {
     return !taken_over_.load(std::memory_order_acquire) &&
            lease_.load(std::memory_order_acquire)->valid();
   }
+  // Why it may not, for whoever asked: kFailedPrecondition. OK: it may by now.
+  [[nodiscard]] Status why_silent() const;
   // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
   // registry's; the stream is then free when the lease ends.
   Status leave();

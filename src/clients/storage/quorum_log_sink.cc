@@ -250,12 +250,13 @@ Status QuorumLogSink::append(Lsn at, Bytes bytes) {
   STRATA_RETURN_IF_ERROR(state());
   STRATA_ASSERT(at == appended_);
   appended_.value += bytes.size();
-  client_->append(std::string(bytes));
+  pieces_.add(bytes, [this](std::string piece) { client_->append(std::move(piece)); });  // QL5
   return ok_status();
 }
 
 // QL2
 Status QuorumLogSink::sync() {
+  STRATA_ASSERT(pieces_.at_boundary());
   const uint64_t began_us = monotonic_us();
   uint64_t say_after_us = options_.late_after_us;
   while (!wait(kSyncLookUs, [&] { return durable_ >= appended_; })) {

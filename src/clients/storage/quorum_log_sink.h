@@ -10,6 +10,8 @@
 //   QL3  While a database is being founded, nothing that an earlier attempt left in the stream
 //        counts, not even for whoever made it: a founder's last step is one that only the stream's
 //        writer can do (the first control data). The log begins behind the last whole group there.
+//   QL5  However much is appended at once goes out in pieces of whole groups (log_pieces.h), which
+//        become durable one after the other.
 //   QL4  What is damaged in the log being read is read from another storage node, if that one held
 //        the same bytes when both were sealed (their histories say so) or knows them to be
 //        quorum-durable. The damaged one mends itself later.
@@ -25,6 +27,7 @@
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
 #include "clients/storage/leaving_replica.h"
+#include "clients/storage/log_pieces.h"
 #include "clients/storage/quorum_client.h"
 #include "transport/blocking_channel.h"
 #include "wal/log_sink.h"
@@ -37,7 +40,7 @@ struct QuorumLogOptions {
   bool founding = false;
   Lsn first_lsn{4096};  // of a stream that nobody has written to
   uint64_t take_over_timeout_us = 30'000'000;
-  uint64_t late_after_us = 30'000'000;  // then sync() is late (QL2)
+  uint64_t late_after_us = 10'000'000;  // then sync() is late (QL2)
   std::function<bool()> give_up;        // asked now and then while sync() waits; null: never (QL2)
   std::shared_ptr<BacklogGate> gate;    // writers wait at it; null: for nothing
 };
@@ -116,6 +119,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   std::atomic<bool> is_late_{false};  // late_ is not OK
   // The kernel's thread that owns the log at the time.
   Lsn appended_;
+  LogPieces pieces_;
   Lsn founding_start_;  // QL3
   std::atomic<bool> writing_{false};
   std::unique_ptr<transport::BlockingChannel>
