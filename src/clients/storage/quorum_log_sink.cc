@@ -268,9 +268,12 @@ Status QuorumLogSink::sync() {
     if (options_.give_up && options_.give_up())
       return error_outcome_unknown(why_late(waited_us) + "; it is not waited for any longer");
   }
+  {
+    const MutexLock lock(mutex_);
+    if (durable_ < appended_) return ended_;
+  }
   if (is_late_) note_in_time();
-  const MutexLock lock(mutex_);
-  return durable_ >= appended_ ? ok_status() : ended_;
+  return ok_status();
 }
 
 std::string QuorumLogSink::why_late(uint64_t waited_us) const {

@@ -155,10 +155,15 @@ Status WrittenNodes::begin_one(const NodeRef& node, uint64_t session, uint64_t c
 
 Status WrittenNodes::to_one(const Reader& reader, uint16_t method, Encode encode) {
   const proto::Writer writer{options_.stream, options_.epoch, reader.session};
+  const std::string request = encode(writer);
   transport::BlockingReply answer;
-  const Status status =
-      call(reader.node, method, encode(writer), options_.write_timeout_us, &answer);
-  if (status.ok()) return status;
+  const Status status = call(reader.node, method, request, options_.write_timeout_us, &answer);
+  if (status.ok()) {
+    if (method != proto::kWritePages) return status;
+    const MutexLock lock(mutex_);
+    unsynced_.note(method, request);  // a copy that was mended: the others have the same
+    return status;
+  }
   suspect(reader);
   return status;
 }
