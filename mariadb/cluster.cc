@@ -1,8 +1,10 @@
 #include "mariadb/cluster.h"
 
+#include <atomic>
 #include <cstring>
 #include <string>
 
+#include "base/clock.h"
 #include "base/diag.h"
 #include "clients/compute/compute_node.h"
 #include "clients/compute/start_again.h"
@@ -21,8 +23,28 @@ std::unique_ptr<clients::ComputeNode> node;
 class LeaseGuard final : public engine::AnswerGuard {
  public:
   [[nodiscard]] bool may_answer() const noexcept override { return node->may_answer(); }
+  [[nodiscard]] Status why_not() const override {
+    const Status why = node->why_silent();
+    return why.ok() ? AnswerGuard::why_not() : why;  // it has got a lease meanwhile
+  }
 };
 const LeaseGuard lease_guard;
+
+std::atomic<bool> has_started{false};
+constexpr uint64_t kShutdownPatienceUs = 10'000'000;
+
+// Whether a log that no write quorum takes is to be given up. While the server runs it is not,
+// since its storage nodes come back sooner or later; a start has its timeout, and so has a
+// shutdown, for which the connections that wait have to end.
+bool nobody_waits(uint64_t starts_until_us) {
+  static std::atomic<uint64_t> stops_until_us{0};
+  const uint64_t now_us = monotonic_us();
+  if (!has_started) return now_us >= starts_until_us;
+  if (!abort_loop) return false;
+  uint64_t none = 0;
+  stops_until_us.compare_exchange_strong(none, now_us + kShutdownPatienceUs);
+  return now_us >= stops_until_us;
+}
 
 std::string text_of(const char* setting) { return setting == nullptr ? "" : setting; }
 
@@ -61,6 +83,9 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
   options.page_images = setting_full_page_images != 0;
   options.given_up_max = setting_exact_page_versions;
   options.start_timeout_us = uint64_t{setting_start_timeout} * 1'000'000;
+  options.give_up_log = [starts_until_us = monotonic_us() + options.start_timeout_us] {
+    return nobody_waits(starts_until_us);
+  };
   STRATA_ASSIGN_OR_RETURN(const transport::LinkSpeed speed,
                           transport::link_speed(text_of(setting_link)));
   if (speed.round_trip_ns != 0 || speed.bytes_per_second != 0)
@@ -96,8 +121,10 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOp
 
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
   if (options.profile == "monolithic") return engine::Kernel::open(options);
-  return clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
-                              [&options] { return open_in_cluster(options); });
+  auto opened = clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
+                                     [&options] { return open_in_cluster(options); });
+  has_started = opened.ok();
+  return opened;
 }
 
 void leave_cluster() {
@@ -109,6 +136,18 @@ void leave_cluster() {
          "when its lease ends",
          static_cast<int>(left.message().size()), left.message().data());
   node.reset();
+}
+
+Status may_answer() {
+  return node == nullptr || node->may_answer() ? ok_status() : lease_guard.why_not();
+}
+
+std::string cluster_trouble() {
+  if (node == nullptr) return "";
+  const Status silent = node->why_silent();
+  if (!silent.ok()) return std::string(silent.message());
+  const clients::ComputeNode::Facts facts = node->facts();
+  return !facts.fenced.empty() ? facts.fenced : facts.log_late;
 }
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }

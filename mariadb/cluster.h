@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "engine/kernel.h"
@@ -14,6 +15,12 @@ namespace strata::glue {
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options);
 // After the kernel is gone: others may have its place at once.
 void leave_cluster();
+
+// Whether what is known here of tables may be told (K13): asked after it was looked up. The error
+// says why not. Cheap when it may.
+Status may_answer();
+// What keeps this server from answering or writing, for people; empty: nothing.
+std::string cluster_trouble();
 
 // What tells this server's folder from others of the cluster; 0: there is no cluster.
 uint64_t cluster_identity();

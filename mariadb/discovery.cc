@@ -1,4 +1,5 @@
-// Table discovery: the dictionary is the only truth about which tables exist and how they look.
+// Table discovery: the dictionary is the only truth about which tables exist and how they look. A
+// server that may not answer (K13) says so, and not that there is no such table.
 #include <utility>
 
 #include "mariadb/cluster.h"
@@ -41,6 +42,13 @@ void warn_if_it_becomes_local(THD* thd, const char* schema, const char* table) {
     warn_of_local_table(thd, schema, table, engine);
 }
 
+// Reports why nothing can be told. Nothing is what the server takes for "go on with other engines".
+bool must_be_silent(const Status& status) {
+  if (status.ok() || is_not_found(status)) return false;
+  tell_client(status);
+  return true;
+}
+
 }  // namespace
 
 void warn_of_local_table(THD* thd, const char* schema, const char* table, handlerton* engine) {
@@ -59,6 +67,8 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
   return guarded([&]() -> int {
     const StatusOr<engine::TableRef> table =
         find_table(from_plain_names(share->db.str, share->table_name.str));
+    if (must_be_silent(table.ok() ? may_answer() : table.status()))
+      return HA_ERR_GENERIC;  // the server adds nothing to what was reported
     if (!table.ok()) return HA_ERR_NO_SUCH_TABLE;
     const std::string& definition = (*table)->spec().definition;
     const int error = share->init_from_binary_frm_image(
@@ -75,6 +85,8 @@ int discover_table_existence(handlerton*, const char* schema, const char* table)
     if (is_server_schema(schema)) return 0;
     const TableName name = from_plain_names(schema, table);
     exists = kernel->table_exists(name.schema, name.table);
+    // There is no third answer: with the error reported the statement fails in either case.
+    if (must_be_silent(may_answer())) exists = true;
     if (!exists) warn_if_it_becomes_local(current_thd, schema, table);
     return 0;
   });
@@ -92,7 +104,7 @@ int discover_table_names(handlerton*, LEX_CSTRING* schema, MY_DIR*,
     kernel->for_each_table(false, [&](const engine::TableSpec& spec) {
       if (!failed && spec.schema == wanted) failed = result->add_file(spec.name.c_str());
     });
-    return failed ? 1 : 0;
+    return failed || must_be_silent(may_answer()) ? 1 : 0;
   });
 }
 

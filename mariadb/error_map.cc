@@ -10,7 +10,36 @@ void log_status(const char* what, const Status& status) {
                   status.message().data());
 }
 
+// What the last error of this thread said, for last_error_text(). One statement runs in one thread.
+struct LastError {
+  int code = 0;
+  bool may_pass = false;
+  std::string text;
+};
+thread_local LastError last_error;
+
+// A text of ours reaches the client only with a code that the server has no text for.
+int with_text(int code, const Status& status) {
+  last_error = {code, status.code() == StatusCode::kUnavailable, std::string(status.message())};
+  return code;
+}
+
 }  // namespace
+
+bool last_error_text(int error, String* text) {
+  if (error != last_error.code || last_error.text.empty()) return false;
+  text->copy(last_error.text.data(), last_error.text.size(), system_charset_info);
+  return last_error.may_pass;
+}
+
+void tell_client(const Status& status) {
+  if (status.message().empty()) return;
+  const bool may_pass = status.code() == StatusCode::kUnavailable;
+  const uint number = may_pass ? ER_GET_TEMPORARY_ERRMSG : ER_GET_ERRMSG;
+  const std::string text(status.message());
+  my_error(number, MYF(0), may_pass ? HA_ERR_NO_CONNECTION : HA_ERR_INTERNAL_ERROR, text.c_str(),
+           "STRATA");
+}
 
 int handler_error(const Status& status, THD* thd) {
   switch (status.code()) {
@@ -34,10 +63,10 @@ int handler_error(const Status& status, THD* thd) {
       return HA_ERR_CRASHED;
     case StatusCode::kFailedPrecondition:
       log_status("refused", status);
-      return HA_ERR_TABLE_READONLY;
+      return with_text(HA_ERR_INTERNAL_ERROR, status);
     case StatusCode::kUnavailable:
       log_status("not reachable", status);
-      return HA_ERR_NO_CONNECTION;
+      return with_text(HA_ERR_NO_CONNECTION, status);
     case StatusCode::kUnknown:
       log_status("outcome unknown", status);
       return HA_ERR_COMMIT_ERROR;
@@ -55,7 +84,7 @@ int handler_error(const Status& status, THD* thd) {
     case StatusCode::kUnauthenticated:
     case StatusCode::kInternal:
       log_status("internal error", status);
-      return HA_ERR_INTERNAL_ERROR;
+      return with_text(HA_ERR_INTERNAL_ERROR, status);
     case StatusCode::kDoNotUseReservedForFutureExpansionUseDefaultInSwitchInstead_:
       break;
   }

@@ -10,6 +10,14 @@ namespace strata::glue {
 // see.
 int handler_error(const Status& status, THD* thd);
 
+// What the status said that became the handler error `error` last in this thread: for
+// handler::get_error_message(). Nothing is added to *text when the server has a text of its own.
+// True: it may pass by itself.
+bool last_error_text(int error, String* text);
+// Reports the status where the server would only say a number. The first error of a statement is
+// the one that the client gets.
+void tell_client(const Status& status);
+
 // Runs `body` (returning a handler error); no C++ exception may cross into the server.
 template <typename Body>
 int guarded(Body&& body) noexcept {

@@ -213,8 +213,9 @@ int ha_strata::prepare_for_lock_tables(THD* thd, int lock_type) {
 }
 
 // No second, made-up text after an error of our own that says it all.
-bool ha_strata::get_error_message(int error, String*) {
-  return (error == HA_ERR_GENERIC || error == ENAMETOOLONG) && ha_thd()->is_error();
+bool ha_strata::get_error_message(int error, String* text) {
+  if ((error == HA_ERR_GENERIC || error == ENAMETOOLONG) && ha_thd()->is_error()) return true;
+  return last_error_text(error, text);
 }
 
 int ha_strata::external_lock(THD* thd, int lock_type) {

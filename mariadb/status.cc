@@ -18,7 +18,7 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
     counters.insert(counters.end(), cluster.begin(), cluster.end());
     const size_t count = counters.size();
     auto* const variables = static_cast<st_mysql_show_var*>(
-        thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(st_mysql_show_var))));
+        thd_alloc(thd, static_cast<unsigned>((count + 2) * sizeof(st_mysql_show_var))));
     auto* const values = static_cast<ulonglong*>(
         thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(ulonglong))));
     if (variables == nullptr || values == nullptr) return 0;
@@ -26,7 +26,10 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
       values[i] = counters[i].value;
       variables[i] = {counters[i].name, &values[i], SHOW_LONGLONG};
     }
-    variables[count] = {nullptr, nullptr, SHOW_LONG};
+    const std::string trouble = cluster_trouble();
+    variables[count] = {"cluster_trouble", thd_strdup(thd, trouble.c_str()), SHOW_CHAR};
+    if (variables[count].value == nullptr) return 0;
+    variables[count + 1] = {nullptr, nullptr, SHOW_LONG};
     out->value = variables;
     return 0;
   });

@@ -39,6 +39,7 @@ int commit_failed(Connection* connection, const Status& status) {
   if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
   (void)connection->session->rollback();
   transaction_ended(connection);
+  if (is_fenced(status) || is_peer_down(status)) tell_client(status);
   return handler_error(status, nullptr);
 }
 

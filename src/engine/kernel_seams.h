@@ -18,6 +18,12 @@ class AnswerGuard {
  public:
   virtual ~AnswerGuard() = default;
   [[nodiscard]] virtual bool may_answer() const noexcept = 0;
+  // What is told instead of an answer. kFailedPrecondition.
+  [[nodiscard]] virtual Status why_not() const {
+    return error_fenced(
+        "this node cannot tell whether it is still the database's writer: it has lost its lease in "
+        "the registry, and answers again when it has another");
+  }
 };
 
 struct KernelSeams {

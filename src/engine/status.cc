@@ -71,9 +71,7 @@ Status Kernel::persist_log() { return impl_->log->persist(impl_->log->next_lsn()
 Status KernelImpl::answer(Status told) const {
   const bool says_something = told.ok() || is_not_found(told) || is_duplicate_key(told);
   if (seams.answers == nullptr || !says_something || seams.answers->may_answer()) return told;
-  return error_fenced(
-      "this node cannot tell whether it is still the database's writer: it has lost its lease in "
-      "the registry, and answers again when it has another");
+  return seams.answers->why_not();
 }
 
 Status Kernel::checkpoint() { return impl_->checkpointer->run_once(); }

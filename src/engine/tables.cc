@@ -224,7 +224,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
-  if (table == nullptr) return error_not_found();
+  if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
@@ -239,8 +239,8 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   const std::string from = table_key(schema, name);
   const std::string to = table_key(new_schema, new_name);
   const TableRef table = find(from);
-  if (table == nullptr) return error_not_found();
-  if (find(to) != nullptr) return error_duplicate_key();
+  if (table == nullptr) return impl_->kernel->answer(error_not_found());
+  if (find(to) != nullptr) return impl_->kernel->answer(error_duplicate_key());
   TableSpec spec = table->spec();
   spec.schema = std::string(new_schema);
   spec.name = std::string(new_name);
@@ -261,7 +261,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   KernelImpl* k = s.kernel;
   const std::string key = table_key(schema, name);
   const TableRef table = find(key);
-  if (table == nullptr) return error_not_found();
+  if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
@@ -283,7 +283,7 @@ Status Session::alter_table(const TableSpec& spec) {
   Impl& s = *impl_;
   const std::string key = table_key(spec.schema, spec.name);
   const TableRef table = find(key);
-  if (table == nullptr) return error_not_found();
+  if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());

@@ -48,10 +48,13 @@ class Writer {
   Writer(const QuorumOptions& options, Tenure tenure);
 
   // More of the log, from end() on. kResourceExhausted: too much waits for a quorum (retain_bytes),
-  // try again when quorum_durable() has grown. kFailedPrecondition: fenced.
+  // try again when quorum_durable() has grown; when nothing waits anything is taken. What is
+  // appended at once becomes durable at once, so pieces much smaller than retain_bytes are better.
+  // kFailedPrecondition: fenced.
   Status append(std::string bytes);
   [[nodiscard]] bool has_room(uint64_t bytes) const noexcept {
-    return end_.value + bytes - quorum_durable_.value <= options_.retain_bytes;
+    return end_ == quorum_durable_ ||
+           end_.value + bytes - quorum_durable_.value <= options_.retain_bytes;
   }
   [[nodiscard]] Lsn end() const noexcept { return end_; }
   [[nodiscard]] Lsn quorum_durable() const noexcept { return quorum_durable_; }

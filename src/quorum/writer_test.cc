@@ -327,6 +327,16 @@ TEST_F(WriterTest, ADeadReplicaIsSkippedAndFetchesWhatIsGoneWhenItComesBack) {
   EXPECT_EQ(take_append(2, &id).at, writer->quorum_durable());
 }
 
+// However large it is: else it could never be sent.
+TEST_F(WriterTest, WhenNothingWaitsAnythingIsTaken) {
+  options.retain_bytes = 100;
+  start_streaming();
+  EXPECT_TRUE(writer->has_room(1000));
+  ASSERT_TRUE(writer->append(std::string(1000, 'x')).ok());
+  EXPECT_FALSE(writer->has_room(1));
+  EXPECT_TRUE(is_no_space(writer->append("y")));
+}
+
 TEST_F(WriterTest, TheLogIsKeptForWhoIsBehind) {  // WR5
   start();
   begun(0, 100);

@@ -16,6 +16,7 @@
 #include "registry/testing/conformance.h"
 #include "registry/testing/etcd_process.h"
 #include "registry/testing/fake_server.h"
+#include "registry/testing/held_by.h"
 
 namespace strata::registry {
 namespace {
@@ -277,7 +278,7 @@ TEST_F(EtcdTest, EpochsGrowThroughLostRequestsAndReplies) {
   StreamEpochs epochs(registry.get(), *ClusterKeys::of(prefix_));
   uint64_t last = 0;
   for (int i = 0; i < 10; i++) {
-    const auto grant = epochs.acquire({StreamId{1}, "n", {}, false}, *lease, deadline());
+    const auto grant = epochs.acquire({StreamId{1}, "n", {}, {}}, *lease, deadline());
     ASSERT_TRUE(grant.ok()) << grant.status();
     EXPECT_EQ(grant->epoch.value, last + 3);  // two in doubt before each
     last = grant->epoch.value;
@@ -305,7 +306,8 @@ TEST_F(EtcdTest, EpochsOfRivalsAreUniqueAndGrowThroughKills) {
           continue;
         }
         const uint64_t before = newest.load();
-        const auto grant = epochs.acquire({StreamId{1}, "n" + std::to_string(i), {}, true}, *lease,
+        const Version held = testing::held_by(&epochs, StreamId{1}, monotonic_us() + kSecond);
+        const auto grant = epochs.acquire({StreamId{1}, "n" + std::to_string(i), {}, held}, *lease,
                                           monotonic_us() + kSecond);
         if (!grant.ok()) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -6,6 +6,7 @@
 
 #include "registry/sim.h"
 #include "registry/stream_epochs.h"
+#include "registry/testing/held_by.h"
 
 namespace strata::registry {
 namespace {
@@ -22,7 +23,8 @@ class InSync : public ::testing::Test {
     EXPECT_TRUE(lease.ok()) << lease.status();
     leases_.push_back(*std::move(lease));
     const auto grant =
-        epochs_.acquire({kStream, holder, Epoch{}, true}, *leases_.back(), deadline());
+        epochs_.acquire({kStream, holder, Epoch{}, testing::held_by(&epochs_, kStream, deadline())},
+                        *leases_.back(), deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
     return grant.ok() ? *grant : EpochGrant{};
   }

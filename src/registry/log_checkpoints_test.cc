@@ -6,6 +6,7 @@
 
 #include "registry/sim.h"
 #include "registry/stream_epochs.h"
+#include "registry/testing/held_by.h"
 
 namespace strata::registry {
 namespace {
@@ -26,7 +27,7 @@ class Checkpoints : public ::testing::Test {
     EpochRequest request;
     request.stream = kStream;
     request.holder = holder;
-    request.take_over = true;
+    request.in_place_of = testing::held_by(&epochs_, kStream, deadline());
     const auto grant = epochs_.acquire(request, *leases_.back(), deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
     return grant.ok() ? *grant : EpochGrant{};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "registry/sim.h"
+#include "registry/testing/held_by.h"
 
 namespace strata::registry {
 namespace {
@@ -32,7 +33,8 @@ class Removals : public ::testing::Test {
   EpochGrant acquire(const std::string& holder) {
     lease();
     const auto grant =
-        epochs_.acquire({kStream, holder, Epoch{}, true}, *leases_.back(), deadline());
+        epochs_.acquire({kStream, holder, Epoch{}, testing::held_by(&epochs_, kStream, deadline())},
+                        *leases_.back(), deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
     return grant.ok() ? *grant : EpochGrant{};
   }

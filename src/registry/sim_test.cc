@@ -122,7 +122,7 @@ TEST_F(SimTest, AnEpochInDoubtIsNotUsed) {
   Epoch last;
   for (const SimFault fault : {SimFault::kLostRequest, SimFault::kLostReply, SimFault::kDelayed}) {
     client_->fail_next(fault, /*skip=*/1);  // the list comes first
-    const auto grant = epochs.acquire({StreamId{1}, "n", {}, false}, *lease, deadline());
+    const auto grant = epochs.acquire({StreamId{1}, "n", {}, {}}, *lease, deadline());
     ASSERT_TRUE(grant.ok()) << grant.status();
     EXPECT_EQ(grant->epoch.value, last.value + 2);
     time_.pass(2 * kSecond);

@@ -1,6 +1,7 @@
 #include "registry/stream_epochs.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "registry/internal/records.h"
 #include "registry/internal/text.h"
@@ -13,6 +14,11 @@ constexpr int kAttemptsMax = 16;
 
 Status lease_lost(StreamId stream) {
   return error_fenced(absl::StrCat("the lease for stream ", stream.value, " is lost"));
+}
+
+Status taken_over(StreamId stream, const internal::EpochRecord& by) {
+  return error_fenced(absl::StrCat("stream ", stream.value, " was taken over by ", by.holder,
+                                   " with epoch ", by.epoch.value));
 }
 
 }  // namespace
@@ -56,7 +62,7 @@ StatusOr<EpochGrant> StreamEpochs::acquire(const EpochRequest& request, const Le
     if (!lease.valid()) return lease_lost(request.stream);
     STRATA_ASSIGN_OR_RETURN(const State state, read(request.stream, deadline_us));
     const bool ours = state.writer_lease == lease.id();
-    if (!state.writer_version.is_zero() && !ours && !request.take_over)
+    if (!state.writer_version.is_zero() && !ours && state.writer_version != request.in_place_of)
       return error_fenced(absl::StrCat("stream ", request.stream.value, " is held by ",
                                        state.writer.holder, " with epoch ",
                                        state.writer.epoch.value));
@@ -90,9 +96,7 @@ StatusOr<EpochGrant> StreamEpochs::renew(const EpochGrant& grant, const Lease& l
   for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
     if (!lease.valid()) return lease_lost(grant.stream);
     STRATA_ASSIGN_OR_RETURN(const State state, read(grant.stream, deadline_us));
-    if (state.last.epoch != grant.epoch)
-      return error_fenced(absl::StrCat("stream ", grant.stream.value, " was taken over by ",
-                                       state.last.holder, " with epoch ", state.last.epoch.value));
+    if (state.last.epoch != grant.epoch) return taken_over(grant.stream, state.last);
     const Change changes[] = {Change::require(keys_.epoch(grant.stream), state.epoch_version),
                               Change::replace(keys_.writer(grant.stream), state.writer_version,
                                               internal::encode_epoch(state.last), lease.id())};
@@ -107,6 +111,13 @@ StatusOr<EpochGrant> StreamEpochs::renew(const EpochGrant& grant, const Lease& l
   return last;
 }
 
+Status StreamEpochs::why_refused(const EpochGrant& grant, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const State state, read(grant.stream, deadline_us));
+  if (state.last.epoch != grant.epoch) return taken_over(grant.stream, state.last);
+  return error_peer_down(absl::StrCat("the registry took no change of stream ", grant.stream.value,
+                                      ": this node's lease has ended, or was replaced just now"));
+}
+
 Status StreamEpochs::release(const EpochGrant& grant, uint64_t deadline_us) {
   const Status status =
       registry_->change(Change::remove(keys_.writer(grant.stream), grant.writer), deadline_us)
@@ -118,8 +129,26 @@ StatusOr<std::optional<StreamHolder>> StreamEpochs::current(StreamId stream, uin
   STRATA_ASSIGN_OR_RETURN(const State state, read(stream, deadline_us));
   std::optional<StreamHolder> holder;
   if (!state.last.epoch.is_zero())
-    holder = StreamHolder{state.last.epoch, state.last.holder, !state.writer_version.is_zero()};
+    holder = StreamHolder{state.last.epoch, state.last.holder, !state.writer_version.is_zero(),
+                          state.writer_version};
   return holder;
+}
+
+// The epoch's key stays when a lease ends, and changes only with an epoch that is given.
+std::unique_ptr<Watch> StreamEpochs::watch(StreamId stream, Handler handler) {
+  const std::string key = keys_.epoch(stream);
+  return registry_->watch(key, [key, handler = std::move(handler),
+                                keys = WatchedKeys()](const WatchBatch& batch) mutable {
+    keys.apply(batch);
+    for (const KeyValue& entry : keys.entries()) {
+      if (entry.key != key) continue;
+      const StatusOr<internal::EpochRecord> record = internal::decode_epoch(entry);
+      if (record.ok())
+        handler(StreamHolder{record->epoch, record->holder, false, {}});
+      else
+        handler(record.status());
+    }
+  });
 }
 
 }  // namespace strata::registry

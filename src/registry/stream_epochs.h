@@ -6,12 +6,17 @@
 //   SE2  No epoch is given twice, to whomever. Nobody is given one that it tried for with an
 //        unknown outcome: it goes on with a larger one, whether the first came to be or not.
 //   SE3  While a holder's lease lives and it has not released the stream, others get the stream
-//        only if they say so (take_over).
+//        only if they name that very holder, as they have read it (in_place_of): whoever came in
+//        between is not taken over.
 //   SE4  An epoch is returned only under a lease that is valid then.
+//   SE5  A grant ends when a larger epoch is given, and by nothing else. That a change which
+//        required the writer's key was refused does not say so: the key also goes, or is another
+//        one, when the holder's lease runs out and is replaced.
 // A larger epoch in the registry does not stop the holder of a smaller one, the storage nodes do
 // (DESIGN S2): the registry says who is next, never who has stopped.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -22,9 +27,9 @@ namespace strata::registry {
 
 struct EpochRequest {
   StreamId stream;
-  std::string holder;  // the node's name, for others to read
-  Epoch above;         // e.g. the largest that a storage node has promised
-  bool take_over = false;
+  std::string holder;   // the node's name, for others to read
+  Epoch above;          // e.g. the largest that a storage node has promised
+  Version in_place_of;  // StreamHolder's; 0: nobody is taken over
 };
 
 struct EpochGrant {
@@ -39,6 +44,7 @@ struct StreamHolder {
   Epoch epoch;         // the last one given
   std::string holder;  // to whom
   bool held = false;   // its lease lives and it has not released the stream
+  Version writer;      // of its key; 0: not held
 };
 
 class StreamEpochs {
@@ -48,7 +54,7 @@ class StreamEpochs {
 
   // Acquires an epoch under `lease`, of the same registry. Tries again while others come before it.
   // Blocks. Errors:
-  //   kFailedPrecondition  the stream is held and take_over was not said, or the lease is lost
+  //   kFailedPrecondition  the stream is held, not by whom in_place_of names, or the lease is lost
   //   kNotFound            the lease is gone
   //   kUnavailable         also: others kept coming first
   //   kDataLoss            the keys of the stream cannot be read
@@ -65,8 +71,18 @@ class StreamEpochs {
   // Lets others have the stream before the lease ends. OK also when it was not held any more.
   // Blocks. Errors: the registry's.
   Status release(const EpochGrant& grant, uint64_t deadline_us);
+  // SE5. Why a change that required the writer's key at `grant.writer` was refused. Blocks:
+  //   kFailedPrecondition  a larger epoch was given: the grant has ended
+  //   kUnavailable         nobody else came, the stream is only not held under that lease now (it
+  //                        has run out and was not replaced yet, or was replaced since)
+  //   the registry's       it cannot be said now
+  Status why_refused(const EpochGrant& grant, uint64_t deadline_us);
   // Nothing: no epoch was ever given. Blocks. Errors: kDataLoss, the registry's.
   StatusOr<std::optional<StreamHolder>> current(StreamId stream, uint64_t deadline_us);
+  // Tells the last epoch given and to whom, now and whenever there is another; kDataLoss: it cannot
+  // be read. The handler runs in the registry's thread. Does not block.
+  using Handler = absl::AnyInvocable<void(const StatusOr<StreamHolder>&)>;
+  std::unique_ptr<Watch> watch(StreamId stream, Handler handler);
 
  private:
   struct State;

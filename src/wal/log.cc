@@ -1,6 +1,7 @@
 #include "wal/log.h"
 
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "base/aligned.h"
@@ -73,7 +74,9 @@ struct Log::Impl {
   }
 
   Status poisoned_error() const {
-    return error_fenced("log write failed earlier; restart the node to recover");
+    const MutexLock lock(write_mutex);
+    return error_fenced("the log cannot be written any more (" + poisoned_by +
+                        "); restart this server, it recovers from the log");
   }
 
   // --- capacity ---
@@ -124,6 +127,7 @@ struct Log::Impl {
   Status reserve_capacity(uint32_t bytes, bool urgent) {
     STRATA_ASSERT(bytes <= ring_bytes / 2);
     if (poisoned.load(std::memory_order_relaxed)) return poisoned_error();
+    if (!urgent) STRATA_RETURN_IF_ERROR(sink->late());  // W8
     uint64_t used_after = 0;
     while (!take_credits(bytes, &used_after)) STRATA_RETURN_IF_ERROR(wait_for_ring(bytes));
     const Status room = check_room(durable.load(std::memory_order_acquire) + used_after, urgent);
@@ -342,6 +346,10 @@ struct Log::Impl {
     const uint64_t target = completed.load(std::memory_order_acquire);
     const Status status = write_batch(target);
     if (!status.ok()) {
+      {
+        const MutexLock lock(write_mutex);
+        poisoned_by = std::string(status.message());
+      }
       poisoned.store(true, std::memory_order_release);  // W5
       diag(Severity::kError, "log: persist of [%llu, %llu) failed, the node stops writing: %s",
            static_cast<unsigned long long>(durable.load()), static_cast<unsigned long long>(target),
@@ -395,7 +403,8 @@ struct Log::Impl {
 
   alignas(64) std::atomic<uint64_t> durable{0};
   std::atomic<bool> poisoned{false};
-  Mutex write_mutex{LatchRank::kLogWrite};  // guards the next three; never held over I/O
+  mutable Mutex write_mutex{LatchRank::kLogWrite};  // guards the next four; never held over I/O
+  std::string poisoned_by;
   bool leader_active = false;
   Waiter* waiters = nullptr;
   Waiter** waiters_end = &waiters;

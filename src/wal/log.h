@@ -7,6 +7,9 @@
 //   W5  A failed append or sync poisons the log: every later persist() fails with
 //       kFailedPrecondition (after a failed fsync nobody knows what is on disk), and the process
 //       must not acknowledge anything any more.
+//   W8  While the sink waits for its sync longer than usual (LogSink::late()), persist() waits with
+//       it, and no room is given but for what ends transactions: changes fail with that error, and
+//       rollbacks still find room in the ring.
 // Group commit without a thread hop: the first waiter becomes the leader, writes and syncs
 // everything copied so far, and wakes the waiters it covered; the others elect the next leader.
 #pragma once
@@ -55,8 +58,8 @@ class Log {
   // --- mini-transactions ---
   // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to
   // make room); no latch may be held. `urgent` (rollback, commit) may use the last spare room.
-  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned). Asserts
-  // bytes <= buffer_bytes / 2.
+  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned), kUnavailable (W8).
+  // Asserts bytes <= buffer_bytes / 2.
   Status reserve_capacity(uint32_t bytes, bool urgent);
   void return_capacity(uint32_t bytes) noexcept;  // what was not used
   // Assigns Lsn and Llsn; llsn is greater than `above` (the largest llsn of the group's pages).

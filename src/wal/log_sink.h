@@ -29,7 +29,11 @@ class LogSink {
   // Writes bytes at stream offset `at`, inside the room. Not durable before sync(). Contiguous with
   // the previous append, except that recovery blanks the tail first (LogReader::erase_tail).
   virtual Status append(Lsn at, Bytes bytes) = 0;
+  // May wait for as long as it takes; late() says so meanwhile.
   virtual Status sync() = 0;
+  // Not OK: a sync() waits for longer than usual, and why (kUnavailable); it may come to its end
+  // yet. Cheap. Any thread.
+  [[nodiscard]] virtual Status late() const { return ok_status(); }
   // Reads up to `bytes` from `at` (recovery). Short at the end of what exists.
   virtual StatusOr<size_t> read(Lsn at, char* out, size_t bytes) = 0;
   // Bytes below `lsn` are not needed any more: segments may be recycled.

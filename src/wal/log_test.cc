@@ -166,6 +166,36 @@ TEST(Log, AFailedSyncPoisons) {  // W5
   EXPECT_EQ(log.durable_lsn(), first);
 }
 
+TEST(Log, SaysWhatEndedIt) {  // W5
+  TestSink sink;
+  Log log(kSmall, &sink, kStart, 0);
+  const Lsn end = write_test_group(&log, "lost")->end;
+  sink.fail_sync_ = true;
+  const Status failed = log.persist(end);
+  EXPECT_NE(failed.message().find("sync failed by test"), std::string::npos) << failed;
+}
+
+// A sync that takes long is waited for; changes are refused with its reason, the end of a
+// transaction is not; and afterwards nothing is left of it.
+TEST(Log, WhileTheSinkIsLateOnlyEndsOfTransactionsGetRoom) {  // W8
+  TestSink sink;
+  Log log(kSmall, &sink, kStart, 0);
+  const Lsn end = write_test_group(&log, "waits")->end;
+  sink.hold_sync_ = sink.late_ = true;
+  Status waited;
+  std::thread waiter([&] { waited = log.persist(end); });
+  const Status refused = log.reserve_capacity(64, /*urgent=*/false);
+  EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+  EXPECT_EQ(refused.message(), "late by test");
+  EXPECT_TRUE(log.reserve_capacity(64, /*urgent=*/true).ok());
+  log.return_capacity(64);
+  sink.hold_sync_ = sink.late_ = false;
+  waiter.join();
+  EXPECT_TRUE(waited.ok()) << waited;
+  EXPECT_FALSE(log.poisoned());
+  EXPECT_TRUE(write_test_group(&log, "again").ok());
+}
+
 TEST(Log, AFailedAppendPoisonsEveryWaiter) {
   TestSink sink;
   Log log(kSmall, &sink, kStart, 0);

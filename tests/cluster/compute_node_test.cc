@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -68,7 +69,7 @@ class ComputeNodes : public ::testing::Test {
     options.name = name;
     options.profile = profile_;
     options.data_directory = folder_ / name;
-    options.lease_seconds = 1;
+    options.lease_seconds = lease_seconds_;
     options.start_timeout_us = 10'000'000;
     options.removal_timeout_us = removal_timeout_us_;
     return options;
@@ -192,6 +193,7 @@ class ComputeNodes : public ::testing::Test {
   Surroundings around_;
   std::vector<std::unique_ptr<StorageNode>> nodes_;
   uint64_t removal_timeout_us_ = 10'000'000;
+  uint32_t lease_seconds_ = 1;
 };
 
 // What is the same whether storage nodes make the pages or compute writes them.
@@ -262,18 +264,83 @@ TEST_F(ComputeNodes, TheDatabaseMovesFromOneThatLeftToAnother) {
 }
 
 TEST_F(ComputeNodes, TheSameFolderComesBackAtOnceAndAnotherWaitsForTheLease) {
+  lease_seconds_ = 4;
   auto first = start("compute-1");
   ASSERT_TRUE(first.ok()) << first.status();
   ASSERT_TRUE(insert(first->get(), 1).ok());
-  (*first)->registry->set_paused(true);  // it is dead, and its lease is not
+  (*first)->die();  // and its lease does not
+  const uint64_t begin = monotonic_us();
   auto again = start("compute-1");
   ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_LT(monotonic_us() - begin, 3'000'000u);
   EXPECT_TRUE(look_up(again->get(), 1).ok());
-  EXPECT_FALSE(insert(first->get(), 2).ok());  // CM1
   (*again)->registry->set_paused(true);
   auto other = start("compute-2");
   ASSERT_TRUE(other.ok()) << other.status();
   EXPECT_TRUE(look_up(other->get(), 1).ok());
+}
+
+// Two processes on one folder, and two on copies of it, with the same node-identity.
+TEST_F(ComputeNodes, ACopyOfAFolderIsAnotherNode) {  // CM2
+  auto first = start("compute-1");
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(insert(first->get(), 1).ok());
+  clients::ComputeOptions second = options("compute-1");
+  second.start_timeout_us = 300'000;
+  const Status in_use = join(second).status();
+  EXPECT_TRUE(is_fenced(in_use)) << in_use;
+  EXPECT_NE(in_use.message().find("in use by another process"), std::string::npos) << in_use;
+
+  second = options("compute-1");
+  second.data_directory = folder_ / "copy";
+  std::filesystem::copy(folder_ / "compute-1", second.data_directory,
+                        std::filesystem::copy_options::recursive);
+  const Status copied = join(second).status();
+  EXPECT_TRUE(is_fenced(copied)) << copied;
+  EXPECT_NE(copied.message().find("its lease has not ended"), std::string::npos) << copied;
+  EXPECT_TRUE(look_up(first->get(), 1).ok()) << "it goes on";
+  EXPECT_TRUE(insert(first->get(), 2).ok());
+  // Once it has ended, the copy does.
+  (*first)->die();
+  const auto later = join(second);
+  EXPECT_TRUE(later.ok()) << later.status();
+}
+
+// A successor that got the stream between the death of a node and its restart keeps it.
+TEST_F(ComputeNodes, ARestartTakesOverOnlyItsOlderSelf) {  // CM2
+  auto first = start("compute-1");
+  ASSERT_TRUE(first.ok()) << first.status();
+  ASSERT_TRUE(insert(first->get(), 1).ok());
+  (*first)->die();
+  auto successor = start("compute-2");  // when the lease has ended
+  ASSERT_TRUE(successor.ok()) << successor.status();
+  const Status again = join(options("compute-1")).status();
+  EXPECT_TRUE(is_fenced(again)) << again;
+  EXPECT_NE(again.message().find("compute-2"), std::string::npos) << again;
+  EXPECT_TRUE(look_up(successor->get(), 1).ok());
+  EXPECT_TRUE(insert(successor->get(), 2).ok());
+}
+
+// Whoever gets the stream by force (an operator's hand in the registry): the holder hears of it and
+// is silent from then on, though nobody has ended its lease.
+TEST_F(ComputeNodes, AHolderWhoseStreamIsNotItsOwnAnswersNothing) {  // CM3
+  lease_seconds_ = 60;
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(insert(server->get(), 1).ok());
+  ASSERT_TRUE(look_up(server->get(), 1).ok());
+  auto thief = around_.sim.store().connect();
+  const uint64_t deadline = thief->now_us() + kCallUs;
+  auto lease = thief->grant_lease(
+      60, [](registry::LeaseId) {}, deadline);
+  registry::StreamEpochs epochs(thief.get(), around_.keys);
+  const registry::Version held = registry::testing::held_by(&epochs, kStream, deadline);
+  ASSERT_TRUE(epochs.acquire({kStream, "thief", Epoch{}, held}, **lease, deadline).ok());
+  ASSERT_TRUE(becomes_true([&] { return !(*server)->node->may_answer(); }));
+  EXPECT_TRUE(is_fenced(look_up(server->get(), 1)));
+  EXPECT_NE((*server)->node->facts().fenced.find("thief"), std::string::npos);
+  ASSERT_TRUE((*lease)->revoke(deadline).ok());
+  EXPECT_FALSE((*server)->node->may_answer()) << "for good";
 }
 
 TEST_F(ComputeNodes, NothingIsTakenFromANodeThatLives) {
@@ -498,6 +565,49 @@ TEST_P(NodeChanges, AStorageNodeIsAddedUnderWrites) {
   ASSERT_TRUE(again.ok()) << again.status();
   expect_rows(again->get(), rows);
 }
+
+// The registry is out of reach for longer than the lease, or shorter, while one storage node is
+// away; and then all storage nodes are restarted at once: work goes on by itself.
+class Outages : public ComputeNodes,
+                public ::testing::WithParamInterface<std::tuple<const char*, uint64_t>> {
+ protected:
+  Outages() : ComputeNodes(std::get<0>(GetParam())) {}
+};
+
+TEST_P(Outages, AreOverWhenTheyAreOver) {
+  const auto becomes_inserted = [](Server* of, uint64_t id) {
+    bool done = false;
+    return becomes_true([&] { return done = done || insert(of, id).ok(); });
+  };
+  auto server = start("compute-1");
+  ASSERT_TRUE(server.ok()) << server.status();
+  ASSERT_TRUE(insert(server->get(), 1).ok());
+  nodes_[2]->stop();
+  (*server)->registry->set_connected(false);
+  const uint64_t until = monotonic_us() + std::get<1>(GetParam());
+  while (monotonic_us() < until) {
+    const Status checkpoint = (*server)->kernel->checkpoint();
+    EXPECT_FALSE(is_fenced(checkpoint)) << checkpoint;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  (*server)->registry->set_connected(true);
+  EXPECT_TRUE(becomes_true([&] { return (*server)->kernel->checkpoint().ok(); }));
+  EXPECT_TRUE(becomes_inserted(server->get(), 2));
+  for (size_t i = 0; i < 2; ++i) nodes_[i]->stop();
+  for (size_t i = 0; i < 3; ++i) nodes_[i]->start();
+  EXPECT_TRUE(becomes_inserted(server->get(), 3));
+  EXPECT_TRUE(becomes_true([&] { return (*server)->kernel->checkpoint().ok(); }));
+  const clients::ComputeNode::Facts facts = (*server)->node->facts();
+  EXPECT_EQ(facts.fenced, "");
+  EXPECT_FALSE(facts.page_writes_ended);
+  expect_rows_elsewhere(server->get(), 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(AroundTheLease, Outages,
+                         ::testing::Values(std::tuple("remote-disk", 300'000),
+                                           std::tuple("remote-disk", 1'000'000),
+                                           std::tuple("remote-disk", 1'500'000),
+                                           std::tuple("logdb", 1'500'000)));
 
 INSTANTIATE_TEST_SUITE_P(Profiles, NodeChanges,
                          ::testing::Values("logdb", clients::kWrittenPagesProfile),

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,9 +32,11 @@ class KernelOnStorage : public ::testing::TestWithParam<const char*> {
   ~KernelOnStorage() override { compute_.reset(); }
 
   // Another process, another folder.
-  void open(const std::string& name = "compute-1", uint64_t sync_timeout_us = 20'000'000) {
+  void open(const std::string& name = "compute-1", std::function<bool()> give_up_log = nullptr) {
     compute_ = std::make_unique<ComputeNode>(&around_, name, GetParam());
-    compute_->sync_timeout_us = sync_timeout_us;
+    compute_->give_up_log = std::move(give_up_log);
+    compute_->log_late_after_us = log_late_after_us_;
+    compute_->retain_bytes = retain_bytes_;
     compute_->news_delay_us = news_delay_us_;
     const Status opened = compute_->open();
     ASSERT_TRUE(opened.ok()) << opened;
@@ -138,6 +141,8 @@ class KernelOnStorage : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<ComputeNode> compute_;
   engine::TableRef table_;
   engine::testing::Rows committed_;
+  uint64_t retain_bytes_ = quorum::QuorumOptions().retain_bytes;
+  uint64_t log_late_after_us_ = 30'000'000;  // of the next compute node
   uint64_t news_delay_us_ = clients::QuorumClientOptions().news_delay_us;  // before open()
   Rng rng_{1};
 };

@@ -105,7 +105,8 @@ TEST_P(KernelOnStorage, AStartBeginsAgainWhenTheNodeWhoseLogItReadsDies) {
 }
 
 TEST_P(KernelOnStorage, WithoutAWriteQuorumNothingIsAcknowledged) {
-  open("compute-1", /*sync_timeout_us=*/500'000);
+  std::atomic<bool> give_up{false};
+  open("compute-1", [&] { return give_up.load(); });
   ASSERT_TRUE(work(30).ok());
   nodes_[0]->stop();
   nodes_[2]->stop();
@@ -115,6 +116,7 @@ TEST_P(KernelOnStorage, WithoutAWriteQuorumNothingIsAcknowledged) {
     auto session = compute_->kernel()->new_session();
     session->begin(Isolation::kRepeatableRead);
     Status done = engine::testing::insert(session.get(), table_, 99'000, row);
+    give_up = true;
     if (done.ok()) done = session->commit();
     EXPECT_FALSE(done.ok()) << "one of three is no quorum";
   }
@@ -131,6 +133,64 @@ TEST_P(KernelOnStorage, WithoutAWriteQuorumNothingIsAcknowledged) {
   if (rows->size() == committed_.size() + 1) committed_[99'000] = row;
   EXPECT_TRUE(session->rollback().ok());
   session.reset();
+  verify();
+}
+
+// However long the outage: a commit that waits for the quorum is acknowledged when there is one
+// again; changes are refused meanwhile with an error that says why, rows are read, and afterwards
+// all goes on without a restart (QL2, W8).
+TEST_P(KernelOnStorage, WorkGoesOnWhenTheQuorumComesBack) {
+  log_late_after_us_ = 300'000;
+  open();
+  ASSERT_TRUE(work(30).ok());
+  const auto insert = [&](uint64_t id, engine::Session* session) {
+    Row row;
+    row.unique_value = id * 1000;
+    session->begin(Isolation::kRepeatableRead);
+    Status done = engine::testing::insert(session, table_, id, row);
+    if (done.ok()) done = session->commit();
+    if (done.ok()) committed_[id] = row;
+    return done;
+  };
+  for (uint64_t outage = 0; outage < 2; ++outage) {
+    nodes_[0]->stop();
+    nodes_[2]->stop();
+    Status waited = error_internal("not done");
+    std::thread waiter([&] {
+      auto session = compute_->kernel()->new_session();
+      waited = insert(99'000 + outage, session.get());
+    });
+    ASSERT_TRUE(wait_until([&] { return !compute_->sink()->late().ok(); }));
+    const Status late = compute_->sink()->late();
+    EXPECT_TRUE(is_peer_down(late)) << late;
+    EXPECT_NE(late.message().find("no write quorum"), std::string::npos) << late;
+    auto session = compute_->kernel()->new_session();
+    session->begin(Isolation::kReadCommitted);
+    Row row;
+    row.unique_value = 98'000'000;
+    const Status refused = engine::testing::insert(session.get(), table_, 98'000, row);
+    EXPECT_EQ(refused.message(), late.message()) << refused;
+    const Status undone = session->rollback();
+    EXPECT_TRUE(undone.ok()) << undone;
+    nodes_[0]->start();
+    nodes_[2]->start();
+    waiter.join();
+    EXPECT_TRUE(waited.ok()) << waited;
+    ASSERT_TRUE(wait_until([&] { return compute_->sink()->late().ok(); }));
+    EXPECT_TRUE(insert(97'000 + outage, session.get()).ok());
+    session.reset();
+    ASSERT_TRUE(work(10).ok());
+    verify();
+  }
+}
+
+// A batch of the group commit that is larger than all that the quorum's writer retains (QL5).
+TEST_P(KernelOnStorage, ALargeBatchIsWritten) {
+  log_late_after_us_ = 2'000'000;
+  retain_bytes_ = 4096;
+  open();
+  ASSERT_TRUE(work(100).ok());
+  EXPECT_TRUE(compute_->sink()->late().ok());
   verify();
 }
 

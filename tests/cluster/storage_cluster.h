@@ -22,6 +22,7 @@
 #include "engine/testing/test_database.h"
 #include "io/file_system.h"
 #include "registry/stream_epochs.h"
+#include "registry/testing/held_by.h"
 #include "registry/testing/sim_thread.h"
 #include "storenode/node/storage_node.h"
 #include "transport/testing/connections.h"
@@ -163,8 +164,9 @@ class ComputeNode {
     STRATA_ASSIGN_OR_RETURN(lease_, registry_->grant_lease(
                                         3600, [](registry::LeaseId) {}, deadline));
     registry::StreamEpochs epochs(registry_.get(), around_->keys);
+    const registry::Version before = registry::testing::held_by(&epochs, kStream, deadline);
     STRATA_ASSIGN_OR_RETURN(const registry::EpochGrant grant,
-                            epochs.acquire({kStream, name_, Epoch{}, true}, *lease_, deadline));
+                            epochs.acquire({kStream, name_, Epoch{}, before}, *lease_, deadline));
     STRATA_ASSIGN_OR_RETURN(
         control_, clients::RegistryControl::open(registry_.get(), around_->keys, grant, kCallUs));
     clients::QuorumLogOptions log;
@@ -173,7 +175,9 @@ class ComputeNode {
     log.holder = {grant.epoch, 1 + grant.epoch.value};
     log.founding = !control_->founded();
     log.first_lsn = kFirstLsn;
-    log.sync_timeout_us = sync_timeout_us;
+    log.give_up = give_up_log;
+    log.client.quorum.retain_bytes = retain_bytes;
+    log.late_after_us = log_late_after_us;
     log.client.news_delay_us = news_delay_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
                             clients::QuorumLogSink::open(io_.world(), cluster_secret(), log));
@@ -202,7 +206,9 @@ class ComputeNode {
     control_.reset();
     lease_.reset();
   }
-  uint64_t sync_timeout_us = 20'000'000;  // before open(), as the next
+  std::function<bool()> give_up_log;  // before open(), as the next two
+  uint64_t log_late_after_us = 30'000'000;
+  uint64_t retain_bytes = quorum::QuorumOptions().retain_bytes;
   uint64_t news_delay_us = clients::QuorumClientOptions().news_delay_us;
   std::function<void()> before_kernel;  // once, when the log is chosen and nothing of it is read
 

@@ -15,6 +15,7 @@
 #include "base/testing/wait_until.h"
 #include "clients/storage/written_page_source.h"
 #include "registry/stream_epochs.h"
+#include "registry/testing/held_by.h"
 #include "registry/testing/sim_thread.h"
 #include "storenode/service/worker_pool.h"
 #include "storenode/written/testing/written_pages.h"
@@ -124,9 +125,10 @@ class WrittenCluster {
     STRATA_ASSIGN_OR_RETURN(compute_->lease, compute_->registry->grant_lease(
                                                  3600, [](registry::LeaseId) {}, deadline));
     registry::StreamEpochs epochs(compute_->registry.get(), keys_);
+    const registry::Version before = registry::testing::held_by(&epochs, StreamId{1}, deadline);
     STRATA_ASSIGN_OR_RETURN(
         const registry::EpochGrant grant,
-        epochs.acquire({StreamId{1}, "compute", Epoch{}, true}, *compute_->lease, deadline));
+        epochs.acquire({StreamId{1}, "compute", Epoch{}, before}, *compute_->lease, deadline));
     STRATA_ASSIGN_OR_RETURN(compute_->in_sync, clients::InSyncSet::open(compute_->registry.get(),
                                                                         keys_, grant, 5'000'000));
     clients::WrittenPagesOptions pages = options;

@@ -70,8 +70,17 @@ class Model {
         return write_some();
     }
   }
-  // A minority is away at a time.
+  // WN4
+  void all_lose_power() {
+    for (const size_t i : cluster_.members())
+      if (cluster_.node(i).runs()) {
+        cluster_.node(i).lose_power(rng_.next());
+        cluster_.node(i).start();
+      }
+  }
+  // A minority is away at a time, or all are restarted at once.
   void node_step() {
+    if (rng_.one_in(4)) return all_lose_power();
     for (const size_t i : cluster_.members()) {
       if (cluster_.node(i).runs()) continue;
       cluster_.node(i).start();

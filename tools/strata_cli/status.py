@@ -169,6 +169,8 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
         process.healthy, process.reason = False, "another compute node has taken the database over"
     elif _number(variables, "cluster_holds_lease") == 0:
         process.healthy, process.reason = False, "it does not hold the database's lease; it answers once it does"
+    if process.healthy and (trouble := variables.get("cluster_trouble")):
+        process.healthy, process.reason = False, trouble
     if process.healthy and _number(variables, "cluster_page_writes_ended"):
         process.healthy, process.reason = (
             False,

@@ -9,8 +9,6 @@
 #include "base/assert.h"
 #include "base/diag.h"
 #include "base/thread_name.h"
-#include "clients/compute/node_identity.h"
-#include "io/file_system.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -20,6 +18,7 @@ namespace {
 constexpr Lsn kFirstLsn{4096};  // of a stream nobody has written to
 constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
 constexpr uint64_t kBacklogLookUs = 200'000;
+constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was killed a moment ago
 
 bool may_come(const Status& status) {  // what is missing may be on its way
   return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded ||
@@ -67,6 +66,7 @@ ComputeNode::~ComputeNode() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+  epoch_watch_.reset();
   remover_.reset();
   placement_watch_.reset();
   if (written_ != nullptr) written_->stop();
@@ -85,6 +85,7 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   // Nothing is done to a cluster that this node does not fit, and CM5: the placement is read again.
   STRATA_RETURN_IF_ERROR(node->find_placement(deadline_us).status());
   STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
+  node->watch_epoch();
   STRATA_ASSIGN_OR_RETURN(const registry::Placement placement, node->find_placement(deadline_us));
   STRATA_RETURN_IF_ERROR(node->open_storage(placement, deadline_us));
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
@@ -94,10 +95,10 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
 }
 
 Status ComputeNode::find_identity() {
-  const std::unique_ptr<FileSystem> files = make_posix_file_system();
-  STRATA_ASSIGN_OR_RETURN(identity_, node_identity(files.get(), options_.data_directory));
+  const uint64_t patience_us = std::min(options_.start_timeout_us, kFolderPatienceUs);
+  STRATA_ASSIGN_OR_RETURN(held_, HeldIdentity::of(options_.data_directory, patience_us));
   char hex[20];
-  std::snprintf(hex, sizeof hex, ".%016" PRIx64, identity_);
+  std::snprintf(hex, sizeof hex, ".%016" PRIx64, held_->place());
   holder_ = options_.name + hex;
   return registry::check_name("node", holder_);
 }
@@ -153,8 +154,9 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
   for (;;) {
     STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(options_.stream, deadline_us));
     const bool same = before.has_value() && before->holder == holder_;
-    const auto grant =
-        epochs.acquire({options_.stream, holder_, Epoch{}, same}, *leases_.back(), deadline_us);
+    const registry::Version in_place_of = same ? before->writer : registry::Version{};
+    const auto grant = epochs.acquire({options_.stream, holder_, Epoch{}, in_place_of},
+                                      *leases_.back(), deadline_us);
     if (grant.ok()) {
       grant_ = *grant;
       return ok_status();
@@ -168,6 +170,30 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
                           " and its lease has not ended: it is running, or was killed a moment "
                           "ago. Stop it first; this node has changed nothing");
   }
+}
+
+// CM3. The lease alone would do if everybody kept to CM2; it does not hurt to hear of who did not.
+void ComputeNode::watch_epoch() {
+  registry::StreamEpochs epochs(registry_.get(), keys_);
+  epoch_watch_ = epochs.watch(
+      options_.stream, [this, own = grant_.epoch](const StatusOr<registry::StreamHolder>& last) {
+        if (!last.ok())
+          diag(Severity::kError, "the last epoch of the log stream cannot be read: %s",
+               text(last.status()).c_str());
+        else if (last->epoch > own)
+          note_taken_over(*last);
+      });
+}
+
+// In the registry's thread.
+void ComputeNode::note_taken_over(const registry::StreamHolder& by) {
+  if (taken_over_.exchange(true, std::memory_order_release)) return;
+  const Status why =
+      error_fenced("log stream " + std::to_string(options_.stream.value) + " was taken over by " +
+                   by.holder + " with epoch " + std::to_string(by.epoch.value));
+  diag(Severity::kError, "%s: this node answers nothing any more; stop it", text(why).c_str());
+  const MutexLock lock(mutex_);
+  if (fenced_.ok()) fenced_ = why;
 }
 
 ReplicaSet ComputeNode::replicas_of(const registry::Placement& placement) {
@@ -226,7 +252,8 @@ Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t 
   log.holder = {grant_.epoch, grant_.epoch.value};
   log.founding = !control_->founded();
   log.first_lsn = kFirstLsn;
-  log.sync_timeout_us = options_.sync_timeout_us;
+  log.give_up = options_.give_up_log;
+  log.late_after_us = options_.log_late_after_us;
   const uint32_t needed = log.client.quorum.recovery_quorum();
   if (!addresses_->wait_for(group.nodes, needed, deadline_us))
     return error_peer_down("fewer than " + std::to_string(needed) + " of the " +
@@ -393,6 +420,7 @@ Status ComputeNode::leave() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+  epoch_watch_.reset();  // who comes next is let in
   remover_.reset();
   if (written_ != nullptr) written_->stop();  // it changes the registry as long as it runs
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
@@ -402,11 +430,23 @@ Status ComputeNode::leave() {
   return released.ok() ? revoked : released;
 }
 
+Status ComputeNode::why_silent() const {
+  if (may_answer()) return ok_status();
+  const MutexLock lock(mutex_);
+  if (!fenced_.ok())
+    return error_fenced("this node is not the database's writer any more (" + text(fenced_) +
+                        ") and answers nothing; stop it");
+  return error_fenced(
+      "this node has lost its lease in the registry, so that another one may have become the "
+      "database's writer; it answers again when the registry has given it another lease");
+}
+
 ComputeNode::Facts ComputeNode::facts() const {
   Facts facts;
   facts.epoch = log_->epoch();
   facts.holds_lease = may_answer();
   facts.durable = log_->durable_lsn();
+  facts.log_late = text(log_->late());
   const Status log = log_->state();
   {
     const MutexLock lock(mutex_);

@@ -3,10 +3,14 @@
 // run on it. Thread-safe.
 //   CM1  join() returns once this node is the stream's only writer: every earlier one is fenced.
 //   CM2  A stream that another node holds is not taken from it: join() waits until that node has
-//        left or has lost its lease. The same node again (the same data folder) does not wait.
+//        left or has lost its lease. The same node again (the same data folder, held by this
+//        process alone: node_identity.h) does not wait: it takes over its own older self, whose
+//        process has ended, and only if nobody else has come since it looked. A copy of its folder
+//        is another node.
 //   CM3  may_answer() is true only while no other node can have become the writer: who reads must
 //        ask after the read (K13). Once a lost lease could be replaced and nobody came in between,
-//        it is true again.
+//        it is true again. It watches the stream's epoch, too: a node that hears of a larger one
+//        never answers again, whatever its lease says.
 //   CM5  The placement by which it takes the stream over was read after its epoch was given: no
 //        other epoch can have been recovered by a newer one before. It follows every later one.
 //   CM4  Nothing in the data folder is needed but the file that tells this node from others; a node
@@ -16,6 +20,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -23,6 +28,7 @@
 
 #include "base/latch.h"
 #include "base/status.h"
+#include "clients/compute/node_identity.h"
 #include "clients/compute/node_remover.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
@@ -51,7 +57,8 @@ struct ComputeOptions {
   uint32_t lease_seconds = 10;
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
   uint64_t call_timeout_us = 5'000'000;
-  uint64_t sync_timeout_us = 60'000'000;
+  uint64_t log_late_after_us = 10'000'000;
+  std::function<bool()> give_up_log;         // see QuorumLogOptions; null: never
   uint64_t removal_timeout_us = 10'000'000;  // for all to be durable without the node that goes
   std::shared_ptr<transport::LinkModel> link_model;  // null: none
   uint64_t replay_backlog_max = uint64_t{1} << 30;   // bytes of log; beyond it writers wait
@@ -82,10 +89,13 @@ class ComputeNode {
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
 
-  [[nodiscard]] uint64_t identity() const noexcept { return identity_; }  // of its folder (CM4)
-  [[nodiscard]] bool may_answer() const noexcept {                        // CM3; cheap
-    return lease_.load(std::memory_order_acquire)->valid();
+  [[nodiscard]] uint64_t identity() const noexcept { return held_->identity(); }  // CM4
+  [[nodiscard]] bool may_answer() const noexcept {                                // CM3; cheap
+    return !taken_over_.load(std::memory_order_acquire) &&
+           lease_.load(std::memory_order_acquire)->valid();
   }
+  // Why it may not, for whoever asked: kFailedPrecondition. OK: it may by now.
+  [[nodiscard]] Status why_silent() const;
   // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
   // registry's; the stream is then free when the lease ends.
   Status leave();
@@ -93,7 +103,8 @@ class ComputeNode {
   struct Facts {
     Epoch epoch;
     bool holds_lease = false;
-    std::string fenced;  // why it is not the writer any more; empty: it is
+    std::string fenced;    // why it is not the writer any more; empty: it is
+    std::string log_late;  // why the log cannot be written now; empty: it can
     Lsn durable;
     uint64_t pages_read = 0, pages_read_ahead = 0, page_calls = 0, page_retries = 0;
     uint64_t bad_pages = 0, page_wait_us = 0;
@@ -114,6 +125,8 @@ class ComputeNode {
   ComputeNode(std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
               registry::ClusterKeys keys, ComputeOptions options);
   Status find_identity();
+  void watch_epoch();
+  void note_taken_over(const registry::StreamHolder& by);
   StatusOr<registry::Placement> find_placement(uint64_t deadline_us);
   Status hold_stream(uint64_t deadline_us);
   Status open_storage(const registry::Placement& placement, uint64_t deadline_us);
@@ -137,8 +150,8 @@ class ComputeNode {
   const transport::Secret secret_;
   const registry::ClusterKeys keys_;
   const std::unique_ptr<registry::Registry> registry_;
-  uint64_t identity_ = 0;
-  std::string holder_;  // name and what tells this folder from others
+  std::unique_ptr<HeldIdentity> held_;
+  std::string holder_;  // name, and what tells this folder from others and from its copies
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
   bool stopped_ = false;     // guarded by mutex_
@@ -151,7 +164,8 @@ class ComputeNode {
   // All there were: may_answer() may still look at an old one.
   std::vector<std::unique_ptr<registry::Lease>> leases_;  // of the thread that keeps the lease
   std::atomic<registry::Lease*> lease_{nullptr};
-  registry::EpochGrant grant_;  // likewise
+  std::atomic<bool> taken_over_{false};  // never false again
+  registry::EpochGrant grant_;           // likewise
   std::unique_ptr<RegistryControl> control_;
   // One of the two.
   std::unique_ptr<StoragePageSource> pages_;
@@ -162,6 +176,7 @@ class ComputeNode {
   std::atomic<uint64_t> placement_generation_{0};
   std::unique_ptr<registry::Topology> topology_;
   std::unique_ptr<registry::Watch> placement_watch_;
+  std::unique_ptr<registry::Watch> epoch_watch_;
   std::unique_ptr<NodeRemover> remover_;
   std::thread keeper_;
   std::thread watcher_;  // of backlogs

@@ -1,12 +1,20 @@
 #include "clients/compute/node_identity.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <array>
+#include <cerrno>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/crc32c.h"
+#include "base/ids.h"
 #include "io/file_system.h"
 #include "transport/secret.h"
 
@@ -45,7 +53,72 @@ StatusOr<uint64_t> read_identity(File* file) {
   return identity;
 }
 
+constexpr uint64_t kLockLookUs = 50'000;
+
+Status cannot(const char* what, const std::string& path) {
+  return error_peer_down(std::string("cannot ") + what + " " + path + ": " + std::strerror(errno));
+}
+
+// Which start of the operating system this is; nothing: it does not say.
+std::string boot_id() {
+  std::array<char, 64> id{};
+  const int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return "";
+  const ssize_t got = ::read(file, id.data(), id.size());
+  ::close(file);
+  return got > 0 ? std::string(id.data(), static_cast<size_t>(got)) : "";
+}
+
+uint64_t random_number() {
+  uint64_t number = 0;
+  while (number == 0)
+    transport::system_entropy()->fill(reinterpret_cast<char*>(&number), sizeof number);
+  return number;
+}
+
+// ID2
+uint64_t place_of(uint64_t identity, const struct stat& file) {
+  const std::string boot = boot_id();
+  if (boot.empty()) return random_number();  // like no other place
+  uint64_t place = mix64(identity);
+  for (const char c : boot) place = mix64(place ^ static_cast<unsigned char>(c));
+  return mix64(mix64(place ^ file.st_dev) ^ file.st_ino);
+}
+
+// Whether what was opened is still what lies under that name.
+bool is_there(const std::string& path, const struct stat& opened) {
+  struct stat now {};
+  return ::stat(path.c_str(), &now) == 0 && now.st_ino == opened.st_ino &&
+         now.st_dev == opened.st_dev;
+}
+
 }  // namespace
+
+StatusOr<std::unique_ptr<HeldIdentity>> HeldIdentity::of(const std::string& directory,
+                                                         uint64_t patience_us) {
+  const std::unique_ptr<FileSystem> files = make_posix_file_system();
+  const std::string path = directory + "/node-identity";
+  const uint64_t until_us = monotonic_us() + patience_us;
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const uint64_t identity, node_identity(files.get(), directory));
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return cannot("open", path);
+    struct stat file {};
+    const bool locked =
+        ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor, &file) == 0;
+    if (locked && is_there(path, file))
+      return std::unique_ptr<HeldIdentity>(
+          new HeldIdentity(descriptor, identity, place_of(identity, file)));
+    ::close(descriptor);
+    if (monotonic_us() >= until_us)
+      return error_fenced("the data folder " + directory +
+                          " is in use by another process (lock on " + path +
+                          "); stop that one first");
+    ::usleep(kLockLookUs);
+  }
+}
+
+HeldIdentity::~HeldIdentity() { ::close(descriptor_); }
 
 StatusOr<uint64_t> node_identity(FileSystem* files, const std::string& directory) {
   STRATA_RETURN_IF_ERROR(files->make_directory(directory));
@@ -53,9 +126,7 @@ StatusOr<uint64_t> node_identity(FileSystem* files, const std::string& directory
   auto there = files->open(path, {});
   if (there.ok()) return read_identity(there->get());
   if (!is_not_found(there.status())) return there.status();
-  uint64_t identity = 0;
-  while (identity == 0)
-    transport::system_entropy()->fill(reinterpret_cast<char*>(&identity), sizeof identity);
+  const uint64_t identity = random_number();
   const std::string written = path + ".new";
   STRATA_RETURN_IF_ERROR(files->remove(written));
   STRATA_ASSIGN_OR_RETURN(auto file, files->open(written, {.create = true, .exclusive = true}));

@@ -11,6 +11,7 @@
 
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
+#include "registry/testing/held_by.h"
 #include "registry/testing/sim_thread.h"
 
 namespace strata::clients {
@@ -74,8 +75,10 @@ class NodeRemoverTest : public ::testing::Test {
         600, [](registry::LeaseId) {}, deadline());
     EXPECT_TRUE(lease.ok()) << lease.status();
     leases_.push_back(*std::move(lease));
-    const auto grant = registry::StreamEpochs(as, keys_).acquire({kStream, holder, Epoch{}, true},
-                                                                 *leases_.back(), deadline());
+    registry::StreamEpochs epochs(as, keys_);
+    const registry::Version before = registry::testing::held_by(&epochs, kStream, deadline());
+    const auto grant =
+        epochs.acquire({kStream, holder, Epoch{}, before}, *leases_.back(), deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
     return *grant;
   }

@@ -13,7 +13,7 @@ StatusOr<std::unique_ptr<InSyncSet>> InSyncSet::open(registry::Registry* registr
 }
 
 Status InSyncSet::read() {
-  auto read = records_.read(stream_, registry_->now_us() + timeout_us_);
+  auto read = records_.read(grant_.stream, deadline());
   if (!read.ok()) return read.status();
   nodes_.clear();
   version_ = {};
@@ -31,8 +31,9 @@ Status InSyncSet::publish(const std::vector<registry::InSyncNode>& nodes) {
   else if (nodes == nodes_)
     return ok_status();
   in_doubt_ = true;
-  const auto published = records_.publish(stream_, registry::Version{writer_.load()}, version_,
-                                          nodes, registry_->now_us() + timeout_us_);
+  const auto published =
+      records_.publish(grant_.stream, grant().writer, version_, nodes, deadline());
+  if (is_fenced(published.status())) return epochs_.why_refused(grant(), deadline());
   if (!published.ok()) return published.status();
   in_doubt_ = false;
   version_ = *published;

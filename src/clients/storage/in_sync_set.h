@@ -27,22 +27,29 @@ class InSyncSet {
   // The stream is held under another lease since (StreamEpochs::renew). Thread-safe.
   void set_writer(registry::Version writer) noexcept { writer_.store(writer.value); }
   // OK: the registry holds exactly these, by name. Changes nothing if it does already. Blocks.
-  // kFailedPrecondition: taken over. Others: may be tried again.
+  // kFailedPrecondition: taken over, for good (SE5). Others: may be tried again, kUnavailable also
+  // while this node has no lease.
   Status publish(const std::vector<registry::InSyncNode>& nodes);
 
  private:
   InSyncSet(registry::Registry* registry, registry::ClusterKeys keys,
             const registry::EpochGrant& grant, uint64_t timeout_us)
       : registry_(registry),
-        records_(registry, std::move(keys)),
-        stream_(grant.stream),
+        records_(registry, keys),
+        epochs_(registry, std::move(keys)),
+        grant_(grant),
         writer_(grant.writer.value),
         timeout_us_(timeout_us) {}
   Status read();
+  [[nodiscard]] registry::EpochGrant grant() const noexcept {
+    return {grant_.stream, grant_.epoch, registry::Version{writer_.load()}};
+  }
+  [[nodiscard]] uint64_t deadline() const noexcept { return registry_->now_us() + timeout_us_; }
   registry::Registry* const registry_;
   registry::InSyncNodes records_;
-  const StreamId stream_;
-  std::atomic<uint64_t> writer_;  // registry::Version
+  registry::StreamEpochs epochs_;
+  const registry::EpochGrant grant_;  // as it was given; the writer's key is writer_
+  std::atomic<uint64_t> writer_;      // registry::Version
   const uint64_t timeout_us_;
   std::vector<registry::InSyncNode> nodes_;
   registry::Version version_;

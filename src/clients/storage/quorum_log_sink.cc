@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/diag.h"
 #include "proto/log_messages.h"
 #include "proto/methods.h"
 #include "redo/redo.h"
@@ -16,6 +17,8 @@ namespace {
 
 constexpr uint32_t kReadBytesMax = 1u << 20;
 constexpr uint64_t kAroundTimeoutUs = 5'000'000;
+constexpr uint64_t kSyncLookUs = 100'000;     // how often a sync that is late asks whether to go on
+constexpr uint64_t kSayAgainUs = 60'000'000;  // how often it says so
 constexpr Lsn kNoEnd{uint64_t{1} << 60};
 
 uint32_t read_bytes(size_t wanted) {
@@ -247,19 +250,63 @@ Status QuorumLogSink::append(Lsn at, Bytes bytes) {
   STRATA_RETURN_IF_ERROR(state());
   STRATA_ASSERT(at == appended_);
   appended_.value += bytes.size();
-  client_->append(std::string(bytes));
+  pieces_.add(bytes, [this](std::string piece) { client_->append(std::move(piece)); });  // QL5
   return ok_status();
 }
 
+// QL2
 Status QuorumLogSink::sync() {
-  const bool in_time = wait(options_.sync_timeout_us, [&] { return durable_ >= appended_; });
+  STRATA_ASSERT(pieces_.at_boundary());
+  const uint64_t began_us = monotonic_us();
+  uint64_t say_after_us = options_.late_after_us;
+  while (!wait(kSyncLookUs, [&] { return durable_ >= appended_; })) {
+    const uint64_t waited_us = monotonic_us() - began_us;
+    if (waited_us >= say_after_us) {
+      note_late(waited_us);
+      say_after_us = waited_us + kSayAgainUs;
+    }
+    if (options_.give_up && options_.give_up())
+      return error_outcome_unknown(why_late(waited_us) + "; it is not waited for any longer");
+  }
+  {
+    const MutexLock lock(mutex_);
+    if (durable_ < appended_) return ended_;
+  }
+  if (is_late_) note_in_time();
+  return ok_status();
+}
+
+std::string QuorumLogSink::why_late(uint64_t waited_us) const {
+  std::string nodes;
+  for (const QuorumClient::ReplicaStatus& replica : client_->status()) {
+    const Status& error = replica.log.last_error;
+    nodes += (nodes.empty() ? "" : "; ") + replica.address + ": " +
+             (error.ok() ? "no answer" : std::string(error.message()));
+  }
+  return name_of(options_) +
+         " cannot be written: no write quorum of storage nodes has taken it for " +
+         std::to_string(waited_us / 1'000'000) + " s (" + nodes + ")";
+}
+
+void QuorumLogSink::note_late(uint64_t waited_us) {
+  const std::string why = why_late(waited_us);
+  diag(Severity::kWarning, "%s; commits wait, and changes are refused until it can", why.c_str());
   const MutexLock lock(mutex_);
-  if (durable_ >= appended_) return ok_status();
-  if (!ended_.ok()) return ended_;
-  STRATA_ASSERT(!in_time);
-  return error_outcome_unknown(name_of(options_) +
-                               ": no write quorum of storage nodes answered for " +
-                               std::to_string(options_.sync_timeout_us / 1'000'000) + " s");
+  late_ = error_peer_down(why);
+  is_late_ = true;
+}
+
+void QuorumLogSink::note_in_time() {
+  diag(Severity::kInfo, "%s is written again", name_of(options_).c_str());
+  const MutexLock lock(mutex_);
+  late_ = ok_status();
+  is_late_ = false;
+}
+
+Status QuorumLogSink::late() const {
+  if (!is_late_.load(std::memory_order_relaxed)) return ok_status();
+  const MutexLock lock(mutex_);
+  return late_;
 }
 
 Status QuorumLogSink::truncate_below(Lsn lsn) {

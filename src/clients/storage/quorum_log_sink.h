@@ -2,18 +2,23 @@
 // threads that block.
 //   QL1  open() has sealed the stream: whoever wrote it before is fenced from then on. Nothing is
 //        decided until cut_at(), which begins the epoch at the end of the last whole group.
-//   QL2  sync() returns OK once a write quorum has everything appended; an error means that nobody
-//        knows (kUnknown), or that another node took the stream over (kFailedPrecondition). Both
-//        are final: the node must not answer for that log any more.
+//   QL2  sync() returns OK once a write quorum has everything appended, however long that takes: as
+//        long as this node is the stream's writer the storage nodes are asked again. late() says
+//        meanwhile that they are waited for, and why. An error means that another node took the
+//        stream over (kFailedPrecondition), or that give_up said so and nobody knows (kUnknown).
+//        Both are final: the node must not answer for that log any more.
 //   QL3  While a database is being founded, nothing that an earlier attempt left in the stream
 //        counts, not even for whoever made it: a founder's last step is one that only the stream's
 //        writer can do (the first control data). The log begins behind the last whole group there.
+//   QL5  However much is appended at once goes out in pieces of whole groups (log_pieces.h), which
+//        become durable one after the other.
 //   QL4  What is damaged in the log being read is read from another storage node, if that one held
 //        the same bytes when both were sealed (their histories say so) or knows them to be
 //        quorum-durable. The damaged one mends itself later.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +27,7 @@
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
 #include "clients/storage/leaving_replica.h"
+#include "clients/storage/log_pieces.h"
 #include "clients/storage/quorum_client.h"
 #include "transport/blocking_channel.h"
 #include "wal/log_sink.h"
@@ -34,8 +40,9 @@ struct QuorumLogOptions {
   bool founding = false;
   Lsn first_lsn{4096};  // of a stream that nobody has written to
   uint64_t take_over_timeout_us = 30'000'000;
-  uint64_t sync_timeout_us = 60'000'000;  // then the outcome is unknown (QL2)
-  std::shared_ptr<BacklogGate> gate;      // writers wait at it; null: for nothing
+  uint64_t late_after_us = 10'000'000;  // then sync() is late (QL2)
+  std::function<bool()> give_up;        // asked now and then while sync() waits; null: never (QL2)
+  std::shared_ptr<BacklogGate> gate;    // writers wait at it; null: for nothing
 };
 
 class QuorumLogSink final : public LogSink, public LeavingReplica {
@@ -58,6 +65,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   Status wait_for_readers(absl::FunctionRef<bool()> give_up) override {
     return options_.gate == nullptr ? ok_status() : options_.gate->wait(give_up);
   }
+  [[nodiscard]] Status late() const override;
   [[nodiscard]] bool is_stream() const override { return true; }
   Status cut_at(Lsn end) override;
   [[nodiscard]] std::string locate(Lsn lsn) const override;
@@ -84,6 +92,9 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
                 QuorumLogOptions options);
   QuorumEvents events();
   Status wait_chosen();
+  void note_late(uint64_t waited_us);
+  void note_in_time();
+  [[nodiscard]] std::string why_late(uint64_t waited_us) const;
   Status find_founding_start();
   bool read_elsewhere(Lsn end);
   StatusOr<size_t> read_around(Lsn at, char* out, size_t bytes, const Status& damage);
@@ -100,12 +111,15 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   const transport::Secret secret_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  std::optional<ChosenLog> chosen_;  // guarded by mutex_; never changes once open() has returned
-  std::optional<Lsn> begun_;         // guarded by mutex_
-  Lsn durable_;                      // guarded by mutex_
-  Status ended_;                     // guarded by mutex_
+  std::optional<ChosenLog> chosen_;   // guarded by mutex_; never changes once open() has returned
+  std::optional<Lsn> begun_;          // guarded by mutex_
+  Lsn durable_;                       // guarded by mutex_
+  Status ended_;                      // guarded by mutex_
+  Status late_;                       // guarded by mutex_
+  std::atomic<bool> is_late_{false};  // late_ is not OK
   // The kernel's thread that owns the log at the time.
   Lsn appended_;
+  LogPieces pieces_;
   Lsn founding_start_;  // QL3
   std::atomic<bool> writing_{false};
   std::unique_ptr<transport::BlockingChannel>

@@ -44,9 +44,18 @@ StatusOr<std::unique_ptr<RegistryControl>> RegistryControl::open(registry::Regis
 }
 
 Status RegistryControl::publish(const ControlData& data) {
-  STRATA_ASSIGN_OR_RETURN(version_,
-                          checkpoints_.publish(stream_, registry::Version{writer_.load()}, version_,
-                                               to_record(data), registry_->now_us() + timeout_us_));
+  if (in_doubt_) {
+    STRATA_ASSIGN_OR_RETURN(const auto found, checkpoints_.read(grant_.stream, deadline()));
+    version_ = found.has_value() ? found->version : registry::Version{};
+  }
+  in_doubt_ = true;
+  const auto published =
+      checkpoints_.publish(grant_.stream, writer(), version_, to_record(data), deadline());
+  if (is_fenced(published.status()))
+    return epochs_.why_refused({grant_.stream, grant_.epoch, writer()}, deadline());
+  if (!published.ok()) return published.status();
+  in_doubt_ = false;
+  version_ = *published;
   data_ = data;
   return ok_status();
 }

@@ -2,6 +2,9 @@
 // nodes keep nothing. One per kernel.
 //   RL1  publish() succeeds only while this node is the stream's writer
 //   (registry/log_checkpoints.h).
+//   RL2  A publish() whose outcome was lost, or that was refused, is made void by the next one,
+//   which
+//        goes by the record it finds then: it may have been done, or be done late.
 #pragma once
 
 #include <atomic>
@@ -28,23 +31,29 @@ class RegistryControl final : public ControlStore {
   [[nodiscard]] registry::Version writer() const noexcept {
     return registry::Version{writer_.load()};
   }
-  // kUnavailable and the like: not published, may be tried again. kFailedPrecondition: taken over.
+  // kFailedPrecondition: taken over, for good (SE5). Others: may be tried again, kUnavailable also
+  // while this node has no lease.
   Status publish(const ControlData& data) override;
 
  private:
   RegistryControl(registry::Registry* registry, registry::ClusterKeys keys,
                   const registry::EpochGrant& grant, uint64_t timeout_us)
       : registry_(registry),
-        checkpoints_(registry, std::move(keys)),
-        stream_(grant.stream),
+        checkpoints_(registry, keys),
+        epochs_(registry, std::move(keys)),
+        grant_(grant),
         writer_(grant.writer.value),
         timeout_us_(timeout_us) {}
   registry::Registry* const registry_;
+  [[nodiscard]] uint64_t deadline() const noexcept { return registry_->now_us() + timeout_us_; }
+
   registry::LogCheckpoints checkpoints_;
-  const StreamId stream_;
-  std::atomic<uint64_t> writer_;  // registry::Version
+  registry::StreamEpochs epochs_;
+  const registry::EpochGrant grant_;  // as it was given; the writer's key is writer_
+  std::atomic<uint64_t> writer_;      // registry::Version
   const uint64_t timeout_us_;
   registry::Version version_;
+  bool in_doubt_ = false;  // RL2
   ControlData data_;
 };
 

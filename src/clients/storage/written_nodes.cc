@@ -155,10 +155,15 @@ Status WrittenNodes::begin_one(const NodeRef& node, uint64_t session, uint64_t c
 
 Status WrittenNodes::to_one(const Reader& reader, uint16_t method, Encode encode) {
   const proto::Writer writer{options_.stream, options_.epoch, reader.session};
+  const std::string request = encode(writer);
   transport::BlockingReply answer;
-  const Status status =
-      call(reader.node, method, encode(writer), options_.write_timeout_us, &answer);
-  if (status.ok()) return status;
+  const Status status = call(reader.node, method, request, options_.write_timeout_us, &answer);
+  if (status.ok()) {
+    if (method != proto::kWritePages) return status;
+    const MutexLock lock(mutex_);
+    unsynced_.note(method, request);  // a copy that was mended: the others have the same
+    return status;
+  }
   suspect(reader);
   return status;
 }
@@ -384,6 +389,17 @@ bool WrittenNodes::enough() const {
   return static_cast<size_t>(others) >= leaving_->write_quorum;
 }
 
+// WN4: that many are told again. Nothing but what all nodes in sync have is acknowledged while
+// there are too few of them, so then it takes all.
+bool WrittenNodes::enough(const std::vector<Target>& nodes) const {
+  if (nodes.size() == in_sync_count()) return true;
+  const auto stay = std::count_if(nodes.begin(), nodes.end(), [this](const Target& one) {
+    return !leaving_.has_value() || one.node->name != leaving_->name;
+  });
+  return nodes.size() >= write_quorum_ &&
+         (!leaving_.has_value() || static_cast<size_t>(stay) >= leaving_->write_quorum);
+}
+
 Status WrittenNodes::too_few() const {
   std::string why;
   for (const NodeRef& node : nodes_)
@@ -488,24 +504,38 @@ Status WrittenNodes::to_all(uint16_t method, Encode encode) {
 }
 
 Status WrittenNodes::to_all(uint16_t method, uint64_t timeout_us, Encode encode) {
+  STRATA_RETURN_IF_ERROR(keep_few_unsynced(method));
   STRATA_RETURN_IF_ERROR(check_sessions());
   std::vector<Target> targets;
   uint64_t operation = 0;
   STRATA_RETURN_IF_ERROR(take_targets(&targets, &operation));
   const std::vector<Answer> answers = ask(targets, method, timeout_us, encode);
+  const std::string request = encode(targets.front().writer);
   Status status;
   {
     const MutexLock lock(mutex_);
     under_way_.erase(operation);
     status = judge(targets, answers);
+    if (status.ok()) unsynced_.note(method, request);
   }
   changed_.notify_all();
   say();
   return is_fenced(status) ? end(status) : status;
 }
 
+// What has to be remembered for WN4 is bounded.
+Status WrittenNodes::keep_few_unsynced(uint16_t method) {
+  if (method != proto::kWritePages) return ok_status();
+  {
+    const MutexLock lock(mutex_);
+    if (unsynced_.bytes() < options_.unsynced_bytes_max) return ok_status();
+  }
+  return sync();
+}
+
 Status WrittenNodes::take_targets(std::vector<Target>* targets, uint64_t* operation) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
+  changed_.wait(lock, [this] { return !asking_sessions_ || stopped_; });
   if (!ended_.ok()) return ended_;
   if (!enough()) return too_few();
   for (const NodeRef& node : nodes_)
@@ -539,7 +569,9 @@ Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector
   for (size_t i = 0; i < targets.size(); ++i) {
     const Status& status = answers[i].status;
     if (is_fenced(status)) return status;
-    const bool in_sync = targets[i].in_sync && targets[i].node->state == State::kInSync;
+    const Node& node = *targets[i].node;
+    const bool in_sync = targets[i].in_sync && node.state == State::kInSync &&
+                         targets[i].writer.session >= node.first_session;
     if (in_sync && status.ok()) ++have_it;
     if (in_sync && !status.ok() && first_error.ok()) first_error = status;
     if (in_sync && answers[i].answered && is_no_space(status)) full = status;
@@ -548,7 +580,7 @@ Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector
   for (size_t i = 0; i < targets.size(); ++i) {
     Node& node = *targets[i].node;
     const Status& status = answers[i].status;
-    if (status.ok()) continue;
+    if (status.ok() || targets[i].writer.session < node.first_session) continue;
     const bool in_sync = node.state == State::kInSync;
     // One that was put out and began again since waits for this call before it copies (WN5).
     if (!in_sync && node.session != targets[i].writer.session) continue;
@@ -568,88 +600,119 @@ Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector
 
 // WN3, WN4
 Status WrittenNodes::check_sessions() {
-  std::vector<NodeRef> asked;
-  std::vector<uint64_t> sessions, before;
+  std::vector<Asked> asked;
   {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this] { return !asking_sessions_ || stopped_; });
     if (!ended_.ok()) return ended_;
-    for (const NodeRef& node : nodes_) {
-      if (node->state != State::kInSync || !node->suspected) continue;
-      asked.push_back(node);
-      sessions.push_back(next_session());
-      before.push_back(node->session);
-    }
-    if (asked.empty()) return ok_status();
+    if (!take_suspected(&asked)) return ok_status();
     asking_sessions_ = true;
   }
-  std::vector<StatusOr<proto::BeginWritesReply>> replies;
-  for (size_t i = 0; i < asked.size(); ++i) {
-    proto::BeginWritesReply reply;
-    const Status status = begin_one(asked[i], sessions[i], before[i], &reply);
-    if (status.ok())
-      replies.emplace_back(reply);
-    else
-      replies.emplace_back(status);
+  for (Asked& one : asked) one.status = begin_one(one.node, one.session, one.before, &one.reply);
+  std::vector<Target> restarted;
+  Status status;
+  {
+    const MutexLock lock(mutex_);
+    status = judge_sessions(asked, &restarted);
   }
-  Status fenced, missing;
-  bool all_lost = false;
+  if (!restarted.empty()) status = tell_again(std::move(restarted));
   {
     const MutexLock lock(mutex_);
     asking_sessions_ = false;
-    judge_sessions(asked, sessions, replies);
-    size_t lost = 0, in_sync = 0;
-    for (size_t i = 0; i < asked.size(); ++i) {
-      if (is_fenced(replies[i].status())) fenced = replies[i].status();
-      if (asked[i]->state != State::kInSync) continue;  // it was put out, or lost its place
-      ++in_sync;
-      if (!replies[i].ok()) missing = replies[i].status();
-      if (replies[i].ok() && !replies[i]->continued) ++lost;
-    }
-    all_lost = lost != 0 && in_sync_count() == lost;
-    if (in_sync_count() > in_sync) missing = ok_status();
-    for (const NodeRef& node : asked)
-      if (node->state == State::kInSync && !node->suspected) missing = ok_status();
   }
   changed_.notify_all();
   say();
-  if (!fenced.ok()) return end(fenced);
-  if (all_lost)
-    return end(
-        error_fenced("all storage nodes that had every page were restarted at once, and what they "
-                     "had not synced "
-                     "may be lost: restart this server, it recovers from the log"));
-  return missing.ok() ? ok_status() : error_peer_down(text(missing));
+  return is_fenced(status) ? end(status) : status;
 }
 
-// mutex_ held. Those that know their session go on; of the others, none is needed if one does.
-void WrittenNodes::judge_sessions(const std::vector<NodeRef>& asked,
-                                  const std::vector<uint64_t>& sessions,
-                                  const std::vector<StatusOr<proto::BeginWritesReply>>& replies) {
-  for (size_t i = 0; i < asked.size(); ++i) {
-    if (!replies[i].ok() || !replies[i]->continued) continue;
-    if (asked[i]->state != State::kInSync) continue;
-    asked[i]->session = sessions[i];
-    asked[i]->suspected = false;
+// mutex_ held.
+bool WrittenNodes::take_suspected(std::vector<Asked>* asked) {
+  for (const NodeRef& node : nodes_)
+    if (node->state == State::kInSync && node->suspected)
+      asked->push_back({node, next_session(), node->session, {}, {}});
+  return !asked->empty();
+}
+
+// mutex_ held. Those that know their session go on; of the others, none is needed if one does. If
+// none does, those that were restarted may have to be told again.
+Status WrittenNodes::judge_sessions(const std::vector<Asked>& asked,
+                                    std::vector<Target>* restarted) {
+  Status missing;
+  std::vector<Target> forgot;
+  for (const Asked& one : asked) {
+    if (is_fenced(one.status)) return one.status;
+    if (one.node->state != State::kInSync) continue;  // it was put out, or lost its place
+    if (one.continued()) {
+      one.node->session = one.session;
+      one.node->suspected = false;
+    } else if (one.forgot() && one.reply.store == one.node->store) {
+      forgot.push_back({one.node, {options_.stream, options_.epoch, one.session}, true});
+    } else {
+      missing = one.status.ok() ? error_peer_down("it lost its pages") : one.status;
+    }
   }
   const bool one_is_well = std::any_of(nodes_.begin(), nodes_.end(), [](const NodeRef& node) {
     return node->state == State::kInSync && !node->suspected;
   });
-  if (!one_is_well) return;
-  for (size_t i = 0; i < asked.size(); ++i) {
-    if (!asked[i]->suspected) continue;
-    put_out(asked[i].get(), replies[i].ok() ? "it was restarted" : text(replies[i].status()));
+  if (one_is_well) {
+    for (const Asked& one : asked)
+      if (one.node->state == State::kInSync && one.node->suspected)
+        put_out(one.node.get(), one.status.ok() ? "it was restarted" : text(one.status));
+    return ok_status();
   }
+  if (!forgot.empty() && enough(forgot)) *restarted = std::move(forgot);
+  return missing.ok() ? ok_status() : error_peer_down(text(missing));
+}
+
+// WN4. asking_sessions_ is ours: no call begins meanwhile.
+Status WrittenNodes::tell_again(std::vector<Target> restarted) {
+  std::vector<UnsyncedPages::Call> calls;
+  {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this] { return under_way_.empty() || stopped_; });
+    if (stopped_) return error_peer_down("this node stops");
+    calls = unsynced_.calls();
+    notes_.push_back(
+        "all storage nodes that had every page were restarted at once: they are told again what "
+        "was written since the last sync");
+  }
+  Status error = error_peer_down("none of them answers");
+  for (const UnsyncedPages::Call& call : calls) {
+    const std::vector<Answer> answers =
+        ask(restarted, call.method, options_.write_timeout_us,
+            [&call](const proto::Writer& writer) { return call.encode(writer); });
+    for (size_t i = restarted.size(); i-- > 0;) {
+      if (answers[i].status.ok()) continue;
+      error = answers[i].status;
+      if (is_fenced(error)) return error;
+      restarted.erase(restarted.begin() + static_cast<ptrdiff_t>(i));
+    }
+    if (restarted.empty()) return is_no_space(error) ? error : error_peer_down(text(error));
+  }
+  const MutexLock lock(mutex_);
+  std::erase_if(restarted, [](const Target& one) { return one.node->state != State::kInSync; });
+  if (restarted.empty() || !enough(restarted))
+    return is_no_space(error) ? error : error_peer_down(text(error));
+  for (const Target& one : restarted) {
+    one.node->session = one.node->first_session = one.writer.session;
+    one.node->suspected = false;
+  }
+  for (const NodeRef& node : nodes_)
+    if (node->state == State::kInSync && node->suspected)
+      put_out(node.get(), "it was away when the others were restarted");
+  return ok_status();
 }
 
 // --- syncs, and the registry's list ---
 
 Status WrittenNodes::sync() {
+  uint64_t covered = 0;
   {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this] { return !syncing_ || stopped_; });
     if (stopped_) return error_peer_down("this node stops");
     syncing_ = true;
+    covered = unsynced_.mark();
   }
   Status status = to_all(
       proto::kSyncPages, options_.sync_timeout_us,
@@ -658,6 +721,7 @@ Status WrittenNodes::sync() {
   {
     const MutexLock lock(mutex_);
     syncing_ = false;
+    if (status.ok()) unsynced_.forget(covered);
   }
   changed_.notify_all();
   return is_fenced(status) ? end(status) : status;

@@ -15,15 +15,17 @@
 //   WN3  A node of which an answer is missing gets a new write session before anything else is
 //        written to it: what is late then can never land over something newer.
 //   WN4  A node that was restarted has forgotten its session, and may have lost what was not
-//        synced: it is out. If that is true of all at once, nobody here can say what is lost: this
-//        compute node ends its work (kFailedPrecondition) and recovery does it.
+//        synced: it is out. If that is true of all at once, or of a write quorum while the others
+//        do not answer, they are told again what was acknowledged since the last sync
+//        (unsynced_pages.h), before anything else is asked of them, and are in sync as before. What
+//        they answered before that counts for nothing any more.
 //   WN5  A node is in sync again when it has copied, and synced, every page of a node in sync, and
 //        every call since the copy was ordered; no call that began before the copy is under way
 //        then.
 //   WN6  Once the placement has changed only its nodes and its write quorum count: neither what one
 //        without a place has, nor its answers. The registry's list names it until the next sync()
-//        at most. If nobody is in sync then, recovery does it (WN4): the list, which is changed
-//        late, has others.
+//        at most. If nobody is in sync then, this compute node ends its work (kFailedPrecondition)
+//        and recovery does it: the list, which is changed late, has others.
 //   WN7  From prepare_leave() on, until follow() or cancel_leave(), calls are OK, and the
 //   registry's
 //        list is changed, only while enough are in sync also without the node that leaves. It may
@@ -45,6 +47,7 @@
 #include "clients/storage/in_sync_set.h"
 #include "clients/storage/leaving_replica.h"
 #include "clients/storage/replica_set.h"
+#include "clients/storage/unsynced_pages.h"
 #include "proto/written_messages.h"
 #include "transport/address.h"
 #include "transport/blocking_channel.h"
@@ -68,6 +71,7 @@ struct WrittenNodesOptions {
   uint64_t sync_timeout_us = 10'000'000;  // the same, of syncs
   uint64_t open_timeout_us = 5'000'000;   // for nodes that are in sync to answer at the start
   uint64_t come_back_us_max = 1'000'000;  // between two tries
+  size_t unsynced_bytes_max = size_t{64} << 20;  // of pages written since; then a sync comes first
   std::shared_ptr<transport::LinkModel> link_model;
   std::shared_ptr<transport::Counters> counters;  // null: its own
 };
@@ -90,7 +94,7 @@ class WrittenNodes final : public LeavingReplica {
 
   using Encode = absl::FunctionRef<std::string(const proto::Writer&)>;
   // One call to all nodes (WN1). Blocks. Errors: kUnavailable (too few in sync, may pass),
-  // kResourceExhausted (a disk is full), kFailedPrecondition (fenced, or WN4).
+  // kResourceExhausted (a disk is full), kFailedPrecondition (fenced, or WN6).
   Status to_all(uint16_t method, Encode encode);
   Status sync();  // WN2
 
@@ -148,7 +152,8 @@ class WrittenNodes final : public LeavingReplica {
     State state = State::kOut;
     uint64_t store = 0;
     uint64_t session = 0;
-    bool suspected = false;  // WN3: a new session first
+    uint64_t first_session = 0;  // what was answered in earlier ones counts for nothing (WN4)
+    bool suspected = false;      // WN3: a new session first
     uint64_t pages_copied = 0;
     std::string why = "it has not been asked yet";
     uint64_t next_try_us = 0, pause_us = 0;
@@ -184,8 +189,20 @@ class WrittenNodes final : public LeavingReplica {
                           Encode encode);
   Status judge(const std::vector<Target>& targets, const std::vector<Answer>& answers);
   Status to_all(uint16_t method, uint64_t timeout_us, Encode encode);
-  void judge_sessions(const std::vector<NodeRef>& asked, const std::vector<uint64_t>& sessions,
-                      const std::vector<StatusOr<proto::BeginWritesReply>>& replies);
+  // A node that was asked whether it knows its session, and what it said.
+  struct Asked {
+    NodeRef node;
+    uint64_t session;  // the new one
+    uint64_t before;
+    Status status;
+    proto::BeginWritesReply reply;
+    [[nodiscard]] bool continued() const { return status.ok() && reply.continued; }
+    [[nodiscard]] bool forgot() const { return status.ok() && !reply.continued; }
+  };
+  bool take_suspected(std::vector<Asked>* asked);
+  Status judge_sessions(const std::vector<Asked>& asked, std::vector<Target>* restarted);
+  Status tell_again(std::vector<Target> restarted);
+  Status keep_few_unsynced(uint16_t method);
   struct Work {
     std::vector<NodeRef> out;  // that may try to come back
     std::vector<NodeRef> gone;
@@ -206,6 +223,7 @@ class WrittenNodes final : public LeavingReplica {
   void take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas);
   [[nodiscard]] size_t in_sync_count() const;
   [[nodiscard]] bool enough() const;
+  [[nodiscard]] bool enough(const std::vector<Target>& nodes) const;
   [[nodiscard]] Status too_few() const;
   [[nodiscard]] proto::Writer writer_of(const Node& node) const;
   uint64_t next_session() { return ++sessions_; }
@@ -228,6 +246,7 @@ class WrittenNodes final : public LeavingReplica {
   uint64_t sessions_ = 0;           // guarded by mutex_
   uint64_t operations_ = 0;         // guarded by mutex_
   std::set<uint64_t> under_way_;    // guarded by mutex_
+  UnsyncedPages unsynced_;          // guarded by mutex_
   bool asking_sessions_ = false;    // guarded by mutex_
   bool syncing_ = false;            // guarded by mutex_: somebody uses in_sync_
   size_t preferred_ = 0;            // guarded by mutex_

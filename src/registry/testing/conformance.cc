@@ -307,10 +307,10 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   auto their_lease = *other->grant_lease(30, nullptr, deadline());
   const StreamId stream{7};
   EXPECT_EQ(*mine.current(stream, deadline()), std::nullopt);
-  const auto first = mine.acquire({stream, "compute-1", Epoch{41}, false}, *lease, deadline());
+  const auto first = mine.acquire({stream, "compute-1", Epoch{41}, {}}, *lease, deadline());
   ASSERT_TRUE(first.ok()) << first.status();
   EXPECT_EQ(first->epoch, Epoch{42});
-  const auto again = mine.acquire({stream, "compute-1", {}, false}, *lease, deadline());
+  const auto again = mine.acquire({stream, "compute-1", {}, {}}, *lease, deadline());
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_GT(again->epoch, first->epoch);
   const auto held = mine.current(stream, deadline());
@@ -319,9 +319,15 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   EXPECT_EQ((*held)->holder, "compute-1");
   EXPECT_TRUE((*held)->held);
   // SE3
-  const auto refused = theirs.acquire({stream, "compute-2", {}, false}, *their_lease, deadline());
+  EXPECT_EQ((*held)->writer, again->writer);
+  const auto refused = theirs.acquire({stream, "compute-2", {}, {}}, *their_lease, deadline());
   EXPECT_TRUE(is_fenced(refused.status())) << refused.status();
-  const auto taken = theirs.acquire({stream, "compute-2", {}, true}, *their_lease, deadline());
+  // Only whom it has read, not whoever holds it by then.
+  const auto late =
+      theirs.acquire({stream, "compute-2", {}, first->writer}, *their_lease, deadline());
+  EXPECT_TRUE(is_fenced(late.status())) << late.status();
+  const auto taken =
+      theirs.acquire({stream, "compute-2", {}, (*held)->writer}, *their_lease, deadline());
   ASSERT_TRUE(taken.ok()) << taken.status();
   EXPECT_GT(taken->epoch, again->epoch);
   // The first holder's guard does not hold any more, and its release takes nothing away.
@@ -333,7 +339,7 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   EXPECT_TRUE((*mine.current(stream, deadline()))->held);
   EXPECT_TRUE(theirs.release(*taken, deadline()).ok());
   EXPECT_FALSE((*mine.current(stream, deadline()))->held);
-  const auto last = mine.acquire({stream, "compute-1", {}, false}, *lease, deadline());
+  const auto last = mine.acquire({stream, "compute-1", {}, {}}, *lease, deadline());
   ASSERT_TRUE(last.ok()) << last.status();
   EXPECT_GT(last->epoch, taken->epoch);
   // Under another lease with the same epoch, as long as nobody followed.
@@ -349,9 +355,8 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   EXPECT_TRUE((*mine.current(stream, deadline()))->held);
   // A lease that ends frees the stream, and its epoch is not forgotten.
   ASSERT_TRUE(lease->revoke(deadline()).ok());
-  EXPECT_TRUE(
-      is_fenced(mine.acquire({stream, "compute-1", {}, true}, *lease, deadline()).status()));
-  const auto after = theirs.acquire({stream, "compute-2", {}, false}, *their_lease, deadline());
+  EXPECT_TRUE(is_fenced(mine.acquire({stream, "compute-1", {}, {}}, *lease, deadline()).status()));
+  const auto after = theirs.acquire({stream, "compute-2", {}, {}}, *their_lease, deadline());
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_GT(after->epoch, last->epoch);
   EXPECT_EQ(*theirs.current(StreamId{8}, deadline()), std::nullopt);

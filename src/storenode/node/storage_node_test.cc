@@ -248,7 +248,7 @@ TEST_F(StorageNodeTest, NoPlaceIsGivenAwayWhileAnotherNodeMissesPages) {
       600, [](registry::LeaseId) {}, deadline);
   ASSERT_TRUE(lease.ok()) << lease.status();
   const auto grant = registry::StreamEpochs(watcher_.get(), keys)
-                         .acquire({kFirstStream, "compute", Epoch{}, true}, **lease, deadline);
+                         .acquire({kFirstStream, "compute", Epoch{}, {}}, **lease, deadline);
   ASSERT_TRUE(grant.ok()) << grant.status();
   registry::InSyncNodes in_sync(watcher_.get(), keys);
   const auto listed = in_sync.publish(kFirstStream, grant->writer, registry::Version{},

@@ -58,6 +58,9 @@ class TestSink final : public LogSink {
     durable_ = written_;
     return ok_status();
   }
+  Status late() const override {
+    return late_.load() ? error_peer_down("late by test") : ok_status();
+  }
   StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override {
     std::lock_guard<std::mutex> lock(mutex_);
     const uint64_t offset = at.value - begin_;
@@ -86,6 +89,7 @@ class TestSink final : public LogSink {
   bool stream_ = false;
   bool fail_append_ = false, fail_sync_ = false;
   std::atomic<bool> hold_sync_{false};
+  std::atomic<bool> late_{false};
   std::atomic<uint64_t> sync_count_{0}, prepare_calls_{0};
 
  private:

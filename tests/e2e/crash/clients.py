@@ -16,7 +16,7 @@ else:
 
 # No lease, or fenced: reads and writes are refused (K13). The log has no quorum any more: nobody knows what became of a COMMIT.
 # Errors of the handler that DDL and commits wrap.
-REFUSALS = {1036, 1180, 1181, 1030, 1005, 1025, 1402}
+REFUSALS = {1036, 1296, 1297, 1180, 1181, 1030, 1005, 1025, 1402}
 LOST = 2013
 LOG_TIMEOUT_S = 2.0
 
