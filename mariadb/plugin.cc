@@ -4,12 +4,14 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/diag.h"
 #include "base/fault.h"
 #include "io/file_system.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
+#include "mariadb/coordinator.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
@@ -108,6 +110,7 @@ void wire(handlerton* hton) {
   hton->savepoint_rollback_can_release_mdl = savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot = start_consistent_snapshot;
   hton->flush_logs = flush_logs;
+  hton->pre_shutdown = pre_shutdown;
   hton->show_status = show_engine_status;
   hton->drop_table = drop_table;
   hton->drop_database = drop_database;
@@ -116,6 +119,13 @@ void wire(handlerton* hton) {
   hton->discover_table = discover_table;
   hton->discover_table_existence = discover_table_existence;
   hton->discover_table_names = discover_table_names;
+}
+
+// As after a crash: what was found stays as it is.
+void give_kernel_up() {
+  delete std::exchange(kernel, nullptr);
+  leave_cluster();
+  power_loss_files.reset();
 }
 
 int start(void* plugin) {
@@ -133,6 +143,11 @@ int start(void* plugin) {
       return 1;
     }
     kernel = std::move(opened).value().release();
+    if (const Status coordinated = start_coordination(); !coordinated.ok()) {
+      sql_print_error("STRATA: %s", std::string(coordinated.message()).c_str());
+      give_kernel_up();
+      return 1;
+    }
     make_database_folders();
     replace_local_system_tables();
     if (const uint64_t folder = cluster_identity(); folder != 0) start_server_files(folder);
@@ -147,6 +162,7 @@ int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
     stop_server_files();
+    stop_coordination();
     std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())

@@ -6,6 +6,7 @@
 //   needs.
 #include <unistd.h>
 
+#include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
@@ -15,11 +16,17 @@ namespace strata::glue {
 namespace {
 
 engine::Durability durability_of(const Connection& connection) {
-  // After prepare() and the binary log the outcome is durable already; the server asks for the rest
-  // by commit_checkpoint_request(). Not so with tc.log, its coordinator when there is no binary
-  // log: this version's crash recovery reads tc.log and then rolls back whatever is prepared all
-  // the same (xarecover_handlerton() does not look into the commit list).
-  if (connection.prepared && connection.ordered && opt_bin_log) return engine::Durability::kNoSync;
+  // On one machine, after prepare() and the binary log, the outcome is durable already; the server
+  // asks for the rest by commit_checkpoint_request(). Not so
+  //   in a cluster: the binary log stays behind when another server takes over (BL2);
+  //   when this session does not write to the binary log (SET sql_log_bin=0, a replica without
+  //   log_slave_updates), which then knows nothing of the transaction;
+  //   with tc.log, the coordinator where there is no binary log: this version's crash recovery
+  //   rolls back whatever is prepared all the same (xarecover_handlerton() does not look into the
+  //   commit list).
+  if (connection.prepared && connection.ordered && cluster_identity() == 0 && opt_bin_log &&
+      thd_test_options(connection.thd, OPTION_BIN_LOG) != 0)
+    return engine::Durability::kNoSync;
   return setting_flush_log_at_commit == 1 ? engine::Durability::kSync : engine::Durability::kNoSync;
 }
 
