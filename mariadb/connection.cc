@@ -10,7 +10,9 @@ handlerton* strata_hton = nullptr;
 engine::Kernel* kernel = nullptr;
 std::atomic<bool> ddl_recovery_done{false};
 
-Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) {}
+Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) {
+  session->set_owner(owner);
+}
 
 Connection* existing_connection(THD* thd) {
   return static_cast<Connection*>(thd_get_ha_data(thd, strata_hton));

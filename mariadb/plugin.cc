@@ -15,6 +15,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/lock_waits.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_files.h"
 #include "mariadb/settings.h"
@@ -56,6 +57,7 @@ engine::KernelOptions kernel_options() {
   options.direct_io = setting_direct_io != 0;
   options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
+  options.wait_listener = wait_listener();
   // For crash tests: a disk that remembers what was not yet durable.
   if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
     power_loss_files = make_power_loss_file_system(make_posix_file_system(), journal);
