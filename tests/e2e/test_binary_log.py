@@ -161,7 +161,11 @@ def test_what_tc_log_would_decide_is_rolled_back(one: Server) -> None:
         one.query("CREATE TABLE test.i (a INT PRIMARY KEY) ENGINE=InnoDB")
         assert one.stop()
         start(one, env={"STRATA_FAULT": "prepare_after_persist:1"})
-        with pytest.raises(Exception, match=r"Lost connection|gone away"), one.connect() as connection, connection.cursor() as cursor:
+        with (
+            pytest.raises(Exception, match=r"Lost connection|gone away"),
+            one.connect() as connection,
+            connection.cursor() as cursor,
+        ):
             for statement in ("BEGIN", "INSERT INTO test.i VALUES (1)", "INSERT INTO test.t VALUES (1)", "COMMIT"):
                 cursor.execute(statement)
         assert wait_until(lambda: one.pid() is None, 20)
@@ -178,10 +182,12 @@ def test_a_database_that_moves_needs_no_binary_log() -> None:
     cluster.start("logdb-mv-sr")
     first = cluster.computes[FIRST_COMPUTE]
     first.query("CREATE TABLE test.t (a INT PRIMARY KEY)")
+    first.query("SET GLOBAL gtid_slave_pos = '7-8-9'")  # Of a replica, that is committed with its rows.
     insert(first, *range(20))
     first.kill()  # With no pause: nothing has written the log since the last commit, but the commit itself.
     second = cluster.add_compute(FOLDER / "second", None)
     assert rows(second) == list(range(20))
+    assert second.query("SELECT @@gtid_slave_pos") == [("7-8-9",)]
     # One that is prepared and no more blocks nobody: the next server, without a binary log, decides.
     second.kill()
     second.start(second.settings(), env={"STRATA_FAULT": "prepare_after_persist:1"})

@@ -71,7 +71,9 @@ class Clients:
         self._primary = primary
         self._stopping = threading.Event()
         self.transactions = [0] * CLIENTS
-        self._threads = [threading.Thread(target=self._run, args=(number, random.Random(f"{seed}/{number}"))) for number in range(CLIENTS)]
+        self._threads = [
+            threading.Thread(target=self._run, args=(number, random.Random(f"{seed}/{number}"))) for number in range(CLIENTS)
+        ]
         for thread in self._threads:
             thread.start()
 

@@ -11,9 +11,9 @@ from strata_cli.waiting import wait_until
 
 from .load import DATABASE, TABLES, Clients, create
 
-PRIMARY_PORT, REPLICA_PORT = 33506, 33606
-# Of the server's 10: how often a transaction meets another at work is no matter of this test.
+PORT = 33506
 OPTIONS = ("--log-bin=bin", "--sync-binlog=1", "--binlog-format=ROW", "--log-slave-updates", "--skip-slave-start")
+# More retries than the server's 10: how often a transaction meets another at work is no matter of this test.
 WORKERS = ("--slave-parallel-threads=4", "--slave-parallel-mode=optimistic", "--slave-transaction-retries=1000")
 SYNC_S = 60.0
 
@@ -26,6 +26,7 @@ class Plan:
     pause_s: float  # of load before each
     seed: int
     positions_in: str  # the engine of mysql.gtid_slave_pos on the replica
+    port: int = PORT  # The first free one from here on.
 
 
 class Pair:
@@ -33,21 +34,22 @@ class Pair:
         self.plan = plan
         self.primary = Server(folder / "primary")
         self.replica = Server(folder / "replica")
-        self._ports = {PRIMARY_PORT: choose_port(None, PRIMARY_PORT), REPLICA_PORT: choose_port(None, REPLICA_PORT)}
+        self._primary_port = choose_port(None, plan.port)
+        self._replica_port = choose_port(None, self._primary_port + 1)
 
     def start_primary(self) -> None:
-        self._start(self.primary, self.plan.primary, PRIMARY_PORT, "--server-id=1")
+        self._start(self.primary, self.plan.primary, self._primary_port, "--server-id=1")
 
     def start_replica(self) -> None:
-        self._start(self.replica, self.plan.replica, REPLICA_PORT, "--server-id=2", *WORKERS)
+        self._start(self.replica, self.plan.replica, self._replica_port, "--server-id=2", *WORKERS)
 
     def _start(self, server: Server, engine: str, port: int, *options: str) -> None:
-        server.start(Settings(port=self._ports[port], engine=engine), extra=(*OPTIONS, *options))
+        server.start(Settings(port=port, engine=engine), extra=(*OPTIONS, *options))
 
     def connect(self) -> None:
         self.replica.query(f"ALTER TABLE mysql.gtid_slave_pos ENGINE={self.plan.positions_in}")
         self.replica.query(
-            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={self._ports[PRIMARY_PORT]}, MASTER_USER='root',"
+            f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={self._primary_port}, MASTER_USER='root',"
             " MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1, MASTER_HEARTBEAT_PERIOD=1"
         )
         self.replica.query("START SLAVE")
@@ -88,7 +90,10 @@ class Pair:
             cursor.execute("SHOW SLAVE STATUS")
             assert cursor.description is not None
             values = dict(zip([column[0] for column in cursor.description], cursor.fetchone() or (), strict=True))
-        told = {name: values[name] for name in ("Slave_IO_Running", "Slave_SQL_Running", "Last_IO_Error", "Last_SQL_Error", "Gtid_Slave_Pos")}
+        told = {
+            name: values[name]
+            for name in ("Slave_IO_Running", "Slave_SQL_Running", "Last_IO_Error", "Last_SQL_Error", "Gtid_Slave_Pos")
+        }
         return [f"not in sync after {SYNC_S:.0f} s: {told}"]
 
     def kill(self) -> None:
