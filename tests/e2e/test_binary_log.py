@@ -5,7 +5,6 @@ that recovery still needs."""
 import shutil
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from strata_cli import paths
@@ -102,7 +101,7 @@ def test_a_failed_sync_is_no_checkpoint(one: Server) -> None:
     one.query("CREATE TABLE test.t (a INT PRIMARY KEY)")
     insert(one, 1)
     trigger.touch()
-    with pytest.raises(Exception, match="read only|error"):  # Its prepare meets the failed disk, or the row before did.
+    with pytest.raises(Exception, match=r"read only|error"):  # Its prepare meets the failed disk, or the row before did.
         insert(one, 2)
         insert(one, 3)
     one.query("FLUSH BINARY LOGS")

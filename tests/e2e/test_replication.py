@@ -1,4 +1,4 @@
-"""A replica in another engine than its primary is equal to it after kill -9 of both. Longer: `python3 -m replication` (README)."""
+"""A replica in another engine than its primary is equal to it after kill -9 of both. Longer: `./strata test --replication 6`."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""python3 -m replication --rounds 6 --kills 12 --seed 1: the directions in turns, each with the replica's positions in both engines."""
+"""python3 -m replication --rounds 6 --seed 1 (from `./strata test --replication 6`): the directions in turns."""
 
 import argparse
 import sys
