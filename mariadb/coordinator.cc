@@ -289,6 +289,18 @@ Status start_coordination() {
   return ok_status();
 }
 
+void end_rather_than_recover_without_engine() {
+  if (!opt_bin_log || mysqld_server_started || !binary_log_is_open()) return;
+  sql_print_error(
+      "STRATA: the engine cannot start, and the binary log has to be recovered: the server would "
+      "do "
+      "so without the engine, and what the engine has prepared could no longer be decided by it. "
+      "The server ends here. Mend what keeps the engine from starting (see above), or start "
+      "without "
+      "the plugin");
+  ::_exit(1);
+}
+
 void stop_coordination() { coordination.reset(); }
 
 std::string xid_to_store(const XID& xid, bool made_by_server) {

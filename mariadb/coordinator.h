@@ -13,6 +13,9 @@
 //   BL4 A server whose log has failed does not close its binary log, but ends as by a crash:
 //   closed,
 //       it would not be recovered, and the outcomes in it would be lost.
+//   BL5 For the same reason a server whose binary log has to be recovered does not start without
+//   the
+//       engine, when that is asked for and cannot start.
 #pragma once
 
 #include "mariadb/server.h"
@@ -25,6 +28,8 @@ using LogIdentity = std::array<uint8_t, 16>;
 // starts the thread that answers requests for checkpoints. Nothing has been changed when it fails.
 Status start_coordination();
 void stop_coordination();
+// Of an engine that cannot start: ends the server in the case of BL5.
+void end_rather_than_recover_without_engine();
 
 // An xid as the kernel keeps it: format 8 | gtrid length 1 | bqual length 1 | data, and BL1 for
 // those the server made.

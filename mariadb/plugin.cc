@@ -142,12 +142,14 @@ int start(void* plugin) {
       const std::string why(opened.status().message());
       sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
       power_loss_files.reset();
+      end_rather_than_recover_without_engine();
       return 1;
     }
     kernel = std::move(opened).value().release();
     if (const Status coordinated = start_coordination(); !coordinated.ok()) {
       sql_print_error("STRATA: %s", std::string(coordinated.message()).c_str());
       give_kernel_up();
+      end_rather_than_recover_without_engine();
       return 1;
     }
     make_database_folders();

@@ -2,6 +2,7 @@
 is found there (on one machine), nothing prepared is left for an operator to decide, and the binary log gives up no part of itself
 that recovery still needs."""
 
+import fcntl
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 from strata_cli import paths
 from strata_cli.cluster import FIRST_COMPUTE, Cluster
 from strata_cli.server import Server, Settings, choose_port
+from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "binary-log"
@@ -142,10 +144,16 @@ def test_on_one_machine_the_engine_waits_for_the_binary_log_that_decides(one: Se
     assert not one.has_strata() and log_says(one, "is not here (log_bin is off or names another one")
     one.kill()
     other = ("--log-bin=other", *BINLOG[1:])
-    for _ in range(2):
+    start(one, *other)
+    assert not one.has_strata()
+    one.kill()
+    # Nor does the server recover a binary log, that one or the right one, while the engine cannot start.
+    with pytest.raises(StrataError, match="has to be recovered"):
         start(one, *other)
-        assert not one.has_strata()
-        one.kill()
+    with (one.datadir / "#strata" / "lock").open("r+") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(StrataError, match=r"in use by another process(.|\n)*has to be recovered"):
+            start(one, *BINLOG)
     start(one, *BINLOG)
     assert rows(one) == [1, 2]
     insert(one, 3)
