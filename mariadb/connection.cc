@@ -67,6 +67,7 @@ int begin_statement(Connection* connection) {
     session->begin(isolation_of(thd));
     connection->statement = session->savepoint();
     connection->ordered = connection->prepared = connection->xa_prepared = false;
+    connection->in_binary_log = false;
   }
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
   if (thd_kill_level(thd) == THD_IS_NOT_KILLED) session->clear_interrupt();

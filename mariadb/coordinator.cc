@@ -303,13 +303,19 @@ void end_rather_than_recover_without_engine() {
 
 void stop_coordination() { coordination.reset(); }
 
-std::string xid_to_store(const XID& xid, bool made_by_server) {
+std::string user_xid_to_store(const XID& xid) {
   std::string out;
   append_u64(&out, static_cast<uint64_t>(static_cast<int64_t>(xid.formatID)));
   append_u8(&out, static_cast<uint8_t>(xid.gtrid_length));
   append_u8(&out, static_cast<uint8_t>(xid.bqual_length));
   out.append(xid.data, static_cast<size_t>(xid.gtrid_length + xid.bqual_length));
-  if (made_by_server) out.append(reinterpret_cast<const char*>(identity.data()), identity.size());
+  return out;
+}
+
+std::string server_xid_to_store(const XID& xid, bool in_binary_log) {
+  const LogIdentity& decides = in_binary_log ? identity : kTcLog;
+  std::string out = user_xid_to_store(xid);
+  out.append(reinterpret_cast<const char*>(decides.data()), decides.size());
   return out;
 }
 
@@ -321,11 +327,11 @@ bool xid_to_recover(Bytes stored, XID* xid) {
 }
 
 std::string stored_xid_of(const XID& xid) {
-  const std::string plain = xid_to_store(xid, false);
+  const std::string plain = user_xid_to_store(xid);
   for (const engine::PreparedTransaction& prepared : kernel->prepared_transactions()) {
     StoredXid parsed;
     if (prepared.xid.starts_with(plain) && parse(prepared.xid, &parsed) && server_decides(parsed) &&
-        xid_to_store(parsed.xid, false) == plain)
+        user_xid_to_store(parsed.xid) == plain)
       return prepared.xid;
   }
   return plain;

@@ -31,9 +31,10 @@ void stop_coordination();
 // Of an engine that cannot start: ends the server in the case of BL5.
 void end_rather_than_recover_without_engine();
 
-// An xid as the kernel keeps it: format 8 | gtrid length 1 | bqual length 1 | data, and BL1 for
-// those the server made.
-std::string xid_to_store(const XID& xid, bool made_by_server);
+// An xid as the kernel keeps it: format 8 | gtrid length 1 | bqual length 1 | data, and for those
+// the server made BL1.
+std::string user_xid_to_store(const XID& xid);
+std::string server_xid_to_store(const XID& xid, bool in_binary_log);
 // What recover() shows the server. False: unreadable, or not for the server to decide.
 bool xid_to_recover(Bytes stored, XID* xid);
 // The stored form of an xid the server has got from recover() or from a user.

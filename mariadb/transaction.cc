@@ -19,13 +19,12 @@ engine::Durability durability_of(const Connection& connection) {
   // On one machine, after prepare() and the binary log, the outcome is durable already; the server
   // asks for the rest by commit_checkpoint_request(). Not so
   //   in a cluster: the binary log stays behind when another server takes over (BL2);
-  //   when this session does not write to the binary log (SET sql_log_bin=0, a replica without
-  //   log_slave_updates), which then knows nothing of the transaction;
+  //   when this transaction is not written to the binary log (SET sql_log_bin=0, a replica without
+  //   log_slave_updates, binlog_ignore_db), which then knows nothing of it;
   //   with tc.log, the coordinator where there is no binary log: this version's crash recovery
   //   rolls back whatever is prepared all the same (xarecover_handlerton() does not look into the
   //   commit list).
-  if (connection.prepared && connection.ordered && cluster_identity() == 0 && opt_bin_log &&
-      thd_test_options(connection.thd, OPTION_BIN_LOG) != 0)
+  if (connection.in_binary_log && connection.ordered && cluster_identity() == 0)
     return engine::Durability::kNoSync;
   return setting_flush_log_at_commit == 1 ? engine::Durability::kSync : engine::Durability::kNoSync;
 }
@@ -33,6 +32,7 @@ engine::Durability durability_of(const Connection& connection) {
 void transaction_ended(Connection* connection) {
   ++connection->generation;
   connection->ordered = connection->prepared = connection->xa_prepared = false;
+  connection->in_binary_log = false;
   connection->statement = {};
 }
 

@@ -19,6 +19,14 @@ int xa_error(const Status& status) {
   return kXaUnavailable;
 }
 
+// Whether the server writes the transaction to its binary log between prepare() and commit().
+bool in_binary_log(THD* thd, bool all) {
+  const THD_TRANS& parts = all ? thd->transaction->all : thd->transaction->stmt;
+  for (Ha_trx_info* part = parts.ha_list; part != nullptr; part = part->next())
+    if (part->ht() == binlog_hton && part->is_trx_read_write()) return true;
+  return false;
+}
+
 // recover() is called again and again until it returns less than it could.
 size_t recovered_so_far = 0;
 
@@ -41,7 +49,10 @@ int prepare(handlerton*, THD* thd, bool all) {
     }
     MYSQL_XID server_xid;
     thd_get_xid(thd, &server_xid);
-    const std::string xid = xid_to_store(*reinterpret_cast<const XID*>(&server_xid), !user_xa);
+    const XID& given = *reinterpret_cast<const XID*>(&server_xid);
+    connection->in_binary_log = !user_xa && in_binary_log(thd, all);
+    const std::string xid =
+        user_xa ? user_xid_to_store(given) : server_xid_to_store(given, connection->in_binary_log);
     Status status = session->prepare(xid);
     // A user's XA COMMIT comes who knows when and does both halves at once.
     if (status.ok() && !user_xa) status = session->reserve_commit();
