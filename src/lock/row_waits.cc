@@ -143,7 +143,7 @@ struct RowWaits::Impl {
   std::array<HolderShard, kSharedShards> holder_shards;
   WaitListener* listener = nullptr;
   std::function<void*(TrxId)> owner_of;
-  std::atomic<uint32_t> reports{0};  // being made, under the mutex (L12)
+  std::atomic<uint32_t> reports{0};  // being made, under the mutex (L14)
   ExclusiveLocks exclusive;
   ExclusiveRuns runs;
   RangeLocks ranges;  // counted in index_shared, too: once per holder and index
@@ -272,7 +272,7 @@ struct RowWaits::Impl {
     if (q->head->trx != trx) out->push_back(q->head->trx);
   }
 
-  // --- reports (L12, L13) ---
+  // --- reports (L14, L15) ---
   void report_wait(const Waiter& w, TrxId holder) {
     if (holder.is_zero() || holder == w.trx) return;
     void* const waiter = owner_of(w.trx);

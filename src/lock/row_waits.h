@@ -41,10 +41,10 @@
 //       transaction inserts into it later is that one's while it is undecided, and then the
 //       holder's. What a scan did not get to is given back (trim_run()). Nobody holds a deleted
 //       record: a run keeps nobody from inserting its key again.
-//   L12 Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with its
+//   L14 Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with its
 //       owner, takes the owner away first and then calls holder_ended() or let_reports_end(), which
 //       wait for reports that may have seen it.
-//   L13 A waiter is reported with its holders and with everybody before it in its queue, when it
+//   L15 A waiter is reported with its holders and with everybody before it in its queue, when it
 //       joins; those behind it with it, and with a new holder that it finds: each of them will hold
 //       the row before they do, without another call of wait() of theirs.
 #pragma once
@@ -111,7 +111,7 @@ class RowWaits {
   // The transaction has ended (outcome published) or rolled back to a savepoint: wake heads waiting
   // for it.
   void holder_ended(TrxId holder);
-  // L12, for a transaction that parts with its owner and does not end.
+  // L14, for a transaction that parts with its owner and does not end.
   void let_reports_end() noexcept;
 
   // --- exclusive locks of rows not written to; L10, L11 ---

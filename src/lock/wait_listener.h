@@ -14,7 +14,7 @@ class WaitListener {
   virtual void wait_ends(void* waiter) noexcept = 0;
 
   // The others come with the mutex of all waits held: no I/O, and no call into the kernel. Until
-  // they return neither transaction ends or loses its owner (L12).
+  // they return neither transaction ends or loses its owner (L14).
 
   // Whether waits_for() is wanted for the waits of this one.
   virtual bool wants_reports(void* waiter) noexcept = 0;

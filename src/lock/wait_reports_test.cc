@@ -1,4 +1,4 @@
-// Goal: what a listener is told of waits (L12, L13), and that nobody whose owner it was told of
+// Goal: what a listener is told of waits (L14, L15), and that nobody whose owner it was told of
 // ends meanwhile. Method: owners are the transactions' own numbers; waiting threads as in
 // row_waits_test.cc.
 #include <gtest/gtest.h>
@@ -85,7 +85,7 @@ class WaitReports : public ::testing::Test {
   std::vector<std::thread> threads_;
 };
 
-TEST_F(WaitReports, AWaiterIsReportedWithItsHolderAndEverybodyBeforeIt) {  // L13
+TEST_F(WaitReports, AWaiterIsReportedWithItsHolderAndEverybodyBeforeIt) {  // L15
   start(2, 1, kRow);
   start(3, 1, kRow);
   start(4, 1, kRow);
@@ -103,7 +103,7 @@ TEST_F(WaitReports, OnlyForThoseForWhomTheyAreWanted) {
 }
 
 TEST_F(WaitReports,
-       WhoGoesBeforeOthersIsReportedToThem) {  // L13: an owner of a shared lock upgrades
+       WhoGoesBeforeOthersIsReportedToThem) {  // L15: an owner of a shared lock upgrades
   waits_.add_shared(trx(9), kRow);
   start(2, 1, kRow);
   start(9, 1, kRow);
@@ -129,7 +129,7 @@ TEST_F(WaitReports, EveryHolderOfASharedLockIsReported) {
 
 // A holder that is being reported cannot end: its owner would be gone under the listener. Nor can
 // one that parts with its owner.
-TEST_F(WaitReports, NobodyEndsDuringAReport) {  // L12
+TEST_F(WaitReports, NobodyEndsDuringAReport) {  // L14
   listener_.hold = true;
   threads_.emplace_back([this] {
     const Status status = waits_.wait(trx(2), trx(1), kRow, kLong, nullptr, [] { return true; });

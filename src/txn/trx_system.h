@@ -234,7 +234,7 @@ class TrxSystem {
   void wake_purge() noexcept;
 
   // Whose transaction this is: nullptr when it has no session, has ended, or can no longer be kept
-  // from committing. L12
+  // from committing. L14
   [[nodiscard]] void* owner_of(TrxId id) const noexcept;
   // The transaction goes on without its session.
   void disown(Trx* trx) noexcept;

@@ -54,7 +54,7 @@ class Tit {
     return is_undecided_state(
         state_of(slots_[sequence & mask_].word.load(std::memory_order_acquire)));
   }
-  // L12: whoever takes the owner away asks for reports afterwards, and whoever reports says so
+  // L14: whoever takes the owner away asks for reports afterwards, and whoever reports says so
   // before it looks: both with seq_cst.
   [[nodiscard]] void* owner(uint64_t sequence) const noexcept {
     const Slot& s = slots_[sequence & mask_];
