@@ -10,7 +10,9 @@ handlerton* strata_hton = nullptr;
 engine::Kernel* kernel = nullptr;
 std::atomic<bool> ddl_recovery_done{false};
 
-Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) {}
+Connection::Connection(THD* owner) : thd(owner), session(kernel->new_session()) {
+  session->set_owner(owner);
+}
 
 Connection* existing_connection(THD* thd) {
   return static_cast<Connection*>(thd_get_ha_data(thd, strata_hton));
@@ -65,6 +67,7 @@ int begin_statement(Connection* connection) {
     session->begin(isolation_of(thd));
     connection->statement = session->savepoint();
     connection->ordered = connection->prepared = connection->xa_prepared = false;
+    connection->in_binary_log = false;
   }
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
   if (thd_kill_level(thd) == THD_IS_NOT_KILLED) session->clear_interrupt();

@@ -34,9 +34,10 @@ struct Connection {
   engine::Savepoint statement{};
   uint64_t generation = 1;
   uint32_t tables_in_use = 0;
-  bool ordered = false;      // commit_ordered() ran
-  bool prepared = false;     // prepare() ran: commit() needs no log write of its own
-  bool xa_prepared = false;  // user XA: outlives the connection
+  bool ordered = false;        // commit_ordered() ran
+  bool prepared = false;       // prepare() of the server's own two-phase commit ran
+  bool in_binary_log = false;  // ... and the outcome is found in the binary log as well
+  bool xa_prepared = false;    // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   std::mutex ddl_mutex;

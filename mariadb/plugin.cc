@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstring>
 #include <set>
+#include <utility>
 
 #include "base/diag.h"
 #include "base/fault.h"
@@ -11,9 +12,11 @@
 #include "mariadb/backup.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
+#include "mariadb/coordinator.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/lock_waits.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_files.h"
 #include "mariadb/settings.h"
@@ -55,6 +58,7 @@ engine::KernelOptions kernel_options() {
   options.direct_io = setting_direct_io != 0;
   options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
+  options.wait_listener = wait_listener();
   // For crash tests: a disk that remembers what was not yet durable.
   if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
     power_loss_files = make_power_loss_file_system(make_posix_file_system(), journal);
@@ -109,6 +113,7 @@ void wire(handlerton* hton) {
   hton->savepoint_rollback_can_release_mdl = savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot = start_consistent_snapshot;
   hton->flush_logs = flush_logs;
+  hton->pre_shutdown = pre_shutdown;
   hton->show_status = show_engine_status;
   hton->prepare_for_backup = prepare_for_backup;
   hton->drop_table = drop_table;
@@ -118,6 +123,13 @@ void wire(handlerton* hton) {
   hton->discover_table = discover_table;
   hton->discover_table_existence = discover_table_existence;
   hton->discover_table_names = discover_table_names;
+}
+
+// As after a crash: what was found stays as it is.
+void give_kernel_up() {
+  delete std::exchange(kernel, nullptr);
+  leave_cluster();
+  power_loss_files.reset();
 }
 
 int start(void* plugin) {
@@ -132,9 +144,16 @@ int start(void* plugin) {
       const std::string why(opened.status().message());
       sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
       power_loss_files.reset();
+      end_rather_than_recover_without_engine();
       return 1;
     }
     kernel = std::move(opened).value().release();
+    if (const Status coordinated = start_coordination(); !coordinated.ok()) {
+      sql_print_error("STRATA: %s", std::string(coordinated.message()).c_str());
+      give_kernel_up();
+      end_rather_than_recover_without_engine();
+      return 1;
+    }
     make_database_folders();
     replace_local_system_tables();
     if (const uint64_t folder = cluster_identity(); folder != 0) start_server_files(folder);
@@ -149,6 +168,7 @@ int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
     stop_server_files();
+    stop_coordination();
     std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())

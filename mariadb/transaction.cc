@@ -4,6 +4,7 @@
 //   apart. T2  commit() that fails is not followed by rollback(): the engine has rolled back by
 //   then. T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it
 //   needs.
+#include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
@@ -13,17 +14,23 @@ namespace strata::glue {
 namespace {
 
 engine::Durability durability_of(const Connection& connection) {
-  // After prepare() and the binary log the outcome is durable already; the server asks for the rest
-  // by commit_checkpoint_request(). Not so with tc.log, its coordinator when there is no binary
-  // log: this version's crash recovery reads tc.log and then rolls back whatever is prepared all
-  // the same (xarecover_handlerton() does not look into the commit list).
-  if (connection.prepared && connection.ordered && opt_bin_log) return engine::Durability::kNoSync;
+  // On one machine, after prepare() and the binary log, the outcome is durable already; the server
+  // asks for the rest by commit_checkpoint_request(). Not so
+  //   in a cluster: the binary log stays behind when another server takes over (BL2);
+  //   when this transaction is not written to the binary log (SET sql_log_bin=0, a replica without
+  //   log_slave_updates, binlog_ignore_db), which then knows nothing of it;
+  //   with tc.log, the coordinator where there is no binary log: this version's crash recovery
+  //   rolls back whatever is prepared all the same (xarecover_handlerton() does not look into the
+  //   commit list).
+  if (connection.in_binary_log && connection.ordered && cluster_identity() == 0)
+    return engine::Durability::kNoSync;
   return setting_flush_log_at_commit == 1 ? engine::Durability::kSync : engine::Durability::kNoSync;
 }
 
 void transaction_ended(Connection* connection) {
   ++connection->generation;
   connection->ordered = connection->prepared = connection->xa_prepared = false;
+  connection->in_binary_log = false;
   connection->statement = {};
 }
 

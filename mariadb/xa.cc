@@ -1,32 +1,10 @@
-// Two-phase commit and XA. An xid is kept in the kernel as format 8 | gtrid length 1 | bqual length
-// 1 | data.
+// Two-phase commit and XA.
 #include "mariadb/connection.h"
+#include "mariadb/coordinator.h"
 #include "mariadb/error_map.h"
 
 namespace strata::glue {
 namespace {
-
-std::string encode_xid(const XID& xid) {
-  std::string out;
-  append_u64(&out, static_cast<uint64_t>(static_cast<int64_t>(xid.formatID)));
-  append_u8(&out, static_cast<uint8_t>(xid.gtrid_length));
-  append_u8(&out, static_cast<uint8_t>(xid.bqual_length));
-  out.append(xid.data, static_cast<size_t>(xid.gtrid_length + xid.bqual_length));
-  return out;
-}
-
-bool decode_xid(Bytes bytes, XID* xid) {
-  ByteReader reader(bytes);
-  xid->formatID = static_cast<long>(static_cast<int64_t>(reader.u64()));
-  xid->gtrid_length = reader.u8();
-  xid->bqual_length = reader.u8();
-  const size_t length = reader.remaining();
-  if (!reader.ok() || length > XIDDATASIZE ||
-      length != static_cast<size_t>(xid->gtrid_length + xid->bqual_length))
-    return false;
-  std::memcpy(xid->data, reader.bytes(length).data(), length);
-  return true;
-}
 
 // The error codes of the XA interface (X/Open), not of handlers.
 constexpr int kXaOk = 0;
@@ -39,6 +17,14 @@ int xa_error(const Status& status) {
   if (status.code() == StatusCode::kNotFound) return kXaUnknownXid;
   (void)handler_error(status, nullptr);
   return kXaUnavailable;
+}
+
+// Whether the server writes the transaction to its binary log between prepare() and commit().
+bool in_binary_log(THD* thd, bool all) {
+  const THD_TRANS& parts = all ? thd->transaction->all : thd->transaction->stmt;
+  for (Ha_trx_info* part = parts.ha_list; part != nullptr; part = part->next())
+    if (part->ht() == binlog_hton && part->is_trx_read_write()) return true;
+  return false;
 }
 
 // recover() is called again and again until it returns less than it could.
@@ -63,7 +49,10 @@ int prepare(handlerton*, THD* thd, bool all) {
     }
     MYSQL_XID server_xid;
     thd_get_xid(thd, &server_xid);
-    const std::string xid = encode_xid(*reinterpret_cast<const XID*>(&server_xid));
+    const XID& given = *reinterpret_cast<const XID*>(&server_xid);
+    connection->in_binary_log = !user_xa && in_binary_log(thd, all);
+    const std::string xid =
+        user_xa ? user_xid_to_store(given) : server_xid_to_store(given, connection->in_binary_log);
     Status status = session->prepare(xid);
     // A user's XA COMMIT comes who knows when and does both halves at once.
     if (status.ok() && !user_xa) status = session->reserve_commit();
@@ -79,13 +68,8 @@ int recover(handlerton*, XID* list, uint length) {
   (void)guarded([&] {
     const std::vector<engine::PreparedTransaction> all = kernel->prepared_transactions();
     uint filled = 0;
-    for (; recovered_so_far < all.size() && filled < length; ++recovered_so_far) {
-      if (decode_xid(all[recovered_so_far].xid, &list[filled])) {
-        ++filled;
-      } else {
-        sql_print_error("STRATA: a prepared transaction has an unreadable xid; it stays prepared");
-      }
-    }
+    for (; recovered_so_far < all.size() && filled < length; ++recovered_so_far)
+      if (xid_to_recover(all[recovered_so_far].xid, &list[filled])) ++filled;
     if (filled < length) recovered_so_far = 0;
     found = static_cast<int>(filled);
     return 0;
@@ -96,7 +80,7 @@ int recover(handlerton*, XID* list, uint length) {
 int commit_by_xid(handlerton*, XID* xid) {
   int result = kXaResourceManagerError;
   (void)guarded([&] {
-    result = xa_error(kernel->commit_by_xid(encode_xid(*xid)));
+    result = xa_error(kernel->commit_by_xid(stored_xid_of(*xid)));
     return 0;
   });
   return result;
@@ -105,7 +89,7 @@ int commit_by_xid(handlerton*, XID* xid) {
 int rollback_by_xid(handlerton*, XID* xid) {
   int result = kXaResourceManagerError;
   (void)guarded([&] {
-    result = xa_error(kernel->rollback_by_xid(encode_xid(*xid)));
+    result = xa_error(kernel->rollback_by_xid(stored_xid_of(*xid)));
     return 0;
   });
   return result;
@@ -116,8 +100,10 @@ bool flush_logs(handlerton*) {
 }
 
 void commit_checkpoint_request(void* cookie) {
-  (void)guarded([&] { return handler_error(kernel->persist_log(), nullptr); });
-  commit_checkpoint_notify_ha(cookie);
+  (void)guarded([&] {  // out of memory: as if it were never durable
+    request_checkpoint(cookie);
+    return 0;
+  });
 }
 
 }  // namespace strata::glue

@@ -27,6 +27,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "dict/table_spec.h"
+#include "lock/wait_listener.h"
 
 namespace strata {
 class FileSystem;
@@ -53,8 +54,9 @@ struct KernelOptions {
   uint32_t open_files = 0;  // data files kept open; 0: a quarter of the process's limit, <= 1000
   bool background = true;   // writers, checkpointer, purge; false: tests drive them
   uint32_t purge_threads = 1;
-  FileSystem* file_system = nullptr;  // null: posix
-  bool lock_directory = true;         // flock against a second process (false on simulated disks)
+  FileSystem* file_system = nullptr;      // null: posix
+  WaitListener* wait_listener = nullptr;  // hears of waits of sessions that have an owner
+  bool lock_directory = true;  // flock against a second process (false on simulated disks)
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };
@@ -65,6 +67,7 @@ enum class Durability : uint8_t { kSync, kNoSync };
 // IndexSpec and TableSpec: dict/table_spec.h.
 using strata::IndexSpec;
 using strata::TableSpec;
+using strata::WaitListener;
 
 class Kernel;
 struct KernelImpl;
@@ -191,6 +194,8 @@ class Session {
  public:
   ~Session();  // rolls back what is active (a prepared transaction must have been detached)
 
+  // What KernelOptions::wait_listener knows it by. Before the first transaction.
+  void set_owner(void* owner) noexcept;
   // Starts a transaction if none is active.
   void begin(Isolation isolation);
   [[nodiscard]] bool in_transaction() const noexcept;

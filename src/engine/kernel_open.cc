@@ -201,6 +201,9 @@ void make_trxs(KernelImpl* k) {
   trx_options.node = NodeId{k->options.node};
   k->trxs = std::make_unique<TrxSystem>(trx_options, k->pool.get(), k->log.get(), k->spaces.get(),
                                         k->undo.get(), k->timestamps, k->waits.get());
+  if (k->options.wait_listener != nullptr)
+    k->waits->set_listener(k->options.wait_listener,
+                           [trxs = k->trxs.get()](TrxId id) { return trxs->owner_of(id); });
   wire_rows(k);
   k->dictionary = std::make_unique<Dictionary>(&k->row);
 }

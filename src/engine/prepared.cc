@@ -52,6 +52,12 @@ Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
   MutexLock lock(prepared_mutex);
   if (!changed_by_one()) return ok_status();
   ddl_waiting.fetch_add(1, std::memory_order_relaxed);
+  WaitListener* const listener = options.wait_listener;
+  if (listener != nullptr) {
+    lock.unlock();
+    listener->wait_begins(waiter.owner);
+    lock.lock();
+  }
   Status status;
   while (status.ok() && changed_by_one()) {
     prepared_decided.wait_for_us(lock, std::min(kLookUs, waiter.lock_wait_timeout_us));
@@ -59,6 +65,8 @@ Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
     if (monotonic_us() >= deadline && changed_by_one()) status = error_lock_wait_timeout();
   }
   ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
+  lock.unlock();
+  if (listener != nullptr) listener->wait_ends(waiter.owner);
   return status;
 }
 

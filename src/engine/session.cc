@@ -11,6 +11,8 @@ Session::~Session() {
   if (impl_->trx->started) (void)rollback();
 }
 
+void Session::set_owner(void* owner) noexcept { impl_->trx->owner = owner; }
+
 void Session::begin(Isolation isolation) {
   Impl& s = *impl_;
   if (s.trx->started) return;
@@ -179,6 +181,8 @@ void Session::detach_prepared() {
   Impl& s = *impl_;
   if (s.trx->state != TrxState::kPrepared) return;
   auto fresh = std::make_unique<Trx>();
+  fresh->owner = s.trx->owner;
+  s.kernel->trxs->disown(s.trx.get());
   {
     const MutexLock lock(s.trx_mutex);
     s.trx.swap(fresh);

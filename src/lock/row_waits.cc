@@ -141,6 +141,9 @@ struct RowWaits::Impl {
   std::array<std::atomic<uint32_t>, kIndexCounters> index_shared{};
   std::array<RowShard, kSharedShards> row_shards;
   std::array<HolderShard, kSharedShards> holder_shards;
+  WaitListener* listener = nullptr;
+  std::function<void*(TrxId)> owner_of;
+  std::atomic<uint32_t> reports{0};  // being made, under the mutex (L14)
   ExclusiveLocks exclusive;
   ExclusiveRuns runs;
   RangeLocks ranges;  // counted in index_shared, too: once per holder and index
@@ -269,6 +272,43 @@ struct RowWaits::Impl {
     if (q->head->trx != trx) out->push_back(q->head->trx);
   }
 
+  // --- reports (L14, L15) ---
+  void report_wait(const Waiter& w, TrxId holder) {
+    if (holder.is_zero() || holder == w.trx) return;
+    void* const waiter = owner_of(w.trx);
+    if (listener->wants_reports(waiter)) listener->waits_for(waiter, owner_of(holder));
+  }
+
+  // `w` has just joined its queue.
+  void report(const Waiter& w) {
+    reports.fetch_add(1, std::memory_order_seq_cst);
+    const Queue& q = *w.queue;
+    if (listener->wants_reports(owner_of(w.trx))) {
+      std::vector<TrxId> blockers;
+      edges_of(w.trx, &blockers);
+      for (const TrxId blocker : blockers) report_wait(w, blocker);
+      for (const Waiter* before = q.head; before != &w; before = before->next)
+        if (before != q.head) report_wait(w, before->trx);  // the head is an edge
+    }
+    for (const Waiter* behind = w.next; behind != nullptr; behind = behind->next) {
+      report_wait(*behind, w.trx);
+      if (q.head == &w) report_wait(*behind, q.holder);
+    }
+    reports.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  // Of the cycle that is the path's end from `first` on.
+  template <typename Path>
+  TrxId victim_of(const Path& path, TrxId first, TrxId usual) {
+    if (listener == nullptr) return usual;
+    TrxId victim = usual;
+    for (auto step = path.rbegin(); step != path.rend(); ++step) {
+      if (listener->preferred_victim(owner_of(victim), owner_of(step->trx)) > 0) victim = step->trx;
+      if (step->trx == first) break;
+    }
+    return victim;
+  }
+
   // Depth first from `start`. Cycles that do not contain it (they arise when a queue's holder
   // changes under its waiters) lose a waiter of theirs here. Returns true if `start` itself is in a
   // cycle then.
@@ -301,10 +341,11 @@ struct RowWaits::Impl {
         if (seen == on_path.end()) {
           enter(to);
         } else if (seen->second) {
-          if (to == start) {
+          const TrxId loser = victim_of(path, to, to == start ? start : step.trx);
+          if (loser == start) {
             start_in_cycle = true;
           } else {
-            victim = step.trx;
+            victim = loser;
           }
         }
       }
@@ -374,6 +415,16 @@ RowWaits::~RowWaits() {
     for (Queue* q = b.first; q != nullptr;) delete std::exchange(q, q->next_in_bucket);
 }
 
+void RowWaits::set_listener(WaitListener* listener, std::function<void*(TrxId)> owner_of) {
+  impl_->listener = listener;
+  impl_->owner_of = std::move(owner_of);
+}
+
+void RowWaits::let_reports_end() noexcept {
+  if (impl_->reports.load(std::memory_order_seq_cst) == 0) return;
+  const MutexLock lock(impl_->mutex);
+}
+
 Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
                       WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
   return wait_in(QueueKind::kRow, waiter, holder, row, timeout_us, interrupt, still_held);
@@ -418,6 +469,19 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   } registration(interrupt, &w);
   const auto is_interrupted = [&] { return interrupt != nullptr && interrupt->interrupted(); };
 
+  // Tells the listener last, too.
+  struct Sleep {
+    WaitListener* listener;
+    void* owner;
+    ~Sleep() {
+      if (listener != nullptr) listener->wait_ends(owner);
+    }
+  } sleep{timeout_us == 0 ? nullptr : impl_->listener, nullptr};
+  if (sleep.listener != nullptr) {
+    sleep.owner = impl_->owner_of(waiter);
+    sleep.listener->wait_begins(sleep.owner);
+  }
+
   MutexLock lock(impl_->mutex);
   Queue* q = impl_->find(row, hash, kind);
   const bool again = q != nullptr && q->retrier == waiter;
@@ -449,6 +513,7 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   } else if (again) {
     impl_->pass_turn(q);  // gave its turn up to one that must come first
   }
+  if (w.state == WaiterState::kQueued && impl_->listener != nullptr) impl_->report(w);
   if (w.state == WaiterState::kQueued && impl_->resolve_cycles(waiter, &counters_.deadlocks)) {
     counters_.deadlocks.fetch_add(1, std::memory_order_relaxed);
     impl_->give_up(&w);
@@ -510,7 +575,7 @@ void RowWaits::settle_in(QueueKind kind, TrxId waiter, RowId row, TrxId holder) 
 void RowWaits::holder_ended(TrxId holder) {
   // L4: a read-modify-write, see holder_hints.
   if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
-    return;
+    return let_reports_end();
   MutexLock lock(impl_->mutex);
   const auto it = impl_->by_holder.find(holder);
   if (it == impl_->by_holder.end()) return;

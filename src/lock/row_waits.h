@@ -42,6 +42,12 @@
 //       and one that is held nobody else can write. What a scan did not get to is given back
 //       (trim_run()). Nobody holds a deleted record: a run keeps nobody from inserting its key
 //       again.
+//   L14 Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with its
+//       owner, takes the owner away first and then calls holder_ended() or let_reports_end(), which
+//       wait for reports that may have seen it.
+//   L15 A waiter is reported with its holders and with everybody before it in its queue, when it
+//       joins; those behind it with it, and with a new holder that it finds: each of them will hold
+//       the row before they do, without another call of wait() of theirs.
 #pragma once
 
 #include <atomic>
@@ -56,6 +62,7 @@
 #include "lock/held_rows.h"
 #include "lock/key_range.h"
 #include "lock/row_id.h"
+#include "lock/wait_listener.h"
 
 namespace strata {
 
@@ -87,6 +94,10 @@ class RowWaits {
   RowWaits();
   ~RowWaits();
 
+  // Before the first wait. `owner_of` gives a transaction's owner, or nullptr; it may be called
+  // with the queue mutex held.
+  void set_listener(WaitListener* listener, std::function<void*(TrxId)> owner_of);
+
   // Blocks until it is `waiter`'s turn to try the row again. `still_held` says (cheaply) whether
   // `holder` is still undecided. timeout_us 0 = fail at once.
   Status wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt,
@@ -101,6 +112,8 @@ class RowWaits {
   // The transaction has ended (outcome published) or rolled back to a savepoint: wake heads waiting
   // for it.
   void holder_ended(TrxId holder);
+  // L14, for a transaction that parts with its owner and does not end.
+  void let_reports_end() noexcept;
 
   // --- exclusive locks of rows not written to; L10, L11 ---
   // Zero: entered. Otherwise who was before, perhaps `holder` itself. The leaf is latched.

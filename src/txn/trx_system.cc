@@ -115,7 +115,7 @@ Status TrxSystem::ensure_id(Trx* trx) {
       s.finished.push_back(1);
     }
     sequence = s.next_sequence++;
-    s.tit.claim(sequence, TrxState::kActive);
+    s.tit.claim(sequence, TrxState::kActive, trx->owner);
     s.finished.push_back(0);
   }
   s.active.fetch_add(1, std::memory_order_relaxed);
@@ -253,6 +253,7 @@ Status TrxSystem::commit_order(Trx* trx) {
 }
 
 void TrxSystem::Impl::release_locks(Trx* trx) {
+  tit.forget_owner(sequence_of(trx->id));
   waits->release_exclusive(&trx->held);
   waits->release_shared(trx->id);
   waits->holder_ended(trx->id);
@@ -321,6 +322,8 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   if (!known.ok()) {
     // The slot stays kCommitting for ever: nobody may learn an outcome that we do not know (W5).
     trx->held.abandon();
+    s.tit.forget_owner(sequence_of(trx->id));
+    s.waits->let_reports_end();
     reset(trx);
     return error_outcome_unknown("commit: the log failed");
   }
@@ -399,6 +402,21 @@ Status TrxSystem::finish_rollback(Trx* trx) {
   trx->state = TrxState::kAborted;
   reset(trx);
   return ok_status();
+}
+
+void* TrxSystem::owner_of(TrxId id) const noexcept {
+  if (node_of(id) != impl_->node) return nullptr;
+  TrxLookup found;
+  if (!impl_->tit.read(sequence_of(id), &found) || found.state == TrxState::kCommitting)
+    return nullptr;
+  return impl_->tit.owner(sequence_of(id));
+}
+
+void TrxSystem::disown(Trx* trx) noexcept {
+  trx->owner = nullptr;
+  if (trx->id.is_zero()) return;
+  impl_->tit.forget_owner(sequence_of(trx->id));
+  impl_->waits->let_reports_end();
 }
 
 RowWaits* TrxSystem::waits() const noexcept { return impl_->waits; }

@@ -125,6 +125,7 @@ struct Trx {
       drop_on_rollback;              // spaces created by this transaction (the engine drops them)
   std::function<void()> on_publish;  // called after publish, before waiters wake; cleared at end
   uint32_t status_page = kNoPage;    // holds this transaction's entry (T4)
+  void* owner = nullptr;             // of the session that runs it, for the listener of waits
   std::unique_ptr<Mtr> commit_mtr;   // log capacity of the commit group; kept for the next one
 };
 
@@ -234,6 +235,11 @@ class TrxSystem {
   void pause_purge(uint64_t timeout_us);
   void wake_purge() noexcept;
 
+  // Whose transaction this is: nullptr when it has no session, has ended, or can no longer be kept
+  // from committing. L14
+  [[nodiscard]] void* owner_of(TrxId id) const noexcept;
+  // The transaction goes on without its session.
+  void disown(Trx* trx) noexcept;
   [[nodiscard]] RowWaits* waits() const noexcept;
   [[nodiscard]] TrxCounters& counters() noexcept;
   [[nodiscard]] uint64_t active_count() const noexcept;

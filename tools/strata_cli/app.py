@@ -283,7 +283,10 @@ def test(
     ] = "monolithic",
     faults: Annotated[int, typer.Option(help="With --crash, on clusters: so many faults, over as many runs as it takes.")] = 0,
     seed: Annotated[
-        int, typer.Option(help="With --crash: the first run's seed; with --differential, --isolation, --soak: the seed.")
+        int,
+        typer.Option(
+            help="With --crash: the first run's seed; with --differential, --isolation, --replication, --soak: the seed."
+        ),
     ] = 1,
     power_loss: Annotated[bool, typer.Option("--power-loss", help="With --crash: in every run, not one in three.")] = False,
     fault: Annotated[
@@ -298,6 +301,9 @@ def test(
         bool, typer.Option("--soak", help="Only the soak: full load for long; memory and undo stay bounded.")
     ] = False,
     seconds: Annotated[float, typer.Option(help="With --isolation, --soak: how long.")] = 300,
+    replication: Annotated[
+        int, typer.Option(help="Only so many rounds of a primary and a replica that are killed in turns.", metavar="ROUNDS")
+    ] = 0,
     fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
     spin: Annotated[bool, typer.Option("--spin", help="Only the models of the protocols, every interleaving.")] = False,
     suites: Annotated[bool, typer.Option("--suites", help="Only our own and MariaDB's test suites that CI runs.")] = False,
@@ -314,6 +320,8 @@ def test(
         raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine, "--profile", profile]))
     if soak:
         raise typer.Exit(test_cmd.soak(seconds, seed))
+    if replication > 0:
+        raise typer.Exit(test_cmd.replication(replication, seed))
     if suites:
         raise typer.Exit(test_cmd.test(test_cmd.suite_stages(profile)))
     if spin:

@@ -47,10 +47,12 @@ COMPUTE_STOP_TIMEOUT_S = 60.0
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
 
 
-# Users, grants, routines, events (docs/adr/2026-11-23-server-tables.md): compute nodes in other folders find them in the cluster.
+# Users, grants, routines, events, how far a replica has come (docs/adr/2026-11-23-server-tables.md): compute nodes in other
+# folders find them in the cluster.
 SHARED_SYSTEM_TABLES = (
     *("global_priv", "db", "tables_priv", "columns_priv", "procs_priv", "proxies_priv", "roles_mapping"),
     *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
+    "gtid_slave_pos",
 )
 
 

@@ -11,7 +11,7 @@ from . import mariadb_packages, paths
 from .shell import Outcome, nice, run_logged
 
 TREE = paths.BUILD / "mtr"
-OWN_SUITE = paths.ROOT / "mariadb" / "mysql-test" / "strata"
+OWN_SUITES = paths.ROOT / "mariadb" / "mysql-test"  # strata, and strata_rpl, whose tests have two servers
 SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
 BUILD_THREADS = range(300, 640)
@@ -44,10 +44,10 @@ def prepare(preset: str) -> None:
     link = TREE / "lib" / "mysql" / "plugin" / "ha_strata.so"
     link.unlink(missing_ok=True)
     link.symlink_to(paths.plugin_path(preset))
-    if OWN_SUITE.exists():
-        suite = TREE / "mysql-test" / "suite" / "strata"
+    for own in OWN_SUITES.iterdir():
+        suite = TREE / "mysql-test" / "suite" / own.name
         shutil.rmtree(suite, ignore_errors=True)
-        shutil.copytree(OWN_SUITE, suite)
+        shutil.copytree(own, suite)
 
 
 def run(

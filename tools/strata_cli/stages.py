@@ -343,13 +343,24 @@ def soak(seconds: int, seed: int) -> StageResult:
     return from_outcome(outcome, f"soak, {seconds} s, seed {seed}")
 
 
+def replication_command(rounds: int, seed: int) -> list[str | Path]:
+    return [paths.venv_bin("python3"), "-m", "replication", "--rounds", str(rounds), "--seed", str(seed)]
+
+
+def replication(rounds: int, seed: int) -> StageResult:
+    command = nice(replication_command(rounds, seed))
+    outcome = run_logged(command, paths.LOGS / f"replication-{seed}.log", timeout_s=120 * rounds)
+    return from_outcome(outcome, f"replication, {rounds} rounds, seed {seed}")
+
+
 def mtr_own(profile: str = MONOLITHIC) -> StageResult:
-    if not mtr.OWN_SUITE.exists():
-        return StageResult(skipped="mariadb/mysql-test/strata is not there")
+    if not mtr.OWN_SUITES.exists():
+        return StageResult(skipped="mariadb/mysql-test is not there")
     mtr.prepare("release")
     options = ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental", "--mysqld=--innodb"]
     options += ["--mysqld=--default-tmp-storage-engine=InnoDB"]
-    return _mtr_on(profile, "strata", options, 900, set())
+    # The tests of strata_rpl have two servers, each with a database of its own.
+    return _mtr_on(profile, "strata,strata_rpl" if profile == MONOLITHIC else "strata", options, 900, set())
 
 
 def mtr_engine_suite(suite: str, timeout_s: float, *extra: str, profile: str = MONOLITHIC) -> StageResult:

@@ -24,6 +24,7 @@ HISTORY_SECONDS = 180
 HISTORY_SECONDS_ALL = 7200
 SQL_SECONDS_ALL = 600  # on each profile
 FUZZ_SECONDS_ALL = 600
+REPLICATION_ROUNDS_ALL = 30
 
 
 def quick_stages() -> list[Stage]:
@@ -82,6 +83,10 @@ def all_stages() -> list[Stage]:
         Stage("damaged files", lambda: stages.corruption(2, 900)),
         Stage("recovery from every write", lambda: stages.summed(*(stages.write_prefixes(seed, 900) for seed in (2, 3)))),
         Stage("sysbench, the plugin under asan + ubsan", needs_plugin(lambda: stages.sysbench_sanitized(seconds=10))),
+        Stage(
+            f"replication, {REPLICATION_ROUNDS_ALL} rounds",
+            needs_plugin(lambda: stages.replication(REPLICATION_ROUNDS_ALL, SEED)),
+        ),
         Stage("soak, 2 hours", needs_plugin(lambda: stages.soak(7200, SEED))),
         Stage("mtr: selected tests, the longer ones too", needs_plugin(lambda: stages.mtr_selected(900, longer=True))),
         Stage("mtr: storage_engine as on InnoDB", needs_plugin(lambda: stages.mtr_like_innodb("storage_engine", 900))),
@@ -176,6 +181,13 @@ def _print_summary(results: list[tuple[Stage, StageResult]], seconds: float) -> 
 def soak(seconds: float, seed: int) -> int:
     setup_cmd.ensure_setup()
     command = [str(part) for part in stages.soak_command(seconds, seed)]
+    os.execv(command[0], command)
+
+
+def replication(rounds: int, seed: int) -> int:
+    """Primary and replica killed in turns by themselves, a line for each round."""
+    setup_cmd.ensure_setup()
+    command = [str(part) for part in stages.replication_command(rounds, seed)]
     os.execv(command[0], command)
 
 

@@ -54,11 +54,26 @@ class Tit {
     return is_undecided_state(
         state_of(slots_[sequence & mask_].word.load(std::memory_order_acquire)));
   }
-  void claim(uint64_t sequence, TrxState state) noexcept {
+  // L14: whoever takes the owner away asks for reports afterwards, and whoever reports says so
+  // before it looks: both with seq_cst.
+  [[nodiscard]] void* owner(uint64_t sequence) const noexcept {
+    const Slot& s = slots_[sequence & mask_];
+    if (s.sequence.load(std::memory_order_acquire) != sequence) return nullptr;
+    void* const owner = s.owner.load(std::memory_order_seq_cst);
+    return s.sequence.load(std::memory_order_acquire) == sequence ? owner : nullptr;
+  }
+  void forget_owner(uint64_t sequence) noexcept {
+    Slot& s = slots_[sequence & mask_];
+    if (s.owner.load(std::memory_order_relaxed) != nullptr &&
+        s.sequence.load(std::memory_order_relaxed) == sequence)
+      s.owner.store(nullptr, std::memory_order_seq_cst);
+  }
+  void claim(uint64_t sequence, TrxState state, void* owner = nullptr) noexcept {
     Slot& s = slots_[sequence & mask_];
     STRATA_ASSERT(!busy(sequence));
     s.sequence.store(0, std::memory_order_relaxed);
     s.commit_lsn.store(kLsnUnknown.value, std::memory_order_release);
+    s.owner.store(owner, std::memory_order_release);
     s.word.store(pack_state(state, Cts{}), std::memory_order_release);
     s.sequence.store(sequence, std::memory_order_release);
   }
@@ -76,6 +91,7 @@ class Tit {
     std::atomic<uint64_t> sequence{0};
     std::atomic<uint64_t> word{0};
     std::atomic<uint64_t> commit_lsn{0};
+    std::atomic<void*> owner{nullptr};  // of the session that runs it
   };
   static_assert(sizeof(Slot) == 32);
   std::unique_ptr<Slot[]> slots_;
