@@ -27,6 +27,9 @@ uint64_t random_database_id() {
 
 KernelImpl::~KernelImpl() {
   stop_threads();
+  // The next start finds them again. What they have reserved in the log is given back to it.
+  unfinished.clear();
+  prepared.clear();
   checkpointer.reset();
   dictionary.reset();
   trxs.reset();
@@ -389,7 +392,8 @@ Status KernelImpl::collect_orphan_spaces() {
     }
   }
   for (const uint32_t space : listed) {
-    (void)spaces->drop(SpaceId{space});
+    // "Not found" for most: what is listed was not opened, or its file is gone already.
+    spaces->drop(SpaceId{space}).IgnoreError();
     note_dropped(SpaceId{space});
   }
   return options.background ? ok_status() : reap_dropped();
@@ -408,7 +412,7 @@ void KernelImpl::start_threads() {
   if (!options.background) return;
   threads.emplace_back([this] { reaper_thread(); });
   threads.emplace_back([this] { log_flusher_thread(); });
-  if (!unfinished.empty()) threads.emplace_back([this] { rollback_thread(); });
+  threads.emplace_back([this] { rollback_thread(); });
   for (uint32_t i = 0; i < options.purge_threads; ++i)
     threads.emplace_back([this] { purge_thread(); });
 }
@@ -420,7 +424,9 @@ void KernelImpl::stop_threads() {
     const MutexLock lock(flusher_mutex);  // no wake-up is lost between a test and a wait
   }
   { const MutexLock lock(dropped_mutex); }
+  { const MutexLock lock(unfinished_mutex); }
   flusher_wakes.notify_all();
+  unfinished_changed.notify_all();
   dropped_changed.notify_all();
   for (std::thread& thread : threads) thread.join();
   threads.clear();
@@ -460,7 +466,9 @@ std::unique_ptr<Session> Kernel::new_session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->kernel = impl_.get();
   impl->trx = std::make_unique<Trx>();
-  return std::unique_ptr<Session>(new Session(std::move(impl)));
+  std::unique_ptr<Session> session(new Session(std::move(impl)));
+  session->impl_->session = session.get();
+  return session;
 }
 
 }  // namespace strata::engine

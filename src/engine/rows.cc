@@ -161,11 +161,7 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
     impl_->trx->must_rollback = true;
     return failure;
   }
-  const Status undone = rollback_to(before);
-  if (!undone.ok()) {
-    impl_->trx->must_rollback = true;
-    return undone;
-  }
+  STRATA_RETURN_IF_ERROR(rollback_to(before));
   return impl_->kernel->answer(failure);
 }
 

@@ -2,6 +2,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
 
@@ -164,16 +165,20 @@ TableRef Session::find(const std::string& key) {
   return find_table(impl_.get(), key, &own);
 }
 
+// A failure costs a file that nobody names, until the orphan pass of the next start: no reason to
+// fail what has been rolled back.
 void KernelImpl::discard_created(SpaceId space) {
-  (void)spaces->drop(space);
-  Mtr mtr(pool.get(), log.get());
-  if (mtr.begin_write().ok()) {
-    auto page = mtr.fix(kPendingDeletePage, LatchMode::kExclusive);
-    if (page.ok()) {
-      mtr.pending_delete_add(*page, space);
-      if (log->persist(mtr.publish()).ok()) note_dropped(space);
-    }
-  }
+  const Status status = [&]() -> Status {
+    STRATA_RETURN_IF_ERROR(spaces->drop(space));
+    Mtr mtr(pool.get(), log.get());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+    STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix(kPendingDeletePage, LatchMode::kExclusive));
+    mtr.pending_delete_add(page, space);
+    return log->persist(mtr.publish());
+  }();
+  if (status.ok()) return note_dropped(space);
+  diag(Severity::kWarning, "space %u of DDL that was rolled back: %s; its file stays until the next start",
+       space.value, text_of(status).c_str());
 }
 
 // Makes a space that goes when the transaction is rolled back; on failure nothing is left but a
@@ -360,7 +365,10 @@ void Session::Impl::publish_ddl() {
   fault(FaultPoint::ddl_after_commit);
   for (const DdlChange& change : ddl) {
     for (const SpaceId space : change.dropped_spaces) {
-      (void)kernel->spaces->drop(space);
+      // The drop is committed. From here on nobody starts on the space, whatever this answers; that
+      // somebody is still at it after a minute is worth a line.
+      const Status status = kernel->spaces->drop(space);
+      if (!status.ok()) diag(Severity::kWarning, "drop: %s", text_of(status).c_str());
       kernel->note_dropped(space);
     }
   }
@@ -383,8 +391,8 @@ bool Kernel::table_exists(Bytes schema, Bytes name) {
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
 }
 
-void Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
-  (void)impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
+Status Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
+  return impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
     visit(key, value);
     return ok_status();
   });
