@@ -30,6 +30,7 @@ KernelImpl::~KernelImpl() {
   // The next start finds them again. What they have reserved in the log is given back to it.
   unfinished.clear();
   prepared.clear();
+  if (log != nullptr) log->on_no_room(nullptr);
   checkpointer.reset();
   dictionary.reset();
   trxs.reset();
@@ -110,6 +111,9 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
   LogOptions log_options;
   log_options.node = NodeId{options.node};
   log_options.buffer_bytes = options.log_buffer_bytes;
+  // The reserve is there before anything can need it (wal LS7). Without it the database serves all
+  // the same; the log says so when it looks for room next.
+  if (own_sink != nullptr) own_sink->prepare_room(own_sink->room_end()).IgnoreError();
   log = std::make_unique<Log>(log_options, sink, log_start, bias);
   pool->attach_log(log.get());
   return ok_status();
@@ -143,6 +147,7 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
   // As many as a checkpoint frees (CP5): filling a new one with zeroes writes every log byte twice.
   log_options.spare_segments_max = static_cast<uint32_t>(
       std::max<uint64_t>(2 * k.options.log_checkpoint_bytes / k.options.log_segment_bytes, 4));
+  log_options.reserve_segments = 1;
   log_options.direct_io = k.options.direct_io;
   return log_options;
 }
@@ -215,6 +220,7 @@ void make_checkpointer(KernelImpl* k) {
   checkpoint_options.background = k->options.background;
   k->checkpointer =
       std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(), k->control);
+  if (k->options.background) k->log->on_no_room([k] { k->ask_for_log_room(); });
 }
 
 // The pending-delete page always is page 2 of the system space.

@@ -161,6 +161,7 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
     impl_->trx->must_rollback = true;
     return failure;
   }
+  if (is_no_space(failure)) impl_->kernel->growth_refused.store(true, std::memory_order_relaxed);
   STRATA_RETURN_IF_ERROR(rollback_to(before));
   return impl_->kernel->answer(failure);
 }

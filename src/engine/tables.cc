@@ -231,6 +231,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
+  s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
@@ -268,6 +269,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   const TableRef table = find(key);
   if (table == nullptr) return error_not_found();
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
+  s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));

@@ -34,8 +34,17 @@ std::string text_of(const Status& failure) {
 
 // When the log has no room a checkpoint gives back what was needed before it: so a small reserve is
 // enough for a rollback of any size. False: nothing was gained.
+bool KernelImpl::checkpoint_frees_log() const {
+  return !sink->is_stream() &&
+         log->next_lsn().value - sink->begin_lsn().value >= options.log_segment_bytes;
+}
+
+void KernelImpl::ask_for_log_room() {
+  if (checkpoint_frees_log()) checkpointer->request();
+}
+
 bool KernelImpl::free_log_room() {
-  if (checkpointer == nullptr || sink->is_stream()) return false;
+  if (checkpointer == nullptr || !checkpoint_frees_log()) return false;
   const Lsn before = sink->begin_lsn();
   return checkpointer->run_once().ok() && sink->begin_lsn() > before;
 }
@@ -152,6 +161,7 @@ void KernelImpl::rollback_thread() {
 
 Status Kernel::run_unfinished() {
   KernelImpl* const k = impl_.get();
+  k->look_for_disk_room();
   std::vector<KernelImpl::Unfinished> work;
   {
     const MutexLock lock(k->unfinished_mutex);

@@ -312,5 +312,99 @@ TEST_F(UnfinishedTest, APrepareThatMayHaveWorkedIsRolledBackAsAPreparedOne) {
   EXPECT_EQ(others_see(), before());
 }
 
+// --- a full disk ---
+
+class FullDiskTest : public UnfinishedTest {
+ protected:
+  void SetUp() override {
+    KernelOptions options = options_on(&disk_);
+    options.log_segment_bytes = 1u << 20;
+    options.log_buffer_bytes = 1u << 18;
+    options.log_checkpoint_bytes = 64u << 20;  // only the room of the log makes one
+    auto opened = Kernel::open(options);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    kernel_ = std::move(opened).value();
+    session_ = kernel_->new_session();
+    session_->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(session_->create_table(table_spec("t"), &table_).ok());
+    for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(insert_row(id).ok());
+    ASSERT_TRUE(session_->commit().ok());
+  }
+  // In the session's transaction; how many it made of `count`.
+  uint64_t insert_many(uint64_t first, uint64_t count, Status* status) {
+    for (uint64_t i = 0; i < count; ++i) {
+      *status = insert(session_.get(), table_, first + i,
+                       Row{(first + i) * 10, 2, std::string(700, 'x'), ""});
+      if (!status->ok()) return i;
+    }
+    return count;
+  }
+};
+
+// Of whatever size: what a rollback needs of the log is given back by checkpoints while it goes on.
+TEST_F(FullDiskTest, ARollbackGoesOn) {
+  session_->begin(Isolation::kRepeatableRead);
+  Status status;
+  insert_many(100, 3000, &status);
+  ASSERT_TRUE(status.ok()) << status;
+  disk_.fill_up();
+  insert_many(10000, 1u << 20, &status);
+  ASSERT_TRUE(is_no_space(status)) << status;
+  EXPECT_TRUE(session_->rollback().ok());
+  EXPECT_EQ(counter("unfinished_rollbacks"), 0u);
+  EXPECT_EQ(others_see(), before());
+  crash();
+  EXPECT_EQ(others_see(), before());
+  expect_consistent(kernel_.get(), table_);
+}
+
+TEST_F(FullDiskTest, AStatementIsUndoneAndItsTransactionCommitted) {
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(change_row(1).ok());
+  ASSERT_TRUE(change_row(2).ok());
+  const Savepoint savepoint = session_->savepoint();
+  Status status;
+  insert_many(100, 3000, &status);
+  disk_.fill_up();
+  insert_many(10000, 1u << 20, &status);
+  ASSERT_TRUE(is_no_space(status)) << status;
+  EXPECT_TRUE(session_->rollback_to(savepoint).ok());
+  EXPECT_TRUE(session_->commit().ok());
+  EXPECT_EQ(others_see(), after());
+}
+
+TEST_F(FullDiskTest, WhatFreesRoomGoesOnAndTheRestGoesOnByItselfLater) {
+  disk_.fill_up();
+  Status status;
+  for (int i = 0; status.ok(); ++i) {  // changes that need no new pages, only log
+    ASSERT_LT(i, 100'000) << "the log has room on a full disk";
+    session_->begin(Isolation::kRepeatableRead);
+    status = change_row(1);
+    if (status.ok()) status = session_->commit();
+  }
+  ASSERT_TRUE(is_no_space(status)) << status;
+  ASSERT_TRUE(session_->rollback().ok());
+  EXPECT_EQ(counter("disk_full"), 1u);
+  for (uint64_t id = 1; id <= 4; ++id) {
+    session_->begin(Isolation::kRepeatableRead);
+    EXPECT_TRUE(remove(session_.get(), table_, id, row(id)).ok()) << id;
+    EXPECT_TRUE(session_->commit().ok());
+  }
+  EXPECT_EQ(others_see(), Rows{});
+  session_->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(session_->drop_table("test", "t").ok());
+  EXPECT_TRUE(session_->commit().ok());
+  EXPECT_TRUE(kernel_->run_unfinished().ok());
+  EXPECT_EQ(counter("disk_full"), 1u);
+  disk_.empty();
+  EXPECT_TRUE(kernel_->run_unfinished().ok());
+  EXPECT_TRUE(wait_until([&] { return counter("disk_full") == 0; }));
+  session_->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(session_->create_table(table_spec("t"), &table_).ok());
+  insert_many(100, 100, &status);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(session_->commit().ok());
+}
+
 }  // namespace
 }  // namespace strata::engine

@@ -38,6 +38,7 @@ void reset(Trx* trx) {
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
   trx->undo_failure = ok_status();
+  trx->frees_room = false;
   trx->recovered = false;
   trx->leaves_work = 0;
   trx->xid.clear();
@@ -164,7 +165,7 @@ Status TrxSystem::prepare(Trx* trx, Bytes xid) {
     STRATA_RETURN_IF_ERROR(
         s.undo->prepare(&trx->undo, UndoSpace::kUndoMarkBytes + static_cast<uint32_t>(xid.size())));
     Mtr mtr(s.pool, s.log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
     STRATA_RETURN_IF_ERROR(s.undo->fix_tail(&mtr, &trx->undo));
     STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
     STRATA_RETURN_IF_ERROR(s.undo->append_mark(&mtr, &trx->undo, UndoType::kPrepare, xid));

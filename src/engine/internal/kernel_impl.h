@@ -111,6 +111,9 @@ struct KernelImpl {
   std::vector<DroppedSpace> dropped;
   size_t dropped_count = 0;  // entries of the pending-delete page, also those being worked on
 
+  // A change was refused for want of room; until look_for_disk_room() finds some.
+  std::atomic<bool> growth_refused{false};
+
   Mutex flusher_mutex{LatchRank::kLeaf};
   CondVar flusher_wakes;
 
@@ -165,6 +168,8 @@ struct KernelImpl {
   bool take_unfinished(uint64_t now, Unfinished* out, uint64_t* next_at);
   void rollback_thread();
   [[nodiscard]] std::string describe_unfinished(size_t limit);
+  [[nodiscard]] bool checkpoint_frees_log() const;
+  void ask_for_log_room();
   bool free_log_room();
   // prepared.cc
   void keep_prepared(std::unique_ptr<Trx> trx);
@@ -178,6 +183,7 @@ struct KernelImpl {
   void reaper_thread();
   void purge_thread();
   void log_flusher_thread();
+  void look_for_disk_room();
   // tables.cc
   TableRef make_table(TableSpec spec);
   Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
