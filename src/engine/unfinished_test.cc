@@ -16,9 +16,8 @@ class UnfinishedTest : public ::testing::Test {
   void SetUp() override { start(); }
   void TearDown() override { disarm_faults(); }
   void start(bool background = false) {
-    KernelOptions options = options_on(&disk_);
-    options.background = background;
-    auto opened = Kernel::open(options);
+    options_.background = background;
+    auto opened = Kernel::open(options_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernel_ = std::move(opened).value();
     session_ = kernel_->new_session();
@@ -84,6 +83,7 @@ class UnfinishedTest : public ::testing::Test {
 
   std::unique_ptr<SimFileSystem> sim_ = make_sim_file_system();
   FailingDisk disk_{sim_.get()};
+  KernelOptions options_ = options_on(&disk_);
   std::unique_ptr<Kernel> kernel_;
   std::unique_ptr<Session> session_;
   TableRef table_;
@@ -317,18 +317,10 @@ TEST_F(UnfinishedTest, APrepareThatMayHaveWorkedIsRolledBackAsAPreparedOne) {
 class FullDiskTest : public UnfinishedTest {
  protected:
   void SetUp() override {
-    KernelOptions options = options_on(&disk_);
-    options.log_segment_bytes = 1u << 20;
-    options.log_buffer_bytes = 1u << 18;
-    options.log_checkpoint_bytes = 64u << 20;  // only the room of the log makes one
-    auto opened = Kernel::open(options);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    kernel_ = std::move(opened).value();
-    session_ = kernel_->new_session();
-    session_->begin(Isolation::kRepeatableRead);
-    ASSERT_TRUE(session_->create_table(table_spec("t"), &table_).ok());
-    for (uint64_t id = 1; id <= 4; ++id) ASSERT_TRUE(insert_row(id).ok());
-    ASSERT_TRUE(session_->commit().ok());
+    options_.log_segment_bytes = 1u << 20;
+    options_.log_buffer_bytes = 1u << 19;
+    options_.log_checkpoint_bytes = 64u << 20;  // only a lack of room makes one
+    start();
   }
   // In the session's transaction; how many it made of `count`.
   uint64_t insert_many(uint64_t first, uint64_t count, Status* status) {
