@@ -2,7 +2,6 @@
 stays locked, and the client is told. By fault points, and by a disk that is full for a while."""
 
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ def start(data: Path, fault: str | None = None, *options: str, **env: str) -> Se
     server = Server(data)
     if fault is not None:
         env["STRATA_FAULT"] = fault
-    server.start(Settings(port=choose_port(None, 33506)), env=env, extra=options)
+    server.start(Settings(port=choose_port(None, 14000)), env=env, extra=options)
     return server
 
 
@@ -73,8 +72,11 @@ def test_a_failed_rollback_to_a_savepoint_takes_the_transaction_with_it(data: Pa
     make_table(data)
     server = start(data, "rollback_half:1:error")
     with client(server) as connection:
-        for sql in ("BEGIN", "SAVEPOINT s", "UPDATE t SET n = n - 1 WHERE id = 1", "UPDATE t SET n = n + 1 WHERE id = 2"):
-            run(connection, sql)
+        run(connection, "BEGIN")
+        run(connection, "INSERT INTO t VALUES (3, 0)")
+        run(connection, "SAVEPOINT s")
+        run(connection, "UPDATE t SET n = n - 1 WHERE id = 1")
+        run(connection, "UPDATE t SET n = n + 1 WHERE id = 2")
         code, message = error_of(connection, "ROLLBACK TO SAVEPOINT s")
         assert code == ROLLED_BACK and "rolled back" in message and "rollback_half" in message, message
         assert run(connection, "SELECT @@in_transaction") == ((0,),)
@@ -135,6 +137,19 @@ def test_a_client_that_leaves_while_its_rollback_fails_leaves_no_locks(data: Pat
     assert server.stop()
 
 
+def test_all_after_a_savepoint_goes_in_the_background_when_there_was_nothing_before_it(data: Path) -> None:
+    make_table(data)
+    server = start(data, "rollback_half:1:errors=3")
+    with client(server) as connection:
+        for sql in ("BEGIN", "SAVEPOINT s", "UPDATE t SET n = 0", "ROLLBACK TO SAVEPOINT s"):
+            run(connection, sql)
+        assert "in the background" in str(run(connection, "SHOW WARNINGS"))
+        run(connection, "UPDATE t SET n = n + 1 WHERE id = 1")  # Waits for it.
+        run(connection, "COMMIT")
+        assert run(connection, "SELECT * FROM t ORDER BY id") == ((1, 1001), (2, 1000))
+    assert server.stop()
+
+
 @pytest.mark.parametrize("nth", [1, 2])
 def test_what_the_binary_log_has_is_committed(data: Path, nth: int) -> None:
     """The first commit_ordered() after prepare fails, on the thread that leads the group commit."""
@@ -152,7 +167,7 @@ def test_what_the_binary_log_has_is_committed(data: Path, nth: int) -> None:
 
 
 def status_code(data: Path) -> tuple[int, str]:
-    command = [sys.executable, "-m", "strata_cli", "status", "--data", str(data)]
+    command = [str(paths.ROOT / "strata"), "status", "--data", str(data)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=paths.ROOT, timeout=60)
     return done.returncode, done.stdout
 
