@@ -110,9 +110,10 @@ int recover_rename(const TableName& from, const TableName& to) {
 void drop_garbage(const TableName& name) {
   const Status status = drop_now(name);
   if (status.ok() || is_not_found(status)) return;
-  sql_print_warning("STRATA: %s/%s, left by a statement that failed, stays until the next start: %.*s",
-                    name.schema.c_str(), name.table.c_str(),
-                    static_cast<int>(status.message().size()), status.message().data());
+  sql_print_warning(
+      "STRATA: %s/%s, left by a statement that failed, stays until the next start: %.*s",
+      name.schema.c_str(), name.table.c_str(), static_cast<int>(status.message().size()),
+      status.message().data());
 }
 
 void undo_swap(const AlterSwap& swap) {

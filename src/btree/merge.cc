@@ -128,7 +128,8 @@ StatusOr<bool> merge_pair(TreeContext* context, TreeId tree, Mtr* mtr, MtrPage* 
 StatusOr<Merge> merge_once(TreeContext* context, TreeId tree, uint8_t level, Bytes key) {
   for (Retries retries; retries.again();) {
     Mtr mtr(context->pool, context->log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, /*urgent=*/true));  // it frees room
+    STRATA_RETURN_IF_ERROR(
+        mtr.begin_write(Mtr::kDefaultLogBytes, /*urgent=*/true));  // it frees room
     STRATA_ASSIGN_OR_RETURN(
         MtrPage * parent,
         descend_to_write(

@@ -1,9 +1,9 @@
 // Random work by several sessions on a disk, and at fault points, that fail now and then while the
 // kernel lives on: reads, writes, syncs, a full disk, in rollbacks and commits too. Whatever the
-// errors were, a transaction that was not acknowledged leaves nothing behind, one that was is there,
-// and one that was decided is there in the end: on the living kernel, once the disk works again,
-// and after a crash. One thread, so that a seed replays exactly. Seeds are printed; STRATA_SEED and
-// STRATA_ROUNDS choose others.
+// errors were, a transaction that was not acknowledged leaves nothing behind, one that was is
+// there, and one that was decided is there in the end: on the living kernel, once the disk works
+// again, and after a crash. One thread, so that a seed replays exactly. Seeds are printed;
+// STRATA_SEED and STRATA_ROUNDS choose others.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -66,7 +66,8 @@ class ErrorModel {
     life_is_over_ = false;
     for (const PreparedTransaction& left : kernel_->prepared_transactions()) {
       const bool commit = decided_.count(left.xid) != 0;
-      ASSERT_TRUE((commit ? kernel_->commit_by_xid(left.xid) : kernel_->rollback_by_xid(left.xid)).ok());
+      ASSERT_TRUE(
+          (commit ? kernel_->commit_by_xid(left.xid) : kernel_->rollback_by_xid(left.xid)).ok());
     }
     decided_.clear();
     auto session = kernel_->new_session();
@@ -123,7 +124,8 @@ class ErrorModel {
       arm_fault(std::string(fault_point_name(point)) + ":" + std::to_string(1 + rng_.below(30)) +
                 ":errors=" + std::to_string(1 + rng_.below(5)));
     }
-    if (rng_.one_in(4)) arm_fault("rollback_half:" + std::to_string(1 + rng_.below(20)) + ":errors=3");
+    if (rng_.one_in(4))
+      arm_fault("rollback_half:" + std::to_string(1 + rng_.below(20)) + ":errors=3");
     if (rng_.one_in(4))
       arm_fault("commit_before_log:" + std::to_string(1 + rng_.below(5)) + ":errors=4");
     if (rng_.one_in(3)) return disk_.fill_up();

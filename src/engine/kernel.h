@@ -198,7 +198,7 @@ class Session {
   [[nodiscard]] bool has_changes() const noexcept;
   // After kAborted: a deadlock victim, or a transaction a part of which could not be undone.
   [[nodiscard]] bool must_rollback() const noexcept;
-  Status undo_failure() const;                       // why it could not; OK: there was no such failure
+  Status undo_failure() const;  // why it could not; OK: there was no such failure
   [[nodiscard]] uint64_t trx_id() const noexcept;  // 0 before the first change
   Status open_view();                              // consistent snapshot now (idempotent)
   void close_view() noexcept;                      // READ COMMITTED: at statement end

@@ -55,8 +55,9 @@ namespace {
 
 // E18: only rollback() is left.
 Status half_undone(const Status& why) {
-  return error_deadlock("the whole transaction has to be rolled back, since undoing a part of it failed: " +
-                        text_of(why));
+  return error_deadlock(
+      "the whole transaction has to be rolled back, since undoing a part of it failed: " +
+      text_of(why));
 }
 
 }  // namespace
@@ -255,9 +256,10 @@ Status Session::rollback() {
     std::string why = text_of(status);
     s.kernel->finish_later(
         {.trx = s.give_up_trx(), .created_spaces = std::move(created), .why = why});
-    return error_deadlock("the transaction is rolled back in the background; what it has changed stays "
-                          "locked until that is done: " +
-                          why);
+    return error_deadlock(
+        "the transaction is rolled back in the background; what it has changed stays "
+        "locked until that is done: " +
+        why);
   }
   for (const SpaceId space : created) s.kernel->discard_created(space);
   return ok_status();

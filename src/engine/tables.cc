@@ -177,8 +177,9 @@ void KernelImpl::discard_created(SpaceId space) {
     return log->persist(mtr.publish());
   }();
   if (status.ok()) return note_dropped(space);
-  diag(Severity::kWarning, "space %u of DDL that was rolled back: %s; its file stays until the next start",
-       space.value, text_of(status).c_str());
+  diag(Severity::kWarning,
+       "space %u of DDL that was rolled back: %s; its file stays until the next start", space.value,
+       text_of(status).c_str());
 }
 
 // Makes a space that goes when the transaction is rolled back; on failure nothing is left but a
@@ -186,9 +187,18 @@ void KernelImpl::discard_created(SpaceId space) {
 StatusOr<SpaceId> Session::make_space() {
   Impl& s = *impl_;
   STRATA_ASSIGN_OR_RETURN(const SpaceId space, s.kernel->dictionary->new_space_id());
-  STRATA_RETURN_IF_ERROR(s.kernel->spaces->create(space));
-  s.trx->drop_on_rollback.push_back(space);
-  return space;
+  const Status made = s.kernel->spaces->create(space);
+  if (!is_no_space(made) || !s.trx->frees_room) {
+    STRATA_RETURN_IF_ERROR(made);
+    s.trx->drop_on_rollback.push_back(space);
+    return space;
+  }
+  // A TRUNCATE on a full disk. What was made of that space is removed by the orphan pass.
+  STRATA_RETURN_IF_ERROR(s.kernel->log->give_up_reserve());
+  STRATA_ASSIGN_OR_RETURN(const SpaceId another, s.kernel->dictionary->new_space_id());
+  STRATA_RETURN_IF_ERROR(s.kernel->spaces->create(another));
+  s.trx->drop_on_rollback.push_back(another);
+  return another;
 }
 
 // A new space with empty trees for the whole table.

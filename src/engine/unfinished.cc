@@ -58,7 +58,8 @@ Status KernelImpl::roll_back(Trx* trx) {
 void KernelImpl::finish_later(Unfinished item) {
   if (!item.why.empty()) {
     diag(Severity::kWarning,
-         "%s of transaction %llu (%llu undo records): %s. It is tried again until it works; the rows "
+         "%s of transaction %llu (%llu undo records): %s. It is tried again until it works; the "
+         "rows "
          "stay locked",
          work_of(item), static_cast<unsigned long long>(item.trx->id.value),
          static_cast<unsigned long long>(item.trx->undo.records), item.why.c_str());
@@ -118,8 +119,7 @@ Status KernelImpl::try_to_finish(Unfinished* item, const std::atomic<bool>* stop
   for (const SpaceId space : item->created_spaces) discard_created(space);
   if (item->recovered) {
     ++recovery.rolled_back;
-    if (--recovery.to_roll_back == 0)
-      diag(Severity::kInfo, "recovery: the last rollback is done");
+    if (--recovery.to_roll_back == 0) diag(Severity::kInfo, "recovery: the last rollback is done");
   }
   if (!item->why.empty()) diag(Severity::kInfo, "%s in the background: done", work_of(*item));
   --(item->commit ? unfinished_commits : unfinished_rollbacks);

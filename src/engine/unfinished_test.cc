@@ -42,9 +42,7 @@ class UnfinishedTest : public ::testing::Test {
     sim_->crash(5);
     restart();
   }
-  static Row row(uint64_t id, const std::string& text = "old") {
-    return Row{id * 10, 1, text, ""};
-  }
+  static Row row(uint64_t id, const std::string& text = "old") { return Row{id * 10, 1, text, ""}; }
   Status insert_row(uint64_t id) { return insert(session_.get(), table_, id, row(id)); }
   Status change_row(uint64_t id) {
     return update(session_.get(), table_, id, row(id), id, row(id, "new"));
@@ -62,12 +60,8 @@ class UnfinishedTest : public ::testing::Test {
     EXPECT_TRUE(other->commit().ok());
     return rows.ok() ? *rows : Rows{};
   }
-  static Rows before() {
-    return {{1, row(1)}, {2, row(2)}, {3, row(3)}, {4, row(4)}};
-  }
-  static Rows after() {
-    return {{1, row(1, "new")}, {2, row(2, "new")}, {3, row(3)}, {4, row(4)}};
-  }
+  static Rows before() { return {{1, row(1)}, {2, row(2)}, {3, row(3)}, {4, row(4)}}; }
+  static Rows after() { return {{1, row(1, "new")}, {2, row(2, "new")}, {3, row(3)}, {4, row(4)}}; }
   bool is_locked(uint64_t id) {
     const auto other = kernel_->new_session();
     other->set_lock_wait_timeout_us(0);
@@ -332,6 +326,40 @@ class FullDiskTest : public UnfinishedTest {
     return count;
   }
 };
+
+// It needs room for a new file before the old one goes: that of the log's reserve.
+TEST_F(FullDiskTest, TruncateGoesOn) {
+  restart(true);  // files of dropped tables are removed in the background
+  sim_->set_capacity(12u << 20);
+  Status status;
+  for (uint64_t i = 0; status.ok(); ++i) {
+    ASSERT_LT(i, 100'000);
+    session_->begin(Isolation::kRepeatableRead);
+    Row big = row(100 + i);
+    big.blob = std::string(100'000, 'b');
+    status = insert(session_.get(), table_, 100 + i, big);
+    if (status.ok()) status = session_->commit();
+  }
+  ASSERT_TRUE(is_no_space(status)) << status;
+  ASSERT_TRUE(session_->rollback().ok());
+  // To the last byte.
+  const auto filler = *sim_->open("/filler", {.create = true});
+  for (uint64_t step = 1u << 20, size = 0; step != 0;) {
+    if (filler->allocate(size + step).ok()) {
+      size += step;
+    } else {
+      step /= 2;
+    }
+  }
+  session_->begin(Isolation::kReadCommitted);
+  EXPECT_TRUE(session_->truncate_table("test", "t", &table_).ok());
+  EXPECT_TRUE(session_->commit().ok());
+  EXPECT_EQ(others_see(), Rows{});
+  EXPECT_TRUE(wait_until([&] { return counter("disk_full") == 0; }))
+      << "the reserve is whole again";
+  crash();
+  EXPECT_EQ(others_see(), Rows{});
+}
 
 // Of whatever size: what a rollback needs of the log is given back by checkpoints while it goes on.
 TEST_F(FullDiskTest, ARollbackGoesOn) {

@@ -114,7 +114,7 @@ struct Trx {
   uint32_t next_overflow_ordinal = 1;
   bool must_rollback = false;  // a deadlock victim, or T13: only rollback is allowed
   Status undo_failure;         // T13: what stopped the undoing
-  bool frees_room = false;  // a DROP or TRUNCATE: goes on while the disk is full (wal W8)
+  bool frees_room = false;     // a DROP or TRUNCATE: goes on while the disk is full (wal W8)
   bool recovered = false;
   uint64_t leaves_work = 0;  // for purge: about as many records to take out as this
   // Of a transaction without a session (recovered, or prepared and left): where it has changes.

@@ -89,6 +89,7 @@ class LocalLogSink final : public LogSink {
   }
   Status prepare_room(Lsn end) override { return prepare(end, options_.reserve_segments); }
   Status prepare_reserved_room(Lsn end) override { return prepare(end, 0); }
+  Status give_up_reserve() override;
   void hurry() noexcept override;
   Status append(Lsn at, Bytes bytes) override;
   Status sync() override;
@@ -183,6 +184,15 @@ Status LocalLogSink::prepare(Lsn end, size_t keep) {
   const MutexLock hurry_lock(hurry_mutex_);
   in_a_hurry_ = false;
   return made;
+}
+
+// A name that comes back after a power loss is a spare again.
+Status LocalLogSink::give_up_reserve() {
+  MutexLock lock(room_mutex_);
+  if (spares_.empty()) return error_not_found();
+  const std::string path = spares_.back();
+  spares_.pop_back();
+  return fs_->remove(path);
 }
 
 void LocalLogSink::hurry() noexcept {

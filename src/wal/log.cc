@@ -14,8 +14,8 @@ namespace strata {
 namespace {
 
 constexpr uint64_t kTicketCount = 1u << 14;
-constexpr uint64_t kRoomRetryUs = 100000;       // after a failed prepare_room
-constexpr uint64_t kRoomLookUs = 1000000;       // how often a full disk is asked again
+constexpr uint64_t kRoomRetryUs = 100000;  // after a failed prepare_room
+constexpr uint64_t kRoomLookUs = 1000000;  // how often a full disk is asked again
 constexpr uint64_t kRingWaitUs = 10000;    // backstop of a wait for credits to come back
 
 // Waits that are bounded by a memcpy of another thread: spin, then let it run.
@@ -180,6 +180,20 @@ struct Log::Impl {
     const Status made = sink->prepare_reserved_room(Lsn{end});
     room_end.store(sink->room_end().value, std::memory_order_relaxed);
     return made;
+  }
+
+  Status give_up_reserve() {
+    {
+      MutexLock lock(make_room_mutex);
+      STRATA_RETURN_IF_ERROR(sink->give_up_reserve());
+      common_end.store(0, std::memory_order_relaxed);
+      room_error = error_no_space("the reserve is in use");
+      room_retry_at = monotonic_us() + kRoomRetryUs;
+      const MutexLock shown(room_mutex);
+      shown_error = room_error;
+    }
+    wake_room_thread();
+    return ok_status();
   }
 
   Status room_state() {
@@ -445,7 +459,7 @@ struct Log::Impl {
   uint64_t written = 0;  // owned by the leader
 
   std::atomic<uint64_t> room_end{0};
-  std::atomic<uint64_t> common_end{0};  // W8; <= room_end
+  std::atomic<uint64_t> common_end{0};     // W8; <= room_end
   Mutex no_room_mutex{LatchRank::kPurge};  // held over the call, which takes what a caller may
   std::function<void()> no_room;           // guarded by no_room_mutex
   std::atomic<bool> room_wanted{false};
@@ -506,6 +520,7 @@ Status Log::truncate_below(Lsn lsn) {
   STRATA_ASSERT(lsn <= durable_lsn());
   return impl_->sink->truncate_below(lsn);
 }
+Status Log::give_up_reserve() { return impl_->give_up_reserve(); }
 Status Log::room_state() const { return impl_->room_state(); }
 void Log::on_no_room(std::function<void()> call) {
   const MutexLock lock(impl_->no_room_mutex);

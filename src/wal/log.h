@@ -95,6 +95,9 @@ class Log {
   // What the last attempt to get room ahead came to (W8): while it is an error only urgent callers
   // go on. Tried again every second, so it turns OK by itself.
   [[nodiscard]] Status room_state() const;
+  // For a TRUNCATE on a full disk, which needs a little room to free much: the sink's reserve.
+  // Until it is whole again only urgent callers go on.
+  Status give_up_reserve();
   // Called after each attempt that failed, by any thread, with no latch held: a checkpoint may give
   // room back. It must not block. Null: no more calls, and none is running on return.
   void on_no_room(std::function<void()> call);

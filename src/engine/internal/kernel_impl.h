@@ -93,8 +93,8 @@ struct KernelImpl {
   // what a session could not undo, or could not commit though that was decided.
   struct Unfinished {
     std::unique_ptr<Trx> trx = nullptr;
-    bool commit = false;                  // decided by others: never to be undone
-    bool recovered = false;               // by this start, from the log
+    bool commit = false;                       // decided by others: never to be undone
+    bool recovered = false;                    // by this start, from the log
     std::vector<SpaceId> created_spaces = {};  // go once it is rolled back
     std::string why = {};  // it did not work the last time; empty: not tried yet
     uint64_t retry_us = 0;
@@ -102,7 +102,7 @@ struct KernelImpl {
   };
   Mutex unfinished_mutex{LatchRank::kEngine};
   CondVar unfinished_changed;
-  std::vector<Unfinished> unfinished;            // guarded by unfinished_mutex; newest last
+  std::vector<Unfinished> unfinished;             // guarded by unfinished_mutex; newest last
   std::atomic<uint64_t> unfinished_rollbacks{0};  // with the one in work
   std::atomic<uint64_t> unfinished_commits{0};
 
