@@ -10,6 +10,7 @@ import pymysql
 import pytest
 from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
+from strata_cli.waiting import wait_until
 
 ROLLED_BACK = 4060  # ER_ROLLBACK_ONLY
 DUPLICATE = 1062
@@ -193,6 +194,7 @@ def test_a_full_disk_stops_no_rollback_and_nothing_that_frees_room(data: Path) -
             run(connection, "DELETE FROM big LIMIT 10")
             run(connection, "DROP TABLE other")
             marker.unlink()
+        assert wait_until(lambda: status_code(data)[0] == 0, 30), "it goes on by itself"
         wait_for_no_locks(server)
         with client(server) as connection:
             run(connection, "INSERT INTO big VALUES (5000000, 'c')")
