@@ -263,7 +263,10 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     AlterInPlace* const alter = context_of(info);
     if (alter == nullptr || alter->session == nullptr) return 0;
     const std::unique_ptr<engine::Session> session = std::move(alter->session);
-    if (!commit) return fail(session->rollback());
+    if (!commit) {
+      session->rollback().IgnoreError();  // at once or in the background (engine E18)
+      return 0;
+    }
     const LEX_CUSTRING& image = *table->s->frm_image;  // the new one, by now
     const LEX_CUSTRING& version = altered->s->tabledef_version;
     alter->spec.definition.assign(reinterpret_cast<const char*>(image.str), image.length);

@@ -34,13 +34,13 @@ struct JournalRow {
   AlterJournal alter;
 };
 
-std::vector<JournalRow> read_journal() {
+StatusOr<std::vector<JournalRow>> read_journal() {
   std::vector<JournalRow> rows;
-  kernel->for_each_journal([&](Bytes key, Bytes value) {
+  STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
     JournalRow row;
     if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter))
       rows.push_back(std::move(row));
-  });
+  }));
   return rows;
 }
 
@@ -69,17 +69,18 @@ Status rename_in(engine::Session* session, const TableName& from, const TableNam
 
 // A copy of this table in our own dictionary waits to take its place; without one the ALTER moves
 // the table to another engine.
-bool has_copy(const TableName& original) {
-  const std::vector<JournalRow> journal = read_journal();
+StatusOr<bool> has_copy(const TableName& original) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<JournalRow> journal, read_journal());
   return std::any_of(journal.begin(), journal.end(), [&](const JournalRow& row) {
     return row.alter.original == original && kernel->table_exists(row.copy.schema, row.copy.table);
   });
 }
 
 // D4: the server believes this ALTER has copied everything and drops the original before it
-// renames.
-bool must_postpone_drop(const TableName& name) {
-  for (const JournalRow& row : read_journal()) {
+// renames. A journal that cannot be read is no permission to drop.
+StatusOr<bool> must_postpone_drop(const TableName& name) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<JournalRow> journal, read_journal());
+  for (const JournalRow& row : journal) {
     if (row.alter.original == name && kernel->table_exists(row.copy.schema, row.copy.table) &&
         has_version(name, row.alter.original_version))
       return true;
@@ -89,7 +90,9 @@ bool must_postpone_drop(const TableName& name) {
 
 // D4: the copy takes the original's place, whatever of the two steps had been done.
 int recover_rename(const TableName& from, const TableName& to) {
-  const std::vector<JournalRow> journal = read_journal();
+  const StatusOr<std::vector<JournalRow>> read = read_journal();
+  if (!read.ok()) return ddl_error(read.status());
+  const std::vector<JournalRow>& journal = *read;
   const auto row = std::find_if(journal.begin(), journal.end(),
                                 [&](const JournalRow& r) { return r.copy == from; });
   return ddl_error(run_ddl([&](engine::Session* session) -> Status {
@@ -102,10 +105,21 @@ int recover_rename(const TableName& from, const TableName& to) {
   }));
 }
 
+// For what goes with the next start otherwise (D5): a failure is no reason to fail the statement.
+void drop_garbage(const TableName& name) {
+  const Status status = drop_now(name);
+  if (status.ok() || is_not_found(status)) return;
+  sql_print_warning(
+      "STRATA: %s/%s, left by a statement that failed, stays until the next start: %.*s",
+      name.schema.c_str(), name.table.c_str(), static_cast<int>(status.message().size()),
+      status.message().data());
+}
+
 void undo_swap(const AlterSwap& swap) {
-  (void)swap.session->rollback();
+  // At once or in the background (engine E18); other sessions never saw it.
+  swap.session->rollback().IgnoreError();
   // The ALTER has failed: its copy, dropped inside the transaction just undone or not, is garbage.
-  if (!swap.copy.table.empty()) (void)drop_now(swap.copy);
+  if (!swap.copy.table.empty()) drop_garbage(swap.copy);
   restore_definition_file(swap.target);  // the server may have put the copy's in its place
 }
 
@@ -116,11 +130,8 @@ int commit_swap(Connection* connection) {
                             ? error_no_space("fault point alter_swap_commit")
                             : swap->session->commit(engine::Durability::kSync);
   close_if_outcome_unknown(status, connection->thd);
-  if (status.code() == StatusCode::kUnknown) {
-    (void)swap->session->rollback();  // a copy that is left is garbage (D5)
-  } else if (!status.ok()) {
-    undo_swap(*swap);
-  }
+  // Outcome unknown: a copy that is left is garbage (D5).
+  if (!status.ok() && status.code() != StatusCode::kUnknown) undo_swap(*swap);
   return handler_error(status, connection->thd);
 }
 
@@ -152,7 +163,7 @@ Status run_ddl(const std::function<Status(engine::Session*)>& body) {
   session->begin(engine::Isolation::kReadCommitted);
   Status status = body(session.get());
   if (!status.ok()) {
-    (void)session->rollback();
+    session->rollback().IgnoreError();  // at once or in the background (engine E18)
     return status;
   }
   status = session->commit(engine::Durability::kSync);
@@ -195,7 +206,9 @@ void abandon_swap(Connection* connection) {
 int drop_table_by_path(THD* thd, const char* path) {
   const TableName name = parse_path(path);
   if (!ddl_recovery_done.load()) {
-    if (must_postpone_drop(name)) {
+    const StatusOr<bool> postpone = must_postpone_drop(name);
+    if (!postpone.ok()) return handler_error(postpone.status(), nullptr);
+    if (*postpone) {
       sql_print_information("STRATA: DDL recovery: %s stays until its copy takes its place", path);
       return 0;
     }
@@ -222,26 +235,32 @@ int drop_table_by_path(THD* thd, const char* path) {
   return ddl_error(drop_now(name));
 }
 
+// D2: one of three.
+static int begin_swap(Connection* connection, const TableName& from, const TableName& to) {
+  auto swap = std::make_unique<AlterSwap>();
+  swap->session = kernel->new_session();
+  swap->session->begin(engine::Isolation::kReadCommitted);
+  swap->target = from;
+  const Status status = rename_in(swap->session.get(), from, to);
+  if (!status.ok()) return ddl_error(status);
+  connection->swap = std::move(swap);
+  register_with_server(connection);
+  return 0;
+}
+
 int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   const TableName from = parse_path(from_path);
   const TableName to = parse_path(to_path);
   if (!ddl_recovery_done.load() || thd == nullptr) return recover_rename(from, to);
   if (!fits_a_file_name(to)) return ENAMETOOLONG;
   Connection* const connection = connection_of(thd);
-  if (to.is_alter_backup() && connection->swap == nullptr && has_copy(from)) {  // D2: one of three
-    auto swap = std::make_unique<AlterSwap>();
-    swap->session = kernel->new_session();
-    swap->session->begin(engine::Isolation::kReadCommitted);
-    swap->target = from;
-    const Status status = rename_in(swap->session.get(), from, to);
-    if (!status.ok()) return ddl_error(status);
-    connection->swap = std::move(swap);
-    register_with_server(connection);
-    return 0;
-  }
-  if (to.is_alter_backup() && connection->swap == nullptr && !has_copy(from))
+  if (to.is_alter_backup() && connection->swap == nullptr) {
+    const StatusOr<bool> copied = has_copy(from);
+    if (!copied.ok()) return handler_error(copied.status(), nullptr);
+    if (*copied) return begin_swap(connection, from, to);
     warn_of_local_table(thd, from.schema.c_str(), from.table.c_str(),
                         thd->lex->create_info.db_type);
+  }
   if (from.is_alter_backup() && connection->swap != nullptr) {  // taking the first one back
     abandon_swap(connection);
     return 0;
@@ -268,7 +287,7 @@ void drop_database(handlerton*, char* path) {
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
       if (spec.schema == schema) left.push_back({spec.schema, spec.name});
     });
-    for (const TableName& name : left) (void)drop_now(name);
+    for (const TableName& name : left) drop_garbage(name);
     return 0;
   });
 }
@@ -287,10 +306,14 @@ int signal_ddl_recovery_done(handlerton*) {
                             status.ok() ? "" : ": failed, will be tried again at the next start");
     }
     restore_all_definition_files();
-    for (const JournalRow& row : read_journal()) {
+    const StatusOr<std::vector<JournalRow>> journal = read_journal();
+    if (!journal.ok()) return handler_error(journal.status(), nullptr);
+    for (const JournalRow& row : *journal) {
       if (kernel->table_exists(row.copy.schema, row.copy.table)) continue;
-      (void)run_ddl(
-          [&](engine::Session* session) { return session->journal_erase(journal_key(row.copy)); });
+      // A row that stays says nothing once its copy is gone; the next start tries again.
+      run_ddl([&](engine::Session* session) {
+        return session->journal_erase(journal_key(row.copy));
+      }).IgnoreError();
     }
     return 0;
   });

@@ -47,7 +47,9 @@ int handler_error(const Status& status, THD* thd) {
       return 0;
     case StatusCode::kAborted:  // deadlock: the session only takes rollback() from here
       if (thd != nullptr) thd->mark_transaction_to_rollback(true);
-      return HA_ERR_LOCK_DEADLOCK;
+      if (status.message().empty()) return HA_ERR_LOCK_DEADLOCK;
+      log_status("rolled back", status);  // for another reason (engine E18)
+      return HA_ERR_ROLLBACK;
     case StatusCode::kDeadlineExceeded:
       if (thd != nullptr) thd->mark_transaction_to_rollback(false);
       return HA_ERR_LOCK_WAIT_TIMEOUT;

@@ -323,6 +323,7 @@ int ha_strata::reset() {
 void ha_strata::init_table_handle_for_HANDLER() {
   (void)guarded([&] {
     bind(ha_thd());
+    // Refused only while the transaction has to roll back; then every read is refused, too.
     (void)begin_statement(connection_);
     statement_lock_ = engine::LockMode::kNone;
     note_isolation(ha_thd());

@@ -29,7 +29,7 @@ void ignore_db_dirs_append(const char* name);
 namespace strata::glue {
 namespace {
 
-std::unique_ptr<FileSystem> power_loss_files;
+std::unique_ptr<FileSystem> test_files;
 
 void print_diag(Severity severity, std::string_view message) {
   const int length = static_cast<int>(message.size());
@@ -61,8 +61,14 @@ engine::KernelOptions kernel_options() {
   options.wait_listener = wait_listener();
   // For crash tests: a disk that remembers what was not yet durable.
   if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
-    power_loss_files = make_power_loss_file_system(make_posix_file_system(), journal);
-    options.file_system = power_loss_files.get();
+    test_files = make_power_loss_file_system(make_posix_file_system(), journal);
+    options.file_system = test_files.get();
+  }
+  // Likewise one that is full on demand.
+  if (const char* const full = std::getenv("STRATA_FULL_DISK")) {
+    auto files = test_files != nullptr ? std::move(test_files) : make_posix_file_system();
+    test_files = make_full_disk_file_system(std::move(files), full);
+    options.file_system = test_files.get();
   }
   return options;
 }
@@ -143,7 +149,7 @@ int start(void* plugin) {
       // The server goes on without the engine; nothing of the folder has been touched.
       const std::string why(opened.status().message());
       sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
-      power_loss_files.reset();
+      test_files.reset();
       end_rather_than_recover_without_engine();
       return 1;
     }

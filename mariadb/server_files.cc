@@ -92,14 +92,14 @@ uint64_t this_boot() {
   return std::hash<std::string>{}(text);
 }
 
-Files read_copies(Owner* owner) {
+StatusOr<Files> read_copies(Owner* owner) {
   Files files;
-  kernel->for_each_journal([&](Bytes key, Bytes value) {
+  STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
     if (key == kOwnerKey && value.size() == 16)
       *owner = {load_u64(value.data()), load_u64(value.data() + 8)};
     if (key.starts_with(kFilePrefix))
       files[std::string(key.substr(kFilePrefix.size()))] = std::string(value);
-  });
+  }));
   return files;
 }
 
@@ -236,7 +236,13 @@ std::unique_ptr<Watcher> watcher;
 void start_server_files(uint64_t folder) {
   std::unique_ptr<FileSystem> disk = make_posix_file_system();
   Owner before;
-  Files copies = read_copies(&before);
+  StatusOr<Files> read = read_copies(&before);
+  if (!read.ok()) {
+    report_failure("read, and changes of them will not be kept until they are (at the next start)",
+                   read.status());
+    return;  // SF3
+  }
+  Files copies = std::move(read).value();
   const Owner now{folder, this_boot()};
   const bool others = before.folder != 0 && before.folder != folder;
   if (others || (before.folder == folder && before.boot != now.boot)) {

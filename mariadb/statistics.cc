@@ -70,6 +70,7 @@ void ha_strata::sample_indexes() {
     const uint32_t index = layout_.kernel_index(key);
     const KeyCodec& codec = layout_.index(index).codec;
     PrefixCounter counter(&codec);
+    // Statistics may be missing: what was sampled before an error counts.
     (void)kernel->sample(table_.get(), index, setting_stats_pages,
                          [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
     for (size_t part = 0; part < codec.parts().size(); ++part) {
@@ -90,7 +91,7 @@ int ha_strata::info(uint flags) {
       stats.auto_increment_value =
           table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
     if ((flags & HA_STATUS_VARIABLE) != 0) {
-      (void)kernel->refresh_old_statistics(table_.get());
+      (void)kernel->refresh_old_statistics(table_.get());  // old ones do, too
       stats.records = table_->estimated_rows();
       stats.deleted = 0;
       stats.data_file_length = table_->data_bytes();

@@ -1,9 +1,13 @@
 // Commit, rollback, savepoints and snapshots of a connection.
 //
 //   T1  "Statement end" and "transaction end" are the same callback: ends_transaction() tells them
-//   apart. T2  commit() that fails is not followed by rollback(): the engine has rolled back by
-//   then. T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it
-//   needs.
+//       apart.
+//   T2  commit() that fails is not followed by rollback(): the engine has rolled back by then.
+//   T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it needs.
+//   T4  When a statement, or what followed a savepoint, cannot be undone, the whole transaction
+//   goes
+//       (engine E18), as after a deadlock: the statement's error says so, whatever it was before,
+//       and the server rolls back too, so that a COMMIT that comes later commits nothing of it.
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
@@ -41,13 +45,47 @@ void statement_ended(Connection* connection) {
   if (isolation_of(connection->thd) <= engine::Isolation::kReadCommitted) session->close_view();
 }
 
+// T4
+void report_rolled_back(const char* what, const Status& why) {
+  my_printf_error(ER_ROLLBACK_ONLY, "STRATA: %s: %.*s", MYF(0), what,
+                  static_cast<int>(why.message().size()), why.message().data());
+}
+
 int commit_failed(Connection* connection, const Status& status) {
   close_if_outcome_unknown(status, connection->thd);
-  if (status.code() == StatusCode::kAborted) my_error(ER_LOCK_DEADLOCK, MYF(0));
-  (void)connection->session->rollback();
+  if (status.code() == StatusCode::kAborted) {
+    if (status.message().empty()) {
+      my_error(ER_LOCK_DEADLOCK, MYF(0));
+    } else {
+      report_rolled_back("not committed", status);
+    }
+  }
   transaction_ended(connection);
   if (is_fenced(status) || is_peer_down(status)) tell_client(status);
   return handler_error(status, nullptr);
+}
+
+// The statement has failed with an error that is not sent yet: the one that counts replaces it.
+void give_up_transaction(THD* thd, const Status& undo_failure) {
+  thd->mark_transaction_to_rollback(true);
+  if (undo_failure.ok()) return;  // a deadlock, which the client has been told
+  if (thd->is_error()) thd->clear_error();
+  report_rolled_back("the whole transaction was rolled back, since a statement could not be undone",
+                     undo_failure);
+}
+
+int roll_back_whole(Connection* connection) {
+  // Only what the log says about a prepared one makes its rollback certain, also after a crash.
+  const bool was_prepared = connection->prepared || connection->xa_prepared;
+  const Status status = connection->session->rollback();
+  transaction_ended(connection);
+  if (status.ok()) return 0;
+  if (was_prepared) return handler_error(status, nullptr);
+  // It is rolled back for everybody, but its rows are locked for a while.
+  push_warning_printf(connection->thd, Sql_condition::WARN_LEVEL_WARN, ER_ERROR_DURING_ROLLBACK,
+                      "STRATA: %.*s", static_cast<int>(status.message().size()),
+                      status.message().data());
+  return 0;
 }
 
 }  // namespace
@@ -90,18 +128,16 @@ int rollback(handlerton*, THD* thd, bool all) {
       if (ends_transaction(thd, all)) transaction_ended(connection);
       return 0;
     }
-    if (ends_transaction(thd, all) || session->must_rollback()) {
-      const Status status = session->rollback();
-      transaction_ended(connection);
-      return handler_error(status, nullptr);
+    const bool whole = ends_transaction(thd, all);
+    if (!whole && !session->must_rollback()) {
+      // A failure is seen below.
+      if (session->rollback_to(connection->statement).ok()) {
+        statement_ended(connection);
+        return 0;
+      }
     }
-    const Status status = session->rollback_to(connection->statement);
-    if (!status.ok()) {
-      thd->mark_transaction_to_rollback(true);
-      return handler_error(status, nullptr);
-    }
-    statement_ended(connection);
-    return 0;
+    if (!whole) give_up_transaction(thd, session->undo_failure());
+    return roll_back_whole(connection);
   });
 }
 
@@ -123,8 +159,12 @@ int savepoint_rollback(handlerton*, THD* thd, void* savepoint) {
     engine::Savepoint to;
     std::memcpy(&to, savepoint, sizeof to);
     const Status status = connection->session->rollback_to(to);
+    if (!status.ok()) {
+      give_up_transaction(thd, connection->session->undo_failure());
+      return HA_ERR_ROLLBACK;
+    }
     connection->statement = connection->session->savepoint();
-    return handler_error(status, thd);
+    return 0;
   });
 }
 

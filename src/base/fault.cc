@@ -25,6 +25,7 @@ struct Armed {
   uint64_t countdown = 0;
   Action action = Action::kCrash;
   uint64_t pause_ms = 0;
+  uint64_t times = 1;
 };
 
 std::mutex mutex;
@@ -50,6 +51,11 @@ bool arm_fault(std::string_view spec) noexcept {
     if (want.countdown == 0) return false;
     const std::string_view action = *end == ':' ? std::string_view(end + 1) : std::string_view();
     if (action == "error") want.action = Action::kError;
+    if (action.substr(0, 7) == "errors=") {
+      want.action = Action::kError;
+      want.times = std::strtoull(action.data() + 7, nullptr, 10);
+      if (want.times == 0) return false;
+    }
     if (action.substr(0, 9) == "pause_ms=") {
       want.action = Action::kPause;
       want.pause_ms = std::strtoull(action.data() + 9, nullptr, 10);
@@ -87,7 +93,8 @@ bool internal::fault_hit(FaultPoint point) noexcept {
     const std::lock_guard lock(mutex);
     Armed& a = armed[static_cast<size_t>(point)];
     if (!a.active || --a.countdown != 0) return false;
-    a.active = false;
+    a.active = --a.times != 0;
+    a.countdown = 1;
     if (a.action == Action::kError) return true;
     if (a.action == Action::kCrash) {
       if (crash_handler == nullptr) {

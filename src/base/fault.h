@@ -1,7 +1,7 @@
 // Named points at which a test makes the process crash, fail or pause. Cost when unarmed: one
 // relaxed load of a global. Armed by arm_fault() or by the environment:
 // STRATA_FAULT="name:nth[:action]", where action is crash (default: SIGKILL to self), error (the
-// point reports failure) or pause_ms=N.
+// point reports failure; errors=N: N times from then on) or pause_ms=N.
 #pragma once
 
 #include <atomic>

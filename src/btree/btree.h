@@ -145,9 +145,10 @@ class TreeCursor {
 };
 
 // Splits the leaf that covers `key` so that a record of value_bytes fits. Call with no latch held;
-// then seek again (someone else may have used the room: loop). Errors: kResourceExhausted,
-// kNotFound (space).
-Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_bytes);
+// then seek again (someone else may have used the room: loop). `urgent`: as Mtr::begin_write().
+// Errors: kResourceExhausted, kNotFound (space).
+Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_bytes,
+                 bool urgent = false);
 // Called after records were erased from the leaf that covers `key`: merges underfull pages,
 // recursively upwards. Best effort; no latch held.
 Status try_merge(TreeContext* context, TreeId tree, Bytes key);

@@ -186,13 +186,13 @@ StatusOr<MtrPage*> descend_to_write(TreeContext* context, TreeId tree, Mtr* mtr,
 
 using namespace btree_internal;
 
-Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_bytes) {
+Status make_room(TreeContext* context, TreeId tree, Bytes key, size_t value_bytes, bool urgent) {
   if (key.size() > kMaxKeyBytes || key.size() + value_bytes > kMaxRecordBytes)
     return error_invalid_argument("record too large for a tree page");
   for (Retries retries; retries.again();) {
     STRATA_RETURN_IF_ERROR(context->spaces->ensure_room(space_of(tree), kRoomForSplit));
     Mtr mtr(context->pool, context->log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, urgent));
     STRATA_ASSIGN_OR_RETURN(
         MtrPage * leaf,
         descend_to_write(context, tree, &mtr, {.key = key, .mode = LatchMode::kExclusive}));

@@ -10,6 +10,8 @@
 //   E4  Files of dropped spaces are deleted only after the drop is durable, from the pending-delete
 //       list.
 //   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
+//   E18, E19  After rollback() and commit() the session has no transaction any more, whatever they
+//       answer (README.md).
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
 //       their commit would find it empty; reading it is refused (definition_changed). The same
 //       goes for an index that was added later: it has entries for the rows of its day only.
@@ -192,7 +194,9 @@ class TableCursor;
 // One client connection's transaction state.
 class Session {
  public:
-  ~Session();  // rolls back what is active (a prepared transaction must have been detached)
+  // Rolls back what is active (a prepared transaction must have been detached), at once or in the
+  // background.
+  ~Session();
 
   // What KernelOptions::wait_listener knows it by. Before the first transaction.
   void set_owner(void* owner) noexcept;
@@ -200,7 +204,9 @@ class Session {
   void begin(Isolation isolation);
   [[nodiscard]] bool in_transaction() const noexcept;
   [[nodiscard]] bool has_changes() const noexcept;
+  // After kAborted: a deadlock victim, or a transaction a part of which could not be undone.
   [[nodiscard]] bool must_rollback() const noexcept;
+  Status undo_failure() const;  // why it could not; OK: there was no such failure
   [[nodiscard]] uint64_t trx_id() const noexcept;  // 0 before the first change
   Status open_view();                              // consistent snapshot now (idempotent)
   void close_view() noexcept;                      // READ COMMITTED: at statement end
@@ -208,6 +214,7 @@ class Session {
   void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
 
   Savepoint savepoint() const noexcept;
+  // kAborted: it could not, and only rollback() is left (E18).
   Status rollback_to(const Savepoint& savepoint);
   // First half of two-phase commit; durable when it returns. xid: opaque, at most 140 bytes.
   Status prepare(Bytes xid);
@@ -215,8 +222,11 @@ class Session {
   // fail and block.
   Status reserve_commit();
   Status commit_ordered();
-  // Ends the transaction (both halves if commit_ordered() did not run). kUnknown: outcome unknown.
+  // Ends the transaction (both halves if commit_ordered() did not run). kUnknown: outcome unknown,
+  // or, of a prepared one, certain but not reached yet (E19). Any other error: it is, or is being,
+  // rolled back. Blocks until a prepared one is committed, unless interrupted.
   Status commit(Durability durability = Durability::kSync);
+  // kAborted: it could not be undone now and is undone in the background (E18).
   Status rollback();
   // Leaves a prepared transaction behind for commit_by_xid / rollback_by_xid.
   void detach_prepared();
@@ -269,6 +279,7 @@ class Session {
   friend class TableCursor;
   friend struct KernelImpl;
   Status rollback_to_position(UndoPtr to);
+  Status commit_later(const Status& why);
   TableRef find(const std::string& key);
   StatusOr<SpaceId> make_space();
   Status make_table_space(TableSpec* spec);
@@ -367,7 +378,8 @@ class Kernel {
   // Committed names; `visit(schema, name)` for each table whose name is not internal (or all).
   void for_each_table(bool include_internal, const std::function<void(const TableSpec&)>& visit);
   bool table_exists(Bytes schema, Bytes name);
-  void for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit);
+  // What is not visited after an error may be there all the same.
+  Status for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit);
 
   // XA.
   std::vector<PreparedTransaction> prepared_transactions();
@@ -405,6 +417,7 @@ class Kernel {
   std::vector<Counter> counters();
   [[nodiscard]] uint64_t database_id() const noexcept;
   Status run_purge(uint64_t limit);  // tests, and background = false
+  Status run_unfinished();           // likewise: tries once to end each that is left (E18, E19)
 
   struct KernelImpl* impl() noexcept {
     return impl_.get();

@@ -27,6 +27,10 @@ uint64_t random_database_id() {
 
 KernelImpl::~KernelImpl() {
   stop_threads();
+  // The next start finds them again. What they have reserved in the log is given back to it.
+  unfinished.clear();
+  prepared.clear();
+  if (log != nullptr) log->on_no_room(nullptr);
   checkpointer.reset();
   dictionary.reset();
   trxs.reset();
@@ -107,6 +111,9 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
   LogOptions log_options;
   log_options.node = NodeId{options.node};
   log_options.buffer_bytes = options.log_buffer_bytes;
+  // The reserve is there before anything can need it (wal LS7). Without it the database serves all
+  // the same; the log says so when it looks for room next.
+  if (own_sink != nullptr) own_sink->prepare_room(own_sink->room_end()).IgnoreError();
   log = std::make_unique<Log>(log_options, sink, log_start, bias);
   pool->attach_log(log.get());
   return ok_status();
@@ -140,6 +147,7 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
   // As many as a checkpoint frees (CP5): filling a new one with zeroes writes every log byte twice.
   log_options.spare_segments_max = static_cast<uint32_t>(
       std::max<uint64_t>(2 * k.options.log_checkpoint_bytes / k.options.log_segment_bytes, 4));
+  log_options.reserve_segments = 1;
   log_options.direct_io = k.options.direct_io;
   return log_options;
 }
@@ -215,6 +223,7 @@ void make_checkpointer(KernelImpl* k) {
   checkpoint_options.background = k->options.background;
   k->checkpointer =
       std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(), k->control);
+  if (k->options.background) k->log->on_no_room([k] { k->ask_for_log_room(); });
 }
 
 // The pending-delete page always is page 2 of the system space.
@@ -392,7 +401,8 @@ Status KernelImpl::collect_orphan_spaces() {
     }
   }
   for (const uint32_t space : listed) {
-    (void)spaces->drop(SpaceId{space});
+    // "Not found" for most: what is listed was not opened, or its file is gone already.
+    spaces->drop(SpaceId{space}).IgnoreError();
     note_dropped(SpaceId{space});
   }
   return options.background ? ok_status() : reap_dropped();
@@ -411,7 +421,7 @@ void KernelImpl::start_threads() {
   if (!options.background) return;
   threads.emplace_back([this] { reaper_thread(); });
   threads.emplace_back([this] { log_flusher_thread(); });
-  if (!unfinished.empty()) threads.emplace_back([this] { rollback_thread(); });
+  threads.emplace_back([this] { rollback_thread(); });
   for (uint32_t i = 0; i < options.purge_threads; ++i)
     threads.emplace_back([this] { purge_thread(); });
 }
@@ -423,7 +433,9 @@ void KernelImpl::stop_threads() {
     const MutexLock lock(flusher_mutex);  // no wake-up is lost between a test and a wait
   }
   { const MutexLock lock(dropped_mutex); }
+  { const MutexLock lock(unfinished_mutex); }
   flusher_wakes.notify_all();
+  unfinished_changed.notify_all();
   dropped_changed.notify_all();
   for (std::thread& thread : threads) thread.join();
   threads.clear();
@@ -463,7 +475,9 @@ std::unique_ptr<Session> Kernel::new_session() {
   auto impl = std::make_unique<Session::Impl>();
   impl->kernel = impl_.get();
   impl->trx = std::make_unique<Trx>();
-  return std::unique_ptr<Session>(new Session(std::move(impl)));
+  std::unique_ptr<Session> session(new Session(std::move(impl)));
+  session->impl_->session = session.get();
+  return session;
 }
 
 }  // namespace strata::engine

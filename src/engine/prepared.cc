@@ -14,8 +14,8 @@ void KernelImpl::keep_prepared(std::unique_ptr<Trx> trx) {
   kept.trx = std::move(trx);
 }
 
-// A decision that fails (full disk) can be tried again: the transaction stays prepared, or its
-// rollback goes on where it stopped.
+// A decision that fails (full disk) can be tried again: the transaction stays prepared. But once a
+// rollback has begun, durably (T10), it is certain, and goes on in the background (E18).
 Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide) {
   std::unique_ptr<Trx> trx;
   {
@@ -28,15 +28,16 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
   {
     const MutexLock lock(prepared_mutex);
     const auto it = prepared.find(std::string(xid));
-    const bool undecided = trx->state == TrxState::kPrepared || trx->state == TrxState::kActive;
-    if (!status.ok() && undecided) {
+    if (!status.ok() && trx->state == TrxState::kPrepared) {
       it->second.trx = std::move(trx);
     } else {
       prepared.erase(it);
     }
   }
   prepared_decided.notify_all();
-  return status;
+  if (trx == nullptr || trx->state != TrxState::kActive) return status;
+  finish_later({.trx = std::move(trx), .why = text_of(status)});
+  return ok_status();
 }
 
 // E14
@@ -79,15 +80,16 @@ std::vector<PreparedTransaction> Kernel::prepared_transactions() {
 }
 
 Status Kernel::commit_by_xid(Bytes xid) {
-  return impl_->decide_prepared(xid, [this](Trx* trx) -> Status {
-    if (trx->state != TrxState::kPrepared)
-      return error_invalid_argument("its rollback has begun and did not end; roll it back again");
-    return impl_->trxs->commit(trx);
+  return impl_->decide_prepared(xid, [this](Trx* trx) {
+    Status status = impl_->trxs->commit(trx);
+    while (is_no_space(status) && trx->state == TrxState::kPrepared && impl_->free_log_room())
+      status = impl_->trxs->commit(trx);
+    return status;
   });
 }
 
 Status Kernel::rollback_by_xid(Bytes xid) {
-  return impl_->decide_prepared(xid, [this](Trx* trx) { return rollback_all(&impl_->row, trx); });
+  return impl_->decide_prepared(xid, [this](Trx* trx) { return impl_->roll_back(trx); });
 }
 
 }  // namespace strata::engine

@@ -79,7 +79,7 @@ Status KernelImpl::reap_dropped() {
       continue;
     }
     Mtr mtr(pool.get(), log.get());
-    const Status begun = mtr.begin_write();
+    const Status begun = mtr.begin_write(Mtr::kDefaultLogBytes, true);  // it frees room
     if (!begun.ok()) {
       left.push_back(item);
       continue;
@@ -130,6 +130,20 @@ void KernelImpl::reaper_thread() {
   }
 }
 
+// Tables may grow again as soon as there is room, but nobody may try: so that the state says so all
+// the same, a file of about that size is made and removed.
+void KernelImpl::look_for_disk_room() {
+  constexpr uint64_t kProbeBytes = 1u << 20;
+  if (!growth_refused.load(std::memory_order_relaxed)) return;
+  const std::string probe = path("room-probe");
+  const Status made = [&]() -> Status {
+    STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files->open(probe, {.create = true}));
+    return file->allocate(kProbeBytes);
+  }();
+  const Status removed = files->remove(probe);
+  if (made.ok() && removed.ok()) growth_refused.store(false, std::memory_order_relaxed);
+}
+
 // Commits that do not wait (Durability::kNoSync) are durable after about a second.
 void KernelImpl::log_flusher_thread() {
   name_this_thread("log-flusher");
@@ -138,6 +152,7 @@ void KernelImpl::log_flusher_thread() {
     flusher_wakes.wait_for_us(lock, kFlushEveryUs);
     lock.unlock();
     if (!stopping.load()) (void)log->persist(log->next_lsn());  // the log reports its own failure
+    if (!stopping.load()) look_for_disk_room();
     lock.lock();
   }
 }

@@ -5,7 +5,6 @@
 #include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
-#include "base/thread_name.h"
 #include "engine/internal/kernel_impl.h"
 #include "redo/redo.h"
 #include "wal/log_reader.h"
@@ -168,9 +167,6 @@ Status KernelImpl::collect_pending_deletes(std::set<uint32_t>* gone) {
 
 namespace {
 
-constexpr uint64_t kRetryRollbackUs = 1'000'000;
-constexpr uint64_t kRetryRollbackUsMax = 60'000'000;
-
 // Tables are served from the dictionary, so what it says must not change behind.
 bool changed_dictionary(const Trx& trx) {
   const std::vector<SpaceId>& spaces = trx.changed_spaces;
@@ -187,13 +183,12 @@ Status KernelImpl::roll_back_unfinished() {
   for (auto& trx : undecided) keep_prepared(std::move(trx));
   for (auto& trx : active) {
     if (options.background && !changed_dictionary(*trx)) {
-      unfinished.push_back(std::move(trx));
+      finish_later({.trx = std::move(trx), .recovered = true});
       continue;
     }
     STRATA_RETURN_IF_ERROR(rollback_all(&row, trx.get()));
     ++recovery.rolled_back;
   }
-  recovery.to_roll_back.store(unfinished.size());
   if (!active.empty() || waiting != 0) {
     diag(Severity::kInfo,
          "recovery: %llu transactions rolled back, %zu to be rolled back while the engine serves, "
@@ -201,29 +196,6 @@ Status KernelImpl::roll_back_unfinished() {
          static_cast<unsigned long long>(recovery.rolled_back.load()), unfinished.size(), waiting);
   }
   return ok_status();
-}
-
-// Their rows are locked like those of any running transaction. Newest first: more recent work is
-// more likely to be waited for.
-void KernelImpl::rollback_thread() {
-  name_this_thread("rollback");
-  uint64_t retry_us = kRetryRollbackUs;
-  while (!unfinished.empty() && !stopping.load()) {
-    const Status status = rollback_all(&row, unfinished.back().get(), &stopping);
-    if (status.ok()) {
-      unfinished.pop_back();
-      retry_us = kRetryRollbackUs;
-      ++recovery.rolled_back;
-      --recovery.to_roll_back;
-    } else if (!is_interrupted(status)) {
-      diag(Severity::kWarning, "rollback after the crash: %s; it will be tried again",
-           std::string(status.message()).c_str());
-      MutexLock lock(flusher_mutex);
-      if (!stopping.load()) flusher_wakes.wait_for_us(lock, retry_us);
-      retry_us = std::min(retry_us * 2, kRetryRollbackUsMax);
-    }
-  }
-  if (unfinished.empty()) diag(Severity::kInfo, "recovery: the last rollback is done");
 }
 
 }  // namespace strata::engine

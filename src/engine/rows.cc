@@ -161,11 +161,8 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
     impl_->trx->must_rollback = true;
     return failure;
   }
-  const Status undone = rollback_to(before);
-  if (!undone.ok()) {
-    impl_->trx->must_rollback = true;
-    return undone;
-  }
+  if (is_no_space(failure)) impl_->kernel->growth_refused.store(true, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(rollback_to(before));
   return impl_->kernel->answer(failure);
 }
 

@@ -1,6 +1,8 @@
 // A session's transaction: begin, views, savepoints, commit, rollback, XA.
+#include <algorithm>
 #include <ctime>
 
+#include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -8,7 +10,7 @@ namespace strata::engine {
 Session::Session(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Session::~Session() {
-  if (impl_->trx->started) (void)rollback();
+  rollback().IgnoreError();  // what cannot be undone now is no longer this session's (E18)
 }
 
 void Session::set_owner(void* owner) noexcept { impl_->trx->owner = owner; }
@@ -49,8 +51,23 @@ Savepoint Session::savepoint() const noexcept {
   return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size(), impl_->ddl.size()};
 }
 
+Status Session::undo_failure() const { return impl_->trx->undo_failure; }
+
+namespace {
+
+// E18: only rollback() is left.
+Status half_undone(const Status& why) {
+  return error_deadlock(
+      "the whole transaction has to be rolled back, since undoing a part of it failed: " +
+      text_of(why));
+}
+
+}  // namespace
+
 Status Session::rollback_to(const Savepoint& savepoint) {
   Impl& s = *impl_;
+  if (s.trx->must_rollback)
+    return s.trx->undo_failure.ok() ? error_deadlock() : half_undone(s.trx->undo_failure);
   if (savepoint.row_deltas < s.row_deltas.size()) s.row_deltas.resize(savepoint.row_deltas);
   if (s.trx->undo.last.value != savepoint.undo) {
     STRATA_RETURN_IF_ERROR(rollback_to_position(UndoPtr{savepoint.undo}));
@@ -68,7 +85,11 @@ Status Session::rollback_to(const Savepoint& savepoint) {
 }
 
 Status Session::rollback_to_position(UndoPtr to) {
-  return strata::rollback_to(&impl_->kernel->row, impl_->trx.get(), to);
+  KernelImpl* const k = impl_->kernel;
+  Status status = strata::rollback_to(&k->row, impl_->trx.get(), to);
+  while (is_no_space(status) && k->free_log_room())
+    status = strata::rollback_to(&k->row, impl_->trx.get(), to);
+  return status.ok() ? status : half_undone(status);
 }
 
 void Session::Impl::note_rows(Table* table, int32_t delta) {
@@ -122,17 +143,64 @@ Status Session::commit_ordered() {
   Impl& s = *impl_;
   if (s.ordered || s.trx->id.is_zero()) return ok_status();
   if (!s.reserved) STRATA_RETURN_IF_ERROR(reserve_commit());
+  s.reserved = false;  // used up, whatever comes
   STRATA_RETURN_IF_ERROR(s.kernel->trxs->commit_order(s.trx.get()));
   s.ordered = true;
   return ok_status();
+}
+
+Status Session::Impl::order_commit() {
+  for (;;) {
+    Status status = session->reserve_commit();
+    if (status.ok()) status = session->commit_ordered();
+    if (!is_no_space(status) || !kernel->free_log_room()) return status;
+  }
+}
+
+// E19. Whoever decided (a binary log, another coordinator) has it in writing, so there is no way
+// back: tried until it works, or until nothing can work in this life or nobody waits any more.
+Status Session::Impl::order_decided_commit() {
+  constexpr uint64_t kRetryUs = 10'000;
+  constexpr uint64_t kRetryUsMax = 1'000'000;
+  for (uint64_t retry_us = kRetryUs;; retry_us = std::min(retry_us * 2, kRetryUsMax)) {
+    const Status status = order_commit();
+    if (status.ok() || kernel->log->poisoned()) return status;
+    if (retry_us != kRetryUs && !kernel->options.background) return status;
+    if (trx->interrupt.interrupted() || kernel->stopping.load()) return status;
+    MutexLock lock(kernel->unfinished_mutex);
+    kernel->unfinished_changed.wait_for_us(lock, retry_us);
+  }
+}
+
+// The transaction goes on without this session, which gets another one.
+std::unique_ptr<Trx> Session::Impl::give_up_trx() {
+  auto other = std::make_unique<Trx>();
+  if (trx->interrupt.interrupted()) other->interrupt.interrupt();
+  other->owner = trx->owner;
+  kernel->trxs->disown(trx.get());
+  {
+    const MutexLock lock(trx_mutex);
+    trx.swap(other);
+  }
+  if (other->view.open) kernel->trxs->close_view(other.get());
+  if (other->commit_mtr != nullptr) other->commit_mtr->abandon();
+  other->on_publish = nullptr;
+  return other;
+}
+
+// Of changes that are committed, or not, without this session.
+void Session::Impl::count_unseen() {
+  for (const RowDelta& delta : row_deltas) delta.table->rows_exact_.store(false);
+  apply_row_deltas();
 }
 
 Status Session::commit(Durability durability) {
   Impl& s = *impl_;
   if (!s.trx->started) return ok_status();
   if (s.trx->must_rollback) {
+    const Status why = s.trx->undo_failure;
     STRATA_RETURN_IF_ERROR(rollback());
-    return error_deadlock();
+    return why.ok() ? error_deadlock() : half_undone(why);
   }
   if (s.trx->id.is_zero()) {
     const Status ended = s.kernel->trxs->commit(s.trx.get());
@@ -140,11 +208,13 @@ Status Session::commit(Durability durability) {
     return ended;
   }
   if (!s.ordered) {
-    Status ordered = reserve_commit();
-    if (ordered.ok()) ordered = commit_ordered();
+    const bool decided = s.trx->state == TrxState::kPrepared;
+    const Status ordered = decided ? s.order_decided_commit() : s.order_commit();
+    if (!ordered.ok() && decided) return commit_later(ordered);
     if (!ordered.ok()) {
-      // Nothing has reached the log buffer: the transaction can still be undone.
-      (void)rollback();
+      // Nothing has reached the log buffer: the transaction can still be undone, at once or in the
+      // background (E18). The caller is told why it was not committed.
+      rollback().IgnoreError();
       return ordered;
     }
   }
@@ -166,13 +236,35 @@ Status Session::commit(Durability durability) {
   return finished;
 }
 
+// E19
+Status Session::commit_later(const Status& why) {
+  Impl& s = *impl_;
+  STRATA_ASSERT(s.ddl.empty());  // DDL has no first half
+  std::vector<SpaceId> spaces;
+  for (const Impl::RowDelta& delta : s.row_deltas)
+    spaces.emplace_back(delta.table->spec().space_id);
+  s.count_unseen();
+  s.ended();
+  s.kernel->commit_later(s.give_up_trx(), std::move(spaces), why);
+  return error_outcome_unknown("a decided commit could not be finished; it is tried again: " +
+                               text_of(why));
+}
+
 Status Session::rollback() {
   Impl& s = *impl_;
   if (!s.trx->started) return ok_status();
-  const std::vector<SpaceId> created = s.trx->drop_on_rollback;
-  const Status status = rollback_all(&s.kernel->row, s.trx.get());
+  std::vector<SpaceId> created = s.trx->drop_on_rollback;
+  const Status status = s.kernel->roll_back(s.trx.get());
   s.ended();
-  STRATA_RETURN_IF_ERROR(status);
+  if (!status.ok()) {  // E18
+    std::string why = text_of(status);
+    s.kernel->finish_later(
+        {.trx = s.give_up_trx(), .created_spaces = std::move(created), .why = why});
+    return error_deadlock(
+        "the transaction is rolled back in the background; what it has changed stays "
+        "locked until that is done: " +
+        why);
+  }
   for (const SpaceId space : created) s.kernel->discard_created(space);
   return ok_status();
 }
@@ -180,21 +272,12 @@ Status Session::rollback() {
 void Session::detach_prepared() {
   Impl& s = *impl_;
   if (s.trx->state != TrxState::kPrepared) return;
-  auto fresh = std::make_unique<Trx>();
-  fresh->owner = s.trx->owner;
-  s.kernel->trxs->disown(s.trx.get());
-  {
-    const MutexLock lock(s.trx_mutex);
-    s.trx.swap(fresh);
-  }
   // Whether these rows come or go is decided without this session.
-  for (const Impl::RowDelta& delta : s.row_deltas) {
-    delta.table->rows_exact_.store(false);
-    fresh->changed_spaces.emplace_back(delta.table->spec().space_id);
-  }
-  s.apply_row_deltas();
+  for (const Impl::RowDelta& delta : s.row_deltas)
+    s.trx->changed_spaces.emplace_back(delta.table->spec().space_id);
+  s.count_unseen();
   s.ended();
-  s.kernel->keep_prepared(std::move(fresh));
+  s.kernel->keep_prepared(s.give_up_trx());
 }
 
 void Session::interrupt() noexcept {

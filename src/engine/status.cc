@@ -48,7 +48,10 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"recovery_log_bytes", k->recovery.log_bytes},
       {"recovery_rolled_back", k->recovery.rolled_back},
       {"recovery_to_roll_back", k->recovery.to_roll_back},
+      {"disk_full", !k->log->room_state().ok() || k->growth_refused.load()},
       {"ddl_waiting", k->ddl_waiting},
+      {"unfinished_rollbacks", k->unfinished_rollbacks},
+      {"unfinished_commits", k->unfinished_commits},
   };
 }
 
@@ -64,6 +67,8 @@ std::string Kernel::status_text() {
   }
   const std::string waits = k->waits->describe(20);
   if (!waits.empty()) out += "Row lock waits\n" + waits;
+  const std::string unfinished = k->describe_unfinished(20);
+  if (!unfinished.empty()) out += "Transactions that are ended in the background\n" + unfinished;
   return out;
 }
 

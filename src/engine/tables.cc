@@ -2,6 +2,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
 
@@ -99,7 +100,7 @@ Status KernelImpl::make_trees(TableSpec* spec, SpaceId space,
   STRATA_RETURN_IF_ERROR(spaces->ensure_room(space, count + 8));
   for (const uint32_t i : indexes) {
     Mtr mtr(pool.get(), log.get());
-    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
     STRATA_ASSIGN_OR_RETURN(const TreeId tree, create_tree(&row.tree, &mtr, space, id));
     mtr.publish();
     spec->indexes[i].index_id = tree.index_id.value;
@@ -164,16 +165,21 @@ TableRef Session::find(const std::string& key) {
   return find_table(impl_.get(), key, &own);
 }
 
+// A failure costs a file that nobody names, until the orphan pass of the next start: no reason to
+// fail what has been rolled back.
 void KernelImpl::discard_created(SpaceId space) {
-  (void)spaces->drop(space);
-  Mtr mtr(pool.get(), log.get());
-  if (mtr.begin_write().ok()) {
-    auto page = mtr.fix(kPendingDeletePage, LatchMode::kExclusive);
-    if (page.ok()) {
-      mtr.pending_delete_add(*page, space);
-      if (log->persist(mtr.publish()).ok()) note_dropped(space);
-    }
-  }
+  const Status status = [&]() -> Status {
+    STRATA_RETURN_IF_ERROR(spaces->drop(space));
+    Mtr mtr(pool.get(), log.get());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+    STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix(kPendingDeletePage, LatchMode::kExclusive));
+    mtr.pending_delete_add(page, space);
+    return log->persist(mtr.publish());
+  }();
+  if (status.ok()) return note_dropped(space);
+  diag(Severity::kWarning,
+       "space %u of DDL that was rolled back: %s; its file stays until the next start", space.value,
+       text_of(status).c_str());
 }
 
 // Makes a space that goes when the transaction is rolled back; on failure nothing is left but a
@@ -181,9 +187,18 @@ void KernelImpl::discard_created(SpaceId space) {
 StatusOr<SpaceId> Session::make_space() {
   Impl& s = *impl_;
   STRATA_ASSIGN_OR_RETURN(const SpaceId space, s.kernel->dictionary->new_space_id());
-  STRATA_RETURN_IF_ERROR(s.kernel->spaces->create(space));
-  s.trx->drop_on_rollback.push_back(space);
-  return space;
+  const Status made = s.kernel->spaces->create(space);
+  if (!is_no_space(made) || !s.trx->frees_room) {
+    STRATA_RETURN_IF_ERROR(made);
+    s.trx->drop_on_rollback.push_back(space);
+    return space;
+  }
+  // A TRUNCATE on a full disk. What was made of that space is removed by the orphan pass.
+  STRATA_RETURN_IF_ERROR(s.kernel->log->give_up_reserve());
+  STRATA_ASSIGN_OR_RETURN(const SpaceId another, s.kernel->dictionary->new_space_id());
+  STRATA_RETURN_IF_ERROR(s.kernel->spaces->create(another));
+  s.trx->drop_on_rollback.push_back(another);
+  return another;
 }
 
 // A new space with empty trees for the whole table.
@@ -226,6 +241,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
+  s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
@@ -263,6 +279,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
+  s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
   TableSpec spec = table->spec();
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
@@ -360,7 +377,10 @@ void Session::Impl::publish_ddl() {
   fault(FaultPoint::ddl_after_commit);
   for (const DdlChange& change : ddl) {
     for (const SpaceId space : change.dropped_spaces) {
-      (void)kernel->spaces->drop(space);
+      // The drop is committed. From here on nobody starts on the space, whatever this answers; that
+      // somebody is still at it after a minute is worth a line.
+      const Status status = kernel->spaces->drop(space);
+      if (!status.ok()) diag(Severity::kWarning, "drop: %s", text_of(status).c_str());
       kernel->note_dropped(space);
     }
   }
@@ -383,8 +403,8 @@ bool Kernel::table_exists(Bytes schema, Bytes name) {
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
 }
 
-void Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
-  (void)impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
+Status Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
+  return impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
     visit(key, value);
     return ok_status();
   });

@@ -10,7 +10,7 @@ namespace row_internal {
 // --- the loop ---
 
 template <typename Attempt>
-Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt) {
+Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool frees_room) {
   if (trx_->must_rollback) return error_deadlock();
   undo_bytes_ = static_cast<uint32_t>(undo_bytes_first);
   for (;;) {
@@ -19,7 +19,8 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt) {
     StatusOr<Outcome> outcome = Outcome{};
     {
       Mtr mtr(context_->tree.pool, context_->tree.log);
-      STRATA_RETURN_IF_ERROR(mtr.begin_write());
+      STRATA_RETURN_IF_ERROR(
+          mtr.begin_write(Mtr::kDefaultLogBytes, frees_room || trx_->frees_room));
       TreeCursor cursor(&context_->tree, tree_, &mtr);
       outcome = attempt(&mtr, &cursor);
       // After a failure nothing but an undo record can be in the mtr: rollback will find that its
@@ -256,8 +257,9 @@ Status RowChange::update(Bytes payload) {
 }
 
 Status RowChange::erase(const std::vector<OverflowRef>& moved) {
-  return run(undo_bytes_max(key_.size(), 0, 0),
-             [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, nullptr, moved); });
+  return run(
+      undo_bytes_max(key_.size(), 0, 0),
+      [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, nullptr, moved); }, true);
 }
 
 Status RowChange::list_freed(Bytes before, const Bytes* after,

@@ -80,8 +80,9 @@ StatusOr<uint32_t> write_first(RowContext* context, Trx* trx, const ChainId& cha
     undo.root = (*page)->id();
     undo.overflow = OverflowRef{(*page)->id().number, chain.ordinal, value_bytes, chain.creator};
     status = context->trxs->add_undo(&mtr, trx, &undo).status();
-    // No undo, no page.
-    if (!status.ok()) (void)context->tree.spaces->free(&mtr, *page);
+    // No undo, no page. Its map is latched and says that it is allocated, so this works; if it did
+    // not, a page would be lost until the table is rebuilt, and nothing else.
+    if (!status.ok()) context->tree.spaces->free(&mtr, *page).IgnoreError();
   }
   const uint32_t number = page.ok() ? (*page)->id().number : kNoPage;
   mtr.publish();

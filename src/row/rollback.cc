@@ -29,10 +29,13 @@ class Rollback {
       // A space that is dropped needs no undoing.
       if (!undone.ok() && context_->tree.spaces->is_live(SpaceId{undo_.root.space})) return undone;
       context_->undo->rewind(&trx_->undo, undo_.prev_in_trx);
-      STRATA_RETURN_IF_ERROR(leaves_.merge_if_many());
+      // Merging is housekeeping: a leaf that stays emptier than it should be (full disk, a sibling
+      // that cannot be read) is no reason not to undo, and every later merge there tries again.
+      if (!leaves_.merge_if_many().ok()) leaves_.forget();
       if (fault(FaultPoint::rollback_half)) return error_peer_down("fault point rollback_half");
     }
-    return leaves_.merge();
+    leaves_.merge().IgnoreError();  // as above
+    return ok_status();
   }
 
  private:
@@ -90,7 +93,7 @@ class Rollback {
         mtr.publish();
       }
       if (needs_room == 0) return ok_status();
-      STRATA_RETURN_IF_ERROR(make_room(&context_->tree, tree, undo_.key, needs_room));
+      STRATA_RETURN_IF_ERROR(make_room(&context_->tree, tree, undo_.key, needs_room, true));
     }
   }
 
@@ -121,18 +124,36 @@ class Rollback {
 
 }  // namespace
 
+namespace {
+
+// T13: as long as a part of it is undone and a part is not, there is no way back.
+Status undo_failed(Trx* trx, const Status& why) {
+  trx->must_rollback = true;
+  trx->undo_failure = why;
+  return why;
+}
+
+}  // namespace
+
 Status rollback_to(RowContext* context, Trx* trx, UndoPtr to) {
   if (trx->id.is_zero()) return ok_status();
   const Status status = Rollback(context, trx, nullptr).run(to);
   // Rows given back: whoever waits for us looks again.
   context->trxs->waits()->holder_ended(trx->id);
-  return status;
+  if (!status.ok()) return undo_failed(trx, status);
+  if (!trx->undo_failure.ok()) {  // it was tried again
+    trx->must_rollback = false;
+    trx->undo_failure = ok_status();
+  }
+  return ok_status();
 }
 
 Status rollback_all(RowContext* context, Trx* trx, const std::atomic<bool>* stop) {
   STRATA_RETURN_IF_ERROR(context->trxs->begin_rollback(trx));
-  if (!trx->id.is_zero()) STRATA_RETURN_IF_ERROR(Rollback(context, trx, stop).run(UndoPtr{}));
-  return context->trxs->finish_rollback(trx);
+  Status status;
+  if (!trx->id.is_zero()) status = Rollback(context, trx, stop).run(UndoPtr{});
+  if (status.ok()) status = context->trxs->finish_rollback(trx);
+  return status.ok() ? status : undo_failed(trx, status);
 }
 
 }  // namespace strata

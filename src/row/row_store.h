@@ -175,6 +175,8 @@ class RangeCursor {
 
 // --- rollback and purge ---
 // Undoes every change newer than `to` (zero: all). Continues over errors of dropped spaces only.
+// After any other error the transaction can only be rolled back (T13), unless the same call is made
+// again, at once, and goes well.
 Status rollback_to(RowContext* context, Trx* trx, UndoPtr to);
 // Undoes everything and ends the transaction.
 // `stop` (may be null): once true, kInterrupted between two records; what is left can be undone

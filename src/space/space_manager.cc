@@ -59,7 +59,8 @@ Status SpaceManager::create(SpaceId space) {
   STRATA_RETURN_IF_ERROR(source->grow_space(space, kFirstRoomPages));
 
   Mtr mtr(impl_->pool, impl_->log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  // A TRUNCATE may need it, and it is little; so with what else makes a table.
+  STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
   STRATA_ASSIGN_OR_RETURN(MtrPage * header, mtr.fix_new(PageId{space.value, 0}));
   STRATA_ASSIGN_OR_RETURN(MtrPage * map, mtr.fix_new(PageId{space.value, map_page_number(0)}));
   mtr.init_plain(header, PageType::kSpaceHeader, IndexId{}, 0);

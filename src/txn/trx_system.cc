@@ -37,6 +37,8 @@ void reset(Trx* trx) {
   trx->undo = UndoSpace::Writer{};
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
+  trx->undo_failure = ok_status();
+  trx->frees_room = false;
   trx->recovered = false;
   trx->leaves_work = 0;
   trx->xid.clear();
@@ -163,19 +165,20 @@ Status TrxSystem::prepare(Trx* trx, Bytes xid) {
     STRATA_RETURN_IF_ERROR(
         s.undo->prepare(&trx->undo, UndoSpace::kUndoMarkBytes + static_cast<uint32_t>(xid.size())));
     Mtr mtr(s.pool, s.log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write());
+    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
     STRATA_RETURN_IF_ERROR(s.undo->fix_tail(&mtr, &trx->undo));
     STRATA_ASSIGN_OR_RETURN(MtrPage * page, s.status.fix(&mtr, trx->status_page, sequence));
     STRATA_RETURN_IF_ERROR(s.undo->append_mark(&mtr, &trx->undo, UndoType::kPrepare, xid));
     txn_internal::write_entry(&mtr, page, sequence, {TrxState::kPrepared, Cts{}, trx->undo.first});
     if (!s.log->persist(mtr.publish()).ok())
       return error_outcome_unknown("prepare: the log failed");
-    if (fault(FaultPoint::prepare_after_persist))
-      return error_outcome_unknown("fault point prepare_after_persist");
     s.tit.set(sequence, TrxState::kPrepared, Cts{});
   }
+  // Before anything else may fail: what the log says is what a rollback has to start from (T10).
   trx->state = TrxState::kPrepared;
   trx->xid.assign(xid);
+  if (!trx->id.is_zero() && fault(FaultPoint::prepare_after_persist))
+    return error_outcome_unknown("fault point prepare_after_persist");
   return ok_status();
 }
 
@@ -183,6 +186,7 @@ Status TrxSystem::prepare(Trx* trx, Bytes xid) {
 
 Status TrxSystem::reserve_commit(Trx* trx) {
   STRATA_ASSERT(trx->started);
+  if (trx->must_rollback) return error_deadlock();  // T13
   if (trx->id.is_zero() || !needs_group(*trx)) return ok_status();
   Impl& s = *impl_;
   STRATA_RETURN_IF_ERROR(s.timestamps->prepare_next());
@@ -335,7 +339,7 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   s.undo->detach(&trx->undo);
   s.counters.commits.fetch_add(1, std::memory_order_relaxed);
   if (trx->undo.first.is_zero()) {
-    (void)s.undo->forget(trx->undo.pages);
+    (void)s.undo->forget(trx->undo.pages);  // tried again with the next one
     s.finish(sequence);
   } else {
     PurgeItem left{id, trx->cts, trx->undo.first, std::move(trx->undo.pages),

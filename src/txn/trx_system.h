@@ -32,6 +32,8 @@
 //   T9   Purging twice is harmless: recovery may hand out again what was purged before the crash.
 //   T10  A prepared transaction becomes active again before its rollback changes anything: a crash
 //        in the middle must not leave half of it waiting for a decision.
+//   T13  A transaction whose undo stopped half-way can only be rolled back: it is neither prepared
+//        nor committed, whoever asks and whenever.
 #pragma once
 
 #include <atomic>
@@ -110,7 +112,9 @@ struct Trx {
   Lsn commit_end;      // end of the commit group
   LastLeaf last_leaf;  // a guess
   uint32_t next_overflow_ordinal = 1;
-  bool must_rollback = false;  // deadlock victim: only rollback is allowed
+  bool must_rollback = false;  // a deadlock victim, or T13: only rollback is allowed
+  Status undo_failure;         // T13: what stopped the undoing
+  bool frees_room = false;     // a DROP or TRUNCATE: goes on while the disk is full (wal W9)
   bool recovered = false;
   uint64_t leaves_work = 0;  // for purge: about as many records to take out as this
   // Of a transaction without a session (recovered, or prepared and left): where it has changes.
@@ -177,7 +181,8 @@ class TrxSystem {
   Status reserve_commit(Trx* trx);
   // First half of commit (commit_ordered): cts, commit group published to the log buffer (T1). No
   // I/O, no wait but for latches; only if the status page was evicted since reserve_commit() it is
-  // read again, outside of the commit mutex.
+  // read again, outside of the commit mutex. After a failure (that read, or the oracle) the
+  // transaction is as it was before reserve_commit(), which has to come first again.
   Status commit_order(Trx* trx);
   // Second half: durable, publish, wake, hand to purge. `durable` false: skip the wait for the log
   // (the caller has promised durability otherwise, e.g. by a synced prepare and binlog). kUnknown:

@@ -87,7 +87,9 @@ class LocalLogSink final : public LogSink {
     MutexLock lock(list_mutex_);
     return Lsn{segments_.back()->start + data_bytes()};
   }
-  Status prepare_room(Lsn end) override;
+  Status prepare_room(Lsn end) override { return prepare(end, options_.reserve_segments); }
+  Status prepare_reserved_room(Lsn end) override { return prepare(end, 0); }
+  Status give_up_reserve() override;
   void hurry() noexcept override;
   Status append(Lsn at, Bytes bytes) override;
   Status sync() override;
@@ -107,13 +109,14 @@ class LocalLogSink final : public LogSink {
     return path_of(spare_prefix(options_.node) + std::to_string(++spare_sequence_) + ".seg");
   }
   SegmentPtr find(uint64_t lsn) const;  // null when outside
-  Status make_segment(uint64_t start);
+  Status prepare(Lsn end, size_t keep);
+  Status make_segment(uint64_t start, size_t keep);
   Status open_files(Segment* segment);
   StatusOr<std::unique_ptr<File>> open_direct(const std::string& path, bool create) {
     return fs_->open(path, {.create = create, .exclusive = create, .direct = options_.direct_io});
   }
-  Status make_spare();
-  Status fill_spare(const std::string& path);
+  Status make_spare(bool fill);
+  Status fill_spare(const std::string& path, bool fill);
   void pause_filling();
   Status write_header(File* file, uint64_t start);
   Status load_segment(const std::string& path, uint64_t start, SegmentPtr* out);
@@ -166,20 +169,30 @@ Status LocalLogSink::create(Lsn start) {
   }
   MutexLock lock(room_mutex_);
   STRATA_RETURN_IF_ERROR(adopt_spares(names));
-  const Status made = make_segment(start.value);
+  const Status made = make_segment(start.value, 0);
   in_a_hurry_ = false;  // nobody else knows this sink yet
   return made;
 }
 
-Status LocalLogSink::prepare_room(Lsn end) {
+Status LocalLogSink::prepare(Lsn end, size_t keep) {
   MutexLock lock(room_mutex_);
   Status made;
   for (uint64_t room = room_end().value; room < end.value && made.ok(); room += data_bytes())
-    made = make_segment(room);
+    made = make_segment(room, keep);
+  while (made.ok() && spares_.size() < keep) made = make_spare(false);  // LS7
   // Only now: whoever hurries may have done so before it came here itself.
   const MutexLock hurry_lock(hurry_mutex_);
   in_a_hurry_ = false;
   return made;
+}
+
+// A name that comes back after a power loss is a spare again.
+Status LocalLogSink::give_up_reserve() {
+  MutexLock lock(room_mutex_);
+  if (spares_.empty()) return error_not_found();
+  const std::string path = spares_.back();
+  spares_.pop_back();
+  return fs_->remove(path);
 }
 
 void LocalLogSink::hurry() noexcept {
@@ -196,8 +209,8 @@ void LocalLogSink::pause_filling() {
 }
 
 // LS2, LS3: spare -> header durable -> renamed -> name durable -> usable.
-Status LocalLogSink::make_segment(uint64_t start) {
-  if (spares_.empty()) STRATA_RETURN_IF_ERROR(make_spare());
+Status LocalLogSink::make_segment(uint64_t start, size_t keep) {
+  if (spares_.size() <= keep) STRATA_RETURN_IF_ERROR(make_spare(true));
   const std::string spare = spares_.back();
   auto segment = std::make_shared<Segment>();
   segment->start = start;
@@ -238,9 +251,9 @@ Status LocalLogSink::write_header(File* file, uint64_t start) {
   return file->write_at(0, block.get(), kHeaderBytes);
 }
 
-Status LocalLogSink::make_spare() {
+Status LocalLogSink::make_spare(bool fill) {
   const std::string path = next_spare_path();
-  const Status filled = fill_spare(path);
+  const Status filled = fill_spare(path, fill);
   if (!filled.ok()) {
     fs_->remove(path).IgnoreError();  // a full disk should get its bytes back
     return filled;
@@ -251,9 +264,10 @@ Status LocalLogSink::make_spare() {
 
 // Zeroes are written, not only allocated: appends then change no metadata (see the README's
 // figures).
-Status LocalLogSink::fill_spare(const std::string& path) {
+Status LocalLogSink::fill_spare(const std::string& path, bool fill) {
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file, open_direct(path, true));
   STRATA_RETURN_IF_ERROR(file->allocate(options_.segment_bytes));
+  if (!fill) return file->sync_data();
   const uint64_t chunk = std::min(kFillChunkBytes, options_.segment_bytes);
   const AlignedBytes zeroes(chunk, BlockWriter::kBlock);
   std::memset(zeroes.get(), 0, chunk);

@@ -12,6 +12,10 @@
 //        order; erase_tail() of a LogReader blanks what an old life left).
 //   LS5  Segments exist without a hole from the oldest one needed on: what stands before a hole
 //        does not count, and reading there is kDataLoss.
+//   LS7  reserve_segments spare files are only for prepare_reserved_room(): prepare_room() makes
+//   its
+//        segments of others, and fails until as many are there. They are allocated, not filled:
+//        slower to append to, and quick to make.
 #pragma once
 
 #include <memory>
@@ -28,6 +32,7 @@ struct LocalLogOptions {
   uint64_t database_id = 0;
   uint64_t segment_bytes = 64u << 20;  // header included; a multiple of 4096
   uint32_t spare_segments_max = 4;     // recycled files kept for reuse
+  uint32_t reserve_segments = 0;       // LS7
   bool direct_io = true;               // writes; reads are buffered
   // Between two pieces of a new segment while nobody waits for it: commits want the disk, too.
   uint64_t fill_pause_us = 2000;

@@ -71,6 +71,30 @@ TEST_F(LocalLog, SurvivesACrashAcrossSegments) {
             StatusCode::kAlreadyExists);
 }
 
+// LS7: one file more than the log needs, which only prepare_reserved_room() takes.
+TEST_F(LocalLog, KeepsAReserve) {
+  options.reserve_segments = 1;
+  auto sink = create_local_log(fs.get(), options, Lsn{4096});
+  ASSERT_TRUE(sink.ok());
+  const uint64_t segment = options.segment_bytes - 4096;
+  const auto room = [&] { return (*sink)->room_end().value - 4096; };
+  ASSERT_TRUE((*sink)->prepare_room((*sink)->room_end()).ok());
+  EXPECT_EQ(names("spare-").size(), 1u);
+  ASSERT_TRUE((*sink)->prepare_room(Lsn{4096 + 2 * segment}).ok());
+  EXPECT_EQ(names("spare-").size(), 1u);
+  fs->set_capacity(0);
+  EXPECT_EQ((*sink)->prepare_room(Lsn{4096 + 3 * segment}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(room(), 2 * segment);
+  EXPECT_TRUE((*sink)->prepare_reserved_room(Lsn{4096 + 3 * segment}).ok());
+  EXPECT_EQ(room(), 3 * segment);
+  EXPECT_FALSE((*sink)->prepare_reserved_room(Lsn{4096 + 4 * segment}).ok());
+  EXPECT_FALSE((*sink)->prepare_room((*sink)->room_end()).ok()) << "the reserve is not whole";
+  // A checkpoint gives it back, without a byte of the disk.
+  ASSERT_TRUE((*sink)->truncate_below(Lsn{4096 + segment}).ok());
+  EXPECT_TRUE((*sink)->prepare_room((*sink)->room_end()).ok());
+  EXPECT_EQ(room(), 3 * segment);
+}
+
 TEST_F(LocalLog, RecyclesSegmentsByRename) {
   auto sink = create_local_log(fs.get(), options, Lsn{4096});
   ASSERT_TRUE(sink.ok());

@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint64_t kTicketCount = 1u << 14;
 constexpr uint64_t kRoomRetryUs = 100000;  // after a failed prepare_room
+constexpr uint64_t kRoomLookUs = 1000000;  // how often a full disk is asked again
 constexpr uint64_t kRingWaitUs = 10000;    // backstop of a wait for credits to come back
 
 // Waits that are bounded by a memcpy of another thread: spin, then let it run.
@@ -40,6 +41,8 @@ class Backoff {
 // Capacity. used = credits handed out + bytes reserved and not yet durable, so that
 //   W6  next_lsn - durable_lsn <= used <= buffer_bytes (nothing in the ring is overwritten), and
 //   W7  durable_lsn + used <= room_end (an append never lacks room).
+//   W9  Callers that are not urgent stay within common_end, the room that was made while the sink
+//       kept its reserve: what is made of the reserve is for the urgent ones.
 // Completion. Reservation number t owns tickets[t % kTicketCount]; complete() stores the group's
 // end there; whoever completes also moves first_open_ticket over the completed prefix.
 struct Log::Impl {
@@ -60,6 +63,7 @@ struct Log::Impl {
     durable.store(start.value);
     written = start.value;
     room_end.store(sink->room_end().value);
+    common_end.store(room_end.load());
     room_thread = std::thread([this] { run_room_thread(); });
   }
 
@@ -113,14 +117,19 @@ struct Log::Impl {
 
   // `bound`: where the log ends if every credit out now is used.
   Status check_room(uint64_t bound, bool urgent) {
+    const std::atomic<uint64_t>& end = urgent ? room_end : common_end;
     const uint64_t margin = urgent ? 0 : room_ahead / 2;
-    if (__builtin_expect(bound + room_ahead <= room_end.load(std::memory_order_relaxed), 1))
+    if (__builtin_expect(bound + room_ahead <= end.load(std::memory_order_relaxed), 1))
       return ok_status();
     wake_room_thread();
-    if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    if (bound + margin <= end.load(std::memory_order_relaxed)) return ok_status();
     sink->hurry();
-    const Status made = make_room(bound + room_ahead);
-    if (bound + margin <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    Status made = make_room(bound + room_ahead);
+    if (bound + margin <= end.load(std::memory_order_relaxed)) return ok_status();
+    if (urgent) {
+      made = make_reserved_room(bound);
+      if (bound <= room_end.load(std::memory_order_relaxed)) return ok_status();
+    }
     return made.ok() ? error_no_space() : made;
   }
 
@@ -137,19 +146,63 @@ struct Log::Impl {
 
   // --- room in the sink ---
   Status make_room(uint64_t end) {
+    Status made;
+    bool failed_before = false;
+    {
+      MutexLock lock(make_room_mutex);
+      if (room_error.ok() && common_end.load(std::memory_order_relaxed) >= end) return ok_status();
+      if (!room_error.ok() && monotonic_us() < room_retry_at) return room_error;
+      failed_before = !room_error.ok();
+      made = room_error = sink->prepare_room(Lsn{end});
+      const uint64_t now = sink->room_end().value;
+      room_end.store(now, std::memory_order_relaxed);
+      if (made.ok()) {
+        common_end.store(now, std::memory_order_relaxed);
+      } else {
+        room_retry_at = monotonic_us() + kRoomRetryUs;
+      }
+      const MutexLock shown(room_mutex);
+      shown_error = made;
+    }
+    if (made.ok() == failed_before) {
+      diag(made.ok() ? Severity::kInfo : Severity::kWarning, "log: %s",
+           made.ok() ? "there is room again"
+                     : ("no room for the next segment: " + std::string(made.message()) +
+                        "; free disk space. Until then only what frees room goes on")
+                           .c_str());
+    }
+    if (!made.ok()) {
+      const MutexLock calling(no_room_mutex);
+      if (no_room) no_room();
+    }
+    return made;
+  }
+
+  Status make_reserved_room(uint64_t end) {
     MutexLock lock(make_room_mutex);
     if (room_end.load(std::memory_order_relaxed) >= end) return ok_status();
-    if (!room_error.ok() && monotonic_us() < room_retry_at) return room_error;
-    const bool failed_before = !room_error.ok();
-    room_error = sink->prepare_room(Lsn{end});
+    const Status made = sink->prepare_reserved_room(Lsn{end});
     room_end.store(sink->room_end().value, std::memory_order_relaxed);
-    if (!room_error.ok()) {
+    return made;
+  }
+
+  Status give_up_reserve() {
+    {
+      MutexLock lock(make_room_mutex);
+      STRATA_RETURN_IF_ERROR(sink->give_up_reserve());
+      common_end.store(0, std::memory_order_relaxed);
+      room_error = error_no_space("the reserve is in use");
       room_retry_at = monotonic_us() + kRoomRetryUs;
-      if (!failed_before)
-        diag(Severity::kWarning, "log: no room for the next segment: %s; free disk space",
-             std::string(room_error.message()).c_str());
+      const MutexLock shown(room_mutex);
+      shown_error = room_error;
     }
-    return room_error;
+    wake_room_thread();
+    return ok_status();
+  }
+
+  Status room_state() {
+    const MutexLock lock(room_mutex);
+    return shown_error;
   }
 
   void wake_room_thread() noexcept {
@@ -172,8 +225,12 @@ struct Log::Impl {
       const Status made = make_room(bound + room_ahead);
       lock.lock();
       room_wanted.store(false, std::memory_order_release);
-      // Not at once again: the disk stays full for a while.
-      if (!made.ok() && !stopping) room_changed.wait_for_us(lock, kRoomRetryUs);
+      // Not at once again: the disk stays full for a while. But again, though nobody may ask: what
+      // is refused meanwhile has to go on by itself.
+      if (!made.ok() && !stopping) {
+        room_changed.wait_for_us(lock, kRoomLookUs, [this] { return stopping; });
+        room_wanted.store(true, std::memory_order_release);
+      }
     }
   }
 
@@ -411,12 +468,16 @@ struct Log::Impl {
   uint64_t written = 0;  // owned by the leader
 
   std::atomic<uint64_t> room_end{0};
+  std::atomic<uint64_t> common_end{0};     // W9; <= room_end
+  Mutex no_room_mutex{LatchRank::kPurge};  // held over the call, which takes what a caller may
+  std::function<void()> no_room;           // guarded by no_room_mutex
   std::atomic<bool> room_wanted{false};
   Mutex make_room_mutex{LatchRank::kLogReserve};  // held over I/O; serialises prepare_room only
   Status room_error;                              // guarded by make_room_mutex
   uint64_t room_retry_at = 0;                     // guarded by make_room_mutex
   Mutex room_mutex{LatchRank::kLeaf};
   CondVar room_changed;
+  Status shown_error;     // guarded by room_mutex; what room_error was last
   bool stopping = false;  // guarded by room_mutex
   std::thread room_thread;
 };
@@ -467,6 +528,12 @@ void Log::wait_completed(Lsn lsn) { impl_->wait_completed(lsn); }
 Status Log::truncate_below(Lsn lsn) {
   STRATA_ASSERT(lsn <= durable_lsn());
   return impl_->sink->truncate_below(lsn);
+}
+Status Log::give_up_reserve() { return impl_->give_up_reserve(); }
+Status Log::room_state() const { return impl_->room_state(); }
+void Log::on_no_room(std::function<void()> call) {
+  const MutexLock lock(impl_->no_room_mutex);
+  impl_->no_room = std::move(call);
 }
 bool Log::poisoned() const noexcept { return impl_->poisoned.load(std::memory_order_acquire); }
 NodeId Log::node() const noexcept { return impl_->options.node; }

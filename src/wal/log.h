@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/bytes.h"
@@ -57,7 +58,8 @@ class Log {
 
   // --- mini-transactions ---
   // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to
-  // make room); no latch may be held. `urgent` (rollback, commit) may use the last spare room.
+  // make room); no latch may be held. `urgent` (rollback, commit, what frees room) may use the last
+  // room there is, and what the sink keeps in reserve (W9).
   // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned), kUnavailable (W8).
   // Asserts bytes <= buffer_bytes / 2.
   Status reserve_capacity(uint32_t bytes, bool urgent);
@@ -93,6 +95,15 @@ class Log {
   // Blocks until every group reserved below `lsn` is completed (copied and listed dirty).
   void wait_completed(Lsn lsn);
   Status truncate_below(Lsn lsn);
+  // What the last attempt to get room ahead came to (W9): while it is an error only urgent callers
+  // go on. Tried again every second, so it turns OK by itself.
+  [[nodiscard]] Status room_state() const;
+  // For a TRUNCATE on a full disk, which needs a little room to free much: the sink's reserve.
+  // Until it is whole again only urgent callers go on.
+  Status give_up_reserve();
+  // Called after each attempt that failed, by any thread, with no latch held: a checkpoint may give
+  // room back. It must not block. Null: no more calls, and none is running on return.
+  void on_no_room(std::function<void()> call);
 
   [[nodiscard]] bool poisoned() const noexcept;
   [[nodiscard]] LogCounters& counters() noexcept { return counters_; }

@@ -21,6 +21,12 @@ class LogSink {
   // Room for the stream up to `end` exists after OK (segments are made ahead of need, zero filled).
   // kResourceExhausted when the disk is full. Blocks. May be called from any thread.
   virtual Status prepare_room(Lsn end) = 0;
+  // The same for those who must go on when there is no more (rollback, commit, deletes): may use
+  // what the sink keeps for them. Where it does, prepare_room() fails until as much is kept again.
+  virtual Status prepare_reserved_room(Lsn end) { return prepare_room(end); }
+  // Gives what is kept to the disk, where somebody else needs it to free more. kNotFound: nothing
+  // is kept.
+  virtual Status give_up_reserve() { return error_not_found(); }
   // Somebody waits for prepare_room(), which spares the disk otherwise. Until it returns. Any
   // thread.
   virtual void hurry() noexcept {}

@@ -240,6 +240,32 @@ TEST(Log, AFullDiskFailsReservationsAndKeepsRoomForUrgentOnes) {  // W7
   EXPECT_TRUE(testing::wait_until([&log] { return write_test_group(&log, "again").ok(); }));
 }
 
+// What was made of the reserve is for those it is kept for, and all goes on by itself.
+TEST(Log, OnlyUrgentCallersUseTheReserve) {  // W9
+  TestSink sink;
+  sink.capacity_ = 4 * kSmall.buffer_bytes;
+  sink.reserve_ = 2 * kSmall.buffer_bytes;
+  Log log(kSmall, &sink, kStart, 0);
+  std::atomic<int> told = 0;
+  log.on_no_room([&told] { ++told; });
+  EXPECT_TRUE(log.room_state().ok());
+  while (write_test_group(&log, std::string(200, 'n')).ok()) {
+  }
+  EXPECT_EQ(log.room_state().code(), StatusCode::kResourceExhausted);
+  EXPECT_GT(told, 0);
+  uint64_t urgent_bytes = 0;
+  while (write_test_group(&log, std::string(200, 'u'), Llsn{}, true).ok()) {
+    urgent_bytes += 200;
+    ASSERT_TRUE(log.persist(log.next_lsn()).ok());
+    EXPECT_FALSE(write_test_group(&log, std::string(200, 'n')).ok());
+  }
+  EXPECT_GT(urgent_bytes, kSmall.buffer_bytes);
+  sink.capacity_ = UINT64_MAX;
+  EXPECT_TRUE(testing::wait_until([&log] { return log.room_state().ok(); })) << "nobody asked";
+  EXPECT_TRUE(write_test_group(&log, "again").ok());
+  log.on_no_room(nullptr);
+}
+
 TEST(Log, TheLogBehindAFloorIsReadableWithItsBias) {  // LR4
   TestSink sink;
   Log log(kSmall, &sink, kStart, 7);

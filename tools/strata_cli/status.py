@@ -176,6 +176,13 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
             False,
             f"it writes no pages any more and has to be restarted; {paths.relative(server.log)} says why",
         )
+    if process.healthy and _number(variables, "disk_full"):
+        process.healthy, process.reason = False, "disk full: only what frees room goes on (DELETE, DROP TABLE, TRUNCATE)"
+    if process.healthy and (left := _number(variables, "unfinished_commits")):
+        process.healthy = False
+        process.reason = f"{left} decided commits could not be finished yet; {paths.relative(server.log)} says why"
+    if process.healthy and (left := _number(variables, "unfinished_rollbacks")):
+        process.reason = f"{left} transactions are being rolled back; what they have changed is locked until then"
     nodes, in_sync = _number(variables, "cluster_page_nodes"), _number(variables, "cluster_page_nodes_in_sync")
     if process.healthy and nodes and in_sync is not None and in_sync < nodes:
         process.healthy = False

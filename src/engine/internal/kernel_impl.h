@@ -89,12 +89,30 @@ struct KernelImpl {
   CondVar prepared_decided;
   std::atomic<uint64_t> ddl_waiting{0};  // statements that wait for a decision
   std::map<std::string, Prepared> prepared;
-  std::vector<std::unique_ptr<Trx>> unfinished;  // for the rollback thread; set before it starts
+  // Transactions that a thread of ours brings to their end (E18): what recovery found active, and
+  // what a session could not undo, or could not commit though that was decided.
+  struct Unfinished {
+    std::unique_ptr<Trx> trx = nullptr;
+    bool commit = false;                       // decided by others: never to be undone
+    bool recovered = false;                    // by this start, from the log
+    std::vector<SpaceId> created_spaces = {};  // go once it is rolled back
+    std::string why = {};  // it did not work the last time; empty: not tried yet
+    uint64_t retry_us = 0;
+    uint64_t retry_at = 0;
+  };
+  Mutex unfinished_mutex{LatchRank::kEngine};
+  CondVar unfinished_changed;
+  std::vector<Unfinished> unfinished;             // guarded by unfinished_mutex; newest last
+  std::atomic<uint64_t> unfinished_rollbacks{0};  // with the one in work
+  std::atomic<uint64_t> unfinished_commits{0};
 
   Mutex dropped_mutex{LatchRank::kLeaf};
   CondVar dropped_changed;
   std::vector<DroppedSpace> dropped;
   size_t dropped_count = 0;  // entries of the pending-delete page, also those being worked on
+
+  // A change was refused for want of room; until look_for_disk_room() finds some.
+  std::atomic<bool> growth_refused{false};
 
   Mutex flusher_mutex{LatchRank::kLeaf};
   CondVar flusher_wakes;
@@ -141,7 +159,18 @@ struct KernelImpl {
   Status apply_log(Lsn from, Lsn end, uint64_t bias, uint64_t bias_at_end,
                    const std::set<uint32_t>& gone);
   Status roll_back_unfinished();
+  // unfinished.cc
+  Status roll_back(Trx* trx);
+  void finish_later(Unfinished item);
+  void commit_later(std::unique_ptr<Trx> trx, std::vector<SpaceId> spaces, const Status& why);
+  Status try_to_finish(Unfinished* item, const std::atomic<bool>* stop);
+  void keep_for_retry(Unfinished item, const Status& failure);
+  bool take_unfinished(uint64_t now, Unfinished* out, uint64_t* next_at);
   void rollback_thread();
+  [[nodiscard]] std::string describe_unfinished(size_t limit);
+  [[nodiscard]] bool checkpoint_frees_log() const;
+  void ask_for_log_room();
+  bool free_log_room();
   // prepared.cc
   void keep_prepared(std::unique_ptr<Trx> trx);
   Status decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide);
@@ -154,12 +183,16 @@ struct KernelImpl {
   void reaper_thread();
   void purge_thread();
   void log_flusher_thread();
+  void look_for_disk_room();
   // tables.cc
   TableRef make_table(TableSpec spec);
   Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
   Status load_counters(Table* table);
   [[nodiscard]] std::string path(const char* name) const { return options.directory + "/" + name; }
 };
+
+// For people: what went wrong. Statuses of hot paths carry a code only.
+std::string text_of(const Status& failure);
 
 inline TreeId tree_of(const Table& table, uint32_t index) {
   const TableSpec& spec = table.spec();
@@ -181,6 +214,7 @@ struct DdlChange {
 
 struct Session::Impl {
   KernelImpl* kernel = nullptr;
+  Session* session = nullptr;
   std::unique_ptr<Trx> trx;
   Mutex trx_mutex{LatchRank::kLeaf};  // guards swapping trx against interrupt()
   Isolation isolation = Isolation::kRepeatableRead;
@@ -199,6 +233,10 @@ struct Session::Impl {
   std::string payload, key, old_payload;  // scratch, reused
 
   Status wait_for_log_room();
+  Status order_commit();
+  Status order_decided_commit();
+  std::unique_ptr<Trx> give_up_trx();
+  void count_unseen();
   void forget_lock(const Table& table, Bytes key);
   void ended();
   void note_rows(Table* table, int32_t delta);

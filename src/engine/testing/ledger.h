@@ -132,9 +132,9 @@ inline StatusOr<Contents> read_contents(Kernel* kernel) {
   }
   for (const PreparedTransaction& p : kernel->prepared_transactions())
     contents.prepared.insert(p.xid);
-  kernel->for_each_journal([&contents](Bytes key, Bytes value) {
+  STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&contents](Bytes key, Bytes value) {
     contents.journal[std::string(key)] = std::string(value);
-  });
+  }));
   return contents;
 }
 

@@ -17,6 +17,7 @@ class LeafWatch {
   Status merge_if_many();
   // Merges what was noted; a dropped space is no error. No latch held. Blocks.
   Status merge();
+  void forget() noexcept { sparse_.clear(); }
 
  private:
   struct Sparse {

@@ -45,7 +45,7 @@ class RowChange {
 
   // Repeats attempt(mtr, cursor) -> StatusOr<Outcome> until it is kDone or fails.
   template <typename Attempt>
-  Status run(size_t undo_bytes_first, const Attempt& attempt);
+  Status run(size_t undo_bytes_first, const Attempt& attempt, bool frees_room = false);
   // Without latches: what the last attempt asked for.
   Status back_off(const Outcome& outcome);
 

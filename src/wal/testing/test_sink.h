@@ -28,12 +28,11 @@ class TestSink final : public LogSink {
   Status prepare_room(Lsn end) override {
     std::lock_guard<std::mutex> lock(mutex_);
     prepare_calls_++;
-    if (end.value - begin_ > capacity_) return error_no_space("test sink is full");
-    if (end.value - begin_ > written_.size()) {
-      written_.resize(end.value - begin_);
-      durable_.resize(end.value - begin_);
-    }
-    return ok_status();
+    return make_room(end, capacity_);
+  }
+  Status prepare_reserved_room(Lsn end) override {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return make_room(end, capacity_ > UINT64_MAX - reserve_ ? capacity_ : capacity_ + reserve_);
   }
   Lsn room_end() const override {
     std::lock_guard<std::mutex> lock(mutex_);
@@ -86,6 +85,7 @@ class TestSink final : public LogSink {
   std::string& bytes() { return written_; }
 
   uint64_t capacity_ = UINT64_MAX;
+  uint64_t reserve_ = 0;  // beyond the capacity, for prepare_reserved_room()
   bool stream_ = false;
   bool fail_append_ = false, fail_sync_ = false;
   std::atomic<bool> hold_sync_{false};
@@ -93,6 +93,15 @@ class TestSink final : public LogSink {
   std::atomic<uint64_t> sync_count_{0}, prepare_calls_{0};
 
  private:
+  Status make_room(Lsn end, uint64_t capacity) {
+    if (end.value - begin_ > capacity) return error_no_space("test sink is full");
+    if (end.value - begin_ > written_.size()) {
+      written_.resize(end.value - begin_);
+      durable_.resize(end.value - begin_);
+    }
+    return ok_status();
+  }
+
   mutable std::mutex mutex_;
   uint64_t begin_;
   uint64_t appended_ = 0;
