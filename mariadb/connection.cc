@@ -1,5 +1,7 @@
 #include "mariadb/connection.h"
 
+#include <utility>
+
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/settings.h"
@@ -42,13 +44,6 @@ void register_with_server(Connection* connection) {
     trans_register_ha(thd, true, strata_hton, trx_id);
 }
 
-uint64_t lock_wait_timeout_us(THD* thd) {
-  // WAIT n and NOWAIT of a statement arrive as the server's own lock_wait_timeout.
-  const uint64_t own = session_setting_lock_wait_timeout(thd);
-  const uint64_t servers = thd->variables.lock_wait_timeout;
-  return std::min(own, servers) * 1000000;
-}
-
 void close_if_outcome_unknown(const Status& status, THD* thd) {
   if (status.code() != StatusCode::kUnknown || thd == nullptr) return;
   sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
@@ -67,7 +62,10 @@ int begin_statement(Connection* connection) {
     connection->ordered = connection->prepared = connection->xa_prepared = false;
   }
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  if (thd_kill_level(thd) == THD_IS_NOT_KILLED) session->clear_interrupt();
+  // What is left of a KILL QUERY of an earlier statement goes. One that comes now has marked the
+  // THD before it interrupts, so it is seen here or comes after.
+  session->clear_interrupt();
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED) session->interrupt();
   return 0;
 }
 
@@ -99,14 +97,14 @@ KillReaches::KillReaches(Connection* connection, engine::Session* session)
     : connection_(connection) {
   {
     const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
-    connection_->ddl_session = session;
+    before_ = std::exchange(connection_->ddl_session, session);
   }
   if (thd_killed(connection_->thd)) session->interrupt();
 }
 
 KillReaches::~KillReaches() {
   const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
-  connection_->ddl_session = nullptr;
+  connection_->ddl_session = before_;
 }
 
 }  // namespace strata::glue

@@ -134,7 +134,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       }
     }
     engine::TableRef table;
-    const Status status = run_ddl([&](engine::Session* session) -> Status {
+    const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (!journal.original.table.empty()) {
         STRATA_ASSIGN_OR_RETURN(
             const engine::TableRef original,
@@ -161,7 +161,7 @@ int ha_strata::truncate() {
   return guarded([&]() -> int {
     const engine::TableSpec old = table_->spec();
     engine::TableRef fresh;
-    const Status status = run_ddl([&](engine::Session* session) -> Status {
+    const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
       // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
       engine::TableSpec spec = old;

@@ -150,6 +150,9 @@ struct RowImage {
   const EntryImage* entries = nullptr;
   uint32_t entry_count = 0;
   uint64_t auto_increment_used = 0;  // persisted in the insert's mtr when > 0
+  // A row that has one of the keys already stays locked: shared, or exclusively if the statement
+  // will change it (REPLACE, ON DUPLICATE KEY UPDATE).
+  bool changes_duplicates = false;
 };
 // How to build indexes of rows that are there already.
 struct IndexBuild {

@@ -7,6 +7,9 @@
 //   W5  A failed append or sync poisons the log: every later persist() fails with
 //       kFailedPrecondition (after a failed fsync nobody knows what is on disk), and the process
 //       must not acknowledge anything any more.
+//   W8  persist() and a full ring inside an InterruptScope end when that is interrupted
+//   (kCancelled); the batch goes
+//       on without them. Such a thread never leads one.
 // Group commit without a thread hop: the first waiter becomes the leader, writes and syncs
 // everything copied so far, and wakes the waiters it covered; the others elect the next leader.
 #pragma once
@@ -70,7 +73,8 @@ class Log {
   void complete(const LogReservation& reservation) noexcept;
 
   // --- durability ---
-  // Blocks until everything below `lsn` is durable (group commit). Errors: kFailedPrecondition.
+  // Blocks until everything below `lsn` is durable (group commit). Errors: kFailedPrecondition;
+  // kCancelled (W8).
   Status persist(Lsn lsn);
   [[nodiscard]] Lsn durable_lsn() const noexcept;
   [[nodiscard]] Lsn next_lsn() const noexcept;    // end of the last reservation
