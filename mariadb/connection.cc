@@ -51,6 +51,20 @@ void close_if_outcome_unknown(const Status& status, THD* thd) {
   thd->set_killed(KILL_CONNECTION);
 }
 
+// What is left of a KILL QUERY of an earlier statement goes. One that comes now has marked the THD
+// before it interrupts, so it is seen here or comes after.
+static void renew_interrupt(Connection* connection) {
+  connection->session->clear_interrupt();
+  if (thd_kill_level(connection->thd) != THD_IS_NOT_KILLED) connection->session->interrupt();
+}
+
+KillReachesReads::KillReachesReads(THD* thd) {
+  Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+  if (connection == nullptr) return;
+  renew_interrupt(connection);
+  scope_.emplace(connection->session->wait_interrupt());
+}
+
 int begin_statement(Connection* connection) {
   THD* const thd = connection->thd;
   engine::Session* const session = connection->session.get();
@@ -62,10 +76,7 @@ int begin_statement(Connection* connection) {
     connection->ordered = connection->prepared = connection->xa_prepared = false;
   }
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  // What is left of a KILL QUERY of an earlier statement goes. One that comes now has marked the
-  // THD before it interrupts, so it is seen here or comes after.
-  session->clear_interrupt();
-  if (thd_kill_level(thd) != THD_IS_NOT_KILLED) session->interrupt();
+  renew_interrupt(connection);
   return 0;
 }
 

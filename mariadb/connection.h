@@ -57,6 +57,16 @@ class KillReaches {
   engine::Session* before_ = nullptr;
 };
 
+// While it lives, KILL of the THD ends what this thread reads without a session: statistics,
+// checks.
+class KillReachesReads {
+ public:
+  explicit KillReachesReads(THD* thd);
+
+ private:
+  std::optional<InterruptScope> scope_;
+};
+
 // Makes the connection on first use. thd is the current one.
 Connection* connection_of(THD* thd);
 // Null when the THD never used the engine.

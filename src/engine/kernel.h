@@ -26,6 +26,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 #include "dict/table_spec.h"
 
 namespace strata {
@@ -215,9 +216,12 @@ class Session {
   Status rollback();
   // Leaves a prepared transaction behind for commit_by_xid / rollback_by_xid.
   void detach_prepared();
-  // Interrupts a lock wait of this session; any thread.
+  // Ends what this session waits for, but for commit, prepare and rollback; any thread.
   void interrupt() noexcept;
   void clear_interrupt() noexcept;
+  // For an InterruptScope around calls that have no session. Valid until the session is detached or
+  // destroyed.
+  WaitInterrupt* wait_interrupt() noexcept;
 
   // --- changes. Errors: kAlreadyExists (*duplicate_index = which), kAborted, kDeadlineExceeded,
   // kCancelled, kNotFound, kResourceExhausted, kDataLoss. A failed call has undone its own row

@@ -27,6 +27,8 @@
 //   RW11 A locking scan (RowCursor::set_lock_ahead) enters what it copies from a leaf as a run,
 //        under the leaf's latch, and gives back what nobody came to see. Its rows are changed by
 //        the statement that scans and through no other cursor ahead of it.
+//   RW12 An insert writes nothing while another transaction is known to keep the key absent (by a
+//        range lock): that one may insert it itself, and must not have to wait for us.
 //   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
 //        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once

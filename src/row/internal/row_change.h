@@ -61,7 +61,7 @@ class RowChange {
   // do. Fills header->cts if known.
   bool is_free(RecordHeader* header, Outcome* outcome);
   bool is_decided(RecordHeader* header, Outcome* outcome);
-  // RW11: whether another transaction has read that there is no such record.
+  // RW12: whether another transaction has read that there is no such record.
   bool is_kept_absent(Outcome* outcome) const noexcept;
   Status note_duplicate(Bytes key, const RecordHeader& header, Bytes value);
   // Whether this attempt may go on to write `undo_` and a value that `fits`.
