@@ -6,8 +6,7 @@
 //        innodb_lock_wait_timeout, if nobody has changed strata_lock_wait_timeout for the server;
 //        else strata_lock_wait_timeout.
 //   LT2  NOWAIT and WAIT n are, in the server, values of innodb_lock_wait_timeout and of its own
-//   lock_wait_timeout for one
-//        statement. They count if they are shorter than LT1.
+//        lock_wait_timeout for one statement. They count if they are shorter than LT1.
 //   LT3  A server without InnoDB has no innodb_lock_wait_timeout: the shorter one of the other two.
 #include "mariadb/connection.h"
 #include "mariadb/settings.h"

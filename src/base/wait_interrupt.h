@@ -1,13 +1,11 @@
 // Ends a thread's waits from another thread: KILL, a statement's time limit.
 //
-//   BA8  interrupt() is sticky until clear(), so one that comes before the wait begins is not lost:
-//   whoever waits
-//        registers how to wake it, looks at interrupted() under the mutex it sleeps with, and
+//   BA8  interrupt() is sticky until clear(), so one that comes before the wait is not lost: who
+//        waits registers how to wake it, looks at interrupted() under the mutex it sleeps with, and
 //        sleeps then.
-//   BA9  What a thread does for a statement that may be interrupted runs inside an InterruptScope;
-//   what must be carried
-//        through (commit, rollback, purge) does not. Code far below (the log, a page that is read
-//        from another node) asks for the scope of its thread and needs no parameter.
+//   BA9  What a thread does for a statement that may be interrupted runs in an InterruptScope; what
+//        must be carried through (commit, rollback, purge) does not. Code far below (the log, a
+//        page read from another node) asks for its thread's scope and needs no parameter.
 #pragma once
 
 #include <atomic>

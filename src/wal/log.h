@@ -7,9 +7,8 @@
 //   W5  A failed append or sync poisons the log: every later persist() fails with
 //       kFailedPrecondition (after a failed fsync nobody knows what is on disk), and the process
 //       must not acknowledge anything any more.
-//   W8  persist() and a full ring inside an InterruptScope end when that is interrupted
-//   (kCancelled); the batch goes
-//       on without them. Such a thread never leads one.
+//   W8  persist() and a wait for a full ring end when the thread's InterruptScope is interrupted
+//       (kCancelled); the batch goes on without them. Such a thread never leads one.
 // Group commit without a thread hop: the first waiter becomes the leader, writes and syncs
 // everything copied so far, and wakes the waiters it covered; the others elect the next leader.
 #pragma once
