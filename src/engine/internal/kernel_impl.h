@@ -182,8 +182,9 @@ struct DdlChange {
 struct Session::Impl {
   KernelImpl* kernel = nullptr;
   std::unique_ptr<Trx> trx;
-  // Guards swapping trx against interrupt(), which takes the mutex of what the session waits for.
-  Mutex trx_mutex{LatchRank::kEngine};
+  // Guards swapping trx against interrupt(), which takes the mutex of what the session waits for:
+  // any of them, so this one comes before all.
+  Mutex trx_mutex{static_cast<LatchRank>(1)};
   Isolation isolation = Isolation::kRepeatableRead;
   uint64_t lock_wait_timeout_us = 50000000;
   bool ordered = false;  // commit_ordered() ran
