@@ -147,6 +147,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     });
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+    if (is_interrupted(status)) thd->send_kill_message();  // else "can't create" says it
     return handler_error(status, thd);
   });
 }

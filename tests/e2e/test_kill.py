@@ -12,12 +12,11 @@ from typing import Any
 
 import pymysql
 import pytest
+from pausing import pause
 from strata_cli import paths
 from strata_cli.cluster import FIRST_COMPUTE, Cluster
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
-
-from .pausing import pause
 
 FOLDER = paths.BUILD / "e2e" / "kill"
 DATA = FOLDER / "cluster"
