@@ -1,5 +1,7 @@
 #include "mariadb/connection.h"
 
+#include <utility>
+
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/settings.h"
@@ -44,18 +46,25 @@ void register_with_server(Connection* connection) {
     trans_register_ha(thd, true, strata_hton, trx_id);
 }
 
-uint64_t lock_wait_timeout_us(THD* thd) {
-  // WAIT n and NOWAIT of a statement arrive as the server's own lock_wait_timeout.
-  const uint64_t own = session_setting_lock_wait_timeout(thd);
-  const uint64_t servers = thd->variables.lock_wait_timeout;
-  return std::min(own, servers) * 1000000;
-}
-
 void close_if_outcome_unknown(const Status& status, THD* thd) {
   if (status.code() != StatusCode::kUnknown || thd == nullptr) return;
   sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
                   static_cast<unsigned long long>(thd_get_thread_id(thd)));
   thd->set_killed(KILL_CONNECTION);
+}
+
+// What is left of a KILL QUERY of an earlier statement goes. One that comes now has marked the THD
+// before it interrupts, so it is seen here or comes after.
+static void renew_interrupt(Connection* connection) {
+  connection->session->clear_interrupt();
+  if (thd_kill_level(connection->thd) != THD_IS_NOT_KILLED) connection->session->interrupt();
+}
+
+KillReachesReads::KillReachesReads(THD* thd) {
+  Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+  if (connection == nullptr) return;
+  renew_interrupt(connection);
+  scope_.emplace(connection->session->wait_interrupt());
 }
 
 int begin_statement(Connection* connection) {
@@ -70,7 +79,7 @@ int begin_statement(Connection* connection) {
     connection->in_binary_log = false;
   }
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  if (thd_kill_level(thd) == THD_IS_NOT_KILLED) session->clear_interrupt();
+  renew_interrupt(connection);
   return 0;
 }
 
@@ -103,14 +112,14 @@ KillReaches::KillReaches(Connection* connection, engine::Session* session)
     : connection_(connection) {
   {
     const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
-    connection_->ddl_session = session;
+    before_ = std::exchange(connection_->ddl_session, session);
   }
   if (thd_killed(connection_->thd)) session->interrupt();
 }
 
 KillReaches::~KillReaches() {
   const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
-  connection_->ddl_session = nullptr;
+  connection_->ddl_session = before_;
 }
 
 }  // namespace strata::glue

@@ -53,6 +53,17 @@ class KillReaches {
 
  private:
   Connection* const connection_;
+  engine::Session* before_ = nullptr;
+};
+
+// While it lives, KILL of the THD ends what this thread reads without a session: statistics,
+// checks.
+class KillReachesReads {
+ public:
+  explicit KillReachesReads(THD* thd);
+
+ private:
+  std::optional<InterruptScope> scope_;
 };
 
 // Makes the connection on first use. thd is the current one.
@@ -65,8 +76,8 @@ void register_with_server(Connection* connection);
 // Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
 // back first.
 int begin_statement(Connection* connection);
-// What strata_lock_wait_timeout and the server's lock_wait_timeout (WAIT n, NOWAIT) allow, the
-// shorter.
+// For the statement that is about to begin; lock_wait_timeout.cc. On the session's own thread, with
+// no mutex held.
 uint64_t lock_wait_timeout_us(THD* thd);
 // Commit or rollback of `all`/statement ends the whole transaction.
 bool ends_transaction(THD* thd, bool all);

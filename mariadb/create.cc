@@ -140,7 +140,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       }
     }
     engine::TableRef table;
-    const Status status = run_ddl([&](engine::Session* session) -> Status {
+    const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (!journal.original.table.empty()) {
         STRATA_ASSIGN_OR_RETURN(
             const engine::TableRef original,
@@ -155,6 +155,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     // Of an ALTER's copy, too: the server renames its file with it.
     if (status.ok()) (void)write_definition_file(spec);  // DF2
+    if (is_interrupted(status)) thd->send_kill_message();  // else "can't create" says it
     return handler_error(status, thd);
   });
 }
@@ -169,7 +170,7 @@ int ha_strata::truncate() {
   return guarded([&]() -> int {
     const engine::TableSpec old = table_->spec();
     engine::TableRef fresh;
-    const Status status = run_ddl([&](engine::Session* session) -> Status {
+    const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
       // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
       engine::TableSpec spec = old;

@@ -1,5 +1,6 @@
 #include "mariadb/ddl.h"
 
+#include <optional>
 #include <utility>
 
 #include "base/fault.h"
@@ -56,7 +57,8 @@ int ddl_error(const Status& status) {
 }
 
 Status drop_now(const TableName& name) {
-  return run_ddl([&](engine::Session* session) {
+  const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
+  return run_ddl(killable, [&](engine::Session* session) {
     STRATA_RETURN_IF_ERROR(session->drop_table(name.schema, name.table));
     return name.internal() ? session->journal_erase(journal_key(name)) : ok_status();
   });
@@ -95,7 +97,7 @@ int recover_rename(const TableName& from, const TableName& to) {
   const std::vector<JournalRow>& journal = *read;
   const auto row = std::find_if(journal.begin(), journal.end(),
                                 [&](const JournalRow& r) { return r.copy == from; });
-  return ddl_error(run_ddl([&](engine::Session* session) -> Status {
+  return ddl_error(run_ddl(Killable::kNo, [&](engine::Session* session) -> Status {
     if (row != journal.end() && kernel->table_exists(from.schema, from.table)) {
       const TableName& original = row->alter.original;
       if (has_version(original, row->alter.original_version))
@@ -157,11 +159,18 @@ void warn_of_lost_table(THD* thd, const char* path, const TableName& name) {
 
 }  // namespace
 
-Status run_ddl(const std::function<Status(engine::Session*)>& body) {
+Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body) {
   const std::unique_ptr<engine::Session> session = kernel->new_session();
-  if (THD* const thd = current_thd) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+  THD* const thd = current_thd;
+  if (thd != nullptr) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
   session->begin(engine::Isolation::kReadCommitted);
-  Status status = body(session.get());
+  Status status;
+  {
+    std::optional<KillReaches> reaches;
+    if (thd != nullptr && killable == Killable::kYes)
+      reaches.emplace(connection_of(thd), session.get());
+    status = body(session.get());
+  }
   if (!status.ok()) {
     session->rollback().IgnoreError();  // at once or in the background (engine E18)
     return status;
@@ -270,7 +279,8 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     const Status status = rename_in(connection->swap->session.get(), from, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl([&](engine::Session* session) { return rename_in(session, from, to); }));
+  return ddl_error(run_ddl(Killable::kNo,
+                           [&](engine::Session* session) { return rename_in(session, from, to); }));
 }
 
 // --- hton callbacks ---
@@ -311,7 +321,7 @@ int signal_ddl_recovery_done(handlerton*) {
     for (const JournalRow& row : *journal) {
       if (kernel->table_exists(row.copy.schema, row.copy.table)) continue;
       // A row that stays says nothing once its copy is gone; the next start tries again.
-      run_ddl([&](engine::Session* session) {
+      run_ddl(Killable::kNo, [&](engine::Session* session) {
         return session->journal_erase(journal_key(row.copy));
       }).IgnoreError();
     }

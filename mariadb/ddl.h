@@ -28,8 +28,10 @@
 
 namespace strata::glue {
 
-// Runs `body(session)` as a durable transaction of its own.
-Status run_ddl(const std::function<Status(engine::Session*)>& body);
+// Runs `body(session)` as a durable transaction of its own. KILL ends its waits, unless it cleans
+// up after a statement: that may have been killed already.
+enum class Killable : uint8_t { kNo, kYes };
+Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 
 // How the keys of a table are made.

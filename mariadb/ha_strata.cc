@@ -301,6 +301,15 @@ int ha_strata::extra(ha_extra_function operation) {
     case HA_EXTRA_NO_KEYREAD:
       keyread_ = false;
       break;
+    // REPLACE and ON DUPLICATE KEY UPDATE go on to change the row that has the key.
+    case HA_EXTRA_WRITE_CAN_REPLACE:
+    case HA_EXTRA_INSERT_WITH_UPDATE:
+      changes_duplicates_ = true;
+      break;
+    case HA_EXTRA_WRITE_CANNOT_REPLACE:
+    case HA_EXTRA_NO_IGNORE_DUP_KEY:
+      changes_duplicates_ = false;
+      break;
     default:
       break;
   }
@@ -313,6 +322,7 @@ int ha_strata::reset() {
   if (cursor_ != nullptr) cursor_->reset();
   if (point_ != nullptr) point_->reset();
   keyread_ = false;
+  changes_duplicates_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;

@@ -224,8 +224,9 @@ class ha_strata final : public handler {
   uint64_t cursor_generation_ = 0;
   bool scan_starts_ = false;
   bool keyread_ = false;
-  bool unique_read_ = false;  // one row at most
-  bool prefix_only_ = false;  // entries must start with prefix_
+  bool changes_duplicates_ = false;  // the statement, of rows that have the key of a new one
+  bool unique_read_ = false;         // one row at most
+  bool prefix_only_ = false;         // entries must start with prefix_
   bool missed_ = false;  // no entry starts with prefix_: a step goes on from where one would be
   bool range_limited_ = false;  // ... must be below range_end_
   bool in_read_range_first_ = false;

@@ -88,6 +88,7 @@ int ha_strata::write_row(const uchar* record) {
     image.entries = images_.data();
     image.entry_count = static_cast<uint32_t>(images_.size());
     image.auto_increment_used = used_auto_increment(record);
+    image.changes_duplicates = changes_duplicates_;
     uint32_t conflict = 0;
     const Status status = session()->insert_row(table_.get(), image, &conflict);
     count_auto_increment_row();

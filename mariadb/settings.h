@@ -12,8 +12,10 @@ namespace strata::glue {
 #define STRATA_SETTING_COUNT(name, value, least, most, why) extern unsigned int setting_##name;
 #define STRATA_SETTING_FLAG(name, value, why) extern my_bool setting_##name;
 #define STRATA_SETTING_LIVE(name, value, least, most, why) extern unsigned int setting_##name;
+// Of no THD: the global value, with LOCK_global_system_variables held.
 #define STRATA_SETTING_USER(name, value, least, most, why) \
-  unsigned long session_setting_##name(THD* thd);
+  unsigned long session_setting_##name(THD* thd);          \
+  constexpr unsigned long default_##name = value;
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT
 #undef STRATA_SETTING_BYTES

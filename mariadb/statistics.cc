@@ -64,15 +64,17 @@ class PrefixCounter {
 }  // namespace
 
 void ha_strata::sample_indexes() {
+  const KillReachesReads reaches(current_thd);
   const uint64_t rows = table_->estimated_rows();
   std::vector<IndexStatistics> all(table->s->keys);
   for (uint key = 0; key < table->s->keys; ++key) {
     const uint32_t index = layout_.kernel_index(key);
     const KeyCodec& codec = layout_.index(index).codec;
     PrefixCounter counter(&codec);
-    // Statistics may be missing: what was sampled before an error counts.
-    (void)kernel->sample(table_.get(), index, setting_stats_pages,
-                         [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
+    const Status sampled =
+        kernel->sample(table_.get(), index, setting_stats_pages,
+                       [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
+    if (is_interrupted(sampled)) return;  // the next query does it; other errors: what there is
     for (size_t part = 0; part < codec.parts().size(); ++part) {
       double per = counter.rows_per_prefix(part, rows);
       const bool whole = part + 1 == codec.parts().size();
@@ -91,6 +93,7 @@ int ha_strata::info(uint flags) {
       stats.auto_increment_value =
           table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
     if ((flags & HA_STATUS_VARIABLE) != 0) {
+      const KillReachesReads reaches(current_thd);
       (void)kernel->refresh_old_statistics(table_.get());  // old ones do, too
       stats.records = table_->estimated_rows();
       stats.deleted = 0;
@@ -168,6 +171,7 @@ ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_ra
       make_successor(&to, &infinite);
     }
     if (infinite) to.clear();
+    const KillReachesReads reaches(current_thd);
     const StatusOr<uint64_t> estimate =
         kernel->estimate_range(table_.get(), index, from.bytes(), to.bytes());
     // 0 would be believed.
@@ -195,6 +199,7 @@ double ha_strata::read_time(uint key, uint ranges, ha_rows rows) {
 
 int ha_strata::analyze(THD* thd, HA_CHECK_OPT*) {
   return guarded([&]() -> int {
+    const KillReachesReads reaches(thd);
     const Status status = kernel->refresh_statistics(table_.get());
     if (!status.ok()) return handler_error(status, thd) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
     sample_indexes();
@@ -219,6 +224,7 @@ int ha_strata::check(THD* thd, HA_CHECK_OPT* options) {
       return ok_status();
     };
     const bool entries = (options->flags & T_QUICK) == 0;
+    const KillReachesReads reaches(thd);
     const Status status = kernel->check_table(session(), table_, entries, row_entries, &result);
     for (const std::string& problem : result.problems) {
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "STRATA: %s",

@@ -11,6 +11,7 @@
 #include "base/latch.h"
 #include "base/mapped_memory.h"
 #include "base/rng.h"
+#include "base/wait_interrupt.h"
 
 namespace strata {
 namespace {
@@ -137,6 +138,54 @@ TEST(RwLatch, NobodySleepsForEver) {
     }
     for (std::thread& thread : threads) thread.join();
   }
+}
+
+// Sleeps until it is interrupted.
+void sleep_with(WaitInterrupt* interrupt, std::atomic<bool>* sleeps) {
+  Mutex mutex{LatchRank::kLeaf};
+  CondVar never;
+  CondVarSleep sleep(&mutex, &never);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  MutexLock lock(mutex);
+  sleeps->store(true);
+  while (!interrupt->interrupted()) never.wait(lock);
+}
+
+TEST(WaitInterrupt, OneThatComesBeforeTheWaitIsNotLost) {  // BA8
+  WaitInterrupt interrupt;
+  std::atomic<bool> sleeps{false};
+  interrupt.interrupt();
+  sleep_with(&interrupt, &sleeps);
+  interrupt.clear();
+  EXPECT_FALSE(interrupt.interrupted());
+  for (int round = 0; round < 200; ++round) {  // before, during and after the registration
+    sleeps = false;
+    std::thread sleeper([&] { sleep_with(&interrupt, &sleeps); });
+    if (round % 2 != 0) {
+      while (!sleeps.load()) std::this_thread::yield();
+    }
+    interrupt.interrupt();
+    sleeper.join();
+    interrupt.clear();
+  }
+}
+
+TEST(WaitInterrupt, AThreadHasTheInterruptOfItsInnermostScope) {  // BA9
+  WaitInterrupt outer;
+  WaitInterrupt inner;
+  EXPECT_EQ(WaitInterrupt::current(), nullptr);
+  {
+    const InterruptScope a(&outer);
+    {
+      const InterruptScope b(&inner);
+      EXPECT_EQ(WaitInterrupt::current(), &inner);
+      std::thread([] { EXPECT_EQ(WaitInterrupt::current(), nullptr); }).join();
+      const InterruptScope none(nullptr);
+      EXPECT_EQ(WaitInterrupt::current(), nullptr);
+    }
+    EXPECT_EQ(WaitInterrupt::current(), &outer);
+  }
+  EXPECT_EQ(WaitInterrupt::current(), nullptr);
 }
 
 TEST(MappedMemory, IsZeroedAndMovesWithItsContent) {

@@ -243,12 +243,52 @@ Status BufferPool::Impl::finish_load(Frame* frame, PageId id, Status status,
   }
   if (!status.ok()) {
     detach(frame);
+    tell_loaded(frame);
     frame->latch.unlock();
     unpin(frame);
     return status;
   }
   frame->state.store(state, std::memory_order_release);
+  tell_loaded(frame);
   return status;
+}
+
+namespace {
+bool is_loading(const Frame& frame) noexcept {
+  const FrameState state = frame.state.load(std::memory_order_acquire);
+  return state == FrameState::kLoading || state == FrameState::kLocking;
+}
+}  // namespace
+
+Status BufferPool::Impl::wait_for_load(Frame* frame) noexcept {
+  WaitInterrupt* const interrupt = WaitInterrupt::current();
+  if (interrupt == nullptr) return ok_status();  // waits at the latch
+  LoadWait& wait = load_wait_of(frame);
+  CondVarSleep sleep(&wait.mutex, &wait.ended);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  Status status;
+  // Sequentially consistent with tell_loaded(): it sees us, or we see the new state.
+  wait.waiters.fetch_add(1, std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  {
+    MutexLock lock(wait.mutex);
+    while (status.ok() && is_loading(*frame)) {
+      if (interrupt->interrupted())
+        status = error_interrupted();
+      else
+        wait.ended.wait(lock);
+    }
+  }
+  wait.waiters.fetch_sub(1, std::memory_order_relaxed);
+  return status;
+}
+
+void BufferPool::Impl::tell_loaded(Frame* frame) noexcept {
+  LoadWait& wait = load_wait_of(frame);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (wait.waiters.load(std::memory_order_seq_cst) == 0) return;
+  { const MutexLock lock(wait.mutex); }
+  wait.ended.notify_all();
 }
 
 StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access access,
@@ -275,6 +315,13 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     if (inserted) {
       STRATA_RETURN_IF_ERROR(load(frame, id, mode, access, damaged));
       if (mode == LatchMode::kShared) frame->latch.unlock();  // the pin keeps the page here
+    }
+    if (!inserted && !never_waits && is_loading(*frame)) {
+      Status status = wait_for_load(frame);
+      if (!status.ok()) {
+        unpin(frame);
+        return status;
+      }
     }
     // Locked by the node first, latched afterwards: whoever gives the page lock up detaches the
     // frame.

@@ -133,6 +133,36 @@ TEST(BufferPool, TryFixReturnsInsteadOfWaiting) {
   EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kExclusive).ok());
 }
 
+TEST(BufferPool, WhoWaitsForAnotherThreadsReadCanBeInterrupted) {
+  PoolHarness h(tiny_pool(32));
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  std::atomic<bool> reading{false};
+  std::atomic<bool> stuck{true};
+  h.source.on_read = [&](PageId) {
+    reading = true;
+    EXPECT_TRUE(wait_until([&] { return !stuck.load(); }));
+  };
+  std::thread loader([&] { EXPECT_TRUE(h.pool->fix(page(1), LatchMode::kShared).ok()); });
+  EXPECT_TRUE(wait_until([&] { return reading.load(); }));
+  WaitInterrupt killed;
+  std::thread waiter([&] {
+    const InterruptScope scope(&killed);
+    EXPECT_TRUE(is_interrupted(h.pool->fix(page(1), LatchMode::kShared).status()));
+  });
+  WaitInterrupt never;
+  std::thread other([&] {
+    const InterruptScope scope(&never);
+    EXPECT_TRUE(h.pool->fix(page(1), LatchMode::kExclusive).ok());
+  });
+  killed.interrupt();
+  waiter.join();
+  EXPECT_TRUE(stuck.load());
+  stuck = false;
+  loader.join();
+  other.join();
+}
+
 TEST(BufferPool, BringingInWaitsForNoLatchOfACachedPage) {
   PoolHarness h(tiny_pool(32));
   h.make(page(1));

@@ -14,8 +14,7 @@
 namespace strata {
 
 namespace {
-constexpr uint64_t kLookUsMax = 1'000'000;   // how often the growth of the log is looked at
-constexpr uint64_t kGiveUpLookUs = 100'000;  // how often a waiter asks whether to go on
+constexpr uint64_t kLookUsMax = 1'000'000;  // how often the growth of the log is looked at
 constexpr uint64_t kPaceLookUs = 10'000;  // how often a checkpoint that is ahead of its plan looks
 constexpr uint64_t kRetryUsMin = 1'000'000;  // after a failure
 constexpr uint64_t kRetryUsMax = 60'000'000;
@@ -269,9 +268,12 @@ Lsn Checkpointer::last_checkpoint() const noexcept {
 }
 
 // A checkpoint that fails while somebody waits is that caller's answer: waiting on would hang it.
-Status Checkpointer::wait_for_log_room(absl::FunctionRef<bool()> give_up) {
+Status Checkpointer::wait_for_log_room(WaitInterrupt* interrupt) {
   Impl& impl = *impl_;
   const uint64_t limit = 4 * impl.options_.log_bytes;
+  if (impl.log_bytes() <= limit) return ok_status();
+  CondVarSleep sleep(&impl.mutex_, &impl.changed_);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
   while (impl.log_bytes() > limit) {
     if (!impl.options_.background) {
       STRATA_RETURN_IF_ERROR(impl.run_once(false, Impl::Kind::kHurried));
@@ -283,8 +285,8 @@ Status Checkpointer::wait_for_log_room(absl::FunctionRef<bool()> give_up) {
     impl.requested_ = true;
     impl.changed_.notify_all();
     while (!impl.stop_ && impl.runs_ == runs) {
-      if (give_up()) return error_interrupted();
-      impl.changed_.wait_for_us(lock, kGiveUpLookUs);
+      if (is_interrupted_now(interrupt)) return error_interrupted();
+      impl.changed_.wait(lock);
     }
     if (impl.runs_ != runs) STRATA_RETURN_IF_ERROR(impl.last_status_);
   }

@@ -25,8 +25,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/functional/function_ref.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 #include "bufpool/buffer_pool.h"
 #include "wal/control_file.h"
 #include "wal/log.h"
@@ -50,8 +50,8 @@ class Checkpointer {
   void stop() noexcept;
   [[nodiscard]] Lsn last_checkpoint() const noexcept;
   // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
-  // log_bytes. `give_up` is asked every now and then: true ends the wait as interrupted.
-  Status wait_for_log_room(absl::FunctionRef<bool()> give_up);
+  // log_bytes. kCancelled: interrupted. `interrupt` may be null.
+  Status wait_for_log_room(WaitInterrupt* interrupt);
 
  private:
   struct Impl;

@@ -15,7 +15,6 @@ using testing::PoolHarness;
 using testing::tiny_pool;
 using testing::wait_until;
 
-bool never() { return false; }
 PageId page(uint32_t number) { return PageId{300, number}; }
 
 struct CheckpointHarness : PoolHarness {
@@ -175,7 +174,7 @@ TEST(Checkpointer, TakesItsTimeUnlessSomebodyWaits) {  // CP4
 TEST(Checkpointer, WritersWaitWhileTheLogIsTooLong) {
   CheckpointHarness h({.log_bytes = 1000, .interval_us = 1'000'000'000});
   for (uint32_t i = 0; i < 500; ++i) {
-    ASSERT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
+    ASSERT_TRUE(h.checkpointer->wait_for_log_room(nullptr).ok());
     i < 40 ? h.make(page(i)) : h.modify(page(i % 40));
     EXPECT_LE(h.log->next_lsn().value - h.checkpointer->last_checkpoint().value, 4100u);
   }
@@ -188,14 +187,16 @@ TEST(Checkpointer, WaitingWritersCanBeInterrupted) {
     EXPECT_TRUE(wait_until([&stuck] { return !stuck.load(); }));
     return ok_status();
   };
+  WaitInterrupt interrupt;
+  interrupt.interrupt();  // sticky: it comes before the wait
   Status status;
   for (uint32_t i = 0; i < 500 && status.ok(); ++i) {
     i < 10 ? h.make(page(i)) : h.modify(page(i % 10));
-    status = h.checkpointer->wait_for_log_room([] { return true; });
+    status = h.checkpointer->wait_for_log_room(&interrupt);
   }
   EXPECT_TRUE(is_interrupted(status)) << status;
   stuck = false;
-  EXPECT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
+  EXPECT_TRUE(h.checkpointer->wait_for_log_room(nullptr).ok());
 }
 
 TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
@@ -204,7 +205,7 @@ TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
   Status status;
   for (uint32_t i = 0; i < 500 && status.ok(); ++i) {
     i < 10 ? h.make(page(i)) : h.modify(page(i % 10));
-    status = h.checkpointer->wait_for_log_room(never);
+    status = h.checkpointer->wait_for_log_room(nullptr);
   }
   EXPECT_TRUE(is_no_space(status)) << status;
 }
@@ -216,7 +217,7 @@ TEST(Checkpointer, ManyThreadsOneCheckpointAtATime) {
     threads.emplace_back([&h, t] {
       for (uint32_t i = 0; i < 500; ++i) {
         const PageId id = page(t * 10 + i % 10);
-        ASSERT_TRUE(h.checkpointer->wait_for_log_room(never).ok());
+        ASSERT_TRUE(h.checkpointer->wait_for_log_room(nullptr).ok());
         ASSERT_TRUE(h.log->reserve_capacity(PoolHarness::kGroupBytes, false).ok());
         auto guard = i < 10 ? h.pool->fix_new(id) : h.pool->fix(id, LatchMode::kExclusive);
         ASSERT_TRUE(guard.ok());

@@ -176,6 +176,7 @@ bool BufferPool::Impl::every_frame_pinned() const noexcept {
 
 // B3: nothing is free and nothing clean is unpinned. May be called with page latches held.
 Status BufferPool::Impl::wait_for_frame(uint64_t started_us) noexcept {
+  if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
   counters_.free_waits.fetch_add(1, std::memory_order_relaxed);
   const uint64_t waited_us = monotonic_us() - started_us;
   const auto hopeless = [this] {

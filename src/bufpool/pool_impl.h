@@ -15,6 +15,7 @@
 #include "base/aligned.h"
 #include "base/latch.h"
 #include "base/mapped_memory.h"
+#include "base/wait_interrupt.h"
 #include "bufpool/buffer_pool.h"
 #include "bufpool/dirty_list.h"
 #include "bufpool/frame.h"
@@ -70,6 +71,13 @@ struct BufferPool::Impl {
   Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
   void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept;
   Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  struct LoadWait;
+  // Until the page has been read, or could not be. The frame is pinned.
+  Status wait_for_load(Frame* frame) noexcept;
+  void tell_loaded(Frame* frame) noexcept;
+  LoadWait& load_wait_of(const Frame* frame) noexcept {
+    return load_waits_[static_cast<size_t>(frame - frames_.get()) % load_waits_.size()];
+  }
   Status finish_load(Frame* frame, PageId id, Status status, FrameState state) noexcept;
   Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Llsn* newest) noexcept;
   void unpin(Frame* frame) noexcept;
@@ -171,6 +179,14 @@ struct BufferPool::Impl {
   std::atomic<bool> write_failing_{false};  // an episode of failed writes is going on
   std::atomic<uint32_t> frame_waiters_{0};
   CondVar frame_freed_;  // signal_mutex_
+  // Where threads that may be interrupted wait for a page that another thread reads: not at its
+  // latch.
+  struct LoadWait {
+    std::atomic<uint32_t> waiters{0};
+    Mutex mutex{LatchRank::kFreeList};
+    CondVar ended;
+  };
+  std::array<LoadWait, 16> load_waits_;
   std::vector<std::thread> read_ahead_threads_;
   std::deque<PageId> read_ahead_queue_;  // signal_mutex_
   CondVar read_ahead_wake_;

@@ -69,6 +69,34 @@ Row row(uint64_t n) {
   return Row{n * 1000, static_cast<uint32_t>(n % 7), "text " + std::to_string(n), ""};
 }
 
+TEST_F(EngineTest, ADuplicateThatWasMetStaysLocked) {
+  TableRef table = create("t");
+  session_->begin(Isolation::kReadCommitted);
+  for (const uint64_t i : {1, 2, 3}) ASSERT_TRUE(insert(session_.get(), table, i, row(i)).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  auto other = kernel_->new_session();
+  other->set_lock_wait_timeout_us(0);
+  const auto other_can_remove = [&](uint64_t id) {
+    other->begin(Isolation::kReadCommitted);
+    const Status removed = remove(other.get(), table, id, row(id));
+    EXPECT_TRUE(removed.ok() || is_lock_wait_timeout(removed)) << removed;
+    EXPECT_TRUE(other->rollback().ok());
+    return removed.ok();
+  };
+  session_->begin(Isolation::kReadCommitted);
+  const Savepoint before = session_->savepoint();
+  EXPECT_TRUE(is_duplicate_key(insert(session_.get(), table, 1, row(9))));
+  EXPECT_TRUE(is_duplicate_key(insert(session_.get(), table, 4, row(2))));  // by_value
+  EXPECT_FALSE(other_can_remove(1));
+  EXPECT_FALSE(other_can_remove(2));
+  EXPECT_TRUE(other_can_remove(3));
+  ASSERT_TRUE(session_->rollback_to(before).ok());
+  EXPECT_FALSE(other_can_remove(1)) << "a lock outlives the statement";
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_TRUE(other_can_remove(1));
+  EXPECT_TRUE(other_can_remove(2));
+}
+
 TEST_F(EngineTest, CommittedRowsSurviveACrashAndUncommittedOnesDoNot) {
   TableRef table = create("t");
   Rows expected;
@@ -369,6 +397,20 @@ TEST_F(EngineTest, DdlWaitsForPreparedTransactions) {  // E14
     EXPECT_TRUE(is_lock_wait_timeout(ddl(add)));
   }
   EXPECT_TRUE(ddl([&] { return session_->drop_table("test", "other"); }).ok());
+  // KILL ends the wait, one that comes early, too.
+  session_->interrupt();
+  EXPECT_TRUE(is_interrupted(ddl(drop)));
+  session_->clear_interrupt();
+  std::thread kill([&] {
+    EXPECT_TRUE(wait_until([&] { return counter_of(kernel_.get(), "ddl_waiting") == 1; }));
+    session_->interrupt();
+  });
+  session_->set_lock_wait_timeout_us(3'600'000'000);
+  session_->begin(Isolation::kReadCommitted);
+  EXPECT_TRUE(is_interrupted(drop()));
+  kill.join();
+  EXPECT_TRUE(session_->rollback().ok());
+  session_->clear_interrupt();
   std::thread decision([&] {
     EXPECT_TRUE(wait_until([&] { return counter_of(kernel_.get(), "ddl_waiting") == 1; }));
     EXPECT_TRUE(kernel_->commit_by_xid("xid").ok());

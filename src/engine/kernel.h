@@ -28,6 +28,7 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 #include "dict/table_spec.h"
 #include "lock/wait_listener.h"
 
@@ -155,6 +156,9 @@ struct RowImage {
   const EntryImage* entries = nullptr;
   uint32_t entry_count = 0;
   uint64_t auto_increment_used = 0;  // persisted in the insert's mtr when > 0
+  // A row that has one of the keys already stays locked: shared, or exclusively if the statement
+  // will change it (REPLACE, ON DUPLICATE KEY UPDATE).
+  bool changes_duplicates = false;
 };
 // How to build indexes of rows that are there already.
 struct IndexBuild {
@@ -230,9 +234,12 @@ class Session {
   Status rollback();
   // Leaves a prepared transaction behind for commit_by_xid / rollback_by_xid.
   void detach_prepared();
-  // Interrupts a lock wait of this session; any thread.
+  // Ends what this session waits for, but for commit, prepare and rollback; any thread.
   void interrupt() noexcept;
   void clear_interrupt() noexcept;
+  // For an InterruptScope around calls that have no session. Valid until the session is detached or
+  // destroyed.
+  WaitInterrupt* wait_interrupt() noexcept;
 
   // --- changes. Errors: kAlreadyExists (*duplicate_index = which), kAborted, kDeadlineExceeded,
   // kCancelled, kNotFound, kResourceExhausted, kDataLoss. A failed call has undone its own row

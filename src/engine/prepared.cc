@@ -41,15 +41,16 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
 }
 
 // E14
-Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
-  constexpr uint64_t kLookUs = 50'000;  // for interrupts, which do not signal us
-  const uint64_t deadline = monotonic_us() + waiter.lock_wait_timeout_us;
+Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
+  const uint64_t deadline = monotonic_us() + waiter->lock_wait_timeout_us;
   const auto changed_by_one = [&] {
     return std::any_of(prepared.begin(), prepared.end(), [&](const auto& entry) {
       const std::vector<SpaceId>& spaces = entry.second.changed_spaces;
       return std::find(spaces.begin(), spaces.end(), space) != spaces.end();
     });
   };
+  CondVarSleep sleep(&prepared_mutex, &prepared_decided);
+  const WaitInterrupt::Asleep asleep(&waiter->interrupt, &sleep);
   MutexLock lock(prepared_mutex);
   if (!changed_by_one()) return ok_status();
   ddl_waiting.fetch_add(1, std::memory_order_relaxed);
@@ -61,9 +62,13 @@ Status KernelImpl::wait_until_decided(SpaceId space, const Trx& waiter) {
   }
   Status status;
   while (status.ok() && changed_by_one()) {
-    prepared_decided.wait_for_us(lock, std::min(kLookUs, waiter.lock_wait_timeout_us));
-    if (waiter.interrupt.interrupted()) status = error_interrupted();
-    if (monotonic_us() >= deadline && changed_by_one()) status = error_lock_wait_timeout();
+    const uint64_t now = monotonic_us();
+    if (waiter->interrupt.interrupted())
+      status = error_interrupted();
+    else if (now >= deadline)
+      status = error_lock_wait_timeout();
+    else
+      prepared_decided.wait_for_us(lock, deadline - now);
   }
   ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();

@@ -22,10 +22,13 @@ constexpr uint64_t kFlushEveryUs = 1'000'000;
 }  // namespace
 
 // Called before a DROP holds anything.
-Status KernelImpl::wait_for_drop_room() {
+Status KernelImpl::wait_for_drop_room(WaitInterrupt* interrupt) {
   const uint64_t deadline = monotonic_us() + kDropWaitUsMax;
+  CondVarSleep sleep(&dropped_mutex, &dropped_changed);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
   MutexLock lock(dropped_mutex);
   while (dropped_count >= kDroppedTooMany) {
+    if (is_interrupted_now(interrupt)) return error_interrupted();
     if (monotonic_us() >= deadline)
       return error_no_space(
           "too many dropped tables wait for the deletion of their files; the server's error log "
@@ -38,7 +41,8 @@ Status KernelImpl::wait_for_drop_room() {
       STRATA_RETURN_IF_ERROR(reap_dropped());
     }
     lock.lock();
-    if (dropped_count >= kDroppedTooMany) dropped_changed.wait_for_us(lock, kHurryUs);
+    if (dropped_count >= kDroppedTooMany && !is_interrupted_now(interrupt))
+      dropped_changed.wait_for_us(lock, kHurryUs);
   }
   return ok_status();
 }

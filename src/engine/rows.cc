@@ -77,7 +77,9 @@ class RowChange {
   // for the new record so far), "yes" counts only if it comes again under protection.
   Status insert(TreeId tree, Bytes key, Bytes payload, size_t unique_bytes,
                 const SlotRaise* raise) {
-    const Status inserted = insert_record(row_, trx_, tree, key, payload, unique_bytes, raise);
+    duplicate_tree_ = tree;
+    const Status inserted =
+        insert_record(row_, trx_, tree, key, payload, unique_bytes, raise, &duplicate_);
     if (s_->isolation != Isolation::kSerializable) return inserted;
     const bool whole = unique_bytes == 0 || unique_bytes >= key.size();
     const Bytes low = whole ? key : key.substr(0, unique_bytes);
@@ -98,7 +100,36 @@ class RowChange {
     range.set_bounds(low, high);
     STRATA_RETURN_IF_ERROR(range.seek(trx_, low));
     while (range.valid()) STRATA_RETURN_IF_ERROR(range.next());
-    return insert_record(row_, trx_, tree, key, payload, unique_bytes, raise);
+    return insert_record(row_, trx_, tree, key, payload, unique_bytes, raise, &duplicate_);
+  }
+
+  // After kAlreadyExists, with the statement's own row undone: locks what is in the way, so that it
+  // cannot vanish before the transaction ends. *again: it has vanished already, or was not the
+  // statement's to lock yet; try the row anew. A statement that will change the duplicate gets the
+  // row itself, whichever index has found it: with the entry locked first it would meet, head on,
+  // everybody who goes from the row to its entries.
+  Status lock_duplicate(bool exclusive, bool* again) {
+    *again = false;
+    if (duplicate_.own) return ok_status();
+    const TreeId clustered = tree_of(*table_, 0);
+    const bool is_entry = duplicate_tree_.index_id != clustered.index_id;
+    if (!exclusive && s_->isolation == Isolation::kSerializable) return ok_status();  // insert()
+    if (exclusive && is_entry) {
+      const Bytes row_key = clustered_key_of(duplicate_.key, duplicate_.payload);
+      if (locked_row_ == row_key && locked_entry_ == duplicate_.key) return ok_status();
+      locked_row_.assign(row_key);
+      locked_entry_ = duplicate_.key;
+      *again = true;  // the row may have lost this entry before we got it
+      const Status locked =
+          lock_record(row_, trx_, clustered, locked_row_, RowLock::kExclusive, &s_->old_payload);
+      if (is_not_found(locked)) locked_row_.clear();
+      return is_not_found(locked) ? ok_status() : locked;
+    }
+    const Status locked =
+        lock_record(row_, trx_, duplicate_tree_, duplicate_.key,
+                    exclusive ? RowLock::kExclusive : RowLock::kShared, &s_->old_payload);
+    *again = is_not_found(locked);
+    return *again ? ok_status() : locked;
   }
 
   // The clustered record, and its outside values.
@@ -150,6 +181,10 @@ class RowChange {
   RowContext* row_;
   Trx* trx_;
   std::string scratch_;
+  TreeId duplicate_tree_{};  // of the last insert
+  Duplicate duplicate_;      // valid if that failed with kAlreadyExists
+  std::string locked_row_;   // by lock_duplicate(), for which entry
+  std::string locked_entry_;
 };
 
 }  // namespace
@@ -167,9 +202,8 @@ Status Session::undo_row(const Savepoint& before, const Status& failure) {
 }
 
 Status Session::Impl::wait_for_log_room() {
-  const auto give_up = [this] { return trx->interrupt.interrupted(); };
-  STRATA_RETURN_IF_ERROR(kernel->sink->wait_for_readers(give_up));
-  return kernel->checkpointer->wait_for_log_room(give_up);
+  STRATA_RETURN_IF_ERROR(kernel->sink->wait_for_readers(&trx->interrupt));
+  return kernel->checkpointer->wait_for_log_room(&trx->interrupt);
 }
 
 // The record itself is the lock now; statements that change many rows keep no list of them.
@@ -186,13 +220,21 @@ Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicat
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowChange change(&s, table);
   std::vector<OverflowRef> refs;
-  Status status = row.external_count == 0 ? ok_status() : change.write_externals(row, {}, &refs);
-  if (status.ok()) {
-    s.payload = encode_payload(refs, row.inline_bytes);
-    status = change.insert_clustered(row.key, s.payload, row.auto_increment_used);
+  for (;;) {
+    Status status = row.external_count == 0 ? ok_status() : change.write_externals(row, {}, &refs);
+    *duplicate_index = 0;
+    if (status.ok()) {
+      s.payload = encode_payload(refs, row.inline_bytes);
+      status = change.insert_clustered(row.key, s.payload, row.auto_increment_used);
+    }
+    if (status.ok()) status = change.insert_entries(row, duplicate_index);
+    if (status.ok()) break;
+    const Status told = undo_row(before, status);
+    if (!is_duplicate_key(told)) return told;
+    bool again = false;
+    STRATA_RETURN_IF_ERROR(change.lock_duplicate(row.changes_duplicates, &again));
+    if (!again) return s.kernel->answer(told);
   }
-  if (status.ok()) status = change.insert_entries(row, duplicate_index);
-  if (!status.ok()) return undo_row(before, status);
   s.note_rows(table, 1);
   return ok_status();
 }
@@ -207,10 +249,18 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
   STRATA_RETURN_IF_ERROR(check_sizes(row));
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowChange change(&s, table);
-  Status status = change.update_clustered(old_key, row);
-  if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
-  if (status.ok()) status = change.insert_entries(row, duplicate_index);
-  if (!status.ok()) return undo_row(before, status);
+  for (;;) {
+    *duplicate_index = 0;
+    Status status = change.update_clustered(old_key, row);
+    if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
+    if (status.ok()) status = change.insert_entries(row, duplicate_index);
+    if (status.ok()) break;
+    const Status told = undo_row(before, status);
+    if (!is_duplicate_key(told)) return told;
+    bool again = false;
+    STRATA_RETURN_IF_ERROR(change.lock_duplicate(row.changes_duplicates, &again));
+    if (!again) return s.kernel->answer(told);
+  }
   s.forget_lock(*table, old_key);
   s.note_rows(table, 0);
   return ok_status();

@@ -287,4 +287,6 @@ void Session::interrupt() noexcept {
 
 void Session::clear_interrupt() noexcept { impl_->trx->interrupt.clear(); }
 
+WaitInterrupt* Session::wait_interrupt() noexcept { return &impl_->trx->interrupt; }
+
 }  // namespace strata::engine

@@ -1,5 +1,6 @@
 // Reading a table through one of its indexes.
 #include "base/assert.h"
+#include "engine/internal/entry_payload.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -109,20 +110,6 @@ struct TableCursor::Impl {
     return protecting ? range->payload() : cursor.payload();
   }
 
-  // payload = encode_payload({}, u16 clustered key bytes | covering)
-  static Bytes entry_of(Bytes payload) { return payload.size() >= 3 ? payload.substr(1) : Bytes(); }
-  static size_t clustered_bytes_of(Bytes key, Bytes payload) {
-    const Bytes entry = entry_of(payload);
-    const size_t n = entry.size() >= 2 ? load_u16(entry.data()) : 0;
-    return n <= key.size() ? n : 0;
-  }
-  static Bytes clustered_key_of(Bytes key, Bytes payload) {
-    return key.substr(key.size() - clustered_bytes_of(key, payload));
-  }
-  static Bytes covering_of(Bytes payload) {
-    const Bytes entry = entry_of(payload);
-    return entry.size() >= 2 ? entry.substr(2) : Bytes();
-  }
   [[nodiscard]] Bytes clustered_key() const {
     if (point) return point_key;
     return index == 0 ? cursor_key() : clustered_key_of(cursor_key(), cursor_payload());
@@ -320,8 +307,8 @@ TableCursor::Entry TableCursor::entry() const noexcept {
   const Bytes whole = c.cursor_key();
   if (c.index == 0) return {whole, whole, whole, Bytes()};
   const Bytes payload = c.cursor_payload();
-  const size_t own_bytes = whole.size() - Impl::clustered_bytes_of(whole, payload);
-  return {whole, whole.substr(0, own_bytes), whole.substr(own_bytes), Impl::covering_of(payload)};
+  const size_t own_bytes = whole.size() - clustered_bytes_of(whole, payload);
+  return {whole, whole.substr(0, own_bytes), whole.substr(own_bytes), covering_of(payload)};
 }
 
 Bytes TableCursor::clustered_key() const noexcept { return impl_->clustered_key(); }
@@ -362,6 +349,7 @@ Status TableCursor::external(uint32_t position, std::string* out) {
   Impl& c = *impl_;
   if ((!c.fetched && !c.shown) || position >= c.refs.size())
     return error_invalid_argument("no such outside value");
+  const InterruptScope scope(&c.trx()->interrupt);
   const Status read =
       read_overflow(c.context(), SpaceId{c.table->spec().space_id}, c.refs[position], out);
   if (!is_corruption(read) || !c.reads_dirty()) return read;

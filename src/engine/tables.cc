@@ -232,7 +232,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
 }
 
 Status Session::wait_until_decided(const Table& table) {
-  return impl_->kernel->wait_until_decided(SpaceId{table.spec().space_id}, *impl_->trx);
+  return impl_->kernel->wait_until_decided(SpaceId{table.spec().space_id}, impl_->trx.get());
 }
 
 Status Session::drop_table(Bytes schema, Bytes name) {
@@ -242,7 +242,7 @@ Status Session::drop_table(Bytes schema, Bytes name) {
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
-  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
+  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
   fault(FaultPoint::ddl_before_commit);
@@ -280,7 +280,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
-  STRATA_RETURN_IF_ERROR(k->wait_for_drop_room());
+  STRATA_RETURN_IF_ERROR(k->wait_for_drop_room(&s.trx->interrupt));
   TableSpec spec = table->spec();
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
@@ -303,7 +303,7 @@ Status Session::alter_table(const TableSpec& spec) {
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
-  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room());
+  STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
   TableRef changed = s.kernel->make_table(spec);
   copy_counters(*table, changed.get());

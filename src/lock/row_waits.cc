@@ -61,7 +61,6 @@ struct Waiter {
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
   uint64_t since_us = 0;
-  Mutex* mutex = nullptr;  // the queue mutex, for interrupt()
   CondVar wake;
 };
 
@@ -90,23 +89,7 @@ struct Queue {
   }
 };
 
-// Guards WaitInterrupt::waiting_on_, so that a waiter cannot vanish under interrupt(). Taken before
-// the queue mutex, never inside it.
-std::mutex interrupt_mutex;
-
 }  // namespace
-
-void WaitInterrupt::interrupt() noexcept {
-  flag_.store(true, std::memory_order_release);
-  const std::lock_guard guard(interrupt_mutex);
-  auto* waiter = static_cast<Waiter*>(waiting_on_.load(std::memory_order_relaxed));
-  if (waiter == nullptr) return;
-  // The waiter looks at the flag under this mutex before it sleeps.
-  MutexLock lock(*waiter->mutex);
-  waiter->wake.notify_all();
-}
-
-void WaitInterrupt::clear() noexcept { flag_.store(false, std::memory_order_release); }
 
 struct RowWaits::Impl {
   struct Bucket {
@@ -454,20 +437,10 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   Waiter w;
   w.trx = waiter;
   w.since_us = start_us;
-  w.mutex = &impl_->mutex;
 
   // Unregisters last, after the queue mutex was given back (lock order).
-  struct Registration {
-    WaitInterrupt* interrupt;
-    Registration(WaitInterrupt* i, Waiter* w) : interrupt(i) { set(w); }
-    ~Registration() { set(nullptr); }
-    void set(Waiter* w) const {
-      if (interrupt == nullptr) return;
-      const std::lock_guard guard(interrupt_mutex);
-      interrupt->waiting_on_.store(w, std::memory_order_relaxed);
-    }
-  } registration(interrupt, &w);
-  const auto is_interrupted = [&] { return interrupt != nullptr && interrupt->interrupted(); };
+  CondVarSleep sleep(&impl_->mutex, &w.wake);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
 
   // Tells the listener last, too.
   struct Sleep {
@@ -524,7 +497,7 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   Status result;
   while (w.state == WaiterState::kQueued) {
     const uint64_t now_us = monotonic_us();
-    if (is_interrupted()) {
+    if (is_interrupted_now(interrupt)) {
       result = error_interrupted();
     } else if (now_us >= deadline_us) {
       counters_.timeouts.fetch_add(1, std::memory_order_relaxed);

@@ -59,25 +59,13 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 #include "lock/held_rows.h"
 #include "lock/key_range.h"
 #include "lock/row_id.h"
 #include "lock/wait_listener.h"
 
 namespace strata {
-
-// One per session; lets another thread interrupt a wait. Thread-safe.
-class WaitInterrupt {
- public:
-  void interrupt() noexcept;  // sticky until clear()
-  void clear() noexcept;
-  [[nodiscard]] bool interrupted() const noexcept { return flag_.load(std::memory_order_acquire); }
-
- private:
-  friend class RowWaits;
-  std::atomic<bool> flag_{false};
-  std::atomic<void*> waiting_on_{nullptr};
-};
 
 namespace lock_internal {
 // A row has two queues: one for the row, and one in which its owner waits for the holders of shared

@@ -40,6 +40,9 @@ Status RowChange::back_off(const Outcome& outcome) {
     case Next::kWait:
       return conflicts_.wait(outcome.other, outcome.other_row ? Bytes(other_key_) : key_,
                              outcome.in_memory);
+    case Next::kWaitForShared:
+      conflicts_.give_turn_back();  // who keeps the record absent may insert it
+      return conflicts_.wait_for_shared(key_);
     case Next::kResolve:
       return conflicts_.resolve(outcome.other);
     case Next::kRoom:
@@ -85,6 +88,26 @@ bool RowChange::is_decided(RecordHeader* header, Outcome* outcome) {
   return false;
 }
 
+// The new record would not be visible to who keeps it absent, but it would stand in its way: it
+// would have to wait for us, who wait for it. So nothing is written while such a one is known. One
+// that comes later is found by run(), after the record has been written.
+bool RowChange::is_kept_absent(Outcome* outcome) const noexcept {
+  const RowWaits* waits = context_->trxs->waits();
+  if (!waits->index_has_shared(tree_.index_id)) return false;
+  if (waits->shared_conflict(trx_->id, RowId{tree_.index_id, key_}).is_zero()) return false;
+  *outcome = Outcome{.next = Next::kWaitForShared};
+  return true;
+}
+
+Status RowChange::note_duplicate(Bytes key, const RecordHeader& header, Bytes value) {
+  if (duplicate_ != nullptr) {
+    duplicate_->key.assign(key);
+    duplicate_->payload.assign(record_payload(value));
+    duplicate_->own = header.trx_id == trx_->id;
+  }
+  return error_duplicate_key();
+}
+
 bool RowChange::can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept {
   const uint32_t needed =
       undo_bytes_max(undo_.key.size(), undo_.middle.size(), undo_.free_on_purge.size());
@@ -121,7 +144,9 @@ Status RowChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
 
 // --- insert ---
 
-Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise) {
+Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise,
+                         Duplicate* duplicate) {
+  duplicate_ = duplicate;
   if (key_.size() > kMaxKeyBytes ||
       key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes) {
     return error_invalid_argument("a record is too large for a page");
@@ -167,7 +192,7 @@ StatusOr<RowChange::Outcome> RowChange::find_unique_place(Mtr* mtr, TreeCursor* 
       if (owner == Owner::kUndecided) {
         return Outcome{.next = Next::kWait, .other = header.trx_id, .other_row = true};
       }
-      if (!header.deleted()) return error_duplicate_key();
+      if (!header.deleted()) return note_duplicate(other_key_, header, cursor->value());
     }
     STRATA_RETURN_IF_ERROR(cursor->next(true));
   }
@@ -185,6 +210,7 @@ StatusOr<RowChange::Outcome> RowChange::insert_new(Mtr* mtr, TreeCursor* cursor,
                                                    Bytes payload, const SlotRaise* raise) {
   Outcome outcome;
   if (queued_) return Outcome{.next = Next::kWait};
+  if (is_kept_absent(&outcome)) return outcome;
   describe_undo(UndoType::kInsert);
   const size_t value_bytes = kRecordHeaderBytes + payload.size();
   const bool fits = place.leaf->view().fits_insert(key_, value_bytes);
@@ -210,7 +236,8 @@ StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place
   const Bytes old_value = place.leaf->view().value(place.slot);
   RecordHeader header = read_record_header(old_value);
   if (!is_free(&header, &outcome)) return outcome;
-  if (!header.deleted()) return error_duplicate_key();
+  if (!header.deleted()) return note_duplicate(key_, header, old_value);
+  if (is_kept_absent(&outcome)) return outcome;
   describe_undo(UndoType::kUpdate);
   undo_.previous = header;
   set_payload_difference(&undo_, record_payload(old_value), payload);
@@ -460,21 +487,25 @@ StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool hel
 using row_internal::RowChange;
 
 Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
-                     size_t unique_bytes, const SlotRaise* raise) {
-  return RowChange(context, trx, tree, key).insert(payload, unique_bytes, raise);
+                     size_t unique_bytes, const SlotRaise* raise, Duplicate* duplicate) {
+  const InterruptScope scope(&trx->interrupt);
+  return RowChange(context, trx, tree, key).insert(payload, unique_bytes, raise, duplicate);
 }
 
 Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload) {
+  const InterruptScope scope(&trx->interrupt);
   return RowChange(context, trx, tree, key).update(new_payload);
 }
 
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& moved) {
+  const InterruptScope scope(&trx->interrupt);
   return RowChange(context, trx, tree, key).erase(moved);
 }
 
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
                    std::string* payload, bool* fresh) {
+  const InterruptScope scope(&trx->interrupt);
   RowChange change(context, trx, tree, key);
   bool ignored = false;
   if (fresh == nullptr) fresh = &ignored;

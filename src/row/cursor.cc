@@ -338,17 +338,20 @@ struct RowCursor::Impl {
   }
 
   Status find_first(Bytes from) {
+    const InterruptScope scope(&trx->interrupt);
     STRATA_RETURN_IF_ERROR(at.seek(from, latch_mode()));
     trx->last_leaf = {tree.index_id, at.leaf()->id()};
     return fill();
   }
 
   Status find_last(Bytes before, bool infinite) {
+    const InterruptScope scope(&trx->interrupt);
     STRATA_RETURN_IF_ERROR(at.seek_before(before, infinite));
     return fill();
   }
 
   Status turn() {
+    const InterruptScope scope(&trx->interrupt);
     const std::string from(shown_key);
     give_back(trx);
     ahead = false;
@@ -368,6 +371,7 @@ struct RowCursor::Impl {
     }
     valid = false;
     if (ended) return ok_status();
+    const InterruptScope scope(&trx->interrupt);
     const Status status = come_back();
     return finish(status.ok() ? fill() : status);
   }

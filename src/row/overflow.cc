@@ -162,6 +162,7 @@ Status row_internal::free_overflow(RowContext* context, SpaceId space, const Ove
 StatusOr<OverflowRef> write_overflow(RowContext* context, Trx* trx, SpaceId space, Bytes value) {
   if (value.size() >= kValueBytesMax) return error_invalid_argument("a value is larger than 4 GiB");
   if (trx->must_rollback) return error_deadlock();
+  const InterruptScope scope(&trx->interrupt);
   STRATA_RETURN_IF_ERROR(context->trxs->prepare_change(trx, undo_bytes_max(0, 0, 1)));
   const ChainId chain{space, trx->id, trx->next_overflow_ordinal++};
   const size_t parts = std::max<size_t>(1, (value.size() + kDataBytesMax - 1) / kDataBytesMax);

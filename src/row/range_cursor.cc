@@ -326,6 +326,7 @@ struct RangeCursor::Impl {
 
   Status move(bool go_forward) {
     if (!valid) return ok_status();
+    const InterruptScope scope(&trx->interrupt);
     valid = false;
     bool again = false;
     STRATA_RETURN_IF_ERROR(leave(&again));
@@ -356,6 +357,7 @@ void RangeCursor::set_records_later(bool later) noexcept { impl_->later = later;
 
 Status RangeCursor::seek(Trx* trx, Bytes key) {
   Impl& c = *impl_;
+  const InterruptScope scope(&trx->interrupt);
   STRATA_RETURN_IF_ERROR(c.start(trx));
   c.forward = true;
   c.edge.assign(key);
@@ -365,6 +367,7 @@ Status RangeCursor::seek(Trx* trx, Bytes key) {
 
 Status RangeCursor::seek_before(Trx* trx, Bytes key, bool infinite) {
   Impl& c = *impl_;
+  const InterruptScope scope(&trx->interrupt);
   STRATA_RETURN_IF_ERROR(c.start(trx));
   c.forward = false;
   c.edge.assign(key);

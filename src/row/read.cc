@@ -104,6 +104,7 @@ Status read_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, std::s
   using row_internal::Walk;
   row_internal::PointScratch& scratch = row_internal::point_scratch();
   row_internal::StaleGuard stale;
+  const InterruptScope scope(&trx->interrupt);
   STRATA_DASSERT(trx->view.open);
   for (;;) {
     {
@@ -140,6 +141,7 @@ Status read_committed(RowContext* context, Trx* trx, TreeId tree, Bytes key, std
   row_internal::PointScratch& scratch = row_internal::point_scratch();
   row_internal::StaleGuard stale;
   row_internal::Conflicts conflicts(context, trx, tree.index_id);
+  const InterruptScope scope(&trx->interrupt);
   for (;;) {
     Owner owner = Owner::kDecided;
     {

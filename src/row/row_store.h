@@ -27,6 +27,8 @@
 //   RW11 A locking scan (RowCursor::set_lock_ahead) enters what it copies from a leaf as a run,
 //        under the leaf's latch, and gives back what nobody came to see. Its rows are changed by
 //        the statement that scans and through no other cursor ahead of it.
+//   RW12 An insert writes nothing while another transaction is known to keep the key absent (by a
+//        range lock): that one may insert it itself, and must not have to wait for us.
 //   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
 //        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -67,6 +69,13 @@ struct SlotRaise {
   uint64_t value;
 };
 
+// What an insert has met, as it was then: live and committed, or the transaction's own.
+struct Duplicate {
+  std::string key;
+  std::string payload;
+  bool own = false;
+};
+
 // --- changes; each may wait for row locks. Errors: kAlreadyExists, kAborted (deadlock: the
 // transaction must roll back), kDeadlineExceeded, kCancelled, kNotFound, kResourceExhausted,
 // kDataLoss ---
@@ -74,8 +83,11 @@ struct SlotRaise {
 // unique_bytes: length of the key's leading part that must be unique among live entries; 0 = only
 // the whole key must be (primary key); SIZE_MAX = no check beyond that either (non-unique index:
 // whole key is unique anyway).
+// Of kAlreadyExists, *duplicate is the record in the way. It is not locked: lock_record() does
+// that, and says kNotFound if it is gone by then.
 Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
-                     size_t unique_bytes, const SlotRaise* raise = nullptr);
+                     size_t unique_bytes, const SlotRaise* raise = nullptr,
+                     Duplicate* duplicate = nullptr);
 // The record must exist and be visible as the latest version (kNotFound otherwise). Chains that the
 // old payload uses and the new one does not are freed once nobody can see the old version, but for
 // those in `moved`: another record has them now.

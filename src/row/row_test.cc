@@ -664,6 +664,44 @@ TEST_F(RowTest, UniqueCheckLooksAtEveryEntryWithTheSameKey) {
   commit(&third);
 }
 
+TEST_F(RowTest, AnInsertWritesNothingWhileAnotherKeepsTheKeyAbsent) {  // RW12
+  Trx reader, writer;
+  begin(&reader);
+  begin(&writer);
+  RangeCursor range(rows(), tree());
+  range.set_bounds("a", "c");
+  ASSERT_TRUE(range.seek(&reader, "a").ok());
+  EXPECT_FALSE(range.valid());
+  EXPECT_TRUE(is_lock_wait_timeout(insert(&writer, "b", "theirs")));
+  EXPECT_EQ(dirty("b"), "-") << "it would be in the reader's way";
+  EXPECT_TRUE(insert(&reader, "b", "mine").ok());
+  EXPECT_TRUE(is_lock_wait_timeout(insert(&writer, "b", "theirs")));
+  commit(&reader);
+  EXPECT_TRUE(is_duplicate_key(insert(&writer, "b", "theirs")));
+  rollback(&writer);
+}
+
+TEST_F(RowTest, AnInsertSaysWhatIsInItsWay) {
+  Trx first, second;
+  begin(&first);
+  ASSERT_TRUE(insert(&first, "k1-p1", "", 1, 2).ok());
+  commit(&first);
+  begin(&second);
+  Duplicate met;
+  const auto again = [&](Bytes key, size_t unique_bytes) {
+    return insert_record(rows(), &second, tree(1), key, encode_payload({}, ""), unique_bytes,
+                         nullptr, &met);
+  };
+  EXPECT_TRUE(is_duplicate_key(again("k1-p2", 2)));
+  EXPECT_EQ(met.key, "k1-p1");
+  EXPECT_FALSE(met.own);
+  EXPECT_TRUE(again("k2-p2", 2).ok());
+  EXPECT_TRUE(is_duplicate_key(again("k2-p2", 0)));
+  EXPECT_EQ(met.key, "k2-p2");
+  EXPECT_TRUE(met.own);
+  rollback(&second);
+}
+
 // Entries of one unique value over several leaves: deleted ones in between must be passed, and the
 // new one must land where it belongs.
 TEST_F(RowTest, UniqueCheckCrossesLeaves) {

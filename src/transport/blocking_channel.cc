@@ -1,15 +1,49 @@
 #include "transport/blocking_channel.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
 #include "base/assert.h"
+#include "base/wait_interrupt.h"
 #include "transport/clock.h"
 #include "transport/internal/blocking_socket.h"
 #include "transport/internal/socket.h"
 
 namespace strata::transport {
+
+namespace {
+
+// Wakes a thread that waits for a socket, for good: the socket is of no use afterwards (BC2).
+class SocketSleep final : public WaitInterrupt::Sleep {
+ public:
+  explicit SocketSleep(int fd) noexcept : fd_(fd) {}
+  void wake() noexcept override {
+    (void)::shutdown(fd_, SHUT_RDWR);
+  }  // fails if it is broken already
+
+ private:
+  const int fd_;
+};
+
+// Registered while a call waits for `fd`, which stays open meanwhile. What ends the call then is
+// that the socket reads as closed.
+class SocketWait {
+ public:
+  explicit SocketWait(int fd) noexcept : sleep_(fd), asleep_(WaitInterrupt::current(), &sleep_) {}
+  // An interrupt that came before the wait was registered.
+  [[nodiscard]] static bool interrupted() noexcept {
+    return is_interrupted_now(WaitInterrupt::current());
+  }
+
+ private:
+  SocketSleep sleep_;
+  WaitInterrupt::Asleep asleep_;
+};
+
+}  // namespace
 
 // One try of a call.
 struct BlockingChannel::Attempt {
@@ -36,8 +70,8 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
   attempt(options, request, reply, &first);
   Attempt* last = &first;
   Attempt second;
-  const bool broke =
-      first.socket != nullptr && !reply->answered && !is_lock_wait_timeout(first.status);
+  const bool broke = first.socket != nullptr && !reply->answered &&
+                     !is_lock_wait_timeout(first.status) && !SocketWait::interrupted();
   if (broke && (options.idempotent || !first.sent)) {  // BC3
     count(counters.retries);
     drop_cached();  // the others are of the same age
@@ -45,7 +79,9 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
     last = &second;
   }
   Status result = last->status;
-  if (!reply->answered && !is_invalid_argument(result))
+  if (!reply->answered && options.idempotent && SocketWait::interrupted())
+    result = error_interrupted();
+  else if (!reply->answered && !is_invalid_argument(result))
     result = lost_call(last->sent, !is_lock_wait_timeout(result), options.idempotent,
                        error_peer_down(address_.now() + ": " + std::string(result.message())));
   count(counters.operations);
@@ -79,6 +115,8 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
   BlockingSocket* const socket = attempt->socket.get();
   MethodCounters& counters = counters_->of(options.method);
   const uint64_t deadline_ns = options.deadline_us * 1000;
+  const SocketWait wait(socket->fd());
+  if (SocketWait::interrupted()) return error_interrupted();
   FrameHeader header;
   header.method = options.method;
   header.request_id = socket->next_request_id();
@@ -119,6 +157,8 @@ StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t dead
   STRATA_ASSIGN_OR_RETURN(const SocketAddress address, parse_address(where));
   STRATA_ASSIGN_OR_RETURN(FileDescriptor fd, open_socket(address));
   auto socket = std::make_unique<BlockingSocket>(std::move(fd), address.is_unix());
+  const SocketWait wait(socket->fd());
+  if (SocketWait::interrupted()) return error_interrupted();
   STRATA_ASSIGN_OR_RETURN(const bool connected, start_connect(socket->fd(), address));
   if (!connected) {
     STRATA_RETURN_IF_ERROR(socket->wait_writable(deadline_ns));

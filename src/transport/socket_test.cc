@@ -17,6 +17,7 @@
 #include "base/diag.h"
 #include "base/latch.h"
 #include "base/rng.h"
+#include "base/wait_interrupt.h"
 #include "transport/blocking_channel.h"
 #include "transport/channel.h"
 #include "transport/rpc_server.h"
@@ -200,6 +201,35 @@ TEST_P(Sockets, BlockingCallsEndAtTheirDeadline) {
   options.deadline_us = 1;  // long ago
   EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kDeadlineExceeded);
   // BC2: those sockets were not used again.
+  server.answer_kept();
+  const CallOptions echo{.method = kEcho, .deadline_us = in_seconds(60)};
+  ASSERT_TRUE(channel->call(echo, "fresh", &reply).ok());
+  EXPECT_EQ(reply.payload, "fresh");
+}
+
+TEST_P(Sockets, BlockingCallsCanBeInterrupted) {  // BC4
+  Server server(listen_address());
+  const auto channel = blocking(server.address());
+  WaitInterrupt interrupt;
+  const InterruptScope scope(&interrupt);
+  BlockingReply reply;
+  CallOptions keep{.method = kKeep, .deadline_us = in_seconds(60), .idempotent = true};
+  interrupt.interrupt();  // before the call
+  EXPECT_TRUE(is_interrupted(channel->call(keep, "x", &reply)));
+  for (const size_t calls : {1, 2}) {
+    interrupt.clear();
+    std::thread killer([&] {
+      server.wait_for_kept(calls);
+      interrupt.interrupt();
+    });
+    const Status status = channel->call(keep, "x", &reply);
+    killer.join();
+    EXPECT_EQ(status.code(), keep.idempotent ? StatusCode::kCancelled : StatusCode::kUnknown)
+        << status;
+    EXPECT_FALSE(reply.answered);
+    keep.idempotent = false;
+  }
+  interrupt.clear();
   server.answer_kept();
   const CallOptions echo{.method = kEcho, .deadline_us = in_seconds(60)};
   ASSERT_TRUE(channel->call(echo, "fresh", &reply).ok());

@@ -72,6 +72,26 @@ TEST_F(TrxTest, CommitMakesVersionsVisibleToLaterViewsOnly) {
   EXPECT_EQ(trxs()->active_count(), 0u);
 }
 
+TEST_F(TrxTest, AReaderThatWaitsForACommitCanBeInterrupted) {  // T2
+  auto writer = begin_with_change();
+  ASSERT_TRUE(trxs()->reserve_commit(writer.get()).ok());
+  ASSERT_TRUE(trxs()->commit_order(writer.get()).ok());
+  auto reader = begin();
+  ASSERT_TRUE(trxs()->open_view(reader.get()).ok());
+  const RecordHeader version = version_of(writer->id);
+  {
+    const InterruptScope scope(&reader->interrupt);
+    reader->interrupt.interrupt();  // before the wait begins
+    EXPECT_TRUE(is_interrupted(trxs()->visible(reader->view, version, true).status()));
+    reader->interrupt.clear();
+    EXPECT_TRUE(*trxs()->visible(reader->view, version, true)) << "with nobody else to persist it";
+  }
+  // A commit is not: its outcome would be unknown.
+  writer->interrupt.interrupt();
+  EXPECT_TRUE(trxs()->commit_finish(writer.get()).ok());
+  EXPECT_TRUE(trxs()->commit(reader.get()).ok());
+}
+
 TEST_F(TrxTest, StampedVersionsNeedNoLookUp) {
   auto trx = begin();
   ASSERT_TRUE(trxs()->open_view(trx.get()).ok());

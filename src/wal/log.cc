@@ -1,8 +1,10 @@
 #include "wal/log.h"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "base/aligned.h"
 #include "base/assert.h"
@@ -10,6 +12,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/thread_name.h"
+#include "base/wait_interrupt.h"
 
 namespace strata {
 namespace {
@@ -65,6 +68,7 @@ struct Log::Impl {
     room_end.store(sink->room_end().value);
     common_end.store(room_end.load());
     room_thread = std::thread([this] { run_room_thread(); });
+    lead_thread = std::thread([this] { run_lead_thread(); });
   }
 
   ~Impl() {
@@ -72,9 +76,15 @@ struct Log::Impl {
       MutexLock lock(room_mutex);
       stopping = true;
     }
+    {
+      MutexLock lock(lead_mutex);
+      lead_stops = true;
+    }
     room_changed.notify_all();
+    lead_wanted.notify_all();
     sink->hurry();
     room_thread.join();
+    lead_thread.join();
   }
 
   Status poisoned_error() const {
@@ -138,7 +148,10 @@ struct Log::Impl {
     if (poisoned.load(std::memory_order_relaxed)) return poisoned_error();
     if (!urgent) STRATA_RETURN_IF_ERROR(sink->late());  // W8
     uint64_t used_after = 0;
-    while (!take_credits(bytes, &used_after)) STRATA_RETURN_IF_ERROR(wait_for_ring(bytes));
+    while (!take_credits(bytes, &used_after)) {
+      if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
+      STRATA_RETURN_IF_ERROR(wait_for_ring(bytes));
+    }
     const Status room = check_room(durable.load(std::memory_order_acquire) + used_after, urgent);
     if (__builtin_expect(!room.ok(), 0)) give_back(bytes);
     return room;
@@ -321,20 +334,91 @@ struct Log::Impl {
   // A thread that waits for somebody else's batch. It ends up durable (or poisoned), or leads.
   struct Waiter {
     uint64_t lsn = 0;
+    bool may_lead = true;
     Waiter* next = nullptr;
     Parker parker;
   };
   static constexpr uint32_t kDone = 1;
   static constexpr uint32_t kLead = 2;
+  static constexpr uint32_t kInterrupted = 3;
 
   Status persist(Lsn lsn) {
     if (poisoned.load(std::memory_order_acquire)) return poisoned_error();
     if (durable.load(std::memory_order_acquire) >= lsn.value) return ok_status();
     STRATA_ASSERT(lsn.value <= next_lsn.load(std::memory_order_acquire));
+    if (WaitInterrupt* const interrupt = WaitInterrupt::current(); interrupt != nullptr)
+      return follow(lsn, interrupt);
     if (!take_lead(lsn)) return result_of(lsn);
     lead(lsn);
     hand_over();
     return result_of(lsn);
+  }
+
+  // W10: who may be interrupted leads no batch, whose I/O cannot be left half-way. Whoever does is
+  // mostly there: the committer that is waited for.
+  Status follow(Lsn lsn, WaitInterrupt* interrupt) {
+    Waiter waiter;
+    waiter.lsn = lsn.value;
+    waiter.may_lead = false;
+    struct Follower final : WaitInterrupt::Sleep {
+      Impl* log;
+      Waiter* waiter;
+      Follower(Impl* l, Waiter* w) : log(l), waiter(w) {}
+      void wake() noexcept override { log->interrupt(waiter); }
+    } follower(this, &waiter);
+    const WaitInterrupt::Asleep asleep(interrupt, &follower);
+    bool is_led = false;
+    {
+      MutexLock lock(write_mutex);
+      if (settled(lsn.value)) return result_of(lsn);
+      if (interrupt->interrupted()) return error_interrupted();
+      enqueue(&waiter);
+      is_led = leader_active;
+    }
+    if (!is_led) ask_for_lead(lsn.value);
+    return waiter.parker.wait() == kInterrupted ? error_interrupted() : result_of(lsn);
+  }
+
+  // Nothing happens if somebody has taken the waiter out of the queue to wake it.
+  void interrupt(Waiter* waiter) noexcept {
+    {
+      MutexLock lock(write_mutex);
+      Waiter** at = &waiters;
+      while (*at != nullptr && *at != waiter) at = &(*at)->next;
+      if (*at == nullptr) return;
+      *at = waiter->next;
+      if (waiters_end == &waiter->next) waiters_end = at;
+    }
+    waiter->parker.unpark(kInterrupted);
+  }
+
+  void enqueue(Waiter* waiter) noexcept {  // write_mutex held
+    *waiters_end = waiter;
+    waiters_end = &waiter->next;
+    counters->waits.fetch_add(1, std::memory_order_relaxed);
+  }
+
+  // Of followers without a leader: a thread leads for them.
+  void ask_for_lead(uint64_t lsn) noexcept {
+    {
+      MutexLock lock(lead_mutex);
+      lead_until = std::max(lead_until, lsn);
+    }
+    lead_wanted.notify_one();
+  }
+
+  void run_lead_thread() {
+    name_this_thread("log-lead");
+    for (;;) {
+      uint64_t lsn = 0;
+      {
+        MutexLock lock(lead_mutex);
+        lead_wanted.wait(lock, [this] { return lead_until != 0 || lead_stops; });
+        if (lead_stops) return;
+        lsn = std::exchange(lead_until, 0);
+      }
+      (void)persist(Lsn{lsn});  // the followers see for themselves what came of it
+    }
   }
 
   // False: another leader has made it durable, or failed.
@@ -348,9 +432,7 @@ struct Log::Impl {
         leader_active = true;
         return true;
       }
-      *waiters_end = &waiter;
-      waiters_end = &waiter.next;
-      counters->waits.fetch_add(1, std::memory_order_relaxed);
+      enqueue(&waiter);
     }
     return waiter.parker.wait() == kLead;
   }
@@ -364,16 +446,19 @@ struct Log::Impl {
     return poisoned_error();
   }
 
-  // Wakes who is settled, after the first who is not: that one leads, and its I/O starts at once.
+  // Wakes who is settled, after the first who is not and may lead: that one does, and its I/O
+  // starts at once.
   void hand_over() {
     Waiter* leader = nullptr;
     Waiter* done = nullptr;
+    uint64_t followed = 0;
     {
       MutexLock lock(write_mutex);
       Waiter** at = &waiters;
       Waiter** done_end = &done;
       while (Waiter* const waiter = *at) {
-        if (!settled(waiter->lsn) && leader != nullptr) {
+        if (!settled(waiter->lsn) && (leader != nullptr || !waiter->may_lead)) {
+          followed = std::max(followed, waiter->lsn);
           at = &waiter->next;
           continue;
         }
@@ -390,6 +475,7 @@ struct Log::Impl {
       leader_active = leader != nullptr;
     }
     if (leader != nullptr) leader->parker.unpark(kLead);
+    if (leader == nullptr && followed != 0) ask_for_lead(followed);
     while (done != nullptr) {
       Waiter* const next = done->next;  // it is gone after unpark()
       done->parker.unpark(kDone);
@@ -480,6 +566,12 @@ struct Log::Impl {
   Status shown_error;     // guarded by room_mutex; what room_error was last
   bool stopping = false;  // guarded by room_mutex
   std::thread room_thread;
+
+  Mutex lead_mutex{LatchRank::kLeaf};
+  CondVar lead_wanted;
+  uint64_t lead_until = 0;  // guarded by lead_mutex; 0: nobody asks
+  bool lead_stops = false;  // guarded by lead_mutex
+  std::thread lead_thread;
 };
 
 Log::Log(const LogOptions& options, LogSink* sink, Lsn start, uint64_t bias)

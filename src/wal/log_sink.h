@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <string>
 
-#include "absl/functional/function_ref.h"
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 
 namespace strata {
 
@@ -45,8 +45,8 @@ class LogSink {
   // Bytes below `lsn` are not needed any more: segments may be recycled.
   virtual Status truncate_below(Lsn lsn) = 0;
   // Before a change, with no latch held: waits while the log's readers are too far behind with it.
-  // Cheap when they are not. kCancelled: `give_up`, asked now and then, said so. Any thread.
-  virtual Status wait_for_readers(absl::FunctionRef<bool()> /*give_up*/) { return ok_status(); }
+  // Cheap when they are not. kCancelled: interrupted. `interrupt` may be null. Any thread.
+  virtual Status wait_for_readers(WaitInterrupt* /*interrupt*/) { return ok_status(); }
   // A stream of a log service has no room made ahead of need: it ends with what was appended last
   // (room_end() says where until prepare_room() is called), and behind its last whole group there
   // is at most a torn one, which is no sign of loss.

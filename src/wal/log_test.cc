@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/testing/wait_until.h"
+#include "base/wait_interrupt.h"
 #include "wal/log_reader.h"
 #include "wal/testing/test_sink.h"
 
@@ -149,6 +150,60 @@ TEST(Log, WaitersOfOneSyncShareTheNext) {  // group commit: 8 committers, far fe
   for (std::thread& t : threads) t.join();
   EXPECT_LE(sink.sync_count_.load(), 2u);
   EXPECT_EQ(log.durable_lsn(), log.next_lsn());
+}
+
+TEST(Log, WhoMayBeInterruptedLeadsNoBatch) {  // W10
+  TestSink sink;
+  Log log(kSmall, &sink, kStart, 0);
+  WaitInterrupt interrupt;
+  const InterruptScope scope(&interrupt);
+  // Nobody else is there: a thread of the log does it.
+  const Lsn first = write_test_group(&log, "first")->end;
+  ASSERT_TRUE(log.persist(first).ok());
+  EXPECT_EQ(log.durable_lsn(), first);
+  sink.hold_sync_ = true;
+  const Lsn second = write_test_group(&log, "second")->end;
+  // Interrupted before the wait, and while it goes on; the batch goes on without them.
+  interrupt.interrupt();
+  EXPECT_TRUE(is_interrupted(log.persist(second)));
+  interrupt.clear();
+  const uint64_t waits = log.counters().waits.load();
+  std::thread committer([&] { EXPECT_TRUE(log.persist(second).ok()); });
+  std::thread killer([&] {
+    EXPECT_TRUE(testing::wait_until([&] { return log.counters().waits > waits; }));
+    interrupt.interrupt();
+  });
+  EXPECT_TRUE(is_interrupted(log.persist(second)));
+  killer.join();
+  EXPECT_EQ(log.durable_lsn(), first);
+  EXPECT_TRUE(log.persist(first).ok()) << "what is durable needs no wait";
+  std::thread reader([&] {
+    WaitInterrupt never;
+    const InterruptScope own(&never);
+    EXPECT_TRUE(log.persist(second).ok());
+  });
+  sink.hold_sync_ = false;
+  committer.join();
+  reader.join();
+  EXPECT_EQ(log.durable_lsn(), second);
+}
+
+TEST(Log, AWaitForTheFullRingIsInterrupted) {  // W10
+  TestSink sink;
+  Log log(kSmall, &sink, kStart, 0);
+  WaitInterrupt interrupt;
+  sink.hold_sync_ = true;
+  std::thread writer([&] {
+    const InterruptScope scope(&interrupt);
+    Status status;
+    while (status.ok()) status = write_test_group(&log, std::string(1000, 'r')).status();
+    EXPECT_TRUE(is_interrupted(status)) << status;
+  });
+  EXPECT_TRUE(testing::wait_until([&] { return log.counters().waits > 0; }));
+  interrupt.interrupt();
+  writer.join();
+  sink.hold_sync_ = false;
+  EXPECT_TRUE(log.persist(log.next_lsn()).ok());
 }
 
 TEST(Log, AFailedSyncPoisons) {  // W5

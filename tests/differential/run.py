@@ -102,4 +102,8 @@ def replay(make_pair: PairMaker, excuses: Excuses, steps: Iterable[Step]) -> Fai
 
 def _conditions(pair: Pair, transactions: Transactions) -> Conditions:
     """What the rules of excused.toml can ask about a statement."""
-    return {"plan": partial(hangs_on_the_plan, pair), "another-stopped-by-lock": transactions.another_was_stopped}
+    return {
+        "plan": partial(hangs_on_the_plan, pair),
+        "another-stopped-by-lock": transactions.another_was_stopped,
+        "gaps-may-matter": transactions.gaps_may_matter,
+    }

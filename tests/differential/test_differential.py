@@ -22,7 +22,7 @@ from .wire import Answer, _length, decode_row
 
 SELECT = Step("SELECT a FROM t")
 UPDATE = Step("UPDATE t SET a = 1")
-NO_CONDITION = {"plan": lambda _: False, "another-stopped-by-lock": lambda _: False}
+NO_CONDITION = {"plan": lambda _: False, "another-stopped-by-lock": lambda _: False, "gaps-may-matter": lambda _: True}
 ORDERED = Step("SELECT a FROM t ORDER BY a", ordered=True)
 COLUMN = b"\x03def\x06diff_s\x01t\x01t\x01a\x01a\x0c?\x00\x0b\x00\x00\x00\x03\x01\x10\x00\x00\x00"
 
@@ -117,6 +117,30 @@ def test_a_lock_conflict_counts_while_its_transaction_is_open() -> None:
     transactions.learn(ours, Answer(), [])
     assert not transactions.another_was_stopped(others)
     assert not transactions.is_open(1)
+
+
+def test_a_duplicate_that_is_locked_on_one_side_only_is_not_excused() -> None:
+    began = Answer(status=IN_TRANSACTION)
+    met = replace(began, warning_count=1, warnings=[("Warning", "1062", "Duplicate entry '1' for key 'PRIMARY'")])
+    secondary = replace(met, warnings=[("Warning", "1062", "Duplicate entry '1' for key 'u'")])
+    insert = Step("INSERT IGNORE INTO t VALUES (1)", session=1)
+    whole, part = Step("DELETE FROM t", session=2), Step("DELETE FROM t WHERE a > 3", session=2)
+    transactions = Transactions()
+    transactions.learn(Step("BEGIN", session=1), began, [])
+    transactions.learn(insert, met, [])
+    assert not transactions.gaps_may_matter(whole)
+    assert not transactions.gaps_may_matter(Step("UPDATE t SET a = a + 1", session=2))
+    assert transactions.gaps_may_matter(part)
+    assert transactions.gaps_may_matter(Step("UPDATE t SET a = 1 WHERE b = 2", session=2))
+    transactions.learn(insert, secondary, [])
+    assert transactions.gaps_may_matter(whole)
+    transactions.ended(1)
+    for other in (UPDATE, Step("INSERT INTO t SELECT * FROM u"), Step("INSERT INTO t VALUES (1) ON DUPLICATE KEY UPDATE a = 2")):
+        transactions.learn(Step("BEGIN", session=1), began, [])
+        assert not transactions.gaps_may_matter(whole)
+        transactions.learn(replace(other, session=1), began, [])
+        assert transactions.gaps_may_matter(whole)
+        transactions.ended(1)
 
 
 def test_warnings_are_excused_by_their_codes() -> None:

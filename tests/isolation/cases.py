@@ -365,6 +365,28 @@ CASES = (
         lambda o: bool(o.rows.get("b")),
     ),
     Case(
+        "G2 absent row, insert",
+        """
+        1: select v from t where id = 7
+        2: insert into t values (7, 72)
+        1: insert into t values (7, 71)
+        1: commit
+        2: commit
+        """,
+        lambda o: not o.ended_well(1),
+    ),
+    Case(
+        "G2 duplicate",
+        """
+        1: insert ignore into t values (1, 30)
+        2: delete from t where id = 1
+        2: commit
+        1: a = select v from t where id = 1 lock in share mode
+        1: commit
+        """,
+        lambda o: o.ended_well(1) and not o.rows.get("a"),
+    ),
+    Case(
         "G2 moved row",
         """
         1: insert into t values (3, 30)

@@ -8,10 +8,6 @@
 
 namespace strata::clients {
 
-namespace {
-constexpr uint64_t kGiveUpLookUs = 100'000;
-}  // namespace
-
 BacklogGate::BacklogGate(size_t nodes, size_t nodes_needed, uint64_t close_bytes)
     : close_bytes_(close_bytes), nodes_needed_(nodes_needed), backlogs_(nodes, 0) {}
 
@@ -57,14 +53,18 @@ void BacklogGate::change(absl::FunctionRef<void()> what) {
     diag(Severity::kInfo, "storage nodes have caught up: writers go on");
 }
 
-Status BacklogGate::wait(absl::FunctionRef<bool()> give_up) {
+Status BacklogGate::wait(WaitInterrupt* interrupt) {
   if (!closed()) return ok_status();
   const uint64_t begin_us = monotonic_us();
+  CondVarSleep sleep(&mutex_, &changed_);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
   Status status;
   MutexLock lock(mutex_);
   while (closed() && !stopped_ && status.ok()) {
-    changed_.wait_for_us(lock, kGiveUpLookUs, [this] { return !closed() || stopped_; });
-    if (closed() && give_up()) status = error_interrupted();
+    if (is_interrupted_now(interrupt))
+      status = error_interrupted();
+    else
+      changed_.wait(lock);
   }
   counters_.waits.fetch_add(1, std::memory_order_relaxed);
   counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);

@@ -4,7 +4,7 @@
 //        when so many are less than half of that behind.
 //   BG2  What a node said last counts; one that has said nothing yet is not behind.
 //   BG4  After follow() only what the nodes there are now have said counts.
-//   BG3  wait() ends when the gate opens, when `give_up` says so, or once stop() was called.
+//   BG3  wait() ends when the gate opens, when it is interrupted, or once stop() was called.
 #pragma once
 
 #include <atomic>
@@ -15,6 +15,7 @@
 #include "absl/functional/function_ref.h"
 #include "base/latch.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 
 namespace strata::clients {
 
@@ -25,9 +26,9 @@ class BacklogGate {
   // BG4: the nodes from now on, each with its number before; nothing: it is another one.
   void follow(size_t nodes_needed, const std::vector<std::optional<uint32_t>>& before);
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_relaxed); }
-  // Cheap when open; else blocks (no latch may be held). kCancelled: given up. `give_up` is asked
-  // now and then.
-  Status wait(absl::FunctionRef<bool()> give_up);
+  // Cheap when open; else blocks (no latch may be held). kCancelled: interrupted. `interrupt` may
+  // be null.
+  Status wait(WaitInterrupt* interrupt);
   void stop();
 
   struct Counters {

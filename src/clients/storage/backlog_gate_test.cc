@@ -11,8 +11,6 @@
 namespace strata::clients {
 namespace {
 
-bool never() { return false; }
-
 class BacklogGateTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -26,7 +24,7 @@ TEST_F(BacklogGateTest, OneSlowNodeOfThreeHoldsNobodyBack) {  // BG1, BG2
   EXPECT_FALSE(gate_.closed());
   gate_.note(0, 1'000'000);
   EXPECT_FALSE(gate_.closed());
-  EXPECT_TRUE(gate_.wait(never).ok());
+  EXPECT_TRUE(gate_.wait(nullptr).ok());
   EXPECT_EQ(gate_.counters().waits, 0u);
   gate_.note(1, 999);
   EXPECT_FALSE(gate_.closed());
@@ -50,13 +48,19 @@ TEST_F(BacklogGateTest, AWaitEndsWhenItOpensOrIsGivenUpOrStopped) {  // BG3
     gate_.note(1, 5000);
   };
   close();
-  std::thread writer([this] { EXPECT_TRUE(gate_.wait(never).ok()); });
+  std::thread writer([this] { EXPECT_TRUE(gate_.wait(nullptr).ok()); });
   gate_.note(0, 0);
   writer.join();
   close();
-  EXPECT_EQ(gate_.wait([] { return true; }).code(), StatusCode::kCancelled);
+  WaitInterrupt interrupt;
+  interrupt.interrupt();  // before the wait begins
+  EXPECT_EQ(gate_.wait(&interrupt).code(), StatusCode::kCancelled);
+  interrupt.clear();
+  std::thread killed([&] { EXPECT_EQ(gate_.wait(&interrupt).code(), StatusCode::kCancelled); });
+  interrupt.interrupt();
+  killed.join();
   EXPECT_GE(gate_.counters().waits, 1u);
-  std::thread last([this] { EXPECT_TRUE(gate_.wait(never).ok()); });
+  std::thread last([this] { EXPECT_TRUE(gate_.wait(nullptr).ok()); });
   gate_.stop();
   last.join();
 }

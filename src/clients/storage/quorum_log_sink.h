@@ -62,8 +62,8 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   Status sync() override;
   StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
   Status truncate_below(Lsn lsn) override;
-  Status wait_for_readers(absl::FunctionRef<bool()> give_up) override {
-    return options_.gate == nullptr ? ok_status() : options_.gate->wait(give_up);
+  Status wait_for_readers(WaitInterrupt* interrupt) override {
+    return options_.gate == nullptr ? ok_status() : options_.gate->wait(interrupt);
   }
   [[nodiscard]] Status late() const override;
   [[nodiscard]] bool is_stream() const override { return true; }

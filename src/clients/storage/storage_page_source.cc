@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
 #include "proto/methods.h"
@@ -143,13 +144,14 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
       return status;
     }
-    if (is_fenced(status)) return status;
+    if (is_fenced(status) || is_interrupted(status)) return status;
     if (first_error.ok() || is_corruption(status)) first_error = status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     another_round |= may_pass(status);
     if ((tries + 1) % count != 0) continue;
     patience.note(backlog_bytes_.load(std::memory_order_relaxed));
     if (!another_round || !may_try_again(patience.deadline_us())) return first_error;
+    if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
     another_round = false;
   }
 }
@@ -237,7 +239,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
     auto spaces = list_spaces_of(node, patience.deadline_us());
     if (spaces.ok() && tries > 0) preferred_.store(node, std::memory_order_relaxed);
-    if (spaces.ok() || is_fenced(spaces.status())) return spaces;
+    if (spaces.ok() || is_fenced(spaces.status()) || is_interrupted(spaces.status())) return spaces;
     another_round |= may_pass(spaces.status());
     if ((tries + 1) % count != 0) continue;
     patience.note(backlog_bytes_.load(std::memory_order_relaxed));

@@ -10,6 +10,7 @@
 
 #include "base/aligned.h"
 #include "base/clock.h"
+#include "base/testing/wait_until.h"
 #include "page/page.h"
 #include "pagefile/testing/test_pages.h"
 #include "proto/methods.h"
@@ -324,6 +325,21 @@ TEST_F(StoragePages, EndsWhenStopped) {  // SP4
   StoragePageSource& pages = source();  // made before the threads share it
   std::thread reader([this] { EXPECT_TRUE(is_peer_down(read())); });
   pages.stop();
+  reader.join();
+}
+
+TEST_F(StoragePages, EndsWhenInterrupted) {
+  options_.read_timeout_us = 600'000'000;
+  add_node(failing(error_peer_down("behind")));
+  StoragePageSource& pages = source();
+  WaitInterrupt interrupt;
+  std::thread reader([&] {
+    const InterruptScope scope(&interrupt);
+    EXPECT_TRUE(is_interrupted(read()));
+    EXPECT_TRUE(is_interrupted(pages.list_spaces().status()));
+  });
+  EXPECT_TRUE(strata::testing::wait_until([this] { return calls_ > 3; }));
+  interrupt.interrupt();
   reader.join();
 }
 

@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
 #include "proto/methods.h"
@@ -102,9 +103,10 @@ Status WrittenPageSource::read(PageId id, Llsn at_least, char* page) {
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
       return status;
     }
-    if (is_fenced(status) || !attempt.unreachable) return status;
+    if (is_fenced(status) || is_interrupted(status) || !attempt.unreachable) return status;
     STRATA_RETURN_IF_ERROR(nodes_->ended());
     if (!may_try_again(begin_us + options_.read_timeout_us)) return status;
+    if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
   }
 }
 
@@ -122,7 +124,7 @@ Status WrittenPageSource::read_round(PageId id, Llsn from, char* page, Attempt* 
       repair(*attempt, id, page);
       return status;
     }
-    if (is_fenced(status)) return status;
+    if (is_fenced(status) || is_interrupted(status)) return status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     if (is_not_found(status))
       status = error_corruption(name_of(id) + " is missing on storage node " +

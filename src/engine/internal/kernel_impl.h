@@ -174,11 +174,11 @@ struct KernelImpl {
   // prepared.cc
   void keep_prepared(std::unique_ptr<Trx> trx);
   Status decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide);
-  Status wait_until_decided(SpaceId space, const Trx& waiter);
+  Status wait_until_decided(SpaceId space, Trx* waiter);
   // reaper.cc
   void note_dropped(SpaceId space);
   void discard_created(SpaceId space);  // of a rolled back CREATE
-  Status wait_for_drop_room();
+  Status wait_for_drop_room(WaitInterrupt* interrupt);
   Status reap_dropped();
   void reaper_thread();
   void purge_thread();
@@ -216,7 +216,9 @@ struct Session::Impl {
   KernelImpl* kernel = nullptr;
   Session* session = nullptr;
   std::unique_ptr<Trx> trx;
-  Mutex trx_mutex{LatchRank::kLeaf};  // guards swapping trx against interrupt()
+  // Guards swapping trx against interrupt(), which takes the mutex of what the session waits for:
+  // any of them, so this one comes before all.
+  Mutex trx_mutex{static_cast<LatchRank>(1)};
   Isolation isolation = Isolation::kRepeatableRead;
   uint64_t lock_wait_timeout_us = 50000000;
   bool ordered = false;  // commit_ordered() ran

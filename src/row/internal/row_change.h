@@ -20,7 +20,7 @@ class RowChange {
         key_(key),
         conflicts_(context, trx, tree.index_id) {}
 
-  Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise);
+  Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise, Duplicate* duplicate);
   Status update(Bytes payload);
   Status erase(const std::vector<OverflowRef>& moved);
   Status lock_exclusive(std::string* payload, bool* fresh);
@@ -28,7 +28,15 @@ class RowChange {
 
  private:
   // What an attempt under latches came to, and so what has to happen without any.
-  enum class Next : uint8_t { kDone, kWait, kResolve, kRoom, kUndoRoom, kLookAgain };
+  enum class Next : uint8_t {
+    kDone,
+    kWait,
+    kWaitForShared,
+    kResolve,
+    kRoom,
+    kUndoRoom,
+    kLookAgain
+  };
   struct Outcome {
     Next next = Next::kDone;
     TrxId other{};           // kWait, kResolve
@@ -53,6 +61,9 @@ class RowChange {
   // do. Fills header->cts if known.
   bool is_free(RecordHeader* header, Outcome* outcome);
   bool is_decided(RecordHeader* header, Outcome* outcome);
+  // RW12: whether another transaction has read that there is no such record.
+  bool is_kept_absent(Outcome* outcome) const noexcept;
+  Status note_duplicate(Bytes key, const RecordHeader& header, Bytes value);
   // Whether this attempt may go on to write `undo_` and a value that `fits`.
   bool can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept;
 
@@ -94,6 +105,7 @@ class RowChange {
   Conflicts conflicts_;
   bool queued_ = false;  // others wait for the row, and it is not our turn
   uint32_t undo_bytes_ = 0;
+  Duplicate* duplicate_ = nullptr;  // of insert(): who wants to know
   UndoRecord undo_;
   std::string value_;
   std::string other_key_;
