@@ -25,7 +25,7 @@ void ignore_db_dirs_append(const char* name);
 namespace strata::glue {
 namespace {
 
-std::unique_ptr<FileSystem> power_loss_files;
+std::unique_ptr<FileSystem> files_for_tests;
 
 void print_diag(Severity severity, std::string_view message) {
   const int length = static_cast<int>(message.size());
@@ -54,11 +54,9 @@ engine::KernelOptions kernel_options() {
   options.direct_io = setting_direct_io != 0;
   options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
-  // For crash tests: a disk that remembers what was not yet durable.
-  if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
-    power_loss_files = make_power_loss_file_system(make_posix_file_system(), journal);
-    options.file_system = power_loss_files.get();
-  }
+  // A disk that remembers what was not yet durable, is full or fails on demand.
+  files_for_tests = make_file_system_for_tests();
+  if (files_for_tests != nullptr) options.file_system = files_for_tests.get();
   return options;
 }
 
@@ -129,7 +127,7 @@ int start(void* plugin) {
       // The server goes on without the engine; nothing of the folder has been touched.
       const std::string why(opened.status().message());
       sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
-      power_loss_files.reset();
+      files_for_tests.reset();
       return 1;
     }
     kernel = std::move(opened).value().release();

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from .session import Connector, Session
+from .session import Connector, Excused, ServerGone, Session
 from .worker import Worker
 
 TABLES_MAX = 5
@@ -42,7 +42,10 @@ class DdlWorker(Worker):
         after = copy.deepcopy(self.catalog)
         statement = self._choose()(after)
         self.candidate, self.in_flight = after, statement
-        session.execute(statement)
+        try:
+            session.execute(statement)
+        except Excused as error:  # It may have come as far as it likes.
+            raise ServerGone(str(error)) from error
         session.commit()
         self.catalog, self.candidate, self.in_flight = after, None, ""
 

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
-from .session import RETRY, Connector, Refused, ServerGone, Session
+from .session import RETRY, Connector, Excused, Refused, ServerGone, Session
 
 # A transaction id is worker * TXNS_PER_WORKER + number, so ids never meet.
 TXNS_PER_WORKER = 1_000_000_000
@@ -32,7 +32,7 @@ class Worker(threading.Thread, ABC):
         """One transaction. Raises ServerGone when the connection breaks."""
 
     def abandon(self, session: Session) -> None:
-        """After a retryable error: forget the transaction."""
+        """After a retryable or excused error: forget the transaction."""
         session.rollback()
 
     def halt(self) -> None:
@@ -69,7 +69,7 @@ class Worker(threading.Thread, ABC):
             if self.pace_s:
                 self._halt.wait(self.pace_s)
         except Refused as error:
-            if error.code not in RETRY:
+            if error.code not in RETRY and not isinstance(error, Excused):
                 raise
             self.abandon(session)
 

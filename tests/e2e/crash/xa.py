@@ -3,7 +3,7 @@
 import random
 
 from .ledger import Ledger, missing_and_wrong
-from .session import Connector, Refused, ServerGone, Session
+from .session import Connector, Excused, Refused, ServerGone, Session
 from .worker import TXNS_PER_WORKER, Worker
 
 TABLES = {"xa_rows": ["part_key"]}
@@ -29,6 +29,12 @@ class XaWorker(Worker):
         self._txn = 0
 
     def step(self, session: Session) -> None:
+        try:
+            self._transaction(session)
+        except Excused as error:  # From here on only verify() can tell what has become of it.
+            raise ServerGone(str(error)) from error
+
+    def _transaction(self, session: Session) -> None:
         parts = self.rng.randint(1, ROWS_PER_TXN_MAX)
         self._txn, self._next = self._next, self._next + 1
         self._ledger.begin(self._txn, [parts])
@@ -37,7 +43,7 @@ class XaWorker(Worker):
             for part in range(parts):
                 session.execute("INSERT INTO xa_rows VALUES (%s, %s)", (self._txn, part))
             session.execute(f"XA END '{self._txn}'")
-        except ServerGone:
+        except (ServerGone, Excused):
             self._ledger.abort(self._txn)
             raise
         session.execute(f"XA PREPARE '{self._txn}'")
