@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strata_cli import paths
-from strata_cli.server import Server, Settings
+from strata_cli.server import BINLOG_OPTIONS, Server, Settings
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
-from .mirror import BINLOG_OPTIONS, Mirror
+from .mirror import Mirror
 from .plan import Plan, Round
 from .worker import Worker
 from .workloads import Failure, Workloads

@@ -1,5 +1,5 @@
-"""Transactions that are taken back in every way there is: ROLLBACK, ROLLBACK TO SAVEPOINT, a statement that meets a duplicate in its
-last row, a client that leaves in the middle. Whatever is committed in the end is exactly what was not taken back."""
+"""Transactions that are taken back in every way there is: ROLLBACK, ROLLBACK TO SAVEPOINT, a statement that meets a duplicate in
+its last row, a client that leaves in the middle. Whatever is committed in the end is exactly what was not taken back."""
 
 import random
 from collections.abc import Callable
