@@ -21,6 +21,9 @@ else:
 REFUSALS = {1036, 1180, 1181, 1030, 1005, 1025, 1402}
 # What a disk that is full or fails may be called besides.
 DISK_ERRORS = {1114, 1021, 1296, 1815}
+# The transaction can only be rolled back: right after an excused error in it, wrong in any other.
+ONLY_ROLLBACK = 4060
+ENDS = ("COMMIT", "ROLLBACK")
 LOST = 2013
 LOG_TIMEOUT_S = 2.0
 
@@ -66,14 +69,17 @@ class _Connection(_Plain):
     def __init__(self, clients: Clients, kept: bool, **options: Any) -> None:
         self._clients = clients
         self._kept = kept
+        self._tainted = False  # An excused error in the transaction that is open.
         super().__init__(**options)
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
+        tainted, self._tainted = self._tainted, self._tainted and str(sql) not in ENDS
         try:
             return super().query(sql, unbuffered)
         except pymysql.MySQLError as error:
-            if not self._clients.excuses(error):
+            if not (tainted and error.args[:1] == (ONLY_ROLLBACK,)) and not self._clients.excuses(error):
                 raise
+            self._tainted = str(sql) not in ENDS
             if self._kept:
                 error.excused = True  # type: ignore[attr-defined]
                 raise

@@ -31,6 +31,11 @@ class Worker(threading.Thread, ABC):
     def step(self, session: Session) -> None:
         """One transaction. Raises ServerGone when the connection breaks."""
 
+    def begin_session(self, session: Session) -> None:
+        """Before the first transaction of each session."""
+        level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
+        session.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+
     def abandon(self, session: Session) -> None:
         """After a retryable or excused error: forget the transaction."""
         session.rollback()
@@ -54,8 +59,7 @@ class Worker(threading.Thread, ABC):
         """One session. False: it broke."""
         try:
             with Session(self._server, self._database) as session:
-                level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
-                session.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+                self.begin_session(session)
                 while not self._halt.is_set():
                     self._one(session)
         except ServerGone:
