@@ -25,6 +25,7 @@ DISK_ERRORS = {1114, 1021, 1296, 1815}
 ONLY_ROLLBACK = 4060
 ENDS = ("COMMIT", "ROLLBACK")
 LOST = 2013
+TURNED_AWAY = "turned away"
 LOG_TIMEOUT_S = 2.0
 
 
@@ -85,4 +86,4 @@ class _Connection(_Plain):
                 raise
             with contextlib.suppress(pymysql.MySQLError):
                 self.close()
-            raise pymysql.err.OperationalError(LOST, f"turned away: {error}") from error
+            raise pymysql.err.OperationalError(LOST, f"{TURNED_AWAY}: {error}") from error

@@ -218,5 +218,5 @@ class ErrorsRun:
 
     def _check(self) -> None:
         self._workloads.verify()
-        if self._mirror and (problems := self._mirror.follow(self._server)):
+        if self._mirror and (problems := self._mirror.follow(self._server, self._workloads.take_not_logged())):
             raise Failure("\n".join(problems[:10]))

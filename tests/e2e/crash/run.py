@@ -114,7 +114,7 @@ class Run:
             self._server.kill()
 
     def _compare_binlog(self) -> None:
-        if self._mirror and (problems := self._mirror.follow(self._server)):
+        if self._mirror and (problems := self._mirror.follow(self._server, self._workloads.take_not_logged())):
             raise Failure("\n".join(problems[:10]))
 
     def _start_or_crash(self, number: int, phase: str, fault: str | None) -> bool:
