@@ -18,8 +18,10 @@ from strata_cli.server import Server, Settings
 from . import xa
 from .session import Session
 
-MIRROR_OPTIONS = ("--skip-log-bin", "--skip-networking", "--max-allowed-packet=1G")
-MIRROR_OPTIONS += ("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0")
+MIRROR_OPTIONS = (
+    *("--skip-log-bin", "--skip-networking", "--max-allowed-packet=1G"),
+    *("--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"),
+)
 NO_PRESET = "none"  # It has no plugin.
 APPLY_TIMEOUT_S = 240
 DUMP_TIMEOUT_S = 120
