@@ -41,7 +41,13 @@ MALLOC_ARENAS = max(2, os.cpu_count() or 1)
 
 # Set to 1 in the environment of tests: every server keeps a binary log, in the way in which a lost event would be seen.
 TEST_BINLOG = "STRATA_TEST_BINLOG"
-BINLOG_OPTIONS = ("--log-bin=binlog", "--binlog-format=ROW", "--sync-binlog=1", "--server-id=1")
+BINLOG_OPTIONS = (
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--sync-binlog=1",
+    "--server-id=1",
+    "--log-bin-trust-function-creators=1",
+)
 
 TEMPLATE = paths.MARIADB / "template"
 # Small InnoDB files: here InnoDB only holds the server's own tables and temporary tables.
