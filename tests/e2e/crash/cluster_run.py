@@ -102,6 +102,7 @@ class ClusterRun:
         self._expected: set[str] = set()  # names of the processes that are to live
         self._armed: Strike | None = None
         self._witness = 0
+        self._doubtful: set[str] = set()  # Nodes that have had errors, and may say so only with their next checkpoint.
         self._wiped = ""  # The node that lost everything and is not known to be whole again.
         self.result = ClusterResult()
 
@@ -244,6 +245,9 @@ class ClusterRun:
 
     def _wait_whole(self) -> None:
         """Until every node has everything."""
+        for name in sorted(self._doubtful):
+            self._restart_if_unwell(name, "errors of its disk")
+        self._doubtful.clear()
         self._parts.wait_well(NODES)
         self._parts.wait_in_sync()
         if self._wiped:
@@ -612,14 +616,18 @@ class ClusterRun:
             node.wait_exit(5)
             if node.last_signal() is not None and KNOWN_ABORT not in node.log_tail(5):
                 raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
-        well = node.pid() is not None and wait_until(lambda: not self._parts.unwell([strike.node]), ROOM_TIMEOUT_S, every_s=0.2)
-        if not well:
-            why = node.illness() or "it does not vote"
-            self.result.notes.append(f"{node.name} was started again after {strike.fault}: {why[:100]}")
-            if node.pid() is not None:
-                self._kill_nodes(strike.node)
-            self._start_nodes(strike.node)
+        self._restart_if_unwell(strike.node, strike.fault)
         self._expected.add(strike.node)
+        self._doubtful.add(strike.node)
+
+    def _restart_if_unwell(self, name: str, after: str) -> None:
+        node = self._parts.node(name)
+        if node.pid() is not None and wait_until(lambda: not self._parts.unwell([name]), ROOM_TIMEOUT_S, every_s=0.2):
+            return
+        self.result.notes.append(f"{name} was started again after {after}: {(node.illness() or 'it does not vote')[:100]}")
+        if node.pid() is not None:
+            self._kill_nodes(name)
+        self._start_nodes(name)
 
     def _strike_node_io(self, strike: Strike) -> None:
         self._strike_node_error(strike)
