@@ -173,6 +173,16 @@ TEST(Fault, ErrorActionFiresOnceAtTheNthHit) {
   disarm_faults();
 }
 
+TEST(Fault, ErrorsActionFiresSoManyTimes) {
+  ASSERT_TRUE(arm_fault("purge_half:2:errors=2"));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(arm_fault("purge_half:1:errors=0"));
+  disarm_faults();
+}
+
 TEST(Fault, FailActionFiresFromTheNthHitOn) {
   ASSERT_TRUE(arm_fault("purge_half:2:fail"));
   EXPECT_FALSE(fault(FaultPoint::purge_half));

@@ -23,13 +23,15 @@ constexpr std::string_view kNames[] = {
 #undef STRATA_FAULT_POINT
 };
 
-enum class Action { kCrash, kError, kFail, kPause };
+enum class Action { kCrash, kError, kPause };
+constexpr uint64_t kAlways = ~uint64_t{0};
 struct Armed {
   bool active = false;
   bool by_file = false;  // armed by the watched file
   bool noted = false;    // its first failure is in the file of struck points
   uint64_t countdown = 0;
   Action action = Action::kCrash;
+  uint64_t times = 1;  // of errors
   uint64_t pause_ms = 0;
 };
 
@@ -52,8 +54,12 @@ bool parse(std::string_view spec, size_t* point, Armed* want) {
     want->countdown = std::strtoull(rest.c_str(), &end, 10);
     if (want->countdown == 0) return false;
     const std::string_view action = *end == ':' ? std::string_view(end + 1) : std::string_view();
-    if (action == "error") want->action = Action::kError;
-    if (action == "fail") want->action = Action::kFail;
+    if (action == "error" || action == "fail" || action.substr(0, 7) == "errors=")
+      want->action = Action::kError;
+    if (action == "fail") want->times = kAlways;
+    if (action.substr(0, 7) == "errors=")
+      want->times = std::strtoull(action.data() + 7, nullptr, 10);
+    if (want->times == 0) return false;
     if (action.substr(0, 9) == "pause_ms=") {
       want->action = Action::kPause;
       want->pause_ms = std::strtoull(action.data() + 9, nullptr, 10);
@@ -147,8 +153,8 @@ bool internal::fault_hit(FaultPoint point) noexcept {
     if (!watched.empty()) look_at_watched_file();
     Armed& a = armed[static_cast<size_t>(point)];
     if (!a.active || (a.countdown != 0 && --a.countdown != 0)) return false;
-    a.active = a.action == Action::kFail;
-    if (a.action == Action::kError || a.action == Action::kFail) {
+    a.active = a.action == Action::kError && --a.times != 0;
+    if (a.action == Action::kError) {
       if (a.by_file && !a.noted) note_strike(static_cast<size_t>(point));
       a.noted = true;
       return true;

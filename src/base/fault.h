@@ -1,7 +1,8 @@
 // Named points at which a test makes the process crash, fail or pause. Cost when unarmed: one
 // relaxed load of a global. Armed by arm_fault() or by the environment:
 // STRATA_FAULT="name:nth[:action]", where action is crash (default: SIGKILL to self), error (the
-// point reports failure once), fail (it reports failure from the nth pass on) or pause_ms=N.
+// point reports failure once), errors=N (from the nth pass on, N times), fail (from then on for
+// ever) or pause_ms=N.
 //
 // STRATA_FAULT_FILE names a file by which a test arms points of a process that runs already: one
 // such spec a line. Each pass of a point looks whether the file has changed; once it is gone, what
