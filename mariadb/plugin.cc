@@ -29,7 +29,7 @@ void ignore_db_dirs_append(const char* name);
 namespace strata::glue {
 namespace {
 
-std::unique_ptr<FileSystem> test_files;
+std::unique_ptr<FileSystem> files_for_tests;
 
 void print_diag(Severity severity, std::string_view message) {
   const int length = static_cast<int>(message.size());
@@ -59,17 +59,9 @@ engine::KernelOptions kernel_options() {
   options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
   options.wait_listener = wait_listener();
-  // For crash tests: a disk that remembers what was not yet durable.
-  if (const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL")) {
-    test_files = make_power_loss_file_system(make_posix_file_system(), journal);
-    options.file_system = test_files.get();
-  }
-  // Likewise one that is full on demand.
-  if (const char* const full = std::getenv("STRATA_FULL_DISK")) {
-    auto files = test_files != nullptr ? std::move(test_files) : make_posix_file_system();
-    test_files = make_full_disk_file_system(std::move(files), full);
-    options.file_system = test_files.get();
-  }
+  // A disk that remembers what was not yet durable, is full or fails on demand.
+  files_for_tests = make_file_system_for_tests();
+  if (files_for_tests != nullptr) options.file_system = files_for_tests.get();
   return options;
 }
 
@@ -149,7 +141,7 @@ int start(void* plugin) {
       // The server goes on without the engine; nothing of the folder has been touched.
       const std::string why(opened.status().message());
       sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
-      test_files.reset();
+      files_for_tests.reset();
       end_rather_than_recover_without_engine();
       return 1;
     }

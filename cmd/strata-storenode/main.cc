@@ -36,15 +36,11 @@ void say_ready(const std::string& address, const std::string& http) {
   log_event(Level::kInfo, "ready", {{"address", shown}, {"http", http}});
 }
 
-// For crash tests: a disk that remembers what was not yet durable, and one that is full on demand.
+// For crash tests: a disk that remembers what was not yet durable, is full or fails on demand.
 std::unique_ptr<FileSystem> file_system(storenode::NodeOptions* node) {
-  auto files = make_posix_file_system();
-  const char* const journal = std::getenv("STRATA_POWER_LOSS_JOURNAL");
-  const char* const full = std::getenv("STRATA_FULL_DISK");
-  if (journal != nullptr) files = make_power_loss_file_system(std::move(files), journal);
-  if (full != nullptr) files = make_full_disk_file_system(std::move(files), full);
-  node->pages.rocksdb_on_files = journal != nullptr || full != nullptr;
-  return files;
+  auto files = make_file_system_for_tests();
+  node->pages.rocksdb_on_files = files != nullptr;
+  return files != nullptr ? std::move(files) : make_posix_file_system();
 }
 
 int run(Settings settings) {

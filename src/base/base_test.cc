@@ -1,6 +1,11 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -214,6 +219,52 @@ TEST(Fault, ErrorActionFiresOnceAtTheNthHit) {
   EXPECT_TRUE(fault(FaultPoint::purge_half));
   EXPECT_FALSE(fault(FaultPoint::purge_half));
   EXPECT_FALSE(arm_fault("no_such_point:1"));
+  disarm_faults();
+}
+
+TEST(Fault, ErrorsActionFiresSoManyTimes) {
+  ASSERT_TRUE(arm_fault("purge_half:2:errors=2"));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(arm_fault("purge_half:1:errors=0"));
+  disarm_faults();
+}
+
+TEST(Fault, FailActionFiresFromTheNthHitOn) {
+  ASSERT_TRUE(arm_fault("purge_half:2:fail"));
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  disarm_faults();
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+}
+
+// A test switches faults of a running process on and off by a file.
+TEST(Fault, FileArmsAndDisarmsWhileTheProcessRuns) {
+  const std::string path = ::testing::TempDir() + "strata_fault_file_" + std::to_string(::getpid());
+  const auto put = [&](const std::string& text) {
+    std::ofstream(path + ".new") << text;
+    ASSERT_EQ(::rename((path + ".new").c_str(), path.c_str()), 0);
+  };
+  watch_fault_file(path);
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  put("purge_half:1:fail\nnonsense\nrollback_half:2:error\n");
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::purge_half));
+  EXPECT_FALSE(fault(FaultPoint::rollback_half));
+  EXPECT_TRUE(fault(FaultPoint::rollback_half));
+  EXPECT_FALSE(fault(FaultPoint::rollback_half));
+  put("overflow_half:1:fail");
+  EXPECT_FALSE(fault(FaultPoint::purge_half));
+  EXPECT_TRUE(fault(FaultPoint::overflow_half));
+  ::unlink(path.c_str());
+  EXPECT_FALSE(fault(FaultPoint::overflow_half));
+  std::ifstream struck(path + ".struck");
+  const std::string noted{std::istreambuf_iterator<char>(struck), {}};
+  EXPECT_EQ(noted, "purge_half\nrollback_half\noverflow_half\n");
+  ::unlink((path + ".struck").c_str());
   disarm_faults();
 }
 

@@ -65,6 +65,17 @@ std::unique_ptr<FileSystem> make_power_loss_file_system(std::unique_ptr<FileSyst
 // fails with kResourceExhausted, after half of a write. All else goes on.
 std::unique_ptr<FileSystem> make_full_disk_file_system(std::unique_ptr<FileSystem> inner,
                                                        const std::string& marker_path);
+// While the file `marker_path` exists, what it names fails with kInternal, as after EIO. A line is
+// "operations part": operations are some of read, write (and allocate, truncate), sync (also of
+// folders) and name (open, make, remove, rename), with commas; they fail for paths that contain
+// `part`. Make the file elsewhere and rename it into its place.
+std::unique_ptr<FileSystem> make_failing_disk_file_system(std::unique_ptr<FileSystem> inner,
+                                                          const std::string& marker_path);
+
+// What the environment asks for, for crash tests of whole processes: STRATA_POWER_LOSS_JOURNAL,
+// STRATA_FULL_DISK and STRATA_FAILING_DISK name the file that one of the disks above takes.
+// nullptr: none of them is set.
+std::unique_ptr<FileSystem> make_file_system_for_tests();
 
 // In-memory disk for tests.
 class SimFileSystem : public FileSystem {

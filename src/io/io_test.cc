@@ -135,7 +135,7 @@ TEST(SimDisk, DirectIoAsksForWholeBlocks) {
 
 INSTANTIATE_TEST_SUITE_P(Io, AnyFileSystem,
                          ::testing::Values(Disk::kPosix, Disk::kPowerLoss, Disk::kFullDisk,
-                                           Disk::kSim));
+                                           Disk::kFailingDisk, Disk::kSim));
 
 // --- the simulated disk ---
 
@@ -161,6 +161,41 @@ TEST(FullDiskOnDemand, NothingGetsRoomWhileItIsFull) {
   ASSERT_TRUE(make_posix_file_system()->remove(marker).ok());
   write_file(file.get(), 8, "XYZ");
   EXPECT_EQ(read_file(file.get(), 0, 100), "0123abcdXYZ");
+}
+
+// Only the named operations on the named files fail, only while the marker is there.
+TEST(FailingDiskOnDemand, WhatTheMarkerNamesFails) {
+  const TemporaryFolder folder = TemporaryFolder::in_memory();
+  const std::string marker = folder.path() + "/marker";
+  const auto posix = make_posix_file_system();
+  const auto fs = make_failing_disk_file_system(make_posix_file_system(), marker);
+  const auto put = [&](const std::string& text) {
+    const auto file = create(posix.get(), marker + ".new");
+    write_file(file.get(), 0, text);
+    ASSERT_TRUE(posix->rename(marker + ".new", marker).ok());
+  };
+  const auto log = create(fs.get(), folder.path() + "/log-1");
+  const auto pages = create(fs.get(), folder.path() + "/pages-1");
+  write_file(log.get(), 0, "0123");
+  write_file(pages.get(), 0, "0123");
+  put("write,sync /log-\nread /pages-\nnonsense\n");
+  EXPECT_EQ(log->write_at(0, "abcd", 4).code(), StatusCode::kInternal);
+  EXPECT_EQ(log->allocate(100).code(), StatusCode::kInternal);
+  EXPECT_EQ(log->sync_data().code(), StatusCode::kInternal);
+  EXPECT_EQ(read_file(log.get(), 0, 100), "0123");
+  write_file(pages.get(), 0, "abcd");
+  EXPECT_TRUE(pages->sync_data().ok());
+  std::string got(4, ' ');
+  size_t bytes = 0;
+  EXPECT_EQ(pages->read_at(0, got.data(), 4, &bytes).code(), StatusCode::kInternal);
+  put("name log-2");
+  EXPECT_TRUE(log->sync_data().ok());
+  EXPECT_EQ(read_file(pages.get(), 0, 100), "abcd");
+  EXPECT_EQ(fs->open(folder.path() + "/log-2", {.create = true}).status().code(),
+            StatusCode::kInternal);
+  EXPECT_EQ(fs->remove(folder.path() + "/log-2").code(), StatusCode::kInternal);
+  ASSERT_TRUE(posix->remove(marker).ok());
+  EXPECT_TRUE(fs->open(folder.path() + "/log-2", {.create = true}).ok());
 }
 
 TEST(SimDisk, SyncedDataAndNamesSurvive) {  // IO1

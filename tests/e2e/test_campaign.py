@@ -11,8 +11,11 @@ import pytest
 from crash.clients import Clients
 from crash.cluster_plan import KINDS, NODES, OF_TWO_NODES, ClusterPlan, Strike, make_cluster_plan
 from crash.damage import damage_some_file
+from crash.errors_plan import IO_RULES, make_errors_plan
+from crash.plan import make_plan
 from strata_cli import paths
 from strata_cli.cluster import PROFILES
+from strata_cli.server import TEST_BINLOG
 
 SEED = 900_001  # Not the seeds of a campaign somebody else may be running.
 
@@ -20,6 +23,7 @@ SEED = 900_001  # Not the seeds of a campaign somebody else may be running.
 def campaign(engine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(paths.venv_bin("python3")), "-m", "crash", "--engine", engine, "--seed", str(SEED), *arguments]
     environment = {**os.environ, "PYTHONPATH": f"{paths.ROOT}/tools:{paths.ROOT}/tests/e2e"}
+    environment.pop(TEST_BINLOG, None)  # A run says itself whether it has one.
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     for folder in (paths.BUILD / "crash").glob("run-9000*"):
         shutil.rmtree(folder)
@@ -28,9 +32,15 @@ def campaign(engine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_engine_that_loses_nothing_passes() -> None:
     # Without DDL: after a kill in the middle of an ALTER, InnoDB of this server version refuses the table at times (error 1877).
-    done = campaign("InnoDB", "--runs", "2", "--no-ddl")
+    done = campaign("InnoDB", "--runs", "2", "--no-ddl", "--binlog", "on")
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"
+
+
+def test_a_binary_log_that_misses_something_is_caught() -> None:
+    done = campaign("InnoDB", "--runs", "1", "--no-ddl", "--binlog", "on", "--server-option=--binlog-ignore-db=crash")
+    assert done.returncode == 1
+    assert "only in the table" in done.stdout
 
 
 def test_an_engine_that_does_not_sync_its_log_is_caught() -> None:
@@ -81,15 +91,16 @@ def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
 def test_only_points_that_are_passed_there(profile: str) -> None:
     points = {
         kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind}
-        for kind in ("compute_point", "node_point", "node_wipe_point")
+        for kind in ("compute_point", "compute_error", "node_point", "node_error", "node_wipe_point")
     }
-    assert points["compute_point"] == {"commit_before_log", "wal_after_write"}
+    assert points["compute_point"] == points["compute_error"] == {"commit_before_log", "wal_after_write"}
+    assert points["node_error"] == points["node_point"]
     own = {"logdb": {"page_write_half"}, "remote-disk": {"page_write_half", "node_copy_pages"}}.get(profile, {"node_scan"})
     assert points["node_point"] == {"node_log_after_write", *own}
     assert points["node_wipe_point"] == {"node_copy_pages", *(["node_copy_whole"] if profile != "remote-disk" else [])}
     assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
     for strike in strikes(profile):
-        assert bool(strike.fault) == strike.kind.endswith("_point")
+        assert bool(strike.fault) == strike.kind.endswith(("_point", "_error", "_io"))
         assert bool(strike.other) == (strike.kind in OF_TWO_NODES) and (strike.node != strike.other or not strike.node)
 
 
@@ -100,6 +111,36 @@ def test_one_kind_or_one_point_only() -> None:
     assert {strike.fault.split(":")[0] for round_ in point.rounds for strike in round_.strikes} == {"node_scan"}
     with pytest.raises(ValueError, match="page_write_half"):
         make_cluster_plan(3, "logdb-mv", POINTS, only="page_write_half")
+
+
+def test_some_runs_keep_a_binary_log() -> None:
+    assert {plan.binlog for plan in plans("logdb")} == {make_plan(seed, POINTS).binlog for seed in range(60)} == {True, False}
+    for wanted in ("on", "off"):
+        assert make_cluster_plan(1, "logdb", POINTS, binlog=wanted).binlog == make_plan(1, POINTS, binlog=wanted).binlog
+        assert make_plan(1, POINTS, binlog=wanted).binlog == (wanted == "on")
+    # The faults are the same with and without.
+    assert make_plan(7, POINTS, binlog="on").rounds == make_plan(7, POINTS, binlog="off").rounds
+
+
+def test_errors_come_everywhere() -> None:
+    drawn = [make_errors_plan(seed, POINTS) for seed in range(200)]
+    assert drawn == [make_errors_plan(seed, POINTS) for seed in range(200)]
+    troubles = [trouble for plan in drawn for trouble in plan.troubles]
+    assert {trouble.kind for trouble in troubles} == {"full", "io", "point"}
+    assert {trouble.what.split("\n")[0] for trouble in troubles if trouble.kind == "io"} == set(IO_RULES)
+    struck = {trouble.what.split(":")[0] for trouble in troubles if trouble.kind == "point"}
+    assert struck == {"commit_before_log", "wal_after_write", "page_write_half"}
+    assert any("rollback_half" in trouble.what for trouble in troubles if trouble.kind == "full")
+    assert {trouble.kind for trouble in make_errors_plan(1, POINTS, only="io").troubles} == {"io"}
+    only = make_errors_plan(1, POINTS, only="wal_after_write").troubles
+    assert all(trouble.what.startswith("wal_after_write:") for trouble in only)
+
+
+def test_a_client_goes_on_after_an_excused_error_and_may_be_told_to_roll_back() -> None:
+    clients = Clients({1114}, kept_share=1.0)
+    assert not clients.excuses(pymysql.err.OperationalError(1114, "full"))
+    clients.tolerant = True
+    assert clients.excuses(pymysql.err.OperationalError(1114, "full"))
 
 
 def test_damage_changes_one_file(tmp_path: Path) -> None:

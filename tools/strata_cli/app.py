@@ -306,12 +306,18 @@ def test(
     ] = 0,
     fuzz_seconds: Annotated[int, typer.Option(help="Only the fuzz targets, each for so many seconds.")] = 0,
     spin: Annotated[bool, typer.Option("--spin", help="Only the models of the protocols, every interleaving.")] = False,
+    errors: Annotated[bool, typer.Option("--errors", help="With --crash: errors without a crash, on one server.")] = False,
+    binlog: Annotated[
+        str, typer.Option(help="With --crash: a binary log, compared with the tables: on, off, or draw by seed.")
+    ] = "draw",
+    draw: Annotated[str | None, typer.Option(help="Draw as on this commit what is too much for each run.")] = None,
     suites: Annotated[bool, typer.Option("--suites", help="Only our own and MariaDB's test suites that CI runs.")] = False,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
     if crash:
         extra = ["--engine", engine, "--profile", profile] + (["--power-loss"] if power_loss else [])
         extra += ["--faults", str(faults)] if faults else []
+        extra += ["--binlog", binlog] + (["--errors"] if errors else [])
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
     if differential:
         extra = ["--engine", engine, "--profile", profile] + (["--minimise"] if minimise else [])
@@ -328,8 +334,10 @@ def test(
         raise typer.Exit(test_cmd.test(test_cmd.spin_stages()))
     if fuzz_seconds > 0:
         raise typer.Exit(test_cmd.test(test_cmd.fuzz_stages(fuzz_seconds)))
-    chosen = test_cmd.quick_stages() if quick else test_cmd.all_stages() if everything else test_cmd.usual_stages()
-    raise typer.Exit(test_cmd.test(chosen))
+    if quick:
+        raise typer.Exit(test_cmd.test(test_cmd.quick_stages()))
+    drawn = test_cmd.drawn_for(draw)
+    raise typer.Exit(test_cmd.test(test_cmd.all_stages(drawn) if everything else test_cmd.usual_stages(drawn)))
 
 
 @app.command("format")

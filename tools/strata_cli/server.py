@@ -39,6 +39,16 @@ PORTS_TRIED_MAX = 100
 # docs/adr/2026-11-21-malloc-arenas.md
 MALLOC_ARENAS = max(2, os.cpu_count() or 1)
 
+# Set to 1 in the environment of tests: every server keeps a binary log, in the way in which a lost event would be seen.
+TEST_BINLOG = "STRATA_TEST_BINLOG"
+BINLOG_OPTIONS = (
+    "--log-bin=binlog",
+    "--binlog-format=ROW",
+    "--sync-binlog=1",
+    "--server-id=1",
+    "--log-bin-trust-function-creators=1",
+)
+
 TEMPLATE = paths.MARIADB / "template"
 # Small InnoDB files: here InnoDB only holds the server's own tables and temporary tables.
 INNODB_SIZES = ("--innodb-log-file-size=8M", "--innodb-buffer-pool-size=64M")
@@ -175,6 +185,8 @@ class Server(BackgroundProcess):
             command += [f"--plugin-dir={plugin.parent}", "--plugin-load-add=ha_strata.so", "--plugin-maturity=experimental"]
             # Not --default-storage-engine: with it the server would not start when the engine refuses its data folder.
             command.append(f"--init-file={self.data / 'init.sql'}")
+        if os.environ.get(TEST_BINLOG) == "1":
+            command += BINLOG_OPTIONS
         command += settings.options
         return command
 

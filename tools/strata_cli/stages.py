@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ from . import build_cmd, mtr, paths
 from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
-from .server import MONOLITHIC
+from .server import MONOLITHIC, TEST_BINLOG
 from .shell import JOBS, Outcome, capture, nice, run_logged
 from .storage_beneath import storage_beneath
 
@@ -214,10 +214,10 @@ def slow_checks() -> StageResult:
 # --- with a server -------------------------------------------------------------------------------------------------
 
 
-def pytest(name: str, *arguments: str | Path, timeout_s: float) -> StageResult:
+def pytest(name: str, *arguments: str | Path, timeout_s: float, env: Mapping[str, str] | None = None) -> StageResult:
     """A skipped test counts as failed: what the tests need, `./strata setup` and `build` provide."""
     command = nice([paths.venv_bin("python3"), "-m", "pytest", "-q", "-rfEs", *arguments])
-    outcome = run_logged(command, paths.LOGS / f"pytest-{name}.log", timeout_s=timeout_s)
+    outcome = run_logged(command, paths.LOGS / f"pytest-{name}.log", env=env, timeout_s=timeout_s)
     counts = dict.fromkeys(("passed", "failed", "error", "skipped"), 0)
     for count, kind in re.findall(r"(\d+) (passed|failed|error|skipped)s?\b", outcome.tail(3)):
         counts[kind] = int(count)
@@ -233,8 +233,10 @@ def tool_tests() -> StageResult:
     return pytest("tools", paths.ROOT / "tools" / "tests", timeout_s=300)
 
 
-def e2e(quick: bool) -> StageResult:
-    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=900)
+def e2e(quick: bool, binlog: bool = False) -> StageResult:
+    """With `binlog` every server that a test starts keeps a binary log (server.py)."""
+    env = {TEST_BINLOG: "1"} if binlog else {}
+    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=900, env=env)
 
 
 def isolation_tests() -> StageResult:
@@ -278,14 +280,20 @@ def crash_command(runs: int | None, seed: int, *extra: str) -> list[str | Path]:
     return [paths.venv_bin("python3"), "-m", "crash", *count, "--seed", str(seed), *extra]
 
 
-def crash(runs: int, seed: int, timeout_s: float) -> StageResult:
-    command = crash_command(runs, seed, "--time-limit-s", str(timeout_s - 60))
+def crash(runs: int, seed: int, timeout_s: float, binlog: str) -> StageResult:
+    command = crash_command(runs, seed, "--binlog", binlog, "--time-limit-s", str(timeout_s - 60))
     return runner(command, paths.LOGS / "crash.log", timeout_s=timeout_s)
 
 
-def crash_on_clusters(faults: int, seed: int, limit_s: float, profile: str = "every") -> StageResult:
+def crash_errors(runs: int, seed: int, limit_s: float, binlog: str) -> StageResult:
+    """Errors without a crash: so many runs, or as many as the time allows."""
+    command = crash_command(runs, seed, "--errors", "--binlog", binlog, "--time-limit-s", str(limit_s))
+    return runner(command, paths.LOGS / "crash-errors.log", timeout_s=limit_s + 300)
+
+
+def crash_on_clusters(faults: int, seed: int, limit_s: float, binlog: str, profile: str = "every") -> StageResult:
     """So many faults, or as many as the time allows; with profile "every" the runs take turns with the profiles."""
-    extra = ["--profile", profile, "--faults", str(faults), "--time-limit-s", str(limit_s)]
+    extra = ["--profile", profile, "--faults", str(faults), "--time-limit-s", str(limit_s), "--binlog", binlog]
     return runner(crash_command(None, seed, *extra), paths.LOGS / f"crash-{profile}.log", timeout_s=limit_s + 300)
 
 

@@ -8,12 +8,16 @@ from rich.table import Table
 from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
 from .cluster import PROFILES
+from .draw import Draw, commit_here, make_draw
 from .server import MONOLITHIC
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
+ERROR_RUNS = 15
+ERROR_LIMIT_S = 240
+ERROR_RUNS_ALL = 200
 CLUSTER_FAULTS = 50
 CLUSTER_LIMIT_S = 240
 CLUSTER_FAULTS_ALL = 300  # of each profile
@@ -34,31 +38,48 @@ def quick_stages() -> list[Stage]:
         Stage("tool tests", stages.tool_tests),
         Stage("unit tests, release", lambda: stages.ctest(BuildType.release, 600, ("-L", "unit"))),
         Stage("end to end", needs_plugin(lambda: stages.e2e(quick=True))),
-        Stage("crash campaign, 3 runs", needs_plugin(lambda: stages.crash(3, SEED, 180))),
+        Stage("crash campaign, 3 runs", needs_plugin(lambda: stages.crash(3, SEED, 180, "draw"))),
         Stage("nothing left running", stages.run_folder_is_clean),
     ]
 
 
-def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SECONDS) -> list[Stage]:
+def usual_stages(
+    drawn: Draw, crash_runs: int = CRASH_RUNS, error_runs: int = ERROR_RUNS, history_seconds: int = HISTORY_SECONDS
+) -> list[Stage]:
+    """What is too much for each run is drawn from the commit; the stages' names say what was."""
+    binlog = drawn.crash_binlog
     return [
         Stage("build release", lambda: stages.build(BuildType.release)),
         Stage("checks", stages.quick_checks),
         Stage("tool tests", stages.tool_tests),
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
         Stage("protocol models, spin", stages.spin),
-        Stage("end to end", needs_plugin(lambda: stages.e2e(quick=False))),
+        _end_to_end(drawn.e2e_binlog),
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
-        Stage(f"isolation: histories, {history_seconds} s", needs_plugin(lambda: stages.isolation(history_seconds, SEED))),
+        Stage(
+            f"isolation: histories, {history_seconds} s, seed {drawn.history_seed}",
+            needs_plugin(lambda: stages.isolation(history_seconds, drawn.history_seed)),
+        ),
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         *suite_stages(MONOLITHIC),
         Stage("mtr: selected tests", needs_plugin(lambda: stages.mtr_selected(300))),
-        _own_suite(PROFILES[-1]),
+        _own_suite(drawn.suite_profile),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
-        Stage(f"differential, {DIFFERENTIAL_S} s", needs_plugin(lambda: stages.differential(SEED, 1_000_000, DIFFERENTIAL_S))),
-        Stage(f"crash campaign, {crash_runs} runs", needs_plugin(lambda: stages.crash(crash_runs, SEED, 12 * crash_runs))),
         Stage(
-            f"crash campaign on clusters, {CLUSTER_FAULTS} faults",
-            needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, SEED, CLUSTER_LIMIT_S)),
+            f"differential, {DIFFERENTIAL_S} s, seed {drawn.differential_seed}",
+            needs_plugin(lambda: stages.differential(drawn.differential_seed, 1_000_000, DIFFERENTIAL_S)),
+        ),
+        Stage(
+            f"crash campaign, {crash_runs} runs, seed {drawn.crash_seed}, binlog {binlog}",
+            needs_plugin(lambda: stages.crash(crash_runs, drawn.crash_seed, 12 * crash_runs, binlog)),
+        ),
+        Stage(
+            f"crash campaign, errors, {error_runs} runs, seed {drawn.errors_seed}, binlog {binlog}",
+            needs_plugin(lambda: stages.crash_errors(error_runs, drawn.errors_seed, max(ERROR_LIMIT_S, 20 * error_runs), binlog)),
+        ),
+        Stage(
+            f"crash campaign on clusters, {CLUSTER_FAULTS} faults, seed {drawn.cluster_seed}, binlog {binlog}",
+            needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, drawn.cluster_seed, CLUSTER_LIMIT_S, binlog)),
         ),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
         Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
@@ -69,10 +90,12 @@ def usual_stages(crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SE
     ]
 
 
-def all_stages() -> list[Stage]:
+def all_stages(drawn: Draw) -> list[Stage]:
+    """All that is drawn, and all that was not."""
     partition = "--mysqld=--partition"
     return [
-        *usual_stages(CRASH_RUNS_ALL, HISTORY_SECONDS_ALL),
+        *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL),
+        _end_to_end(not drawn.e2e_binlog),
         *(_crash_on(profile) for profile in PROFILES),
         *(stage for profile in PROFILES for stage in _sql_on(profile)),
         Stage(
@@ -95,6 +118,11 @@ def all_stages() -> list[Stage]:
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
         ),
     ]
+
+
+def _end_to_end(binlog: bool) -> Stage:
+    name = "end to end, binlog on" if binlog else "end to end"
+    return Stage(name, needs_plugin(lambda: stages.e2e(quick=False, binlog=binlog)))
 
 
 def suite_stages(profile: str) -> list[Stage]:
@@ -123,8 +151,10 @@ def _sql_on(profile: str) -> list[Stage]:
 
 
 def _crash_on(profile: str) -> Stage:
-    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, 12 * CLUSTER_FAULTS_ALL, profile))
-    return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults", action)
+    """With the binary log on; without it the drawn share is enough."""
+    limit_s = 15 * CLUSTER_FAULTS_ALL
+    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, limit_s, "on", profile))
+    return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults, binlog on", action)
 
 
 def fuzz_stages(seconds: int) -> list[Stage]:
@@ -133,6 +163,13 @@ def fuzz_stages(seconds: int) -> list[Stage]:
 
 def spin_stages() -> list[Stage]:
     return [Stage("protocol models, spin", stages.spin)]
+
+
+def drawn_for(commit: str | None) -> Draw:
+    """Says what a run needs to be repeated."""
+    drawn = make_draw(commit or commit_here())
+    console.print(f"drawn from commit {drawn.commit}; again: {drawn.again()}", markup=False)
+    return drawn
 
 
 def test(chosen: list[Stage]) -> int:

@@ -11,7 +11,7 @@
 
 namespace strata::testing {
 
-enum class Disk { kPosix, kPowerLoss, kFullDisk, kSim };
+enum class Disk { kPosix, kPowerLoss, kFullDisk, kFailingDisk, kSim };
 
 class AnyDisk : public ::testing::TestWithParam<Disk> {
  protected:
@@ -33,6 +33,8 @@ class AnyDisk : public ::testing::TestWithParam<Disk> {
         return real;
       case Disk::kFullDisk:
         return make_full_disk_file_system(std::move(real), folder_.path() + "/full");
+      case Disk::kFailingDisk:
+        return make_failing_disk_file_system(std::move(real), folder_.path() + "/failing");
       case Disk::kPowerLoss:
         return make_power_loss_file_system(std::move(real), folder_.path() + "/journal");
       case Disk::kSim:

@@ -3,6 +3,7 @@
 import argparse
 import collections
 import itertools
+import os
 import re
 import shutil
 import subprocess
@@ -18,8 +19,11 @@ from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import ClusterPlan, make_cluster_plan
 from .cluster_run import ClusterRun
-from .plan import make_plan
-from .run import Run, RunResult
+from .errors_plan import ErrorsPlan, error_points, make_errors_plan
+from .errors_run import ErrorsRun
+from .mirror import Mirror
+from .plan import BINLOG, make_plan
+from .run import DATABASE, Run, RunResult
 from .session import Refused, ServerGone
 from .workloads import Failure
 
@@ -48,7 +52,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
     parser.add_argument("--no-ddl", action="store_true", help="on one server: rows only")
+    parser.add_argument("--errors", action="store_true", help="on one server: errors without a crash")
     parser.add_argument("--fault", help="only this fault point, or on clusters this kind of fault")
+    parser.add_argument(
+        "--binlog", choices=BINLOG, default="draw", help="with a binary log, compared with the tables; draw: by seed"
+    )
     parser.add_argument("--plan", action="store_true", help="on clusters: only print what would be done")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further run after this time")
     parser.add_argument("--server-option", action="append", default=[], help="for mariadbd; may be repeated")
@@ -58,7 +66,13 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     end_cleanly_on_sigterm()
     arguments = parse()
-    return _on_one_server(arguments) if arguments.profile == "monolithic" else _on_clusters(arguments)
+    mirror = Mirror(paths.BUILD / "crash" / f"mirror-{os.getpid()}", DATABASE)
+    try:
+        if arguments.errors:
+            return _with_errors(arguments, mirror)
+        return _on_one_server(arguments, mirror) if arguments.profile == "monolithic" else _on_clusters(arguments, mirror)
+    finally:
+        mirror.close()
 
 
 class _Clock:
@@ -78,7 +92,7 @@ def _finish(passed: int, failed: int) -> int:
 # --- one server ------------------------------------------------------------------------------------------------------
 
 
-def _on_one_server(arguments: argparse.Namespace) -> int:
+def _on_one_server(arguments: argparse.Namespace, mirror: Mirror) -> int:
     strata = arguments.engine.upper() == "STRATA"
     points = fault_points(arguments.preset) if strata and not arguments.no_faults else []
     points = [arguments.fault] if arguments.fault else [point for point in points if not point.startswith("node_")]
@@ -89,7 +103,7 @@ def _on_one_server(arguments: argparse.Namespace) -> int:
         if clock.is_over():
             print(f"time limit: {arguments.seed + runs - seed} runs not started", flush=True)
             break
-        if _one(arguments, seed, points, struck):
+        if _one(arguments, seed, points, struck, mirror):
             passed += 1
         else:
             failed += 1
@@ -105,9 +119,52 @@ def _struck_text(points: list[str], struck: set[str]) -> str:
 
 def _reproduce(arguments: argparse.Namespace, seed: int) -> str:
     command = f"./strata test --crash --runs 1 --seed {seed}"
+    command += " --errors" if arguments.errors else ""
     command += " --power-loss" if arguments.power_loss else ""
     command += f" --fault {arguments.fault}" if arguments.fault else ""
+    command += f" --binlog {arguments.binlog}" if arguments.binlog != "draw" else ""
     return command + (f" --engine {arguments.engine}" if arguments.engine.upper() != "STRATA" else "")
+
+
+def _with_errors(arguments: argparse.Namespace, mirror: Mirror) -> int:
+    points = fault_points(arguments.preset)
+    clock = _Clock(arguments.time_limit_s)
+    passed, failed, struck = 0, 0, set[str]()
+    for seed in range(arguments.seed, arguments.seed + (arguments.runs or 50)):
+        plan = make_errors_plan(seed, points, only=arguments.fault, binlog=arguments.binlog)
+        if arguments.plan:
+            print(f"seed {seed}: {plan.text()}")
+            passed += 1
+        elif clock.is_over():
+            print(f"time limit: the runs from seed {seed} on were not started", flush=True)
+            break
+        elif _one_with_errors(arguments, plan, struck, mirror):
+            passed += 1
+        else:
+            failed += 1
+    print(_struck_text(error_points(points), struck))
+    return _finish(passed, failed)
+
+
+def _one_with_errors(arguments: argparse.Namespace, plan: ErrorsPlan, struck: set[str], mirror: Mirror) -> bool:
+    folder = _made_folder(f"run-errors-{plan.seed}")
+    run = ErrorsRun(plan, folder, arguments.preset, tuple(arguments.server_option), mirror)
+    began = time.monotonic()
+    try:
+        result = run.execute()
+    except FOUND as error:
+        print(f"seed {plan.seed}: FAILED {plan.text()}\n{error}", flush=True)
+        print(f"  data kept in {paths.relative(folder)}; again: {_reproduce(arguments, plan.seed)}", flush=True)
+        return False
+    finally:
+        struck |= run.result.struck
+    print(
+        f"seed {plan.seed}: ok  errors {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"
+        f"  {result.turned_away} times turned away; {plan.text()}" + "".join(f"; {note}" for note in result.notes),
+        flush=True,
+    )
+    shutil.rmtree(folder)
+    return True
 
 
 def _made_folder(name: str) -> Path:
@@ -117,23 +174,27 @@ def _made_folder(name: str) -> Path:
     return folder
 
 
-def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: set[str]) -> bool:
+def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: set[str], mirror: Mirror) -> bool:
     folder = _made_folder(f"run-{seed}")
     strata = arguments.engine.upper() == "STRATA"
-    plan = make_plan(seed, points, force_power_loss=arguments.power_loss)
+    plan = make_plan(seed, points, force_power_loss=arguments.power_loss, binlog=arguments.binlog)
     kind = "power loss" if plan.power_loss and strata else "kill -9"
     faults = [f for r in plan.rounds for f in (r.fault, r.recovery_fault) if f]
-    run = Run(plan, folder, arguments.engine, arguments.preset, tuple(arguments.server_option), not arguments.no_ddl)
+    extra = tuple(arguments.server_option)
+    run = Run(plan, folder, arguments.engine, arguments.preset, extra, not arguments.no_ddl, mirror)
     began = time.monotonic()
     try:
         result: RunResult = run.execute()
     except FOUND as error:
-        print(f"seed {seed}: FAILED ({kind}, {', '.join(faults) or 'random time'})\n{error}", flush=True)
+        print(
+            f"seed {seed}: FAILED ({kind}{', binlog' if plan.binlog else ''}, {', '.join(faults) or 'random time'})\n{error}",
+            flush=True,
+        )
         print(f"  data kept in {paths.relative(folder)}; again: {_reproduce(arguments, seed)}", flush=True)
         return False
     finally:
         struck |= run.result.struck
-    hit = ", ".join(sorted(result.struck)) or "random time"
+    hit = ("binlog; " if plan.binlog else "") + (", ".join(sorted(result.struck)) or "random time")
     hit += f"; {result.sectors_lost} sectors lost" if result.sectors_lost else ""
     print(
         f"seed {seed}: ok  {kind:<10} {result.rounds} rounds {result.transactions:>5} transactions"
@@ -147,7 +208,7 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
 # --- clusters --------------------------------------------------------------------------------------------------------
 
 
-def _on_clusters(arguments: argparse.Namespace) -> int:
+def _on_clusters(arguments: argparse.Namespace, mirror: Mirror) -> int:
     clock = _Clock(arguments.time_limit_s)
     points = fault_points(arguments.preset)
     passed, failed = 0, 0
@@ -159,7 +220,7 @@ def _on_clusters(arguments: argparse.Namespace) -> int:
         elif clock.is_over():
             print("time limit: the runs from here on were not started", flush=True)
             break
-        elif _one_cluster(arguments, plan, struck, kinds):
+        elif _one_cluster(arguments, plan, struck, kinds, mirror):
             passed += 1
         else:
             failed += 1
@@ -177,7 +238,13 @@ def _cluster_plans(arguments: argparse.Namespace, points: list[str]) -> Iterator
     for seed in seeds:
         profile = profiles[seed % len(profiles)]
         plan = make_cluster_plan(
-            seed, profile, points, only=arguments.fault, force_power_loss=arguments.power_loss, faults_max=left
+            seed,
+            profile,
+            points,
+            only=arguments.fault,
+            force_power_loss=arguments.power_loss,
+            faults_max=left,
+            binlog=arguments.binlog,
         )
         if not plan.rounds:
             return
@@ -188,9 +255,11 @@ def _cluster_plans(arguments: argparse.Namespace, points: list[str]) -> Iterator
                 return
 
 
-def _one_cluster(arguments: argparse.Namespace, plan: ClusterPlan, struck: set[str], kinds: "collections.Counter[str]") -> bool:
+def _one_cluster(
+    arguments: argparse.Namespace, plan: ClusterPlan, struck: set[str], kinds: "collections.Counter[str]", mirror: Mirror
+) -> bool:
     folder = _made_folder(f"run-{plan.profile}-{plan.seed}")
-    run = ClusterRun(plan, folder, arguments.preset)
+    run = ClusterRun(plan, folder, arguments.preset, mirror)
     began = time.monotonic()
     try:
         result = run.execute()
@@ -200,12 +269,14 @@ def _one_cluster(arguments: argparse.Namespace, plan: ClusterPlan, struck: set[s
         command = f"./strata test --crash --profile {plan.profile} --runs 1 --seed {plan.seed}"
         command += " --power-loss" if arguments.power_loss else ""
         command += f" --fault {arguments.fault}" if arguments.fault else ""
+        command += f" --binlog {arguments.binlog}" if arguments.binlog != "draw" else ""
         print(f"  data and logs kept in {paths.relative(folder)}; again: {command}", flush=True)
         return False
     finally:
         struck |= run.result.struck
         kinds.update(run.result.faults)
     kind = f"power loss, {result.sectors_lost} sectors" if plan.power_loss else "kill -9"
+    kind += ", binlog" if plan.binlog else ""
     away = f", {result.turned_away} times turned away" if result.turned_away else ""
     print(
         f"seed {plan.seed}: ok  {plan.profile:<11} {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"

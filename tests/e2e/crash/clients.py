@@ -2,7 +2,9 @@
 
 import collections
 import contextlib
+import random
 import threading
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import pymysql
@@ -17,14 +19,24 @@ else:
 # No lease, or fenced: reads and writes are refused (K13). The log has no quorum any more: nobody knows what became of a COMMIT.
 # Errors of the handler that DDL and commits wrap.
 REFUSALS = {1036, 1296, 1297, 1180, 1181, 1030, 1005, 1025, 1402}
+# What a disk that is full or fails may be called besides.
+DISK_ERRORS = {1114, 1021, 1296, 1815}
+# The transaction can only be rolled back: right after an excused error in it, wrong in any other.
+ONLY_ROLLBACK = 4060
+ENDS = ("COMMIT", "ROLLBACK")
 LOST = 2013
+TURNED_AWAY = "turned away"
 LOG_TIMEOUT_S = 2.0
 
 
 class Clients:
     """A Connector. Thread-safe, but for `server` and `tolerant`, which the run sets while it is the only one to look."""
 
-    def __init__(self) -> None:
+    def __init__(self, refusals: Collection[int] = frozenset(REFUSALS), kept_share: float = 0.0) -> None:
+        """An excused error breaks the connection, but for a share of the connections, which go on with the next statement."""
+        self._refusals = refusals
+        self._kept_share = kept_share
+        self._rng = random.Random("connections")
         self.server: Server | None = None
         self.tolerant = False  # A fault that may turn clients away has struck in this round.
         self.turned_away: collections.Counter[str] = collections.Counter()
@@ -34,12 +46,14 @@ class Clients:
         if self.server is None:
             raise pymysql.err.OperationalError(LOST, "no compute node serves")
         defaults = {"user": "root", "unix_socket": str(self.server.socket), "charset": "utf8mb4", "ssl_disabled": True}
-        return _Connection(self, **{**defaults, **options})
+        with self._latch:
+            kept = self._rng.random() < self._kept_share
+        return _Connection(self, kept, **{**defaults, **options})
 
     def excuses(self, error: pymysql.MySQLError) -> bool:
         """Also a lease that was lost on a busy machine, if the server says so."""
         code = error.args[0] if error.args else 0
-        if code not in REFUSALS or not (self.tolerant or wait_until(self._lease_was_lost, LOG_TIMEOUT_S)):
+        if code not in self._refusals or not (self.tolerant or wait_until(self._lease_was_lost, LOG_TIMEOUT_S)):
             return False
         with self._latch:
             self.turned_away[str(error)[:80]] += 1
@@ -50,18 +64,26 @@ class Clients:
 
 
 class _Connection(_Plain):
-    """A refusal that is excused breaks the connection: the client knows as little as when the server dies."""
+    """A refusal that is excused breaks the connection: the client knows as little as when the server dies. Or it is marked, and
+    the client goes on."""
 
-    def __init__(self, clients: Clients, **options: Any) -> None:
+    def __init__(self, clients: Clients, kept: bool, **options: Any) -> None:
         self._clients = clients
+        self._kept = kept
+        self._tainted = False  # An excused error in the transaction that is open.
         super().__init__(**options)
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
+        tainted, self._tainted = self._tainted, self._tainted and str(sql) not in ENDS
         try:
             return super().query(sql, unbuffered)
         except pymysql.MySQLError as error:
-            if not self._clients.excuses(error):
+            if not (tainted and error.args[:1] == (ONLY_ROLLBACK,)) and not self._clients.excuses(error):
+                raise
+            self._tainted = str(sql) not in ENDS
+            if self._kept:
+                error.excused = True  # type: ignore[attr-defined]
                 raise
             with contextlib.suppress(pymysql.MySQLError):
                 self.close()
-            raise pymysql.err.OperationalError(LOST, f"turned away: {error}") from error
+            raise pymysql.err.OperationalError(LOST, f"{TURNED_AWAY}: {error}") from error

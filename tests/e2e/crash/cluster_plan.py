@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT
+from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
 
 NODES = ("s1", "s2", "s3")
 ROUNDS_MIN = 4
@@ -27,6 +27,9 @@ KINDS = {
     "etcd_kill": 2,
     "etcd_pause": 1,
     "full_disk": 2,
+    "compute_error": 4,  # errors without a crash at a fault point; everything lives on
+    "node_error": 3,
+    "node_io": 2,  # input and output fail on the disk of one storage node
     "link_cut": 2,  # between one node and everybody else; both ends live, and neither hears of it
     "link_slow": 1,
     "quorum_cut": 1,  # two of them at once
@@ -45,6 +48,21 @@ WRITTEN = "remote-disk"
 LOCAL_POINTS_WRITTEN = ("wal_segment_create", "page_write", "double_write")
 WRITTEN_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_copy_pages")
 NOT_IN_WRITTEN = ("node_scan", "node_replay", "node_pages_write", "node_checkpoint", "node_copy_begun", "node_copy_whole")
+NODE_IO_RULES = (
+    *(
+        "write,sync /log/",
+        "read /log/",
+        "name /log/",
+        "write,sync /pages/",
+        "read /pages/",
+        "write,sync /written/",
+        "read /written/",
+    ),
+    "read,write,sync,name /",
+)
+# Nobody may learn the outcome before the next start, and readers wait for it: no error that comes by itself.
+NEVER_KNOWN = ("commit_before_persist", "commit_before_publish")
+ERRORS = ("compute_error", "node_error", "node_io")
 # What a node passes when it copies pages: where it makes them from the log itself only one that was wiped does.
 COPY_POINTS = "node_copy_"
 
@@ -104,6 +122,7 @@ class ClusterPlan:
     power_loss: bool  # A storage node that dies loses what it had not synced
     small: bool  # Tiny caches, segments and intervals everywhere
     rounds: tuple[ClusterRound, ...]
+    binlog: bool = False  # The compute nodes keep binary logs, which are compared with the tables
 
     @property
     def faults(self) -> int:
@@ -113,10 +132,15 @@ class ClusterPlan:
     def strikes_links(self) -> bool:
         return any(strike.kind in LINKS for round_ in self.rounds for strike in round_.strikes)
 
+    @property
+    def brings_errors(self) -> bool:
+        return any(strike.kind in ERRORS for round_ in self.rounds for strike in round_.strikes)
+
     def text(self) -> str:
         kind = "power loss" if self.power_loss else "kill -9"
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
-        return f"{self.profile}, {kind}{', small' if self.small else ''}, {self.faults} faults\n{rounds}"
+        extra = "".join(f", {word}" for word, said in (("small", self.small), ("binlog", self.binlog)) if said)
+        return f"{self.profile}, {kind}{extra}, {self.faults} faults\n{rounds}"
 
 
 def make_cluster_plan(
@@ -127,6 +151,7 @@ def make_cluster_plan(
     only: str | None = None,
     force_power_loss: bool = False,
     faults_max: int | None = None,
+    binlog: str = "draw",
 ) -> ClusterPlan:
     """`only`: a kind of fault, or a fault point. `faults_max` cuts the plan off; what is left is as it would be without."""
     rng = random.Random(f"cluster plan {profile} {seed}")
@@ -136,7 +161,8 @@ def make_cluster_plan(
     rounds = [_round(chooser, rng) for _ in range(rng.randint(ROUNDS_MIN, ROUNDS_MAX))]
     if only == "corrupt" or (only is None and rng.random() < 0.5):
         rounds.append(ClusterRound((Strike("corrupt", rng.choice(NODES)),), rng.uniform(0.2, 0.6), "drain", ""))
-    return ClusterPlan(seed, profile, force_power_loss or power_loss, small, _first(rounds, faults_max))
+    logged = drawn_binlog(profile, seed, binlog)
+    return ClusterPlan(seed, profile, force_power_loss or power_loss, small, _first(rounds, faults_max), logged)
 
 
 def _first(rounds: list[ClusterRound], faults_max: int | None) -> tuple[ClusterRound, ...]:
@@ -169,6 +195,8 @@ class _Chooser:
             "compute_point": [p for p in kernel if not p.startswith("recovery")],
             "recovery_point": [p for p in kernel if p.startswith("recovery")],
             "node_point": [p for p in fault_points if _is_passed_by_node(p, profile)],
+            "compute_error": [p for p in kernel if not p.startswith(("recovery", *NEVER_KNOWN))],
+            "node_error": [p for p in fault_points if _is_passed_by_node(p, profile)],
             "node_wipe_point": [p for p in fault_points if _is_passed_by_copier(p, profile)],
         }
         if only in KINDS:
@@ -184,7 +212,7 @@ class _Chooser:
         if not self._kinds:
             raise ValueError(f"{only} is no kind of fault and no fault point that profile {profile} passes")
         # Walks through the list with the seed, so that a campaign of some length strikes every point.
-        self._next = dict.fromkeys(self._points, 5 * seed)
+        self._next = dict.fromkeys((*self._points, "node_io"), 5 * seed)
 
     def strike(self) -> Strike:
         rng = self._rng
@@ -201,15 +229,20 @@ class _Chooser:
         )
 
     def _fault(self, kind: str) -> str:
+        if kind == "node_io":
+            self._next[kind] += 1
+            return NODE_IO_RULES[self._next[kind] % len(NODE_IO_RULES)]
         if kind not in self._points:
             return ""
         points = self._points[kind]
         self._next[kind] += 1
         point = points[self._next[kind] % len(points)]
-        of_node = kind in ("node_point", "node_wipe_point")
+        of_node = kind in ("node_point", "node_wipe_point", "node_error")
         limits = {**NTH_MAX_BY_PREFIX, **NODE_NTH_MAX} if of_node else {**NODE_NTH_MAX, **NTH_MAX_BY_PREFIX}
         highest = next((n for prefix, n in limits.items() if point.startswith(prefix)), NTH_MAX_DEFAULT)
-        return f"{point}:{1 if kind == 'recovery_point' else self._rng.randint(1, highest)}"
+        passes = 1 if kind == "recovery_point" else self._rng.randint(1, max(1, highest // 4) if kind in ERRORS else highest)
+        how = "" if kind not in ERRORS else ":error" if self._rng.random() < 0.2 else ":fail"
+        return f"{point}:{passes}{how}"
 
 
 def _is_passed_by_node(point: str, profile: str) -> bool:

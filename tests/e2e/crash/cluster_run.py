@@ -10,16 +10,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pymysql
-from strata_cli.process import BackgroundProcess
-from strata_cli.server import Server
+from strata_cli.process import BackgroundProcess, replace_file
+from strata_cli.server import BINLOG_OPTIONS, Server
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 from .bulk import BulkWorker
-from .clients import REFUSALS, Clients
-from .cluster_plan import AT_TAKE_OVER, LINKS, NODES, ClusterPlan, ClusterRound, Strike
+from .clients import DISK_ERRORS, REFUSALS, Clients
+from .cluster_plan import AT_TAKE_OVER, ERRORS, LINKS, NODES, ClusterPlan, ClusterRound, Strike
 from .cluster_under_test import COMPUTE_LEASE_S, NODE_LEASE_S, ClusterUnderTest, pause_process
 from .damage import damage_some_file
+from .errors_run import HAS_ENDED, KEPT_SHARE
+from .mirror import Mirror
 from .session import ServerGone
 from .worker import Worker
 from .workloads import Failure, Workloads
@@ -39,9 +41,19 @@ BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
 KNOWN_ABORT = "RollbackMemtableFlush"
 ROOM_TIMEOUT_S = 15.0  # It tries again every five seconds.
 # Where compute writes the pages, the last node that has them all must not go before another one has copied them: these wait.
-STRIKES_NODES = ("node_kill", "node_point", "node_pause", "quorum_kill", "full_disk", "corrupt", *LINKS)
+STRIKES_NODES = ("node_kill", "node_point", "node_pause", "node_error", "node_io", "quorum_kill", "full_disk", "corrupt", *LINKS)
 # While a node that lost everything makes itself whole the two others are all there is: only these do not wait for its end.
-WHILE_ONE_IS_WIPED = ("compute_kill", "compute_point", "recovery_point", "compute_pause", "takeover", "etcd_kill", "etcd_pause")
+WHILE_ONE_IS_WIPED = (
+    "compute_kill",
+    "compute_point",
+    "recovery_point",
+    "compute_pause",
+    "takeover",
+    "etcd_kill",
+    "etcd_pause",
+    "compute_error",
+)
+ERROR_S = 0.4  # the shortest time for which errors last
 COPY_TIMEOUT_S = 15.0  # for a node that was wiped to pass the fault point, or to be whole without
 # What a server that was paused while another took its place must not do.
 FORBIDDEN = (
@@ -65,19 +77,32 @@ class ClusterResult:
 
 
 class ClusterRun:
-    def __init__(self, plan: ClusterPlan, folder: Path, preset: str) -> None:
+    def __init__(self, plan: ClusterPlan, folder: Path, preset: str, mirror: Mirror | None = None) -> None:
+        """`mirror`: for a plan with a binary log."""
         self._plan = plan
         self._folder = folder
+        self._mirror = mirror if plan.binlog else None
         self._parts = ClusterUnderTest(
-            folder, plan.profile, preset, seed=plan.seed, small=plan.small, power_loss=plan.power_loss, relays=plan.strikes_links
+            folder,
+            plan.profile,
+            preset,
+            seed=plan.seed,
+            small=plan.small,
+            power_loss=plan.power_loss,
+            relays=plan.strikes_links,
+            errors=plan.brings_errors,
+            compute_options=BINLOG_OPTIONS if self._mirror else (),
         )
-        self._clients = Clients()
+        self._followed: Server | None = None  # whose binary log the mirror has
+        refusals = REFUSALS | (DISK_ERRORS if plan.brings_errors else set())
+        self._clients = Clients(refusals, KEPT_SHARE if plan.brings_errors else 0.0)
         self._workloads = Workloads(folder, self._clients, DATABASE, "STRATA", bulk_rows=BULK_ROWS)
         self._rng = random.Random(f"cluster run {plan.profile} {plan.seed}")
         self._workers: list[Worker] = []
         self._expected: set[str] = set()  # names of the processes that are to live
         self._armed: Strike | None = None
         self._witness = 0
+        self._doubtful: set[str] = set()  # Nodes that have had errors, and may say so only with their next checkpoint.
         self._wiped = ""  # The node that lost everything and is not known to be whole again.
         self.result = ClusterResult()
 
@@ -105,6 +130,7 @@ class ClusterRun:
         self._workloads.create()
         self._query("CREATE TABLE witness (id INT PRIMARY KEY, n BIGINT NOT NULL) ENGINE=STRATA")
         self._query("INSERT INTO witness VALUES (1, 0)")
+        self._follow_binlog()
 
     def _query(self, sql: str) -> list[tuple[object, ...]]:
         return self._parts.compute.query(sql, database=DATABASE, autocommit=True, read_timeout=ANSWER_TIMEOUT_S)
@@ -192,6 +218,12 @@ class ClusterRun:
             if round_.without:
                 self._kill_nodes(round_.without)
         self._verify()
+        self._follow_binlog()
+        if round_.end == "drain" and any(strike.kind in ERRORS for strike in round_.strikes):
+            self._kill_compute()  # What the living server has is what there is.
+            self._restart_compute(fresh=False)
+            self._verify()
+            self._follow_binlog()
         if round_.without and "corrupt" not in self.result.faults:
             self._start_nodes(round_.without)
             self._parts.wait_in_sync()
@@ -200,8 +232,22 @@ class ClusterRun:
         if wrong := self._wrong():
             raise Failure("\n".join(wrong))
 
+    def _follow_binlog(self) -> None:
+        """Tables and binary log say the same. A compute node that took over has a new one, which begins here."""
+        if self._mirror is None:
+            return
+        excused = self._workloads.take_not_logged()
+        if self._followed is not self._parts.compute:
+            self._mirror.copy(self._parts.compute)
+            self._followed = self._parts.compute
+        elif problems := self._mirror.follow(self._parts.compute, excused):
+            raise Failure("\n".join(problems[:10]))
+
     def _wait_whole(self) -> None:
         """Until every node has everything."""
+        for name in sorted(self._doubtful):
+            self._restart_if_unwell(name, "errors of its disk")
+        self._doubtful.clear()
         self._parts.wait_well(NODES)
         self._parts.wait_in_sync()
         if self._wiped:
@@ -264,9 +310,15 @@ class ClusterRun:
     def _direct_clients(self) -> None:
         """To the compute node there is now."""
         before = self._clients.server
+        acknowledged = {query: set(acked) for query, acked in self._workloads.acknowledged().items()}
         self._clients.server = self._parts.compute
-        if before is not None and before is not self._parts.compute:
-            self._parts.forget_folder(before)
+        if before is None or before is self._parts.compute:
+            return
+        if self._mirror and before is self._followed:
+            if problems := self._mirror.follow_left_behind(before.datadir, acknowledged):
+                raise Failure("\n".join(problems))
+            self._followed = None
+        self._parts.forget_folder(before)
 
     def _kill_nodes(self, *names: str) -> None:
         self._expected.difference_update(names)
@@ -522,6 +574,63 @@ class ClusterRun:
             return "aborted"
         works = wait_until(lambda: "no space" not in (node.illness() or "").lower(), ROOM_TIMEOUT_S, every_s=0.2)
         return "" if works else "hangs"
+
+    def _strike_compute_error(self, strike: Strike) -> None:
+        """Fault points fail for a while. The server lives on, or says that it has to be started again."""
+        self._clients.tolerant = True
+        self._make_fail("compute", strike)
+        if not wait_until(lambda: self._answers() or self._has_ended(), ANSWER_TIMEOUT_S):
+            raise Failure(f"compute does not work again though the fault is over\n{self._parts.compute.log_tail(30)}")
+        if self._has_ended():
+            self.result.notes.append(f"compute had to be started again after {strike.fault}")
+            self._kill_compute()
+            self._restart_compute(fresh=False)
+
+    def _has_ended(self) -> bool:
+        return any(HAS_ENDED.search(line) for line in self._parts.compute.log_lines())
+
+    def _answers(self) -> bool:
+        try:
+            self._query(f"UPDATE witness SET n = {self._witness} WHERE id = 1")
+        except pymysql.MySQLError:
+            return False
+        return True
+
+    def _make_fail(self, name: str, strike: Strike) -> None:
+        file = self._parts.failing_marker(name) if strike.kind == "node_io" else self._parts.points_file(name)
+        replace_file(file, strike.fault)
+        try:
+            self._watch(ERROR_S + strike.down_s)
+        finally:
+            file.unlink()
+        struck = file.with_name(file.name + ".struck")
+        if struck.exists():
+            self.result.struck |= set(struck.read_text().split())
+
+    def _strike_node_error(self, strike: Strike) -> None:
+        """Clients notice nothing. The node goes on, or says that it cannot."""
+        self._expected.discard(strike.node)
+        self._make_fail(strike.node, strike)
+        node = self._parts.node(strike.node)
+        if node.pid() is None:
+            node.wait_exit(5)
+            if node.last_signal() is not None and KNOWN_ABORT not in node.log_tail(5):
+                raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
+        self._restart_if_unwell(strike.node, strike.fault)
+        self._expected.add(strike.node)
+        self._doubtful.add(strike.node)
+
+    def _restart_if_unwell(self, name: str, after: str) -> None:
+        node = self._parts.node(name)
+        if node.pid() is not None and wait_until(lambda: not self._parts.unwell([name]), ROOM_TIMEOUT_S, every_s=0.2):
+            return
+        self.result.notes.append(f"{name} was started again after {after}: {(node.illness() or 'it does not vote')[:100]}")
+        if node.pid() is not None:
+            self._kill_nodes(name)
+        self._start_nodes(name)
+
+    def _strike_node_io(self, strike: Strike) -> None:
+        self._strike_node_error(strike)
 
     def _strike_corrupt(self, strike: Strike) -> None:
         """One node's bytes are damaged while all three have everything: the two others answer, and it says so or is not asked."""

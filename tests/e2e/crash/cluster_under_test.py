@@ -41,10 +41,21 @@ SMALL_NODE = (
 
 
 class ClusterUnderTest:
-    """Not thread-safe. `relays`: all talk to a storage node goes through a relay, for links to be cut."""
+    """Not thread-safe. `relays`: all talk to a storage node goes through a relay, for links to be cut. `errors`: fault points and
+    disks can be made to fail while the processes run."""
 
     def __init__(
-        self, folder: Path, profile: str, preset: str, *, seed: int, small: bool, power_loss: bool, relays: bool = False
+        self,
+        folder: Path,
+        profile: str,
+        preset: str,
+        *,
+        seed: int,
+        small: bool,
+        power_loss: bool,
+        relays: bool = False,
+        errors: bool = False,
+        compute_options: tuple[str, ...] = (),
     ) -> None:
         self.cluster = Cluster(folder / "cluster", preset=preset)
         self.cluster.lease_s = COMPUTE_LEASE_S
@@ -55,7 +66,8 @@ class ClusterUnderTest:
         self._rng = random.Random(f"power loss {seed}")
         self._power_loss = power_loss
         self.node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
-        self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()))
+        self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()), *compute_options)
+        self._errors = errors
         self._computes: list[Server] = []
         self.links = {name: Relay(node.settings.port) for name, node in self.cluster.storage.items()} if relays else {}
 
@@ -88,6 +100,13 @@ class ClusterUnderTest:
     def full_marker(self, name: str) -> Path:
         return self.node(name).folder / "full"
 
+    def failing_marker(self, name: str) -> Path:
+        return self.node(name).folder / "failing"
+
+    def points_file(self, name: str) -> Path:
+        """Where fault points of a storage node, or of the compute nodes ("compute"), are switched on and off."""
+        return self._folder / "points" if name == "compute" else self.node(name).folder / "points"
+
     def start_nodes(self, names: Iterable[str], fault: str = "") -> None:
         names = list(names)
         for name in names:
@@ -98,6 +117,8 @@ class ClusterUnderTest:
     def launch_node(self, name: str, fault: str = "") -> None:
         node = self.node(name)
         env = {"STRATA_FULL_DISK": str(self.full_marker(name))}
+        if self._errors:
+            env |= {"STRATA_FAILING_DISK": str(self.failing_marker(name)), "STRATA_FAULT_FILE": str(self.points_file(name))}
         if fault:
             env["STRATA_FAULT"] = fault
         if self._power_loss:
@@ -228,7 +249,10 @@ class ClusterUnderTest:
             server.name = name
             self._computes.append(server)
         settings = self.cluster.compute_settings(self.compute.name, 0)
-        self.compute.launch(settings, env={"STRATA_FAULT": fault} if fault else {}, extra=self._compute_options)
+        env = {"STRATA_FAULT": fault} if fault else {}
+        if self._errors:
+            env["STRATA_FAULT_FILE"] = str(self.points_file("compute"))
+        self.compute.launch(settings, env=env, extra=self._compute_options)
         return self.compute
 
     def wait_compute(self) -> None:

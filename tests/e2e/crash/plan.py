@@ -36,12 +36,32 @@ class Plan:
     power_loss: bool
     small: bool  # A tiny buffer pool and log: pages are evicted and checkpoints taken all the time
     rounds: tuple[Round, ...]
+    binlog: bool = False  # The server keeps a binary log, which is compared with the tables
 
 
-def make_plan(seed: int, fault_points: list[str], *, force_power_loss: bool = False, rounds_max: int = ROUNDS_MAX) -> Plan:
+BINLOG_SHARE = 0.4
+BINLOG = ("draw", "on", "off")
+
+
+def drawn_binlog(name: str, seed: int, wanted: str) -> bool:
+    """`wanted`: one of BINLOG. The rest of a plan does not depend on it."""
+    if wanted == "draw":
+        return random.Random(f"binlog {name} {seed}").random() < BINLOG_SHARE
+    return wanted == "on"
+
+
+def make_plan(
+    seed: int,
+    fault_points: list[str],
+    *,
+    force_power_loss: bool = False,
+    rounds_max: int = ROUNDS_MAX,
+    binlog: str = "draw",
+) -> Plan:
     rng = random.Random(f"plan {seed}")
     rounds = tuple(_round(seed, number, rng, fault_points) for number in range(rng.randint(1, rounds_max)))
-    return Plan(seed, force_power_loss or seed % 3 == 0, small=rng.random() < 0.6, rounds=rounds)
+    small = rng.random() < 0.6
+    return Plan(seed, force_power_loss or seed % 3 == 0, small, rounds, drawn_binlog("plan", seed, binlog))
 
 
 def _round(seed: int, number: int, rng: random.Random, fault_points: list[str]) -> Round:

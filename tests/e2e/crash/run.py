@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from strata_cli import paths
-from strata_cli.server import Server, Settings
+from strata_cli.server import BINLOG_OPTIONS, Server, Settings
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
+from .mirror import Mirror
 from .plan import Plan, Round
 from .worker import Worker
 from .workloads import Failure, Workloads
@@ -37,13 +38,25 @@ class RunResult:
 
 
 class Run:
-    def __init__(self, plan: Plan, folder: Path, engine: str, preset: str, extra: tuple[str, ...], ddl_too: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        engine: str,
+        preset: str,
+        extra: tuple[str, ...],
+        ddl_too: bool = True,
+        mirror: Mirror | None = None,
+    ) -> None:
+        """`mirror`: for a plan with a binary log."""
         self._plan = plan
         self._folder = folder
         self._engine = engine
         self._settings = Settings(preset=preset, engine=engine)
         # No TCP: a campaign needs no port, and two can run side by side.
-        self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *extra)
+        self._mirror = mirror if plan.binlog else None
+        logged = BINLOG_OPTIONS if self._mirror else ()
+        self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *logged, *extra)
         self._server = Server(folder / "data")
         self._workloads = Workloads(folder, self._server, DATABASE, engine, ddl_too=ddl_too)
         self.result = RunResult()
@@ -69,6 +82,8 @@ class Run:
             raise Failure(f"the server did not load STRATA:\n{self._server.log_tail()}")
         self._server.query(f"CREATE DATABASE {DATABASE}")
         self._workloads.create()
+        if self._mirror:
+            self._mirror.copy(self._server)
         self._server.stop()
 
     def _start(self, env: dict[str, str]) -> None:
@@ -91,11 +106,16 @@ class Run:
             self._lose_power(number, "recovery")
         self._start({})
         self._workloads.verify()
+        self._compare_binlog()
         if round_.clean_stop:
             if not self._server.stop(timeout_s=30):
                 raise Failure(f"the server did not stop cleanly:\n{self._server.log_tail()}")
         else:
             self._server.kill()
+
+    def _compare_binlog(self) -> None:
+        if self._mirror and (problems := self._mirror.follow(self._server, self._workloads.take_not_logged())):
+            raise Failure("\n".join(problems[:10]))
 
     def _start_or_crash(self, number: int, phase: str, fault: str | None) -> bool:
         """Starts the server as the round wants it. True: it struck its fault point before it was up."""

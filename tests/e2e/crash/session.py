@@ -26,6 +26,10 @@ class Refused(Exception):
         self.code = code
 
 
+class Excused(Refused):
+    """An error that a fault of this run explains (clients.py). The connection goes on, and so may its transaction."""
+
+
 class Connector(Protocol):
     def connect(self, **options: Any) -> "pymysql.connections.Connection[Any]": ...
 
@@ -56,10 +60,18 @@ class Session:
             raise ServerGone(str(error)) from error
 
     def commit(self) -> None:
-        self.execute("COMMIT")
+        """An excused error leaves the outcome unknown, as a lost connection does."""
+        try:
+            self.execute("COMMIT")
+        except Excused as error:
+            raise ServerGone(str(error)) from error
 
     def rollback(self) -> None:
-        self.execute("ROLLBACK")
+        """After an excused error the server owes the rollback, and the connection a fresh transaction."""
+        try:
+            self.execute("ROLLBACK")
+        except Excused:
+            pass
 
     def close(self) -> None:
         try:
@@ -72,4 +84,5 @@ def _translated(error: pymysql.MySQLError, statement: str) -> Exception:
     code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
     if isinstance(error, pymysql.err.InterfaceError) or code in LOST_CONNECTION:
         return ServerGone(str(error))
-    return Refused(code, str(error.args[1]) if len(error.args) > 1 else str(error), statement)
+    kind = Excused if getattr(error, "excused", False) else Refused
+    return kind(code, str(error.args[1]) if len(error.args) > 1 else str(error), statement)

@@ -1,6 +1,8 @@
 """Checks that need no knowledge of the workload: CHECK TABLE, and every index read against the table itself."""
 
-from .session import Session
+from .session import RETRY, Refused, Session
+
+LOCK_WAIT_S = 20  # Longer than a rollback goes on in the background.
 
 # Warnings of InnoDB about entries that its own rollback is about to remove, or that wait for its purge.
 INNODB_DOUBTS = "InnoDB: "
@@ -68,3 +70,19 @@ def verify_table(session: Session, table: str) -> list[str]:
     for index, columns in indexes_of(session, table).items():
         problems += index_agrees(session, table, index, columns)
     return problems
+
+
+def rows_are_free(session: Session, table: str) -> list[str]:
+    """No row is locked by a transaction that nobody can end any more."""
+    try:
+        session.execute(f"SET SESSION innodb_lock_wait_timeout = {LOCK_WAIT_S}")
+        if session.execute("SHOW VARIABLES LIKE 'strata_lock_wait_timeout'"):
+            session.execute(f"SET SESSION strata_lock_wait_timeout = {LOCK_WAIT_S}")
+        session.execute(f"SELECT COUNT(*) FROM `{table}` FOR UPDATE")
+    except Refused as error:
+        if error.code not in RETRY:
+            raise
+        return [f"{table}: rows are locked though nobody is at work: {error}"]
+    finally:
+        session.rollback()
+    return []

@@ -5,7 +5,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import ClassVar, Generic, TypeVar
 
-from .session import RETRY, Connector, Refused, ServerGone, Session
+from .session import RETRY, Connector, Excused, Refused, ServerGone, Session
 
 # A transaction id is worker * TXNS_PER_WORKER + number, so ids never meet.
 TXNS_PER_WORKER = 1_000_000_000
@@ -31,8 +31,13 @@ class Worker(threading.Thread, ABC):
     def step(self, session: Session) -> None:
         """One transaction. Raises ServerGone when the connection breaks."""
 
+    def begin_session(self, session: Session) -> None:
+        """Before the first transaction of each session."""
+        level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
+        session.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+
     def abandon(self, session: Session) -> None:
-        """After a retryable error: forget the transaction."""
+        """After a retryable or excused error: forget the transaction."""
         session.rollback()
 
     def halt(self) -> None:
@@ -54,8 +59,7 @@ class Worker(threading.Thread, ABC):
         """One session. False: it broke."""
         try:
             with Session(self._server, self._database) as session:
-                level = self.rng.choice(["READ COMMITTED", "REPEATABLE READ"])
-                session.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+                self.begin_session(session)
                 while not self._halt.is_set():
                     self._one(session)
         except ServerGone:
@@ -69,7 +73,7 @@ class Worker(threading.Thread, ABC):
             if self.pace_s:
                 self._halt.wait(self.pace_s)
         except Refused as error:
-            if error.code not in RETRY:
+            if error.code not in RETRY and not isinstance(error, Excused):
                 raise
             self.abandon(session)
 

@@ -3,10 +3,10 @@
 import random
 from pathlib import Path
 
-from . import bank, bulk, ddl, events, items, xa
+from . import bank, bulk, ddl, events, items, undo, xa
 from .ledger import Ledger
 from .session import Connector, ServerGone, Session
-from .tables import verify_table
+from .tables import rows_are_free, verify_table
 from .worker import Worker
 
 
@@ -28,18 +28,20 @@ class Workloads:
         self.bank = Ledger(folder / "bank.ledger")
         self._events = Ledger(folder / "events.ledger")
         self._xa_ledger = Ledger(folder / "xa.ledger")
+        self._not_logged: set[str] = set()
+        self._undo = Ledger(folder / "undo.ledger")
         self._xa = xa.XaWorker(server, database, 1, random.Random(), self._xa_ledger)
         self._items = [items.ItemsWorker(server, database, n, random.Random(), {}, 0) for n in (1, 2)]
         self._bulk = bulk.BulkWorker(server, database, 1, random.Random(), {}, 0)
         self._ddl = ddl.DdlWorker(server, database, 1, random.Random(), engine, {}, 0)
 
     def close(self) -> None:
-        for ledger in (self.bank, self._events, self._xa_ledger):
+        for ledger in (self.bank, self._events, self._xa_ledger, self._undo):
             ledger.close()
 
     def create(self) -> None:
         with Session(self._server, self._database) as session:
-            for workload in (bank, bulk, events, items, xa):
+            for workload in (bank, bulk, events, items, undo, xa):
                 workload.create(session, self._engine)
 
     def workers(self, rng: random.Random) -> list[Worker]:
@@ -57,11 +59,32 @@ class Workloads:
         writers = [events.EventsWorker(server, database, n, own_rng(), self._events) for n in (1, 2)]
         self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger)
         auditor = bank.Auditor(server, database, 1, own_rng())
-        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, *([self._ddl] if self._ddl_too else [])]
+        undoers = [undo.UndoWorker(server, database, n, own_rng(), self._undo) for n in (1, 2)]
+        schema = [self._ddl] if self._ddl_too else []
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, *schema, *undoers]
+
+    def tables(self) -> list[str]:
+        """All there are, as the last verify() saw them."""
+        known = (bank, events, items, bulk, xa, undo)
+        return [*(table for workload in known for table in workload.TABLES), *sorted(self._ddl.catalog)]
+
+    def acknowledged(self) -> dict[str, set[int]]:
+        """Query that says which transactions are there, and those that must be."""
+        return {
+            "SELECT id FROM bank_transfers": self.bank.acked,
+            "SELECT DISTINCT txn FROM notes": self._events.acked,
+            "SELECT DISTINCT txn FROM undo_rows WHERE txn > 0": self._undo.acked,
+        }
+
+    def take_not_logged(self) -> set[str]:
+        """Tables that the binary log need not agree with: what the verify() calls since the last time have met."""
+        taken, self._not_logged = self._not_logged, set()
+        return taken
 
     def verify(self) -> None:
         """Raises Failure. No worker runs. May be called again after ServerGone."""
         problems: list[str] = []
+        self._not_logged |= self._ddl.not_logged()
         try:
             with Session(self._server, self._database) as session:
                 problems += xa.verify(session, self._xa_ledger, self._xa)
@@ -69,10 +92,11 @@ class Workloads:
                 problems += events.verify(session, self._events)
                 problems += items.verify(session, self._items)
                 problems += bulk.verify(session, self._bulk)
+                problems += undo.verify(session, self._undo)
                 problems += ddl.verify(session, self._ddl)
-                tables = [*bank.TABLES, *events.TABLES, *items.TABLES, *bulk.TABLES, *xa.TABLES, *sorted(self._ddl.catalog)]
-                for table in tables:
+                for table in self.tables():
                     problems += verify_table(session, table)
+                    problems += rows_are_free(session, table)
                 if not problems:
                     self._settle(session)
         except ServerGone:
@@ -87,6 +111,7 @@ class Workloads:
             (self.bank, "SELECT id FROM bank_transfers"),
             (self._events, "SELECT DISTINCT txn FROM notes"),
             (self._xa_ledger, "SELECT DISTINCT txn FROM xa_rows"),
+            (self._undo, "SELECT DISTINCT txn FROM undo_rows WHERE txn > 0"),
         ):
             present = {row[0] for row in session.execute(table)}
             for txn in sorted(ledger.unknown()):

@@ -1,0 +1,59 @@
+"""What a test run draws from the commit it runs on: seeds and shares of what is too much for each run.
+
+Every commit tests another part, the same commit always the same, and over many commits everything has its turn.
+"""
+
+import random
+from dataclasses import dataclass
+
+from . import paths
+from .cluster import PROFILES
+from .shell import capture
+
+OUTSIDE_GIT = "0"
+SEEDS = 1_000_000
+BINLOG_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class Draw:
+    commit: str
+    crash_seed: int
+    errors_seed: int
+    cluster_seed: int  # Seeds belong to the profiles in turn, so that it also says which of them get most of the time.
+    history_seed: int
+    differential_seed: int
+    suite_profile: str  # The suite of our own runs on storage nodes of this profile, too.
+    crash_binlog: str  # "on": every run of the crash campaign with a binary log; "draw": some, by their seeds
+    e2e_binlog: bool
+
+    def again(self) -> str:
+        return f"./strata test --draw {self.commit}"
+
+
+def make_draw(commit: str) -> Draw:
+    rng = random.Random(f"draw {commit}")
+
+    def seed() -> int:
+        return rng.randrange(1, SEEDS)
+
+    return Draw(
+        commit,
+        crash_seed=seed(),
+        errors_seed=seed(),
+        cluster_seed=seed(),
+        history_seed=seed(),
+        differential_seed=seed(),
+        suite_profile=rng.choice(PROFILES),
+        crash_binlog="on" if rng.random() < BINLOG_SHARE else "draw",
+        e2e_binlog=rng.random() < BINLOG_SHARE,
+    )
+
+
+def commit_here() -> str:
+    """Of the checkout; outside git always the same."""
+    try:
+        found = capture(["git", "-C", paths.ROOT, "rev-parse", "HEAD"])
+    except OSError:
+        return OUTSIDE_GIT
+    return found.stdout.strip() if found.returncode == 0 else OUTSIDE_GIT

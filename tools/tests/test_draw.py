@@ -1,0 +1,62 @@
+"""A test run's draw: the same for the same commit, and over many commits everything."""
+
+from pathlib import Path
+
+import pytest
+from strata_cli import draw, paths, test_cmd
+from strata_cli.cluster import PROFILES
+from strata_cli.draw import OUTSIDE_GIT, commit_here, make_draw
+
+COMMITS = [f"{n:040x}" for n in range(200)]
+
+
+def test_the_same_commit_draws_the_same() -> None:
+    assert make_draw("abc") == make_draw("abc")
+    assert make_draw("abc").again() == "./strata test --draw abc"
+    # What was drawn once must come out again with the next version of the tool, or a failure could not be repeated.
+    assert make_draw("abc").crash_seed == CRASH_SEED_OF_ABC
+
+
+CRASH_SEED_OF_ABC = 359537
+
+
+def test_many_commits_draw_everything() -> None:
+    drawn = [make_draw(commit) for commit in COMMITS]
+    assert {one.suite_profile for one in drawn} == set(PROFILES)
+    assert {one.crash_binlog for one in drawn} == {"on", "draw"}
+    assert {one.e2e_binlog for one in drawn} == {True, False}
+    for name in ("crash_seed", "errors_seed", "cluster_seed", "history_seed", "differential_seed"):
+        seeds = {getattr(one, name) for one in drawn}
+        assert len(seeds) == len(COMMITS) and min(seeds) > 0
+    # Clusters' seeds belong to the profiles in turn.
+    assert {one.cluster_seed % len(PROFILES) for one in drawn} == set(range(len(PROFILES)))
+
+
+def test_a_stage_says_what_it_drew() -> None:
+    one = make_draw("abc")
+    names = [stage.name for stage in test_cmd.usual_stages(one)]
+    shown = "\n".join(names)
+    for seed in (one.crash_seed, one.errors_seed, one.cluster_seed, one.history_seed, one.differential_seed):
+        assert f"seed {seed}" in shown
+    assert f"mtr: strata on {one.suite_profile}" in names
+    assert any(name.startswith("end to end") and ("binlog" in name) == one.e2e_binlog for name in names)
+
+
+def test_everything_is_in_all() -> None:
+    names = [stage.name for stage in test_cmd.all_stages(make_draw("abc"))]
+    for profile in PROFILES:
+        assert f"mtr: strata on {profile}" in names
+        assert any(name.startswith(f"crash campaign on {profile}") and "binlog on" in name for name in names)
+    assert len([name for name in names if name.startswith("end to end")]) == 2
+
+
+def test_outside_git_it_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
+    assert commit_here() == OUTSIDE_GIT
+    monkeypatch.setattr(draw, "capture", _no_git)
+    assert commit_here() == OUTSIDE_GIT
+
+
+def _no_git(_: object) -> None:
+    raise FileNotFoundError("git")
