@@ -120,7 +120,7 @@ void PageStore::Impl::scan_thread() {
       in_trouble = true;
       if (!pause(pause_us)) return;
       pause_us = std::min(pause_us * 2, kPauseUsMax);
-      (void)db->try_resume();
+      (void)db->try_resume();  // if it cannot, the next try says so
       continue;
     }
     if (*some) fault(FaultPoint::node_scan);
@@ -146,7 +146,7 @@ void PageStore::Impl::worker_thread() {
       in_trouble = true;
       if (!pause(pause_us)) return;
       pause_us = std::min(pause_us * 2, kPauseUsMax);
-      (void)db->try_resume();
+      (void)db->try_resume();  // if it cannot, the next try says so
       replay->retry();
       continue;
     }
@@ -174,7 +174,7 @@ void PageStore::Impl::upkeep_thread() {
     const uint64_t now = options.now_us();
     const auto done = [this](const char* what, const Status& status) {
       report(what, status);
-      if (!status.ok()) (void)db->try_resume();
+      if (!status.ok()) (void)db->try_resume();  // if it cannot, the next try says so
     };
     if (now >= next_horizon) {
       const Llsn before = map->horizon();

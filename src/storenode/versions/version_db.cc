@@ -243,10 +243,11 @@ Status VersionDb::Impl::open() {
 void VersionDb::Impl::close() {
   if (db_ == nullptr) return;
   for (rocksdb::ColumnFamilyHandle*& family : families_) {
+    // Frees memory only; its error is of handles that are not RocksDB's.
     if (family != nullptr) (void)db_->DestroyColumnFamilyHandle(family);
     family = nullptr;
   }
-  (void)db_->Close();
+  (void)db_->Close();  // nothing becomes durable by it (VD1): an error takes nothing away
   db_.reset();
 }
 
@@ -356,6 +357,9 @@ Status VersionDb::Impl::rebuild_map() {
 }
 
 // --- batch ---
+//
+// Building a batch in memory has no error: those of its functions are for batches with a limit of
+// bytes or with protection of their keys, and ours have neither.
 
 VersionDb::Batch::Batch() : batch_(std::make_unique<rocksdb::WriteBatch>()) {}
 VersionDb::Batch::~Batch() = default;

@@ -36,7 +36,7 @@ struct WrittenStoreOptions {
   FileSystem* files = nullptr;  // outlives the store
   bool direct_io = true;
   uint32_t open_files_max = 0;  // kept open; 0: a part of the process's limit
-  uint64_t number = 0;  // of a store that is made: random, not 0
+  uint64_t number = 0;          // of a store that is made: random, not 0
 };
 
 class WrittenStore {
