@@ -73,6 +73,7 @@ int begin_statement(Connection* connection) {
   if (session->must_rollback()) return HA_ERR_ROLLBACK;
   register_with_server(connection);
   if (!session->in_transaction()) {
+    connection->began = last_change();
     session->begin(isolation_of(thd));
     connection->statement = session->savepoint();
     connection->ordered = connection->prepared = connection->xa_prepared = false;
@@ -92,6 +93,7 @@ int close_connection(handlerton*, THD* thd) {
     abandon_swap(connection.get());
     if (connection->xa_prepared && connection->session->has_changes()) {
       connection->session->detach_prepared();
+      connection->writes.never_ends();
       return 0;
     }
     connection->session->rollback().IgnoreError();  // at once or in the background (engine E18)

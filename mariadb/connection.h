@@ -10,6 +10,7 @@
 #pragma once
 
 #include "mariadb/path.h"
+#include "mariadb/query_cache.h"
 #include "mariadb/server.h"
 
 namespace strata::glue {
@@ -34,6 +35,8 @@ struct Connection {
   engine::Savepoint statement{};
   uint64_t generation = 1;
   uint32_t tables_in_use = 0;
+  uint64_t began = 0;          // last_change() when the transaction began (QY1)
+  CachedWrites writes;         // of the transaction
   bool ordered = false;        // commit_ordered() ran
   bool prepared = false;       // prepare() of the server's own two-phase commit ran
   bool in_binary_log = false;  // ... and the outcome is found in the binary log as well

@@ -106,6 +106,7 @@ int ha_strata::open(const char* name, int, uint) {
     if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     row_.open(table);
     table_ = std::move(found).value();
+    cached_ = cached_table(spec.schema + "/" + spec.name);
     apply_auto_increment_start();
     load_ = [this](uint32_t position, std::string* out) {
       return at_ == nullptr ? error_internal("no row to load from") : at_->external(position, out);
@@ -232,6 +233,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
     if (const int error = begin_statement(connection_)) return error;
     ++connection_->tables_in_use;
+    if (lock_type == F_WRLCK) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
     statement_lock_ = lock_type == F_WRLCK ? engine::LockMode::kExclusive : requested_lock_;
     if (statement_lock_ == engine::LockMode::kNone &&
@@ -253,6 +255,7 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     auto_increment_rows_left_ = 0;
     if (!has_been_locked_ || type >= TL_WRITE_ALLOW_WRITE) {
       statement_lock_ = engine::LockMode::kExclusive;
+      connection_->writes.add(cached_);
     } else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
                isolation_of(thd) != engine::Isolation::kSerializable) {
       statement_lock_ = engine::LockMode::kNone;

@@ -32,7 +32,9 @@ class ha_strata final : public handler {
   uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
   uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
   const key_map* keys_to_use_for_scanning() override { return &key_map_full; }
-  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  uint8 table_cache_type() override;  // query_cache.cc
+  my_bool register_query_cache_table(THD* thd, const char* path, uint length,
+                                     qc_engine_callback* callback, ulonglong* data) override;
   uint lock_count() const override { return 0; }
 
   int open(const char* name, int mode, uint test_if_locked) override;
@@ -202,6 +204,7 @@ class ha_strata final : public handler {
   void tell_sizes();
 
   engine::TableRef table_;
+  std::shared_ptr<CachedTable> cached_;  // QY2
   StrataShare* share_ = nullptr;
   TableLayout layout_;
   RowCodec row_;

@@ -33,6 +33,7 @@ engine::Durability durability_of(const Connection& connection) {
 
 void transaction_ended(Connection* connection) {
   ++connection->generation;
+  connection->writes.end();
   connection->ordered = connection->prepared = connection->xa_prepared = false;
   connection->in_binary_log = false;
   connection->statement = {};

@@ -67,6 +67,7 @@ int recover(handlerton*, XID* list, uint length) {
   int found = 0;
   (void)guarded([&] {
     const std::vector<engine::PreparedTransaction> all = kernel->prepared_transactions();
+    if (!all.empty()) cache_nothing();  // QY2
     uint filled = 0;
     for (; recovered_so_far < all.size() && filled < length; ++recovered_so_far)
       if (xid_to_recover(all[recovered_so_far].xid, &list[filled])) ++filled;
