@@ -439,8 +439,8 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   w.since_us = start_us;
 
   // Unregisters last, after the queue mutex was given back (lock order).
-  CondVarSleep sleep(&impl_->mutex, &w.wake);
-  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  CondVarSleep alarm(&impl_->mutex, &w.wake);
+  const WaitInterrupt::Asleep asleep(interrupt, &alarm);
 
   // Tells the listener last, too.
   struct Told {
