@@ -46,7 +46,7 @@ Status RowChange::back_off(const Outcome& outcome) {
     case Next::kResolve:
       return conflicts_.resolve(outcome.other);
     case Next::kRoom:
-      return make_room(&context_->tree, tree_, key_, outcome.bytes);
+      return make_room(&context_->tree, tree_, key_, outcome.bytes, trx_->frees_room);
     case Next::kUndoRoom:
       undo_bytes_ = static_cast<uint32_t>(outcome.bytes);
       return ok_status();
