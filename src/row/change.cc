@@ -19,8 +19,8 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool free
     StatusOr<Outcome> outcome = Outcome{};
     {
       Mtr mtr(context_->tree.pool, context_->tree.log);
-      STRATA_RETURN_IF_ERROR(
-          mtr.begin_write(Mtr::kDefaultLogBytes, frees_room || trx_->frees_room));
+      STRATA_RETURN_IF_ERROR(frees_room || trx_->frees_room ? mtr.begin_write_to_free()
+                                                            : mtr.begin_write());
       TreeCursor cursor(&context_->tree, tree_, &mtr);
       outcome = attempt(&mtr, &cursor);
       // After a failure nothing but an undo record can be in the mtr: rollback will find that its
