@@ -57,7 +57,7 @@ Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   WaitListener* const listener = options.wait_listener;
   if (listener != nullptr) {
     lock.unlock();
-    listener->wait_begins(waiter.owner);
+    listener->wait_begins(waiter->owner);
     lock.lock();
   }
   Status status;
@@ -72,7 +72,7 @@ Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   }
   ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();
-  if (listener != nullptr) listener->wait_ends(waiter.owner);
+  if (listener != nullptr) listener->wait_ends(waiter->owner);
   return status;
 }
 
