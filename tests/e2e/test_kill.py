@@ -56,7 +56,7 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.connection = server.connect(database="test", autocommit=True, read_timeout=90)
-        self.id = self.connection.thread_id()
+        self.id = self.connection.thread_id()  # type: ignore[no-untyped-call]
         self.answer: Any = None
         self._thread = threading.Thread()
 
