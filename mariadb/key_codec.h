@@ -25,8 +25,8 @@
 
 namespace strata::glue {
 
-// How a table's keys are made, as the format of its definition says. Keys of different forms are not
-// comparable, so a table keeps its form until it is copied.
+// How a table's keys are made, as the format of its definition says. Keys of different forms are
+// not comparable, so a table keeps its form until it is copied.
 enum class KeyForm : uint8_t {
   kFirst = 1,    // KC5 does not hold; rows with longer keys than the kernel takes are refused
   kBounded = 2,  // TL3

@@ -127,7 +127,7 @@ void wire(handlerton* hton) {
 void give_kernel_up() {
   delete std::exchange(kernel, nullptr);
   leave_cluster();
-  power_loss_files.reset();
+  files_for_tests.reset();
 }
 
 int start(void* plugin) {

@@ -4,10 +4,9 @@
 //       apart.
 //   T2  commit() that fails is not followed by rollback(): the engine has rolled back by then.
 //   T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it needs.
-//   T4  When a statement, or what followed a savepoint, cannot be undone, the whole transaction
-//   goes
-//       (engine E18), as after a deadlock: the statement's error says so, whatever it was before,
-//       and the server rolls back too, so that a COMMIT that comes later commits nothing of it.
+//   T4  When a statement, or what followed a savepoint, cannot be undone, the whole transaction is
+//       gone (engine E18), as after a deadlock: the statement's error says so, whatever it was
+//       before, and the server rolls back too, so that a COMMIT that comes later commits nothing.
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"

@@ -128,8 +128,7 @@ StatusOr<bool> merge_pair(TreeContext* context, TreeId tree, Mtr* mtr, MtrPage* 
 StatusOr<Merge> merge_once(TreeContext* context, TreeId tree, uint8_t level, Bytes key) {
   for (Retries retries; retries.again();) {
     Mtr mtr(context->pool, context->log);
-    STRATA_RETURN_IF_ERROR(
-        mtr.begin_write(Mtr::kDefaultLogBytes, /*urgent=*/true));  // it frees room
+    STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());  // it frees room
     STRATA_ASSIGN_OR_RETURN(
         MtrPage * parent,
         descend_to_write(
@@ -161,7 +160,7 @@ StatusOr<bool> collapse_root(TreeContext* context, TreeId tree) {
   const SpaceManager::EpochGuard epoch(context->spaces);
   if (!context->spaces->is_live(space_of(tree))) return error_not_found();
   Mtr mtr(context->pool, context->log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, /*urgent=*/true));  // it frees room
+  STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());  // it frees room
   STRATA_ASSIGN_OR_RETURN(MtrPage * root, mtr.fix(tree.root, LatchMode::kExclusive));
   const TreePageView above = root->view();
   if (!is_tree_page_of(root->page(), tree, above.header()->level))

@@ -61,7 +61,7 @@ StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count, Lsn* end)
   TreeContext* tree = &context_->tree;
   STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot(kSystem, slot));
   Mtr mtr(tree->pool, tree->log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+  STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
   STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
   const Lsn published = mtr.publish();
   if (end != nullptr) *end = published;

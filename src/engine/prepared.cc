@@ -25,17 +25,19 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
     trx = std::move(it->second.trx);
   }
   const Status status = decide(trx.get());
+  const bool stays = !status.ok() && trx->state == TrxState::kPrepared;
+  const bool goes_on = trx->state == TrxState::kActive;
   {
     const MutexLock lock(prepared_mutex);
     const auto it = prepared.find(std::string(xid));
-    if (!status.ok() && trx->state == TrxState::kPrepared) {
+    if (stays) {
       it->second.trx = std::move(trx);
     } else {
       prepared.erase(it);
     }
   }
   prepared_decided.notify_all();
-  if (trx == nullptr || trx->state != TrxState::kActive) return status;
+  if (!goes_on) return status;
   finish_later({.trx = std::move(trx), .why = text_of(status)});
   return ok_status();
 }
@@ -57,7 +59,7 @@ Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   WaitListener* const listener = options.wait_listener;
   if (listener != nullptr) {
     lock.unlock();
-    listener->wait_begins(waiter.owner);
+    listener->wait_begins(waiter->owner);
     lock.lock();
   }
   Status status;
@@ -72,7 +74,7 @@ Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   }
   ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
   lock.unlock();
-  if (listener != nullptr) listener->wait_ends(waiter.owner);
+  if (listener != nullptr) listener->wait_ends(waiter->owner);
   return status;
 }
 

@@ -83,7 +83,7 @@ Status KernelImpl::reap_dropped() {
       continue;
     }
     Mtr mtr(pool.get(), log.get());
-    const Status begun = mtr.begin_write(Mtr::kDefaultLogBytes, true);  // it frees room
+    const Status begun = mtr.begin_write_to_free();  // it frees room
     if (!begun.ok()) {
       left.push_back(item);
       continue;

@@ -100,7 +100,7 @@ Status KernelImpl::make_trees(TableSpec* spec, SpaceId space,
   STRATA_RETURN_IF_ERROR(spaces->ensure_room(space, count + 8));
   for (const uint32_t i : indexes) {
     Mtr mtr(pool.get(), log.get());
-    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+    STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
     STRATA_ASSIGN_OR_RETURN(const TreeId tree, create_tree(&row.tree, &mtr, space, id));
     mtr.publish();
     spec->indexes[i].index_id = tree.index_id.value;

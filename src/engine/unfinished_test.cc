@@ -330,7 +330,7 @@ class FullDiskTest : public UnfinishedTest {
 // It needs room for a new file before the old one goes: that of the log's reserve.
 TEST_F(FullDiskTest, TruncateGoesOn) {
   restart(true);  // files of dropped tables are removed in the background
-  sim_->set_capacity(12u << 20);
+  sim_->set_capacity(24u << 20);
   Status status;
   for (uint64_t i = 0; status.ok(); ++i) {
     ASSERT_LT(i, 100'000);

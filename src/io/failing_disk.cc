@@ -53,7 +53,8 @@ class Failures {
     look();
     for (const Rule& rule : rules_) {
       if ((rule.operations & operation) == 0 || path.find(rule.part) == std::string::npos) continue;
-      return error_internal(std::string(what) + " " + path + ": input/output error (" +
+      // As EIO reads (device_error.h).
+      return error_internal(std::string(what) + " " + path + ": Input/output error (" +
                             marker_path_ + ")");
     }
     return ok_status();

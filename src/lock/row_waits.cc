@@ -439,20 +439,20 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   w.since_us = start_us;
 
   // Unregisters last, after the queue mutex was given back (lock order).
-  CondVarSleep sleep(&impl_->mutex, &w.wake);
-  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  CondVarSleep alarm(&impl_->mutex, &w.wake);
+  const WaitInterrupt::Asleep asleep(interrupt, &alarm);
 
   // Tells the listener last, too.
-  struct Sleep {
+  struct Told {
     WaitListener* listener;
     void* owner;
-    ~Sleep() {
+    ~Told() {
       if (listener != nullptr) listener->wait_ends(owner);
     }
-  } sleep{timeout_us == 0 ? nullptr : impl_->listener, nullptr};
-  if (sleep.listener != nullptr) {
-    sleep.owner = impl_->owner_of(waiter);
-    sleep.listener->wait_begins(sleep.owner);
+  } told{timeout_us == 0 ? nullptr : impl_->listener, nullptr};
+  if (told.listener != nullptr) {
+    told.owner = impl_->owner_of(waiter);
+    told.listener->wait_begins(told.owner);
   }
 
   MutexLock lock(impl_->mutex);

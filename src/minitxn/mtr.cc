@@ -73,6 +73,11 @@ Status Mtr::begin_write(uint32_t log_bytes_max, bool urgent) {
   return ok_status();
 }
 
+Status Mtr::begin_write_to_free(uint32_t log_bytes_max) {
+  const Status begun = begin_write(log_bytes_max);
+  return is_no_space(begun) ? begin_write(log_bytes_max, true) : begun;
+}
+
 // --- pages ---
 
 MtrPage* Mtr::find(PageId id, LatchMode mode) noexcept {

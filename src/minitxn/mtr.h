@@ -63,6 +63,9 @@ class Mtr {
 
   // Sets log capacity aside; needed before any change. No latch may be held.
   Status begin_write(uint32_t log_bytes_max = kDefaultLogBytes, bool urgent = false);
+  // For what frees room, and the little that is needed for that: goes on when the disk is full, as
+  // an urgent one, but not while the log is late (wal W8, W9).
+  Status begin_write_to_free(uint32_t log_bytes_max = kDefaultLogBytes);
   [[nodiscard]] bool can_write() const noexcept { return reserved_bytes_ != 0; }
   [[nodiscard]] uint32_t reserved_bytes() const noexcept { return reserved_bytes_; }
 

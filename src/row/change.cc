@@ -19,8 +19,8 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool free
     StatusOr<Outcome> outcome = Outcome{};
     {
       Mtr mtr(context_->tree.pool, context_->tree.log);
-      STRATA_RETURN_IF_ERROR(
-          mtr.begin_write(Mtr::kDefaultLogBytes, frees_room || trx_->frees_room));
+      STRATA_RETURN_IF_ERROR(frees_room || trx_->frees_room ? mtr.begin_write_to_free()
+                                                            : mtr.begin_write());
       TreeCursor cursor(&context_->tree, tree_, &mtr);
       outcome = attempt(&mtr, &cursor);
       // After a failure nothing but an undo record can be in the mtr: rollback will find that its
@@ -46,7 +46,7 @@ Status RowChange::back_off(const Outcome& outcome) {
     case Next::kResolve:
       return conflicts_.resolve(outcome.other);
     case Next::kRoom:
-      return make_room(&context_->tree, tree_, key_, outcome.bytes);
+      return make_room(&context_->tree, tree_, key_, outcome.bytes, trx_->frees_room);
     case Next::kUndoRoom:
       undo_bytes_ = static_cast<uint32_t>(outcome.bytes);
       return ok_status();

@@ -71,7 +71,7 @@ StatusOr<MtrPage*> add_page(RowContext* context, Mtr* mtr, const ChainId& chain,
 StatusOr<uint32_t> write_first(RowContext* context, Trx* trx, const ChainId& chain, Bytes part,
                                uint64_t value_bytes) {
   Mtr mtr(context->tree.pool, context->tree.log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_RETURN_IF_ERROR(trx->frees_room ? mtr.begin_write_to_free() : mtr.begin_write());
   StatusOr<MtrPage*> page = add_page(context, &mtr, chain, 0, part);
   Status status = page.status();
   if (status.ok()) {
@@ -90,10 +90,10 @@ StatusOr<uint32_t> write_first(RowContext* context, Trx* trx, const ChainId& cha
   return number;
 }
 
-StatusOr<uint32_t> write_next(RowContext* context, const ChainId& chain, uint32_t last,
-                              uint32_t sequence, Bytes part) {
+StatusOr<uint32_t> write_next(RowContext* context, const Trx& trx, const ChainId& chain,
+                              uint32_t last, uint32_t sequence, Bytes part) {
   Mtr mtr(context->tree.pool, context->tree.log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write());
+  STRATA_RETURN_IF_ERROR(trx.frees_room ? mtr.begin_write_to_free() : mtr.begin_write());
   STRATA_ASSIGN_OR_RETURN(MtrPage * previous,
                           mtr.fix(PageId{chain.space.value, last}, LatchMode::kExclusive));
   StatusOr<MtrPage*> page = add_page(context, &mtr, chain, sequence, part);
@@ -181,8 +181,8 @@ StatusOr<OverflowRef> write_overflow(RowContext* context, Trx* trx, SpaceId spac
       STRATA_ASSIGN_OR_RETURN(last, write_first(context, trx, chain, part, value.size()));
       ref.first_page = last;
     } else {
-      STRATA_ASSIGN_OR_RETURN(last,
-                              write_next(context, chain, last, static_cast<uint32_t>(i), part));
+      STRATA_ASSIGN_OR_RETURN(
+          last, write_next(context, *trx, chain, last, static_cast<uint32_t>(i), part));
     }
   }
   return ref;

@@ -80,7 +80,7 @@ class Purge {
   Status erase(TrxId id, const UndoRecord& undo) {
     const TreeId tree{undo.index, undo.root};
     Mtr mtr(context_->tree.pool, context_->tree.log);
-    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));  // it frees room
+    STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());  // it frees room
     TreeCursor cursor(&context_->tree, tree, &mtr);
     STRATA_RETURN_IF_ERROR(cursor.seek(undo.key, LatchMode::kExclusive));
     if (!cursor.equals(undo.key)) return ok_status();

@@ -212,7 +212,7 @@ Status SpaceManager::Impl::free_pending(SpaceState* space, uint32_t map,
   std::map<uint32_t, uint64_t> bits;  // by extent
   for (const uint32_t number : numbers) bits[extent_of(number)] |= bit_of(number);
   Mtr mtr(pool, log);
-  STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));  // it frees room
+  STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());  // it frees room
   STRATA_ASSIGN_OR_RETURN(MtrPage * map_page, fix_map(&mtr, space, map, LatchMode::kExclusive));
   uint32_t freed = 0;
   for (const auto& [e, mask] : bits) {

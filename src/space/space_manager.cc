@@ -60,7 +60,7 @@ Status SpaceManager::create(SpaceId space) {
 
   Mtr mtr(impl_->pool, impl_->log);
   // A TRUNCATE may need it, and it is little; so with what else makes a table.
-  STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+  STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
   STRATA_ASSIGN_OR_RETURN(MtrPage * header, mtr.fix_new(PageId{space.value, 0}));
   STRATA_ASSIGN_OR_RETURN(MtrPage * map, mtr.fix_new(PageId{space.value, map_page_number(0)}));
   mtr.init_plain(header, PageType::kSpaceHeader, IndexId{}, 0);

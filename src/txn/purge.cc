@@ -125,7 +125,7 @@ Status TrxSystem::Impl::flush_purged() {
     if (sequence_of(item.id) >= bound) by_chunk[chunk_of(sequence_of(item.id))].push_back(&item);
   for (const auto& [chunk, items] : by_chunk) {
     Mtr mtr(pool, log);
-    result = mtr.begin_write(2 * (Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax), true);
+    result = mtr.begin_write_to_free(2 * (Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax));
     if (!result.ok()) break;
     const StatusOr<MtrPage*> page =
         status.fix(&mtr, status.page_of(chunk), sequence_of(items.front()->id));
@@ -138,7 +138,7 @@ Status TrxSystem::Impl::flush_purged() {
   }
   if (result.ok() && bound > persisted_bound) {
     Mtr mtr(pool, log);
-    result = mtr.begin_write(Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax, true);
+    result = mtr.begin_write_to_free(Mtr::kGroupLogBytes + Mtr::kPageLogBytesMax);
     if (result.ok())
       result = spaces->raise_slot(&mtr, SpaceId{undo_space_of(node)}, kVisibleBelowSlot, bound);
     if (result.ok()) {

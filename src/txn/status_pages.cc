@@ -131,7 +131,7 @@ Status StatusPages::add_child(PageId parent, uint64_t parent_extra, uint64_t ind
   STRATA_RETURN_IF_ERROR(spaces_->ensure_room(space, 1));
   Mtr mtr(pool_, log_);
   STRATA_RETURN_IF_ERROR(
-      mtr.begin_write(kMtrBytes, true));  // a delete may need it, and it is little
+      mtr.begin_write_to_free(kMtrBytes));  // a delete may need it, and it is little
   STRATA_ASSIGN_OR_RETURN(MtrPage * directory, mtr.fix(parent, LatchMode::kExclusive));
   if (!is_page(directory->page(), PageType::kStatusDirectory, parent_extra))
     return error_corruption(name_of(parent) + " is not the status directory expected");

@@ -71,7 +71,7 @@ struct UndoSpace::Impl {
     STRATA_RETURN_IF_ERROR(spaces->ensure_room(space(), 1));
     Mtr mtr(pool, log);
     // Urgent for all: a delete may need it, and who grows is refused for the change itself.
-    STRATA_RETURN_IF_ERROR(mtr.begin_write(Mtr::kDefaultLogBytes, true));
+    STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
     STRATA_ASSIGN_OR_RETURN(*number, spaces->allocate(&mtr, space()));
     // allocate() has latched the page already: this cannot fail any more.
     StatusOr<MtrPage*> page = mtr.fix_new(page_id(*number));

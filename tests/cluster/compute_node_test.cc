@@ -469,7 +469,7 @@ TEST_P(NodeChanges, TheWriterDiesInTheMiddleOfAReplacement) {
   (*server)->registry->set_paused(true);  // it hears of nothing any more
   ASSERT_NO_FATAL_FAILURE(join_node({"node-0", 0}));
   if (insert(server->get(), rows + 1).ok()) ++rows;  // by the old placement, while its lease lasts
-  auto again = start("compute-1");
+  auto again = start("compute-2");                   // when the lease has ended
   ASSERT_TRUE(again.ok()) << again.status();
   EXPECT_FALSE(insert(server->get(), 1000).ok());
   ASSERT_NO_FATAL_FAILURE(wait_for_log(3, again->get()));

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from strata_cli import paths
 from strata_cli.cluster import FIRST_COMPUTE, Cluster
-from strata_cli.server import Server, Settings, choose_port
+from strata_cli.server import TEST_BINLOG, Server, Settings, choose_port
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
@@ -53,7 +53,8 @@ ssize_t pwrite(int fd, const void* bytes, size_t count, off_t offset) { return p
 
 
 @pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+def _nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv(TEST_BINLOG, raising=False)  # each test says itself when there is one
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
     yield

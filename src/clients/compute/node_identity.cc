@@ -59,6 +59,11 @@ Status cannot(const char* what, const std::string& path) {
   return error_peer_down(std::string("cannot ") + what + " " + path + ": " + std::strerror(errno));
 }
 
+Status in_use(const std::string& directory, const std::string& path) {
+  return error_fenced("the data folder " + directory + " is in use by another process (lock on " +
+                      path + "); stop that one first");
+}
+
 // Which start of the operating system this is; nothing: it does not say.
 std::string boot_id() {
   std::array<char, 64> id{};
@@ -110,10 +115,7 @@ StatusOr<std::unique_ptr<HeldIdentity>> HeldIdentity::of(const std::string& dire
       return std::unique_ptr<HeldIdentity>(
           new HeldIdentity(descriptor, identity, place_of(identity, file)));
     ::close(descriptor);
-    if (monotonic_us() >= until_us)
-      return error_fenced("the data folder " + directory +
-                          " is in use by another process (lock on " + path +
-                          "); stop that one first");
+    if (monotonic_us() >= until_us) return in_use(directory, path);
     ::usleep(kLockLookUs);
   }
 }

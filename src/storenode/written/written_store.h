@@ -35,8 +35,8 @@ struct WrittenStoreOptions {
   std::string directory;        // made when absent
   FileSystem* files = nullptr;  // outlives the store
   bool direct_io = true;
-  uint32_t open_files_max = 0;  // kept open; 0: a part of the process's limit
   uint64_t number = 0;          // of a store that is made: random, not 0
+  uint32_t open_files_max = 0;  // kept open; 0: a part of the process's limit
 };
 
 class WrittenStore {
