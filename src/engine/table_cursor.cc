@@ -178,9 +178,11 @@ struct TableCursor::Impl {
     if (protecting && index == 0 && lock == LockMode::kShared) return use(range->payload());
     if (lock == LockMode::kExclusive && !protecting && cursor.locked() && !trx()->must_rollback &&
         !context()->trxs->waits()->index_has_shared(clustered().index_id)) {
+      cursor.took();
       return use(cursor.payload());
     }
     if (lock != LockMode::kNone) {
+      cursor.took();
       key_copy.assign(clustered_key());
       return fetch_locked(key_copy, gone);
     }

@@ -71,17 +71,24 @@ TrxId ExclusiveRuns::holder_of(RowId row, Cts written) const {
   return holds ? run->holder : TrxId{};
 }
 
+void ExclusiveRuns::remove(HeldRun* run) {
+  const std::unique_ptr<HeldRun> gone(run);
+  Shard& shard = shard_of(run->index);
+  const MutexLock lock(shard.mutex);
+  const auto runs = shard.indexes.find(run->index.value);
+  STRATA_ASSERT(runs != shard.indexes.end());
+  runs->second.erase(run->low);
+  if (runs->second.empty()) shard.indexes.erase(runs);
+  shard.runs_here.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void ExclusiveRuns::drop(HeldRows* held, HeldRun* run) {
+  std::erase(held->runs_, run);
+  remove(run);
+}
+
 void ExclusiveRuns::release(HeldRows* held) {
-  for (HeldRun* const run : held->runs_) {
-    const std::unique_ptr<HeldRun> gone(run);
-    Shard& shard = shard_of(run->index);
-    const MutexLock lock(shard.mutex);
-    const auto runs = shard.indexes.find(run->index.value);
-    STRATA_ASSERT(runs != shard.indexes.end());
-    runs->second.erase(run->low);
-    if (runs->second.empty()) shard.indexes.erase(runs);
-    shard.runs_here.fetch_sub(1, std::memory_order_seq_cst);
-  }
+  for (HeldRun* const run : held->runs_) remove(run);
   held->runs_.clear();
 }
 

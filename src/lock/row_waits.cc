@@ -600,6 +600,12 @@ bool RowWaits::extend_run(lock_internal::HeldRun* run, Bytes high, Cts now) {
   return impl_->runs.extend(run, high, now);
 }
 
+void RowWaits::drop_run(HeldRows* held, lock_internal::HeldRun* run) {
+  const TrxId holder = run->holder;
+  impl_->runs.drop(held, run);
+  holder_ended(holder);
+}
+
 void RowWaits::trim_run(lock_internal::HeldRun* run, Bytes high) {
   impl_->runs.trim(run, high);
   holder_ended(run->holder);  // who waits for one of the rows looks again

@@ -126,8 +126,9 @@ class RowWaits {
   // As far as `high`, from its last row on, without a record between that was not looked at. False:
   // not done.
   bool extend_run(lock_internal::HeldRun* run, Bytes high, Cts now);
-  // Gives the rows behind `high` back and wakes who waits for them.
+  // Gives the rows behind `high` back, or all of them, and wakes who waits for them.
   void trim_run(lock_internal::HeldRun* run, Bytes high);
+  void drop_run(HeldRows* held, lock_internal::HeldRun* run);
 
   // --- shared locks (LOCK IN SHARE MODE) ---
   // Registers; the caller then looks at the row: if an active transaction owns it, it must drop the

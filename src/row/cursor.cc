@@ -75,6 +75,9 @@ struct RowCursor::Impl {
   bool contiguous = false;  // no record between the last batch and this leaf latch's position
   lock_internal::HeldRun* run = nullptr;  // holds the items, and others before them
   TrxId run_owner;
+  bool run_is_new = false;  // it begins with the first item
+  std::string held_before;  // else the last row that it held before the items
+  bool taken = false;       // took() was called for the row shown
 
   [[nodiscard]] LatchMode latch_mode() const noexcept {
     return ahead && forward ? LatchMode::kExclusive : LatchMode::kShared;
@@ -103,22 +106,35 @@ struct RowCursor::Impl {
     const Item& last = items.back();
     const Bytes low(arena.data() + first.key_at, first.key_bytes);
     const Bytes high(arena.data() + last.key_at, last.key_bytes);
-    if (run != nullptr && contiguous && run_owner == trx->id &&
-        waits->extend_run(run, high, *now)) {
-      locked = true;
-      return;
+    if (run != nullptr && contiguous && run_owner == trx->id) {
+      held_before.assign(run->high);
+      run_is_new = false;
+      locked = waits->extend_run(run, high, *now);
+      if (locked) return;
     }
     run = nullptr;
     if (trx->held.run_count() >= context->runs_max) return;
-    const RowWaits::Run taken = waits->add_run(&trx->held, trx->id, tree.index_id, low, high, *now);
-    run = taken.taken;
+    const RowWaits::Run added = waits->add_run(&trx->held, trx->id, tree.index_id, low, high, *now);
+    run = added.taken;
     run_owner = trx->id;
-    locked = taken.held;
+    run_is_new = true;
+    locked = added.held;
   }
+  // What nobody took: the rows behind the one shown, and that one, too, if it lies behind what was
+  // looked for.
   void give_back(Trx* owner) noexcept {
-    if (run != nullptr && valid && owner == trx && owner->id == run_owner &&
-        current + 1 < items.size())
-      context->trxs->waits()->trim_run(run, shown_key);
+    if (run != nullptr && valid && owner == trx && owner->id == run_owner) {
+      RowWaits* const waits = context->trxs->waits();
+      if (!taken && current == 0) {
+        if (run_is_new)
+          waits->drop_run(&owner->held, run);
+        else
+          waits->trim_run(run, held_before);
+      } else {
+        if (!taken) show(current - 1);
+        if (current + 1 < items.size()) waits->trim_run(run, shown_key);
+      }
+    }
     run = nullptr;
     locked = valid = false;
   }
@@ -143,6 +159,7 @@ struct RowCursor::Impl {
   }
   void show(size_t item) noexcept {
     current = item;
+    taken = false;
     const Item& i = items[item];
     shown_key = Bytes(arena.data() + i.key_at, i.key_bytes);
     shown_payload = Bytes(arena.data() + i.key_at + i.key_bytes, i.payload_bytes);
@@ -404,6 +421,7 @@ void RowCursor::reset() noexcept {
 
 void RowCursor::set_lock_ahead(bool ahead) noexcept { impl_->ahead = ahead; }
 bool RowCursor::locked() const noexcept { return impl_->locked; }
+void RowCursor::took() noexcept { impl_->taken = true; }
 void RowCursor::give_back(Trx* trx) noexcept { impl_->give_back(trx); }
 
 bool RowCursor::valid() const noexcept { return impl_->valid; }

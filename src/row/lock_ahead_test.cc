@@ -80,6 +80,7 @@ class LockAhead : public ::testing::Test {
     uint64_t locked = 0;
     for (uint64_t i = 0; i < rows; ++i) {
       locked += cursor->locked() ? 1 : 0;
+      cursor->took();
       EXPECT_TRUE(cursor->next().ok());
     }
     return locked;
@@ -103,6 +104,7 @@ TEST_F(LockAhead, AScanHoldsWhatItHasPassedAndGivesBackTheRest) {
   EXPECT_EQ(cursor.key(), key_of(2500));
   EXPECT_EQ(scan.held.size(), 0u);
   EXPECT_LT(scan.held.run_count(), 20u) << "one for each leaf, not for each row";
+  cursor.took();
   cursor.give_back(&scan);
   for (const uint64_t n : {0u, 10u, 1000u, 2490u, 2500u}) EXPECT_FALSE(is_free(n)) << n;
   for (const uint64_t n : {2510u, 2520u, 3990u}) EXPECT_TRUE(is_free(n)) << n;
@@ -110,6 +112,25 @@ TEST_F(LockAhead, AScanHoldsWhatItHasPassedAndGivesBackTheRest) {
   ASSERT_TRUE(trxs()->commit(&scan).ok());
   EXPECT_TRUE(is_free(0) && is_free(2500));
   kernel_->check(true);
+}
+
+// The row behind the range that was asked for, which the caller does not take.
+TEST_F(LockAhead, WhatIsShownAndNotTakenIsGivenBack) {
+  for (const uint64_t rows_before : {0u, 1u, 5u, 6u, 21u, 22u, 85u, 100u, 250u}) {
+    Trx scan;
+    begin(&scan);
+    RowCursor cursor(rows(), tree());
+    start(&cursor, &scan);
+    pass(&cursor, rows_before);
+    ASSERT_TRUE(cursor.locked());
+    cursor.give_back(&scan);
+    if (rows_before > 0) {
+      EXPECT_FALSE(is_free(10 * (rows_before - 1))) << rows_before;
+    }
+    EXPECT_TRUE(is_free(10 * rows_before)) << rows_before;
+    EXPECT_TRUE(is_free(10 * (rows_before + 1))) << rows_before;
+    ASSERT_TRUE(trxs()->commit(&scan).ok());
+  }
 }
 
 TEST_F(LockAhead, AWholeScanHoldsEverythingAndItsOwnerGoesOnWithIt) {
@@ -120,6 +141,7 @@ TEST_F(LockAhead, AWholeScanHoldsEverythingAndItsOwnerGoesOnWithIt) {
   uint64_t seen = 0;
   for (; cursor.valid(); ++seen) {
     ASSERT_TRUE(cursor.locked());
+    cursor.took();
     const std::string key(cursor.key());
     if (seen % 3 == 0) {
       ASSERT_TRUE(update_record(rows(), &scan, tree(), key, count_payload(1)).ok());
@@ -262,6 +284,7 @@ TEST_F(LockAhead, NoStepIsLostBetweenThreads) {
       std::string payload;
       Status status;
       if (cursor.locked()) {
+        cursor.took();
         payload.assign(cursor.payload());
       } else {
         status = lock_record(rows(), trx, tree(), key, RowLock::kExclusive, &payload);

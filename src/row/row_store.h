@@ -135,8 +135,10 @@ class RowCursor {
   void set_lock_ahead(bool ahead) noexcept;
   // Whether the transaction holds the row exclusively by now.
   [[nodiscard]] bool locked() const noexcept;
-  // Gives back the rows behind the one shown, which the cursor then does not show any more: only
-  // seek() may follow. `trx`: what seek() was called with, if it has not ended.
+  // The caller wants the row shown. Of rows that it passes without, only the last may be one.
+  void took() noexcept;
+  // Gives back the rows behind the last one that was taken. The cursor then shows none: only seek()
+  // may follow. `trx`: what seek() was called with, if it has not ended.
   void give_back(Trx* trx) noexcept;
   // First visible record with key >= `key`, or last with key < `key` (`infinite`: last of all).
   Status seek(Trx* trx, Read read, Bytes key);

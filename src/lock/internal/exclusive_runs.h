@@ -32,6 +32,7 @@ class ExclusiveRuns {
   bool extend(HeldRun* run, Bytes high, Cts now);
   // Moves the upper end down. `high` is in the run.
   void trim(HeldRun* run, Bytes high);
+  void drop(HeldRows* held, HeldRun* run);
   [[nodiscard]] TrxId holder_of(RowId row, Cts written) const;
   [[nodiscard]] bool any_in(IndexId index) const noexcept {
     return shard_of(index).runs_here.load(std::memory_order_seq_cst) != 0;
@@ -39,6 +40,7 @@ class ExclusiveRuns {
   void release(HeldRows* held);
 
  private:
+  void remove(HeldRun* run);
   static constexpr size_t kShards = 256;
 
   // Runs of an index do not overlap, whoever holds them: the one that may hold a key is the last
