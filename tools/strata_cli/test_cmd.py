@@ -15,7 +15,7 @@ from .stages import Stage, StageResult, needs_plugin
 
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
-ERROR_RUNS = 15
+ERROR_RUNS = 6
 ERROR_LIMIT_S = 240
 ERROR_RUNS_ALL = 200
 CLUSTER_FAULTS = 50

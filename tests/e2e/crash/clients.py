@@ -19,10 +19,11 @@ else:
 # No lease, or fenced: reads and writes are refused (K13). The log has no quorum any more: nobody knows what became of a COMMIT.
 # Errors of the handler that DDL and commits wrap.
 REFUSALS = {1036, 1296, 1297, 1180, 1181, 1030, 1005, 1025, 1402}
-# What a disk that is full or fails may be called besides.
-DISK_ERRORS = {1114, 1021, 1296, 1815}
-# The transaction can only be rolled back: right after an excused error in it, wrong in any other.
+# The whole transaction was rolled back, since a part of it could not be undone: right while errors strike, and after an excused
+# error in the same transaction; wrong in any other, as when a session were never to get a fresh one.
 ONLY_ROLLBACK = 4060
+# What a disk that is full or fails may be called besides.
+DISK_ERRORS = {1114, 1021, 1296, 1815, ONLY_ROLLBACK}
 ENDS = ("COMMIT", "ROLLBACK")
 LOST = 2013
 TURNED_AWAY = "turned away"

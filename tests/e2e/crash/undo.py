@@ -4,6 +4,7 @@ its last row, a client that leaves in the middle. Whatever is committed in the e
 import random
 from collections.abc import Callable
 
+from .clients import ONLY_ROLLBACK
 from .ledger import Ledger, missing_and_wrong
 from .session import DUPLICATE_KEY, Connector, Excused, Refused, ServerGone, Session
 from .worker import TXNS_PER_WORKER, Worker
@@ -90,10 +91,10 @@ class UndoWorker(Worker):
         try:
             if self.rng.choice(kinds)(session, statement, rows):
                 self._kept.append([statement, rows])
-        except Excused:
+        except Excused as error:
             chance = self.rng.random()
-            if chance < 0.4:
-                raise  # It is rolled back.
+            if chance < 0.4 or error.code == ONLY_ROLLBACK:
+                raise  # It is rolled back, or was.
             if chance < 0.6:
                 self._leave(session)
             # Or it goes on: the statement has failed, and what came before it has not.
