@@ -267,9 +267,9 @@ Status BufferPool::Impl::wait_for_load(Frame* frame) noexcept {
   CondVarSleep sleep(&wait.mutex, &wait.ended);
   const WaitInterrupt::Asleep asleep(interrupt, &sleep);
   Status status;
-  // Sequentially consistent with tell_loaded(): it sees us, or we see the new state.
-  wait.waiters.fetch_add(1, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  // Pairs with the one in tell_loaded(): whichever comes second in the counter's modification order
+  // sees what the other has done. It sees us, or we see the new state.
+  wait.waiters.fetch_add(1, std::memory_order_acq_rel);
   {
     MutexLock lock(wait.mutex);
     while (status.ok() && is_loading(*frame)) {
@@ -285,8 +285,7 @@ Status BufferPool::Impl::wait_for_load(Frame* frame) noexcept {
 
 void BufferPool::Impl::tell_loaded(Frame* frame) noexcept {
   LoadWait& wait = load_wait_of(frame);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (wait.waiters.load(std::memory_order_seq_cst) == 0) return;
+  if (wait.waiters.fetch_add(0, std::memory_order_acq_rel) == 0) return;
   { const MutexLock lock(wait.mutex); }
   wait.ended.notify_all();
 }
