@@ -33,6 +33,10 @@ class Left(ServerGone):
     """The client has left."""
 
 
+class NotTakenBack(Excused):
+    """What a savepoint was to take back is still there: the transaction must not be committed."""
+
+
 class UndoWorker(Worker):
     """`begun` of its ledger says which statements a transaction must consist of, with their numbers of rows."""
 
@@ -93,7 +97,7 @@ class UndoWorker(Worker):
                 self._kept.append([statement, rows])
         except Excused as error:
             chance = self.rng.random()
-            if chance < 0.4 or error.code == ONLY_ROLLBACK:
+            if chance < 0.4 or error.code == ONLY_ROLLBACK or isinstance(error, NotTakenBack):
                 raise  # It is rolled back, or was.
             if chance < 0.6:
                 self._leave(session)
@@ -121,10 +125,13 @@ class UndoWorker(Worker):
     def _savepoint(self, session: Session, statement: int, rows: int) -> bool:
         session.execute("SAVEPOINT s")
         session.execute(self._insert_sql(statement, rows))
-        session.execute("UPDATE undo_rows SET filler = CONCAT('undone', filler) WHERE txn = %s", (self._txn,))
-        if self.rng.random() < 0.5:
-            session.execute("DELETE FROM undo_rows WHERE txn = %s AND n > 1", (self._txn,))
-        session.execute("ROLLBACK TO SAVEPOINT s")
+        try:
+            session.execute("UPDATE undo_rows SET filler = CONCAT('undone', filler) WHERE txn = %s", (self._txn,))
+            if self.rng.random() < 0.5:
+                session.execute("DELETE FROM undo_rows WHERE txn = %s AND n > 1", (self._txn,))
+            session.execute("ROLLBACK TO SAVEPOINT s")
+        except Excused as error:
+            raise NotTakenBack(error.code, str(error), "") from error
         return False
 
 
