@@ -489,6 +489,7 @@ uint32_t BufferPool::free_count() const noexcept {
   return count;
 }
 uint32_t BufferPool::dirty_count() const noexcept { return impl_->dirty_->count(); }
+bool BufferPool::write_failing() const noexcept { return impl_->write_failing_.load(); }
 PageSource* BufferPool::source() const noexcept { return impl_->source_; }
 Log* BufferPool::log() const noexcept { return impl_->log_.load(std::memory_order_acquire); }
 void BufferPool::attach_log(Log* log) noexcept {

@@ -140,6 +140,8 @@ class BufferPool {
   [[nodiscard]] uint32_t frame_count() const noexcept;
   [[nodiscard]] uint32_t free_count() const noexcept;
   [[nodiscard]] uint32_t dirty_count() const noexcept;
+  // Writing pages back has failed, and no later write has ended well yet.
+  [[nodiscard]] bool write_failing() const noexcept;
   [[nodiscard]] PageSource* source() const noexcept;
   [[nodiscard]] Log* log() const noexcept;
   void attach_log(Log* log) noexcept;  // once, after recovery, before any note_modified

@@ -267,6 +267,11 @@ Lsn Checkpointer::last_checkpoint() const noexcept {
   return Lsn{impl_->last_lsn_.load(std::memory_order_relaxed)};
 }
 
+bool Checkpointer::failing() const noexcept {
+  const MutexLock lock(impl_->mutex_);
+  return impl_->failing_;
+}
+
 // A checkpoint that fails while somebody waits is that caller's answer: waiting on would hang it.
 Status Checkpointer::wait_for_log_room(WaitInterrupt* interrupt) {
   Impl& impl = *impl_;

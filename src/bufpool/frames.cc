@@ -174,6 +174,17 @@ bool BufferPool::Impl::every_frame_pinned() const noexcept {
   return true;
 }
 
+Status BufferPool::Impl::no_frame() noexcept {
+  const std::string what = "no free frame in a buffer pool of " + std::to_string(frame_count_) +
+                           " pages (" + std::to_string(dirty_->count()) + " dirty)";
+  if (!write_failing_.load(std::memory_order_relaxed))
+    return error_no_space(what + "; make the pool larger");
+  const MutexLock lock(signal_mutex_);
+  const std::string why = what + ": pages cannot be written back (" +
+                          std::string(write_failure_.message()) + "); they are tried again";
+  return is_no_space(write_failure_) ? error_no_space(why) : error_peer_down(why);
+}
+
 // B3: nothing is free and nothing clean is unpinned. May be called with page latches held.
 Status BufferPool::Impl::wait_for_frame(uint64_t started_us) noexcept {
   if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
@@ -183,11 +194,7 @@ Status BufferPool::Impl::wait_for_frame(uint64_t started_us) noexcept {
     return write_failing_.load(std::memory_order_relaxed) || every_frame_pinned();
   };
   if (waited_us > kFrameWaitUsMax || (waited_us > kHopelessWaitUsMax && hopeless()))
-    return error_no_space("no free frame in a buffer pool of " + std::to_string(frame_count_) +
-                          " pages (" + std::to_string(dirty_->count()) + " dirty" +
-                          (write_failing_.load(std::memory_order_relaxed)
-                               ? ", writing pages fails: see earlier messages)"
-                               : "); make the pool larger"));
+    return no_frame();
   if (writers_.empty()) {  // driven by hand: do the writer's work here
     WriteBuffer buffer;
     for (uint32_t i = 0; i <= partition_mask_; ++i)

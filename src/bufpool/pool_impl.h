@@ -115,6 +115,7 @@ struct BufferPool::Impl {
   Frame* take_from(Partition& p, Hunt hunt) noexcept;  // takes the mutex
   Frame* take_anywhere(uint32_t first_partition, Hunt hunt) noexcept;
   Status wait_for_frame(uint64_t started_us) noexcept;
+  [[nodiscard]] Status no_frame() noexcept;
   bool every_frame_pinned() const noexcept;
 
   // --- write-back (write_back.cc) ---
@@ -177,6 +178,7 @@ struct BufferPool::Impl {
   bool stop_ = false;  // signal_mutex_
   std::atomic<uint64_t> batches_written_{0};
   std::atomic<bool> write_failing_{false};  // an episode of failed writes is going on
+  Status write_failure_;                    // signal_mutex_; the first one of it
   std::atomic<uint32_t> frame_waiters_{0};
   CondVar frame_freed_;  // signal_mutex_
   // Where threads that may be interrupted wait for a page that another thread reads: not at its

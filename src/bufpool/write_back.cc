@@ -112,6 +112,11 @@ void BufferPool::Impl::note_write_result(const Status& status, PageId id) noexce
       diag(Severity::kInfo, "writing pages back works again");
     return;
   }
+  if (write_failing_.load(std::memory_order_relaxed)) return;
+  {
+    const MutexLock lock(signal_mutex_);
+    write_failure_ = status;
+  }
   if (!write_failing_.exchange(true))
     diag(Severity::kError,
          "cannot write page %u of space %u back: %s. It stays in memory and in the log; retrying",

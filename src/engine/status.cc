@@ -48,6 +48,7 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"recovery_log_bytes", k->recovery.log_bytes},
       {"recovery_rolled_back", k->recovery.rolled_back},
       {"recovery_to_roll_back", k->recovery.to_roll_back},
+      {"page_writes_failing", k->pool->write_failing() || k->checkpointer->failing()},
       {"disk_full", !k->log->room_state().ok() || k->growth_refused.load()},
       {"ddl_waiting", k->ddl_waiting},
       {"unfinished_rollbacks", k->unfinished_rollbacks},

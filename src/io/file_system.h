@@ -85,6 +85,10 @@ class SimFileSystem : public FileSystem {
   virtual void crash(uint64_t seed) = 0;
   virtual void set_capacity(uint64_t bytes) = 0;  // writes beyond it fail with kResourceExhausted
   virtual void flip_bit(const std::string& path, uint64_t bit) = 0;
+  // From now on syncs of files with `part` in their path fail with EIO, and take with them, by
+  // `seed`, sectors that were not synced: as if they had never been written, for readers, too.
+  // A later sync says nothing about them. Empty: syncs work again.
+  virtual void fail_syncs(const std::string& part, uint64_t seed) = 0;
   // A second disk that holds what this one holds now, unsynced changes included. Cheap: unchanged
   // bytes are shared.
   virtual std::unique_ptr<SimFileSystem> fork() = 0;

@@ -95,6 +95,12 @@ class SparseBytes final : public ChangedFile {
 struct Inode {
   SparseBytes bytes;
   std::vector<std::shared_ptr<const FileChange>> unsynced;  // oldest first
+
+  void lose_unsynced(Rng* rng) {
+    PowerLoss loss(rng, &bytes);
+    for (size_t i = unsynced.size(); i-- > 0;) loss.undo(*unsynced[i]);
+    unsynced.clear();
+  }
 };
 using InodePtr = std::shared_ptr<Inode>;
 
@@ -119,7 +125,9 @@ struct Disk {
   std::set<std::string> directories = {"/", "."};
   std::vector<NameChange> unsynced_names;  // oldest first
   uint64_t capacity = ~uint64_t{0};
-  uint64_t life = 0;  // grows at every crash
+  uint64_t life = 0;          // grows at every crash
+  std::string failing_syncs;  // part of the paths of files that cannot be synced; empty: none
+  Rng failing_rng{0};
 
   uint64_t used_bytes() {
     uint64_t sum = 0;
@@ -178,8 +186,11 @@ class SimFile final : public File {
     const Announce announce(disk_.get());
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
+    const bool fails =
+        !disk_->failing_syncs.empty() && path_.find(disk_->failing_syncs) != std::string::npos;
+    if (fails) inode_->lose_unsynced(&disk_->failing_rng);
     inode_->unsynced.clear();
-    return ok_status();
+    return fails ? errno_status("fdatasync", path_, EIO) : ok_status();
   }
 
   StatusOr<uint64_t> size() override {
@@ -339,11 +350,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     Rng rng(seed);
     ++disk_->life;
     undo_names(&rng);
-    for (const auto& [path, inode] : disk_->names) {
-      PowerLoss loss(&rng, &inode->bytes);
-      for (size_t i = inode->unsynced.size(); i-- > 0;) loss.undo(*inode->unsynced[i]);
-      inode->unsynced.clear();
-    }
+    for (const auto& [path, inode] : disk_->names) inode->lose_unsynced(&rng);
   }
 
   std::unique_ptr<SimFileSystem> fork() override {
@@ -374,6 +381,12 @@ class SimFileSystemImpl final : public SimFileSystem {
   void set_capacity(uint64_t bytes) override {
     const std::lock_guard<std::mutex> lock(disk_->mutex);
     disk_->capacity = bytes;
+  }
+
+  void fail_syncs(const std::string& part, uint64_t seed) override {
+    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    disk_->failing_syncs = part;
+    disk_->failing_rng = Rng(seed);
   }
 
   void flip_bit(const std::string& path, uint64_t bit) override {

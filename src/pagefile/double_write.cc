@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/aligned.h"
@@ -68,6 +69,9 @@ Status empty(File* file, const std::vector<uint64_t>& offsets, uint64_t bytes_mi
   return file->sync_data();
 }
 
+// In the place of a page whose space was deleted.
+constexpr PageId kGone{0, kNoPage};
+
 bool have_common(const std::vector<PageId>& some, const std::vector<PageId>& others) {
   return std::find_first_of(some.begin(), some.end(), others.begin(), others.end()) != some.end();
 }
@@ -99,7 +103,7 @@ StatusOr<std::unique_ptr<DoubleWrite>> DoubleWrite::open(FileSystem* fs, const s
 
 DoubleWrite::~DoubleWrite() {
   free_durable();
-  if (!batches_.empty() || !broken_.ok()) return;
+  if (!batches_.empty()) return;
   std::vector<uint64_t> used;
   for (uint64_t place = 0; place < std::min<uint64_t>(head_, kPagesMin); ++place)
     used.push_back(place * kPageBytes);
@@ -118,14 +122,55 @@ void DoubleWrite::free_durable() {
 bool DoubleWrite::has_failed(const std::vector<PageId>& pages) const {
   return std::any_of(batches_.begin(), batches_.end(), [&pages](const Batch& batch) {
     return (batch.state == State::kFailed || batch.state == State::kRetrying) &&
-           have_common(batch.pages, pages);
+           have_common(batch.left, pages);
   });
 }
 
 bool DoubleWrite::is_retrying(const std::vector<PageId>& pages) const {
   return std::any_of(batches_.begin(), batches_.end(), [&pages](const Batch& batch) {
-    return batch.state == State::kRetrying && have_common(batch.pages, pages);
+    return batch.state == State::kRetrying && have_common(batch.left, pages);
   });
+}
+
+// Its pages that no later batch has a durable copy of. What that one is to write in place, or has
+// written, is the newer version.
+std::vector<PageId> DoubleWrite::newest_of(const Batch& batch) const {
+  std::unordered_set<uint64_t> newer;
+  for (auto later = batches_.rbegin(); later->ticket != batch.ticket; ++later)
+    if (later->state != State::kCopying)
+      for (const PageId page : later->pages) newer.insert(page.packed());
+  std::vector<PageId> newest;
+  for (const PageId page : batch.pages)
+    if (page != kGone && newer.count(page.packed()) == 0) newest.push_back(page);
+  return newest;
+}
+
+void DoubleWrite::end_doubt(Batch* batch) {
+  if (!batch->in_doubt) return;
+  batch->in_doubt = false;
+  --doubted_;
+}
+
+// Whatever of it is the newest version.
+void DoubleWrite::put_in_doubt(Batch* batch) {
+  std::vector<PageId> left = newest_of(*batch);
+  if (left.empty()) {
+    end_doubt(batch);
+  } else if (!batch->in_doubt) {
+    batch->in_doubt = true;
+    ++doubted_;
+  }
+  set_left(batch, std::move(left));
+}
+
+// `left`: what is not whole in its place. Of a batch that is not being written, or was until now.
+void DoubleWrite::set_left(Batch* batch, std::vector<PageId> left) {
+  const bool had_failed = batch->state == State::kFailed || batch->state == State::kRetrying;
+  batch->left = std::move(left);
+  batch->state = batch->left.empty() ? State::kWritten : State::kFailed;
+  batch->written_at = ++clock_;
+  if (had_failed) --failed_;
+  if (batch->state == State::kFailed) ++failed_;
 }
 
 // Only in the first round, when a position is its place. With no room on the disk the ring ends
@@ -154,12 +199,13 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
     const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - kBatchPagesMax;
     if (head_ + count - tail_ <= limit) return ok_status();
     switch (batches_.front().state) {
+      case State::kCopying:
       case State::kWriting:
       case State::kRetrying:
         changed_.wait(*lock);
         break;
       case State::kFailed:
-        STRATA_RETURN_IF_ERROR(retry_front(lock));
+        STRATA_RETURN_IF_ERROR(retry(lock, &batches_.front()));
         break;
       case State::kWritten:
       case State::kDurable: {
@@ -173,26 +219,26 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
   }
 }
 
-// DW6. Its copies stay where they are meanwhile: the batch is the oldest, and keeps its place. They
-// are still the newest ones, or protect() waits until this is over.
-Status DoubleWrite::retry_front(MutexLock* lock) {
-  Batch& batch = batches_.front();  // stays where it is in memory: only its own end removes it
-  batch.state = State::kRetrying;
-  const uint64_t place = tail_ % capacity_;
+// DW6, DW7. Its copies stay where they are meanwhile, for the batch keeps its place. They are still
+// the newest ones, or protect() waits until this is over.
+Status DoubleWrite::retry(MutexLock* lock, Batch* batch) {
+  // It stays where it is in memory: only its own end removes it.
+  batch->state = State::kRetrying;
+  const uint64_t place = batch->position % capacity_;
   const auto until_end = static_cast<uint32_t>(capacity_ - place);
-  std::vector<PageId> left = batch.pages;
+  const uint64_t failures = sync_failures_;
+  std::vector<PageId> left = batch->left;
   lock->unlock();
-  const Status status = write_again(place, until_end, batch.count, &left);
+  const Status status = write_again(place, until_end, batch->count, &left);
   lock->lock();
-  batch.pages = std::move(left);
-  batch.state = batch.pages.empty() ? State::kWritten : State::kFailed;
-  if (batch.pages.empty()) --failed_;
-  batch.written_at = ++clock_;
+  if (left.empty()) end_doubt(batch);
+  set_left(batch, std::move(left));
+  if (failures != sync_failures_) put_in_doubt(batch);
   changed_.notify_all();
   if (status.ok()) return ok_status();
-  return error_no_space(file_->path() + " is full of pages that cannot be written in place (" +
-                        std::string(status.message()) +
-                        "): mend the disk; they are tried again with every write");
+  return Status(status.code(), file_->path() + " holds pages that cannot be written in place (" +
+                                   std::string(status.message()) +
+                                   "): mend the disk; they are tried again with every write");
 }
 
 // Removes from `left` what it could write.
@@ -239,11 +285,11 @@ Status DoubleWrite::read_copies(uint64_t place, uint32_t until_end, uint32_t cou
   return ok_status();
 }
 
-// Until a sync that has begun after this call has ended well. One at a time: of two at once only
-// one might hear of a failure.
-Status DoubleWrite::sync_ring(MutexLock* lock) {
+// Until a sync that has begun after this call has ended. One at a time: of two at once only one
+// might hear of a failure.
+void DoubleWrite::sync_ring(MutexLock* lock) {
   const uint64_t needed = syncs_begun_ + 1;
-  while (syncs_ended_ < needed && broken_.ok()) {
+  while (syncs_ended_ < needed) {
     if (syncing_) {
       changed_.wait(*lock);
       continue;
@@ -255,16 +301,25 @@ Status DoubleWrite::sync_ring(MutexLock* lock) {
     lock->lock();
     syncing_ = false;
     syncs_ended_ = number;
-    if (!status.ok()) {
-      broken_ =
-          error_fenced(file_->path() + " could not be synced (" + std::string(status.message()) +
-                       "): no page is written back any more. Restart: recovery takes up from "
-                       "the log");
-      diag(Severity::kError, "%s", std::string(broken_.message()).c_str());
-    }
+    note_ring_sync(status);
     changed_.notify_all();
   }
-  return broken_;
+}
+
+// One message per episode of failures.
+void DoubleWrite::note_ring_sync(const Status& status) {
+  if (status.ok()) {
+    if (ring_failing_) diag(Severity::kInfo, "%s can be synced again", file_->path().c_str());
+    ring_failing_ = false;
+    return;
+  }
+  ++ring_failures_;
+  last_ring_failure_ = Status(
+      status.code(), file_->path() + " could not be synced (" + std::string(status.message()) +
+                         "): no page is written back until it can be; they are tried again");
+  if (!ring_failing_)
+    diag(Severity::kError, "%s", std::string(last_ring_failure_.message()).c_str());
+  ring_failing_ = true;
 }
 
 // Copies that are worth nothing any more need not be kept.
@@ -273,11 +328,10 @@ void DoubleWrite::drop_failed(const Worthless& worthless) {
   if (failed_ == 0) return;
   for (Batch& batch : batches_) {
     if (batch.state != State::kFailed) continue;
-    std::erase_if(batch.pages, worthless);
-    if (!batch.pages.empty()) continue;
-    batch.state = State::kWritten;
-    batch.written_at = ++clock_;
-    --failed_;
+    std::vector<PageId> left = batch.left;
+    if (std::erase_if(left, worthless) == 0) continue;
+    if (left.empty()) end_doubt(&batch);
+    set_left(&batch, std::move(left));
   }
 }
 
@@ -289,27 +343,36 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
     batch.pages.push_back(page_id_of(pages + size_t{i} * kPageBytes));
   uint64_t place = 0;
   uint32_t until_end = 0;
+  uint64_t ring_failures = 0;
   {
     MutexLock lock(mutex_);
-    STRATA_RETURN_IF_ERROR(broken_);
     STRATA_RETURN_IF_ERROR(make_room(&lock, count, failed_ != 0 && has_failed(batch.pages)));
     place = head_ % capacity_;
     until_end = capacity_ - static_cast<uint32_t>(place);
-    head_ += count;
     batch.ticket = next_ticket_++;
+    batch.position = head_;
+    head_ += count;
+    ring_failures = ring_failures_;
     batches_.push_back(batch);
   }
   Status status = write_copies(place, until_end, pages, count);
   MutexLock lock(mutex_);
-  if (status.ok()) status = sync_ring(&lock);
+  if (status.ok()) {
+    sync_ring(&lock);
+    // Even of one that had begun before: it may have dropped the copies, and then told nobody else.
+    if (ring_failures != ring_failures_) status = last_ring_failure_;
+  }
   if (status.ok()) {
     changed_.wait(lock, [this, &batch] { return !is_retrying(batch.pages); });  // DW6
     drop_failed([&batch](PageId id) {
       return std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end();
     });
+    find(batch.ticket)->state = State::kWriting;
     return batch.ticket;
   }
-  find(batch.ticket)->state = State::kDurable;  // nothing was written in place
+  Batch* const made = find(batch.ticket);
+  made->state = State::kDurable;  // nothing was written in place
+  made->pages.clear();
   changed_.notify_all();
   return status;
 }
@@ -327,11 +390,10 @@ void DoubleWrite::written(Ticket ticket, const bool* ok) {
   STRATA_ASSERT(batch->state == State::kWriting);
   std::vector<PageId> failed;
   for (uint32_t i = 0; i < batch->count; ++i)
-    if (!ok[i]) failed.push_back(batch->pages[i]);
-  batch->pages = std::move(failed);
-  batch->state = batch->pages.empty() ? State::kWritten : State::kFailed;
-  batch->written_at = ++clock_;
-  if (batch->state == State::kFailed) ++failed_;
+    if ((!ok[i] || batch->in_doubt) && batch->pages[i] != kGone) failed.push_back(batch->pages[i]);
+  batch->in_doubt = batch->in_doubt && !failed.empty();
+  if (batch->in_doubt) ++doubted_;
+  set_left(batch, std::move(failed));
   changed_.notify_all();
 }
 
@@ -342,21 +404,68 @@ void DoubleWrite::forget(SpaceId space) {
                         [](const Batch& batch) { return batch.state == State::kRetrying; });
   });
   drop_failed([space](PageId id) { return id.space == space.value; });
+  for (Batch& batch : batches_)
+    for (PageId& page : batch.pages)
+      if (page.space == space.value) page = kGone;
 }
 
 // --- syncing ---
 
-uint64_t DoubleWrite::begin_sync() {
-  const MutexLock lock(mutex_);
+StatusOr<uint64_t> DoubleWrite::begin_sync() {
+  MutexLock lock(mutex_);
+  for (size_t i = 0; i < batches_.size();) {
+    Batch* const batch = &batches_[i];
+    if (!batch->in_doubt || batch->state == State::kWriting) {
+      ++i;
+    } else if (batch->state == State::kRetrying) {
+      changed_.wait(lock);
+      i = 0;  // others may have gone meanwhile
+    } else {
+      STRATA_RETURN_IF_ERROR(retry(&lock, batch));
+      i = 0;
+    }
+  }
   return clock_;
 }
 
-void DoubleWrite::synced(uint64_t mark) {
+bool DoubleWrite::synced(uint64_t mark) {
   const MutexLock lock(mutex_);
   for (Batch& batch : batches_)
     if (batch.state == State::kWritten && batch.written_at <= mark) batch.state = State::kDurable;
   free_durable();
   changed_.notify_all();
+  return doubted_ == 0;
+}
+
+void DoubleWrite::sync_failed() {
+  const MutexLock lock(mutex_);
+  ++sync_failures_;
+  for (Batch& batch : batches_) {
+    if (batch.state == State::kWriting) {
+      batch.in_doubt = true;  // written() puts it among those that failed
+      continue;
+    }
+    if (batch.state == State::kWritten || batch.state == State::kFailed) put_in_doubt(&batch);
+  }
+  changed_.notify_all();
+}
+
+bool DoubleWrite::read_copy(PageId id, char* page) const {
+  if (failed_.load(std::memory_order_acquire) == 0) return false;
+  uint64_t place = 0;
+  {
+    const MutexLock lock(mutex_);
+    const auto batch = std::find_if(batches_.begin(), batches_.end(), [id](const Batch& b) {
+      return std::find(b.left.begin(), b.left.end(), id) != b.left.end();
+    });
+    if (batch == batches_.end()) return false;
+    const auto at = std::find(batch->pages.begin(), batch->pages.end(), id);
+    place = (batch->position + static_cast<uint64_t>(at - batch->pages.begin())) % capacity_;
+  }
+  // If its place has been used again meanwhile, the page is whole where it belongs, too.
+  size_t got = 0;
+  return file_->read_at(place * kPageBytes, page, kPageBytes, &got).ok() && got == kPageBytes &&
+         verify_page(page, id).ok();
 }
 
 }  // namespace strata

@@ -4,21 +4,25 @@
 //
 //   DW1  protect() returns when the copies are durable; only then are the pages written in place.
 //   DW2  A copy is overwritten only when the write in place has ended well and was synced, or a
-//   newer
-//        copy of the page is durable.
+//        newer copy of the page is durable.
 //   DW3  Copies are overwritten in the order in which they were made: the newest copy of a page
-//   outlives
-//        the older ones, and is what was last written in place, or was about to be.
+//        outlives the older ones, and is what was last written in place, or was about to be.
 //   DW4  open() restores every page that does not verify from its newest copy, syncs every page
-//   that has
-//        a copy, and empties the ring before anything is written: the copies of one life never
-//        repair pages of the next.
-//   DW5  A failed sync of the ring is final: nothing is written in place any more.
+//        that has a copy, and empties the ring before anything is written: the copies of one life
+//        never repair pages of the next.
+//   DW5  A failed sync of the ring says nothing about the copies it was to cover, and a later one
+//        that ends well says nothing about them either: they are made again, elsewhere in the ring.
 //   DW6  A ring that is full of pages whose writes in place failed writes them itself, from their
 //        copies, whenever somebody needs room: once the disk works again nothing else is needed.
 //        Never beside a write in place of the same page by somebody else.
+//   DW7  A failed sync of the data files puts all pages that were written in place since the last
+//        one that ended well in doubt: the kernel may have dropped them, and a later sync that ends
+//        well says nothing about them. They are written again from their copies, and only a sync
+//        after that counts.
+//   DW8  As long as a page is in doubt, or its write in place has failed, it is read from its copy.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -74,20 +78,31 @@ class DoubleWrite {
   void forget(SpaceId space);
 
   // A sync of all data files: what was written() before begin_sync() is durable after synced().
-  [[nodiscard]] uint64_t begin_sync();
-  void synced(uint64_t mark);
+  // Blocks: pages in doubt are written first (DW7). An error: they cannot be.
+  [[nodiscard]] StatusOr<uint64_t> begin_sync();
+  // False: another sync failed meanwhile, and what this one was to cover is in doubt.
+  [[nodiscard]] bool synced(uint64_t mark);
+  void sync_failed();  // DW7
+  // DW8. True: *page (4096-aligned) holds the copy of a page that is not whole in its place, or not
+  // known to be. Costs a load if there is none.
+  [[nodiscard]] bool read_copy(PageId id, char* page) const;
 
  private:
+  //   kCopying --protect()--> kWriting, or void: nothing was written in place
   //   kWriting --written(ok)--> kWritten --synced()--> kDurable, then its place is free
   //            --written(not ok)--> kFailed --newer copies of all its pages--> kWritten
+  //   kWriting, kWritten --sync_failed()--> kFailed, in doubt
   //                                 kFailed <--> kRetrying --all of them are written--> kWritten
-  enum class State : uint8_t { kWriting, kWritten, kFailed, kRetrying, kDurable };
+  enum class State : uint8_t { kCopying, kWriting, kWritten, kFailed, kRetrying, kDurable };
   struct Batch {
     Ticket ticket;
+    uint64_t position;  // of its first copy, as head_ counts
     uint32_t count;
-    State state = State::kWriting;
+    State state = State::kCopying;
+    bool in_doubt = false;      // DW7: what was written, or is being written, in place
     uint64_t written_at = 0;    // by clock_
-    std::vector<PageId> pages;  // in kFailed and kRetrying: those not yet superseded
+    std::vector<PageId> pages;  // kGone: of a space that is gone
+    std::vector<PageId> left;   // in kFailed and kRetrying: those to be written, not superseded
   };
 
   DoubleWrite(std::unique_ptr<File> file, uint32_t pages, std::function<Status()> sync_in_place,
@@ -97,12 +112,17 @@ class DoubleWrite {
   void free_durable();
   Status write_copies(uint64_t place, uint32_t until_end, const char* pages, uint32_t count) const;
   Status read_copies(uint64_t place, uint32_t until_end, uint32_t count, char* pages) const;
-  Status sync_ring(MutexLock* lock);
-  Status retry_front(MutexLock* lock);
+  void sync_ring(MutexLock* lock);
+  void note_ring_sync(const Status& status);
+  Status retry(MutexLock* lock, Batch* batch);
   Status write_again(uint64_t place, uint32_t until_end, uint32_t count,
                      std::vector<PageId>* left) const;
   template <typename Worthless>
   void drop_failed(const Worthless& worthless);
+  void put_in_doubt(Batch* batch);
+  void end_doubt(Batch* batch);
+  [[nodiscard]] std::vector<PageId> newest_of(const Batch& batch) const;
+  void set_left(Batch* batch, std::vector<PageId> left);
   [[nodiscard]] bool has_failed(const std::vector<PageId>& pages) const;
   [[nodiscard]] bool is_retrying(const std::vector<PageId>& pages) const;
   Batch* find(Ticket ticket);
@@ -110,7 +130,7 @@ class DoubleWrite {
   const std::unique_ptr<File> file_;
   const std::function<Status()> sync_in_place_;
   const std::function<Status(PageId id, const char* page)> write_in_place_;
-  Mutex mutex_{LatchRank::kLeaf};
+  mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
   uint32_t capacity_;               // pages; less once the disk has no room for more
   uint32_t allocated_ = kPagesMin;  // pages of the file; grows while the first round is written
@@ -119,11 +139,15 @@ class DoubleWrite {
   uint64_t tail_ = 0;
   Ticket next_ticket_ = 1;
   uint64_t clock_ = 0;
-  uint32_t failed_ = 0;  // batches in kFailed and kRetrying
+  std::atomic<uint32_t> failed_{0};  // batches in kFailed and kRetrying
   bool syncing_ = false;
   uint64_t syncs_begun_ = 0;
   uint64_t syncs_ended_ = 0;
-  Status broken_;  // DW5
+  uint64_t ring_failures_ = 0;  // DW5: failed syncs of the ring
+  Status last_ring_failure_;
+  bool ring_failing_ = false;   // since the last sync of it
+  uint64_t sync_failures_ = 0;  // DW7
+  uint32_t doubted_ = 0;        // batches in kFailed and kRetrying that are in doubt
 };
 
 }  // namespace strata

@@ -107,10 +107,12 @@ class LocalPageSource final : public PageSource {
 
  private:
   [[nodiscard]] std::string path_of(SpaceId space) const;
+  [[nodiscard]] Status check_version(PageId id, Llsn at_least, const char* page) const;
   StatusOr<SpaceFilePtr> file_of(uint32_t space);
   Status make_room_for_a_file();
   bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
   Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
+  Status note_sync(const Status& status);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
   Status write_runs(const PageId* ids, uint32_t count, const char* pages, bool* ok);
   void note_failed_batch(DoubleWrite::Ticket ticket, const PageId* ids, uint32_t count,
@@ -128,7 +130,7 @@ class LocalPageSource final : public PageSource {
   uint64_t use_clock_ = 0;
   bool syncing_ = false;
   CondVar sync_ended_;
-  Status sync_failure_;  // LP3: once set, no sync succeeds any more
+  bool sync_failing_ = false;  // since the last sync
   std::unique_ptr<DoubleWrite> double_write_;
   BatchIo batch_io_;
 };
@@ -228,6 +230,8 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
     return ok_status();
   }
   STRATA_ASSIGN_OR_RETURN(const SpaceFilePtr space, file_of(id.space));
+  if (double_write_ != nullptr && double_write_->read_copy(id, page))
+    return check_version(id, at_least, page);
   FileRead read{.file = space->file.get(),
                 .offset = uint64_t{id.number} * kPageBytes,
                 .data = page,
@@ -236,6 +240,10 @@ Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
   Status result;
   verify_run(&id, 1, read, &result);
   STRATA_RETURN_IF_ERROR(result);
+  return check_version(id, at_least, page);
+}
+
+Status LocalPageSource::check_version(PageId id, Llsn at_least, const char* page) const {
   if (header_of(page)->llsn < at_least.value)
     return error_corruption(path_of(SpaceId{id.space}) + ": page " + std::to_string(id.number) +
                             ": old version, llsn " + std::to_string(header_of(page)->llsn) +
@@ -266,6 +274,8 @@ void LocalPageSource::read_batch(const PageId* ids, uint32_t count, char* pages,
   batch_io_.read_all(reads.data(), opened);
   for (size_t i = 0; i < opened; ++i)
     verify_run(ids + runs[i].begin, runs[i].length, reads[i], results + runs[i].begin);
+  for (uint32_t i = 0; i < count; ++i)
+    if (double_write_->read_copy(ids[i], pages + size_t{i} * kPageBytes)) results[i] = ok_status();
 }
 
 Status LocalPageSource::write(PageId id, const char* page) {
@@ -374,6 +384,7 @@ Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
     if (!space->unsynced.exchange(false)) continue;
     if (Status status = space->file->sync_data(); !status.ok()) {
       space->unsynced.store(true);
+      space->room_bytes.store(0);  // asked for again
       return status;
     }
   }
@@ -384,33 +395,45 @@ Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
 // while the first is still syncing what it cleared.
 Status LocalPageSource::sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files) {
   sync_ended_.wait(*lock, [this] { return !syncing_; });
-  if (!sync_failure_.ok()) return sync_failure_;
   syncing_ = true;
   lock->unlock();
   const Status status = sync_files(files);
+  if (!status.ok() && double_write_ != nullptr) double_write_->sync_failed();  // LP3
   lock->lock();
   syncing_ = false;
   sync_ended_.notify_all();
-  if (status.ok()) return status;
-  sync_failure_ =
-      error_fenced("a data file could not be synced (" + std::string(status.message()) +
-                   "); what it holds is unknown now. Restart: recovery rewrites it from the log");
-  diag(Severity::kError, "%s", std::string(sync_failure_.message()).c_str());
-  return sync_failure_;
+  return note_sync(status);
+}
+
+// One message per episode of failures.
+Status LocalPageSource::note_sync(const Status& status) {
+  if (status.ok()) {
+    if (sync_failing_) diag(Severity::kInfo, "data files can be synced again");
+    sync_failing_ = false;
+    return status;
+  }
+  Status told(status.code(), "a data file could not be synced (" + std::string(status.message()) +
+                                 "): what was written since the last sync is written again");
+  if (!sync_failing_) diag(Severity::kError, "%s", std::string(told.message()).c_str());
+  sync_failing_ = true;
+  return told;
 }
 
 Status LocalPageSource::sync() {
+  uint64_t mark = 0;
+  if (double_write_ != nullptr) {
+    STRATA_ASSIGN_OR_RETURN(mark, double_write_->begin_sync());
+  }
   MutexLock lock(mutex_);
   // Chosen only when nobody else is syncing: what they cleared is durable then.
   sync_ended_.wait(lock, [this] { return !syncing_; });
-  const uint64_t mark = double_write_ == nullptr ? 0 : double_write_->begin_sync();
   std::vector<SpaceFilePtr> files;
   files.reserve(files_.size());
   for (const auto& [space, file] : files_)
     if (file->unsynced.load()) files.push_back(file);
   STRATA_RETURN_IF_ERROR(sync_some(&lock, files));
-  if (double_write_ != nullptr) double_write_->synced(mark);
-  return ok_status();
+  if (double_write_ == nullptr || double_write_->synced(mark)) return ok_status();
+  return error_peer_down("another sync of the data files failed meanwhile: try again");
 }
 
 Status LocalPageSource::create_space(SpaceId space) {

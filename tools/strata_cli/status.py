@@ -178,6 +178,9 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
         )
     if process.healthy and _number(variables, "disk_full"):
         process.healthy, process.reason = False, "disk full: only what frees room goes on (DELETE, DROP TABLE, TRUNCATE)"
+    if process.healthy and _number(variables, "page_writes_failing"):
+        process.healthy = False
+        process.reason = f"pages cannot be written back, which is tried again; {paths.relative(server.log)} says why"
     if process.healthy and (left := _number(variables, "unfinished_commits")):
         process.healthy = False
         process.reason = f"{left} decided commits could not be finished yet; {paths.relative(server.log)} says why"

@@ -21,8 +21,7 @@ Status no_session() {
       "this storage node has no such write session: it was restarted, or another one was begun");
 }
 
-// Fenced is the word for writers that were taken over; files that could not be synced (LP3) are the
-// end of this node alone.
+// Fenced is the word for writers that were taken over; what this node's files say is of it alone.
 Status of_this_node(const Status& status) {
   return is_fenced(status) ? error_peer_down(std::string(status.message())) : status;
 }
@@ -194,9 +193,8 @@ Status WrittenStore::sync(const proto::Writer& writer) {
   STRATA_RETURN_IF_ERROR(in_session.status());
   counters_.syncs.fetch_add(1, std::memory_order_relaxed);
   const Status status = source_->sync();
-  if (status.ok()) return status;
   const MutexLock lock(mutex_);
-  trouble_ = status;
+  trouble_ = status;  // until one ends well (LP3)
   return of_this_node(status);
 }
 
