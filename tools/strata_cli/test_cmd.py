@@ -15,6 +15,8 @@ from .stages import Stage, StageResult, needs_plugin
 
 CRASH_RUNS = 50
 CRASH_RUNS_ALL = 300
+ERROR_RUNS = 6
+ERROR_LIMIT_S = 240
 ERROR_RUNS_ALL = 200
 CLUSTER_FAULTS = 50
 CLUSTER_LIMIT_S = 240
@@ -41,7 +43,9 @@ def quick_stages() -> list[Stage]:
     ]
 
 
-def usual_stages(drawn: Draw, crash_runs: int = CRASH_RUNS, history_seconds: int = HISTORY_SECONDS) -> list[Stage]:
+def usual_stages(
+    drawn: Draw, crash_runs: int = CRASH_RUNS, error_runs: int = ERROR_RUNS, history_seconds: int = HISTORY_SECONDS
+) -> list[Stage]:
     """What is too much for each run is drawn from the commit; the stages' names say what was."""
     binlog = drawn.crash_binlog
     return [
@@ -70,6 +74,10 @@ def usual_stages(drawn: Draw, crash_runs: int = CRASH_RUNS, history_seconds: int
             needs_plugin(lambda: stages.crash(crash_runs, drawn.crash_seed, 12 * crash_runs, binlog)),
         ),
         Stage(
+            f"crash campaign, errors, {error_runs} runs, seed {drawn.errors_seed}, binlog {binlog}",
+            needs_plugin(lambda: stages.crash_errors(error_runs, drawn.errors_seed, max(ERROR_LIMIT_S, 20 * error_runs), binlog)),
+        ),
+        Stage(
             f"crash campaign on clusters, {CLUSTER_FAULTS} faults, seed {drawn.cluster_seed}, binlog {binlog}",
             needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, drawn.cluster_seed, CLUSTER_LIMIT_S, binlog)),
         ),
@@ -86,11 +94,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
     """All that is drawn, and all that was not."""
     partition = "--mysqld=--partition"
     return [
-        *usual_stages(drawn, CRASH_RUNS_ALL, HISTORY_SECONDS_ALL),
-        Stage(
-            f"crash campaign, errors, {ERROR_RUNS_ALL} runs, seed {drawn.errors_seed}, binlog draw",
-            needs_plugin(lambda: stages.crash_errors(ERROR_RUNS_ALL, drawn.errors_seed, 20 * ERROR_RUNS_ALL, "draw")),
-        ),
+        *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL),
         _end_to_end(not drawn.e2e_binlog),
         *(_crash_on(profile) for profile in PROFILES),
         *(stage for profile in PROFILES for stage in _sql_on(profile)),
