@@ -7,7 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from . import build_cmd, cluster_cmd, demo_cmd, logs_cmd, paths, server_cmd, setup_cmd, stages, status, test_cmd, version_cmd
+from . import (
+    build_cmd,
+    cluster_cmd,
+    demo_cmd,
+    last_folder,
+    logs_cmd,
+    paths,
+    server_cmd,
+    setup_cmd,
+    stages,
+    status,
+    test_cmd,
+    version_cmd,
+)
 from .bench import comparison, footprint, micro, profiles, report, restart, scans, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
@@ -47,7 +60,9 @@ def setup() -> None:
     setup_cmd.setup()
 
 
-Data = Annotated[Path, typer.Option("--data", help="Data folder of the server or cluster.", show_default="data")]
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Data folder of the server or cluster.", show_default="the one used last, else data")
+]
 LoseLocalTables = Annotated[
     bool, typer.Option("--lose-local-tables", help="Although a compute node has tables of other engines, which only it has.")
 ]
@@ -73,7 +88,7 @@ def up(
             help=f"Deployment profile: {', '.join(server_cmd.PROFILES)}.", show_default="what the folder holds, else monolithic"
         ),
     ] = None,
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     port: Port = None,
 ) -> None:
     """Start a private server or a whole cluster on a data folder, creating it when it is new.
@@ -84,22 +99,22 @@ def up(
 
     Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster
     """
-    server_cmd.up(profile, data, port)
+    server_cmd.up(profile, server_cmd.folder_for(profile, data), port)
 
 
 @app.command()
 def down(
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete the data folder.")] = False,
     lose: LoseLocalTables = False,
 ) -> None:
     """Stop the server or the cluster of a data folder: compute node first, then storage nodes, then etcd."""
-    server_cmd.down(data, wipe, lose)
+    server_cmd.down(last_folder.named_or_last(data), wipe, lose)
 
 
 @app.command("status")
 def show_status(
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show every process of a data folder, whether it is healthy, and the engine's status variables.
@@ -108,21 +123,21 @@ def show_status(
 
     Examples: ./strata status; ./strata status --json --data build/cluster
     """
-    raise typer.Exit(status.status(data, as_json))
+    raise typer.Exit(status.status(last_folder.named_or_last(data), as_json))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sql(
     context: typer.Context,
     execute: Annotated[str | None, typer.Option("-e", "--execute", help="Statements to run.")] = None,
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     database: Annotated[str, typer.Option("--database", "-D")] = "test",
 ) -> None:
     """Open MariaDB's command line client on the server, or run statements; options it does not know are the client's own.
 
     Examples: ./strata sql; ./strata sql -e "SELECT 1"; ./strata sql -N -f --table < statements.sql
     """
-    server_cmd.sql(data, execute, database, context.args)
+    server_cmd.sql(last_folder.named_or_last(data), execute, database, context.args)
 
 
 @app.command()
@@ -130,7 +145,7 @@ def logs(
     name: Annotated[
         str | None, typer.Argument(help="server, or of a cluster etcd, s1, compute-1 ...; ./strata status lists them.")
     ] = None,
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="So many from the end of each log.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on showing what is added, until Ctrl-C.")] = False,
 ) -> None:
@@ -138,7 +153,7 @@ def logs(
 
     Examples: ./strata logs; ./strata logs s2 --lines 100 --data build/cluster; ./strata logs compute-1 --follow
     """
-    logs_cmd.logs(data, name, lines, follow)
+    logs_cmd.logs(last_folder.named_or_last(data), name, lines, follow)
 
 
 node = typer.Typer(
@@ -149,21 +164,21 @@ NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3 or compute-1; ./
 
 
 @node.command("start")
-def node_start(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+def node_start(name: NodeName, data: Data = None) -> None:
     """Start one process of a cluster. Example: ./strata node start s2"""
-    cluster_cmd.node_start(data, name)
+    cluster_cmd.node_start(last_folder.named_or_last(data), name)
 
 
 @node.command("stop")
-def node_stop(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+def node_stop(name: NodeName, data: Data = None) -> None:
     """Stop one process of a cluster cleanly. Example: ./strata node stop s2"""
-    cluster_cmd.node_stop(data, name)
+    cluster_cmd.node_stop(last_folder.named_or_last(data), name)
 
 
 @node.command("kill")
-def node_kill(name: NodeName, data: Data = paths.DATA_DEFAULT) -> None:
+def node_kill(name: NodeName, data: Data = None) -> None:
     """kill -9 of one process of a cluster. Example: ./strata node kill compute-1 && ./strata node start compute-1"""
-    cluster_cmd.node_kill(data, name)
+    cluster_cmd.node_kill(last_folder.named_or_last(data), name)
 
 
 WaitSeconds = Annotated[float, typer.Option("--timeout", help="How long to wait until the new node is whole; 0: not at all.")]
@@ -174,7 +189,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print only what came of it
 def node_replace(
     name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
     new: Annotated[str | None, typer.Option("--with", help="Name of the new one.", show_default="the next s<n>")] = None,
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Delete the old one's folder once the new one is whole.")] = False,
     timeout: WaitSeconds = 600,
     as_json: AsJson = False,
@@ -186,7 +201,7 @@ def node_replace(
 
     Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json
     """
-    cluster_cmd.node_replace(data, name, new, wipe, timeout, as_json)
+    cluster_cmd.node_replace(last_folder.named_or_last(data), name, new, wipe, timeout, as_json)
 
 
 @node.command("add")
@@ -195,7 +210,7 @@ def node_add(
     write_quorum: Annotated[
         int, typer.Option("--write-quorum", help="So many must have a commit; as now or one more.", show_default="a majority")
     ] = 0,
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     timeout: WaitSeconds = 600,
     as_json: AsJson = False,
 ) -> None:
@@ -205,13 +220,13 @@ def node_add(
 
     Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json
     """
-    cluster_cmd.node_add(data, new, write_quorum, timeout, as_json)
+    cluster_cmd.node_add(last_folder.named_or_last(data), new, write_quorum, timeout, as_json)
 
 
 @node.command("remove")
 def node_remove(
     name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Delete its folder.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -222,7 +237,7 @@ def node_remove(
 
     Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json
     """
-    cluster_cmd.node_remove(data, name, wipe, as_json)
+    cluster_cmd.node_remove(last_folder.named_or_last(data), name, wipe, as_json)
 
 
 compute = typer.Typer(no_args_is_help=True, help="Compute nodes by themselves: move a cluster's database to another one.")
@@ -231,7 +246,9 @@ app.add_typer(compute, name="compute")
 
 @compute.command("up")
 def compute_up(
-    cluster: Annotated[Path, typer.Option(help="Data folder of the cluster.", show_default="data")] = paths.DATA_DEFAULT,
+    cluster: Annotated[
+        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder of the compute node, new or used before.", show_default="the cluster's own")
     ] = None,
@@ -242,29 +259,29 @@ def compute_up(
 
     Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql --data build/second
     """
-    server_cmd.print_how_to_connect(cluster_cmd.compute_up(cluster, data, port, lose))
+    server_cmd.print_how_to_connect(cluster_cmd.compute_up(last_folder.named_or_last(cluster), data, port, lose))
 
 
 @compute.command("down")
 def compute_down(
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder (not the cluster's).")] = False,
     lose: LoseLocalTables = False,
 ) -> None:
     """Stop only the compute node of a folder. Example: ./strata compute down --data build/second --wipe"""
-    cluster_cmd.compute_down(data, wipe, lose)
+    cluster_cmd.compute_down(last_folder.named_or_last(data), wipe, lose)
 
 
 @app.command()
 def demo(
-    data: Data = paths.DATA_DEFAULT,
+    data: Data = None,
     port: Port = None,
     seconds: Annotated[float, typer.Option(help="How long the clients work before kill -9.")] = 8,
     engine: Annotated[str, typer.Option(help="Engine of the demo's tables.")] = "STRATA",
     build_first: Annotated[bool, typer.Option("--build/--no-build", help="Build the plugin first.")] = True,
 ) -> None:
     """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost."""
-    demo_cmd.demo(data, port, seconds, engine, build_first)
+    demo_cmd.demo(last_folder.named_or_last(data), port, seconds, engine, build_first)
 
 
 @app.command()

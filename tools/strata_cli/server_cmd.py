@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import cluster, cluster_cmd, paths, setup_cmd
+from . import build_cmd, cluster, cluster_cmd, last_folder, paths, setup_cmd
 from .cluster import Cluster
 from .server import MONOLITHIC, Server, Settings, choose_port
 from .shell import StrataError, console, errors
@@ -21,15 +21,37 @@ def _chosen_profile(wanted: str | None, data: Path) -> str:
     """What the folder holds, which the wish must agree with; on a new one the wish."""
     if wanted is not None and wanted not in PROFILES:
         raise StrataError(f"profile '{wanted}' is not available; there is: {', '.join(PROFILES)}")
-    server, whole = Server(data), Cluster(data)
-    if not whole.exists() and server.settings().cluster:
+    server = Server(data)
+    if not Cluster(data).exists() and server.settings().cluster:
         of = paths.relative(Path(server.settings().cluster))
         place = f"--cluster {of} --data {paths.relative(server.data)}"
         raise StrataError(f"{paths.relative(server.data)} holds a compute node; to start it: ./strata compute up {place}")
-    held = whole.settings().profile if whole.exists() else server.settings().profile if server.exists() else None
+    held = _held_profile(data)
     if held is not None and wanted not in (None, held):
         raise StrataError(f"{paths.relative(server.data)} holds a database of profile '{held}'")
     return held or wanted or MONOLITHIC
+
+
+def _held_profile(data: Path) -> str | None:
+    server, whole = Server(data), Cluster(data)
+    return whole.settings().profile if whole.exists() else server.settings().profile if server.exists() else None
+
+
+def folder_for(wanted: str | None, data: Path | None) -> Path:
+    """Where `up` works: as every command, but a wish that the folder used last cannot fulfil means the default one."""
+    if data is None and wanted is not None and _held_profile(last_folder.last()) not in (None, wanted):
+        return paths.DATA_DEFAULT
+    return last_folder.named_or_last(data)
+
+
+def build_what_is_missing(profile: str) -> None:
+    """The plugin, and for a cluster the storage node."""
+    needed = {"ha_strata": paths.plugin_path("release")}
+    if profile != MONOLITHIC:
+        needed["strata-storenode"] = paths.storenode_path("release")
+    if missing := tuple(target for target, path in needed.items() if not path.exists()):
+        console.print(f"building what is missing: {', '.join(missing)}")
+        build_cmd.build(build_cmd.BuildType.release, targets=missing)
 
 
 def check_folder(data: Path) -> None:
@@ -57,20 +79,20 @@ def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
 def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False) -> Server:
     profile = _chosen_profile(wanted, data)
     check_folder(data)
+    setup_cmd.ensure_setup()
+    build_what_is_missing(profile)
+    last_folder.use(data)
     if profile != MONOLITHIC:
         server = cluster_cmd.up(profile, data, port)
         say_port_is_ignored(server.name, port, server.settings().port)
         print_how_to_connect(server)
         return server
-    setup_cmd.ensure_setup()
     server = Server(data)
     before = server.settings()
     if server.pid() is not None:
         console.print(f"  already running (pid {server.pid()}, port {before.port})")
         say_port_is_ignored("the server", port, before.port)
         return server
-    if not paths.plugin_path("release").exists():
-        errors.print("[yellow]warning:[/] ha_strata.so is not built (./strata build); starting with InnoDB only")
     chosen = choose_port(port, before.port)
     fresh = not server.exists()
     seconds = server.start(Settings(profile=profile, port=chosen))
@@ -78,7 +100,7 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False)
     server.disown()
     made = "created and started" if fresh else "started"
     console.print(f"  {made} in {seconds:.1f} s: pid {server.pid()}, 127.0.0.1:{chosen}, profile {profile}")
-    if paths.plugin_path("release").exists() and not server.has_strata():
+    if not server.has_strata():
         errors.print(f"[yellow]warning:[/] the server runs without STRATA; the reason is in {paths.relative(server.log)}")
     if not quiet:
         print_how_to_connect(server)
@@ -87,7 +109,7 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False)
 
 def data_option(server: Server) -> str:
     """What has to be added to a command so that it means this server."""
-    return "" if server.data == paths.DATA_DEFAULT else f" --data {paths.relative(server.data)}"
+    return "" if server.data == paths.DATA_DEFAULT == last_folder.last() else f" --data {paths.relative(server.data)}"
 
 
 def print_how_to_connect(server: Server, database: str = "test") -> None:
