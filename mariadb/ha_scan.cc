@@ -1,12 +1,11 @@
 // Reading rows: table scans, index scans, point reads, pushed conditions, MRR.
 //
 //   HS1  An entry is looked at in this order: prefix and range limits by memcmp of keys, pushed
-//   condition
-//        from key and covering bytes, then the row (and its lock). Rows that do not qualify are
-//        neither fetched nor locked.
+//        condition from key and covering bytes, then the row (and its lock). Rows that do not
+//        qualify are neither fetched nor locked.
 //   HS2  An UPDATE at READ COMMITTED sees the latest committed version of a row first and gets the
-//   row locked only if it qualifies: it asks for the same row again then. So it neither waits for
-//   rows it does not want nor locks them.
+//        row locked only if it qualifies: it asks for the same row again then. So it neither waits
+//        for rows it does not want nor locks them.
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {

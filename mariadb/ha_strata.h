@@ -1,12 +1,12 @@
 // The handler: one open table of one connection at a time.
 //
 //   H1  `cursor_` walks the active index (or the clustered one for rnd_next), `point_` serves
-//   rnd_pos.
-//       Both rest from reset() on; when the TABLE goes to another connection, that makes its own.
+//       rnd_pos. Both rest from reset() on; when the TABLE goes to another connection, that makes
+//       its own.
 //   H2  `at_` is the cursor whose row the server holds: update_row() and delete_row() mean that
-//   row. H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
-//   everything
-//       works by offsets.
+//       row.
+//   H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
+//       everything works by offsets.
 //   H4  BLOB pointers handed out stay valid until the handler's next row.
 #pragma once
 

@@ -11,13 +11,12 @@
 //   RC3  An update takes columns that are neither read nor written from the old row, and values
 //        that are outside and unchanged by reference, in the order they had.
 //   RC4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
-//   decode().
+//        decode().
 //   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
-//   made from that value, never from a new evaluation.
+//        made from that value, never from a new evaluation.
 //   RC6  Rows with the same values are the same bytes: fixed columns that are NULL are zeros, NULL
-//   bits of
-//        columns that are not kept are 0. (Rows written before this rule only seem to change when
-//        they do not.)
+//        bits of columns that are not kept are 0. (Rows written before this rule only seem to
+//        change when they do not.)
 // One codec belongs to one handler object.
 #pragma once
 

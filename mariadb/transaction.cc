@@ -18,7 +18,7 @@ namespace {
 
 engine::Durability durability_of(const Connection& connection) {
   // On one machine, after prepare() and the binary log, the outcome is durable already; the server
-  // asks for the rest by commit_checkpoint_request(). Not so
+  // asks for the rest by commit_checkpoint_request(). Not so:
   //   in a cluster: the binary log stays behind when another server takes over (BL2);
   //   when this transaction is not written to the binary log (SET sql_log_bin=0, a replica without
   //   log_slave_updates, binlog_ignore_db), which then knows nothing of it;

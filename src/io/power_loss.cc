@@ -1,17 +1,13 @@
 // Wraps a file system inside a server under test and journals how to undo everything not yet
 // synced.
 //   PL1  The record of a change is in the journal before the change is made; the mark of a sync
-//   after
-//        the sync succeeded and before the caller hears of it.
+//        after the sync succeeded and before the caller hears of it.
 //   PL2  Changes of one file are made one at a time, so that each pre-image is what the change
-//   before
-//        it left. A sync covers the changes that were complete when it began.
+//        before it left. A sync covers the changes that were complete when it began.
 //   PL3  A removed or replaced file lives on as a hard link in <journal>.removed/ until the removal
-//   is
-//        durable.
+//        is durable.
 //   PL4  The journal holds little more than the unsynced changes: it is rewritten when most of it
-//   is
-//        dead.
+//        is dead.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -4,15 +4,12 @@
 //
 //   DW1  protect() returns when the copies are durable; only then are the pages written in place.
 //   DW2  A copy is overwritten only when the write in place has ended well and was synced, or a
-//   newer
-//        copy of the page is durable.
+//        newer copy of the page is durable.
 //   DW3  Copies are overwritten in the order in which they were made: the newest copy of a page
-//   outlives
-//        the older ones, and is what was last written in place, or was about to be.
+//        outlives the older ones, and is what was last written in place, or was about to be.
 //   DW4  open() restores every page that does not verify from its newest copy, syncs every page
-//   that has
-//        a copy, and empties the ring before anything is written: the copies of one life never
-//        repair pages of the next.
+//        that has a copy, and empties the ring before anything is written: the copies of one life
+//        never repair pages of the next.
 //   DW5  A failed sync of the ring is final: nothing is written in place any more.
 //   DW6  A ring that is full of pages whose writes in place failed writes them itself, from their
 //        copies, whenever somebody needs room: once the disk works again nothing else is needed.

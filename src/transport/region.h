@@ -3,14 +3,11 @@
 // ordinary file it is persistent.
 //
 //   RG1  The header states epoch, size and incarnation and is written before the file gets its
-//   name;
-//        it never changes. A region's bytes follow it, all zero at first.
+//        name; it never changes. A region's bytes follow it, all zero at first.
 //   RG2  The file has all its blocks from the start and never changes its size: no access to a
-//   mapping
-//        can fail for want of space or beyond its end.
+//        mapping can fail for want of space or beyond its end.
 //   RG3  A peer with a mapping cannot be shut out of it. To fence, the owner makes a new file under
-//   the
-//        name (create()), with another incarnation: what the peer still writes goes nowhere.
+//        the name (create()), with another incarnation: what the peer still writes goes nowhere.
 //   RG4  put is visible when it ends, persistent only after persist() of its bytes.
 #pragma once
 

@@ -3,7 +3,7 @@
 //   RX1  Operations by call are checked as a whole before the first one is done (RR1), and refused
 //        unless they name the incarnation that is exposed now: a peer of an earlier one is fenced.
 //   RX2  persist() runs in a thread of its own, one at a time: the IO thread never waits for a
-//   disk.
+//        disk.
 #pragma once
 
 #include <memory>

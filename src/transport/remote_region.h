@@ -4,13 +4,11 @@
 // unless a network card carries them out (ADR 2026-11-23-libfabric).
 //
 //   RR1  Nothing outside the region is read or written, whatever is asked: kOutOfRange, and of a
-//   batch
-//        nothing is done then.
+//        batch nothing is done then.
 //   RR2  The operations of a batch happen in its order; put is visible when it ends, and everything
 //        before it is visible to whoever sees it.
 //   RR3  8 aligned bytes are read, written, added to and swapped atomically. Larger gets and puts
-//   are
-//        not: validate them by a checksum or a version word.
+//        are not: validate them by a checksum or a version word.
 //   RR4  Operations by call fail with kFailedPrecondition once the owner has withdrawn the region.
 //        So do those over a fabric; of a batch under way at that time, some may have been done
 //        before. Those on a mapping never fail, nor notice: correctness comes from epochs, never

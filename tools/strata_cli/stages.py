@@ -195,7 +195,8 @@ def python_checks() -> StageResult:
 
 
 def quick_checks() -> StageResult:
-    return summed(layers(), cpp_format(), python_check("check_readmes.py"), python_checks())
+    checkers = [python_check(f"check_{name}.py") for name in ("readmes", "comments")]
+    return summed(layers(), cpp_format(), *checkers, python_checks())
 
 
 def spin() -> StageResult:

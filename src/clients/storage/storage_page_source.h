@@ -10,8 +10,7 @@
 //   SP5  After follow() no read is begun at a node that has lost its place.
 //   SP3  Nothing is written: write() notes what the page's next reader must see.
 //   SP6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
-//   all
-//        nodes already, and none of them know that it is durable.
+//        all nodes already, and none of them know that it is durable.
 //   SP7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 

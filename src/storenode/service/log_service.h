@@ -1,16 +1,14 @@
 // The log store as calls (proto/log_messages.h). Thread-safe.
 //   LS1  A call is answered when what it says is durable, from the log store's thread; reads are
-//   done
-//        by the offload, never in the server's thread.
+//        done by the offload, never in the server's thread.
 //   LS3  A stream that this node should have and has not is made with what the registry says about
-//   it
-//        (LG10).
+//        it (LG10).
 //   LS4  A node that does not belong to the group any more answers nothing.
 //   LS2  A log is cut off only below what its writer, the page store and every reader of this node
 //        still need.
 //   LS5  What a caller may make the node hold is bounded by the node: of a reply's bytes there are
-//   no
-//        more than proto::kReadBytesMax, whatever was asked for, and of streams proto::kStreamsMax.
+//        no more than proto::kReadBytesMax, whatever was asked for, and of streams
+//        proto::kStreamsMax.
 #pragma once
 
 #include <functional>

@@ -1,11 +1,10 @@
 // A Connection on a Stream: reads, writes, ticks, closes. Lives in the executor's thread.
 //
 //   LK1  Everything sent while frames are being taken in, or in one turn of the executor, is
-//   written
-//        by one call.
+//        written by one call.
 //   LK2  on_closed() is the last call to the owner, and there is none after close(). A link, and
-//   with
-//        it its stream, is destroyed in a later task of the executor, never inside its own events.
+//        with it its stream, is destroyed in a later task of the executor, never inside its own
+//        events.
 //   LK3  Nothing more is read while more than output_bytes_max wait to be written, or while the
 //        owner has enough to do.
 #pragma once

@@ -1,7 +1,6 @@
 // One segment file of a stream, in memory. The persister writes it; any thread reads it.
 //   SE1  Nothing is written before `write_offset`, and nothing at all after close(): chunks are
-//   only
-//        added.
+//        only added.
 //   SE2  The file objects are opened when first needed; the one for reading then stays.
 //   SE3  Writes go around the page cache, in whole blocks (io/block_writer.h): the block before
 //        write_offset is written again with the bytes it held, what lies behind it in its block is
