@@ -117,7 +117,7 @@ class ha_strata final : public handler {
   static constexpr uint kRefLengthBytes = 2;  // ref: length of the clustered key, key, zeros
 
   enum class Direction : uint8_t { kForward, kBackward };
-  // READ COMMITTED (HS2): kTry: rows are shown before they are locked; kDid: the last one was.
+  // READ COMMITTED (HC2): kTry: rows are shown before they are locked; kDid: the last one was.
   enum class SemiRead : uint8_t { kOff, kTry, kDid };
 
   engine::Session* session() const { return connection_->session.get(); }

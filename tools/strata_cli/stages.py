@@ -195,7 +195,7 @@ def python_checks() -> StageResult:
 
 
 def quick_checks() -> StageResult:
-    checkers = [python_check(f"check_{name}.py") for name in ("readmes", "comments")]
+    checkers = [python_check(f"check_{name}.py") for name in ("readmes", "comments", "invariants")]
     return summed(layers(), cpp_format(), *checkers, python_checks())
 
 
