@@ -70,6 +70,23 @@ strata_precompiled(strata_library_headers OPTIONS ${STRATA_LIBRARY_OPTIONS} HEAD
 strata_precompiled(strata_test_headers OPTIONS ${STRATA_TEST_OPTIONS} -fPIE HEADERS ${STRATA_COMMON_HEADERS} <gtest/gtest.h>
                    DEPS absl::status GTest::gtest)  # -fPIE: as programs are compiled
 
+# Every library, all of it, links into a program by itself with what it says to need and nothing else: a DEPS that is missing
+# would go unnoticed as long as every program happens to link the other library, too. Part of the build, where no sanitizer makes
+# programs of this kind large; `--target links` makes these alone.
+if(NOT STRATA_FUZZ AND NOT STRATA_SANITIZE)
+  add_library(strata_link_main OBJECT ${CMAKE_SOURCE_DIR}/cmake/link_main.cc)
+  add_custom_target(links)
+endif()
+function(strata_link_test name)
+  if(TARGET links)
+    add_executable(links_${name} $<TARGET_OBJECTS:strata_link_main>)
+    target_link_libraries(links_${name} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,strata_${name}>)
+    target_link_options(links_${name} PRIVATE -s)
+    set_target_properties(links_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/links)
+    add_dependencies(links links_${name})
+  endif()
+endfunction()
+
 # strata_library(name SRCS a.cc ... DEPS strata_base absl::status ...)
 # A folder is a library; headers are included as "folder/header.h" from src/.
 function(strata_library name)
@@ -79,6 +96,7 @@ function(strata_library name)
   target_link_libraries(strata_${name} PUBLIC ${ARG_DEPS})
   target_compile_options(strata_${name} PRIVATE ${STRATA_LIBRARY_OPTIONS})
   target_precompile_headers(strata_${name} REUSE_FROM strata_library_headers)
+  strata_link_test(${name})
 endfunction()
 
 if(STRATA_SANITIZE MATCHES thread)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/profiles.h"
 #include "clients/compute/compute_node.h"
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
@@ -15,8 +16,6 @@
 namespace strata::glue {
 
 namespace {
-
-const char* const kProfiles[] = {"remote-disk", "logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr"};
 
 std::unique_ptr<clients::ComputeNode> node;
 
@@ -59,10 +58,9 @@ std::vector<std::string> parts_of(const std::string& list) {
 }
 
 Status check_settings(const std::string& profile) {
-  if (std::find(std::begin(kProfiles), std::end(kProfiles), profile) == std::end(kProfiles))
+  if (find_cluster_profile(profile) == nullptr)
     return error_invalid_argument("strata_profile '" + profile +
-                                  "' is not known to this build; there are monolithic, "
-                                  "remote-disk, logdb, logdb-mv, logdb-mv-fr and logdb-mv-sr");
+                                  "' is not known to this build; there is " + names_of_profiles());
   if (text_of(setting_registry).empty())
     return error_invalid_argument("profile '" + profile +
                                   "' needs strata_registry: the endpoints of the cluster's etcd");
@@ -120,7 +118,8 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOp
 }  // namespace
 
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
-  if (options.profile == "monolithic") return engine::Kernel::open(options);
+  const Profile* profile = find_profile(options.profile);
+  if (profile != nullptr && !profile->is_of_cluster()) return engine::Kernel::open(options);
   auto opened = clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
                                      [&options] { return open_in_cluster(options); });
   has_started = opened.ok();

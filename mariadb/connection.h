@@ -1,12 +1,13 @@
 // What the engine keeps per server connection, and the plugin's few globals.
 //
-//   C1  A Connection is used by the thread that runs its THD. kill_query() of another thread only
-//       calls Session::interrupt(), also of the session that runs its DDL.
-//   C2  `statement` is the savepoint a failing statement returns to; it moves at every statement
-//   end. C3  `generation` changes whenever a transaction ends: a cursor of an older one is
-//   repositioned. C4  Between the two renames of a copying ALTER and the drop of the old table,
-//   `swap` holds their
-//       kernel transaction; nothing else of the connection runs in it.
+//   CX1  A Connection is used by the thread that runs its THD. kill_query() of another thread only
+//        calls Session::interrupt(), also of the session that runs its DDL.
+//   CX2  `statement` is the savepoint a failing statement returns to; it moves at every statement
+//        end.
+//   CX3  `generation` changes whenever a transaction ends: a cursor of an older one is
+//        repositioned.
+//   CX4  Between the two renames of a copying ALTER and the drop of the old table, `swap` holds
+//        their kernel transaction; nothing else of the connection runs in it.
 #pragma once
 
 #include "mariadb/path.h"

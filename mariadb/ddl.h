@@ -10,8 +10,7 @@
 //       rename(#sql-alter -> t), drop(#sql-backup) are one transaction, committed with the last
 //       call. Nobody ever sees, nor does a crash leave, t missing.
 //   D3  create(#sql-alter-*) writes a journal row with it: the copy, the table it will replace and
-//   that
-//       one's version. The row goes when the copy is renamed or dropped.
+//       that one's version. The row goes when the copy is renamed or dropped.
 //   D4  During recovery the server replays a swap it believes half-done as drop(t) and
 //       rename(#sql-alter -> t). A drop that matches a journal row whose copy still exists is
 //       postponed; the rename does both at once. Both are idempotent. Nothing is dropped without

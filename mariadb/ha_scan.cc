@@ -1,12 +1,11 @@
 // Reading rows: table scans, index scans, point reads, pushed conditions, MRR.
 //
-//   HS1  An entry is looked at in this order: prefix and range limits by memcmp of keys, pushed
-//   condition
-//        from key and covering bytes, then the row (and its lock). Rows that do not qualify are
-//        neither fetched nor locked.
-//   HS2  An UPDATE at READ COMMITTED sees the latest committed version of a row first and gets the
-//   row locked only if it qualifies: it asks for the same row again then. So it neither waits for
-//   rows it does not want nor locks them.
+//   HC1  An entry is looked at in this order: prefix and range limits by memcmp of keys, pushed
+//        condition from key and covering bytes, then the row (and its lock). Rows that do not
+//        qualify are neither fetched nor locked.
+//   HC2  An UPDATE at READ COMMITTED sees the latest committed version of a row first and gets the
+//        row locked only if it qualifies: it asks for the same row again then. So it neither waits
+//        for rows it does not want nor locks them.
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
@@ -202,7 +201,7 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
         return decode_entry(entry, buffer) ? 0 : HA_ERR_CRASHED;
       }
       const bool look_only =
-          semi_read_ == SemiRead::kTry && cursor_index_ == 0 && !unique_read_;  // HS2
+          semi_read_ == SemiRead::kTry && cursor_index_ == 0 && !unique_read_;  // HC2
       bool gone = false;
       const Status status = look_only ? cursor_->fetch_unlocked(&gone) : cursor_->fetch(&gone);
       if (!status.ok()) return fail(status);
@@ -547,7 +546,7 @@ int ha_strata::index_last(uchar* buffer) {
   });
 }
 
-// Passes the end of the range down (HS1); the rest is the server's own.
+// Passes the end of the range down (HC1); the rest is the server's own.
 int ha_strata::read_range_first(const key_range* start, const key_range* end, bool equal,
                                 bool sorted) {
   const int prepared = guarded([&] {

@@ -98,7 +98,7 @@ int ha_strata::open(const char* name, int, uint) {
     StatusOr<engine::TableRef> found = look_up->open_table(path.schema, path.table);
     if (!found.ok())
       return is_not_found(found.status()) ? HA_ERR_NO_SUCH_TABLE : fail(found.status());
-    // The server may have the definition from a file: opening is a claim that it is of now (M8).
+    // The server may have the definition from a file: opening is a claim that it is of now (MA8).
     if (const Status may = may_answer(); !may.ok()) return fail(may);
     const engine::TableSpec& spec = (*found)->spec();
     const LEX_CUSTRING& version = table->s->tabledef_version;

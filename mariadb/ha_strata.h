@@ -1,12 +1,12 @@
 // The handler: one open table of one connection at a time.
 //
 //   H1  `cursor_` walks the active index (or the clustered one for rnd_next), `point_` serves
-//   rnd_pos.
-//       Both rest from reset() on; when the TABLE goes to another connection, that makes its own.
+//       rnd_pos. Both rest from reset() on; when the TABLE goes to another connection, that makes
+//       its own.
 //   H2  `at_` is the cursor whose row the server holds: update_row() and delete_row() mean that
-//   row. H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
-//   everything
-//       works by offsets.
+//       row.
+//   H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
+//       everything works by offsets.
 //   H4  BLOB pointers handed out stay valid until the handler's next row.
 #pragma once
 
@@ -117,7 +117,7 @@ class ha_strata final : public handler {
   static constexpr uint kRefLengthBytes = 2;  // ref: length of the clustered key, key, zeros
 
   enum class Direction : uint8_t { kForward, kBackward };
-  // READ COMMITTED (HS2): kTry: rows are shown before they are locked; kDid: the last one was.
+  // READ COMMITTED (HC2): kTry: rows are shown before they are locked; kDid: the last one was.
   enum class SemiRead : uint8_t { kOff, kTry, kDid };
 
   engine::Session* session() const { return connection_->session.get(); }

@@ -1,17 +1,15 @@
 // Memcomparable keys: memcmp of two keys orders like the index does in SQL.
 //
 //   KC1  A key is its parts one after the other: for a nullable part a byte 0 (NULL, nothing
-//   follows)
-//        or 1, then the value's image. Part images are prefix-free, so the image of the first n
-//        parts is a prefix of every key that starts with these values.
+//        follows) or 1, then the value's image. Part images are prefix-free, so the image of the
+//        first n parts is a prefix of every key that starts with these values.
 //   KC2  A DESC part has every byte complemented, the NULL byte too.
 //   KC3  Integers, temporals, decimals, enums and BINARY can be read back from the image; values of
-//   other
-//        whole columns go into the entry's covering bytes. Prefix parts and BLOBs are in neither.
+//        other whole columns go into the entry's covering bytes. Prefix parts and BLOBs are in
+//        neither.
 //   KC4  Behind its own parts an entry has the whole clustered key. The server's extended keys end
-//   in those
-//        primary key columns that the index does not have; a search key repeats the others in
-//        between.
+//        in those primary key columns that the index does not have; a search key repeats the others
+//        in between.
 //   KC5  A CHAR column is stored without its trailing spaces, and the server compares what is left.
 //        But where it finds groups, and in InnoDB's unique keys, values of a NO PAD collation are
 //        equal only if they are so with their spaces, up to the column's (or the prefix's) number

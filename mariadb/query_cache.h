@@ -11,7 +11,7 @@
 //        visible. One whose end nobody here will see (detached, or recovered after a crash) counts
 //        until the server stops.
 //   QY3  In a cluster nothing is cached: a result would be given out without asking for the lease
-//        (M8).
+//        (MA8).
 #pragma once
 
 #include <atomic>

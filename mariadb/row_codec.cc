@@ -66,7 +66,7 @@ void RowCodec::write_row(const uchar* record, Bytes old_row, const MY_BITMAP* kn
   for (const Column& column : fixed_) {
     const bool from_old = old_fixed != nullptr && !has(known, column);
     if (column.is_null(record)) {
-      std::memset(to, 0, column.bytes);  // RC6
+      std::memset(to, 0, column.bytes);  // RF6
     } else {
       std::memcpy(to, from_old ? old_fixed : record + column.offset, column.bytes);
     }

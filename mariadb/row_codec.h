@@ -5,19 +5,18 @@
 //   variable column := varint (length << 1)       that many bytes follow
 //                    | varint (position << 1 | 1) the value is the outside value at that position
 //
-//   RC1  Fixed columns stand at constant offsets, NULL or not.
-//   RC2  When key, row and references exceed the kernel's limit the longest variable values move
+//   RF1  Fixed columns stand at constant offsets, NULL or not.
+//   RF2  When key, row and references exceed the kernel's limit the longest variable values move
 //        outside, one after the other, until they fit; if that is not enough the row itself does.
-//   RC3  An update takes columns that are neither read nor written from the old row, and values
+//   RF3  An update takes columns that are neither read nor written from the old row, and values
 //        that are outside and unchanged by reference, in the order they had.
-//   RC4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
-//   decode().
-//   RC5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
-//   made from that value, never from a new evaluation.
-//   RC6  Rows with the same values are the same bytes: fixed columns that are NULL are zeros, NULL
-//   bits of
-//        columns that are not kept are 0. (Rows written before this rule only seem to change when
-//        they do not.)
+//   RF4  A record's BLOB pointers, after decode(), point into the codec: valid until its next
+//        decode().
+//   RF5  A virtual column that is part of an index is kept (is_kept()); entries of an old row are
+//        made from that value, never from a new evaluation.
+//   RF6  Rows with the same values are the same bytes: fixed columns that are NULL are zeros, NULL
+//        bits of columns that are not kept are 0. (Rows written before this rule only seem to
+//        change when they do not.)
 // One codec belongs to one handler object.
 #pragma once
 
@@ -32,7 +31,7 @@ struct EncodedRow {
   Bytes inline_bytes;
   const engine::ExternalImage* externals = nullptr;
   uint32_t external_count = 0;
-  bool unchanged = false;  // an update that leaves every stored byte as it is (RC6)
+  bool unchanged = false;  // an update that leaves every stored byte as it is (RF6)
 };
 
 class RowCodec {
@@ -80,7 +79,7 @@ class RowCodec {
 
   std::vector<Column> generated_;  // those that can be NULL
   uint32_t null_bytes_ = 0;
-  std::vector<uchar> kept_nulls_;  // the bits of the NULL bytes that are stored (RC6)
+  std::vector<uchar> kept_nulls_;  // the bits of the NULL bytes that are stored (RF6)
   uint32_t fixed_bytes_ = 0;
   std::vector<Column> fixed_;
   std::vector<Variable> variable_;

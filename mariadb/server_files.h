@@ -7,13 +7,11 @@
 //        kinds that it had of its own are moved to the data folder's `replaced`. After a power loss
 //        also the old folder is given what it lacks: a file may be gone that was not synced.
 //   SF3  A copy is removed only when its file is known to be gone: what cannot be read, or could
-//   not
-//        be given to a folder, leaves the copies as they are. A folder becomes the last one only
-//        once everything given to it is durable.
+//        not be given to a folder, leaves the copies as they are. A folder becomes the last one
+//        only once everything given to it is durable.
 //   SF2  A change is copied as soon as the file system tells of it, in the background: a server
-//   that
-//        is killed in the moment of a CREATE VIEW and never started again in its folder may lose
-//        it.
+//        that is killed in the moment of a CREATE VIEW and never started again in its folder may
+//        lose it.
 #pragma once
 
 #include <cstdint>

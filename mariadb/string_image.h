@@ -2,14 +2,12 @@
 //
 // Three forms (`collations.test` tries them over every collation of the server):
 //   kTerminated   NO PAD collations and binary strings. Groups of 8 weight bytes, each followed by
-//   a
-//                 count: 0..8 = the string ends in this group, 9 = more follows.
+//                 a count: 0..8 = the string ends in this group, 9 = more follows.
 //   kSpacePadded  PAD SPACE: a string compares as if spaces without end followed it. Segments of
 //                 weight bytes, the last one filled up with the weight of a space, each followed by
 //                 how the rest compares with spaces: 1 less, 2 nothing but spaces, 3 greater.
 //   kFixed        old multi-level collations whose levels cannot be asked for one by one: the
-//   server's
-//                 own image, padded to the column's length.
+//                 server's own image, padded to the column's length.
 // Multi-level Unicode collations are level images one after the other, each in one of the first
 // forms.
 //

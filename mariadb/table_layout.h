@@ -1,11 +1,9 @@
 // A table's indexes as the kernel numbers them, and the codecs that make their entries.
 //
 //   TL1  Kernel index 0 is the clustered one: the server's primary key, or a hidden 8-byte row id.
-//   The
-//        other keys follow in the server's order.
+//        The other keys follow in the server's order.
 //   TL2  Covering bytes of an entry: the values KC3 puts there, of the index's parts and of primary
-//   key
-//        columns that are not among them, in that order; NULL takes no bytes.
+//        key columns that are not among them, in that order; NULL takes no bytes.
 //   TL3  A key of the second form is never too long for the kernel. Of one that is longer than
 //        `most_key` bytes the first so many bytes are kept, and the SHA-256 of the whole in place
 //        of the rest ("cut"). So keys are equal where the whole ones are, which is what unique
@@ -13,8 +11,7 @@
 //        ha_long_keys.cc puts them in order while it reads. Images are prefix-free (KC1), so no key
 //        that is not cut begins like a cut one, and against all others its first bytes decide.
 //   TL4  Covering bytes that would make an entry too large are left out, all of them: where an
-//   entry
-//        has none although a covered column is not NULL, the row has to be read.
+//        entry has none although a covered column is not NULL, the row has to be read.
 #pragma once
 
 #include "mariadb/key_codec.h"

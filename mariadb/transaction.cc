@@ -1,12 +1,12 @@
 // Commit, rollback, savepoints and snapshots of a connection.
 //
-//   T1  "Statement end" and "transaction end" are the same callback: ends_transaction() tells them
-//       apart.
-//   T2  commit() that fails is not followed by rollback(): the engine has rolled back by then.
-//   T3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it needs.
-//   T4  When a statement, or what followed a savepoint, cannot be undone, the whole transaction is
-//       gone (engine E18), as after a deadlock: the statement's error says so, whatever it was
-//       before, and the server rolls back too, so that a COMMIT that comes later commits nothing.
+//   TX1  "Statement end" and "transaction end" are the same callback: ends_transaction() tells them
+//        apart.
+//   TX2  commit() that fails is not followed by rollback(): the engine has rolled back by then.
+//   TX3  After commit_ordered() nothing may fail but the log; prepare() has reserved what it needs.
+//   TX4  When a statement, or what followed a savepoint, cannot be undone, the whole transaction is
+//        gone (engine E18), as after a deadlock: the statement's error says so, whatever it was
+//        before, and the server rolls back too, so that a COMMIT that comes later commits nothing.
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
@@ -18,7 +18,7 @@ namespace {
 
 engine::Durability durability_of(const Connection& connection) {
   // On one machine, after prepare() and the binary log, the outcome is durable already; the server
-  // asks for the rest by commit_checkpoint_request(). Not so
+  // asks for the rest by commit_checkpoint_request(). Not so:
   //   in a cluster: the binary log stays behind when another server takes over (BL2);
   //   when this transaction is not written to the binary log (SET sql_log_bin=0, a replica without
   //   log_slave_updates, binlog_ignore_db), which then knows nothing of it;
@@ -45,7 +45,7 @@ void statement_ended(Connection* connection) {
   if (isolation_of(connection->thd) <= engine::Isolation::kReadCommitted) session->close_view();
 }
 
-// T4
+// TX4
 void report_rolled_back(const char* what, const Status& why) {
   my_printf_error(ER_ROLLBACK_ONLY, "STRATA: %s: %.*s", MYF(0), what,
                   static_cast<int>(why.message().size()), why.message().data());

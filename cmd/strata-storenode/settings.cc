@@ -10,6 +10,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/profiles.h"
 #include "io/block_writer.h"
 
 namespace strata::daemon {
@@ -121,9 +122,7 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
   app->add_option("--http", raw->http, "address:port of /healthz, /metrics and /status (0: any)")
       ->check(CLI::Validator(check_http, ""))
       ->capture_default_str();
-  app->add_option("--profile", node.profile,
-                  "remote-disk, logdb, logdb-mv, logdb-mv-fr or logdb-mv-sr")
-      ->capture_default_str();
+  app->add_option("--profile", node.profile, names_of_cluster_profiles())->capture_default_str();
   auto* group = app->add_option("--initial-group", raw->group,
                                 "Storage nodes of a new cluster, by name: s1,s2,s3")
                     ->delimiter(',');

@@ -1,5 +1,5 @@
 // /healthz, /metrics and /status over HTTP, for people and their tools. Reads only.
-//   CH1  A thread of its own answers, one request per connection. Whoever connects, and however
+//   SH1  A thread of its own answers, one request per connection. Whoever connects, and however
 //        often, takes at most so many descriptors as were said at the start, for some seconds, and
 //        keeps nobody else from being answered (transport/http_server.h).
 #pragma once

@@ -15,6 +15,7 @@
 #include "base/ids.h"
 #include "base/latch.h"
 #include "base/mapped_memory.h"
+#include "base/profiles.h"
 #include "base/rng.h"
 #include "base/wait_interrupt.h"
 
@@ -65,6 +66,18 @@ TEST(Ids, TrxIdAndUndoPtrRoundTrip) {
   EXPECT_EQ(undo_node(ptr).value, 9);
   EXPECT_EQ(undo_page_number(ptr), 0xfffffffeu);
   EXPECT_EQ(undo_offset(ptr), 0xabcd);
+}
+
+TEST(Profiles, OnesOfClustersAreTakenFromTheTableByTheirTraits) {
+  EXPECT_EQ(find_profile("log"), nullptr);
+  for (const Profile& profile : all_profiles()) {
+    EXPECT_EQ(find_profile(profile.name), &profile);
+    EXPECT_EQ(find_cluster_profile(profile.name) != nullptr, profile.is_of_cluster());
+    EXPECT_NE(names_of_profiles().find(profile.name), std::string::npos);
+  }
+  EXPECT_EQ(names_of_cluster_profiles().find("monolithic"), std::string::npos);
+  EXPECT_TRUE(names_of_cluster_profiles().ends_with("logdb-mv-fr or logdb-mv-sr"))
+      << names_of_cluster_profiles();
 }
 
 TEST(ByteReader, ReportsTruncationInsteadOfReadingPastTheEnd) {

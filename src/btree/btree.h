@@ -1,27 +1,22 @@
 // B-link tree over memcomparable keys, built on mini-transactions. Thread-safe; a TreeCursor
 // belongs to one thread.
 //
-//   BT1 (K3) Every page carries index id, level, low fence, high key, right sibling. Readers check
-//   them:
-//        key >= high key -> move right; anything else wrong -> restart from the root, whose page
-//        number never changes. Reverse scans re-descend below the low fence.
-//   BT2 (K4) A split is two mtrs: the first makes the right page and flags the left
-//   kIncompleteSplit; the
-//        second re-descends from the root with no child latched, inserts the separator and clears
-//        the flag. Whoever needs to write past a flag completes it first. Nothing ever latches
-//        upwards.
+//   BT1  (K3) Every page carries index id, level, low fence, high key, right sibling. Readers check
+//        them: key >= high key -> move right; anything else wrong -> restart from the root, whose
+//        page number never changes. Reverse scans re-descend below the low fence.
+//   BT2  (K4) A split is two mtrs: the first makes the right page and flags the left
+//        kIncompleteSplit; the second re-descends from the root with no child latched, inserts the
+//        separator and clears the flag. Whoever needs to write past a flag completes it first.
+//        Nothing ever latches upwards.
 //   BT3  Latches: top-down, left-to-right; a descent holds one latch at a time (the child is fixed
-//   after
-//        the parent's latch is gone, inside an epoch).
-//   BT4 (K5) Merging moves everything of a right sibling R into L (both children of one parent
-//   latched
-//        parent, L, R; L unflagged), redirects L's right link and high key past R and removes R's
-//        separator, in one mtr; R is flagged kUnlinked and retired.
+//        after the parent's latch is gone, inside an epoch).
+//   BT4  (K5) Merging moves everything of a right sibling R into L (both children of one parent
+//        latched parent, L, R; L unflagged), redirects L's right link and high key past R and
+//        removes R's separator, in one mtr; R is flagged kUnlinked and retired.
 //   BT5  Separators are the shortest keys that still separate (suffix truncation) at leaf level.
 //   BT6  A root split moves the root's content to a new page; level grows by one.
 //   BT10  A scan to the right that has passed two leaves reads those behind ahead, twice as many
-//   each
-//        time half of them are used up; a short one costs no read that it does not need.
+//         each time half of them are used up; a short one costs no read that it does not need.
 // Values of leaf records start with a RecordHeader (page/record.h), which the tree does not
 // interpret.
 #pragma once

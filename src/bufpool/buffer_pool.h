@@ -2,15 +2,12 @@
 //
 //   B1  frame.page_id changes only at pin count 0, under the partition latch.
 //   B2  A frame is written back, surrendered or dropped only once log.durable_lsn() >= the end Lsn
-//   of the
-//       last group that touched it (K9).
+//       of the last group that touched it (K9).
 //   B3  No query waits for a write: a background writer keeps free frames ready; a miss takes a
-//   free
-//       frame, or evicts a clean one, and only as a last resort waits for the writer (with a
+//       free frame, or evicts a clean one, and only as a last resort waits for the writer (with a
 //       deadline).
 //   B4  Write-back copies the page under a shared latch and does I/O without it; a page changed
-//   meanwhile
-//       stays dirty with the Lsn of its first change after the copy.
+//       meanwhile stays dirty with the Lsn of its first change after the copy.
 //   B5  oldest_dirty_lsn() counts pages being written until their write completed.
 //   B6  A damaged page is never handed out: fix() fails with kDataLoss and nothing is cached. Nor,
 //       with a sole writer, is one that is newer than the log: what it belongs to was lost.

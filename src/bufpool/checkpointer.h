@@ -1,23 +1,20 @@
 // Fuzzy checkpoints (K10). One background thread; run_once() is also called by tests and at
 // shutdown.
 //   CP1  F = log.raise_image_floor(); wait_completed(F); write back all pages first changed below
-//   F;
-//        source.sync(); control.publish(checkpoint = F); then the log is truncated below F.
-//        The bias of llsns goes with F, taken in the same step (LR4): with a smaller one llsns
-//        could be given out twice, with a larger one the groups behind F would not count.
+//        F; source.sync(); control.publish(checkpoint = F); then the log is truncated below F. The
+//        bias of llsns goes with F, taken in the same step (LR4): with a smaller one llsns could be
+//        given out twice, with a larger one the groups behind F would not count.
 //   CP2  Every page first changed after F carries a full image in its first section after F,
-//   because
-//        image_floor was raised in one step with reservations: redo from F never needs a page's old
-//        bytes if they may be torn.
+//        because image_floor was raised in one step with reservations: redo from F never needs a
+//        page's old bytes if they may be torn.
 //   CP3  A failed write or sync leaves the old checkpoint in force; the log grows until it
-//   succeeds.
+//        succeeds.
 //   CP4  A checkpoint that nobody waits for writes its pages at the pace of the log: done when half
-//   the log, or half the interval, that brings the next one has passed. So a burst of changes that
-//   is over is written back slowly, beside what comes then. A request, a caller of run_once() and
-//   twice the counted log make it hurry.
-//   CP5  Full images of pages count only beyond log_bytes:
-//   redo of an image is cheap, and a checkpoint only brings new ones. So one starts after log_bytes
-//   to 2 x log_bytes of log.
+//        the log, or half the interval, that brings the next one has passed. So a burst of changes
+//        that is over is written back slowly, beside what comes then. A request, a caller of
+//        run_once() and twice the counted log make it hurry.
+//   CP5  Full images of pages count only beyond log_bytes: redo of an image is cheap, and a
+//        checkpoint only brings new ones. So one starts after log_bytes to 2 x log_bytes of log.
 //   CP6  A source that makes its pages from the log gets none. Every mark_interval_us of change the
 //        start moves to the end of the log there, without new images: a restart reads little.
 #pragma once

@@ -3,8 +3,7 @@
 // back from the tail over the few groups that were reserved later but listed earlier.
 //   DL1  The list is sorted by first_lsn, so its head is the exact minimum.
 //   DL2  A page being written is off the list but counted by oldest() until end_write (B5). A
-//   change
-//        during the write lists it again at its own Lsn (B4).
+//        change during the write lists it again at its own Lsn (B4).
 //   DL3  At most one write of a page is in flight: an older copy can never land on a newer one.
 #pragma once
 

@@ -15,17 +15,14 @@
 // again.
 //
 //   F1  pins = kOwned (one owner: the free list, an evictor, a loader before it publishes the
-//   frame)
-//       plus the number of pins. Ownership is taken only from 0, so a pinned frame keeps its page.
-//       A pin that meets kOwned is taken back at once and means nothing.
+//       frame) plus the number of pins. Ownership is taken only from 0, so a pinned frame keeps its
+//       page. A pin that meets kOwned is taken back at once and means nothing.
 //   F2  page_id and the hash and LRU links change only while owned, or under the exclusive latch
-//   when
-//       a frame is detached; always under the mutex of the page's partition (B1).
+//       when a frame is detached; always under the mutex of the page's partition (B1).
 //   F3  dirty: kListed is set under the exclusive latch (note_modified) or after a failed write,
-//   and
-//       cleared under the shared latch (begin_write); both under the dirty list's mutex. kWriting
-//       is set under the shared latch by the one writer of the page and cleared when its write
-//       ended.
+//       and cleared under the shared latch (begin_write); both under the dirty list's mutex.
+//       kWriting is set under the shared latch by the one writer of the page and cleared when its
+//       write ended.
 //   F4  A frame with dirty != 0 is never evicted.
 #pragma once
 

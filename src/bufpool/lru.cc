@@ -57,7 +57,7 @@ void Lru::make_young(Frame* frame) noexcept {
   rebalance();
 }
 
-void Lru::rebalance() noexcept {  // L2
+void Lru::rebalance() noexcept {  // LU2
   const uint64_t total = uint64_t{young_count()} + old_count();
   while (young_.tail != kNoFrame && uint64_t{old_count()} * 100 < total * old_percent_) {
     Frame* frame = &frames_[young_.tail];

@@ -1,12 +1,11 @@
 // One partition's recency order: a young and an old list with midpoint insertion. Internal to
 // bufpool. Every function is called with the partition's mutex held, except needs_touch().
-//   L1  A page enters at the head of the old list. It becomes young when it is used again later
-//   than
-//       old_time_us after its first use; so one scan cannot push the working set out.
-//   L2  The old list holds at least old_percent of the partition's pages: the young tail ages into
-//   it. L3  A young page is moved to the front again only once a quarter of the young list has
-//   passed it:
-//       hits on hot pages take no mutex.
+//   LU1  A page enters at the head of the old list. It becomes young when it is used again later
+//        than old_time_us after its first use; so one scan cannot push the working set out.
+//   LU2  The old list holds at least old_percent of the partition's pages: the young tail ages into
+//        it.
+//   LU3  A young page is moved to the front again only once a quarter of the young list has passed
+//        it: hits on hot pages take no mutex.
 #pragma once
 
 #include <cstdint>

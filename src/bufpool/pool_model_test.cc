@@ -3,11 +3,9 @@
 // knows every version of every page and the Lsns of the group that made it. Random operations,
 // failed and half writes, failed checkpoints; then the power fails and
 //   1. each page on disk is a version written since the last sync, or the one synced, whose group
-//   is
-//      durable (B2, K9) - or torn, if it was written since the last sync;
+//      is durable (B2, K9) - or torn, if it was written since the last sync;
 //   2. redo from the checkpoint (through fix_for_redo, as recovery does) rebuilds the last durable
-//   version
-//      of every page, starting a torn page at an image only (CP1, CP2);
+//      version of every page, starting a torn page at an image only (CP1, CP2);
 // and life goes on from there, several times per seed.
 #include <cstdlib>
 #include <map>

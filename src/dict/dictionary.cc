@@ -5,7 +5,7 @@
 namespace strata {
 namespace {
 
-// Header slots of the system space (D1). kUser2 belongs to the timestamp source.
+// Header slots of the system space (DI1). kUser2 belongs to the timestamp source.
 constexpr HeaderSlot kTablesRoot = static_cast<HeaderSlot>(8);
 constexpr HeaderSlot kJournalRoot = static_cast<HeaderSlot>(9);
 constexpr HeaderSlot kNextIndexId = static_cast<HeaderSlot>(10);

@@ -1,15 +1,14 @@
 // The dictionary on disk: two trees in the system space, changed by ordinary transactions, so that
 // DDL is atomic and recovered like any other change.
 //
-//   D1  System space: page 2 is the pending-delete list (txn/trx_system.h), the header slots hold
-//   the root pages of
-//       the trees and the id counters. Ids are never given out twice: the counter's change is
-//       earlier in the log than any use; that of a space id, whose file is made at once, is
-//       durable.
-//   D2  tables tree: schema \0 name -> TableSpec (outside the row in an overflow chain when large).
-//       journal tree: opaque key -> value, for the glue's DDL recovery.
-//   D3  Every call works inside the caller's transaction; nothing is visible to others before it
-//   commits.
+//   DI1  System space: page 2 is the pending-delete list (txn/trx_system.h), the header slots hold
+//        the root pages of the trees and the id counters. Ids are never given out twice: the
+//        counter's change is earlier in the log than any use; that of a space id, whose file is
+//        made at once, is durable.
+//   DI2  tables tree: schema \0 name -> TableSpec (outside the row in an overflow chain when
+//        large). journal tree: opaque key -> value, for the glue's DDL recovery.
+//   DI3  Every call works inside the caller's transaction; nothing is visible to others before it
+//        commits.
 // Thread-safe as far as the transactions are different.
 #pragma once
 

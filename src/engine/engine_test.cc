@@ -540,7 +540,7 @@ TEST_F(EngineTest, RefusesWhatItMustNotTouch) {
   EXPECT_TRUE(is_corruption(refused)) << refused;
 }
 
-TEST_F(EngineTest, AFolderOfSomebodyElsesStaysAsItIs) {  // E6
+TEST_F(EngineTest, AFolderOfSomebodyElsesStaysAsItIs) {  // E20
   KernelOptions other = options_on(disk_.get(), "/other");
   ASSERT_TRUE(disk_->make_directory("/other").ok());
   ASSERT_TRUE(disk_->open("/other/letter.txt", OpenOptions{.create = true}).ok());

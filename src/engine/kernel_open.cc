@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/profiles.h"
 #include "engine/internal/kernel_impl.h"
 #include "txn/trx_system.h"
 
@@ -61,9 +62,10 @@ Status KernelImpl::open() {
   const uint64_t begin = monotonic_us();
   if ((seams.log_sink == nullptr) != (seams.control == nullptr))
     return error_invalid_argument("a log sink and a control store come together");
-  if (seams.control == nullptr && options.profile != "monolithic") {
+  const Profile* profile = find_profile(options.profile);
+  if (seams.control == nullptr && (profile == nullptr || profile->is_of_cluster())) {
     return error_invalid_argument("profile '" + options.profile +
-                                  "' is not known to this build; use 'monolithic'");
+                                  "' is none of a database whose files are all in its folder");
   }
   if (options.node == 0 || options.node == 255) {
     return error_invalid_argument("the node number must be between 1 and 254");

@@ -65,7 +65,7 @@ class Examination {
       kernel_ = std::move(opened).value();
       return "";
     }
-    // Until the control file is there the folder is recognised as half made (E6).
+    // Until the control file is there the folder is recognised as half made (E20).
     const std::string message = opened.status().ToString();
     if (!job_->created && message.find("half-initialised") != std::string::npos) return "";
     return "does not open: " + message;

@@ -1,17 +1,13 @@
 // Wraps a file system inside a server under test and journals how to undo everything not yet
 // synced.
-//   PL1  The record of a change is in the journal before the change is made; the mark of a sync
-//   after
-//        the sync succeeded and before the caller hears of it.
-//   PL2  Changes of one file are made one at a time, so that each pre-image is what the change
-//   before
-//        it left. A sync covers the changes that were complete when it began.
-//   PL3  A removed or replaced file lives on as a hard link in <journal>.removed/ until the removal
-//   is
-//        durable.
-//   PL4  The journal holds little more than the unsynced changes: it is rewritten when most of it
-//   is
-//        dead.
+//   PW1  The record of a change is in the journal before the change is made; the mark of a sync
+//        after the sync succeeded and before the caller hears of it.
+//   PW2  Changes of one file are made one at a time, so that each pre-image is what the change
+//        before it left. A sync covers the changes that were complete when it began.
+//   PW3  A removed or replaced file lives on as a hard link in <journal>.removed/ until the removal
+//        is durable.
+//   PW4  The journal holds little more than the unsynced changes: it is rewritten when most of it
+//        is dead.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +34,7 @@ using power_loss::RecordKind;
 struct TrackedFile {
   uint64_t id = 0;
   std::set<uint64_t> in_flight;  // changes begun, not complete; guarded by the journal's mutex
-  std::mutex change_mutex;       // PL2; taken before the journal's mutex
+  std::mutex change_mutex;       // PW2; taken before the journal's mutex
 };
 using TrackedPtr = std::shared_ptr<TrackedFile>;
 
@@ -83,14 +79,14 @@ class Journal {
     live_.erase(it);
   }
 
-  // PL4. `files` tells where the tracked files are now.
+  // PW4. `files` tells where the tracked files are now.
   Status shrink_if_worthwhile(const std::map<std::string, TrackedPtr>& files) {
     constexpr uint64_t kWorthwhile = 32u << 20;
     if (end_ < kWorthwhile || end_ < 2 * live_bytes_) return status_;
     return rewrite(files);
   }
 
-  // Keeps the file under another name; returns it, empty when that is impossible. PL3.
+  // Keeps the file under another name; returns it, empty when that is impossible. PW3.
   std::string keep(const std::string& path, uint64_t seq) {
     std::string kept = kept_folder_ + "/" + std::to_string(seq);
     return ::link(path.c_str(), kept.c_str()) == 0 ? kept : std::string();
@@ -251,7 +247,7 @@ class PowerLossFile final : public File {
   [[nodiscard]] const std::string& path() const override { return inner_->path(); }
 
  private:
-  // Journals the change with its pre-image, then makes it. PL1, PL2.
+  // Journals the change with its pre-image, then makes it. PW1, PW2.
   template <typename Make>
   Status change(FileChange change, Make make) {
     change.before.resize(change.bytes);

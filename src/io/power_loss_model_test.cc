@@ -371,7 +371,7 @@ class GatedFileSystem final : public FileSystem {
   std::unique_ptr<FileSystem> inner_ = make_posix_file_system();
 };
 
-TEST(PowerLossThreads, ASyncDoesNotCoverAWriteThatWasStillUnderWay) {  // PL2
+TEST(PowerLossThreads, ASyncDoesNotCoverAWriteThatWasStillUnderWay) {  // PW2
   bool kept = false;
   bool lost = false;
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -473,7 +473,7 @@ TEST(PowerLossJournal, StaysSmallWhenEverythingIsSynced) {
     ASSERT_TRUE(synced->sync_data().ok());
     largest = std::max<uint64_t>(largest, std::filesystem::file_size(disk.journal()));
   }
-  EXPECT_LT(largest, 40u << 20);  // PL4
+  EXPECT_LT(largest, 40u << 20);  // PW4
   // What was live before the rewrite can still be undone.
   bool undone = false;
   disk.crash(first_seed());

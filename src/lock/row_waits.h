@@ -20,34 +20,33 @@
 //   L6  drop_shared() wakes those who wait for that lock only; the dropper keeps a turn it has on
 //       the row.
 //   L7  A range lock is a shared lock on every key in it, whether there is a record or not: a
-//   writer
-//       asks for both in the same way (wait_for_shared), after it has marked the record. A locker
-//       registers the range and reads it then, so one of the two sees the other. What was read is
-//       settled; only then does a mark inside tell that its writer waits for the locker.
+//       writer asks for both in the same way (wait_for_shared), after it has marked the record. A
+//       locker registers the range and reads it then, so one of the two sees the other. What was
+//       read is settled; only then does a mark inside tell that its writer waits for the locker.
 //   L8  What is registered and not settled may be taken back: a locker that must wait for the owner
 //       of a record does not keep a range over that record meanwhile.
 //   L9  Without range locks nobody pays: they count in the same per-index counter as shared locks.
-//   L10 A row has one exclusive owner: the undecided transaction in its record, or the one that
-//       add_exclusive() has entered. It is entered with the leaf latched (shared will do) by who
-//       finds the record live, decided and not entered; who is about to write to a record latches
-//       the leaf exclusively and looks for an entry of another first. Whoever has got such a lock
-//       then asks for shared holders, as a writer does.
-//   L11 An entry is kept until the transaction's outcome is published (release_exclusive(), before
-//       holder_ended()). It may go earlier when the record carries the transaction's own change and
-//       no rollback to a savepoint can take that away without the lock (forget_changed()).
-//   L12 A run is one entry for all rows of an index between two keys, both included. It is entered
-//       with their leaf latched exclusively, by who has found every record there live or deleted,
-//       decided or its own, and not entered for another; runs do not overlap. A row that another
-//       transaction inserts into it later is not held: its newest version is younger than the run,
-//       and one that is held nobody else can write. What a scan did not get to is given back
-//       (trim_run()). Nobody holds a deleted record: a run keeps nobody from inserting its key
-//       again.
-//   L14 Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with its
-//       owner, takes the owner away first and then calls holder_ended() or let_reports_end(), which
-//       wait for reports that may have seen it.
-//   L15 A waiter is reported with its holders and with everybody before it in its queue, when it
-//       joins; those behind it with it, and with a new holder that it finds: each of them will hold
-//       the row before they do, without another call of wait() of theirs.
+//   L10  A row has one exclusive owner: the undecided transaction in its record, or the one that
+//        add_exclusive() has entered. It is entered with the leaf latched (shared will do) by who
+//        finds the record live, decided and not entered; who is about to write to a record latches
+//        the leaf exclusively and looks for an entry of another first. Whoever has got such a lock
+//        then asks for shared holders, as a writer does.
+//   L11  An entry is kept until the transaction's outcome is published (release_exclusive(), before
+//        holder_ended()). It may go earlier when the record carries the transaction's own change
+//        and no rollback to a savepoint can take that away without the lock (forget_changed()).
+//   L12  A run is one entry for all rows of an index between two keys, both included. It is entered
+//        with their leaf latched exclusively, by who has found every record there live or deleted,
+//        decided or its own, and not entered for another; runs do not overlap. A row that another
+//        transaction inserts into it later is not held: its newest version is younger than the run,
+//        and one that is held nobody else can write. What a scan did not get to is given back
+//        (trim_run()). Nobody holds a deleted record: a run keeps nobody from inserting its key
+//        again.
+//   L14  Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with
+//        its owner, takes the owner away first and then calls holder_ended() or let_reports_end(),
+//        which wait for reports that may have seen it.
+//   L15  A waiter is reported with its holders and with everybody before it in its queue, when it
+//        joins; those behind it with it, and with a new holder that it finds: each of them will
+//        hold the row before they do, without another call of wait() of theirs.
 #pragma once
 
 #include <atomic>

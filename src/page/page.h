@@ -1,8 +1,7 @@
 // The 16 KiB page: header layout, types, checksum. Pure functions over bytes: no I/O, no latches.
 //   PG1  Multi-byte fields are little endian; the struct is the on-disk and on-wire format.
 //   PG2  crc32c covers bytes [4, 16384). seal() is called when a page leaves the node, verify()
-//   when
-//        one arrives; the field's value in memory means nothing.
+//        when one arrives; the field's value in memory means nothing.
 //   PG3  No byte outside crc32c changes except through redo (K1).
 #pragma once
 

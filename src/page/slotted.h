@@ -9,8 +9,7 @@
 //        fixed when the page is initialised or its fences change.
 //   SL3  key_head is the first 4 bytes of the suffix, big endian, zero padded: it orders first.
 //   SL4  Inserting moves slots, never records; the heap is compacted only when the gap is too
-//   small,
-//        as a pure function of the page's bytes, so redo does the same anywhere.
+//        small, as a pure function of the page's bytes, so redo does the same anywhere.
 //   SL5  Fences are stored in the heap like records and survive compaction.
 //   SL6  Heap bytes = fences + records + garbage_bytes; nothing overlaps.
 //   SL7  A leaf value has at least a RecordHeader, an inner value is exactly one page number.

@@ -1,7 +1,7 @@
 // The calls with which a storage node copies a peer's pages, as bytes. Pure. The pages themselves
 // come as in page_messages.h, from kPeerPages.
-//   CM1  What decodes is well formed: sizes within limits, nothing left over, page ids in order.
-//   CM2  decode(encode(x)) == x.
+//   CY1  What decodes is well formed: sizes within limits, nothing left over, page ids in order.
+//   CY2  decode(encode(x)) == x.
 // Errors of decoding are kInvalidArgument for requests and kDataLoss for replies.
 #pragma once
 

@@ -1,7 +1,6 @@
 // The page service's calls as bytes. Pure.
 //   PM1  What decodes is well formed: sizes within limits, nothing left over. A page's bytes are
-//   not
-//        looked at: who gets them verifies checksum, identity and llsn.
+//        not looked at: who gets them verifies checksum, identity and llsn.
 //   PM2  decode(encode(x)) == x.
 // Errors of decoding are kInvalidArgument for requests and kDataLoss for replies.
 #pragma once

@@ -186,7 +186,7 @@ TEST(MessagesRefused, WhatIsAskedInVain) {
                    .ok());
   EXPECT_FALSE(decode_copy_pages(encode(CopyPagesRequest{writer, "", 1})).ok()) << "from nobody";
   EXPECT_FALSE(decode_list_pages(encode(ListPagesRequest{{1, 1}, 0, {}})).ok());
-  EXPECT_FALSE(decode_list_pages_reply(encode(ListPagesReply{{{1, 2}, {1, 2}}, {}})).ok()) << "CM1";
+  EXPECT_FALSE(decode_list_pages_reply(encode(ListPagesReply{{{1, 2}, {1, 2}}, {}})).ok()) << "CY1";
 }
 
 TEST(MessagesRefused, LongMessagesOfErrorsAreCutOff) {

@@ -7,8 +7,7 @@
 //     └────────── at the epoch's start ─────┘
 //   Any state ──fenced, or told that the log is wrong──> kFailed
 //   CU1  Bytes before the epoch's start go as catch-up, those behind it as appends of the epoch,
-//   and
-//        only after it was begun.
+//        and only after it was begun.
 //   CU2  What a source says to be quorum-durable is passed on only as far as its bytes go: behind
 //        them the target may hold other bytes, of this epoch, that nobody has acknowledged.
 //   CU3  The target's log is made to begin later than the tenure says only if no source has what is

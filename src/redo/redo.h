@@ -3,8 +3,8 @@
 //
 // Group (one mini-transaction, K7):
 //   magic u16 | flags u16 | length u32 | crc32c u32 | durable_delta u32 | lsn u64 | llsn u64 |
-//   node u8, pad u8, section_count u16, header_crc32c u32 | sections ... (padded with zero to 8
-//   bytes)
+//   node u8, pad u8, section_count u16, header_crc32c u32 | sections ... (padded with zero to
+//   8 bytes)
 //   section: space u32 | number u32 | prev_llsn u64 | ops_bytes u32 | ops
 // length counts the whole group, a multiple of 8. crc32c covers the whole group except itself,
 // header_crc32c the header except both: a torn group whose header is whole is known by it. lsn
@@ -16,7 +16,7 @@
 //   RD2  apply_section is all or nothing for a page: it validates before it changes.
 //   RD3  Chain rule (K8): page.llsn == prev_llsn applies; page.llsn >= llsn skips; else gap.
 //   RD4  A section that starts with kInit, kImage or kInitPlain restarts the chain and ignores old
-//   bytes.
+//        bytes.
 #pragma once
 
 #include <cstdint>

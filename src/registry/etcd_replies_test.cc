@@ -158,7 +158,7 @@ TEST_F(RepliesTest, ARegistryThatWentBackIsRefused) {
   EXPECT_EQ(*registry->change(Change::create("a", "x"), soon()), Version{10});
 }
 
-// EC1, HT3: on a connection that was used before, libcurl would send the change a second time.
+// EC1, RH3: on a connection that was used before, libcurl would send the change a second time.
 TEST_F(RepliesTest, AChangeIsSentOnce) {
   std::atomic<int> changes{0};
   FakeServer server(

@@ -71,7 +71,7 @@ void HttpExchange::prepare(HttpRequest request) {
     curl_easy_setopt(curl_, CURLOPT_TIMEOUT_MS, to_curl_ms(request_.exchange_us));
   }
   curl_easy_setopt(curl_, CURLOPT_CONNECTTIMEOUT_MS, to_curl_ms(connect_us));
-  if (request_.once) {  // HT3
+  if (request_.once) {  // RH3
     curl_easy_setopt(curl_, CURLOPT_FRESH_CONNECT, 1L);
     curl_easy_setopt(curl_, CURLOPT_FORBID_REUSE, 1L);
   }

@@ -1,8 +1,7 @@
 // What a compute node that keeps nothing needs to go on with its database: which one it is, and
 // where its log is to be read from. One record per log stream. Thread-safe.
 //   LC1  Only the holder of the stream's last epoch publishes, and only in place of the record it
-//   has
-//        read or published: a writer that was taken over changes nothing.
+//        has read or published: a writer that was taken over changes nothing.
 //   LC2  A record that cannot be read is neither used nor replaced.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Goal: the values of the cluster's keys come back as they were written (RC2), and nothing that
-// breaks a rule of its type is ever returned (RC1). Method: round trips, and hand-made values.
+// Goal: the values of the cluster's keys come back as they were written (RE2), and nothing that
+// breaks a rule of its type is ever returned (RE1). Method: round trips, and hand-made values.
 #include "registry/internal/records.h"
 
 #include <gtest/gtest.h>

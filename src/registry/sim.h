@@ -1,9 +1,9 @@
 // A registry in memory, for tests and deterministic simulation: everything that happens follows
 // from the calls made, the injected clock and a seed. It behaves as etcd.h does, faults included.
 //
-//   SI1  Handlers run only inside run_due(), one at a time, on the thread that calls it.
-//   SI2  No call waits: a request that is lost ends at once as if its deadline had come.
-//   SI3  Renewals and the ends of leases happen in run_due(); what the store itself does by time
+//   SY1  Handlers run only inside run_due(), one at a time, on the thread that calls it.
+//   SY2  No call waits: a request that is lost ends at once as if its deadline had come.
+//   SY3  Renewals and the ends of leases happen in run_due(); what the store itself does by time
 //        (leases that run out, delayed requests that arrive) has happened before any call's answer.
 // Thread-safe; one thread is enough. A simulation calls run_due() whenever its clock has reached
 // the time that the last call returned, and after whatever changes keys.

@@ -237,7 +237,7 @@ uint64_t SimStore::Impl::run_due() {
     Handler handler;
     {
       const MutexLock lock(mutex);
-      STRATA_ASSERT(running_ == nullptr);  // SI1
+      STRATA_ASSERT(running_ == nullptr);  // SY1
       settle_locked();
       handler = next_handler_locked();
       if (handler == nullptr) return next_due_locked();

@@ -244,7 +244,7 @@ TEST_F(SimTest, AnIdentityAndAPlacementInDoubtAreSettledByAskingAgain) {
   }
 }
 
-// SI1, SI2: the same seed and the same calls give the same run.
+// SY1, SY2: the same seed and the same calls give the same run.
 TEST(SimDeterminism, TheSameSeedGivesTheSameRun) {
   const auto run = [](uint64_t seed) {
     uint64_t now = 1;

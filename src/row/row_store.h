@@ -3,34 +3,33 @@
 // thread.
 //
 //   RW1  A change of a record writes its undo record in the same mtr; the record's header then
-//   carries
-//        trx_id, cts 0 and the undo pointer.
+//        carries trx_id, cts 0 and the undo pointer.
 //   RW2  A row is exclusively locked by the transaction in its header while that is undecided, or
-//   by
-//        the one that the lock table has entered for it (row_waits.h, L10). Locking without
+//        by the one that the lock table has entered for it (row_waits.h, L10). Locking without
 //        changing writes nothing, until a transaction holds `unwritten_locks_max` such rows: then
 //        it writes an undo record whose previous version has the same payload (kLockOnly).
 //   RW3  A conflict releases every latch, waits in RowWaits, and starts over.
-//   RW4 (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and keeps
-//   it, coupling right,
-//        through check and insert; live or undecided entries with the same unique part conflict.
+//   RW4  (K6) A unique insert latches exclusively the leaf that covers (unique part, -inf) and
+//        keeps it, coupling right, through check and insert; live or undecided entries with the
+//        same unique part conflict.
 //   RW5  Overflow chains are freed only through undo records: on rollback by kOverflow, on purge by
 //        free_on_purge. A chain's undo record is written before its first page.
 //   RW6  Purge erases a record when it is delete-marked and its header still carries the purged
-//   trx_id. RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes. RW8  A view sees
-//   its transaction's own changes, but not through its own lock-only versions: locking a row
-//        does not change what plain reads show. Of a row that the transaction itself has changed,
-//        the newest entries of every index count, even those that others wrote after the view was
-//        opened.
+//        trx_id.
+//   RW7  Payload = ext_count u8 | OverflowRef[ext_count] | inline bytes.
+//   RW8  A view sees its transaction's own changes, but not through its own lock-only versions:
+//        locking a row does not change what plain reads show. Of a row that the transaction itself
+//        has changed, the newest entries of every index count, even those that others wrote after
+//        the view was opened.
 //   RW9  A range is registered first and read then; what was read is settled. A record that another
 //        transaction owns is not kept registered while we wait for that (row_waits.h, L7, L8).
-//   RW11 A locking scan (RowCursor::set_lock_ahead) enters what it copies from a leaf as a run,
-//        under the leaf's latch, and gives back what nobody came to see. Its rows are changed by
-//        the statement that scans and through no other cursor ahead of it.
-//   RW12 An insert writes nothing while another transaction is known to keep the key absent (by a
-//        range lock): that one may insert it itself, and must not have to wait for us.
-//   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
-//        It merges no leaves: what would need that, or fails, a purge thread does.
+//   RW11  A locking scan (RowCursor::set_lock_ahead) enters what it copies from a leaf as a run,
+//         under the leaf's latch, and gives back what nobody came to see. Its rows are changed by
+//         the statement that scans and through no other cursor ahead of it.
+//   RW12  An insert writes nothing while another transaction is known to keep the key absent (by a
+//         range lock): that one may insert it itself, and must not have to wait for us.
+//   RW10  Whoever commits a small transaction purges it at once if no view needs what it left
+//         (T11). It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
 
 #include <cstdint>

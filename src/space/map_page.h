@@ -2,8 +2,7 @@
 //   MP1  Map g stands at page 1 + g * kPagesPerMap and describes pages [g * kPagesPerMap,
 //        (g + 1) * kPagesPerMap).
 //   MP2  A page's state is two bits: used 0 = free; used 1, pending 0 = allocated; used 1, pending
-//   1 =
-//        unlinked from its tree, free once every older operation has ended (SP2).
+//        1 = unlinked from its tree, free once every older operation has ended (SP2).
 #pragma once
 
 #include <cstdint>

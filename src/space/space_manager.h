@@ -5,18 +5,15 @@
 // (PageType::kSpaceMap) stand at page 1 + g * kPagesPerMap for g = 0, 1, ...; each describes
 // kPagesPerMap pages from g * kPagesPerMap on, as extents of 64 pages:
 //   owner node u8, pad[7] | used bits u64 | pending-free bits u64
-//   SP1  A node allocates only from extents it owns (ExtentSource seam); it takes a
-//   free
-//        extent over inside the allocating mini-transaction.
+//
+//   SP1  A node allocates only from extents it owns (ExtentSource seam); it takes a free extent
+//        over inside the allocating mini-transaction.
 //   SP2  A tree page that was unlinked is pending-free until every operation older than the unlink
-//   has
-//        ended (K5), then free. After a crash of the only writer all pending pages are free.
+//        has ended (K5), then free. After a crash of the only writer all pending pages are free.
 //   SP3  A page is freed while its frame is exclusively latched in the same mini-transaction, so
-//   the
-//        node has seen its llsn and later llsns are larger (K2). Space ids are never reused.
+//        the node has seen its llsn and later llsns are larger (K2). Space ids are never reused.
 //   SP4  ensure_room() is called before the first latch: it extends the file (may block, may fail
-//   with
-//        kResourceExhausted); allocate() afterwards cannot fail for lack of space.
+//        with kResourceExhausted); allocate() afterwards cannot fail for lack of space.
 // Latch rank: map pages come last (tree -> overflow -> undo -> allocation). Within one mtr maps are
 // latched in ascending order: an mtr that frees several pages of a space frees them by ascending
 // page number.

@@ -3,13 +3,11 @@
 //
 //   BC1  A call ends at its deadline at the latest, and its end is told truly (CA1).
 //   BC2  A socket goes back to the cache only after a whole, matching reply; after anything else it
-//   is
-//        closed. A cached one that the peer has closed meanwhile is not used.
+//        is closed. A cached one that the peer has closed meanwhile is not used.
 //   BC4  A call ends when the thread's InterruptScope is interrupted: kCancelled if the call is
 //        idempotent, else as if the connection had broken.
 //   BC3  A call whose connection broke is sent once more, on a new connection, if it is idempotent
-//   or
-//        had not been sent whole.
+//        or had not been sent whole.
 // Replies are read by the calling thread: no other thread has to wake up on this side.
 #pragma once
 

@@ -48,7 +48,7 @@ class ChannelCore final : public Link::Owner, public std::enable_shared_from_thi
     uint64_t cost_bytes = 0;
     Executor::TimerId deadline_timer = 0;
     uint64_t sent_end = 0;          // of the frame in the connection's output
-    uint64_t model_arrival_ns = 0;  // LM1
+    uint64_t model_arrival_ns = 0;  // ML1
   };
 
   void connect();

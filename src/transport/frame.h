@@ -1,8 +1,8 @@
 // The frame: what travels on a connection. Encoding and decoding, pure functions over bytes.
 //
 //   FR1  A frame is whole and verified (both checksums, version, flags, limit) or it is not handed
-//   out. FR2  A header is verified before its length is believed: memory taken for a frame is
-//   bounded by
+//        out.
+//   FR2  A header is verified before its length is believed: memory taken for a frame is bounded by
 //        the payload limit, which is small until the peer is authenticated.
 //   FR3  After one refused frame the decoder refuses everything: there is no resynchronisation.
 //   FR4  The payload checksum continues that of the header (crc32c of the first 40 bytes, then the

@@ -9,8 +9,7 @@
 //   HS1  Neither side sends or accepts anything else before the other has proven that it knows the
 //        secret: the client after CHALLENGE, the server after PROOF.
 //   HS2  Each proof covers both nonces, so a recorded handshake is worth nothing, and names the
-//   role
-//        that gives it, so neither side can be made to compute the other's.
+//        role that gives it, so neither side can be made to compute the other's.
 //   HS3  A message out of turn, of another length or with another proof ends the connection.
 // The frames after it are not authenticated one by one: the network is taken to be private.
 #pragma once

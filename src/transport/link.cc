@@ -39,7 +39,7 @@ void Link::close(std::shared_ptr<Link> link) {
   link->world_.executor->cancel(std::exchange(link->tick_timer_, 0));
   if (link->told_ready_) count(link->counters_->connections_closed);
   Executor* const executor = link->world_.executor;
-  executor->post([link = std::move(link)]() mutable { link.reset(); });  // LK2
+  executor->post([link = std::move(link)]() mutable { link.reset(); });  // LN2
 }
 
 void Link::send(const FrameHeader& header, std::string payload, FileDescriptor attached) {
@@ -159,7 +159,7 @@ void Link::fail(const Status& why) {
   world_.executor->cancel(std::exchange(tick_timer_, 0));
   Owner* const owner = std::exchange(owner_, nullptr);
   owner->on_closed(this, why);
-  world_.executor->post([self] {});  // LK2
+  world_.executor->post([self] {});  // LN2
 }
 
 }  // namespace strata::transport

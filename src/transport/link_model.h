@@ -1,9 +1,9 @@
 // A slower link than the real one, for experiments: latency and bandwidth, shared by whatever is
 // given the same model (a node's network card). Thread-safe.
 //
-//   LM1  An exchange ends no earlier than it would have over the modelled link, and is not delayed
+//   ML1  An exchange ends no earlier than it would have over the modelled link, and is not delayed
 //        beyond that: what the real path took counts as part of it, the server's own time apart.
-//   LM2  Each direction carries its bytes one after the other: done_at = max(now, link_free) +
+//   ML2  Each direction carries its bytes one after the other: done_at = max(now, link_free) +
 //        bytes / bandwidth + latency, link_free growing by the second term only.
 #pragma once
 
@@ -28,7 +28,7 @@ class LinkModel {
   explicit LinkModel(const LinkSpeed& speed) noexcept : speed_(speed) {}
   // A request of so many bytes is handed over at `now_ns`. Returns when it would arrive.
   uint64_t request(uint64_t now_ns, uint64_t bytes) noexcept;
-  // Its reply, after the server's own time. Returns when it would be there (LM1).
+  // Its reply, after the server's own time. Returns when it would be there (ML1).
   uint64_t reply(uint64_t arrival_ns, uint64_t service_ns, uint64_t bytes) noexcept;
   // The whole of an operation that costs the peer no time.
   uint64_t round_trip(uint64_t now_ns, uint64_t bytes_out, uint64_t bytes_in) noexcept {

@@ -42,7 +42,7 @@ Status sync_folder_of(const std::string& path) {
 
 Status write_new_file(int fd, const std::string& path, const RegionHeader& header) {
   const int error =
-      ::posix_fallocate(fd, 0, static_cast<off_t>(kRegionHeaderBytes + header.bytes));  // RG2
+      ::posix_fallocate(fd, 0, static_cast<off_t>(kRegionHeaderBytes + header.bytes));  // RN2
   if (error != 0) return failed("make", path, error);
   if (::pwrite(fd, &header, sizeof header, 0) != ssize_t{sizeof header} || ::fsync(fd) != 0)
     return failed("write", path, errno);

@@ -2,16 +2,13 @@
 // its owner and, on the same host, by its peers: on tmpfs or hugetlbfs it is DRAM, on a DAX or
 // ordinary file it is persistent.
 //
-//   RG1  The header states epoch, size and incarnation and is written before the file gets its
-//   name;
-//        it never changes. A region's bytes follow it, all zero at first.
-//   RG2  The file has all its blocks from the start and never changes its size: no access to a
-//   mapping
-//        can fail for want of space or beyond its end.
-//   RG3  A peer with a mapping cannot be shut out of it. To fence, the owner makes a new file under
-//   the
-//        name (create()), with another incarnation: what the peer still writes goes nowhere.
-//   RG4  put is visible when it ends, persistent only after persist() of its bytes.
+//   RN1  The header states epoch, size and incarnation and is written before the file gets its
+//        name; it never changes. A region's bytes follow it, all zero at first.
+//   RN2  The file has all its blocks from the start and never changes its size: no access to a
+//        mapping can fail for want of space or beyond its end.
+//   RN3  A peer with a mapping cannot be shut out of it. To fence, the owner makes a new file under
+//        the name (create()), with another incarnation: what the peer still writes goes nowhere.
+//   RN4  put is visible when it ends, persistent only after persist() of its bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +37,7 @@ class Region {
   // it is durable when this returns. Errors: kResourceExhausted (no space), kInternal.
   static StatusOr<std::unique_ptr<Region>> create(const std::string& path, uint64_t bytes,
                                                   uint64_t epoch);
-  // One that an earlier life of the owner made. Its peers may still be writing to it (RG3). Errors:
+  // One that an earlier life of the owner made. Its peers may still be writing to it (RN3). Errors:
   // kNotFound, kDataLoss (no region), kInternal.
   static StatusOr<std::unique_ptr<Region>> open(const std::string& path);
   // What a peer was handed. Errors: kDataLoss.

@@ -3,7 +3,7 @@
 //   RX1  Operations by call are checked as a whole before the first one is done (RR1), and refused
 //        unless they name the incarnation that is exposed now: a peer of an earlier one is fenced.
 //   RX2  persist() runs in a thread of its own, one at a time: the IO thread never waits for a
-//   disk.
+//        disk.
 #pragma once
 
 #include <memory>
@@ -32,7 +32,7 @@ class RegionServer {
   // is there by the other ways, and who asks for this one is told why.
   void expose(const std::string& name, const std::shared_ptr<Region>& region);
   // Peers' calls and operations over the fabric end with kFailedPrecondition from now on (FB2);
-  // their mappings stay (RG3). Blocks for the fabric.
+  // their mappings stay (RN3). Blocks for the fabric.
   void withdraw(const std::string& name);
 
  private:

@@ -1,4 +1,4 @@
-// Goal: regions keep their promises, mapped, by call and over a fabric (RG1-RG4, RR1-RR5, RX1).
+// Goal: regions keep their promises, mapped, by call and over a fabric (RN1-RN4, RR1-RR5, RX1).
 // Method: the same tests through all ways; random operations against a string; an owner that is
 // killed; requests that nobody encoded. What is particular to a fabric: ofi/fabric_test.cc.
 #include "transport/region.h"
@@ -222,7 +222,7 @@ TEST_P(Regions, AtomicsOfAllWaysCountTogether) {
 TEST_P(Regions, AWithdrawnRegionIsFenced) {
   const auto remote = open();
   ASSERT_TRUE(remote->put(0, "before", soon()).ok());
-  // RG3: a new file under the same name.
+  // RN3: a new file under the same name.
   const auto next = make_region(folder_ / "region", 8);
   regions_->expose("pool", next);
   const Status late = remote->put(0, "after!", soon());

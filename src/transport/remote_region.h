@@ -4,17 +4,15 @@
 // unless a network card carries them out (ADR 2026-11-23-libfabric).
 //
 //   RR1  Nothing outside the region is read or written, whatever is asked: kOutOfRange, and of a
-//   batch
-//        nothing is done then.
+//        batch nothing is done then.
 //   RR2  The operations of a batch happen in its order; put is visible when it ends, and everything
 //        before it is visible to whoever sees it.
 //   RR3  8 aligned bytes are read, written, added to and swapped atomically. Larger gets and puts
-//   are
-//        not: validate them by a checksum or a version word.
+//        are not: validate them by a checksum or a version word.
 //   RR4  Operations by call fail with kFailedPrecondition once the owner has withdrawn the region.
 //        So do those over a fabric; of a batch under way at that time, some may have been done
 //        before. Those on a mapping never fail, nor notice: correctness comes from epochs, never
-//        from detection (RG3).
+//        from detection (RN3).
 //   RR5  After a lost reply it is unknown whether puts and atomics were done (kUnknown); a batch of
 //        gets alone is done again instead. Whatever the outcome, the caller's memory is not touched
 //        any more once run() has returned.
@@ -62,7 +60,7 @@ class RemoteRegion {
   // base/clock.h's clock; a mapping needs no time). Errors: kOutOfRange, kInvalidArgument (an
   // atomic that is not aligned, a batch too long), kFailedPrecondition, and as CA1.
   virtual Status run(absl::Span<RegionOperation> batch, uint64_t deadline_us) = 0;
-  // RG4. Blocks for the medium. Errors: kOutOfRange, kInternal, and as CA1.
+  // RN4. Blocks for the medium. Errors: kOutOfRange, kInternal, and as CA1.
   virtual Status persist(uint64_t offset, uint64_t bytes, uint64_t deadline_us) = 0;
   // The region itself, where it is mapped; null elsewhere.
   [[nodiscard]] virtual char* direct() noexcept { return nullptr; }

@@ -4,15 +4,12 @@
 //        the executor's thread, in the order in which its channel's calls were made. Request ids of
 //        a connection grow; one that does not ends it.
 //   RS2  The newest connection of a channel replaces the one before: requests of the old one that
-//   no
-//        handler has seen are dropped, so RS1's order holds over reconnections too.
+//        no handler has seen are dropped, so RS1's order holds over reconnections too.
 //   RS3  A request is answered once, by its Responder; one that is thrown away answers kInternal.
-//   An
-//        answer whose connection is gone goes nowhere.
+//        An answer whose connection is gone goes nowhere.
 //   RS4  What a peer can make the server hold is bounded: connections, unauthenticated ones,
-//   requests
-//        in progress and bytes unsent per connection (beyond these two nothing more is read from
-//        it).
+//        requests in progress and bytes unsent per connection (beyond these two nothing more is
+//        read from it).
 //   RS5  Peers that do not authenticate cannot keep others out. When all places are taken the
 //        oldest of those that are not authenticated gives its place to the one that comes. What an
 //        authenticated peer has stays its own.

@@ -2,8 +2,7 @@
 // "tcp:[::1]:7000".
 //
 //   SN1  Nothing listens on anything but a unix socket, loopback, or an address of a private
-//   network
-//        that is named: no wildcard, no public address.
+//        network that is named: no wildcard, no public address.
 //   SN2  A unix socket can be used by its owner only (mode 0600), and the peer's user is checked.
 //   SN3  A peer that vanishes without a word is noticed: unacknowledged data after kUserTimeoutMs,
 //        a silent connection by the kernel's keep-alive within a minute.

@@ -10,26 +10,26 @@
 //                                         `--- rollback ends ---> kAborted
 //   begin_rollback(): kPrepared -> kActive (T10)
 //
-//   T1 (K12) Commit: cts and the log position of the commit group are taken in one step (commit
-//        mutex), then the group is made durable, then the slot is published, then waiters are
-//        woken. No I/O under the mutex. With one writer cts order = log order.
-//   T2   A reader that meets kCommitting with cts <= view waits until the commit group is durable
-//        (Log::persist of its Lsn), never for the committing thread.
-//   T3   TIT slot = sequence mod size, busy slots (active, prepared, committing) are skipped, so
-//        sequences have gaps. A slot that holds another version means: look in the status pages.
-//   T4   Status pages: entry of 16 bytes per sequence {state|cts u64, first_undo u64}, redo-logged,
-//        in the node's undo space (PageType::kStatus) behind a two-level directory. Written with
-//        the first undo record (kActive), in the prepare group, in the commit group, and when
-//        rolled back.
-//   T5   Sequences never regress: after a restart they go on behind the status pages.
-//   T6   The oracle issues cts only below a ceiling that is durable in the system page.
-//   T7   Everything with sequence < all_visible_below(node) is finished; the committed ones are
-//        visible to every view; and no open view is older than the end of one that rolled back (its
-//        reader may hold a copy of a record from before). So no look-up is needed. Without a view,
-//        judge a version only while its leaf is latched. The bound is kept in a header slot of the
-//        undo space now and then; recovery starts there.
-//   T8 (K13) A view is registered before its cts is read, so the minimum view never overtakes it.
-//   T9   Purging twice is harmless: recovery may hand out again what was purged before the crash.
+//   T1  (K12) Commit: cts and the log position of the commit group are taken in one step (commit
+//       mutex), then the group is made durable, then the slot is published, then waiters are woken.
+//       No I/O under the mutex. With one writer cts order = log order.
+//   T2  A reader that meets kCommitting with cts <= view waits until the commit group is durable
+//       (Log::persist of its Lsn), never for the committing thread.
+//   T3  TIT slot = sequence mod size, busy slots (active, prepared, committing) are skipped, so
+//       sequences have gaps. A slot that holds another version means: look in the status pages.
+//   T4  Status pages: entry of 16 bytes per sequence {state|cts u64, first_undo u64}, redo-logged,
+//       in the node's undo space (PageType::kStatus) behind a two-level directory. Written with the
+//       first undo record (kActive), in the prepare group, in the commit group, and when rolled
+//       back.
+//   T5  Sequences never regress: after a restart they go on behind the status pages.
+//   T6  The oracle issues cts only below a ceiling that is durable in the system page.
+//   T7  Everything with sequence < all_visible_below(node) is finished; the committed ones are
+//       visible to every view; and no open view is older than the end of one that rolled back (its
+//       reader may hold a copy of a record from before). So no look-up is needed. Without a view,
+//       judge a version only while its leaf is latched. The bound is kept in a header slot of the
+//       undo space now and then; recovery starts there.
+//   T8  (K13) A view is registered before its cts is read, so the minimum view never overtakes it.
+//   T9  Purging twice is harmless: recovery may hand out again what was purged before the crash.
 //   T10  A prepared transaction becomes active again before its rollback changes anything: a crash
 //        in the middle must not leave half of it waiting for a decision.
 //   T13  A transaction whose undo stopped half-way can only be rolled back: it is neither prepared

@@ -13,8 +13,7 @@
 //   LS5  Segments exist without a hole from the oldest one needed on: what stands before a hole
 //        does not count, and reading there is kDataLoss.
 //   LS7  reserve_segments spare files are only for prepare_reserved_room(): prepare_room() makes
-//   its
-//        segments of others, and fails until as many are there. They are allocated, not filled:
+//        its segments of others, and fails until as many are there. They are allocated, not filled:
 //        slower to append to, and quick to make.
 #pragma once
 

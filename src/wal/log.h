@@ -10,8 +10,8 @@
 //   W8  While the sink waits for its sync longer than usual (LogSink::late()), persist() waits with
 //       it, and no room is given but for what ends transactions: changes fail with that error, and
 //       rollbacks still find room in the ring.
-//   W10 persist() and a wait for a full ring end when the thread's InterruptScope is interrupted
-//       (kCancelled); the batch goes on without them. Such a thread never leads one.
+//   W10  persist() and a wait for a full ring end when the thread's InterruptScope is interrupted
+//        (kCancelled); the batch goes on without them. Such a thread never leads one.
 // Group commit without a thread hop: the first waiter becomes the leader, writes and syncs
 // everything copied so far, and wakes the waiters it covered; the others elect the next leader.
 #pragma once

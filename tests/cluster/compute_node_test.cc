@@ -13,6 +13,7 @@
 
 #include "base/data_format.h"
 #include "base/diag.h"
+#include "base/profiles.h"
 #include "clients/compute/node_identity.h"
 #include "registry/node_removals.h"
 #include "registry/topology.h"
@@ -134,7 +135,7 @@ class ComputeNodes : public ::testing::Test {
     const Lsn all = server->node->facts().durable;
     ASSERT_TRUE(becomes_true([&] { return nodes_[node]->has_log(all); }))
         << "node-" << node << " does not catch up";
-    if (profile_ != clients::kWrittenPagesProfile) return;
+    if (find_profile(profile_)->pages != PageOrigin::kWritten) return;
     ASSERT_TRUE(becomes_true([&] { return pages_everywhere(server); })) << "pages are missing";
   }
   // On every storage node that the compute node goes by.
@@ -609,8 +610,7 @@ INSTANTIATE_TEST_SUITE_P(AroundTheLease, Outages,
                                            std::tuple("remote-disk", 1'500'000),
                                            std::tuple("logdb", 1'500'000)));
 
-INSTANTIATE_TEST_SUITE_P(Profiles, NodeChanges,
-                         ::testing::Values("logdb", clients::kWrittenPagesProfile),
+INSTANTIATE_TEST_SUITE_P(Profiles, NodeChanges, ::testing::Values("logdb", "remote-disk"),
                          [](const auto& of) {
                            std::string name = of.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -33,7 +33,7 @@ TEST_P(KernelOnStorage, IsTheSameDatabaseInEveryEmptyFolder) {
   EXPECT_EQ(compute_->bad_pages(), 0u);
 }
 
-// SP6. Storage nodes that wait for the next append, or for a minute, to learn what is durable.
+// SPS6. Storage nodes that wait for the next append, or for a minute, to learn what is durable.
 TEST_P(KernelOnStorage, WhoNeedsAPageDoesNotWaitForNewsOfTheLog) {
   news_delay_us_ = 60'000'000;
   open();

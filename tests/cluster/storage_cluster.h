@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/profiles.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
@@ -181,7 +182,7 @@ class ComputeNode {
     log.client.news_delay_us = news_delay_us;
     STRATA_ASSIGN_OR_RETURN(sink_,
                             clients::QuorumLogSink::open(io_.world(), cluster_secret(), log));
-    if (profile_ == "remote-disk")
+    if (find_profile(profile_)->pages == PageOrigin::kWritten)
       STRATA_RETURN_IF_ERROR(open_written(grant));
     else
       open_replayed(grant);

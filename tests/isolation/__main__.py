@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from strata_cli import paths
-from strata_cli.server import MONOLITHIC
+from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.storage_beneath import storage_beneath
 

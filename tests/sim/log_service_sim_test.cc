@@ -325,7 +325,7 @@ TEST_F(LogServiceSim, AFirstWriterAppendsAndAllReplicasServeIt) {
   EXPECT_EQ(c.acknowledged_.size(), 60'000u);
 }
 
-// LS5: a node says how long its replies are and how many streams it has.
+// LSV5: a node says how long its replies are and how many streams it has.
 TEST_F(LogServiceSim, WhatACallerAsksForIsBoundedByTheNode) {
   Cluster c(1);
   Writer& writer = c.open(0);

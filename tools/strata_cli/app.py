@@ -27,6 +27,7 @@ from .build_cmd import BuildType
 from .experiments import ladder
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
+from .profile_list import MONOLITHIC
 from .shell import StrataError, console, end_cleanly_on_sigterm, errors
 
 app = typer.Typer(
@@ -297,7 +298,7 @@ def test(
             help="With --crash, --differential, --isolation, --suites: under which profile."
             " With --crash also every: the clusters' in turn."
         ),
-    ] = "monolithic",
+    ] = MONOLITHIC,
     faults: Annotated[int, typer.Option(help="With --crash, on clusters: so many faults, over as many runs as it takes.")] = 0,
     seed: Annotated[
         int,

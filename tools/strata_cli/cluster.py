@@ -28,11 +28,12 @@ from . import paths, placement
 from .etcd_server import Etcd
 from .placement import Placement
 from .process import BackgroundProcess, replace_file, stop_all
+from .profile_list import OF_CLUSTERS
 from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
 from .storage_node import Joining, NodeSettings, StorageNode, check_built, check_port
 
-PROFILES = ("remote-disk", "logdb", "logdb-mv", "logdb-mv-fr", "logdb-mv-sr")
+PROFILES = OF_CLUSTERS
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
 CLUSTER_NAME = "main"
 FIRST_COMPUTE = "compute-1"

@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 
 from . import build_cmd, paths, server_cmd, setup_cmd
+from .profile_list import MONOLITHIC
 from .server import Server, Settings
 from .shell import StrataError, console
 
@@ -57,7 +58,7 @@ def demo(data: Path, port: int | None, seconds: float, engine: str, build: bool)
         console.print("[bold]Building[/] the plugin")
         build_cmd.build(build_cmd.BuildType.release, targets=("ha_strata",))
     console.print("[bold]Starting a server[/]")
-    server = server_cmd.up("monolithic", data, port, quiet=True)
+    server = server_cmd.up(MONOLITHIC, data, port, quiet=True)
     if engine.upper() == "STRATA" and not server.has_strata():
         raise StrataError(f"the server runs without STRATA; see {paths.relative(server.log)}")
     console.print(f"[bold]Creating tables[/] in database '{DATABASE}' with ENGINE={engine}")

@@ -27,11 +27,11 @@ import pymysql
 
 from . import mariadb_packages, paths
 from .process import BackgroundProcess, replace_file
+from .profile_list import MONOLITHIC
 from .shell import StrataError, run_logged
 from .waiting import wait_until
 
 DEFAULT_PORT = 33306
-MONOLITHIC = "monolithic"  # the profile of a server by itself
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 PORTS_TRIED_MAX = 100

@@ -10,7 +10,8 @@ from typing import NoReturn
 
 from . import build_cmd, cluster, cluster_cmd, last_folder, paths, setup_cmd
 from .cluster import Cluster
-from .server import MONOLITHIC, Server, Settings, choose_port
+from .profile_list import MONOLITHIC
+from .server import Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
 PROFILES = (MONOLITHIC, *cluster.PROFILES)

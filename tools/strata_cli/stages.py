@@ -12,7 +12,8 @@ from . import build_cmd, mtr, paths
 from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
-from .server import MONOLITHIC, TEST_BINLOG
+from .profile_list import MONOLITHIC
+from .server import TEST_BINLOG
 from .shell import JOBS, Outcome, capture, nice, run_logged
 from .storage_beneath import storage_beneath
 
@@ -195,7 +196,8 @@ def python_checks() -> StageResult:
 
 
 def quick_checks() -> StageResult:
-    return summed(layers(), cpp_format(), python_check("check_readmes.py"), python_checks())
+    checkers = [python_check(f"check_{name}.py") for name in ("readmes", "comments", "invariants", "declared")]
+    return summed(layers(), cpp_format(), *checkers, python_checks())
 
 
 def spin() -> StageResult:

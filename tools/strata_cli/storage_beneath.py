@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .cluster import FIRST_COMPUTE, PROFILES, Cluster
-from .server import DEFAULT_PORT, MONOLITHIC
+from .profile_list import MONOLITHIC
+from .server import DEFAULT_PORT
 from .shell import StrataError
 
 # A server on a fresh folder is another node: it waits so long for the one before, if that was killed.

@@ -9,7 +9,7 @@ from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
 from .cluster import PROFILES
 from .draw import Draw, commit_here, make_draw
-from .server import MONOLITHIC
+from .profile_list import MONOLITHIC
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 

@@ -63,6 +63,43 @@ def test_an_unlisted_folder_is_found(tree: Path) -> None:
     assert "not in src/layers.toml" in check_tree(tree)[0]
 
 
+NESTED = """
+[layers]
+base = []
+page = ["base"]
+node = ["base"]
+"node/log" = ["base"]
+"node/replay" = ["base", "page", "node/log"]
+"""
+
+
+def test_the_longest_layer_counts(tree: Path) -> None:
+    (tree / "src" / "layers.toml").write_text(NESTED)
+    put(tree, "src/node/replay/internal/ingest.h", "node/log/log.h", "page/page.h")
+    put(tree, "src/node/log/internal/file.h", "node/log/log.h", "node/replay/store.h")
+    put(tree, "src/node/node.cc", "node/log/log.h")
+    assert check_tree(tree) == [
+        "src/node/log/internal/file.h:2: node/log may not include node/replay/store.h (see src/layers.toml)",
+        "src/node/node.cc:1: node may not include node/log/log.h (see src/layers.toml)",
+    ]
+
+
+def test_internal_headers_are_for_the_folders_below_too(tree: Path) -> None:
+    (tree / "src" / "layers.toml").write_text(NESTED.replace('"node/log" = ["base"]', '"node/log" = ["base", "node"]'))
+    put(tree, "src/node/log/log.cc", "node/internal/parts.h")
+    put(tree, "src/page/page_test.cc", "node/internal/parts.h")
+    assert [problem for problem in check_tree(tree) if "private" in problem] == [
+        "src/page/page_test.cc:1: node/internal/parts.h is private to node"
+    ]
+
+
+def test_a_library_links_with_nothing_that_its_folder_may_not_include(tree: Path) -> None:
+    for folder, needed in (("page", "strata_base"), ("redo", "strata_page absl::status"), ("base", "strata_redo")):
+        text = f"strata_library({folder}\n  SRCS a.cc\n  DEPS {needed})\nstrata_test(x DEPS strata_wal)\n"
+        (tree / "src" / folder / "CMakeLists.txt").write_text(text)
+    assert check_tree(tree) == ["src/base/CMakeLists.txt: strata_base may not need strata_redo: base is not above redo"]
+
+
 def test_circles_and_unknown_names_in_the_map_are_found() -> None:
     circle = Layers({"a": frozenset({"b"}), "b": frozenset({"a"})})
     assert len(circle.problems()) == 2

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/diag.h"
+#include "base/profiles.h"
 #include "base/thread_name.h"
 #include "proto/methods.h"
 
@@ -52,6 +53,7 @@ ComputeNode::ComputeNode(std::unique_ptr<registry::Registry> registry,
                          const transport::Secret& secret, registry::ClusterKeys keys,
                          ComputeOptions options)
     : options_(std::move(options)),
+      profile_(find_cluster_profile(options_.profile)),
       secret_(secret),
       keys_(std::move(keys)),
       registry_(std::move(registry)),
@@ -77,6 +79,9 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
     std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
     ComputeOptions options) {
   STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
+  if (find_cluster_profile(options.profile) == nullptr)
+    return error_invalid_argument("there is no profile '" + options.profile +
+                                  "' of a cluster; use " + names_of_cluster_profiles());
   STRATA_ASSIGN_OR_RETURN(registry::ClusterKeys keys, registry::ClusterKeys::of(options.cluster));
   const uint64_t deadline_us = registry->now_us() + options.start_timeout_us;
   auto node = std::unique_ptr<ComputeNode>(
@@ -243,7 +248,7 @@ Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t 
   log.client.quorum.write_quorum = group.write_quorum;
   log.client.channel.link_model = options_.link_model;
   log.client.channel.counters = counters_;
-  const bool written = options_.profile == kWrittenPagesProfile;
+  const bool written = profile_->pages == PageOrigin::kWritten;
   if (!written) {
     gate_ = std::make_shared<BacklogGate>(nodes.size(), group.write_quorum,
                                           options_.replay_backlog_max);
@@ -281,7 +286,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
   pages.epoch = grant_.epoch;
   pages.addresses = nodes;
   pages.keys = keys;
-  pages.page_images = options_.page_images;
+  pages.page_images = options_.page_images || profile_->images == PageImages::kNeeded;
   pages.given_up_max = options_.given_up_max;
   pages.gate = gate_;
   pages.spread_news = [log = log_.get()] { log->spread_news(); };
@@ -325,7 +330,7 @@ Status ComputeNode::open_written_pages(const registry::Placement& placement) {
   STRATA_ASSIGN_OR_RETURN(
       in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   WrittenPagesOptions pages;
-  pages.page_images = options_.page_images;
+  pages.page_images = options_.page_images || profile_->images == PageImages::kNeeded;
   pages.nodes.stream = options_.stream;
   pages.nodes.epoch = grant_.epoch;
   pages.nodes.write_quorum = group.write_quorum;

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "base/latch.h"
+#include "base/profiles.h"
 #include "base/status.h"
 #include "clients/compute/node_identity.h"
 #include "clients/compute/node_remover.h"
@@ -43,10 +44,6 @@
 #include "transport/socket_network.h"
 
 namespace strata::clients {
-
-// The profile whose pages compute writes to storage nodes; under all others they make them from the
-// log.
-constexpr const char* kWrittenPagesProfile = "remote-disk";
 
 struct ComputeOptions {
   std::string cluster = "main";
@@ -147,6 +144,7 @@ class ComputeNode {
   Status replace_lease();
 
   const ComputeOptions options_;
+  const Profile* const profile_;  // the one they name
   const transport::Secret secret_;
   const registry::ClusterKeys keys_;
   const std::unique_ptr<registry::Registry> registry_;

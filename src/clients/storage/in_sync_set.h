@@ -1,8 +1,7 @@
 // The registry's list of storage nodes in sync (registry/in_sync_nodes.h), as its one writer keeps
 // it. Used by one thread at a time, but for set_writer().
 //   IY1  nodes() is what the registry holds, unless the outcome of a change was lost: then
-//   in_doubt()
-//        is true until a publish() has made the lost change void or found it done.
+//        in_doubt() is true until a publish() has made the lost change void or found it done.
 #pragma once
 
 #include <atomic>

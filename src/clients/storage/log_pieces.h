@@ -1,10 +1,10 @@
 // Cuts a log into pieces that replicas make durable as a whole: at the boundaries of groups, so
 // that nobody is told that half a group is durable, and small enough that several fit into what the
 // quorum's writer retains (quorum::QuorumOptions::retain_bytes). Not thread-safe.
-//   LP1  Put together, the pieces are the log. Each is whole groups.
-//   LP2  No piece is longer than bytes_max, which is not less than the longest group.
-//   LP3  What has come goes out at once, but for the beginning of a group whose end has not come: a
-//        log that lies in a ring is appended in two parts where it turns.
+//   LPC1  Put together, the pieces are the log. Each is whole groups.
+//   LPC2  No piece is longer than bytes_max, which is not less than the longest group.
+//   LPC3  What has come goes out at once, but for the beginning of a group whose end has not come:
+//         a log that lies in a ring is appended in two parts where it turns.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
 // Goal: whatever parts a log comes in, its pieces are whole groups, together the log, and none is
-// longer than allowed (LP1-LP3). Method: random groups in random parts, a batch far above the limit
-// among them.
+// longer than allowed (LPC1-LPC3). Method: random groups in random parts, a batch far above the
+// limit among them.
 #include "clients/storage/log_pieces.h"
 
 #include <gtest/gtest.h>

@@ -1,10 +1,9 @@
 // A kernel's control data (wal/control_file.h) in the registry: under the profiles whose compute
 // nodes keep nothing. One per kernel.
 //   RL1  publish() succeeds only while this node is the stream's writer
-//   (registry/log_checkpoints.h).
+//        (registry/log_checkpoints.h).
 //   RL2  A publish() whose outcome was lost, or that was refused, is made void by the next one,
-//   which
-//        goes by the record it finds then: it may have been done, or be done late.
+//        which goes by the record it finds then: it may have been done, or be done late.
 #pragma once
 
 #include <atomic>

@@ -22,7 +22,7 @@ bool may_pass(const Status& status) {
   return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded;
 }
 
-// SP4: a timeout that begins anew whenever less log is left to replay than ever before.
+// SPS4: a timeout that begins anew whenever less log is left to replay than ever before.
 class Patience {
  public:
   explicit Patience(uint64_t timeout_us)
@@ -64,7 +64,7 @@ std::shared_ptr<StoragePageSource::Node> StoragePageSource::node_at(size_t node)
   return nodes_[node % nodes_.size()];
 }
 
-// SP5
+// SPS5
 void StoragePageSource::follow(const ReplicaSet& replicas) {
   std::vector<std::shared_ptr<Node>> nodes;  // in the end those of before, destroyed unlatched
   quorum::ReplicasBefore before;
@@ -98,7 +98,7 @@ void StoragePageSource::prefer_again(const quorum::ReplicasBefore& before) {
   preferred_.store(static_cast<size_t>(found - before.begin()), std::memory_order_relaxed);
 }
 
-// --- what a page must not be older than (SP1) ---
+// --- what a page must not be older than (SPS1) ---
 
 Status StoragePageSource::write(PageId id, const char* page) {
   given_up_.note(id, Llsn{header_of(page)->llsn});
@@ -199,7 +199,7 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
-  if (options_.spread_news) options_.spread_news();  // SP6
+  if (options_.spread_news) options_.spread_news();  // SPS6
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, proto::encode(request), &answer));
   *bytes = std::move(answer.payload);
   STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(*bytes));
@@ -219,7 +219,7 @@ void StoragePageSource::ask_backlogs() {
     (void)ask(node, request, monotonic_us() + 1'000'000, &bytes);
 }
 
-// SP2
+// SPS2
 Status StoragePageSource::take(size_t node, PageId id, const proto::PageView& got, char* page) {
   bool bad = false;
   Status status = take_page(id, got, node_at(node)->channel.address(), page, &bad);
@@ -250,8 +250,8 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
 
 StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
                                                                  uint64_t deadline_us) {
-  // SP7. The page is what can be waited for: who has it as of the end of the log as this life found
-  // it mostly knows the spaces, too. A node with a damaged log has it from a peer.
+  // SPS7. The page is what can be waited for: who has it as of the end of the log as this life
+  // found it mostly knows the spaces, too. A node with a damaged log has it from a peer.
   const AlignedBytes page(kPageBytes, 4096);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
   const Status known =

@@ -1,18 +1,17 @@
 // Pages made from the log by storage nodes (pagefile/page_source.h), under the profiles in which
 // compute sends only its log. Thread-safe.
-//   SP1  A page that is read back has at least the llsn it had when it was given up (S3): for pages
-//        given up lately exactly known, for others at most the newest llsn of any of those, else
-//        the llsn at which this life began.
-//   SP2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
-//        does not have it so far, is passed over as long as another one may help.
-//   SP4  Reads end: by their timeout, or when stop() is called. A storage node that is behind and
-//        gets on with its replay is waited for: the timeout begins anew.
-//   SP5  After follow() no read is begun at a node that has lost its place.
-//   SP3  Nothing is written: write() notes what the page's next reader must see.
-//   SP6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
-//   all
-//        nodes already, and none of them know that it is durable.
-//   SP7  A list of spaces is no older than the end of the log as this life found it.
+//   SPS1  A page that is read back has at least the llsn it had when it was given up (S3): for
+//         pages given up lately exactly known, for others at most the newest llsn of any of those,
+//         else the llsn at which this life began.
+//   SPS2  Checksum, identity and llsn of every page are verified; a node whose copy is bad, or that
+//         does not have it so far, is passed over as long as another one may help.
+//   SPS4  Reads end: by their timeout, or when stop() is called. A storage node that is behind and
+//         gets on with its replay is waited for: the timeout begins anew.
+//   SPS5  After follow() no read is begun at a node that has lost its place.
+//   SPS3  Nothing is written: write() notes what the page's next reader must see.
+//   SPS6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
+//         all nodes already, and none of them know that it is durable.
+//   SPS7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 
 #include <atomic>
@@ -43,7 +42,7 @@ struct StoragePagesOptions {
   uint32_t read_ahead_wait_us = 50'000;  // the same for pages that nobody waits for yet
   uint64_t read_timeout_us = 30'000'000;  // then read() fails
   std::shared_ptr<BacklogGate> gate;      // hears how far behind each node is; null: nobody does
-  std::function<void()> spread_news;      // SP6: cheap, does not block, any thread; may be null
+  std::function<void()> spread_news;      // SPS6: cheap, does not block, any thread; may be null
   bool page_images = false;               // storage nodes need none in the log: for experiments
   transport::BlockingChannelOptions channel;
 };
@@ -74,7 +73,7 @@ class StoragePageSource final : public PageSource {
   void ask_backlogs();
   // Reads that have not found what they want end with kUnavailable, now and from now on.
   void stop();
-  // SP5: the placement has changed. Sets of lower generations than one told before are ignored.
+  // SPS5: the placement has changed. Sets of lower generations than one told before are ignored.
   // Does not block.
   void follow(const ReplicaSet& replicas);
 

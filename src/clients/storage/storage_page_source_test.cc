@@ -1,5 +1,5 @@
-// Goal: a page is never older than it was when it was given up (SP1), never a bad one (SP2), and a
-// read ends (SP4). Method: storage nodes that answer what the test says, over sockets.
+// Goal: a page is never older than it was when it was given up (SPS1), never a bad one (SPS2), and
+// a read ends (SPS4). Method: storage nodes that answer what the test says, over sockets.
 #include "clients/storage/storage_page_source.h"
 
 #include <gtest/gtest.h>
@@ -95,7 +95,7 @@ class StoragePages : public ::testing::Test {
   PageWanted last_;                   // the IO thread's, until a call has ended
 };
 
-TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SP1
+TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SPS1
   options_.given_up_max = 64 * 2;            // two for each part of the map
   add_node(good(1'000'000));
   ASSERT_TRUE(read().ok());
@@ -120,7 +120,7 @@ TEST_F(StoragePages, AsksForWhatItGaveUp) {  // SP1
 }
 
 // Roughly one position of the log for all pages, as in the OpenAurora paper, for experiments.
-TEST_F(StoragePages, WithoutExactVersionsAsksForTheNewestOfItsPart) {  // SP1
+TEST_F(StoragePages, WithoutExactVersionsAsksForTheNewestOfItsPart) {  // SPS1
   options_.given_up_max = 0;
   add_node(good(1'000'000));
   ASSERT_TRUE(source().write(kPage, page_bytes(kPage, 40).data()).ok());
@@ -134,7 +134,7 @@ TEST_F(StoragePages, WithoutExactVersionsAsksForTheNewestOfItsPart) {  // SP1
   EXPECT_GT(last_.at_least, Llsn{100}) << "its own version is 40";
 }
 
-TEST_F(StoragePages, TheLogsWriterHearsBeforeANodeIsAsked) {  // SP6
+TEST_F(StoragePages, TheLogsWriterHearsBeforeANodeIsAsked) {  // SPS6
   std::atomic<int> told{0};
   options_.spread_news = [&told] { ++told; };
   std::atomic<int> told_when_asked{0};
@@ -152,7 +152,7 @@ TEST_F(StoragePages, TheLogsWriterHearsBeforeANodeIsAsked) {  // SP6
   EXPECT_EQ(told_when_asked, 2);
 }
 
-TEST_F(StoragePages, PassesOverABadPage) {  // SP2
+TEST_F(StoragePages, PassesOverABadPage) {  // SPS2
   int which = 0;
   add_node([&which](const PageWanted& wanted) {
     PageGot got{ok_status(), Llsn{9}, page_bytes(wanted.page, 9)};
@@ -220,7 +220,7 @@ TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
 }
 
 // A node whose log is damaged has the page from a peer, and a list without the newest spaces.
-TEST_F(StoragePages, AnOldListOfSpacesIsNotTaken) {  // SP7
+TEST_F(StoragePages, AnOldListOfSpacesIsNotTaken) {  // SPS7
   add_node(good(60), 49);
   add_node(good(60), 50);
   source().begin_at(Llsn{50});
@@ -231,7 +231,7 @@ TEST_F(StoragePages, AnOldListOfSpacesIsNotTaken) {  // SP7
   EXPECT_EQ(lists_, 3) << "the node that had it is asked first";
 }
 
-TEST_F(StoragePages, NoListIsBetterThanAnOldOne) {  // SP7
+TEST_F(StoragePages, NoListIsBetterThanAnOldOne) {  // SPS7
   options_.read_timeout_us = 100'000;
   add_node(good(60), 49);
   source().begin_at(Llsn{50});
@@ -261,12 +261,12 @@ TEST_F(StoragePages, OneCallBringsABatch) {
     if (id.number == 2) {
       EXPECT_TRUE(is_not_found(result));
     } else if (id.number == 5) {
-      EXPECT_TRUE(is_corruption(result)) << result;  // SP2: another page's bytes
+      EXPECT_TRUE(is_corruption(result)) << result;  // SPS2: another page's bytes
     } else {
       ASSERT_TRUE(result.ok()) << result;
       const char* page = pages.get() + id.number * kPageBytes;
       EXPECT_TRUE(verify_page(page, id).ok());
-      EXPECT_EQ(header_of(page)->llsn, id == changed ? 70u : 50u);  // SP1
+      EXPECT_EQ(header_of(page)->llsn, id == changed ? 70u : 50u);  // SPS1
     }
   }
   EXPECT_EQ(source().counters().read_ahead, kReadBatchPages);
@@ -294,7 +294,7 @@ TEST_F(StoragePages, RepliesTellTheGateHowFarNodesAreBehind) {
   EXPECT_TRUE(options_.gate->closed());
 }
 
-TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
+TEST_F(StoragePages, EndsByItsTimeout) {  // SPS4
   options_.read_timeout_us = 200'000;
   add_node(failing(error_peer_down("behind")));
   options_.addresses.push_back("unix:" + (folder_ / "nobody"));
@@ -305,7 +305,7 @@ TEST_F(StoragePages, EndsByItsTimeout) {  // SP4
   EXPECT_TRUE(is_peer_down(source().list_spaces().status()));
 }
 
-TEST_F(StoragePages, ANodeThatGetsOnIsWaitedForBeyondTheTimeout) {  // SP4
+TEST_F(StoragePages, ANodeThatGetsOnIsWaitedForBeyondTheTimeout) {  // SPS4
   options_.read_timeout_us = 100'000;
   backlog_ = 1000;
   std::atomic<uint64_t> began_us{0};
@@ -319,7 +319,7 @@ TEST_F(StoragePages, ANodeThatGetsOnIsWaitedForBeyondTheTimeout) {  // SP4
   EXPECT_TRUE(done.ok()) << done;
 }
 
-TEST_F(StoragePages, EndsWhenStopped) {  // SP4
+TEST_F(StoragePages, EndsWhenStopped) {  // SPS4
   options_.read_timeout_us = 600'000'000;
   add_node(failing(error_peer_down("behind")));
   StoragePageSource& pages = source();  // made before the threads share it
@@ -343,7 +343,7 @@ TEST_F(StoragePages, EndsWhenInterrupted) {
   reader.join();
 }
 
-TEST_F(StoragePages, FollowsThePlacement) {  // SP5
+TEST_F(StoragePages, FollowsThePlacement) {  // SPS5
   std::atomic<int> old_asked{0};
   add_node([&](const PageWanted& wanted) {
     ++old_asked;
@@ -370,7 +370,7 @@ TEST_F(StoragePages, FollowsThePlacement) {  // SP5
   EXPECT_EQ(old_asked, 2);
 }
 
-// SP5: the one that is preferred is taken out.
+// SPS5: the one that is preferred is taken out.
 TEST_F(StoragePages, ANodeThatWasTakenOutIsNotAsked) {
   std::atomic<int> gone_asked{0};
   add_node([&](const PageWanted& wanted) {

@@ -27,9 +27,8 @@
 //        at most. If nobody is in sync then, this compute node ends its work (kFailedPrecondition)
 //        and recovery does it: the list, which is changed late, has others.
 //   WN7  From prepare_leave() on, until follow() or cancel_leave(), calls are OK, and the
-//   registry's
-//        list is changed, only while enough are in sync also without the node that leaves. It may
-//        leave once that list has enough others.
+//        registry's list is changed, only while enough are in sync also without the node that
+//        leaves. It may leave once that list has enough others.
 #pragma once
 
 #include <memory>

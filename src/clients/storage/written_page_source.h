@@ -1,17 +1,14 @@
 // Pages on storage nodes that compute writes itself (pagefile/page_source.h): profile remote-disk.
 // Redo is the kernel's own work. Thread-safe.
 //   WP1  write_batch() and sync() are OK as WN1 and WN2 say (written_nodes.h): all nodes in sync
-//   have
-//        it, or are no longer in sync. A page that was not written everywhere is written again
+//        have it, or are no longer in sync. A page that was not written everywhere is written again
 //        whole.
 //   WP2  Pages are read from nodes in sync only, in the session that they know; checksum, identity
-//   and,
-//        for pages given up lately, llsn are verified. A node whose copy is damaged or old is
+//        and, for pages given up lately, llsn are verified. A node whose copy is damaged or old is
 //        passed over, and gets the good copy of another one.
 //   WP3  Copies of a page may differ in what was written since the last checkpoint when a life
-//   begins.
-//        Recovery (engine/recovery.cc) counts every page that the log since then names as dirty,
-//        also one that has all of it already, so that it is written to all.
+//        begins. Recovery (engine/recovery.cc) counts every page that the log since then names as
+//        dirty, also one that has all of it already, so that it is written to all.
 //   WP4  Reads end: by their timeout, or when stop() is called.
 //   WP5  After follow() no read is begun at, and no write waits for, a node that has lost its place
 //        (WN6).

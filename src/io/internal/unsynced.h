@@ -7,8 +7,7 @@
 //   UN1  Once a change of a sector survives, every older change of that sector survives too.
 //   UN2  The size behaves like one more sector: a lost extension cuts what was written beyond it.
 //   UN3  A shrink is undone only when every newer change of the file has been undone entirely. One
-//   that
-//        survives settles every sector it cut.
+//        that survives settles every sector it cut.
 #pragma once
 
 #include <cstdint>

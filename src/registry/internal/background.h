@@ -1,6 +1,6 @@
 // The registry's one thread: posted tasks, timers and HTTP exchanges, one callback at a time.
-//   BG1  Callbacks run in the thread, none inside a call of this class.
-//   BG2  After cancel() of a timer or an exchange its callbacks are not called.
+//   BK1  Callbacks run in the thread, none inside a call of this class.
+//   BK2  After cancel() of a timer or an exchange its callbacks are not called.
 // Sleeps when there is nothing to do.
 #pragma once
 

@@ -1,9 +1,9 @@
 // One HTTP POST over libcurl, in a form both a blocking call and the background thread use.
-//   HT1  Never more than `reply_bytes_max` of body (of one line, for a stream) or 64 KiB of header
+//   RH1  Never more than `reply_bytes_max` of body (of one line, for a stream) or 64 KiB of header
 //        are kept, and never more time taken than the request allows: whoever sends more or slower
 //        gets an error.
-//   HT2  `sent` is false only when no byte of the request can have left: no connection was made.
-//   HT3  A request with `once` gets a connection of its own. On one that was used before, libcurl
+//   RH2  `sent` is false only when no byte of the request can have left: no connection was made.
+//   RH3  A request with `once` gets a connection of its own. On one that was used before, libcurl
 //        would send a request again when the connection turns out to be closed, and nobody could
 //        tell whether the first one was carried out.
 // Plain http only, straight to the endpoint: no proxy, no redirect, no signals.

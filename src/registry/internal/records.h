@@ -1,6 +1,6 @@
 // The values of the cluster's keys: JSON objects with "format": 1 (docs/data_formats.md). Pure.
-//   RC1  What decodes obeys the rules of its type; anything else is kDataLoss and names the key.
-//   RC2  What is encoded decodes to the same.
+//   RE1  What decodes obeys the rules of its type; anything else is kDataLoss and names the key.
+//   RE2  What is encoded decodes to the same.
 #pragma once
 
 #include <string>

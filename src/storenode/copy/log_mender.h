@@ -1,5 +1,5 @@
 // Puts peers' bytes in the place of damaged ones in this node's logs. Driven by one thread.
-//   LR1  Only bytes that are quorum-durable at the peer are taken, and the log store checks them
+//   MR1  Only bytes that are quorum-durable at the peer are taken, and the log store checks them
 //        against every checksum that survived (LogStore::repair).
 #pragma once
 

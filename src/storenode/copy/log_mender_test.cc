@@ -1,4 +1,4 @@
-// Goal: what is damaged in a log is mended with a peer's bytes (LR1), be it flipped bits or a
+// Goal: what is damaged in a log is mended with a peer's bytes (MR1), be it flipped bits or a
 // missing file. Method: two log stores on simulated disks, one thread.
 #include "storenode/copy/log_mender.h"
 

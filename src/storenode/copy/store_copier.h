@@ -4,8 +4,7 @@
 //   PC1  Every page copied is as of the positions M from which the log is scanned afterwards, or
 //        later: the first peer's, and any other one's that goes on must have replayed up to M.
 //   PC2  A page that is left out since a peer had reclaimed its space, be it not listed or not
-//   given,
-//        is of a space that is dropped here, too, when the copy is done.
+//        given, is of a space that is dropped here, too, when the copy is done.
 //   PC3  Nothing is copied before this node's own logs begin at or below M, so nothing a peer cuts
 //        off meanwhile is missed.
 //   PC4  What failed on one peer goes on with the next one; a page that no peer has undamaged does

@@ -19,20 +19,19 @@
 //        by reading it again; nothing of the batch is acknowledged.
 //   LG9  After a crash nothing is written behind what an old life left: the log goes on in a new
 //        segment, which hides everything an older one holds from its start on.
-//   LG10 A stream is made only by make_stream(): a node that has forgotten it refuses epochs it may
-//        have promised to refuse, and does not vote unless there is nothing it could have
-//        forgotten.
-//   LG11 Appends are left waiting for more, for `gather_us` at most, only by who calls gather(),
-//   and
-//        only while the last such wait has shown that nobody waits for their answers
-//        (internal/gather_policy.h), or now and then to find that out.
-//   LG12 What state() says is of one moment: quorum_durable never goes back, and a log that has had
-//        an epoch has one, whatever is cut off or reset meanwhile.
-//   LG13 Of more than `history_entries_max` epochs since the prefix was truncated the older half is
-//        forgotten, never the bytes; so the log goes on however many writers come and go. A log
-//        that has no epoch in common with the chosen one agrees with it up to what it knows to be
-//        quorum-durable. Bytes of an epoch that is not known any more count as of epoch 1, the
-//        lowest there is, where logs are compared (README).
+//   LG10  A stream is made only by make_stream(): a node that has forgotten it refuses epochs it
+//         may have promised to refuse, and does not vote unless there is nothing it could have
+//         forgotten.
+//   LG11  Appends are left waiting for more, for `gather_us` at most, only by who calls gather(),
+//         and only while the last such wait has shown that nobody waits for their answers
+//         (internal/gather_policy.h), or now and then to find that out.
+//   LG12  What state() says is of one moment: quorum_durable never goes back, and a log that has
+//         had an epoch has one, whatever is cut off or reset meanwhile.
+//   LG13  Of more than `history_entries_max` epochs since the prefix was truncated the older half
+//         is forgotten, never the bytes; so the log goes on however many writers come and go. A log
+//         that has no epoch in common with the chosen one agrees with it up to what it knows to be
+//         quorum-durable. Bytes of an epoch that is not known any more count as of epoch 1, the
+//         lowest there is, where logs are compared (README).
 #pragma once
 
 #include <atomic>

@@ -66,7 +66,7 @@ TEST_F(LogStoreDamage, InAClosedSegmentIsReportedWithItsPlaceAndRepaired) {
   expect_repair(damage);
 }
 
-// SE4: a place of an older segment that the disk does not read any more is damage like any other.
+// SG4: a place of an older segment that the disk does not read any more is damage like any other.
 TEST_F(LogStoreDamage, APlaceThatCannotBeReadIsReportedAndRepaired) {
   fill(40);
   open();

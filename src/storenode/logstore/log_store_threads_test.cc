@@ -121,7 +121,7 @@ TEST_F(LogStoreTest, TheRunnerAnswersManyThreads) {
   for (uint32_t s = 1; s <= 4; ++s) EXPECT_EQ(store->state(StreamId{s}).end, Lsn{10000});
 }
 
-// SE3: on a real disk, readers through the page cache see what is written around it, at once and
+// SG3: on a real disk, readers through the page cache see what is written around it, at once and
 // whole. They ask for the last bytes again and again while more are appended to their block.
 TEST_F(LogStoreTest, ReadersSeeWhatWasAppendedAroundThePageCache) {
   const TemporaryFolder folder;

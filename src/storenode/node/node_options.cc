@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/profiles.h"
 #include "registry/keys.h"
 #include "registry/registry.h"
 
@@ -44,16 +45,27 @@ LogStoreOptions default_log() {
   return log;
 }
 
-bool pages_are_written(std::string_view profile) { return profile == "remote-disk"; }
+bool pages_are_written(std::string_view profile) {
+  const Profile* found = find_profile(profile);
+  return found != nullptr && found->pages == PageOrigin::kWritten;
+}
 
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
-  if (profile == "logdb") return ReplayMode::kSingle;
-  if (profile == "logdb-mv") return ReplayMode::kEager;
-  if (profile == "logdb-mv-fr") return ReplayMode::kFiltered;
-  if (profile == "logdb-mv-sr") return ReplayMode::kSmart;
+  const Profile* found = find_profile(profile);
+  switch (found == nullptr ? LogReplay::kNone : found->replay) {
+    case LogReplay::kInPlace:
+      return ReplayMode::kSingle;
+    case LogReplay::kEager:
+      return ReplayMode::kEager;
+    case LogReplay::kFiltered:
+      return ReplayMode::kFiltered;
+    case LogReplay::kSmart:
+      return ReplayMode::kSmart;
+    case LogReplay::kNone:
+      break;
+  }
   return error_invalid_argument("there is no profile '" + std::string(profile) +
-                                "' of a storage node; use remote-disk, logdb, logdb-mv, "
-                                "logdb-mv-fr or logdb-mv-sr");
+                                "' of a storage node; use " + names_of_cluster_profiles());
 }
 
 std::string transport_address(std::string_view address) {

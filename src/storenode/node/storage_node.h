@@ -6,16 +6,14 @@
 //   ND2  It is a member only while it listens; it leaves before it stops listening.
 //   ND3  A node without the registry goes on serving. Whoever may not write is stopped by epochs.
 //   ND7  A node whose pages cannot be made from the log it can get copies them from a peer, and
-//   says
-//        so in status() and health(); damage of single pages or ranges of the log is mended with
-//        what peers have.
+//        says so in status() and health(); damage of single pages or ranges of the log is mended
+//        with what peers have.
 //   ND4  After stop() the folder is free for the next process: what was acknowledged is durable in
 //        any case, and a last checkpoint saves the next start from replaying the log again.
 //   ND5  It follows the placement while it runs: asks peers where they are now, and serves nothing
 //        any more once it is out of its group (group_view.h).
 //   ND6  A node that came later than its group never votes from the start, and changes the
-//   placement
-//        only while its folder is empty and every other node of the group is a member.
+//        placement only while its folder is empty and every other node of the group is a member.
 //   ND8  Where compute writes the pages, the placement is changed only while the registry's list of
 //        nodes that have them all has every other node of the group: whoever recovers finds enough
 //        of those in the new placement.

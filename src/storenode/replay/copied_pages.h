@@ -33,7 +33,7 @@ Status note_being_copied(const PageStoreOptions& options);
 Status note_copied(const PageStoreOptions& options);
 
 // A page store that is being filled. Not thread-safe.
-//   CP1  What finish() says is true of the whole store: everything that was put, positions, horizon
+//   CG1  What finish() says is true of the whole store: everything that was put, positions, horizon
 //        and dropped spaces are durable when it returns OK.
 class CopiedPages {
  public:

@@ -71,7 +71,7 @@ StatusOr<LogCache::BlockRef> LogCache::block_with(const Key& key, LogView* log, 
     return error_out_of_range("the log kept here begins at " + std::to_string(begin) + "; " +
                               std::to_string(from) + " was asked for");
   const uint64_t block_end = std::min((key.number + 1) * kBlockBytes, log->durable_lsn().value);
-  STRATA_ASSERT(end <= block_end);  // S1; what is in memory was (LC1)
+  STRATA_ASSERT(end <= block_end);  // S1; what is in memory was (LCH1)
   const auto read = std::make_unique_for_overwrite<char[]>(block_end - filled_to);
   Status status = log->read(Lsn{filled_to}, read.get(), block_end - filled_to);
   if (status.ok()) return append(key, filled_to, read.get(), block_end - filled_to);

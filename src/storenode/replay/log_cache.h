@@ -1,7 +1,7 @@
 // The part of the logs read last, in memory, so that replay reads what quick scan has just read
 // without asking the log store again. Thread-safe.
-//   LC1  Blocks hold bytes below the durable Lsn only: they never change, but the last one grows.
-//   LC2  Takes at most `bytes`; the block used longest ago goes first.
+//   LCH1  Blocks hold bytes below the durable Lsn only: they never change, but the last one grows.
+//   LCH2  Takes at most `bytes`; the block used longest ago goes first.
 #pragma once
 
 #include <atomic>

@@ -121,7 +121,7 @@ void SingleReplay::pass_over(PageId page, Llsn llsn) {
   last = std::max(last, llsn);
 }
 
-// --- copies from peers (SI4) ---
+// --- copies from peers (SR4) ---
 
 Llsn SingleReplay::repair_from(PageId page, Llsn damaged) const {
   const Llsn replayed = parts_.waits->replayed(stream_).llsn;
@@ -305,7 +305,7 @@ StatusOr<bool> SingleReplay::step() {
 Status SingleReplay::reclaim_spaces() {
   for (const DroppedSpace& dropped : parts_.map->reclaimable()) {
     STRATA_RETURN_IF_ERROR(parts_.map->reclaim_space(dropped));
-    STRATA_RETURN_IF_ERROR(parts_.db->flush());  // SI3
+    STRATA_RETURN_IF_ERROR(parts_.db->flush());  // SR3
     STRATA_RETURN_IF_ERROR(pages_.delete_space(dropped.space));
   }
   return ok_status();

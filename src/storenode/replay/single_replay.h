@@ -1,11 +1,11 @@
 // Replay into page files, one version per page (profile logdb). One worker, which reads the log by
 // itself: there is no version map to be filled ahead of it.
-//   SI1  Redo goes on at the replayed mark after a restart; pages that are newer skip what they
+//   SR1  Redo goes on at the replayed mark after a restart; pages that are newer skip what they
 //        have.
-//   SI2  A page that could not be replayed is marked broken before the replayed mark passes it, and
+//   SR2  A page that could not be replayed is marked broken before the replayed mark passes it, and
 //        stays so until a section restarts its chain: its old state is not served as a newer one.
-//   SI3  The files of a space go only once it is marked reclaimed, durably.
-//   SI4  A peer's copy takes a page's place only if it is as of all that was replayed here when it
+//   SR3  The files of a space go only once it is marked reclaimed, durably.
+//   SR4  A peer's copy takes a page's place only if it is as of all that was replayed here when it
 //        was asked for, and of every section that was passed over since. It may be ahead: sections
 //        it holds already are skipped.
 #pragma once
@@ -43,7 +43,7 @@ class SingleReplay final : public Replay {
   [[nodiscard]] Status failure() const override;
   void retry() override;
   void look_again() override;
-  // The worker puts it in the page's place (SI4).
+  // The worker puts it in the page's place (SR4).
   Status repair(PageId page, Llsn as_of, PageRef copy) override;
   [[nodiscard]] Llsn repair_from(PageId page, Llsn damaged) const override;
 

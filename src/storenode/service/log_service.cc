@@ -20,10 +20,10 @@ template <class Request, class Run>
 void LogService::handle(transport::RpcServer* server, uint16_t method,
                         StatusOr<OfStream<Request>> (*decode)(Bytes), Run run) {
   server->handle(method, [this, decode, run](const transport::Request& call, Responder responder) {
-    if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LS4
+    if (const Status may = may_serve(); !may.ok()) return responder.fail(may);  // LSV4
     auto decoded = decode(call.payload);
     if (!decoded.ok()) return responder.fail(decoded.status());
-    if (decoded->stream.value > proto::kStreamsMax)  // LS5
+    if (decoded->stream.value > proto::kStreamsMax)  // LSV5
       return responder.fail(error_invalid_argument("there are no streams with such numbers"));
     (this->*run)(*std::move(decoded), std::move(responder));
   });
@@ -120,7 +120,7 @@ SelfCatchUp* LogService::catch_up_of(StreamId stream) {
 
 void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
-  call.request.bytes_max = std::min(call.request.bytes_max, proto::kReadBytesMax);  // LS5
+  call.request.bytes_max = std::min(call.request.bytes_max, proto::kReadBytesMax);  // LSV5
   const bool taken = parts_.offload([this, call, to] {
     to->reply(proto::encode(parts_.store->read(call.stream, call.request)));
   });

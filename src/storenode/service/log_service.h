@@ -1,16 +1,14 @@
 // The log store as calls (proto/log_messages.h). Thread-safe.
-//   LS1  A call is answered when what it says is durable, from the log store's thread; reads are
-//   done
-//        by the offload, never in the server's thread.
-//   LS3  A stream that this node should have and has not is made with what the registry says about
-//   it
-//        (LG10).
-//   LS4  A node that does not belong to the group any more answers nothing.
-//   LS2  A log is cut off only below what its writer, the page store and every reader of this node
-//        still need.
-//   LS5  What a caller may make the node hold is bounded by the node: of a reply's bytes there are
-//   no
-//        more than proto::kReadBytesMax, whatever was asked for, and of streams proto::kStreamsMax.
+//   LSV1  A call is answered when what it says is durable, from the log store's thread; reads are
+//         done by the offload, never in the server's thread.
+//   LSV3  A stream that this node should have and has not is made with what the registry says about
+//         it (LG10).
+//   LSV4  A node that does not belong to the group any more answers nothing.
+//   LSV2  A log is cut off only below what its writer, the page store and every reader of this node
+//         still need.
+//   LSV5  What a caller may make the node hold is bounded by the node: of a reply's bytes there are
+//         no more than proto::kReadBytesMax, whatever was asked for, and of streams
+//         proto::kStreamsMax.
 #pragma once
 
 #include <functional>
@@ -64,13 +62,13 @@ class LogService {
 
   // Once, before the server listens.
   void register_on(transport::RpcServer* server);
-  // Cuts off what nobody needs (LS2); once in a while. Does not block.
+  // Cuts off what nobody needs (LSV2); once in a while. Does not block.
   void truncate();
   // The writer once said so: it may not say it again to a node that was away. Thread-safe.
   void not_needed_by_writer(StreamId stream, Lsn below);
   // kFailedPrecondition unless `epoch` is at least what the stream's replica has promised here.
   Status check_epoch(StreamId stream, Epoch epoch) const;
-  // LS4. Of the page service, too.
+  // LSV4. Of the page service, too.
   [[nodiscard]] Status may_serve() const {
     return parts_.may_serve ? parts_.may_serve() : ok_status();
   }
@@ -87,7 +85,7 @@ class LogService {
   void on_read(proto::OfStream<quorum::ReadRequest> call, transport::Responder responder);
   void on_truncate(proto::OfStream<proto::TruncateRequest> call, transport::Responder responder);
   using SharedResponder = std::shared_ptr<transport::Responder>;
-  // Makes the stream, then runs `again`; the responder hears of it if that fails (LS3).
+  // Makes the stream, then runs `again`; the responder hears of it if that fails (LSV3).
   void make(StreamId stream, const SharedResponder& to, std::function<void()> again);
   void seal(StreamId stream, const quorum::SealRequest& request, const SharedResponder& to,
             bool may_make);

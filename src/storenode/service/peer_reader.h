@@ -1,6 +1,6 @@
 // Reads the logs of other storage nodes, for a replica that catches up (logstore/self_catch_up.h).
 // Thread-safe; nothing blocks but the destructor.
-//   PR1  Every read is answered once: by the peer, or with kUnavailable. After destruction none is.
+//   PE1  Every read is answered once: by the peer, or with kUnavailable. After destruction none is.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
 // Threads for what must not run in an IO thread, because it blocks. Thread-safe.
-//   WP1  At most `waiting_max` tasks wait: run() refuses more, and says so.
+//   WK1  At most `waiting_max` tasks wait: run() refuses more, and says so.
 #pragma once
 
 #include <cstddef>

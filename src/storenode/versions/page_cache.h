@@ -1,7 +1,7 @@
 // Versions of pages in memory: what replay has just made, or what was read lately. Thread-safe.
-//   PC1  A page in the cache is sealed and never changes; whoever holds it may use it for as long
+//   VC1  A page in the cache is sealed and never changes; whoever holds it may use it for as long
 //        as he likes.
-//   PC2  The cache holds at most `bytes`; the version used longest ago goes first.
+//   VC2  The cache holds at most `bytes`; the version used longest ago goes first.
 #pragma once
 
 #include <array>

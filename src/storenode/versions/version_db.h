@@ -6,8 +6,9 @@
 //   VD2  So a mark that is written after (or with) what it stands for is never durable before it.
 //   VD3  A batch is there as a whole or not at all.
 //   VD4  Every page read is verified: checksum, identity, llsn, layout. kDataLoss names page and
-//   llsn. VD5  A map that is lost is rebuilt from the keys of the stored versions; what was not
-//        stored comes from the log (storenode/replay).
+//        llsn.
+//   VD5  A map that is lost is rebuilt from the keys of the stored versions; what was not stored
+//        comes from the log (storenode/replay).
 //   VD6  Damage of anything but a page is remembered (is_damaged()): no read and no write of the
 //        same place will go better, so only another store in its place is a remedy.
 //   VD7  So is a place of the disk that goes on refusing to be read or written (device_errors.h). A

@@ -61,7 +61,7 @@ void PageCopier::main(const proto::CopyPagesRequest& request) {
   running_ = false;
 }
 
-// CO1: spaces that are made here meanwhile are not in the list; WS5 keeps them.
+// CW1: spaces that are made here meanwhile are not in the list; WS5 keeps them.
 Status PageCopier::run(const proto::CopyPagesRequest& request) {
   PeerPages peer(secret_,
                  {request.peer, request.writer.stream, request.writer.epoch, request.peer_session});

@@ -1,11 +1,9 @@
 // Brings a store in sync again: takes all pages of a peer that has them, in a thread of its own,
 // while compute goes on writing here. Thread-safe.
-//   CO1  Done means: every page that the peer had when the copy was ordered is here, that version
-//   or
-//        a newer one; spaces that it did not have are gone; and all of it is durable.
-//   CO2  A copy belongs to one write session. When another begins it fails, and changes nothing
-//   from
-//        then on (WS1).
+//   CW1  Done means: every page that the peer had when the copy was ordered is here, that version
+//        or a newer one; spaces that it did not have are gone; and all of it is durable.
+//   CW2  A copy belongs to one write session. When another begins it fails, and changes nothing
+//        from then on (WS1).
 #pragma once
 
 #include <atomic>

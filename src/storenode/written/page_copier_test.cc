@@ -1,5 +1,5 @@
-// Goal: a copy brings every page of the peer that is newer, and nothing else (CO1), and ends with
-// its session (CO2). Method: two stores on simulated disks, one of them served over a socket.
+// Goal: a copy brings every page of the peer that is newer, and nothing else (CW1), and ends with
+// its session (CW2). Method: two stores on simulated disks, one of them served over a socket.
 #include "storenode/written/page_copier.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,7 @@ class Copies : public ::testing::Test {
   const AlignedBytes page_{kPageBytes, 4096};
 };
 
-TEST_F(Copies, BringWhatIsNewerAndRemoveWhatIsGone) {  // CO1
+TEST_F(Copies, BringWhatIsNewerAndRemoveWhatIsGone) {  // CW1
   fill(peer_.get(), kPeerWriter, 300, 100, 50);
   fill(peer_.get(), kPeerWriter, 301, 3, 50);
   fill(own_.get(), kWriter, 300, 10, 60);
@@ -109,7 +109,7 @@ TEST_F(Copies, APeerThatWasRestartedIsNotBelieved) {
   EXPECT_EQ(llsn_of({302, 2}), 60u);
 }
 
-TEST_F(Copies, EndWithTheirSession) {  // CO2
+TEST_F(Copies, EndWithTheirSession) {  // CW2
   fill(peer_.get(), kPeerWriter, 300, 100, 50);
   const proto::CopyPagesRequest old{kWriter, address_, 5};
   ASSERT_TRUE(own_->begin({StreamId{1}, kEpoch, 10}, 0).ok());

@@ -1,12 +1,11 @@
 // A Connection on a Stream: reads, writes, ticks, closes. Lives in the executor's thread.
 //
-//   LK1  Everything sent while frames are being taken in, or in one turn of the executor, is
-//   written
-//        by one call.
-//   LK2  on_closed() is the last call to the owner, and there is none after close(). A link, and
-//   with
-//        it its stream, is destroyed in a later task of the executor, never inside its own events.
-//   LK3  Nothing more is read while more than output_bytes_max wait to be written, or while the
+//   LN1  Everything sent while frames are being taken in, or in one turn of the executor, is
+//        written by one call.
+//   LN2  on_closed() is the last call to the owner, and there is none after close(). A link, and
+//        with it its stream, is destroyed in a later task of the executor, never inside its own
+//        events.
+//   LN3  Nothing more is read while more than output_bytes_max wait to be written, or while the
 //        owner has enough to do.
 #pragma once
 
@@ -41,7 +40,7 @@ class Link final : public StreamEvents, public std::enable_shared_from_this<Link
   Link& operator=(const Link&) = delete;
 
   void send(const FrameHeader& header, std::string payload, FileDescriptor attached = {});
-  void set_wanted(bool wanted);  // whether the owner wants more frames (LK3)
+  void set_wanted(bool wanted);  // whether the owner wants more frames (LN3)
   // No event comes after this. Gives the link, and its stream, to the executor to be destroyed.
   static void close(std::shared_ptr<Link> link);
 

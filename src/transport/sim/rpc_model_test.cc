@@ -2,7 +2,7 @@
 // RS1-RS3). Method: four nodes, each a server with channels to the others, make random calls while
 // connections are cut at any byte, links are blocked and slow, nodes pause, die and come back. An
 // oracle knows of each call what its handler did and how it ended. One seed per world, printed;
-// STRATA_SEED=n replays one, STRATA_ROUNDS=n runs more. Everything is in virtual time (SI1), so a
+// STRATA_SEED=n replays one, STRATA_ROUNDS=n runs more. Everything is in virtual time (SW1), so a
 // replay is exact.
 #include <gtest/gtest.h>
 
@@ -339,7 +339,7 @@ TEST(RpcModel, TheSameSeedIsTheSameRun) {
   one.run();
   two.run();
   other.run();
-  EXPECT_EQ(one.trace, two.trace);  // SI1
+  EXPECT_EQ(one.trace, two.trace);  // SW1
   EXPECT_NE(one.trace, other.trace);
 }
 

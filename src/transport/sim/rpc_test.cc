@@ -1,5 +1,5 @@
 // Goal: the promises of channels and servers one by one, at exact times (CA1, CH1-CH4, RS1-RS4,
-// LM1). Method: two nodes of a simulated world.
+// ML1). Method: two nodes of a simulated world.
 #include <gtest/gtest.h>
 
 #include <vector>

@@ -71,7 +71,7 @@ void SimCore::run(uint64_t id, SimEvent event) {
   events_run_++;
   SimLife* const life = event.life;
   if (life == nullptr) return event.task();
-  if (!life->alive_) return;  // SI3
+  if (!life->alive_) return;  // SW3
   if (life->paused_until_ > queue_.now() || !life->held_.empty()) {
     life->held_.emplace_back(id, std::move(event));
     return;

@@ -2,11 +2,10 @@
 // seed gives the same run. Production code (RpcServer, Channel, and what is built on them) runs in
 // it unchanged.
 //
-//   SI1  Whatever happens follows from the seed and the calls made: no wall clock, no other thread.
-//   SI2  Streams behave as TCP connections do: ordered, whole up to the point where they break,
-//   each
-//        side learning of a break in its own time, or never.
-//   SI3  Nothing of a killed node runs any more; what it had sent may still arrive, or part of it.
+//   SW1  Whatever happens follows from the seed and the calls made: no wall clock, no other thread.
+//   SW2  Streams behave as TCP connections do: ordered, whole up to the point where they break,
+//        each side learning of a break in its own time, or never.
+//   SW3  Nothing of a killed node runs any more; what it had sent may still arrive, or part of it.
 // Addresses are "sim:<node>:<port>". Not thread-safe.
 #pragma once
 

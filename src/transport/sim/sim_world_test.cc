@@ -1,4 +1,4 @@
-// Goal: the simulated network keeps TCP's promises, and only those (SI2, SI3); time and pauses.
+// Goal: the simulated network keeps TCP's promises, and only those (SW2, SW3); time and pauses.
 // Method: raw streams, many seeds.
 #include "transport/sim/sim_world.h"
 
@@ -160,7 +160,7 @@ TEST(SimWorld, AKilledProcessIsToldToItsPeersAndRunsNoMore) {
     two.client.say("x");
     ASSERT_TRUE(two.world.run_until([&] { return two.client.closed; }, 1'000'000));
     two.world.run_for(30'000'000);
-    EXPECT_FALSE(ran);  // SI3
+    EXPECT_FALSE(ran);  // SW3
     EXPECT_EQ(two.server.got, "");
     Peer again;  // and nobody listens there
     again.start(two.world.world(two.a).network->connect("sim:1:5"));

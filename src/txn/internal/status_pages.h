@@ -13,9 +13,8 @@
 //   SD2  Latch order: root, leaf, status page, then allocation.
 //   SD3  Chunks are made and truncated in order, so the ones that exist are consecutive.
 //   SD4  kStripes chunks are a group; they take the sequences of the group in turns. Transactions
-//   that
-//        run at the same time, whose sequences are close, latch different pages. A group is made
-//        before the first of its sequences is given away, and truncated when none is needed.
+//        that run at the same time, whose sequences are close, latch different pages. A group is
+//        made before the first of its sequences is given away, and truncated when none is needed.
 #pragma once
 
 #include <deque>

@@ -15,6 +15,7 @@ from pathlib import Path
 import pymysql
 from strata_cli import paths
 from strata_cli.cluster import PROFILES
+from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import ClusterPlan, make_cluster_plan
@@ -47,7 +48,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="run i uses seed + i")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
-    parser.add_argument("--profile", default="monolithic", choices=["monolithic", *PROFILES, EVERY_PROFILE])
+    parser.add_argument("--profile", default=MONOLITHIC, choices=[MONOLITHIC, *PROFILES, EVERY_PROFILE])
     parser.add_argument("--faults", type=int, default=0, help="on clusters: so many faults in all, over as many runs as it takes")
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
@@ -70,7 +71,7 @@ def main() -> int:
     try:
         if arguments.errors:
             return _with_errors(arguments, mirror)
-        return _on_one_server(arguments, mirror) if arguments.profile == "monolithic" else _on_clusters(arguments, mirror)
+        return _on_one_server(arguments, mirror) if arguments.profile == MONOLITHIC else _on_clusters(arguments, mirror)
     finally:
         mirror.close()
 

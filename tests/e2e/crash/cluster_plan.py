@@ -3,6 +3,8 @@
 import random
 from dataclasses import dataclass
 
+from strata_cli.profile_list import BY_NAME
+
 from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
 
 NODES = ("s1", "s2", "s3")
@@ -38,13 +40,12 @@ LINKS = ("link_cut", "link_slow", "quorum_cut")  # These need relays between the
 OF_NODES = ("quorum_kill", "full_disk", *LINKS)
 OF_TWO_NODES = ("quorum_kill", "quorum_cut")
 MAY_BE_FRESH = ("compute_kill", "compute_point", "recovery_point", "node_kill_in_recovery", "node_point", "all_kill")
-# Profile logdb keeps pages in files of its own; there a node passes through what the kernel does with its page files.
+# Where a page has one version a node keeps pages in files of its own and passes through what the kernel does with its page files.
 SINGLE_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_pages_write")
 NOT_IN_SINGLE = ("node_scan",)
 # What a compute node of a cluster does not pass: it has no files.
 LOCAL_POINTS = ("wal_segment_create", "page_write", "double_write", "checkpoint_before_sync", "space_delete")
-# Profile remote-disk: compute writes the pages, nodes keep them in files and replay nothing.
-WRITTEN = "remote-disk"
+# Where compute writes the pages, nodes keep them in files and replay nothing.
 LOCAL_POINTS_WRITTEN = ("wal_segment_create", "page_write", "double_write")
 WRITTEN_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_copy_pages")
 NOT_IN_WRITTEN = ("node_scan", "node_replay", "node_pages_write", "node_checkpoint", "node_copy_begun", "node_copy_whole")
@@ -189,7 +190,7 @@ class _Chooser:
     def __init__(self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None) -> None:
         self._rng = rng
         self._kinds = dict(KINDS)
-        local = LOCAL_POINTS_WRITTEN if profile == WRITTEN else LOCAL_POINTS
+        local = LOCAL_POINTS_WRITTEN if BY_NAME[profile].pages_are_written else LOCAL_POINTS
         kernel = [p for p in fault_points if not p.startswith("node_") and not p.startswith(local)]
         self._points = {
             "compute_point": [p for p in kernel if not p.startswith("recovery")],
@@ -246,14 +247,15 @@ class _Chooser:
 
 
 def _is_passed_by_node(point: str, profile: str) -> bool:
-    if profile == WRITTEN:
+    traits = BY_NAME[profile]
+    if traits.pages_are_written:
         return point in WRITTEN_POINTS or (point.startswith("node_") and not point.startswith(NOT_IN_WRITTEN))
     if point in SINGLE_POINTS:
-        return profile == "logdb"
+        return traits.has_one_version
     if point.startswith(COPY_POINTS) or point in WRITTEN_POINTS:
         return False
-    return point.startswith("node_") and not (profile == "logdb" and point in NOT_IN_SINGLE)
+    return point.startswith("node_") and not (traits.has_one_version and point in NOT_IN_SINGLE)
 
 
 def _is_passed_by_copier(point: str, profile: str) -> bool:
-    return point.startswith(COPY_POINTS) and not (profile == WRITTEN and point.startswith(NOT_IN_WRITTEN))
+    return point.startswith(COPY_POINTS) and not (BY_NAME[profile].pages_are_written and point.startswith(NOT_IN_WRITTEN))

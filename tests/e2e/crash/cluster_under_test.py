@@ -15,12 +15,12 @@ from relay import Relay
 from strata_cli import paths
 from strata_cli.cluster import Cluster, share_system_tables
 from strata_cli.process import BackgroundProcess, kill_all
+from strata_cli.profile_list import BY_NAME
 from strata_cli.server import Server
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
 
-from .cluster_plan import WRITTEN
 from .workloads import Failure
 
 COMPUTE_LEASE_S = 2  # the shortest there is
@@ -182,8 +182,8 @@ class ClusterUnderTest:
             raise Failure("storage nodes do not get well again: " + "; ".join(self.unwell(names, wanted)))
 
     def wait_in_sync(self) -> None:
-        """Profile remote-disk: until every node has every page that compute has written, those that were away included."""
-        if self.cluster.settings().profile != WRITTEN:
+        """Where compute writes the pages: until every node has all that it has written, those that were away included."""
+        if not BY_NAME[self.cluster.settings().profile].pages_are_written:
             return
         if not wait_until(lambda: self._in_sync() == len(self.cluster.storage), WELL_TIMEOUT_S):
             raise Failure(f"{self._in_sync()} storage nodes are in sync; the server says:\n{self.compute.log_tail(30)}")
@@ -206,7 +206,7 @@ class ClusterUnderTest:
     def _compare_pages_once(self, mend: bool) -> tuple[bool, str]:
         tool = paths.preset_dir(self._preset) / "src" / "storenode" / "copy" / "strata_compare_pages"
         addresses = [node.address() for node in self.cluster.storage.values()]
-        how = ["--written"] if self.cluster.settings().profile == WRITTEN else ["--mend"] if mend else []
+        how = ["--written"] if BY_NAME[self.cluster.settings().profile].pages_are_written else ["--mend"] if mend else []
         command = [str(tool), *how, str(self.cluster.secret), *addresses]
         done = subprocess.run(command, capture_output=True, text=True, timeout=COMPARE_TIMEOUT_S)
         return done.returncode == 0, (done.stdout + done.stderr).strip()

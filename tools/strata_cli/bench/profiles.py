@@ -11,7 +11,8 @@ from rich.table import Table
 from .. import paths, setup_cmd
 from ..cluster import PROFILES as CLUSTER_PROFILES
 from ..cluster import Cluster
-from ..server import MONOLITHIC, Server, Settings, choose_port
+from ..profile_list import MONOLITHIC
+from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..waiting import wait_until
 from . import process, report

@@ -5,8 +5,7 @@
 //        end. One follows the other while they are good; after one that was not, which may have
 //        kept a commit waiting, the next is tried later, each time twice as long, up to kTryUsMax.
 //   GA2  One replica of a group does so: if two of three did, each would see commits go on,
-//   whenever
-//        the other one's wait ends, and neither that they do so slowly.
+//        whenever the other one's wait ends, and neither that they do so slowly.
 #pragma once
 
 #include <algorithm>

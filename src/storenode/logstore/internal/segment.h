@@ -1,12 +1,11 @@
 // One segment file of a stream, in memory. The persister writes it; any thread reads it.
-//   SE1  Nothing is written before `write_offset`, and nothing at all after close(): chunks are
-//   only
-//        added.
-//   SE2  The file objects are opened when first needed; the one for reading then stays.
-//   SE3  Writes go around the page cache, in whole blocks (io/block_writer.h): the block before
+//   SG1  Nothing is written before `write_offset`, and nothing at all after close(): chunks are
+//        only added.
+//   SG2  The file objects are opened when first needed; the one for reading then stays.
+//   SG3  Writes go around the page cache, in whole blocks (io/block_writer.h): the block before
 //        write_offset is written again with the bytes it held, what lies behind it in its block is
 //        undefined. Reads go through the page cache.
-//   SE4  A place that the disk refuses to read (EIO), try after try, is damage like bytes that are
+//   SG4  A place that the disk refuses to read (EIO), try after try, is damage like bytes that are
 //        wrong, and repaired like it; but where the end of the log is looked for it is an error.
 #pragma once
 

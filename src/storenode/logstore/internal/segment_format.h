@@ -3,10 +3,10 @@
 //   segment = header, zero up to 4096 | chunk... | anything
 //   chunk   = magic u32 | header crc32c u32 | bytes u32 | payload crc32c u32 | lsn u64
 //             | durable lsn u64 | quorum-durable lsn u64 | payload | zero padding to 8 bytes
-//   SF1  A chunk's header proves itself: its checksum starts from the checksum of the segment's own
-//        header, so chunks of an earlier life of a recycled file do not pass.
-//   SF2  `durable lsn` is what the stream had durable before the chunk was written. A whole header
-//        anywhere in the file therefore proves that bytes before that Lsn were there once.
+//   SEF1  A chunk's header proves itself: its checksum starts from the checksum of the segment's
+//         own header, so chunks of an earlier life of a recycled file do not pass.
+//   SEF2  `durable lsn` is what the stream had durable before the chunk was written. A whole header
+//         anywhere in the file therefore proves that bytes before that Lsn were there once.
 #pragma once
 
 #include <cstddef>

@@ -19,7 +19,7 @@ namespace strata::logstore {
 class ChunkScanner {
  public:
   // `offset` is where the chunk that begins at `lsn` should stand. `file` must outlive this.
-  // `end_is_known`: what the disk refuses to read is damage (SE4). Otherwise it is an error, since
+  // `end_is_known`: what the disk refuses to read is damage (SG4). Otherwise it is an error, since
   // it could be the end.
   ChunkScanner(File* file, uint32_t salt, uint64_t offset, Lsn lsn, bool end_is_known)
       : file_(file), salt_(salt), end_is_known_(end_is_known), offset_(offset), lsn_(lsn) {}
@@ -33,7 +33,7 @@ class ChunkScanner {
   void skip_bad_payload() noexcept;
   // Looks for the next whole header behind the position and goes there. False: there is none.
   StatusOr<bool> resync();
-  // The largest durable Lsn that a whole header behind the position proves (SF2); zero: none.
+  // The largest durable Lsn that a whole header behind the position proves (SEF2); zero: none.
   StatusOr<Lsn> proven_durable();
 
   [[nodiscard]] uint64_t offset() const noexcept { return offset_; }
@@ -74,7 +74,7 @@ struct SegmentIndex {
 
 // Scans a whole segment. With `known_end` everything before it was durable once, so whatever is not
 // whole is damage. Without (the newest segment after a crash) the first place that is not whole is
-// the end, torn, unless a header behind it proves that it was durable (SF2): then it is damage and
+// the end, torn, unless a header behind it proves that it was durable (SEF2): then it is damage and
 // the log goes on behind it.
 StatusOr<SegmentIndex> scan_segment(File* file, const std::string& path, uint32_t salt, Lsn start,
                                     std::optional<Lsn> known_end);

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""What is declared once is said once: no profile's name where a trait is to be asked, and tables of docs that are current.
+
+Profiles are in src/base/profiles.def. A table that is made from a .def file stands between two lines
+`<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
+"""
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from strata_cli import profile_list
+
+TABLE = re.compile(r"(<!-- made by tools/check_declared\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+SOURCES = (".h", ".cc")
+# A default, which somebody has to name.
+DEFAULT = re.compile(r'^\s*std::string profile = "[^"]+";')
+
+
+def is_test(path: Path) -> bool:
+    return path.stem.endswith("_test") or path.parent.name == "testing"
+
+
+def names_in_code(name: str, text: str, profiles: tuple[str, ...]) -> list[str]:
+    """Lines of code, not of comments, that have a profile's name in quotes."""
+    literal = re.compile("|".join(f'"{re.escape(profile)}"' for profile in profiles))
+    return [
+        f"{name}:{number}: ask for a trait in place of the profile {match[0]} (base/profiles.h)"
+        for number, line in enumerate(text.splitlines(), 1)
+        if (match := literal.search(line.split("//")[0])) and not DEFAULT.match(line)
+    ]
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def words(constant: str) -> str:
+    """kOwnFiles: own files."""
+    return re.sub(r"(?<!^)([A-Z])", r" \1", constant.removeprefix("k")).lower()
+
+
+def profiles_table() -> str:
+    head = ("profile", "pages come from", "storage nodes replay", "images in the log", "memory tier", "writers", "in words")
+    sources = {"kOwnFiles": "the server's own files", "kWritten": "storage nodes, as compute wrote them"}
+    rows = [
+        (
+            f"`{profile.name}`",
+            sources.get(profile.pages, "storage nodes, made from the log"),
+            *(words(trait) for trait in (profile.replay, profile.images, profile.memory, profile.writers)),
+            profile.what,
+        )
+        for profile in profile_list.ALL
+    ]
+    return table(head, rows)
+
+
+TABLES: dict[str, Callable[[], str]] = {"profiles": profiles_table}
+
+
+def with_tables(text: str) -> str:
+    return TABLE.sub(lambda found: found[1] + TABLES[found[2]]() + found[4], text)
+
+
+def check_tree(root: Path, write: bool) -> list[str]:
+    problems: list[str] = []
+    names = tuple(profile.name for profile in profile_list.ALL)
+    for top in ("src", "cmd", "mariadb"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SOURCES and not is_test(path):
+                problems += names_in_code(str(path.relative_to(root)), path.read_text(errors="replace"), names)
+    for path in [*sorted((root / "docs").glob("*.md")), *sorted((root / "src").rglob("README.md"))]:
+        text = path.read_text()
+        if (current := with_tables(text)) == text:
+            continue
+        if write:
+            path.write_text(current)
+        else:
+            problems.append(f"{path.relative_to(root)}: a table is not current: run tools/check_declared.py --write")
+    return problems
+
+
+def main() -> int:
+    problems = check_tree(Path(__file__).resolve().parents[1], "--write" in sys.argv[1:])
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

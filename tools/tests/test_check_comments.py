@@ -1,0 +1,32 @@
+"""check_comments finds long comments and rules that were run together, and nothing else."""
+
+from pathlib import Path
+
+from check_comments import check_text, check_tree, column_limit
+
+LIMIT = 100
+
+
+def test_a_comment_beyond_the_limit_is_found_and_long_code_is_left_to_clang_format() -> None:
+    comment = "  // " + "word " * 30
+    code = '  auto text = "' + "word " * 30 + '";'
+    found = list(check_text("a.h", f"{comment}\n{code}\nint x;  // {'y' * 100}\n// https://{'z' * 100}\n", LIMIT))
+    assert found == ["a.h:1: the comment goes beyond column 100", "a.h:3: the comment goes beyond column 100"]
+
+
+def test_a_rule_that_begins_in_the_middle_of_a_line_is_found() -> None:
+    text = "//   L2  The old list holds\n//   it. L3  A young page is moved.\n"
+    assert list(check_text("a.h", text, LIMIT)) == ["a.h:2: a numbered rule begins in the middle of a line"]
+
+
+def test_citations_are_no_beginnings() -> None:
+    text = "// B2 and the seal, at every write (L3).\n//   L1  First. L2 holds, too.\n"
+    assert not list(check_text("a.h", text, LIMIT))
+
+
+def test_the_limit_is_the_one_of_clang_format(tmp_path: Path) -> None:
+    (tmp_path / ".clang-format").write_text("BasedOnStyle: Google\nColumnLimit: 40\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.cc").write_text("// " + "x" * 50 + "\n")
+    assert column_limit("ColumnLimit: 40\n") == 40
+    assert check_tree(tmp_path) == ["src/a.cc:1: the comment goes beyond column 40"]

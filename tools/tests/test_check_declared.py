@@ -1,0 +1,40 @@
+"""Profiles are declared once: the list is read as C++ reads it, names elsewhere in code and stale tables are found."""
+
+from pathlib import Path
+
+import pytest
+from check_declared import TABLES, check_tree, names_in_code, with_tables
+from strata_cli import profile_list
+
+NAMES = ("monolithic", "logdb")
+
+
+def test_the_list_is_the_one_that_is_compiled() -> None:
+    assert profile_list.MONOLITHIC == "monolithic" and "monolithic" not in profile_list.OF_CLUSTERS
+    written = [profile.name for profile in profile_list.ALL if profile.pages_are_written]
+    assert written == ["remote-disk"] and profile_list.BY_NAME["logdb"].has_one_version
+    with pytest.raises(ValueError, match="not as the others"):
+        profile_list.parse('STRATA_PROFILE("a", kWritten)\n')
+
+
+def test_a_name_in_code_is_found_and_one_in_a_comment_or_a_default_is_not() -> None:
+    text = 'if (profile == "logdb") replay();\n// "logdb" has versions\n  std::string profile = "logdb";\nsay("logdb-mv");\n'
+    assert names_in_code("a.cc", text, NAMES) == ['a.cc:1: ask for a trait in place of the profile "logdb" (base/profiles.h)']
+
+
+def test_tests_may_name_profiles(tmp_path: Path) -> None:
+    (tmp_path / "src" / "testing").mkdir(parents=True)
+    for name in ("src/a_test.cc", "src/testing/b.cc", "src/c.cc"):
+        (tmp_path / name).write_text('open("logdb");\n')
+    assert [problem.split(":")[0] for problem in check_tree(tmp_path, write=False)] == ["src/c.cc"]
+
+
+def test_a_stale_table_is_found_and_written_anew(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    page = tmp_path / "docs" / "a.md"
+    page.write_text("Before.\n<!-- made by tools/check_declared.py: profiles -->\n| old |\n<!-- end -->\nAfter.\n")
+    assert check_tree(tmp_path, write=False) == ["docs/a.md: a table is not current: run tools/check_declared.py --write"]
+    assert check_tree(tmp_path, write=True) == []
+    text = page.read_text()
+    assert text == with_tables(text) and text.startswith("Before.\n<!--") and text.endswith("<!-- end -->\nAfter.\n")
+    assert all(f"`{name}`" in text for name in profile_list.BY_NAME) and set(TABLES) >= {"profiles"}
