@@ -47,6 +47,7 @@ struct TableCursor::Impl {
   }
 
   StatusOr<RowCursor::Read> begin_read() {
+    STRATA_RETURN_IF_ERROR(session->impl_->make_later());
     give_back();
     fetched = false;
     fresh = false;
@@ -229,6 +230,8 @@ struct TableCursor::Impl {
   }
 
   Status move(bool forward) {
+    // E20: a scan may leave its own changes behind.
+    if (!forward || !cursor.locked()) STRATA_RETURN_IF_ERROR(session->impl_->make_later());
     fetched = fresh = shown = false;
     if (show_again) {
       show_again = false;
@@ -357,6 +360,10 @@ Status TableCursor::external(uint32_t position, std::string* out) {
   if (!is_corruption(read) || !c.reads_dirty()) return read;
   STRATA_ASSIGN_OR_RETURN(const bool changed, c.changed_since_fetch());
   return changed ? error_not_found() : read;
+}
+
+bool TableCursor::holds_run() const noexcept {
+  return impl_->fetched && !impl_->point && !impl_->protecting && impl_->cursor.locked();
 }
 
 Status TableCursor::fetch_again(bool* gone) {

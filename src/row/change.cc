@@ -309,6 +309,14 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
+  return change_found(mtr, cursor, header, payload, moved);
+}
+
+StatusOr<RowChange::Outcome> RowChange::change_found(Mtr* mtr, TreeCursor* cursor,
+                                                     const RecordHeader& header,
+                                                     const Bytes* payload,
+                                                     const std::vector<OverflowRef>& moved) {
+  Outcome outcome;
   const Bytes before = record_payload(cursor->value());
   const Bytes after = payload == nullptr ? before : *payload;
   describe_undo(UndoType::kUpdate);

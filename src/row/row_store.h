@@ -29,6 +29,9 @@
 //        the statement that scans and through no other cursor ahead of it.
 //   RW12 An insert writes nothing while another transaction is known to keep the key absent (by a
 //        range lock): that one may insert it itself, and must not have to wait for us.
+//   RW20 Changes of rows that the transaction holds already may be made together: a group has the
+//        leaf, the undo page and its log in one mini-transaction. Whatever needs more than those (a
+//        wait, room, another page) ends the group, and is done as a single change.
 //   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
 //        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -94,6 +97,16 @@ Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Byte
 Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload);
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& moved = {});
+// A change of a row that the transaction holds: update_record(), or delete_record().
+struct HeldChange {
+  Bytes key;
+  Bytes payload;
+  bool deletes = false;
+};
+// Makes them in the order given; those that follow one another on a leaf in one mini-transaction
+// (RW20). Errors as of single changes; what comes before the one that fails has been made.
+Status change_held_records(RowContext* context, Trx* trx, TreeId tree, const HeldChange* changes,
+                           size_t count);
 // Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK
 // *payload is it, and *fresh says whether the transaction had no such lock before.
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
