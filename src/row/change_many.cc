@@ -36,7 +36,6 @@ StatusOr<size_t> RowChange::change_group(const HeldChange* changes, size_t count
     if (group.ok()) made = *group;
   }
   STRATA_RETURN_IF_ERROR(failed);
-  for (size_t i = 0; i < made; ++i) STRATA_RETURN_IF_ERROR(conflicts_.wait_for_shared(changes[i].key));
   return made;
 }
 
@@ -50,6 +49,9 @@ StatusOr<size_t> RowChange::try_group(Mtr* mtr, TreeCursor* cursor, const HeldCh
     key_ = change.key;
     if (made == 0) {
       STRATA_RETURN_IF_ERROR(seek_row(cursor, LatchMode::kExclusive));
+      // Whoever locks a row of this leaf shared from now on sees what we have made of it: he looks
+      // again after he has registered, and that takes the latch.
+      if (context_->trxs->waits()->index_has_shared(tree_.index_id)) break;
       if (!cursor->equals(key_)) break;
     } else if (!cursor->seek_on_in_leaf(key_)) {
       break;

@@ -32,6 +32,8 @@
 //   RW20 Changes of rows that the transaction holds already may be made together: a group has the
 //        leaf, the undo page and its log in one mini-transaction. Whatever needs more than those (a
 //        wait, room, another page) ends the group, and is done as a single change.
+//   RW21 Purge erases neighbours on a leaf in one mini-transaction, too; what is freed outside the
+//        rows comes after.
 //   RW10 Whoever commits a small transaction purges it at once if no view needs what it left (T11).
 //        It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -145,8 +147,9 @@ class RowCursor {
   // Secondary trees only: RW8.
   void set_base_row(const BaseRow& base) noexcept;
   // Clustered trees, kLatest: RW11. The transaction has an id. Holds until the next seek.
-  void set_lock_ahead(bool ahead) noexcept;
-  // Whether the transaction holds the row exclusively by now.
+  // `shared`: row_waits.h, L20.
+  void set_lock_ahead(bool ahead, bool shared = false) noexcept;
+  // Whether the transaction holds the row, in the mode asked for, by now.
   [[nodiscard]] bool locked() const noexcept;
   // The caller wants the row shown. Of rows that it passes without, only the last may be one.
   void took() noexcept;

@@ -109,6 +109,7 @@ class RowChange {
   const TreeId tree_;
   Bytes key_;  // of the record being changed
   Conflicts conflicts_;
+  bool is_row_ = false;  // the key has a live record of somebody else's, as is_free() saw it
   bool queued_ = false;  // others wait for the row, and it is not our turn
   uint32_t undo_bytes_ = 0;
   Duplicate* duplicate_ = nullptr;  // of insert(): who wants to know
