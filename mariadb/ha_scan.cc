@@ -343,7 +343,7 @@ int ha_strata::rnd_end() {
 
 int ha_strata::rnd_next(uchar* buffer) {
   return guarded([&] {
-    if (!scan_starts_) return step(buffer, Direction::kForward);
+    if (!scan_starts_) return at_end_of_scan(step(buffer, Direction::kForward));
     scan_starts_ = false;
     engine::TableCursor* const cursor = make_cursor(&cursor_, 0);
     limit_scan(Bytes(), Bytes());
@@ -497,7 +497,7 @@ int ha_strata::index_next(uchar* buffer) {
   return guarded([&] {
     as_stored_ = false;
     limit_scan_to_range();
-    return step(buffer, Direction::kForward);
+    return at_end_of_scan(step(buffer, Direction::kForward));
   });
 }
 
@@ -516,7 +516,7 @@ int ha_strata::index_next_same(uchar* buffer, const uchar* key, uint key_length)
     limit_scan_to_prefix();
     const int error = step(buffer, Direction::kForward);
     prefix_only_ = as_stored_ = false;
-    return error;
+    return at_end_of_scan(error);
   });
 }
 

@@ -56,6 +56,7 @@ handler::Table_flags ha_strata::table_flags() const {
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
          HA_BINLOG_ROW_CAPABLE | HA_CAN_SKIP_LOCKED | HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY |
          HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES | HA_CAN_ONLINE_BACKUPS |
+         HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE |
          (checks_after_write() ? HA_CHECK_UNIQUE_AFTER_WRITE : 0);
 }
 
@@ -230,7 +231,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       // HANDLER reads go on in the next transaction from where they are.
       save_place();
       statement_lock_ = requested_lock_ = engine::LockMode::kNone;
-      has_been_locked_ = false;
+      has_been_locked_ = changes_later_ = false;
       return 0;
     }
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
@@ -238,6 +239,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     ++connection_->tables_in_use;
     if (lock_type == F_WRLCK) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
+    changes_later_ = false;
     statement_lock_ = lock_type == F_WRLCK ? engine::LockMode::kExclusive : requested_lock_;
     if (statement_lock_ == engine::LockMode::kNone &&
         isolation_of(thd) == engine::Isolation::kSerializable &&
@@ -256,6 +258,7 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     bind(thd);
     if (const int error = begin_statement(connection_)) return error;
     auto_increment_rows_left_ = 0;
+    changes_later_ = false;
     if (!has_been_locked_ || type >= TL_WRITE_ALLOW_WRITE) {
       statement_lock_ = engine::LockMode::kExclusive;
       connection_->writes.add(cached_);
@@ -328,7 +331,7 @@ int ha_strata::reset() {
   if (cursor_ != nullptr) cursor_->reset();
   if (point_ != nullptr) point_->reset();
   keyread_ = false;
-  changes_duplicates_ = false;
+  changes_duplicates_ = changes_later_ = false;
   semi_read_ = SemiRead::kOff;
   unique_read_ = false;
   prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;

@@ -85,6 +85,9 @@ class ha_strata final : public handler {
   int write_row(const uchar* record) override;
   int update_row(const uchar* old_record, const uchar* new_record) override;
   int delete_row(const uchar* record) override;
+  bool start_bulk_update() override;
+  bool start_bulk_delete() override;
+  int end_bulk_delete() override;
   void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong* first,
                           ulonglong* reserved) override;
 
@@ -190,6 +193,9 @@ class ha_strata final : public handler {
   static Bytes covering_of(const EntryPlan& plan, const Buffer& bytes);
   bool index_may_change(size_t index) const;
   int find_current_row(const uchar* record);
+  [[nodiscard]] bool may_change_later() const;
+  [[nodiscard]] bool changes_current_row_later() const noexcept;
+  int at_end_of_scan(int error);
   int complete_index_columns(const uchar** old_record, const uchar** new_record,
                              bool only_changing);
   int duplicate(uint32_t kernel_index);
@@ -227,6 +233,7 @@ class ha_strata final : public handler {
   uint64_t cursor_generation_ = 0;
   bool scan_starts_ = false;
   bool keyread_ = false;
+  bool changes_later_ = false;       // W1
   bool changes_duplicates_ = false;  // the statement, of rows that have the key of a new one
   bool unique_read_ = false;         // one row at most
   bool prefix_only_ = false;         // entries must start with prefix_

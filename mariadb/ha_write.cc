@@ -1,4 +1,11 @@
 // Writing rows: keys and entries of a row, inserts, updates, deletes, AUTO_INCREMENT.
+//
+//   W1  A DELETE or UPDATE of one table changes the rows that its scan holds later, a leaf at a time
+//       (engine E20). The server says that it begins and, of a DELETE, that it ends; an UPDATE ends
+//       with its scan, so one that stops earlier (LIMIT) changes each row at once. So does a
+//       statement that goes on after errors (IGNORE), and one whose AFTER triggers look at the
+//       table: those the server does not announce. What is left when the statement ends all the
+//       same is made then, or the statement fails (transaction.cc).
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
@@ -165,6 +172,41 @@ int ha_strata::complete_index_columns(const uchar** old_record, const uchar** ne
   return 0;
 }
 
+bool ha_strata::may_change_later() const {
+  return statement_lock_ == engine::LockMode::kExclusive && !ha_thd()->lex->ignore;
+}
+
+// True: the server does not batch, but goes on as usual.
+bool ha_strata::start_bulk_update() {
+  changes_later_ =
+      may_change_later() && ha_thd()->lex->unit.lim.get_select_limit() == HA_POS_ERROR;
+  return true;
+}
+
+bool ha_strata::start_bulk_delete() {
+  changes_later_ = may_change_later();
+  return false;  // end_bulk_delete() will be called
+}
+
+int ha_strata::end_bulk_delete() {
+  return guarded([&] {
+    changes_later_ = false;
+    const Status made = session()->make_later_changes();
+    return made.ok() ? 0 : fail(made);
+  });
+}
+
+bool ha_strata::changes_current_row_later() const noexcept {
+  return changes_later_ && at_ == cursor_.get() && cursor_index_ == 0 && at_->holds_run();
+}
+
+// The last moment to say of an UPDATE that it did not work.
+int ha_strata::at_end_of_scan(int error) {
+  if (error != HA_ERR_END_OF_FILE || !changes_later_) return error;
+  const Status made = session()->make_later_changes();
+  return made.ok() ? error : fail(made);
+}
+
 int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
   return guarded([&]() -> int {
     if (const int error = find_current_row(old_record)) return error;
@@ -219,6 +261,14 @@ int ha_strata::update_row(const uchar* old_record, const uchar* new_record) {
     if (!row.ok()) return fail(row.status());
     // Nothing to write; the server counts the row as matched, not as changed.
     if (row->unchanged && !key_changes && images_.empty()) return HA_ERR_RECORD_IS_THE_SAME;
+    if (changes_current_row_later() && !key_changes && images_.empty() &&
+        row->external_count == 0 && at_->external_count() == 0) {
+      const Status status =
+          session()->update_row_later(table_.get(), key_.bytes(), row->inline_bytes);
+      if (!status.ok()) return fail(status);
+      at_ = nullptr;
+      return 0;
+    }
     engine::RowImage image;
     image.key = key_.bytes();
     image.inline_bytes = row->inline_bytes;
@@ -255,8 +305,12 @@ int ha_strata::delete_row(const uchar* record) {
     for (size_t i = 1; i < layout_.index_count(); ++i)
       old_images_.push_back(
           {static_cast<uint32_t>(i), key_of(old_plans_[i], old_entries_), false, Bytes()});
-    const Status status = session()->delete_row(table_.get(), old_key_.bytes(), old_images_.data(),
-                                                static_cast<uint32_t>(old_images_.size()));
+    const auto entry_count = static_cast<uint32_t>(old_images_.size());
+    const Status status = changes_current_row_later()
+                              ? session()->delete_row_later(table_.get(), old_key_.bytes(),
+                                                            old_images_.data(), entry_count)
+                              : session()->delete_row(table_.get(), old_key_.bytes(),
+                                                      old_images_.data(), entry_count);
     if (!status.ok()) return fail(status);
     at_ = nullptr;
     return 0;

@@ -95,11 +95,19 @@ int commit(handlerton*, THD* thd, bool all) {
     Connection* const connection = existing_connection(thd);
     if (connection == nullptr) return 0;
     int error = finish_swap(connection);
+    engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
+      // Mostly there is nothing left to make (W1 in ha_write.cc). What fails here the server does
+      // not roll back as a statement any more.
+      const Status made = session->make_later_changes();
+      if (!made.ok()) {
+        thd->mark_transaction_to_rollback(true);
+        (void)roll_back_whole(connection);  // its own failure is a warning by then
+        return handler_error(made, thd);
+      }
       statement_ended(connection);
       return error;
     }
-    engine::Session* const session = connection->session.get();
     if (session->in_transaction()) {
       const Status status = session->commit(durability_of(*connection));
       thd_wakeup_subsequent_commits(thd, status.ok() ? 0 : 1);

@@ -175,6 +175,25 @@ bool TreeCursor::equals(Bytes key) const noexcept {
   return on_record() && leaf_->view().compare_key(slot_, key) == 0;
 }
 
+// Mostly it is one of the next few: whoever asks goes through the leaf in order.
+bool TreeCursor::seek_on_in_leaf(Bytes key) noexcept {
+  constexpr int kTries = 3;
+  const TreePageView view = leaf_->view();
+  at_end_ = false;
+  for (int i = 0; i < kTries; ++i, ++slot_) {
+    if (slot_ >= view.slot_count()) return false;
+    const int order = view.compare_key(slot_, key);
+    if (order >= 0) return order == 0;
+  }
+  if (!view.has_flag(kHighIsInfinity) && !view.covers_right(key)) {
+    slot_ = static_cast<uint16_t>(view.slot_count());
+    return false;
+  }
+  bool equal = false;
+  slot_ = view.lower_bound(key, &equal);
+  return equal;
+}
+
 void TreeCursor::copy_key(std::string* out) const { leaf_->view().copy_key(slot_, out); }
 
 bool TreeCursor::leaf_covers(Bytes key) const noexcept {

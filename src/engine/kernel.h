@@ -10,6 +10,10 @@
 //   E4  Files of dropped spaces are deleted only after the drop is durable, from the pending-delete
 //       list.
 //   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
+//   E20 Changes that a scan leaves for later (update_row_later()) are of rows that the transaction
+//       has locked, so nobody sees when they are made; the session itself makes them before it reads
+//       anything but the next row of that scan, before another change, and before a savepoint or the
+//       transaction's end.
 //   E18, E19  After rollback() and commit() the session has no transaction any more, whatever they
 //       answer (README.md).
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
@@ -217,7 +221,7 @@ class Session {
   void set_isolation(Isolation isolation) noexcept;
   void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
 
-  Savepoint savepoint() const noexcept;
+  Savepoint savepoint();
   // kAborted: it could not, and only rollback() is left (E18).
   Status rollback_to(const Savepoint& savepoint);
   // First half of two-phase commit; durable when it returns. xid: opaque, at most 140 bytes.
@@ -251,6 +255,15 @@ class Session {
   Status update_row(Table* table, Bytes old_key, const RowImage& row, const EntryImage* entries_old,
                     uint32_t entries_old_count, uint32_t* duplicate_index);
   Status delete_row(Table* table, Bytes key, const EntryImage* entries, uint32_t entry_count);
+  // The same for the row that a scan stands on and holds (TableCursor::holds_run()), and may not
+  // become a duplicate: made with others of its leaf, later, but before anything else that this
+  // session does or reads (E20). update_row_later(): no outside value, neither before nor
+  // afterwards, the key stays, and no entry changes.
+  Status update_row_later(Table* table, Bytes key, Bytes inline_bytes);
+  Status delete_row_later(Table* table, Bytes key, const EntryImage* entries, uint32_t entry_count);
+  // Makes what was left for later. After a failure the session only says so again, until
+  // rollback_to() a savepoint, or rollback().
+  Status make_later_changes();
 
   // --- DDL (E3) ---
   Status create_table(const TableSpec& spec, TableRef* out);  // kAlreadyExists
@@ -350,6 +363,8 @@ class TableCursor {
   // and what was taken from it before no longer counts.
   Status external(uint32_t position, std::string* out);
   Status fetch_again(bool* gone);
+  // Whether the row fetched last is locked together with others of its leaf.
+  [[nodiscard]] bool holds_run() const noexcept;
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
   // As if just made. A cursor at rest may outlive its session, but must not be used then.

@@ -58,17 +58,9 @@ class RowChange {
   }
 
   Status delete_entries(Bytes clustered_key, const EntryImage* entries, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i) {
-      s_->key.assign(entries[i].key);
-      s_->key.append(clustered_key);
-      const Status deleted = delete_record(row_, trx_, tree_of(*table_, entries[i].index), s_->key);
-      if (is_not_found(deleted)) {
-        return error_corruption("table " + table_->spec().schema + "." + table_->spec().name +
-                                ", index " + table_->spec().indexes[entries[i].index].name +
-                                ": a row has no entry here; run CHECK TABLE and rebuild the table");
-      }
-      STRATA_RETURN_IF_ERROR(deleted);
-    }
+    for (uint32_t i = 0; i < count; ++i)
+      STRATA_RETURN_IF_ERROR(
+          s_->delete_entry(*table_, entries[i].index, entries[i].key, clustered_key));
     return ok_status();
   }
 
@@ -206,6 +198,17 @@ Status Session::Impl::wait_for_log_room() {
   return kernel->checkpointer->wait_for_log_room(&trx->interrupt);
 }
 
+Status Session::Impl::delete_entry(const Table& table, uint32_t index, Bytes own_key,
+                                   Bytes clustered_key) {
+  key.assign(own_key);
+  key.append(clustered_key);
+  Status deleted = delete_record(&kernel->row, trx.get(), tree_of(table, index), key);
+  if (!is_not_found(deleted)) return deleted;
+  return error_corruption("table " + table.spec().schema + "." + table.spec().name + ", index " +
+                          table.spec().indexes[index].name +
+                          ": a row has no entry here; run CHECK TABLE and rebuild the table");
+}
+
 // The record itself is the lock now; statements that change many rows keep no list of them.
 void Session::Impl::forget_lock(const Table& table, Bytes key) {
   kernel->waits->forget_changed(&trx->held, RowId{tree_of(table, 0).index_id, key});
@@ -214,6 +217,7 @@ void Session::Impl::forget_lock(const Table& table, Bytes key) {
 Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicate_index) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(s.make_later());
   STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
@@ -244,6 +248,7 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
                            uint32_t* duplicate_index) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(s.make_later());
   STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   *duplicate_index = 0;
   STRATA_RETURN_IF_ERROR(check_sizes(row));
@@ -270,6 +275,7 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
                            uint32_t entry_count) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(s.make_later());
   STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
   RowChange change(&s, table);

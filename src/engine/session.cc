@@ -45,7 +45,13 @@ void Session::close_view() noexcept {
   if (impl_->trx->view.open) impl_->kernel->trxs->close_view(impl_->trx.get());
 }
 
-Savepoint Session::savepoint() const noexcept {
+// What cannot be made now would not be part of what a rollback to here leaves: then there is no
+// such place, and no way but back.
+Savepoint Session::savepoint() {
+  if (const Status made = impl_->make_later(); !made.ok()) {
+    impl_->trx->must_rollback = true;
+    impl_->trx->undo_failure = made;
+  }
   impl_->merge_floor = impl_->row_deltas.size();
   impl_->trx->held.mark_savepoint();
   return Savepoint{impl_->trx->undo.last.value, impl_->row_deltas.size(), impl_->ddl.size()};
@@ -68,6 +74,7 @@ Status Session::rollback_to(const Savepoint& savepoint) {
   Impl& s = *impl_;
   if (s.trx->must_rollback)
     return s.trx->undo_failure.ok() ? error_deadlock() : half_undone(s.trx->undo_failure);
+  s.drop_later();  // all of it came after the savepoint
   if (savepoint.row_deltas < s.row_deltas.size()) s.row_deltas.resize(savepoint.row_deltas);
   if (s.trx->undo.last.value != savepoint.undo) {
     STRATA_RETURN_IF_ERROR(rollback_to_position(UndoPtr{savepoint.undo}));
@@ -112,6 +119,7 @@ void Session::Impl::apply_row_deltas() {
 }
 
 void Session::Impl::ended() {
+  drop_later();
   row_deltas.clear();
   merge_floor = 0;
   ddl.clear();
@@ -122,6 +130,7 @@ void Session::Impl::ended() {
 Status Session::prepare(Bytes xid) {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
+  STRATA_RETURN_IF_ERROR(s.make_later());
   return s.kernel->trxs->prepare(s.trx.get(), xid);
 }
 
@@ -129,6 +138,7 @@ Status Session::reserve_commit() {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
   if (s.reserved) return ok_status();
+  STRATA_RETURN_IF_ERROR(s.make_later());
   s.trx->drop_on_commit.clear();
   for (const DdlChange& change : s.ddl) {
     s.trx->drop_on_commit.insert(s.trx->drop_on_commit.end(), change.dropped_spaces.begin(),

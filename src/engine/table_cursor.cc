@@ -37,9 +37,9 @@ struct TableCursor::Impl {
   [[nodiscard]] RowContext* context() const { return &session->impl_->kernel->row; }
   [[nodiscard]] TreeId clustered() const { return tree_of(*table, 0); }
 
-  // RW11: rows of a forward scan that are wanted exclusively, and all kept.
+  // RW11: rows of a forward scan that are locked, and all kept.
   [[nodiscard]] bool locks_ahead() const noexcept {
-    return index == 0 && lock == LockMode::kExclusive && !skip_locked &&
+    return index == 0 && lock != LockMode::kNone && !skip_locked &&
            session->impl_->isolation == Isolation::kRepeatableRead;
   }
   void give_back() noexcept {
@@ -47,6 +47,7 @@ struct TableCursor::Impl {
   }
 
   StatusOr<RowCursor::Read> begin_read() {
+    STRATA_RETURN_IF_ERROR(session->impl_->make_later());
     give_back();
     fetched = false;
     fresh = false;
@@ -58,7 +59,7 @@ struct TableCursor::Impl {
     protecting = protects_ranges();
     if (protecting) prepare_range();
     const bool ahead = locks_ahead();
-    cursor.set_lock_ahead(ahead);
+    cursor.set_lock_ahead(ahead, lock == LockMode::kShared);
     if (reads_dirty()) return RowCursor::Read::kDirty;
     if (lock == LockMode::kNone) STRATA_RETURN_IF_ERROR(session->open_view());
     if (is_older_than_table()) return error_definition_changed();
@@ -176,8 +177,10 @@ struct TableCursor::Impl {
     if (fetched) return ok_status();
     fresh = shown = false;
     if (protecting && index == 0 && lock == LockMode::kShared) return use(range->payload());
-    if (lock == LockMode::kExclusive && !protecting && cursor.locked() && !trx()->must_rollback &&
-        !context()->trxs->waits()->index_has_shared(clustered().index_id)) {
+    // Others' shared locks: whoever holds a row exclusively waits for them.
+    if (lock != LockMode::kNone && !protecting && cursor.locked() && !trx()->must_rollback &&
+        (lock == LockMode::kShared ||
+         !context()->trxs->waits()->index_has_shared(clustered().index_id))) {
       cursor.took();
       return use(cursor.payload());
     }
@@ -229,6 +232,9 @@ struct TableCursor::Impl {
   }
 
   Status move(bool forward) {
+    // E20: a scan may leave its own changes behind.
+    const bool own_scan = forward && lock == LockMode::kExclusive && cursor.locked();
+    if (!own_scan) STRATA_RETURN_IF_ERROR(session->impl_->make_later());
     fetched = fresh = shown = false;
     if (show_again) {
       show_again = false;
@@ -357,6 +363,11 @@ Status TableCursor::external(uint32_t position, std::string* out) {
   if (!is_corruption(read) || !c.reads_dirty()) return read;
   STRATA_ASSIGN_OR_RETURN(const bool changed, c.changed_since_fetch());
   return changed ? error_not_found() : read;
+}
+
+bool TableCursor::holds_run() const noexcept {
+  return impl_->lock == LockMode::kExclusive && impl_->fetched && !impl_->point &&
+         !impl_->protecting && impl_->cursor.locked();
 }
 
 Status TableCursor::fetch_again(bool* gone) {

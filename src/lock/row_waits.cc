@@ -15,6 +15,7 @@
 #include "lock/internal/exclusive_runs.h"
 #include "lock/internal/range_locks.h"
 #include "lock/internal/row_hash.h"
+#include "lock/internal/shared_runs.h"
 
 namespace strata {
 
@@ -23,6 +24,7 @@ using lock_internal::ExclusiveRuns;
 using lock_internal::hash_row;
 using lock_internal::QueueKind;
 using lock_internal::RangeLocks;
+using lock_internal::SharedRuns;
 
 namespace {
 
@@ -57,6 +59,7 @@ struct Waiter {
   TrxId trx;
   WaiterState state = WaiterState::kQueued;
   bool upgrading = false;  // holds a shared lock on the row it waits for
+  bool is_row = true;      // kSharedHolders: shared runs keep it waiting, too
   Queue* queue = nullptr;
   Waiter* next = nullptr;
   Waiter* prev = nullptr;
@@ -129,6 +132,7 @@ struct RowWaits::Impl {
   std::atomic<uint32_t> reports{0};  // being made, under the mutex (L14)
   ExclusiveLocks exclusive;
   ExclusiveRuns runs;
+  SharedRuns shared_runs;  // counted in index_shared, too: each of them
   RangeLocks ranges;  // counted in index_shared, too: once per holder and index
 
   static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
@@ -249,6 +253,7 @@ struct RowWaits::Impl {
       const SharedRow* shared = find_shared(shard, q->row.row(), q->row.hash);
       if (shared != nullptr && (for_all || is_edge(shared->holders))) *out = shared->holders;
     }
+    if (for_all && it->second->is_row) shared_runs.holders_of(q->row.row(), out);
     if (for_all) ranges.holders_of(q->row.index, q->row.key, out);
     if (!is_edge(*out)) out->push_back(q->holder);
     std::erase(*out, trx);
@@ -410,33 +415,35 @@ void RowWaits::let_reports_end() noexcept {
 
 Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
                       WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
-  return wait_in(QueueKind::kRow, waiter, holder, row, timeout_us, interrupt, still_held);
+  return wait_in(QueueKind::kRow, waiter, holder, row, true, timeout_us, interrupt, still_held);
 }
 
 Status RowWaits::wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
-                                 WaitInterrupt* interrupt) {
+                                 WaitInterrupt* interrupt, bool is_row) {
   const uint64_t start_us = monotonic_us();
   uint64_t left_us = timeout_us;
   for (;;) {
-    const TrxId holder = shared_conflict(waiter, row);
+    const TrxId holder = shared_conflict(waiter, row, is_row);
     if (holder.is_zero()) return ok_status();
-    STRATA_RETURN_IF_ERROR(wait_in(QueueKind::kSharedHolders, waiter, holder, row, left_us,
+    STRATA_RETURN_IF_ERROR(wait_in(QueueKind::kSharedHolders, waiter, holder, row, is_row, left_us,
                                    interrupt,
-                                   [&] { return shared_conflict(waiter, row) == holder; }));
+                                   [&] { return shared_conflict(waiter, row, is_row) == holder; }));
     settle_in(QueueKind::kSharedHolders, waiter, row, TrxId{});
     const uint64_t passed_us = monotonic_us() - start_us;
     left_us = passed_us < timeout_us ? timeout_us - passed_us : 0;
   }
 }
 
-Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
-                         WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
+Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, bool is_row,
+                         uint64_t timeout_us, WaitInterrupt* interrupt,
+                         const std::function<bool()>& still_held) {
   const uint64_t hash = hash_row(row);
   const uint64_t start_us = monotonic_us();
   const uint64_t deadline_us = start_us + std::min(timeout_us, kWaitUsMax);
   Waiter w;
   w.trx = waiter;
   w.since_us = start_us;
+  w.is_row = is_row;
 
   // Unregisters last, after the queue mutex was given back (lock order).
   CondVarSleep alarm(&impl_->mutex, &w.wake);
@@ -459,7 +466,8 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
   Queue* q = impl_->find(row, hash, kind);
   const bool again = q != nullptr && q->retrier == waiter;
   const bool upgrading =
-      kind == QueueKind::kRow && q != nullptr && impl_->protects(waiter, row, hash);
+      kind == QueueKind::kRow && q != nullptr &&
+      (impl_->protects(waiter, row, hash) || impl_->shared_runs.holds(waiter, row));
   // A shared holder need not queue for a row nobody else keeps from it.
   if (upgrading && !again && !still_held()) return ok_status();
   if (timeout_us == 0) {
@@ -585,6 +593,10 @@ void RowWaits::forget_changed(HeldRows* held, RowId row) {
 void RowWaits::release_exclusive(HeldRows* held) {
   impl_->exclusive.release(held);
   if (held->run_count() != 0) impl_->runs.release(held);
+  if (held->shared_run_count() == 0) return;
+  impl_->shared_runs.release(held, [this](IndexId index) {
+    impl_->index_counter(index).fetch_sub(1, std::memory_order_acq_rel);
+  });
 }
 
 RowWaits::Run RowWaits::add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high,
@@ -596,18 +608,42 @@ RowWaits::Run RowWaits::add_run(HeldRows* held, TrxId holder, IndexId index, Byt
   return run;
 }
 
+RowWaits::Run RowWaits::add_shared_run(HeldRows* held, TrxId holder, IndexId index, Bytes low,
+                                       Bytes high) {
+  Run run;
+  bool had = false;
+  run.taken = impl_->shared_runs.add(held, holder, index, low, high, &had);
+  run.held = had || run.taken != nullptr;
+  if (run.taken != nullptr)
+    impl_->index_counter(index).fetch_add(1, std::memory_order_seq_cst);
+  return run;
+}
+
+bool RowWaits::shared_run_holds(TrxId holder, RowId row) const {
+  return impl_->shared_runs.any_in(row.index) && impl_->shared_runs.holds(holder, row);
+}
+
 bool RowWaits::extend_run(lock_internal::HeldRun* run, Bytes high, Cts now) {
-  return impl_->runs.extend(run, high, now);
+  return run->shared ? impl_->shared_runs.extend(run, high) : impl_->runs.extend(run, high, now);
 }
 
 void RowWaits::drop_run(HeldRows* held, lock_internal::HeldRun* run) {
   const TrxId holder = run->holder;
-  impl_->runs.drop(held, run);
+  if (run->shared) {
+    const IndexId index = run->index;
+    impl_->shared_runs.drop(held, run);
+    impl_->index_counter(index).fetch_sub(1, std::memory_order_acq_rel);
+  } else {
+    impl_->runs.drop(held, run);
+  }
   holder_ended(holder);
 }
 
 void RowWaits::trim_run(lock_internal::HeldRun* run, Bytes high) {
-  impl_->runs.trim(run, high);
+  if (run->shared)
+    impl_->shared_runs.trim(run, high);
+  else
+    impl_->runs.trim(run, high);
   holder_ended(run->holder);  // who waits for one of the rows looks again
 }
 
@@ -637,7 +673,11 @@ bool RowWaits::index_has_shared(IndexId index) const noexcept {
   return impl_->index_counter(index).load(std::memory_order_seq_cst) != 0;
 }
 
-TrxId RowWaits::shared_conflict(TrxId self, RowId row) const {
+TrxId RowWaits::shared_conflict(TrxId self, RowId row, bool is_row) const {
+  if (is_row && impl_->shared_runs.any_in(row.index)) {
+    const TrxId holder = impl_->shared_runs.conflict(self, row);
+    if (!holder.is_zero()) return holder;
+  }
   const uint64_t hash = hash_row(row);
   Impl::RowShard& shard = impl_->row_shard(hash);
   MutexLock lock(shard.mutex);

@@ -47,6 +47,12 @@
 //   L15  A waiter is reported with its holders and with everybody before it in its queue, when it
 //        joins; those behind it with it, and with a new holder that it finds: each of them will
 //        hold the row before they do, without another call of wait() of theirs.
+//   L20  Rows that a locking scan has passed are held shared as runs: every row with a live, decided
+//        record between two keys of an index, also one that comes later, but no key without a
+//        record. A run is entered with the leaf latched exclusively, over records that nobody else
+//        owns; runs of several transactions may overlap. A writer that replaces a live record of
+//        somebody else's asks for them, as for the locks of single rows; who writes where there is
+//        none, or to its own record, does not (`is_row`).
 #pragma once
 
 #include <atomic>
@@ -113,7 +119,7 @@ class RowWaits {
   // The transaction has written to the row: drops the lock if it was the last one taken, since the
   // last savepoint. Wakes nobody: the row still has the same owner.
   void forget_changed(HeldRows* held, RowId row);
-  void release_exclusive(HeldRows* held);  // all of them, at transaction end
+  void release_exclusive(HeldRows* held);  // all of them, and shared runs, at transaction end
 
   // --- runs of them; L12 ---
   struct Run {
@@ -122,7 +128,10 @@ class RowWaits {
   };
   // `now`: no version that has been committed is younger.
   Run add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high, Cts now);
-  // As far as `high`, from its last row on, without a record between that was not looked at. False:
+  // L20
+  Run add_shared_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high);
+  [[nodiscard]] bool shared_run_holds(TrxId holder, RowId row) const;
+  // The rest is for both. As far as `high`, from its last row on, without a record between that was not looked at. False:
   // not done.
   bool extend_run(lock_internal::HeldRun* run, Bytes high, Cts now);
   // Gives the rows behind `high` back, or all of them, and wakes who waits for them.
@@ -136,11 +145,13 @@ class RowWaits {
   [[nodiscard]] bool index_has_shared(IndexId index) const noexcept;
   // A transaction other than `self` that holds a shared lock on the row or a range around it, or
   // zero.
-  TrxId shared_conflict(TrxId self, RowId row) const;
+  // `is_row`: there is a live record that `self` has not written (L20).
+  TrxId shared_conflict(TrxId self, RowId row, bool is_row = true) const;
   [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const;
   // For a writer that has marked the row: blocks until no other transaction holds a shared lock on
   // it. The deadlock detection knows all of them as holders. Errors as wait().
-  Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt);
+  Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt,
+                         bool is_row = true);
   // Takes one back that was registered in vain (the row has an owner), before waiting for that.
   void drop_shared(TrxId holder, RowId row);
   // All of them, ranges too, at transaction end (before holder_ended).
@@ -161,7 +172,7 @@ class RowWaits {
   std::string describe(size_t limit) const;
 
  private:
-  Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row,
+  Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row, bool is_row,
                  uint64_t timeout_us, WaitInterrupt* interrupt,
                  const std::function<bool()>& still_held);
   void settle_in(lock_internal::QueueKind kind, TrxId waiter, RowId row, TrxId holder);

@@ -360,5 +360,50 @@ TEST(RowWaits, CyclesThroughRangesAreFound) {  // L3, L7
   EXPECT_EQ(waits.counters().deadlocks, 2u);
 }
 
+TEST(RowWaits, AWriterWaitsForEverySharedRunAroundItsRow) {  // L20
+  RowWaits waits;
+  HeldRows first, second;
+  const RowWaits::Run run = waits.add_shared_run(&first, trx(1), kRow.index, "row-0", "row-9");
+  ASSERT_TRUE(run.held);
+  EXPECT_TRUE(waits.add_shared_run(&first, trx(1), kRow.index, "row-2", "row-3").held);
+  EXPECT_TRUE(waits.add_shared_run(&second, trx(2), kRow.index, "row-0", "row-1").held);
+  EXPECT_TRUE(waits.index_has_shared(kRow.index));
+  EXPECT_TRUE(waits.shared_run_holds(trx(1), kRow));
+  EXPECT_FALSE(waits.protects(trx(1), kRow)) << "a key in it without a record is nobody's";
+  EXPECT_TRUE(waits.shared_conflict(trx(4), kRow, false).is_zero());
+  EXPECT_TRUE(waits.wait_for_shared(trx(4), kRow, 0, nullptr, false).ok());
+  EXPECT_TRUE(is_lock_wait_timeout(waits.wait_for_shared(trx(4), kRow, 0, nullptr)));
+  std::atomic<bool> done{false};
+  std::thread writer([&] {
+    EXPECT_TRUE(waits.wait_for_shared(trx(4), kRow, kLong, nullptr).ok());
+    done = true;
+  });
+  wait_until_waiting(waits, 1);
+  waits.release_exclusive(&second);
+  waits.holder_ended(trx(2));
+  wait_until_waiting(waits, 1);
+  EXPECT_FALSE(done);
+  waits.trim_run(run.taken, "row-0");  // who waits for the rest is woken
+  writer.join();
+  waits.release_exclusive(&first);
+  EXPECT_FALSE(waits.index_has_shared(kRow.index));
+}
+
+TEST(RowWaits, CyclesThroughSharedRunsAreFound) {  // L3, L20
+  RowWaits waits;
+  HeldRows first, second;
+  waits.add_shared_run(&first, trx(1), kRow.index, "row-0", "row-9");
+  waits.add_shared_run(&second, trx(2), kRow.index, "row-0", "row-9");
+  // Both change what the other has locked.
+  std::thread writer([&] { EXPECT_TRUE(waits.wait_for_shared(trx(1), kRow, kLong, nullptr).ok()); });
+  wait_until_waiting(waits, 1);
+  EXPECT_TRUE(is_deadlock(waits.wait_for_shared(trx(2), kOther, kLong, nullptr)));
+  waits.release_exclusive(&second);
+  waits.holder_ended(trx(2));
+  writer.join();
+  waits.release_exclusive(&first);
+  EXPECT_EQ(waits.counters().deadlocks, 1u);
+}
+
 }  // namespace
 }  // namespace strata

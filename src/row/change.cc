@@ -32,7 +32,7 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool free
     STRATA_RETURN_IF_ERROR(back_off(*outcome));
   }
   conflicts_.took(key_);
-  return conflicts_.wait_for_shared(key_);
+  return conflicts_.wait_for_shared(key_, is_row_);
 }
 
 Status RowChange::back_off(const Outcome& outcome) {
@@ -42,7 +42,7 @@ Status RowChange::back_off(const Outcome& outcome) {
                              outcome.in_memory);
     case Next::kWaitForShared:
       conflicts_.give_turn_back();  // who keeps the record absent may insert it
-      return conflicts_.wait_for_shared(key_);
+      return conflicts_.wait_for_shared(key_, false);
     case Next::kResolve:
       return conflicts_.resolve(outcome.other);
     case Next::kRoom:
@@ -59,6 +59,7 @@ Status RowChange::back_off(const Outcome& outcome) {
 
 bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
+  is_row_ = header->trx_id != trx_->id && !header->deleted();
   if (header->trx_id == trx_->id) return true;
   if (trx_->held.last_run_holds(RowId{tree_.index_id, key_}, header->cts)) return true;
   const TrxId holder = conflicts_.holder_in_memory(key_, header->cts);
@@ -94,7 +95,7 @@ bool RowChange::is_decided(RecordHeader* header, Outcome* outcome) {
 bool RowChange::is_kept_absent(Outcome* outcome) const noexcept {
   const RowWaits* waits = context_->trxs->waits();
   if (!waits->index_has_shared(tree_.index_id)) return false;
-  if (waits->shared_conflict(trx_->id, RowId{tree_.index_id, key_}).is_zero()) return false;
+  if (waits->shared_conflict(trx_->id, RowId{tree_.index_id, key_}, false).is_zero()) return false;
   *outcome = Outcome{.next = Next::kWaitForShared};
   return true;
 }
@@ -159,6 +160,7 @@ Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* ra
 StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload,
                                                    size_t unique_bytes, const SlotRaise* raise) {
   Place place;
+  is_row_ = false;
   if (unique_bytes != 0 && unique_bytes <= key_.size()) {
     STRATA_RETURN_IF_ERROR(cursor->seek(key_.substr(0, unique_bytes), LatchMode::kExclusive));
     STRATA_ASSIGN_OR_RETURN(const Outcome checked,
@@ -309,6 +311,14 @@ StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
+  return change_found(mtr, cursor, header, payload, moved);
+}
+
+StatusOr<RowChange::Outcome> RowChange::change_found(Mtr* mtr, TreeCursor* cursor,
+                                                     const RecordHeader& header,
+                                                     const Bytes* payload,
+                                                     const std::vector<OverflowRef>& moved) {
+  Outcome outcome;
   const Bytes before = record_payload(cursor->value());
   const Bytes after = payload == nullptr ? before : *payload;
   describe_undo(UndoType::kUpdate);
@@ -362,7 +372,7 @@ Status RowChange::lock_in_memory(std::string* payload, bool* fresh) {
     STRATA_RETURN_IF_ERROR(back_off(*outcome));
   }
   conflicts_.took(key_);
-  Status alone = conflicts_.wait_for_shared(key_);
+  Status alone = conflicts_.wait_for_shared(key_, is_row_);
   if (!alone.ok() && *fresh) {
     *fresh = false;
     context_->trxs->waits()->drop_exclusive(&trx_->held, trx_->id, RowId{tree_.index_id, key_});
@@ -426,7 +436,9 @@ Status RowChange::lock_shared(std::string* payload, bool* fresh) {
   STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
   RowWaits* waits = context_->trxs->waits();
   const RowId row{tree_.index_id, key_};
-  const bool held = waits->index_has_shared(tree_.index_id) && waits->protects(trx_->id, row);
+  const bool any_shared = waits->index_has_shared(tree_.index_id);
+  const bool protects = any_shared && waits->protects(trx_->id, row);
+  const bool held = protects || (any_shared && waits->shared_run_holds(trx_->id, row));
   bool registered = held;
   StaleGuard stale;
   Version copy;
@@ -450,7 +462,11 @@ Status RowChange::lock_shared(std::string* payload, bool* fresh) {
       STRATA_ASSIGN_OR_RETURN(
           const Walk walk, walk_past_writer(context_, newest.trx_id, tree_, key_, &copy, &scratch));
       if (walk == Walk::kFound) break;
-      if (walk == Walk::kAbsent) return error_not_found();
+      if (walk == Walk::kAbsent && protects) return error_not_found();
+      if (walk == Walk::kAbsent) {  // a new row: a run keeps nobody from inserting (L20)
+        STRATA_RETURN_IF_ERROR(back_off(Outcome{.next = Next::kWait, .other = looked->other}));
+        continue;
+      }
       STRATA_RETURN_IF_ERROR(stale.check(tree_, newest));
       continue;
     }
@@ -475,7 +491,7 @@ StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool hel
   const bool free = is_free(&copy->header, &outcome);
   if (free && copy->header.deleted()) return error_not_found();
   if (!free && held && outcome.next == Next::kWait && !outcome.other.is_zero()) {
-    if (!outcome.in_memory) return Outcome{.next = Next::kLookAgain};
+    if (!outcome.in_memory) return Outcome{.next = Next::kLookAgain, .other = outcome.other};
     if (copy->header.deleted()) return error_not_found();
     return Outcome{};  // a locker waits for us to end, and has written nothing
   }

@@ -86,11 +86,11 @@ void Conflicts::give_turn_back() noexcept {
   context_->trxs->waits()->settled(trx_->id, RowId{index_, turn_key_}, TrxId{});
 }
 
-Status Conflicts::wait_for_shared(Bytes key) {
+Status Conflicts::wait_for_shared(Bytes key, bool is_row) {
   RowWaits* waits = context_->trxs->waits();
   if (!waits->index_has_shared(index_)) return ok_status();
-  return waited(
-      waits->wait_for_shared(trx_->id, RowId{index_, key}, time_left_us(), &trx_->interrupt));
+  return waited(waits->wait_for_shared(trx_->id, RowId{index_, key}, time_left_us(),
+                                       &trx_->interrupt, is_row));
 }
 
 }  // namespace strata::row_internal

@@ -71,6 +71,7 @@ struct RowCursor::Impl {
 
   // --- RW11 ---
   bool ahead = false;       // wished for
+  bool shared = false;      // ... as shared locks
   bool locked = false;      // the items are
   bool contiguous = false;  // no record between the last batch and this leaf latch's position
   lock_internal::HeldRun* run = nullptr;  // holds the items, and others before them
@@ -97,8 +98,8 @@ struct RowCursor::Impl {
     RowWaits* const waits = context->trxs->waits();
     // Of rows that another has locked shared, one at a time is wanted: we would keep it from going
     // on while we wait for it.
-    const StatusOr<Cts> now = context->trxs->newest_cts();
-    if (!now.ok() || waits->index_has_shared(tree.index_id)) {
+    const StatusOr<Cts> now = shared ? Cts{} : context->trxs->newest_cts();
+    if (!now.ok() || (!shared && waits->index_has_shared(tree.index_id))) {
       run = nullptr;
       return;
     }
@@ -113,8 +114,11 @@ struct RowCursor::Impl {
       if (locked) return;
     }
     run = nullptr;
-    if (trx->held.run_count() >= context->runs_max) return;
-    const RowWaits::Run added = waits->add_run(&trx->held, trx->id, tree.index_id, low, high, *now);
+    const size_t runs = shared ? trx->held.shared_run_count() : trx->held.run_count();
+    if (runs >= context->runs_max) return;
+    const RowWaits::Run added =
+        shared ? waits->add_shared_run(&trx->held, trx->id, tree.index_id, low, high)
+               : waits->add_run(&trx->held, trx->id, tree.index_id, low, high, *now);
     run = added.taken;
     run_owner = trx->id;
     run_is_new = true;
@@ -419,7 +423,10 @@ void RowCursor::reset() noexcept {
   if (impl_->arena.capacity() > kBatchBytesKept) impl_->arena = std::string();
 }
 
-void RowCursor::set_lock_ahead(bool ahead) noexcept { impl_->ahead = ahead; }
+void RowCursor::set_lock_ahead(bool ahead, bool shared) noexcept {
+  impl_->ahead = ahead;
+  impl_->shared = shared;
+}
 bool RowCursor::locked() const noexcept { return impl_->locked; }
 void RowCursor::took() noexcept { impl_->taken = true; }
 void RowCursor::give_back(Trx* trx) noexcept { impl_->give_back(trx); }

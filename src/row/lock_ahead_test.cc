@@ -62,15 +62,15 @@ class LockAhead : public ::testing::Test {
   Status update(Trx* trx, uint64_t n, uint64_t count) {
     return update_record(rows(), trx, tree(), key_of(n), count_payload(count));
   }
-  Status lock(Trx* trx, uint64_t n) {
+  Status lock(Trx* trx, uint64_t n, RowLock mode = RowLock::kExclusive) {
     std::string payload;
-    return lock_record(rows(), trx, tree(), key_of(n), RowLock::kExclusive, &payload);
+    return lock_record(rows(), trx, tree(), key_of(n), mode, &payload);
   }
   // Whether another transaction gets the row at once.
-  bool is_free(uint64_t n) {
+  bool is_free(uint64_t n, RowLock mode = RowLock::kExclusive) {
     Trx other;
     begin(&other);
-    const Status status = lock(&other, n);
+    const Status status = lock(&other, n, mode);
     EXPECT_TRUE(status.ok() || is_lock_wait_timeout(status)) << status;
     EXPECT_TRUE(rollback_all(rows(), &other).ok());
     return status.ok();
@@ -85,8 +85,8 @@ class LockAhead : public ::testing::Test {
     }
     return locked;
   }
-  void start(RowCursor* cursor, Trx* trx) {
-    cursor->set_lock_ahead(true);
+  void start(RowCursor* cursor, Trx* trx, bool shared = false) {
+    cursor->set_lock_ahead(true, shared);
     ASSERT_TRUE(cursor->seek(trx, Read::kLatest, Bytes()).ok());
   }
 
@@ -261,6 +261,183 @@ TEST_F(LockAhead, TheEndOfTheTransactionComesFirst) {
   begin(&scan);
   EXPECT_TRUE(is_free(0));
   ASSERT_TRUE(trxs()->commit(&scan).ok());
+}
+
+// --- shared (L20) ---
+
+TEST_F(LockAhead, SharedScansHoldTheSameRowsAndKeepWritersOut) {
+  Trx first, second;
+  begin(&first);
+  begin(&second);
+  RowCursor cursor(rows(), tree());
+  RowCursor other(rows(), tree());
+  start(&cursor, &first, true);
+  start(&other, &second, true);
+  EXPECT_EQ(pass(&cursor, 250), 250u);
+  EXPECT_EQ(pass(&other, 100), 100u);
+  EXPECT_LT(first.held.shared_run_count(), 20u) << "one for each leaf, not for each row";
+  cursor.took();
+  cursor.give_back(&first);
+  other.give_back(&second);
+  for (const uint64_t n : {0u, 10u, 990u, 1000u, 2490u, 2500u}) {
+    EXPECT_FALSE(is_free(n)) << n;
+    EXPECT_TRUE(is_free(n, RowLock::kShared)) << n;
+  }
+  for (const uint64_t n : {2510u, 3990u}) EXPECT_TRUE(is_free(n)) << n;
+  EXPECT_TRUE(is_lock_wait_timeout(update(&first, 10, 1))) << "the other one holds it, too";
+  ASSERT_TRUE(rollback_all(rows(), &first).ok());
+  EXPECT_TRUE(update(&second, 10, 1).ok());
+  EXPECT_TRUE(is_free(2000)) << "held by the first one only";
+  EXPECT_FALSE(is_free(990));
+  ASSERT_TRUE(trxs()->commit(&second).ok());
+  EXPECT_TRUE(is_free(0) && is_free(990));
+  kernel_->check(true);
+}
+
+TEST_F(LockAhead, ASharedScanStopsForWhatOthersHaveExclusively) {
+  Trx writer, locker, runner, scan;
+  for (Trx* trx : {&writer, &locker, &runner, &scan}) begin(trx);
+  ASSERT_TRUE(update(&writer, 100, 1).ok());
+  ASSERT_TRUE(lock(&locker, 200).ok());
+  RowCursor ahead(rows(), tree());
+  ahead.set_lock_ahead(true);
+  ASSERT_TRUE(ahead.seek(&runner, Read::kLatest, key_of(300)).ok());
+  pass(&ahead, 3);
+  RowCursor cursor(rows(), tree());
+  start(&cursor, &scan, true);
+  for (const uint64_t n : {100u, 200u, 300u}) {
+    while (cursor.locked()) {
+      cursor.took();
+      ASSERT_TRUE(cursor.next().ok());
+    }
+    EXPECT_EQ(cursor.key(), key_of(n));
+    EXPECT_TRUE(is_lock_wait_timeout(lock(&scan, n, RowLock::kShared))) << n;
+    ASSERT_TRUE(cursor.next().ok());
+  }
+  for (Trx* trx : {&scan, &runner, &writer, &locker}) ASSERT_TRUE(trxs()->commit(trx).ok());
+}
+
+// A writer has marked a row and waits for the scan's end: whoever holds the row goes on seeing what
+// it has locked. A new row is another matter.
+TEST_F(LockAhead, WhoHoldsARowSharedReadsItAgainUnderAWaitingWriter) {
+  Trx gone;
+  begin(&gone);
+  ASSERT_TRUE(delete_record(rows(), &gone, tree(), key_of(50)).ok());
+  ASSERT_TRUE(trxs()->commit(&gone).ok());
+  Trx scan, writer;
+  begin(&scan);
+  RowCursor cursor(rows(), tree());
+  start(&cursor, &scan, true);
+  pass(&cursor, 100);
+  begin(&writer);
+  writer.lock_wait_timeout_us = 30'000'000;
+  EXPECT_TRUE(insert(&writer, 55).ok()) << "a run keeps nobody from inserting";
+  EXPECT_TRUE(insert(&writer, 50).ok()) << "nor over a deleted record";
+  EXPECT_TRUE(update(&writer, 55, 1).ok()) << "its own row";
+  for (const uint64_t n : {50u, 55u})
+    EXPECT_TRUE(is_lock_wait_timeout(lock(&scan, n, RowLock::kShared))) << "not committed yet";
+  std::thread waiting([&] { EXPECT_TRUE(update(&writer, 40, 7).ok()); });
+  while (trxs()->waits()->describe(1).empty()) std::this_thread::yield();
+  std::string payload;
+  ASSERT_TRUE(lock_record(rows(), &scan, tree(), key_of(40), RowLock::kShared, &payload).ok());
+  EXPECT_EQ(count_of(payload), 0u);
+  ASSERT_TRUE(trxs()->commit(&scan).ok());
+  waiting.join();
+  ASSERT_TRUE(trxs()->commit(&writer).ok());
+  kernel_->check(true);
+}
+
+TEST_F(LockAhead, ARowThatComesIntoASharedRunIsHeldOnceItIsCommitted) {
+  Trx scan, inserter;
+  begin(&scan);
+  RowCursor cursor(rows(), tree());
+  start(&cursor, &scan, true);
+  pass(&cursor, 100);
+  begin(&inserter);
+  ASSERT_TRUE(insert(&inserter, 55).ok());
+  ASSERT_TRUE(trxs()->commit(&inserter).ok());
+  EXPECT_FALSE(is_free(55));
+  EXPECT_TRUE(is_free(55, RowLock::kShared));
+  ASSERT_TRUE(trxs()->commit(&scan).ok());
+  EXPECT_TRUE(is_free(55));
+}
+
+// Threads move money between rows; others lock all of them shared, one scan after the other, and
+// must see the same sum in each.
+TEST_F(LockAhead, WhatASharedScanHasLockedAddsUp) {
+  const char* const given = std::getenv("STRATA_SEED");
+  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : 1;
+  std::printf("seed %llu\n", static_cast<unsigned long long>(seed));
+  constexpr uint64_t kStart = 1000;
+  const uint64_t steps = testing::fewer_if_sanitized(1500, 200);
+  Trx first;
+  begin(&first);
+  for (uint64_t n = 0; n < kRows; ++n) ASSERT_TRUE(update(&first, 10 * n, kStart).ok());
+  ASSERT_TRUE(trxs()->commit(&first).ok());
+  const auto sum_up = [&](Trx* trx, uint64_t* sum) {
+    *sum = 0;
+    RowCursor cursor(rows(), tree());
+    cursor.set_lock_ahead(true, true);
+    STRATA_RETURN_IF_ERROR(cursor.seek(trx, Read::kLatest, Bytes()));
+    while (cursor.valid()) {
+      std::string payload(cursor.payload());
+      const std::string key(cursor.key());
+      if (cursor.locked()) {
+        cursor.took();
+      } else {
+        const Status locked = lock_record(rows(), trx, tree(), key, RowLock::kShared, &payload);
+        if (is_not_found(locked)) payload.clear();
+        if (!is_not_found(locked)) STRATA_RETURN_IF_ERROR(locked);
+      }
+      if (!payload.empty()) *sum += count_of(payload);
+      STRATA_RETURN_IF_ERROR(cursor.next());
+    }
+    return ok_status();
+  };
+  const auto move_some = [&](Trx* trx, uint64_t from, uint64_t to) {
+    std::string payload;
+    STRATA_RETURN_IF_ERROR(
+        lock_record(rows(), trx, tree(), key_of(10 * from), RowLock::kExclusive, &payload));
+    const uint64_t amount = count_of(payload) / 2;
+    STRATA_RETURN_IF_ERROR(update(trx, 10 * from, count_of(payload) - amount));
+    STRATA_RETURN_IF_ERROR(
+        lock_record(rows(), trx, tree(), key_of(10 * to), RowLock::kExclusive, &payload));
+    return update(trx, 10 * to, count_of(payload) + amount);
+  };
+  std::atomic<uint64_t> sums{0};
+  std::vector<std::thread> threads;
+  for (uint64_t t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      Rng rng(seed * 1000 + t);
+      for (uint64_t i = 0; i < (t < 2 ? steps : steps / 10); ++i) {
+        Trx trx;
+        trxs()->begin(&trx);
+        trx.lock_wait_timeout_us = 30'000'000;
+        Status status = trxs()->ensure_id(&trx);
+        if (t < 2) {
+          const uint64_t from = rng.below(kRows);
+          const uint64_t to = (from + 1 + rng.below(kRows - 1)) % kRows;
+          if (status.ok()) status = move_some(&trx, from, to);
+        } else {
+          uint64_t sum = 0;
+          uint64_t again = 0;
+          if (status.ok()) status = sum_up(&trx, &sum);
+          if (status.ok()) status = sum_up(&trx, &again);
+          if (status.ok()) {
+            EXPECT_EQ(sum, kRows * kStart);
+            EXPECT_EQ(again, sum);
+            sums.fetch_add(1);
+          }
+        }
+        ASSERT_TRUE(status.ok() || is_deadlock(status)) << status;
+        ASSERT_TRUE((status.ok() ? trxs()->commit(&trx) : rollback_all(rows(), &trx)).ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(sums.load(), 0u);
+  EXPECT_FALSE(trxs()->waits()->index_has_shared(tree().index_id));
+  kernel_->check(true);
 }
 
 // Threads scan a stretch, add 1 to each row of it, and now and then lock, insert or delete single

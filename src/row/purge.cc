@@ -51,44 +51,77 @@ class Purge {
 
   Status run(const TrxSystem::PurgeItem& item) {
     if (!item.has_work) return ok_status();
-    return for_each_undo(context_->tree.pool, item.id, item.first_undo,
-                         [&](UndoPtr, const UndoRecord& undo) {
-                           if (fault(FaultPoint::purge_half))
-                             return error_peer_down("fault point purge_half");
-                           const Status status = purge_one(item.id, undo);
-                           const SpaceId space{undo.root.space};
-                           // A space that is dropped needs no purging.
-                           return context_->tree.spaces->is_live(space) ? status : ok_status();
-                         });
+    id_ = item.id;
+    erases_ = 0;
+    STRATA_RETURN_IF_ERROR(for_each_undo(
+        context_->tree.pool, item.id, item.first_undo, [&](UndoPtr, const UndoRecord& undo) {
+          if (fault(FaultPoint::purge_half)) return error_peer_down("fault point purge_half");
+          return purge_one(undo);
+        }));
+    return erase_all();
   }
   Status merge() { return leaves_.merge(); }
 
  private:
-  Status purge_one(TrxId id, const UndoRecord& undo) {
-    const SpaceId space{undo.root.space};
-    if (undo.type != UndoType::kUpdate || !context_->tree.spaces->is_live(space))
-      return ok_status();
-    if ((undo.previous.flags & kNextIsDelete) != 0) {
-      STRATA_RETURN_IF_ERROR(erase(id, undo));
-      STRATA_RETURN_IF_ERROR(leaves_.merge_if_many());
+  // Of the records that one transaction has deleted from a tree in a row.
+  static constexpr size_t kErasesMax = 64;
+
+  // A space that is dropped needs no purging.
+  [[nodiscard]] bool is_live(PageId root) const {
+    return context_->tree.spaces->is_live(SpaceId{root.space});
+  }
+
+  Status purge_one(const UndoRecord& undo) {
+    if (undo.type != UndoType::kUpdate || !is_live(undo.root)) return ok_status();
+    if ((undo.previous.flags & kNextIsDelete) != 0) STRATA_RETURN_IF_ERROR(add_erase(undo));
+    if (undo.free_on_purge.empty()) return ok_status();
+    STRATA_RETURN_IF_ERROR(erase_all());
+    for (const OverflowRef& ref : undo.free_on_purge) {
+      const Status freed = free_overflow(context_, SpaceId{undo.root.space}, ref);
+      if (!freed.ok()) return is_live(undo.root) ? freed : ok_status();
     }
-    for (const OverflowRef& ref : undo.free_on_purge)
-      STRATA_RETURN_IF_ERROR(free_overflow(context_, space, ref));
     return ok_status();
   }
 
-  Status erase(TrxId id, const UndoRecord& undo) {
-    const TreeId tree{undo.index, undo.root};
+  Status add_erase(const UndoRecord& undo) {
+    const bool same_tree = tree_.index_id == undo.index && tree_.root == undo.root;
+    if (!same_tree || erases_ == kErasesMax || own_) STRATA_RETURN_IF_ERROR(erase_all());
+    tree_ = TreeId{undo.index, undo.root};
+    if (keys_.size() == erases_) keys_.emplace_back();
+    keys_[erases_++].assign(undo.key);
+    return ok_status();
+  }
+
+  Status erase_all() {
+    for (size_t at = 0; at < erases_;) {
+      const Status status = erase_from_leaf(&at);
+      if (status.ok()) continue;
+      erases_ = 0;
+      return is_live(tree_.root) ? status : ok_status();
+    }
+    erases_ = 0;
+    return leaves_.merge_if_many();
+  }
+
+  // RW21: from *at on, what lies on one leaf.
+  Status erase_from_leaf(size_t* at) {
     Mtr mtr(context_->tree.pool, context_->tree.log);
     STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());  // it frees room
-    TreeCursor cursor(&context_->tree, tree, &mtr);
-    STRATA_RETURN_IF_ERROR(cursor.seek(undo.key, LatchMode::kExclusive));
-    if (!cursor.equals(undo.key)) return ok_status();
-    const RecordHeader header = read_record_header(cursor.value());
-    if (!header.deleted() || header.trx_id != id) return ok_status();  // RW6
-    if (own_ && leaves_sparse(cursor)) return error_peer_down();
-    cursor.erase();
-    leaves_.note(tree, undo.key, cursor.leaf());
+    TreeCursor cursor(&context_->tree, tree_, &mtr);
+    STRATA_RETURN_IF_ERROR(cursor.seek(keys_[*at], LatchMode::kExclusive));
+    bool found = cursor.equals(keys_[*at]);
+    for (;;) {
+      if (found) {
+        const RecordHeader header = read_record_header(cursor.value());
+        if (header.deleted() && header.trx_id == id_) {  // RW6
+          if (own_ && leaves_sparse(cursor)) return error_peer_down();
+          cursor.erase();
+        }
+      }
+      if (++*at == erases_ || !cursor.seek_on_in_leaf(keys_[*at])) break;
+      found = true;
+    }
+    if (mtr.modified()) leaves_.note(tree_, keys_[*at - 1], cursor.leaf());
     mtr.publish();
     return ok_status();
   }
@@ -96,6 +129,10 @@ class Purge {
   RowContext* const context_;
   LeafWatch leaves_;
   const bool own_;
+  TrxId id_;
+  TreeId tree_{};
+  std::vector<std::string> keys_;  // their memory is kept
+  size_t erases_ = 0;
 };
 
 }  // namespace

@@ -28,6 +28,11 @@
 //         the statement that scans and through no other cursor ahead of it.
 //   RW12  An insert writes nothing while another transaction is known to keep the key absent (by a
 //         range lock): that one may insert it itself, and must not have to wait for us.
+//   RW20  Changes of rows that the transaction holds already may be made together: a group has the
+//         leaf, the undo page and its log in one mini-transaction. Whatever needs more than those
+//         (a wait, room, another page) ends the group, and is done as a single change.
+//   RW21  Purge erases neighbours on a leaf in one mini-transaction, too; what is freed outside the
+//         rows comes after.
 //   RW10  Whoever commits a small transaction purges it at once if no view needs what it left
 //         (T11). It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -93,6 +98,16 @@ Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Byte
 Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload);
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& moved = {});
+// A change of a row that the transaction holds: update_record(), or delete_record().
+struct HeldChange {
+  Bytes key;
+  Bytes payload;
+  bool deletes = false;
+};
+// Makes them in the order given; those that follow one another on a leaf in one mini-transaction
+// (RW20). Errors as of single changes; what comes before the one that fails has been made.
+Status change_held_records(RowContext* context, Trx* trx, TreeId tree, const HeldChange* changes,
+                           size_t count);
 // Locks the latest version of a row. kNotFound: no live row (then nothing is locked). On OK
 // *payload is it, and *fresh says whether the transaction had no such lock before.
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
@@ -131,8 +146,9 @@ class RowCursor {
   // Secondary trees only: RW8.
   void set_base_row(const BaseRow& base) noexcept;
   // Clustered trees, kLatest: RW11. The transaction has an id. Holds until the next seek.
-  void set_lock_ahead(bool ahead) noexcept;
-  // Whether the transaction holds the row exclusively by now.
+  // `shared`: row_waits.h, L20.
+  void set_lock_ahead(bool ahead, bool shared = false) noexcept;
+  // Whether the transaction holds the row, in the mode asked for, by now.
   [[nodiscard]] bool locked() const noexcept;
   // The caller wants the row shown. Of rows that it passes without, only the last may be one.
   void took() noexcept;

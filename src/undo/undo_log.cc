@@ -146,6 +146,11 @@ Status UndoSpace::prepare(Writer* writer, uint32_t bytes) {
   return ok_status();
 }
 
+uint32_t UndoSpace::room(const Writer& writer) noexcept {
+  if (writer.next_page != kNoPage) return room_after(writer.next_used_bytes);
+  return writer.page != kNoPage ? room_after(writer.used_bytes) : 0;
+}
+
 Status UndoSpace::fix_tail(Mtr* mtr, Writer* writer) {
   STRATA_ASSERT(writer->page != kNoPage || writer->next_page != kNoPage);  // prepare() first
   for (const uint32_t number : {writer->page, writer->next_page}) {

@@ -109,6 +109,8 @@ class UndoSpace {
   // Before the first latch: makes sure that append() of up to `bytes` in all will find a page. May
   // block. kInvalidArgument above kUndoPrepareBytesMax.
   Status prepare(Writer* writer, uint32_t bytes);
+  // What append() can still write without another prepare(), in all.
+  [[nodiscard]] static uint32_t room(const Writer& writer) noexcept;
   // Appends inside `mtr` (latches the undo page; rank after tree pages). Cannot fail after
   // prepare() but for kDataLoss / I/O errors, and then nothing was changed. Sets
   // record->prev_in_trx and trx_id.

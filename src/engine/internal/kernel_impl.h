@@ -233,13 +233,40 @@ struct Session::Impl {
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
   std::string payload, key, old_payload;  // scratch, reused
+  // E20
+  struct LaterRow {  // places in `bytes`, one behind the other
+    uint32_t key_bytes;
+    uint32_t payload_bytes;  // of the new version
+    uint32_t entry_count;    // of a deleted row; in `entries`
+    bool deletes;
+  };
+  struct LaterEntry {
+    uint32_t index;
+    uint32_t key_bytes;  // without the clustered key, in `bytes` behind the row's
+  };
+  struct Later {
+    TableRef table;
+    std::string bytes;
+    std::vector<LaterRow> rows;
+    std::vector<LaterEntry> entries;
+    std::vector<HeldChange> changes;  // scratch
+    Status failed;
+  } later;
 
   Status wait_for_log_room();
+  [[nodiscard]] Status make_later() {
+    return later.rows.empty() && later.failed.ok() ? ok_status() : session->make_later_changes();
+  }
+  Status add_later(Table* table, const LaterRow& row, Bytes key, Bytes payload,
+                   const EntryImage* entries);
+  Status apply_later();
+  void drop_later() noexcept;
   Status order_commit();
   Status order_decided_commit();
   std::unique_ptr<Trx> give_up_trx();
   void count_unseen();
   void forget_lock(const Table& table, Bytes key);
+  Status delete_entry(const Table& table, uint32_t index, Bytes own_key, Bytes clustered_key);
   void ended();
   void note_rows(Table* table, int32_t delta);
   void apply_row_deltas();

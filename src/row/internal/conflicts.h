@@ -49,7 +49,8 @@ class Conflicts {
 
   // After this transaction has marked a row: waits until nobody else holds a shared lock on it. On
   // an error the mark stays; the statement's rollback takes it away. No latch held.
-  Status wait_for_shared(Bytes key);
+  // `is_row`: the mark replaced a live record of somebody else's (row_waits.h, L20).
+  Status wait_for_shared(Bytes key, bool is_row);
 
  private:
   [[nodiscard]] uint64_t time_left_us() noexcept;

@@ -23,6 +23,8 @@ class RowChange {
   Status insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise, Duplicate* duplicate);
   Status update(Bytes payload);
   Status erase(const std::vector<OverflowRef>& moved);
+  // RW20: makes as many of them as one mini-transaction can have, perhaps none.
+  StatusOr<size_t> change_group(const HeldChange* changes, size_t count);
   Status lock_exclusive(std::string* payload, bool* fresh);
   Status lock_shared(std::string* payload, bool* fresh);
 
@@ -79,6 +81,10 @@ class RowChange {
   // payload == nullptr: a delete.
   StatusOr<Outcome> try_change(Mtr* mtr, TreeCursor* cursor, const Bytes* payload,
                                const std::vector<OverflowRef>& moved);
+  // The record under the cursor, which may be changed.
+  StatusOr<Outcome> change_found(Mtr* mtr, TreeCursor* cursor, const RecordHeader& header,
+                                 const Bytes* payload, const std::vector<OverflowRef>& moved);
+  StatusOr<size_t> try_group(Mtr* mtr, TreeCursor* cursor, const HeldChange* changes, size_t count);
   // RW5: undo_.free_on_purge = chains of `before` that are neither in `after` nor in `moved`.
   Status list_freed(Bytes before, const Bytes* after, const std::vector<OverflowRef>& moved);
   // A change that keeps the payload: delete mark or lock.
@@ -101,8 +107,9 @@ class RowChange {
   RowContext* const context_;
   Trx* const trx_;
   const TreeId tree_;
-  const Bytes key_;
+  Bytes key_;  // of the record being changed
   Conflicts conflicts_;
+  bool is_row_ = false;  // the key has a live record of somebody else's, as is_free() saw it
   bool queued_ = false;  // others wait for the row, and it is not our turn
   uint32_t undo_bytes_ = 0;
   Duplicate* duplicate_ = nullptr;  // of insert(): who wants to know
