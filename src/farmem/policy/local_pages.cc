@@ -56,7 +56,7 @@ void LocalPages::make_room_among_staged(Moves* moves) noexcept {
   if (staged_.count < shares_.staged) return;
   for (uint32_t i = 0; i < shares_.batch; i++) {
     const Node oldest = staged_.first;
-    moves->evict.push_back(frames_[oldest].page);
+    moves->evict.push_back({frames_[oldest].page, oldest - 1});
     unlink(&staged_, oldest);
     release(oldest);
   }
@@ -73,7 +73,7 @@ void LocalPages::bring(uint64_t page, Moves* moves) noexcept {
     unlink(&set, victim);
     append(&staged_, victim);
     frames_[victim].place = Place::kStaged;
-    moves->stage.push_back(frames_[victim].page);
+    moves->stage.push_back({frames_[victim].page, victim - 1});
     mapped_--;
   }
   if (node == 0) {
@@ -87,6 +87,8 @@ void LocalPages::bring(uint64_t page, Moves* moves) noexcept {
   append(&set, node);
   mapped_++;
 }
+
+void LocalPages::tidy(Moves* moves) noexcept { make_room_among_staged(moves); }
 
 void LocalPages::forget(uint64_t page) noexcept {
   const Node node = node_of(page);

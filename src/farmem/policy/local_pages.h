@@ -29,11 +29,19 @@ namespace strata::farmem {
 
 enum class Place : uint8_t { kAway, kMapped, kStaged };
 
+// A page and the frame it has, or had until now.
+struct Framed {
+  uint64_t page = 0;
+  uint32_t frame = 0;
+  friend bool operator==(const Framed&, const Framed&) = default;
+};
+
 // What must be done before a page can come, first all of `evict`, then all of `stage`.
 struct Moves {
-  std::vector<uint64_t>
-      evict;  // staged pages: written to far memory, where that is needed, and gone
-  std::vector<uint64_t> stage;  // mapped pages: out of the program's sight, content kept
+  // Staged pages: written to far memory, where that is needed, and gone.
+  std::vector<Framed> evict;
+  // Mapped pages: out of the program's sight, content kept.
+  std::vector<Framed> stage;
   void clear() noexcept {
     evict.clear();
     stage.clear();
@@ -46,9 +54,14 @@ class LocalPages {
   static StatusOr<std::unique_ptr<LocalPages>> make(const PolicyOptions& options, uint64_t pages);
 
   [[nodiscard]] Place place(uint64_t page) const noexcept;
+  // Of a local page; it stays the same until the page is away.
+  [[nodiscard]] uint32_t frame(uint64_t page) const noexcept { return node_of(page) - 1; }
   // The page is mapped afterwards. Asserts that it was not. Adds to `moves`, which belongs to this
   // call: after clear().
   void bring(uint64_t page, Moves* moves) noexcept;
+  // Background write-back: what had better leave now, so that no missing page has to wait for it
+  // later. To be asked when no page is waited for. Adds to `moves->evict` only.
+  void tidy(Moves* moves) noexcept;
   // The program has no use for it any more.
   void forget(uint64_t page) noexcept;
 

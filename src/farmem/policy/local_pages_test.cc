@@ -9,6 +9,12 @@
 namespace strata::farmem {
 namespace {
 
+std::vector<uint64_t> pages_of(const std::vector<Framed>& list) {
+  std::vector<uint64_t> pages;
+  for (const Framed& framed : list) pages.push_back(framed.page);
+  return pages;
+}
+
 PolicyOptions options_of(std::string_view policy, uint32_t frames, uint32_t prefetch = 0) {
   PolicyOptions options{.frames = frames, .prefetch = prefetch};
   EXPECT_TRUE(parse_policy(policy, &options).ok());
@@ -39,13 +45,13 @@ TEST(LocalPages, FifoGivesUpWhoCameFirst) {
   for (uint64_t page = 28; page < 32; page++) {
     moves.clear();
     local->bring(page, &moves);
-    EXPECT_EQ(moves.stage, std::vector<uint64_t>{page - 28});
+    EXPECT_EQ(pages_of(moves.stage), std::vector<uint64_t>{page - 28});
     EXPECT_TRUE(moves.evict.empty());
   }
   moves.clear();
   local->bring(32, &moves);
-  EXPECT_EQ(moves.evict, (std::vector<uint64_t>{0, 1}));
-  EXPECT_EQ(moves.stage, std::vector<uint64_t>{4});
+  EXPECT_EQ(pages_of(moves.evict), (std::vector<uint64_t>{0, 1}));
+  EXPECT_EQ(pages_of(moves.stage), std::vector<uint64_t>{4});
   EXPECT_EQ(local->place(0), Place::kAway);
   EXPECT_EQ(local->place(2), Place::kStaged);
 }
@@ -58,12 +64,41 @@ TEST(LocalPages, AStagedPageComesBackAsTheNewest) {
   moves.clear();
   local->bring(0, &moves);
   EXPECT_TRUE(moves.evict.empty());
-  EXPECT_EQ(moves.stage, std::vector<uint64_t>{1});
+  EXPECT_EQ(pages_of(moves.stage), std::vector<uint64_t>{1});
   for (uint64_t page = 25; page < 25 + 22; page++) local->bring(page, &moves);
   EXPECT_EQ(local->place(0), Place::kMapped);  // 2..24 went before it
   local->bring(50, &moves);
   local->bring(51, &moves);
   EXPECT_EQ(local->place(0), Place::kStaged);
+}
+
+TEST(LocalPages, TidyLeavesRoomForTheNextStagedPage) {
+  const auto local = *LocalPages::make(options_of("fifo", 32), 100);  // 28 mapped, 4 staged
+  Moves moves;
+  for (uint64_t page = 0; page < 31; page++) local->bring(page, &moves);
+  moves.clear();
+  local->tidy(&moves);
+  EXPECT_TRUE(moves.evict.empty());
+  local->bring(31, &moves);
+  moves.clear();
+  local->tidy(&moves);
+  EXPECT_EQ(pages_of(moves.evict), (std::vector<uint64_t>{0, 1}));
+  moves.clear();
+  local->bring(32, &moves);
+  EXPECT_TRUE(moves.evict.empty());
+}
+
+TEST(LocalPages, AFrameIsOnePagesUntilItLeaves) {
+  const auto local = *LocalPages::make(options_of("fifo", 32), 100);
+  Moves moves;
+  for (uint64_t page = 0; page < 28; page++) local->bring(page, &moves);
+  const uint32_t frame = local->frame(0);
+  local->bring(28, &moves);
+  EXPECT_EQ(moves.stage, (std::vector<Framed>{{0, frame}}));
+  EXPECT_EQ(local->frame(0), frame);
+  moves.clear();
+  local->bring(0, &moves);
+  EXPECT_EQ(local->frame(0), frame);
 }
 
 TEST(LocalPages, OneWayPutsOutTheOtherPageOfItsPlace) {
@@ -72,7 +107,7 @@ TEST(LocalPages, OneWayPutsOutTheOtherPageOfItsPlace) {
   local->bring(3, &moves);
   local->bring(4, &moves);
   local->bring(3 + 28, &moves);
-  EXPECT_EQ(moves.stage, std::vector<uint64_t>{3});
+  EXPECT_EQ(pages_of(moves.stage), std::vector<uint64_t>{3});
   EXPECT_EQ(local->place(4), Place::kMapped);
 }
 

@@ -15,7 +15,7 @@ enum class Replacement : uint8_t {
   kFifo,          // who came first goes first
   kSecondChance,  // FIFO, and a quarter of the frames for pages on their way out, from where a
                   // touch brings them back: as near to LRU as a pager without accessed bits comes
-  kAssociative,  // a page has its place in one set of `ways` frames only, FIFO in each set
+  kAssociative,   // a page has its place in one set of `ways` frames only, FIFO in each set
 };
 
 struct PolicyOptions {

@@ -15,7 +15,12 @@ class Replay {
       : options_(options), pages_(pages), local_(local), stored_(pages), dirty_(pages) {}
 
   void access(const Access& access) {
-    if (local_->place(access.page) != Place::kMapped) fault(access.page);
+    if (local_->place(access.page) != Place::kMapped) {
+      fault(access.page);
+      moves_.clear();
+      local_->tidy(&moves_);
+      evict();
+    }
     if (access.write) dirty_[access.page] = true;
   }
   [[nodiscard]] const PageCounts& counts() const { return counts_; }
@@ -45,7 +50,10 @@ class Replay {
   void bring(uint64_t page) {
     moves_.clear();
     local_->bring(page, &moves_);
-    for (const uint64_t gone : moves_.evict) {
+    evict();
+  }
+  void evict() {
+    for (const auto& [gone, frame] : moves_.evict) {
       (dirty_[gone] ? counts_.evicted_dirty : counts_.evicted_clean)++;
       if (dirty_[gone]) stored_[gone] = true;
       dirty_[gone] = false;
