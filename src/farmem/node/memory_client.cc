@@ -117,6 +117,7 @@ Status MemoryClient::store(absl::Span<const PageOut> pages, absl::Span<Stored> o
     request_.append(bytes, kPageBytes);
   }
   if (written == 0) return ok_status();
+  STRATA_RETURN_IF_ERROR(send_discards());  // before what may be in the same place
   counts_.pages_written.fetch_add(written, std::memory_order_relaxed);
   if (mapped()) {
     charge_link(begin_ns, written * kPageBytes, 0);
@@ -188,10 +189,24 @@ Status MemoryClient::discard_run(uint64_t first, uint64_t count) {
     memory_->discard(first, count);
     return ok_status();
   }
+  // Many at a time: a program frees memory piece by piece.
+  if (pending_runs_ == kBatchPagesMax || pending_pages_ + count > kDiscardPagesMax)
+    STRATA_RETURN_IF_ERROR(send_discards());
+  append_u64(&pending_, first);
+  append_u64(&pending_, count);
+  pending_runs_++;
+  pending_pages_ += count;
+  return ok_status();
+}
+
+Status MemoryClient::send_discards() {
+  if (pending_runs_ == 0) return ok_status();
   std::string request = begin_request();
-  append_u16(&request, 1);
-  append_u64(&request, first);
-  append_u64(&request, count);
+  append_u16(&request, pending_runs_);
+  request += pending_;
+  pending_.clear();
+  pending_runs_ = 0;
+  pending_pages_ = 0;
   return call(kDiscardMethod, request, &reply_, true);
 }
 

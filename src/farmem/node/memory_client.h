@@ -60,7 +60,8 @@ class MemoryClient {
   Status fetch(uint64_t first, uint32_t count, char* to);
   // Whether the node has content of it; a page without reads as zeros.
   [[nodiscard]] bool is_far(uint64_t page) const noexcept { return kept(page).generation != 0; }
-  // The program does not need what is in these pages. Blocks.
+  // The program does not need what is in these pages. May block. The node hears of it at the latest
+  // before the next store() that writes.
   Status discard(uint64_t first, uint64_t count);
   // Sign of life. Blocks.
   Status renew();
@@ -84,6 +85,7 @@ class MemoryClient {
   Status fetch_by_call(uint64_t first, uint32_t count, char* to);
   void fetch_by_mapping(uint64_t first, uint32_t count, char* to);
   Status discard_run(uint64_t first, uint64_t count);
+  Status send_discards();
   void charge_link(uint64_t begin_ns, uint64_t bytes_out, uint64_t bytes_in) const;
 
   const ClientOptions options_;
@@ -93,7 +95,10 @@ class MemoryClient {
   Credentials credentials_;
   std::unique_ptr<RegionMemory> memory_;  // null: by calls
   uint64_t last_generation_ = 0;          // of any page: none is used twice
-  std::string request_;                   // memory that is used again
+  std::string pending_;                   // runs the node has not been told to discard
+  uint16_t pending_runs_ = 0;
+  uint64_t pending_pages_ = 0;
+  std::string request_;  // memory that is used again
   transport::BlockingReply reply_;
   ClientCounts counts_;
 };
