@@ -223,4 +223,14 @@ Status MemoryClient::close() {
   return call(kCloseMethod, begin_request(), &reply, false);
 }
 
+Status close_region(const transport::Secret& secret, const std::string& address,
+                    const Credentials& credentials, uint64_t timeout_us) {
+  transport::BlockingChannel channel(secret, address, {});
+  std::string request;
+  append_credentials(&request, credentials);
+  transport::BlockingReply reply;
+  return channel.call({.method = kCloseMethod, .deadline_us = monotonic_us() + timeout_us}, request,
+                      &reply);
+}
+
 }  // namespace strata::farmem

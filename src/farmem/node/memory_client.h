@@ -68,6 +68,7 @@ class MemoryClient {
   Status close();
 
   [[nodiscard]] const ClientCounts& counts() const noexcept { return counts_; }
+  [[nodiscard]] const Credentials& credentials() const noexcept { return credentials_; }
   [[nodiscard]] uint64_t pages() const noexcept { return options_.pages; }
   [[nodiscard]] bool mapped() const noexcept { return memory_ != nullptr; }
 
@@ -102,5 +103,9 @@ class MemoryClient {
   transport::BlockingReply reply_;
   ClientCounts counts_;
 };
+
+// For a client that died: its region's memory is free at once. Blocks. Errors as those of close().
+Status close_region(const transport::Secret& secret, const std::string& address,
+                    const Credentials& credentials, uint64_t timeout_us);
 
 }  // namespace strata::farmem

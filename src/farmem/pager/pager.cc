@@ -111,6 +111,7 @@ void Pager::check(int error, const char* what) {
 
 void Pager::stay_alive() {
   name_this_thread("fm-alive");
+  if (options_.on_thread) options_.on_thread();
   MutexLock lock(stop_latch_);
   while (!stopping_.wait_for_us(lock, options_.renew_us, [this] { return stop_.load(); })) {
     lock.unlock();
@@ -122,6 +123,7 @@ void Pager::stay_alive() {
 
 void Pager::run() {
   name_this_thread("fm-pager");
+  if (options_.on_thread) options_.on_thread();
   std::array<pollfd, 2> watched{{{.fd = userfault_->fd(), .events = POLLIN, .revents = 0},
                                  {.fd = wake_fd_, .events = POLLIN, .revents = 0}}};
   std::array<uint64_t, kFaultsAtOnceMax> addresses;

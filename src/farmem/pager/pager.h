@@ -35,6 +35,8 @@ struct PagerOptions {
   uint64_t renew_us = 1'000'000;               // between signs of life
   PagerCounters* counters = nullptr;           // outlives the pager
   std::function<void(const Status&)> on_lost;  // in a thread of the pager's; does not return
+  // First thing in each thread of the pager's. What it allocates must never be far memory (FM23).
+  std::function<void()> on_thread;
   // Pages given to discard_later() can be used for something else. In the pager's thread.
   std::function<void(uint64_t first, uint64_t count)> on_discarded;
 };
