@@ -1,0 +1,234 @@
+#include "run.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "base/clock.h"
+#include "farmem/node/memory_client.h"
+#include "farmem/pager/userfault.h"
+#include "report.h"
+#include "transport/secret.h"
+
+extern char** environ;
+
+namespace strata::farmem {
+namespace {
+
+constexpr int kNotStarted = 2;
+constexpr int kSignalled = 128;
+constexpr const char* kLibrary = "libstrata-farmem.so";
+constexpr const char* kPreload = "LD_PRELOAD=";
+constexpr timespec kLookEvery{.tv_sec = 1, .tv_nsec = 0};
+
+std::string library_path() {
+  std::array<char, PATH_MAX> self;
+  const ssize_t bytes = ::readlink("/proc/self/exe", self.data(), self.size());
+  const std::string program(self.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
+  return program.substr(0, program.rfind('/') + 1) + kLibrary;
+}
+
+// Whether this user may have the kernel tell of faults: by the device, else by the system call.
+StatusOr<int> userfault_device() {
+  const int device = ::open("/dev/userfaultfd", O_RDWR);  // inherited
+  const auto tried = Userfault::open(device);
+  STRATA_RETURN_IF_ERROR(tried.status());
+  return device;
+}
+
+// 0: there is no such process. Without shared memory: the memory node's may be mapped.
+uint64_t resident_bytes(uint64_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  uint64_t sum = 0;
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("RssAnon:", 0) == 0 || line.rfind("RssFile:", 0) == 0)
+      sum += std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
+  return sum;
+}
+
+class Run {
+ public:
+  Run(const RunSettings& settings, SharedMemory shared)
+      : settings_(settings), setup_(shared.get()), fd_(shared.fd()) {}
+
+  Status prepare(const transport::Secret& secret, int device) {
+    put_text(&setup_->address, settings_.memory_node);
+    secret.bytes().copy(setup_->secret.data(), setup_->secret.size());
+    setup_->userfault_device = device;
+    setup_->replacement = static_cast<uint32_t>(settings_.policy.replacement);
+    setup_->frames = settings_.policy.frames;
+    setup_->ways = settings_.policy.ways;
+    setup_->prefetch = settings_.policy.prefetch;
+    setup_->far_pages = settings_.far_bytes / kPageBytes;
+    setup_->far_bytes_min = settings_.far_from_bytes;
+    setup_->timeout_us = settings_.timeout_us;
+    setup_->link_round_trip_ns = settings_.link.round_trip_ns;
+    setup_->link_bytes_per_second = settings_.link.bytes_per_second;
+    if (settings_.memory_node.size() >= kAddressBytesMax)
+      return error_invalid_argument("the memory node's address is too long");
+    // Better known before the program has begun its work.
+    STRATA_ASSIGN_OR_RETURN(const auto node,
+                            MemoryClient::open(secret, {.address = settings_.memory_node,
+                                                        .name = "strata-farmem run",
+                                                        .pages = 1,
+                                                        .timeout_us = settings_.timeout_us}));
+    return node->close();
+  }
+
+  Status start(const sigset_t& ours) {
+    std::vector<std::string> environment = environment_of_program();
+    std::vector<char*> variables, arguments;
+    for (std::string& text : environment) variables.push_back(text.data());
+    for (const std::string& text : settings_.command)
+      arguments.push_back(const_cast<char*>(text.c_str()));
+    variables.push_back(nullptr);
+    arguments.push_back(nullptr);
+    posix_spawnattr_t attributes;
+    ::posix_spawnattr_init(&attributes);
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::posix_spawnattr_setsigmask(&attributes, &none);
+    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+    begun_us_ = monotonic_us();
+    const int error = ::posix_spawnp(&child_, arguments[0], nullptr, &attributes, arguments.data(),
+                                     variables.data());
+    ::posix_spawnattr_destroy(&attributes);
+    if (error != 0)
+      return error_invalid_argument("cannot start " + settings_.command[0] + ": " +
+                                    std::strerror(error));
+    wait(ours);
+    return ok_status();
+  }
+
+  // Of the program, once it has ended.
+  int finish(const transport::Secret& secret) {
+    look();
+    close_regions(secret);
+    write_stats(true);
+    if (!settings_.quiet) std::fputs(table().c_str(), stderr);
+    return exit_code_;
+  }
+
+ private:
+  std::vector<std::string> environment_of_program() const {
+    std::vector<std::string> out{std::string(kSetupVariable) + "=" + std::to_string(fd_)};
+    std::string preload = kPreload + library_path();
+    for (char** variable = environ; *variable != nullptr; variable++) {
+      const std::string text = *variable;
+      if (text.rfind(kPreload, 0) == 0)
+        preload += ":" + text.substr(std::strlen(kPreload));
+      else if (text.rfind(std::string(kSetupVariable) + "=", 0) != 0)
+        out.push_back(text);
+    }
+    out.push_back(preload);
+    return out;
+  }
+
+  void wait(const sigset_t& ours) {
+    for (;;) {
+      const int signal = ::sigtimedwait(&ours, nullptr, &kLookEvery);
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) ::kill(child_, signal);
+      int status = 0;
+      const pid_t ended = ::waitpid(child_, &status, WNOHANG);
+      if (ended == child_) {
+        exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+        return;
+      }
+      if (signal >= 0) continue;
+      look();
+      write_stats(false);
+      if (settings_.live) std::fputs(table().c_str(), stderr);
+    }
+  }
+
+  [[nodiscard]] double seconds() const {
+    return static_cast<double>(monotonic_us() - begun_us_) / 1e6;
+  }
+
+  // Takes the counters, and what is resident besides.
+  void look() {
+    reports_.clear();
+    for (const ProcessCounters& place : setup_->processes) {
+      if (place.pid.load() == 0) continue;
+      ProcessReport report = report_of(place);
+      const uint64_t resident = resident_bytes(report.pid);
+      report.runs = resident > 0;
+      uint64_t& most = outside_[report.pid];
+      const uint64_t far_local = report.local_pages * kPageBytes;
+      if (resident > far_local) most = std::max(most, resident - far_local);
+      report.outside_bytes_max = most;
+      reports_.push_back(std::move(report));
+    }
+  }
+
+  // At once, instead of when their leases end.
+  void close_regions(const transport::Secret& secret) const {
+    for (const ProcessCounters& place : setup_->processes) {
+      if (place.pid.load() == 0 || place.credentials.client == 0) continue;
+      if (::kill(static_cast<pid_t>(place.pid.load()), 0) == 0) continue;  // a child that goes on
+      // A node that is gone has forgotten it anyhow.
+      (void)close_region(secret, settings_.memory_node, place.credentials, settings_.timeout_us);
+    }
+  }
+
+  void write_stats(bool ended) const {
+    if (settings_.stats_file.empty()) return;
+    // Whole or not at all, for whoever reads it meanwhile.
+    const std::string draft = settings_.stats_file + ".new";
+    std::ofstream out(draft, std::ios::trunc);
+    out << json_of(reports_, *setup_, seconds(), exit_code_, ended);
+    out.close();
+    if (!out || std::rename(draft.c_str(), settings_.stats_file.c_str()) != 0)
+      std::fprintf(stderr, "strata-farmem: cannot write %s\n", settings_.stats_file.c_str());
+  }
+
+  [[nodiscard]] std::string table() const { return table_of(reports_, seconds()); }
+
+  const RunSettings& settings_;
+  SharedSetup* const setup_;
+  const int fd_;
+  pid_t child_ = -1;
+  int exit_code_ = 0;
+  uint64_t begun_us_ = 0;
+  std::vector<ProcessReport> reports_;
+  std::map<uint64_t, uint64_t> outside_;  // by pid
+};
+
+int not_started(const Status& why) {
+  std::fprintf(stderr, "strata-farmem: %s\n", std::string(why.message()).c_str());
+  return kNotStarted;
+}
+
+}  // namespace
+
+int run(const RunSettings& settings) {
+  sigset_t ours;
+  ::sigemptyset(&ours);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) ::sigaddset(&ours, signal);
+  ::pthread_sigmask(SIG_BLOCK, &ours, nullptr);
+  const auto secret = transport::load_secret(settings.secret_file);
+  if (!secret.ok()) return not_started(secret.status());
+  const auto device = userfault_device();
+  if (!device.ok()) return not_started(device.status());
+  if (::access(library_path().c_str(), R_OK) != 0)
+    return not_started(error_not_found(library_path() + " is missing; ./strata build makes it"));
+  const auto shared = SharedMemory::create();
+  if (!shared.ok()) return not_started(shared.status());
+  Run run(settings, *shared);
+  if (const Status ready = run.prepare(*secret, *device); !ready.ok())
+    return not_started(Status(
+        ready.code(), "memory node " + settings.memory_node + ": " + std::string(ready.message())));
+  if (const Status started = run.start(ours); !started.ok()) return not_started(started);
+  return run.finish(*secret);
+}
+
+}  // namespace strata::farmem
