@@ -233,7 +233,7 @@ class ha_strata final : public handler {
   uint64_t cursor_generation_ = 0;
   bool scan_starts_ = false;
   bool keyread_ = false;
-  bool changes_later_ = false;       // W1
+  bool changes_later_ = false;       // HW1
   bool changes_duplicates_ = false;  // the statement, of rows that have the key of a new one
   bool unique_read_ = false;         // one row at most
   bool prefix_only_ = false;         // entries must start with prefix_

@@ -1,11 +1,11 @@
 // Writing rows: keys and entries of a row, inserts, updates, deletes, AUTO_INCREMENT.
 //
-//   W1  A DELETE or UPDATE of one table changes the rows that its scan holds later, a leaf at a time
-//       (engine E20). The server says that it begins and, of a DELETE, that it ends; an UPDATE ends
-//       with its scan, so one that stops earlier (LIMIT) changes each row at once. So does a
-//       statement that goes on after errors (IGNORE), and one whose AFTER triggers look at the
-//       table: those the server does not announce. What is left when the statement ends all the
-//       same is made then, or the statement fails (transaction.cc).
+//   HW1  A DELETE or UPDATE of one table changes the rows that its scan holds later, a leaf at a
+//        time (engine E21). The server says that it begins and, of a DELETE, that it ends; an
+//        UPDATE ends with its scan, so one that stops earlier (LIMIT) changes each row at once. So
+//        does a statement that goes on after errors (IGNORE), and one whose AFTER triggers look at
+//        the table: those the server does not announce. What is left when the statement ends all
+//        the same is made then, or the statement fails (transaction.cc).
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
@@ -178,8 +178,7 @@ bool ha_strata::may_change_later() const {
 
 // True: the server does not batch, but goes on as usual.
 bool ha_strata::start_bulk_update() {
-  changes_later_ =
-      may_change_later() && ha_thd()->lex->unit.lim.get_select_limit() == HA_POS_ERROR;
+  changes_later_ = may_change_later() && ha_thd()->lex->unit.lim.get_select_limit() == HA_POS_ERROR;
   return true;
 }
 

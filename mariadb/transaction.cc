@@ -97,7 +97,7 @@ int commit(handlerton*, THD* thd, bool all) {
     int error = finish_swap(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
-      // Mostly there is nothing left to make (W1 in ha_write.cc). What fails here the server does
+      // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
       // not roll back as a statement any more.
       const Status made = session->make_later_changes();
       if (!made.ok()) {

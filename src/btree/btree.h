@@ -85,8 +85,8 @@ class TreeCursor {
     slot_ = static_cast<uint16_t>(forward ? slot_ + 1 : slot_ - 1);
     return true;
   }
-  // Goes on to `key` in the latched leaf, modified or not; false: there is no such record behind the
-  // cursor on this leaf, and it stands on the first with a greater key, or behind the last.
+  // Goes on to `key` in the latched leaf, modified or not; false: there is no such record behind
+  // the cursor on this leaf, and it stands on the first with a greater key, or behind the last.
   bool seek_on_in_leaf(Bytes key) noexcept;
   // Valid while latched and unmodified.
   [[nodiscard]] Bytes value() const noexcept { return leaf_->view().value(slot_); }

@@ -10,10 +10,10 @@
 //   E4  Files of dropped spaces are deleted only after the drop is durable, from the pending-delete
 //       list.
 //   E5  Sessions and cursors are used by one thread at a time; kernel and tables are thread-safe.
-//   E20 Changes that a scan leaves for later (update_row_later()) are of rows that the transaction
-//       has locked, so nobody sees when they are made; the session itself makes them before it reads
-//       anything but the next row of that scan, before another change, and before a savepoint or the
-//       transaction's end.
+//   E21  Changes that a scan leaves for later (update_row_later()) are of rows that the transaction
+//        has locked, so nobody sees when they are made; the session itself makes them before it
+//        reads anything but the next row of that scan, before another change, and before a
+//        savepoint or the transaction's end.
 //   E18, E19  After rollback() and commit() the session has no transaction any more, whatever they
 //       answer (README.md).
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
@@ -257,7 +257,7 @@ class Session {
   Status delete_row(Table* table, Bytes key, const EntryImage* entries, uint32_t entry_count);
   // The same for the row that a scan stands on and holds (TableCursor::holds_run()), and may not
   // become a duplicate: made with others of its leaf, later, but before anything else that this
-  // session does or reads (E20). update_row_later(): no outside value, neither before nor
+  // session does or reads (E21). update_row_later(): no outside value, neither before nor
   // afterwards, the key stays, and no entry changes.
   Status update_row_later(Table* table, Bytes key, Bytes inline_bytes);
   Status delete_row_later(Table* table, Bytes key, const EntryImage* entries, uint32_t entry_count);

@@ -1,4 +1,4 @@
-// Changes that a scan leaves for later, to be made leaf by leaf (E20).
+// Changes that a scan leaves for later, to be made leaf by leaf (E21).
 #include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 

@@ -1,4 +1,4 @@
-// Changes that a scan leaves for later (E20): nobody can tell when they are made, and a failure of
+// Changes that a scan leaves for later (E21): nobody can tell when they are made, and a failure of
 // theirs is not forgotten.
 #include <gtest/gtest.h>
 

@@ -232,7 +232,7 @@ struct TableCursor::Impl {
   }
 
   Status move(bool forward) {
-    // E20: a scan may leave its own changes behind.
+    // E21: a scan may leave its own changes behind.
     const bool own_scan = forward && lock == LockMode::kExclusive && cursor.locked();
     if (!own_scan) STRATA_RETURN_IF_ERROR(session->impl_->make_later());
     fetched = fresh = shown = false;

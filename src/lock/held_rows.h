@@ -1,5 +1,6 @@
 // The rows that one transaction holds exclusively without having written to them (row_waits.h,
-// L10), and its runs of rows held shared (L20). Belongs to the transaction and to its thread; RowWaits fills and empties it.
+// L10), and its runs of rows held shared (L20). Belongs to the transaction and to its thread;
+// RowWaits fills and empties it.
 #pragma once
 
 #include <cstdint>

@@ -47,12 +47,12 @@
 //   L15  A waiter is reported with its holders and with everybody before it in its queue, when it
 //        joins; those behind it with it, and with a new holder that it finds: each of them will
 //        hold the row before they do, without another call of wait() of theirs.
-//   L20  Rows that a locking scan has passed are held shared as runs: every row with a live, decided
-//        record between two keys of an index, also one that comes later, but no key without a
-//        record. A run is entered with the leaf latched exclusively, over records that nobody else
-//        owns; runs of several transactions may overlap. A writer that replaces a live record of
-//        somebody else's asks for them, as for the locks of single rows; who writes where there is
-//        none, or to its own record, does not (`is_row`).
+//   L20  Rows that a locking scan has passed are held shared as runs: every row with a live,
+//        decided record between two keys of an index, also one that comes later, but no key without
+//        a record. A run is entered with the leaf latched exclusively, over records that nobody
+//        else owns; runs of several transactions may overlap. A writer that replaces a live record
+//        of somebody else's asks for them, as for the locks of single rows; who writes where there
+//        is none, or to its own record, does not (`is_row`).
 #pragma once
 
 #include <atomic>
@@ -131,8 +131,8 @@ class RowWaits {
   // L20
   Run add_shared_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high);
   [[nodiscard]] bool shared_run_holds(TrxId holder, RowId row) const;
-  // The rest is for both. As far as `high`, from its last row on, without a record between that was not looked at. False:
-  // not done.
+  // The rest is for both. As far as `high`, from its last row on, without a record between that was
+  // not looked at. False: not done.
   bool extend_run(lock_internal::HeldRun* run, Bytes high, Cts now);
   // Gives the rows behind `high` back, or all of them, and wakes who waits for them.
   void trim_run(lock_internal::HeldRun* run, Bytes high);

@@ -233,7 +233,7 @@ struct Session::Impl {
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
   std::string payload, key, old_payload;  // scratch, reused
-  // E20
+  // E21
   struct LaterRow {  // places in `bytes`, one behind the other
     uint32_t key_bytes;
     uint32_t payload_bytes;  // of the new version

@@ -1,5 +1,5 @@
 // Which pages of far memory's addresses the program has. Pure; not thread-safe.
-//   FM25 What allocate() returns overlaps nothing that is allocated or not yet given back.
+//   FM25  What allocate() returns overlaps nothing that is allocated or not yet given back.
 #pragma once
 
 #include <cstdint>

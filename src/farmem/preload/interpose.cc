@@ -1,8 +1,8 @@
 // The functions by which a program gets memory, in front of the C library's: large pieces come from
 // far memory, everything else from where it always came. Loaded by LD_PRELOAD.
-//   FM26 Each function keeps the contract of the C library's: alignment, zeros, errno, and contents
-//        over realloc() and mremap().
-//   FM27 What cannot be far is local: fixed addresses, files, shared memory, code, stacks, guard
+//   FM26  Each function keeps the contract of the C library's: alignment, zeros, errno, and
+//         contents over realloc() and mremap().
+//   FM27  What cannot be far is local: fixed addresses, files, shared memory, code, stacks, guard
 //        pages, huge pages, and small pieces.
 // Not far either: what the C library maps for itself (thread stacks, its own allocator's arenas).
 #include <dlfcn.h>
