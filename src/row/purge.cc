@@ -53,11 +53,12 @@ class Purge {
     if (!item.has_work) return ok_status();
     id_ = item.id;
     erases_ = 0;
-    STRATA_RETURN_IF_ERROR(for_each_undo(
-        context_->tree.pool, item.id, item.first_undo, [&](UndoPtr, const UndoRecord& undo) {
-          if (fault(FaultPoint::purge_half)) return error_peer_down("fault point purge_half");
-          return purge_one(undo);
-        }));
+    STRATA_RETURN_IF_ERROR(for_each_undo(context_->tree.pool, item.id, item.first_undo,
+                                         [&](UndoPtr, const UndoRecord& undo) {
+                                           if (fault(FaultPoint::purge_half))
+                                             return error_peer_down("fault point purge_half");
+                                           return purge_one(undo);
+                                         }));
     return erase_all();
   }
   Status merge() { return leaves_.merge(); }
@@ -114,7 +115,7 @@ class Purge {
       if (found) {
         const RecordHeader header = read_record_header(cursor.value());
         if (header.deleted() && header.trx_id == id_) {  // RW6
-          if (own_ && leaves_sparse(cursor)) return error_peer_down();
+          if (own_ && leaves_sparse(cursor)) return error_busy();
           cursor.erase();
         }
       }
