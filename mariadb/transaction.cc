@@ -53,7 +53,7 @@ void report_rolled_back(const char* what, const Status& why) {
 
 int commit_failed(Connection* connection, const Status& status) {
   close_if_outcome_unknown(status, connection->thd);
-  if (is_deadlock(status)) {
+  if (error_class(status) == ErrorClass::abort_trx) {
     if (status.message().empty()) {
       my_error(ER_LOCK_DEADLOCK, MYF(0));
     } else {
