@@ -141,13 +141,7 @@ Status may_answer() {
   return node == nullptr || node->may_answer() ? ok_status() : lease_guard.why_not();
 }
 
-std::string cluster_trouble() {
-  if (node == nullptr) return "";
-  const Status silent = node->why_silent();
-  if (!silent.ok()) return std::string(silent.message());
-  const clients::ComputeNode::Facts facts = node->facts();
-  return !facts.fenced.empty() ? facts.fenced : facts.log_late;
-}
+Status cluster_trouble() { return node == nullptr ? ok_status() : node->trouble(); }
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }
 

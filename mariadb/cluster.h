@@ -19,8 +19,8 @@ void leave_cluster();
 // Whether what is known here of tables may be told (K13): asked after it was looked up. The error
 // says why not. Cheap when it may.
 Status may_answer();
-// What keeps this server from answering or writing, for people; empty: nothing.
-std::string cluster_trouble();
+// What keeps this server from answering or writing, for people. OK: nothing in the cluster does.
+Status cluster_trouble();
 
 // What tells this server's folder from others of the cluster; 0: there is no cluster.
 uint64_t cluster_identity();

@@ -47,7 +47,7 @@ void register_with_server(Connection* connection) {
 }
 
 void close_if_outcome_unknown(const Status& status, THD* thd) {
-  if (status.code() != StatusCode::kUnknown || thd == nullptr) return;
+  if (!is_outcome_unknown(status) || thd == nullptr) return;
   sql_print_error("STRATA: commit of connection %llu: outcome unknown; the connection is closed",
                   static_cast<unsigned long long>(thd_get_thread_id(thd)));
   thd->set_killed(KILL_CONNECTION);

@@ -269,12 +269,12 @@ Status start_coordination() {
     }
   }
   if (undecided != 0) {
-    return error_fenced(
+    return error_wrong_database(
         std::to_string(undecided) +
         " transaction(s) are prepared, and whether they are committed stands in the binary log "
         "that the server wrote before it crashed. That binary log is not here (log_bin is off or "
-        "names another one, its files are gone, or it has been recovered without this engine). "
-        "Start with that binary log and its file '*" +
+        "names another one, its files are gone, or it has been recovered without this engine); "
+        "to do: start with that binary log and its file '*" +
         std::string(kIdentityExtension) +
         "'; if it is lost, once with --tc-heuristic-recover=COMMIT or ROLLBACK, which decides all "
         "of them alike");

@@ -133,7 +133,7 @@ int commit_swap(Connection* connection) {
                             : swap->session->commit(engine::Durability::kSync);
   close_if_outcome_unknown(status, connection->thd);
   // Outcome unknown: a copy that is left is garbage (D5).
-  if (!status.ok() && status.code() != StatusCode::kUnknown) undo_swap(*swap);
+  if (!status.ok() && !is_outcome_unknown(status)) undo_swap(*swap);
   return handler_error(status, connection->thd);
 }
 

@@ -15,8 +15,10 @@ int handler_error(const Status& status, THD* thd);
 // True: it may pass by itself.
 bool last_error_text(int error, String* text);
 // Reports the status where the server would only say a number. The first error of a statement is
-// the one that the client gets.
+// the one that the client gets: the cause, and what to do about it (ER5).
 void tell_client(const Status& status);
+// True: what the server would say to this is a number, so tell_client() is needed.
+bool server_has_no_text(const Status& status);
 
 // Runs `body` (returning a handler error); no C++ exception may cross into the server.
 template <typename Body>

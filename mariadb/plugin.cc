@@ -139,15 +139,14 @@ int start(void* plugin) {
     StatusOr<std::unique_ptr<engine::Kernel>> opened = open_kernel(kernel_options());
     if (!opened.ok()) {
       // The server goes on without the engine; nothing of the folder has been touched.
-      const std::string why(opened.status().message());
-      sql_print_error("STRATA: %s", why.empty() ? opened.status().ToString().c_str() : why.c_str());
+      sql_print_error("STRATA: %s", cause_and_remedy(opened.status()).c_str());
       files_for_tests.reset();
       end_rather_than_recover_without_engine();
       return 1;
     }
     kernel = std::move(opened).value().release();
     if (const Status coordinated = start_coordination(); !coordinated.ok()) {
-      sql_print_error("STRATA: %s", std::string(coordinated.message()).c_str());
+      sql_print_error("STRATA: %s", cause_and_remedy(coordinated).c_str());
       give_kernel_up();
       end_rather_than_recover_without_engine();
       return 1;

@@ -15,7 +15,7 @@ bool has(const MY_BITMAP* columns, const Column& column) {
   return columns == nullptr || bitmap_is_set(columns, column.field_index);
 }
 
-Status too_large() { return Status(StatusCode::kOutOfRange, ""); }
+Status too_large() { return error_out_of_range(); }
 Status malformed() { return error_corruption("a row does not parse"); }
 
 }  // namespace

@@ -14,11 +14,11 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
   return guarded([&] {
     if (kernel == nullptr) return 0;
     std::vector<engine::Kernel::Counter> counters = kernel->counters();
-    const std::vector<engine::Kernel::Counter> cluster = cluster_counters();
-    counters.insert(counters.end(), cluster.begin(), cluster.end());
+    const std::vector<engine::Kernel::Counter> more = cluster_counters();
+    counters.insert(counters.end(), more.begin(), more.end());
     const size_t count = counters.size();
     auto* const variables = static_cast<st_mysql_show_var*>(
-        thd_alloc(thd, static_cast<unsigned>((count + 2) * sizeof(st_mysql_show_var))));
+        thd_alloc(thd, static_cast<unsigned>((count + 3) * sizeof(st_mysql_show_var))));
     auto* const values = static_cast<ulonglong*>(
         thd_alloc(thd, static_cast<unsigned>((count + 1) * sizeof(ulonglong))));
     if (variables == nullptr || values == nullptr) return 0;
@@ -26,10 +26,16 @@ int show_counters(MYSQL_THD thd, st_mysql_show_var* out, void*, system_status_va
       values[i] = counters[i].value;
       variables[i] = {counters[i].name, &values[i], SHOW_LONGLONG};
     }
-    const std::string trouble = cluster_trouble();
-    variables[count] = {"cluster_trouble", thd_strdup(thd, trouble.c_str()), SHOW_CHAR};
-    if (variables[count].value == nullptr) return 0;
-    variables[count + 1] = {nullptr, nullptr, SHOW_LONG};
+    const auto show = [&](size_t place, const char* name, const Status& trouble) {
+      const std::string text = trouble.ok() ? std::string() : cause_and_remedy(trouble);
+      variables[place] = {name, thd_strdup(thd, text.c_str()), SHOW_CHAR};
+      return variables[place].value != nullptr;
+    };
+    const Status cluster = cluster_trouble();
+    if (!show(count, "cluster_trouble", cluster) ||
+        !show(count + 1, "trouble", cluster.ok() ? kernel->trouble() : cluster))
+      return 0;
+    variables[count + 2] = {nullptr, nullptr, SHOW_LONG};
     out->value = variables;
     return 0;
   });

@@ -53,7 +53,7 @@ void report_rolled_back(const char* what, const Status& why) {
 
 int commit_failed(Connection* connection, const Status& status) {
   close_if_outcome_unknown(status, connection->thd);
-  if (status.code() == StatusCode::kAborted) {
+  if (error_class(status) == ErrorClass::abort_trx) {
     if (status.message().empty()) {
       my_error(ER_LOCK_DEADLOCK, MYF(0));
     } else {
@@ -61,7 +61,7 @@ int commit_failed(Connection* connection, const Status& status) {
     }
   }
   transaction_ended(connection);
-  if (is_fenced(status) || is_peer_down(status)) tell_client(status);
+  if (server_has_no_text(status)) tell_client(status);
   return handler_error(status, nullptr);
 }
 

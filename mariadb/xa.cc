@@ -14,7 +14,7 @@ constexpr int kXaUnavailable = -7;
 
 int xa_error(const Status& status) {
   if (status.ok()) return kXaOk;
-  if (status.code() == StatusCode::kNotFound) return kXaUnknownXid;
+  if (is_not_found(status)) return kXaUnknownXid;
   (void)handler_error(status, nullptr);
   return kXaUnavailable;
 }

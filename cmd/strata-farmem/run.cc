@@ -225,8 +225,8 @@ int run(const RunSettings& settings) {
   if (!shared.ok()) return not_started(shared.status());
   Run run(settings, *shared);
   if (const Status ready = run.prepare(*secret, *device); !ready.ok())
-    return not_started(Status(
-        ready.code(), "memory node " + settings.memory_node + ": " + std::string(ready.message())));
+    return not_started(with_message(
+        ready, "memory node " + settings.memory_node + ": " + std::string(ready.message())));
   if (const Status started = run.start(ours); !started.ok()) return not_started(started);
   return run.finish(*secret);
 }

@@ -24,7 +24,7 @@ constexpr int kFailed = 1;
 constexpr int kUsage = 2;
 
 int failed(const char* event, const Status& why) {
-  log_event(Level::kError, event, {{"reason", std::string(why.message())}});
+  log_event(Level::kError, event, {{"reason", cause_and_remedy(why)}});
   return is_invalid_argument(why) ? kUsage : kFailed;
 }
 
@@ -71,7 +71,7 @@ int run(Settings settings) {
   settings.node.stop = &stop;
   auto opened = storenode::StorageNode::open(registry->get(), files.get(), *secret, settings.node);
   if (!opened.ok()) {
-    if (!stop.raised() || opened.status().code() != StatusCode::kCancelled)
+    if (!stop.raised() || !is_interrupted(opened.status()))
       return failed("start_failed", opened.status());
     log_event(Level::kInfo, "stopped", {{"reason", "while starting"}});
     return EXIT_SUCCESS;

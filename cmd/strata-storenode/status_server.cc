@@ -25,8 +25,7 @@ StatusOr<std::unique_ptr<StatusServer>> StatusServer::start(const HttpAddress& a
   const std::string wanted = host + ":" + std::to_string(at.port);
   const auto address = made->server_.listen(std::string(kTcp) + wanted);
   if (is_duplicate_key(address.status()))
-    return Status(StatusCode::kAlreadyExists,
-                  "cannot listen for HTTP on " + wanted + "; perhaps another process does");
+    return error_in_use("cannot listen for HTTP on " + wanted + "; perhaps another process does");
   STRATA_RETURN_IF_ERROR(address.status());
   made->address_ = address->substr(kTcp.size());
   return made;
@@ -35,10 +34,10 @@ StatusOr<std::unique_ptr<StatusServer>> StatusServer::start(const HttpAddress& a
 void StatusServer::add_pages() {
   server_.handle("/healthz", [this] {
     const storenode::StorageNode* const node = node_.load();
-    const Status health = node != nullptr ? node->health() : error_peer_down("starting");
+    if (node == nullptr) return transport::HttpAnswer{.status = kUnavailable, .body = "starting\n"};
+    const Status health = node->health();
     if (health.ok()) return transport::HttpAnswer{.body = "ok\n"};
-    return transport::HttpAnswer{.status = kUnavailable,
-                                 .body = std::string(health.message()) + "\n"};
+    return transport::HttpAnswer{.status = kUnavailable, .body = cause_and_remedy(health) + "\n"};
   });
   const auto add = [this](const char* path, const char* type, auto text_of) {
     server_.handle(path, [=, this]() -> transport::HttpAnswer {

@@ -125,7 +125,7 @@ std::string status_json(const NodeStatus& status, const Status& health) {
                            {"lease_remaining_us", status.lease_remaining_us},
                            {"trouble", status.membership}}},
                          {"healthy", health.ok()},
-                         {"health", health.ok() ? "ok" : std::string(health.message())},
+                         {"health", health.ok() ? "ok" : cause_and_remedy(health)},
                          {"failure", status.failure},
                          {"trouble", status.trouble},
                          {"streams", nlohmann::json::array()}};

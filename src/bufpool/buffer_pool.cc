@@ -299,7 +299,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     Frame* frame = find_and_pin(packed);
     bool inserted = false;
     if (frame == nullptr) {
-      if (access == Access::kAtHand) return error_peer_down();  // kUnavailable, no message
+      if (access == Access::kAtHand) return error_busy();
       Status status;
       frame = pin_or_insert(packed, access, &inserted, &status);
       if (frame == nullptr) return status;
@@ -340,7 +340,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
           mode == LatchMode::kShared ? frame->latch.try_lock_shared() : frame->latch.try_lock();
       if (!latched) {
         unpin(frame);
-        return error_peer_down();  // kUnavailable, no message
+        return error_busy();
       }
     } else if (mode == LatchMode::kShared) {
       frame->latch.lock_shared();

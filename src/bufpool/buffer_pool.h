@@ -91,10 +91,10 @@ class BufferPool {
   ~BufferPool();  // stops the background threads; writes nothing back
 
   // Pins and latches a page; reads it on a miss (blocks). Errors: kDataLoss, kNotFound (never
-  // written), kResourceExhausted (every frame pinned), kFailedPrecondition (fenced), kUnavailable
+  // written), kResourceExhausted (every frame pinned), fenced, lease_lost, kUnavailable
   // (I/O error).
   StatusOr<PageGuard> fix(PageId id, LatchMode mode) noexcept;
-  // Same, but returns kUnavailable at once instead of waiting for a latch (no message).
+  // Same, but returns busy at once instead of waiting for a latch (no message).
   StatusOr<PageGuard> try_fix(PageId id, LatchMode mode) noexcept;
   // The page is in memory when it returns OK, and will hardly be evicted soon: for what is latched
   // later while other latches are held. Waits for no latch if it is cached. Errors as fix().
@@ -129,7 +129,7 @@ class BufferPool {
   void read_ahead(const PageId* ids, uint32_t count) noexcept;
   // How many pages one scan should ask for at a time.
   [[nodiscard]] uint32_t read_ahead_pages() const noexcept;
-  // fix(kShared) of a page that is in memory and latched by no writer; kUnavailable (no message) at
+  // fix(kShared) of a page that is in memory and latched by no writer; busy (no message) at
   // once otherwise: may be called with latches held.
   StatusOr<PageGuard> fix_if_at_hand(PageId id) noexcept;
 

@@ -127,7 +127,7 @@ TEST(BufferPool, TryFixReturnsInsteadOfWaiting) {
   h.make(page(1));
   auto shared = h.pool->fix(page(1), LatchMode::kShared);
   ASSERT_TRUE(shared.ok());
-  EXPECT_TRUE(is_peer_down(h.pool->try_fix(page(1), LatchMode::kExclusive).status()));
+  EXPECT_TRUE(is_busy(h.pool->try_fix(page(1), LatchMode::kExclusive).status()));
   EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kShared).ok());
   shared->release();
   EXPECT_TRUE(h.pool->try_fix(page(1), LatchMode::kExclusive).ok());
@@ -396,11 +396,11 @@ TEST(BufferPool, WhatIsAtHandIsFixedWithoutWaiting) {
   ASSERT_TRUE(h.pool->surrender(page(2)).ok());
   EXPECT_TRUE(h.pool->fix_if_at_hand(page(1)).ok());
   const uint64_t reads = h.pool->counters().reads;
-  EXPECT_TRUE(is_peer_down(h.pool->fix_if_at_hand(page(2)).status()));
+  EXPECT_TRUE(is_busy(h.pool->fix_if_at_hand(page(2)).status()));
   EXPECT_EQ(h.pool->counters().reads, reads);
   const auto writer = h.pool->fix(page(1), LatchMode::kExclusive);
   ASSERT_TRUE(writer.ok());
-  std::thread([&] { EXPECT_TRUE(is_peer_down(h.pool->fix_if_at_hand(page(1)).status())); }).join();
+  std::thread([&] { EXPECT_TRUE(is_busy(h.pool->fix_if_at_hand(page(1)).status())); }).join();
 }
 
 TEST(BufferPool, PrefetchedPageIsAHit) {

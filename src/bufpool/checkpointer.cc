@@ -156,20 +156,20 @@ Status Checkpointer::Impl::run(bool clean_shutdown, Kind kind) {
     last_images_.store(images, std::memory_order_relaxed);
   }
   if (fault(FaultPoint::checkpoint_after_publish))
-    return error_peer_down("fault point checkpoint_after_publish");
+    return error_io_error("fault point checkpoint_after_publish");
   return log_->truncate_below(floor);
 }
 
 // Every change below `lsn` is written, or its source's work.
 Status Checkpointer::Impl::move_start(Lsn lsn, uint64_t bias, bool clean_shutdown) {
   if (fault(FaultPoint::checkpoint_before_sync))
-    return error_peer_down("fault point checkpoint_before_sync");
+    return error_io_error("fault point checkpoint_before_sync");
   STRATA_RETURN_IF_ERROR(pool_->source()->sync());
   // Pages of dropped spaces were forgotten, not written: their groups may be younger than the last
   // durable one, and redo must not start beyond the end of the log.
   STRATA_RETURN_IF_ERROR(log_->persist(lsn));
   if (fault(FaultPoint::checkpoint_before_publish))
-    return error_peer_down("fault point checkpoint_before_publish");
+    return error_io_error("fault point checkpoint_before_publish");
   STRATA_RETURN_IF_ERROR(publish(lsn, bias, clean_shutdown));
   last_lsn_.store(lsn.value, std::memory_order_relaxed);
   return ok_status();
@@ -261,6 +261,11 @@ void Checkpointer::stop() noexcept {
     impl_->changed_.notify_all();
   }
   if (impl_->thread_.joinable()) impl_->thread_.join();
+}
+
+Status Checkpointer::failure() const {
+  const MutexLock lock(impl_->mutex_);
+  return impl_->last_status_;
 }
 
 Lsn Checkpointer::last_checkpoint() const noexcept {

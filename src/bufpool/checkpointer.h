@@ -47,6 +47,7 @@ class Checkpointer {
   void stop() noexcept;
   [[nodiscard]] Lsn last_checkpoint() const noexcept;
   [[nodiscard]] bool failing() const noexcept;  // since the last run
+  [[nodiscard]] Status failure() const;         // what the last one came to (CP3)
   // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
   // log_bytes. kCancelled: interrupted. `interrupt` may be null.
   Status wait_for_log_room(WaitInterrupt* interrupt);

@@ -180,9 +180,9 @@ Status BufferPool::Impl::no_frame() noexcept {
   if (!write_failing_.load(std::memory_order_relaxed))
     return error_no_space(what + "; make the pool larger");
   const MutexLock lock(signal_mutex_);
-  const std::string why = what + ": pages cannot be written back (" +
-                          std::string(write_failure_.message()) + "); they are tried again";
-  return is_no_space(write_failure_) ? error_no_space(why) : error_peer_down(why);
+  const std::string why = what + ": pages cannot be written back (" + cause_of(write_failure_) +
+                          "), which is tried again; to do: look at the disk, then try again";
+  return is_no_space(write_failure_) ? error_no_space(why) : error_busy(why);
 }
 
 // B3: nothing is free and nothing clean is unpinned. May be called with page latches held.

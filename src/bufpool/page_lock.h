@@ -20,7 +20,7 @@ class PageLock {
   // Blocks until this node may use the page in `mode`. Called with latches held, in latch order.
   // Cheap when the node already holds it. *newest is the least llsn a read must return.
   virtual Status acquire(PageId id, LatchMode mode, Llsn* newest) = 0;
-  // Same, but returns kUnavailable at once when it would have to wait: BufferPool::try_fix is
+  // Same, but returns busy at once when it would have to wait: BufferPool::try_fix is
   // called out of latch order. A lock service overrides this.
   virtual Status try_acquire(PageId id, LatchMode mode, Llsn* newest) {
     return acquire(id, mode, newest);

@@ -41,8 +41,9 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
   TableSpec spec;
   const uint32_t format = in.u32();
   if (format == kFormatOfOtherTextKeys) {
-    return error_fenced(
-        "the tables were made by an earlier build, whose text keys are different: dump them with "
+    return error_unsupported(
+        "the tables were made by an earlier build, whose text keys are different; to do: dump them "
+        "with "
         "that build and load them with this one");
   }
   if (format != kSpecFormat && format != kSpecFormatOfUnboundedKeys)

@@ -179,7 +179,7 @@ class Trial {
     const bool names = text.find("/db") != std::string::npos ||
                        text.find("page ") != std::string::npos ||
                        text.find("space ") != std::string::npos;
-    const bool kind = is_corruption(status) || is_fenced(status);
+    const bool kind = error_class(status) == ErrorClass::fatal && !is_internal(status);
     if (kind && names) return "";
     return what + " fails, but without saying what is damaged: " + status.ToString();
   }

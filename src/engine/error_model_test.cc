@@ -286,21 +286,21 @@ class ErrorModel {
     }
     const Status status = w->session->commit();
     note(status);
-    const bool later = decided && status.code() == StatusCode::kUnknown;
+    const bool later = decided && is_outcome_unknown(status);
     if (later) ++finished_later_;
     if (status.ok() || later) {
       committed_ = after;
-    } else if (status.code() == StatusCode::kUnknown) {
+    } else if (is_outcome_unknown(status)) {
       maybe_ = after;
     }
     // A log that cannot be written any more: only a restart helps. Otherwise nothing is unknown.
-    if (status.code() == StatusCode::kUnknown && !later) life_is_over_ = true;
+    if (is_outcome_unknown(status) && !later) life_is_over_ = true;
     log_has_ended();
     ended(w);
   }
 
   bool log_has_ended() {
-    life_is_over_ |= kernel_->persist_log().code() == StatusCode::kFailedPrecondition;
+    life_is_over_ |= ends_right(kernel_->persist_log());
     return life_is_over_;
   }
 

@@ -389,8 +389,8 @@ struct CheckResult {
 class Kernel {
  public:
   // Opens (or creates) the database: recovery = redo, then rollback in the background. Errors name
-  // file and remedy; nothing is overwritten: kDataLoss (damaged/foreign), kFailedPrecondition
-  // (newer format, other profile, in use).
+  // file and remedy; nothing is overwritten: kDataLoss (damaged/foreign), in_use, wrong_database,
+  // unsupported (newer format, other profile, in use).
   static StatusOr<std::unique_ptr<Kernel>> open(const KernelOptions& options);
   ~Kernel();          // stops without a final checkpoint, like a crash, unless shutdown() ran
   Status shutdown();  // sessions are gone; stops purge, rolls back, checkpoint, marks clean
@@ -432,6 +432,8 @@ class Kernel {
   Status persist_log();  // everything committed so far is durable (FLUSH LOGS, checkpoint request)
   Status checkpoint();
   std::string status_text();  // SHOW ENGINE STRATA STATUS
+  // What a person should know and do (cause_and_remedy()). OK: all is well.
+  [[nodiscard]] Status trouble() const;
   struct Counter {
     const char* name;
     uint64_t value;

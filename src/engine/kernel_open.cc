@@ -49,11 +49,10 @@ Status KernelImpl::lock_directory() {
   if (!options.lock_directory) return ok_status();
   const std::string lock_path = path("lock");
   lock_fd = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0660);
-  if (lock_fd < 0) return error_peer_down("cannot open " + lock_path + ": " + strerror(errno));
+  if (lock_fd < 0) return error_io_error("cannot open " + lock_path + ": " + strerror(errno));
   if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
-    return error_fenced("the data folder " + options.directory +
-                        " is in use by another process (lock on " + lock_path +
-                        "); stop that one first");
+    return error_in_use("the data folder " + options.directory +
+                        " is in use by another process (lock on " + lock_path + ")");
   }
   return ok_status();
 }
@@ -251,18 +250,19 @@ Status KernelImpl::check_folder() {
   for (const std::string& name : names) {
     if (!name.starts_with("control-") || name.ends_with(".tmp")) continue;
     if (seams.control == nullptr) return ok_status();
-    return error_fenced(
+    return error_wrong_database(
         "the data folder " + options.directory + " holds a database of its own ('" + name +
         "', profile 'monolithic'); with profile '" + options.profile +
-        "' the data are elsewhere. Use another folder, or the profile it was made with");
+        "' the data are elsewhere; to do: use another folder, or the profile it was made with");
   }
   if (seams.control != nullptr) return ok_status();
   for (const std::string& name : names) {
     if (name == "lock") continue;
     if (name == "node-identity")
-      return error_fenced("the data folder " + options.directory +
-                          " is that of a compute node whose data are on storage nodes; start it "
-                          "with the profile of its cluster, or use another folder");
+      return error_wrong_database(
+          "the data folder " + options.directory +
+          " is that of a compute node whose data are on storage nodes; to do: start "
+          "it with the profile of its cluster, or use another folder");
     return error_corruption("the data folder " + options.directory + " holds '" + name +
                             "' but no file '" + control_name(options.node) +
                             "': it is half-initialised, damaged or not of this engine. If it was "
@@ -315,14 +315,15 @@ Status KernelImpl::create_database() {
 Status KernelImpl::open_database() {
   const ControlData& data = control->data();
   if (data.profile != options.profile) {
-    return error_fenced("the database in " + options.directory + " was made with profile '" +
-                        data.profile + "' and cannot be opened with '" + options.profile +
-                        "'; set the profile it was made with");
+    return error_wrong_database("the database in " + options.directory +
+                                " was made with profile '" + data.profile +
+                                "' and cannot be opened with '" + options.profile +
+                                "'; to do: set the profile it was made with");
   }
   if (data.page_bytes != kPageBytes) {
-    return error_fenced("the database in " + options.directory + " has pages of " +
-                        std::to_string(data.page_bytes) + " bytes; this build uses " +
-                        std::to_string(kPageBytes));
+    return error_unsupported("the database in " + options.directory + " has pages of " +
+                             std::to_string(data.page_bytes) + " bytes; this build uses " +
+                             std::to_string(kPageBytes));
   }
   STRATA_RETURN_IF_ERROR(open_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));

@@ -18,9 +18,9 @@ class AnswerGuard {
  public:
   virtual ~AnswerGuard() = default;
   [[nodiscard]] virtual bool may_answer() const noexcept = 0;
-  // What is told instead of an answer. kFailedPrecondition.
+  // What is told instead of an answer: fenced, or lease_lost.
   [[nodiscard]] virtual Status why_not() const {
-    return error_fenced(
+    return error_lease_lost(
         "this node cannot tell whether it is still the database's writer: it has lost its lease in "
         "the registry, and answers again when it has another");
   }

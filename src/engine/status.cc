@@ -73,6 +73,33 @@ std::string Kernel::status_text() {
   return out;
 }
 
+// The worst first: who mends that need not read on.
+Status Kernel::trouble() const {
+  KernelImpl* k = impl_.get();
+  STRATA_RETURN_IF_ERROR(k->log->failure());
+  Status written = k->checkpointer->failure();
+  if (written.ok() && k->pool->write_failing())
+    written = error_io_error(
+        "writing pages has failed; to do: wait, it is tried again; the error "
+        "log says why it failed");
+  const bool full = is_no_space(written) || !k->log->room_state().ok() || k->growth_refused.load();
+  if (full)
+    return error_no_space(
+        "the disk is full, and only what frees room goes on; to do: DELETE, DROP TABLE or "
+        "TRUNCATE, "
+        "or free room on the disk");
+  if (!written.ok())
+    return with_message(written, "changed pages cannot be written back, so that the log grows (" +
+                                     cause_of(written) + ")" + std::string(kRemedyMark) +
+                                     remedy_of(written));
+  if (const uint64_t left = k->unfinished_commits; left != 0)
+    return error_outcome_unknown(
+        std::to_string(left) +
+        " decided commits could not be finished yet; to do: wait, they are tried again; the error "
+        "log says why they failed");
+  return ok_status();
+}
+
 Status Kernel::persist_log() { return impl_->log->persist(impl_->log->next_lsn()); }
 Status KernelImpl::answer(Status told) const {
   const bool says_something = told.ok() || is_not_found(told) || is_duplicate_key(told);

@@ -17,7 +17,7 @@ constexpr uint64_t kRetryUsMax = 60'000'000;
 constexpr uint64_t kRetryUsMaxOfPassing = 1'000'000;
 
 uint64_t retry_us_max(const Status& failure) {
-  const bool passes = is_no_space(failure) || is_peer_down(failure);
+  const bool passes = is_no_space(failure) || may_pass(failure);
   return passes ? kRetryUsMaxOfPassing : kRetryUsMax;
 }
 

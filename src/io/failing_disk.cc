@@ -54,7 +54,7 @@ class Failures {
     for (const Rule& rule : rules_) {
       if ((rule.operations & operation) == 0 || path.find(rule.part) == std::string::npos) continue;
       // As EIO reads (device_error.h).
-      return error_internal(std::string(what) + " " + path + ": Input/output error (" +
+      return error_io_error(std::string(what) + " " + path + ": Input/output error (" +
                             marker_path_ + ")");
     }
     return ok_status();

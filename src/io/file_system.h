@@ -81,7 +81,7 @@ std::unique_ptr<FileSystem> make_file_system_for_tests();
 class SimFileSystem : public FileSystem {
  public:
   // Forgets everything not synced. Each unsynced 512-byte sector of each unsynced write survives or
-  // not by `seed`; open File objects of the old life fail from now on with kUnavailable.
+  // not by `seed`; open File objects of the old life fail from now on with io_error.
   virtual void crash(uint64_t seed) = 0;
   virtual void set_capacity(uint64_t bytes) = 0;  // writes beyond it fail with kResourceExhausted
   virtual void flip_bit(const std::string& path, uint64_t bit) = 0;

@@ -4,7 +4,7 @@
 namespace strata::internal {
 
 StatusOr<std::unique_ptr<Ring>> make_ring() {
-  return error_peer_down("this program was built without io_uring");
+  return error_unsupported("this program was built without io_uring");
 }
 
 }  // namespace strata::internal

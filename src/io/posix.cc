@@ -196,7 +196,7 @@ Status errno_status(std::string_view operation, std::string_view path, int error
     case EDQUOT:
       return error_no_space(message);
     default:
-      return error_internal(message);
+      return error_io_error(message);
   }
 }
 

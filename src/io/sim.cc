@@ -220,7 +220,7 @@ class SimFile final : public File {
  private:
   [[nodiscard]] Status check_alive() const {
     if (life_ == disk_->life) return ok_status();
-    return error_peer_down(path_ + ": opened before the crash");
+    return error_io_error(path_ + ": opened before the crash");
   }
   // As a disk's file system has it for direct I/O.
   Status check_blocks(std::string_view operation, uint64_t offset, const void* data,

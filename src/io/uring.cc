@@ -95,8 +95,8 @@ StatusOr<std::unique_ptr<Ring>> make_ring() {
   auto ring = std::make_unique<Uring>();
   if (const int error = ring->init(); error < 0) {
     char buffer[128];
-    return error_peer_down(std::string("io_uring cannot be used (") +
-                           ::strerror_r(-error, buffer, sizeof buffer) + ")");
+    return error_unsupported(std::string("io_uring cannot be used (") +
+                             ::strerror_r(-error, buffer, sizeof buffer) + ")");
   }
   return std::unique_ptr<Ring>(std::move(ring));
 }

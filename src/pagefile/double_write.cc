@@ -236,9 +236,9 @@ Status DoubleWrite::retry(MutexLock* lock, Batch* batch) {
   if (failures != sync_failures_) put_in_doubt(batch);
   changed_.notify_all();
   if (status.ok()) return ok_status();
-  return Status(status.code(), file_->path() + " holds pages that cannot be written in place (" +
-                                   std::string(status.message()) +
-                                   "): mend the disk; they are tried again with every write");
+  return with_message(status, file_->path() + " holds pages that cannot be written in place (" +
+                                  cause_of(status) +
+                                  "); to do: mend the disk; they are tried again with every write");
 }
 
 // Removes from `left` what it could write.
@@ -314,9 +314,10 @@ void DoubleWrite::note_ring_sync(const Status& status) {
     return;
   }
   ++ring_failures_;
-  last_ring_failure_ = Status(
-      status.code(), file_->path() + " could not be synced (" + std::string(status.message()) +
-                         "): no page is written back until it can be; they are tried again");
+  last_ring_failure_ = with_message(
+      status, file_->path() + " could not be synced (" + cause_of(status) +
+                  "): no page is written back until it can be; to do: look at the disk; they are "
+                  "tried again");
   if (!ring_failing_)
     diag(Severity::kError, "%s", std::string(last_ring_failure_.message()).c_str());
   ring_failing_ = true;

@@ -81,8 +81,8 @@ void verify_run(const PageId* ids, uint32_t count, const FileRead& read, Status*
         is_there ? verify_page(read.data + size_t{i} * kPageBytes, ids[i]) : error_not_found();
     if (!results[i].ok() && !is_not_found(results[i]))
       results[i] =
-          Status(results[i].code(), read.file->path() + ": page " + std::to_string(ids[i].number) +
-                                        ": " + std::string(results[i].message()));
+          with_message(results[i], read.file->path() + ": page " + std::to_string(ids[i].number) +
+                                       ": " + std::string(results[i].message()));
   }
 }
 
@@ -289,7 +289,7 @@ Status LocalPageSource::write_batch(const PageId* ids, uint32_t count, const cha
   STRATA_ASSIGN_OR_RETURN(const DoubleWrite::Ticket ticket, double_write_->protect(pages, count));
   Status status;
   if (fault(FaultPoint::double_write_done))
-    status = error_peer_down("fault point double_write_done");
+    status = error_io_error("fault point double_write_done");
   else if (internal::faults_armed.load(std::memory_order_relaxed) != 0)
     status = write_one_by_one(ids, count, pages, ok);
   else
@@ -367,15 +367,15 @@ Status LocalPageSource::write_in_place(PageId id, const char* page) {
   space->unsynced.store(true);  // before returning: a write that finished is covered (LP2)
   STRATA_RETURN_IF_ERROR(status);
   if (faults && fault(FaultPoint::page_write_after))
-    return error_peer_down("fault point page_write_after");
+    return error_io_error("fault point page_write_after");
   return ok_status();
 }
 
 Status LocalPageSource::write_with_faults(SpaceFile* space, uint64_t offset, const char* page) {
   constexpr size_t kHalf = kPageBytes / 2;
-  if (fault(FaultPoint::page_write_before)) return error_peer_down("fault point page_write_before");
+  if (fault(FaultPoint::page_write_before)) return error_io_error("fault point page_write_before");
   STRATA_RETURN_IF_ERROR(space->file->write_at(offset, page, kHalf));
-  if (fault(FaultPoint::page_write_half)) return error_peer_down("fault point page_write_half");
+  if (fault(FaultPoint::page_write_half)) return error_io_error("fault point page_write_half");
   return space->file->write_at(offset + kHalf, page + kHalf, kHalf);
 }
 
@@ -412,8 +412,10 @@ Status LocalPageSource::note_sync(const Status& status) {
     sync_failing_ = false;
     return status;
   }
-  Status told(status.code(), "a data file could not be synced (" + std::string(status.message()) +
-                                 "): what was written since the last sync is written again");
+  Status told = with_message(
+      status, "a data file could not be synced (" + cause_of(status) +
+                  "); to do: look at the disk; what was written since the last sync is written "
+                  "again by itself");
   if (!sync_failing_) diag(Severity::kError, "%s", std::string(told.message()).c_str());
   sync_failing_ = true;
   return told;
@@ -433,7 +435,7 @@ Status LocalPageSource::sync() {
     if (file->unsynced.load()) files.push_back(file);
   STRATA_RETURN_IF_ERROR(sync_some(&lock, files));
   if (double_write_ == nullptr || double_write_->synced(mark)) return ok_status();
-  return error_peer_down("another sync of the data files failed meanwhile: try again");
+  return error_busy("another sync of the data files failed meanwhile");
 }
 
 Status LocalPageSource::create_space(SpaceId space) {

@@ -52,7 +52,7 @@ class PageSource {
   // The space has room for pages [0, result); kNotFound: no such space. For who copies all pages;
   // kUnimplemented where nobody does. Blocks.
   virtual StatusOr<uint32_t> space_pages(SpaceId /*space*/) {
-    return error_definition_changed("this page source does not know the sizes of its spaces");
+    return error_unsupported("this page source does not know the sizes of its spaces");
   }
   // Pages are made from the log: what is written to this source only tells it which version the
   // next read must not be older than, and redo is the source's work, not the kernel's.

@@ -11,7 +11,7 @@ namespace strata::proto {
 constexpr size_t kMessageBytesMax = 4096;  // longer ones are cut off
 
 void append_status(std::string* out, const Status& status);
-// Fails the reader for a code that is none.
+// A number that this version does not know is read as outcome_unknown (ER4).
 Status read_status(ByteReader* reader, bool* well_formed);
 
 }  // namespace strata::proto

@@ -65,7 +65,8 @@ bool CatchUp::on_target(const ChangeReply& reply) {
     target_ = reply.state;
     return true;
   }
-  if (is_fenced(reply.status)) {  // not begun after all: it was replaced
+  if (is_fenced(reply.status) ||
+      is_conflict(reply.status)) {  // not begun after all: it was replaced
     begun_ = false;
     bytes_.clear();
     state_ = State::kBegin;

@@ -54,7 +54,7 @@ struct StreamOrigin {
 struct SealRequest {
   Holder holder;
 };
-// kFailedPrecondition: fenced by `state.promised`.
+// fenced: by `state.promised`.
 struct SealReply {
   Status status;
   ReplicaState state;
@@ -85,10 +85,10 @@ struct AppendRequest {
 };
 
 // Answer to begin, catch-up and append. OK: everything up to `state.end` is durable.
-//   kFailedPrecondition  fenced (state.promised is higher) or the epoch was not begun here
+//   fenced: state.promised is higher;  conflict: the epoch was not begun here
 //   kOutOfRange          bytes from `next` on are needed first; nothing was written
 //   kDataLoss            what is here is damaged or contradicts the request; nothing was written
-//   kResourceExhausted   the disk is full;  kUnavailable  the queue is; try again later
+//   kResourceExhausted   the disk is full;  busy  the queue is; try again later
 //   kInvalidArgument     the request makes no sense;  kInternal  the disk failed
 struct ChangeReply {
   Status status;

@@ -55,7 +55,7 @@ class Recovery {
   void tick();                // time has passed: what failed is tried again
 
   [[nodiscard]] State state() const noexcept { return state_; }
-  // In kFailed: kFailedPrecondition (fenced by fenced_by()) or kDataLoss.
+  // In kFailed: fenced (by fenced_by()) or kDataLoss.
   [[nodiscard]] const Status& failure() const noexcept { return failure_; }
   [[nodiscard]] Epoch fenced_by() const noexcept { return fenced_by_; }
   // In kCopying and kDone.

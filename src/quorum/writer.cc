@@ -240,7 +240,8 @@ void Writer::on_append(ReplicaIndex index, const Sent& sent, const ChangeReply& 
     replica.next = reply.state.end;
     return;
   }
-  if (is_fenced(reply.status)) return ask(index);  // not begun: it was replaced
+  if (is_fenced(reply.status) || is_conflict(reply.status))
+    return ask(index);  // not begun: it was replaced
   rest(index, reply.status);
 }
 

@@ -50,7 +50,7 @@ class Writer {
   // More of the log, from end() on. kResourceExhausted: too much waits for a quorum (retain_bytes),
   // try again when quorum_durable() has grown; when nothing waits anything is taken. What is
   // appended at once becomes durable at once, so pieces much smaller than retain_bytes are better.
-  // kFailedPrecondition: fenced.
+  // Errors: fenced.
   Status append(std::string bytes);
   [[nodiscard]] bool has_room(uint64_t bytes) const noexcept {
     return end_ == quorum_durable_ ||

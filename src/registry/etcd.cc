@@ -29,10 +29,9 @@ class EtcdRegistry final : public Registry {
                      }));
     if (reply.changed) return Version{reply.header.revision};
     if (found != nullptr) *found = std::move(reply.found);
-    return Status(StatusCode::kFailedPrecondition,
-                  absl::StrCat("registry key ", changes.front().key,
-                               changes.size() > 1 ? " or one with it" : "",
-                               " is not at the version expected"));
+    return error_conflict(absl::StrCat("registry key ", changes.front().key,
+                                       changes.size() > 1 ? " or one with it" : "",
+                                       " is not at the version expected"));
   }
 
   StatusOr<std::optional<KeyValue>> get(std::string_view key, uint64_t deadline_us) override {

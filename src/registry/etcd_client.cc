@@ -94,7 +94,7 @@ Status EtcdClient::call(const EtcdCall& call, absl::FunctionRef<Status(Bytes)> d
   const size_t count = options_.endpoints.size();
   const size_t first = preferred();
   std::unique_ptr<HttpExchange> exchange = take_exchange();
-  Status last = Status(StatusCode::kDeadlineExceeded, "the deadline has passed");
+  Status last = error_timed_out("the deadline has passed");
   for (size_t tried = 0; tried < count; tried++) {
     const uint64_t now = monotonic_us();
     if (now >= call.deadline_us) break;
@@ -111,8 +111,7 @@ Status EtcdClient::call(const EtcdCall& call, absl::FunctionRef<Status(Bytes)> d
   }
   put_back(std::move(exchange));
   // An endpoint's share of the time is not the caller's deadline.
-  if (last.code() == StatusCode::kDeadlineExceeded &&
-      monotonic_us() + kTimerSlackUs < call.deadline_us)
+  if (is_timed_out(last) && monotonic_us() + kTimerSlackUs < call.deadline_us)
     return error_peer_down(message_of(last));
   return last;
 }

@@ -225,15 +225,15 @@ namespace {
 // gRPC codes that etcd gives only before it does anything, and what we call them.
 struct KnownCode {
   uint64_t grpc_code;
-  StatusCode code;
+  Status (*error)(std::string_view message);
   bool elsewhere;
 };
 constexpr std::array kNothingDone = {
-    KnownCode{3, StatusCode::kInvalidArgument, false},  // too large, malformed
-    KnownCode{5, StatusCode::kNotFound, false},         // the lease; checked before any operation
-    KnownCode{7, StatusCode::kUnavailable, true},       // permission denied
-    KnownCode{12, StatusCode::kUnavailable, true},      // unimplemented
-    KnownCode{16, StatusCode::kUnavailable, true},      // unauthenticated
+    KnownCode{3, error_invalid_argument, false},  // too large, malformed
+    KnownCode{5, error_not_found, false},         // the lease; checked before any operation
+    KnownCode{7, error_peer_down, true},          // permission denied
+    KnownCode{12, error_peer_down, true},         // unimplemented
+    KnownCode{16, error_peer_down, true},         // unauthenticated
 };
 
 // "database space exceeded" (code 8, too) is not among them: etcd returns it for the very change
@@ -257,7 +257,7 @@ Refusal explain_refusal(long http_status, Bytes reply) {
   if (error.message == kNoLeader) return {error_peer_down(message), false, true};
   const auto* known = std::find_if(kNothingDone.begin(), kNothingDone.end(),
                                    [&](const auto& row) { return row.grpc_code == error.code; });
-  if (known != kNothingDone.end()) return {Status(known->code, message), false, known->elsewhere};
+  if (known != kNothingDone.end()) return {known->error(message), false, known->elsewhere};
   return {error_peer_down(message), true, true};
 }
 

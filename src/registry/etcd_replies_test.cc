@@ -52,9 +52,7 @@ void expect_reported(const std::string& what, const FakeServer::Answer& answer) 
   for (const Status& status :
        {registry->get("a", soon()).status(), registry->list("a", soon()).status(),
         registry->grant_lease(5, nullptr, soon()).status()})
-    EXPECT_TRUE(is_corruption(status) || is_peer_down(status) ||
-                status.code() == StatusCode::kDeadlineExceeded)
-        << status;
+    EXPECT_TRUE(is_corruption(status) || is_peer_down(status) || is_timed_out(status)) << status;
   EXPECT_LT(monotonic_us() - began, 6 * kSecond);
   testing::Seen seen;
   std::atomic<int> requests{0};

@@ -159,9 +159,9 @@ TEST_F(EtcdTest, PausedCallsEndByTheirDeadlineAndSayWhatIsKnown) {
       registry_->change(Change::create(key("late"), "x"), monotonic_us() + kSecond / 2);
   EXPECT_TRUE(is_outcome_unknown(changed.status())) << changed.status();
   const auto read = registry_->get(key("a"), monotonic_us() + kSecond / 2);
-  EXPECT_EQ(read.status().code(), StatusCode::kDeadlineExceeded) << read.status();
+  EXPECT_TRUE(is_timed_out(read.status())) << read.status();
   const auto granted = registry_->grant_lease(5, nullptr, monotonic_us() + kSecond / 2);
-  EXPECT_EQ(granted.status().code(), StatusCode::kDeadlineExceeded) << granted.status();
+  EXPECT_TRUE(is_timed_out(granted.status())) << granted.status();
   EXPECT_LT(monotonic_us() - began, 3 * kSecond);
   etcd->resume();
   // Whether etcd still makes the change when it wakes up is its affair: that is what kUnknown says.

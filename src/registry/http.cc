@@ -86,7 +86,7 @@ HttpOutcome HttpExchange::finish(CURLcode code) {
       outcome_.status = error_corruption(absl::StrCat(request_.url, ": the reply is larger than ",
                                                       request_.reply_bytes_max, " bytes"));
     else if (code == CURLE_OPERATION_TIMEDOUT)
-      outcome_.status = Status(StatusCode::kDeadlineExceeded, message);
+      outcome_.status = error_timed_out(message);
     else
       outcome_.status = error_peer_down(message);
   }

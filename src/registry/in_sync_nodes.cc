@@ -24,13 +24,13 @@ StatusOr<Version> InSyncNodes::publish(StreamId stream, Version writer, Version 
     const auto changed = registry_->change(changes, deadline_us);
     if (changed.ok()) return *changed;
     const bool in_doubt = is_outcome_unknown(changed.status()) ||
-                          is_fenced(changed.status());  // perhaps by our own earlier try
+                          is_conflict(changed.status());  // perhaps by our own earlier try
     if (!in_doubt) return changed.status();
     // A try that comes late finds another version there, so what is read now decides (NS3).
     STRATA_ASSIGN_OR_RETURN(const auto found, read(stream, deadline_us));
     if (found.has_value() && found->nodes == nodes && found->version != current)
       return found->version;
-    if (is_fenced(changed.status())) return changed.status();
+    if (is_conflict(changed.status())) return changed.status();
     if (registry_->now_us() >= deadline_us) return changed.status();
   }
 }

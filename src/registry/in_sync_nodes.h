@@ -34,7 +34,7 @@ class InSyncNodes {
   // Nothing: no pages were ever written for this stream. Blocks. Errors: kDataLoss, the registry's.
   StatusOr<std::optional<PublishedInSync>> read(StreamId stream, uint64_t deadline_us);
   // `writer`: EpochGrant's (NS1). `current`: the version read or published last; 0: none. `nodes`
-  // by name. Blocks. Errors: kFailedPrecondition (taken over, or somebody else published),
+  // by name. Blocks. Errors: conflict (taken over, or somebody else published),
   // kInvalidArgument, the registry's.
   StatusOr<Version> publish(StreamId stream, Version writer, Version current,
                             const std::vector<InSyncNode>& nodes, uint64_t deadline_us);

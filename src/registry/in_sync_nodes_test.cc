@@ -63,8 +63,8 @@ TEST_F(InSync, AWriterThatWasTakenOverChangesNothing) {  // NS1
   const auto first = publish(old_writer, Version{}, kThree);
   ASSERT_TRUE(first.ok());
   const EpochGrant writer = acquire("b");
-  EXPECT_TRUE(is_fenced(publish(old_writer, *first, kTwo).status()));
-  EXPECT_TRUE(is_fenced(publish(writer, Version{}, kTwo).status())) << "over one it has not read";
+  EXPECT_TRUE(is_conflict(publish(old_writer, *first, kTwo).status()));
+  EXPECT_TRUE(is_conflict(publish(writer, Version{}, kTwo).status())) << "over one it has not read";
   EXPECT_EQ(nodes(), kThree);
   EXPECT_TRUE(publish(writer, *first, kTwo).ok());
 }

@@ -40,7 +40,7 @@ class LogCheckpoints {
   // registry's.
   StatusOr<std::optional<PublishedCheckpoint>> read(StreamId stream, uint64_t deadline_us);
   // `writer`: EpochGrant's (LC1). `current`: the version read or published last; 0: none. Tries to
-  // find out what became of a change whose outcome was lost. Blocks. Errors: kFailedPrecondition
+  // find out what became of a change whose outcome was lost. Blocks. Errors: conflict
   // (taken over, or somebody else published), the registry's.
   StatusOr<Version> publish(StreamId stream, Version writer, Version current,
                             const LogCheckpoint& checkpoint, uint64_t deadline_us);

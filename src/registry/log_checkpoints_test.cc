@@ -66,8 +66,8 @@ TEST_F(Checkpoints, AWriterThatWasTakenOverPublishesNothing) {  // LC1
   const auto first = publish(old_writer, Version{}, 4096);
   ASSERT_TRUE(first.ok());
   const EpochGrant writer = acquire("b");
-  EXPECT_TRUE(is_fenced(publish(old_writer, *first, 9000).status()));
-  EXPECT_TRUE(is_fenced(publish(writer, Version{}, 9000).status())) << "over one it has not read";
+  EXPECT_TRUE(is_conflict(publish(old_writer, *first, 9000).status()));
+  EXPECT_TRUE(is_conflict(publish(writer, Version{}, 9000).status())) << "over one it has not read";
   EXPECT_TRUE(publish(writer, *first, 8000).ok());
   EXPECT_EQ((*checkpoints_.read(kStream, deadline()))->checkpoint.lsn, Lsn{8000});
 }

@@ -33,29 +33,29 @@ StatusOr<Version> Membership::join(const Member& member, const Lease& lease, uin
     if (there.has_value()) {
       STRATA_ASSIGN_OR_RETURN(const Member other, internal::decode_member(keys_.members(), *there));
       if (other.identity != member.identity)  // MB1
-        return error_fenced(absl::StrCat("the name ", member.name, " belongs to the node at ",
+        return error_in_use(absl::StrCat("the name ", member.name, " belongs to the node at ",
                                          other.address, ", which has another data folder"));
       version = there->version;
     }
     if (!lease.valid())
-      return error_fenced(absl::StrCat("the lease of node ", member.name, " is lost"));
+      return error_lease_lost(absl::StrCat("the lease of node ", member.name, " is lost"));
     const StatusOr<Version> done = registry_->change(
         Change::replace(key, version, internal::encode_member(member), lease.id()), deadline_us);
     if (done.ok()) return done;
     last = done.status();
     // After an unknown outcome the next attempt replaces what this one may have made.
-    const bool again = is_outcome_unknown(last) || last.code() == StatusCode::kFailedPrecondition;
+    const bool again = is_outcome_unknown(last) || is_conflict(last);
     if (!again) return last;
   }
   if (is_outcome_unknown(last)) return last;
-  return error_peer_down(absl::StrCat("others keep changing member ", member.name));
+  return error_busy(absl::StrCat("others keep changing member ", member.name));
 }
 
 Status Membership::leave(const std::string& name, Version version, uint64_t deadline_us) {
   STRATA_RETURN_IF_ERROR(check_name("node", name));
   const Status status =
       registry_->change(Change::remove(keys_.member(name), version), deadline_us).status();
-  return status.code() == StatusCode::kFailedPrecondition ? ok_status() : status;
+  return is_conflict(status) ? ok_status() : status;
 }
 
 StatusOr<std::vector<Member>> Membership::list(uint64_t deadline_us) {

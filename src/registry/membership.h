@@ -37,11 +37,11 @@ class Membership {
 
   // Enters the member, whose `lease` and `version` are ignored. Returns its version. Blocks.
   // Errors:
-  //   kFailedPrecondition  the name is another identity's (the message says whose), or the lease is
+  //   in_use, lease_lost   the name is another identity's (the message says whose), or the lease is
   //                        lost
   //   kNotFound            the lease is gone
   //   kInvalidArgument     name or address cannot be
-  //   kUnavailable, kDeadlineExceeded, kUnknown   may be tried again
+  //   busy, kUnavailable, timed_out, kUnknown   may be tried again
   StatusOr<Version> join(const Member& member, const Lease& lease, uint64_t deadline_us);
   // Takes the entry away, if it is still the one join() made. Blocks. Errors: the registry's.
   Status leave(const std::string& name, Version version, uint64_t deadline_us);

@@ -52,7 +52,7 @@ std::unique_ptr<Watch> NodeRemovals::watch(Handler handler) {
 StatusOr<Placement> NodeRemovals::carry_out(const PendingRemoval& pending, const Placement& current,
                                             const EpochGrant& grant, uint64_t deadline_us) {
   if (pending.request.generation != current.generation)
-    return error_fenced("the placement has changed since");  // NR2
+    return error_conflict("the placement has changed since");  // NR2
   const std::array with = {Change::require(keys_.writer(stream_), grant.writer),
                            Change::remove(keys_.removal(stream_), pending.version)};  // NR1
   return Topology(registry_, keys_)

@@ -52,7 +52,7 @@ class NodeRemovals {
   // Errors are those of Topology::take_out().
   StatusOr<Placement> carry_out(const PendingRemoval& pending, const Placement& current,
                                 const EpochGrant& grant, uint64_t deadline_us);
-  // Blocks. Errors: kFailedPrecondition (withdrawn, or another one), the registry's.
+  // Blocks. Errors: conflict (withdrawn, or another one), the registry's.
   Status refuse(const PendingRemoval& pending, std::string_view why, uint64_t deadline_us);
 
  private:

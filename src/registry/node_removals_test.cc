@@ -74,7 +74,7 @@ TEST_F(Removals, CarriedOutOnce) {  // NR1
   EXPECT_EQ(group.taken_out_by, writer_.epoch);
   EXPECT_EQ(now().groups, changed->groups);
   EXPECT_FALSE(removals_.read(deadline())->has_value());
-  EXPECT_TRUE(is_fenced(removals_.refuse(pending, "no", deadline())));
+  EXPECT_TRUE(is_conflict(removals_.refuse(pending, "no", deadline())));
   // Its name never comes back, and nobody else makes the group smaller.
   EXPECT_TRUE(is_invalid_argument(with_added(*changed, 1, "b", 0).status()));
   std::vector<StorageGroup> fewer = with_added(*changed, 1, "e", 0).value();
@@ -96,17 +96,17 @@ TEST_F(Removals, ALostReplyIsFoundOut) {
 TEST_F(Removals, NotOnceTheStreamWasGivenToSomebodyElse) {  // NR2
   const PendingRemoval pending = ask("b");
   acquire("another");
-  EXPECT_TRUE(is_fenced(carry_out(pending).status()));
+  EXPECT_TRUE(is_conflict(carry_out(pending).status()));
   EXPECT_EQ(now().generation, 1u);
 }
 
 TEST_F(Removals, NotOnceItWasWithdrawn) {  // NR2
   const PendingRemoval pending = ask("b");
   ASSERT_TRUE(leases_.back()->revoke(deadline()).ok());
-  EXPECT_TRUE(is_fenced(carry_out(pending).status()));
+  EXPECT_TRUE(is_conflict(carry_out(pending).status()));
   const PendingRemoval again = ask("b");
   ask("c");  // another one takes its place
-  EXPECT_TRUE(is_fenced(carry_out(again).status()));
+  EXPECT_TRUE(is_conflict(carry_out(again).status()));
   EXPECT_EQ(now().generation, 1u);
 }
 
@@ -115,9 +115,9 @@ TEST_F(Removals, NotOnceThePlacementIsAnotherOne) {  // NR2
   const auto changed =
       topology_.change_placement(placement_, *with_replaced(placement_, "a", "e"), deadline());
   ASSERT_TRUE(changed.ok()) << changed.status();
-  EXPECT_TRUE(is_fenced(carry_out(pending).status()));
+  EXPECT_TRUE(is_conflict(carry_out(pending).status()));
   placement_ = *changed;
-  EXPECT_TRUE(is_fenced(carry_out(pending).status()));
+  EXPECT_TRUE(is_conflict(carry_out(pending).status()));
   EXPECT_EQ(now().generation, 2u);
 }
 

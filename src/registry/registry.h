@@ -9,15 +9,15 @@
 //        list() are linearizable.
 //   RG3  The outcome of a change is told truly, by the code alone:
 //          OK                  done
-//          kFailedPrecondition a key was not at the version expected: nothing done, see *found
+//          conflict            a key was not at the version expected: nothing done, see *found
 //          kNotFound           the lease is gone: nothing done
 //          kUnavailable        no endpoint was reached, or none would: nothing done
-//          kDeadlineExceeded   the deadline came before it was sent: nothing done
+//          timed_out           the deadline came before it was sent: nothing done
 //          kResourceExhausted, kInvalidArgument   refused: nothing done
 //          kUnknown            sent, and then no readable reply: it was done, or may be done
 //                              any time later, or never. Who has to know reads; who must not be
 //                              overtaken by it changes the key's version.
-//        Reads and leases have no outcome to lose: kUnavailable, kDeadlineExceeded, or kDataLoss
+//        Reads and leases have no outcome to lose: kUnavailable, timed_out, or kDataLoss
 //        for replies that nobody can read.
 //   RG4  Lease::valid() is true only while the registry certainly keeps the lease, whatever this
 //        process slept through; once false it stays false.
@@ -132,7 +132,7 @@ class Registry {
   [[nodiscard]] virtual uint64_t now_us() const noexcept = 0;  // monotonic
 
   // Makes the changes if every key is at its expected version. At least one has to be a put or a
-  // remove; no key twice. Returns the version they got. On kFailedPrecondition *found (if given)
+  // remove; no key twice. Returns the version they got. On conflict *found (if given)
   // becomes what there is of the keys named. Blocks.
   virtual StatusOr<Version> change(absl::Span<const Change> changes, uint64_t deadline_us,
                                    std::vector<KeyValue>* found = nullptr) = 0;

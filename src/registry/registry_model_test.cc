@@ -255,7 +255,7 @@ class Model {
     const Version at = oracle_.last();
     std::vector<KeyValue> found;
     const StatusOr<Version> done = node->registry->change(changes, deadline(), &found);
-    counts_["write " + std::string(absl::StatusCodeToString(done.status().code()))]++;
+    counts_["write " + std::string(error_name(error_of(done.status())))]++;
     if (done.ok()) {
       EXPECT_EQ(*done, store_.version());
       for (const Change& change : changes) expect_made(change, *done);
@@ -264,7 +264,7 @@ class Model {
     EXPECT_TRUE(oracle_.last() == at || is_outcome_unknown(done.status()));
     if (is_outcome_unknown(done.status())) return;
     oracle_.refuse(value);
-    if (done.status().code() == StatusCode::kFailedPrecondition) {
+    if (is_conflict(done.status())) {
       EXPECT_EQ(found, before);
       bool differs = false;
       for (const Change& change : changes) differs |= version_of(change.key) != change.expected;
@@ -323,7 +323,7 @@ class Model {
     const bool named = writer != contents.end() && writer->second.version == in_place_of;
     const auto grant =
         epochs.acquire({stream, node->name, Epoch{above}, in_place_of}, *held->lease, deadline());
-    counts_["acquire " + std::string(absl::StatusCodeToString(grant.status().code()))]++;
+    counts_["acquire " + std::string(error_name(error_of(grant.status())))]++;
     if (!grant.ok()) return;
     EXPECT_GT(grant->epoch.value, before);                                            // SE1
     EXPECT_GT(grant->epoch.value, above);                                             // SE1
@@ -355,7 +355,7 @@ class Model {
     Membership membership(node->registry.get(), keys_);
     const auto joined = membership.join(
         {node->name, Role::kCompute, node->identity, "a:1", "", {}, {}}, *held->lease, deadline());
-    counts_["join " + std::string(absl::StatusCodeToString(joined.status().code()))]++;
+    counts_["join " + std::string(error_name(error_of(joined.status())))]++;
     EXPECT_TRUE(!joined.ok() || version_of(keys_.member(node->name)) == *joined);
   }
 
@@ -424,8 +424,8 @@ TEST(RegistryModel, EveryPromiseHoldsWhateverHappens) {
   if (chosen != nullptr) return;
   // The test has met what it is about.
   for (const char* what :
-       {"write OK", "write UNKNOWN", "write FAILED_PRECONDITION", "write NOT_FOUND", "acquire OK",
-        "acquire FAILED_PRECONDITION", "join OK", "snapshots", "batches"})
+       {"write ok", "write outcome_unknown", "write conflict", "write not_found", "acquire ok",
+        "acquire in_use", "acquire lease_lost", "join ok", "snapshots", "batches"})
     EXPECT_GT(counts[what], 0) << what;
 }
 

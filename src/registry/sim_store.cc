@@ -14,7 +14,7 @@ Status lost_change() {
 
 // Whatever may be asked again.
 Status lost_read(SimFault fault) {
-  return fault == SimFault::kLostReply ? Status(StatusCode::kDeadlineExceeded, "no reply in time")
+  return fault == SimFault::kLostReply ? error_timed_out("no reply in time")
                                        : error_peer_down("the connection broke");
 }
 
@@ -56,7 +56,7 @@ StatusOr<Version> SimStore::Impl::apply_locked(absl::Span<const Change> changes,
   }
   if (!as_expected) {
     if (found != nullptr) *found = std::move(there);
-    return Status(StatusCode::kFailedPrecondition, "a key is not at the version expected");
+    return error_conflict("a key is not at the version expected");
   }
   for (const Change& change : changes)
     if (!change.lease.is_zero() && leases_.count(change.lease) == 0)
@@ -160,7 +160,7 @@ SimFault SimStore::Impl::draw_fault_locked(SimClient* client) {
 
 Status SimStore::Impl::arrive_locked(SimClient* client, uint64_t deadline_us, SimFault* fault) {
   settle_locked();
-  if (deadline_us <= now_us()) return Status(StatusCode::kDeadlineExceeded, "not sent");
+  if (deadline_us <= now_us()) return error_timed_out("not sent");
   *fault = draw_fault_locked(client);
   if (!reachable_locked(*client) || *fault == SimFault::kUnavailable)
     return error_peer_down("the registry cannot be reached");
@@ -182,8 +182,7 @@ StatusOr<Version> SimStore::Impl::change(SimClient* client, absl::Span<const Cha
   std::vector<KeyValue> there;
   StatusOr<Version> done = apply_locked(changes, &there);
   if (fault == SimFault::kLostReply) return lost_change();
-  if (done.status().code() == StatusCode::kFailedPrecondition && found != nullptr)
-    *found = std::move(there);
+  if (is_conflict(done.status()) && found != nullptr) *found = std::move(there);
   return done;
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr int kAttemptsMax = 16;
 
 Status lease_lost(StreamId stream) {
-  return error_fenced(absl::StrCat("the lease for stream ", stream.value, " is lost"));
+  return error_lease_lost(absl::StrCat("the lease for stream ", stream.value, " is lost"));
 }
 
 Status taken_over(StreamId stream, const internal::EpochRecord& by) {
@@ -63,7 +63,7 @@ StatusOr<EpochGrant> StreamEpochs::acquire(const EpochRequest& request, const Le
     STRATA_ASSIGN_OR_RETURN(const State state, read(request.stream, deadline_us));
     const bool ours = state.writer_lease == lease.id();
     if (!state.writer_version.is_zero() && !ours && state.writer_version != request.in_place_of)
-      return error_fenced(absl::StrCat("stream ", request.stream.value, " is held by ",
+      return error_in_use(absl::StrCat("stream ", request.stream.value, " is held by ",
                                        state.writer.holder, " with epoch ",
                                        state.writer.epoch.value));
     floor = std::max(floor, state.last.epoch);
@@ -81,12 +81,12 @@ StatusOr<EpochGrant> StreamEpochs::acquire(const EpochRequest& request, const Le
     last = done.status();
     if (is_outcome_unknown(last)) {
       floor = next;  // SE2
-    } else if (last.code() != StatusCode::kFailedPrecondition) {
+    } else if (!is_conflict(last)) {
       return last;
     }
   }
   if (is_outcome_unknown(last)) return last;
-  return error_peer_down(absl::StrCat("others keep acquiring stream ", request.stream.value));
+  return error_busy(absl::StrCat("others keep acquiring stream ", request.stream.value));
 }
 
 // The epoch's key stays as it is: whoever acquires meanwhile changes it, and one of the two fails.
@@ -106,7 +106,7 @@ StatusOr<EpochGrant> StreamEpochs::renew(const EpochGrant& grant, const Lease& l
       return EpochGrant{grant.stream, grant.epoch, *done};
     }
     last = done.status();
-    if (!is_outcome_unknown(last) && last.code() != StatusCode::kFailedPrecondition) return last;
+    if (!is_outcome_unknown(last) && !is_conflict(last)) return last;
   }
   return last;
 }
@@ -114,15 +114,15 @@ StatusOr<EpochGrant> StreamEpochs::renew(const EpochGrant& grant, const Lease& l
 Status StreamEpochs::why_refused(const EpochGrant& grant, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const State state, read(grant.stream, deadline_us));
   if (state.last.epoch != grant.epoch) return taken_over(grant.stream, state.last);
-  return error_peer_down(absl::StrCat("the registry took no change of stream ", grant.stream.value,
-                                      ": this node's lease has ended, or was replaced just now"));
+  return error_lease_lost(absl::StrCat("the registry took no change of stream ", grant.stream.value,
+                                       ": this node's lease has ended, or was replaced just now"));
 }
 
 Status StreamEpochs::release(const EpochGrant& grant, uint64_t deadline_us) {
   const Status status =
       registry_->change(Change::remove(keys_.writer(grant.stream), grant.writer), deadline_us)
           .status();
-  return status.code() == StatusCode::kFailedPrecondition ? ok_status() : status;
+  return is_conflict(status) ? ok_status() : status;
 }
 
 StatusOr<std::optional<StreamHolder>> StreamEpochs::current(StreamId stream, uint64_t deadline_us) {

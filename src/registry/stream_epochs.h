@@ -54,26 +54,28 @@ class StreamEpochs {
 
   // Acquires an epoch under `lease`, of the same registry. Tries again while others come before it.
   // Blocks. Errors:
-  //   kFailedPrecondition  the stream is held, not by whom in_place_of names, or the lease is lost
+  //   in_use               the stream is held, not by whom in_place_of names
+  //   lease_lost           `lease` is
   //   kNotFound            the lease is gone
-  //   kUnavailable         also: others kept coming first
+  //   busy                 others kept coming first
   //   kDataLoss            the keys of the stream cannot be read
-  //   kDeadlineExceeded, kUnknown   the registry's
+  //   timed_out, kUnknown   the registry's
   // After an error no epoch was got, but the stream may be, or come to be, held under the lease:
   // who does not want it any more revokes the lease.
   StatusOr<EpochGrant> acquire(const EpochRequest& request, const Lease& lease,
                                uint64_t deadline_us);
   // Holds the stream under another lease, with the same epoch: for a holder whose lease was lost
   // and that nobody has followed. Blocks. Errors:
-  //   kFailedPrecondition  a larger epoch was given, or `lease` is lost
+  //   fenced               a larger epoch was given
+  //   lease_lost           `lease` is
   //   the others as of acquire(); after any error the old grant stands as far as it did
   StatusOr<EpochGrant> renew(const EpochGrant& grant, const Lease& lease, uint64_t deadline_us);
   // Lets others have the stream before the lease ends. OK also when it was not held any more.
   // Blocks. Errors: the registry's.
   Status release(const EpochGrant& grant, uint64_t deadline_us);
   // SE5. Why a change that required the writer's key at `grant.writer` was refused. Blocks:
-  //   kFailedPrecondition  a larger epoch was given: the grant has ended
-  //   kUnavailable         nobody else came, the stream is only not held under that lease now (it
+  //   fenced               a larger epoch was given: the grant has ended
+  //   lease_lost           nobody else came, the stream is only not held under that lease now (it
   //                        has run out and was not replaced yet, or was replaced since)
   //   the registry's       it cannot be said now
   Status why_refused(const EpochGrant& grant, uint64_t deadline_us);

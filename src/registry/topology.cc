@@ -117,7 +117,7 @@ std::string describe(const DatabaseIdentity& identity) {
 // TP1
 Status compare(const DatabaseIdentity& ours, const DatabaseIdentity& there) {
   if (ours == there) return ok_status();
-  return error_fenced(
+  return error_wrong_database(
       absl::StrCat("the cluster holds ", describe(there), "; this is ", describe(ours)));
 }
 
@@ -223,9 +223,10 @@ const StorageGroup& Placement::group_of(SpaceId space) const {
 
 Status check_data_format(const DatabaseIdentity& identity, std::string_view cluster) {
   if (identity.data_format == kDataFormat) return ok_status();
-  return error_fenced("the database of cluster '" + std::string(cluster) + "' has data format " +
-                      std::to_string(identity.data_format) + ", this program knows " +
-                      std::to_string(kDataFormat) + "; use the program that made it");
+  return error_unsupported("the database of cluster '" + std::string(cluster) +
+                           "' has data format " + std::to_string(identity.data_format) +
+                           ", this program knows " + std::to_string(kDataFormat) +
+                           "; to do: use the program that made it");
 }
 
 Status Topology::create_identity(const DatabaseIdentity& identity, uint64_t deadline_us) {
@@ -235,7 +236,7 @@ Status Topology::create_identity(const DatabaseIdentity& identity, uint64_t dead
   for (int attempt = 0; attempt < kAttemptsMax; attempt++) {
     last = registry_->change(create, deadline_us).status();
     if (last.ok()) return last;
-    if (last.code() == StatusCode::kFailedPrecondition)
+    if (is_conflict(last))
       return check_identity(identity, deadline_us);  // perhaps made by an attempt before
     if (!is_outcome_unknown(last)) return last;
   }
@@ -254,7 +255,7 @@ StatusOr<std::optional<DatabaseIdentity>> Topology::identity(uint64_t deadline_u
 
 Status Topology::check_identity(const DatabaseIdentity& identity, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const std::optional<DatabaseIdentity> there, this->identity(deadline_us));
-  if (!there.has_value()) return error_fenced("the cluster has no database yet");
+  if (!there.has_value()) return error_wrong_database("the cluster has no database yet");
   return compare(identity, *there);
 }
 
@@ -308,7 +309,7 @@ StatusOr<Placement> Topology::make(Placement next, Version current, absl::Span<c
       return next;
     }
     last = done.status();
-    if (last.code() == StatusCode::kFailedPrecondition) {
+    if (is_conflict(last)) {
       // Made by an attempt whose outcome was unknown, or by somebody who wanted just the same.
       for (const KeyValue& entry : found)
         if (entry.key == keys_.placement() && entry.value == value)

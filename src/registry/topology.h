@@ -83,7 +83,7 @@ StatusOr<std::vector<StorageGroup>> with_added(const Placement& placement, uint3
 StatusOr<std::vector<StorageGroup>> with_taken_out(const Placement& placement,
                                                    std::string_view node);
 
-// kFailedPrecondition, with the remedy, when this program cannot read that database's pages and
+// unsupported, with the remedy, when this program cannot read that database's pages and
 // log.
 Status check_data_format(const DatabaseIdentity& identity, std::string_view cluster);
 
@@ -95,26 +95,26 @@ class Topology {
   Topology(Registry* registry, ClusterKeys keys) : registry_(registry), keys_(std::move(keys)) {}
 
   // Makes the identity, or compares it with the one there is. OK: the registry holds this one.
-  // Blocks. Errors: kFailedPrecondition (another one; the message says how it differs),
+  // Blocks. Errors: wrong_database (another one; the message says how it differs),
   // kInvalidArgument, kDataLoss, the registry's (ask again).
   Status create_identity(const DatabaseIdentity& identity, uint64_t deadline_us);
   // Blocks. Errors: kDataLoss, the registry's.
   StatusOr<std::optional<DatabaseIdentity>> identity(uint64_t deadline_us);
-  // kFailedPrecondition unless the registry holds exactly this identity. Blocks.
+  // wrong_database unless the registry holds exactly this identity. Blocks.
   Status check_identity(const DatabaseIdentity& identity, uint64_t deadline_us);
 
   // Nothing: none was made yet. Blocks. Errors: kDataLoss, the registry's.
   StatusOr<std::optional<Placement>> placement(uint64_t deadline_us);
   // Makes `groups` the placement after `current` (nothing: the first one). Returns what is there
   // then; also OK when exactly that was made by a call whose outcome was unknown. Blocks. Errors:
-  // kFailedPrecondition (another one was made meanwhile), kInvalidArgument, the registry's; after
+  // conflict (another one was made meanwhile), kInvalidArgument, the registry's; after
   // kUnknown it may come to be later. `with`: what else has to hold, or is changed with it.
   StatusOr<Placement> change_placement(const std::optional<Placement>& current,
                                        std::vector<StorageGroup> groups, uint64_t deadline_us,
                                        absl::Span<const Change> with = {});
   // The placement after `current` without that node, made by the stream's holder of epoch `holder`
   // (TP4). `with`: changes that are made with it, and what has to hold for that. Blocks. Errors:
-  // kFailedPrecondition (one of them, or the placement, was changed meanwhile; it may also have
+  // conflict (one of them, or the placement, was changed meanwhile; it may also have
   // been made and replaced), kInvalidArgument, kNotFound (nothing was changed); after any other it
   // may come to be later, as long as what has to hold does.
   StatusOr<Placement> take_out(const Placement& current, std::string_view node, Epoch holder,

@@ -115,7 +115,7 @@ class Purge {
       if (found) {
         const RecordHeader header = read_record_header(cursor.value());
         if (header.deleted() && header.trx_id == id_) {  // RW6
-          if (own_ && leaves_sparse(cursor)) return error_peer_down();
+          if (own_ && leaves_sparse(cursor)) return error_busy();
           cursor.erase();
         }
       }

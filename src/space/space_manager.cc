@@ -105,7 +105,7 @@ Status SpaceManager::drop(SpaceId space) {
     impl_->epochs.advance(mark);
     if (impl_->epochs.passed(mark)) break;
     if (monotonic_us() > deadline)
-      return error_peer_down(name_of(space) + " is dropped but still in use");
+      return error_busy(name_of(space) + " is dropped but still in use");
     std::this_thread::sleep_for(std::chrono::microseconds(wait_us));
   }
   {

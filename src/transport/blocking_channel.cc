@@ -70,8 +70,8 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
   attempt(options, request, reply, &first);
   Attempt* last = &first;
   Attempt second;
-  const bool broke = first.socket != nullptr && !reply->answered &&
-                     !is_lock_wait_timeout(first.status) && !SocketWait::interrupted();
+  const bool broke = first.socket != nullptr && !reply->answered && !is_timed_out(first.status) &&
+                     !SocketWait::interrupted();
   if (broke && (options.idempotent || !first.sent)) {  // BC3
     count(counters.retries);
     drop_cached();  // the others are of the same age
@@ -82,7 +82,7 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
   if (!reply->answered && options.idempotent && SocketWait::interrupted())
     result = error_interrupted();
   else if (!reply->answered && !is_invalid_argument(result))
-    result = lost_call(last->sent, !is_lock_wait_timeout(result), options.idempotent,
+    result = lost_call(last->sent, !is_timed_out(result), options.idempotent,
                        error_peer_down(address_.now() + ": " + std::string(result.message())));
   count(counters.operations);
   count(counters.nanoseconds, monotonic_ns() - begin_ns);
@@ -142,7 +142,7 @@ Status BlockingChannel::exchange(const CallOptions& options, Bytes request, Bloc
   if (model != nullptr) {
     const uint64_t done_ns = model->reply(arrival_ns, answer.service_ns, bytes_in);
     sleep_until_ns(std::min(done_ns, deadline_ns));
-    if (done_ns > deadline_ns) return error_lock_wait_timeout();
+    if (done_ns > deadline_ns) return error_timed_out();
   }
   const Reply decoded = reply_of(answer, reply->payload);
   reply->answered = true;
@@ -167,7 +167,7 @@ StatusOr<std::unique_ptr<BlockingSocket>> BlockingChannel::connect(uint64_t dead
   STRATA_RETURN_IF_ERROR(check_peer_user(socket->fd(), address));
   const uint64_t limit_ns = monotonic_ns() + options_.limits.handshake_us_max * 1000;
   const Status done = authenticate(socket.get(), std::min(limit_ns, deadline_ns));
-  if (is_lock_wait_timeout(done) && limit_ns < deadline_ns)
+  if (is_timed_out(done) && limit_ns < deadline_ns)
     return error_peer_down("not authenticated in time");
   STRATA_RETURN_IF_ERROR(done);
   socket->let_reads_wait();

@@ -39,7 +39,7 @@ void BlockingSocket::let_reads_wait() noexcept {
 Status BlockingSocket::wait(short events, uint64_t deadline_ns) const noexcept {
   for (;;) {
     const uint64_t now_ns = monotonic_ns();
-    if (now_ns >= deadline_ns) return error_lock_wait_timeout();
+    if (now_ns >= deadline_ns) return error_timed_out();
     const uint64_t left_ns = deadline_ns - now_ns;
     const timespec timeout{static_cast<time_t>(left_ns / 1'000'000'000),
                            static_cast<long>(left_ns % 1'000'000'000)};

@@ -14,8 +14,7 @@ Reply reply_of(const FrameHeader& header, Bytes payload) {
   if (header.status == 0) {
     reply.payload = payload;
   } else {
-    reply.status = Status(static_cast<StatusCode>(header.status),
-                          absl::string_view(payload.data(), payload.size()));
+    reply.status = status_from_wire(header.status, payload);
   }
   return reply;
 }
@@ -24,7 +23,7 @@ Status lost_call(bool sent, bool in_time, bool idempotent, const Status& why) {
   const std::string_view reason(why.message().data(), why.message().size());
   if (sent && !idempotent)
     return error_outcome_unknown(in_time ? reason : "no reply before the deadline");
-  return in_time ? error_peer_down(reason) : error_lock_wait_timeout("deadline of a call");
+  return in_time ? error_peer_down(reason) : error_timed_out("deadline of a call");
 }
 
 }  // namespace strata::transport

@@ -3,10 +3,10 @@
 //   CA1  A call ends in one of these ways, told apart by `answered` and the code:
 //        answered            the handler ran and this is what it said, OK or not
 //        kUnavailable        never sent whole, so the handler did not run and will not
-//        kDeadlineExceeded   the same, because the deadline came first
+//        timed_out           the same, because the deadline came first
 //        kUnknown            sent, and then the connection or the time was lost: the handler may
 //                            have run, or may run yet, or never. For `idempotent` calls, where that
-//                            does not matter, kUnavailable or kDeadlineExceeded instead.
+//                            does not matter, kUnavailable or timed_out instead.
 //        kInvalidArgument, kResourceExhausted   not sent: a call that cannot be made; too many wait
 #pragma once
 

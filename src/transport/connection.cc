@@ -96,7 +96,7 @@ Status Connection::tick(uint64_t now_ns) {
   if (now_ns < next_tick_ns()) return ok_status();
   last_tick_ns_ = now_ns;
   if (state_ == State::kHandshake)
-    return broken(Refusal::kHandshakeTime, error_lock_wait_timeout("not authenticated in time"));
+    return broken(Refusal::kHandshakeTime, error_timed_out("not authenticated in time"));
   // While we do not read because the peer does not, its reading is the sign of life (CN4).
   const uint64_t sign_ns =
       reading_ ? last_received_ns_ : std::max(last_received_ns_, last_written_ns_);

@@ -52,7 +52,7 @@ class Connection {
   Status receive(Bytes in, uint64_t now_ns, FrameHandler on_frame);
   // Queues a frame; asserts ready(). `attached` as in Stream::write().
   void send(const FrameHeader& header, std::string payload, FileDescriptor attached = {});
-  // To be called at next_tick_ns() or later. Errors end the connection: kDeadlineExceeded (not
+  // To be called at next_tick_ns() or later. Errors end the connection: timed_out (not
   // authenticated in time), kUnavailable (no sign of life).
   Status tick(uint64_t now_ns);
   [[nodiscard]] uint64_t next_tick_ns() const noexcept;  // UINT64_MAX: never

@@ -122,7 +122,7 @@ TEST(Connection, AuthenticationHasATimeLimit) {
   Pair pair;
   EXPECT_EQ(pair.server.next_tick_ns(), 2000 * kMs);
   EXPECT_TRUE(pair.server.tick(1999 * kMs).ok());
-  EXPECT_EQ(pair.server.tick(2000 * kMs).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(is_timed_out(pair.server.tick(2000 * kMs)));
   EXPECT_EQ(pair.server.refusal(), Refusal::kHandshakeTime);
   EXPECT_FALSE(pair.to_server(take_output(&pair.client)).ok());
 }

@@ -39,8 +39,7 @@ StatusOr<FrameHeader> decode_header(Bytes bytes, uint32_t payload_bytes_max) {
   if (header.flags > static_cast<uint16_t>(FrameKind::kHandshake) || header.reserved != 0 ||
       header.reserved_2 != 0)
     return error_corruption("unknown frame flags");
-  if (header.status > static_cast<uint8_t>(StatusCode::kUnauthenticated) ||
-      (header.status != 0 && header.kind() != FrameKind::kReply))
+  if (header.status != 0 && header.kind() != FrameKind::kReply)
     return error_corruption("frame with an impossible status");
   if (header.payload_bytes > payload_bytes_max) return error_no_space("frame above the limit");
   return header;

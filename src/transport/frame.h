@@ -28,7 +28,7 @@ enum class FrameKind : uint16_t { kRequest = 0, kReply = 1, kHeartbeat = 2, kHan
 struct FrameHeader {
   uint32_t magic = kFrameMagic;
   uint8_t version = kFrameVersion;
-  uint8_t status = 0;  // of a reply: absl::StatusCode; its payload is the message then
+  uint8_t status = 0;  // of a reply: base/errors.def's number; its payload is the message then
   uint16_t method = 0;
   uint16_t flags = 0;  // FrameKind
   uint16_t reserved = 0;

@@ -150,7 +150,7 @@ void RegionServer::Core::open(const Request& request, Responder responder) {
 void RegionServer::Core::run(const Request& request, Responder responder) {
   ByteReader reader(request.payload);
   const std::shared_ptr<Region> region = find(reader.u64());
-  if (region == nullptr) return responder.fail(error_fenced("the region has been withdrawn"));
+  if (region == nullptr) return responder.fail(error_withdrawn("the region has been withdrawn"));
   StatusOr<std::string> reply =
       run_encoded(reader.bytes(reader.remaining()), *region, reply_bytes_max);
   if (!reply.ok()) return responder.fail(reply.status(), region->epoch());
@@ -164,7 +164,7 @@ void RegionServer::Core::persist(const Request& request, Responder responder) {
   const uint64_t offset = reader.u64();
   const uint64_t bytes = reader.u64();
   if (!reader.ok()) return responder.fail(error_corruption("no persist"));
-  if (region == nullptr) return responder.fail(error_fenced("the region has been withdrawn"));
+  if (region == nullptr) return responder.fail(error_withdrawn("the region has been withdrawn"));
   const MutexLock lock(mutex);
   jobs.push_back({std::move(region), offset, bytes, std::move(responder)});
   changed.notify_one();

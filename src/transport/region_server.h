@@ -31,7 +31,7 @@ class RegionServer {
   // Replaces what was exposed under the name. Blocks for the fabric; where that fails, the region
   // is there by the other ways, and who asks for this one is told why.
   void expose(const std::string& name, const std::shared_ptr<Region>& region);
-  // Peers' calls and operations over the fabric end with kFailedPrecondition from now on (FB2);
+  // Peers' calls and operations over the fabric end with withdrawn from now on (FB2);
   // their mappings stay (RN3). Blocks for the fabric.
   void withdraw(const std::string& name);
 

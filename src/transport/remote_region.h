@@ -9,7 +9,7 @@
 //        before it is visible to whoever sees it.
 //   RR3  8 aligned bytes are read, written, added to and swapped atomically. Larger gets and puts
 //        are not: validate them by a checksum or a version word.
-//   RR4  Operations by call fail with kFailedPrecondition once the owner has withdrawn the region.
+//   RR4  Operations by call fail with withdrawn once the owner has withdrawn the region.
 //        So do those over a fabric; of a batch under way at that time, some may have been done
 //        before. Those on a mapping never fail, nor notice: correctness comes from epochs, never
 //        from detection (RN3).
@@ -58,7 +58,7 @@ class RemoteRegion {
   virtual ~RemoteRegion() = default;
   // Does all of them; returns when the last one is done. Blocks, at most until the deadline (of
   // base/clock.h's clock; a mapping needs no time). Errors: kOutOfRange, kInvalidArgument (an
-  // atomic that is not aligned, a batch too long), kFailedPrecondition, and as CA1.
+  // atomic that is not aligned, a batch too long), withdrawn, and as CA1.
   virtual Status run(absl::Span<RegionOperation> batch, uint64_t deadline_us) = 0;
   // RN4. Blocks for the medium. Errors: kOutOfRange, kInternal, and as CA1.
   virtual Status persist(uint64_t offset, uint64_t bytes, uint64_t deadline_us) = 0;

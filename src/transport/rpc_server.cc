@@ -187,7 +187,7 @@ void ServerCore::send(Answer answer) {
   if (place == sessions_.end()) return;  // RS3
   FrameHeader header;
   header.flags = static_cast<uint16_t>(FrameKind::kReply);
-  header.status = static_cast<uint8_t>(answer.status.code());
+  header.status = wire_number(answer.status);
   header.method = answer.method;
   header.request_id = answer.request_id;
   header.epoch = answer.epoch;

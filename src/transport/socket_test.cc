@@ -192,14 +192,14 @@ TEST_P(Sockets, BlockingCallsEndAtTheirDeadline) {
   EXPECT_GE(monotonic_us(), options.deadline_us);
   options.idempotent = true;
   options.deadline_us = monotonic_us() + 30'000;
-  EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(is_timed_out(channel->call(options, "x", &reply)));
   // Longer than a read waits by itself.
   options = {.method = kKeep, .deadline_us = monotonic_us() + 1'200'000, .idempotent = false};
   EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kUnknown);
   EXPECT_GE(monotonic_us(), options.deadline_us);
   options.idempotent = true;
   options.deadline_us = 1;  // long ago
-  EXPECT_EQ(channel->call(options, "x", &reply).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(is_timed_out(channel->call(options, "x", &reply)));
   // BC2: those sockets were not used again.
   server.answer_kept();
   const CallOptions echo{.method = kEcho, .deadline_us = in_seconds(60)};

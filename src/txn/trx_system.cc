@@ -321,7 +321,7 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   }
   Status known = fault(FaultPoint::commit_before_persist) ? error_internal() : ok_status();
   if (known.ok() && durable) known = s.log->persist(trx->commit_end);
-  if (s.log->poisoned()) known = error_fenced();
+  if (s.log->poisoned()) known = error_ended();
   if (fault(FaultPoint::commit_before_publish)) known = error_internal();
   if (!known.ok()) {
     // The slot stays kCommitting for ever: nobody may learn an outcome that we do not know (W5).

@@ -214,7 +214,7 @@ class TrxSystem {
   // Same without any I/O: false when the answer needs a status page. Never waits for a page latch.
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
   // Is the version with this header visible to the view? kCommitting within the view waits for the
-  // log (T2). Call without latches when may_block; otherwise returns kUnavailable if it would
+  // log (T2). Call without latches when may_block; otherwise returns busy if it would
   // block.
   StatusOr<bool> visible(const ReadView& view, const RecordHeader& header, bool may_block);
   // True if `id` is another transaction and kActive, kPrepared or kCommitting: it holds the row

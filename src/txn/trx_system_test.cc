@@ -135,7 +135,7 @@ TEST_F(TrxTest, CommitterInTheLogIsNeitherVisibleNorForgottenBeforeItIsDurable) 
   EXPECT_EQ(found.cts, writer->cts);
   EXPECT_TRUE(*trxs()->is_undecided(id, TrxId{}));
   EXPECT_FALSE(*trxs()->visible(early->view, version_of(id), false));  // too new: no need to wait
-  EXPECT_TRUE(is_peer_down(trxs()->visible(late->view, version_of(id), false).status()));
+  EXPECT_TRUE(is_busy(trxs()->visible(late->view, version_of(id), false).status()));
   // Whoever must know makes it durable itself.
   EXPECT_TRUE(*trxs()->visible(late->view, version_of(id), true));
   EXPECT_GE(db.log()->durable_lsn(), writer->commit_end);
@@ -174,7 +174,7 @@ TEST_F(TrxTest, BusySlotsAreSkipped) {  // T3
   ASSERT_TRUE(trxs()->open_view(reader.get()).ok());
   TrxLookup found;
   EXPECT_FALSE(trxs()->lookup_fast(ids[3], &found));
-  EXPECT_TRUE(is_peer_down(trxs()->visible(reader->view, version_of(ids[3]), false).status()));
+  EXPECT_TRUE(is_busy(trxs()->visible(reader->view, version_of(ids[3]), false).status()));
   EXPECT_TRUE(*trxs()->visible(reader->view, version_of(ids[3]), true));
   EXPECT_EQ(trxs()->counters().status_page_reads, 1u);
   EXPECT_TRUE(trxs()->lookup_fast(ids[3], &found));  // remembered

@@ -123,14 +123,14 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
     return true;
   TrxLookup found;
   if (!s.lookup_fast(id, &found)) {
-    if (!may_block) return error_peer_down();
+    if (!may_block) return error_busy();
     STRATA_ASSIGN_OR_RETURN(found, lookup(id));
   }
   if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
   if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;
   // T2: it will be there if, and only if, its group is durable.
   if (s.log->durable_lsn() >= found.commit_lsn) return true;
-  if (!may_block) return error_peer_down();
+  if (!may_block) return error_busy();
   s.counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
   STRATA_RETURN_IF_ERROR(s.log->persist(found.commit_lsn));
   return true;

@@ -88,15 +88,15 @@ std::string parent_of(const std::string& path) {
 
 Status check_versions(const ControlSlot& slot, const std::string& path) {
   if (slot.format != kControlFormat || slot.data_format != kDataFormat)
-    return error_fenced("control file " + path + " was written by another version (format " +
-                        std::to_string(slot.format) + ", data format " +
-                        std::to_string(slot.data_format) + "; this one knows " +
-                        std::to_string(kControlFormat) + " and " + std::to_string(kDataFormat) +
-                        "); start that version, nothing was changed");
+    return error_unsupported(
+        "control file " + path + " was written by another version (format " +
+        std::to_string(slot.format) + ", data format " + std::to_string(slot.data_format) +
+        "; this one knows " + std::to_string(kControlFormat) + " and " +
+        std::to_string(kDataFormat) + "); nothing was changed; to do: start that version");
   if (slot.page_bytes != ControlData{}.page_bytes)
-    return error_fenced("control file " + path + " has page size " +
-                        std::to_string(slot.page_bytes) + ", this version only knows " +
-                        std::to_string(ControlData{}.page_bytes));
+    return error_unsupported("control file " + path + " has page size " +
+                             std::to_string(slot.page_bytes) + ", this version only knows " +
+                             std::to_string(ControlData{}.page_bytes));
   return ok_status();
 }
 
@@ -108,8 +108,7 @@ ControlFile::ControlFile(std::unique_ptr<File> file, ControlData data, uint64_t 
 StatusOr<std::unique_ptr<ControlFile>> ControlFile::create(FileSystem* fs, const std::string& path,
                                                            const ControlData& data) {
   STRATA_ASSIGN_OR_RETURN(const bool present, fs->exists(path));
-  if (present)
-    return Status(StatusCode::kAlreadyExists, "control file " + path + " exists already");
+  if (present) return error_duplicate_key("control file " + path + " exists already");
   // Under another name until whole: a crash here leaves no control file rather than a damaged one.
   const std::string temporary = path + ".tmp";
   STRATA_RETURN_IF_ERROR(fs->remove(temporary));

@@ -45,7 +45,7 @@ class ControlFile final : public ControlStore {
  public:
   static StatusOr<std::unique_ptr<ControlFile>> create(FileSystem* fs, const std::string& path,
                                                        const ControlData& data);
-  // kNotFound when absent; kFailedPrecondition for other formats; kDataLoss when damaged or
+  // kNotFound when absent; unsupported for other formats; kDataLoss when damaged or
   // foreign.
   static StatusOr<std::unique_ptr<ControlFile>> open(FileSystem* fs, const std::string& path);
   [[nodiscard]] const ControlData& data() const noexcept override { return data_; }

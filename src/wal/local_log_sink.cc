@@ -165,7 +165,7 @@ Status LocalLogSink::create(Lsn start) {
   for (const std::string& name : names) {
     uint64_t found = 0;
     if (parse_segment_name(name, options_.node, &found))
-      return Status(StatusCode::kAlreadyExists, "a log exists already: " + path_of(name));
+      return error_duplicate_key("a log exists already: " + path_of(name));
   }
   MutexLock lock(room_mutex_);
   STRATA_RETURN_IF_ERROR(adopt_spares(names));
@@ -327,11 +327,11 @@ Status LocalLogSink::load_segment(const std::string& path, uint64_t start, Segme
   if (got != sizeof(h) || h.magic != kSegmentMagic)
     return error_corruption("log segment " + path + " is not a Strata log segment");
   if (h.format > kSegmentFormat)
-    return error_fenced("log segment " + path + " was written by a newer version");
+    return error_unsupported("log segment " + path + " was written by a newer version");
   if (h.crc32c != header_crc(h))
     return error_corruption("log segment " + path + ": the header is damaged");
   if (h.database_id != options_.database_id || h.node != options_.node.value)
-    return error_corruption("log segment " + path + " belongs to another database or node");
+    return error_wrong_database("log segment " + path + " belongs to another database or node");
   if (h.start_lsn != start)
     return error_corruption("log segment " + path + " was renamed: it starts at lsn " +
                             std::to_string(h.start_lsn));

@@ -89,8 +89,9 @@ struct Log::Impl {
 
   Status poisoned_error() const {
     const MutexLock lock(write_mutex);
-    return error_fenced("the log cannot be written any more (" + poisoned_by +
-                        "); restart this server, it recovers from the log");
+    const std::string text = "the log cannot be written any more (" + cause_of(poisoned_by) + ")";
+    if (is_fenced(poisoned_by)) return error_fenced(text);  // a restart would not help
+    return error_ended(text + "; to do: restart this server, it recovers from the log");
   }
 
   // --- capacity ---
@@ -491,7 +492,7 @@ struct Log::Impl {
     if (!status.ok()) {
       {
         const MutexLock lock(write_mutex);
-        poisoned_by = std::string(status.message());
+        poisoned_by = status;
       }
       poisoned.store(true, std::memory_order_release);  // W5
       diag(Severity::kError, "log: persist of [%llu, %llu) failed, the node stops writing: %s",
@@ -547,7 +548,7 @@ struct Log::Impl {
   alignas(64) std::atomic<uint64_t> durable{0};
   std::atomic<bool> poisoned{false};
   mutable Mutex write_mutex{LatchRank::kLogWrite};  // guards the next four; never held over I/O
-  std::string poisoned_by;
+  Status poisoned_by;
   bool leader_active = false;
   Waiter* waiters = nullptr;
   Waiter** waiters_end = &waiters;
@@ -628,6 +629,7 @@ void Log::on_no_room(std::function<void()> call) {
   impl_->no_room = std::move(call);
 }
 bool Log::poisoned() const noexcept { return impl_->poisoned.load(std::memory_order_acquire); }
+Status Log::failure() const { return poisoned() ? impl_->poisoned_error() : ok_status(); }
 NodeId Log::node() const noexcept { return impl_->options.node; }
 
 }  // namespace strata

@@ -5,8 +5,8 @@
 //   W3  reserve_capacity() is called with no latch held; reserve() and copy() never block on I/O.
 //   W4  Groups become durable in Lsn order, and only once every group before them has been copied.
 //   W5  A failed append or sync poisons the log: every later persist() fails with
-//       kFailedPrecondition (after a failed fsync nobody knows what is on disk), and the process
-//       must not acknowledge anything any more.
+//       ended, or fenced if that was why (after a failed fsync nobody knows what is on disk), and
+//       the process must not acknowledge anything any more.
 //   W8  While the sink waits for its sync longer than usual (LogSink::late()), persist() waits with
 //       it, and no room is given but for what ends transactions: changes fail with that error, and
 //       rollbacks still find room in the ring.
@@ -62,7 +62,7 @@ class Log {
   // Sets `bytes` of ring space and log room aside. Blocks while the ring is full (persisting to
   // make room); no latch may be held. `urgent` (rollback, commit, what frees room) may use the last
   // room there is, and what the sink keeps in reserve (W9).
-  // Errors: kResourceExhausted (disk full), kFailedPrecondition (poisoned), kUnavailable (W8).
+  // Errors: kResourceExhausted (disk full), ended (poisoned), kUnavailable (W8).
   // Asserts bytes <= buffer_bytes / 2.
   Status reserve_capacity(uint32_t bytes, bool urgent);
   void return_capacity(uint32_t bytes) noexcept;  // what was not used
@@ -77,7 +77,7 @@ class Log {
   void complete(const LogReservation& reservation) noexcept;
 
   // --- durability ---
-  // Blocks until everything below `lsn` is durable (group commit). Errors: kFailedPrecondition;
+  // Blocks until everything below `lsn` is durable (group commit). Errors: ended, fenced;
   // kCancelled (W10).
   Status persist(Lsn lsn);
   [[nodiscard]] Lsn durable_lsn() const noexcept;
@@ -109,6 +109,7 @@ class Log {
   void on_no_room(std::function<void()> call);
 
   [[nodiscard]] bool poisoned() const noexcept;
+  [[nodiscard]] Status failure() const;  // why it is poisoned, with the remedy; OK: it is not
   [[nodiscard]] LogCounters& counters() noexcept { return counters_; }
   [[nodiscard]] NodeId node() const noexcept;
 

@@ -57,8 +57,7 @@ StatusOr<bool> LogReader::next(redo::GroupView* group) {
   STRATA_RETURN_IF_ERROR(fill(sizeof(redo::GroupHeader)));
   size_t need = 0;
   StatusOr<redo::GroupView> parsed = redo::parse_group(buffered(), Lsn{position_}, &need);
-  if (!parsed.ok() && parsed.status().code() == StatusCode::kOutOfRange &&
-      need <= redo::kGroupBytesMax) {
+  if (!parsed.ok() && is_out_of_range(parsed.status()) && need <= redo::kGroupBytesMax) {
     STRATA_RETURN_IF_ERROR(fill(need));
     parsed = redo::parse_group(buffered(), Lsn{position_}, &need);
   }

@@ -53,7 +53,7 @@ class LogSink {
   [[nodiscard]] virtual bool is_stream() const { return false; }
   // Of a stream, once, before the first append of this life: forgets what lies behind `end`,
   // durably. Blocks.
-  virtual Status cut_at(Lsn /*end*/) { return error_internal("this log cannot be cut"); }
+  virtual Status cut_at(Lsn /*end*/) { return error_unsupported("this log cannot be cut"); }
   // Where `lsn` lies, for messages ("/path/log-01-...seg at byte 4711").
   [[nodiscard]] virtual std::string locate(Lsn lsn) const {
     return "log offset " + std::to_string(lsn.value);

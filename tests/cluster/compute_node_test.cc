@@ -289,7 +289,7 @@ TEST_F(ComputeNodes, ACopyOfAFolderIsAnotherNode) {  // CM2
   clients::ComputeOptions second = options("compute-1");
   second.start_timeout_us = 300'000;
   const Status in_use = join(second).status();
-  EXPECT_TRUE(is_fenced(in_use)) << in_use;
+  EXPECT_TRUE(is_in_use(in_use)) << in_use;
   EXPECT_NE(in_use.message().find("in use by another process"), std::string::npos) << in_use;
 
   second = options("compute-1");
@@ -297,7 +297,7 @@ TEST_F(ComputeNodes, ACopyOfAFolderIsAnotherNode) {  // CM2
   std::filesystem::copy(folder_ / "compute-1", second.data_directory,
                         std::filesystem::copy_options::recursive);
   const Status copied = join(second).status();
-  EXPECT_TRUE(is_fenced(copied)) << copied;
+  EXPECT_TRUE(is_in_use(copied)) << copied;
   EXPECT_NE(copied.message().find("its lease has not ended"), std::string::npos) << copied;
   EXPECT_TRUE(look_up(first->get(), 1).ok()) << "it goes on";
   EXPECT_TRUE(insert(first->get(), 2).ok());
@@ -316,7 +316,7 @@ TEST_F(ComputeNodes, ARestartTakesOverOnlyItsOlderSelf) {  // CM2
   auto successor = start("compute-2");  // when the lease has ended
   ASSERT_TRUE(successor.ok()) << successor.status();
   const Status again = join(options("compute-1")).status();
-  EXPECT_TRUE(is_fenced(again)) << again;
+  EXPECT_TRUE(is_in_use(again)) << again;
   EXPECT_NE(again.message().find("compute-2"), std::string::npos) << again;
   EXPECT_TRUE(look_up(successor->get(), 1).ok());
   EXPECT_TRUE(insert(successor->get(), 2).ok());
@@ -348,7 +348,7 @@ TEST_F(ComputeNodes, NothingIsTakenFromANodeThatLives) {
   auto first = start("compute-1");
   ASSERT_TRUE(first.ok()) << first.status();
   const auto second = join(options("compute-2"));
-  EXPECT_TRUE(is_fenced(second.status())) << second.status();
+  EXPECT_TRUE(is_in_use(second.status())) << second.status();
   EXPECT_NE(second.status().message().find("compute-1"), std::string::npos) << second.status();
   EXPECT_TRUE(insert(first->get(), 1).ok());
 }
@@ -359,15 +359,15 @@ TEST_F(ComputeNodes, WithoutALeaseNothingIsAnsweredUntilThereIsAnother) {
   ASSERT_TRUE(insert(server->get(), 1).ok());
   (*server)->registry->set_connected(false);
   ASSERT_TRUE(becomes_true([&] { return !(*server)->node->may_answer(); }));
-  EXPECT_TRUE(is_fenced(look_up(server->get(), 1)));
-  EXPECT_TRUE(is_fenced(insert(server->get(), 1))) << "that there is one is an answer, too";
+  EXPECT_TRUE(is_lease_lost(look_up(server->get(), 1)));
+  EXPECT_TRUE(is_lease_lost(insert(server->get(), 1))) << "that there is one is an answer, too";
   (*server)->registry->set_connected(true);
   ASSERT_TRUE(becomes_true([&] { return (*server)->node->may_answer(); }));
   EXPECT_TRUE(look_up(server->get(), 1).ok());
   EXPECT_TRUE(insert(server->get(), 2).ok());
   EXPECT_TRUE((*server)->kernel->checkpoint().ok());  // by the new lease
   // Nobody was let in meanwhile, nor is now.
-  EXPECT_TRUE(is_fenced(join(options("compute-2")).status()));
+  EXPECT_TRUE(is_in_use(join(options("compute-2")).status()));
 }
 
 TEST_F(ComputeNodes, APausedOneThatWakesUpAnswersNothing) {
@@ -380,7 +380,7 @@ TEST_F(ComputeNodes, APausedOneThatWakesUpAnswersNothing) {
   ASSERT_TRUE(next.ok()) << next.status();
   ASSERT_TRUE(insert(next->get(), 2).ok());
   // It has every page of that row's table in memory, and must not look there.
-  EXPECT_TRUE(is_fenced(look_up(sleeper->get(), 2))) << look_up(sleeper->get(), 2);
+  EXPECT_TRUE(is_lease_lost(look_up(sleeper->get(), 2))) << look_up(sleeper->get(), 2);
   (*sleeper)->registry->set_connected(true);
   ASSERT_TRUE(becomes_true([&] { return !(*sleeper)->node->facts().fenced.empty(); }));
   EXPECT_FALSE((*sleeper)->node->may_answer());
@@ -392,7 +392,7 @@ TEST_F(ComputeNodes, WhatIsWrongIsSaid) {
   clients::ComputeOptions other = options("compute-1");
   other.profile = "logdb-mv-sr";
   const auto wrong_profile = join(other);
-  EXPECT_TRUE(is_fenced(wrong_profile.status())) << wrong_profile.status();
+  EXPECT_TRUE(is_wrong_database(wrong_profile.status())) << wrong_profile.status();
   EXPECT_NE(wrong_profile.status().message().find("logdb-mv-sr"), std::string::npos);
 
   other = options("compute-1");
@@ -409,7 +409,7 @@ TEST_F(ComputeNodes, WhatIsWrongIsSaid) {
       topology.create_identity({1, kProfile, kDataFormat - 1}, registry->now_us() + 1'000'000)
           .ok());
   const auto other_format = join(other);
-  EXPECT_TRUE(is_fenced(other_format.status())) << other_format.status();
+  EXPECT_TRUE(is_unsupported(other_format.status())) << other_format.status();
   EXPECT_NE(other_format.status().message().find("data format 1"), std::string::npos);
 
   other = options("not/a name");
@@ -588,7 +588,7 @@ TEST_P(Outages, AreOverWhenTheyAreOver) {
   const uint64_t until = monotonic_us() + std::get<1>(GetParam());
   while (monotonic_us() < until) {
     const Status checkpoint = (*server)->kernel->checkpoint();
-    EXPECT_FALSE(is_fenced(checkpoint)) << checkpoint;
+    EXPECT_FALSE(ends_right(checkpoint)) << checkpoint;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   (*server)->registry->set_connected(true);

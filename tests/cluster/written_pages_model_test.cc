@@ -229,7 +229,7 @@ class Model {
   }
   void expect(PageId id, uint64_t llsn) {
     const Status read = source().read(id, Llsn{}, page_.get());
-    if (is_fenced(read)) return restart_compute();  // WN4
+    if (ends_right(read)) return restart_compute();  // WN4
     ASSERT_TRUE(read.ok()) << read << " " << why();
     EXPECT_EQ(differs(page_.get(), id, llsn), "") << id.space << ":" << id.number;
   }

@@ -230,8 +230,8 @@ TEST_F(WrittenPages, WhenNobodyInSyncHasAPlaceRecoveryHasToDoIt) {  // WN6, WN4
   EXPECT_TRUE(is_peer_down(write(kPage, 11)));
   cluster_.replace(0);
   cluster_.tell();
-  EXPECT_TRUE(is_fenced(write(kPage, 11)));
-  EXPECT_TRUE(is_fenced(source().sync()));
+  EXPECT_TRUE(is_ended(write(kPage, 11)));
+  EXPECT_TRUE(is_ended(source().sync()));
   node(1).start();
   node(2).start();
   ASSERT_NO_FATAL_FAILURE(cluster_.start_compute());

@@ -190,7 +190,7 @@ def test_a_full_disk_stops_no_rollback_and_nothing_that_frees_room(data: Path) -
             assert run(connection, "SELECT 1 FROM t WHERE id = 1") == ((1,),)
             assert server.query("SELECT COUNT(*) FROM big", database="test") == [(20000,)]
             code, shown = status_code(data)
-            assert code == 4 and "disk full" in shown, shown
+            assert code == 4 and "disk is full" in shown and "to do: DELETE" in shown, shown
             run(connection, "DELETE FROM big LIMIT 10")
             run(connection, "DROP TABLE other")
             marker.unlink()

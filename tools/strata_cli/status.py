@@ -165,25 +165,8 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
     elif not process.healthy:
         process.reason = str(engine)
     variables = {key.lower().removeprefix("strata_"): value for key, value in facts.get("variables", {}).items()}
-    if _number(variables, "cluster_fenced"):
-        process.healthy, process.reason = False, "another compute node has taken the database over"
-    elif _number(variables, "cluster_holds_lease") == 0:
-        process.healthy, process.reason = False, "it does not hold the database's lease; it answers once it does"
-    if process.healthy and (trouble := variables.get("cluster_trouble")):
+    if trouble := variables.get("trouble"):  # The server's own words: cause and remedy of the worst.
         process.healthy, process.reason = False, trouble
-    if process.healthy and _number(variables, "cluster_page_writes_ended"):
-        process.healthy, process.reason = (
-            False,
-            f"it writes no pages any more and has to be restarted; {paths.relative(server.log)} says why",
-        )
-    if process.healthy and _number(variables, "disk_full"):
-        process.healthy, process.reason = False, "disk full: only what frees room goes on (DELETE, DROP TABLE, TRUNCATE)"
-    if process.healthy and _number(variables, "page_writes_failing"):
-        process.healthy = False
-        process.reason = f"pages cannot be written back, which is tried again; {paths.relative(server.log)} says why"
-    if process.healthy and (left := _number(variables, "unfinished_commits")):
-        process.healthy = False
-        process.reason = f"{left} decided commits could not be finished yet; {paths.relative(server.log)} says why"
     if process.healthy and (left := _number(variables, "unfinished_rollbacks")):
         process.reason = f"{left} transactions are being rolled back; what they have changed is locked until then"
     nodes, in_sync = _number(variables, "cluster_page_nodes"), _number(variables, "cluster_page_nodes_in_sync")
@@ -291,4 +274,9 @@ def _health(process: Process) -> Text:
 
 
 def complaints(processes: Sequence[Process]) -> list[str]:
-    return [f"{process.name}: {process.reason}" for process in processes if process.reason and process.pid is not None]
+    """What is wrong and what to do, of those that run; or what is good to know of one that is well."""
+    return [
+        f"{process.name}: {'' if process.healthy else 'not well: '}{process.reason}"
+        for process in processes
+        if process.reason and process.pid is not None
+    ]

@@ -67,9 +67,10 @@ def test_a_compute_node_says_whether_the_database_is_its_own() -> None:
 
     own = seen(cluster_epoch="5", cluster_holds_lease="1", cluster_fenced="0", log_lsn="30", log_durable_lsn="20")
     assert own.healthy and (own.epoch, own.log_end, own.lag_bytes) == (5, 30, 10)
-    lost = seen(cluster_epoch="5", cluster_holds_lease="0", cluster_fenced="1")
-    assert not lost.healthy and "taken the database over" in lost.reason
-    assert not seen(cluster_holds_lease="0", cluster_fenced="0").healthy
+    lost = seen(cluster_epoch="5", trouble="stream 1 was taken over by b; to do: stop it")
+    assert not lost.healthy and lost.reason == "stream 1 was taken over by b; to do: stop it"
+    assert complaints([lost]) == ["compute-1: not well: stream 1 was taken over by b; to do: stop it"]
+    assert seen(trouble="").healthy
     without = compute_process("compute-1", server, {**facts, "strata": "not loaded"})
     assert not without.healthy and without.reason.startswith("STRATA is not loaded")
 
@@ -87,4 +88,4 @@ def test_the_table_and_what_is_said_below_it() -> None:
     assert [line[1] for line in lines] == ["etcd", "s1", "compute-2"]
     assert lines[1] == ["storage", "s1", "2", "127.0.0.1:2", "-", "123", "2.0 KiB", "-", "-", "not well"]
     assert lines[0][-1] == "ok" and lines[2][2] == "-" and lines[2][-1] == "stopped"
-    assert complaints(processes) == ["s1: no answer [Errno 111]"]
+    assert complaints(processes) == ["s1: not well: no answer [Errno 111]"]

@@ -21,18 +21,13 @@ constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
 constexpr uint64_t kBacklogLookUs = 200'000;
 constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was killed a moment ago
 
-bool may_come(const Status& status) {  // what is missing may be on its way
-  return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded ||
-         is_outcome_unknown(status);
-}
-
-std::string text(const Status& status) { return std::string(status.message()); }
+std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
 
 Status check_identity(const ComputeOptions& options, const registry::DatabaseIdentity& identity) {
   if (identity.profile != options.profile)
-    return error_fenced("the cluster '" + options.cluster + "' is of profile '" + identity.profile +
-                        "', this node was started with '" + options.profile +
-                        "'; set strata_profile to the cluster's");
+    return error_wrong_database("the cluster '" + options.cluster + "' is of profile '" +
+                                identity.profile + "', this node was started with '" +
+                                options.profile + "'; to do: set strata_profile to the cluster's");
   return registry::check_data_format(identity, options.cluster);
 }
 
@@ -128,7 +123,7 @@ StatusOr<registry::Placement> ComputeNode::find_placement(uint64_t deadline_us) 
     if (identity.ok() && identity->has_value())
       STRATA_RETURN_IF_ERROR(check_identity(options_, **identity));
     if (placement.ok() && identity->has_value() && placement->has_value()) return **placement;
-    if (!placement.ok() && !may_come(placement.status())) return placement.status();
+    if (!placement.ok() && !may_be_repeated(placement.status())) return placement.status();
     missing = placement.ok() ? error_peer_down("the registry knows no storage nodes of cluster '" +
                                                options_.cluster + "' yet; start them first")
                              : error_peer_down("the registry: " + text(placement.status()));
@@ -166,14 +161,14 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
       grant_ = *grant;
       return ok_status();
     }
-    if (!is_fenced(grant.status()) || !lease_.load()->valid()) return grant.status();
+    if (!is_in_use(grant.status())) return grant.status();
     if (!std::exchange(told, true))
       diag(Severity::kInfo, "%s: waiting until that node leaves or its lease ends",
            text(grant.status()).c_str());
     if (!pause(kPauseUsMin * 4, until))
-      return error_fenced(text(grant.status()) +
+      return error_in_use(text(grant.status()) +
                           " and its lease has not ended: it is running, or was killed a moment "
-                          "ago. Stop it first; this node has changed nothing");
+                          "ago; this node has changed nothing; to do: stop that one first");
   }
 }
 
@@ -363,7 +358,7 @@ void ComputeNode::keep_lease() {
       pause_us = kPauseUsMin;
       continue;
     }
-    if (is_fenced(status)) {
+    if (ends_right(status)) {
       diag(Severity::kError, "%s: this node answers nothing any more; stop it",
            text(status).c_str());
       continue;
@@ -394,12 +389,11 @@ Status ComputeNode::replace_lease() {
     leases_.push_back(*std::move(lease));
     return ok_status();
   }
-  const bool taken_over = is_fenced(grant.status()) && lease.ok() && (*lease)->valid();
+  const bool taken_over = ends_right(grant.status());
   const MutexLock lock(mutex_);
   lease_lost_ = true;
   if (taken_over) fenced_ = grant.status();
-  if (taken_over || !is_fenced(grant.status())) return grant.status();
-  return error_peer_down(text(grant.status()));  // that lease was lost, too
+  return grant.status();  // also lease_lost: that one was, too
 }
 
 // Replies to page reads tell the backlogs, too; a node that only writes has to ask.
@@ -440,10 +434,18 @@ Status ComputeNode::why_silent() const {
   const MutexLock lock(mutex_);
   if (!fenced_.ok())
     return error_fenced("this node is not the database's writer any more (" + text(fenced_) +
-                        ") and answers nothing; stop it");
-  return error_fenced(
+                        ") and answers nothing; to do: stop it, and connect to the one that is");
+  return error_lease_lost(
       "this node has lost its lease in the registry, so that another one may have become the "
-      "database's writer; it answers again when the registry has given it another lease");
+      "database's writer; to do: wait, it answers again when the registry has given it another "
+      "lease; if that takes long, look at the registry");
+}
+
+Status ComputeNode::trouble() const {
+  STRATA_RETURN_IF_ERROR(why_silent());
+  STRATA_RETURN_IF_ERROR(log_->state());
+  if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
+  return log_->late();
 }
 
 ComputeNode::Facts ComputeNode::facts() const {
@@ -451,7 +453,6 @@ ComputeNode::Facts ComputeNode::facts() const {
   facts.epoch = log_->epoch();
   facts.holds_lease = may_answer();
   facts.durable = log_->durable_lsn();
-  facts.log_late = text(log_->late());
   const Status log = log_->state();
   {
     const MutexLock lock(mutex_);

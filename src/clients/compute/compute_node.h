@@ -67,8 +67,8 @@ class ComputeNode {
  public:
   // Blocks. Errors say which part of the cluster they speak of:
   //   kInvalidArgument     a setting that cannot be
-  //   kFailedPrecondition  another profile, or another node holds the stream and keeps it
-  //   kUnavailable, kDeadlineExceeded   registry or storage nodes missing for start_timeout_us
+  //   wrong_database  another profile;  in_use  another node holds the stream and keeps it
+  //   kUnavailable, timed_out   registry or storage nodes missing for start_timeout_us
   //   kDataLoss            what is in the registry, the folder or the log cannot be read
   static StatusOr<std::unique_ptr<ComputeNode>> join(std::unique_ptr<registry::Registry> registry,
                                                      const transport::Secret& secret,
@@ -91,8 +91,11 @@ class ComputeNode {
     return !taken_over_.load(std::memory_order_acquire) &&
            lease_.load(std::memory_order_acquire)->valid();
   }
-  // Why it may not, for whoever asked: kFailedPrecondition. OK: it may by now.
+  // Why it may not, for whoever asked: fenced or lease_lost. OK: it may by now.
   [[nodiscard]] Status why_silent() const;
+  // The worst of what keeps this node, its log or its pages from going on, with the remedy. OK: all
+  // is well here.
+  [[nodiscard]] Status trouble() const;
   // After the kernel has stopped: others may have the stream at once. Blocks. Errors: the
   // registry's; the stream is then free when the lease ends.
   Status leave();
@@ -100,8 +103,7 @@ class ComputeNode {
   struct Facts {
     Epoch epoch;
     bool holds_lease = false;
-    std::string fenced;    // why it is not the writer any more; empty: it is
-    std::string log_late;  // why the log cannot be written now; empty: it can
+    std::string fenced;  // why it is not the writer any more; empty: it is
     Lsn durable;
     uint64_t pages_read = 0, pages_read_ahead = 0, page_calls = 0, page_retries = 0;
     uint64_t bad_pages = 0, page_wait_us = 0;

@@ -56,12 +56,12 @@ StatusOr<uint64_t> read_identity(File* file) {
 constexpr uint64_t kLockLookUs = 50'000;
 
 Status cannot(const char* what, const std::string& path) {
-  return error_peer_down(std::string("cannot ") + what + " " + path + ": " + std::strerror(errno));
+  return error_io_error(std::string("cannot ") + what + " " + path + ": " + std::strerror(errno));
 }
 
 Status in_use(const std::string& directory, const std::string& path) {
-  return error_fenced("the data folder " + directory + " is in use by another process (lock on " +
-                      path + "); stop that one first");
+  return error_in_use("the data folder " + directory + " is in use by another process (lock on " +
+                      path + ")");
 }
 
 // Which start of the operating system this is; nothing: it does not say.

@@ -27,7 +27,7 @@ StatusOr<uint64_t> node_identity(FileSystem* files, const std::string& directory
 class HeldIdentity {
  public:
   // Blocks; waits up to `patience_us` for a process that is just ending. Errors: those of
-  // node_identity(); kFailedPrecondition: another process uses the folder.
+  // node_identity(); in_use: another process uses the folder.
   static StatusOr<std::unique_ptr<HeldIdentity>> of(const std::string& directory,
                                                     uint64_t patience_us);
   ~HeldIdentity();

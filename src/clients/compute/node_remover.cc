@@ -13,12 +13,10 @@ namespace {
 constexpr uint64_t kLookUs = 10'000;
 constexpr uint64_t kRegistryPauseUs = 200'000;
 
-std::string text(const Status& status) { return std::string(status.message()); }
+std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
 
 // Nothing was changed, nor will be.
-bool is_final(const Status& status) {
-  return is_fenced(status) || is_invalid_argument(status) || is_not_found(status);
-}
+bool is_final(const Status& status) { return !may_be_repeated(status); }
 
 }  // namespace
 
@@ -92,7 +90,7 @@ void NodeRemover::handle(const registry::PendingRemoval& pending) {
 StatusOr<registry::Placement> NodeRemover::read_placement() {
   STRATA_ASSIGN_OR_RETURN(auto placement,
                           registry::Topology(parts_.registry, parts_.keys).placement(deadline()));
-  if (!placement.has_value()) return error_fenced("the registry has no placement");
+  if (!placement.has_value()) return error_not_found("the registry has no placement");
   return *std::move(placement);
 }
 
@@ -130,7 +128,7 @@ Status NodeRemover::prepare(const registry::PendingRemoval& pending,
   const registry::StorageGroup& group = placement.groups.front();
   const std::string& node = pending.request.node;
   if (placement.generation != pending.request.generation)
-    return error_fenced("the storage nodes were changed meanwhile; ask again");
+    return error_conflict("the storage nodes were changed meanwhile; ask again");
   STRATA_ASSIGN_OR_RETURN(const std::vector<registry::StorageGroup> next,
                           registry::with_taken_out(placement, node));
   const uint64_t until = parts_.registry->now_us() + parts_.prepare_timeout_us;
@@ -140,8 +138,8 @@ Status NodeRemover::prepare(const registry::PendingRemoval& pending,
     if (ready && others.ok()) return ok_status();
     if (others.ok())
       others = error_peer_down("the other storage nodes do not have everything without it");
-    if (withdrawn(pending)) others = error_fenced("the request was withdrawn");
-    if (!is_fenced(others) && parts_.registry->now_us() < until && pause(kLookUs)) continue;
+    if (withdrawn(pending)) others = error_conflict("the request was withdrawn");
+    if (!is_conflict(others) && parts_.registry->now_us() < until && pause(kLookUs)) continue;
     cancel_leave();  // NM2: nothing was asked of the registry
     return others;
   }
@@ -166,7 +164,7 @@ Status NodeRemover::change(const registry::PendingRemoval& pending,
         return ok_status();
       }
       cancel_leave();
-      return error_fenced(
+      return error_conflict(
           "the stream's writer, its lease or the placement has changed meanwhile, "
           "or the request was withdrawn (" +
           text(changed.status()) + "); ask again");

@@ -33,7 +33,7 @@ Status InSyncSet::publish(const std::vector<registry::InSyncNode>& nodes) {
   in_doubt_ = true;
   const auto published =
       records_.publish(grant_.stream, grant().writer, version_, nodes, deadline());
-  if (is_fenced(published.status())) return epochs_.why_refused(grant(), deadline());
+  if (is_conflict(published.status())) return epochs_.why_refused(grant(), deadline());
   if (!published.ok()) return published.status();
   in_doubt_ = false;
   version_ = *published;

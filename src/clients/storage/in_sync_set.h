@@ -26,7 +26,7 @@ class InSyncSet {
   // The stream is held under another lease since (StreamEpochs::renew). Thread-safe.
   void set_writer(registry::Version writer) noexcept { writer_.store(writer.value); }
   // OK: the registry holds exactly these, by name. Changes nothing if it does already. Blocks.
-  // kFailedPrecondition: taken over, for good (SE5). Others: may be tried again, kUnavailable also
+  // fenced: taken over, for good (SE5). Others: may be tried again, kUnavailable also
   // while this node has no lease.
   Status publish(const std::vector<registry::InSyncNode>& nodes);
 

@@ -66,7 +66,7 @@ struct QuorumEvents {
   absl::AnyInvocable<void(const ChosenLog&)> chosen;  // once; waits for begin_at()
   absl::AnyInvocable<void(Lsn start)> begun;          // once; from now on append() is allowed
   absl::AnyInvocable<void(Lsn)> durable;              // grows
-  // Last. kFailedPrecondition: fenced by `higher`. kDataLoss: see quorum/recovery.h.
+  // Last. fenced: by `higher`. kDataLoss: see quorum/recovery.h.
   absl::AnyInvocable<void(const Status& why, Epoch higher)> ended;
 };
 

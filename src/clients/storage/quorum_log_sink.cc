@@ -136,10 +136,10 @@ StatusOr<size_t> QuorumLogSink::read(Lsn at, char* out, size_t bytes) {
   const size_t wanted = std::min<uint64_t>(bytes, end.value - at.value);
   for (size_t done = 0; done < wanted;) {
     auto got = read_once(Lsn{at.value + done}, out + done, wanted - done);
-    if (!got.ok() && is_peer_down(got.status()) && read_elsewhere(Lsn{at.value + wanted})) continue;
+    if (!got.ok() && may_pass(got.status()) && read_elsewhere(Lsn{at.value + wanted})) continue;
     if (!got.ok() && is_corruption(got.status()))
       got = read_around(Lsn{at.value + done}, out + done, wanted - done, got.status());
-    if (!got.ok() && is_peer_down(got.status()))
+    if (!got.ok() && may_pass(got.status()))
       return error_peer_down(
           locate(at) + ": the storage node whose log was being read went away (" +
           std::string(got.status().message()) + "), and no other is known to have all of it");

@@ -5,7 +5,7 @@
 //   QL2  sync() returns OK once a write quorum has everything appended, however long that takes: as
 //        long as this node is the stream's writer the storage nodes are asked again. late() says
 //        meanwhile that they are waited for, and why. An error means that another node took the
-//        stream over (kFailedPrecondition), or that give_up said so and nobody knows (kUnknown).
+//        stream over (fenced), or that give_up said so and nobody knows (kUnknown).
 //        Both are final: the node must not answer for that log any more.
 //   QL3  While a database is being founded, nothing that an earlier attempt left in the stream
 //        counts, not even for whoever made it: a founder's last step is one that only the stream's
@@ -47,7 +47,7 @@ struct QuorumLogOptions {
 
 class QuorumLogSink final : public LogSink, public LeavingReplica {
  public:
-  // Takes the stream over (QL1). Blocks. Errors: kFailedPrecondition (fenced by a higher epoch),
+  // Takes the stream over (QL1). Blocks. Errors: fenced (by a higher epoch),
   // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).
   // `world`'s executor runs.
   static StatusOr<std::unique_ptr<QuorumLogSink>> open(const transport::World& world,

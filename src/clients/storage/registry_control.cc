@@ -51,7 +51,7 @@ Status RegistryControl::publish(const ControlData& data) {
   in_doubt_ = true;
   const auto published =
       checkpoints_.publish(grant_.stream, writer(), version_, to_record(data), deadline());
-  if (is_fenced(published.status()))
+  if (is_conflict(published.status()))
     return epochs_.why_refused({grant_.stream, grant_.epoch, writer()}, deadline());
   if (!published.ok()) return published.status();
   in_doubt_ = false;

@@ -30,7 +30,7 @@ class RegistryControl final : public ControlStore {
   [[nodiscard]] registry::Version writer() const noexcept {
     return registry::Version{writer_.load()};
   }
-  // kFailedPrecondition: taken over, for good (SE5). Others: may be tried again, kUnavailable also
+  // fenced: taken over, for good (SE5). Others: may be tried again, kUnavailable also
   // while this node has no lease.
   Status publish(const ControlData& data) override;
 

@@ -17,11 +17,6 @@ namespace {
 
 constexpr uint64_t kPauseUs = 20'000;
 
-// Another node, or the same one later, may do better.
-bool may_pass(const Status& status) {
-  return is_peer_down(status) || status.code() == StatusCode::kDeadlineExceeded;
-}
-
 // SPS4: a timeout that begins anew whenever less log is left to replay than ever before.
 class Patience {
  public:
@@ -144,7 +139,7 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
       return status;
     }
-    if (is_fenced(status) || is_interrupted(status)) return status;
+    if (ends_right(status) || is_interrupted(status)) return status;
     if (first_error.ok() || is_corruption(status)) first_error = status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     another_round |= may_pass(status);
@@ -239,7 +234,8 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces() {
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
     auto spaces = list_spaces_of(node, patience.deadline_us());
     if (spaces.ok() && tries > 0) preferred_.store(node, std::memory_order_relaxed);
-    if (spaces.ok() || is_fenced(spaces.status()) || is_interrupted(spaces.status())) return spaces;
+    if (spaces.ok() || ends_right(spaces.status()) || is_interrupted(spaces.status()))
+      return spaces;
     another_round |= may_pass(spaces.status());
     if ((tries + 1) % count != 0) continue;
     patience.note(backlog_bytes_.load(std::memory_order_relaxed));

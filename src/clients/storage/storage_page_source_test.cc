@@ -204,6 +204,35 @@ TEST_F(StoragePages, AsksAgainWhatMayPass) {
   EXPECT_EQ(calls_, 6);
 }
 
+// ER3, ER7. Also a node whose own writing has ended says nothing about this one.
+TEST_F(StoragePages, EveryErrorThatMayPassIsAskedAgain) {
+  std::vector<Status> errors = {error_busy("queue"), error_timed_out("late"),
+                                error_lease_lost("lease"), error_peer_down("down"),
+                                error_ended("its disk failed")};
+  size_t next = 0;
+  add_node([&](const PageWanted& wanted) {
+    return next < errors.size() ? PageGot{errors[next++], {}, {}} : good(8)(wanted);
+  });
+  const Status done = read();
+  EXPECT_TRUE(done.ok()) << done;
+  EXPECT_EQ(next, errors.size());
+}
+
+TEST_F(StoragePages, WhatNoNodeWillDoBetterIsNotAskedAgain) {  // ER3
+  for (const Status& error :
+       {error_conflict("x"), error_unsupported("x"), error_io_error("x"), error_internal("x")}) {
+    source_.reset();
+    servers_.clear();
+    options_.addresses.clear();
+    calls_ = 0;
+    add_node(failing(error));
+    add_node(failing(error));
+    const Status done = read();
+    EXPECT_EQ(error_of(done), error_of(error)) << done;
+    EXPECT_EQ(calls_, 2) << done;
+  }
+}
+
 TEST_F(StoragePages, ANodeThatIsStuckIsAskedForTheSpacesOnce) {
   std::atomic<int> asked{0};
   add_node([&asked](const PageWanted&) {

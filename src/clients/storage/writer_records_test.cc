@@ -105,8 +105,8 @@ TEST_P(Outage, IsOverWhenThereIsALease) {
   // The registry is there again, a new lease perhaps not yet.
   const bool lost = !leases_.back()->valid();
   const Status nodes = publish_nodes(3), control = publish_control();
-  EXPECT_TRUE(nodes.ok() || is_peer_down(nodes)) << nodes;
-  EXPECT_TRUE(control.ok() || is_peer_down(control)) << control;
+  EXPECT_TRUE(nodes.ok() || is_lease_lost(nodes)) << nodes;
+  EXPECT_TRUE(control.ok() || is_lease_lost(control)) << control;
   if (lost) {
     ASSERT_NO_FATAL_FAILURE(new_lease());
   }
@@ -143,8 +143,8 @@ TEST_F(WriterRecords, AChangeThatMeetsTheNewLeaseIsTriedAgain) {
   const registry::Version now = control_->writer();
   control_->set_writer(before);  // as a thread that has read it a moment ago
   set_->set_writer(before);
-  EXPECT_TRUE(is_peer_down(publish_control()));
-  EXPECT_TRUE(is_peer_down(publish_nodes(1)));
+  EXPECT_TRUE(is_lease_lost(publish_control()));
+  EXPECT_TRUE(is_lease_lost(publish_nodes(1)));
   control_->set_writer(now);
   set_->set_writer(now);
   EXPECT_TRUE(publish_control().ok());

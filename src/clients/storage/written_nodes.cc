@@ -29,7 +29,7 @@ bool may_run_twice(uint16_t method) {
          method == proto::kListSpaces;
 }
 
-std::string text(const Status& status) { return std::string(status.message()); }
+std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
 
 }  // namespace
 
@@ -198,7 +198,7 @@ Status WrittenNodes::begin_at_start(const NodeRef& node, size_t* begun, size_t* 
   }
   proto::BeginWritesReply reply;
   const Status status = begin_one(node, session, 0, &reply);
-  if (is_fenced(status)) return status;
+  if (ends_right(status)) return status;
   const MutexLock lock(mutex_);
   if (!status.ok()) {
     node->why = "it did not answer when this compute node started: " + text(status);
@@ -308,9 +308,9 @@ void WrittenNodes::follow(const ReplicaSet& replicas) {
   changed_.notify_all();
   say();
   if (nobody)
-    (void)end(error_fenced(
+    (void)end(error_ended(
         "the storage nodes that had every page lost their places in the group before another one "
-        "had copied them: restart this server, it recovers from the log"));
+        "had copied them; to do: restart this server, it recovers from the log"));
 }
 
 // mutex_ held. WN6
@@ -352,7 +352,7 @@ bool WrittenNodes::prepare_leave(const std::string& key, uint64_t generation,
     syncing_ = false;
   }
   changed_.notify_all();
-  if (is_fenced(published)) (void)end(published);
+  if (ends_right(published)) (void)end(published);
   return published.ok();
 }
 
@@ -520,7 +520,7 @@ Status WrittenNodes::to_all(uint16_t method, uint64_t timeout_us, Encode encode)
   }
   changed_.notify_all();
   say();
-  return is_fenced(status) ? end(status) : status;
+  return ends_right(status) ? end(status) : status;
 }
 
 // What has to be remembered for WN4 is bounded.
@@ -568,7 +568,7 @@ Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector
   Status first_error, full;
   for (size_t i = 0; i < targets.size(); ++i) {
     const Status& status = answers[i].status;
-    if (is_fenced(status)) return status;
+    if (ends_right(status)) return status;
     const Node& node = *targets[i].node;
     const bool in_sync = targets[i].in_sync && node.state == State::kInSync &&
                          targets[i].writer.session >= node.first_session;
@@ -622,7 +622,7 @@ Status WrittenNodes::check_sessions() {
   }
   changed_.notify_all();
   say();
-  return is_fenced(status) ? end(status) : status;
+  return ends_right(status) ? end(status) : status;
 }
 
 // mutex_ held.
@@ -640,7 +640,7 @@ Status WrittenNodes::judge_sessions(const std::vector<Asked>& asked,
   Status missing;
   std::vector<Target> forgot;
   for (const Asked& one : asked) {
-    if (is_fenced(one.status)) return one.status;
+    if (ends_right(one.status)) return one.status;
     if (one.node->state != State::kInSync) continue;  // it was put out, or lost its place
     if (one.continued()) {
       one.node->session = one.session;
@@ -684,7 +684,7 @@ Status WrittenNodes::tell_again(std::vector<Target> restarted) {
     for (size_t i = restarted.size(); i-- > 0;) {
       if (answers[i].status.ok()) continue;
       error = answers[i].status;
-      if (is_fenced(error)) return error;
+      if (ends_right(error)) return error;
       restarted.erase(restarted.begin() + static_cast<ptrdiff_t>(i));
     }
     if (restarted.empty()) return is_no_space(error) ? error : error_peer_down(text(error));
@@ -724,7 +724,7 @@ Status WrittenNodes::sync() {
     if (status.ok()) unsynced_.forget(covered);
   }
   changed_.notify_all();
-  return is_fenced(status) ? end(status) : status;
+  return ends_right(status) ? end(status) : status;
 }
 
 // syncing_ is ours. WN2
@@ -799,7 +799,7 @@ void WrittenNodes::come_back(const NodeRef& node) {
     }
   }
   say();
-  if (is_fenced(status)) (void)end(status);
+  if (ends_right(status)) (void)end(status);
 }
 
 Status WrittenNodes::try_come_back(const NodeRef& node) {

@@ -24,7 +24,7 @@
 //        then.
 //   WN6  Once the placement has changed only its nodes and its write quorum count: neither what one
 //        without a place has, nor its answers. The registry's list names it until the next sync()
-//        at most. If nobody is in sync then, this compute node ends its work (kFailedPrecondition)
+//        at most. If nobody is in sync then, this compute node ends its work (ended)
 //        and recovery does it: the list, which is changed late, has others.
 //   WN7  From prepare_leave() on, until follow() or cancel_leave(), calls are OK, and the
 //        registry's list is changed, only while enough are in sync also without the node that
@@ -81,7 +81,7 @@ class WrittenNodes final : public LeavingReplica {
 
  public:
   // Begins a write session on every node that is in sync. Blocks. Errors: kUnavailable (too few
-  // answered; says which), kFailedPrecondition (fenced), kDataLoss (the registry names none).
+  // answered; says which), fenced, kDataLoss (the registry names none).
   // `in_sync` and the world outlive it.
   static StatusOr<std::unique_ptr<WrittenNodes>> open(const transport::World& world,
                                                       const transport::Secret& secret,
@@ -93,7 +93,7 @@ class WrittenNodes final : public LeavingReplica {
 
   using Encode = absl::FunctionRef<std::string(const proto::Writer&)>;
   // One call to all nodes (WN1). Blocks. Errors: kUnavailable (too few in sync, may pass),
-  // kResourceExhausted (a disk is full), kFailedPrecondition (fenced, or WN6).
+  // kResourceExhausted (a disk is full), fenced, ended (WN6).
   Status to_all(uint16_t method, Encode encode);
   Status sync();  // WN2
 

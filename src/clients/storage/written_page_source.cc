@@ -103,7 +103,7 @@ Status WrittenPageSource::read(PageId id, Llsn at_least, char* page) {
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
       return status;
     }
-    if (is_fenced(status) || is_interrupted(status) || !attempt.unreachable) return status;
+    if (ends_right(status) || is_interrupted(status) || !attempt.unreachable) return status;
     STRATA_RETURN_IF_ERROR(nodes_->ended());
     if (!may_try_again(begin_us + options_.read_timeout_us)) return status;
     if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
@@ -124,7 +124,7 @@ Status WrittenPageSource::read_round(PageId id, Llsn from, char* page, Attempt* 
       repair(*attempt, id, page);
       return status;
     }
-    if (is_fenced(status) || is_interrupted(status)) return status;
+    if (ends_right(status) || is_interrupted(status)) return status;
     counters_.retries.fetch_add(1, std::memory_order_relaxed);
     if (is_not_found(status))
       status = error_corruption(name_of(id) + " is missing on storage node " +
@@ -222,7 +222,7 @@ Status WrittenPageSource::about_space(uint16_t method, SpaceId space, uint32_t p
       return proto::encode(proto::SpaceRequest{writer, space, pages});
     });
     // Somebody's statement waits: too few nodes are in sync for a moment, mostly.
-    if (!is_peer_down(status) || !may_try_again(deadline_us)) return status;
+    if (!may_pass(status) || !may_try_again(deadline_us)) return status;
   }
 }
 
@@ -250,7 +250,7 @@ StatusOr<std::vector<SpaceId>> WrittenPageSource::list_spaces() {
       if (status.ok()) status = read_from(reader, PageId{kSystemSpace, 0}, Llsn{}, page.get());
       if (spaces.ok() && (status.ok() || is_not_found(status) || is_corruption(status)))
         return spaces;
-      if (is_fenced(status)) return status;
+      if (ends_right(status)) return status;
       nodes_->suspect(reader);
       error = status;
     }

@@ -254,8 +254,8 @@ TEST_F(HostileClient, AnOldWriteThatComesLateIsRefused) {
   append_page(&forged, 1, 9, random_page(&rng_));
   EXPECT_TRUE(call(kWriteMethod, newer).ok());
   EXPECT_TRUE(call(kWriteMethod, newer).ok());  // the same again
-  EXPECT_TRUE(is_fenced(call(kWriteMethod, older)));
-  EXPECT_TRUE(is_fenced(call(kWriteMethod, forged)));
+  EXPECT_TRUE(is_conflict(call(kWriteMethod, older)));
+  EXPECT_TRUE(is_conflict(call(kWriteMethod, forged)));
 }
 
 TEST_F(HostileClient, DiscardsAreBounded) {

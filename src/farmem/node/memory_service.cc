@@ -148,7 +148,7 @@ Status MemoryService::check_write(const Client& client, ByteReader reader, uint1
     const PageHeader& there = *client.memory->header(page);
     if (generation < there.generation ||
         (generation == there.generation && checksum != there.crc32c))
-      return error_fenced("a newer version of the page is there");
+      return error_conflict("a newer version of the page is there");
     if (there.generation == 0) fresh++;
   }
   if (reader.remaining() != 0) return garbage();

@@ -9,7 +9,7 @@
 //   write    credentials | count u16 | (page u64 | generation u64 | crc32c u32 | 4096 bytes)...  ->
 //   nothing
 //            Idempotent: the same generation with the same checksum again is fine; an older
-//            generation is kFailedPrecondition. kResourceExhausted: the node is full.
+//            generation is conflict. kResourceExhausted: the node is full.
 //   read     credentials | count u16 | page u64...             -> (generation u64 | crc32c u32 |
 //   4096 bytes)...
 //            kNotFound: a page that was never written, or discarded.

@@ -29,7 +29,7 @@ class Ring {
   virtual bool run(RingEntry* entries, size_t count) = 0;
 };
 
-// kUnavailable: this system, or what contains this process, does not offer it; the message says.
+// unsupported: this system, or what contains this process, does not offer it; the message says.
 StatusOr<std::unique_ptr<Ring>> make_ring();
 
 }  // namespace strata::internal

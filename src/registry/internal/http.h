@@ -32,7 +32,7 @@ struct HttpRequest {
 };
 
 struct HttpOutcome {
-  Status status;  // OK: the whole reply came. Else kUnavailable, kDeadlineExceeded or kDataLoss
+  Status status;  // OK: the whole reply came. Else kUnavailable, timed_out or kDataLoss
   bool sent = false;
   long http_status = 0;
   std::string body;

@@ -23,7 +23,7 @@ StatusOr<KeyValue> RegistryConformance::get(const std::string& name) {
 
 namespace {
 
-StatusCode code_of(const Status& status) { return status.code(); }
+Error code_of(const Status& status) { return error_of(status); }
 
 TEST_P(RegistryConformance, AKeyIsCreatedReplacedAndRemovedByItsVersion) {
   const auto created = registry_->change(Change::create(key("a"), "one"), deadline());
@@ -47,12 +47,12 @@ TEST_P(RegistryConformance, AFailedCompareChangesNothingAndSaysWhatIsThere) {
         Change::remove(key("a"), other)}) {
     std::vector<KeyValue> found;
     const auto done = registry_->change(change, deadline(), &found);
-    EXPECT_EQ(code_of(done.status()), StatusCode::kFailedPrecondition) << done.status();
+    EXPECT_EQ(code_of(done.status()), Error::conflict) << done.status();
     EXPECT_EQ(found, (std::vector<KeyValue>{{key("a"), "one", version, {}}}));
   }
   std::vector<KeyValue> found{{"not", "cleared", {}, {}}};
   const auto done = registry_->change(Change::remove(key("b"), version), deadline(), &found);
-  EXPECT_EQ(code_of(done.status()), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code_of(done.status()), Error::conflict);
   EXPECT_TRUE(found.empty());
   EXPECT_EQ(get("a")->value, "one");
 }
@@ -64,7 +64,7 @@ TEST_P(RegistryConformance, AVersionIsNotGivenAgainToAKeyMadeAnew) {
   const Version second = put("a", "one");
   EXPECT_GT(second, first);
   EXPECT_EQ(code_of(registry_->change(Change::remove(key("a"), first), deadline()).status()),
-            StatusCode::kFailedPrecondition);
+            Error::conflict);
 }
 
 // RG2
@@ -74,8 +74,7 @@ TEST_P(RegistryConformance, SeveralKeysChangeTogetherOrNotAtAll) {
   const Change wrong[] = {Change::replace(key("a"), a, "new"), Change::remove(key("b"), b),
                           Change::require(key("c"), a)};
   std::vector<KeyValue> found;
-  EXPECT_EQ(code_of(registry_->change(wrong, deadline(), &found).status()),
-            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code_of(registry_->change(wrong, deadline(), &found).status()), Error::conflict);
   EXPECT_EQ(found.size(), 2u);
   EXPECT_EQ(get("a")->value, "1");
   EXPECT_EQ(get("b")->value, "2");
@@ -126,7 +125,7 @@ TEST_P(RegistryConformance, ALongListIsWholeAndOfOneVersion) {
 
 TEST_P(RegistryConformance, WhatCannotBeIsRefusedBeforeItIsSent) {
   const auto refused = [&](const std::vector<Change>& changes) {
-    return code_of(registry_->change(changes, deadline()).status()) == StatusCode::kInvalidArgument;
+    return code_of(registry_->change(changes, deadline()).status()) == Error::invalid_argument;
   };
   EXPECT_TRUE(refused({}));
   EXPECT_TRUE(refused({Change::create("", "x")}));
@@ -136,10 +135,10 @@ TEST_P(RegistryConformance, WhatCannotBeIsRefusedBeforeItIsSent) {
   EXPECT_TRUE(refused({Change::require(key("a"), {})}));
   EXPECT_TRUE(refused({Change::remove(key("a"), {})}));
   EXPECT_TRUE(refused(std::vector<Change>(kChangesMax + 1, Change::create(key("a"), "x"))));
-  EXPECT_EQ(code_of(registry_->get("", deadline()).status()), StatusCode::kInvalidArgument);
-  EXPECT_EQ(code_of(registry_->list("", deadline()).status()), StatusCode::kInvalidArgument);
+  EXPECT_EQ(code_of(registry_->get("", deadline()).status()), Error::invalid_argument);
+  EXPECT_EQ(code_of(registry_->list("", deadline()).status()), Error::invalid_argument);
   EXPECT_EQ(code_of(registry_->grant_lease(0, nullptr, deadline()).status()),
-            StatusCode::kInvalidArgument);
+            Error::invalid_argument);
   const std::string largest(kValueBytesMax, '\xee');
   put("a", largest);
   EXPECT_EQ(get("a")->value, largest);
@@ -148,11 +147,10 @@ TEST_P(RegistryConformance, WhatCannotBeIsRefusedBeforeItIsSent) {
 TEST_P(RegistryConformance, NothingIsSentBehindItsDeadline) {
   const uint64_t past = registry_->now_us() - 1;
   EXPECT_EQ(code_of(registry_->change(Change::create(key("a"), "x"), past).status()),
-            StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(code_of(registry_->get(key("a"), past).status()), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(code_of(registry_->list(key("a"), past).status()), StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(code_of(registry_->grant_lease(1, nullptr, past).status()),
-            StatusCode::kDeadlineExceeded);
+            Error::timed_out);
+  EXPECT_EQ(code_of(registry_->get(key("a"), past).status()), Error::timed_out);
+  EXPECT_EQ(code_of(registry_->list(key("a"), past).status()), Error::timed_out);
+  EXPECT_EQ(code_of(registry_->grant_lease(1, nullptr, past).status()), Error::timed_out);
   EXPECT_TRUE(is_not_found(get("a").status()));
 }
 
@@ -191,7 +189,7 @@ TEST_P(RegistryConformance, ARevokedLeaseTakesItsKeysAlongAndIsNotReportedAsLost
   EXPECT_EQ(
       code_of(
           registry_->change(Change::create(key("c"), "x", (*lease)->id()), deadline()).status()),
-      StatusCode::kNotFound);
+      Error::not_found);
   EXPECT_TRUE(is_not_found(get("c").status()));
   lease->reset();
   EXPECT_EQ(lost.load(), 0);
@@ -321,11 +319,11 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   // SE3
   EXPECT_EQ((*held)->writer, again->writer);
   const auto refused = theirs.acquire({stream, "compute-2", {}, {}}, *their_lease, deadline());
-  EXPECT_TRUE(is_fenced(refused.status())) << refused.status();
+  EXPECT_TRUE(is_in_use(refused.status())) << refused.status();
   // Only whom it has read, not whoever holds it by then.
   const auto late =
       theirs.acquire({stream, "compute-2", {}, first->writer}, *their_lease, deadline());
-  EXPECT_TRUE(is_fenced(late.status())) << late.status();
+  EXPECT_TRUE(is_in_use(late.status())) << late.status();
   const auto taken =
       theirs.acquire({stream, "compute-2", {}, (*held)->writer}, *their_lease, deadline());
   ASSERT_TRUE(taken.ok()) << taken.status();
@@ -333,8 +331,7 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   // The first holder's guard does not hold any more, and its release takes nothing away.
   const Change guarded[] = {Change::create(key("guarded"), "x"),
                             Change::require(keys.writer(stream), again->writer)};
-  EXPECT_EQ(code_of(registry_->change(guarded, deadline()).status()),
-            StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code_of(registry_->change(guarded, deadline()).status()), Error::conflict);
   EXPECT_TRUE(mine.release(*again, deadline()).ok());
   EXPECT_TRUE((*mine.current(stream, deadline()))->held);
   EXPECT_TRUE(theirs.release(*taken, deadline()).ok());
@@ -355,7 +352,8 @@ TEST_P(RegistryConformance, EpochsGrowAndPassFromHolderToHolder) {
   EXPECT_TRUE((*mine.current(stream, deadline()))->held);
   // A lease that ends frees the stream, and its epoch is not forgotten.
   ASSERT_TRUE(lease->revoke(deadline()).ok());
-  EXPECT_TRUE(is_fenced(mine.acquire({stream, "compute-1", {}, {}}, *lease, deadline()).status()));
+  EXPECT_TRUE(
+      is_lease_lost(mine.acquire({stream, "compute-1", {}, {}}, *lease, deadline()).status()));
   const auto after = theirs.acquire({stream, "compute-2", {}, {}}, *their_lease, deadline());
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_GT(after->epoch, last->epoch);
@@ -398,7 +396,7 @@ TEST_P(RegistryConformance, MembersComeAndGoWithTheirLeases) {
   // MB1
   Member thief = store;
   thief.identity = 13;
-  EXPECT_TRUE(is_fenced(membership.join(thief, *lease, deadline()).status()));
+  EXPECT_TRUE(is_in_use(membership.join(thief, *lease, deadline()).status()));
   Member moved = store;
   moved.address = "127.0.0.1:7103";
   const auto rejoined = membership.join(moved, *lease, deadline());
@@ -414,14 +412,14 @@ TEST_P(RegistryConformance, MembersComeAndGoWithTheirLeases) {
   EXPECT_FALSE(membership.join({"x", Role::kStorage, 0, "a", "", {}, {}}, *lease, deadline()).ok());
   EXPECT_FALSE(
       membership.join({"x", Role::kStorage, 1, "a b", "", {}, {}}, *lease, deadline()).ok());
-  EXPECT_TRUE(is_fenced(membership.join(store, *short_lease, deadline()).status()));
+  EXPECT_TRUE(is_lease_lost(membership.join(store, *short_lease, deadline()).status()));
 }
 
 TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
   Topology topology(registry_.get(), *ClusterKeys::of(world_->prefix()));
   const DatabaseIdentity identity{0xfedcba9876543210, "logdb-mv-sr", 1};
   EXPECT_EQ(*topology.identity(deadline()), std::nullopt);
-  EXPECT_TRUE(is_fenced(topology.check_identity(identity, deadline())));
+  EXPECT_TRUE(is_wrong_database(topology.check_identity(identity, deadline())));
   ASSERT_TRUE(topology.create_identity(identity, deadline()).ok());
   EXPECT_TRUE(topology.create_identity(identity, deadline()).ok());
   EXPECT_TRUE(topology.check_identity(identity, deadline()).ok());
@@ -429,7 +427,7 @@ TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
   DatabaseIdentity other = identity;
   other.profile = "remote-disk";
   const Status refused = topology.create_identity(other, deadline());
-  EXPECT_TRUE(is_fenced(refused)) << refused;
+  EXPECT_TRUE(is_wrong_database(refused)) << refused;
   EXPECT_NE(refused.message().find("logdb-mv-sr"), absl::string_view::npos) << refused;
 
   Mutex mutex{LatchRank::kLeaf};
@@ -459,9 +457,9 @@ TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
   EXPECT_TRUE(sees(2));
   // TP2: nobody builds on what is not there any more.
   EXPECT_EQ(code_of(topology.change_placement(*first, groups, deadline()).status()),
-            StatusCode::kFailedPrecondition);
+            Error::conflict);
   EXPECT_EQ(code_of(topology.change_placement(std::nullopt, more, deadline()).status()),
-            StatusCode::kFailedPrecondition);
+            Error::conflict);
   const auto read = topology.placement(deadline());
   ASSERT_TRUE(read.ok() && read->has_value());
   EXPECT_EQ((*read)->groups, more);
@@ -472,7 +470,7 @@ TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
         std::vector<StorageGroup>{{1, {"store-1", "store-8", "store-9"}, 2}},
         std::vector<StorageGroup>{{1, {"store-1", "store-2", "store-3"}, 3}}})
     EXPECT_EQ(code_of(topology.change_placement(*second, groups_too_far, deadline()).status()),
-              StatusCode::kInvalidArgument);
+              Error::invalid_argument);
   const auto third =
       topology.change_placement(*second, *with_replaced(*second, "store-2", "store-5"), deadline());
   ASSERT_TRUE(third.ok()) << third.status();
@@ -484,14 +482,14 @@ TEST_P(RegistryConformance, TheIdentityIsMadeOnceAndThePlacementStepByStep) {
   std::vector<StorageGroup> back = third->groups;
   back[0].nodes[0] = "store-2";
   EXPECT_EQ(code_of(topology.change_placement(*third, back, deadline()).status()),
-            StatusCode::kInvalidArgument);
+            Error::invalid_argument);
   // TP3
   watch.reset();
   const std::string placement_key = ClusterKeys::of(world_->prefix())->placement();
   EXPECT_EQ(code_of(topology.change_placement(*third, {}, deadline()).status()),
-            StatusCode::kInvalidArgument);
+            Error::invalid_argument);
   EXPECT_EQ(code_of(topology.change_placement(*third, {{1, {"a", "b"}, 3}}, deadline()).status()),
-            StatusCode::kInvalidArgument);
+            Error::invalid_argument);
   ASSERT_TRUE(
       registry_
           ->change(Change::replace(placement_key, third->version, "{\"format\":2}"), deadline())

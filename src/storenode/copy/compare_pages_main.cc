@@ -106,7 +106,7 @@ StatusOr<Llsn> newest_of(const CopyPeers& nodes, Spaces* dropped) {
 
 Status of_node(const CopyPeer& node, const Status& status) {
   if (status.ok()) return status;
-  return Status(status.code(), node.name() + ": " + std::string(status.message()));
+  return with_message(status, node.name() + ": " + std::string(status.message()));
 }
 
 Status compare(const CopyPeers& nodes, const std::vector<PageId>& pages, Llsn at) {

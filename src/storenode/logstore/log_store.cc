@@ -408,7 +408,7 @@ void LogStore::Impl::flush_batch() {
   for (Waiter& waiter : waiters) {
     const quorum::ReplicaState state = waiter.stream->state();
     const Status& status = outcome[waiter.stream];
-    if (status.code() == StatusCode::kResourceExhausted) ++context.counters.disk_full;
+    if (is_no_space(status)) ++context.counters.disk_full;
     waiter.done({status, state, state.end});
   }
   for (auto& notify : ready) notify();
@@ -450,14 +450,14 @@ void LogStore::begin_epoch(StreamId stream, quorum::BeginRequest request, Change
 void LogStore::catch_up(StreamId stream, quorum::CatchUpRequest request, ChangeDone done) {
   const uint64_t bytes = request.bytes.size();
   if (impl_->pending_bytes + bytes > impl_->context.options.pending_bytes_max)
-    return done({error_peer_down("the log store's queue is full"), {}, {}});
+    return done({error_busy("the log store's queue is full"), {}, {}});
   impl_->enqueue({stream, bytes, CatchUpCommand{std::move(request), std::move(done)}});
 }
 
 void LogStore::append(StreamId stream, quorum::AppendRequest request, ChangeDone done) {
   const uint64_t bytes = request.bytes.size();
   if (impl_->pending_bytes + bytes > impl_->context.options.pending_bytes_max)
-    return done({error_peer_down("the log store's queue is full"), {}, {}});
+    return done({error_busy("the log store's queue is full"), {}, {}});
   impl_->enqueue({stream, bytes, AppendCommand{std::move(request), std::move(done)}});
 }
 

@@ -255,27 +255,27 @@ class World {
   }
 
   // What the operation should answer, and make of the replica.
-  static StatusCode apply(const Op& op, const std::vector<WorldLog>& worlds, Model* m) {
+  static Error apply(const Op& op, const std::vector<WorldLog>& worlds, Model* m) {
     const WorldLog& log = worlds[op.log];
     const uint64_t epoch = log.tenure.holder.epoch.value;
     const uint64_t token = log.tenure.holder.token + (op.stranger ? 1 : 0);
     if (op.kind == Op::kAppend) {
-      if (epoch < m->promised || epoch != m->last_epoch()) return StatusCode::kFailedPrecondition;
+      if (epoch < m->promised) return Error::fenced;
+      if (epoch != m->last_epoch()) return Error::conflict;
       return extend(op, log, m);
     }
-    if (epoch < m->promised || (epoch == m->promised && token != m->token))
-      return StatusCode::kFailedPrecondition;
+    if (epoch < m->promised || (epoch == m->promised && token != m->token)) return Error::fenced;
     if (op.kind == Op::kSeal) {
       m->promised = epoch;
       m->token = token;
-      return StatusCode::kOk;
+      return Error::ok;
     }
     const bool begun = m->last_epoch() == epoch;
-    if (op.kind == Op::kBegin && begun) return StatusCode::kOk;
+    if (op.kind == Op::kBegin && begun) return Error::ok;
     if (op.kind == Op::kCatchUp && begun) return extend(op, log, m);
     const Fit fit = World::fit(*m, log);
     if (op.kind == Op::kBegin ? fit.next < log.tenure.start.value : op.from > fit.next)
-      return StatusCode::kOutOfRange;
+      return Error::out_of_range;
     m->promised = epoch;
     m->token = token;
     m->history = log.tenure.history;
@@ -285,12 +285,12 @@ class World {
       m->quorum_durable = std::max(m->quorum_durable, fit.next);
     }
     m->content.assign(log.content.begin(), log.content.begin() + static_cast<ptrdiff_t>(fit.next));
-    return op.kind == Op::kBegin ? StatusCode::kOk : extend(op, log, m);
+    return op.kind == Op::kBegin ? Error::ok : extend(op, log, m);
   }
-  static StatusCode extend(const Op& op, const WorldLog& log, Model* m) {
-    if (op.from > m->end()) return StatusCode::kOutOfRange;
+  static Error extend(const Op& op, const WorldLog& log, Model* m) {
+    if (op.from > m->end()) return Error::out_of_range;
     for (uint64_t i = m->end(); i < op.to; ++i) m->content.push_back(log.content[i]);
-    return StatusCode::kOk;
+    return Error::ok;
   }
 
   // --- batches ---
@@ -310,8 +310,8 @@ class World {
 
   void expect(const Op& op) {
     Model next = model_;
-    const StatusCode expected = apply(op, worlds_, &next);
-    ASSERT_EQ(op.status.code(), expected) << describe(op) << ": " << op.status;
+    const Error expected = apply(op, worlds_, &next);
+    ASSERT_EQ(error_of(op.status), expected) << describe(op) << ": " << op.status;
     if (next.end() != model_.end() || next.content != model_.content) junk_.clear();
     model_ = std::move(next);
   }
@@ -338,8 +338,8 @@ class World {
     size_t certain = 0;
     for (size_t i = 0; i < ops.size(); ++i) {
       Model next = chain.back();
-      const StatusCode expected = apply(ops[i], worlds_, &next);
-      if (ops[i].status.ok() && expected == StatusCode::kOk && differs(next, chain.back()))
+      const Error expected = apply(ops[i], worlds_, &next);
+      if (ops[i].status.ok() && expected == Error::ok && differs(next, chain.back()))
         certain = i + 1;
       chain.push_back(std::move(next));
     }
@@ -363,7 +363,7 @@ class World {
     };
     drain();
     faulty_->judge = nullptr;
-    after_failure(op, StatusCode::kInternal);
+    after_failure(op, Error::internal);
   }
 
   void full_disk() {
@@ -373,11 +373,11 @@ class World {
     enqueue(store_.get(), &op);
     drain();
     disk_->set_capacity(~uint64_t{0});
-    after_failure(op, StatusCode::kResourceExhausted);
+    after_failure(op, Error::no_space);
   }
 
-  void after_failure(const Op& op, StatusCode code) {
-    if (op.status.code() != code) {
+  void after_failure(const Op& op, Error code) {
+    if (error_of(op.status) != code) {
       expect(op);
       return compare();
     }
@@ -428,7 +428,7 @@ class World {
     Status done;
     store_->truncate_prefix(kStream, Lsn{lsn}, [&](const ChangeReply& r) { done = r.status; });
     drain();
-    ASSERT_EQ(done.code(), too_far ? StatusCode::kOutOfRange : StatusCode::kOk);
+    ASSERT_EQ(error_of(done), too_far ? Error::out_of_range : Error::ok);
     if (!too_far) model_.start = std::max(model_.start, lsn);
     compare();
   }

@@ -64,13 +64,11 @@ TEST_F(LogStoreTest, AStreamIsMadeOnceAndRefusesWhatItMayHaveForgotten) {
 TEST_F(LogStoreTest, AppendsNeedABegunEpochThatIsNotFenced) {
   EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.code(), StatusCode::kNotFound);
   ASSERT_TRUE(store->seal(kStream, {Epoch{1}, 1000}).status.ok());
-  EXPECT_EQ(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.code(),
-            StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(is_conflict(store->append(kStream, Epoch{1}, Lsn{0}, "x").status));
   start();
   EXPECT_TRUE(store->state(kStream).voting);
   EXPECT_TRUE(store->append(kStream, Epoch{1}, Lsn{0}, "x").status.ok());
-  EXPECT_EQ(store->append(kStream, Epoch{2}, Lsn{1}, "x").status.code(),
-            StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(is_conflict(store->append(kStream, Epoch{2}, Lsn{1}, "x").status));
   ASSERT_TRUE(store->seal(kStream, {Epoch{2}, 1}).status.ok());
   const ChangeReply fenced = store->append(kStream, Epoch{1}, Lsn{1}, "y");
   EXPECT_EQ(fenced.status.code(), StatusCode::kFailedPrecondition);
@@ -207,8 +205,7 @@ TEST_F(LogStoreTest, AReplicaThatLacksBytesCatchesUpFirst) {
   EXPECT_EQ(some.state.end, Lsn{60});
   EXPECT_EQ(some.state.last_epoch, Epoch{3});
   EXPECT_EQ(some.state.promised, Epoch{4});
-  EXPECT_EQ(store->append(kStream, Epoch{4}, Lsn{60}, "x").status.code(),
-            StatusCode::kFailedPrecondition);  // not begun
+  EXPECT_TRUE(is_conflict(store->append(kStream, Epoch{4}, Lsn{60}, "x").status));  // not begun
   crash();
   EXPECT_EQ(store->state(kStream).end, Lsn{60});
   EXPECT_EQ(store->state(kStream).last_epoch, Epoch{3});
@@ -578,7 +575,7 @@ TEST_F(LogStoreTest, TheQueueIsBounded) {
   int done = 0;
   for (uint64_t i = 0; i < 3; ++i)
     store->store().append(kStream, {Epoch{1}, Lsn{i * 50}, text(50), {}}, [&](const auto& r) {
-      if (r.status.code() == StatusCode::kUnavailable) ++refused;
+      if (is_busy(r.status)) ++refused;
       if (r.status.ok()) ++done;
     });
   EXPECT_EQ(refused, 1);
@@ -589,15 +586,15 @@ TEST_F(LogStoreTest, TheQueueIsBounded) {
 
 TEST_F(LogStoreTest, WhatIsQueuedIsAnsweredWhenTheStoreGoesAway) {
   start();
-  StatusCode append = StatusCode::kOk;
-  StatusCode seal = StatusCode::kOk;
+  Error append = Error::ok;
+  Error seal = Error::ok;
   store->store().append(kStream, {Epoch{1}, Lsn{0}, "x", {}},
-                        [&](const ChangeReply& r) { append = r.status.code(); });
+                        [&](const ChangeReply& r) { append = error_of(r.status); });
   store->store().seal(kStream, {{Epoch{2}, 1}},
-                      [&](const SealReply& r) { seal = r.status.code(); });
+                      [&](const SealReply& r) { seal = error_of(r.status); });
   store.reset();
-  EXPECT_EQ(append, StatusCode::kUnavailable);
-  EXPECT_EQ(seal, StatusCode::kUnavailable);
+  EXPECT_EQ(append, Error::peer_down);
+  EXPECT_EQ(seal, Error::peer_down);
 }
 
 TEST_F(LogStoreTest, APrefixThatIsNotNeededIsForgottenAndItsFilesReused) {

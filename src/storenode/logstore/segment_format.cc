@@ -52,8 +52,9 @@ StatusOr<SegmentInfo> decode_segment_header(Bytes bytes, const std::string& path
   if (h.crc32c != header_crc(h))
     return error_corruption("log segment " + path + ": the header is damaged (byte 0)");
   if (h.format > kSegmentFormat)
-    return error_fenced("log segment " + path + " was written by a newer version (format " +
-                        std::to_string(h.format) + "); start that version, nothing was changed");
+    return error_unsupported("log segment " + path + " was written by a newer version (format " +
+                             std::to_string(h.format) +
+                             "); nothing was changed; to do: start that version");
   *salt = h.crc32c;
   SegmentInfo info;
   info.cluster_id = h.cluster_id;

@@ -57,7 +57,7 @@ quorum::ReplicaState Stream::state() const {
 }
 
 ChangeReply Stream::reply(Status status) const {
-  if (status.code() == StatusCode::kResourceExhausted) ++context_->counters.disk_full;
+  if (is_no_space(status)) ++context_->counters.disk_full;
   return {std::move(status), state(), durable_end_};
 }
 
@@ -293,7 +293,7 @@ ChangeReply Stream::check_append(const quorum::AppendRequest& request) {
   }
   if (request.epoch.is_zero() || request.epoch != state().last_epoch)
     return reply(
-        error_fenced("epoch " + std::to_string(request.epoch.value) + " was not begun here"));
+        error_conflict("epoch " + std::to_string(request.epoch.value) + " was not begun here"));
   return reply(ok_status());
 }
 

@@ -116,11 +116,11 @@ Status StreamControl::open(ControlState* state) {
     ours = true;
     if (slot.crc32c != slot_crc(slot)) continue;
     if (slot.format > kControlFormat)
-      return error_fenced(path_ + " was written by a newer version (format " +
-                          std::to_string(slot.format) +
-                          "); start that version, nothing was changed");
+      return error_unsupported(path_ + " was written by a newer version (format " +
+                               std::to_string(slot.format) +
+                               "); nothing was changed; to do: start that version");
     if (slot.cluster_id != cluster_id_ || slot.stream != stream_.value)
-      return error_corruption(path_ + " belongs to another cluster or stream");
+      return error_wrong_database(path_ + " belongs to another cluster or stream");
     ControlState decoded;
     if (!decode_slot(slot, i, &decoded)) continue;
     if (found && slot.slot_sequence < slot_sequence_) continue;

@@ -32,9 +32,7 @@ Status MembershipKeeper::attempt(uint64_t deadline_us) {
   Status joined = lease.status();
   if (joined.ok()) {
     joined = membership_.join(options_.member, **lease, deadline_us).status();
-    // A lease that ended on the way is not what join() would be refused for.
-    if (is_fenced(joined) && !(*lease)->valid()) joined = error_peer_down("the lease was lost");
-    if (is_not_found(joined)) joined = error_peer_down("the lease was gone");
+    if (is_not_found(joined)) joined = error_lease_lost("the lease was gone");
   }
   const LeaseId id = joined.ok() ? (*lease)->id() : LeaseId{};
   const MutexLock lock(mutex_);

@@ -36,7 +36,7 @@ class MembershipKeeper {
   MembershipKeeper(const MembershipKeeper&) = delete;
   MembershipKeeper& operator=(const MembershipKeeper&) = delete;
 
-  // Joins, and keeps it from then on. Once. Blocks as `calls` does. kFailedPrecondition: the name
+  // Joins, and keeps it from then on. Once. Blocks as `calls` does. in_use: the name
   // is another node's.
   Status join(RegistryCalls* calls);
   // Not a member any more; the lease ends now if the registry can be reached. Blocks.

@@ -105,9 +105,9 @@ StatusOr<NodeStamp> decode_stamp(std::string_view text, const std::string& path)
   uint32_t format = 0;
   if (!take_number(&rest, "format", 10, &format) || format == 0) return damaged;
   if (format > kStampFormat)
-    return error_fenced("the stamp " + path + " has format " + std::to_string(format) +
-                        "; this program knows " + std::to_string(kStampFormat) +
-                        ": use the newer program that made it");
+    return error_unsupported("the stamp " + path + " has format " + std::to_string(format) +
+                             "; this program knows " + std::to_string(kStampFormat) +
+                             "; to do: use the newer program that made it");
   NodeStamp stamp;
   if (!take_name(&rest, "name", &stamp.name) ||
       !take_number(&rest, "identity", 16, &stamp.identity) ||
@@ -132,7 +132,7 @@ std::string NodeFolder::path(std::string_view name) const {
 }
 
 Status NodeFolder::refused(const std::string& why) const {
-  return error_fenced("the data folder " + directory_ + " " + why);
+  return error_wrong_database("the data folder " + directory_ + " " + why);
 }
 
 StatusOr<std::unique_ptr<NodeFolder>> NodeFolder::open(FileSystem* files, std::string directory) {
@@ -159,10 +159,10 @@ Status NodeFolder::check_contents() {
 Status NodeFolder::lock() {
   const std::string lock_path = path(kLockName);
   lock_fd_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0660);
-  if (lock_fd_ < 0)
-    return error_peer_down("cannot open " + lock_path + ": " + std::strerror(errno));
+  if (lock_fd_ < 0) return error_io_error("cannot open " + lock_path + ": " + std::strerror(errno));
   if (::flock(lock_fd_, LOCK_EX | LOCK_NB) != 0)
-    return refused("is in use by another process (lock on " + lock_path + "); stop that one first");
+    return error_in_use("the data folder " + directory_ +
+                        " is in use by another process (lock on " + lock_path + ")");
   return ok_status();
 }
 
@@ -182,10 +182,11 @@ Status NodeFolder::check(std::string_view name, std::string_view profile) const 
   if (!stamp_.has_value()) return ok_status();
   if (stamp_->name != name)
     return refused("belongs to storage node " + stamp_->name + ", not to " + std::string(name) +
-                   "; start it with that name, or with another folder");
+                   "; to do: start it with that name, or with another folder");
   if (stamp_->profile != profile)
     return refused("was made with profile " + stamp_->profile + ", not with " +
-                   std::string(profile) + "; a profile is for the life of a database: start it " +
+                   std::string(profile) +
+                   "; a profile is for the life of a database; to do: start it " +
                    "with that one, or with another folder");
   return ok_status();
 }
@@ -194,7 +195,7 @@ Status NodeFolder::check_database(uint64_t database_id) const {
   if (!stamp_.has_value() || stamp_->database_id == database_id) return ok_status();
   return refused("holds data of database " + hex64(stamp_->database_id) +
                  ", and the registry names database " + hex64(database_id) +
-                 "; start it with its own cluster's registry, or with another folder");
+                 "; to do: start it with its own cluster's registry, or with another folder");
 }
 
 Status NodeFolder::write(const NodeStamp& stamp) {

@@ -29,14 +29,14 @@ struct NodeStamp {
 };
 
 [[nodiscard]] std::string encode(const NodeStamp& stamp);
-// `path` is for messages. kDataLoss: damaged; kFailedPrecondition: of a newer format.
+// `path` is for messages. kDataLoss: damaged; unsupported: of a newer format.
 StatusOr<NodeStamp> decode_stamp(std::string_view text, const std::string& path);
 
 class NodeFolder {
  public:
   // Makes the folder when absent, locks it and reads its stamp. `files` is on the same disk as the
-  // lock, the real one. Blocks. Errors: kFailedPrecondition (NF1, NF3), kDataLoss (NF1), the file
-  // system's.
+  // lock, the real one. Blocks. Errors: wrong_database (NF1, NF3), in_use, kDataLoss (NF1), the
+  // file system's.
   static StatusOr<std::unique_ptr<NodeFolder>> open(FileSystem* files, std::string directory);
   ~NodeFolder();
   NodeFolder(const NodeFolder&) = delete;

@@ -73,7 +73,7 @@ TEST(NodeStamp, DamageOfAnyKindIsFound) {
 
 TEST(NodeStamp, ANewerFormatIsSaidToBeOne) {
   const auto read = decode_stamp(with_crc("strata storage node\nformat 2\nwhatever\n"), "/a/b");
-  EXPECT_TRUE(is_fenced(read.status())) << read.status();
+  EXPECT_TRUE(is_unsupported(read.status())) << read.status();
   EXPECT_NE(read.status().message().find("/a/b has format 2"), absl::string_view::npos);
 }
 
@@ -90,23 +90,23 @@ TEST_F(NodeFolderTest, ANewFolderIsStampedOnceAndKnownAgain) {
   EXPECT_EQ((*again)->stamp(), kStamp);
   EXPECT_TRUE((*again)->check("s1", "logdb-mv-sr").ok());
   EXPECT_TRUE((*again)->check_database(42).ok());
-  EXPECT_TRUE(is_fenced((*again)->check("s2", "logdb-mv-sr")));
-  EXPECT_TRUE(is_fenced((*again)->check("s1", "logdb")));
-  EXPECT_TRUE(is_fenced((*again)->check_database(43)));
+  EXPECT_TRUE(is_wrong_database((*again)->check("s2", "logdb-mv-sr")));
+  EXPECT_TRUE(is_wrong_database((*again)->check("s1", "logdb")));
+  EXPECT_TRUE(is_wrong_database((*again)->check_database(43)));
 }
 
 TEST_F(NodeFolderTest, ASecondUserIsRefused) {
   const auto first = NodeFolder::open(files_.get(), path_);
   ASSERT_TRUE(first.ok());
   const Status second = refusal();
-  EXPECT_TRUE(is_fenced(second)) << second;
+  EXPECT_TRUE(is_in_use(second)) << second;
   EXPECT_NE(second.message().find("in use by another process"), absl::string_view::npos);
 }
 
 TEST_F(NodeFolderTest, SomebodyElsesFolderStaysAsItIs) {
   put("precious", "keep me");
   const Status refused = refusal();
-  EXPECT_TRUE(is_fenced(refused)) << refused;
+  EXPECT_TRUE(is_wrong_database(refused)) << refused;
   EXPECT_NE(refused.message().find("precious"), absl::string_view::npos);
   EXPECT_EQ(names(), std::vector<std::string>{"precious"});
 }

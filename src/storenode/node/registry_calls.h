@@ -46,7 +46,7 @@ class RegistryCalls {
       if (stop_->raised()) return error_interrupted("stopped while " + what);
       const uint64_t now_us = registry_->now_us();
       auto result = call(std::min(deadline_us_, now_us + call_timeout_us_));
-      if (result.ok() || !may_pass(status_of(result))) return result;
+      if (result.ok() || !may_be_repeated(status_of(result))) return result;
       const std::string why(status_of(result).message());
       if (registry_->now_us() >= deadline_us_)
         return error_peer_down(
@@ -55,11 +55,6 @@ class RegistryCalls {
            why.c_str());
       stop_->wait_for_us(pause.next_us());
     }
-  }
-
-  static bool may_pass(const Status& status) noexcept {
-    return status.code() == StatusCode::kUnavailable ||
-           status.code() == StatusCode::kDeadlineExceeded || is_outcome_unknown(status);
   }
 
  private:

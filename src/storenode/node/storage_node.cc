@@ -93,18 +93,18 @@ StatusOr<registry::DatabaseIdentity> StorageNode::found_database(RegistryCalls* 
                           calls->until_reached("reading the database's identity", read));
   if (!found.has_value()) {
     if (folder_->stamp().has_value())
-      return error_fenced("the data folder " + options_.directory + " holds data of database " +
-                          hex64(folder_->stamp()->database_id) + ", and cluster " +
-                          options_.cluster +
-                          " has no database yet in this registry; start it with its own registry "
-                          "and cluster name, or with another folder");
+      return error_wrong_database(
+          "the data folder " + options_.directory + " holds data of database " +
+          hex64(folder_->stamp()->database_id) + ", and cluster " + options_.cluster +
+          " has no database yet in this registry; to do: start it with its own registry "
+          "and cluster name, or with another folder");
     const registry::DatabaseIdentity ours{random_id(), options_.profile, kDataFormat};
     const Status made = calls->until_reached(
         "making the database's identity",
         [&](uint64_t deadline_us) { return topology.create_identity(ours, deadline_us); });
-    if (!made.ok() && !is_fenced(made)) return made;  // fenced: another node was first
+    if (!made.ok() && !is_wrong_database(made)) return made;  // that one: another node was first
     STRATA_ASSIGN_OR_RETURN(found, calls->until_reached("reading the database's identity", read));
-    if (!found.has_value()) return error_fenced("the database's identity went away again");
+    if (!found.has_value()) return error_conflict("the database's identity went away again");
   }
   return *std::move(found);
 }
@@ -112,9 +112,10 @@ StatusOr<registry::DatabaseIdentity> StorageNode::found_database(RegistryCalls* 
 Status StorageNode::find_database(RegistryCalls* calls) {
   STRATA_ASSIGN_OR_RETURN(database_, found_database(calls));
   if (database_.profile != options_.profile)
-    return error_fenced("the database of cluster " + options_.cluster + " has profile " +
-                        database_.profile + ", this node was started with " + options_.profile +
-                        "; start it with that one, or for another cluster");
+    return error_wrong_database("the database of cluster " + options_.cluster + " has profile " +
+                                database_.profile + ", this node was started with " +
+                                options_.profile +
+                                "; to do: start it with that one, or for another cluster");
   STRATA_RETURN_IF_ERROR(registry::check_data_format(database_, options_.cluster));
   return folder_->check_database(database_.database_id);
 }
@@ -132,7 +133,7 @@ Status StorageNode::make_placement(RegistryCalls* calls) {
   const Status made = calls->until_reached("making the placement", [&](uint64_t deadline_us) {
     return topology_->change_placement(std::nullopt, {first}, deadline_us).status();
   });
-  return is_fenced(made) ? ok_status() : made;
+  return is_conflict(made) ? ok_status() : made;
 }
 
 bool StorageNode::enter_group(const registry::Placement& placement) {
@@ -152,8 +153,9 @@ Status StorageNode::find_group(RegistryCalls* calls) {
     STRATA_ASSIGN_OR_RETURN(placement, read_placement(calls));
   }
   if (!placement.has_value())
-    return error_fenced("cluster " + options_.cluster +
-                        " has no placement yet; start its first nodes with an initial group");
+    return error_not_found(
+        "cluster " + options_.cluster +
+        " has no placement yet; to do: start its first nodes with an initial group");
   if (!enter_group(*placement) && options_.joining.has_value()) {
     STRATA_ASSIGN_OR_RETURN(placement, change_placement(*placement, calls));
     enter_group(*placement);
@@ -162,26 +164,26 @@ Status StorageNode::find_group(RegistryCalls* calls) {
   std::string groups;
   for (const registry::StorageGroup& group : placement->groups)
     groups += (groups.empty() ? "" : "; ") + joined_names(group.nodes);
-  return error_fenced("node " + options_.name + " is in no storage group of cluster " +
-                      options_.cluster + " (" + groups +
-                      "); start it with one of these names, or change the placement first");
+  return error_wrong_database(
+      "node " + options_.name + " is in no storage group of cluster " + options_.cluster + " (" +
+      groups + "); to do: start it with one of these names, or change the placement first");
 }
 
 // ND6
 StatusOr<registry::Placement> StorageNode::change_placement(const registry::Placement& placement,
                                                             RegistryCalls* calls) {
   if (folder_->stamp().has_value())
-    return error_fenced("the data folder " + options_.directory + " was used by " +
-                        folder_->stamp()->name +
-                        " before; a node comes into a group with an empty one");
+    return error_wrong_database("the data folder " + options_.directory + " was used by " +
+                                folder_->stamp()->name +
+                                " before; a node comes into a group with an empty one");
   const Joining& joining = *options_.joining;
   const auto groups = joining.replaces.empty()
                           ? registry::with_added(placement, placement.groups.front().id,
                                                  options_.name, joining.write_quorum)
                           : registry::with_replaced(placement, joining.replaces, options_.name);
   if (!groups.ok())
-    return error_fenced("node " + options_.name + " cannot come into a group of cluster " +
-                        options_.cluster + ": " + std::string(groups.status().message()));
+    return error_conflict("node " + options_.name + " cannot come into a group of cluster " +
+                          options_.cluster + ": " + std::string(groups.status().message()));
   std::vector<registry::Change> with;
   for (const registry::StorageGroup& group : *groups) {
     if (!group.place_of(options_.name).has_value()) continue;
@@ -191,10 +193,10 @@ StatusOr<registry::Placement> StorageNode::change_placement(const registry::Plac
   auto changed = calls->until_reached("changing the placement", [&](uint64_t deadline_us) {
     return topology_->change_placement(placement, *groups, deadline_us, with);
   });
-  if (is_fenced(changed.status()))
-    return error_fenced("the placement of cluster " + options_.cluster +
-                        ", or which of its nodes have every page, was changed meanwhile; start "
-                        "this one again");
+  if (is_conflict(changed.status()))
+    return error_conflict("the placement of cluster " + options_.cluster +
+                          ", or which of its nodes have every page, was changed meanwhile; start "
+                          "this one again");
   return changed;
 }
 
@@ -212,14 +214,16 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
       keys_.in_sync(kFirstStream), found.has_value() ? found->version : registry::Version{}));
   if (!found.has_value()) return with;  // there are no pages yet
   if (group.nodes.size() == 1)
-    return error_fenced("no other node has the pages: add one, and wait until it has copied them");
+    return error_peer_down(
+        "no other node has the pages: add one, and wait until it has copied them");
   for (const std::string& name : group.nodes) {
     const bool has_all = std::any_of(found->nodes.begin(), found->nodes.end(),
                                      [&](const auto& node) { return node.name == name; });
     if (!has_all && name != options_.name)
-      return error_fenced("storage node " + name +
-                          " does not have every page; the group is changed only while every other "
-                          "node has: wait until it has copied them, or replace that one first");
+      return error_peer_down(
+          "storage node " + name +
+          " does not have every page; the group is changed only while every other "
+          "node has: wait until it has copied them, or replace that one first");
   }
   return with;
 }
@@ -235,9 +239,9 @@ Status StorageNode::check_others_are_there(const registry::StorageGroup& group,
     const bool there = std::any_of(members.begin(), members.end(),
                                    [&](const registry::Member& m) { return m.name == name; });
     if (!there && name != options_.name)
-      return error_fenced("storage node " + name +
-                          " is away; the group is changed only while every other node is there: "
-                          "start it, or replace that one first");
+      return error_peer_down("storage node " + name +
+                             " is away; the group is changed only while every other node is there: "
+                             "start it, or replace that one first");
   }
   return ok_status();
 }
@@ -450,7 +454,7 @@ Status StorageNode::join(RegistryCalls* calls) {
       options_.name_wait_us.value_or(2 * kSecondUs * options_.lease_s + 3 * kSecondUs);
   for (;;) {
     Status joined = membership_->join(calls);
-    if (!is_fenced(joined) || registry_->now_us() >= deadline_us) return joined;
+    if (!is_in_use(joined) || registry_->now_us() >= deadline_us) return joined;
     diag(Severity::kInfo, "%s; waiting for its lease to end",
          std::string(joined.message()).c_str());
     if (options_.stop == nullptr) {

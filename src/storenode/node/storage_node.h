@@ -55,8 +55,9 @@ class StorageNode {
  public:
   // Starts a node that serves and is a member when this returns. Blocks, as long as the registry
   // does not answer (options). `registry` and `files` outlive the node. Errors: kInvalidArgument
-  // (options), kFailedPrecondition (ND1; the message says what to do), kDataLoss, kAlreadyExists
-  // (an address in use), kUnavailable (the registry, in time), kCancelled (options.stop).
+  // (options), wrong_database and others (ND1; the message says what to do), kDataLoss,
+  // kAlreadyExists (an address in use), kUnavailable (the registry, in time), kCancelled
+  // (options.stop).
   static StatusOr<std::unique_ptr<StorageNode>> open(registry::Registry* registry,
                                                      FileSystem* files,
                                                      const transport::Secret& secret,
@@ -87,7 +88,7 @@ class StorageNode {
   Status find_group(RegistryCalls* calls);
   StatusOr<std::optional<registry::Placement>> read_placement(RegistryCalls* calls);
   Status make_placement(RegistryCalls* calls);
-  // Puts this node into `placement`. kFailedPrecondition: another one was made meanwhile.
+  // Puts this node into `placement`. conflict: another one was made meanwhile.
   StatusOr<registry::Placement> change_placement(const registry::Placement& placement,
                                                  RegistryCalls* calls);
   Status check_others_are_there(const registry::StorageGroup& group, RegistryCalls* calls);

@@ -243,25 +243,42 @@ void StorageNode::add_calls(NodeStatus* status) const {
 Status StorageNode::pages_failure(const PageStoreStatus& pages) const {
   const std::string doing = pages.failure.ok() ? std::string() : store_copier_->doing();
   if (doing.empty()) return pages.failure;
-  return Status(pages.failure.code(), std::string(pages.failure.message()) + " (" + doing + ")");
+  return with_message(pages.failure, std::string(pages.failure.message()) + " (" + doing + ")");
+}
+
+// A table of these states is in docs/correctness.md.
+static constexpr std::string_view kLogRemedy =
+    "look at its disk and restart it; if that does not help, replace it by a new node";
+
+static std::string_view remedy_for_pages(const Status& failure) {
+  if (is_no_space(failure)) return "free room on its disk; it goes on by itself, or once restarted";
+  if (is_corruption(failure)) return "wait, it copies the pages from a peer while one is well";
+  return may_pass(failure) ? "wait, it goes on by itself" : "look at its disk; it tries again";
 }
 
 Status StorageNode::health() const {
-  if (stopping_.raised()) return error_peer_down("it stops");
-  STRATA_RETURN_IF_ERROR(group_->may_serve());
+  if (stopping_.raised()) return error_peer_down("it stops; to do: wait until it has");
+  if (const Status out = group_->may_serve(); !out.ok())
+    return with_remedy(out, "stop it; its data folder is not needed any more");
   for (const StreamStatus& log : logs_->status()) {
-    if (!log.failure.ok()) return log.failure;
-    if (!log.damages.empty()) return error_corruption(log.damages.front().what);
+    if (!log.failure.ok()) return with_remedy(log.failure, kLogRemedy);
+    if (!log.damages.empty())
+      return error_corruption(log.damages.front().what + std::string(kRemedyMark) +
+                              "wait, it is mended with a peer's copy while one can be asked");
   }
   if (pages_ != nullptr) {
     const PageStoreStatus pages = pages_->status();
-    if (const Status failure = pages_failure(pages); !failure.ok()) return failure;
-    if (!pages.trouble.ok()) return pages.trouble;
+    if (const Status failure = pages_failure(pages); !failure.ok())
+      return with_remedy(failure, remedy_for_pages(failure));
+    if (!pages.trouble.ok()) return with_remedy(pages.trouble, remedy_for_pages(pages.trouble));
   }
-  if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->trouble());
+  if (written_ != nullptr)
+    if (const Status trouble = written_->trouble(); !trouble.ok())
+      return with_remedy(trouble, "look at its disk; it goes on by itself once a sync ends well");
   const MembershipState membership = membership_->state();
   if (!membership.joined)
-    return error_peer_down("it serves, but is not a member: " + membership.trouble);
+    return error_lease_lost("it serves, but is not a member: " + membership.trouble +
+                            "; to do: see whether the registry answers; it joins again by itself");
   return ok_status();
 }
 

@@ -43,8 +43,8 @@ Status GroupReader::fill(size_t bytes, uint64_t durable) {
 
 Status GroupReader::forget(const Status& status) {
   filled_ = offset_;
-  return Status(status.code(), "log of " + name_of(stream_, Lsn{position_}) + ": " +
-                                   std::string(status.message()));
+  return with_message(
+      status, "log of " + name_of(stream_, Lsn{position_}) + ": " + std::string(status.message()));
 }
 
 StatusOr<bool> GroupReader::next(redo::GroupView* group) {

@@ -102,7 +102,7 @@ void PageStore::Impl::finish(TicketPtr ticket, StatusOr<PageAnswer> answer) {
     one(counters.not_found);
   } else if (is_out_of_range(answer.status())) {
     one(counters.too_old);
-  } else if (is_peer_down(answer.status())) {
+  } else if (may_pass(answer.status())) {
     one(counters.timed_out);
   } else if (!answer.ok()) {
     one(counters.failed);

@@ -60,7 +60,7 @@ Status PageStore::Impl::trouble() const {
   const auto& [what, status] = *troubles_.begin();
   const std::string text = what + ": " + std::string(status.message());
   if (damaged) return error_corruption(text + "; " + remedy);
-  return Status(status.code(), text);
+  return with_message(status, text);
 }
 
 // Each log is asked once at a time. Beyond what was durable before the last look: behind the last

@@ -180,7 +180,7 @@ Status SmartReplay::Maker::make(const Version& version) {
                            " (" + name_of(version.stream, version.lsn) +
                            "): " + std::string(status.message());
   // The log is gone where it is still needed: as bad as damage.
-  return is_out_of_range(status) ? error_corruption(text) : Status(status.code(), text);
+  return is_out_of_range(status) ? error_corruption(text) : with_message(status, text);
 }
 
 // With `stop_at_damage` the first damage ends it; otherwise the versions behind it are passed over

@@ -51,7 +51,7 @@ void LogService::make(StreamId stream, const SharedResponder& to, std::function<
       again();
     });
   });
-  if (!taken) to->fail(error_peer_down("too many requests wait"));
+  if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
 void LogService::seal(StreamId stream, const quorum::SealRequest& request,
@@ -124,7 +124,7 @@ void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder
   const bool taken = parts_.offload([this, call, to] {
     to->reply(proto::encode(parts_.store->read(call.stream, call.request)));
   });
-  if (!taken) to->fail(error_peer_down("too many reads wait"));
+  if (!taken) to->fail(error_busy("too many reads wait"));
 }
 
 // --- truncation ---

@@ -66,7 +66,7 @@ class LogService {
   void truncate();
   // The writer once said so: it may not say it again to a node that was away. Thread-safe.
   void not_needed_by_writer(StreamId stream, Lsn below);
-  // kFailedPrecondition unless `epoch` is at least what the stream's replica has promised here.
+  // fenced unless `epoch` is at least what the stream's replica has promised here.
   Status check_epoch(StreamId stream, Epoch epoch) const;
   // LSV4. Of the page service, too.
   [[nodiscard]] Status may_serve() const {

@@ -87,7 +87,7 @@ void PageService::answer_pages(Bytes payload, Responder responder, bool from_pee
                          if (answering->missing.fetch_sub(1) == 1) answer_all(answering.get());
                        });
   });
-  if (!taken) answering->responder.fail(error_peer_down("too many requests for pages wait"));
+  if (!taken) answering->responder.fail(error_busy("too many requests for pages wait"));
 }
 
 void PageService::answer_all(Answering* answering) {
@@ -122,7 +122,7 @@ void PageService::list_spaces(Bytes, Responder responder) {
     reply.spaces = *std::move(spaces);
     to->reply(proto::encode(reply));
   });
-  if (!taken) to->fail(error_peer_down("too many requests wait"));
+  if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
 void PageService::offer_copy(Bytes /*payload*/, Responder responder) {
@@ -140,7 +140,7 @@ void PageService::offer_copy(Bytes /*payload*/, Responder responder) {
     reply.pages = offer->pages;
     to->reply(proto::encode(reply));
   });
-  if (!taken) to->fail(error_peer_down("too many requests wait"));
+  if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
 void PageService::list_pages(Bytes payload, Responder responder) {
@@ -157,7 +157,7 @@ void PageService::list_pages(Bytes payload, Responder responder) {
       reply.gone.push_back({gone.space, gone.llsn, gone.reclaimed});
     to->reply(proto::encode(reply));
   });
-  if (!taken) to->fail(error_peer_down("too many requests wait"));
+  if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
 void PageService::renew_lease(Bytes payload, Responder responder) {

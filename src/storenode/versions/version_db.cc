@@ -64,8 +64,8 @@ Status from_rocks(const rocksdb::Status& status, const std::string& what) {
   if (is_damage(status)) return error_corruption(text);
   if (status.IsNotFound()) return error_not_found(text);
   if (status.IsNoSpace()) return error_no_space(text);
-  if (status.IsBusy() || status.IsTryAgain()) return error_peer_down(text);
-  return error_internal(text);
+  if (status.IsBusy() || status.IsTryAgain()) return error_busy(text);
+  return status.IsIOError() ? error_io_error(text) : error_internal(text);
 }
 
 // RocksDB's own messages: what it warns of goes to the operator, the rest nowhere.
@@ -291,19 +291,20 @@ Status VersionDb::Impl::check_identity() {
   internal::Identity found;
   if (!internal::decode_identity(*stored, &found)) return damaged("its identity");
   if (found.format != internal::kStoreFormat)
-    return error_fenced("the version store in " + options_.directory + " has format " +
-                        std::to_string(found.format) + "; this build uses " +
-                        std::to_string(internal::kStoreFormat));
+    return error_unsupported("the version store in " + options_.directory + " has format " +
+                             std::to_string(found.format) + "; this build uses " +
+                             std::to_string(internal::kStoreFormat));
   if (found.cluster_id != options_.cluster_id)
-    return error_fenced("the version store in " + options_.directory + " belongs to cluster " +
-                        std::to_string(found.cluster_id) + ", not to " +
-                        std::to_string(options_.cluster_id));
+    return error_wrong_database("the version store in " + options_.directory +
+                                " belongs to cluster " + std::to_string(found.cluster_id) +
+                                ", not to " + std::to_string(options_.cluster_id));
   if (found.layout != options_.layout)
-    return error_fenced("the page store in " + options_.directory +
-                        (found.layout == StoreLayout::kInPlace
-                             ? " keeps one version of each page; this profile needs many"
-                             : " keeps many versions of each page; this profile keeps one") +
-                        ": the profile of a database does not change");
+    return error_wrong_database(
+        "the page store in " + options_.directory +
+        (found.layout == StoreLayout::kInPlace
+             ? " keeps one version of each page; this profile needs many"
+             : " keeps many versions of each page; this profile keeps one") +
+        ": the profile of a database does not change");
   return ok_status();
 }
 

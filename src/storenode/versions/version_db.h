@@ -109,8 +109,8 @@ class VersionDb {
   };
 
   // Opens or makes the folder. Rebuilds the map if it is lost (VD5). Blocks. Errors: kDataLoss (the
-  // folder is damaged; the message says what to do), kFailedPrecondition (another cluster, another
-  // layout, a newer format), kResourceExhausted.
+  // folder is damaged; the message says what to do), wrong_database or unsupported (another
+  // cluster, another layout, a newer format), kResourceExhausted.
   static StatusOr<std::unique_ptr<VersionDb>> open(const VersionDbOptions& options);
   // Removes all files of a folder that nobody has open, whatever state they are in. Blocks.
   static Status destroy(const VersionDbOptions& options);

@@ -52,7 +52,7 @@ void WrittenService::handle(transport::RpcServer* server, uint16_t method,
       if (!allowed.ok()) return to->fail(allowed);
       run(*request, to.get());
     });
-    if (!taken) to->fail(error_peer_down("too many requests for pages wait"));
+    if (!taken) to->fail(error_busy("too many requests for pages wait"));
   });
 }
 
@@ -153,7 +153,7 @@ void WrittenService::list_spaces(Responder responder, bool with_sizes) {
     if (!spaces.ok()) return to->fail(spaces.status());
     to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}}));
   });
-  if (!taken) to->fail(error_peer_down("too many requests wait"));
+  if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
 }  // namespace strata::storenode

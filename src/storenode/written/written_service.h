@@ -17,7 +17,7 @@ namespace strata::storenode {
 
 class WrittenService {
  public:
-  // kFailedPrecondition: that epoch of the stream was taken over.
+  // fenced: that epoch of the stream was taken over.
   using CheckEpoch = std::function<Status(StreamId stream, Epoch epoch)>;
   // All outlive the service.
   WrittenService(WrittenStore* store, PageCopier* copier, CheckEpoch check_epoch, Offload offload);

@@ -23,7 +23,7 @@ Status no_session() {
 
 // Fenced is the word for writers that were taken over; what this node's files say is of it alone.
 Status of_this_node(const Status& status) {
-  return is_fenced(status) ? error_peer_down(std::string(status.message())) : status;
+  return ends_right(status) ? error_peer_down(std::string(status.message())) : status;
 }
 
 // Of a space's room, what growing made beyond the need (LocalPageSource). A copy that asked for all

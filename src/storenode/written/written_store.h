@@ -47,7 +47,7 @@ class WrittenStore {
   WrittenStore(const WrittenStore&) = delete;
   WrittenStore& operator=(const WrittenStore&) = delete;
 
-  // --- in a session; kUnavailable: it is not the one of now (WS1); kFailedPrecondition (WS3) ---
+  // --- in a session; kUnavailable: it is not the one of now (WS1); fenced (WS3) ---
 
   StatusOr<proto::BeginWritesReply> begin(const proto::Writer& writer, uint64_t continues);
   // `pages` is 4096-aligned; ids ascend. An error: some may be written.

@@ -23,7 +23,7 @@ class BlockingSocket {
   // for each reply. Without it, and if it fails, they wait in one of their own.
   void let_reads_wait() noexcept;
 
-  // All of these block, at most until the deadline (of monotonic_ns()). Errors: kDeadlineExceeded,
+  // All of these block, at most until the deadline (of monotonic_ns()). Errors: timed_out,
   // kUnavailable (the connection is broken); kDataLoss, kResourceExhausted (what came is no reply).
   Status wait_writable(uint64_t deadline_ns) noexcept;
   Status write(std::array<iovec, 2> pieces, uint64_t deadline_ns) noexcept;

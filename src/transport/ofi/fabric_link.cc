@@ -22,7 +22,7 @@ int left_ms(uint64_t deadline_us) {
   return static_cast<int>(std::min<uint64_t>(left_us / 1000 + 1, 60'000));
 }
 
-Status out_of_time() { return error_lock_wait_timeout("deadline of an operation on a fabric"); }
+Status out_of_time() { return error_timed_out("deadline of an operation on a fabric"); }
 
 }  // namespace
 

@@ -29,7 +29,7 @@ class FabricLink {
   static constexpr size_t kPiecesMax = 64;
 
   // Blocks, at most until the deadline (of base/clock.h's clock; the provider counts
-  // milliseconds). Errors: kUnavailable (refused, too), kDeadlineExceeded, kResourceExhausted.
+  // milliseconds). Errors: kUnavailable (refused, too), timed_out, kResourceExhausted.
   static StatusOr<std::unique_ptr<FabricLink>> connect(fi_info* info, const FabricPlace& place,
                                                        FabricManner manner, uint64_t deadline_us);
   FabricLink(const FabricLink&) = delete;
@@ -39,7 +39,7 @@ class FabricLink {
   // Whether it can be used: the peer has not gone.
   [[nodiscard]] bool is_alive() noexcept;
   // Both happen in the order of the pieces; puts are visible at the end. Block. *begun: whether any
-  // of it may happen. Errors: kUnavailable, kDeadlineExceeded.
+  // of it may happen. Errors: kUnavailable, timed_out.
   Status put(absl::Span<const Piece> pieces, uint64_t deadline_us, bool* begun);
   Status get(absl::Span<const Piece> pieces, uint64_t deadline_us);
 

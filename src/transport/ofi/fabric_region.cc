@@ -107,8 +107,8 @@ Status FabricRegion::run(absl::Span<RegionOperation> batch, uint64_t deadline_us
     result = attempt(batch, deadline_us, &second);
   }
   if (is_peer_down(result) && is_withdrawn(deadline_us)) {
-    result = error_fenced("the region has been withdrawn");  // RR4
-  } else if ((is_peer_down(result) || is_lock_wait_timeout(result)) && last->changed) {
+    result = error_withdrawn("the region has been withdrawn");  // RR4
+  } else if ((is_peer_down(result) || is_timed_out(result)) && last->changed) {
     result = error_outcome_unknown(std::string(result.message()));
   }
   count(counters.operations, last->operations);
@@ -134,8 +134,7 @@ Status FabricRegion::do_runs(absl::Span<RegionOperation> batch, uint64_t deadlin
     if (by_call(run.front())) {
       const Status done = calls_->run(run, deadline_us);
       // CA1: these two say that it was not done, unless it is gets alone.
-      if (!only_gets(run) && !is_peer_down(done) && !is_lock_wait_timeout(done))
-        attempt->changed = true;
+      if (!only_gets(run) && !is_peer_down(done) && !is_timed_out(done)) attempt->changed = true;
       STRATA_RETURN_IF_ERROR(done);
     } else {
       STRATA_RETURN_IF_ERROR(transfer(run, deadline_us, attempt));
@@ -227,20 +226,19 @@ Status FabricRegion::modelled(uint64_t begin_ns, uint64_t out, uint64_t in, uint
   if (model == nullptr) return ok_status();
   const uint64_t done_ns = model->round_trip(begin_ns, out, in);
   sleep_until_ns(std::min(done_ns, deadline_us * 1000));
-  return done_ns > deadline_us * 1000 ? error_lock_wait_timeout("deadline of an operation")
-                                      : ok_status();
+  return done_ns > deadline_us * 1000 ? error_timed_out("deadline of an operation") : ok_status();
 }
 
 // Connections end with a region, with their owner, and for other reasons; only the owner can tell.
 bool FabricRegion::is_withdrawn(uint64_t deadline_us) {
-  return monotonic_us() < deadline_us && is_fenced(calls_->run({}, deadline_us));
+  return monotonic_us() < deadline_us && strata::is_withdrawn(calls_->run({}, deadline_us));
 }
 
 // --- links ---------------------------------------------------------------------------------------
 
 Status FabricRegion::take_link(uint64_t deadline_us, Attempt* attempt) {
   if (attempt->link != nullptr) return ok_status();
-  if (monotonic_us() >= deadline_us) return error_lock_wait_timeout("deadline of an operation");
+  if (monotonic_us() >= deadline_us) return error_timed_out("deadline of an operation");
   attempt->link = take_cached();
   if (attempt->link == nullptr) {
     STRATA_ASSIGN_OR_RETURN(attempt->link,

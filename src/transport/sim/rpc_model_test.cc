@@ -190,8 +190,8 @@ class Model {
       unknowns++;
       return;
     }
-    const bool known = is_peer_down(reply.status) || is_lock_wait_timeout(reply.status) ||
-                       is_no_space(reply.status);
+    const bool known =
+        is_peer_down(reply.status) || is_timed_out(reply.status) || is_no_space(reply.status);
     EXPECT_TRUE(known) << reply.status;
     if (call.idempotent) return;
     unsent++;

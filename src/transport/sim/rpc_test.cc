@@ -103,7 +103,7 @@ TEST_F(Rpc, DeadlineBeforeAndAfterSending) {
   const auto c = channel();
   const auto early = call(c.get(), kEcho, "early", 150);  // connecting takes longer
   world_.run_for(kSecond / 10);
-  EXPECT_EQ(early->status.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(is_timed_out(early->status));
   const uint64_t begin_us = world_.now_us();
   const auto late = call(c.get(), kKeep, "late", 50'000);
   world_.run_for(kSecond);

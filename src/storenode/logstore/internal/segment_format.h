@@ -60,7 +60,7 @@ static_assert(sizeof(ChunkHeader) == 40);
 
 // 4096 bytes. *salt is what its chunks' checksums start from.
 std::string encode_segment_header(const SegmentInfo& info, uint32_t* salt);
-// kDataLoss: not a segment, or damaged; kFailedPrecondition: written by a newer version. `path` is
+// kDataLoss: not a segment, or damaged; unsupported: written by a newer version. `path` is
 // for the message.
 StatusOr<SegmentInfo> decode_segment_header(Bytes bytes, const std::string& path, uint32_t* salt);
 

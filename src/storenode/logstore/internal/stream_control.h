@@ -44,7 +44,7 @@ class StreamControl {
   // Nothing is written before the first publish().
   StreamControl(FileSystem* fs, std::string directory, std::string path, uint64_t cluster_id,
                 StreamId stream);
-  // kNotFound, kDataLoss, kFailedPrecondition (newer format). Blocks.
+  // kNotFound, kDataLoss, unsupported (newer format), wrong_database. Blocks.
   Status open(ControlState* state);
   // Blocks. kResourceExhausted when the disk is full. Asserts the length of the history.
   Status publish(const ControlState& state);

@@ -51,14 +51,14 @@ class RefusingFileSystem final : public FileSystem {
       if (hit(path(), fs_->reads_of) && fs_->reads < fs_->reads_max) {
         ++fs_->reads;
         *got = 0;
-        return error_internal("read " + path() + ": " + fs_->error);
+        return error_io_error("read " + path() + ": " + fs_->error);
       }
       return file_->read_at(offset, data, bytes, got);
     }
     Status write_at(uint64_t offset, const void* data, size_t bytes) override {
       if (hit(path(), fs_->writes_of)) {
         ++fs_->writes;
-        return error_internal("write " + path() + ": " + fs_->error);
+        return error_io_error("write " + path() + ": " + fs_->error);
       }
       return file_->write_at(offset, data, bytes);
     }
