@@ -130,12 +130,12 @@ bool DoubleWrite::is_retrying(const std::vector<PageId>& pages) const {
 
 // Only in the first round, when a position is its place. With no room on the disk the ring ends
 // here, which changes nothing for what lies in it.
-void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
+void DoubleWrite::grow(uint64_t end) {
   while (allocated_ < capacity_ && end > allocated_) {
     const uint32_t wanted = std::min(capacity_, allocated_ * 2);
-    lock->unlock();
+    mutex_.unlock();
     const Status status = file_->allocate(uint64_t{wanted} * kPageBytes);
-    lock->lock();
+    mutex_.lock();
     if (status.ok()) {
       allocated_ = std::max(allocated_, wanted);
     } else if (wanted > allocated_) {
@@ -146,26 +146,26 @@ void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
 
 // A batch that failed keeps its place until its pages are tried again. So that this is possible,
 // room for one batch is kept for such tries.
-Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
+Status DoubleWrite::make_room(uint32_t count, bool is_retry) {
   for (;;) {
     // Others may have moved on while it grew: the ring must not end before what lies in it (DW3).
-    while (allocated_ < capacity_ && head_ + count > allocated_) grow(lock, head_ + count);
+    while (allocated_ < capacity_ && head_ + count > allocated_) grow(head_ + count);
     free_durable();
     const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - kBatchPagesMax;
     if (head_ + count - tail_ <= limit) return ok_status();
     switch (batches_.front().state) {
       case State::kWriting:
       case State::kRetrying:
-        changed_.wait(*lock);
+        changed_.wait(mutex_);
         break;
       case State::kFailed:
-        STRATA_RETURN_IF_ERROR(retry_front(lock));
+        STRATA_RETURN_IF_ERROR(retry_front());
         break;
       case State::kWritten:
       case State::kDurable: {
-        lock->unlock();
+        mutex_.unlock();
         const Status status = sync_in_place_();
-        lock->lock();
+        mutex_.lock();
         STRATA_RETURN_IF_ERROR(status);
         break;
       }
@@ -175,15 +175,15 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
 
 // DW6. Its copies stay where they are meanwhile: the batch is the oldest, and keeps its place. They
 // are still the newest ones, or protect() waits until this is over.
-Status DoubleWrite::retry_front(MutexLock* lock) {
+Status DoubleWrite::retry_front() {
   Batch& batch = batches_.front();  // stays where it is in memory: only its own end removes it
   batch.state = State::kRetrying;
   const uint64_t place = tail_ % capacity_;
   const auto until_end = static_cast<uint32_t>(capacity_ - place);
   std::vector<PageId> left = batch.pages;
-  lock->unlock();
+  mutex_.unlock();
   const Status status = write_again(place, until_end, batch.count, &left);
-  lock->lock();
+  mutex_.lock();
   batch.pages = std::move(left);
   batch.state = batch.pages.empty() ? State::kWritten : State::kFailed;
   if (batch.pages.empty()) --failed_;
@@ -241,18 +241,18 @@ Status DoubleWrite::read_copies(uint64_t place, uint32_t until_end, uint32_t cou
 
 // Until a sync that has begun after this call has ended well. One at a time: of two at once only
 // one might hear of a failure.
-Status DoubleWrite::sync_ring(MutexLock* lock) {
+Status DoubleWrite::sync_ring() {
   const uint64_t needed = syncs_begun_ + 1;
   while (syncs_ended_ < needed && broken_.ok()) {
     if (syncing_) {
-      changed_.wait(*lock);
+      changed_.wait(mutex_);
       continue;
     }
     syncing_ = true;
     const uint64_t number = ++syncs_begun_;
-    lock->unlock();
+    mutex_.unlock();
     const Status status = file_->sync_data();
-    lock->lock();
+    mutex_.lock();
     syncing_ = false;
     syncs_ended_ = number;
     if (!status.ok()) {
@@ -292,7 +292,7 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
   {
     MutexLock lock(mutex_);
     STRATA_RETURN_IF_ERROR(broken_);
-    STRATA_RETURN_IF_ERROR(make_room(&lock, count, failed_ != 0 && has_failed(batch.pages)));
+    STRATA_RETURN_IF_ERROR(make_room(count, failed_ != 0 && has_failed(batch.pages)));
     place = head_ % capacity_;
     until_end = capacity_ - static_cast<uint32_t>(place);
     head_ += count;
@@ -301,9 +301,10 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
   }
   Status status = write_copies(place, until_end, pages, count);
   MutexLock lock(mutex_);
-  if (status.ok()) status = sync_ring(&lock);
+  if (status.ok()) status = sync_ring();
   if (status.ok()) {
-    changed_.wait(lock, [this, &batch] { return !is_retrying(batch.pages); });  // DW6
+    changed_.wait(lock, [this, &batch]()
+                            STRATA_REQUIRES(mutex_) { return !is_retrying(batch.pages); });  // DW6
     drop_failed([&batch](PageId id) {
       return std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end();
     });
@@ -337,7 +338,7 @@ void DoubleWrite::written(Ticket ticket, const bool* ok) {
 
 void DoubleWrite::forget(SpaceId space) {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] {
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
     return std::none_of(batches_.begin(), batches_.end(),
                         [](const Batch& batch) { return batch.state == State::kRetrying; });
   });
