@@ -42,6 +42,12 @@ using strata::farmem::is_far_address;
 using strata::farmem::kPageBytes;
 using strata::farmem::wants_far;
 
+// Of the program's far memory, and asked about by the program: the pager's own calls about these
+// addresses are meant for the kernel.
+bool is_programs_far(const void* address) {
+  return is_far_address(address) && !strata::farmem::InsideFarmem::now();
+}
+
 bool is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
 void* aligned(size_t alignment, size_t bytes) {
@@ -170,7 +176,7 @@ STRATA_PUBLIC void* mmap(void* address, size_t bytes, int protection, int flags,
     void* const far = far_allocate(bytes, 1);
     if (far != nullptr) return far;
   }
-  if ((flags & MAP_FIXED) != 0 && is_far_address(address)) {
+  if ((flags & MAP_FIXED) != 0 && is_programs_far(address)) {
     // Fresh anonymous memory in a place the program has already; a file has no place there.
     if ((flags & MAP_ANONYMOUS) == 0 || (flags & MAP_SHARED) != 0 || !is_whole_pages(address)) {
       errno = ENOMEM;
@@ -188,7 +194,7 @@ STRATA_PUBLIC void* mmap64(void* address, size_t bytes, int protection, int flag
 }
 
 STRATA_PUBLIC int munmap(void* address, size_t bytes) noexcept {
-  if (!is_far_address(address)) return static_cast<int>(::syscall(SYS_munmap, address, bytes));
+  if (!is_programs_far(address)) return static_cast<int>(::syscall(SYS_munmap, address, bytes));
   if (!is_whole_pages(address) || bytes == 0) {
     errno = EINVAL;
     return -1;
@@ -202,7 +208,7 @@ STRATA_PUBLIC void* mremap(void* from, size_t bytes_from, size_t bytes, int flag
   va_start(more, flags);
   void* const wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(more, void*) : nullptr;
   va_end(more);
-  if (!is_far_address(from))
+  if (!is_programs_far(from))
     return reinterpret_cast<void*>(::syscall(SYS_mremap, from, bytes_from, bytes, flags, wanted));
   if (!is_whole_pages(from) || bytes == 0 || (flags & MREMAP_FIXED) != 0) {
     errno = EINVAL;
@@ -226,7 +232,7 @@ STRATA_PUBLIC void* mremap(void* from, size_t bytes_from, size_t bytes, int flag
 }
 
 STRATA_PUBLIC int madvise(void* address, size_t bytes, int advice) noexcept {
-  if (!is_far_address(address))
+  if (!is_programs_far(address))
     return static_cast<int>(::syscall(SYS_madvise, address, bytes, advice));
   if (!is_whole_pages(address)) {
     errno = EINVAL;
@@ -238,7 +244,7 @@ STRATA_PUBLIC int madvise(void* address, size_t bytes, int advice) noexcept {
 }
 
 STRATA_PUBLIC int mprotect(void* address, size_t bytes, int protection) noexcept {
-  if (!is_far_address(address))
+  if (!is_programs_far(address))
     return static_cast<int>(::syscall(SYS_mprotect, address, bytes, protection));
   // Far memory is readable and writable always; only code would need more.
   if ((protection & PROT_EXEC) == 0) return 0;
