@@ -1,0 +1,180 @@
+"""strata-farmem as its users see it: unmodified programs on remote memory give the answers they give on local memory, within
+the cap; a memory node that goes ends them with a reason; what cannot be is refused before the program starts."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from strata_cli import farmem, paths
+from strata_cli.bench import far_memory
+from strata_cli.waiting import wait_until
+
+pytestmark = pytest.mark.quick
+
+TIMEOUT_S = 120.0
+LOST = 74
+NOT_STARTED = 2
+
+# Fills 12 MiB, changes every fourth page, reads all of it; shrinks, grows and copies it on the way; prints a sum.
+SWEEP = """
+import hashlib, sys
+memory = bytearray(12 << 20)
+for at in range(0, len(memory), 4096):
+    memory[at : at + 8] = at.to_bytes(8, "little")
+for at in range(0, len(memory), 4 * 4096):
+    memory[at + 100] = 7
+del memory[10 << 20 :]
+memory += bytes(3 << 20)
+print(hashlib.sha256(memory).hexdigest(), hashlib.sha256(bytes(memory)[::-1]).hexdigest())
+"""
+# Says that it is there, then reads its memory until it is ended.
+FOREVER = """
+memory = bytearray(12 << 20)
+for at in range(0, len(memory), 4096):
+    memory[at] = 1
+print("there", flush=True)
+while TOUCHING:
+    for at in range(0, len(memory), 4096):
+        memory[at] += 0
+import signal
+signal.pause()
+"""
+
+
+def python(text: str) -> list[str]:
+    return [sys.executable, "-c", text]
+
+
+@pytest.fixture(params=["shared memory", "tcp"])
+def node(request: pytest.FixtureRequest) -> Iterator[farmem.MemoryNode]:
+    yield farmem.MemoryNode("1G", tcp=request.param == "tcp")
+
+
+def run(place: farmem.Place, options: farmem.Options, command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(farmem.run_command(place, options, command), capture_output=True, text=True, timeout=TIMEOUT_S)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "second-chance", "assoc:256"])
+def test_a_program_gives_the_same_answer_within_the_cap(node: farmem.MemoryNode, policy: str) -> None:
+    local = subprocess.run(python(SWEEP), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    with node as place:
+        far = farmem.measure(place, farmem.Options(local="4M", policy=policy, prefetch=7), python(SWEEP), TIMEOUT_S)
+    assert far.said == local.stdout
+    (process,) = far.stats["processes"]
+    assert process["local_pages_max"] <= far.stats["local_pages_cap"] == 1024
+    assert process["faults"] == process["soft_hits"] + process["zero_filled"] + process["fetched"]
+    assert process["bytes_in"] > 4 << 20 and process["bytes_out"] > 4 << 20
+    assert process["evicted_clean"] > 0 and process["far_bytes_refused"] == 0
+
+
+def test_an_unmodified_database_gives_the_same_answers() -> None:
+    command = far_memory.command_of(0.01, list(range(1, 23)))
+    local = farmem.measure(None, farmem.Options(), command, TIMEOUT_S)
+    with farmem.MemoryNode("1G") as place:
+        far = farmem.measure(place, farmem.Options(local="4M", prefetch=7), command, TIMEOUT_S)
+    assert far_memory.answers(far.said) == far_memory.answers(local.said)
+    assert len(far_memory.answers(far.said)) == 22
+    assert far.total("fetched") > 0 and far.total("local_pages_max") <= 1024
+
+
+@pytest.mark.parametrize("touching", [True, False])
+def test_a_lost_memory_node_ends_the_program_with_a_reason(node: farmem.MemoryNode, touching: bool) -> None:
+    with node as place:
+        options = farmem.Options(local="4M", timeout_ms=2000, quiet=True)
+        command = farmem.run_command(place, options, python(FOREVER.replace("TOUCHING", str(touching))))
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert program.stdout is not None and program.stdout.readline() == "there\n"
+        node.kill()
+        killed = time.monotonic()
+        _, said = program.communicate(timeout=TIMEOUT_S)
+    assert program.returncode == LOST
+    assert "is lost" in said and "Traceback" not in said
+    assert time.monotonic() - killed < 30
+
+
+def test_a_paused_memory_node_ends_the_program_in_time() -> None:
+    """It holds its connections and says nothing: nobody is told by the system."""
+    node = farmem.MemoryNode("1G", tcp=True)
+    with node as place:
+        options = farmem.Options(local="4M", timeout_ms=1000, quiet=True)
+        command = farmem.run_command(place, options, python(FOREVER.replace("TOUCHING", "True")))
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert program.stdout is not None and program.stdout.readline() == "there\n"
+        os.kill(node.pid(), signal.SIGSTOP)
+        try:
+            _, said = program.communicate(timeout=TIMEOUT_S)
+        finally:
+            os.kill(node.pid(), signal.SIGCONT)
+    assert program.returncode == LOST and "is lost" in said
+
+
+def test_programs_started_by_the_program_have_memory_of_their_own(node: farmem.MemoryNode, tmp_path: Path) -> None:
+    sweep = tmp_path / "sweep.py"
+    sweep.write_text(SWEEP)
+    shell = ["sh", "-c", f"{sys.executable} {sweep}; {sys.executable} {sweep}"]
+    expected = subprocess.run(shell, capture_output=True, text=True, timeout=TIMEOUT_S, check=True).stdout
+    with node as place:
+        far = farmem.measure(place, farmem.Options(local="4M"), shell, TIMEOUT_S)
+    assert far.said == expected
+    assert len(far.stats["processes"]) == 2
+
+
+def test_the_exit_code_and_signals_are_the_programs() -> None:
+    with farmem.MemoryNode("1G") as place:
+        options = farmem.Options(local="4M", quiet=True)
+        assert run(place, options, ["sh", "-c", "exit 7"]).returncode == 7
+        assert run(place, options, ["sh", "-c", "kill -9 $$"]).returncode == 128 + signal.SIGKILL
+        command = farmem.run_command(place, options, python(FOREVER.replace("TOUCHING", "False")))
+        program = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert program.stdout is not None and program.stdout.readline() == "there\n"
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+
+
+def test_what_cannot_be_is_refused_before_the_program_starts(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    command = ["touch", str(marker)]
+    with farmem.MemoryNode("1G") as place:
+        other = tmp_path / "other"
+        other.write_bytes(os.urandom(32))
+        other.chmod(0o600)
+        nowhere = farmem.Place("unix:/nowhere/socket", place.secret)
+        for where, options, word in (
+            (nowhere, farmem.Options(), "memory node unix:/nowhere/socket"),
+            (farmem.Place(place.address, other), farmem.Options(), "secret"),
+            (farmem.Place(place.address, tmp_path / "none"), farmem.Options(), "none"),
+            (place, farmem.Options(local="4K"), "at least"),
+            (place, farmem.Options(policy="lru"), "second-chance"),
+            (place, farmem.Options(policy="assoc:100000"), "ways"),
+        ):
+            refused = run(where, options, command)
+            assert refused.returncode == NOT_STARTED, refused.stderr
+            assert word in refused.stderr and refused.stderr.count("\n") == 1
+        missing = run(place, farmem.Options(), ["/no/such/program"])
+        assert missing.returncode == NOT_STARTED and "cannot start" in missing.stderr
+    assert not marker.exists()
+
+
+def test_the_command_line_starts_a_memory_node_of_its_own() -> None:
+    command = [str(paths.ROOT / "strata"), "farmem", "run", "--local", "4M", "--", *python(SWEEP)]
+    far = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    local = subprocess.run(python(SWEEP), capture_output=True, text=True, timeout=TIMEOUT_S, check=True)
+    assert far.returncode == 0, far.stderr
+    assert far.stdout == local.stdout and "us/fault" in far.stderr
+
+
+def test_statistics_are_there_while_the_program_runs(tmp_path: Path) -> None:
+    stats = tmp_path / "stats.json"
+    with farmem.MemoryNode("1G") as place:
+        options = farmem.Options(local="4M", stats=stats, quiet=True)
+        program = subprocess.Popen(farmem.run_command(place, options, python(FOREVER.replace("TOUCHING", "True"))))
+        assert wait_until(lambda: stats.exists() and bool(json.loads(stats.read_text())["processes"]), 30.0, every_s=0.05)
+        program.send_signal(signal.SIGTERM)
+        program.wait(TIMEOUT_S)
+    assert json.loads(stats.read_text())["ended"]
