@@ -55,6 +55,7 @@ class PagerTest : public ::testing::TestWithParam<const char*> {
                                (void)!::write(2, why.message().data(), why.message().size());
                                ::_exit(kLostExit);
                              },
+                         .on_thread = nullptr,
                          .on_discarded = [this](uint64_t, uint64_t) { discarded_++; }};
     ASSERT_TRUE(parse_policy(policy, &options.policy).ok());
     auto pager = Pager::start(*std::move(client), options);
