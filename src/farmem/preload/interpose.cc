@@ -23,6 +23,7 @@
 #define STRATA_PUBLIC extern "C" __attribute__((visibility("default")))
 
 // The C library's own, under the names it keeps for this purpose.
+// NOLINTBEGIN(readability-identifier-naming): they are not ours to name
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -30,6 +31,7 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* memory);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
