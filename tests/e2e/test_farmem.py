@@ -33,6 +33,51 @@ del memory[10 << 20 :]
 memory += bytes(3 << 20)
 print(hashlib.sha256(memory).hexdigest(), hashlib.sha256(bytes(memory)[::-1]).hexdigest())
 """
+# What a program may ask of its allocator, with far memory much larger than what is local.
+CONTRACT = """
+import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+for name in ("mmap", "mremap", "malloc", "calloc", "realloc", "memalign", "aligned_alloc"):
+    getattr(c, name).restype = ctypes.c_void_p
+MiB, PAGE, BAD, ANON, FIXED = 1 << 20, 4096, 2**64 - 1, 0x22, 0x10
+size, void = ctypes.c_size_t, ctypes.c_void_p
+def put(at, text): ctypes.memmove(at, text, len(text))
+def get(at, n): return ctypes.string_at(at, n)
+def mmap(n, protection=3, at=None, flags=ANON): return c.mmap(void(at), size(n), protection, flags, -1, ctypes.c_long(0))
+def churn():  # everything else leaves local memory
+    all = c.malloc(size(8 * MiB))
+    for at in range(0, 8 * MiB, PAGE): put(all + at, b"x")
+    c.free(void(all))
+a = mmap(MiB)
+for page in range(256): put(a + page * PAGE, b"%03d" % page)
+churn()
+assert c.munmap(void(a + 64 * PAGE), size(64 * PAGE)) == 0  # a hole in its middle
+assert get(a + 63 * PAGE, 3) == b"063" and get(a + 128 * PAGE, 3) == b"128"
+b = c.mremap(void(a + 128 * PAGE), size(128 * PAGE), size(512 * PAGE), 1)
+assert get(b, 3) == b"128" and get(b + 127 * PAGE, 3) == b"255" and get(b + 128 * PAGE, 3) == bytes(3)
+assert c.mremap(void(b), size(512 * PAGE), size(2 * PAGE), 0) == b and get(b + PAGE, 3) == b"129"
+assert c.madvise(void(b), size(PAGE), 4) == 0 and get(b, 3) == bytes(3) and get(b + PAGE, 3) == b"129"
+reserved = mmap(4 * MiB, protection=0)
+assert mmap(MiB, at=reserved + MiB, flags=ANON | FIXED) == reserved + MiB and get(reserved + MiB, 8) == bytes(8)
+put(reserved + MiB, b"kept"); churn()
+assert c.mprotect(void(reserved), size(4 * MiB), 3) == 0 and get(reserved + MiB, 4) == b"kept"
+assert mmap(MiB, at=reserved + MiB, flags=ANON | FIXED) == reserved + MiB and get(reserved + MiB, 4) == bytes(4)
+p = c.malloc(size(100_000)); put(p, b"begin"); put(p + 99_996, b"end!"); churn()
+p = c.realloc(void(p), size(3 * MiB)); assert get(p, 5) == b"begin" and get(p + 99_996, 4) == b"end!"
+p = c.realloc(void(p), size(50)); assert get(p, 5) == b"begin"
+p = c.realloc(void(p), size(5 * MiB)); assert get(p, 5) == b"begin" and c.malloc_usable_size(void(p)) >= 5 * MiB
+c.free(void(p)); c.free(None)
+z = c.calloc(size(512), size(1024)); assert get(z, 512 * 1024) == bytes(512 * 1024)
+for alignment in (16, 4096, 65536, 1 << 21):
+    for n in (100, 40_000):
+        at = c.memalign(size(alignment), size(n)); assert at % alignment == 0; put(at, b"z" * n); c.free(void(at))
+        at = c.aligned_alloc(size(alignment), size(n)); assert at % alignment == 0; c.free(void(at))
+out = void()
+assert c.posix_memalign(ctypes.byref(out), size(24), size(100_000)) == 22
+assert c.posix_memalign(ctypes.byref(out), size(1 << 16), size(100_000)) == 0 and out.value % (1 << 16) == 0
+assert c.munmap(void(b + 1), size(PAGE)) == -1 and ctypes.get_errno() == 22
+print("kept")
+"""
 # Says that it is there, then reads its memory until it is ended.
 FOREVER = """
 memory = bytearray(12 << 20)
@@ -71,6 +116,12 @@ def test_a_program_gives_the_same_answer_within_the_cap(node: farmem.MemoryNode,
     assert process["faults"] == process["soft_hits"] + process["zero_filled"] + process["fetched"]
     assert process["bytes_in"] > 4 << 20 and process["bytes_out"] > 4 << 20
     assert process["evicted_clean"] > 0 and process["far_bytes_refused"] == 0
+
+
+def test_memory_functions_keep_their_contract(node: farmem.MemoryNode) -> None:
+    with node as place:
+        far = farmem.measure(place, farmem.Options(local="1M"), python(CONTRACT), TIMEOUT_S)
+    assert far.said == "kept\n" and far.total("fetched") > 0 and far.total("far_bytes_refused") == 0
 
 
 def test_an_unmodified_database_gives_the_same_answers() -> None:

@@ -2,8 +2,8 @@
 // far memory, everything else from where it always came. Loaded by LD_PRELOAD.
 //   FM26  Each function keeps the contract of the C library's: alignment, zeros, errno, and
 //         contents over realloc() and mremap().
-//   FM27  What cannot be far is local: fixed addresses, files, shared memory, code, stacks, guard
-//        pages, huge pages, and small pieces.
+//   FM27  What cannot be far is local: fixed addresses, files, shared memory, code, stacks, huge
+//         pages, and small pieces.
 // Not far either: what the C library maps for itself (thread stacks, its own allocator's arenas).
 #include <dlfcn.h>
 #include <malloc.h>
@@ -79,9 +79,10 @@ bool may_be_far(size_t bytes, int protection, int flags) {
   constexpr int kNeeded = MAP_PRIVATE | MAP_ANONYMOUS;
   constexpr int kForbidden = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_SHARED | MAP_GROWSDOWN |
                              MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
-  constexpr int kReadWrite = PROT_READ | PROT_WRITE;
-  return (flags & kNeeded) == kNeeded && (flags & kForbidden) == 0 && protection == kReadWrite &&
-         wants_far(bytes);
+  // Addresses without access are a reservation, to be used later: far from the beginning, or what
+  // becomes of it would be local.
+  const bool fits = protection == (PROT_READ | PROT_WRITE) || protection == PROT_NONE;
+  return (flags & kNeeded) == kNeeded && (flags & kForbidden) == 0 && fits && wants_far(bytes);
 }
 
 bool is_whole_pages(const void* address) {
