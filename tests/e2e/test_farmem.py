@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from strata_cli import farmem, paths
 from strata_cli.bench import far_memory
+from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 pytestmark = pytest.mark.quick
@@ -132,6 +133,37 @@ def test_an_unmodified_database_gives_the_same_answers() -> None:
     assert far_memory.answers(far.said) == far_memory.answers(local.said)
     assert len(far_memory.answers(far.said)) == 22
     assert far.total("fetched") > 0 and far.total("local_pages_max") <= 1024
+
+
+ROWS = 60_000
+QUESTIONS = (
+    "SELECT COUNT(*), SUM(c), SUM(CRC32(b)) FROM t",
+    "SELECT SUM(CRC32(b)) FROM t WHERE c BETWEEN 100 AND 20000",
+    "SELECT b, COUNT(*) FROM t GROUP BY b ORDER BY b LIMIT 3",
+)
+
+
+def test_an_unmodified_mariadb_gives_the_same_answers(server: Server) -> None:
+    """InnoDB, whose pool is read and written by the kernel on behalf of its I/O threads; the data outlive the far memory."""
+    server.query("CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(200), c INT, KEY (c)) ENGINE=InnoDB", database="test")
+    fill = "INSERT INTO t SELECT seq, REPEAT(CHAR(65 + seq % 26), 180), seq * 7919 % 100003 FROM seq_1_to_"
+    server.query(f"{fill}{ROWS}", database="test", autocommit=True)
+    expected = [server.query(question, database="test") for question in QUESTIONS]
+    settings = server.settings()
+    server.stop()
+    with farmem.MemoryNode("1G") as place:
+        prefix = farmem.run_command(place, farmem.Options(local="4M", quiet=True, stats=server.data / "far.json"), [])
+        server.launch(settings, prefix=prefix, extra=["--innodb-buffer-pool-size=32M", "--innodb-buffer-pool-size-max=32M"])
+        server.wait_ready()
+        try:
+            assert [server.query(question, database="test") for question in QUESTIONS] == expected
+            server.query("UPDATE t SET c = c + 1", database="test", autocommit=True)
+        finally:
+            server.stop()
+    (process,) = json.loads((server.data / "far.json").read_text())["processes"]
+    assert process["fetched"] > 0 and process["local_pages_max"] <= 1024
+    server.start(settings)
+    assert server.query("SELECT SUM(c) FROM t", database="test")[0][0] == expected[0][0][1] + ROWS
 
 
 @pytest.mark.parametrize("touching", [True, False])
