@@ -19,6 +19,7 @@ from . import tpch
 TIMEOUT_S = 1800.0
 PROGRAM = Path(__file__).with_name("tpch_in_duckdb.py")
 MEBI = 1 << 20
+TABLE_WIDTH = 130  # Of a file that it is printed to, too.
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def run(plan: Plan, json_file: Path | None) -> None:
                 if answers(measured.said) != expected:
                     raise StrataError(f"{variant}: other answers than before")
                 _note(row, measured)
-    console.print(_table(rows))
+    console.print(_table(rows), width=TABLE_WIDTH)
     console.print(
         f"All {len(rows)} variants gave the same answers to {len(plan.queries)} queries in each of {plan.rounds} rounds."
     )
