@@ -11,6 +11,7 @@ from . import (
     build_cmd,
     cluster_cmd,
     demo_cmd,
+    farmem,
     last_folder,
     logs_cmd,
     paths,
@@ -21,7 +22,7 @@ from . import (
     test_cmd,
     version_cmd,
 )
-from .bench import comparison, footprint, micro, profiles, report, restart, scans, sysbench, tpcc, tpch
+from .bench import comparison, far_memory, footprint, micro, profiles, report, restart, scans, sysbench, tpcc, tpch
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .experiments import ladder
@@ -273,6 +274,55 @@ def compute_down(
     cluster_cmd.compute_down(last_folder.named_or_last(data), wipe, lose)
 
 
+far = typer.Typer(no_args_is_help=True, help="Run unmodified programs with most of their memory in a memory node.")
+app.add_typer(far, name="farmem")
+FarSecret = Annotated[Path | None, typer.Option("--secret-file", help="The memory node's secret: 32 bytes, mode 0600.")]
+
+
+@far.command("serve")
+def farmem_serve(
+    listen: Annotated[str, typer.Option(help="127.0.0.1:7301, or unix:/path for programs of this host.")] = "127.0.0.1:7301",
+    secret: Annotated[Path, typer.Option("--secret-file", help="Made when it is absent; programs need it.")] = Path("secret"),
+    capacity: Annotated[str, typer.Option(help="Memory for all programs together.")] = "4G",
+) -> None:
+    """Be a memory node until Ctrl-C. Example: ./strata farmem serve --secret-file build/secret --capacity 4G"""
+    raise typer.Exit(farmem.serve(listen, secret, capacity))
+
+
+@far.command("run", context_settings={"ignore_unknown_options": True})
+def farmem_run(
+    command: Annotated[list[str], typer.Argument(help="The program and its arguments, behind --.")],
+    local: Annotated[str, typer.Option(help="Local memory for what the program allocates: the cap, per process.")] = "64M",
+    memory_node: Annotated[
+        str | None, typer.Option(help="host:port in numbers, or unix:/path.", show_default="one of its own on this machine")
+    ] = None,
+    secret: FarSecret = None,
+    policy: Annotated[str, typer.Option(help="fifo, second-chance, or assoc:N for N ways.")] = "fifo",
+    prefetch: Annotated[int, typer.Option(help="Pages that come along with a missing one.", min=0, max=63)] = 0,
+    far: Annotated[str, typer.Option(help="Far memory each process may have.")] = "16G",
+    far_from: Annotated[str, typer.Option(help="Smaller allocations stay local.")] = "16K",
+    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = "none",
+    timeout_ms: Annotated[int, typer.Option(help="The program ends when the memory node has not answered for so long.")] = 5000,
+    stats: Annotated[Path | None, typer.Option(help="Write the counters here as JSON, each second and at the end.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Show the counters each second.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No table at the end.")] = False,
+) -> None:
+    """Run a program that knows nothing of it with most of its memory in a memory node; show faults and bytes.
+
+    For one process with threads; needs Linux 6.8 and the right to use userfaultfd (root). The exit code is the program's;
+    74 when its memory node was lost, 2 when it was not started.
+
+    Examples: ./strata farmem run --local 64M -- python3 query.py
+
+      ./strata farmem run --local 64M --memory-node 127.0.0.1:7301 --secret-file build/secret --live -- python3 query.py
+    """
+    if (memory_node is None) != (secret is None):
+        raise StrataError("--memory-node and --secret-file go together; without both a memory node is started for the program")
+    place = farmem.Place(memory_node, secret) if memory_node is not None and secret is not None else None
+    options = farmem.Options(local, far, far_from, policy, prefetch, link, timeout_ms, stats, live, quiet)
+    raise typer.Exit(farmem.run(place, far, options, command))
+
+
 @app.command()
 def demo(
     data: Data = None,
@@ -517,6 +567,33 @@ def bench_micro(
 ) -> None:
     """The kernel's modules one by one, beside memcpy, fdatasync and disk reads. Example: ./strata bench micro"""
     micro.run(filter_, seconds, json_file)
+
+
+@bench.command("farmem")
+def bench_farmem(
+    local: Annotated[str, typer.Option(help="Local memory, several with commas between them.")] = "16M,64M",
+    scale: Annotated[float, typer.Option(help="Of TPC-H's data.")] = 0.1,
+    queries: Annotated[str, typer.Option(help="TPC-H's queries, by number.")] = "1,4,6,9,13,16",
+    policies: Annotated[str, typer.Option(help="fifo, second-chance, assoc:N.")] = "fifo",
+    prefetch: Annotated[str, typer.Option(help="Pages that come along.")] = "0,15",
+    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = "none",
+    rounds: Annotated[int, typer.Option(help="Times through all variants, in turns.")] = 3,
+    json_file: JsonFile = None,
+) -> None:
+    """TPC-H in DuckDB on far memory, over shared memory and TCP, beside all memory local; answers must be equal.
+
+    Example: ./strata bench farmem --local 16M,64M --scale 0.1
+    """
+    plan = far_memory.Plan(
+        local.split(","),
+        scale,
+        [int(n) for n in queries.split(",")],
+        policies.split(","),
+        [int(n) for n in prefetch.split(",")],
+        link,
+        rounds,
+    )
+    far_memory.run(plan, json_file)
 
 
 @bench.command("show")

@@ -21,7 +21,9 @@
 namespace strata::farmem {
 namespace {
 
-constexpr int kPinnedInTurnMax = 64;
+// A device takes its time, but not for ever: 5 s.
+constexpr auto kWaitForKernel = std::chrono::microseconds(200);
+constexpr uint64_t kWaitsForKernelMax = 25'000;
 constexpr size_t kFaultsAtOnceMax = 16;
 const char kZeros[kPageBytes] = {};
 
@@ -172,13 +174,13 @@ void Pager::serve(uint64_t address) {
 
 void Pager::serve_staged(uint64_t page) {
   const uint32_t frame = local_->frame(page);
-  bring(page);
+  bring(page, 1);
   check(userfault_->move(at(page), staging(frame), kPageBytes), "move back");
   count(options_.counters->soft_hits);
 }
 
 void Pager::serve_new(uint64_t page) {
-  bring(page);
+  bring(page, 1);
   check(userfault_->copy(at(page), kZeros, kPageBytes), "zeros");
   count(options_.counters->zero_filled);
 }
@@ -187,7 +189,7 @@ void Pager::serve_far(uint64_t page) {
   const uint32_t along = pages_to_prefetch(
       options_.policy, local_->shares(), page, pages_,
       [this](uint64_t p) { return local_->place(p) == Place::kAway && client_->is_far(p); });
-  for (uint32_t i = 0; i <= along; i++) bring(page + i);
+  bring(page, along + 1);
   const Status status = client_->fetch(page, along + 1, buffer_.get());
   if (!status.ok()) lose(status);
   check(userfault_->copy(at(page), buffer_.get(), (along + 1) * kPageBytes), "copy");
@@ -195,34 +197,47 @@ void Pager::serve_far(uint64_t page) {
   count(options_.counters->prefetched, along);
 }
 
-void Pager::bring(uint64_t page) {
-  moves_.clear();
-  local_->bring(page, &moves_);
-  carry_out(moves_, 0);
-  if (local_->place(page) != Place::kMapped)
-    lose(error_no_space("the kernel is using every page that could make room"));
-}
-
-void Pager::carry_out(const Moves& moves, int depth) {
-  evict(moves.evict);
-  for (const Framed& framed : moves.stage) stage(framed, depth);
-}
-
-void Pager::stage(const Framed& framed, int depth) {
-  const int error = userfault_->move(staging(framed.frame), at(framed.page), kPageBytes);
-  if (error == 0) return;
-  if (error == ENOENT) {
-    // The program has taken the page back by a way we do not see; it reads as zeros then.
-    local_->forget(framed.page);
-    return;
+void Pager::bring(uint64_t first, uint32_t pages) {
+  coming_first_ = first;
+  coming_pages_ = pages;
+  for (uint64_t page = first; page < first + pages; page++) {
+    moves_.clear();
+    local_->bring(page, &moves_);
+    evict(moves_.evict);
+    for (const Framed& framed : moves_.stage) stage(framed);
   }
-  // EBUSY: the kernel is reading or writing it, for a device; another one has to go.
-  if (error != EBUSY && error != EAGAIN) check(error, "move");
-  if (depth == kPinnedInTurnMax) lose(error_no_space("the kernel is using too many pages"));
-  count(options_.counters->pinned);
-  Moves instead;
-  local_->bring(framed.page, &instead);
-  carry_out(instead, depth + 1);
+}
+
+void Pager::stage(Framed victim) {
+  uint64_t waits = 0;
+  for (uint32_t tried = 1;; tried++) {
+    // What is coming is not there yet.
+    const bool is_coming = victim.page - coming_first_ < coming_pages_;
+    const int error =
+        is_coming ? EBUSY : userfault_->move(staging(victim.frame), at(victim.page), kPageBytes);
+    if (error == 0) return;
+    if (error == ENOENT) {
+      // The program has taken the page back by a way we do not see; it reads as zeros then.
+      local_->forget(victim.page);
+      return;
+    }
+    // EBUSY: the kernel is reading or writing it, for a device (a database reads ahead hundreds of
+    // pages at once): the next one in line has to go instead.
+    if (error != EBUSY && error != EAGAIN) check(error, "move");
+    if (!is_coming) count(options_.counters->pinned);
+    if (tried % local_->shares().ways == 0) {  // all that could make room
+      if (++waits == kWaitsForKernelMax)
+        lose(
+            error_no_space("the kernel is using all local pages for input and output: the program "
+                           "needs more local memory"));
+      std::this_thread::sleep_for(kWaitForKernel);
+    }
+    instead_.clear();
+    local_->bring(victim.page, &instead_);
+    evict(instead_.evict);
+    if (instead_.stage.empty()) return;
+    victim = instead_.stage.front();
+  }
 }
 
 void Pager::evict(const std::vector<Framed>& gone) {

@@ -82,9 +82,8 @@ class Pager {
   void serve_staged(uint64_t page);
   void serve_new(uint64_t page);
   void serve_far(uint64_t page);
-  void bring(uint64_t page);
-  void carry_out(const Moves& moves, int depth);
-  void stage(const Framed& framed, int depth);
+  void bring(uint64_t first, uint32_t pages);
+  void stage(Framed victim);
   void evict(const std::vector<Framed>& gone);
   void count_outcome(Stored stored) noexcept;
   void note_places() noexcept;
@@ -104,6 +103,9 @@ class Pager {
   char* staging_ = nullptr;
   std::unique_ptr<char[]> buffer_;  // kPrefetchMax + 1 pages
   Moves moves_;
+  Moves instead_;              // of moves_.stage, where a page cannot go
+  uint64_t coming_first_ = 0;  // pages that have their frames and are not mapped yet
+  uint32_t coming_pages_ = 0;
   int wake_fd_ = -1;
 
   Mutex queue_latch_{LatchRank::kLeaf};

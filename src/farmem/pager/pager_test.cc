@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
@@ -55,6 +56,7 @@ class PagerTest : public ::testing::TestWithParam<const char*> {
                                (void)!::write(2, why.message().data(), why.message().size());
                                ::_exit(kLostExit);
                              },
+                         .on_thread = nullptr,
                          .on_discarded = [this](uint64_t, uint64_t) { discarded_++; }};
     ASSERT_TRUE(parse_policy(policy, &options.policy).ok());
     auto pager = Pager::start(*std::move(client), options);
@@ -154,6 +156,38 @@ TEST_P(PagerTest, TheKernelReadsAndWritesItToo) {
   for (uint64_t page = 0; page < 1024; page++)
     ASSERT_EQ(*(word(page) + 1024 * kPageBytes / sizeof(uint64_t)), page + 1);
   ::close(file);
+}
+
+// Direct input and output: the device has the pages while other threads want room. With more of
+// them in one piece than FIFO would look at.
+TEST_P(PagerTest, PagesThatADeviceUsesStayAndOthersGo) {
+  for (const char* const policy : {"fifo", "second-chance"}) {
+    start(policy);
+    constexpr uint64_t kAtOnce = 160;
+    const std::string name =
+        std::filesystem::current_path() / ("pager_test." + std::string(GetParam()));
+    const int file = ::open(name.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
+    ASSERT_GE(file, 0);
+    ::unlink(name.c_str());
+    std::atomic<bool> done{false};
+    std::thread other([&] {
+      Rng rng(1);
+      while (!done) *word(1024 + rng.below(1024)) += 1;
+    });
+    for (uint64_t round = 0; round < 10; round++) {
+      for (uint64_t page = 0; page < kAtOnce; page++) *word(page) = page + round;
+      const auto bytes = static_cast<ssize_t>(kAtOnce * kPageBytes);
+      ASSERT_EQ(::pwrite(file, pager_->base(), bytes, 0), bytes);
+      ASSERT_EQ(::pread(file, pager_->base() + 512 * kPageBytes, bytes, 0), bytes);
+      for (uint64_t page = 0; page < kAtOnce; page++)
+        ASSERT_EQ(*(word(page) + 512 * kPageBytes / sizeof(uint64_t)), page + round);
+    }
+    done = true;
+    other.join();
+    ::close(file);
+    EXPECT_LE(counters_.local_max, kFrames);
+    pager_.reset();
+  }
 }
 
 int status_of_child(const std::function<void()>& work) {

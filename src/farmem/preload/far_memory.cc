@@ -18,7 +18,7 @@
 
 namespace strata::farmem {
 
-thread_local int InsideFarmem::depth_ = 0;
+thread_local int InsideFarmem::depth = 0;
 
 namespace {
 

@@ -11,15 +11,15 @@ namespace strata::farmem {
 // While one exists, allocations of this thread are local: they are this library's own.
 class InsideFarmem {
  public:
-  InsideFarmem() noexcept { depth_++; }
-  ~InsideFarmem() { depth_--; }
+  InsideFarmem() noexcept { depth++; }
+  ~InsideFarmem() { depth--; }
   InsideFarmem(const InsideFarmem&) = delete;
   InsideFarmem& operator=(const InsideFarmem&) = delete;
-  static void for_good() noexcept { depth_++; }  // until the thread ends
-  [[nodiscard]] static bool now() noexcept { return depth_ > 0; }
+  static void for_good() noexcept { depth++; }  // until the thread ends
+  [[nodiscard]] static bool now() noexcept { return depth > 0; }
 
  private:
-  static thread_local int depth_ __attribute__((tls_model("initial-exec")));
+  static thread_local int depth __attribute__((tls_model("initial-exec")));
 };
 
 // Whether an allocation of so many bytes should be far. False in the library's own code, in forked

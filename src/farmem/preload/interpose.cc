@@ -2,8 +2,8 @@
 // far memory, everything else from where it always came. Loaded by LD_PRELOAD.
 //   FM26  Each function keeps the contract of the C library's: alignment, zeros, errno, and
 //         contents over realloc() and mremap().
-//   FM27  What cannot be far is local: fixed addresses, files, shared memory, code, stacks, guard
-//        pages, huge pages, and small pieces.
+//   FM27  What cannot be far is local: fixed addresses, files, shared memory, code, stacks, huge
+//         pages, and small pieces.
 // Not far either: what the C library maps for itself (thread stacks, its own allocator's arenas).
 #include <dlfcn.h>
 #include <malloc.h>
@@ -23,6 +23,7 @@
 #define STRATA_PUBLIC extern "C" __attribute__((visibility("default")))
 
 // The C library's own, under the names it keeps for this purpose.
+// NOLINTBEGIN(readability-identifier-naming): they are not ours to name
 extern "C" {
 void* __libc_malloc(size_t bytes);
 void* __libc_calloc(size_t count, size_t bytes);
@@ -30,6 +31,7 @@ void* __libc_realloc(void* memory, size_t bytes);
 void* __libc_memalign(size_t alignment, size_t bytes);
 void __libc_free(void* memory);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
@@ -41,6 +43,12 @@ using strata::farmem::far_unmap;
 using strata::farmem::is_far_address;
 using strata::farmem::kPageBytes;
 using strata::farmem::wants_far;
+
+// Of the program's far memory, and asked about by the program: the pager's own calls about these
+// addresses are meant for the kernel.
+bool is_programs_far(const void* address) {
+  return is_far_address(address) && !strata::farmem::InsideFarmem::now();
+}
 
 bool is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
@@ -71,9 +79,10 @@ bool may_be_far(size_t bytes, int protection, int flags) {
   constexpr int kNeeded = MAP_PRIVATE | MAP_ANONYMOUS;
   constexpr int kForbidden = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_SHARED | MAP_GROWSDOWN |
                              MAP_STACK | MAP_HUGETLB | MAP_LOCKED | MAP_32BIT;
-  constexpr int kReadWrite = PROT_READ | PROT_WRITE;
-  return (flags & kNeeded) == kNeeded && (flags & kForbidden) == 0 && protection == kReadWrite &&
-         wants_far(bytes);
+  // Addresses without access are a reservation, to be used later: far from the beginning, or what
+  // becomes of it would be local.
+  const bool fits = protection == (PROT_READ | PROT_WRITE) || protection == PROT_NONE;
+  return (flags & kNeeded) == kNeeded && (flags & kForbidden) == 0 && fits && wants_far(bytes);
 }
 
 bool is_whole_pages(const void* address) {
@@ -170,7 +179,7 @@ STRATA_PUBLIC void* mmap(void* address, size_t bytes, int protection, int flags,
     void* const far = far_allocate(bytes, 1);
     if (far != nullptr) return far;
   }
-  if ((flags & MAP_FIXED) != 0 && is_far_address(address)) {
+  if ((flags & MAP_FIXED) != 0 && is_programs_far(address)) {
     // Fresh anonymous memory in a place the program has already; a file has no place there.
     if ((flags & MAP_ANONYMOUS) == 0 || (flags & MAP_SHARED) != 0 || !is_whole_pages(address)) {
       errno = ENOMEM;
@@ -188,7 +197,7 @@ STRATA_PUBLIC void* mmap64(void* address, size_t bytes, int protection, int flag
 }
 
 STRATA_PUBLIC int munmap(void* address, size_t bytes) noexcept {
-  if (!is_far_address(address)) return static_cast<int>(::syscall(SYS_munmap, address, bytes));
+  if (!is_programs_far(address)) return static_cast<int>(::syscall(SYS_munmap, address, bytes));
   if (!is_whole_pages(address) || bytes == 0) {
     errno = EINVAL;
     return -1;
@@ -202,7 +211,7 @@ STRATA_PUBLIC void* mremap(void* from, size_t bytes_from, size_t bytes, int flag
   va_start(more, flags);
   void* const wanted = (flags & MREMAP_FIXED) != 0 ? va_arg(more, void*) : nullptr;
   va_end(more);
-  if (!is_far_address(from))
+  if (!is_programs_far(from))
     return reinterpret_cast<void*>(::syscall(SYS_mremap, from, bytes_from, bytes, flags, wanted));
   if (!is_whole_pages(from) || bytes == 0 || (flags & MREMAP_FIXED) != 0) {
     errno = EINVAL;
@@ -226,7 +235,7 @@ STRATA_PUBLIC void* mremap(void* from, size_t bytes_from, size_t bytes, int flag
 }
 
 STRATA_PUBLIC int madvise(void* address, size_t bytes, int advice) noexcept {
-  if (!is_far_address(address))
+  if (!is_programs_far(address))
     return static_cast<int>(::syscall(SYS_madvise, address, bytes, advice));
   if (!is_whole_pages(address)) {
     errno = EINVAL;
@@ -238,7 +247,7 @@ STRATA_PUBLIC int madvise(void* address, size_t bytes, int advice) noexcept {
 }
 
 STRATA_PUBLIC int mprotect(void* address, size_t bytes, int protection) noexcept {
-  if (!is_far_address(address))
+  if (!is_programs_far(address))
     return static_cast<int>(::syscall(SYS_mprotect, address, bytes, protection));
   // Far memory is readable and writable always; only code would need more.
   if ((protection & PROT_EXEC) == 0) return 0;

@@ -9,5 +9,6 @@ tpcc.py         TPC-C by go-tpc (a Go module pinned in bench/tpcc)
 footprint.py    what work costs beside time: log, disk, memory, CPU, restart, warm-up
 micro.py        the kernel's modules one by one (bench/micro), beside what the machine allows
 process.py      a process's CPU and memory, files' blocks
+far_memory.py   unmodified DuckDB on far memory (tpch_in_duckdb.py), beside all of it local
 tpch.py         TPC-H: loading, the 22 queries (bench/tpch), the engines' answers compared
 """
