@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """What is declared once is said once: no profile's name where a trait is to be asked, and tables of docs that are current.
 
-Profiles are in src/base/profiles.def. A table that is made from a .def file stands between two lines
-`<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
+Profiles are in src/base/profiles.def, the calls to a storage node in src/proto/methods.def. A table that is made from such
+a file stands between two lines `<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
 """
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from strata_cli import profile_list
 
 TABLE = re.compile(r"(<!-- made by tools/check_declared\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+METHODS = Path(__file__).resolve().parents[1] / "src" / "proto" / "methods.def"
 SOURCES = (".h", ".cc")
 # A default, which somebody has to name.
 DEFAULT = re.compile(r'^\s*std::string profile = "[^"]+";')
@@ -33,7 +34,7 @@ def names_in_code(name: str, text: str, profiles: tuple[str, ...]) -> list[str]:
     ]
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -58,7 +59,47 @@ def profiles_table() -> str:
     return table(head, rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"profiles": profiles_table}
+def rows_of_methods(macro: str) -> list[tuple[str, ...]]:
+    """The arguments of each line of methods.def whose macro matches, quotes taken off, the macro in front."""
+    rows = []
+    for line in METHODS.read_text().splitlines():
+        if found := re.match(rf"STRATA_({macro})\((.*)\)$", line):
+            arguments = re.findall(r'"[^"]*"|[^,\s][^,]*', found[2])
+            rows.append((found[1], *(argument.strip('"') for argument in arguments)))
+    return rows
+
+
+def methods_table() -> str:
+    services = {"LOG": "log", "PAGE": "pages", "WRITTEN": "written pages", "PEER": "peers"}
+    head = ("number", "method", "service", "asked by", "is answered", "sent again", "in words")
+    ends = {"kAtOnce": "at once", "kDurable": "when it is durable", "kWaits": "when there is log enough, or its time is over"}
+    again = {"kRepeat": "yes", "kNever": "no"}
+    rows = [
+        (number, f"`{counter}`", services[macro.removesuffix("_METHOD")], words(caller), ends[end], again[repeat], what)
+        for macro, number, _, counter, caller, end, repeat, _, _, what in rows_of_methods(r"\w+_METHOD")
+    ]
+    return table(head, rows)
+
+
+def fields_table() -> str:
+    def code(fields: str) -> str:
+        return f"`{fields}`".replace("|", "\\|") if fields else "nothing"
+
+    rows = [(f"`{name}`", code(fields), "") for _, name, fields in rows_of_methods("FIELDS")]
+    rows += [(f"`{row[3]}`", code(row[7]), code(row[8])) for row in rows_of_methods(r"\w+_METHOD")]
+    return table(("method, or name of fields", "request, or fields", "reply"), rows)
+
+
+def limits_table() -> str:
+    return table(("limit", "value", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("LIMIT")])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "profiles": profiles_table,
+    "methods": methods_table,
+    "fields": fields_table,
+    "limits": limits_table,
+}
 
 
 def with_tables(text: str) -> str:
