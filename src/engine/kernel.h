@@ -17,6 +17,7 @@
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
 //       their commit would find it empty; reading it is refused (definition_changed). The same
 //       goes for an index that was added later: it has entries for the rows of its day only.
+//
 // After rollback() and commit() the session has no transaction any more, whatever they answer (E18,
 // E19 of README.md).
 #pragma once
