@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What is declared once is said once: no profile's name where a trait is to be asked, and tables of docs that are current.
+"""What is declared once is said once: no profile's name where a trait is to be asked, no page's name made by hand, and
+tables of docs that are current.
 
 Profiles are in src/base/profiles.def, the calls to a storage node in src/proto/methods.def. A table that is made from such
 a file stands between two lines `<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
@@ -20,6 +21,10 @@ SOURCES = (".h", ".cc")
 DEFAULT = re.compile(r'^\s*std::string profile = "[^"]+";')
 
 
+# "page 5:17", by hand.
+PAGE_BY_HAND = re.compile(r'std::to_string\([^;"]*\bspace\)\s*\+\s*":"')
+
+
 def is_test(path: Path) -> bool:
     return path.stem.endswith("_test") or path.parent.name == "testing"
 
@@ -31,6 +36,13 @@ def names_in_code(name: str, text: str, profiles: tuple[str, ...]) -> list[str]:
         f"{name}:{number}: ask for a trait in place of the profile {match[0]} (base/profiles.h)"
         for number, line in enumerate(text.splitlines(), 1)
         if (match := literal.search(line.split("//")[0])) and not DEFAULT.match(line)
+    ]
+
+
+def pages_by_hand(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{text.count(chr(10), 0, found.start()) + 1}: a page's name is made by name_of() or text_of() (base/page_name.h)"
+        for found in PAGE_BY_HAND.finditer(text)
     ]
 
 
@@ -112,7 +124,10 @@ def check_tree(root: Path, write: bool) -> list[str]:
     for top in ("src", "cmd", "mariadb"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in SOURCES and not is_test(path):
-                problems += names_in_code(str(path.relative_to(root)), path.read_text(errors="replace"), names)
+                name, text = str(path.relative_to(root)), path.read_text(errors="replace")
+                problems += names_in_code(name, text, names)
+                if path.name != "page_name.h":
+                    problems += pages_by_hand(name, text)
     for path in [*sorted((root / "docs").glob("*.md")), *sorted((root / "src").rglob("README.md"))]:
         text = path.read_text()
         if (current := with_tables(text)) == text:
