@@ -1,4 +1,5 @@
 // What the optimiser asks: sizes, range estimates, rows per key; and ANALYZE and CHECK TABLE.
+#include "engine/page_size.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/settings.h"
 
@@ -112,7 +113,7 @@ int ha_strata::info(uint flags) {
     if ((flags & (HA_STATUS_VARIABLE | HA_STATUS_CONST)) != 0) tell_rows_per_key();
     if ((flags & HA_STATUS_CONST) == 0) return 0;
     stats.create_time = static_cast<ulong>(table_->spec().created_at);
-    stats.block_size = 16384;
+    stats.block_size = engine::kPageSize;
     stats.max_data_file_length = 0;  // not known, which is shown as such
     return 0;
   });

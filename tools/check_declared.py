@@ -1,22 +1,28 @@
 #!/usr/bin/env python3
-"""What is declared once is said once: no profile's name where a trait is to be asked, and tables of docs that are current.
+"""What is declared once is said once: no profile's name where a trait is to be asked, no page's name made by hand, and
+tables of docs that are current.
 
-Profiles are in src/base/profiles.def. A table that is made from a .def file stands between two lines
-`<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
+Profiles are in src/base/profiles.def, the calls to a storage node in src/proto/methods.def. A table that is made from such
+a file stands between two lines `<!-- made by tools/check_declared.py: NAME -->` and `<!-- end -->`; `--write` makes it anew.
 """
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from strata_cli import profile_list
 
 TABLE = re.compile(r"(<!-- made by tools/check_declared\.py: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+METHODS = Path(__file__).resolve().parents[1] / "src" / "proto" / "methods.def"
 SOURCES = (".h", ".cc")
 # A default, which somebody has to name.
 DEFAULT = re.compile(r'^\s*std::string profile = "[^"]+";')
+
+
+# "page 5:17", by hand.
+PAGE_BY_HAND = re.compile(r'std::to_string\([^;"]*\bspace\)\s*\+\s*":"')
 
 
 def is_test(path: Path) -> bool:
@@ -33,7 +39,14 @@ def names_in_code(name: str, text: str, profiles: tuple[str, ...]) -> list[str]:
     ]
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def pages_by_hand(name: str, text: str) -> list[str]:
+    return [
+        f"{name}:{text.count(chr(10), 0, found.start()) + 1}: a page's name is made by name_of() or text_of() (base/page_name.h)"
+        for found in PAGE_BY_HAND.finditer(text)
+    ]
+
+
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -58,7 +71,47 @@ def profiles_table() -> str:
     return table(head, rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"profiles": profiles_table}
+def rows_of_methods(macro: str) -> list[tuple[str, ...]]:
+    """The arguments of each line of methods.def whose macro matches, quotes taken off, the macro in front."""
+    rows = []
+    for line in METHODS.read_text().splitlines():
+        if found := re.match(rf"STRATA_({macro})\((.*)\)$", line):
+            arguments = re.findall(r'"[^"]*"|[^,\s][^,]*', found[2])
+            rows.append((found[1], *(argument.strip('"') for argument in arguments)))
+    return rows
+
+
+def methods_table() -> str:
+    services = {"LOG": "log", "PAGE": "pages", "WRITTEN": "written pages", "PEER": "peers"}
+    head = ("number", "method", "service", "asked by", "is answered", "sent again", "in words")
+    ends = {"kAtOnce": "at once", "kDurable": "when it is durable", "kWaits": "when there is log enough, or its time is over"}
+    again = {"kRepeat": "yes", "kNever": "no"}
+    rows = [
+        (number, f"`{counter}`", services[macro.removesuffix("_METHOD")], words(caller), ends[end], again[repeat], what)
+        for macro, number, _, counter, caller, end, repeat, _, _, what in rows_of_methods(r"\w+_METHOD")
+    ]
+    return table(head, rows)
+
+
+def fields_table() -> str:
+    def code(fields: str) -> str:
+        return f"`{fields}`".replace("|", "\\|") if fields else "nothing"
+
+    rows = [(f"`{name}`", code(fields), "") for _, name, fields in rows_of_methods("FIELDS")]
+    rows += [(f"`{row[3]}`", code(row[7]), code(row[8])) for row in rows_of_methods(r"\w+_METHOD")]
+    return table(("method, or name of fields", "request, or fields", "reply"), rows)
+
+
+def limits_table() -> str:
+    return table(("limit", "value", "of what"), [(f"`{name}`", value, what) for _, name, value, what in rows_of_methods("LIMIT")])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "profiles": profiles_table,
+    "methods": methods_table,
+    "fields": fields_table,
+    "limits": limits_table,
+}
 
 
 def with_tables(text: str) -> str:
@@ -71,7 +124,10 @@ def check_tree(root: Path, write: bool) -> list[str]:
     for top in ("src", "cmd", "mariadb"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix in SOURCES and not is_test(path):
-                problems += names_in_code(str(path.relative_to(root)), path.read_text(errors="replace"), names)
+                name, text = str(path.relative_to(root)), path.read_text(errors="replace")
+                problems += names_in_code(name, text, names)
+                if path.name != "page_name.h":
+                    problems += pages_by_hand(name, text)
     for path in [*sorted((root / "docs").glob("*.md")), *sorted((root / "src").rglob("README.md"))]:
         text = path.read_text()
         if (current := with_tables(text)) == text:

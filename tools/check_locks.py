@@ -20,7 +20,7 @@ import check_tidy
 FOLDERS = ("src", "mariadb", "cmd")
 FLAGS = ("-fsyntax-only", "-Wno-everything", "-Wthread-safety", "-Wthread-safety-beta", "-Werror", "-ferror-limit=0")
 ESCAPE = "STRATA_NO_THREAD_SAFETY_ANALYSIS"
-ESCAPES = 4  # each has its reason above it; a new one is a decision: say why, and count it here
+ESCAPES = 6  # each has its reason above it; a new one is a decision: say why, and count it here
 MISUSES = 9  # numbers of tests/lock_misuse.cc
 WRAPPERS = ("src/base/latch.h", "src/base/thread_annotations.h")
 RAW = re.compile(r"\bstd::(mutex|timed_mutex|recursive_mutex|shared_mutex|condition_variable(_any)?|unique_lock|lock_guard)\b")

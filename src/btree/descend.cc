@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/assert.h"
+#include "base/page_name.h"
 
 namespace strata::btree_internal {
 namespace {
@@ -175,8 +176,7 @@ bool is_tree_page_of(const char* page, TreeId tree, uint32_t level) noexcept {
 }
 
 std::string describe(TreeId tree, PageId page) {
-  return "index " + std::to_string(tree.index_id.value) + ", page " + std::to_string(page.space) +
-         ":" + std::to_string(page.number);
+  return "index " + std::to_string(tree.index_id.value) + ", " + name_of(page);
 }
 
 bool Retries::again() noexcept {

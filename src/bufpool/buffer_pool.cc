@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/page_name.h"
 #include "bufpool/pool_impl.h"
 
 namespace strata {
@@ -38,7 +39,7 @@ PageId PageGuard::id() const noexcept { return frame_->id(); }
 
 Status expect_written(const Status& status, PageId id) {
   if (!is_not_found(status)) return status;
-  return error_corruption("page " + std::to_string(id.space) + ":" + std::to_string(id.number) +
+  return error_corruption(name_of(id) +
                           " is in use, but what is stored of it says that it was never written (" +
                           std::string(status.message()) + ")");
 }
@@ -230,11 +231,9 @@ Status BufferPool::Impl::finish_load(Frame* frame, PageId id, Status status,
   if (status.ok() && log != nullptr && state == FrameState::kReady) {
     const Llsn llsn{header_of(frame->page)->llsn};
     if (options_.sole_writer && llsn > log->last_llsn()) {
-      status =
-          error_corruption("page " + std::to_string(id.space) + ":" + std::to_string(id.number) +
-                           " is newer (llsn " + std::to_string(llsn.value) +
-                           ") than the log (llsn " + std::to_string(log->last_llsn().value) +
-                           "): the end of the log was lost, or the page is not of this time");
+      status = error_corruption(name_of(id) + " is newer (llsn " + std::to_string(llsn.value) +
+                                ") than the log (llsn " + std::to_string(log->last_llsn().value) +
+                                "): the end of the log was lost, or the page is not of this time");
     } else {
       log->observe_llsn(llsn);
     }

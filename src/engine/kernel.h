@@ -14,11 +14,12 @@
 //        has locked, so nobody sees when they are made; the session itself makes them before it
 //        reads anything but the next row of that scan, before another change, and before a
 //        savepoint or the transaction's end.
-//   E18, E19  After rollback() and commit() the session has no transaction any more, whatever they
-//       answer (README.md).
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
 //       their commit would find it empty; reading it is refused (definition_changed). The same
 //       goes for an index that was added later: it has entries for the rows of its day only.
+//
+// After rollback() and commit() the session has no transaction any more, whatever they answer (E18,
+// E19 of README.md).
 #pragma once
 
 #include <algorithm>

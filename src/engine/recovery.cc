@@ -5,6 +5,7 @@
 #include "base/aligned.h"
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/page_name.h"
 #include "engine/internal/kernel_impl.h"
 #include "redo/redo.h"
 #include "wal/log_reader.h"
@@ -13,8 +14,7 @@ namespace strata::engine {
 namespace {
 
 std::string where(Lsn lsn, PageId id) {
-  return "log position " + std::to_string(lsn.value) + ", page " + std::to_string(id.space) + ":" +
-         std::to_string(id.number);
+  return "log position " + std::to_string(lsn.value) + ", " + name_of(id);
 }
 
 class RedoPass {
@@ -118,8 +118,7 @@ Status KernelImpl::apply_log(Lsn from, Lsn end, uint64_t bias, uint64_t bias_at_
   }
   // With one writer no page can be newer than its log.
   if (sole_writer() && pass.newest().value > end.value + bias_at_end)
-    return error_corruption("page " + std::to_string(pass.newest_page().space) + ":" +
-                            std::to_string(pass.newest_page().number) + " is newer (llsn " +
+    return error_corruption(name_of(pass.newest_page()) + " is newer (llsn " +
                             std::to_string(pass.newest().value) + ") than the log in " +
                             path("log") + ", which ends at " + std::to_string(end.value) +
                             ": its end was lost; restore the database from a backup");

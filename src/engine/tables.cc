@@ -5,6 +5,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
+#include "page/page.h"
 
 namespace strata::engine {
 
@@ -13,10 +14,10 @@ uint64_t Table::estimated_rows() const noexcept {
   return rows > 0 ? static_cast<uint64_t>(rows) : 0;
 }
 uint64_t Table::data_bytes() const noexcept {
-  return clustered_pages_.load(std::memory_order_relaxed) * 16384;
+  return clustered_pages_.load(std::memory_order_relaxed) * kPageBytes;
 }
 uint64_t Table::index_bytes() const noexcept {
-  return index_pages_.load(std::memory_order_relaxed) * 16384;
+  return index_pages_.load(std::memory_order_relaxed) * kPageBytes;
 }
 uint64_t Table::clustered_leaf_pages() const noexcept {
   return clustered_pages_.load(std::memory_order_relaxed);

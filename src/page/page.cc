@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/crc32c.h"
+#include "base/page_name.h"
 
 namespace strata {
 namespace {
@@ -30,10 +31,6 @@ static_assert(offsetof(PageHeader, extra) == 56);
 
 uint32_t checksum_of(const char* page) noexcept {  // PG2
   return crc32c(page + 4, kPageBytes - 4);
-}
-
-std::string name_of(PageId id) {
-  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/page_name.h"
 #include "page/record.h"
 
 namespace strata {
@@ -445,8 +446,7 @@ Status validate_tree_page(const char* page) {
   const char* problem = find_problem(page);
   if (__builtin_expect(problem == nullptr, 1)) return ok_status();
   const PageId id = page_id_of(page);
-  return error_corruption("tree page " + std::to_string(id.space) + ":" +
-                          std::to_string(id.number) + ": " + problem);
+  return error_corruption("tree " + name_of(id) + ": " + problem);
 }
 
 }  // namespace strata

@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "page/page.h"
 
 namespace strata {
 
@@ -25,7 +26,7 @@ class PageSource {
   // page; an error need not mean that read() would fail, too. `pages` is 4096-aligned. Blocks.
   virtual void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
     for (uint32_t i = 0; i < count; ++i)
-      results[i] = read(ids[i], Llsn{}, pages + size_t{i} * 16384);
+      results[i] = read(ids[i], Llsn{}, pages + size_t{i} * kPageBytes);
   }
   // Writes a sealed page in place; durable after sync(). `page` is 4096-aligned. Blocks.
   virtual Status write(PageId id, const char* page) = 0;
@@ -35,7 +36,7 @@ class PageSource {
   virtual Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) {
     Status first_error;
     for (uint32_t i = 0; i < count; ++i) {
-      const Status status = write(ids[i], pages + size_t{i} * 16384);
+      const Status status = write(ids[i], pages + size_t{i} * kPageBytes);
       ok[i] = status.ok();
       if (!status.ok() && first_error.ok()) first_error = status;
     }

@@ -12,12 +12,9 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "proto/methods.h"
 
 namespace strata::proto {
-
-constexpr uint32_t kListedPagesMax = 4096;
-constexpr uint32_t kCopyStreamsMax = 256;
-constexpr uint32_t kDroppedSpacesMax = 1u << 20;
 
 // To kCopyOffer, which has no request. See storenode/replay/copy_offer.h.
 struct CopyOfferReply {

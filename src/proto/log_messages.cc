@@ -125,7 +125,7 @@ std::string encode(StreamId stream, const quorum::SealRequest& request) {
   append_holder(&out, request.holder);
   return out;
 }
-StatusOr<OfStream<quorum::SealRequest>> decode_seal(Bytes bytes) {
+StatusOr<OfStream<quorum::SealRequest>> decode_log_seal(Bytes bytes) {
   return request_of<quorum::SealRequest>(bytes, "not a seal request",
                                          [](Reader* in, auto* out) { out->holder = in->holder(); });
 }
@@ -136,7 +136,7 @@ std::string encode(StreamId stream, const quorum::BeginRequest& request) {
   append_u64(&out, request.voter_end.value);
   return out;
 }
-StatusOr<OfStream<quorum::BeginRequest>> decode_begin(Bytes bytes) {
+StatusOr<OfStream<quorum::BeginRequest>> decode_log_begin(Bytes bytes) {
   return request_of<quorum::BeginRequest>(bytes, "not a begin request", [](Reader* in, auto* out) {
     out->tenure = in->tenure();
     out->voter_end = in->lsn();
@@ -151,7 +151,7 @@ std::string encode(StreamId stream, const quorum::CatchUpRequest& request) {
   out += request.bytes;
   return out;
 }
-StatusOr<OfStream<quorum::CatchUpRequest>> decode_catch_up(Bytes bytes) {
+StatusOr<OfStream<quorum::CatchUpRequest>> decode_log_catch_up(Bytes bytes) {
   return request_of<quorum::CatchUpRequest>(bytes, "not a catch-up request",
                                             [](Reader* in, auto* out) {
                                               out->tenure = in->tenure();
@@ -171,7 +171,7 @@ std::string encode(StreamId stream, const quorum::AppendRequest& request) {
   out += request.bytes;
   return out;
 }
-StatusOr<OfStream<quorum::AppendRequest>> decode_append(Bytes bytes) {
+StatusOr<OfStream<quorum::AppendRequest>> decode_log_append(Bytes bytes) {
   return request_of<quorum::AppendRequest>(bytes, "not an append request",
                                            [](Reader* in, auto* out) {
                                              out->epoch = in->epoch();
@@ -190,7 +190,7 @@ std::string encode(StreamId stream, const quorum::CatchUpOrder& order) {
   for (const uint32_t source : order.sources) append_u32(&out, source);
   return out;
 }
-StatusOr<OfStream<quorum::CatchUpOrder>> decode_order(Bytes bytes) {
+StatusOr<OfStream<quorum::CatchUpOrder>> decode_log_order(Bytes bytes) {
   return request_of<quorum::CatchUpOrder>(bytes, "not an order to catch up",
                                           [](Reader* in, auto* out) {
                                             out->tenure = in->tenure();
@@ -211,7 +211,7 @@ std::string encode(StreamId stream, const quorum::ReadRequest& request) {
   append_u64(&out, request.epoch.value);
   return out;
 }
-StatusOr<OfStream<quorum::ReadRequest>> decode_read(Bytes bytes) {
+StatusOr<OfStream<quorum::ReadRequest>> decode_log_read(Bytes bytes) {
   return request_of<quorum::ReadRequest>(bytes, "not a request to read a log",
                                          [](Reader* in, auto* out) {
                                            out->from = in->lsn();
@@ -227,7 +227,7 @@ std::string encode(StreamId stream, const TruncateRequest& request) {
   append_u64(&out, request.below.value);
   return out;
 }
-StatusOr<OfStream<TruncateRequest>> decode_truncate(Bytes bytes) {
+StatusOr<OfStream<TruncateRequest>> decode_log_truncate(Bytes bytes) {
   return request_of<TruncateRequest>(bytes, "not a request to truncate a log",
                                      [](Reader* in, auto* out) {
                                        out->epoch = in->epoch();

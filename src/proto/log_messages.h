@@ -12,16 +12,10 @@
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
+#include "proto/methods.h"
 #include "quorum/messages.h"
 
 namespace strata::proto {
-
-constexpr uint32_t kHistoryEntriesMax = 4096;
-constexpr uint32_t kOrderSourcesMax = 64;
-// A node keeps no streams with higher numbers.
-constexpr uint32_t kStreamsMax = 256;
-// Of one reply to a read; who asks for more gets so much.
-constexpr uint32_t kReadBytesMax = 4u << 20;
 
 struct TruncateRequest {
   Epoch epoch;
@@ -42,13 +36,13 @@ std::string encode(StreamId stream, const quorum::CatchUpOrder& order);
 std::string encode(StreamId stream, const quorum::ReadRequest& request);
 std::string encode(StreamId stream, const TruncateRequest& request);
 
-StatusOr<OfStream<quorum::SealRequest>> decode_seal(Bytes bytes);
-StatusOr<OfStream<quorum::BeginRequest>> decode_begin(Bytes bytes);
-StatusOr<OfStream<quorum::CatchUpRequest>> decode_catch_up(Bytes bytes);
-StatusOr<OfStream<quorum::AppendRequest>> decode_append(Bytes bytes);
-StatusOr<OfStream<quorum::CatchUpOrder>> decode_order(Bytes bytes);
-StatusOr<OfStream<quorum::ReadRequest>> decode_read(Bytes bytes);
-StatusOr<OfStream<TruncateRequest>> decode_truncate(Bytes bytes);
+StatusOr<OfStream<quorum::SealRequest>> decode_log_seal(Bytes bytes);
+StatusOr<OfStream<quorum::BeginRequest>> decode_log_begin(Bytes bytes);
+StatusOr<OfStream<quorum::CatchUpRequest>> decode_log_catch_up(Bytes bytes);
+StatusOr<OfStream<quorum::AppendRequest>> decode_log_append(Bytes bytes);
+StatusOr<OfStream<quorum::CatchUpOrder>> decode_log_order(Bytes bytes);
+StatusOr<OfStream<quorum::ReadRequest>> decode_log_read(Bytes bytes);
+StatusOr<OfStream<TruncateRequest>> decode_log_truncate(Bytes bytes);
 
 std::string encode(const quorum::SealReply& reply);
 std::string encode(const quorum::ChangeReply& reply);

@@ -1,37 +1,43 @@
-// The calls that compute, memory and storage nodes make to a storage node. Numbers never change
-// their meaning; a new meaning gets a new number.
+// The calls that nodes make to a storage node, and what methods.def says of each.
+//   MD1  A number never changes its meaning; a new meaning gets a new number.
 #pragma once
+
+#include <absl/types/span.h>
 
 #include <cstdint>
 
 namespace strata::proto {
 
 enum Method : uint16_t {
-  // Log service, per stream (log_messages.h).
-  kLogSeal = 1,
-  kLogBegin = 2,
-  kLogCatchUp = 3,
-  kLogAppend = 4,
-  kLogOrder = 5,  // to catch up by itself
-  kLogRead = 6,
-  kLogTruncate = 7,
-  // Page service (page_messages.h).
-  kGetPages = 16,
-  kListSpaces = 17,
-  kReaderLease = 18,
-  // Of nodes whose pages compute writes (written_messages.h).
-  kBeginWrites = 32,
-  kWritePages = 33,
-  kSyncPages = 34,
-  kCreateSpace = 35,
-  kDeleteSpace = 36,
-  kGrowSpace = 37,
-  kListSpaceSizes = 38,
-  kCopyPages = 39,
-  // From one storage node to another (copy_messages.h).
-  kCopyOffer = 48,
-  kListPages = 49,
-  kPeerPages = 50,  // as kGetPages, of a node that copies or mends
+#define STRATA_METHOD(service, number, constant, ...) constant = number,
+#include "proto/methods.def"
 };
+
+#define STRATA_LIMIT(name, value, what) constexpr uint32_t name = value;
+#include "proto/methods.def"
+
+enum class Service : uint8_t { kLog, kPages, kWritten, kPeers };
+enum class Caller : uint8_t { kCompute, kStorage, kBoth };
+enum class Ends : uint8_t { kAtOnce, kDurable, kWaits };
+enum class Again : uint8_t { kRepeat, kNever };
+
+struct MethodTraits {
+  Method method;
+  const char* name;  // in metrics
+  Service service;
+  Caller caller;
+  Ends ends;
+  Again again;
+  const char* request;  // the fields, as methods.def writes them
+  const char* reply;
+};
+
+// In the order of their numbers.
+[[nodiscard]] absl::Span<const MethodTraits> all_methods() noexcept;
+// Whether the transport may send the call once more (CallOptions::idempotent). Asserts that there
+// is such a method.
+[[nodiscard]] bool may_repeat(uint16_t method) noexcept;
+// The fields that a name in a request or a reply stands for; nullptr: it stands for none.
+[[nodiscard]] const char* fields_named(const char* name) noexcept;
 
 }  // namespace strata::proto

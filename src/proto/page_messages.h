@@ -13,13 +13,9 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "page/page.h"
+#include "proto/methods.h"
 
 namespace strata::proto {
-
-constexpr uint32_t kPagesMax = 256;  // of one call
-constexpr uint32_t kPositionsMax = 256;
-// A node lets a request for pages wait no longer, whatever it says.
-constexpr uint32_t kPageWaitUsMax = 60'000'000;
 
 // How far a stream is known to the reader (S3).
 struct Position {

@@ -1,21 +1,103 @@
-// Goal: messages arrive as they were sent (LM2, PM2), and bytes that are none are refused without
-// harm (LM1, PM1). Method: random messages there and back; each cut short at every length, with a
-// byte more, and with random bytes changed.
+// Goal: messages arrive as they were sent (LM2, PM2), their bytes are what methods.def says, and
+// bytes that are no message are refused without harm (LM1, PM1). Method: random messages there and
+// back; each cut short at every length, with a byte more, and with random bytes changed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/rng.h"
 #include "proto/copy_messages.h"
 #include "proto/log_messages.h"
+#include "proto/methods.h"
 #include "proto/page_messages.h"
+#include "proto/status_bytes.h"
 #include "proto/written_messages.h"
 
 namespace strata::proto {
 namespace {
 
 constexpr StreamId kStream{7};
+
+// The bytes of a message as methods.def describes them.
+class Layout {
+ public:
+  explicit Layout(std::string fields) : fields_(std::move(fields)) {}
+  [[nodiscard]] bool is_of(const std::string& bytes) const {
+    ByteReader in(bytes);
+    return read(fields_, &in) && in.ok() && in.remaining() == 0;
+  }
+
+ private:
+  static std::string trimmed(const std::string& text) {
+    const size_t begin = text.find_first_not_of(' ');
+    return begin == std::string::npos ? ""
+                                      : text.substr(begin, text.find_last_not_of(' ') + 1 - begin);
+  }
+  // Between the bars outside of braces.
+  static std::vector<std::string> parts(const std::string& fields) {
+    std::vector<std::string> out;
+    int depth = 0;
+    std::string part;
+    for (const char c : fields) {
+      depth += c == '{' ? 1 : c == '}' ? -1 : 0;
+      if (c != '|' || depth > 0)
+        part += c;
+      else
+        out.push_back(trimmed(std::exchange(part, "")));
+    }
+    if (!trimmed(part).empty()) out.push_back(trimmed(part));
+    return out;
+  }
+  static bool read(const std::string& fields, ByteReader* in) {
+    bool status_is_ok = true;
+    for (const std::string& field : parts(fields))
+      if ((field[0] != '?' || status_is_ok) && !read_field(field, in, &status_is_ok)) return false;
+    return in->ok();
+  }
+  static bool read_field(const std::string& field, ByteReader* in, bool* status_is_ok) {
+    if (const size_t brace = field.find('{'); brace != std::string::npos) {
+      const std::string inner = field.substr(brace + 1, field.rfind('}') - brace - 1);
+      for (uint32_t n = in->u32(); n > 0; --n)
+        if (!read(inner, in)) return false;
+      return true;
+    }
+    const std::string type = field.substr(field.rfind(' ') + 1);
+    bool well_formed = true;
+    if (type == "u8")
+      in->u8();
+    else if (type == "u32")
+      in->u32();
+    else if (type == "u64")
+      in->u64();
+    else if (type == "text")
+      in->bytes32();
+    else if (type == "page")
+      in->bytes(kPageBytes);
+    else if (type == "rest")
+      in->bytes(in->remaining());
+    else if (field == "status")
+      *status_is_ok = read_status(in, &well_formed).ok();
+    else if (fields_named(field.c_str()) == nullptr)
+      return false;
+    else
+      return read(fields_named(field.c_str()), in);
+    return well_formed && in->ok();
+  }
+
+  const std::string fields_;
+};
+
+const MethodTraits& traits_of(Method method) {
+  const auto all = all_methods();
+  return *std::find_if(all.begin(), all.end(),
+                       [method](const MethodTraits& traits) { return traits.method == method; });
+}
+const char* request_of(Method method) { return traits_of(method).request; }
+const char* reply_of(Method method) { return traits_of(method).reply; }
 
 class Messages : public ::testing::TestWithParam<uint64_t> {
  protected:
@@ -41,8 +123,9 @@ class Messages : public ::testing::TestWithParam<uint64_t> {
   // decode(encode(x)) encodes to the same bytes; anything shorter or longer is refused. `open_end`:
   // the message ends with bytes of any number, so that only its head can be too short.
   template <class Decode, class Encode>
-  void there_and_back(const std::string& bytes, Decode decode, Encode encode_again,
-                      size_t open_end = 0) {
+  void there_and_back(const char* fields, const std::string& bytes, Decode decode,
+                      Encode encode_again, size_t open_end = 0) {
+    EXPECT_TRUE(Layout(fields).is_of(bytes)) << fields;
     const auto decoded = decode(Bytes(bytes));
     ASSERT_TRUE(decoded.ok()) << decoded.status();
     EXPECT_EQ(encode_again(*decoded), bytes);
@@ -62,36 +145,41 @@ class Messages : public ::testing::TestWithParam<uint64_t> {
     }
   }
   template <class Request, class Decode>
-  void request(const Request& sent, Decode decode, size_t open_end = 0) {
+  void request(const char* fields, const Request& sent, Decode decode, size_t open_end = 0) {
     there_and_back(
-        encode(kStream, sent), decode,
+        fields, encode(kStream, sent), decode,
         [](const OfStream<Request>& got) { return encode(got.stream, got.request); }, open_end);
   }
   template <class Message, class Decode>
-  void message(const Message& sent, Decode decode, size_t open_end = 0) {
+  void message(const char* fields, const Message& sent, Decode decode, size_t open_end = 0) {
     there_and_back(
-        encode(sent), decode, [](const Message& got) { return encode(got); }, open_end);
+        fields, encode(sent), decode, [](const Message& got) { return encode(got); }, open_end);
   }
   Rng rng_{GetParam()};
 };
 
 TEST_P(Messages, RequestsOfTheLogService) {
-  request(quorum::SealRequest{{epoch(), rng_.next()}}, decode_seal);
-  request(quorum::BeginRequest{tenure(), lsn()}, decode_begin);
+  request(request_of(kLogSeal), quorum::SealRequest{{epoch(), rng_.next()}}, decode_log_seal);
+  request(request_of(kLogBegin), quorum::BeginRequest{tenure(), lsn()}, decode_log_begin);
   const std::string bytes = some_bytes(300);
-  request(quorum::CatchUpRequest{tenure(), lsn(), bytes, lsn()}, decode_catch_up, bytes.size());
-  request(quorum::AppendRequest{epoch(), lsn(), bytes, lsn()}, decode_append, bytes.size());
-  request(quorum::CatchUpOrder{tenure(), lsn(), lsn(), {1, 2, 5}}, decode_order);
-  request(quorum::ReadRequest{lsn(), static_cast<uint32_t>(rng_.next()), rng_.one_in(2), epoch()},
-          decode_read);
-  request(TruncateRequest{epoch(), lsn()}, decode_truncate);
+  request(request_of(kLogCatchUp), quorum::CatchUpRequest{tenure(), lsn(), bytes, lsn()},
+          decode_log_catch_up, bytes.size());
+  request(request_of(kLogAppend), quorum::AppendRequest{epoch(), lsn(), bytes, lsn()},
+          decode_log_append, bytes.size());
+  request(request_of(kLogOrder), quorum::CatchUpOrder{tenure(), lsn(), lsn(), {1, 2, 5}},
+          decode_log_order);
+  request(request_of(kLogRead),
+          quorum::ReadRequest{lsn(), static_cast<uint32_t>(rng_.next()), rng_.one_in(2), epoch()},
+          decode_log_read);
+  request(request_of(kLogTruncate), TruncateRequest{epoch(), lsn()}, decode_log_truncate);
 }
 
 TEST_P(Messages, RepliesOfTheLogService) {
-  message(quorum::SealReply{status(), state(), history()}, decode_seal_reply);
-  message(quorum::ChangeReply{status(), state(), lsn()}, decode_change_reply);
+  message(reply_of(kLogSeal), quorum::SealReply{status(), state(), history()}, decode_seal_reply);
+  message(reply_of(kLogAppend), quorum::ChangeReply{status(), state(), lsn()}, decode_change_reply);
   const std::string bytes = some_bytes(300);
-  message(quorum::ReadReply{status(), lsn(), bytes, lsn(), lsn()}, decode_read_reply, bytes.size());
+  message(reply_of(kLogRead), quorum::ReadReply{status(), lsn(), bytes, lsn(), lsn()},
+          decode_read_reply, bytes.size());
 }
 
 TEST_P(Messages, OfThePageService) {
@@ -102,7 +190,7 @@ TEST_P(Messages, OfThePageService) {
   }
   for (uint64_t n = rng_.below(4); n > 0; --n) wanted.scanned_to.push_back({StreamId{3}, lsn()});
   wanted.session = rng_.next();
-  message(wanted, decode_get_pages);
+  message(request_of(kGetPages), wanted, decode_get_pages);
 
   GetPagesReply got;
   got.backlog_bytes = rng_.next();
@@ -112,32 +200,41 @@ TEST_P(Messages, OfThePageService) {
   const auto decoded = decode_get_pages_reply(bytes);
   ASSERT_TRUE(decoded.ok());
   EXPECT_EQ(encode(*decoded), bytes);
+  EXPECT_TRUE(Layout(reply_of(kGetPages)).is_of(bytes));
   const auto view = view_get_pages_reply(bytes);
   ASSERT_TRUE(view.ok());
   EXPECT_EQ(encode(*view), bytes);
   EXPECT_GE(view->pages[1].bytes.data(), bytes.data());
   EXPECT_FALSE(decode_get_pages_reply(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
 
-  message(ListSpacesReply{{SpaceId{1}, SpaceId{300}}, Llsn{rng_.next()}}, decode_list_spaces_reply);
-  message(ReaderLeaseRequest{rng_.next() | 1, Llsn{rng_.next()}, 5000}, decode_reader_lease);
+  message(reply_of(kListSpaces), ListSpacesReply{{SpaceId{1}, SpaceId{300}}, Llsn{rng_.next()}},
+          decode_list_spaces_reply);
+  message(request_of(kReaderLease), ReaderLeaseRequest{rng_.next() | 1, Llsn{rng_.next()}, 5000},
+          decode_reader_lease);
 }
 
 TEST_P(Messages, OfNodesWhosePagesAreWritten) {
   const Writer writer{kStream, epoch(), 1 + rng_.next() / 2};
-  message(BeginWritesRequest{writer, rng_.next()}, decode_begin_writes);
-  message(BeginWritesReply{rng_.next() | 1, rng_.one_in(2)}, decode_begin_writes_reply);
-  message(SyncPagesRequest{writer}, decode_sync_pages);
-  message(SpaceRequest{writer, SpaceId{300}, static_cast<uint32_t>(rng_.next())}, decode_space);
-  message(ListSpaceSizesReply{{{SpaceId{1}, 64}, {SpaceId{300}, 1u << 31}}},
+  message(request_of(kBeginWrites), BeginWritesRequest{writer, rng_.next()}, decode_begin_writes);
+  message(reply_of(kBeginWrites), BeginWritesReply{rng_.next() | 1, rng_.one_in(2)},
+          decode_begin_writes_reply);
+  message(request_of(kSyncPages), SyncPagesRequest{writer}, decode_sync_pages);
+  message(request_of(kGrowSpace),
+          SpaceRequest{writer, SpaceId{300}, static_cast<uint32_t>(rng_.next())}, decode_space);
+  message(reply_of(kListSpaceSizes),
+          ListSpaceSizesReply{{{SpaceId{1}, 64}, {SpaceId{300}, 1u << 31}}},
           decode_list_space_sizes_reply);
-  message(CopyPagesRequest{writer, "unix:" + some_bytes(40), rng_.next()}, decode_copy_pages);
-  message(CopyPagesReply{CopyPagesReply::State::kFailed, rng_.next(), rng_.next(), status()},
+  message(request_of(kCopyPages), CopyPagesRequest{writer, "unix:" + some_bytes(40), rng_.next()},
+          decode_copy_pages);
+  message(reply_of(kCopyPages),
+          CopyPagesReply{CopyPagesReply::State::kFailed, rng_.next(), rng_.next(), status()},
           decode_copy_pages_reply);
   const std::string pages(2 * size_t{kPageBytes}, 'p');
   const WritePagesRequest sent{writer, {{300, 1}, {300, 2}}, pages};
   const std::string bytes = encode(sent);
   const auto decoded = decode_write_pages(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(Layout(request_of(kWritePages)).is_of(bytes));
   EXPECT_EQ(decoded->writer, writer);
   EXPECT_EQ(decoded->ids, sent.ids);
   EXPECT_EQ(decoded->pages, pages);
@@ -154,20 +251,35 @@ TEST_P(Messages, OfACopy) {
   offer.newest = Llsn{rng_.next()};
   offer.horizon = Llsn{rng_.next()};
   offer.pages = rng_.next();
-  message(offer, decode_copy_offer_reply);
-  message(ListPagesRequest{PageId::unpack(rng_.next()), 1 + static_cast<uint32_t>(rng_.below(99)),
+  message(reply_of(kCopyOffer), offer, decode_copy_offer_reply);
+  message(request_of(kListPages),
+          ListPagesRequest{PageId::unpack(rng_.next()), 1 + static_cast<uint32_t>(rng_.below(99)),
                            offer.marks},
           decode_list_pages);
   ListPagesReply listed;
   for (uint32_t n = 0; n < rng_.below(5); ++n) listed.pages.push_back({300, n * 3});
   listed.gone = offer.dropped;
-  message(listed, decode_list_pages_reply);
+  message(reply_of(kListPages), listed, decode_list_pages_reply);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Messages, ::testing::Range<uint64_t>(1, 21));
 
+TEST(Methods, WhatIsDeclaredCanBeRead) {
+  for (const MethodTraits& method : all_methods()) {
+    for (const char* fields : {method.request, method.reply}) {
+      std::string rest = fields;  // of 64 KiB of zeros: lists are empty, every field is known
+      if (rest.find("rest") == std::string::npos)
+        rest += rest.empty() ? "bytes rest" : " | bytes rest";
+      EXPECT_TRUE(Layout(rest).is_of(std::string(65536, '\0'))) << method.name << ": " << fields;
+    }
+    EXPECT_EQ(may_repeat(method.method), method.again == Again::kRepeat);
+  }
+  EXPECT_STREQ(traits_of(kLogAppend).name, "log_append");
+  EXPECT_FALSE(may_repeat(kWritePages)) << "an old page over a newer one";
+}
+
 TEST(MessagesRefused, WhatIsAskedInVain) {
-  EXPECT_FALSE(decode_seal(encode(StreamId{0}, quorum::SealRequest{})).ok()) << "no stream";
+  EXPECT_FALSE(decode_log_seal(encode(StreamId{0}, quorum::SealRequest{})).ok()) << "no stream";
   EXPECT_FALSE(decode_get_pages(encode(GetPagesRequest{kStream, {}, 0, {}, {}})).ok()) << "no page";
   GetPagesRequest reversed{kStream, {}, 0, {{{1, 1}, Llsn{5}, Llsn{4}}}, {}};
   EXPECT_FALSE(decode_get_pages(encode(reversed)).ok());
@@ -175,7 +287,7 @@ TEST(MessagesRefused, WhatIsAskedInVain) {
   EXPECT_FALSE(decode_get_pages(encode(many)).ok());
   quorum::BeginRequest unordered;
   unordered.tenure.history = {{Epoch{2}, Lsn{10}}, {Epoch{1}, Lsn{20}}};
-  EXPECT_FALSE(decode_begin(encode(kStream, unordered)).ok()) << "LM1";
+  EXPECT_FALSE(decode_log_begin(encode(kStream, unordered)).ok()) << "LM1";
   EXPECT_FALSE(decode_reader_lease(encode(ReaderLeaseRequest{})).ok());
   const Writer writer{kStream, Epoch{3}, 1};
   EXPECT_FALSE(decode_sync_pages(encode(SyncPagesRequest{{kStream, Epoch{3}, 0}})).ok());

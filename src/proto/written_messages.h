@@ -14,11 +14,9 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "page/page.h"
+#include "proto/methods.h"
 
 namespace strata::proto {
-
-constexpr uint32_t kWritePagesMax = 64;  // of one call
-constexpr uint32_t kPeerAddressBytesMax = 256;
 
 // In whose name pages are written: the holder of a stream's epoch, and the number of the write
 // session that it has begun on this node. Sessions of a holder count up.

@@ -1,4 +1,5 @@
 #include "base/assert.h"
+#include "base/page_name.h"
 #include "page/record.h"
 #include "redo/internal/op.h"
 #include "redo/redo.h"
@@ -211,10 +212,6 @@ bool apply_parsed(char* page, const Op& op) {
       return true;
   }
   return false;
-}
-
-std::string name_of(PageId id) {
-  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
 }
 
 Status misdirected(const char* page, const SectionView& section) {

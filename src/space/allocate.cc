@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/assert.h"
+#include "base/page_name.h"
 #include "space/internal/space_state.h"
 #include "space/space_manager.h"
 
@@ -18,10 +19,6 @@ constexpr uint32_t kGrowPagesMax = 4096;
 
 bool may_allocate(const ExtentEntry& extent, NodeId node) noexcept {  // SP1
   return (extent.owner == 0 || extent.owner == node.value) && extent.used != ~uint64_t{0};
-}
-
-std::string name_of(PageId page) {
-  return "page " + std::to_string(page.space) + ":" + std::to_string(page.number);
 }
 
 }  // namespace

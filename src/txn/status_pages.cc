@@ -1,6 +1,7 @@
 #include "txn/internal/status_pages.h"
 
 #include "base/assert.h"
+#include "base/page_name.h"
 #include "page/page.h"
 #include "space/map_page.h"
 
@@ -20,9 +21,6 @@ void write_child(Mtr* mtr, MtrPage* parent, uint64_t index, uint32_t number) {
   char raw[4];
   store_u32(raw, number);
   mtr->write(parent, child_offset(index), Bytes(raw, 4));
-}
-std::string name_of(PageId id) {
-  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
 }
 
 }  // namespace

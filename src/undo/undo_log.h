@@ -32,6 +32,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "minitxn/mtr.h"
+#include "page/page.h"
 #include "page/record.h"
 #include "space/space_manager.h"
 
@@ -62,7 +63,7 @@ constexpr uint32_t undo_bytes_max(size_t key_bytes, size_t payload_bytes, size_t
   return static_cast<uint32_t>(96 + key_bytes + payload_bytes + kOverflowRefBytes * free_on_purge);
 }
 // The most that prepare() accepts: the largest record with all its overflow references fits.
-constexpr uint32_t kUndoPrepareBytesMax = 16384 - 72 - 28;
+constexpr uint32_t kUndoPrepareBytesMax = kPageBytes - 72 - 28;
 static_assert(undo_bytes_max(4060, 4060, 4060 / kOverflowRefBytes) <= kUndoPrepareBytesMax);
 
 struct UndoRecord {

@@ -16,13 +16,14 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "io/file_system.h"
+#include "page/page.h"
 
 namespace strata {
 
 struct ControlData {
   uint64_t database_id = 0;
   uint32_t data_format = kDataFormat;
-  uint32_t page_bytes = 16384;
+  uint32_t page_bytes = kPageBytes;
   std::string profile;  // e.g. "monolithic"; at most 63 bytes
   NodeId node{1};
   Lsn checkpoint_lsn;      // redo starts here

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from check_declared import TABLES, check_tree, names_in_code, with_tables
+from check_declared import TABLES, check_tree, names_in_code, pages_by_hand, with_tables
 from strata_cli import profile_list
 
 NAMES = ("monolithic", "logdb")
@@ -37,4 +37,19 @@ def test_a_stale_table_is_found_and_written_anew(tmp_path: Path) -> None:
     assert check_tree(tmp_path, write=True) == []
     text = page.read_text()
     assert text == with_tables(text) and text.startswith("Before.\n<!--") and text.endswith("<!-- end -->\nAfter.\n")
-    assert all(f"`{name}`" in text for name in profile_list.BY_NAME) and set(TABLES) >= {"profiles"}
+    assert all(f"`{name}`" in text for name in profile_list.BY_NAME) and set(TABLES) >= {"profiles", "methods"}
+
+
+def test_tables_of_messages_have_every_method_and_limit() -> None:
+    methods, fields, limits = (TABLES[name]() for name in ("methods", "fields", "limits"))
+    assert "| 4 | `log_append` | log | compute | when it is durable | no | log of the epoch |" in methods
+    assert "| 33 | `write_pages` | written pages | compute | at once | no |" in methods
+    assert "| `list_spaces` | nothing | `as_of u64 \\| spaces[] { space u32 }` |" in fields
+    assert "| `kReadBytesMax` | 4u << 20 |" in limits
+    assert methods.count("\n") == 2 + 21
+
+
+def test_a_page_named_by_hand_is_found() -> None:
+    by_hand = 'return error("page " + std::to_string(id.space) +\n   ":" + std::to_string(id.number));\n'
+    assert [problem.split(":")[1] for problem in pages_by_hand("a.cc", "x();\n" + by_hand)] == ["2"]
+    assert not pages_by_hand("a.cc", 'log("space " + std::to_string(id.space) + " is gone");\n')

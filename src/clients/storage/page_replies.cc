@@ -2,13 +2,10 @@
 
 #include <cstring>
 
+#include "base/page_name.h"
 #include "page/page.h"
 
 namespace strata::clients {
-
-std::string name_of(PageId id) {
-  return "page " + std::to_string(id.space) + ":" + std::to_string(id.number);
-}
 
 Status take_page(PageId id, const proto::PageView& got, const std::string& node, char* page,
                  bool* bad) {

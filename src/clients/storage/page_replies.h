@@ -9,8 +9,6 @@
 
 namespace strata::clients {
 
-// "page 300:7"
-[[nodiscard]] std::string name_of(PageId id);
 // Copies the page to `page`; OK if checksum, identity and llsn are what they must be, else what is
 // there means nothing. `node` is for the message. *bad: the bytes are wrong (kDataLoss), as against
 // what the node says itself.

@@ -218,7 +218,7 @@ StatusOr<size_t> QuorumLogSink::read_from(transport::BlockingChannel* channel,
   call.method = proto::kLogRead;
   call.epoch = epoch().value;
   call.deadline_us = monotonic_us() + timeout_us;
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(channel->call(call, proto::encode(stream(), request), &answer));
   STRATA_ASSIGN_OR_RETURN(const quorum::ReadReply reply, proto::decode_read_reply(answer.payload));

@@ -192,7 +192,7 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
   call.method = proto::kGetPages;
   call.epoch = options_.epoch.value;
   call.deadline_us = std::min(deadline_us, monotonic_us() + request.wait_us + 1'000'000);
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
@@ -259,7 +259,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   call.method = proto::kListSpaces;
   call.epoch = options_.epoch.value;
   call.deadline_us = std::min(deadline_us, monotonic_us() + options_.wait_us + 1'000'000);
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, {}, &answer));
   STRATA_ASSIGN_OR_RETURN(proto::ListSpacesReply reply,

@@ -23,12 +23,6 @@ constexpr uint64_t kContinueTimeoutUs = 300'000;  // others wait for it: time fo
 constexpr uint64_t kReconnectUsMax = 100'000;
 constexpr uint64_t kListTimeoutUs = 10'000'000;
 
-// Others do harm when they run once more, later: over something newer.
-bool may_run_twice(uint16_t method) {
-  return method == proto::kSyncPages || method == proto::kCopyPages || method == proto::kGetPages ||
-         method == proto::kListSpaces;
-}
-
 std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
 
 }  // namespace
@@ -130,7 +124,7 @@ Status WrittenNodes::call(const NodeRef& node, uint16_t method, Bytes request, u
   call.method = method;
   call.epoch = options_.epoch.value;
   call.deadline_us = monotonic_us() + timeout_us;
-  call.idempotent = may_run_twice(method);
+  call.idempotent = proto::may_repeat(method);
   return node->calls->call(call, request, reply);
 }
 
@@ -142,7 +136,7 @@ Status WrittenNodes::begin_one(const NodeRef& node, uint64_t session, uint64_t c
   call.epoch = options_.epoch.value;
   call.deadline_us =
       world_.executor->now_us() + (continues == 0 ? kBeginTimeoutUs : kContinueTimeoutUs);
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   call.wait_for_connection = true;  // what is written next goes over the same connection
   auto round = std::make_shared<Round>(1);
   node->writes->call(call, proto::encode(request),

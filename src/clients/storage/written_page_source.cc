@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/page_name.h"
 #include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"

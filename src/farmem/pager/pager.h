@@ -61,8 +61,8 @@ class Pager {
   // Returns when it has been done; on_discarded is not called.
   void discard(uint64_t first, uint64_t count);
   // Around fork(): no other thread is inside the queue's latch then.
-  void before_fork() { queue_latch_.lock(); }
-  void after_fork() { queue_latch_.unlock(); }
+  void before_fork() STRATA_ACQUIRE(queue_latch_) { queue_latch_.lock(); }
+  void after_fork() STRATA_RELEASE(queue_latch_) { queue_latch_.unlock(); }
 
  private:
   struct Discard {

@@ -135,12 +135,14 @@ void start_far() {
   state.store(State::kOn);
 }
 
-void before_fork() {
+// These two hold latches from one call to the next, of the pager only if there is one: not for the
+// analysis.
+void before_fork() STRATA_NO_THREAD_SAFETY_ANALYSIS {
   start_latch().lock();
   heap_latch().lock();
   if (state.load() == State::kOn) process->pager->before_fork();
 }
-void after_fork_in_parent() {
+void after_fork_in_parent() STRATA_NO_THREAD_SAFETY_ANALYSIS {
   if (state.load() == State::kOn) process->pager->after_fork();
   heap_latch().unlock();
   start_latch().unlock();

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/page_name.h"
 #include "page/page.h"
 #include "storenode/copy/rpc_peer.h"
 #include "storenode/written/peer_pages.h"
@@ -29,10 +30,6 @@ namespace {
 constexpr size_t kPagesAtOnce = 32;
 constexpr uint32_t kPagesListed = 1024;
 constexpr size_t kThreads = 4;
-
-std::string name_of(PageId page) {
-  return std::to_string(page.space) + ":" + std::to_string(page.number);
-}
 
 // The checksum comes first.
 bool same(const PageRef& a, const PageRef& b) {
@@ -119,7 +116,7 @@ Status compare(const CopyPeers& nodes, const std::vector<PageId>& pages, Llsn at
       STRATA_RETURN_IF_ERROR(of_node(*nodes[n], other[i].status()));
       if (!same(first[i]->page, other[i]->page))
         return error_corruption(
-            "page " + name_of(pages[i]) + " as of llsn " + std::to_string(at.value) +
+            "page " + text_of(pages[i]) + " as of llsn " + std::to_string(at.value) +
             " differs: " + nodes[0]->name() + " has llsn " + std::to_string(first[i]->llsn.value) +
             ", " + nodes[n]->name() + " has llsn " + std::to_string(other[i]->llsn.value));
     }

@@ -18,7 +18,7 @@ StatusOr<std::string> RpcPeer::call(uint16_t method, const std::string& request,
   transport::CallOptions call;
   call.method = method;
   call.deadline_us = monotonic_us() + options_.timeout_us;
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply reply;
   reply.payload.resize(reply_guess);
   STRATA_RETURN_IF_ERROR(channel_.call(call, request, &reply));

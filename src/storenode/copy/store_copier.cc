@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/fault.h"
+#include "base/page_name.h"
 #include "base/thread_name.h"
 #include "page/page.h"
 
@@ -15,10 +16,6 @@ namespace strata::storenode {
 namespace {
 
 constexpr int kBackgroundNice = 10;
-
-std::string name_of(PageId page) {
-  return "page " + std::to_string(page.space) + ":" + std::to_string(page.number);
-}
 
 // Whether the peer is at all these positions, or behind them.
 bool has_replayed(const CopyOffer& offer, const std::vector<CopyMark>& marks) {

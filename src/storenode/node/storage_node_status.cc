@@ -25,30 +25,6 @@ uint64_t disk_bytes(const std::string& directory) {
   return bytes;
 }
 
-constexpr std::pair<uint16_t, const char*> kMethods[] = {
-    {proto::kLogSeal, "log_seal"},
-    {proto::kLogBegin, "log_begin"},
-    {proto::kLogCatchUp, "log_catch_up"},
-    {proto::kLogAppend, "log_append"},
-    {proto::kLogOrder, "log_order"},
-    {proto::kLogRead, "log_read"},
-    {proto::kLogTruncate, "log_truncate"},
-    {proto::kGetPages, "get_pages"},
-    {proto::kListSpaces, "list_spaces"},
-    {proto::kReaderLease, "reader_lease"},
-    {proto::kBeginWrites, "begin_writes"},
-    {proto::kWritePages, "write_pages"},
-    {proto::kSyncPages, "sync_pages"},
-    {proto::kCreateSpace, "create_space"},
-    {proto::kDeleteSpace, "delete_space"},
-    {proto::kGrowSpace, "grow_space"},
-    {proto::kListSpaceSizes, "list_space_sizes"},
-    {proto::kCopyPages, "copy_pages"},
-    {proto::kCopyOffer, "copy_offer"},
-    {proto::kListPages, "list_pages"},
-    {proto::kPeerPages, "peer_pages"},
-};
-
 struct Values {
   NodeStatus* status;
   [[nodiscard]] auto gauge() const {
@@ -228,10 +204,10 @@ void StorageNode::add_transport_values(NodeStatus* status) const {
 }
 
 void StorageNode::add_calls(NodeStatus* status) const {
-  for (const auto& [method, name] : kMethods) {
-    const transport::MethodCounters& of = counters_->of(method);
+  for (const proto::MethodTraits& method : proto::all_methods()) {
+    const transport::MethodCounters& of = counters_->of(method.method);
     status->methods.push_back(
-        {name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
+        {method.name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
   }
   for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
     const auto why = static_cast<transport::Refusal>(i);

@@ -405,13 +405,13 @@ class Smart : public ::testing::Test {
   TestStore test_;
 };
 
-TEST_F(Smart, StartsAtTheNearestStoredVersionOrRestart) {  // SM2
+TEST_F(Smart, StartsAtTheNearestStoredVersionOrRestart) {  // SMT2
   Llsn llsn;
   for (int i = 0; i < 10; ++i) llsn = test_.write_next(&rng_, {kPage});
   test_.scan_all();
   ASSERT_TRUE(test_.get_now(kPage, llsn).ok());
   EXPECT_EQ(test_.store().counters().sections_applied.load(), 10u);
-  EXPECT_EQ(test_.store().status().versions_stored, 1u);  // SM4
+  EXPECT_EQ(test_.store().status().versions_stored, 1u);  // SMT4
   for (int i = 0; i < 3; ++i) llsn = test_.write_next(&rng_, {kPage});
   test_.scan_all();
   ASSERT_TRUE(test_.get_now(kPage, llsn).ok());
@@ -425,7 +425,7 @@ TEST_F(Smart, StartsAtTheNearestStoredVersionOrRestart) {  // SM2
   EXPECT_EQ(test_.store().counters().sections_applied.load(), 15u);
 }
 
-TEST_F(Smart, WhatTheHorizonLetsGoIsNotStored) {  // SM4
+TEST_F(Smart, WhatTheHorizonLetsGoIsNotStored) {  // SMT4
   Llsn llsn;
   for (int i = 0; i < 50; ++i) llsn = test_.write(&rng_, {kPage});
   test_.scan_all();
@@ -534,7 +534,7 @@ TEST(SmartScan, ARequestDoesNotWaitForLogThatIsLeftAlone) {  // IN5
   EXPECT_EQ(test.store().counters().groups_scanned.load(), 40u);
 }
 
-TEST(SmartLag, WorkersLeaveWhatIsAboveTheHorizonForLater) {  // SM4
+TEST(SmartLag, WorkersLeaveWhatIsAboveTheHorizonForLater) {  // SMT4
   constexpr PageId kThird{300, 5};
   Rng rng(1);
   TestStore test(ReplayMode::kSmart);

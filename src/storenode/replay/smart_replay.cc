@@ -257,8 +257,8 @@ StatusOr<bool> SmartReplay::follow(PageId page, const Plan& plan, Result* result
   return true;
 }
 
-// The page is ours (SM1). Behind damage nothing is left for later: what is at the horizon may never
-// be stored.
+// The page is ours (SMT1). Behind damage nothing is left for later: what is at the horizon may
+// never be stored.
 Status SmartReplay::replay_page(PageId page, Result* result) {
   Above above = Above::kLater;
   for (uint32_t tried = 0; tried < kPlansMax; ++tried) {

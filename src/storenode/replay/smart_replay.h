@@ -1,15 +1,15 @@
 // Replay page by page: a request replays the sections its page still misses, and workers replay
 // pages in parallel, oldest first.
-//   SM1  A page is replayed by one thread at a time; whoever else wants it waits for that (WL3) and
-//        then finds it stored, or goes on from there.
-//   SM2  A request applies sections of its own page only, from the nearest version that is stored,
-//        or from the nearest section that restarts the chain.
-//   SM3  A worker is done with a version when it is stored, collected, or cannot be made because of
-//        damage; then its entry is written (VM7). The page stays listed for those it left.
-//   SM4  With kNeeded, versions that the horizon lets go are not stored, and not even made if a
-//        restart of the chain or a stored version lies behind them. A worker stores the newest one
-//        at or below the horizon and leaves those above alone for the time being: the horizon lets
-//        most of them go, too. A request stores what it asked for.
+//   SMT1  A page is replayed by one thread at a time; whoever else wants it waits for that (WL3)
+//         and then finds it stored, or goes on from there.
+//   SMT2  A request applies sections of its own page only, from the nearest version that is stored,
+//         or from the nearest section that restarts the chain.
+//   SMT3  A worker is done with a version when it is stored, collected, or cannot be made because
+//         of damage; then its entry is written (VM7). The page stays listed for those it left.
+//   SMT4  With kNeeded, versions that the horizon lets go are not stored, and not even made if a
+//         restart of the chain or a stored version lies behind them. A worker stores the newest one
+//         at or below the horizon and leaves those above alone for the time being: the horizon lets
+//         most of them go, too. A request stores what it asked for.
 #pragma once
 
 #include <memory>

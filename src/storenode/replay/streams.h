@@ -8,6 +8,7 @@
 
 #include "base/ids.h"
 #include "base/latch.h"
+#include "base/page_name.h"
 #include "storenode/replay/log_view.h"
 
 namespace strata::storenode {
@@ -51,9 +52,6 @@ class Streams {
 
 inline std::string name_of(StreamId stream, Lsn lsn) {
   return "stream " + std::to_string(stream.value) + ", lsn " + std::to_string(lsn.value);
-}
-inline std::string name_of(PageId page) {
-  return "page " + std::to_string(page.space) + ":" + std::to_string(page.number);
 }
 
 }  // namespace strata::storenode

@@ -29,14 +29,11 @@ void LogService::handle(transport::RpcServer* server, uint16_t method,
   });
 }
 
+// A line of methods.def without a decoder and a handler of its name does not compile.
 void LogService::register_on(transport::RpcServer* server) {
-  handle(server, proto::kLogSeal, proto::decode_seal, &LogService::on_seal);
-  handle(server, proto::kLogBegin, proto::decode_begin, &LogService::on_begin);
-  handle(server, proto::kLogCatchUp, proto::decode_catch_up, &LogService::on_catch_up);
-  handle(server, proto::kLogAppend, proto::decode_append, &LogService::on_append);
-  handle(server, proto::kLogOrder, proto::decode_order, &LogService::on_order);
-  handle(server, proto::kLogRead, proto::decode_read, &LogService::on_read);
-  handle(server, proto::kLogTruncate, proto::decode_truncate, &LogService::on_truncate);
+#define STRATA_LOG_METHOD(number, constant, counter, ...) \
+  handle(server, proto::constant, proto::decode_##counter, &LogService::on_##counter);
+#include "proto/methods.def"
 }
 
 // --- changes ---
@@ -75,22 +72,22 @@ void LogService::change(StreamId stream, std::shared_ptr<const Request> request,
       });
 }
 
-void LogService::on_seal(OfStream<quorum::SealRequest> call, Responder responder) {
+void LogService::on_log_seal(OfStream<quorum::SealRequest> call, Responder responder) {
   seal(call.stream, call.request, std::make_shared<Responder>(std::move(responder)), true);
 }
 
-void LogService::on_begin(OfStream<quorum::BeginRequest> call, Responder responder) {
+void LogService::on_log_begin(OfStream<quorum::BeginRequest> call, Responder responder) {
   change(call.stream, std::make_shared<const quorum::BeginRequest>(std::move(call.request)),
          std::make_shared<Responder>(std::move(responder)), &LogStore::begin_epoch, true);
 }
 
-void LogService::on_catch_up(OfStream<quorum::CatchUpRequest> call, Responder responder) {
+void LogService::on_log_catch_up(OfStream<quorum::CatchUpRequest> call, Responder responder) {
   change(call.stream, std::make_shared<const quorum::CatchUpRequest>(std::move(call.request)),
          std::make_shared<Responder>(std::move(responder)), &LogStore::catch_up, true);
 }
 
 // The hot one: nothing is copied. A stream that is not there is made when the writer begins again.
-void LogService::on_append(OfStream<quorum::AppendRequest> call, Responder responder) {
+void LogService::on_log_append(OfStream<quorum::AppendRequest> call, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
   parts_.store->append(call.stream, std::move(call.request), [to](const ChangeReply& reply) {
     to->reply(proto::encode(reply), reply.state.promised.value);
@@ -98,7 +95,7 @@ void LogService::on_append(OfStream<quorum::AppendRequest> call, Responder respo
 }
 
 // The writer does not wait for it, but asks again how far it got.
-void LogService::on_order(OfStream<quorum::CatchUpOrder> call, Responder responder) {
+void LogService::on_log_order(OfStream<quorum::CatchUpOrder> call, Responder responder) {
   catch_up_of(call.stream)->order(std::move(call.request));
   responder.reply({});
 }
@@ -118,7 +115,7 @@ SelfCatchUp* LogService::catch_up_of(StreamId stream) {
 
 // --- reads ---
 
-void LogService::on_read(OfStream<quorum::ReadRequest> call, Responder responder) {
+void LogService::on_log_read(OfStream<quorum::ReadRequest> call, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
   call.request.bytes_max = std::min(call.request.bytes_max, proto::kReadBytesMax);  // LSV5
   const bool taken = parts_.offload([this, call, to] {
@@ -137,7 +134,7 @@ Status LogService::check_epoch(StreamId stream, Epoch epoch) const {
                       std::to_string(state->promised.value));
 }
 
-void LogService::on_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
+void LogService::on_log_truncate(OfStream<proto::TruncateRequest> call, Responder responder) {
   if (const Status allowed = check_epoch(call.stream, call.request.epoch); !allowed.ok())
     return responder.fail(allowed);
   not_needed_by_writer(call.stream, call.request.below);

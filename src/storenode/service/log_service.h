@@ -77,13 +77,15 @@ class LogService {
   template <class Request, class Run>
   void handle(transport::RpcServer* server, uint16_t method,
               StatusOr<proto::OfStream<Request>> (*decode)(Bytes), Run run);
-  void on_seal(proto::OfStream<quorum::SealRequest> call, transport::Responder responder);
-  void on_begin(proto::OfStream<quorum::BeginRequest> call, transport::Responder responder);
-  void on_catch_up(proto::OfStream<quorum::CatchUpRequest> call, transport::Responder responder);
-  void on_append(proto::OfStream<quorum::AppendRequest> call, transport::Responder responder);
-  void on_order(proto::OfStream<quorum::CatchUpOrder> call, transport::Responder responder);
-  void on_read(proto::OfStream<quorum::ReadRequest> call, transport::Responder responder);
-  void on_truncate(proto::OfStream<proto::TruncateRequest> call, transport::Responder responder);
+  void on_log_seal(proto::OfStream<quorum::SealRequest> call, transport::Responder responder);
+  void on_log_begin(proto::OfStream<quorum::BeginRequest> call, transport::Responder responder);
+  void on_log_catch_up(proto::OfStream<quorum::CatchUpRequest> call,
+                       transport::Responder responder);
+  void on_log_append(proto::OfStream<quorum::AppendRequest> call, transport::Responder responder);
+  void on_log_order(proto::OfStream<quorum::CatchUpOrder> call, transport::Responder responder);
+  void on_log_read(proto::OfStream<quorum::ReadRequest> call, transport::Responder responder);
+  void on_log_truncate(proto::OfStream<proto::TruncateRequest> call,
+                       transport::Responder responder);
   using SharedResponder = std::shared_ptr<transport::Responder>;
   // Makes the stream, then runs `again`; the responder hears of it if that fails (LSV3).
   void make(StreamId stream, const SharedResponder& to, std::function<void()> again);

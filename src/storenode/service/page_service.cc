@@ -24,12 +24,10 @@ void PageService::register_on(transport::RpcServer* server) {
       (this->*run)(call.payload, std::move(responder));
     });
   };
-  handle(proto::kGetPages, &PageService::get_pages);
-  handle(proto::kListSpaces, &PageService::list_spaces);
-  handle(proto::kReaderLease, &PageService::renew_lease);
-  handle(proto::kCopyOffer, &PageService::offer_copy);
-  handle(proto::kListPages, &PageService::list_pages);
-  handle(proto::kPeerPages, &PageService::copy_pages);
+#define STRATA_PAGE_METHOD(number, constant, counter, ...) \
+  handle(proto::constant, &PageService::counter);
+#define STRATA_PEER_METHOD STRATA_PAGE_METHOD
+#include "proto/methods.def"
 }
 
 namespace {
@@ -62,7 +60,7 @@ void PageService::get_pages(Bytes payload, Responder responder) {
   answer_pages(payload, std::move(responder), /*from_peer=*/false);
 }
 
-void PageService::copy_pages(Bytes payload, Responder responder) {
+void PageService::peer_pages(Bytes payload, Responder responder) {
   answer_pages(payload, std::move(responder), /*from_peer=*/true);
 }
 
@@ -125,7 +123,7 @@ void PageService::list_spaces(Bytes, Responder responder) {
   if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
-void PageService::offer_copy(Bytes /*payload*/, Responder responder) {
+void PageService::copy_offer(Bytes /*payload*/, Responder responder) {
   auto to = std::make_shared<Responder>(std::move(responder));
   const bool taken = offload_([this, to] {
     const auto offer = store_->offer_copy();
@@ -160,7 +158,7 @@ void PageService::list_pages(Bytes payload, Responder responder) {
   if (!taken) to->fail(error_busy("too many requests wait"));
 }
 
-void PageService::renew_lease(Bytes payload, Responder responder) {
+void PageService::reader_lease(Bytes payload, Responder responder) {
   const auto request = proto::decode_reader_lease(payload);
   if (!request.ok()) return responder.fail(request.status());
   if (request->ttl_ms == 0) {

@@ -30,15 +30,15 @@ class PageService {
  private:
   struct Answering;
   void get_pages(Bytes payload, transport::Responder responder);
-  void copy_pages(Bytes payload, transport::Responder responder);
+  void peer_pages(Bytes payload, transport::Responder responder);
   bool answer_at_hand(const proto::GetPagesRequest& wanted, bool from_peer,
                       transport::Responder* responder);
   void answer_pages(Bytes payload, transport::Responder responder, bool from_peer);
   void answer_all(Answering* answering);
-  void offer_copy(Bytes payload, transport::Responder responder);
+  void copy_offer(Bytes payload, transport::Responder responder);
   void list_pages(Bytes payload, transport::Responder responder);
   void list_spaces(Bytes payload, transport::Responder responder);
-  void renew_lease(Bytes payload, transport::Responder responder);
+  void reader_lease(Bytes payload, transport::Responder responder);
 
   PageStore* const store_;
   const LogService* const logs_;

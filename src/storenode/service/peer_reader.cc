@@ -50,7 +50,7 @@ void PeerReader::fetch(StreamId stream, quorum::ReplicaIndex peer,
   transport::CallOptions options;
   options.method = proto::kLogRead;
   options.deadline_us = world_.executor->now_us() + timeout_us_;
-  options.idempotent = true;
+  options.idempotent = proto::may_repeat(options.method);
   channel->call(options, proto::encode(stream, request),
                 [done = std::move(done)](const transport::Reply& reply) {
                   if (!reply.status.ok()) return done(no_answer(reply.status));

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "base/diag.h"
+#include "base/page_name.h"
 #include "page/slotted.h"
 #include "rocksdb/cache.h"
 #include "rocksdb/db.h"
@@ -48,8 +49,7 @@ Slice slice_of(Bytes bytes) { return {bytes.data(), bytes.size()}; }
 Bytes bytes_of(const Slice& slice) { return {slice.data(), slice.size()}; }
 
 std::string name_of(PageId page, Llsn llsn) {
-  return "page " + std::to_string(page.space) + ":" + std::to_string(page.number) + " at llsn " +
-         std::to_string(llsn.value);
+  return name_of(page) + " at llsn " + std::to_string(llsn.value);
 }
 
 // RocksDB removes a file only when nothing refers to it any more: one that is missing is as bad as

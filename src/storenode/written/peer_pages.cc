@@ -15,7 +15,7 @@ transport::CallOptions PeerPages::call_of(uint16_t method) const {
   call.method = method;
   call.epoch = options_.epoch.value;
   call.deadline_us = monotonic_us() + options_.call_timeout_us;
-  call.idempotent = true;
+  call.idempotent = proto::may_repeat(call.method);
   return call;
 }
 

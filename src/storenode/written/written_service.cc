@@ -20,14 +20,21 @@ namespace {
 
 void answer(Responder* to, const Status& status) { status.ok() ? to->reply({}) : to->fail(status); }
 
-const proto::Writer& writer_of(const proto::BeginWritesRequest& request) { return request.writer; }
-const proto::Writer& writer_of(const proto::WritePagesRequest& request) { return request.writer; }
-const proto::Writer& writer_of(const proto::SyncPagesRequest& request) { return request.writer; }
-const proto::Writer& writer_of(const proto::SpaceRequest& request) { return request.writer; }
-const proto::Writer& writer_of(const proto::CopyPagesRequest& request) { return request.writer; }
+template <class Message>
+const proto::Writer& writer_of(const Message& request) {
+  return request.writer;
+}
 proto::Writer writer_of(const proto::GetPagesRequest& request) {
   return {request.stream, request.epoch, request.session};
 }
+
+// By the type of the message that a handler wants.
+constexpr auto decoder(proto::BeginWritesRequest*) { return proto::decode_begin_writes; }
+constexpr auto decoder(proto::WritePagesRequest*) { return proto::decode_write_pages; }
+constexpr auto decoder(proto::SyncPagesRequest*) { return proto::decode_sync_pages; }
+constexpr auto decoder(proto::SpaceRequest*) { return proto::decode_space; }
+constexpr auto decoder(proto::CopyPagesRequest*) { return proto::decode_copy_pages; }
+constexpr auto decoder(proto::GetPagesRequest*) { return proto::decode_get_pages; }
 
 }  // namespace
 
@@ -38,60 +45,43 @@ WrittenService::WrittenService(WrittenStore* store, PageCopier* copier, CheckEpo
       check_epoch_(std::move(check_epoch)),
       offload_(std::move(offload)) {}
 
-// The request's bytes go along: some messages are views of them.
-template <class Message, class Run>
-void WrittenService::handle(transport::RpcServer* server, uint16_t method,
-                            StatusOr<Message> (*decode)(Bytes), Run run) {
-  server->handle(method, [this, decode, run](const Request& call, Responder responder) {
+template <class Work>
+void WrittenService::handle(transport::RpcServer* server, uint16_t method, Work work) {
+  server->handle(method, [this, work](const Request& call, Responder responder) {
     auto to = std::make_shared<Responder>(std::move(responder));
-    const bool taken = offload_([this, decode, run, to, bytes = std::string(call.payload)] {
-      const StatusOr<Message> request = decode(bytes);
-      if (!request.ok()) return to->fail(request.status());
-      const proto::Writer writer = writer_of(*request);
-      const Status allowed = check_epoch_(writer.stream, writer.epoch);  // WV1
-      if (!allowed.ok()) return to->fail(allowed);
-      run(*request, to.get());
-    });
+    // The request's bytes go along: some messages are views of them.
+    const bool taken =
+        offload_([work, to, bytes = std::string(call.payload)] { work(Bytes(bytes), to.get()); });
     if (!taken) to->fail(error_busy("too many requests for pages wait"));
   });
 }
 
+template <class Message>
+void WrittenService::register_method(transport::RpcServer* server, uint16_t method,
+                                     void (WrittenService::*run)(const Message&, Responder*)) {
+  handle(server, method, [this, run](Bytes bytes, Responder* to) {
+    const StatusOr<Message> request = decoder(static_cast<Message*>(nullptr))(bytes);
+    if (!request.ok()) return to->fail(request.status());
+    const proto::Writer writer = writer_of(*request);
+    const Status allowed = check_epoch_(writer.stream, writer.epoch);  // WV1
+    if (!allowed.ok()) return to->fail(allowed);
+    (this->*run)(*request, to);
+  });
+}
+
+// Of calls that say nothing, not even who they come from.
+void WrittenService::register_method(transport::RpcServer* server, uint16_t method,
+                                     void (WrittenService::*run)(Responder*)) {
+  handle(server, method, [this, run](Bytes, Responder* to) { (this->*run)(to); });
+}
+
+// Handlers have their methods' names; what a line of methods.def has none for does not compile.
 void WrittenService::register_on(transport::RpcServer* server) {
-  handle(server, proto::kBeginWrites, proto::decode_begin_writes,
-         [this](const proto::BeginWritesRequest& request, Responder* to) {
-           begin_writes(request, to);
-         });
-  handle(
-      server, proto::kWritePages, proto::decode_write_pages,
-      [this](const proto::WritePagesRequest& request, Responder* to) { write_pages(request, to); });
-  handle(server, proto::kSyncPages, proto::decode_sync_pages,
-         [this](const proto::SyncPagesRequest& request, Responder* to) {
-           answer(to, store_->sync(request.writer));
-         });
-  handle(server, proto::kCreateSpace, proto::decode_space,
-         [this](const proto::SpaceRequest& request, Responder* to) {
-           answer(to, store_->create_space(request.writer, request.space));
-         });
-  handle(server, proto::kDeleteSpace, proto::decode_space,
-         [this](const proto::SpaceRequest& request, Responder* to) {
-           answer(to, store_->delete_space(request.writer, request.space));
-         });
-  handle(server, proto::kGrowSpace, proto::decode_space,
-         [this](const proto::SpaceRequest& request, Responder* to) {
-           answer(to, store_->grow_space(request.writer, request.space, request.pages));
-         });
-  handle(server, proto::kCopyPages, proto::decode_copy_pages,
-         [this](const proto::CopyPagesRequest& request, Responder* to) {
-           to->reply(proto::encode(copier_->order(request)));
-         });
-  handle(server, proto::kGetPages, proto::decode_get_pages,
-         [this](const proto::GetPagesRequest& request, Responder* to) { get_pages(request, to); });
-  server->handle(proto::kListSpaces, [this](const Request&, Responder responder) {
-    list_spaces(std::move(responder), false);
-  });
-  server->handle(proto::kListSpaceSizes, [this](const Request&, Responder responder) {
-    list_spaces(std::move(responder), true);
-  });
+#define STRATA_WRITTEN_METHOD(number, constant, counter, ...) \
+  register_method(server, proto::constant, &WrittenService::counter);
+#include "proto/methods.def"
+  register_method(server, proto::kGetPages, &WrittenService::get_pages);
+  register_method(server, proto::kListSpaces, &WrittenService::list_spaces);
 }
 
 void WrittenService::begin_writes(const proto::BeginWritesRequest& request, Responder* to) {
@@ -104,6 +94,26 @@ void WrittenService::write_pages(const proto::WritePagesRequest& request, Respon
   std::memcpy(pages.get(), request.pages.data(), request.pages.size());
   answer(to, store_->write(request.writer, request.ids.data(),
                            static_cast<uint32_t>(request.ids.size()), pages.get()));
+}
+
+void WrittenService::sync_pages(const proto::SyncPagesRequest& request, Responder* to) {
+  answer(to, store_->sync(request.writer));
+}
+
+void WrittenService::create_space(const proto::SpaceRequest& request, Responder* to) {
+  answer(to, store_->create_space(request.writer, request.space));
+}
+
+void WrittenService::delete_space(const proto::SpaceRequest& request, Responder* to) {
+  answer(to, store_->delete_space(request.writer, request.space));
+}
+
+void WrittenService::grow_space(const proto::SpaceRequest& request, Responder* to) {
+  answer(to, store_->grow_space(request.writer, request.space, request.pages));
+}
+
+void WrittenService::copy_pages(const proto::CopyPagesRequest& request, Responder* to) {
+  to->reply(proto::encode(copier_->order(request)));
 }
 
 void WrittenService::get_pages(const proto::GetPagesRequest& request, Responder* to) {
@@ -141,19 +151,16 @@ void WrittenService::get_some(const proto::PageWanted* wanted, uint32_t count, c
   }
 }
 
-void WrittenService::list_spaces(Responder responder, bool with_sizes) {
-  auto to = std::make_shared<Responder>(std::move(responder));
-  const bool taken = offload_([this, to, with_sizes] {
-    if (with_sizes) {
-      auto sizes = store_->list_sizes();
-      if (!sizes.ok()) return to->fail(sizes.status());
-      return to->reply(proto::encode(proto::ListSpaceSizesReply{*std::move(sizes)}));
-    }
-    auto spaces = store_->list_spaces();
-    if (!spaces.ok()) return to->fail(spaces.status());
-    to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}}));
-  });
-  if (!taken) to->fail(error_busy("too many requests wait"));
+void WrittenService::list_spaces(Responder* to) {
+  auto spaces = store_->list_spaces();
+  if (!spaces.ok()) return to->fail(spaces.status());
+  to->reply(proto::encode(proto::ListSpacesReply{*std::move(spaces), {}}));
+}
+
+void WrittenService::list_space_sizes(Responder* to) {
+  auto sizes = store_->list_sizes();
+  if (!sizes.ok()) return to->fail(sizes.status());
+  to->reply(proto::encode(proto::ListSpaceSizesReply{*std::move(sizes)}));
 }
 
 }  // namespace strata::storenode

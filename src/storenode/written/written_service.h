@@ -29,13 +29,23 @@ class WrittenService {
   [[nodiscard]] uint64_t pages_sent() const noexcept { return pages_sent_.load(); }
 
  private:
-  template <class Message, class Run>
-  void handle(transport::RpcServer* server, uint16_t method, StatusOr<Message> (*decode)(Bytes),
-              Run run);
+  template <class Work>
+  void handle(transport::RpcServer* server, uint16_t method, Work work);
+  template <class Message>
+  void register_method(transport::RpcServer* server, uint16_t method,
+                       void (WrittenService::*run)(const Message&, transport::Responder*));
+  void register_method(transport::RpcServer* server, uint16_t method,
+                       void (WrittenService::*run)(transport::Responder*));
   void begin_writes(const proto::BeginWritesRequest& request, transport::Responder* to);
   void write_pages(const proto::WritePagesRequest& request, transport::Responder* to);
+  void sync_pages(const proto::SyncPagesRequest& request, transport::Responder* to);
+  void create_space(const proto::SpaceRequest& request, transport::Responder* to);
+  void delete_space(const proto::SpaceRequest& request, transport::Responder* to);
+  void grow_space(const proto::SpaceRequest& request, transport::Responder* to);
+  void copy_pages(const proto::CopyPagesRequest& request, transport::Responder* to);
   void get_pages(const proto::GetPagesRequest& request, transport::Responder* to);
-  void list_spaces(transport::Responder responder, bool with_sizes);
+  void list_spaces(transport::Responder* to);
+  void list_space_sizes(transport::Responder* to);
   void get_some(const proto::PageWanted* wanted, uint32_t count, char* pages, proto::PageGot* got);
 
   WrittenStore* const store_;

@@ -6,6 +6,7 @@
 
 #include "base/aligned.h"
 #include "base/assert.h"
+#include "base/page_name.h"
 #include "page/page.h"
 #include "pagefile/local_page_source.h"
 
@@ -34,8 +35,7 @@ Status verify_all(const PageId* ids, uint32_t count, const char* pages) {
   for (uint32_t i = 0; i < count; ++i) {
     const Status sound = verify_page(pages + size_t{i} * kPageBytes, ids[i]);
     if (!sound.ok())
-      return error_invalid_argument("page " + std::to_string(ids[i].space) + ":" +
-                                    std::to_string(ids[i].number) +
+      return error_invalid_argument(name_of(ids[i]) +
                                     " arrived damaged: " + std::string(sound.message()));
     if (i != 0 && ids[i - 1] >= ids[i])
       return error_invalid_argument("pages are not in the order of their ids");
