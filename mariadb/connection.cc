@@ -106,21 +106,21 @@ void kill_query(handlerton*, THD* thd, thd_kill_levels) {
   Connection* const connection = existing_connection(thd);
   if (connection == nullptr) return;
   connection->session->interrupt();
-  const std::lock_guard<std::mutex> lock(connection->ddl_mutex);
+  const MutexLock lock(connection->ddl_mutex);
   if (connection->ddl_session != nullptr) connection->ddl_session->interrupt();
 }
 
 KillReaches::KillReaches(Connection* connection, engine::Session* session)
     : connection_(connection) {
   {
-    const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
+    const MutexLock lock(connection_->ddl_mutex);
     before_ = std::exchange(connection_->ddl_session, session);
   }
   if (thd_killed(connection_->thd)) session->interrupt();
 }
 
 KillReaches::~KillReaches() {
-  const std::lock_guard<std::mutex> lock(connection_->ddl_mutex);
+  const MutexLock lock(connection_->ddl_mutex);
   connection_->ddl_session = before_;
 }
 

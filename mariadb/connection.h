@@ -10,6 +10,7 @@
 //        their kernel transaction; nothing else of the connection runs in it.
 #pragma once
 
+#include "base/latch.h"
 #include "mariadb/path.h"
 #include "mariadb/query_cache.h"
 #include "mariadb/server.h"
@@ -44,8 +45,8 @@ struct Connection {
   bool xa_prepared = false;    // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
-  std::mutex ddl_mutex;
-  engine::Session* ddl_session = nullptr;  // of a KillReaches
+  Mutex ddl_mutex{LatchRank::kServer};
+  engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;  // of a KillReaches
 };
 
 // While it lives, KILL of the connection interrupts `session` too.

@@ -2,12 +2,12 @@
 
 #include <unistd.h>
 
-#include <condition_variable>
 #include <fstream>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "base/latch.h"
 #include "base/thread_name.h"
 #include "io/file_system.h"
 #include "mariadb/cluster.h"
@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kIdentityExtension = ".strata-id";
 constexpr LogIdentity kTcLog{};
-constexpr std::chrono::seconds kRetry{1};
+constexpr uint64_t kRetryUs = 1'000'000;
 // Of a binary log's first event, after 4 bytes of magic: time 4 | type 1 | server 4 | length 4 |
 // position 4 | flags 2. The flag stands while a server writes the file.
 constexpr size_t kBinlogFlagsAt = 4 + 17;
@@ -151,7 +151,7 @@ class Coordination {
       : to_roll_back_(std::move(to_roll_back)), thread_([this] { run(); }) {}
   ~Coordination() {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       stopping_ = true;
     }
     wake_.notify_all();
@@ -162,7 +162,7 @@ class Coordination {
 
   void request(void* cookie) {
     {
-      const std::lock_guard lock(mutex_);
+      const MutexLock lock(mutex_);
       requests_.push_back(cookie);
     }
     wake_.notify_all();
@@ -180,10 +180,11 @@ class Coordination {
   }
 
   void serve() {
-    std::unique_lock lock(mutex_);
+    MutexLock lock(mutex_);
     for (;;) {
-      wake_.wait(lock,
-                 [this] { return stopping_ || !requests_.empty() || !to_roll_back_.empty(); });
+      wake_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
+        return stopping_ || !requests_.empty() || !to_roll_back_.empty();
+      });
       const size_t asked = requests_.size();
       lock.unlock();
       roll_back();
@@ -198,7 +199,7 @@ class Coordination {
       }
       if (stopping_ && (requests_.empty() || !durable)) return;
       if (!durable || !to_roll_back_.empty())
-        wake_.wait_for(lock, kRetry, [this] { return stopping_; });
+        wake_.wait_for_us(lock, kRetryUs, [this]() STRATA_REQUIRES(mutex_) { return stopping_; });
     }
   }
 
@@ -229,10 +230,10 @@ class Coordination {
     to_roll_back_ = std::move(left);
   }
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  bool stopping_ = false;        // mutex_
-  std::vector<void*> requests_;  // mutex_; oldest first
+  Mutex mutex_{LatchRank::kServer};
+  CondVar wake_;
+  bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
+  std::vector<void*> requests_ STRATA_GUARDED_BY(mutex_);  // oldest first
   // Of the thread alone.
   std::vector<std::string> to_roll_back_;
   bool reported_ = false;

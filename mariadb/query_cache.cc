@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <utility>
 
+#include "base/latch.h"
 #include "mariadb/cluster.h"
 #include "mariadb/ha_strata.h"
 
@@ -14,17 +14,17 @@ namespace {
 std::atomic<uint64_t> changes{0};
 std::atomic<bool> nothing{false};
 
-std::mutex held_mutex;
-std::mutex tables_mutex;
-// Guarded by tables_mutex. A table nobody holds goes; the next one of its name counts as changed.
-std::map<std::string, std::weak_ptr<CachedTable>>& tables() {
+Mutex held_mutex{LatchRank::kServer};
+Mutex tables_mutex{LatchRank::kServer};
+// A table nobody holds goes; the next one of its name counts as changed.
+std::map<std::string, std::weak_ptr<CachedTable>>& tables() STRATA_REQUIRES(tables_mutex) {
   static std::map<std::string, std::weak_ptr<CachedTable>> all;
   return all;
 }
 
 void forget(const std::string& name, const CachedTable* table) {
   {
-    const std::lock_guard<std::mutex> lock(tables_mutex);
+    const MutexLock lock(tables_mutex);
     const auto place = tables().find(name);
     if (place != tables().end() && place->second.expired()) tables().erase(place);
   }
@@ -57,7 +57,7 @@ my_bool may_use_query_cache(THD* thd, const char* path, uint, ulonglong*) {
 }  // namespace
 
 std::shared_ptr<CachedTable> cached_table(const std::string& name) {
-  const std::lock_guard<std::mutex> lock(tables_mutex);
+  const MutexLock lock(tables_mutex);
   std::weak_ptr<CachedTable>& place = tables()[name];
   if (std::shared_ptr<CachedTable> there = place.lock()) return there;
   auto* const fresh = new CachedTable{.changed = ++changes};
@@ -89,7 +89,7 @@ void CachedWrites::end() noexcept {
 void CachedWrites::never_ends() {
   // What is held here counts its writer for as long as the server runs.
   static std::vector<std::shared_ptr<CachedTable>> held;
-  const std::lock_guard<std::mutex> lock(held_mutex);
+  const MutexLock lock(held_mutex);
   held.insert(held.end(), tables_.begin(), tables_.end());
   tables_.clear();
 }

@@ -4,14 +4,14 @@ namespace strata::glue {
 
 bool StrataShare::newer_statistics(uint64_t* number, std::vector<IndexStatistics>* out) {
   if (*number == number_.load(std::memory_order_relaxed)) return false;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   *number = number_;
   *out = statistics_;
   return true;
 }
 
 void StrataShare::set_statistics(std::vector<IndexStatistics> fresh, uint64_t rows) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(mutex_);
   statistics_ = std::move(fresh);
   sampled_rows_ = rows;
   ++number_;

@@ -1,6 +1,7 @@
 // What all handler objects of one table definition share: statistics of its indexes.
 #pragma once
 
+#include "base/latch.h"
 #include "mariadb/connection.h"
 
 namespace strata::glue {
@@ -19,8 +20,8 @@ class StrataShare : public Handler_share {
   [[nodiscard]] bool needs_sampling(uint64_t rows) const noexcept;
 
  private:
-  std::mutex mutex_;
-  std::vector<IndexStatistics> statistics_;
+  Mutex mutex_{LatchRank::kServer};
+  std::vector<IndexStatistics> statistics_ STRATA_GUARDED_BY(mutex_);
   // Written under the mutex; every query looks at them without.
   std::atomic<uint64_t> sampled_rows_{0};
   std::atomic<uint64_t> number_{0};  // of the statistics; 0: never sampled

@@ -6,9 +6,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
 #include <string>
 #include <thread>
+
+#include "base/latch.h"
 
 namespace strata {
 namespace internal {
@@ -35,11 +36,13 @@ struct Armed {
   uint64_t pause_ms = 0;
 };
 
-std::mutex mutex;
-Armed armed[static_cast<size_t>(FaultPoint::count)];
-void (*crash_handler)(FaultPoint) = nullptr;
-std::string watched;        // path of the watched file; empty: none
-struct stat watched_state;  // as it was when it was read last; st_ino 0: it was not there
+Mutex mutex{LatchRank::kFault};
+Armed armed[static_cast<size_t>(FaultPoint::count)] STRATA_GUARDED_BY(mutex);
+void (*crash_handler)(FaultPoint) STRATA_GUARDED_BY(mutex) = nullptr;
+// Path of the watched file; empty: none.
+std::string watched STRATA_GUARDED_BY(mutex);
+struct stat watched_state
+    STRATA_GUARDED_BY(mutex);  // as it was when it was read last; st_ino 0: it was not there
 
 constexpr size_t kFileBytesMax = 4096;
 
@@ -70,8 +73,8 @@ bool parse(std::string_view spec, size_t* point, Armed* want) {
   return false;
 }
 
-// Called with the mutex held. Only tests watch a file, so that I/O under it harms nobody.
-void look_at_watched_file() {
+// Only tests watch a file, so that I/O under the mutex harms nobody.
+void look_at_watched_file() STRATA_REQUIRES(mutex) {
   struct stat now = {};
   if (::stat(watched.c_str(), &now) != 0) now = {};
   if (now.st_ino == watched_state.st_ino && now.st_mtim.tv_sec == watched_state.st_mtim.tv_sec &&
@@ -97,7 +100,7 @@ void look_at_watched_file() {
   }
 }
 
-void note_strike(size_t point) {
+void note_strike(size_t point) STRATA_REQUIRES(mutex) {
   FILE* const file = std::fopen((watched + ".struck").c_str(), "ae");
   if (file == nullptr) return;
   std::fprintf(file, "%s\n", kNames[point].data());
@@ -114,14 +117,14 @@ bool arm_fault(std::string_view spec) noexcept {
   Armed want;
   size_t point = 0;
   if (!parse(spec, &point, &want)) return false;
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   armed[point] = want;
   internal::faults_armed.store(1);
   return true;
 }
 
 void watch_fault_file(std::string_view path) noexcept {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   watched = path;
   watched_state = {};
   internal::faults_armed.store(1);
@@ -135,21 +138,21 @@ void arm_fault_from_environment() noexcept {
 }
 
 void disarm_faults() noexcept {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   for (Armed& a : armed) a = Armed{};
   watched.clear();
   internal::faults_armed.store(0);
 }
 
 void set_fault_crash_handler(void (*handler)(FaultPoint)) noexcept {
-  const std::lock_guard lock(mutex);
+  const MutexLock lock(mutex);
   crash_handler = handler;
 }
 
 bool internal::fault_hit(FaultPoint point) noexcept {
   uint64_t pause_ms = 0;
   {
-    const std::lock_guard lock(mutex);
+    const MutexLock lock(mutex);
     if (!watched.empty()) look_at_watched_file();
     Armed& a = armed[static_cast<size_t>(point)];
     if (!a.active || (a.countdown != 0 && --a.countdown != 0)) return false;

@@ -7,11 +7,15 @@
 namespace strata {
 
 enum class LatchRank : uint16_t {
+  kInterrupt = 0,    // not in the order: taken with anything held, but what its waker takes (BA8)
+  kServer = 1,       // what the plugin keeps beside the server's own objects
+  kSession = 2,      // whose transaction it is, against interrupt()
   kEngine = 10,      // engine open/close, DDL serialisation
   kDictionary = 20,  // dictionary cache
   kTrxSystem = 30,   // begin/commit bookkeeping, view list
   kPurge = 35,       // purge queue
   kLockTable = 40,   // row wait queues
+  kLockShard = 41,   // a shard of the locks held: shared, ranges, runs of exclusive ones
   kCheckpoint = 50,
   kUndoTail = 55,     // free list of partly used undo pages
   kPage = 60,         // page latches (own order among themselves)
@@ -32,6 +36,10 @@ enum class LatchRank : uint16_t {
   kFileTable = 90,    // open file handles
   kPeers = 95,        // channels to other nodes: making one posts to its executor
   kLeaf = 100,        // anything that takes nothing else
+  // Stand-ins for a disk, called with whatever a caller of a real one holds.
+  kDiskChange = 110,  // one change of a file, with its I/O
+  kDisk = 111,        // what is known of files
+  kFault = 120,       // fault points: anywhere
 };
 
 }  // namespace strata

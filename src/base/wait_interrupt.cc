@@ -10,19 +10,19 @@ thread_local WaitInterrupt* current_interrupt = nullptr;
 WaitInterrupt::Asleep::Asleep(WaitInterrupt* interrupt, Sleep* sleep) noexcept
     : interrupt_(interrupt) {
   if (interrupt_ == nullptr) return;
-  const std::lock_guard guard(interrupt_->mutex_);
+  const MutexLock guard(interrupt_->mutex_);
   before_ = std::exchange(interrupt_->sleep_, sleep);
 }
 
 WaitInterrupt::Asleep::~Asleep() {
   if (interrupt_ == nullptr) return;
-  const std::lock_guard guard(interrupt_->mutex_);
+  const MutexLock guard(interrupt_->mutex_);
   interrupt_->sleep_ = before_;
 }
 
 void WaitInterrupt::interrupt() noexcept {
   flag_.store(true, std::memory_order_release);
-  const std::lock_guard guard(mutex_);
+  const MutexLock guard(mutex_);
   if (sleep_ != nullptr) sleep_->wake();
 }
 

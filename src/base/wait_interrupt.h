@@ -9,7 +9,6 @@
 #pragma once
 
 #include <atomic>
-#include <mutex>
 
 #include "base/latch.h"
 
@@ -53,8 +52,8 @@ class WaitInterrupt {
 
  private:
   std::atomic<bool> flag_{false};
-  std::mutex mutex_;        // taken before whatever wake() takes
-  Sleep* sleep_ = nullptr;  // guarded by mutex_
+  Mutex mutex_{LatchRank::kInterrupt};  // taken before whatever wake() takes
+  Sleep* sleep_ STRATA_GUARDED_BY(mutex_) = nullptr;
 };
 
 [[nodiscard]] inline bool is_interrupted_now(const WaitInterrupt* interrupt) noexcept {

@@ -23,10 +23,7 @@ PageGuard& PageGuard::operator=(PageGuard&& other) noexcept {
 
 void PageGuard::release() noexcept {
   if (frame_ == nullptr) return;
-  if (mode_ == LatchMode::kShared)
-    frame_->latch.unlock_shared();
-  else
-    frame_->latch.unlock();
+  frame_->unlock_handed_on(mode_);
   pool_->impl_->unpin(frame_);
   frame_ = nullptr;
   page_ = nullptr;
@@ -101,7 +98,7 @@ void BufferPool::Impl::detach(Frame* frame) noexcept {
 
 // --- finding and making ---
 
-Frame* BufferPool::Impl::lookup(uint64_t packed) noexcept {
+Frame* BufferPool::Impl::lookup(const Partition&, uint64_t packed) noexcept {
   uint32_t index = buckets_[bucket_of(packed)].load(std::memory_order_relaxed);
   while (index != kNoFrame) {
     Frame& frame = frames_[index];
@@ -111,23 +108,24 @@ Frame* BufferPool::Impl::lookup(uint64_t packed) noexcept {
   return nullptr;
 }
 
-void BufferPool::Impl::pin_in_table(Frame* frame) noexcept {
+void BufferPool::Impl::pin_in_table(const Partition&, Frame* frame) noexcept {
   const uint32_t pins = frame->pins.fetch_add(1, std::memory_order_acq_rel);
   // Owners take frames out of the table, or let them go, before they drop the mutex.
   STRATA_ASSERT((pins & kOwned) == 0);
 }
 
 Frame* BufferPool::Impl::pin_cached(uint64_t packed) noexcept {
-  const MutexLock lock(partition_of(packed).mutex);
-  Frame* frame = lookup(packed);
+  Partition& p = partition_of(packed);
+  const MutexLock lock(p.mutex);
+  Frame* frame = lookup(p, packed);
   if (frame == nullptr) return nullptr;
-  pin_in_table(frame);
+  pin_in_table(p, frame);
   return frame;
 }
 
 // The frame is owned: nobody else touches it until the last line gives it one pin and lets it go.
 void BufferPool::Impl::insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept {
-  const bool latched = frame->latch.try_lock();
+  const bool latched = frame->try_lock_to_hand_on(LatchMode::kExclusive);
   STRATA_ASSERT(latched);  // latches are taken with a pin only
   frame->state.store(lock_ != nullptr ? FrameState::kLocking : FrameState::kLoading,
                      std::memory_order_relaxed);
@@ -151,9 +149,9 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
     bool wake = false;
     {
       const MutexLock lock(p.mutex);
-      found = lookup(packed);
+      found = lookup(p, packed);
       if (found != nullptr) {
-        pin_in_table(found);
+        pin_in_table(p, found);
         if (spare != nullptr) put_free(p, spare);
       } else {
         if (spare == nullptr) spare = take_free(p);
@@ -244,7 +242,7 @@ Status BufferPool::Impl::finish_load(Frame* frame, PageId id, Status status,
   if (!status.ok()) {
     detach(frame);
     tell_loaded(frame);
-    frame->latch.unlock();
+    frame->unlock_handed_on(LatchMode::kExclusive);
     unpin(frame);
     return status;
   }
@@ -313,7 +311,8 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     }
     if (inserted) {
       STRATA_RETURN_IF_ERROR(load(frame, id, mode, access, damaged));
-      if (mode == LatchMode::kShared) frame->latch.unlock();  // the pin keeps the page here
+      // The pin keeps the page here.
+      if (mode == LatchMode::kShared) frame->unlock_handed_on(LatchMode::kExclusive);
     }
     if (!inserted && !never_waits && is_loading(*frame)) {
       Status status = wait_for_load(frame);
@@ -336,16 +335,12 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     if (inserted && mode == LatchMode::kExclusive) {
       // still latched since insert()
     } else if (never_waits) {
-      const bool latched =
-          mode == LatchMode::kShared ? frame->latch.try_lock_shared() : frame->latch.try_lock();
-      if (!latched) {
+      if (!frame->try_lock_to_hand_on(mode)) {
         unpin(frame);
         return error_peer_down();  // kUnavailable, no message
       }
-    } else if (mode == LatchMode::kShared) {
-      frame->latch.lock_shared();
     } else {
-      frame->latch.lock();
+      frame->lock_to_hand_on(mode);
     }
     PageGuard guard;
     guard.pool_ = pool_;
@@ -399,8 +394,9 @@ void BufferPool::Impl::touch(Frame* frame) noexcept {
     if (options_.old_time_us != 0) return;
   }
   Partition& p = partition_of(frame->page_id.load(std::memory_order_relaxed));
-  MutexLock lock(p.mutex, std::try_to_lock);
-  if (lock.owns_lock()) p.lru.make_young(frame);
+  if (!p.mutex.try_lock()) return;
+  const MutexLock lock(p.mutex, std::adopt_lock);
+  p.lru.make_young(frame);
 }
 
 void BufferPool::Impl::count_hit() noexcept {

@@ -37,7 +37,7 @@ struct Checkpointer::Impl {
   Status run(bool clean_shutdown, Kind kind);
   Status move_start(Lsn lsn, uint64_t bias, bool clean_shutdown);
   Status publish(Lsn lsn, uint64_t bias, bool clean_shutdown);
-  void note_result(const Status& status);
+  void note_result(const Status& status) STRATA_REQUIRES(mutex_);
   void main();
   [[nodiscard]] uint64_t grown_since(const std::atomic<uint64_t>& lsn) const noexcept {
     const uint64_t next = log_->next_lsn().value;
@@ -62,7 +62,7 @@ struct Checkpointer::Impl {
     return monotonic_us() - us.load(std::memory_order_relaxed);
   }
   // Under the mutex: somebody waits for the checkpoint, or the log grows faster than planned.
-  [[nodiscard]] bool hurried() const noexcept {
+  [[nodiscard]] bool hurried() const noexcept STRATA_REQUIRES(mutex_) {
     return callers_ > 0 || requested_ || stop_ || counted_bytes() > 2 * options_.log_bytes;
   }
 
@@ -79,13 +79,13 @@ struct Checkpointer::Impl {
 
   Mutex mutex_{LatchRank::kCheckpoint};
   CondVar changed_;  // any of the following
-  bool running_ = false;
-  bool requested_ = false;
-  uint32_t callers_ = 0;  // that wait for a run of their own, or make it
-  bool stop_ = false;
-  bool failing_ = false;
-  uint64_t runs_ = 0;  // ended, well or not
-  Status last_status_;
+  bool running_ STRATA_GUARDED_BY(mutex_) = false;
+  bool requested_ STRATA_GUARDED_BY(mutex_) = false;
+  uint32_t callers_ STRATA_GUARDED_BY(mutex_) = 0;  // that wait for a run of their own, or make it
+  bool stop_ STRATA_GUARDED_BY(mutex_) = false;
+  bool failing_ STRATA_GUARDED_BY(mutex_) = false;
+  uint64_t runs_ STRATA_GUARDED_BY(mutex_) = 0;  // ended, well or not
+  Status last_status_ STRATA_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 
@@ -195,7 +195,7 @@ Status Checkpointer::Impl::run_once(bool clean_shutdown, Kind kind) {
       ++callers_;
       changed_.notify_all();
     }
-    changed_.wait(lock, [this] { return !running_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !running_; });
     running_ = true;
     if (kind != Kind::kMark) requested_ = false;
   }
@@ -223,8 +223,9 @@ void Checkpointer::Impl::main() {
       1000, std::min({kLookUsMax, options_.interval_us, options_.mark_interval_us}));
   MutexLock lock(mutex_);
   while (!stop_) {
-    changed_.wait_for_us(lock, failing_ ? retry_us : look_us,
-                         [this] { return stop_ || (requested_ && !running_); });
+    changed_.wait_for_us(lock, failing_ ? retry_us : look_us, [this]() STRATA_REQUIRES(mutex_) {
+      return stop_ || (requested_ && !running_);
+    });
     if (stop_) return;
     const bool wanted = requested_ || failing_;
     if (!wanted && !due() && !mark_due()) continue;

@@ -40,18 +40,18 @@ class DirtyList {
 
  private:
   uint32_t index_of(const Frame* f) const noexcept { return static_cast<uint32_t>(f - frames_); }
-  uint64_t oldest_locked() const noexcept;
-  void link(Frame* frame, uint64_t lsn, bool from_head) noexcept;
-  void unlink(Frame* frame) noexcept;
-  void set_bits(Frame* frame, uint8_t bits) noexcept;
+  uint64_t oldest_locked() const noexcept STRATA_REQUIRES(mutex_);
+  void link(Frame* frame, uint64_t lsn, bool from_head) noexcept STRATA_REQUIRES(mutex_);
+  void unlink(Frame* frame) noexcept STRATA_REQUIRES(mutex_);
+  void set_bits(Frame* frame, uint8_t bits) noexcept STRATA_REQUIRES(mutex_);
 
   Mutex mutex_{LatchRank::kDirtyList};
   CondVar write_ended_;
   Frame* const frames_;
-  uint32_t head_ = kNoFrame;
-  uint32_t tail_ = kNoFrame;
-  uint32_t writing_head_ = kNoFrame;
-  uint32_t waiters_ = 0;
+  uint32_t head_ STRATA_GUARDED_BY(mutex_) = kNoFrame;
+  uint32_t tail_ STRATA_GUARDED_BY(mutex_) = kNoFrame;
+  uint32_t writing_head_ STRATA_GUARDED_BY(mutex_) = kNoFrame;
+  uint32_t waiters_ STRATA_GUARDED_BY(mutex_) = 0;
   std::atomic<uint32_t> count_{0};  // frames with dirty != 0
 };
 

@@ -31,6 +31,7 @@
 
 #include "base/ids.h"
 #include "base/latch.h"
+#include "bufpool/page_lock.h"
 
 namespace strata {
 
@@ -76,6 +77,19 @@ struct alignas(64) Frame {
   uint32_t dirty_next = kNoFrame;
   uint32_t writing_prev = kNoFrame;  // dirty mutex, while kWriting
   uint32_t writing_next = kNoFrame;
+
+  // Of a latch that is handed on: to whoever gets a PageGuard, to whoever loads the page, to
+  // another thread. The analysis cannot follow such a latch, so it does not look at these three;
+  // what is given back in the same function uses `latch` itself and is checked.
+  void lock_to_hand_on(LatchMode mode) noexcept STRATA_NO_THREAD_SAFETY_ANALYSIS {
+    mode == LatchMode::kShared ? latch.lock_shared() : latch.lock();
+  }
+  bool try_lock_to_hand_on(LatchMode mode) noexcept STRATA_NO_THREAD_SAFETY_ANALYSIS {
+    return mode == LatchMode::kShared ? latch.try_lock_shared() : latch.try_lock();
+  }
+  void unlock_handed_on(LatchMode mode) noexcept STRATA_NO_THREAD_SAFETY_ANALYSIS {
+    mode == LatchMode::kShared ? latch.unlock_shared() : latch.unlock();
+  }
 
   [[nodiscard]] PageId id() const noexcept {
     return PageId::unpack(page_id.load(std::memory_order_relaxed));

@@ -61,8 +61,11 @@ Status BufferPool::Impl::init() {
       options_.free_target != 0 ? options_.free_target : std::max(64u, frame_count_ / 100);
   target = std::min(target, frame_count_ / 4);
   free_target_per_partition_ = std::max(1u, (target + partitions - 1) / partitions);
-  for (uint32_t i = 0; i < partitions; ++i)
-    partitions_[i].lru.configure(frames_.get(), options_.old_time_us, options_.old_percent);
+  for (uint32_t i = 0; i < partitions; ++i) {
+    Partition& p = partitions_[i];
+    const MutexLock lock(p.mutex);
+    p.lru.configure(frames_.get(), options_.old_time_us, options_.old_percent);
+  }
   for (uint32_t i = frame_count_; i-- > 0;) {
     frames_[i].page = memory_.get() + size_t{i} * kPageBytes;
     Partition& p = partitions_[i & partition_mask_];

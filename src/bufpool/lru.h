@@ -1,5 +1,6 @@
 // One partition's recency order: a young and an old list with midpoint insertion. Internal to
-// bufpool. Every function is called with the partition's mutex held, except needs_touch().
+// bufpool. Guarded by the partition's mutex (STRATA_GUARDED_BY there), but for needs_touch() and
+// counts.
 //   LU1  A page enters at the head of the old list. It becomes young when it is used again later
 //        than old_time_us after its first use; so one scan cannot push the working set out.
 //   LU2  The old list holds at least old_percent of the partition's pages: the young tail ages into

@@ -35,16 +35,18 @@ class WriteBuffer {
 
 struct alignas(64) Partition {
   Mutex mutex{LatchRank::kPoolPartition};
-  Lru lru;
-  uint32_t free_head = kNoFrame;  // linked by lru_next
+  Lru lru STRATA_GUARDED_BY(mutex);
+  // For Lru::needs_touch() and the counts, which want no mutex: hence without analysis.
+  const Lru& lru_hints() const noexcept STRATA_NO_THREAD_SAFETY_ANALYSIS { return lru; }
+  uint32_t free_head STRATA_GUARDED_BY(mutex) = kNoFrame;  // linked by lru_next
   std::atomic<uint32_t> free_count{0};
   // A hunt for old pages found nothing when this many batches had been written, at this time: until
   // either has moved on, another need not look.
-  uint64_t barren_batches = UINT64_MAX;
-  uint64_t barren_us = 0;
+  uint64_t barren_batches STRATA_GUARDED_BY(mutex) = UINT64_MAX;
+  uint64_t barren_us STRATA_GUARDED_BY(mutex) = 0;
   // So many evictions must come before it pays to look again for cold pages to write ahead of need:
   // fewer cannot bring a batch of them to the cold end.
-  uint32_t evictions_to_look_ahead = 0;
+  uint32_t evictions_to_look_ahead STRATA_GUARDED_BY(mutex) = 0;
 };
 
 // Per-thread-ish hit counts: one shared counter would cost more than the rest of a hit.
@@ -65,11 +67,13 @@ struct BufferPool::Impl {
   // --- lookup and loading (buffer_pool.cc) ---
   StatusOr<PageGuard> access(PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
   Frame* find_and_pin(uint64_t packed) noexcept;  // no mutex; may miss a cached page
-  Frame* lookup(uint64_t packed) noexcept;        // partition mutex held
-  void pin_in_table(Frame* frame) noexcept;       // partition mutex held
-  Frame* pin_cached(uint64_t packed) noexcept;    // takes the partition mutex
+  // `p` is the partition of the page: it names the mutex, here and below.
+  Frame* lookup(const Partition& p, uint64_t packed) noexcept STRATA_REQUIRES(p.mutex);
+  void pin_in_table(const Partition& p, Frame* frame) noexcept STRATA_REQUIRES(p.mutex);
+  Frame* pin_cached(uint64_t packed) noexcept;  // takes the partition mutex
   Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
-  void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept;
+  void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept
+      STRATA_REQUIRES(p.mutex);
   Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
   struct LoadWait;
   // Until the page has been read, or could not be. The frame is pinned.
@@ -89,7 +93,7 @@ struct BufferPool::Impl {
   void drop_blank(uint64_t packed) noexcept;
   void touch(Frame* frame) noexcept;
   const Lru& lru_of(const Frame* frame) noexcept {
-    return partition_of(frame->page_id.load(std::memory_order_relaxed)).lru;
+    return partition_of(frame->page_id.load(std::memory_order_relaxed)).lru_hints();
   }
   void count_hit() noexcept;
 
@@ -100,17 +104,19 @@ struct BufferPool::Impl {
   uint64_t bucket_of(uint64_t packed) const noexcept { return mix64(packed) & bucket_mask_; }
   void hash_insert(Frame* frame, uint64_t packed) noexcept;
   void hash_remove(Frame* frame) noexcept;
-  Frame* take_free(Partition& p) noexcept;             // owned frame or nullptr; mutex held
-  void put_free(Partition& p, Frame* frame) noexcept;  // mutex held
+  Frame* take_free(Partition& p) noexcept STRATA_REQUIRES(p.mutex);  // owned frame or nullptr
+  void put_free(Partition& p, Frame* frame) noexcept STRATA_REQUIRES(p.mutex);
   bool try_evict(Partition& p,
-                 Frame* frame) noexcept;  // frame becomes owned and unlinked; mutex held
+                 Frame* frame) noexcept
+      STRATA_REQUIRES(p.mutex);  // frame becomes owned and unlinked
   // Hunt::kOldPages spares the young lists and looks at few frames; kAnyPage takes whatever is
   // clean.
-  Frame* evict_one(Partition& p, Hunt hunt) noexcept;
+  Frame* evict_one(Partition& p, Hunt hunt) noexcept STRATA_REQUIRES(p.mutex);
   // Frames wander to partitions that are short of them; a partition well below its share takes
   // frames from others before it evicts pages of its own.
   bool is_small(const Partition& p) const noexcept {
-    return (p.lru.young_count() + p.lru.old_count()) * 8 < frames_per_partition_ * 7;
+    return (p.lru_hints().young_count() + p.lru_hints().old_count()) * 8 <
+           frames_per_partition_ * 7;
   }
   Frame* take_from(Partition& p, Hunt hunt) noexcept;  // takes the mutex
   Frame* take_anywhere(uint32_t first_partition, Hunt hunt) noexcept;
@@ -175,7 +181,7 @@ struct BufferPool::Impl {
   };
   Mutex signal_mutex_{LatchRank::kFreeList};
   std::vector<std::unique_ptr<Writer>> writers_;
-  bool stop_ = false;  // signal_mutex_
+  bool stop_ STRATA_GUARDED_BY(signal_mutex_) = false;
   std::atomic<uint64_t> batches_written_{0};
   std::atomic<bool> write_failing_{false};  // an episode of failed writes is going on
   Status write_failure_;                    // signal_mutex_; the first one of it
@@ -190,7 +196,7 @@ struct BufferPool::Impl {
   };
   std::array<LoadWait, 16> load_waits_;
   std::vector<std::thread> read_ahead_threads_;
-  std::deque<PageId> read_ahead_queue_;  // signal_mutex_
+  std::deque<PageId> read_ahead_queue_ STRATA_GUARDED_BY(signal_mutex_);
   CondVar read_ahead_wake_;
 };
 

@@ -161,15 +161,16 @@ Status BufferPool::Impl::write_back_below(uint64_t lsn,
 
 // Null: nothing of the page is here, nor will be without another acquire().
 Frame* BufferPool::Impl::pin_to_surrender(uint64_t packed) noexcept {
-  const MutexLock lock(partition_of(packed).mutex);
-  Frame* frame = lookup(packed);
+  Partition& p = partition_of(packed);
+  const MutexLock lock(p.mutex);
+  Frame* frame = lookup(p, packed);
   if (frame == nullptr) return nullptr;
   const FrameState state = frame->state.load(std::memory_order_relaxed);
   if (state == FrameState::kLocking || state == FrameState::kLockRevoked) {
     frame->state.store(FrameState::kLockRevoked, std::memory_order_relaxed);
     return nullptr;
   }
-  pin_in_table(frame);
+  pin_in_table(p, frame);
   return frame;
 }
 
@@ -221,7 +222,7 @@ size_t BufferPool::Impl::refill_scan(Partition& p, Frame** dirty, size_t max) no
       put_free(p, frame);
     } else if (frame->dirty.load(std::memory_order_relaxed) == kListed &&
                frame->pins.load(std::memory_order_relaxed) == 0 && count < max) {
-      pin_in_table(frame);
+      pin_in_table(p, frame);
       dirty[count++] = frame;
     }
   }
@@ -281,7 +282,8 @@ void BufferPool::Impl::writer_main(uint32_t index) noexcept {
   for (;;) {
     {
       MutexLock lock(signal_mutex_);
-      self.wake.wait(lock, [&] { return stop_ || self.signalled.load(); });
+      self.wake.wait(
+          lock, [&]() STRATA_REQUIRES(signal_mutex_) { return stop_ || self.signalled.load(); });
       if (stop_) return;
       self.signalled.store(false);
     }
@@ -295,7 +297,8 @@ void BufferPool::Impl::writer_main(uint32_t index) noexcept {
     if (reached || (!failing && frame_waiters_.load(std::memory_order_relaxed) == 0)) continue;
     self.signalled.store(true);
     MutexLock lock(signal_mutex_);
-    self.wake.wait_for_us(lock, failing ? backoff_us : 1000, [&] { return stop_; });
+    self.wake.wait_for_us(lock, failing ? backoff_us : 1000,
+                          [&]() STRATA_REQUIRES(signal_mutex_) { return stop_; });
     if (failing) backoff_us = std::min(backoff_us * 2, kBackoffUsMax);
   }
 }
@@ -335,7 +338,9 @@ void BufferPool::Impl::read_ahead_main() noexcept {
     uint32_t count = 0;
     {
       MutexLock lock(signal_mutex_);
-      read_ahead_wake_.wait(lock, [&] { return stop_ || !read_ahead_queue_.empty(); });
+      read_ahead_wake_.wait(lock, [&]() STRATA_REQUIRES(signal_mutex_) {
+        return stop_ || !read_ahead_queue_.empty();
+      });
       if (stop_) return;
       for (; count < ids.size() && !read_ahead_queue_.empty(); ++count) {
         ids[count] = read_ahead_queue_.front();
@@ -378,7 +383,7 @@ void BufferPool::Impl::read_ahead_batch(PageId* ids, uint32_t count, char* buffe
     if (results[i].ok()) std::memcpy(frames[i]->page, buffer + i * kPageBytes, kPageBytes);
     // A failed one is let go: whoever needs it reads it himself, and hears why he cannot.
     if (!finish_load(frames[i], ids[i], std::move(results[i]), FrameState::kReady).ok()) continue;
-    frames[i]->latch.unlock();
+    frames[i]->unlock_handed_on(LatchMode::kExclusive);
     unpin(frames[i]);
   }
 }

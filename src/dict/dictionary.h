@@ -53,8 +53,9 @@ class Dictionary {
   TreeId tables_;
   TreeId journal_;
   Mutex id_mutex_{LatchRank::kDictionary};
-  uint32_t next_space_ = 0;  // durably reserved, not yet given out: [next_space_, spaces_end_)
-  uint32_t spaces_end_ = 0;
+  uint32_t next_space_ STRATA_GUARDED_BY(id_mutex_) =
+      0;  // durably reserved, not yet given out: [next_space_, spaces_end_)
+  uint32_t spaces_end_ STRATA_GUARDED_BY(id_mutex_) = 0;
 };
 
 }  // namespace strata

@@ -382,8 +382,11 @@ Status KernelImpl::load_tables() {
 // was still there.
 Status KernelImpl::collect_orphan_spaces() {
   std::set<uint32_t> wanted;
-  for (const auto& [key, table] : tables)
-    for (const uint32_t space : spaces_of(table->spec())) wanted.insert(space);
+  {
+    const MutexLock lock(tables_mutex);
+    for (const auto& [key, table] : tables)
+      for (const uint32_t space : spaces_of(table->spec())) wanted.insert(space);
+  }
   std::set<uint32_t> listed;
   {
     Mtr mtr(pool.get(), log.get());

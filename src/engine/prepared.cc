@@ -45,7 +45,7 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
 // E14
 Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   const uint64_t deadline = monotonic_us() + waiter->lock_wait_timeout_us;
-  const auto changed_by_one = [&] {
+  const auto changed_by_one = [&]() STRATA_REQUIRES(prepared_mutex) {
     return std::any_of(prepared.begin(), prepared.end(), [&](const auto& entry) {
       const std::vector<SpaceId>& spaces = entry.second.changed_spaces;
       return std::find(spaces.begin(), spaces.end(), space) != spaces.end();

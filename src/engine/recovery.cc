@@ -190,10 +190,15 @@ Status KernelImpl::roll_back_unfinished() {
     ++recovery.rolled_back;
   }
   if (!active.empty() || waiting != 0) {
+    size_t later = 0;
+    {
+      const MutexLock lock(unfinished_mutex);
+      later = unfinished.size();
+    }
     diag(Severity::kInfo,
          "recovery: %llu transactions rolled back, %zu to be rolled back while the engine serves, "
          "%zu prepared ones wait for a decision",
-         static_cast<unsigned long long>(recovery.rolled_back.load()), unfinished.size(), waiting);
+         static_cast<unsigned long long>(recovery.rolled_back.load()), later, waiting);
   }
   return ok_status();
 }

@@ -63,8 +63,9 @@ class BatchIo {
 
   const MakeRing make_ring_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::vector<std::unique_ptr<internal::Ring>> idle_;  // as many as batches were done at a time
-  bool refused_ = false;                               // by the operating system; said once
+  std::vector<std::unique_ptr<internal::Ring>> idle_
+      STRATA_GUARDED_BY(mutex_);                    // as many as batches were done at a time
+  bool refused_ STRATA_GUARDED_BY(mutex_) = false;  // by the operating system; said once
 };
 
 }  // namespace strata

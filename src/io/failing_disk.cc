@@ -7,12 +7,12 @@
 #include <cstdio>
 #include <ctime>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/latch.h"
 #include "io/file_system.h"
 
 namespace strata {
@@ -49,7 +49,7 @@ class Failures {
   explicit Failures(std::string marker_path) : marker_path_(std::move(marker_path)) {}
 
   [[nodiscard]] Status check(Operation operation, const char* what, const std::string& path) {
-    const std::lock_guard lock(mutex_);
+    const MutexLock lock(mutex_);
     look();
     for (const Rule& rule : rules_) {
       if ((rule.operations & operation) == 0 || path.find(rule.part) == std::string::npos) continue;
@@ -61,7 +61,7 @@ class Failures {
   }
 
  private:
-  void look() {
+  void look() STRATA_REQUIRES(mutex_) {
     struct stat now = {};
     if (::stat(marker_path_.c_str(), &now) != 0) now = {};
     if (now.st_ino == seen_.st_ino && now.st_size == seen_.st_size &&
@@ -83,9 +83,9 @@ class Failures {
   }
 
   const std::string marker_path_;
-  std::mutex mutex_;         // held over I/O; see the class
-  struct stat seen_ = {};    // the marker when it was read; guarded by mutex_
-  std::vector<Rule> rules_;  // guarded by mutex_
+  Mutex mutex_{LatchRank::kDisk};                    // held over I/O; see the class
+  struct stat seen_ STRATA_GUARDED_BY(mutex_) = {};  // the marker when it was read
+  std::vector<Rule> rules_ STRATA_GUARDED_BY(mutex_);
 };
 
 class FailingFile final : public File {

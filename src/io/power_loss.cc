@@ -15,9 +15,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <mutex>
 #include <set>
 
+#include "base/latch.h"
 #include "io/file_system.h"
 #include "io/internal/errno_status.h"
 #include "io/internal/power_loss_journal.h"
@@ -33,8 +33,8 @@ using power_loss::RecordKind;
 // One file, however many handles are open and whatever it is called.
 struct TrackedFile {
   uint64_t id = 0;
-  std::set<uint64_t> in_flight;  // changes begun, not complete; guarded by the journal's mutex
-  std::mutex change_mutex;       // PW2; taken before the journal's mutex
+  std::set<uint64_t> in_flight;  // changes begun, not complete; of who holds the journal's mutex
+  Mutex change_mutex{LatchRank::kDiskChange};  // PW2; taken before the journal's mutex
 };
 using TrackedPtr = std::shared_ptr<TrackedFile>;
 
@@ -53,13 +53,13 @@ class Journal {
   Journal(const Journal&) = delete;
   Journal& operator=(const Journal&) = delete;
 
-  std::mutex mutex;  // guards all below and every change of a name
+  mutable Mutex mutex{LatchRank::kDisk};  // held for every change of a name, too
 
-  uint64_t next_seq() { return ++seq_; }
-  [[nodiscard]] uint64_t last_seq() const { return seq_; }
+  uint64_t next_seq() STRATA_REQUIRES(mutex) { return ++seq_; }
+  [[nodiscard]] uint64_t last_seq() const STRATA_REQUIRES(mutex) { return seq_; }
 
   // Appends; the record stays alive until forget(). `live` = false for marks.
-  Status append(const Record& record, bool live) {
+  Status append(const Record& record, bool live) STRATA_REQUIRES(mutex) {
     STRATA_RETURN_IF_ERROR(status_);
     scratch_.clear();
     append_record(&scratch_, record);
@@ -72,7 +72,7 @@ class Journal {
     return ok_status();
   }
 
-  void forget(uint64_t seq) {
+  void forget(uint64_t seq) STRATA_REQUIRES(mutex) {
     const auto it = live_.find(seq);
     if (it == live_.end()) return;
     live_bytes_ -= it->second.bytes;
@@ -80,14 +80,15 @@ class Journal {
   }
 
   // PW4. `files` tells where the tracked files are now.
-  Status shrink_if_worthwhile(const std::map<std::string, TrackedPtr>& files) {
+  Status shrink_if_worthwhile(const std::map<std::string, TrackedPtr>& files)
+      STRATA_REQUIRES(mutex) {
     constexpr uint64_t kWorthwhile = 32u << 20;
     if (end_ < kWorthwhile || end_ < 2 * live_bytes_) return status_;
     return rewrite(files);
   }
 
   // Keeps the file under another name; returns it, empty when that is impossible. PW3.
-  std::string keep(const std::string& path, uint64_t seq) {
+  std::string keep(const std::string& path, uint64_t seq) STRATA_REQUIRES(mutex) {
     std::string kept = kept_folder_ + "/" + std::to_string(seq);
     return ::link(path.c_str(), kept.c_str()) == 0 ? kept : std::string();
   }
@@ -98,7 +99,7 @@ class Journal {
     uint64_t bytes;
   };
 
-  Status write_all(int fd, Bytes bytes) {
+  Status write_all(int fd, Bytes bytes) STRATA_REQUIRES(mutex) {
     while (!bytes.empty()) {
       const ssize_t n = ::write(fd, bytes.data(), bytes.size());
       if (n < 0 && errno == EINTR) continue;
@@ -108,7 +109,7 @@ class Journal {
     return ok_status();
   }
 
-  Status rewrite(const std::map<std::string, TrackedPtr>& files) {
+  Status rewrite(const std::map<std::string, TrackedPtr>& files) STRATA_REQUIRES(mutex) {
     const std::string fresh = path_ + ".new";
     const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     if (fd < 0) return status_ = errno_status("open", fresh, errno);
@@ -141,13 +142,13 @@ class Journal {
 
   const std::string path_;
   const std::string kept_folder_;
-  int fd_ = -1;
-  Status status_;  // the first failure; sticks
-  uint64_t seq_ = 0;
-  uint64_t end_ = 0;
-  uint64_t live_bytes_ = 0;
-  std::map<uint64_t, Extent> live_;  // by seq
-  std::string scratch_;
+  int fd_ STRATA_GUARDED_BY(mutex) = -1;
+  Status status_ STRATA_GUARDED_BY(mutex);  // the first failure; sticks
+  uint64_t seq_ STRATA_GUARDED_BY(mutex) = 0;
+  uint64_t end_ STRATA_GUARDED_BY(mutex) = 0;
+  uint64_t live_bytes_ STRATA_GUARDED_BY(mutex) = 0;
+  std::map<uint64_t, Extent> live_ STRATA_GUARDED_BY(mutex);  // by seq
+  std::string scratch_ STRATA_GUARDED_BY(mutex);
 };
 
 // What wrapped files share; outlives the file system while files are open.
@@ -164,13 +165,13 @@ struct Shared {
 
   const std::unique_ptr<FileSystem> inner;
   Journal journal;
-  // Guarded by journal.mutex:
-  std::map<std::string, TrackedPtr> files;          // by path
-  std::map<uint64_t, std::set<uint64_t>> unsynced;  // file id -> seqs of its changes
-  std::vector<NameChange> unsynced_names;           // oldest first
-  uint64_t next_file = 0;
+  std::map<std::string, TrackedPtr> files STRATA_GUARDED_BY(journal.mutex);  // by path
+  std::map<uint64_t, std::set<uint64_t>> unsynced
+      STRATA_GUARDED_BY(journal.mutex);  // file id -> seqs of its changes
+  std::vector<NameChange> unsynced_names STRATA_GUARDED_BY(journal.mutex);  // oldest first
+  uint64_t next_file STRATA_GUARDED_BY(journal.mutex) = 0;
 
-  Status shrink() { return journal.shrink_if_worthwhile(files); }
+  Status shrink() STRATA_REQUIRES(journal.mutex) { return journal.shrink_if_worthwhile(files); }
 };
 
 class PowerLossFile final : public File {
@@ -184,7 +185,7 @@ class PowerLossFile final : public File {
 
   Status write_at(uint64_t offset, const void* data, size_t bytes) override {
     if (bytes == 0) return ok_status();
-    const std::lock_guard<std::mutex> one_at_a_time(tracked_->change_mutex);
+    const MutexLock one_at_a_time(tracked_->change_mutex);
     STRATA_ASSIGN_OR_RETURN(const uint64_t size, inner_->size());
     return change(FileChange{.offset = offset,
                              .bytes = bytes,
@@ -195,27 +196,26 @@ class PowerLossFile final : public File {
   }
 
   Status sync_data() override {
-    Journal& journal = shared_->journal;
     Record mark{
         .kind = RecordKind::kSync, .file = tracked_->id, .path = {}, .path2 = {}, .data = {}};
     std::set<uint64_t> pending;
     {
-      const std::lock_guard<std::mutex> lock(journal.mutex);
-      mark.a = journal.last_seq() + 1;
+      const MutexLock lock(shared_->journal.mutex);
+      mark.a = shared_->journal.last_seq() + 1;
       pending = tracked_->in_flight;
     }
     STRATA_RETURN_IF_ERROR(inner_->sync_data());
     for (const uint64_t seq : pending) append_u64(&mark.data, seq);
-    const std::lock_guard<std::mutex> lock(journal.mutex);
-    mark.seq = journal.next_seq();
-    STRATA_RETURN_IF_ERROR(journal.append(mark, false));
+    const MutexLock lock(shared_->journal.mutex);
+    mark.seq = shared_->journal.next_seq();
+    STRATA_RETURN_IF_ERROR(shared_->journal.append(mark, false));
     std::set<uint64_t>& unsynced = shared_->unsynced[tracked_->id];
     for (auto it = unsynced.begin(); it != unsynced.end() && *it < mark.a;) {
       if (pending.count(*it) > 0) {
         ++it;
         continue;
       }
-      journal.forget(*it);
+      shared_->journal.forget(*it);
       it = unsynced.erase(it);
     }
     return shared_->shrink();
@@ -224,7 +224,7 @@ class PowerLossFile final : public File {
   StatusOr<uint64_t> size() override { return inner_->size(); }
 
   Status allocate(uint64_t bytes) override {
-    const std::lock_guard<std::mutex> one_at_a_time(tracked_->change_mutex);
+    const MutexLock one_at_a_time(tracked_->change_mutex);
     STRATA_ASSIGN_OR_RETURN(const uint64_t size, inner_->size());
     if (size >= bytes) return ok_status();
     return change(
@@ -233,7 +233,7 @@ class PowerLossFile final : public File {
   }
 
   Status truncate(uint64_t bytes) override {
-    const std::lock_guard<std::mutex> one_at_a_time(tracked_->change_mutex);
+    const MutexLock one_at_a_time(tracked_->change_mutex);
     STRATA_ASSIGN_OR_RETURN(const uint64_t size, inner_->size());
     if (size == bytes) return ok_status();
     return change(FileChange{.offset = std::min(bytes, size),
@@ -255,17 +255,17 @@ class PowerLossFile final : public File {
     STRATA_RETURN_IF_ERROR(
         inner_->read_at(change.offset, change.before.data(), change.bytes, &got));
     change.before.resize(got);
-    Journal& journal = shared_->journal;
     uint64_t seq = 0;
     {
-      const std::lock_guard<std::mutex> lock(journal.mutex);
-      seq = journal.next_seq();
-      STRATA_RETURN_IF_ERROR(journal.append(change_record(seq, tracked_->id, change), true));
+      const MutexLock lock(shared_->journal.mutex);
+      seq = shared_->journal.next_seq();
+      STRATA_RETURN_IF_ERROR(
+          shared_->journal.append(change_record(seq, tracked_->id, change), true));
       shared_->unsynced[tracked_->id].insert(seq);
       tracked_->in_flight.insert(seq);
     }
     const Status status = make();
-    const std::lock_guard<std::mutex> lock(journal.mutex);
+    const MutexLock lock(shared_->journal.mutex);
     tracked_->in_flight.erase(seq);
     return status;
   }
@@ -282,7 +282,7 @@ class PowerLossFileSystem final : public FileSystem {
 
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
     options.direct = false;  // pre-images are read through the page cache
-    const std::lock_guard<std::mutex> lock(shared_->journal.mutex);
+    const MutexLock lock(shared_->journal.mutex);
     STRATA_ASSIGN_OR_RETURN(const bool existed, shared_->inner->exists(path));
     TrackedPtr tracked;
     if (!existed && options.create) {
@@ -309,7 +309,7 @@ class PowerLossFileSystem final : public FileSystem {
   }
 
   Status remove(const std::string& path) override {
-    const std::lock_guard<std::mutex> lock(shared_->journal.mutex);
+    const MutexLock lock(shared_->journal.mutex);
     STRATA_ASSIGN_OR_RETURN(const bool existed, shared_->inner->exists(path));
     if (!existed) return ok_status();
     STRATA_ASSIGN_OR_RETURN(const TrackedPtr tracked, track(path, RecordKind::kFile));
@@ -331,7 +331,7 @@ class PowerLossFileSystem final : public FileSystem {
   }
 
   Status rename(const std::string& from, const std::string& to) override {
-    const std::lock_guard<std::mutex> lock(shared_->journal.mutex);
+    const MutexLock lock(shared_->journal.mutex);
     STRATA_ASSIGN_OR_RETURN(const bool existed, shared_->inner->exists(from));
     if (!existed || from == to) return shared_->inner->rename(from, to);
     STRATA_ASSIGN_OR_RETURN(const TrackedPtr moved, track(from, RecordKind::kFile));
@@ -365,18 +365,18 @@ class PowerLossFileSystem final : public FileSystem {
   }
 
   Status sync_directory(const std::string& path) override {
-    Journal& journal = shared_->journal;
-    const std::lock_guard<std::mutex> lock(journal.mutex);
+    const MutexLock lock(shared_->journal.mutex);
     STRATA_RETURN_IF_ERROR(shared_->inner->sync_directory(path));
     const std::string folder = folder_of(path + (path.back() == '/' ? "" : "/"));
     Record mark{.kind = RecordKind::kSyncDirectory,
-                .seq = journal.next_seq(),
+                .seq = shared_->journal.next_seq(),
                 .path = folder,
                 .path2 = {},
                 .data = {}};
     mark.a = mark.seq;
-    STRATA_RETURN_IF_ERROR(journal.append(mark, false));
-    std::erase_if(shared_->unsynced_names, [&](const Shared::NameChange& c) {
+    STRATA_RETURN_IF_ERROR(shared_->journal.append(mark, false));
+    std::vector<Shared::NameChange>& names = shared_->unsynced_names;
+    std::erase_if(names, [&](const Shared::NameChange& c) STRATA_REQUIRES(shared_->journal.mutex) {
       if (c.folder != folder) return false;
       forget(c);
       return true;
@@ -386,7 +386,8 @@ class PowerLossFileSystem final : public FileSystem {
 
  private:
   // The tracked file at `path`, announced to the journal when it is new there.
-  StatusOr<TrackedPtr> track(const std::string& path, RecordKind kind) {
+  StatusOr<TrackedPtr> track(const std::string& path, RecordKind kind)
+      STRATA_REQUIRES(shared_->journal.mutex) {
     const auto it = shared_->files.find(path);
     if (it != shared_->files.end()) return it->second;
     auto fresh = std::make_shared<TrackedFile>();
@@ -407,14 +408,14 @@ class PowerLossFileSystem final : public FileSystem {
   }
 
   Status note(const Record& record, const std::string& folder, const std::string& kept,
-              const TrackedPtr& gone) {
+              const TrackedPtr& gone) STRATA_REQUIRES(shared_->journal.mutex) {
     STRATA_RETURN_IF_ERROR(shared_->journal.append(record, true));
     shared_->unsynced_names.push_back(Shared::NameChange{record.seq, folder, kept, gone});
     return ok_status();
   }
 
   // The change of a name noted last was not made after all.
-  Status cancel() {
+  Status cancel() STRATA_REQUIRES(shared_->journal.mutex) {
     const Shared::NameChange change = shared_->unsynced_names.back();
     shared_->unsynced_names.pop_back();
     shared_->journal.forget(change.seq);
@@ -429,7 +430,7 @@ class PowerLossFileSystem final : public FileSystem {
   }
 
   // The change of a name is durable: a file that lost its last name is gone for good.
-  void forget(const Shared::NameChange& c) {
+  void forget(const Shared::NameChange& c) STRATA_REQUIRES(shared_->journal.mutex) {
     shared_->journal.forget(c.seq);
     if (!c.kept.empty()) ::unlink(c.kept.c_str());
     if (c.gone == nullptr) return;

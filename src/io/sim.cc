@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "base/assert.h"
+#include "base/latch.h"
 #include "io/file_system.h"
 #include "io/internal/errno_status.h"
 #include "io/internal/unsynced.h"
@@ -119,17 +119,18 @@ std::string tidy(std::string path) {  // no trailing slash
 }
 
 struct Disk {
-  std::mutex mutex;
-  std::function<void()> observer;
+  Mutex mutex{LatchRank::kDisk};
+  std::function<void()> observer STRATA_GUARDED_BY(mutex);
   std::map<std::string, InodePtr> names;
   std::set<std::string> directories = {"/", "."};
   std::vector<NameChange> unsynced_names;  // oldest first
   uint64_t capacity = ~uint64_t{0};
-  uint64_t life = 0;          // grows at every crash
-  std::string failing_syncs;  // part of the paths of files that cannot be synced; empty: none
-  Rng failing_rng{0};
+  uint64_t life STRATA_GUARDED_BY(mutex) = 0;  // grows at every crash
+  std::string failing_syncs
+      STRATA_GUARDED_BY(mutex);  // part of the paths of files that cannot be synced; empty: none
+  Rng failing_rng STRATA_GUARDED_BY(mutex){0};
 
-  uint64_t used_bytes() {
+  uint64_t used_bytes() STRATA_REQUIRES(mutex) {
     uint64_t sum = 0;
     for (const auto& [path, inode] : names) sum += inode->bytes.size();
     return sum;
@@ -163,7 +164,7 @@ class SimFile final : public File {
 
   Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
     *got = 0;
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     STRATA_RETURN_IF_ERROR(check_blocks("read", offset, data, bytes));
     *got = inode_->bytes.read(offset, static_cast<char*>(data), bytes);
@@ -172,7 +173,7 @@ class SimFile final : public File {
 
   Status write_at(uint64_t offset, const void* data, size_t bytes) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (bytes == 0) return ok_status();
     STRATA_RETURN_IF_ERROR(check_blocks("write", offset, data, bytes));
@@ -184,7 +185,7 @@ class SimFile final : public File {
 
   Status sync_data() override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     const bool fails =
         !disk_->failing_syncs.empty() && path_.find(disk_->failing_syncs) != std::string::npos;
@@ -194,14 +195,14 @@ class SimFile final : public File {
   }
 
   StatusOr<uint64_t> size() override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     return inode_->bytes.size();
   }
 
   Status allocate(uint64_t bytes) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (inode_->bytes.size() >= bytes) return ok_status();
     return resize("allocate", bytes);
@@ -209,7 +210,7 @@ class SimFile final : public File {
 
   Status truncate(uint64_t bytes) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     STRATA_RETURN_IF_ERROR(check_alive());
     if (inode_->bytes.size() == bytes) return ok_status();
     return resize("truncate", bytes);
@@ -218,7 +219,7 @@ class SimFile final : public File {
   [[nodiscard]] const std::string& path() const override { return path_; }
 
  private:
-  [[nodiscard]] Status check_alive() const {
+  [[nodiscard]] Status check_alive() const STRATA_REQUIRES(disk_->mutex) {
     if (life_ == disk_->life) return ok_status();
     return error_peer_down(path_ + ": opened before the crash");
   }
@@ -229,12 +230,12 @@ class SimFile final : public File {
     const bool whole = (offset | bytes | reinterpret_cast<uintptr_t>(data)) % kBlock == 0;
     return !direct_ || whole ? ok_status() : errno_status(operation, path_, EINVAL);
   }
-  Status check_room(std::string_view operation, uint64_t end) {
+  Status check_room(std::string_view operation, uint64_t end) STRATA_REQUIRES(disk_->mutex) {
     const uint64_t size = inode_->bytes.size();
     if (end <= size || disk_->used_bytes() + (end - size) <= disk_->capacity) return ok_status();
     return errno_status(operation, path_, ENOSPC);
   }
-  Status resize(std::string_view operation, uint64_t bytes) {
+  Status resize(std::string_view operation, uint64_t bytes) STRATA_REQUIRES(disk_->mutex) {
     const uint64_t size = inode_->bytes.size();
     STRATA_RETURN_IF_ERROR(check_room(operation, bytes));
     note_change(std::min(bytes, size), bytes < size ? size - bytes : 0, bytes);
@@ -262,7 +263,7 @@ class SimFileSystemImpl final : public SimFileSystem {
  public:
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
     Announce announce(disk_.get(), false);
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const auto it = disk_->names.find(path);
     if (it != disk_->names.end()) {
       if (options.create && options.exclusive) return errno_status("open", path, EEXIST);
@@ -279,7 +280,7 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   Status make_directory(const std::string& path) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     if (disk_->names.count(tidy(path)) > 0) return errno_status("mkdir", path, EEXIST);
     if (!has_directory(folder_of(tidy(path)))) return errno_status("mkdir", path, ENOENT);
     disk_->directories.insert(tidy(path));
@@ -288,7 +289,7 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   Status remove(const std::string& path) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const auto it = disk_->names.find(path);
     if (it == disk_->names.end()) {
       if (!is_empty_directory(tidy(path))) return errno_status("remove", path, ENOTEMPTY);
@@ -302,7 +303,7 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   Status rename(const std::string& from, const std::string& to) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const auto it = disk_->names.find(from);
     if (it == disk_->names.end() || !has_directory(folder_of(to)))
       return errno_status("rename", from + " to " + to, ENOENT);
@@ -316,12 +317,12 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
   StatusOr<bool> exists(const std::string& path) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     return disk_->names.count(path) > 0 || has_directory(tidy(path));
   }
 
   StatusOr<std::vector<std::string>> list(const std::string& directory) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const std::string parent = tidy(directory);
     if (!has_directory(parent)) return errno_status("list", directory, ENOENT);
     std::vector<std::string> found;
@@ -337,7 +338,7 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   Status sync_directory(const std::string& path) override {
     const Announce announce(disk_.get());
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const std::string directory = tidy(path);
     if (!has_directory(directory)) return errno_status("fsync directory", path, ENOENT);
     std::erase_if(disk_->unsynced_names,
@@ -346,7 +347,7 @@ class SimFileSystemImpl final : public SimFileSystem {
   }
 
   void crash(uint64_t seed) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     Rng rng(seed);
     ++disk_->life;
     undo_names(&rng);
@@ -355,7 +356,10 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   std::unique_ptr<SimFileSystem> fork() override {
     auto copy = std::make_unique<SimFileSystemImpl>();
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    std::map<std::string, InodePtr> names STRATA_GUARDED_BY(mutex);
+    std::set<std::string> directories STRATA_GUARDED_BY(mutex);
+    std::vector<NameChange> unsynced_names STRATA_GUARDED_BY(mutex);
+    uint64_t capacity STRATA_GUARDED_BY(mutex) = 0;
     std::map<const Inode*, InodePtr> copies;  // an inode may be named more than once
     const auto copy_of = [&copies](const InodePtr& inode) -> InodePtr {
       if (inode == nullptr) return nullptr;
@@ -363,34 +367,42 @@ class SimFileSystemImpl final : public SimFileSystem {
       if (made == nullptr) made = std::make_shared<Inode>(*inode);
       return made;
     };
+    {
+      const MutexLock lock(disk_->mutex);
+      for (const auto& [path, inode] : disk_->names) names[path] = copy_of(inode);
+      directories = disk_->directories;
+      for (const NameChange& c : disk_->unsynced_names)
+        unsynced_names.push_back(
+            NameChange{c.directory, c.from, c.to, copy_of(c.inode), copy_of(c.replaced)});
+      capacity = disk_->capacity;
+    }
     Disk& to = *copy->disk_;
-    for (const auto& [path, inode] : disk_->names) to.names[path] = copy_of(inode);
-    to.directories = disk_->directories;
-    for (const NameChange& c : disk_->unsynced_names)
-      to.unsynced_names.push_back(
-          NameChange{c.directory, c.from, c.to, copy_of(c.inode), copy_of(c.replaced)});
-    to.capacity = disk_->capacity;
+    const MutexLock lock(to.mutex);
+    to.names = std::move(names);
+    to.directories = std::move(directories);
+    to.unsynced_names = std::move(unsynced_names);
+    to.capacity = capacity;
     return copy;
   }
 
   void set_observer(std::function<void()> observer) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     disk_->observer = std::move(observer);
   }
 
   void set_capacity(uint64_t bytes) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     disk_->capacity = bytes;
   }
 
   void fail_syncs(const std::string& part, uint64_t seed) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     disk_->failing_syncs = part;
     disk_->failing_rng = Rng(seed);
   }
 
   void flip_bit(const std::string& path, uint64_t bit) override {
-    const std::lock_guard<std::mutex> lock(disk_->mutex);
+    const MutexLock lock(disk_->mutex);
     const auto it = disk_->names.find(path);
     STRATA_ASSERT(it != disk_->names.end());
     SparseBytes& bytes = it->second->bytes;
@@ -405,17 +417,18 @@ class SimFileSystemImpl final : public SimFileSystem {
   std::unique_ptr<File> file_for(InodePtr inode, const std::string& path, bool direct) {
     return std::make_unique<SimFile>(disk_, std::move(inode), path, direct);
   }
-  [[nodiscard]] bool has_directory(const std::string& path) const {
+  [[nodiscard]] bool has_directory(const std::string& path) const STRATA_REQUIRES(disk_->mutex) {
     return disk_->directories.count(path) > 0;
   }
-  [[nodiscard]] bool is_empty_directory(const std::string& path) const {
+  [[nodiscard]] bool is_empty_directory(const std::string& path) const
+      STRATA_REQUIRES(disk_->mutex) {
     for (const auto& [name, inode] : disk_->names)
       if (folder_of(name) == path) return false;
     return true;
   }
 
   // A journalled file system keeps a prefix of each folder's changes.
-  void undo_names(Rng* rng) {
+  void undo_names(Rng* rng) STRATA_REQUIRES(disk_->mutex) {
     std::map<std::string, uint64_t> count;
     for (const NameChange& c : disk_->unsynced_names) ++count[c.directory];
     for (auto& [directory, n] : count) n = rng->below(n + 1);  // from now on: how many are undone
@@ -428,7 +441,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     }
     disk_->unsynced_names.clear();
   }
-  void undo_name(const NameChange& c) {
+  void undo_name(const NameChange& c) STRATA_REQUIRES(disk_->mutex) {
     if (!c.to.empty()) {
       const auto it = disk_->names.find(c.to);
       if (it == disk_->names.end() || it->second != c.inode) return;  // moved on by another folder

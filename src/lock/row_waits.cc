@@ -33,8 +33,6 @@ constexpr size_t kHolderHints = 4096;    // power of two
 constexpr size_t kIndexCounters = 1024;  // power of two
 constexpr size_t kSharedShards = 64;     // power of two
 constexpr uint64_t kWaitUsMax = uint64_t{365} * 24 * 3600 * 1000000;
-// Taken inside the queue mutex (deadlock detection, `still_held` of a shared conflict).
-constexpr LatchRank kSharedRank = static_cast<LatchRank>(41);
 
 struct RowKey {  // an owned RowId
   IndexId index;
@@ -104,20 +102,21 @@ struct RowWaits::Impl {
     std::vector<TrxId> holders;
   };
   struct RowShard {
-    mutable Mutex mutex{kSharedRank};
-    std::unordered_multimap<uint64_t, SharedRow> rows;  // by hash
+    mutable Mutex mutex{LatchRank::kLockShard};
+    std::unordered_multimap<uint64_t, SharedRow> rows STRATA_GUARDED_BY(mutex);  // by hash
   };
   struct HolderShard {
-    Mutex mutex{kSharedRank};
-    std::unordered_map<TrxId, std::vector<RowKey>> held;
+    Mutex mutex{LatchRank::kLockShard};
+    std::unordered_map<TrxId, std::vector<RowKey>> held STRATA_GUARDED_BY(mutex);
   };
 
   // One mutex for queues and wait-for graph: it is taken only when somebody really waits.
   mutable Mutex mutex{LatchRank::kLockTable};
   std::array<Bucket, kBuckets> buckets;
-  std::atomic<uint32_t> queues{0};             // in all of them; readable without the mutex
-  std::unordered_map<TrxId, Waiter*> waiting;  // each transaction waits once at most
-  std::unordered_map<TrxId, std::vector<Queue*>> by_holder;
+  std::atomic<uint32_t> queues{0};  // in all of them; readable without the mutex
+  std::unordered_map<TrxId, Waiter*> waiting
+      STRATA_GUARDED_BY(mutex);  // each transaction waits once at most
+  std::unordered_map<TrxId, std::vector<Queue*>> by_holder STRATA_GUARDED_BY(mutex);
   // Queues per hash of their holder. L4: a waiter adds to it and then looks at the holder's state;
   // an ending holder stores its state and then does a read-modify-write here. Whoever comes second
   // in the counter's modification order sees what the other did.
@@ -145,14 +144,14 @@ struct RowWaits::Impl {
     return index_shared[index.value & (kIndexCounters - 1)];
   }
 
-  // --- queues; all under mutex ---
-  Queue* find(RowId row, uint64_t hash, QueueKind kind) noexcept {
+  // --- queues ---
+  Queue* find(RowId row, uint64_t hash, QueueKind kind) noexcept STRATA_REQUIRES(mutex) {
     for (Queue* q = bucket_of(queue_hash(kind, hash)).first; q != nullptr; q = q->next_in_bucket)
       if (q->kind == kind && q->row.is(row, hash)) return q;
     return nullptr;
   }
 
-  Queue* create(RowId row, uint64_t hash, QueueKind kind) {
+  Queue* create(RowId row, uint64_t hash, QueueKind kind) STRATA_REQUIRES(mutex) {
     auto* q = new Queue;
     q->kind = kind;
     q->row = RowKey{row.index, std::string(row.key), hash};
@@ -164,7 +163,7 @@ struct RowWaits::Impl {
     return q;
   }
 
-  void set_holder(Queue* q, TrxId holder) {
+  void set_holder(Queue* q, TrxId holder) STRATA_REQUIRES(mutex) {
     if (q->holder == holder) return;
     if (!q->holder.is_zero()) {
       auto it = by_holder.find(q->holder);
@@ -179,7 +178,7 @@ struct RowWaits::Impl {
     }
   }
 
-  void erase_if_idle(Queue* q) {
+  void erase_if_idle(Queue* q) STRATA_REQUIRES(mutex) {
     if (q->head != nullptr || !q->retrier.is_zero()) return;
     set_holder(q, TrxId{});
     Bucket& b = bucket_of(queue_hash(q->kind, q->row.hash));
@@ -191,14 +190,14 @@ struct RowWaits::Impl {
     delete q;
   }
 
-  void leave(Waiter* w) {
+  void leave(Waiter* w) STRATA_REQUIRES(mutex) {
     w->queue->unlink(w);
     waiting.erase(w->trx);
   }
 
   // The head may try again; until it settles it counts as the holder. Erases a queue without
   // waiters.
-  void pass_turn(Queue* q) {
+  void pass_turn(Queue* q) STRATA_REQUIRES(mutex) {
     q->retrier = TrxId{};
     Waiter* w = q->head;
     if (w == nullptr) return erase_if_idle(q);
@@ -211,7 +210,7 @@ struct RowWaits::Impl {
 
   // A waiter leaves ungranted. If it was next in line, its successor's case may be different (a
   // shared request behind an exclusive one): it looks for itself.
-  void give_up(Waiter* w) {
+  void give_up(Waiter* w) STRATA_REQUIRES(mutex) {
     Queue* q = w->queue;
     const bool was_head = q->head == w;
     leave(w);
@@ -222,7 +221,7 @@ struct RowWaits::Impl {
     }
   }
 
-  void enqueue(Queue* q, Waiter* w, bool again, bool upgrading) {
+  void enqueue(Queue* q, Waiter* w, bool again, bool upgrading) STRATA_REQUIRES(mutex) {
     w->upgrading = upgrading;
     Waiter* at = nullptr;
     if (upgrading || again) {
@@ -238,7 +237,7 @@ struct RowWaits::Impl {
   // Whom does `trx` wait for? Its queue's holder, or every shared holder (of the row or of a range
   // around it) if that is one of them; and the head. The waiters between have no edges that these
   // two have not.
-  void edges_of(TrxId trx, std::vector<TrxId>* out) {
+  void edges_of(TrxId trx, std::vector<TrxId>* out) STRATA_REQUIRES(mutex) {
     out->clear();
     const auto it = waiting.find(trx);
     if (it == waiting.end()) return;
@@ -261,14 +260,14 @@ struct RowWaits::Impl {
   }
 
   // --- reports (L14, L15) ---
-  void report_wait(const Waiter& w, TrxId holder) {
+  void report_wait(const Waiter& w, TrxId holder) STRATA_REQUIRES(mutex) {
     if (holder.is_zero() || holder == w.trx) return;
     void* const waiter = owner_of(w.trx);
     if (listener->wants_reports(waiter)) listener->waits_for(waiter, owner_of(holder));
   }
 
   // `w` has just joined its queue.
-  void report(const Waiter& w) {
+  void report(const Waiter& w) STRATA_REQUIRES(mutex) {
     reports.fetch_add(1, std::memory_order_seq_cst);
     const Queue& q = *w.queue;
     if (listener->wants_reports(owner_of(w.trx))) {
@@ -287,7 +286,7 @@ struct RowWaits::Impl {
 
   // Of the cycle that is the path's end from `first` on.
   template <typename Path>
-  TrxId victim_of(const Path& path, TrxId first, TrxId usual) {
+  TrxId victim_of(const Path& path, TrxId first, TrxId usual) STRATA_REQUIRES(mutex) {
     if (listener == nullptr) return usual;
     TrxId victim = usual;
     for (auto step = path.rbegin(); step != path.rend(); ++step) {
@@ -300,7 +299,7 @@ struct RowWaits::Impl {
   // Depth first from `start`. Cycles that do not contain it (they arise when a queue's holder
   // changes under its waiters) lose a waiter of theirs here. Returns true if `start` itself is in a
   // cycle then.
-  bool resolve_cycles(TrxId start, std::atomic<uint64_t>* deadlocks) {
+  bool resolve_cycles(TrxId start, std::atomic<uint64_t>* deadlocks) STRATA_REQUIRES(mutex) {
     struct Step {
       TrxId trx;
       std::vector<TrxId> edges;
@@ -311,7 +310,7 @@ struct RowWaits::Impl {
       TrxId victim;
       std::unordered_map<TrxId, bool> on_path;  // visited; true while on the path
       std::vector<Step> path;
-      const auto enter = [&](TrxId trx) {
+      const auto enter = [&](TrxId trx) STRATA_REQUIRES(mutex) {
         on_path[trx] = true;
         path.push_back(Step{trx, {}, 0});
         edges_of(trx, &path.back().edges);
@@ -347,7 +346,8 @@ struct RowWaits::Impl {
   }
 
   // --- shared locks; under the shard's mutex ---
-  static SharedRow* find_shared(RowShard& shard, RowId row, uint64_t hash) noexcept {
+  static SharedRow* find_shared(RowShard& shard, RowId row, uint64_t hash) noexcept
+      STRATA_REQUIRES(shard.mutex) {
     const auto [first, last] = shard.rows.equal_range(hash);
     for (auto it = first; it != last; ++it)
       if (it->second.row.is(row, hash)) return &it->second;

@@ -88,7 +88,7 @@ class RowWaits {
   ~RowWaits();
 
   // Before the first wait. `owner_of` gives a transaction's owner, or nullptr; it may be called
-  // with the queue mutex held.
+  // under the queue mutex.
   void set_listener(WaitListener* listener, std::function<void*(TrxId)> owner_of);
 
   // Blocks until it is `waiter`'s turn to try the row again. `still_held` says (cheaply) whether

@@ -175,12 +175,12 @@ void DoubleWrite::set_left(Batch* batch, std::vector<PageId> left) {
 
 // Only in the first round, when a position is its place. With no room on the disk the ring ends
 // here, which changes nothing for what lies in it.
-void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
+void DoubleWrite::grow(uint64_t end) {
   while (allocated_ < capacity_ && end > allocated_) {
     const uint32_t wanted = std::min(capacity_, allocated_ * 2);
-    lock->unlock();
+    mutex_.unlock();
     const Status status = file_->allocate(uint64_t{wanted} * kPageBytes);
-    lock->lock();
+    mutex_.lock();
     if (status.ok()) {
       allocated_ = std::max(allocated_, wanted);
     } else if (wanted > allocated_) {
@@ -191,10 +191,10 @@ void DoubleWrite::grow(MutexLock* lock, uint64_t end) {
 
 // A batch that failed keeps its place until its pages are tried again. So that this is possible,
 // room for one batch is kept for such tries.
-Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
+Status DoubleWrite::make_room(uint32_t count, bool is_retry) {
   for (;;) {
     // Others may have moved on while it grew: the ring must not end before what lies in it (DW3).
-    while (allocated_ < capacity_ && head_ + count > allocated_) grow(lock, head_ + count);
+    while (allocated_ < capacity_ && head_ + count > allocated_) grow(head_ + count);
     free_durable();
     const uint64_t limit = failed_ == 0 || is_retry ? capacity_ : capacity_ - kBatchPagesMax;
     if (head_ + count - tail_ <= limit) return ok_status();
@@ -202,16 +202,16 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
       case State::kCopying:
       case State::kWriting:
       case State::kRetrying:
-        changed_.wait(*lock);
+        changed_.wait(mutex_);
         break;
       case State::kFailed:
-        STRATA_RETURN_IF_ERROR(retry(lock, &batches_.front()));
+        STRATA_RETURN_IF_ERROR(retry(&batches_.front()));
         break;
       case State::kWritten:
       case State::kDurable: {
-        lock->unlock();
+        mutex_.unlock();
         const Status status = sync_in_place_();
-        lock->lock();
+        mutex_.lock();
         STRATA_RETURN_IF_ERROR(status);
         break;
       }
@@ -221,16 +221,16 @@ Status DoubleWrite::make_room(MutexLock* lock, uint32_t count, bool is_retry) {
 
 // DW6, DW7. Its copies stay where they are meanwhile, for the batch keeps its place. They are still
 // the newest ones, or protect() waits until this is over.
-Status DoubleWrite::retry(MutexLock* lock, Batch* batch) {
+Status DoubleWrite::retry(Batch* batch) {
   // It stays where it is in memory: only its own end removes it.
   batch->state = State::kRetrying;
   const uint64_t place = batch->position % capacity_;
   const auto until_end = static_cast<uint32_t>(capacity_ - place);
   const uint64_t failures = sync_failures_;
   std::vector<PageId> left = batch->left;
-  lock->unlock();
+  mutex_.unlock();
   const Status status = write_again(place, until_end, batch->count, &left);
-  lock->lock();
+  mutex_.lock();
   if (left.empty()) end_doubt(batch);
   set_left(batch, std::move(left));
   if (failures != sync_failures_) put_in_doubt(batch);
@@ -287,18 +287,18 @@ Status DoubleWrite::read_copies(uint64_t place, uint32_t until_end, uint32_t cou
 
 // Until a sync that has begun after this call has ended. One at a time: of two at once only one
 // might hear of a failure.
-void DoubleWrite::sync_ring(MutexLock* lock) {
+void DoubleWrite::sync_ring() {
   const uint64_t needed = syncs_begun_ + 1;
   while (syncs_ended_ < needed) {
     if (syncing_) {
-      changed_.wait(*lock);
+      changed_.wait(mutex_);
       continue;
     }
     syncing_ = true;
     const uint64_t number = ++syncs_begun_;
-    lock->unlock();
+    mutex_.unlock();
     const Status status = file_->sync_data();
-    lock->lock();
+    mutex_.lock();
     syncing_ = false;
     syncs_ended_ = number;
     note_ring_sync(status);
@@ -346,7 +346,7 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
   uint64_t ring_failures = 0;
   {
     MutexLock lock(mutex_);
-    STRATA_RETURN_IF_ERROR(make_room(&lock, count, failed_ != 0 && has_failed(batch.pages)));
+    STRATA_RETURN_IF_ERROR(make_room(count, failed_ != 0 && has_failed(batch.pages)));
     place = head_ % capacity_;
     until_end = capacity_ - static_cast<uint32_t>(place);
     batch.ticket = next_ticket_++;
@@ -358,12 +358,13 @@ StatusOr<DoubleWrite::Ticket> DoubleWrite::protect(const char* pages, uint32_t c
   Status status = write_copies(place, until_end, pages, count);
   MutexLock lock(mutex_);
   if (status.ok()) {
-    sync_ring(&lock);
+    sync_ring();
     // Even of one that had begun before: it may have dropped the copies, and then told nobody else.
     if (ring_failures != ring_failures_) status = last_ring_failure_;
   }
   if (status.ok()) {
-    changed_.wait(lock, [this, &batch] { return !is_retrying(batch.pages); });  // DW6
+    changed_.wait(lock, [this, &batch]()
+                            STRATA_REQUIRES(mutex_) { return !is_retrying(batch.pages); });  // DW6
     drop_failed([&batch](PageId id) {
       return std::find(batch.pages.begin(), batch.pages.end(), id) != batch.pages.end();
     });
@@ -399,7 +400,7 @@ void DoubleWrite::written(Ticket ticket, const bool* ok) {
 
 void DoubleWrite::forget(SpaceId space) {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] {
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
     return std::none_of(batches_.begin(), batches_.end(),
                         [](const Batch& batch) { return batch.state == State::kRetrying; });
   });
@@ -421,7 +422,7 @@ StatusOr<uint64_t> DoubleWrite::begin_sync() {
       changed_.wait(lock);
       i = 0;  // others may have gone meanwhile
     } else {
-      STRATA_RETURN_IF_ERROR(retry(&lock, batch));
+      STRATA_RETURN_IF_ERROR(retry(batch));
       i = 0;
     }
   }

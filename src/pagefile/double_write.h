@@ -107,47 +107,51 @@ class DoubleWrite {
 
   DoubleWrite(std::unique_ptr<File> file, uint32_t pages, std::function<Status()> sync_in_place,
               std::function<Status(PageId id, const char* page)> write_in_place);
-  Status make_room(MutexLock* lock, uint32_t count, bool is_retry);
-  void grow(MutexLock* lock, uint64_t end);
-  void free_durable();
+  Status make_room(uint32_t count, bool is_retry) STRATA_REQUIRES(mutex_);
+  void grow(uint64_t end) STRATA_REQUIRES(mutex_);
+  void free_durable() STRATA_REQUIRES(mutex_);
   Status write_copies(uint64_t place, uint32_t until_end, const char* pages, uint32_t count) const;
   Status read_copies(uint64_t place, uint32_t until_end, uint32_t count, char* pages) const;
-  void sync_ring(MutexLock* lock);
-  void note_ring_sync(const Status& status);
-  Status retry(MutexLock* lock, Batch* batch);
+  void sync_ring() STRATA_REQUIRES(mutex_);
+  void note_ring_sync(const Status& status) STRATA_REQUIRES(mutex_);
+  Status retry(Batch* batch) STRATA_REQUIRES(mutex_);
   Status write_again(uint64_t place, uint32_t until_end, uint32_t count,
                      std::vector<PageId>* left) const;
   template <typename Worthless>
-  void drop_failed(const Worthless& worthless);
-  void put_in_doubt(Batch* batch);
-  void end_doubt(Batch* batch);
-  [[nodiscard]] std::vector<PageId> newest_of(const Batch& batch) const;
-  void set_left(Batch* batch, std::vector<PageId> left);
-  [[nodiscard]] bool has_failed(const std::vector<PageId>& pages) const;
-  [[nodiscard]] bool is_retrying(const std::vector<PageId>& pages) const;
-  Batch* find(Ticket ticket);
+  void drop_failed(const Worthless& worthless) STRATA_REQUIRES(mutex_);
+  void put_in_doubt(Batch* batch) STRATA_REQUIRES(mutex_);
+  void end_doubt(Batch* batch) STRATA_REQUIRES(mutex_);
+  [[nodiscard]] std::vector<PageId> newest_of(const Batch& batch) const STRATA_REQUIRES(mutex_);
+  void set_left(Batch* batch, std::vector<PageId> left) STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool has_failed(const std::vector<PageId>& pages) const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool is_retrying(const std::vector<PageId>& pages) const STRATA_REQUIRES(mutex_);
+  Batch* find(Ticket ticket) STRATA_REQUIRES(mutex_);
 
   const std::unique_ptr<File> file_;
   const std::function<Status()> sync_in_place_;
   const std::function<Status(PageId id, const char* page)> write_in_place_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  uint32_t capacity_;               // pages; less once the disk has no room for more
-  uint32_t allocated_ = kPagesMin;  // pages of the file; grows while the first round is written
-  std::deque<Batch> batches_;       // oldest first; their copies lie one behind the other
-  uint64_t head_ = 0;  // positions count up; a position's place is its remainder by capacity_
-  uint64_t tail_ = 0;
-  Ticket next_ticket_ = 1;
-  uint64_t clock_ = 0;
+  uint32_t capacity_ STRATA_GUARDED_BY(mutex_);  // pages; less once the disk has no room for more
+  uint32_t allocated_ STRATA_GUARDED_BY(mutex_) =
+      kPagesMin;  // pages of the file; grows while the first round is written
+  std::deque<Batch> batches_
+      STRATA_GUARDED_BY(mutex_);  // oldest first; their copies lie one behind the other
+  uint64_t head_ STRATA_GUARDED_BY(mutex_) =
+      0;  // positions count up; a position's place is its remainder by capacity_
+  uint64_t tail_ STRATA_GUARDED_BY(mutex_) = 0;
+  Ticket next_ticket_ STRATA_GUARDED_BY(mutex_) = 1;
+  uint64_t clock_ STRATA_GUARDED_BY(mutex_) = 0;
   std::atomic<uint32_t> failed_{0};  // batches in kFailed and kRetrying
-  bool syncing_ = false;
-  uint64_t syncs_begun_ = 0;
-  uint64_t syncs_ended_ = 0;
-  uint64_t ring_failures_ = 0;  // DW5: failed syncs of the ring
-  Status last_ring_failure_;
-  bool ring_failing_ = false;   // since the last sync of it
-  uint64_t sync_failures_ = 0;  // DW7
-  uint32_t doubted_ = 0;        // batches in kFailed and kRetrying that are in doubt
+  bool syncing_ STRATA_GUARDED_BY(mutex_) = false;
+  uint64_t syncs_begun_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t syncs_ended_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t ring_failures_ STRATA_GUARDED_BY(mutex_) = 0;  // DW5: failed syncs of the ring
+  Status last_ring_failure_ STRATA_GUARDED_BY(mutex_);
+  bool ring_failing_ STRATA_GUARDED_BY(mutex_) = false;   // since the last sync of it
+  uint64_t sync_failures_ STRATA_GUARDED_BY(mutex_) = 0;  // DW7
+  uint32_t doubted_ STRATA_GUARDED_BY(mutex_) =
+      0;  // batches in kFailed and kRetrying that are in doubt
 };
 
 }  // namespace strata

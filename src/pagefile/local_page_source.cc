@@ -110,9 +110,9 @@ class LocalPageSource final : public PageSource {
   [[nodiscard]] Status check_version(PageId id, Llsn at_least, const char* page) const;
   StatusOr<SpaceFilePtr> file_of(uint32_t space);
   Status make_room_for_a_file();
-  bool close_idle_files(std::vector<SpaceFilePtr>* unsynced);
-  Status sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files);
-  Status note_sync(const Status& status);
+  bool close_idle_files(std::vector<SpaceFilePtr>* unsynced) STRATA_REQUIRES(mutex_);
+  Status sync_some(const std::vector<SpaceFilePtr>& files) STRATA_REQUIRES(mutex_);
+  Status note_sync(const Status& status) STRATA_REQUIRES(mutex_);
   Status sync_files(const std::vector<SpaceFilePtr>& files);
   Status write_runs(const PageId* ids, uint32_t count, const char* pages, bool* ok);
   void note_failed_batch(DoubleWrite::Ticket ticket, const PageId* ids, uint32_t count,
@@ -125,12 +125,12 @@ class LocalPageSource final : public PageSource {
   const LocalPageSourceOptions options_;
   const size_t open_files_max_;
   Mutex mutex_{LatchRank::kFileTable};
-  std::unordered_map<uint32_t, SpaceFilePtr> files_;
-  uint64_t deletes_ = 0;
-  uint64_t use_clock_ = 0;
-  bool syncing_ = false;
+  std::unordered_map<uint32_t, SpaceFilePtr> files_ STRATA_GUARDED_BY(mutex_);
+  uint64_t deletes_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t use_clock_ STRATA_GUARDED_BY(mutex_) = 0;
+  bool syncing_ STRATA_GUARDED_BY(mutex_) = false;
   CondVar sync_ended_;
-  bool sync_failing_ = false;  // since the last sync
+  bool sync_failing_ STRATA_GUARDED_BY(mutex_) = false;  // since the last sync
   std::unique_ptr<DoubleWrite> double_write_;
   BatchIo batch_io_;
 };
@@ -192,7 +192,7 @@ Status LocalPageSource::make_room_for_a_file() {
     std::vector<SpaceFilePtr> unsynced;
     if (close_idle_files(&unsynced)) continue;
     if (unsynced.empty()) return ok_status();
-    STRATA_RETURN_IF_ERROR(sync_some(&lock, unsynced));
+    STRATA_RETURN_IF_ERROR(sync_some(unsynced));
   }
   return ok_status();
 }
@@ -393,13 +393,13 @@ Status LocalPageSource::sync_files(const std::vector<SpaceFilePtr>& files) {
 
 // mutex_ held on entry and return, not in between. One at a time: a second caller must not return
 // while the first is still syncing what it cleared.
-Status LocalPageSource::sync_some(MutexLock* lock, const std::vector<SpaceFilePtr>& files) {
-  sync_ended_.wait(*lock, [this] { return !syncing_; });
+Status LocalPageSource::sync_some(const std::vector<SpaceFilePtr>& files) {
+  sync_ended_.wait(mutex_, [this]() STRATA_REQUIRES(mutex_) { return !syncing_; });
   syncing_ = true;
-  lock->unlock();
+  mutex_.unlock();
   const Status status = sync_files(files);
   if (!status.ok() && double_write_ != nullptr) double_write_->sync_failed();  // LP3
-  lock->lock();
+  mutex_.lock();
   syncing_ = false;
   sync_ended_.notify_all();
   return note_sync(status);
@@ -426,12 +426,12 @@ Status LocalPageSource::sync() {
   }
   MutexLock lock(mutex_);
   // Chosen only when nobody else is syncing: what they cleared is durable then.
-  sync_ended_.wait(lock, [this] { return !syncing_; });
+  sync_ended_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !syncing_; });
   std::vector<SpaceFilePtr> files;
   files.reserve(files_.size());
   for (const auto& [space, file] : files_)
     if (file->unsynced.load()) files.push_back(file);
-  STRATA_RETURN_IF_ERROR(sync_some(&lock, files));
+  STRATA_RETURN_IF_ERROR(sync_some(files));
   if (double_write_ == nullptr || double_write_->synced(mark)) return ok_status();
   return error_peer_down("another sync of the data files failed meanwhile: try again");
 }

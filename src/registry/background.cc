@@ -56,7 +56,7 @@ void Background::run_and_wait(Task task) {
     ran_.notify_all();
   });
   MutexLock lock(mutex_);
-  ran_.wait(lock, [&] { return ran; });
+  ran_.wait(lock, [&]() STRATA_REQUIRES(mutex_) { return ran; });
 }
 
 Background::Id Background::run_at(uint64_t when_us, Task task) {

@@ -32,13 +32,13 @@ class NodeAddresses {
 
  private:
   void learn(const std::vector<Member>& members);
-  [[nodiscard]] size_t known(const std::vector<std::string>& names) const;  // mutex_ is held
+  [[nodiscard]] size_t known(const std::vector<std::string>& names) const STRATA_REQUIRES(mutex_);
 
   Registry* const registry_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   mutable CondVar changed_;
-  std::map<std::string, std::string, std::less<>> addresses_;  // guarded by mutex_
-  std::unique_ptr<Watch> watch_;                               // last: it calls learn()
+  std::map<std::string, std::string, std::less<>> addresses_ STRATA_GUARDED_BY(mutex_);
+  std::unique_ptr<Watch> watch_;  // last: it calls learn()
 };
 
 }  // namespace strata::registry

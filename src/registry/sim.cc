@@ -12,7 +12,7 @@ class SimLease final : public Lease {
       : store_(store), client_(client), state_(std::move(state)) {}
   ~SimLease() override {
     MutexLock lock(store_->mutex);
-    end_locked(lock);
+    end_locked();
     client_->leases.remove(state_);
   }
   [[nodiscard]] LeaseId id() const noexcept override { return state_->id; }
@@ -23,14 +23,14 @@ class SimLease final : public Lease {
   Status revoke(uint64_t deadline_us) override {
     {
       MutexLock lock(store_->mutex);
-      end_locked(lock);
+      end_locked();
     }
     return store_->revoke(client_, state_->id, deadline_us);
   }
 
  private:
-  void end_locked(MutexLock& lock) {
-    store_->wait_for_handler_locked(lock, state_.get());
+  void end_locked() STRATA_REQUIRES(store_->mutex) {
+    store_->wait_for_handler_locked(state_.get());
     state_->ended = true;
     state_->term.end();
   }
@@ -45,7 +45,7 @@ class SimWatch final : public Watch {
       : store_(store), client_(client), state_(std::move(state)) {}
   ~SimWatch() override {
     MutexLock lock(store_->mutex);
-    store_->wait_for_handler_locked(lock, state_.get());
+    store_->wait_for_handler_locked(state_.get());
     client_->watches.remove(state_);
   }
 

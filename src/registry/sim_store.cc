@@ -250,9 +250,9 @@ uint64_t SimStore::Impl::run_due() {
   }
 }
 
-void SimStore::Impl::wait_for_handler_locked(MutexLock& lock, const void* state) {
+void SimStore::Impl::wait_for_handler_locked(const void* state) {
   STRATA_ASSERT(running_ == nullptr || runner_ != std::this_thread::get_id());
-  handler_ended_.wait(lock, [&] { return running_ != state; });
+  handler_ended_.wait(mutex, [&]() STRATA_REQUIRES(mutex) { return running_ != state; });
 }
 
 SimStore::Impl::Handler SimStore::Impl::next_handler_locked() {

@@ -74,7 +74,8 @@ class BlockingChannel {
   const BlockingChannelOptions options_;
   std::shared_ptr<Counters> counters_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::vector<std::unique_ptr<BlockingSocket>> cached_;  // under mutex_; the last one was used last
+  std::vector<std::unique_ptr<BlockingSocket>> cached_
+      STRATA_GUARDED_BY(mutex_);  // the last one was used last
 };
 
 }  // namespace strata::transport

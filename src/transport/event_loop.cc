@@ -47,10 +47,10 @@ struct EventLoop::Impl {
   std::vector<char> buffer = std::vector<char>(kReadBufferBytes);
 
   Mutex mutex{LatchRank::kLeaf};
-  std::vector<Task> posted;  // under mutex
-  bool asleep = false;       // under mutex: the loop needs a wake-up to see `posted`
-  uint64_t wakes_at_ns = 0;  // under mutex: for a timer, by itself, if asleep
-  bool lent = false;         // under mutex: another thread is in the loop's place (EX3)
+  std::vector<Task> posted STRATA_GUARDED_BY(mutex);
+  bool asleep STRATA_GUARDED_BY(mutex) = false;       // the loop needs a wake-up to see `posted`
+  uint64_t wakes_at_ns STRATA_GUARDED_BY(mutex) = 0;  // for a timer, by itself, if asleep
+  bool lent STRATA_GUARDED_BY(mutex) = false;         // another thread is in the loop's place (EX3)
   CondVar returned;
 
   std::vector<Task> lent_posts;  // in the thread it is lent to: what its task has posted
@@ -78,7 +78,7 @@ struct EventLoop::Impl {
   }
   void stay_awake() {
     MutexLock lock(mutex);
-    returned.wait(lock, [this] { return !lent; });
+    returned.wait(lock, [this]() STRATA_REQUIRES(mutex) { return !lent; });
     asleep = false;
   }
   bool borrow();

@@ -39,8 +39,8 @@ class LinkModel {
   uint64_t pass(uint64_t* free_ns, uint64_t now_ns, uint64_t bytes) noexcept;
   const LinkSpeed speed_;
   Mutex mutex_{LatchRank::kLeaf};
-  uint64_t out_free_ns_ = 0;
-  uint64_t in_free_ns_ = 0;
+  uint64_t out_free_ns_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t in_free_ns_ STRATA_GUARDED_BY(mutex_) = 0;
 };
 
 // Blocks until then: sleeps while that is safe, yields the last moments (a sleep ends 14 to 24 us

@@ -37,10 +37,10 @@ struct RegionServer::Core {
   const uint64_t reply_bytes_max;
   FabricServer* const fabric;  // or null
   Mutex mutex{LatchRank::kLeaf};
-  std::map<std::string, Exposed> by_name;                      // under mutex
-  std::map<uint64_t, std::shared_ptr<Region>> by_incarnation;  // under mutex
-  std::deque<Job> jobs;                                        // under mutex
-  bool stopping = false;                                       // under mutex
+  std::map<std::string, Exposed> by_name STRATA_GUARDED_BY(mutex);
+  std::map<uint64_t, std::shared_ptr<Region>> by_incarnation STRATA_GUARDED_BY(mutex);
+  std::deque<Job> jobs STRATA_GUARDED_BY(mutex);
+  bool stopping STRATA_GUARDED_BY(mutex) = false;
   CondVar changed;
   std::thread worker;
 };
@@ -173,7 +173,7 @@ void RegionServer::Core::persist(const Request& request, Responder responder) {
 void RegionServer::Core::work() {
   MutexLock lock(mutex);
   for (;;) {
-    changed.wait(lock, [this] { return stopping || !jobs.empty(); });
+    changed.wait(lock, [this]() STRATA_REQUIRES(mutex) { return stopping || !jobs.empty(); });
     if (stopping) return;
     Job job = std::move(jobs.front());
     jobs.pop_front();

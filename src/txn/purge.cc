@@ -44,7 +44,6 @@ void TrxSystem::retry_failed_purges() {
   impl_->queue_failed();
 }
 
-// The purge mutex is held.
 void TrxSystem::Impl::queue_failed() {
   for (PurgeItem& item : failed) queue.push(std::move(item));
   failed.clear();
@@ -160,17 +159,18 @@ uint64_t TrxSystem::history_length() const noexcept {
 void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
   Impl& s = *impl_;
   MutexLock lock(s.purge_mutex);
-  const auto woken = [&s] { return s.wake_tokens != 0; };
+  const auto woken = [&s]() STRATA_REQUIRES(s.purge_mutex) { return s.wake_tokens != 0; };
   ++s.purge_waiting;
   if (s.queue.empty()) {
-    s.purge_wake.wait_for_us(lock, timeout_us, [&] {
+    s.purge_wake.wait_for_us(lock, timeout_us, [&]() STRATA_REQUIRES(s.purge_mutex) {
       return woken() || !s.queue.empty() || s.marks.size() >= kOwnMarksMax;
     });
   }
   if (!s.queue.empty()) {
-    s.purge_wake.wait_for_us(lock, std::min(timeout_us, kGatherUs), [&] {
-      return woken() || (s.queue.size() >= kBacklog && s.queue.top().cts <= min_view());
-    });
+    s.purge_wake.wait_for_us(
+        lock, std::min(timeout_us, kGatherUs), [&]() STRATA_REQUIRES(s.purge_mutex) {
+          return woken() || (s.queue.size() >= kBacklog && s.queue.top().cts <= min_view());
+        });
   }
   --s.purge_waiting;
   if (s.wake_tokens != 0) --s.wake_tokens;
@@ -179,7 +179,8 @@ void TrxSystem::wait_for_purge_work(uint64_t timeout_us) {
 void TrxSystem::pause_purge(uint64_t timeout_us) {
   Impl& s = *impl_;
   MutexLock lock(s.purge_mutex);
-  s.purge_wake.wait_for_us(lock, timeout_us, [&s] { return s.wake_tokens != 0; });
+  s.purge_wake.wait_for_us(lock, timeout_us,
+                           [&s]() STRATA_REQUIRES(s.purge_mutex) { return s.wake_tokens != 0; });
   if (s.wake_tokens != 0) --s.wake_tokens;
 }
 

@@ -67,7 +67,7 @@ class LocalTimestampSource : public TimestampSource {
   // Makes `wanted` the durable ceiling. One thread does; the others wait for it.
   Status raise_ceiling(uint64_t wanted) {
     MutexLock lock(mutex_);
-    raised_.wait(lock, [this] { return !raising_; });
+    raised_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !raising_; });
     const uint64_t ceiling = ceiling_.load(std::memory_order_relaxed);
     if (ceiling >= wanted || ceiling >= last_.load() + kStep / 2) return ok_status();
     raising_ = true;
@@ -95,7 +95,7 @@ class LocalTimestampSource : public TimestampSource {
   std::atomic<uint64_t> ceiling_{0};     // durable
   Mutex mutex_{LatchRank::kTimestamps};  // not held over I/O
   CondVar raised_;
-  bool raising_ = false;
+  bool raising_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace

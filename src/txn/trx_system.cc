@@ -71,16 +71,16 @@ void TrxSystem::begin(Trx* trx) {
 // --- sequences ---
 
 // T4: the chunks of the next sequences get their pages. `lock` (ids) is released meanwhile.
-Status TrxSystem::Impl::extend_chunks(MutexLock* lock) {
+Status TrxSystem::Impl::extend_chunks() {
   if (extending) {
-    extended.wait(*lock, [this] { return !extending; });
+    extended.wait(ids, [this]() STRATA_REQUIRES(ids) { return !extending; });
     return ok_status();
   }
   extending = true;
   const uint64_t first_chunk = group_chunk_of(end_sequence);
-  lock->unlock();
+  ids.unlock();
   const Status made = status.make_group(first_chunk);
-  lock->lock();
+  ids.lock();
   extending = false;
   if (made.ok()) end_sequence += kSequencesPerGroup;
   extended.notify_all();
@@ -109,7 +109,7 @@ Status TrxSystem::ensure_id(Trx* trx) {
     MutexLock lock(s.ids);
     for (uint32_t skipped = 0;; ++skipped) {
       while (s.next_sequence >= s.end_sequence) {
-        STRATA_RETURN_IF_ERROR(s.extend_chunks(&lock));
+        STRATA_RETURN_IF_ERROR(s.extend_chunks());
       }
       if (!s.tit.busy(s.next_sequence)) break;
       if (skipped == s.tit.size()) return error_no_space("too many transactions at once");

@@ -41,9 +41,10 @@ struct UndoSpace::Impl {
   SpaceManager* spaces;
   NodeId node;
   mutable Mutex mutex{LatchRank::kUndoTail};  // never held over a latch or I/O
-  std::unordered_map<uint32_t, PageState> pages;
-  std::vector<uint32_t> tails;    // last in, first out: the warmest page
-  std::vector<uint32_t> to_free;  // pages whose freeing failed; tried again by forget()
+  std::unordered_map<uint32_t, PageState> pages STRATA_GUARDED_BY(mutex);
+  std::vector<uint32_t> tails STRATA_GUARDED_BY(mutex);  // last in, first out: the warmest page
+  std::vector<uint32_t> to_free
+      STRATA_GUARDED_BY(mutex);  // pages whose freeing failed; tried again by forget()
 
   [[nodiscard]] SpaceId space() const noexcept { return SpaceId{undo_space_of(node)}; }
   [[nodiscard]] PageId page_id(uint32_t number) const noexcept {

@@ -105,36 +105,37 @@ class LocalLogSink final : public LogSink {
     std::snprintf(hex, sizeof(hex), "%016llx.seg", static_cast<unsigned long long>(start));
     return path_of(log_prefix(options_.node) + hex);
   }
-  std::string next_spare_path() {
+  std::string next_spare_path() STRATA_REQUIRES(room_mutex_) {
     return path_of(spare_prefix(options_.node) + std::to_string(++spare_sequence_) + ".seg");
   }
   SegmentPtr find(uint64_t lsn) const;  // null when outside
   Status prepare(Lsn end, size_t keep);
-  Status make_segment(uint64_t start, size_t keep);
+  Status make_segment(uint64_t start, size_t keep) STRATA_REQUIRES(room_mutex_);
   Status open_files(Segment* segment);
   StatusOr<std::unique_ptr<File>> open_direct(const std::string& path, bool create) {
     return fs_->open(path, {.create = create, .exclusive = create, .direct = options_.direct_io});
   }
-  Status make_spare(bool fill);
+  Status make_spare(bool fill) STRATA_REQUIRES(room_mutex_);
   Status fill_spare(const std::string& path, bool fill);
   void pause_filling();
   Status write_header(File* file, uint64_t start);
   Status load_segment(const std::string& path, uint64_t start, SegmentPtr* out);
-  void forget_before_hole();
-  Status adopt_spares(const std::vector<std::string>& names);
+  void forget_before_hole(std::vector<SegmentPtr>* segments) STRATA_REQUIRES(room_mutex_);
+  Status adopt_spares(const std::vector<std::string>& names) STRATA_REQUIRES(room_mutex_);
 
   FileSystem* const fs_;
   const LocalLogOptions options_;
   Mutex room_mutex_{LatchRank::kLogWrite};  // held over I/O; makes and recycles segments
-  std::vector<std::string> spares_;         // paths; guarded by room_mutex_
-  uint64_t spare_sequence_ = 0;             // guarded by room_mutex_
-  std::vector<std::string> before_hole_;    // paths; guarded by room_mutex_
+  std::vector<std::string> spares_ STRATA_GUARDED_BY(room_mutex_);  // paths
+  uint64_t spare_sequence_ STRATA_GUARDED_BY(room_mutex_) = 0;
+  std::vector<std::string> before_hole_ STRATA_GUARDED_BY(room_mutex_);  // paths
   Mutex hurry_mutex_{LatchRank::kLeaf};
   CondVar hurried_;
-  bool in_a_hurry_ = true;  // guarded by hurry_mutex_; the first segment is waited for
-  std::string missing_;     // the hole; written by open() only
+  bool in_a_hurry_ STRATA_GUARDED_BY(hurry_mutex_) = true;  // the first segment is waited for
+  std::string missing_;                                     // the hole; written by open() only
   mutable Mutex list_mutex_{LatchRank::kFileTable};
-  std::vector<SegmentPtr> segments_;  // contiguous, in order, never empty; guarded by list_mutex_
+  // contiguous, in order, never empty
+  std::vector<SegmentPtr> segments_ STRATA_GUARDED_BY(list_mutex_);
   // Owned by the group commit leader.
   SegmentPtr appending_;
   BlockWriter writer_;
@@ -170,7 +171,8 @@ Status LocalLogSink::create(Lsn start) {
   MutexLock lock(room_mutex_);
   STRATA_RETURN_IF_ERROR(adopt_spares(names));
   const Status made = make_segment(start.value, 0);
-  in_a_hurry_ = false;  // nobody else knows this sink yet
+  const MutexLock hurry_lock(hurry_mutex_);
+  in_a_hurry_ = false;
   return made;
 }
 
@@ -205,7 +207,8 @@ void LocalLogSink::hurry() noexcept {
 
 void LocalLogSink::pause_filling() {
   MutexLock lock(hurry_mutex_);
-  hurried_.wait_for_us(lock, options_.fill_pause_us, [this] { return in_a_hurry_; });
+  hurried_.wait_for_us(lock, options_.fill_pause_us,
+                       [this]() STRATA_REQUIRES(hurry_mutex_) { return in_a_hurry_; });
 }
 
 // LS2, LS3: spare -> header durable -> renamed -> name durable -> usable.
@@ -284,7 +287,11 @@ Status LocalLogSink::fill_spare(const std::string& path, bool fill) {
 // A killed process may have left data, or names, in the page cache only: the directory is synced
 // here, the segments at the first sync() (LS4).
 Status LocalLogSink::open() {
-  in_a_hurry_ = false;  // nobody else knows this sink yet
+  const MutexLock room_lock(room_mutex_);
+  {
+    const MutexLock hurry_lock(hurry_mutex_);
+    in_a_hurry_ = false;
+  }
   STRATA_RETURN_IF_ERROR(fs_->sync_directory(options_.directory));
   STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
   std::vector<uint64_t> starts;
@@ -296,24 +303,28 @@ Status LocalLogSink::open() {
     return error_corruption("no log segment (" + log_prefix(options_.node) + "*.seg) in " +
                             options_.directory + "; restore the log directory");
   std::sort(starts.begin(), starts.end());
+  std::vector<SegmentPtr> found;
   for (uint64_t start : starts) {
-    if (!segments_.empty() && start != segments_.back()->start + data_bytes()) forget_before_hole();
+    if (!found.empty() && start != found.back()->start + data_bytes()) forget_before_hole(&found);
     SegmentPtr segment;
     STRATA_RETURN_IF_ERROR(load_segment(segment_path(start), start, &segment));
-    segments_.push_back(std::move(segment));
+    found.push_back(std::move(segment));
   }
-  unsynced_ = segments_;
-  MutexLock lock(room_mutex_);
+  unsynced_ = found;
+  {
+    const MutexLock lock(list_mutex_);
+    segments_ = std::move(found);
+  }
   return adopt_spares(names);
 }
 
 // Segments are made one after the other, each durable before the next, and removed oldest first;
 // but a power loss may take the removals in any order. So what lies before a hole is either such a
 // rest, or the missing segment was needed and read() says so.
-void LocalLogSink::forget_before_hole() {
-  missing_ = segment_path(segments_.back()->start + data_bytes());
-  for (const SegmentPtr& segment : segments_) before_hole_.push_back(segment->path);
-  segments_.clear();
+void LocalLogSink::forget_before_hole(std::vector<SegmentPtr>* segments) {
+  missing_ = segment_path(segments->back()->start + data_bytes());
+  for (const SegmentPtr& segment : *segments) before_hole_.push_back(segment->path);
+  segments->clear();
 }
 
 Status LocalLogSink::load_segment(const std::string& path, uint64_t start, SegmentPtr* out) {

@@ -241,7 +241,8 @@ struct Log::Impl {
       // Not at once again: the disk stays full for a while. But again, though nobody may ask: what
       // is refused meanwhile has to go on by itself.
       if (!made.ok() && !stopping) {
-        room_changed.wait_for_us(lock, kRoomLookUs, [this] { return stopping; });
+        room_changed.wait_for_us(lock, kRoomLookUs,
+                                 [this]() STRATA_REQUIRES(room_mutex) { return stopping; });
         room_wanted.store(true, std::memory_order_release);
       }
     }
@@ -264,7 +265,8 @@ struct Log::Impl {
     }
   }
 
-  void assign(uint32_t bytes, Llsn above, LogReservation* out) noexcept {
+  void assign(uint32_t bytes, Llsn above, LogReservation* out) noexcept
+      STRATA_REQUIRES(reserve_mutex) {
     const uint64_t start = next_lsn.load(std::memory_order_relaxed);
     const uint64_t end = start + bytes;
     if (end + bias <= above.value) bias = above.value + 1 - end;  // W1
@@ -392,7 +394,7 @@ struct Log::Impl {
     waiter->parker.unpark(kInterrupted);
   }
 
-  void enqueue(Waiter* waiter) noexcept {  // write_mutex held
+  void enqueue(Waiter* waiter) noexcept STRATA_REQUIRES(write_mutex) {
     *waiters_end = waiter;
     waiters_end = &waiter->next;
     counters->waits.fetch_add(1, std::memory_order_relaxed);
@@ -413,7 +415,8 @@ struct Log::Impl {
       uint64_t lsn = 0;
       {
         MutexLock lock(lead_mutex);
-        lead_wanted.wait(lock, [this] { return lead_until != 0 || lead_stops; });
+        lead_wanted.wait(
+            lock, [this]() STRATA_REQUIRES(lead_mutex) { return lead_until != 0 || lead_stops; });
         if (lead_stops) return;
         lsn = std::exchange(lead_until, 0);
       }
@@ -529,8 +532,8 @@ struct Log::Impl {
   uint64_t room_ahead = 0;
 
   alignas(64) Mutex reserve_mutex{LatchRank::kLogReserve};
-  uint64_t bias = 0;         // guarded by reserve_mutex
-  uint64_t next_ticket = 0;  // guarded by reserve_mutex
+  uint64_t bias STRATA_GUARDED_BY(reserve_mutex) = 0;
+  uint64_t next_ticket STRATA_GUARDED_BY(reserve_mutex) = 0;
   // Written under reserve_mutex, read anywhere.
   std::atomic<uint64_t> next_lsn{0}, last_llsn{0}, image_floor{0};
 
@@ -546,31 +549,31 @@ struct Log::Impl {
 
   alignas(64) std::atomic<uint64_t> durable{0};
   std::atomic<bool> poisoned{false};
-  mutable Mutex write_mutex{LatchRank::kLogWrite};  // guards the next four; never held over I/O
-  std::string poisoned_by;
-  bool leader_active = false;
-  Waiter* waiters = nullptr;
-  Waiter** waiters_end = &waiters;
+  mutable Mutex write_mutex{LatchRank::kLogWrite};  // never held over I/O
+  std::string poisoned_by STRATA_GUARDED_BY(write_mutex);
+  bool leader_active STRATA_GUARDED_BY(write_mutex) = false;
+  Waiter* waiters STRATA_GUARDED_BY(write_mutex) = nullptr;
+  Waiter** waiters_end STRATA_GUARDED_BY(write_mutex) = &waiters;
   uint64_t written = 0;  // owned by the leader
 
   std::atomic<uint64_t> room_end{0};
   std::atomic<uint64_t> common_end{0};     // W9; <= room_end
   Mutex no_room_mutex{LatchRank::kPurge};  // held over the call, which takes what a caller may
-  std::function<void()> no_room;           // guarded by no_room_mutex
+  std::function<void()> no_room STRATA_GUARDED_BY(no_room_mutex);
   std::atomic<bool> room_wanted{false};
   Mutex make_room_mutex{LatchRank::kLogReserve};  // held over I/O; serialises prepare_room only
-  Status room_error;                              // guarded by make_room_mutex
-  uint64_t room_retry_at = 0;                     // guarded by make_room_mutex
+  Status room_error STRATA_GUARDED_BY(make_room_mutex);
+  uint64_t room_retry_at STRATA_GUARDED_BY(make_room_mutex) = 0;
   Mutex room_mutex{LatchRank::kLeaf};
   CondVar room_changed;
-  Status shown_error;     // guarded by room_mutex; what room_error was last
-  bool stopping = false;  // guarded by room_mutex
+  Status shown_error STRATA_GUARDED_BY(room_mutex);  // what room_error was last
+  bool stopping STRATA_GUARDED_BY(room_mutex) = false;
   std::thread room_thread;
 
   Mutex lead_mutex{LatchRank::kLeaf};
   CondVar lead_wanted;
-  uint64_t lead_until = 0;  // guarded by lead_mutex; 0: nobody asks
-  bool lead_stops = false;  // guarded by lead_mutex
+  uint64_t lead_until STRATA_GUARDED_BY(lead_mutex) = 0;  // 0: nobody asks
+  bool lead_stops STRATA_GUARDED_BY(lead_mutex) = false;
   std::thread lead_thread;
 };
 

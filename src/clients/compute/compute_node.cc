@@ -110,7 +110,7 @@ Status ComputeNode::find_identity() {
 
 bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
   MutexLock lock(mutex_);
-  changed_.wait_for_us(lock, pause_us, [this] { return stopped_; });
+  changed_.wait_for_us(lock, pause_us, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
   return !stopped_ && registry_->now_us() < deadline_us;
 }
 
@@ -354,7 +354,9 @@ void ComputeNode::keep_lease() {
   for (uint64_t pause_us = kPauseUsMin;;) {
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [this] { return stopped_ || (lease_lost_ && fenced_.ok()); });
+      changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
+        return stopped_ || (lease_lost_ && fenced_.ok());
+      });
       if (stopped_) return;
     }
     const Status status = replace_lease();
@@ -408,7 +410,9 @@ void ComputeNode::watch_backlogs() {
   for (Lsn asked_at;;) {
     {
       MutexLock lock(mutex_);
-      if (changed_.wait_for_us(lock, kBacklogLookUs, [this] { return stopped_; })) return;
+      if (changed_.wait_for_us(lock, kBacklogLookUs,
+                               [this]() STRATA_REQUIRES(mutex_) { return stopped_; }))
+        return;
     }
     const Lsn durable = log_->durable_lsn();
     if (durable == asked_at && !gate_->closed()) continue;  // an idle node asks nothing

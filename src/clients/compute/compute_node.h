@@ -152,9 +152,9 @@ class ComputeNode {
   std::string holder_;  // name, and what tells this folder from others and from its copies
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  bool stopped_ = false;     // guarded by mutex_
-  bool lease_lost_ = false;  // guarded by mutex_
-  Status fenced_;            // guarded by mutex_
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
+  bool lease_lost_ STRATA_GUARDED_BY(mutex_) = false;
+  Status fenced_ STRATA_GUARDED_BY(mutex_);
   const std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
   transport::IoThread io_;
   transport::SocketNetwork network_;

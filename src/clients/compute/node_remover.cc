@@ -47,7 +47,7 @@ NodeRemover::~NodeRemover() {
 
 bool NodeRemover::pause(uint64_t us) const {
   MutexLock lock(mutex_);
-  changed_.wait_for_us(lock, us, [this] { return stopped_; });
+  changed_.wait_for_us(lock, us, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
   return !stopped_;
 }
 
@@ -62,7 +62,7 @@ void NodeRemover::work() {
     registry::PendingRemoval pending;
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [this] {
+      changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
         return stopped_ || (pending_.has_value() && pending_->version != done_);
       });
       if (stopped_) return;

@@ -70,9 +70,10 @@ class NodeRemover {
   registry::NodeRemovals removals_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   mutable CondVar changed_;
-  bool stopped_ = false;                             // guarded by mutex_
-  std::optional<registry::PendingRemoval> pending_;  // guarded by mutex_: what the registry says
-  registry::Version done_;                           // of the request handled last; the thread's
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
+  // what the registry says
+  std::optional<registry::PendingRemoval> pending_ STRATA_GUARDED_BY(mutex_);
+  registry::Version done_;  // of the request handled last; the thread's
   std::unique_ptr<registry::Watch> watch_;
   std::thread thread_;
 };

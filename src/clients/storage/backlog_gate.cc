@@ -17,13 +17,13 @@ size_t BacklogGate::nodes_below(uint64_t bytes) const {
 }
 
 void BacklogGate::note(size_t node, uint64_t backlog_bytes) {
-  change([&] {
+  change([&]() STRATA_REQUIRES(mutex_) {
     if (node < backlogs_.size()) backlogs_[node] = backlog_bytes;
   });
 }
 
 void BacklogGate::follow(size_t nodes_needed, const std::vector<std::optional<uint32_t>>& before) {
-  change([&] {
+  change([&]() STRATA_REQUIRES(mutex_) {
     nodes_needed_ = nodes_needed;
     std::vector<uint64_t> backlogs;
     backlogs.reserve(before.size());

@@ -37,15 +37,15 @@ class BacklogGate {
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
 
  private:
-  [[nodiscard]] size_t nodes_below(uint64_t bytes) const;  // mutex_ held
-  void change(absl::FunctionRef<void()> what);             // `what` with mutex_ held
+  [[nodiscard]] size_t nodes_below(uint64_t bytes) const STRATA_REQUIRES(mutex_);
+  void change(absl::FunctionRef<void()> what);  // `what` is called with the mutex
   const uint64_t close_bytes_;
   std::atomic<bool> closed_{false};
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  size_t nodes_needed_;             // guarded by mutex_
-  std::vector<uint64_t> backlogs_;  // guarded by mutex_
-  bool stopped_ = false;            // guarded by mutex_
+  size_t nodes_needed_ STRATA_GUARDED_BY(mutex_);
+  std::vector<uint64_t> backlogs_ STRATA_GUARDED_BY(mutex_);
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   Counters counters_;
 };
 

@@ -15,9 +15,9 @@ constexpr size_t kShards = 64;
 // The oldest entries are forgotten first: for those the newest llsn forgotten stands.
 struct GivenUpPages::Shard {
   mutable Mutex mutex{LatchRank::kLeaf};
-  std::unordered_map<PageId, Llsn> given_up;  // guarded by mutex
-  std::deque<PageId> order;                   // guarded by mutex; one entry per key of given_up
-  Llsn forgotten;                             // guarded by mutex
+  std::unordered_map<PageId, Llsn> given_up STRATA_GUARDED_BY(mutex);
+  std::deque<PageId> order STRATA_GUARDED_BY(mutex);  // one entry per key of given_up
+  Llsn forgotten STRATA_GUARDED_BY(mutex);
 };
 
 GivenUpPages::GivenUpPages(size_t pages_max) : pages_max_(pages_max), shards_(new Shard[kShards]) {}

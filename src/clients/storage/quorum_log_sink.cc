@@ -80,11 +80,13 @@ QuorumEvents QuorumLogSink::events() {
 template <class Done>
 bool QuorumLogSink::wait(uint64_t timeout_us, Done done) {
   MutexLock lock(mutex_);
-  return changed_.wait_for_us(lock, timeout_us, [&] { return done() || !ended_.ok(); });
+  return changed_.wait_for_us(lock, timeout_us,
+                              [&]() STRATA_REQUIRES(mutex_) { return done() || !ended_.ok(); });
 }
 
 Status QuorumLogSink::wait_chosen() {
-  const bool in_time = wait(options_.take_over_timeout_us, [&] { return chosen_.has_value(); });
+  const bool in_time = wait(options_.take_over_timeout_us,
+                            [&]() STRATA_REQUIRES(mutex_) { return chosen_.has_value(); });
   const MutexLock lock(mutex_);
   if (!in_time)
     return error_peer_down(
@@ -102,10 +104,15 @@ Status QuorumLogSink::wait_chosen() {
 
 // --- before the epoch has begun ---
 
+ChosenLog QuorumLogSink::chosen() const {
+  const MutexLock lock(mutex_);
+  return *chosen_;
+}
+
 // QL3. What an earlier attempt at founding left is a few megabytes.
 Status QuorumLogSink::find_founding_start() {
-  founding_start_ = chosen_->begin;
-  LogReader reader(this, chosen_->begin, 0);
+  founding_start_ = chosen().begin;
+  LogReader reader(this, founding_start_, 0);
   redo::GroupView group;
   for (bool more = true; more;) {
     STRATA_ASSIGN_OR_RETURN(more, reader.next(&group));
@@ -223,13 +230,15 @@ StatusOr<size_t> QuorumLogSink::read_from(transport::BlockingChannel* channel,
 
 Status QuorumLogSink::cut_at(Lsn end) {
   // RC4. What was acknowledged is there as whole groups, so a reader that found fewer met damage.
-  if (end < chosen_->quorum_durable || end > chosen_->end)
+  const ChosenLog log = chosen();
+  if (end < log.quorum_durable || end > log.end)
     return error_corruption(locate(end) + ": the log ends there with its last whole group, but " +
                             "storage nodes know of acknowledged bytes up to position " +
-                            std::to_string(chosen_->quorum_durable.value) +
+                            std::to_string(log.quorum_durable.value) +
                             ": it is damaged in between. Nothing was changed");
   client_->begin_at(end);
-  const bool in_time = wait(options_.take_over_timeout_us, [&] { return begun_.has_value(); });
+  const bool in_time = wait(options_.take_over_timeout_us,
+                            [&]() STRATA_REQUIRES(mutex_) { return begun_.has_value(); });
   STRATA_RETURN_IF_ERROR(state());
   if (!in_time)
     return error_peer_down(name_of(options_) + ": fewer than " +
@@ -259,7 +268,7 @@ Status QuorumLogSink::sync() {
   STRATA_ASSERT(pieces_.at_boundary());
   const uint64_t began_us = monotonic_us();
   uint64_t say_after_us = options_.late_after_us;
-  while (!wait(kSyncLookUs, [&] { return durable_ >= appended_; })) {
+  while (!wait(kSyncLookUs, [&]() STRATA_REQUIRES(mutex_) { return durable_ >= appended_; })) {
     const uint64_t waited_us = monotonic_us() - began_us;
     if (waited_us >= say_after_us) {
       note_late(waited_us);

@@ -106,16 +106,18 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   // Waits until `done` or the end; false: neither came in time.
   template <class Done>
   bool wait(uint64_t timeout_us, Done done);
+  [[nodiscard]] ChosenLog chosen() const;  // once there is one
 
   const QuorumLogOptions options_;
   const transport::Secret secret_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  std::optional<ChosenLog> chosen_;   // guarded by mutex_; never changes once open() has returned
-  std::optional<Lsn> begun_;          // guarded by mutex_
-  Lsn durable_;                       // guarded by mutex_
-  Status ended_;                      // guarded by mutex_
-  Status late_;                       // guarded by mutex_
+  // never changes once open() has returned
+  std::optional<ChosenLog> chosen_ STRATA_GUARDED_BY(mutex_);
+  std::optional<Lsn> begun_ STRATA_GUARDED_BY(mutex_);
+  Lsn durable_ STRATA_GUARDED_BY(mutex_);
+  Status ended_ STRATA_GUARDED_BY(mutex_);
+  Status late_ STRATA_GUARDED_BY(mutex_);
   std::atomic<bool> is_late_{false};  // late_ is not OK
   // The kernel's thread that owns the log at the time.
   Lsn appended_;

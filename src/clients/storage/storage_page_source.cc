@@ -124,7 +124,9 @@ void StoragePageSource::stop() {
 
 bool StoragePageSource::may_try_again(uint64_t deadline_us) {
   MutexLock lock(mutex_);
-  if (stop_changed_.wait_for_us(lock, kPauseUs, [this] { return stopped_; })) return false;
+  if (stop_changed_.wait_for_us(lock, kPauseUs,
+                                [this]() STRATA_REQUIRES(mutex_) { return stopped_; }))
+    return false;
   return monotonic_us() < deadline_us;
 }
 

@@ -117,9 +117,9 @@ class StoragePageSource final : public PageSource {
   Counters counters_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar stop_changed_;
-  bool stopped_ = false;                      // guarded by mutex_
-  std::vector<std::shared_ptr<Node>> nodes_;  // guarded by mutex_; by place
-  uint64_t generation_ = 0;                   // guarded by mutex_: of the set followed last
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
+  std::vector<std::shared_ptr<Node>> nodes_ STRATA_GUARDED_BY(mutex_);  // by place
+  uint64_t generation_ STRATA_GUARDED_BY(mutex_) = 0;                   // of the set followed last
 };
 
 }  // namespace strata::clients

@@ -44,15 +44,15 @@ class WrittenNodes::Round {
   }
   std::vector<Answer> wait() {
     MutexLock lock(mutex_);
-    all_.wait(lock, [this] { return missing_ == 0; });
+    all_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return missing_ == 0; });
     return std::move(answers_);
   }
 
  private:
   Mutex mutex_{LatchRank::kLeaf};
   CondVar all_;
-  std::vector<Answer> answers_;  // guarded by mutex_
-  size_t missing_;               // guarded by mutex_
+  std::vector<Answer> answers_ STRATA_GUARDED_BY(mutex_);
+  size_t missing_ STRATA_GUARDED_BY(mutex_);
 };
 
 WrittenNodes::WrittenNodes(const transport::World& world, const transport::Secret& secret,
@@ -233,7 +233,7 @@ Status WrittenNodes::begin_all() {
     if (missing == 0 || monotonic_us() >= deadline_us) break;
     waited_us += pause_us;
     MutexLock lock(mutex_);
-    changed_.wait_for_us(lock, pause_us, [this] { return stopped_; });
+    changed_.wait_for_us(lock, pause_us, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
   }
   const size_t needed = options_.founding ? options_.write_quorum : 1;
   const MutexLock lock(mutex_);
@@ -313,7 +313,7 @@ void WrittenNodes::follow(const ReplicaSet& replicas) {
         "had copied them: restart this server, it recovers from the log"));
 }
 
-// mutex_ held. WN6
+// WN6
 void WrittenNodes::take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas) {
   const NodeRef preferred = preferred_ < nodes_.size() ? nodes_[preferred_] : nullptr;
   nodes_.swap(nodes);
@@ -329,10 +329,11 @@ void WrittenNodes::take_place(std::vector<NodeRef> nodes, const ReplicaSet& repl
   preferred_ = again == nodes_.end() ? 0 : static_cast<size_t>(again - nodes_.begin());
   generation_ = replicas.generation;
   write_quorum_ = replicas.write_quorum;
-  const bool stays = leaving_.has_value() &&
-                     std::any_of(nodes_.begin(), nodes_.end(), [this](const NodeRef& node) {
-                       return node->name == leaving_->name;
-                     });
+  const bool stays =
+      leaving_.has_value() && std::any_of(nodes_.begin(), nodes_.end(),
+                                          [this](const NodeRef& node) STRATA_REQUIRES(mutex_) {
+                                            return node->name == leaving_->name;
+                                          });
   if (!stays) leaving_.reset();
 }
 
@@ -367,7 +368,7 @@ std::vector<bool> WrittenNodes::well() const {
   return well;
 }
 
-// --- what is known of the nodes; mutex_ is held ---
+// --- what is known of the nodes ---
 
 proto::Writer WrittenNodes::writer_of(const Node& node) const {
   return {options_.stream, options_.epoch, node.session};
@@ -383,9 +384,10 @@ size_t WrittenNodes::in_sync_count() const {
 bool WrittenNodes::enough() const {
   if (in_sync_count() < write_quorum_) return false;
   if (!leaving_.has_value()) return true;
-  const auto others = std::count_if(nodes_.begin(), nodes_.end(), [this](const NodeRef& node) {
-    return node->state == State::kInSync && node->name != leaving_->name;
-  });
+  const auto others = std::count_if(
+      nodes_.begin(), nodes_.end(), [this](const NodeRef& node) STRATA_REQUIRES(mutex_) {
+        return node->state == State::kInSync && node->name != leaving_->name;
+      });
   return static_cast<size_t>(others) >= leaving_->write_quorum;
 }
 
@@ -393,9 +395,10 @@ bool WrittenNodes::enough() const {
 // there are too few of them, so then it takes all.
 bool WrittenNodes::enough(const std::vector<Target>& nodes) const {
   if (nodes.size() == in_sync_count()) return true;
-  const auto stay = std::count_if(nodes.begin(), nodes.end(), [this](const Target& one) {
-    return !leaving_.has_value() || one.node->name != leaving_->name;
-  });
+  const auto stay =
+      std::count_if(nodes.begin(), nodes.end(), [this](const Target& one) STRATA_REQUIRES(mutex_) {
+        return !leaving_.has_value() || one.node->name != leaving_->name;
+      });
   return nodes.size() >= write_quorum_ &&
          (!leaving_.has_value() || static_cast<size_t>(stay) >= leaving_->write_quorum);
 }
@@ -535,7 +538,7 @@ Status WrittenNodes::keep_few_unsynced(uint16_t method) {
 
 Status WrittenNodes::take_targets(std::vector<Target>* targets, uint64_t* operation) {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return !asking_sessions_ || stopped_; });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !asking_sessions_ || stopped_; });
   if (!ended_.ok()) return ended_;
   if (!enough()) return too_few();
   for (const NodeRef& node : nodes_)
@@ -562,7 +565,7 @@ std::vector<WrittenNodes::Answer> WrittenNodes::ask(const std::vector<Target>& t
   return round->wait();
 }
 
-// mutex_ held. WN1, WN3; of a node that is gone nothing counts (WN6).
+// WN1, WN3; of a node that is gone nothing counts (WN6).
 Status WrittenNodes::judge(const std::vector<Target>& targets, const std::vector<Answer>& answers) {
   size_t have_it = 0;
   Status first_error, full;
@@ -603,7 +606,7 @@ Status WrittenNodes::check_sessions() {
   std::vector<Asked> asked;
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return !asking_sessions_ || stopped_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !asking_sessions_ || stopped_; });
     if (!ended_.ok()) return ended_;
     if (!take_suspected(&asked)) return ok_status();
     asking_sessions_ = true;
@@ -625,7 +628,6 @@ Status WrittenNodes::check_sessions() {
   return is_fenced(status) ? end(status) : status;
 }
 
-// mutex_ held.
 bool WrittenNodes::take_suspected(std::vector<Asked>* asked) {
   for (const NodeRef& node : nodes_)
     if (node->state == State::kInSync && node->suspected)
@@ -633,7 +635,7 @@ bool WrittenNodes::take_suspected(std::vector<Asked>* asked) {
   return !asked->empty();
 }
 
-// mutex_ held. Those that know their session go on; of the others, none is needed if one does. If
+// Those that know their session go on; of the others, none is needed if one does. If
 // none does, those that were restarted may have to be told again.
 Status WrittenNodes::judge_sessions(const std::vector<Asked>& asked,
                                     std::vector<Target>* restarted) {
@@ -669,7 +671,8 @@ Status WrittenNodes::tell_again(std::vector<Target> restarted) {
   std::vector<UnsyncedPages::Call> calls;
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return under_way_.empty() || stopped_; });
+    changed_.wait(lock,
+                  [this]() STRATA_REQUIRES(mutex_) { return under_way_.empty() || stopped_; });
     if (stopped_) return error_peer_down("this node stops");
     calls = unsynced_.calls();
     notes_.push_back(
@@ -709,7 +712,7 @@ Status WrittenNodes::sync() {
   uint64_t covered = 0;
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return !syncing_ || stopped_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !syncing_ || stopped_; });
     if (stopped_) return error_peer_down("this node stops");
     syncing_ = true;
     covered = unsynced_.mark();
@@ -742,7 +745,7 @@ Status WrittenNodes::publish() {
 
 // --- coming back (WN5) ---
 
-// mutex_ held. Nothing: not before *next_us.
+// Nothing: not before *next_us.
 bool WrittenNodes::find_work(Work* work, uint64_t* next_us) {
   const uint64_t now_us = monotonic_us();
   *next_us = UINT64_MAX;
@@ -780,7 +783,7 @@ void WrittenNodes::keep() {
     for (const NodeRef& node : work.out) come_back(node);
     if (!work.suspected || check_sessions().ok()) continue;
     MutexLock lock(mutex_);  // nobody answers: not at once again
-    changed_.wait_for_us(lock, kLookUs, [this] { return stopped_; });
+    changed_.wait_for_us(lock, kLookUs, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
   }
 }
 
@@ -821,8 +824,9 @@ Status WrittenNodes::try_come_back(const NodeRef& node) {
     of.pages_copied = 0;
     // What began without it has arrived at the others before the copy begins.
     const uint64_t last = operations_;
-    changed_.wait(lock,
-                  [&] { return stopped_ || under_way_.empty() || *under_way_.begin() > last; });
+    changed_.wait(lock, [&]() STRATA_REQUIRES(mutex_) {
+      return stopped_ || under_way_.empty() || *under_way_.begin() > last;
+    });
   }
   STRATA_RETURN_IF_ERROR(copy_to(node, writer));
   return join(node, writer);
@@ -848,7 +852,7 @@ Status WrittenNodes::copy_to(const NodeRef& node, const proto::Writer& writer) {
       return error_peer_down("copying from another node failed: " + text(reply.why));
     MutexLock lock(mutex_);
     node->pages_copied = reply.pages_seen;
-    changed_.wait_for_us(lock, kCopyLookUs, [this] { return stopped_; });
+    changed_.wait_for_us(lock, kCopyLookUs, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
     if (stopped_) return error_peer_down("this node stops");
     if (node->state != WrittenNodes::State::kCopying) return error_peer_down(node->why);
   }
@@ -857,7 +861,7 @@ Status WrittenNodes::copy_to(const NodeRef& node, const proto::Writer& writer) {
 Status WrittenNodes::join(const NodeRef& node, const proto::Writer& writer) {
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return !syncing_ || stopped_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !syncing_ || stopped_; });
     if (stopped_) return error_peer_down("this node stops");
     syncing_ = true;  // no checkpoint passes between its sync and its place in the list
   }

@@ -147,7 +147,7 @@ class WrittenNodes final : public LeavingReplica {
     const transport::Address address;
     std::unique_ptr<transport::Channel> writes;
     std::unique_ptr<transport::BlockingChannel> calls;
-    // Guarded by mutex_:
+    // Of who holds mutex_ of the WrittenNodes:
     State state = State::kOut;
     uint64_t store = 0;
     uint64_t session = 0;
@@ -186,7 +186,8 @@ class WrittenNodes final : public LeavingReplica {
   Status take_targets(std::vector<Target>* targets, uint64_t* operation);
   std::vector<Answer> ask(const std::vector<Target>& targets, uint16_t method, uint64_t timeout_us,
                           Encode encode);
-  Status judge(const std::vector<Target>& targets, const std::vector<Answer>& answers);
+  Status judge(const std::vector<Target>& targets, const std::vector<Answer>& answers)
+      STRATA_REQUIRES(mutex_);
   Status to_all(uint16_t method, uint64_t timeout_us, Encode encode);
   // A node that was asked whether it knows its session, and what it said.
   struct Asked {
@@ -198,8 +199,9 @@ class WrittenNodes final : public LeavingReplica {
     [[nodiscard]] bool continued() const { return status.ok() && reply.continued; }
     [[nodiscard]] bool forgot() const { return status.ok() && !reply.continued; }
   };
-  bool take_suspected(std::vector<Asked>* asked);
-  Status judge_sessions(const std::vector<Asked>& asked, std::vector<Target>* restarted);
+  bool take_suspected(std::vector<Asked>* asked) STRATA_REQUIRES(mutex_);
+  Status judge_sessions(const std::vector<Asked>& asked, std::vector<Target>* restarted)
+      STRATA_REQUIRES(mutex_);
   Status tell_again(std::vector<Target> restarted);
   Status keep_few_unsynced(uint16_t method);
   struct Work {
@@ -209,7 +211,7 @@ class WrittenNodes final : public LeavingReplica {
   };
   void keep();
   bool wait_for_work(Work* work);
-  bool find_work(Work* work, uint64_t* next_us);
+  bool find_work(Work* work, uint64_t* next_us) STRATA_REQUIRES(mutex_);
   void come_back(const NodeRef& node);
   Status try_come_back(const NodeRef& node);
   Status copy_to(const NodeRef& node, const proto::Writer& writer);
@@ -217,18 +219,17 @@ class WrittenNodes final : public LeavingReplica {
   Status end(const Status& why);
   Status publish();
   void lost_connection(Node* node);
-  // With mutex_ held:
-  void put_out(Node* node, const std::string& why);
-  void take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas);
-  [[nodiscard]] size_t in_sync_count() const;
-  [[nodiscard]] bool enough() const;
-  [[nodiscard]] bool enough(const std::vector<Target>& nodes) const;
-  [[nodiscard]] Status too_few() const;
-  [[nodiscard]] proto::Writer writer_of(const Node& node) const;
-  uint64_t next_session() { return ++sessions_; }
+  void put_out(Node* node, const std::string& why) STRATA_REQUIRES(mutex_);
+  void take_place(std::vector<NodeRef> nodes, const ReplicaSet& replicas) STRATA_REQUIRES(mutex_);
+  [[nodiscard]] size_t in_sync_count() const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool enough() const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool enough(const std::vector<Target>& nodes) const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] Status too_few() const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] proto::Writer writer_of(const Node& node) const STRATA_REQUIRES(mutex_);
+  uint64_t next_session() STRATA_REQUIRES(mutex_) { return ++sessions_; }
 
   [[nodiscard]] std::vector<NodeRef> nodes() const;
-  void say();  // what there is to say, with mutex_ not held
+  void say() STRATA_EXCLUDES(mutex_);  // what there is to say
 
   const WrittenNodesOptions options_;
   const transport::World world_;
@@ -236,21 +237,21 @@ class WrittenNodes final : public LeavingReplica {
   InSyncSet* const in_sync_;
   mutable Mutex mutex_{LatchRank::kPeers};
   CondVar changed_;
-  std::vector<NodeRef> nodes_;      // guarded by mutex_: of the placement, by place
-  std::vector<NodeRef> gone_;       // guarded by mutex_: the keeper ends their connections
-  uint32_t write_quorum_ = 0;       // guarded by mutex_: of the placement
-  uint64_t generation_ = 0;         // guarded by mutex_: of the placement
-  std::optional<Leaving> leaving_;  // guarded by mutex_: WN7
-  Status ended_;                    // guarded by mutex_
-  uint64_t sessions_ = 0;           // guarded by mutex_
-  uint64_t operations_ = 0;         // guarded by mutex_
-  std::set<uint64_t> under_way_;    // guarded by mutex_
-  UnsyncedPages unsynced_;          // guarded by mutex_
-  bool asking_sessions_ = false;    // guarded by mutex_
-  bool syncing_ = false;            // guarded by mutex_: somebody uses in_sync_
-  size_t preferred_ = 0;            // guarded by mutex_
-  std::vector<std::string> notes_;  // guarded by mutex_: to be said
-  bool stopped_ = false;            // guarded by mutex_
+  std::vector<NodeRef> nodes_ STRATA_GUARDED_BY(mutex_);      // of the placement, by place
+  std::vector<NodeRef> gone_ STRATA_GUARDED_BY(mutex_);       // the keeper ends their connections
+  uint32_t write_quorum_ STRATA_GUARDED_BY(mutex_) = 0;       // of the placement
+  uint64_t generation_ STRATA_GUARDED_BY(mutex_) = 0;         // of the placement
+  std::optional<Leaving> leaving_ STRATA_GUARDED_BY(mutex_);  // WN7
+  Status ended_ STRATA_GUARDED_BY(mutex_);
+  uint64_t sessions_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t operations_ STRATA_GUARDED_BY(mutex_) = 0;
+  std::set<uint64_t> under_way_ STRATA_GUARDED_BY(mutex_);
+  UnsyncedPages unsynced_ STRATA_GUARDED_BY(mutex_);
+  bool asking_sessions_ STRATA_GUARDED_BY(mutex_) = false;
+  bool syncing_ STRATA_GUARDED_BY(mutex_) = false;  // somebody uses in_sync_
+  size_t preferred_ STRATA_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> notes_ STRATA_GUARDED_BY(mutex_);  // to be said
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::thread keeper_;
 };
 

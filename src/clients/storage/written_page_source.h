@@ -89,7 +89,7 @@ class WrittenPageSource final : public PageSource {
   Counters counters_;
   Mutex mutex_{LatchRank::kLeaf};
   CondVar stop_changed_;
-  bool stopped_ = false;  // guarded by mutex_
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace strata::clients

@@ -77,7 +77,7 @@ struct KernelImpl {
 
   // Committed tables by table_key(). Published at commit, never while a page latch is held.
   Mutex tables_mutex{LatchRank::kDictionary};
-  std::map<std::string, TableRef, std::less<>> tables;
+  std::map<std::string, TableRef, std::less<>> tables STRATA_GUARDED_BY(tables_mutex);
 
   // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
   // sees it (E14); while it is being decided `trx` is null.
@@ -88,7 +88,7 @@ struct KernelImpl {
   Mutex prepared_mutex{LatchRank::kEngine};
   CondVar prepared_decided;
   std::atomic<uint64_t> ddl_waiting{0};  // statements that wait for a decision
-  std::map<std::string, Prepared> prepared;
+  std::map<std::string, Prepared> prepared STRATA_GUARDED_BY(prepared_mutex);
   // Transactions that a thread of ours brings to their end (E18): what recovery found active, and
   // what a session could not undo, or could not commit though that was decided.
   struct Unfinished {
@@ -102,14 +102,15 @@ struct KernelImpl {
   };
   Mutex unfinished_mutex{LatchRank::kEngine};
   CondVar unfinished_changed;
-  std::vector<Unfinished> unfinished;             // guarded by unfinished_mutex; newest last
-  std::atomic<uint64_t> unfinished_rollbacks{0};  // with the one in work
+  std::vector<Unfinished> unfinished STRATA_GUARDED_BY(unfinished_mutex);  // newest last
+  std::atomic<uint64_t> unfinished_rollbacks{0};                           // with the one in work
   std::atomic<uint64_t> unfinished_commits{0};
 
   Mutex dropped_mutex{LatchRank::kLeaf};
   CondVar dropped_changed;
-  std::vector<DroppedSpace> dropped;
-  size_t dropped_count = 0;  // entries of the pending-delete page, also those being worked on
+  std::vector<DroppedSpace> dropped STRATA_GUARDED_BY(dropped_mutex);
+  size_t dropped_count STRATA_GUARDED_BY(dropped_mutex) =
+      0;  // entries of the pending-delete page, also those being worked on
 
   // A change was refused for want of room; until look_for_disk_room() finds some.
   std::atomic<bool> growth_refused{false};
@@ -165,7 +166,8 @@ struct KernelImpl {
   void commit_later(std::unique_ptr<Trx> trx, std::vector<SpaceId> spaces, const Status& why);
   Status try_to_finish(Unfinished* item, const std::atomic<bool>* stop);
   void keep_for_retry(Unfinished item, const Status& failure);
-  bool take_unfinished(uint64_t now, Unfinished* out, uint64_t* next_at);
+  bool take_unfinished(uint64_t now, Unfinished* out, uint64_t* next_at)
+      STRATA_REQUIRES(unfinished_mutex);
   void rollback_thread();
   [[nodiscard]] std::string describe_unfinished(size_t limit);
   [[nodiscard]] bool checkpoint_frees_log() const;
@@ -218,7 +220,7 @@ struct Session::Impl {
   std::unique_ptr<Trx> trx;
   // Guards swapping trx against interrupt(), which takes the mutex of what the session waits for:
   // any of them, so this one comes before all.
-  Mutex trx_mutex{static_cast<LatchRank>(1)};
+  Mutex trx_mutex{LatchRank::kSession};
   Isolation isolation = Isolation::kRepeatableRead;
   uint64_t lock_wait_timeout_us = 50000000;
   bool ordered = false;  // commit_ordered() ran

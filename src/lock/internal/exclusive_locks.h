@@ -39,13 +39,14 @@ class ExclusiveLocks {
   static constexpr size_t kSparesMax = 16;
 
   struct Shard {
-    mutable Mutex mutex{static_cast<LatchRank>(41)};  // as those of the shared locks
-    std::array<HeldRow*, kChains> chains{};
+    mutable Mutex mutex{LatchRank::kLockShard};  // as those of the shared locks
+    std::array<HeldRow*, kChains> chains STRATA_GUARDED_BY(mutex){};
   };
   Shard& shard_of(uint64_t hash) noexcept { return shards_[hash % kShards]; }
   const Shard& shard_of(uint64_t hash) const noexcept { return shards_[hash % kShards]; }
   static size_t chain_of(uint64_t hash) noexcept { return hash / kShards % kChains; }
-  static HeldRow* find(const Shard& shard, RowId row, uint64_t hash) noexcept;
+  static HeldRow* find(const Shard& shard, RowId row, uint64_t hash) noexcept
+      STRATA_REQUIRES(shard.mutex);
   static std::unique_ptr<HeldRow> take_spare(HeldRows* held);
   const std::atomic<uint32_t>& counter(IndexId index) const noexcept {
     return per_index_[index.value % kIndexCounters];

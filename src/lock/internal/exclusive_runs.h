@@ -47,8 +47,8 @@ class ExclusiveRuns {
   // that begins at or before it.
   using ByLow = std::map<std::string, HeldRun*, std::less<>>;
   struct Shard {
-    mutable Mutex mutex{static_cast<LatchRank>(41)};  // as those of single rows
-    std::map<uint64_t, ByLow> indexes;
+    mutable Mutex mutex{LatchRank::kLockShard};  // as those of single rows
+    std::map<uint64_t, ByLow> indexes STRATA_GUARDED_BY(mutex);
     std::atomic<uint32_t> runs_here{0};
   };
   Shard& shard_of(IndexId index) noexcept { return shards_[mix64(index.value) % kShards]; }

@@ -72,20 +72,22 @@ class RangeLocks {
     IntervalSet settled;
   };
   struct Shard {
-    mutable Mutex mutex{static_cast<LatchRank>(41)};  // as those of the shared locks
-    std::unordered_map<uint32_t, std::vector<Held>> by_index;
+    mutable Mutex mutex{LatchRank::kLockShard};  // as those of the shared locks
+    std::unordered_map<uint32_t, std::vector<Held>> by_index STRATA_GUARDED_BY(mutex);
   };
   struct HolderShard {
-    Mutex mutex{static_cast<LatchRank>(41)};
-    std::unordered_map<TrxId, std::vector<IndexId>> indexes;
+    Mutex mutex{LatchRank::kLockShard};
+    std::unordered_map<TrxId, std::vector<IndexId>> indexes STRATA_GUARDED_BY(mutex);
   };
   static constexpr size_t kShards = 64;
 
   Shard& shard_of(IndexId index) noexcept { return shards_[index.value % kShards]; }
   const Shard& shard_of(IndexId index) const noexcept { return shards_[index.value % kShards]; }
   HolderShard& holder_shard(TrxId id) noexcept { return holders_[mix64(id.value) % kShards]; }
-  static const Held* find(const Shard& shard, TrxId holder, IndexId index) noexcept;
-  static Held* find(Shard& shard, TrxId holder, IndexId index) noexcept {
+  static const Held* find(const Shard& shard, TrxId holder, IndexId index) noexcept
+      STRATA_REQUIRES(shard.mutex);
+  static Held* find(Shard& shard, TrxId holder, IndexId index) noexcept
+      STRATA_REQUIRES(shard.mutex) {
     return const_cast<Held*>(find(static_cast<const Shard&>(shard), holder, index));
   }
 

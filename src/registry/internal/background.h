@@ -64,9 +64,9 @@ class Background {
 
   Mutex mutex_{LatchRank::kLeaf};
   CondVar ran_;
-  std::vector<Task> posted_;  // under mutex_
-  bool stopping_ = false;     // under mutex_
-  std::thread thread_;        // last: starts when all else is there
+  std::vector<Task> posted_ STRATA_GUARDED_BY(mutex_);
+  bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: starts when all else is there
 };
 
 }  // namespace strata::registry::internal

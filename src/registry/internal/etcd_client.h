@@ -83,7 +83,7 @@ class EtcdClient {
   std::atomic<size_t> preferred_{0};
   ClusterGuard guard_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::vector<std::unique_ptr<HttpExchange>> idle_;  // under mutex_
+  std::vector<std::unique_ptr<HttpExchange>> idle_ STRATA_GUARDED_BY(mutex_);
   Background background_;
 };
 

@@ -1,5 +1,5 @@
-// The insides of sim.h: the store, and what the clients have in it. Everything is guarded by
-// `mutex`; functions named *_locked are called with it.
+// The insides of sim.h: the store, and what the clients have in it: that, too, is touched with the
+// store's mutex only.
 #pragma once
 
 #include <deque>
@@ -64,7 +64,7 @@ class SimStore::Impl {
   void add(SimClient* client);
   void remove(SimClient* client);
   // Waits until no handler of `state` (a lease's or a watch's) runs.
-  void wait_for_handler_locked(MutexLock& lock, const void* state);
+  void wait_for_handler_locked(const void* state) STRATA_REQUIRES(mutex);
   StatusOr<Version> change(SimClient* client, absl::Span<const Change> changes,
                            uint64_t deadline_us, std::vector<KeyValue>* found);
   StatusOr<Listing> read(SimClient* client, std::string_view first, bool prefix,
@@ -86,38 +86,41 @@ class SimStore::Impl {
   };
   using Handler = std::function<void()>;
 
-  void settle_locked();
+  void settle_locked() STRATA_REQUIRES(mutex);
   // OK: the request arrives; *fault says what happens to it then.
-  Status arrive_locked(SimClient* client, uint64_t deadline_us, SimFault* fault);
-  SimFault draw_fault_locked(SimClient* client);
-  [[nodiscard]] bool reachable_locked(const SimClient& client) const {
+  Status arrive_locked(SimClient* client, uint64_t deadline_us, SimFault* fault)
+      STRATA_REQUIRES(mutex);
+  SimFault draw_fault_locked(SimClient* client) STRATA_REQUIRES(mutex);
+  [[nodiscard]] bool reachable_locked(const SimClient& client) const STRATA_REQUIRES(mutex) {
     return up_ && client.connected && !client.paused;
   }
-  StatusOr<Version> apply_locked(absl::Span<const Change> changes, std::vector<KeyValue>* found);
-  void record_locked(std::vector<WatchEvent> events);
-  void drop_lease_locked(LeaseId lease);
-  Handler next_handler_locked();
-  Handler lease_handler_locked(SimClient* client);
-  Handler watch_handler_locked(SimClient* client);
-  void renew_locked(SimClient* client, SimLeaseState* lease);
-  bool fill_batch_locked(SimWatchState* watch, WatchBatch* batch);
-  [[nodiscard]] uint64_t next_due_locked() const;
+  StatusOr<Version> apply_locked(absl::Span<const Change> changes, std::vector<KeyValue>* found)
+      STRATA_REQUIRES(mutex);
+  void record_locked(std::vector<WatchEvent> events) STRATA_REQUIRES(mutex);
+  void drop_lease_locked(LeaseId lease) STRATA_REQUIRES(mutex);
+  Handler next_handler_locked() STRATA_REQUIRES(mutex);
+  Handler lease_handler_locked(SimClient* client) STRATA_REQUIRES(mutex);
+  Handler watch_handler_locked(SimClient* client) STRATA_REQUIRES(mutex);
+  void renew_locked(SimClient* client, SimLeaseState* lease) STRATA_REQUIRES(mutex);
+  bool fill_batch_locked(SimWatchState* watch, WatchBatch* batch) STRATA_REQUIRES(mutex);
+  [[nodiscard]] uint64_t next_due_locked() const STRATA_REQUIRES(mutex);
 
   const Clock now_us_;
-  Rng rng_;
+  Rng rng_ STRATA_GUARDED_BY(mutex);
   CondVar handler_ended_;
-  const void* running_ = nullptr;  // whose handler runs
-  std::thread::id runner_;
-  std::function<void(Version, const Contents&)> observer_;
+  const void* running_ STRATA_GUARDED_BY(mutex) = nullptr;  // whose handler runs
+  std::thread::id runner_ STRATA_GUARDED_BY(mutex);
+  std::function<void(Version, const Contents&)> observer_ STRATA_GUARDED_BY(mutex);
 
-  bool up_ = true;
-  Contents keys_;
-  uint64_t revision_ = 1;
-  std::deque<std::vector<WatchEvent>> history_;  // one entry per revision, the last is revision_
-  std::map<LeaseId, LeaseRecord> leases_;
-  uint64_t last_lease_ = 0;
-  std::vector<Delayed> delayed_;
-  std::vector<SimClient*> clients_;
+  bool up_ STRATA_GUARDED_BY(mutex) = true;
+  Contents keys_ STRATA_GUARDED_BY(mutex);
+  uint64_t revision_ STRATA_GUARDED_BY(mutex) = 1;
+  std::deque<std::vector<WatchEvent>> history_
+      STRATA_GUARDED_BY(mutex);  // one entry per revision, the last is revision_
+  std::map<LeaseId, LeaseRecord> leases_ STRATA_GUARDED_BY(mutex);
+  uint64_t last_lease_ STRATA_GUARDED_BY(mutex) = 0;
+  std::vector<Delayed> delayed_ STRATA_GUARDED_BY(mutex);
+  std::vector<SimClient*> clients_ STRATA_GUARDED_BY(mutex);
 };
 
 }  // namespace strata::registry

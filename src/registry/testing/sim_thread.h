@@ -40,14 +40,14 @@ class SimThread {
       lock.unlock();
       store_.run_due();
       lock.lock();
-      changed_.wait_for_us(lock, kLookUs, [this] { return stopped_; });
+      changed_.wait_for_us(lock, kLookUs, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
     }
   }
   std::atomic<uint64_t> ahead_us_{0};
   SimStore store_{[this] { return now_us(); }, 1};
   Mutex mutex_{LatchRank::kEngine};
   CondVar changed_;
-  bool stopped_ = false;  // guarded by mutex_
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -21,13 +21,13 @@ struct SpaceState {
   SpaceState* next = nullptr;  // in its bucket; constant once published
   std::atomic<bool> live{false};
   Mutex latch{LatchRank::kSpaceCache};
-  // --- under latch ---
   // Per map: no extent below this one has a page for us. kExtentsPerMap = full. The entry is
   // changed only while the map page is latched exclusively, so it cannot fall behind a free.
-  std::vector<uint32_t> first_free_extent;
-  uint32_t high_water = 0;  // pages [high_water, ..) have never been allocated
-  uint32_t room = 0;        // pages [0, room) have a place in the file
-  uint32_t free_below = 0;  // free pages below high_water
+  std::vector<uint32_t> first_free_extent STRATA_GUARDED_BY(latch);
+  uint32_t high_water STRATA_GUARDED_BY(latch) =
+      0;                                       // pages [high_water, ..) have never been allocated
+  uint32_t room STRATA_GUARDED_BY(latch) = 0;  // pages [0, room) have a place in the file
+  uint32_t free_below STRATA_GUARDED_BY(latch) = 0;  // free pages below high_water
 };
 
 // Lock-free lookup: nodes are added under a latch and never removed (a dropped space leaves an
@@ -94,7 +94,8 @@ struct SpaceManager::Impl {
   space_internal::SpaceTable table;
   space_internal::Epochs epochs;
   Mutex retired_latch{LatchRank::kLeaf};
-  std::vector<space_internal::RetiredPage> retired;  // under retired_latch, marks ascending
+  std::vector<space_internal::RetiredPage> retired
+      STRATA_GUARDED_BY(retired_latch);  // marks ascending
   std::array<std::atomic<uint64_t>, kPageHints> hints{};
 
   // The state of a live space; kNotFound otherwise.

@@ -27,7 +27,8 @@ class Awaited {
   }
   Answer wait() {
     MutexLock lock(shared_->mutex);
-    shared_->changed.wait(lock, [this] { return shared_->answer.has_value(); });
+    shared_->changed.wait(
+        lock, [this]() STRATA_REQUIRES(shared_->mutex) { return shared_->answer.has_value(); });
     return *std::move(shared_->answer);
   }
 
@@ -35,7 +36,7 @@ class Awaited {
   struct Shared {
     Mutex mutex{LatchRank::kLeaf};
     CondVar changed;
-    std::optional<Answer> answer;
+    std::optional<Answer> answer STRATA_GUARDED_BY(mutex);
   };
   const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };

@@ -43,7 +43,8 @@ void PageAsker::run() {
     std::pair<GetPageRequest, GetPageDone> next;
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [this] { return stopped_ || !waiting_.empty(); });
+      changed_.wait(lock,
+                    [this]() STRATA_REQUIRES(mutex_) { return stopped_ || !waiting_.empty(); });
       if (stopped_) return;
       next = std::move(waiting_.front());
       waiting_.pop_front();

@@ -33,9 +33,8 @@ class PageAsker {
   const size_t waiting_max_;
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  // Guarded by mutex_.
-  std::deque<std::pair<GetPageRequest, GetPageDone>> waiting_;
-  bool stopped_ = true;
+  std::deque<std::pair<GetPageRequest, GetPageDone>> waiting_ STRATA_GUARDED_BY(mutex_);
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = true;
   std::thread thread_;
 };
 

@@ -242,7 +242,8 @@ void StoreCopier::run() {
                           std::string(some.status().message()))
       diag(Severity::kWarning, "%s", last_said.c_str());
     MutexLock lock(mutex_);
-    if (changed_.wait_for_us(lock, pause_us, [this] { return stop_; })) return;
+    if (changed_.wait_for_us(lock, pause_us, [this]() STRATA_REQUIRES(mutex_) { return stop_; }))
+      return;
   }
 }
 

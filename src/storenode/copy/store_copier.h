@@ -81,10 +81,9 @@ class StoreCopier {
 
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  // Guarded by mutex_.
-  bool stop_ = false;
-  std::string doing_;
-  uint64_t completed_ = 0;
+  bool stop_ STRATA_GUARDED_BY(mutex_) = false;
+  std::string doing_ STRATA_GUARDED_BY(mutex_);
+  uint64_t completed_ STRATA_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

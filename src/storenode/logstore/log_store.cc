@@ -105,20 +105,20 @@ class LogStore::Impl {
   void stage(Stream* stream, Lsn at, Bytes bytes, Lsn quorum_durable, ChangeDone done);
   void flush_batch();
   static bool is_urgent(const Command& command);
-  [[nodiscard]] bool may_gather() const;
-  [[nodiscard]] bool others_suffice() const;
+  [[nodiscard]] bool may_gather() const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool others_suffice() const STRATA_REQUIRES(mutex_);
   // Null when it does not answer (*why says so).
   Stream* find_usable(StreamId stream, Status* why);
 
   mutable Mutex mutex_{LatchRank::kLogStore};
   CondVar changed_;
-  std::deque<Command> pending_;                          // guarded by mutex_
-  std::map<StreamId, std::unique_ptr<Stream>> streams_;  // guarded by mutex_; never shrinks
-  bool persisting_ = false;                              // guarded by mutex_
-  bool gathering_ = false;                               // guarded by mutex_
-  bool urgent_ = false;                                  // guarded by mutex_: of pending_
-  bool stopped_ = false;                                 // guarded by mutex_
-  logstore::GatherPolicy gather_policy_;                 // of whoever calls gather()
+  std::deque<Command> pending_ STRATA_GUARDED_BY(mutex_);
+  std::map<StreamId, std::unique_ptr<Stream>> streams_ STRATA_GUARDED_BY(mutex_);  // never shrinks
+  bool persisting_ STRATA_GUARDED_BY(mutex_) = false;
+  bool gathering_ STRATA_GUARDED_BY(mutex_) = false;
+  bool urgent_ STRATA_GUARDED_BY(mutex_) = false;  // of pending_
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
+  logstore::GatherPolicy gather_policy_;  // of whoever calls gather()
   // The persister's: streams with something staged, and who waits.
   std::vector<Stream*> batch_;
   std::vector<Waiter> waiters_;
@@ -240,7 +240,7 @@ void LogStore::Impl::gather() {
   MutexLock lock(mutex_);
   if (!may_gather()) return;
   gathering_ = true;
-  changed_.wait_for_us(lock, wait_us, [&] { return !may_gather(); });
+  changed_.wait_for_us(lock, wait_us, [&]() STRATA_REQUIRES(mutex_) { return !may_gather(); });
   gathering_ = false;
   if (!others_suffice()) return gather_policy_.waited(false, context.options.now_us());
   ++context.counters.gathered;
@@ -249,7 +249,7 @@ void LogStore::Impl::gather() {
 
 bool LogStore::Impl::wait_for_work() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [&] { return !pending_.empty() || stopped_; });
+  changed_.wait(lock, [&]() STRATA_REQUIRES(mutex_) { return !pending_.empty() || stopped_; });
   return !pending_.empty();
 }
 
@@ -265,7 +265,7 @@ bool LogStore::Impl::persist_pending() {
   std::deque<Command> taken;
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [&] { return !persisting_; });
+    changed_.wait(lock, [&]() STRATA_REQUIRES(mutex_) { return !persisting_; });
     if (pending_.empty()) return false;
     uint64_t bytes = 0;
     while (!pending_.empty() && bytes <= kBatchBytesMax) {

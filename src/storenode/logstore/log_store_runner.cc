@@ -45,7 +45,7 @@ void LogStoreRunner::keep_up() {
   name_this_thread("log-upkeep");
   MutexLock lock(mutex_);
   for (;;) {
-    changed_.wait(lock, [&] { return look_ || stopped_; });
+    changed_.wait(lock, [&]() STRATA_REQUIRES(mutex_) { return look_ || stopped_; });
     if (stopped_) return;
     look_ = false;
     lock.unlock();

@@ -25,8 +25,8 @@ class LogStoreRunner {
   const std::function<bool()> may_gather_;
   Mutex mutex_{LatchRank::kLogStore};
   CondVar changed_;
-  bool look_ = false;     // guarded by mutex_: the helper has something to do
-  bool stopped_ = false;  // guarded by mutex_
+  bool look_ STRATA_GUARDED_BY(mutex_) = false;  // the helper has something to do
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::thread persister_;
   std::thread helper_;
 };

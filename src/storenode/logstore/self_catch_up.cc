@@ -21,14 +21,15 @@ struct SelfCatchUp::Shared : std::enable_shared_from_this<SelfCatchUp::Shared> {
   const Fetch fetch;
 
   Mutex mutex{LatchRank::kCatchUp};
-  // Guarded by mutex.
-  std::optional<CatchUp> steps;  // nothing: idle
-  quorum::CatchUpOrder order;
-  uint64_t run = 0;  // counts orders: answers to an earlier one are ignored
-  size_t tries = 0;  // sources that failed in a row
-  size_t cut = 0;    // of these, those whose log begins behind what is needed
-  Lsn begins;        // the lowest place where one of these does
-  size_t source = 0;
+  std::optional<CatchUp> steps STRATA_GUARDED_BY(mutex);  // nothing: idle
+  quorum::CatchUpOrder order STRATA_GUARDED_BY(mutex);
+  uint64_t run STRATA_GUARDED_BY(mutex) =
+      0;  // counts orders: answers to an earlier one are ignored
+  size_t tries STRATA_GUARDED_BY(mutex) = 0;  // sources that failed in a row
+  size_t cut STRATA_GUARDED_BY(mutex) =
+      0;                                // of these, those whose log begins behind what is needed
+  Lsn begins STRATA_GUARDED_BY(mutex);  // the lowest place where one of these does
+  size_t source STRATA_GUARDED_BY(mutex) = 0;
 
   // Carries out the step that stands. Called without the mutex.
   void go_on(uint64_t of_run);

@@ -38,8 +38,9 @@ void GroupView::update(const registry::Placement& placement) {
     const MutexLock lock(mutex_);
     if (placement.generation <= generation_) return;  // GV2
     generation_ = placement.generation;
-    const auto group = std::find_if(placement.groups.begin(), placement.groups.end(),
-                                    [&](const auto& g) { return g.id == group_.id; });
+    const auto group =
+        std::find_if(placement.groups.begin(), placement.groups.end(),
+                     [&](const auto& g) STRATA_REQUIRES(mutex_) { return g.id == group_.id; });
     const bool known = group != placement.groups.end();
     const auto place = known ? group->place_of(node_) : std::nullopt;
     if (!place.has_value()) {  // GV1

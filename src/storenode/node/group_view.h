@@ -43,14 +43,14 @@ class GroupView {
   const std::string node_;
   std::atomic<bool> out_{false};
   std::atomic<bool> spare_{false};
-  [[nodiscard]] bool is_last() const {
+  [[nodiscard]] bool is_last() const STRATA_REQUIRES(mutex_) {
     return place_ + 1 == group_.nodes.size() && group_.write_quorum < group_.nodes.size();
   }
   mutable Mutex mutex_{LatchRank::kLeaf};
-  uint64_t generation_;           // guarded by mutex_
-  registry::StorageGroup group_;  // guarded by mutex_
-  size_t place_;                  // guarded by mutex_
-  std::string why_out_;           // guarded by mutex_
+  uint64_t generation_ STRATA_GUARDED_BY(mutex_);
+  registry::StorageGroup group_ STRATA_GUARDED_BY(mutex_);
+  size_t place_ STRATA_GUARDED_BY(mutex_);
+  std::string why_out_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

@@ -78,7 +78,9 @@ void MembershipKeeper::keep() {
            std::string(done.message()).c_str());
     }
     lock.lock();
-    if (!done.ok()) changed_.wait_for_us(lock, pause.next_us(), [this] { return stopped_; });
+    if (!done.ok())
+      changed_.wait_for_us(lock, pause.next_us(),
+                           [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
   }
 }
 

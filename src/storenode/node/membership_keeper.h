@@ -46,19 +46,19 @@ class MembershipKeeper {
  private:
   Status attempt(uint64_t deadline_us);
   void keep();
-  [[nodiscard]] bool joined() const;  // mutex_ is held
+  [[nodiscard]] bool joined() const STRATA_REQUIRES(mutex_);
   registry::Registry* const registry_;
   registry::Membership membership_;
   const Options options_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  // Guarded by mutex_. The lease itself is used and destroyed without it: its handler takes it.
-  std::shared_ptr<registry::Lease> lease_;
-  registry::LeaseId lease_id_;
-  registry::LeaseId last_lost_;
-  uint64_t times_joined_ = 0;
-  std::string trouble_;
-  bool stopped_ = false;
+  // The lease itself is used and destroyed without it: its handler takes it.
+  std::shared_ptr<registry::Lease> lease_ STRATA_GUARDED_BY(mutex_);
+  registry::LeaseId lease_id_ STRATA_GUARDED_BY(mutex_);
+  registry::LeaseId last_lost_ STRATA_GUARDED_BY(mutex_);
+  uint64_t times_joined_ STRATA_GUARDED_BY(mutex_) = 0;
+  std::string trouble_ STRATA_GUARDED_BY(mutex_);
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // the starter's and stopper's
 };
 

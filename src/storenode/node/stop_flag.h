@@ -23,18 +23,19 @@ class StopFlag {
   }
   void wait() {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return raised_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return raised_; });
   }
   // Pauses so long, or until it is raised: true.
   bool wait_for_us(uint64_t microseconds) {
     MutexLock lock(mutex_);
-    return changed_.wait_for_us(lock, microseconds, [this] { return raised_; });
+    return changed_.wait_for_us(lock, microseconds,
+                                [this]() STRATA_REQUIRES(mutex_) { return raised_; });
   }
 
  private:
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  bool raised_ = false;  // guarded by mutex_
+  bool raised_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace strata::storenode

@@ -83,8 +83,8 @@ StatusOr<PageRef> InPlacePages::read(PageId page) {
 }
 
 PageRef InPlacePages::at_hand(PageId page) {
-  const MutexLock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return nullptr;
+  if (!mutex_.try_lock()) return nullptr;
+  const MutexLock lock(mutex_, std::adopt_lock);
   const auto it = entries_.find(page);
   if (it == entries_.end() || it->second->loading) return nullptr;
   hits_.fetch_add(1, std::memory_order_relaxed);
@@ -109,10 +109,10 @@ Status InPlacePages::put(PageId page, PageRef ref) {
     evict();
     return ok_status();
   }
-  changed_.wait(lock, [this] { return !writing_; });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !writing_; });
   writing_ = true;
   // An eighth at a time, since finding them goes through the whole list.
-  const Status status = write_back(&lock, std::max<size_t>(kWriteBatchPages, dirty_ / 8));
+  const Status status = write_back(std::max<size_t>(kWriteBatchPages, dirty_ / 8));
   writing_ = false;
   changed_.notify_all();
   evict();
@@ -143,7 +143,7 @@ Status InPlacePages::write_batch(const std::vector<std::pair<PageId, PageRef>>& 
 
 // writing_ is set. Writes the dirty pages used longest ago, a batch at a time, in page order. A
 // page put meanwhile stays dirty.
-Status InPlacePages::write_back(MutexLock* lock, size_t count_max) {
+Status InPlacePages::write_back(size_t count_max) {
   std::vector<std::pair<PageId, PageRef>> chosen;
   for (auto it = used_.rbegin(); it != used_.rend() && chosen.size() < count_max; ++it)
     if ((*it)->dirty) chosen.emplace_back((*it)->page, (*it)->ref);
@@ -154,9 +154,9 @@ Status InPlacePages::write_back(MutexLock* lock, size_t count_max) {
     const std::vector<std::pair<PageId, PageRef>> batch(
         chosen.begin() + static_cast<ptrdiff_t>(begin),
         chosen.begin() + static_cast<ptrdiff_t>(end));
-    lock->unlock();
+    mutex_.unlock();
     const Status status = write_batch(batch);
-    lock->lock();
+    mutex_.lock();
     STRATA_RETURN_IF_ERROR(status);
     written_.fetch_add(batch.size(), std::memory_order_relaxed);
     for (const auto& [page, ref] : batch) {
@@ -171,9 +171,9 @@ Status InPlacePages::write_back(MutexLock* lock, size_t count_max) {
 
 Status InPlacePages::checkpoint() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return !writing_; });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !writing_; });
   writing_ = true;
-  Status status = write_back(&lock, SIZE_MAX);
+  Status status = write_back(SIZE_MAX);
   lock.unlock();
   if (status.ok()) status = source_->sync();
   lock.lock();
@@ -198,7 +198,7 @@ StatusOr<std::vector<SpaceId>> InPlacePages::list_spaces() {
 
 Status InPlacePages::delete_space(SpaceId space) {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return !writing_; });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !writing_; });
   writing_ = true;
   for (auto it = used_.begin(); it != used_.end();) {
     Entry* const entry = *it++;

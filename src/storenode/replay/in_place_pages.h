@@ -54,9 +54,9 @@ class InPlacePages {
     std::list<Entry*>::iterator place;
   };
   using Entries = std::unordered_map<PageId, std::unique_ptr<Entry>>;
-  Entry* add(PageId page);
-  void evict();
-  Status write_back(MutexLock* lock, size_t count_max);
+  Entry* add(PageId page) STRATA_REQUIRES(mutex_);
+  void evict() STRATA_REQUIRES(mutex_);
+  Status write_back(size_t count_max) STRATA_REQUIRES(mutex_);
   Status write_batch(const std::vector<std::pair<PageId, PageRef>>& batch);
   Status make_space(SpaceId space);
 
@@ -64,10 +64,10 @@ class InPlacePages {
   const size_t pages_max_;
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;  // loaded, or written
-  Entries entries_;
-  std::list<Entry*> used_;  // used last in front
-  size_t dirty_ = 0;
-  bool writing_ = false;
+  Entries entries_ STRATA_GUARDED_BY(mutex_);
+  std::list<Entry*> used_ STRATA_GUARDED_BY(mutex_);  // used last in front
+  size_t dirty_ STRATA_GUARDED_BY(mutex_) = 0;
+  bool writing_ STRATA_GUARDED_BY(mutex_) = false;
   std::set<SpaceId> spaces_;  // known to exist; only whoever is writing
   AlignedBytes buffer_;       // only whoever is writing
   std::atomic<uint64_t> hits_{0}, misses_{0}, written_{0};

@@ -48,7 +48,7 @@ class Ingest {
     Lsn known_to;    // IN3: the scanned mark of the last life
     Lsn marked_to;   // the scanned mark of this one
     Lsn needs;       // the first byte it needed when it was added
-    Status failure;  // guarded by mutex_
+    Status failure;  // of who holds mutex_, once the stream is in streams_
   };
   struct Found {
     std::vector<VersionMap::NewVersion> added;

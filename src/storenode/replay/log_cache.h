@@ -45,7 +45,7 @@ class LogCache {
   struct Block {
     uint64_t begin = 0;             // Lsn of the first byte: the log may begin inside the block
     std::unique_ptr<char[]> bytes;  // kBlockBytes
-    uint64_t filled = 0;            // guarded by the cache's mutex; what is below never changes
+    uint64_t filled = 0;            // of who holds the cache's mutex; what is below never changes
   };
   using BlockRef = std::shared_ptr<Block>;
   struct Key {
@@ -68,8 +68,8 @@ class LogCache {
 
   const size_t blocks_max_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::list<Entry> entries_;  // used last in front
-  std::unordered_map<Key, std::list<Entry>::iterator, Hash> index_;
+  std::list<Entry> entries_ STRATA_GUARDED_BY(mutex_);  // used last in front
+  std::unordered_map<Key, std::list<Entry>::iterator, Hash> index_ STRATA_GUARDED_BY(mutex_);
   std::atomic<uint64_t> hits_{0};
   std::atomic<uint64_t> misses_{0};
 };

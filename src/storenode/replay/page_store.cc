@@ -253,7 +253,7 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
   struct Waiting {
     Mutex mutex{LatchRank::kLeaf};
     CondVar changed;
-    std::optional<StatusOr<PageAnswer>> answer;
+    std::optional<StatusOr<PageAnswer>> answer STRATA_GUARDED_BY(mutex);
   };
   // Whoever answers may still hold the latch when the answer is seen here.
   const auto waiting = std::make_shared<Waiting>();
@@ -263,7 +263,8 @@ StatusOr<PageAnswer> PageStore::get_page(GetPageRequest request) {
     waiting->changed.notify_all();
   });
   MutexLock lock(waiting->mutex);
-  waiting->changed.wait(lock, [&waiting] { return waiting->answer.has_value(); });
+  waiting->changed.wait(
+      lock, [&waiting]() STRATA_REQUIRES(waiting->mutex) { return waiting->answer.has_value(); });
   return *std::move(waiting->answer);
 }
 

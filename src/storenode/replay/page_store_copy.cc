@@ -268,7 +268,7 @@ Status PageStore::Shell::open_impl() {
 void PageStore::Shell::delete_impl() {
   std::unique_ptr<Impl> last;
   MutexLock lock(mutex_);
-  gone_.wait(lock, [this] { return !exists_ || left_ != nullptr; });
+  gone_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !exists_ || left_ != nullptr; });
   last = std::move(left_);
   exists_ = false;
   lock.unlock();

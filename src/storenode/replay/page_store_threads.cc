@@ -30,7 +30,8 @@ void yield_to_others() noexcept {
 // False: stop.
 bool PageStore::Impl::pause(uint64_t microseconds) {
   MutexLock lock(wake_->mutex);
-  wake_->changed.wait_for_us(lock, microseconds, [this] { return wake_->stop; });
+  wake_->changed.wait_for_us(lock, microseconds,
+                             [this]() STRATA_REQUIRES(wake_->mutex) { return wake_->stop; });
   return !wake_->stop;
 }
 
@@ -98,10 +99,12 @@ void PageStore::Impl::scan_now() {
 // the same piece by piece as it comes. False: stop.
 bool PageStore::Impl::wait_for_growth() {
   MutexLock lock(wake_->mutex);
-  wake_->log_grown.wait(lock, [this] { return wake_->stop || wake_->grown; });
+  wake_->log_grown.wait(
+      lock, [this]() STRATA_REQUIRES(wake_->mutex) { return wake_->stop || wake_->grown; });
   if (scan_delay_us() != 0)
-    wake_->log_grown.wait_for_us(lock, scan_delay_us(),
-                                 [this] { return wake_->stop || wake_->scan_now; });
+    wake_->log_grown.wait_for_us(lock, scan_delay_us(), [this]() STRATA_REQUIRES(wake_->mutex) {
+      return wake_->stop || wake_->scan_now;
+    });
   wake_->grown = wake_->scan_now = false;
   return !wake_->stop;
 }
@@ -197,8 +200,9 @@ void PageStore::Impl::upkeep_thread() {
     MutexLock lock(wake_->mutex);
     const uint64_t begin = options.now_us();
     if (until > begin)
-      wake_->changed.wait_for_us(lock, until - begin,
-                                 [this] { return wake_->stop || wake_->deadline; });
+      wake_->changed.wait_for_us(lock, until - begin, [this]() STRATA_REQUIRES(wake_->mutex) {
+        return wake_->stop || wake_->deadline;
+      });
     wake_->deadline = false;
     if (wake_->stop) return;
   }

@@ -158,8 +158,8 @@ StreamMark PendingPages::oldest(StreamId stream) const {
 }
 
 std::optional<StreamMark> PendingPages::oldest_at_hand(StreamId stream) const {
-  const MutexLock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return std::nullopt;
+  if (!mutex_.try_lock()) return std::nullopt;
+  const MutexLock lock(mutex_, std::adopt_lock);
   return oldest_locked(stream);
 }
 
@@ -177,7 +177,9 @@ size_t PendingPages::count() const {
 
 bool PendingPages::wait() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return stop_ || woken_ || (has_ripe() && !stalled_); });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
+    return stop_ || woken_ || (has_ripe() && !stalled_);
+  });
   woken_ = false;
   return !stop_;
 }

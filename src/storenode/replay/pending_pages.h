@@ -74,31 +74,38 @@ class PendingPages {
   };
   using Place = std::pair<Batch, PageId>;
   static constexpr size_t kRipensMax = 6;
-  void queue(PageId id, Page* page);
-  void announce_ripe();
-  [[nodiscard]] StreamMark oldest_locked(StreamId stream) const;
-  [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const;
-  void raise_ripe(Batch batch);
-  [[nodiscard]] bool has_ripe() const { return !held_back_ && !ripe_pages_.empty(); }
+  void queue(PageId id, Page* page) STRATA_REQUIRES(mutex_);
+  void announce_ripe() STRATA_REQUIRES(mutex_);
+  [[nodiscard]] StreamMark oldest_locked(StreamId stream) const STRATA_REQUIRES(mutex_);
+  [[nodiscard]] Batch oldest_batch(const std::vector<Section>& sections) const
+      STRATA_REQUIRES(mutex_);
+  void raise_ripe(Batch batch) STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool has_ripe() const STRATA_REQUIRES(mutex_) {
+    return !held_back_ && !ripe_pages_.empty();
+  }
 
   const uint64_t lag_bytes_;
 
   mutable Mutex mutex_{LatchRank::kReplayQueue};
   CondVar changed_;
-  std::unordered_map<PageId, Page> pages_;
-  std::set<Place> listed_;         // all
-  std::set<Place> queued_;         // of kQueued, those that are not given to a worker yet
-  std::set<Place> ripe_pages_;     // ... and those that are
-  std::deque<Stretch> stretches_;  // oldest first; those before the oldest listed batch are gone
-  std::map<StreamId, StreamMark> ends_;
-  Batch last_batch_ = 0;
-  Batch ripe_ = 0;             // pages listed up to it may be taken (PP3)
-  std::deque<Batch> ripened_;  // the last batch at each of the last kRipensMax times
-  bool held_back_ = false;
-  size_t waiting_for_scan_ = 0;
-  bool stalled_ = false;  // what is queued is in other hands: wake() tells when that changes
-  bool woken_ = false;
-  bool stop_ = false;
+  std::unordered_map<PageId, Page> pages_ STRATA_GUARDED_BY(mutex_);
+  std::set<Place> listed_ STRATA_GUARDED_BY(mutex_);  // all
+  std::set<Place> queued_
+      STRATA_GUARDED_BY(mutex_);  // of kQueued, those that are not given to a worker yet
+  std::set<Place> ripe_pages_ STRATA_GUARDED_BY(mutex_);  // ... and those that are
+  std::deque<Stretch> stretches_
+      STRATA_GUARDED_BY(mutex_);  // oldest first; those before the oldest listed batch are gone
+  std::map<StreamId, StreamMark> ends_ STRATA_GUARDED_BY(mutex_);
+  Batch last_batch_ STRATA_GUARDED_BY(mutex_) = 0;
+  Batch ripe_ STRATA_GUARDED_BY(mutex_) = 0;  // pages listed up to it may be taken (PP3)
+  std::deque<Batch> ripened_
+      STRATA_GUARDED_BY(mutex_);  // the last batch at each of the last kRipensMax times
+  bool held_back_ STRATA_GUARDED_BY(mutex_) = false;
+  size_t waiting_for_scan_ STRATA_GUARDED_BY(mutex_) = 0;
+  bool stalled_ STRATA_GUARDED_BY(mutex_) =
+      false;  // what is queued is in other hands: wake() tells when that changes
+  bool woken_ STRATA_GUARDED_BY(mutex_) = false;
+  bool stop_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 template <typename May>

@@ -30,7 +30,9 @@ void SequentialReplay::scanned(StreamId, StreamMark, StreamMark to, const std::v
 
 bool SequentialReplay::wait_for_work() {
   MutexLock lock(mutex_);
-  changed_.wait(lock, [this] { return stop_ || (replayed_ < scanned_ && failure_.ok()); });
+  changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
+    return stop_ || (replayed_ < scanned_ && failure_.ok());
+  });
   return !stop_;
 }
 

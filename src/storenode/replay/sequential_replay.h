@@ -61,10 +61,10 @@ class SequentialReplay final : public Replay {
   std::unique_ptr<GroupReader> reader_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  uint64_t scanned_ = 0;  // Lsn
-  uint64_t replayed_ = 0;
-  Status failure_;
-  bool stop_ = false;
+  uint64_t scanned_ STRATA_GUARDED_BY(mutex_) = 0;  // Lsn
+  uint64_t replayed_ STRATA_GUARDED_BY(mutex_) = 0;
+  Status failure_ STRATA_GUARDED_BY(mutex_);
+  bool stop_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace strata::storenode

@@ -11,9 +11,9 @@ namespace strata::storenode {
 struct SingleReplay::Wake {
   Mutex mutex{LatchRank::kLeaf};
   CondVar changed;
-  bool grown = false;
-  bool asked = false;
-  bool stop = false;
+  bool grown STRATA_GUARDED_BY(mutex) = false;
+  bool asked STRATA_GUARDED_BY(mutex) = false;
+  bool stop STRATA_GUARDED_BY(mutex) = false;
 };
 
 Status SingleReplay::open() {
@@ -67,7 +67,8 @@ bool SingleReplay::wait_for_work() {
     });
     lock.lock();
   }
-  wake_->changed.wait(lock, [this] { return wake_->stop || wake_->grown; });
+  wake_->changed.wait(
+      lock, [this]() STRATA_REQUIRES(wake_->mutex) { return wake_->stop || wake_->grown; });
   wake_->grown = false;
   return !wake_->stop;
 }
@@ -318,8 +319,9 @@ std::optional<PageAnswer> SingleReplay::page_at_hand(const GetPageRequest& reque
     return std::nullopt;
   if (!parts_.map->is_surely_there(SpaceId{request.page.space})) return std::nullopt;
   {
-    const MutexLock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock() || broken_.count(request.page) != 0) return std::nullopt;
+    if (!mutex_.try_lock()) return std::nullopt;
+    const MutexLock lock(mutex_, std::adopt_lock);
+    if (broken_.count(request.page) != 0) return std::nullopt;
   }
   PageRef page = pages_.at_hand(request.page);
   if (page == nullptr) return std::nullopt;

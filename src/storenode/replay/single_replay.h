@@ -78,10 +78,11 @@ class SingleReplay final : public Replay {
   std::shared_ptr<Wake> wake_;
   Lsn looked_to_;  // durable before the last look; the worker's
   mutable Mutex mutex_{LatchRank::kLeaf};
-  std::map<PageId, BrokenPage> broken_;
-  std::map<PageId, Llsn> passed_over_;  // of broken pages, the last section
-  std::map<PageId, Copy> copies_;       // peers', which the worker shall put
-  Status failure_;
+  std::map<PageId, BrokenPage> broken_ STRATA_GUARDED_BY(mutex_);
+  std::map<PageId, Llsn> passed_over_
+      STRATA_GUARDED_BY(mutex_);                             // of broken pages, the last section
+  std::map<PageId, Copy> copies_ STRATA_GUARDED_BY(mutex_);  // peers', which the worker shall put
+  Status failure_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

@@ -34,19 +34,19 @@ class Streams {
   }
   // Without waiting for the latch.
   [[nodiscard]] std::optional<std::vector<Stream>> all_at_hand() const {
-    const MutexLock lock(mutex_, std::try_to_lock);
-    if (!lock.owns_lock()) return std::nullopt;
+    if (!mutex_.try_lock()) return std::nullopt;
+    const MutexLock lock(mutex_, std::adopt_lock);
     return all_locked();
   }
 
  private:
-  [[nodiscard]] std::vector<Stream> all_locked() const {
+  [[nodiscard]] std::vector<Stream> all_locked() const STRATA_REQUIRES(mutex_) {
     std::vector<Stream> found;
     for (const auto& [id, log] : logs_) found.push_back({id, log});
     return found;
   }
   mutable Mutex mutex_{LatchRank::kLeaf};
-  std::map<StreamId, LogView*> logs_;
+  std::map<StreamId, LogView*> logs_ STRATA_GUARDED_BY(mutex_);
 };
 
 inline std::string name_of(StreamId stream, Lsn lsn) {

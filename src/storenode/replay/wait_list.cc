@@ -115,18 +115,20 @@ bool WaitList::is_replayed(const GetPageRequest& request, Llsn llsn, bool positi
 }
 
 bool WaitList::is_scanned_at_hand(const GetPageRequest& request) const {
-  const MutexLock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && scanned_as_asked(request);
+  if (!mutex_.try_lock()) return false;
+  const MutexLock lock(mutex_, std::adopt_lock);
+  return scanned_as_asked(request);
 }
 
 bool WaitList::is_replayed_at_hand(const GetPageRequest& request, Llsn llsn, bool positions) const {
-  const MutexLock lock(mutex_, std::try_to_lock);
-  return lock.owns_lock() && replayed_as_asked(request, llsn, positions);
+  if (!mutex_.try_lock()) return false;
+  const MutexLock lock(mutex_, std::adopt_lock);
+  return replayed_as_asked(request, llsn, positions);
 }
 
 std::optional<StreamMark> WaitList::replayed_at_hand(StreamId stream) const {
-  const MutexLock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return std::nullopt;
+  if (!mutex_.try_lock()) return std::nullopt;
+  const MutexLock lock(mutex_, std::adopt_lock);
   const auto it = replayed_.find(stream);
   return it == replayed_.end() ? StreamMark{} : it->second;
 }
@@ -209,7 +211,8 @@ TicketPtr WaitList::take_ready() {
 
 TicketPtr WaitList::wait_ready() {
   MutexLock lock(mutex_);
-  ready_changed_.wait(lock, [this] { return closed_ || !ready_.empty(); });
+  ready_changed_.wait(lock,
+                      [this]() STRATA_REQUIRES(mutex_) { return closed_ || !ready_.empty(); });
   if (ready_.empty()) return nullptr;
   TicketPtr ticket = std::move(ready_.front());
   ready_.pop_front();

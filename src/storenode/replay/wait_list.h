@@ -113,24 +113,25 @@ class WaitList {
     WaitCondition condition;
     Seen seen;
   };
-  [[nodiscard]] bool holds(const Ticket& ticket, const WaitCondition& condition, Seen seen) const;
-  [[nodiscard]] bool scanned_as_asked(const GetPageRequest& request) const;
+  [[nodiscard]] bool holds(const Ticket& ticket, const WaitCondition& condition, Seen seen) const
+      STRATA_REQUIRES(mutex_);
+  [[nodiscard]] bool scanned_as_asked(const GetPageRequest& request) const STRATA_REQUIRES(mutex_);
   [[nodiscard]] bool replayed_as_asked(const GetPageRequest& request, Llsn llsn,
-                                       bool positions) const;
-  void wake_those_that_may();
-  void wake(Parked* parked);
-  [[nodiscard]] uint64_t earliest() const;
+                                       bool positions) const STRATA_REQUIRES(mutex_);
+  void wake_those_that_may() STRATA_REQUIRES(mutex_);
+  void wake(Parked* parked) STRATA_REQUIRES(mutex_);
+  [[nodiscard]] uint64_t earliest() const STRATA_REQUIRES(mutex_);
 
   mutable Mutex mutex_{LatchRank::kReplay};
   CondVar ready_changed_;
-  std::map<StreamId, StreamMark> scanned_;
-  std::map<StreamId, StreamMark> replayed_;
-  Seen seen_;
-  std::set<PageId> busy_;
-  std::list<Parked> parked_;
-  std::deque<TicketPtr> ready_;
-  bool closed_ = false;
-  std::function<void()> deadline_hook_;
+  std::map<StreamId, StreamMark> scanned_ STRATA_GUARDED_BY(mutex_);
+  std::map<StreamId, StreamMark> replayed_ STRATA_GUARDED_BY(mutex_);
+  Seen seen_ STRATA_GUARDED_BY(mutex_);
+  std::set<PageId> busy_ STRATA_GUARDED_BY(mutex_);
+  std::list<Parked> parked_ STRATA_GUARDED_BY(mutex_);
+  std::deque<TicketPtr> ready_ STRATA_GUARDED_BY(mutex_);
+  bool closed_ STRATA_GUARDED_BY(mutex_) = false;
+  std::function<void()> deadline_hook_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

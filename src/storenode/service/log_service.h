@@ -96,8 +96,9 @@ class LogService {
 
   const Parts parts_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::map<StreamId, std::unique_ptr<SelfCatchUp>> catch_ups_;  // guarded by mutex_; never shrinks
-  std::map<StreamId, Lsn> wanted_;  // guarded by mutex_: what the writer does not need
+  std::map<StreamId, std::unique_ptr<SelfCatchUp>> catch_ups_
+      STRATA_GUARDED_BY(mutex_);                              // never shrinks
+  std::map<StreamId, Lsn> wanted_ STRATA_GUARDED_BY(mutex_);  // what the writer does not need
 };
 
 }  // namespace strata::storenode

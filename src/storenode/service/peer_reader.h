@@ -38,8 +38,8 @@ class PeerReader {
   const uint64_t timeout_us_;
   Mutex mutex_{LatchRank::kPeers};
   using Channels = std::map<std::string, std::unique_ptr<transport::Channel>>;
-  Channels channels_;     // guarded by mutex_
-  bool stopped_ = false;  // guarded by mutex_
+  Channels channels_ STRATA_GUARDED_BY(mutex_);
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace strata::storenode

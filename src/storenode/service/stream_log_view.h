@@ -31,7 +31,7 @@ class StreamLogView final : public LogView {
   const StreamId stream_;
   const Lsn begin_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::vector<Waiter> waiters_;  // guarded by mutex_; while there is no stream
+  std::vector<Waiter> waiters_ STRATA_GUARDED_BY(mutex_);  // while there is no stream
 };
 
 }  // namespace strata::storenode

@@ -31,8 +31,8 @@ class WorkerPool {
   const size_t waiting_max_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  std::deque<Task> tasks_;  // guarded by mutex_
-  bool stopped_ = false;    // guarded by mutex_
+  std::deque<Task> tasks_ STRATA_GUARDED_BY(mutex_);
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> threads_;
 };
 

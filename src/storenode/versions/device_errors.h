@@ -34,8 +34,8 @@ class DeviceErrors {
   void forget(uint64_t place);
   const uint64_t lasting_us_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::map<uint64_t, Place> places_;  // guarded by mutex_
-  std::atomic<size_t> failing_{0};    // of places_
+  std::map<uint64_t, Place> places_ STRATA_GUARDED_BY(mutex_);
+  std::atomic<size_t> failing_{0};  // of places_
 };
 
 }  // namespace strata::storenode

@@ -52,9 +52,9 @@ class LeaseTable {
   };
   const LeaseOptions options_;
   mutable Mutex mutex_{LatchRank::kLeaf};
-  std::unordered_map<uint64_t, Lease> leases_;
-  std::deque<Sample> samples_;  // oldest first
-  Llsn horizon_;
+  std::unordered_map<uint64_t, Lease> leases_ STRATA_GUARDED_BY(mutex_);
+  std::deque<Sample> samples_ STRATA_GUARDED_BY(mutex_);  // oldest first
+  Llsn horizon_ STRATA_GUARDED_BY(mutex_);
   const uint64_t settled_us_;
 };
 

@@ -29,8 +29,9 @@ PageRef PageCache::find(PageId page, Llsn llsn) {
 PageRef PageCache::find_at_hand(PageId page, Llsn llsn) {
   const Key key{page, llsn};
   Shard& shard = shard_of(key);
-  const MutexLock lock(shard.mutex, std::try_to_lock);
-  return lock.owns_lock() ? take(&shard, key) : nullptr;
+  if (!shard.mutex.try_lock()) return nullptr;
+  const MutexLock lock(shard.mutex, std::adopt_lock);
+  return take(&shard, key);
 }
 
 void PageCache::insert(PageId page, Llsn llsn, PageRef ref) {

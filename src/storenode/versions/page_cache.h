@@ -57,11 +57,11 @@ class PageCache {
   };
   struct Shard {
     mutable Mutex mutex{LatchRank::kLeaf};
-    std::list<Entry> entries;  // used last in front
-    std::unordered_map<Key, std::list<Entry>::iterator, Hash> index;
+    std::list<Entry> entries STRATA_GUARDED_BY(mutex);  // used last in front
+    std::unordered_map<Key, std::list<Entry>::iterator, Hash> index STRATA_GUARDED_BY(mutex);
   };
   static constexpr size_t kShards = 16;
-  PageRef take(Shard* shard, const Key& key);
+  PageRef take(Shard* shard, const Key& key) STRATA_REQUIRES(shard->mutex);
   Shard& shard_of(const Key& key) { return shards_[Hash()(key) >> 60]; }
 
   const size_t pages_per_shard_;

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/latch.h"
 #include "rocksdb/file_system.h"
 #include "rocksdb/io_status.h"
 
@@ -216,14 +216,14 @@ class RocksFileSystem final : public rocksdb::FileSystem {
   }
   IOStatus LockFile(const std::string& name, const IOOptions&, rocksdb::FileLock** lock,
                     IODebugContext*) override {
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     if (!locked_.insert(name).second) return IOStatus::IOError("is locked", name);
     *lock = new Lock(name);
     return IOStatus::OK();
   }
   IOStatus UnlockFile(rocksdb::FileLock* lock, const IOOptions&, IODebugContext*) override {
     const std::unique_ptr<Lock> mine(static_cast<Lock*>(lock));
-    const std::lock_guard<std::mutex> guard(mutex_);
+    const MutexLock guard(mutex_);
     locked_.erase(mine->path);
     return IOStatus::OK();
   }
@@ -272,8 +272,8 @@ class RocksFileSystem final : public rocksdb::FileSystem {
   }
 
   strata::FileSystem* const files_;
-  std::mutex mutex_;
-  std::set<std::string> locked_;
+  Mutex mutex_{LatchRank::kLeaf};
+  std::set<std::string> locked_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -111,21 +111,21 @@ void VersionMap::finish_change(Node* node, const Change& change, const Status& s
       counters_.collected_stored.fetch_add(1, std::memory_order_relaxed);
 }
 
-StatusOr<VersionMap::Node*> VersionMap::begin_change(Shard* shard, MutexLock* lock, PageId page) {
+StatusOr<VersionMap::Node*> VersionMap::begin_change(Shard* shard, PageId page) {
   for (;;) {
-    STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(shard, lock, page));
+    STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(shard, page));
     if (!node->changing) return node;
-    shard->changed.wait(*lock);
+    shard->changed.wait(shard->mutex);
   }
 }
 
-Status VersionMap::end_change(Shard* shard, MutexLock* lock, Node* node, Change* change) {
+Status VersionMap::end_change(Shard* shard, Node* node, Change* change) {
   Status status;
   if (!change->batch.empty()) {
     node->changing = true;
-    lock->unlock();
+    shard->mutex.unlock();
     status = db_->write(&change->batch);
-    lock->lock();
+    shard->mutex.lock();
     node->changing = false;
     shard->changed.notify_all();
   }
@@ -138,16 +138,16 @@ Status VersionMap::end_change(Shard* shard, MutexLock* lock, Node* node, Change*
 Status VersionMap::change(PageId page, const Wish& wish) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, &lock, page));
+  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, page));
   if (is_reclaimed(SpaceId{page.space})) return ok_status();
   Change change = plan_change(node, wish);
-  return end_change(&shard, &lock, node, &change);
+  return end_change(&shard, node, &change);
 }
 
 Status VersionMap::replace(PageId page, const MadeVersion& good) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, &lock, page));
+  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, page));
   const ptrdiff_t at = newest_at(node->list, good.llsn);
   if (at < 0 || node->list[at].llsn != good.llsn || is_reclaimed(SpaceId{page.space}))
     return error_not_found("there is no such version");
@@ -159,7 +159,7 @@ Status VersionMap::replace(PageId page, const MadeVersion& good) {
   change.batch.put_version(page, version);
   change.stored.push_back(version.llsn);
   change.written.push_back(version.llsn);
-  return end_change(&shard, &lock, node, &change);
+  return end_change(&shard, node, &change);
 }
 
 Status VersionMap::store(PageId page, std::span<const MadeVersion> made, Trim trim) {

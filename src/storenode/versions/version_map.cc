@@ -107,12 +107,12 @@ void VersionMap::evict(Shard* shard) {
 
 // The node is in the shard, and whoever finds it there waits. Versions that are added meanwhile
 // may be in what is read, too.
-Status VersionMap::load(Shard* shard, MutexLock* lock, Node* node) {
+Status VersionMap::load(Shard* shard, Node* node) {
   std::vector<Version> read;
   node->loading = true;
-  lock->unlock();
+  shard->mutex.unlock();
   const Status status = db_->read_versions(node->page, &read);
-  lock->lock();
+  shard->mutex.lock();
   node->loading = false;
   shard->changed.notify_all();
   if (!status.ok()) return status;
@@ -128,7 +128,7 @@ Status VersionMap::load(Shard* shard, MutexLock* lock, Node* node) {
   return status;
 }
 
-StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, MutexLock* lock, PageId page) {
+StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, PageId page) {
   Node* node = nullptr;
   for (;;) {
     const auto it = shard->nodes.find(page);
@@ -141,12 +141,12 @@ StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, MutexLock* lock, Pa
       return node;
     }
     if (!node->loading) break;
-    shard->changed.wait(*lock);  // the node may be gone then
+    shard->changed.wait(shard->mutex);  // the node may be gone then
     node = nullptr;
   }
   counters_.misses.fetch_add(1, std::memory_order_relaxed);
   if (node == nullptr) node = make_node(shard, page);
-  if (Status status = load(shard, lock, node); !status.ok()) {
+  if (Status status = load(shard, node); !status.ok()) {
     if (!node->dirty && !node->changing) forget(shard, node);
     return status;
   }
@@ -156,7 +156,7 @@ StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, MutexLock* lock, Pa
 Status VersionMap::inspect(PageId page, absl::FunctionRef<void(VersionList)> look) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(&shard, &lock, page));
+  STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(&shard, page));
   if (is_reclaimed(SpaceId{page.space})) {
     look({});
   } else {
@@ -168,16 +168,17 @@ Status VersionMap::inspect(PageId page, absl::FunctionRef<void(VersionList)> loo
 
 bool VersionMap::is_surely_there(SpaceId space) const {
   if (reclaimed_.load() == 0) return true;
-  const MutexLock lock(dropped_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return false;
+  if (!dropped_mutex_.try_lock()) return false;
+  const MutexLock lock(dropped_mutex_, std::adopt_lock);
   const auto it = dropped_.find(space);
   return it == dropped_.end() || !it->second.reclaimed;
 }
 
 bool VersionMap::inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList)> look) {
   Shard& shard = shard_of(page);
-  const MutexLock lock(shard.mutex, std::try_to_lock);
-  if (!lock.owns_lock() || !is_surely_there(SpaceId{page.space})) return false;
+  if (!shard.mutex.try_lock()) return false;
+  const MutexLock lock(shard.mutex, std::adopt_lock);
+  if (!is_surely_there(SpaceId{page.space})) return false;
   const auto it = shard.nodes.find(page);
   if (it == shard.nodes.end() || !it->second->whole) return false;
   Node* const node = it->second.get();
@@ -197,7 +198,7 @@ struct VersionMap::PageVersions {
 
 // A page whose list is not in memory gets one that begins with its first version here: what RocksDB
 // has of it is read when somebody asks.
-void VersionMap::add_to_page(Shard* shard, MutexLock* lock, const PageVersions& added) {
+void VersionMap::add_to_page(Shard* shard, const PageVersions& added) {
   Node* node = nullptr;
   for (const Version* const version : added.versions) {
     for (;;) {
@@ -207,7 +208,7 @@ void VersionMap::add_to_page(Shard* shard, MutexLock* lock, const PageVersions& 
       }
       if (place_version(node, *version)) break;
       account(shard, node);
-      shard->changed.wait(*lock);  // unless that change fails; the node may be gone then
+      shard->changed.wait(shard->mutex);  // unless that change fails; the node may be gone then
       node = nullptr;
     }
   }
@@ -270,7 +271,7 @@ void VersionMap::warm(Shard* shard, std::span<const PageVersions> pages) {
 Status VersionMap::add(std::span<const NewVersion> versions, std::vector<PageId>* pages) {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
-    STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, shard_bytes_max_ / 4 * 3));
+    STRATA_RETURN_IF_ERROR(make_room(&shard, shard_bytes_max_ / 4 * 3));
   }
   std::vector<const Version*> in_order;
   std::vector<PageVersions> sorted = by_shard_and_page(versions, &in_order);
@@ -285,7 +286,7 @@ Status VersionMap::add(std::span<const NewVersion> versions, std::vector<PageId>
     MutexLock lock(shard.mutex);
     warm(&shard, rest.first(taken));
     for (const PageVersions& one : rest.first(taken)) {
-      add_to_page(&shard, &lock, one);
+      add_to_page(&shard, one);
       pages->push_back(one.page);
     }
     evict(&shard);
@@ -347,13 +348,13 @@ void VersionMap::finish_spill(Shard* shard, const Spill& spill, const Status& st
   counters_.settled.fetch_add(spill.entries, std::memory_order_relaxed);
 }
 
-Status VersionMap::make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max) {
+Status VersionMap::make_room(Shard* shard, uint64_t dirty_bytes_max) {
   while (shard->dirty_bytes > dirty_bytes_max) {
     Spill spill = plan_spill(shard, dirty_bytes_max);
     if (spill.parts.empty()) break;  // others are at work on them
-    lock->unlock();
+    shard->mutex.unlock();
     const Status status = db_->write(&spill.batch);
-    lock->lock();
+    shard->mutex.lock();
     finish_spill(shard, spill, status);
     STRATA_RETURN_IF_ERROR(status);
   }
@@ -402,7 +403,7 @@ StatusOr<std::vector<SpaceId>> VersionMap::list_spaces() {
 Status VersionMap::drop_memory() {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
-    STRATA_RETURN_IF_ERROR(make_room(&shard, &lock, 0));
+    STRATA_RETURN_IF_ERROR(make_room(&shard, 0));
     for (auto it = shard.clean.begin(); it != shard.clean.end();) {
       Node* const node = *it++;
       if (!node->loading && !node->changing) forget(&shard, node);
@@ -454,7 +455,7 @@ bool VersionMap::set_reclaimed(SpaceId space, bool reclaimed) {
 void VersionMap::wait_until_idle(SpaceId space) {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
-    shard.changed.wait(lock, [&shard, space] {
+    shard.changed.wait(lock, [&shard, space]() STRATA_REQUIRES(shard.mutex) {
       return std::none_of(shard.nodes.begin(), shard.nodes.end(), [space](const auto& it) {
         return it.first.space == space.value && it.second->changing;
       });
@@ -469,7 +470,7 @@ void VersionMap::forget_space(SpaceId space) {
   };
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
-    shard.changed.wait(lock, [&shard, &is_loading] {
+    shard.changed.wait(lock, [&shard, &is_loading]() STRATA_REQUIRES(shard.mutex) {
       return std::none_of(shard.clean.begin(), shard.clean.end(), is_loading) &&
              std::none_of(shard.dirty.begin(), shard.dirty.end(), is_loading);
     });

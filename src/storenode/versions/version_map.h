@@ -154,32 +154,35 @@ class VersionMap {
   struct Shard {
     Mutex mutex{LatchRank::kVersionMap};
     CondVar changed;  // a node is loaded, or not changing any more
-    absl::flat_hash_map<PageId, std::unique_ptr<Node>, std::hash<PageId>> nodes;
-    std::list<Node*> clean, dirty;  // used last in front
-    uint64_t bytes = 0;
-    uint64_t dirty_bytes = 0;  // of these
+    absl::flat_hash_map<PageId, std::unique_ptr<Node>, std::hash<PageId>> nodes
+        STRATA_GUARDED_BY(mutex);
+    std::list<Node*> clean STRATA_GUARDED_BY(mutex);  // used last in front
+    std::list<Node*> dirty STRATA_GUARDED_BY(mutex);  // likewise
+    uint64_t bytes STRATA_GUARDED_BY(mutex) = 0;
+    uint64_t dirty_bytes STRATA_GUARDED_BY(mutex) = 0;  // of these
   };
   static constexpr size_t kShards = 16;
 
   static size_t shard_number(PageId page) { return std::hash<PageId>()(page) >> 60; }
   Shard& shard_of(PageId page) { return shards_[shard_number(page)]; }
   // --- lists in memory ---
-  Node* make_node(Shard* shard, PageId page);
-  void account(Shard* shard, Node* node);
-  void forget(Shard* shard, Node* node);
-  void evict(Shard* shard);
-  StatusOr<Node*> loaded(Shard* shard, MutexLock* lock, PageId page);
-  Status load(Shard* shard, MutexLock* lock, Node* node);
+  Node* make_node(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  void account(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
+  void forget(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
+  void evict(Shard* shard) STRATA_REQUIRES(shard->mutex);
+  StatusOr<Node*> loaded(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  Status load(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
   struct PageVersions;
   static std::vector<PageVersions> by_shard_and_page(std::span<const NewVersion> versions,
                                                      std::vector<const Version*>* in_order);
-  static void warm(Shard* shard, std::span<const PageVersions> pages);
-  void add_to_page(Shard* shard, MutexLock* lock, const PageVersions& added);
+  static void warm(Shard* shard, std::span<const PageVersions> pages) STRATA_REQUIRES(shard->mutex);
+  void add_to_page(Shard* shard, const PageVersions& added) STRATA_REQUIRES(shard->mutex);
   bool place_version(Node* node, const Version& version);
   struct Spill;
-  Status make_room(Shard* shard, MutexLock* lock, uint64_t dirty_bytes_max);
-  Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max);
-  void finish_spill(Shard* shard, const Spill& spill, const Status& status);
+  Status make_room(Shard* shard, uint64_t dirty_bytes_max) STRATA_REQUIRES(shard->mutex);
+  Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max) STRATA_REQUIRES(shard->mutex);
+  void finish_spill(Shard* shard, const Spill& spill, const Status& status)
+      STRATA_REQUIRES(shard->mutex);
   void mark_written(Node* node, std::span<const Llsn> written);
   void count_written(Node* node, uint32_t entries);
   void count_unwritten(Node* node);
@@ -191,8 +194,8 @@ class VersionMap {
   };
   struct Change;
   Status change(PageId page, const Wish& wish);
-  StatusOr<Node*> begin_change(Shard* shard, MutexLock* lock, PageId page);
-  Status end_change(Shard* shard, MutexLock* lock, Node* node, Change* change);
+  StatusOr<Node*> begin_change(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  Status end_change(Shard* shard, Node* node, Change* change) STRATA_REQUIRES(shard->mutex);
   Change plan_change(Node* node, const Wish& wish);
   void finish_change(Node* node, const Change& change, const Status& status);
   bool set_reclaimed(SpaceId space, bool reclaimed);
@@ -206,7 +209,7 @@ class VersionMap {
   std::atomic<uint64_t> unwritten_{0};
   std::atomic<uint64_t> horizon_{0};
   mutable Mutex dropped_mutex_{LatchRank::kLeaf};
-  std::unordered_map<SpaceId, DroppedSpace> dropped_;
+  std::unordered_map<SpaceId, DroppedSpace> dropped_ STRATA_GUARDED_BY(dropped_mutex_);
   std::atomic<uint64_t> reclaimed_{0};  // of these; most databases have none
   std::atomic<bool> reclaim_due_{true};
   VersionMapCounters counters_;

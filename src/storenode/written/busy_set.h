@@ -17,7 +17,7 @@ class BusySet {
     // Blocks until nobody holds any of keys[0..count), which stay where they are.
     Hold(BusySet* set, const Key* keys, size_t count) : set_(set), keys_(keys), count_(count) {
       MutexLock lock(set_->mutex_);
-      set_->freed_.wait(lock, [this] { return free(); });
+      set_->freed_.wait(lock, [this]() STRATA_REQUIRES(set_->mutex_) { return free(); });
       set_->busy_.insert(keys_, keys_ + count_);
     }
     ~Hold() {
@@ -31,7 +31,7 @@ class BusySet {
     Hold& operator=(const Hold&) = delete;
 
    private:
-    [[nodiscard]] bool free() const {
+    [[nodiscard]] bool free() const STRATA_REQUIRES(set_->mutex_) {
       for (size_t i = 0; i < count_; ++i)
         if (set_->busy_.count(keys_[i]) != 0) return false;
       return true;
@@ -44,7 +44,7 @@ class BusySet {
  private:
   Mutex mutex_{LatchRank::kLeaf};
   CondVar freed_;
-  std::unordered_set<Key> busy_;  // guarded by mutex_
+  std::unordered_set<Key> busy_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

@@ -43,11 +43,11 @@ class PageCopier {
   const transport::Secret secret_;
   std::atomic<bool> stop_{false};
   mutable Mutex mutex_{LatchRank::kLeaf};
-  proto::CopyPagesRequest last_;  // guarded by mutex_; session 0: none
-  proto::CopyPagesReply told_;    // guarded by mutex_; of the last one
-  bool running_ = false;          // guarded by mutex_
-  bool stopped_ = false;          // guarded by mutex_
-  std::thread thread_;            // guarded by mutex_
+  proto::CopyPagesRequest last_ STRATA_GUARDED_BY(mutex_);  // session 0: none
+  proto::CopyPagesReply told_ STRATA_GUARDED_BY(mutex_);    // of the last one
+  bool running_ STRATA_GUARDED_BY(mutex_) = false;
+  bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
+  std::thread thread_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::storenode

@@ -109,7 +109,7 @@ StatusOr<std::unique_ptr<WrittenStore>> WrittenStore::open(const WrittenStoreOpt
 
 // --- sessions ---
 
-// mutex_ held. WS1, WS3
+// WS1, WS3
 Status WrittenStore::refuse_begin(const proto::Writer& writer) const {
   if (writer.epoch < marked_epoch_)
     return error_fenced("epoch " + std::to_string(writer.epoch.value) +
@@ -132,14 +132,14 @@ StatusOr<proto::BeginWritesReply> WrittenStore::begin(const proto::Writer& write
   proto::BeginWritesReply reply{number_, false};
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this] { return !beginning_; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return !beginning_; });
     STRATA_RETURN_IF_ERROR(refuse_begin(writer));
     // Also when the answers to some beginnings in between were lost.
     reply.continued = continues != 0 && session_.epoch == writer.epoch &&
                       session_.stream == writer.stream && continues >= chain_first_ &&
                       continues <= session_.session;
     beginning_ = true;
-    changed_.wait(lock, [this] { return running_ == 0; });
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return running_ == 0; });
   }
   const Status noted = note_epoch(writer.epoch);  // WS3: before anything is written
   {

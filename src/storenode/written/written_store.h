@@ -93,7 +93,7 @@ class WrittenStore {
  private:
   class InSession;
   WrittenStore(const WrittenStoreOptions& options, StoreMark mark);
-  Status refuse_begin(const proto::Writer& writer) const;
+  Status refuse_begin(const proto::Writer& writer) const STRATA_REQUIRES(mutex_);
   Status note_epoch(Epoch epoch);
 
   const WrittenStoreOptions options_;
@@ -103,14 +103,14 @@ class WrittenStore {
   BusySet<SpaceId> spaces_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
-  Epoch marked_epoch_;         // guarded by mutex_; durable
-  proto::Writer session_;      // guarded by mutex_; session 0: none
-  uint64_t chain_first_ = 0;   // guarded by mutex_: session_ continues all from this one on
-  bool beginning_ = false;     // guarded by mutex_
-  uint32_t running_ = 0;       // guarded by mutex_: operations of the session
-  std::set<SpaceId> created_;  // guarded by mutex_: in this session
-  std::set<SpaceId> deleted_;  // guarded by mutex_: in this session
-  Status trouble_;             // guarded by mutex_
+  Epoch marked_epoch_ STRATA_GUARDED_BY(mutex_);        // durable
+  proto::Writer session_ STRATA_GUARDED_BY(mutex_);     // session 0: none
+  uint64_t chain_first_ STRATA_GUARDED_BY(mutex_) = 0;  // session_ continues all from this one on
+  bool beginning_ STRATA_GUARDED_BY(mutex_) = false;
+  uint32_t running_ STRATA_GUARDED_BY(mutex_) = 0;       // operations of the session
+  std::set<SpaceId> created_ STRATA_GUARDED_BY(mutex_);  // in this session
+  std::set<SpaceId> deleted_ STRATA_GUARDED_BY(mutex_);  // in this session
+  Status trouble_ STRATA_GUARDED_BY(mutex_);
   Counters counters_;
 };
 

@@ -88,7 +88,8 @@ class FabricRegion final : public RemoteRegion {
   const ofi::Info info_;
   const bool words_by_call_;
   Mutex mutex_{LatchRank::kLeaf};
-  std::vector<std::unique_ptr<FabricLink>> cached_;  // under mutex_; the last one was used last
+  std::vector<std::unique_ptr<FabricLink>> cached_
+      STRATA_GUARDED_BY(mutex_);  // the last one was used last
 };
 
 Status FabricRegion::run(absl::Span<RegionOperation> batch, uint64_t deadline_us) {

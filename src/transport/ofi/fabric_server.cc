@@ -107,8 +107,8 @@ class FabricServer::Core {
 
   Mutex mutex_{LatchRank::kLeaf};
   CondVar done_;
-  std::deque<std::function<void()>> tasks_;  // under mutex_
-  bool stopping_ = false;                    // under mutex_
+  std::deque<std::function<void()>> tasks_ STRATA_GUARDED_BY(mutex_);
+  bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 
@@ -171,7 +171,7 @@ void FabricServer::Core::run_and_wait(const std::function<void()>& task) {
   }
   wake();
   MutexLock lock(mutex_);
-  done_.wait(lock, [&done] { return done; });
+  done_.wait(lock, [&done]() STRATA_REQUIRES(mutex_) { return done; });
 }
 
 StatusOr<FabricPlace> FabricServer::Core::expose(std::shared_ptr<Region> region) {

@@ -101,8 +101,8 @@ class StatusPages {
   const NodeId node_;
   std::atomic<uint32_t> roots_[256];  // by node; 0 = not looked up yet
   mutable Mutex mutex_{LatchRank::kLeaf};
-  uint64_t first_chunk_ = 0;    // of pages_
-  std::deque<uint32_t> pages_;  // own chunks, consecutive (SD3)
+  uint64_t first_chunk_ STRATA_GUARDED_BY(mutex_) = 0;    // of pages_
+  std::deque<uint32_t> pages_ STRATA_GUARDED_BY(mutex_);  // own chunks, consecutive (SD3)
 };
 
 }  // namespace strata::txn_internal

@@ -49,11 +49,11 @@ struct TrxSystem::Impl {
   // Sequences. Not held over I/O: one thread extends, the others wait for it.
   mutable Mutex ids{LatchRank::kTrxSystem};
   CondVar extended;
-  bool extending = false;
-  uint64_t next_sequence = 1;
-  uint64_t end_sequence = 0;                   // of the chunks that exist
-  std::deque<uint8_t> finished;                // by sequence, from all_visible_below on
-  std::atomic<uint64_t> all_visible_below{1};  // written under ids
+  bool extending STRATA_GUARDED_BY(ids) = false;
+  uint64_t next_sequence STRATA_GUARDED_BY(ids) = 1;
+  uint64_t end_sequence STRATA_GUARDED_BY(ids) = 0;     // of the chunks that exist
+  std::deque<uint8_t> finished STRATA_GUARDED_BY(ids);  // by sequence, from all_visible_below on
+  std::atomic<uint64_t> all_visible_below{1};           // written under ids
   std::atomic<uint64_t> active{0};
 
   Mutex commit_mutex{LatchRank::kCommitOrder};  // T1
@@ -64,23 +64,26 @@ struct TrxSystem::Impl {
   };
   mutable Mutex purge_mutex{LatchRank::kPurge};
   CondVar purge_wake;
-  std::priority_queue<PurgeItem, std::vector<PurgeItem>, LaterCommit> queue;
+  std::priority_queue<PurgeItem, std::vector<PurgeItem>, LaterCommit> queue
+      STRATA_GUARDED_BY(purge_mutex);
   // Rolled back, in order of a cts taken when their records had been restored: a view older than
   // that may still look at a copy it made of one, and must find "aborted", not "below the bound"
   // (T7).
-  std::deque<std::pair<Cts, uint64_t>> aborted;
-  std::vector<PurgeItem> failed;  // T12
-  uint64_t retry_at_us = 0;
-  std::vector<PurgeItem> marks;  // purged, not yet marked so in the status pages
-  uint64_t wake_tokens = 0;      // waits that return at once after wake_purge()
-  uint32_t purge_waiting = 0;
-  bool flushing = false;  // one thread marks and truncates
+  std::deque<std::pair<Cts, uint64_t>> aborted STRATA_GUARDED_BY(purge_mutex);
+  std::vector<PurgeItem> failed STRATA_GUARDED_BY(purge_mutex);  // T12
+  uint64_t retry_at_us STRATA_GUARDED_BY(purge_mutex) = 0;
+  std::vector<PurgeItem> marks
+      STRATA_GUARDED_BY(purge_mutex);  // purged, not yet marked so in the status pages
+  uint64_t wake_tokens STRATA_GUARDED_BY(purge_mutex) =
+      0;  // waits that return at once after wake_purge()
+  uint32_t purge_waiting STRATA_GUARDED_BY(purge_mutex) = 0;
+  bool flushing STRATA_GUARDED_BY(purge_mutex) = false;  // one thread marks and truncates
   uint64_t persisted_bound = 0;
   std::atomic<uint64_t> min_view_seen{0};  // the minimum view never shrinks
 
-  Status extend_chunks(MutexLock* lock);
+  Status extend_chunks() STRATA_REQUIRES(ids);
   void finish(uint64_t sequence);
-  void queue_failed();
+  void queue_failed() STRATA_REQUIRES(purge_mutex);
   Status write_status(Mtr* mtr, Trx* trx, const txn_internal::StatusEntry& entry);
   Status flush_purged();
   void push_committed(PurgeItem item);

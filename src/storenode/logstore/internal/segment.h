@@ -67,10 +67,10 @@ class Segment {
 
   FileSystem* const fs_;
   mutable Mutex mutex_{LatchRank::kFileTable};
-  std::unique_ptr<File> file_;                // guarded by mutex_; set once
-  std::vector<SegmentIndex::Entry> entries_;  // guarded by mutex_
-  std::vector<LogDamage> damages_;            // guarded by mutex_
-  bool indexed_ = false;                      // guarded by mutex_
+  std::unique_ptr<File> file_ STRATA_GUARDED_BY(mutex_);  // set once
+  std::vector<SegmentIndex::Entry> entries_ STRATA_GUARDED_BY(mutex_);
+  std::vector<LogDamage> damages_ STRATA_GUARDED_BY(mutex_);
+  bool indexed_ STRATA_GUARDED_BY(mutex_) = false;
   // Owned by the persister.
   struct Writing {
     std::unique_ptr<File> file;

@@ -41,8 +41,8 @@ class Spares {
   const uint64_t segment_bytes_;
   const uint32_t spares_max_;
   mutable Mutex mutex_{LatchRank::kFileTable};
-  std::vector<std::string> ready_;  // guarded by mutex_
-  uint64_t last_number_ = 0;        // guarded by mutex_
+  std::vector<std::string> ready_ STRATA_GUARDED_BY(mutex_);
+  uint64_t last_number_ STRATA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace strata::logstore

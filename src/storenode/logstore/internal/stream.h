@@ -6,7 +6,7 @@
 //   A replica accepts appends of epoch E while promised == last epoch of its log == E.
 //
 // Changes come from the persister, one at a time; a change either happens wholly or leaves
-// everything as it was. Reads come from any thread. What both need is guarded by mutex_.
+// everything as it was. Reads come from any thread. What both need changes under mutex_.
 #pragma once
 
 #include <cstdint>
@@ -138,7 +138,7 @@ class Stream {
                          uint32_t salt);
   Status restore_front(const LogDamage& damage, Bytes bytes);
 
-  // Guarded by mutex_ or called by the persister.
+  // Called with mutex_, or by the persister: the analysis knows no either-or.
   [[nodiscard]] quorum::ReplicaState state_locked() const noexcept;
   [[nodiscard]] Lsn readable_end() const noexcept {
     return std::min(quorum_durable_, durable_end_);
@@ -154,7 +154,7 @@ class Stream {
   Status failure_;
 
   mutable Mutex mutex_{LatchRank::kLogStream};
-  // Written by the persister under mutex_, so it reads them without.
+  // Written by the persister under mutex_, so it reads them without: no annotation says that.
   ControlState control_;  // what is durable
   Lsn durable_end_;
   Lsn quorum_durable_;                // the largest heard of; may lie beyond the end
@@ -162,8 +162,8 @@ class Stream {
   std::vector<LogDamage> holes_;      // ranges of which no file exists
   uint64_t cuts_ = 0;                 // grows when bytes are cut off
   std::string recent_;                // the bytes before durable_end_, as they were appended
-  std::map<uint64_t, std::pair<Lsn, std::function<void()>>> tails_;
-  uint64_t last_ticket_ = 0;
+  std::map<uint64_t, std::pair<Lsn, std::function<void()>>> tails_ STRATA_GUARDED_BY(mutex_);
+  uint64_t last_ticket_ STRATA_GUARDED_BY(mutex_) = 0;
 
   // The persister's own.
   bool control_trusted_ = true;  // false after a failed publish (SC2)

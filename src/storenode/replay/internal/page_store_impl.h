@@ -84,11 +84,11 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
     Mutex mutex{LatchRank::kLeaf};
     CondVar changed;    // what upkeep and whoever pauses wait for
     CondVar log_grown;  // what the scanner waits for: with every append, so it alone is woken
-    bool stop = false;
-    bool grown = false;        // some log; the scanner looks
-    bool scan_now = false;     // somebody waits for it
-    std::set<StreamId> asked;  // streams whose log has been asked to tell
-    bool deadline = false;     // an earlier one than before; upkeep looks
+    bool stop STRATA_GUARDED_BY(mutex) = false;
+    bool grown STRATA_GUARDED_BY(mutex) = false;        // some log; the scanner looks
+    bool scan_now STRATA_GUARDED_BY(mutex) = false;     // somebody waits for it
+    std::set<StreamId> asked STRATA_GUARDED_BY(mutex);  // streams whose log has been asked to tell
+    bool deadline STRATA_GUARDED_BY(mutex) = false;     // an earlier one than before; upkeep looks
   };
   // Whoever waits in one of the paper's modes waits for the replay, not for this.
   [[nodiscard]] uint64_t scan_delay_us() const {
@@ -104,9 +104,10 @@ class PageStore::Impl : public std::enable_shared_from_this<PageStore::Impl> {
   void report(const char* what, const Status& status);
 
   mutable Mutex mutex_{LatchRank::kLeaf};
-  std::map<StreamId, Lsn> needed_from_;
-  std::map<std::string, Status> troubles_;  // by work in the background
-  std::map<PageId, Llsn> mending_;          // pages that peers are asked for, and as of when
+  std::map<StreamId, Lsn> needed_from_ STRATA_GUARDED_BY(mutex_);
+  std::map<std::string, Status> troubles_ STRATA_GUARDED_BY(mutex_);  // by work in the background
+  std::map<PageId, Llsn> mending_
+      STRATA_GUARDED_BY(mutex_);  // pages that peers are asked for, and as of when
   const std::shared_ptr<Wake> wake_ = std::make_shared<Wake>();
   std::vector<std::thread> threads_;
 };
@@ -126,8 +127,9 @@ class PageStore::Shell {
   }
   // Without waiting for the latch: null also if somebody has it.
   [[nodiscard]] std::shared_ptr<Impl> impl_at_hand() const {
-    const MutexLock lock(mutex_, std::try_to_lock);
-    return lock.owns_lock() ? impl_ : nullptr;
+    if (!mutex_.try_lock()) return nullptr;
+    const MutexLock lock(mutex_, std::adopt_lock);
+    return impl_;
   }
   [[nodiscard]] static Status being_copied();
   void start();
@@ -160,13 +162,12 @@ class PageStore::Shell {
 
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar gone_;
-  // Guarded by mutex_.
-  std::shared_ptr<Impl> impl_;
-  bool exists_ = false;         // what served last is not deleted yet
-  std::unique_ptr<Impl> left_;  // ... and nobody has a reference to it
-  bool running_ = false;
-  std::vector<StreamHere> streams_;
-  std::map<StreamId, Lsn> lost_;  // logs that are of no use below
+  std::shared_ptr<Impl> impl_ STRATA_GUARDED_BY(mutex_);
+  bool exists_ STRATA_GUARDED_BY(mutex_) = false;         // what served last is not deleted yet
+  std::unique_ptr<Impl> left_ STRATA_GUARDED_BY(mutex_);  // ... and nobody has a reference to it
+  bool running_ STRATA_GUARDED_BY(mutex_) = false;
+  std::vector<StreamHere> streams_ STRATA_GUARDED_BY(mutex_);
+  std::map<StreamId, Lsn> lost_ STRATA_GUARDED_BY(mutex_);  // logs that are of no use below
 };
 
 }  // namespace strata::storenode
