@@ -134,11 +134,10 @@ def write_database(build: Path, folder: Path) -> None:
     (folder / "compile_commands.json").write_text(json.dumps(entries))
 
 
-def units(root: Path, database_folder: Path) -> list[Unit]:
+def units(root: Path, database_folder: Path, folders: tuple[str, ...] = ("src",)) -> list[Unit]:
     database = json.loads((database_folder / "compile_commands.json").read_text())
     found = [Unit(Path(e["file"]), e["directory"], tuple(shlex.split(e["command"]))) for e in database]
-    source = root / "src"
-    kernel = [u for u in found if u.path.is_relative_to(source) and u.path.exists()]
+    kernel = [u for u in found if any(u.path.is_relative_to(root / each) for each in folders) and u.path.exists()]
     return sorted((u for u in kernel if not u.path.stem.endswith(("_test", "_fuzz", "_bench"))), key=lambda u: u.path)
 
 

@@ -121,10 +121,10 @@ std::string tidy(std::string path) {  // no trailing slash
 struct Disk {
   Mutex mutex{LatchRank::kDisk};
   std::function<void()> observer STRATA_GUARDED_BY(mutex);
-  std::map<std::string, InodePtr> names;
-  std::set<std::string> directories = {"/", "."};
-  std::vector<NameChange> unsynced_names;  // oldest first
-  uint64_t capacity = ~uint64_t{0};
+  std::map<std::string, InodePtr> names STRATA_GUARDED_BY(mutex);
+  std::set<std::string> directories STRATA_GUARDED_BY(mutex) = {"/", "."};
+  std::vector<NameChange> unsynced_names STRATA_GUARDED_BY(mutex);  // oldest first
+  uint64_t capacity STRATA_GUARDED_BY(mutex) = ~uint64_t{0};
   uint64_t life STRATA_GUARDED_BY(mutex) = 0;  // grows at every crash
   std::string failing_syncs
       STRATA_GUARDED_BY(mutex);  // part of the paths of files that cannot be synced; empty: none
@@ -356,10 +356,10 @@ class SimFileSystemImpl final : public SimFileSystem {
 
   std::unique_ptr<SimFileSystem> fork() override {
     auto copy = std::make_unique<SimFileSystemImpl>();
-    std::map<std::string, InodePtr> names STRATA_GUARDED_BY(mutex);
-    std::set<std::string> directories STRATA_GUARDED_BY(mutex);
-    std::vector<NameChange> unsynced_names STRATA_GUARDED_BY(mutex);
-    uint64_t capacity STRATA_GUARDED_BY(mutex) = 0;
+    std::map<std::string, InodePtr> names;
+    std::set<std::string> directories;
+    std::vector<NameChange> unsynced_names;
+    uint64_t capacity = 0;
     std::map<const Inode*, InodePtr> copies;  // an inode may be named more than once
     const auto copy_of = [&copies](const InodePtr& inode) -> InodePtr {
       if (inode == nullptr) return nullptr;

@@ -209,6 +209,7 @@ def spin() -> StageResult:
 def slow_checks() -> StageResult:
     return summed(
         python_check("check_headers.py"),
+        python_check("check_locks.py", "--time-limit-s", "500"),
         python_check("check_tidy.py", "--time-limit-s", "900", timeout_s=1000),
     )
 

@@ -85,7 +85,7 @@ def usual_stages(
         Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
         Stage("build tsan", lambda: stages.build(BuildType.tsan)),
         Stage("unit and model tests, tsan", lambda: stages.ctest(BuildType.tsan, 1500, ("-LE", "sequential"))),
-        Stage("headers alone, clang-tidy", stages.slow_checks),
+        Stage("headers alone, locks, clang-tidy", stages.slow_checks),
         Stage("nothing left running", stages.run_folder_is_clean),
     ]
 
