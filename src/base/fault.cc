@@ -151,6 +151,7 @@ void set_fault_crash_handler(void (*handler)(FaultPoint)) noexcept {
 
 bool internal::fault_hit(FaultPoint point) noexcept {
   uint64_t pause_ms = 0;
+  void (*crash)(FaultPoint) = nullptr;
   {
     const MutexLock lock(mutex);
     if (!watched.empty()) look_at_watched_file();
@@ -167,10 +168,13 @@ bool internal::fault_hit(FaultPoint point) noexcept {
         raise(SIGKILL);
         std::abort();  // not reached: SIGKILL cannot be handled
       }
-      crash_handler(point);
-      return false;
+      crash = crash_handler;
     }
     pause_ms = a.pause_ms;
+  }
+  if (crash != nullptr) {  // without the mutex: it takes those of disks
+    crash(point);
+    return false;
   }
   std::this_thread::sleep_for(std::chrono::milliseconds(pause_ms));
   return false;

@@ -91,7 +91,7 @@ void BufferPool::Impl::detach(Frame* frame) noexcept {
   STRATA_ASSERT(frame->dirty.load(std::memory_order_acquire) == 0);
   Partition& p = partition_of(frame->page_id.load(std::memory_order_relaxed));
   const MutexLock lock(p.mutex);
-  hash_remove(frame);
+  hash_remove(p, frame);
   p.lru.remove(frame);
   frame->state.store(FrameState::kDetached, std::memory_order_release);
 }
@@ -132,7 +132,7 @@ void BufferPool::Impl::insert(Partition& p, Frame* frame, uint64_t packed, Acces
   frame->newest_end = 0;
   frame->image_lsn = 0;
   frame->page_id.store(packed, std::memory_order_relaxed);
-  hash_insert(frame, packed);
+  hash_insert(p, frame, packed);
   p.lru.insert(frame, access == Access::kReadAhead ? 0 : coarse_now_us());
   frame->pins.fetch_sub(kOwned - 1, std::memory_order_acq_rel);
 }

@@ -77,14 +77,14 @@ Status BufferPool::Impl::init() {
 
 // --- hash chains: written under the partition mutex, walked without it by find_and_pin() ---
 
-void BufferPool::Impl::hash_insert(Frame* frame, uint64_t packed) noexcept {
+void BufferPool::Impl::hash_insert(const Partition&, Frame* frame, uint64_t packed) noexcept {
   std::atomic<uint32_t>& bucket = buckets_[bucket_of(packed)];
   frame->hash_next.store(bucket.load(std::memory_order_relaxed), std::memory_order_relaxed);
   // Pairs with the acquire loads in find_and_pin(): publishes page_id and hash_next.
   bucket.store(static_cast<uint32_t>(frame - frames_.get()), std::memory_order_release);
 }
 
-void BufferPool::Impl::hash_remove(Frame* frame) noexcept {
+void BufferPool::Impl::hash_remove(const Partition&, Frame* frame) noexcept {
   const uint32_t self = static_cast<uint32_t>(frame - frames_.get());
   std::atomic<uint32_t>* link =
       &buckets_[bucket_of(frame->page_id.load(std::memory_order_relaxed))];
@@ -125,7 +125,7 @@ bool BufferPool::Impl::try_evict(Partition& p, Frame* frame) noexcept {
     return false;
   }
   const PageId id = frame->id();
-  hash_remove(frame);
+  hash_remove(p, frame);
   p.lru.remove(frame);
   frame->state.store(FrameState::kFree, std::memory_order_relaxed);
   frame->page_id.store(kNoPageId, std::memory_order_relaxed);
@@ -237,7 +237,7 @@ void BufferPool::Impl::discard_space(uint32_t space) noexcept {
         continue;
       }
       dirty_->drop(frame);
-      hash_remove(frame);
+      hash_remove(p, frame);
       p.lru.remove(frame);
       if (lock_ != nullptr) lock_->forget(PageId::unpack(packed));
       put_free(p, frame);

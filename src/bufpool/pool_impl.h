@@ -102,8 +102,9 @@ struct BufferPool::Impl {
     return partitions_[bucket_of(packed) & partition_mask_];
   }
   uint64_t bucket_of(uint64_t packed) const noexcept { return mix64(packed) & bucket_mask_; }
-  void hash_insert(Frame* frame, uint64_t packed) noexcept;
-  void hash_remove(Frame* frame) noexcept;
+  void hash_insert(const Partition& p, Frame* frame, uint64_t packed) noexcept
+      STRATA_REQUIRES(p.mutex);
+  void hash_remove(const Partition& p, Frame* frame) noexcept STRATA_REQUIRES(p.mutex);
   Frame* take_free(Partition& p) noexcept STRATA_REQUIRES(p.mutex);  // owned frame or nullptr
   void put_free(Partition& p, Frame* frame) noexcept STRATA_REQUIRES(p.mutex);
   bool try_evict(Partition& p,
