@@ -115,7 +115,8 @@ void Pager::stay_alive() {
   name_this_thread("fm-alive");
   if (options_.on_thread) options_.on_thread();
   MutexLock lock(stop_latch_);
-  while (!stopping_.wait_for_us(lock, options_.renew_us, [this] { return stop_.load(); })) {
+  while (!stopping_.wait_for_us(lock, options_.renew_us,
+                                [this]() STRATA_REQUIRES(stop_latch_) { return stop_.load(); })) {
     lock.unlock();
     const Status status = client_->renew();
     if (!status.ok() && !stop_.load()) lose(status);
