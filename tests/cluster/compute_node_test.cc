@@ -32,6 +32,10 @@ class Guard final : public engine::AnswerGuard {
  public:
   explicit Guard(const clients::ComputeNode* node) : node_(node) {}
   [[nodiscard]] bool may_answer() const noexcept override { return node_->may_answer(); }
+  [[nodiscard]] Status why_not() const override {
+    const Status why = node_->why_silent();
+    return why.ok() ? AnswerGuard::why_not() : why;
+  }
 
  private:
   const clients::ComputeNode* const node_;

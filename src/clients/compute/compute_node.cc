@@ -187,13 +187,16 @@ void ComputeNode::watch_epoch() {
 
 // In the registry's thread.
 void ComputeNode::note_taken_over(const registry::StreamHolder& by) {
-  if (taken_over_.exchange(true, std::memory_order_release)) return;
   const Status why =
       error_fenced("log stream " + std::to_string(options_.stream.value) + " was taken over by " +
                    by.holder + " with epoch " + std::to_string(by.epoch.value));
+  {
+    const MutexLock lock(mutex_);
+    if (taken_over_.load(std::memory_order_relaxed)) return;
+    if (fenced_.ok()) fenced_ = why;  // before it is silent, else it would say that this may pass
+    taken_over_.store(true, std::memory_order_release);
+  }
   diag(Severity::kError, "%s: this node answers nothing any more; stop it", text(why).c_str());
-  const MutexLock lock(mutex_);
-  if (fenced_.ok()) fenced_ = why;
 }
 
 ReplicaSet ComputeNode::replicas_of(const registry::Placement& placement) {
