@@ -54,7 +54,7 @@ def test_what_a_test_gave_otherwise_has_no_times_of_processes(tmp_path: Path) ->
         "--- /r/a.result\n+++ /r/a.reject\n@@ -1 +1 @@\n one\n-two\n+three\n+14\troot\tlocalhost\ttest\tSleep\t1\t\tNULL\t0.000\n"
     )
     log.write_text(f"{same}suite.other                              [ fail ]\n{said}{same}")
-    assert differences(log) == {"suite.same": [], "suite.other": ["-two", "+three"]}
+    assert differences(log) == {"suite.other": ["-two", "+three"]}
 
 
 def test_a_sum_points_at_the_log_of_what_failed() -> None:
