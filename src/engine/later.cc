@@ -30,8 +30,8 @@ Status Session::delete_row_later(Table* table, Bytes key, const EntryImage* entr
   return impl_->add_later(table, row, key, Bytes(), entries);
 }
 
-Status Session::Impl::add_later(Table* table, const LaterRow& row, Bytes key_of_row, Bytes new_payload,
-                                const EntryImage* entries) {
+Status Session::Impl::add_later(Table* table, const LaterRow& row, Bytes key_of_row,
+                                Bytes new_payload, const EntryImage* entries) {
   if (trx->must_rollback) return error_deadlock();
   if (!later.failed.ok() || (!later.rows.empty() && later.table.get() != table))
     STRATA_RETURN_IF_ERROR(session->make_later_changes());

@@ -160,6 +160,7 @@ Status Session::commit_ordered() {
 }
 
 Status Session::Impl::order_commit() {
+  STRATA_RETURN_IF_ERROR(make_later());  // E21: tried once
   for (;;) {
     Status status = session->reserve_commit();
     if (status.ok()) status = session->commit_ordered();

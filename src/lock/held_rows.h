@@ -31,9 +31,9 @@ struct HeldRow {  // in the table's chains, and in its holder's list
 struct HeldRun {  // in the table, and in its holder's list; L12, L20
   TrxId holder;
   IndexId index;
-  std::string low;   // of the first row
-  std::string high;  // of the last row; changed under the table's mutex, by its holder's thread
-  Cts taken;         // no row that it holds was written later by another; changed likewise
+  std::string low;      // of the first row
+  std::string high;     // of the last row; changed under the table's mutex, by its holder's thread
+  Cts taken;            // no row that it holds was written later by another; changed likewise
   bool shared = false;  // the rows are held shared; `taken` means nothing then
 };
 }  // namespace lock_internal
@@ -70,8 +70,8 @@ class HeldRows {
   friend class lock_internal::ExclusiveLocks;
   friend class lock_internal::ExclusiveRuns;
   friend class lock_internal::SharedRuns;
-  std::vector<lock_internal::HeldRow*> rows_;  // newest last; owned by the table
-  std::vector<lock_internal::HeldRun*> runs_;  // newest last; owned by the table
+  std::vector<lock_internal::HeldRow*> rows_;         // newest last; owned by the table
+  std::vector<lock_internal::HeldRun*> runs_;         // newest last; owned by the table
   std::vector<lock_internal::HeldRun*> shared_runs_;  // likewise
   std::vector<std::unique_ptr<lock_internal::HeldRow>> spare_;
   uint32_t savepoints_ = 0;

@@ -132,7 +132,7 @@ struct RowWaits::Impl {
   ExclusiveLocks exclusive;
   ExclusiveRuns runs;
   SharedRuns shared_runs;  // counted in index_shared, too: each of them
-  RangeLocks ranges;  // counted in index_shared, too: once per holder and index
+  RangeLocks ranges;       // counted in index_shared, too: once per holder and index
 
   static size_t hint_of(TrxId id) noexcept { return mix64(id.value) & (kHolderHints - 1); }
   Bucket& bucket_of(uint64_t hash) noexcept { return buckets[hash & (kBuckets - 1)]; }
@@ -614,8 +614,7 @@ RowWaits::Run RowWaits::add_shared_run(HeldRows* held, TrxId holder, IndexId ind
   bool had = false;
   run.taken = impl_->shared_runs.add(held, holder, index, low, high, &had);
   run.held = had || run.taken != nullptr;
-  if (run.taken != nullptr)
-    impl_->index_counter(index).fetch_add(1, std::memory_order_seq_cst);
+  if (run.taken != nullptr) impl_->index_counter(index).fetch_add(1, std::memory_order_seq_cst);
   return run;
 }
 

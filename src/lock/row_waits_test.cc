@@ -395,7 +395,8 @@ TEST(RowWaits, CyclesThroughSharedRunsAreFound) {  // L3, L20
   waits.add_shared_run(&first, trx(1), kRow.index, "row-0", "row-9");
   waits.add_shared_run(&second, trx(2), kRow.index, "row-0", "row-9");
   // Both change what the other has locked.
-  std::thread writer([&] { EXPECT_TRUE(waits.wait_for_shared(trx(1), kRow, kLong, nullptr).ok()); });
+  std::thread writer(
+      [&] { EXPECT_TRUE(waits.wait_for_shared(trx(1), kRow, kLong, nullptr).ok()); });
   wait_until_waiting(waits, 1);
   EXPECT_TRUE(is_deadlock(waits.wait_for_shared(trx(2), kOther, kLong, nullptr)));
   waits.release_exclusive(&second);

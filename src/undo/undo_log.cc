@@ -21,6 +21,16 @@ constexpr size_t kIdleTailsMax = 64;  // unclaimed pages kept ready as tails
 // Log of one page's change, its full image included, with the map page's.
 constexpr uint32_t kPageMtrBytes = 2 * Mtr::kPageLogBytesMax + Mtr::kGroupLogBytes;
 
+// Per thread: records are encoded without allocating.
+struct Scratch {
+  std::string body;
+  std::string raw;
+};
+Scratch& scratch() {
+  thread_local Scratch strings;
+  return strings;
+}
+
 uint32_t room_after(uint32_t used) noexcept {
   return used + kContinueBytes >= kPageBytes ? 0 : kPageBytes - used - kContinueBytes;
 }
@@ -168,7 +178,8 @@ Status UndoSpace::fix_tail(Mtr* mtr, Writer* writer) {
 static UndoPtr append_bytes(Mtr* mtr, UndoSpace::Writer* w, NodeId node, UndoType type, Bytes body,
                             const std::function<void(uint32_t, uint32_t)>& give_back) {
   const auto write = [&](UndoType t, Bytes b) {
-    const std::string raw = encode_raw(w->used_bytes, t, w->trx_id, w->last, b);
+    std::string& raw = scratch().raw;
+    encode_raw(&raw, w->used_bytes, t, w->trx_id, w->last, b);
     MtrPage* page = mtr->held(PageId{undo_space_of(node), w->page});
     STRATA_ASSERT(page != nullptr);
     STRATA_DASSERT(used_bytes(page->page()) == w->used_bytes);
@@ -199,8 +210,10 @@ StatusOr<UndoPtr> UndoSpace::append(Mtr* mtr, Writer* writer, UndoRecord* record
   STRATA_ASSERT(!is_mark(record->type));
   record->trx_id = writer->trx_id;
   record->prev_in_trx = writer->last;
+  std::string& body = scratch().body;
+  encode_body(&body, *record);
   const UndoPtr ptr =
-      append_bytes(mtr, writer, impl_->node, record->type, encode_body(*record),
+      append_bytes(mtr, writer, impl_->node, record->type, body,
                    [this](uint32_t page, uint32_t used) { impl_->give_back(page, used); });
   writer->last = writer->newest = ptr;
   ++writer->records;

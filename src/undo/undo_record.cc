@@ -34,43 +34,40 @@ OverflowRef read_ref(ByteReader* in) {
 
 }  // namespace
 
-std::string encode_raw(uint32_t offset, UndoType type, TrxId trx_id, UndoPtr prev, Bytes body) {
+void encode_raw(std::string* out, uint32_t offset, UndoType type, TrxId trx_id, UndoPtr prev,
+                Bytes body) {
   const size_t length = kRecordPrefixBytes + body.size();
   STRATA_ASSERT(offset + length <= kPageBytes);
-  std::string out;
-  out.reserve(length);
-  append_u16(&out, static_cast<uint16_t>(length));
-  append_u8(&out, static_cast<uint8_t>(type));
-  append_u8(&out, check_of(offset, static_cast<uint16_t>(length), type, trx_id, prev));
-  append_u64(&out, trx_id.value);
-  append_u64(&out, prev.value);
-  out.append(body);
-  return out;
+  out->clear();
+  append_u16(out, static_cast<uint16_t>(length));
+  append_u8(out, static_cast<uint8_t>(type));
+  append_u8(out, check_of(offset, static_cast<uint16_t>(length), type, trx_id, prev));
+  append_u64(out, trx_id.value);
+  append_u64(out, prev.value);
+  out->append(body);
 }
 
 // index u32 | space u32 | page u32 | key length u16 | key, then
 //   kUpdate: record header 1 or 25 | prefix u16 | suffix u16 | middle length u16 | middle | refs
 //   u16 | refs kOverflow: ref
-std::string encode_body(const UndoRecord& record) {
-  std::string out;
-  out.reserve(64 + record.key.size() + record.middle.size());
-  append_u32(&out, record.index.value);
-  append_u32(&out, record.root.space);
-  append_u32(&out, record.root.number);
-  append_u16(&out, static_cast<uint16_t>(record.key.size()));
-  out.append(record.key);
+void encode_body(std::string* out, const UndoRecord& record) {
+  out->clear();
+  append_u32(out, record.index.value);
+  append_u32(out, record.root.space);
+  append_u32(out, record.root.number);
+  append_u16(out, static_cast<uint16_t>(record.key.size()));
+  out->append(record.key);
   if (record.type == UndoType::kUpdate) {
-    append_record_header(&out, record.previous);
-    append_u16(&out, record.prefix_bytes);
-    append_u16(&out, record.suffix_bytes);
-    append_u16(&out, static_cast<uint16_t>(record.middle.size()));
-    out.append(record.middle);
-    append_u16(&out, static_cast<uint16_t>(record.free_on_purge.size()));
-    for (const OverflowRef& ref : record.free_on_purge) append_ref(&out, ref);
+    append_record_header(out, record.previous);
+    append_u16(out, record.prefix_bytes);
+    append_u16(out, record.suffix_bytes);
+    append_u16(out, static_cast<uint16_t>(record.middle.size()));
+    out->append(record.middle);
+    append_u16(out, static_cast<uint16_t>(record.free_on_purge.size()));
+    for (const OverflowRef& ref : record.free_on_purge) append_ref(out, ref);
   } else if (record.type == UndoType::kOverflow) {
-    append_ref(&out, record.overflow);
+    append_ref(out, record.overflow);
   }
-  return out;
 }
 
 RecordHeader read_previous(ByteReader* in) {

@@ -13,9 +13,14 @@ from .shell import Outcome, nice, run_logged
 TREE = paths.BUILD / "mtr"
 OWN_SUITES = paths.ROOT / "mariadb" / "mysql-test"  # strata, and strata_rpl, whose tests have two servers
 SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
+DIFFERENCES = paths.ROOT / "tests" / "mtr" / "differences"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
 BUILD_THREADS = range(300, 640)
 RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
+
+
+# A line of SHOW PROCESSLIST, which says for how long: it differs from run to run.
+PROCESS = re.compile(r"^[+-]\d+\t\w+\tlocalhost\t")
 
 
 @dataclass
@@ -112,9 +117,18 @@ def differences(log: Path) -> dict[str, list[str]]:
         match = RESULT.match(line)
         if match:
             lines = found.setdefault(match["name"].split()[0], []) if match["result"] == "fail" else []
-        elif line[:1] in ("+", "-") and line[:3] not in ("+++", "---"):
+        elif line[:1] in ("+", "-") and line[:3] not in ("+++", "---") and not PROCESS.match(line):
             lines.append(line)
     return found
+
+
+def recorded_differences(test: str) -> list[str] | None:
+    """What a test of a suite that runs on both engines gives on STRATA otherwise than its recorded result, where that is known:
+    lines as of differences(); those that begin with # say why."""
+    path = DIFFERENCES / f"{test}.diff"
+    if not path.exists():
+        return None
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def engine_options(engine: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from strata_cli.mtr import RESULT
+from strata_cli.mtr import RESULT, differences
 from strata_cli.shell import Outcome
 from strata_cli.spin import verdict
 from strata_cli.stages import StageResult, parse_ctest, runner, summed
@@ -45,6 +45,16 @@ def test_mtr_lines() -> None:
     assert failed and failed["result"] == "fail"
     assert RESULT.match("strata.basic w1 [ skipped ]  Need debug")
     assert not RESULT.match("Completed: All 14 tests were successful.")
+
+
+def test_what_a_test_gave_otherwise_has_no_times_of_processes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    same = "suite.same                               [ pass ]      5\n"
+    said = (
+        "--- /r/a.result\n+++ /r/a.reject\n@@ -1 +1 @@\n one\n-two\n+three\n+14\troot\tlocalhost\ttest\tSleep\t1\t\tNULL\t0.000\n"
+    )
+    log.write_text(f"{same}suite.other                              [ fail ]\n{said}{same}")
+    assert differences(log) == {"suite.other": ["-two", "+three"]}
 
 
 def test_a_sum_points_at_the_log_of_what_failed() -> None:

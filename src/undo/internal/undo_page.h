@@ -33,9 +33,10 @@ inline bool is_mark(UndoType type) noexcept {
   return type == UndoType::kContinue || type == UndoType::kPrepare || type == UndoType::kRewind;
 }
 
-// A complete record to stand at `offset` of its page.
-std::string encode_raw(uint32_t offset, UndoType type, TrxId trx_id, UndoPtr prev, Bytes body);
-std::string encode_body(const UndoRecord& record);
+// A complete record to stand at `offset` of its page, instead of what *out has.
+void encode_raw(std::string* out, uint32_t offset, UndoType type, TrxId trx_id, UndoPtr prev,
+                Bytes body);
+void encode_body(std::string* out, const UndoRecord& record);
 // kDataLoss if the body does not parse.
 Status decode_record(const RawRecord& raw, UndoRecord* out);
 // Adds the space of the record's tree, unless it is there.
