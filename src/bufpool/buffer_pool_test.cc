@@ -31,6 +31,50 @@ TEST(BufferPool, PageNeverWrittenIsNotFoundAndNotCached) {
   EXPECT_EQ(h.pool->counters().reads.load(), 3u);
 }
 
+// PL4: the loader's lock is taken away before it has noticed that it has it, and so is one that a
+// second thread got for the same frame. The second has to get it again before it changes the page.
+TEST(BufferPool, PageLockGotWhileAFrameIsBeingLockedIsGotAgainAfterItWasTakenAway) {
+  class Gate final : public PageLock {
+   public:
+    Status acquire(PageId, LatchMode mode, Llsn* newest) override {
+      *newest = Llsn{};
+      if (mode == LatchMode::kExclusive) exclusive_since_taken.store(true);
+      const bool first = mode == LatchMode::kShared && !loader_asked.exchange(true);
+      if (first && !wait_until([this] { return open.load(); })) return error_internal("the gate");
+      return ok_status();
+    }
+    void forget(PageId) override {}
+    std::atomic<bool> loader_asked{false}, open{false}, exclusive_since_taken{false};
+  };
+  Gate gate;
+  PoolHarness h(tiny_pool(32), &gate);
+  {
+    auto guard = h.pool->fix_new(page(1));
+    ASSERT_TRUE(guard.ok());
+    h.begin();
+    h.change(*guard, page(1));
+  }
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  gate.exclusive_since_taken.store(false);
+
+  std::thread loader([&] { EXPECT_TRUE(h.pool->fix(page(1), LatchMode::kShared).ok()); });
+  ASSERT_TRUE(wait_until([&] { return gate.loader_asked.load(); }));
+  std::thread changer([&] {
+    auto guard = h.pool->fix(page(1), LatchMode::kExclusive);
+    EXPECT_TRUE(guard.ok());
+    EXPECT_TRUE(gate.exclusive_since_taken.load());
+  });
+  // Where it asks at once it does so in this time; where it does not there is nothing to wait for.
+  const uint64_t deadline_us = monotonic_us() + 100'000;
+  (void)wait_until(
+      [&] { return gate.exclusive_since_taken.load() || monotonic_us() > deadline_us; });
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());  // both locks are gone
+  gate.exclusive_since_taken.store(false);
+  gate.open.store(true);
+  loader.join();
+  changer.join();
+}
+
 TEST(BufferPool, NewPageIsSeenOnlyOnceItWasChanged) {
   PoolHarness h(tiny_pool(32));
   {

@@ -38,6 +38,7 @@ KernelImpl::~KernelImpl() {
   waits.reset();
   undo.reset();
   spaces.reset();
+  if (pool != nullptr && seams.page_lock != nullptr) seams.page_lock->serve(nullptr);
   pool.reset();
   log.reset();
   own_sink.reset();
@@ -118,6 +119,7 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
   if (own_sink != nullptr) own_sink->prepare_room(own_sink->room_end()).IgnoreError();
   log = std::make_unique<Log>(log_options, sink, log_start, bias);
   pool->attach_log(log.get());
+  if (seams.page_lock != nullptr) seams.page_lock->serve(pool.get());  // PL3
   return ok_status();
 }
 
@@ -209,6 +211,7 @@ void make_trxs(KernelImpl* k) {
   }
   TrxSystemOptions trx_options;
   trx_options.node = NodeId{k->options.node};
+  trx_options.horizon = k->seams.horizon;
   k->trxs = std::make_unique<TrxSystem>(trx_options, k->pool.get(), k->log.get(), k->spaces.get(),
                                         k->undo.get(), k->timestamps, k->waits.get());
   if (k->options.wait_listener != nullptr)

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "engine/kernel.h"
+#include "txn/view_horizon.h"
 #include "wal/control_file.h"
 
 namespace strata::engine {
@@ -35,6 +36,7 @@ struct KernelSeams {
   LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
   ControlStore* control = nullptr;  // goes with log_sink: both or none
   const AnswerGuard* answers = nullptr;
+  ViewHorizon* horizon = nullptr;  // of all nodes
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

@@ -46,13 +46,26 @@ void TrxSystem::close_view(Trx* trx) {
   trx->view.open = false;
 }
 
-Cts TrxSystem::Impl::min_view() const {
+Cts TrxSystem::Impl::oldest_own_view() const {
   const StatusOr<Cts> now = timestamps->current();
+  // What was the minimum of all nodes once was a bound of this one, too.
   if (!now.ok()) return Cts{min_view_seen.load(std::memory_order_relaxed)};
   return views.min(*now);
 }
 
 Cts TrxSystem::min_view() const { return impl_->min_view(); }
+
+StatusOr<Cts> TrxSystem::newest_min_view() {
+  if (impl_->horizon == nullptr) return impl_->oldest_own_view();
+  return impl_->horizon->newest();
+}
+
+Status TrxSystem::Impl::join_horizon() {
+  if (horizon == nullptr || joined) return ok_status();
+  STRATA_RETURN_IF_ERROR(horizon->join(node, this));
+  joined = true;
+  return ok_status();
+}
 
 // --- look-up ---
 
@@ -105,7 +118,8 @@ StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) {
     return out;
   }
   if (!is_not_found(entry.status())) return entry.status();
-  // Truncated: older than every view. (Or, for this node, a sequence that was never given out.)
+  // Truncated: older than every view of every node (SM1). (Or, for this node, a sequence that was
+  // never given out.)
   if (node_of(id) != s.node || sequence < s.all_visible_below.load(std::memory_order_acquire))
     return kLongAgo;
   return TrxLookup{};

@@ -18,7 +18,7 @@
 
 namespace strata {
 
-struct TrxSystem::Impl {
+struct TrxSystem::Impl final : OwnViews {
   Impl(const TrxSystemOptions& options, BufferPool* pool, Log* log, SpaceManager* spaces,
        UndoSpace* undo, TimestampSource* timestamps, RowWaits* waits)
       : node(options.node),
@@ -28,6 +28,7 @@ struct TrxSystem::Impl {
         undo(undo),
         timestamps(timestamps),
         waits(waits),
+        horizon(options.horizon),
         tit(options.tit_slots),
         status(pool, log, spaces, options.node) {}
 
@@ -38,6 +39,8 @@ struct TrxSystem::Impl {
   UndoSpace* const undo;
   TimestampSource* const timestamps;
   RowWaits* const waits;
+  ViewHorizon* const horizon;  // nullptr: the own views decide
+  bool joined = false;         // the horizon; before the first view
 
   txn_internal::Tit tit;
   txn_internal::StatusPages status;
@@ -91,7 +94,11 @@ struct TrxSystem::Impl {
   void finish_when_unseen(uint64_t sequence);
   void finish_unseen();
 
-  [[nodiscard]] Cts min_view() const;
+  Status join_horizon();
+  [[nodiscard]] Cts oldest_own_view() const override;
+  [[nodiscard]] Cts min_view() const {
+    return horizon == nullptr ? oldest_own_view() : horizon->known();
+  }
   bool lookup_tit(uint64_t sequence, TrxLookup* out) noexcept;
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
 };

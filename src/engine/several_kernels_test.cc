@@ -1,0 +1,303 @@
+// Goal: two and three kernels in one process work on the same tables at the same time, over the
+// services of testing/cluster.h, and nobody can tell them from one. Every promise a client has of
+// one server holds over all of them: a view keeps its mind while other nodes change, purge and
+// truncate; what one node has committed the next view of any node sees; no row is lost. Afterwards
+// the merged logs rebuild every page byte by byte, and tables and indexes agree.
+// STRATA_SEED chooses the work, STRATA_SECONDS how long the threads go on.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "engine/testing/cluster.h"
+#include "engine/testing/merged_logs.h"
+#include "undo/undo_log.h"
+
+namespace strata::engine {
+namespace {
+
+using namespace testing;  // NOLINT: test helpers
+
+#ifdef __SANITIZE_THREAD__
+constexpr uint64_t kSeconds = 10;
+#else
+constexpr uint64_t kSeconds = 2;
+#endif
+
+void expect_merged_logs_make_pages(Cluster* cluster) {
+  std::vector<LogSink*> sinks;
+  for (uint8_t node = 1; node <= cluster->nodes(); ++node) {
+    KernelImpl* k = cluster->impl(node);
+    ASSERT_TRUE(k->log->persist(k->log->next_lsn()).ok());
+    ASSERT_TRUE(k->pool->write_back_below(k->log->next_lsn()).ok());
+    sinks.push_back(k->sink);
+  }
+  const Replayed replayed = replay_merged(sinks);
+  EXPECT_GT(replayed.groups, 0u);
+  expect_stored(cluster->source(), replayed);
+}
+
+Row row_of(uint64_t id, uint32_t group, size_t text_bytes) {
+  return Row{id, group, std::string(text_bytes, 'x'), ""};
+}
+
+// SM1: a view that is open on one node holds back what another node purges and truncates.
+TEST(SeveralKernels, ViewOfAnotherNodeKeepsItsMindOverPurgeAndTruncation) {
+  Cluster cluster(2, {"t"}, false);
+  auto writer = cluster.kernel(1)->new_session();
+  auto reader = cluster.kernel(2)->new_session();
+  const TableRef at_writer = cluster.table(writer.get());
+  const TableRef at_reader = cluster.table(reader.get());
+  Rows rows;
+  writer->begin(Isolation::kRepeatableRead);
+  for (uint64_t id = 1; id <= 60; ++id) {
+    rows[id] = row_of(id, 1, 100);
+    ASSERT_TRUE(insert(writer.get(), at_writer, id, rows[id]).ok());
+  }
+  ASSERT_TRUE(writer->commit().ok());
+  const Rows before = rows;
+
+  reader->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(reader->open_view().ok());
+  ASSERT_TRUE(*scan(reader.get(), at_reader) == before);
+
+  // More transactions than a group of status pages holds.
+  TrxSystem* const trxs = cluster.impl(1)->trxs.get();
+  constexpr uint64_t kMany = 18000;
+  Rng rng(7);
+  for (uint64_t i = 0; i < kMany; ++i) {
+    const uint64_t id = 1 + rng.below(80);
+    writer->begin(Isolation::kRepeatableRead);
+    Status status;
+    if (rows.count(id) == 0) {
+      rows[id] = row_of(id, static_cast<uint32_t>(i), 100);
+      status = insert(writer.get(), at_writer, id, rows[id]);
+    } else if (rng.one_in(3)) {
+      status = remove(writer.get(), at_writer, id, rows[id]);
+      rows.erase(id);
+    } else {
+      const Row next = row_of(id, static_cast<uint32_t>(i), 100);
+      status = update(writer.get(), at_writer, id, rows[id], id, next);
+      rows[id] = next;
+    }
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(writer->commit(Durability::kNoSync).ok());
+    if (i % 1000 == 0) cluster.purge();
+    if (i % 3000 == 0) {
+      const auto seen = scan(reader.get(), at_reader, static_cast<uint32_t>(i / 3000 % 3));
+      ASSERT_TRUE(seen.ok()) << seen.status();
+      ASSERT_TRUE(*seen == before);
+    }
+  }
+  cluster.purge();
+  EXPECT_LT(trxs->all_visible_below(), kMany / 2);
+  const auto seen = scan(reader.get(), at_reader);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_TRUE(*seen == before);
+  ASSERT_TRUE(reader->commit().ok());
+
+  cluster.purge();
+  EXPECT_GT(trxs->all_visible_below(), kMany);
+  EXPECT_EQ(trxs->history_length(), 0u);
+  // Entries of status pages that are gone now count as visible, on both nodes.
+  reader->begin(Isolation::kRepeatableRead);
+  for (const uint32_t index : {0u, 1u, 2u})
+    EXPECT_TRUE(*scan(reader.get(), at_reader, index) == rows) << index;
+  ASSERT_TRUE(reader->commit().ok());
+  expect_consistent(cluster.kernel(2), at_reader);
+  expect_merged_logs_make_pages(&cluster);
+}
+
+uint64_t records_of(KernelImpl* k, const Table& table, uint32_t index) {
+  uint64_t count = 0;
+  Mtr mtr(k->pool.get(), k->log.get());
+  TreeCursor cursor(&k->row.tree, tree_of(table, index), &mtr);
+  EXPECT_TRUE(cursor.seek(Bytes(), LatchMode::kShared).ok());
+  EXPECT_TRUE(cursor.settle().ok());
+  while (!cursor.at_end()) {
+    ++count;
+    EXPECT_TRUE(cursor.next().ok());
+  }
+  return count;
+}
+
+// SM2: a purge on one node has passed by a deleted record because another node's change lay on top.
+// When that change is rolled back the record goes with it, however little that node has heard.
+TEST(SeveralKernels, RollbackTakesADeletedRecordAwayThatAnotherNodesPurgeHasPassed) {
+  Cluster cluster(2, {"t"}, false);
+  auto deleter = cluster.kernel(1)->new_session();
+  auto inserter = cluster.kernel(2)->new_session();
+  const TableRef at_deleter = cluster.table(deleter.get());
+  const TableRef at_inserter = cluster.table(inserter.get());
+  for (const bool deletes : {false, true}) {
+    deleter->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE((deletes ? remove(deleter.get(), at_deleter, 1, row_of(1, 1, 10))
+                         : insert(deleter.get(), at_deleter, 1, row_of(1, 1, 10)))
+                    .ok());
+    ASSERT_TRUE(deleter->commit().ok());
+  }
+  inserter->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(inserter.get(), at_inserter, 1, row_of(1, 2, 10)).ok());
+  cluster.hear(1);  // and node 2 hears nothing
+  ASSERT_TRUE(cluster.kernel(1)->run_purge(1000).ok());
+  EXPECT_EQ(cluster.impl(1)->trxs->history_length(), 0u);
+  ASSERT_TRUE(inserter->rollback().ok());
+  for (const uint32_t index : {0u, 1u})
+    EXPECT_EQ(records_of(cluster.impl(2), *at_inserter, index), 0u);
+}
+
+// Writers that share pages but no rows, readers on every node. A writer's two marks change in one
+// transaction: whoever sees one sees the other, and never an older pair than one it was told of.
+class Snapshots {
+ public:
+  Snapshots(Cluster* cluster, uint64_t seed) : cluster_(cluster), seed_(seed) {}
+
+  void run(uint64_t milliseconds) {
+    std::vector<std::thread> threads;
+    const uint64_t stop_us = monotonic_us() + milliseconds * 1000;
+    for (uint8_t node = 1; node <= cluster_->nodes(); ++node) {
+      for (uint64_t i = 0; i < kWritersPerNode; ++i)
+        threads.emplace_back([=, this] { write(node, (node - 1) * kWritersPerNode + i, stop_us); });
+      threads.emplace_back([=, this] { read(node, stop_us); });
+    }
+    threads.emplace_back([=, this] {
+      for (uint8_t node = 0; monotonic_us() < stop_us; node = (node + 1) % cluster_->nodes()) {
+        cluster_->hear(node + 1);
+        std::this_thread::yield();
+      }
+    });
+    for (std::thread& thread : threads) thread.join();
+  }
+  [[nodiscard]] uint64_t commits() const { return commits_.load(); }
+
+  // Everybody has ended: all nodes see what the writers have committed.
+  void expect_all() {
+    Rows all;
+    for (const Rows& rows : committed_rows_) all.insert(rows.begin(), rows.end());
+    for (uint8_t node = 1; node <= cluster_->nodes(); ++node) {
+      auto session = cluster_->kernel(node)->new_session();
+      const TableRef table = cluster_->table(session.get());
+      session->begin(Isolation::kRepeatableRead);
+      for (const uint32_t index : {0u, 1u, 2u}) {
+        const auto seen = scan(session.get(), table, index);
+        ASSERT_TRUE(seen.ok()) << seen.status();
+        EXPECT_TRUE(*seen == all) << "node " << int{node} << ", index " << index;
+      }
+      ASSERT_TRUE(session->commit().ok());
+      expect_consistent(cluster_->kernel(node), table);
+    }
+  }
+
+ private:
+  static constexpr uint64_t kWritersPerNode = 2;
+  static constexpr uint64_t kWritersMax = kWritersPerNode * kNodesMax;
+  static constexpr uint64_t kIdsPerWriter = 120;
+
+  [[nodiscard]] uint64_t writers() const { return kWritersPerNode * cluster_->nodes(); }
+  // Of all writers in turns, so that their rows lie in the same leaves.
+  [[nodiscard]] uint64_t id_of(uint64_t writer, uint64_t i) const {
+    return 1 + i * writers() + writer;
+  }
+
+  void write(uint8_t node, uint64_t writer, uint64_t stop_us) {
+    Rng rng(seed_ * 1000 + writer);
+    auto session = cluster_->kernel(node)->new_session();
+    const TableRef table = cluster_->table(session.get());
+    Rows& rows = committed_rows_[writer];
+    uint32_t mark = 0;
+    while (monotonic_us() < stop_us && !::testing::Test::HasFailure()) {
+      session->begin(Isolation::kRepeatableRead);
+      Rows after = rows;
+      ++mark;
+      const auto change = [&](uint64_t id, uint32_t group, bool may_remove) -> Status {
+        Row next = row_of(id, group, rng.below(400));
+        if (rng.one_in(40)) next.blob.assign(rng.below(30000), 'b');
+        const auto it = after.find(id);
+        if (it == after.end()) {
+          STRATA_RETURN_IF_ERROR(insert(session.get(), table, id, next));
+        } else if (may_remove && rng.one_in(2)) {
+          STRATA_RETURN_IF_ERROR(remove(session.get(), table, id, it->second));
+          after.erase(it);
+          return ok_status();
+        } else {
+          STRATA_RETURN_IF_ERROR(update(session.get(), table, id, it->second, id, next));
+        }
+        after[id] = next;
+        return ok_status();
+      };
+      Status status = change(id_of(writer, 0), mark, false);
+      for (uint64_t i = rng.below(6); i > 0 && status.ok(); --i)
+        status = change(id_of(writer, 2 + rng.below(kIdsPerWriter - 2)), mark, true);
+      if (status.ok()) status = change(id_of(writer, 1), mark, false);
+      ASSERT_TRUE(status.ok()) << status;
+      if (rng.one_in(6)) {
+        ASSERT_TRUE(session->rollback().ok());
+        --mark;
+        continue;
+      }
+      ASSERT_TRUE(session->commit().ok());
+      rows = std::move(after);
+      marks_[writer].store(mark);
+      commits_.fetch_add(1);
+    }
+  }
+
+  void read(uint8_t node, uint64_t stop_us) {
+    Rng rng(seed_ * 1000 + 500 + node);
+    auto session = cluster_->kernel(node)->new_session();
+    const TableRef table = cluster_->table(session.get());
+    while (monotonic_us() < stop_us && !::testing::Test::HasFailure()) {
+      std::array<uint32_t, kWritersMax> told{};
+      for (uint64_t w = 0; w < writers(); ++w) told[w] = marks_[w].load();
+      session->begin(Isolation::kRepeatableRead);
+      ASSERT_TRUE(session->open_view().ok());
+      Rows first;
+      for (uint64_t look = 0, looks = 1 + rng.below(4); look < looks; ++look) {
+        const auto seen =
+            scan(session.get(), table, static_cast<uint32_t>(rng.below(3)), rng.one_in(3));
+        ASSERT_TRUE(seen.ok()) << seen.status();
+        if (look == 0) first = *seen;
+        ASSERT_TRUE(*seen == first) << "a view has changed its mind";
+      }
+      for (uint64_t w = 0; w < writers(); ++w) {
+        const auto a = first.find(id_of(w, 0));
+        const auto b = first.find(id_of(w, 1));
+        ASSERT_EQ(a == first.end(), b == first.end());
+        const uint32_t mark = a == first.end() ? 0 : a->second.group;
+        ASSERT_EQ(mark, b == first.end() ? 0 : b->second.group);
+        ASSERT_GE(mark, told[w]) << "a commit that was told of is not seen";
+      }
+      ASSERT_TRUE(session->commit().ok());
+    }
+  }
+
+  Cluster* const cluster_;
+  const uint64_t seed_;
+  std::array<std::atomic<uint32_t>, kWritersMax> marks_{};
+  std::array<Rows, kWritersMax> committed_rows_;
+  std::atomic<uint64_t> commits_{0};
+};
+
+TEST(SeveralKernels, SnapshotsAreTheSameOnEveryNodeWhileAllWrite) {
+  const uint64_t seed = environment("STRATA_SEED", 42);
+  SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+  const uint64_t milliseconds = environment("STRATA_SECONDS", kSeconds) * 1000;
+  for (const uint8_t nodes : {2, 3}) {
+    Cluster cluster(nodes);
+    Snapshots work(&cluster, seed + nodes);
+    work.run(milliseconds / 2);
+    if (HasFailure()) return;
+    EXPECT_GT(work.commits(), 50u);
+    cluster.purge();
+    work.expect_all();
+    expect_merged_logs_make_pages(&cluster);
+    std::printf("%d nodes: %llu commits, %llu pages taken\n", nodes,
+                static_cast<unsigned long long>(work.commits()),
+                static_cast<unsigned long long>(cluster.page_locks()->transfers()));
+  }
+}
+
+}  // namespace
+}  // namespace strata::engine

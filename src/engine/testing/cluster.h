@@ -1,0 +1,305 @@
+// Several kernels in one process on the same database, each with its own log and undo space, and
+// what a cluster's services are for them: one object each, called directly. Everything here blocks
+// and is thread-safe, so the kernels run at once.
+//   CL1  A page is in one pool at a time, or in several that only read it. Who wants it otherwise
+//        takes it from the others: they write its log and the page itself first (PL2).
+//   CL2  A node that has crashed keeps the pages it had exclusively until it has redone its log
+//        (PL3); who wants one waits. Those it only read are anybody's at once.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bufpool/page_lock.h"
+#include "engine/internal/kernel_impl.h"
+#include "engine/testing/test_database.h"
+#include "pagefile/local_page_source.h"
+
+namespace strata::engine::testing {
+
+constexpr uint8_t kNodesMax = 8;  // numbered from 1 on
+
+class SharedClock : public TimestampSource {
+ public:
+  StatusOr<Cts> next() override { return Cts{last_.fetch_add(1) + 1}; }
+  StatusOr<Cts> current() override { return Cts{last_.load()}; }
+  Status raise_to(Cts at_least) override {
+    uint64_t last = last_.load();
+    while (last < at_least.value && !last_.compare_exchange_weak(last, at_least.value)) {
+    }
+    return ok_status();
+  }
+
+ private:
+  std::atomic<uint64_t> last_{1};
+};
+
+// The page locks of all nodes. Whoever wants a page takes it from its holders on its own thread.
+class PageLocks {
+ public:
+  class Client : public PageLock {
+   public:
+    Client(PageLocks* locks, uint8_t node) : locks_(locks), node_(node) {}
+    Status acquire(PageId id, LatchMode mode, Llsn* newest) override {
+      *newest = Llsn{};
+      return locks_->acquire(node_, id, mode);
+    }
+    Status try_acquire(PageId id, LatchMode mode, Llsn* newest) override {
+      *newest = Llsn{};
+      return locks_->try_acquire(node_, id, mode);
+    }
+    void forget(PageId id) override { locks_->forget(node_, id); }
+    bool needs_redo(PageId id) override { return locks_->holds_exclusively(node_, id); }
+    void serve(BufferPool* pool) override { locks_->serve(node_, pool); }
+
+   private:
+    PageLocks* const locks_;
+    const uint8_t node_;
+  };
+
+  // CL2; after its pool has gone.
+  void node_crashed(uint8_t node) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : entries_)
+      if (!entry.exclusive) entry.holders &= ~bit(node);
+    changed_.notify_all();
+  }
+  // It has written everything back.
+  void node_ended(uint8_t node) {
+    const std::lock_guard lock(mutex_);
+    for (auto& [id, entry] : entries_) entry.holders &= ~bit(node);
+    changed_.notify_all();
+  }
+  [[nodiscard]] uint64_t transfers() const noexcept { return transfers_.load(); }
+
+ private:
+  struct Entry {
+    uint32_t holders = 0;  // by node
+    bool exclusive = false;
+    bool moving = false;  // one thread takes it from its holders
+  };
+  struct Node {
+    BufferPool* pool = nullptr;  // while it serves
+    uint32_t busy = 0;           // pages being taken from it
+  };
+  static constexpr uint32_t bit(uint8_t node) noexcept { return 1u << node; }
+
+  // Whether `node` has or gets the page without anybody else's doing.
+  static bool grant(Entry* entry, uint8_t node, LatchMode mode) noexcept {
+    if (entry->moving) return false;
+    const uint32_t others = entry->holders & ~bit(node);
+    const bool exclusive = mode == LatchMode::kExclusive;
+    if (others != 0 && (exclusive || entry->exclusive)) return false;
+    // What it holds exclusively it keeps so: the page may have been changed.
+    const bool had_exclusive = entry->exclusive && entry->holders == bit(node);
+    entry->exclusive = exclusive || had_exclusive;
+    entry->holders |= bit(node);
+    return true;
+  }
+  Status acquire(uint8_t node, PageId id, LatchMode mode) {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      Entry& entry = entries_[id];  // stays where it is
+      if (grant(&entry, node, mode)) return ok_status();
+      const uint32_t others = entry.holders & ~bit(node);
+      bool all_serve = true;
+      for (uint8_t other = 1; other < kNodesMax; ++other)
+        if ((others & bit(other)) != 0 && nodes_[other].pool == nullptr) all_serve = false;
+      if (entry.moving || !all_serve) {
+        changed_.wait(lock);
+        continue;
+      }
+      entry.moving = true;
+      Status status;
+      for (uint8_t other = 1; other < kNodesMax && status.ok(); ++other) {
+        if ((others & bit(other)) == 0) continue;
+        BufferPool* const pool = nodes_[other].pool;
+        if (pool == nullptr) break;  // it went meanwhile: look again
+        ++nodes_[other].busy;
+        lock.unlock();
+        status = pool->surrender(id);
+        transfers_.fetch_add(1);
+        lock.lock();
+        --nodes_[other].busy;
+        if (status.ok()) entry.holders &= ~bit(other);
+      }
+      if (entry.holders == 0) entry.exclusive = false;
+      entry.moving = false;
+      changed_.notify_all();
+      if (!status.ok()) return status;
+    }
+  }
+  Status try_acquire(uint8_t node, PageId id, LatchMode mode) {
+    const std::lock_guard lock(mutex_);
+    return grant(&entries_[id], node, mode) ? ok_status() : error_peer_down();
+  }
+  void forget(uint8_t node, PageId id) {
+    const std::lock_guard lock(mutex_);
+    entries_[id].holders &= ~bit(node);
+    changed_.notify_all();
+  }
+  bool holds_exclusively(uint8_t node, PageId id) {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = entries_[id];
+    return entry.exclusive && (entry.holders & bit(node)) != 0;
+  }
+  void serve(uint8_t node, BufferPool* pool) {
+    std::unique_lock lock(mutex_);
+    nodes_[node].pool = pool;
+    changed_.notify_all();
+    if (pool == nullptr) changed_.wait(lock, [&] { return nodes_[node].busy == 0; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<PageId, Entry> entries_;
+  Node nodes_[kNodesMax];
+  std::atomic<uint64_t> transfers_{0};
+};
+
+// Asks every node that has joined. What a node has heard is its own: as old as its last heartbeat.
+class SharedHorizon {
+ public:
+  class Client : public ViewHorizon {
+   public:
+    explicit Client(SharedHorizon* horizon) : horizon_(horizon) {}
+    Status join(NodeId node, const OwnViews* views) override {
+      const std::lock_guard lock(horizon_->mutex_);
+      horizon_->nodes_[node.value] = views;
+      known_.store(horizon_->least_);
+      return ok_status();
+    }
+    void leave(NodeId node) noexcept override {
+      const std::lock_guard lock(horizon_->mutex_);
+      horizon_->nodes_.erase(node.value);
+    }
+    [[nodiscard]] Cts known() const noexcept override { return Cts{known_.load()}; }
+    StatusOr<Cts> newest() override {
+      const std::lock_guard lock(horizon_->mutex_);
+      return Cts{horizon_->least_};
+    }
+    void hear() {
+      const std::lock_guard lock(horizon_->mutex_);
+      horizon_->ask_all();
+      known_.store(horizon_->least_);
+    }
+
+   private:
+    SharedHorizon* const horizon_;
+    std::atomic<uint64_t> known_{1};
+  };
+
+ private:
+  void ask_all() {
+    uint64_t least = UINT64_MAX;
+    for (const auto& [node, views] : nodes_)
+      least = std::min(least, views->oldest_own_view().value);
+    if (!nodes_.empty()) least_ = std::max(least_, least);  // SM1
+  }
+  std::mutex mutex_;
+  std::map<uint8_t, const OwnViews*> nodes_;
+  uint64_t least_ = 1;  // what anybody has been told is not newer (SM2)
+};
+
+class Cluster {
+ public:
+  // The first node makes the database and `tables`; the others find them.
+  explicit Cluster(uint8_t nodes, const std::vector<std::string>& tables = {"t"},
+                   bool background = true)
+      : background_(background) {
+    EXPECT_TRUE(disk_->make_directory("/shared").ok());
+    auto source = open_local_page_source(disk_.get(), {"/shared", false});
+    EXPECT_TRUE(source.ok()) << source.status();
+    source_ = std::move(source).value();
+    for (uint8_t node = 1; node <= nodes; ++node) {
+      locks_.push_back(std::make_unique<PageLocks::Client>(&page_locks_, node));
+      horizons_.push_back(std::make_unique<SharedHorizon::Client>(&horizon_));
+    }
+    kernels_.resize(nodes);
+    start(1);
+    auto session = kernel(1)->new_session();
+    session->begin(Isolation::kRepeatableRead);
+    for (const std::string& name : tables)
+      EXPECT_TRUE(session->create_table(table_spec(name), nullptr).ok());
+    EXPECT_TRUE(session->commit().ok());
+    for (uint8_t node = 2; node <= nodes; ++node) start(node);
+  }
+  ~Cluster() {
+    for (uint8_t node = 1; node <= nodes(); ++node)
+      if (kernels_[node - 1] != nullptr) stop(node);
+  }
+
+  [[nodiscard]] uint8_t nodes() const noexcept { return static_cast<uint8_t>(kernels_.size()); }
+  [[nodiscard]] Kernel* kernel(uint8_t node) const noexcept { return kernels_[node - 1].get(); }
+  [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
+  PageLocks* page_locks() noexcept { return &page_locks_; }
+  // What a heartbeat brings: the node hears the horizon of now.
+  void hear(uint8_t node) { horizons_[node - 1]->hear(); }
+  SimFileSystem* disk() noexcept { return disk_.get(); }
+  PageSource* source() noexcept { return source_.get(); }
+
+  void start(uint8_t node) {
+    KernelOptions options = options_on(disk_.get(), "/node" + std::to_string(node));
+    options.node = node;
+    options.background = background_;
+    options.log_segment_bytes = 16u << 20;
+    options.log_checkpoint_bytes = 1u << 30;  // the whole log is kept, to be merged
+    options.checkpoint_interval_us = UINT64_MAX / 2;
+    KernelSeams seams;
+    seams.page_source = source_.get();
+    seams.page_lock = locks_[node - 1].get();
+    seams.timestamps = &clock_;
+    seams.attach = node != 1 || exists_;
+    seams.horizon = horizons_[node - 1].get();
+    auto opened = open_with_seams(options, seams);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    kernels_[node - 1] = std::move(opened).value();
+    exists_ = true;
+  }
+  // No session of the node is left.
+  void stop(uint8_t node) {
+    EXPECT_TRUE(kernel(node)->shutdown().ok());
+    kernels_[node - 1].reset();
+    page_locks_.node_ended(node);
+  }
+  // As kill -9: what is in memory only is lost. Its sessions' transactions stay undecided.
+  void crash(uint8_t node) {
+    kernels_[node - 1].reset();
+    page_locks_.node_crashed(node);
+  }
+  TableRef table(Session* session, const std::string& name = "t") {
+    auto table = session->open_table("test", name);
+    EXPECT_TRUE(table.ok()) << table.status();
+    return table.ok() ? *table : nullptr;
+  }
+  // On every node, as far as the horizon lets them.
+  void purge() {
+    for (uint8_t node = 1; node <= nodes(); ++node) {
+      hear(node);
+      EXPECT_TRUE(kernel(node)->run_purge(1000000).ok());
+    }
+  }
+
+ private:
+  const bool background_;
+  bool exists_ = false;
+  std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
+  std::unique_ptr<PageSource> source_;
+  SharedClock clock_;
+  PageLocks page_locks_;
+  SharedHorizon horizon_;
+  std::vector<std::unique_ptr<PageLocks::Client>> locks_;
+  std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;
+  std::vector<std::unique_ptr<Kernel>> kernels_;
+};
+
+}  // namespace strata::engine::testing
