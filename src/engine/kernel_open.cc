@@ -127,7 +127,7 @@ Status KernelImpl::make_trx_system() {
   const NodeId node{options.node};
   spaces = std::make_unique<SpaceManager>(pool.get(), log.get(), node);
   undo = std::make_unique<UndoSpace>(pool.get(), log.get(), spaces.get(), node);
-  waits = std::make_unique<RowWaits>();
+  waits = std::make_unique<RowWaits>(seams.locks);
   return ok_status();
 }
 
@@ -185,6 +185,8 @@ void wire_rows(KernelImpl* k) {
   k->row.tree = TreeContext{k->pool.get(), k->log.get(), k->spaces.get()};
   k->row.trxs = k->trxs.get();
   k->row.undo = k->undo.get();
+  // Of a row that is locked and not written to no other node would know.
+  if (k->seams.locks != nullptr) k->row.unwritten_locks_max = 0;
 }
 
 Status open_source(KernelImpl* k) {
@@ -212,6 +214,7 @@ void make_trxs(KernelImpl* k) {
   TrxSystemOptions trx_options;
   trx_options.node = NodeId{k->options.node};
   trx_options.horizon = k->seams.horizon;
+  trx_options.others = k->seams.others;
   k->trxs = std::make_unique<TrxSystem>(trx_options, k->pool.get(), k->log.get(), k->spaces.get(),
                                         k->undo.get(), k->timestamps, k->waits.get());
   if (k->options.wait_listener != nullptr)

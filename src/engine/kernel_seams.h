@@ -8,6 +8,8 @@
 #include <memory>
 
 #include "engine/kernel.h"
+#include "lock/lock_authority.h"
+#include "txn/tit_source.h"
 #include "txn/view_horizon.h"
 #include "wal/control_file.h"
 
@@ -37,6 +39,8 @@ struct KernelSeams {
   ControlStore* control = nullptr;  // goes with log_sink: both or none
   const AnswerGuard* answers = nullptr;
   ViewHorizon* horizon = nullptr;  // of all nodes
+  LockAuthority* locks = nullptr;  // of all nodes
+  TitSource* others = nullptr;     // what transactions of other nodes have come to
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

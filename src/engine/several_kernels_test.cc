@@ -299,5 +299,262 @@ TEST(SeveralKernels, SnapshotsAreTheSameOnEveryNodeWhileAllWrite) {
   }
 }
 
+StatusOr<Row> get_row(Session* session, const TableRef& table, uint64_t id, LockMode mode) {
+  TableCursor cursor(session, table, 0);
+  cursor.set_lock_mode(mode);
+  bool gone = false;
+  STRATA_RETURN_IF_ERROR(cursor.get(be64(id), &gone));
+  if (gone) return error_not_found();
+  Row row;
+  STRATA_RETURN_IF_ERROR(decode(&cursor, &row));
+  return row;
+}
+
+// Adds to the row's group what it is given, under an exclusive lock.
+Status add_to(Session* session, const TableRef& table, uint64_t id, uint32_t amount) {
+  STRATA_ASSIGN_OR_RETURN(const Row before, get_row(session, table, id, LockMode::kExclusive));
+  Row after = before;
+  after.group += amount;
+  return update(session, table, id, before, id, after);
+}
+
+void fill(Cluster* cluster, uint64_t rows) {
+  auto session = cluster->kernel(1)->new_session();
+  const TableRef table = cluster->table(session.get());
+  session->begin(Isolation::kRepeatableRead);
+  for (uint64_t id = 1; id <= rows; ++id)
+    ASSERT_TRUE(insert(session.get(), table, id, row_of(id, 0, 200)).ok());
+  ASSERT_TRUE(session->commit().ok());
+}
+
+// SM4: who waits for a transaction of another node wakes when that one ends, and then finds what it
+// has written; at once, not after a while.
+TEST(SeveralKernels, WaiterOnAnotherNodeIsWokenByTheEndOfTheHolder) {
+  Cluster cluster(2);
+  fill(&cluster, 10);
+  auto holder = cluster.kernel(1)->new_session();
+  auto waiter = cluster.kernel(2)->new_session();
+  const TableRef at_holder = cluster.table(holder.get());
+  const TableRef at_waiter = cluster.table(waiter.get());
+  for (const bool commits : {true, false}) {
+    holder->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(add_to(holder.get(), at_holder, 5, 1).ok());
+    std::thread waiting([&] {
+      waiter->begin(Isolation::kRepeatableRead);
+      EXPECT_TRUE(add_to(waiter.get(), at_waiter, 5, 10).ok());
+      EXPECT_TRUE(waiter->commit().ok());
+    });
+    ASSERT_TRUE(wait_until([&] { return !cluster.row_locks()->describe(1).empty(); }));
+    ASSERT_TRUE((commits ? holder->commit() : holder->rollback()).ok());
+    waiting.join();
+    holder->begin(Isolation::kReadCommitted);
+    const auto row = get_row(holder.get(), at_holder, 5, LockMode::kNone);
+    ASSERT_TRUE(row.ok()) << row.status();
+    EXPECT_EQ(row->group, commits ? 11u : 21u);
+    ASSERT_TRUE(holder->commit().ok());
+  }
+  EXPECT_GT(cluster.reads_of_others(2), 0u);
+}
+
+// A shared lock on one node keeps a writer of another out until it ends; NOWAIT tells at once.
+TEST(SeveralKernels, SharedLockKeepsWritersOfOtherNodesOut) {
+  Cluster cluster(2);
+  fill(&cluster, 10);
+  auto reader = cluster.kernel(1)->new_session();
+  auto writer = cluster.kernel(2)->new_session();
+  const TableRef at_reader = cluster.table(reader.get());
+  const TableRef at_writer = cluster.table(writer.get());
+  reader->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(get_row(reader.get(), at_reader, 3, LockMode::kShared).ok());
+  writer->set_lock_wait_timeout_us(0);
+  writer->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_lock_wait_timeout(add_to(writer.get(), at_writer, 3, 1)));
+  ASSERT_TRUE(writer->rollback().ok());
+  ASSERT_TRUE(reader->commit().ok());
+  writer->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(add_to(writer.get(), at_writer, 3, 1).ok());
+  ASSERT_TRUE(writer->commit().ok());
+}
+
+// L3 over nodes: of two that wait for each other one is told so at once, and the other goes on.
+TEST(SeveralKernels, DeadlockOverTwoNodesHasOneVictim) {
+  Cluster cluster(2);
+  fill(&cluster, 10);
+  std::unique_ptr<Session> sessions[2];
+  TableRef tables[2];
+  for (uint8_t i = 0; i < 2; ++i) {
+    sessions[i] = cluster.kernel(i + 1)->new_session();
+    tables[i] = cluster.table(sessions[i].get());
+    sessions[i]->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(add_to(sessions[i].get(), tables[i], 1 + i, 1).ok());
+  }
+  std::atomic<int> victims{0};
+  const uint64_t start_us = monotonic_us();
+  const auto cross = [&](uint8_t i) {
+    const Status status = add_to(sessions[i].get(), tables[i], 2 - i, 1);
+    if (is_deadlock(status)) {
+      ++victims;
+      EXPECT_TRUE(sessions[i]->rollback().ok());
+    } else {
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_TRUE(sessions[i]->commit().ok());
+    }
+  };
+  std::thread first([&] { cross(0); });
+  std::thread second([&] { cross(1); });
+  first.join();
+  second.join();
+  EXPECT_EQ(victims.load(), 1);
+  EXPECT_LT(monotonic_us() - start_us, 20'000'000u);  // not by the timeout
+}
+
+// Everybody adds to the same few rows in any order, on every node; a node may crash and come back
+// meanwhile. What was committed is there, exactly once; what was under way when a node crashed is
+// not.
+class Counters {
+ public:
+  static constexpr uint64_t kRows = 24;
+  static constexpr uint64_t kThreadsPerNode = 2;
+
+  Counters(Cluster* cluster, uint64_t seed) : cluster_(cluster), seed_(seed) {}
+
+  void run(uint64_t milliseconds, bool crashes) {
+    const uint64_t stop_us = monotonic_us() + milliseconds * 1000;
+    std::vector<std::thread> keepers;
+    std::atomic<bool> ended{false};
+    for (uint8_t node = 1; node <= cluster_->nodes(); ++node)
+      keepers.emplace_back([=, this] { keep(node, stop_us, crashes && node != 1); });
+    std::thread heartbeat([&] {
+      for (uint8_t node = 0; !ended.load(); node = (node + 1) % cluster_->nodes()) {
+        cluster_->hear(node + 1);
+        std::this_thread::yield();
+      }
+    });
+    for (std::thread& keeper : keepers) keeper.join();
+    ended.store(true);
+    heartbeat.join();
+  }
+  void expect_all() {
+    for (uint8_t node = 1; node <= cluster_->nodes(); ++node) {
+      auto session = cluster_->kernel(node)->new_session();
+      const TableRef table = cluster_->table(session.get());
+      session->begin(Isolation::kRepeatableRead);
+      for (uint64_t id = 1; id <= kRows; ++id) {
+        const auto row = get_row(session.get(), table, id, LockMode::kNone);
+        ASSERT_TRUE(row.ok()) << row.status();
+        EXPECT_EQ(row->group, added_[id].load()) << "node " << int{node} << ", row " << id;
+      }
+      ASSERT_TRUE(session->commit().ok());
+      expect_consistent(cluster_->kernel(node), table);
+    }
+  }
+  std::atomic<uint64_t> commits{0}, deadlocks{0}, crashes{0}, cut_off{0};
+
+ private:
+  // One node's life: threads that work, and now and then a crash and another life.
+  void keep(uint8_t node, uint64_t stop_us, bool may_crash) {
+    Rng rng(seed_ * 100 + node);
+    for (uint64_t life = 0; monotonic_us() < stop_us && !::testing::Test::HasFailure(); ++life) {
+      const uint64_t end_us =
+          may_crash ? std::min(stop_us, monotonic_us() + 20'000 + rng.below(200'000)) : stop_us;
+      const bool crash = end_us < stop_us;
+      std::vector<std::thread> threads;
+      for (uint64_t i = 0; i < kThreadsPerNode; ++i)
+        threads.emplace_back(
+            [=, this] { work(node, seed_ * 1000 + life * 64 + node * 8 + i, end_us, crash); });
+      for (std::thread& thread : threads) thread.join();
+      if (!crash) continue;
+      cluster_->crash(node);
+      ++crashes;
+      cluster_->start(node);
+    }
+  }
+  void work(uint8_t node, uint64_t seed, uint64_t end_us, bool crash) {
+    Rng rng(seed);
+    auto session = cluster_->kernel(node)->new_session();
+    const TableRef table = cluster_->table(session.get());
+    session->set_lock_wait_timeout_us(5'000'000);
+    while (!::testing::Test::HasFailure()) {
+      session->begin(rng.one_in(4) ? Isolation::kSerializable : Isolation::kRepeatableRead);
+      std::map<uint64_t, uint32_t> added;
+      Status status;
+      bool over = false;
+      for (uint64_t i = 1 + rng.below(4); i > 0 && status.ok() && !over; --i) {
+        const uint64_t id = 1 + rng.below(kRows);
+        if (rng.one_in(5)) {
+          status = get_row(session.get(), table, id, LockMode::kShared).status();
+        } else {
+          const auto amount = static_cast<uint32_t>(1 + rng.below(9));
+          status = add_to(session.get(), table, id, amount);
+          added[id] += amount;
+        }
+        over = monotonic_us() >= end_us;
+      }
+      if (over && crash) {  // the transaction is under way for ever
+        ++cut_off;
+        bury(std::move(session));
+        return;
+      }
+      if (!status.ok()) {
+        ASSERT_TRUE(is_deadlock(status) || is_lock_wait_timeout(status)) << status;
+        ++deadlocks;
+        ASSERT_TRUE(session->rollback().ok());
+      } else if (rng.one_in(8)) {
+        ASSERT_TRUE(session->rollback().ok());
+      } else {
+        status = session->commit();
+        ASSERT_TRUE(status.ok()) << status;
+        for (const auto& [id, amount] : added) added_[id].fetch_add(amount);
+        ++commits;
+      }
+      if (over) return;
+    }
+  }
+  // A session that ends rolls back, which a crash does not. Reachable for ever, for the sanitizers.
+  static void bury(std::unique_ptr<Session> session) {
+    static std::mutex mutex;
+    static auto* const graveyard = new std::vector<std::unique_ptr<Session>>;
+    const std::lock_guard lock(mutex);
+    graveyard->push_back(std::move(session));
+  }
+
+  Cluster* const cluster_;
+  const uint64_t seed_;
+  std::array<std::atomic<uint32_t>, kRows + 1> added_{};
+};
+
+void count_on(uint8_t nodes, bool crashes, uint64_t milliseconds, uint64_t seed) {
+  Cluster cluster(nodes);
+  fill(&cluster, Counters::kRows);
+  Counters work(&cluster, seed);
+  work.run(milliseconds, crashes);
+  if (::testing::Test::HasFailure()) return;
+  EXPECT_GT(work.commits.load(), 50u);
+  cluster.purge();
+  work.expect_all();
+  expect_merged_logs_make_pages(&cluster);
+  std::printf("%d nodes: %llu commits, %llu victims and timeouts, %llu crashes, %llu cut off\n",
+              nodes, static_cast<unsigned long long>(work.commits.load()),
+              static_cast<unsigned long long>(work.deadlocks.load()),
+              static_cast<unsigned long long>(work.crashes.load()),
+              static_cast<unsigned long long>(work.cut_off.load()));
+}
+
+TEST(SeveralKernels, NothingIsLostWhenAllNodesChangeTheSameRows) {
+  const uint64_t seed = environment("STRATA_SEED", 42);
+  SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+  const uint64_t milliseconds = environment("STRATA_SECONDS", kSeconds) * 1000;
+  for (const uint8_t nodes : {2, 3}) {
+    count_on(nodes, false, milliseconds / 2, seed + nodes);
+    if (HasFailure()) return;
+  }
+}
+
+TEST(SeveralKernels, CrashOfOneNodeLosesNothingAndStopsTheOthersOnlyForItsRows) {
+  const uint64_t seed = environment("STRATA_SEED", 42);
+  SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+  count_on(3, true, environment("STRATA_SECONDS", kSeconds) * 1000, seed);
+}
+
 }  // namespace
 }  // namespace strata::engine

@@ -122,7 +122,8 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
     const MutexLock lock(s.purge_mutex);
     for (PurgeItem& item : committed) s.queue.push(std::move(item));
   }
-  return s.undo->finish_recovery();
+  STRATA_RETURN_IF_ERROR(s.undo->finish_recovery());
+  return s.join_others();
 }
 
 }  // namespace strata

@@ -49,6 +49,7 @@
 #include "minitxn/mtr.h"
 #include "page/record.h"
 #include "space/space_manager.h"
+#include "txn/tit_source.h"
 #include "txn/view_horizon.h"
 #include "undo/undo_log.h"
 
@@ -138,6 +139,7 @@ struct TrxSystemOptions {
   NodeId node{1};
   uint32_t tit_slots = 1u << 16;
   ViewHorizon* horizon = nullptr;  // of all nodes; nullptr: this one is alone
+  TitSource* others = nullptr;     // transactions of other nodes; nullptr: status pages tell
 };
 
 struct TrxCounters {

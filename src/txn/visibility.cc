@@ -92,6 +92,9 @@ bool TrxSystem::Impl::lookup_fast(TrxId id, TrxLookup* out) noexcept {
       *out = kLongAgo;
       return true;
     }
+  } else if (others != nullptr && sequence_of(id) < others->bound(node_of(id))) {  // SM10
+    *out = kLongAgo;
+    return true;
   }
   Cts cts;
   if (!cts_cache.find(id, &cts)) return false;
@@ -103,26 +106,60 @@ bool TrxSystem::lookup_fast(TrxId id, TrxLookup* out) noexcept {
   return impl_->lookup_fast(id, out);
 }
 
-StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) {
-  Impl& s = *impl_;
-  TrxLookup out;
-  if (s.lookup_fast(id, &out)) return out;
-  s.counters.status_page_reads.fetch_add(1, std::memory_order_relaxed);
+StatusOr<TrxLookup> TrxSystem::Impl::read_status(TrxId id) {
+  counters.status_page_reads.fetch_add(1, std::memory_order_relaxed);
   const uint64_t sequence = sequence_of(id);
-  const StatusOr<StatusEntry> entry = s.status.read(node_of(id), sequence);
+  const StatusOr<StatusEntry> entry = status.read(node_of(id), sequence);
   if (entry.ok()) {
     // A decided entry is final; an undecided one of this node is in the table (T3) unless recovery
     // has not come so far yet.
-    out = TrxLookup{entry->state, entry->cts, Lsn{}};
-    if (entry->state == TrxState::kCommitted) s.cts_cache.put(id, entry->cts);
-    return out;
+    if (entry->state == TrxState::kCommitted) cts_cache.put(id, entry->cts);
+    return TrxLookup{entry->state, entry->cts, Lsn{}};
   }
   if (!is_not_found(entry.status())) return entry.status();
   // Truncated: older than every view of every node (SM1). (Or, for this node, a sequence that was
   // never given out.)
-  if (node_of(id) != s.node || sequence < s.all_visible_below.load(std::memory_order_acquire))
+  if (node_of(id) != node || sequence < all_visible_below.load(std::memory_order_acquire))
     return kLongAgo;
   return TrxLookup{};
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id) {
+  TrxLookup out;
+  if (lookup_fast(id, &out)) return out;
+  if (node_of(id) == node || others == nullptr) return read_status(id);
+  const StatusOr<TrxLookup> told = others->read(id);
+  if (is_not_found(told.status())) return read_status(id);  // nobody owns it any more
+  if (told.ok() && told->state == TrxState::kCommitted) cts_cache.put(id, told->cts);
+  return told;
+}
+
+StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) { return impl_->lookup(id); }
+
+// --- what this node tells others (SM8, SM9) ---
+
+Status TrxSystem::Impl::join_others() {
+  if (others == nullptr || told_others) return ok_status();
+  STRATA_RETURN_IF_ERROR(others->join(node, this));
+  told_others = true;
+  return ok_status();
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
+  STRATA_ASSIGN_OR_RETURN(const TrxLookup found, lookup(make_trx_id(node, sequence)));
+  // SM9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.
+  if (found.state == TrxState::kCommitted && found.commit_lsn > log->durable_lsn())
+    STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  return found;
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::own_outcome(uint64_t sequence) {
+  STRATA_ASSIGN_OR_RETURN(TrxLookup found, own_state(sequence));
+  if (found.state != TrxState::kCommitting) return found;
+  counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  found.state = TrxState::kCommitted;
+  return found;
 }
 
 StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& header,
@@ -142,6 +179,14 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
   }
   if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
   if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;
+  if (node_of(id) != s.node) {  // SM9
+    if (!may_block) return error_peer_down();
+    s.counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+    StatusOr<TrxLookup> decided = s.others->wait_decided(id);
+    if (is_not_found(decided.status())) decided = s.read_status(id);
+    STRATA_RETURN_IF_ERROR(decided.status());
+    return decided->state == TrxState::kCommitted && decided->cts <= view.snapshot;
+  }
   // T2: it will be there if, and only if, its group is durable.
   if (s.log->durable_lsn() >= found.commit_lsn) return true;
   if (!may_block) return error_peer_down();

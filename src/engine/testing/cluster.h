@@ -15,6 +15,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -210,6 +212,128 @@ class SharedHorizon {
   uint64_t least_ = 1;  // what anybody has been told is not newer (SM2)
 };
 
+// Asks the node whose transaction it is. What was heard of its bound is as old as the heartbeat.
+class SharedTransactions {
+ public:
+  class Client : public TitSource {
+   public:
+    explicit Client(SharedTransactions* all) : all_(all) {}
+    Status join(NodeId node, OwnTransactions* own) override {
+      const std::unique_lock lock(all_->mutex_);
+      all_->nodes_[node.value] = own;
+      return ok_status();
+    }
+    void leave(NodeId node) noexcept override {
+      const std::unique_lock lock(all_->mutex_);  // nobody is asking it
+      all_->nodes_.erase(node.value);
+    }
+    StatusOr<TrxLookup> read(TrxId id) override {
+      reads_.fetch_add(1);
+      return all_->ask(id, [&](OwnTransactions* own) { return own->own_state(sequence_of(id)); });
+    }
+    StatusOr<TrxLookup> wait_decided(TrxId id) override {
+      return all_->ask(id, [&](OwnTransactions* own) { return own->own_outcome(sequence_of(id)); });
+    }
+    void hear() {
+      const std::shared_lock lock(all_->mutex_);
+      for (const auto& [node, own] : all_->nodes_) raise_bound(NodeId{node}, own->own_bound());
+    }
+    [[nodiscard]] uint64_t reads() const noexcept { return reads_.load(); }
+
+   private:
+    SharedTransactions* const all_;
+    std::atomic<uint64_t> reads_{0};
+  };
+
+ private:
+  template <typename Ask>
+  StatusOr<TrxLookup> ask(TrxId id, const Ask& ask) {
+    const std::shared_lock lock(mutex_);
+    const auto it = nodes_.find(node_of(id).value);
+    if (it == nodes_.end()) return error_not_found();
+    return ask(it->second);
+  }
+  std::shared_mutex mutex_;
+  std::map<uint8_t, OwnTransactions*> nodes_;
+};
+
+// One table of waits, shared locks and ranges for all nodes.
+class SharedLocks : public LockAuthority {
+ public:
+  Status wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt,
+              const std::function<bool()>& still_held) override {
+    return table_.wait(waiter, holder, row, timeout_us, interrupt, still_held);
+  }
+  [[nodiscard]] bool has_waiters(RowId row) const noexcept override {
+    return table_.has_waiters(row);
+  }
+  void settled(TrxId waiter, RowId row, TrxId holder) override {
+    table_.settled(waiter, row, holder);
+  }
+  void holder_ended(TrxId holder) override { table_.holder_ended(holder); }
+  void add_shared(TrxId holder, RowId row) override {
+    note(holder);
+    table_.add_shared(holder, row);
+  }
+  [[nodiscard]] bool index_has_shared(IndexId index) const noexcept override {
+    return table_.index_has_shared(index);
+  }
+  [[nodiscard]] TrxId shared_conflict(TrxId self, RowId row) const override {
+    return table_.shared_conflict(self, row);
+  }
+  [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const override {
+    return table_.holds_shared(holder, row);
+  }
+  Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
+                         WaitInterrupt* interrupt) override {
+    return table_.wait_for_shared(waiter, row, timeout_us, interrupt);
+  }
+  void drop_shared(TrxId holder, RowId row) override { table_.drop_shared(holder, row); }
+  void release_shared(TrxId holder) override {
+    table_.release_shared(holder);
+    const std::lock_guard lock(mutex_);
+    sharers_.erase(holder);
+  }
+  bool add_range(TrxId holder, IndexId index, const KeyRange& range) override {
+    note(holder);
+    return table_.add_range(holder, index, range);
+  }
+  void settle_range(TrxId holder, IndexId index, const KeyRange& range) override {
+    table_.settle_range(holder, index, range);
+  }
+  [[nodiscard]] bool range_settled(TrxId holder, IndexId index,
+                                   const KeyRange& range) const override {
+    return table_.range_settled(holder, index, range);
+  }
+  [[nodiscard]] bool protects(TrxId holder, RowId row) const override {
+    return table_.protects(holder, row);
+  }
+  void drop_range_key(TrxId holder, RowId row) override { table_.drop_range_key(holder, row); }
+  void node_gone(NodeId node) override {
+    std::vector<TrxId> gone;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const TrxId holder : sharers_)
+        if (node_of(holder) == node) gone.push_back(holder);
+      for (const TrxId holder : gone) sharers_.erase(holder);
+    }
+    for (const TrxId holder : gone) {
+      table_.release_shared(holder);
+      table_.holder_ended(holder);  // who waits for it looks again, and may find its mark
+    }
+  }
+  [[nodiscard]] std::string describe(size_t limit) const override { return table_.describe(limit); }
+
+ private:
+  void note(TrxId holder) {
+    const std::lock_guard lock(mutex_);
+    sharers_.insert(holder);
+  }
+  RowWaits table_;
+  std::mutex mutex_;
+  std::set<TrxId> sharers_;
+};
+
 class Cluster {
  public:
   // The first node makes the database and `tables`; the others find them.
@@ -223,6 +347,7 @@ class Cluster {
     for (uint8_t node = 1; node <= nodes; ++node) {
       locks_.push_back(std::make_unique<PageLocks::Client>(&page_locks_, node));
       horizons_.push_back(std::make_unique<SharedHorizon::Client>(&horizon_));
+      others_.push_back(std::make_unique<SharedTransactions::Client>(&transactions_));
     }
     kernels_.resize(nodes);
     start(1);
@@ -242,8 +367,13 @@ class Cluster {
   [[nodiscard]] Kernel* kernel(uint8_t node) const noexcept { return kernels_[node - 1].get(); }
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
   PageLocks* page_locks() noexcept { return &page_locks_; }
-  // What a heartbeat brings: the node hears the horizon of now.
-  void hear(uint8_t node) { horizons_[node - 1]->hear(); }
+  SharedLocks* row_locks() noexcept { return &row_locks_; }
+  [[nodiscard]] uint64_t reads_of_others(uint8_t node) const { return others_[node - 1]->reads(); }
+  // What a heartbeat brings: the node hears the horizon and the bounds of now.
+  void hear(uint8_t node) {
+    horizons_[node - 1]->hear();
+    others_[node - 1]->hear();
+  }
   SimFileSystem* disk() noexcept { return disk_.get(); }
   PageSource* source() noexcept { return source_.get(); }
 
@@ -260,6 +390,8 @@ class Cluster {
     seams.timestamps = &clock_;
     seams.attach = node != 1 || exists_;
     seams.horizon = horizons_[node - 1].get();
+    seams.others = others_[node - 1].get();
+    seams.locks = &row_locks_;
     auto opened = open_with_seams(options, seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernels_[node - 1] = std::move(opened).value();
@@ -275,6 +407,7 @@ class Cluster {
   void crash(uint8_t node) {
     kernels_[node - 1].reset();
     page_locks_.node_crashed(node);
+    row_locks_.node_gone(NodeId{node});
   }
   TableRef table(Session* session, const std::string& name = "t") {
     auto table = session->open_table("test", name);
@@ -298,7 +431,10 @@ class Cluster {
   PageLocks page_locks_;
   SharedHorizon horizon_;
   std::vector<std::unique_ptr<PageLocks::Client>> locks_;
+  SharedTransactions transactions_;
+  SharedLocks row_locks_;
   std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;
+  std::vector<std::unique_ptr<SharedTransactions::Client>> others_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
 
