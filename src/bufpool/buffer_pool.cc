@@ -382,9 +382,11 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
   }
 }
 
-// With page locks between nodes a cached page may be another node's by now: only fix() knows.
+// With page locks between nodes a cached page may be another node's by now: only fix() knows. What
+// is brought in is fixed later, so a hint is enough here.
 bool BufferPool::Impl::is_ready(uint64_t packed) noexcept {
-  if (lock_ != nullptr) return false;
+  if (lock_ != nullptr && !lock_->seems_held(PageId::unpack(packed), LatchMode::kShared))
+    return false;
   Frame* frame = find_and_pin(packed);
   if (frame == nullptr) return false;
   const bool ready = frame->state.load(std::memory_order_acquire) == FrameState::kReady;

@@ -75,6 +75,66 @@ TEST(BufferPool, PageLockGotWhileAFrameIsBeingLockedIsGotAgainAfterItWasTakenAwa
   changer.join();
 }
 
+// A page that is cached and seems to be ours is not fixed again, nor locked.
+TEST(BufferPool, BringInKeepsItsFastPathWithAPageLock) {
+  class Counting final : public PageLock {
+   public:
+    Status acquire(PageId, LatchMode, Llsn* newest) override {
+      *newest = Llsn{};
+      ++acquired;
+      return ok_status();
+    }
+    [[nodiscard]] bool seems_held(PageId, LatchMode) const noexcept override { return held; }
+    void forget(PageId) override {}
+    int acquired = 0;
+    bool held = true;
+  };
+  Counting lock;
+  PoolHarness h(tiny_pool(32), &lock);
+  {
+    auto guard = h.pool->fix_new(page(1));
+    ASSERT_TRUE(guard.ok());
+    h.begin();
+    h.change(*guard, page(1));
+  }
+  const int before = lock.acquired;
+  ASSERT_TRUE(h.pool->bring_in(page(1)).ok());
+  EXPECT_EQ(lock.acquired, before);
+  lock.held = false;  // another node's by now
+  ASSERT_TRUE(h.pool->bring_in(page(1)).ok());
+  EXPECT_EQ(lock.acquired, before + 1);
+}
+
+// A cache behind the pool hears of every page that goes for want of room, clean ones too, and gets
+// its last bytes.
+TEST(BufferPool, SourceHearsOfEveryEviction) {
+  class Fed final : public testing::MemoryPageSource {
+   public:
+    [[nodiscard]] bool wants_evicted() const override { return true; }
+    void evicted(PageId id, const char* bytes) noexcept override {
+      PageVersion v;
+      EXPECT_EQ(testing::check_page(bytes, id, &v), "");
+      ++count;
+    }
+    uint64_t count = 0;
+  };
+  Fed source;
+  testing::MemoryLogSink sink;
+  Log log(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0);
+  for (uint32_t i = 0; i < 100; ++i) {
+    alignas(4096) static char bytes[kPageBytes];
+    fill_page(bytes, page(i), 1, PageVersion{1, 0});
+    seal_page(bytes);
+    ASSERT_TRUE(source.write(page(i), bytes).ok());
+  }
+  auto pool = BufferPool::create(tiny_pool(32), &source, no_page_lock(), &log);
+  ASSERT_TRUE(pool.ok());
+  for (int round = 0; round < 2; ++round)
+    for (uint32_t i = 0; i < 100; ++i) ASSERT_TRUE((*pool)->fix(page(i), LatchMode::kShared).ok());
+  EXPECT_GT(source.count, 100u);
+  EXPECT_EQ(source.count, (*pool)->counters().evictions.load());
+}
+
 TEST(BufferPool, NewPageIsSeenOnlyOnceItWasChanged) {
   PoolHarness h(tiny_pool(32));
   {

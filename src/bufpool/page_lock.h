@@ -34,6 +34,11 @@ class PageLock {
   virtual Status try_acquire(PageId id, LatchMode mode, Llsn* newest) {
     return acquire(id, mode, newest);
   }
+  // Whether the node has the page in at least this mode right now. A hint: it may be taken away
+  // before the answer is used. Cheap; false where it is not.
+  [[nodiscard]] virtual bool seems_held(PageId /*id*/, LatchMode /*mode*/) const noexcept {
+    return false;
+  }
   // The frame was evicted; the node does not need the lock any more. Called under the partition
   // mutex, so that it cannot overtake the next acquire of the page: must not block nor call the
   // pool.

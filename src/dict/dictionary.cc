@@ -59,9 +59,11 @@ Status Dictionary::open() {
 // never names an id that could be given out again.
 StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count, Lsn* end) {
   TreeContext* tree = &context_->tree;
-  STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot(kSystem, slot));
   Mtr mtr(tree->pool, tree->log);
   STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
+  // Latched before it is read: another node may be about to take the same id.
+  STRATA_RETURN_IF_ERROR(mtr.fix(PageId{kSystemSpace, 0}, LatchMode::kExclusive).status());
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot_in(&mtr, kSystem, slot));
   STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
   const Lsn published = mtr.publish();
   if (end != nullptr) *end = published;

@@ -125,7 +125,11 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
 
 Status KernelImpl::make_trx_system() {
   const NodeId node{options.node};
-  spaces = std::make_unique<SpaceManager>(pool.get(), log.get(), node);
+  spaces = std::make_unique<SpaceManager>(
+      pool.get(), log.get(), node,
+      SpaceOptions{.shared = several_writers(), .reuse = seams.page_reuse});
+  STRATA_RETURN_IF_ERROR(spaces->join_reuse());
+  if (several_writers()) numbers = make_header_numbers(pool.get(), log.get(), spaces.get());
   undo = std::make_unique<UndoSpace>(pool.get(), log.get(), spaces.get(), node);
   waits = std::make_unique<RowWaits>(seams.locks);
   return ok_status();

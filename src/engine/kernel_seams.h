@@ -9,6 +9,7 @@
 
 #include "engine/kernel.h"
 #include "lock/lock_authority.h"
+#include "space/page_reuse.h"
 #include "txn/tit_source.h"
 #include "txn/view_horizon.h"
 #include "wal/control_file.h"
@@ -38,9 +39,10 @@ struct KernelSeams {
   LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
   ControlStore* control = nullptr;  // goes with log_sink: both or none
   const AnswerGuard* answers = nullptr;
-  ViewHorizon* horizon = nullptr;  // of all nodes
-  LockAuthority* locks = nullptr;  // of all nodes
-  TitSource* others = nullptr;     // what transactions of other nodes have come to
+  ViewHorizon* horizon = nullptr;   // of all nodes
+  LockAuthority* locks = nullptr;   // of all nodes
+  TitSource* others = nullptr;      // what transactions of other nodes have come to
+  PageReuse* page_reuse = nullptr;  // whether other nodes may still know a page; with page_lock
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

@@ -5,6 +5,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/internal/reserved_numbers.h"
 
 namespace strata::engine {
 
@@ -28,11 +29,13 @@ bool Table::statistics_are_old() const noexcept {
              estimated_rows() / 10 + kAlwaysFresh;
 }
 uint64_t Table::next_auto_increment() const noexcept {
+  if (numbers_ != nullptr) return numbers_->next();
   return auto_increment_.load(std::memory_order_relaxed);
 }
 
 uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
                                        uint64_t most) noexcept {
+  if (numbers_ != nullptr) return numbers_->take(offset, step, count, most);
   if (step == 0) step = 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
   for (;;) {
@@ -55,6 +58,7 @@ uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t 
 }
 
 void Table::raise_auto_increment(uint64_t used) noexcept {
+  if (numbers_ != nullptr) return numbers_->raise(used);
   // UINT64_MAX as the next value means: used up.
   const uint64_t after = used == UINT64_MAX ? UINT64_MAX : used + 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
@@ -63,32 +67,47 @@ void Table::raise_auto_increment(uint64_t used) noexcept {
   }
 }
 
+bool Table::has_noted(uint64_t used) const noexcept {
+  return numbers_ != nullptr && numbers_->is_noted(used);
+}
+
 uint64_t Table::next_row_id() noexcept { return row_id_.fetch_add(1, std::memory_order_relaxed); }
 
 TableRef KernelImpl::make_table(TableSpec spec) {
   TableRef table(new Table());
   table->spec_ = std::move(spec);
   table->index_built_at_.resize(table->spec_.indexes.size());
+  if (several_writers()) {
+    table->numbers_ =
+        std::make_shared<ReservedNumbers>(numbers.get(), SpaceId{table->spec_.space_id});
+    table->row_id_.store(first_row_id());
+  }
   return table;
 }
 
-// AUTO_INCREMENT is durable with each insert; the hidden row id goes on behind the largest one in
-// the tree.
+// AUTO_INCREMENT is durable with each insert, or taken in ranges (ReservedNumbers). The hidden row
+// id goes on behind the largest one in the tree; with several nodes behind the largest of this
+// node, whose number is in its upper 8 bits.
 Status KernelImpl::load_counters(Table* table) {
   table->statistics_known_.store(false);
   table->rows_exact_.store(false);
   const SpaceId space{table->spec_.space_id};
   STRATA_ASSIGN_OR_RETURN(const uint64_t used,
                           spaces->read_slot(space, HeaderSlot::kAutoIncrement));
-  table->auto_increment_.store(used == UINT64_MAX ? used : used + 1);
+  if (table->numbers_ != nullptr)
+    table->numbers_->raise(used);
+  else
+    table->auto_increment_.store(used == UINT64_MAX ? used : used + 1);
   Mtr mtr(pool.get(), log.get());
   TreeCursor cursor(&row.tree, tree_of(*table, 0), &mtr);
-  STRATA_RETURN_IF_ERROR(cursor.seek_before(Bytes(), true));
-  if (cursor.on_record()) {
-    std::string key;
-    cursor.copy_key(&key);
-    if (key.size() == 8) table->row_id_.store(load_be64(key.data()) + 1);
-  }
+  std::string key;
+  if (several_writers()) append_be64(&key, (uint64_t{options.node} + 1) << 56);
+  STRATA_RETURN_IF_ERROR(cursor.seek_before(key, !several_writers()));
+  if (!cursor.on_record()) return ok_status();
+  cursor.copy_key(&key);
+  if (key.size() != 8) return ok_status();
+  const uint64_t after = load_be64(key.data()) + 1;
+  if (!several_writers() || after > first_row_id()) table->row_id_.store(after);
   return ok_status();
 }
 
@@ -323,6 +342,7 @@ Status Session::alter_table(const TableSpec& spec) {
 void Session::copy_counters(const Table& from, Table* to) {
   to->auto_increment_.store(from.auto_increment_.load());
   to->row_id_.store(from.row_id_.load());
+  if (from.spec_.space_id == to->spec_.space_id) to->numbers_ = from.numbers_;
   to->rows_.store(from.rows_.load());
   to->clustered_pages_.store(from.clustered_pages_.load());
   to->index_pages_.store(from.index_pages_.load());

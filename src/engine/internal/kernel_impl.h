@@ -21,6 +21,7 @@
 #include "lock/row_waits.h"
 #include "pagefile/local_page_source.h"
 #include "row/row_store.h"
+#include "space/number_source.h"
 #include "space/space_manager.h"
 #include "txn/trx_system.h"
 #include "undo/undo_log.h"
@@ -65,6 +66,7 @@ struct KernelImpl {
   std::unique_ptr<BufferPool> pool;
   std::unique_ptr<Log> log;
   std::unique_ptr<SpaceManager> spaces;
+  std::unique_ptr<NumberSource> numbers;  // with several writers
   std::unique_ptr<UndoSpace> undo;
   std::unique_ptr<RowWaits> waits;
   std::unique_ptr<TimestampSource> own_timestamps;
@@ -140,6 +142,11 @@ struct KernelImpl {
   [[nodiscard]] bool sole_writer() const noexcept {
     return (seams.page_source == nullptr || seams.control != nullptr) &&
            seams.page_lock == nullptr && !seams.attach;
+  }
+  // Other nodes change the same pages.
+  [[nodiscard]] bool several_writers() const noexcept { return seams.page_lock != nullptr; }
+  [[nodiscard]] uint64_t first_row_id() const noexcept {
+    return (uint64_t{options.node} << 56) + 1;
   }
   Status load_tables();
   [[nodiscard]] Status missing_space(uint32_t space) const;

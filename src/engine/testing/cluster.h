@@ -59,6 +59,9 @@ class PageLocks {
       *newest = Llsn{};
       return locks_->try_acquire(node_, id, mode);
     }
+    [[nodiscard]] bool seems_held(PageId id, LatchMode mode) const noexcept override {
+      return locks_->seems_held(node_, id, mode);
+    }
     void forget(PageId id) override { locks_->forget(node_, id); }
     bool needs_redo(PageId id) override { return locks_->holds_exclusively(node_, id); }
     void serve(BufferPool* pool) override { locks_->serve(node_, pool); }
@@ -148,6 +151,12 @@ class PageLocks {
     const std::lock_guard lock(mutex_);
     entries_[id].holders &= ~bit(node);
     changed_.notify_all();
+  }
+  bool seems_held(uint8_t node, PageId id, LatchMode mode) {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = entries_[id];
+    return !entry.moving && (entry.holders & bit(node)) != 0 &&
+           (entry.exclusive || mode == LatchMode::kShared);
   }
   bool holds_exclusively(uint8_t node, PageId id) {
     const std::lock_guard lock(mutex_);
@@ -257,6 +266,56 @@ class SharedTransactions {
   std::map<uint8_t, OwnTransactions*> nodes_;
 };
 
+// A round asks the others for their marks at once.
+class SharedReuse {
+ public:
+  class Client : public PageReuse {
+   public:
+    Client(SharedReuse* all, uint8_t node) : all_(all), node_(node) {}
+    Status join(NodeId node, OwnOperations* own) override {
+      const std::lock_guard lock(all_->mutex_);
+      all_->nodes_[node.value] = Node{own, ++all_->lives_};
+      return ok_status();
+    }
+    void leave(NodeId node) noexcept override {
+      const std::lock_guard lock(all_->mutex_);
+      all_->nodes_.erase(node.value);
+    }
+    StatusOr<uint64_t> begin_round() override {
+      const std::lock_guard lock(all_->mutex_);
+      Round round;
+      for (const auto& [node, there] : all_->nodes_)
+        if (node != node_) round[node] = {there.life, there.own->mark()};
+      rounds_.push_back(std::move(round));
+      return rounds_.size() - 1;
+    }
+    StatusOr<bool> round_ended(uint64_t number) override {
+      const std::lock_guard lock(all_->mutex_);
+      for (const auto& [node, asked] : rounds_[number]) {
+        const auto it = all_->nodes_.find(node);
+        if (it == all_->nodes_.end() || it->second.life != asked.first) continue;  // SM14
+        if (!it->second.own->ended(asked.second)) return false;
+      }
+      return true;
+    }
+
+   private:
+    using Round = std::map<uint8_t, std::pair<uint64_t, uint64_t>>;  // node -> life, mark
+    SharedReuse* const all_;
+    const uint8_t node_;
+    std::vector<Round> rounds_;
+  };
+
+ private:
+  struct Node {
+    OwnOperations* own = nullptr;
+    uint64_t life = 0;
+  };
+  std::mutex mutex_;
+  std::map<uint8_t, Node> nodes_;
+  uint64_t lives_ = 0;
+};
+
 // One table of waits, shared locks and ranges for all nodes.
 class SharedLocks : public LockAuthority {
  public:
@@ -348,6 +407,7 @@ class Cluster {
       locks_.push_back(std::make_unique<PageLocks::Client>(&page_locks_, node));
       horizons_.push_back(std::make_unique<SharedHorizon::Client>(&horizon_));
       others_.push_back(std::make_unique<SharedTransactions::Client>(&transactions_));
+      reuses_.push_back(std::make_unique<SharedReuse::Client>(&reuse_, node));
     }
     kernels_.resize(nodes);
     start(1);
@@ -392,6 +452,7 @@ class Cluster {
     seams.horizon = horizons_[node - 1].get();
     seams.others = others_[node - 1].get();
     seams.locks = &row_locks_;
+    seams.page_reuse = reuses_[node - 1].get();
     auto opened = open_with_seams(options, seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernels_[node - 1] = std::move(opened).value();
@@ -433,8 +494,10 @@ class Cluster {
   std::vector<std::unique_ptr<PageLocks::Client>> locks_;
   SharedTransactions transactions_;
   SharedLocks row_locks_;
+  SharedReuse reuse_;
   std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;
   std::vector<std::unique_ptr<SharedTransactions::Client>> others_;
+  std::vector<std::unique_ptr<SharedReuse::Client>> reuses_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
 
