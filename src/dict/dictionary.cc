@@ -149,6 +149,32 @@ Status Dictionary::load_value(Bytes payload, std::string* out) {
   return read_overflow(context_, kSystem, refs[0], out);
 }
 
+StatusOr<TableSpec> Dictionary::read_table(Bytes schema, Bytes name, Cts* changed_at) {
+  std::string payload;
+  RecordHeader header;
+  {
+    Mtr mtr(context_->tree.pool, context_->tree.log);
+    TreeCursor cursor(&context_->tree, tables_, &mtr);
+    const std::string key = table_key(schema, name);
+    STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kShared));
+    if (!cursor.equals(key)) return error_not_found();
+    header = read_record_header(cursor.value());
+    payload.assign(record_payload(cursor.value()));
+  }
+  *changed_at = header.cts;
+  if (header.cts.is_zero()) {
+    STRATA_ASSIGN_OR_RETURN(const TrxLookup writer, context_->trxs->lookup(header.trx_id));
+    if (writer.state != TrxState::kCommitted)
+      return error_peer_down("the definition of table " + std::string(name) +
+                             " is being changed by a transaction that has not ended");
+    *changed_at = writer.cts;
+  }
+  if (header.deleted()) return error_not_found();
+  std::string value;
+  STRATA_RETURN_IF_ERROR(load_value(payload, &value));
+  return decode_table_spec(value);
+}
+
 Status Dictionary::scan(TreeId tree, const std::function<Status(Bytes, Bytes)>& visit) {
   Trx reader;
   context_->trxs->begin(&reader);

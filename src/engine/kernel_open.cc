@@ -28,6 +28,7 @@ uint64_t random_database_id() {
 
 KernelImpl::~KernelImpl() {
   stop_threads();
+  if (told_schema) seams.schema->leave(NodeId{options.node});
   // The next start finds them again. What they have reserved in the log is given back to it.
   unfinished.clear();
   prepared.clear();
@@ -83,6 +84,10 @@ Status KernelImpl::open() {
   STRATA_ASSIGN_OR_RETURN(const bool exists, find_control());
   STRATA_RETURN_IF_ERROR(exists ? open_database() : create_database());
   STRATA_RETURN_IF_ERROR(clear_sort_folder());
+  if (seams.schema != nullptr) {
+    STRATA_RETURN_IF_ERROR(seams.schema->join(NodeId{options.node}, this));
+    told_schema = true;
+  }
   start_threads();
   recovery.total_us = monotonic_us() - begin;
   return ok_status();
@@ -366,7 +371,8 @@ Status KernelImpl::open_database() {
   STRATA_RETURN_IF_ERROR(dictionary->open());
   STRATA_RETURN_IF_ERROR(roll_back_unfinished());
   STRATA_RETURN_IF_ERROR(load_tables());
-  if (!seams.attach) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
+  // With several nodes a space that no table names may be of another's CREATE.
+  if (!seams.attach && seams.schema == nullptr) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
   return ok_status();
 }
 
@@ -376,7 +382,9 @@ Status KernelImpl::missing_space(uint32_t space) const {
                           "/pages; restore the file from a copy of the whole folder");
 }
 
+// With several nodes each table is loaded when it is used first, under a lock on its name.
 Status KernelImpl::load_tables() {
+  if (seams.schema != nullptr) return ok_status();
   return dictionary->for_each_table([this](TableSpec spec) {
     for (const uint32_t space : spaces_of(spec))
       if (!spaces->is_live(SpaceId{space})) return missing_space(space);

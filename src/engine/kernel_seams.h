@@ -7,6 +7,7 @@
 
 #include <memory>
 
+#include "dict/schema_changes.h"
 #include "engine/kernel.h"
 #include "lock/lock_authority.h"
 #include "space/page_reuse.h"
@@ -42,6 +43,7 @@ struct KernelSeams {
   ViewHorizon* horizon = nullptr;   // of all nodes
   LockAuthority* locks = nullptr;   // of all nodes
   TitSource* others = nullptr;      // what transactions of other nodes have come to
+  SchemaChanges* schema = nullptr;  // locks on tables between nodes
   PageReuse* page_reuse = nullptr;  // whether other nodes may still know a page; with page_lock
 };
 

@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <optional>
 #include <set>
+#include <shared_mutex>
 #include <thread>
 
 #include "base/clock.h"
@@ -24,7 +26,7 @@ using namespace testing;  // NOLINT: test helpers
 #ifdef __SANITIZE_THREAD__
 constexpr uint64_t kSeconds = 10;
 #else
-constexpr uint64_t kSeconds = 2;
+constexpr uint64_t kSeconds = 1;
 #endif
 
 void expect_merged_logs_make_pages(Cluster* cluster) {
@@ -653,6 +655,192 @@ TEST(SeveralKernels, PagesAreNotReusedWhileAnotherNodesOperationMayKnowThem) {
   EXPECT_GT(free_pages_of(first, *table), held_back + 20);
   expect_consistent(cluster.kernel(2), table);
   expect_merged_logs_make_pages(&cluster);
+}
+
+// SM15, SM16: what one node does to a table the others see at their next look; a handle from before
+// says that it is stale, and a view from before is told that it cannot read it.
+TEST(SeveralKernels, OtherNodesSeeChangedDefinitionsAtOnce) {
+  Cluster cluster(2, {"t"}, false);
+  auto a = cluster.kernel(1)->new_session();
+  auto b = cluster.kernel(2)->new_session();
+  EXPECT_TRUE(is_not_found(b->open_table("test", "new").status()));
+  a->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(a->create_table(table_spec("new"), nullptr).ok());
+  ASSERT_TRUE(a->commit().ok());
+  EXPECT_TRUE(cluster.kernel(2)->table_exists("test", "new"));
+  const TableRef at_b = cluster.table(b.get(), "new");
+  b->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(b.get(), at_b, 1, row_of(1, 1, 10)).ok());
+  ASSERT_TRUE(b->commit().ok());
+
+  // An index that node 1 adds is filled with what node 2 has written, and node 2 keeps it up.
+  a->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(add_index(a.get(), "new", false).ok());
+  ASSERT_TRUE(a->commit().ok());
+  EXPECT_TRUE(at_b->stale());
+  const TableRef wider = cluster.table(b.get(), "new");
+  EXPECT_EQ(wider->spec().indexes.size(), at_b->spec().indexes.size() + 1);
+  b->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(insert(b.get(), wider, 2, row_of(2, 1, 10)).ok());
+  ASSERT_TRUE(b->commit().ok());
+  const TableRef at_a = cluster.table(a.get(), "new");
+  a->begin(Isolation::kRepeatableRead);
+  for (uint32_t index = 0; index < at_a->spec().indexes.size(); ++index)
+    EXPECT_EQ(scan(a.get(), at_a, index)->size(), 2u) << index;
+  ASSERT_TRUE(a->commit().ok());
+  expect_consistent(cluster.kernel(1), at_a);
+
+  // K14: a view from before a TRUNCATE elsewhere gets an error, not an empty table.
+  b->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(b->open_view().ok());
+  a->begin(Isolation::kRepeatableRead);
+  TableRef fresh;
+  ASSERT_TRUE(a->truncate_table("test", "new", &fresh).ok());
+  ASSERT_TRUE(a->commit().ok());
+  {
+    const TableRef emptied = cluster.table(b.get(), "new");
+    EXPECT_TRUE(is_definition_changed(scan(b.get(), emptied).status()));
+    ASSERT_TRUE(b->commit().ok());
+    b->begin(Isolation::kRepeatableRead);
+    EXPECT_EQ(scan(b.get(), cluster.table(b.get(), "new"))->size(), 0u);
+    ASSERT_TRUE(b->commit().ok());
+  }
+  b->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(b->drop_table("test", "new").ok());
+  ASSERT_TRUE(b->commit().ok());
+  EXPECT_TRUE(is_not_found(a->open_table("test", "new").status()));
+  EXPECT_FALSE(cluster.kernel(1)->table_exists("test", "new"));
+}
+
+// SM15: a statement that changes a definition waits for transactions of other nodes that use the
+// table, and no longer than its timeout.
+TEST(SeveralKernels, DdlWaitsForUsersOnOtherNodes) {
+  Cluster cluster(2, {"t"}, false);
+  auto user = cluster.kernel(2)->new_session();
+  user->begin(Isolation::kRepeatableRead);
+  const TableRef used = cluster.table(user.get());
+  ASSERT_TRUE(insert(user.get(), used, 1, row_of(1, 1, 10)).ok());
+  auto ddl = cluster.kernel(1)->new_session();
+  ddl->set_lock_wait_timeout_us(50'000);
+  ddl->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_lock_wait_timeout(ddl->drop_table("test", "t")));
+  ASSERT_TRUE(ddl->rollback().ok());
+  EXPECT_FALSE(used->stale());
+  ASSERT_TRUE(insert(user.get(), used, 2, row_of(2, 1, 10)).ok());
+  ddl->set_lock_wait_timeout_us(20'000'000);
+  std::thread dropping([&] {
+    ddl->begin(Isolation::kRepeatableRead);
+    EXPECT_TRUE(ddl->drop_table("test", "t").ok());
+    EXPECT_TRUE(ddl->commit().ok());
+  });
+  ASSERT_TRUE(user->commit().ok());
+  dropping.join();
+  EXPECT_TRUE(is_not_found(user->open_table("test", "t").status()));
+}
+
+// All nodes create, fill, alter, empty, rename and drop the same few tables at once, and write to
+// them. Nobody sees a table half changed, a row of another life of it, or an error but the ones
+// that say what happened. STRATA_SECONDS chooses how long.
+TEST(SeveralKernels, DdlOnAllNodesAtOnce) {
+  const uint64_t seed = environment("STRATA_SEED", 42);
+  SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+  const uint64_t stop_us = monotonic_us() + environment("STRATA_SECONDS", kSeconds) * 1'000'000;
+  Cluster cluster(3, {"t"});
+  std::atomic<uint64_t> changes{0}, rows{0}, refused{0};
+  std::shared_mutex metadata[kNodesMax];
+  const auto is_said = [](const Status& status) {
+    return is_not_found(status) || is_duplicate_key(status) || is_lock_wait_timeout(status) ||
+           is_deadlock(status) || is_definition_changed(status);
+  };
+  const auto work = [&](uint8_t node, uint64_t thread_seed) {
+    Rng rng(thread_seed);
+    auto session = cluster.kernel(node)->new_session();
+    session->set_lock_wait_timeout_us(2'000'000);
+    while (monotonic_us() < stop_us && !HasFailure()) {
+      const std::string name = "d" + std::to_string(rng.below(3));
+      const uint64_t what = rng.below(8);
+      // The server's metadata locks keep the sessions of one node apart.
+      std::shared_lock reading(metadata[node], std::defer_lock);
+      std::unique_lock changing(metadata[node], std::defer_lock);
+      if (what < 3)
+        changing.lock();
+      else
+        reading.lock();
+      session->begin(Isolation::kRepeatableRead);
+      Status status;
+      bool is_ddl = true;
+      switch (what) {
+        case 0:
+          status = session->create_table(table_spec(name), nullptr);
+          break;
+        case 1:
+          status = rng.one_in(2) ? session->drop_table("test", name)
+                                 : session->rename_table("test", name, "test",
+                                                         "d" + std::to_string(rng.below(3)));
+          break;
+        case 2: {
+          TableRef fresh;
+          status = session->truncate_table("test", name, &fresh);
+          break;
+        }
+        default: {
+          is_ddl = false;
+          auto table = session->open_table("test", name);
+          status = table.status();
+          for (uint64_t i = rng.below(6); i > 0 && status.ok(); --i) {
+            const uint64_t id = (*table)->reserve_auto_increment(1, 1, 1, UINT64_MAX);
+            EXPECT_NE(id, UINT64_MAX) << "the table has gone under its user";
+            status = insert(session.get(), *table, id, row_of(id, node, rng.below(300)));
+            ++rows;
+          }
+          if (status.ok()) {
+            const auto seen = scan(session.get(), *table, static_cast<uint32_t>(rng.below(3)));
+            status = seen.status();
+            if (!seen.ok()) break;
+            for (const auto& [id, row] : *seen) EXPECT_EQ(row.unique_value, id);
+          }
+        }
+      }
+      if (status.ok() && !rng.one_in(6)) {
+        status = session->commit();
+        EXPECT_TRUE(status.ok()) << status;
+        if (is_ddl) ++changes;
+        continue;
+      }
+      EXPECT_TRUE(status.ok() || is_said(status)) << status;
+      ++refused;
+      EXPECT_TRUE(session->rollback().ok());
+    }
+  };
+  std::vector<std::thread> threads;
+  for (uint8_t node = 1; node <= 3; ++node)
+    for (uint64_t i = 0; i < 2; ++i) threads.emplace_back(work, node, seed * 100 + node * 10 + i);
+  for (std::thread& thread : threads) thread.join();
+  if (HasFailure()) return;
+  EXPECT_GT(changes.load(), 10u);
+  std::printf("%llu changes of definitions, %llu rows, %llu rolled back\n",
+              static_cast<unsigned long long>(changes.load()),
+              static_cast<unsigned long long>(rows.load()),
+              static_cast<unsigned long long>(refused.load()));
+  // Every node sees the same tables with the same rows.
+  for (int d = 0; d < 3; ++d) {
+    const std::string name = "d" + std::to_string(d);
+    std::optional<Rows> first;
+    for (uint8_t node = 1; node <= 3; ++node) {
+      ASSERT_EQ(cluster.kernel(node)->table_exists("test", name),
+                cluster.kernel(1)->table_exists("test", name));
+      if (!cluster.kernel(1)->table_exists("test", name)) continue;
+      auto session = cluster.kernel(node)->new_session();
+      session->begin(Isolation::kRepeatableRead);
+      const TableRef table = cluster.table(session.get(), name);
+      const auto seen = scan(session.get(), table);
+      ASSERT_TRUE(seen.ok()) << seen.status();
+      if (!first.has_value()) first = *seen;
+      EXPECT_TRUE(*seen == *first);
+      ASSERT_TRUE(session->commit().ok());
+      expect_consistent(cluster.kernel(node), table);
+    }
+  }
 }
 
 }  // namespace

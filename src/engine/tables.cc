@@ -237,6 +237,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   TableSpec spec = spec_in;
   if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
   const std::string key = table_key(spec.schema, spec.name);
+  STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
   if (find(key) != nullptr) return k->answer(error_duplicate_key());
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
@@ -257,6 +258,7 @@ Status Session::wait_until_decided(const Table& table) {
 Status Session::drop_table(Bytes schema, Bytes name) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
@@ -273,6 +275,8 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   KernelImpl* k = s.kernel;
   const std::string from = table_key(schema, name);
   const std::string to = table_key(new_schema, new_name);
+  for (const std::string& key : {std::min(from, to), std::max(from, to)})  // SM18
+    STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
   const TableRef table = find(from);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   if (find(to) != nullptr) return impl_->kernel->answer(error_duplicate_key());
@@ -295,6 +299,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   Impl& s = *impl_;
   KernelImpl* k = s.kernel;
   const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
@@ -318,6 +323,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
 Status Session::alter_table(const TableSpec& spec) {
   Impl& s = *impl_;
   const std::string key = table_key(spec.schema, spec.name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
@@ -364,7 +370,12 @@ void Session::copy_age(const Table& from, Table* to) {
 }
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
-  TableRef table = find(table_key(schema, name));
+  const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(impl_->kernel->use_name(impl_.get(), key, false));
+  TableRef table = find(key);
+  // Outside of a transaction nothing says for how long: until the name is given up, then it is
+  // stale.
+  if (!impl_->trx->started) impl_->kernel->release_names(impl_.get());
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   return table;
 }
@@ -408,6 +419,14 @@ void Session::Impl::publish_ddl() {
 
 void Kernel::for_each_table(bool include_internal,
                             const std::function<void(const TableSpec&)>& visit) {
+  if (impl_->seams.schema != nullptr) {  // the map has what was used here
+    const Status listed = impl_->dictionary->for_each_table([&](TableSpec spec) {
+      if (include_internal || !spec.internal_name) visit(spec);
+      return ok_status();
+    });
+    if (!listed.ok()) diag(Severity::kWarning, "list of tables: %s", text_of(listed).c_str());
+    return;
+  }
   std::vector<TableRef> all;
   {
     const MutexLock lock(impl_->tables_mutex);
@@ -419,6 +438,10 @@ void Kernel::for_each_table(bool include_internal,
 }
 
 bool Kernel::table_exists(Bytes schema, Bytes name) {
+  if (impl_->seams.schema != nullptr) {
+    Cts changed_at;
+    return impl_->dictionary->read_table(schema, name, &changed_at).ok();
+  }
   const MutexLock lock(impl_->tables_mutex);
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
 }

@@ -50,7 +50,7 @@ struct RecoveryStatistics {
   uint64_t total_us = 0;
 };
 
-struct KernelImpl {
+struct KernelImpl final : SchemaUser {
   KernelOptions options;
   KernelSeams seams;
   std::unique_ptr<FileSystem> own_file_system;
@@ -80,6 +80,16 @@ struct KernelImpl {
   // Committed tables by table_key(). Published at commit, never while a page latch is held.
   Mutex tables_mutex{LatchRank::kDictionary};
   std::map<std::string, TableRef, std::less<>> tables;
+  // With several nodes (SchemaChanges): names this node has the lock of, with what it remembers.
+  struct Name {
+    uint32_t users = 0;     // transactions that have found it
+    bool known = false;     // the lock is there, and the table map tells the truth about the name
+    bool loading = false;   // one transaction sees to that; others wait
+    bool given_up = false;  // another node wants it: nobody begins to use it
+  };
+  std::map<std::string, Name, std::less<>> names;  // under tables_mutex
+  CondVar names_changed;
+  bool told_schema = false;
 
   // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
   // sees it (E14); while it is being decided `trx` is null.
@@ -123,7 +133,7 @@ struct KernelImpl {
   std::vector<std::thread> threads;
   bool shut_down = false;
 
-  ~KernelImpl();
+  ~KernelImpl() override;
 
   // K13: `told`, if that says something of the data (OK, not found, a duplicate) and this node may
   // still answer for it; else that it may not.
@@ -191,6 +201,12 @@ struct KernelImpl {
   void purge_thread();
   void log_flusher_thread();
   void look_for_disk_room();
+  // names.cc
+  Status use_name(Session::Impl* session, const std::string& key, bool exclusive);
+  void release_names(Session::Impl* session) noexcept;
+  StatusOr<TableRef> load_table(const std::string& key);
+  Status give_up(Bytes name, uint64_t timeout_us) override;
+  Status leave_space(SpaceId space) override;
   // tables.cc
   TableRef make_table(TableSpec spec);
   Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
@@ -239,6 +255,7 @@ struct Session::Impl {
   size_t merge_floor =
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
+  std::map<std::string, bool> used_names;  // by this transaction; true: exclusively
   std::string payload, key, old_payload;  // scratch, reused
   // E21
   struct LaterRow {  // places in `bytes`, one behind the other

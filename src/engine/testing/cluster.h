@@ -316,6 +316,118 @@ class SharedReuse {
   uint64_t lives_ = 0;
 };
 
+// Locks on names. Whoever wants one asks the others to give it up on its own thread; an exclusive
+// one that is waited for keeps others from coming in.
+class SharedSchema : public SchemaChanges {
+ public:
+  Status join(NodeId node, SchemaUser* user) override {
+    const std::lock_guard lock(mutex_);
+    users_[node.value] = user;
+    return ok_status();
+  }
+  void leave(NodeId node) noexcept override {
+    std::unique_lock lock(mutex_);
+    users_.erase(node.value);
+    for (auto& [name, entry] : names_) {
+      entry.holders.erase(node.value);
+      if (entry.exclusive == node.value) entry.exclusive = 0;
+    }
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return asking_ == 0; });
+  }
+  Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override {
+    std::unique_lock lock(mutex_);
+    Entry& entry = names_[std::string(name)];
+    const uint64_t deadline_us = monotonic_us() + timeout_us;
+    const auto free = [&] {
+      return entry.asked != node.value && (entry.exclusive == 0 || entry.exclusive == node.value) &&
+             (entry.waiting == 0 || entry.holders.contains(node.value));
+    };
+    while (!free()) STRATA_RETURN_IF_ERROR(wait(&lock, deadline_us, interrupt));
+    entry.holders.insert(node.value);
+    return ok_status();
+  }
+  Status lock(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override {
+    std::unique_lock lock(mutex_);
+    Entry& entry = names_[std::string(name)];
+    const uint64_t deadline_us = monotonic_us() + timeout_us;
+    ++entry.waiting;
+    Status status;
+    while (status.ok()) {
+      // One at a time asks for a name; of this node's own sessions there may be several.
+      if (entry.exclusive != 0 || entry.asked != 0) {
+        status = wait(&lock, deadline_us, interrupt);
+        continue;
+      }
+      uint8_t other = 0;
+      for (const uint8_t holder : entry.holders)
+        if (holder != node.value) other = holder;
+      if (other == 0) {
+        entry.holders.insert(node.value);
+        entry.exclusive = node.value;
+        break;
+      }
+      entry.asked = other;
+      ++asking_;
+      SchemaUser* const user = users_[other];
+      lock.unlock();
+      const Status gone = user->give_up(name, 20'000);
+      lock.lock();
+      entry.asked = 0;
+      --asking_;
+      if (gone.ok()) entry.holders.erase(other);
+      changed_.notify_all();
+      if (monotonic_us() >= deadline_us) status = error_lock_wait_timeout();
+      if (is_interrupted_now(interrupt)) status = error_interrupted();
+    }
+    --entry.waiting;
+    changed_.notify_all();
+    return status;
+  }
+  void unlock(NodeId node, Bytes name) noexcept override {
+    const std::lock_guard lock(mutex_);
+    names_[std::string(name)].exclusive = 0;
+    changed_.notify_all();
+  }
+  Status space_dropped(NodeId node, SpaceId space) override {
+    std::vector<SchemaUser*> others;
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [other, user] : users_)
+        if (other != node.value) others.push_back(user);
+      ++asking_;
+    }
+    Status status;
+    for (SchemaUser* const user : others)
+      if (status.ok()) status = user->leave_space(space);
+    const std::lock_guard lock(mutex_);
+    --asking_;
+    changed_.notify_all();
+    return status;
+  }
+
+ private:
+  struct Entry {
+    std::set<uint8_t> holders;  // of `use`
+    uint8_t exclusive = 0;
+    uint32_t waiting = 0;  // for an exclusive lock
+    uint8_t asked = 0;     // who is being asked to give it up
+  };
+  Status wait(std::unique_lock<std::mutex>* lock, uint64_t deadline_us, WaitInterrupt* interrupt) {
+    const uint64_t now_us = monotonic_us();
+    if (is_interrupted_now(interrupt)) return error_interrupted();
+    if (now_us >= deadline_us) return error_lock_wait_timeout();
+    changed_.wait_for(*lock,
+                      std::chrono::microseconds(std::min<uint64_t>(deadline_us - now_us, 50'000)));
+    return ok_status();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<uint8_t, SchemaUser*> users_;
+  std::map<std::string, Entry> names_;
+  uint32_t asking_ = 0;
+};
+
 // One table of waits, shared locks and ranges for all nodes.
 class SharedLocks : public LockAuthority {
  public:
@@ -452,6 +564,7 @@ class Cluster {
     seams.horizon = horizons_[node - 1].get();
     seams.others = others_[node - 1].get();
     seams.locks = &row_locks_;
+    seams.schema = &schema_;
     seams.page_reuse = reuses_[node - 1].get();
     auto opened = open_with_seams(options, seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -495,6 +608,7 @@ class Cluster {
   SharedTransactions transactions_;
   SharedLocks row_locks_;
   SharedReuse reuse_;
+  SharedSchema schema_;
   std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;
   std::vector<std::unique_ptr<SharedTransactions::Client>> others_;
   std::vector<std::unique_ptr<SharedReuse::Client>> reuses_;
