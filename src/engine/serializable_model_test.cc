@@ -490,7 +490,7 @@ TEST(SerializableModel, ResultsAreThoseOfTheCommitOrderOverSeveralKernels) {
   const uint64_t rounds = environment("STRATA_ROUNDS", 2);
   const uint64_t threads = environment("STRATA_THREADS", 6);
   const uint64_t transactions =
-      environment("STRATA_TRANSACTIONS", strata::testing::fewer_if_sanitized(150, 2));
+      environment("STRATA_TRANSACTIONS", strata::testing::fewer_if_sanitized(150, 80));
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     run_seed(seed, threads, transactions, static_cast<uint8_t>(2 + seed % 2));

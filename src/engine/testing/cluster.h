@@ -23,6 +23,7 @@
 
 #include "bufpool/page_lock.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/testing/merged_logs.h"
 #include "engine/testing/test_database.h"
 #include "pagefile/local_page_source.h"
 
@@ -371,13 +372,15 @@ class SharedSchema : public SchemaChanges {
       ++asking_;
       SchemaUser* const user = users_[other];
       lock.unlock();
-      const Status gone = user->give_up(name, 20'000);
+      const uint64_t now_us = monotonic_us();
+      const uint64_t left_us = now_us < deadline_us ? deadline_us - now_us : 0;
+      const Status gone = user->give_up(name, std::min<uint64_t>(left_us, 20'000));
       lock.lock();
       entry.asked = 0;
       --asking_;
       if (gone.ok()) entry.holders.erase(other);
       changed_.notify_all();
-      if (monotonic_us() >= deadline_us) status = error_lock_wait_timeout();
+      if (!gone.ok() && monotonic_us() >= deadline_us) status = error_lock_wait_timeout();
       if (is_interrupted_now(interrupt)) status = error_interrupted();
     }
     --entry.waiting;
@@ -505,12 +508,21 @@ class SharedLocks : public LockAuthority {
   std::set<TrxId> sharers_;
 };
 
+// A session that ends rolls back, which a crash does not: it is put here before its node crashes.
+// Reachable for ever, for the sanitizers.
+inline void bury(std::unique_ptr<Session> session) {
+  static std::mutex mutex;
+  static auto* const graveyard = new std::vector<std::unique_ptr<Session>>;
+  const std::lock_guard lock(mutex);
+  graveyard->push_back(std::move(session));
+}
+
 class Cluster {
  public:
   // The first node makes the database and `tables`; the others find them.
   explicit Cluster(uint8_t nodes, const std::vector<std::string>& tables = {"t"},
-                   bool background = true)
-      : background_(background) {
+                   bool background = true, uint64_t pool_bytes = 4u << 20)
+      : background_(background), pool_bytes_(pool_bytes) {
     EXPECT_TRUE(disk_->make_directory("/shared").ok());
     auto source = open_local_page_source(disk_.get(), {"/shared", false});
     EXPECT_TRUE(source.ok()) << source.status();
@@ -523,6 +535,7 @@ class Cluster {
     }
     kernels_.resize(nodes);
     start(1);
+    exists_ = true;
     auto session = kernel(1)->new_session();
     session->begin(Isolation::kRepeatableRead);
     for (const std::string& name : tables)
@@ -553,7 +566,8 @@ class Cluster {
     KernelOptions options = options_on(disk_.get(), "/node" + std::to_string(node));
     options.node = node;
     options.background = background_;
-    options.log_segment_bytes = 16u << 20;
+    options.buffer_pool_bytes = pool_bytes_;
+    options.log_segment_bytes = background_ ? 16u << 20 : 4u << 20;  // restarts read to its end
     options.log_checkpoint_bytes = 1u << 30;  // the whole log is kept, to be merged
     options.checkpoint_interval_us = UINT64_MAX / 2;
     KernelSeams seams;
@@ -569,7 +583,6 @@ class Cluster {
     auto opened = open_with_seams(options, seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernels_[node - 1] = std::move(opened).value();
-    exists_ = true;
   }
   // No session of the node is left.
   void stop(uint8_t node) {
@@ -598,6 +611,7 @@ class Cluster {
 
  private:
   const bool background_;
+  const uint64_t pool_bytes_;
   bool exists_ = false;
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
   std::unique_ptr<PageSource> source_;
@@ -614,5 +628,37 @@ class Cluster {
   std::vector<std::unique_ptr<SharedReuse::Client>> reuses_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
+
+inline void expect_merged_logs_make_pages(Cluster* cluster) {
+  std::vector<LogSink*> sinks;
+  for (uint8_t node = 1; node <= cluster->nodes(); ++node) {
+    KernelImpl* k = cluster->impl(node);
+    ASSERT_TRUE(k->log->persist(k->log->next_lsn()).ok());
+    ASSERT_TRUE(k->pool->write_back_below(k->log->next_lsn()).ok());
+    sinks.push_back(k->sink);
+  }
+  const Replayed replayed = replay_merged(sinks);
+  EXPECT_GT(replayed.groups, 0u);
+  std::set<uint32_t> dropped;
+  {
+    KernelImpl* const k = cluster->impl(1);
+    const auto list = k->pool->fix(kPendingDeletePage, LatchMode::kShared);
+    ASSERT_TRUE(list.ok()) << list.status();
+    for (const SpaceId space : redo::read_pending_deletes(list->page()))
+      dropped.insert(space.value);
+  }
+  expect_stored(cluster->source(), replayed, dropped);
+}
+
+inline StatusOr<Row> get_row(Session* session, const TableRef& table, uint64_t id, LockMode mode) {
+  TableCursor cursor(session, table, 0);
+  cursor.set_lock_mode(mode);
+  bool gone = false;
+  STRATA_RETURN_IF_ERROR(cursor.get(be64(id), &gone));
+  if (gone) return error_not_found();
+  Row row;
+  STRATA_RETURN_IF_ERROR(decode(&cursor, &row));
+  return row;
+}
 
 }  // namespace strata::engine::testing

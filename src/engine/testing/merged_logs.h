@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -59,13 +60,15 @@ inline Replayed replay_merged(const std::vector<LogSink*>& sinks) {
   return out;
 }
 
-// Every page is stored as the logs make it. Pages of spaces that are gone are left out.
-inline void expect_stored(PageSource* source, const Replayed& replayed) {
+// Every page is stored as the logs make it. Pages of spaces that are gone, or about to go
+// (`dropped`), are left out.
+inline void expect_stored(PageSource* source, const Replayed& replayed,
+                          const std::set<uint32_t>& dropped = {}) {
   std::vector<char> stored(kPageBytes);
   for (const auto& [id, page] : replayed.pages) {
     const auto exists = source->space_exists(SpaceId{id.space});
     ASSERT_TRUE(exists.ok());
-    if (!*exists) continue;
+    if (!*exists || dropped.contains(id.space)) continue;
     ASSERT_TRUE(source->read(id, Llsn{}, stored.data()).ok()) << id.space << ":" << id.number;
     EXPECT_EQ(std::memcmp(page.data() + 4, stored.data() + 4, kPageBytes - 4), 0)
         << "page " << id.space << ":" << id.number << " of type "
