@@ -8,15 +8,15 @@
 //   exclusive  of one node, for a statement that changes the definition, from before its first look
 //              at the table until its change is published or undone
 //
-//   SM15  A node remembers something of a table (that it exists, that it does not, its definition,
+//   MW15  A node remembers something of a table (that it exists, that it does not, its definition,
 //         what it has found in the dictionary of it) only while it holds `use` or `exclusive`. It
 //         forgets it before it gives the lock up, and no transaction of it that has changed the
 //         table, or may still do so, is under way then.
-//   SM16  A change of a definition is published on the node that makes it before its exclusive lock
+//   MW16  A change of a definition is published on the node that makes it before its exclusive lock
 //         goes. So whoever gets the lock next reads the new definition in the dictionary.
-//   SM17  A space that a committed change has dropped has left every node (space_dropped()) before
+//   MW17  A space that a committed change has dropped has left every node (space_dropped()) before
 //         its file is deleted: no node reads or writes a page of it afterwards.
-//   SM18  Two exclusive locks of one node (RENAME) are asked for in the order of their names. Who
+//   MW18  Two exclusive locks of one node (RENAME) are asked for in the order of their names. Who
 //         waits for a lock gives up what is asked of it meanwhile, unless a statement of its own
 //         stands in the way; that one ends by its timeout.
 #pragma once
@@ -35,10 +35,10 @@ namespace strata {
 class SchemaUser {
  public:
   virtual ~SchemaUser() = default;
-  // SM15, for the table of this name (table_key()). Blocks until the transactions that use it have
+  // MW15, for the table of this name (table_key()). Blocks until the transactions that use it have
   // ended. kDeadlineExceeded: some have not, and the node keeps the lock.
   virtual Status give_up(Bytes name, uint64_t timeout_us) = 0;
-  // SM17. Blocks until nothing of this node is at the space any more.
+  // MW17. Blocks until nothing of this node is at the space any more.
   virtual Status leave_space(SpaceId space) = 0;
 };
 

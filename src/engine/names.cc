@@ -1,5 +1,5 @@
 // Names of tables between nodes (SchemaChanges): what this node knows of a table it knows under a
-// lock on its name, and forgets before it gives that up (SM15).
+// lock on its name, and forgets before it gives that up (MW15).
 #include "base/clock.h"
 #include "engine/internal/kernel_impl.h"
 

@@ -68,7 +68,7 @@ Status KernelImpl::reap_dropped() {
   std::vector<DroppedSpace> left;
   for (DroppedSpace& item : work) {
     if (!item.file_deleted) {
-      // SM17
+      // MW17
       Status deleted = seams.schema == nullptr
                            ? ok_status()
                            : seams.schema->space_dropped(NodeId{options.node}, item.space);

@@ -32,7 +32,7 @@ Row row_of(uint64_t id, uint32_t group, size_t text_bytes) {
   return Row{id, group, std::string(text_bytes, 'x'), ""};
 }
 
-// SM1: a view that is open on one node holds back what another node purges and truncates.
+// MW1: a view that is open on one node holds back what another node purges and truncates.
 TEST(SeveralKernels, ViewOfAnotherNodeKeepsItsMindOverPurgeAndTruncation) {
   Cluster cluster(2, {"t"}, false);
   auto writer = cluster.kernel(1)->new_session();
@@ -112,7 +112,7 @@ uint64_t records_of(KernelImpl* k, const Table& table, uint32_t index) {
   return count;
 }
 
-// SM2: a purge on one node has passed by a deleted record because another node's change lay on top.
+// MW2: a purge on one node has passed by a deleted record because another node's change lay on top.
 // When that change is rolled back the record goes with it, however little that node has heard.
 TEST(SeveralKernels, RollbackTakesADeletedRecordAwayThatAnotherNodesPurgeHasPassed) {
   Cluster cluster(2, {"t"}, false);
@@ -305,7 +305,7 @@ void fill(Cluster* cluster, uint64_t rows) {
   ASSERT_TRUE(session->commit().ok());
 }
 
-// SM4: who waits for a transaction of another node wakes when that one ends, and then finds what it
+// MW4: who waits for a transaction of another node wakes when that one ends, and then finds what it
 // has written; at once, not after a while.
 TEST(SeveralKernels, WaiterOnAnotherNodeIsWokenByTheEndOfTheHolder) {
   Cluster cluster(2);
@@ -526,7 +526,7 @@ TEST(SeveralKernels, CrashOfOneNodeLosesNothingAndStopsTheOthersOnlyForItsRows) 
   count_on(3, true, environment("STRATA_SECONDS", kSeconds) * 1000, seed);
 }
 
-// SM11, SM12: values and hidden row ids are given out once, whichever node does and whoever
+// MW11, MW12: values and hidden row ids are given out once, whichever node does and whoever
 // crashes.
 TEST(SeveralKernels, NumbersAreGivenOutOnceOverAllNodesAndCrashes) {
   Cluster cluster(3, {"t"}, false);
@@ -592,7 +592,7 @@ uint64_t free_pages_of(KernelImpl* k, const Table& table) {
   return use.ok() ? use->free_pages : 0;
 }
 
-// SM13: pages that leave a tree stay as they are while an operation of another node may know them.
+// MW13: pages that leave a tree stay as they are while an operation of another node may know them.
 TEST(SeveralKernels, PagesAreNotReusedWhileAnotherNodesOperationMayKnowThem) {
   Cluster cluster(2, {"t"}, false);
   auto session = cluster.kernel(1)->new_session();
@@ -624,7 +624,7 @@ TEST(SeveralKernels, PagesAreNotReusedWhileAnotherNodesOperationMayKnowThem) {
   expect_merged_logs_make_pages(&cluster);
 }
 
-// SM15, SM16: what one node does to a table the others see at their next look; a handle from before
+// MW15, MW16: what one node does to a table the others see at their next look; a handle from before
 // says that it is stale, and a view from before is told that it cannot read it.
 TEST(SeveralKernels, OtherNodesSeeChangedDefinitionsAtOnce) {
   Cluster cluster(2, {"t"}, false);
@@ -679,7 +679,7 @@ TEST(SeveralKernels, OtherNodesSeeChangedDefinitionsAtOnce) {
   EXPECT_FALSE(cluster.kernel(1)->table_exists("test", "new"));
 }
 
-// SM15: a statement that changes a definition waits for transactions of other nodes that use the
+// MW15: a statement that changes a definition waits for transactions of other nodes that use the
 // table, and no longer than its timeout.
 TEST(SeveralKernels, DdlWaitsForUsersOnOtherNodes) {
   Cluster cluster(2, {"t"}, false);

@@ -275,7 +275,7 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   KernelImpl* k = s.kernel;
   const std::string from = table_key(schema, name);
   const std::string to = table_key(new_schema, new_name);
-  for (const std::string& key : {std::min(from, to), std::max(from, to)})  // SM18
+  for (const std::string& key : {std::min(from, to), std::max(from, to)})  // MW18
     STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
   const TableRef table = find(from);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());

@@ -8,19 +8,19 @@
 // The rules are those of RowWaits (L1-L9), over the transactions of all nodes: a TrxId names its
 // node. What is new is that the parties do not share a memory.
 //
-//   SM4  No lost wake-up: wait() registers the waiter where the holder's node will look, and calls
+//   MW4  No lost wake-up: wait() registers the waiter where the holder's node will look, and calls
 //        `still_held` then. `still_held` asks the holder's node for the outcome as it is now, never
 //        a copy from before. The holder's node publishes the outcome and then calls holder_ended().
-//   SM5  A shared lock or a range counts from the return of add_*() on, on every node: whoever
+//   MW5  A shared lock or a range counts from the return of add_*() on, on every node: whoever
 //   marks
 //        a record in there later finds index_has_shared() true and waits. The locker reads the row
 //        after that, so one of the two sees the other (the page's way from node to node orders
 //        them).
-//   SM6  What returns no Status cannot fail for its caller. A node that does not get through goes
+//   MW6  What returns no Status cannot fail for its caller. A node that does not get through goes
 //   on
 //        asking until it does or has lost its right to answer (AnswerGuard); then nothing it says
 //        matters any more. So it blocks for as long as such a right lasts, at most.
-//   SM7  A node that is gone (node_gone()) holds no shared lock or range and waits for nothing. Its
+//   MW7  A node that is gone (node_gone()) holds no shared lock or range and waits for nothing. Its
 //        exclusive locks stay in the records until whoever adopts its transactions has ended each
 //        and said so with holder_ended().
 //
@@ -71,7 +71,7 @@ class LockAuthority {
   [[nodiscard]] virtual bool protects(TrxId holder, RowId row) const = 0;
   virtual void drop_range_key(TrxId holder, RowId row) = 0;
 
-  // SM7. Told once, by whoever has fenced the node.
+  // MW7. Told once, by whoever has fenced the node.
   virtual void node_gone(NodeId node) = 0;
   // For people: one line per waiter of any node, at most `limit`. May call other nodes.
   [[nodiscard]] virtual std::string describe(size_t limit) const = 0;

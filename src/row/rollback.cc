@@ -71,7 +71,7 @@ class Rollback {
   // Whether every view sees the delete below. Then its purge may have come by while our version was
   // on top, and will not come again: the record has to go with our version. Asked with the leaf
   // latched: a purge that gets its turn later finds what we leave, one that was before us knew of
-  // no later horizon than this one (SM2).
+  // no later horizon than this one (MW2).
   StatusOr<bool> is_obsolete(Cts deleted_at) {
     if (deleted_at.is_zero()) return false;
     STRATA_ASSIGN_OR_RETURN(const Cts horizon, context_->trxs->newest_min_view());

@@ -333,7 +333,7 @@ Status SpaceManager::Impl::free_pending(SpaceState* space, uint32_t map,
   return ok_status();
 }
 
-// SM13: what no operation of ours knows waits for a round of the others, begun now.
+// MW13: what no operation of ours knows waits for a round of the others, begun now.
 StatusOr<std::vector<PageId>> SpaceManager::Impl::take_reusable() {
   {
     const MutexLock lock(retired_latch);

@@ -8,9 +8,9 @@
 // allocation map, which is a page like any other (SP1), and a node claims them ahead of need in
 // ensure_room().
 //
-//   SM11  Ranges of one counter never overlap, and no range holds a number at or below one that was
+//   MW11  Ranges of one counter never overlap, and no range holds a number at or below one that was
 //         noted with raise_slot() before the range was taken.
-//   SM12  A range is used only by the node that took it. What a crash leaves of it is lost: gaps.
+//   MW12  A range is used only by the node that took it. What a crash leaves of it is lost: gaps.
 #pragma once
 
 #include <cstdint>

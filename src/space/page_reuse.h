@@ -1,10 +1,10 @@
 // When a page that left a tree may be used again, with readers on several nodes (K5). Owned by
 // space. A node that is alone asks its own epochs only (SpaceOptions::reuse = nullptr).
 //
-//   SM13  A page that was retired is free once every operation that was under way on any node, when
+//   MW13  A page that was retired is free once every operation that was under way on any node, when
 //         a round begun *after* the page was unlinked asked that node, has ended. Operations that
 //         begin later do not find the page: nothing leads to it any more.
-//   SM14  A node that is gone has no operations. One that joins later has none that is older.
+//   MW14  A node that is gone has no operations. One that joins later has none that is older.
 #pragma once
 
 #include <cstdint>

@@ -39,7 +39,7 @@ struct SpaceOptions {
   // Other nodes allocate in the same spaces: maps and room that this node has not made are looked
   // for, and extents are claimed before they are needed.
   bool shared = false;
-  PageReuse* reuse = nullptr;  // goes with `shared`: operations of other nodes, SM13
+  PageReuse* reuse = nullptr;  // goes with `shared`: operations of other nodes, MW13
 };
 
 class SpaceManager {
@@ -47,7 +47,7 @@ class SpaceManager {
   SpaceManager(BufferPool* pool, Log* log, NodeId node, SpaceOptions options = {});
   ~SpaceManager();
 
-  // Before the first operation, where other nodes' operations count (SM13). Blocks.
+  // Before the first operation, where other nodes' operations count (MW13). Blocks.
   Status join_reuse();
 
   // Makes the file (durable), then header and first map page. The file exists before any redo names

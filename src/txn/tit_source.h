@@ -3,15 +3,15 @@
 // node that is alone has none (TrxSystemOptions::others = nullptr): ids of nodes that are not there
 // any more are looked up in their status pages then, as they are where a place has no owner.
 //
-//   SM8   read() tells the state as it is during the call, never a copy from before it: a waiter
-//         that has registered relies on it (SM4), and so does a view: the mark kCommitting precedes
+//   MW8  read() tells the state as it is during the call, never a copy from before it: a waiter
+//         that has registered relies on it (MW4), and so does a view: the mark kCommitting precedes
 //         the fetch of the cts, so whoever has opened a view at or above that cts meets kCommitting
 //         or what follows it. A decided outcome is for good and may be remembered.
-//   SM9   kCommitted is told only once the commit is durable. kCommitting with a cts within a view,
+//   MW9  kCommitted is told only once the commit is durable. kCommitting with a cts within a view,
 //         or with none yet, is waited for (wait_decided()): nobody may count on an outcome that a
 //         crash could undo.
-//   SM10  Below bound(node) everything of that node is finished, and what committed is visible to
-//         every view that is open or will be (T7, SM1): no look-up is needed. The bound is what was
+//   MW10  Below bound(node) everything of that node is finished, and what committed is visible to
+//         every view that is open or will be (T7, MW1): no look-up is needed. The bound is what was
 //         heard last; an old one is as right, and only slower.
 #pragma once
 
@@ -36,7 +36,7 @@ class OwnTransactions {
   virtual StatusOr<TrxLookup> own_state(uint64_t sequence) = 0;
   // The same, but waits until a commit that is under way has an outcome: never kCommitting.
   virtual StatusOr<TrxLookup> own_outcome(uint64_t sequence) = 0;
-  [[nodiscard]] virtual uint64_t own_bound() const noexcept = 0;  // SM10
+  [[nodiscard]] virtual uint64_t own_bound() const noexcept = 0;  // MW10
 };
 
 class TitSource {
@@ -48,15 +48,15 @@ class TitSource {
   virtual Status join(NodeId node, OwnTransactions* own) = 0;
   virtual void leave(NodeId node) noexcept = 0;
 
-  // SM8. kNotFound: nobody owns that place, its status pages say what is known. No page latch held
+  // MW8. kNotFound: nobody owns that place, its status pages say what is known. No page latch held
   // but for the asking node's own reasons: waits for no latch of that node for longer than it
   // reads. Errors: kUnavailable (try again), kCancelled.
   virtual StatusOr<TrxLookup> read(TrxId id) = 0;
-  // SM9. Blocks until the outcome is known or the interrupt of the calling thread comes
+  // MW9. Blocks until the outcome is known or the interrupt of the calling thread comes
   // (WaitInterrupt::current()). kNotFound as above. No latch held.
   virtual StatusOr<TrxLookup> wait_decided(TrxId id) = 0;
 
-  // SM10. A load, for use per record.
+  // MW10. A load, for use per record.
   [[nodiscard]] uint64_t bound(NodeId node) const noexcept {
     return bounds_[node.value].load(std::memory_order_acquire);
   }

@@ -208,9 +208,9 @@ class TrxSystem {
   void close_view(Trx* trx);
   // No commit that anybody can know of is younger.
   StatusOr<Cts> newest_cts();
-  // Versions superseded at or below it are needed by nobody, on any node (SM1). No I/O.
+  // Versions superseded at or below it are needed by nobody, on any node (MW1). No I/O.
   [[nodiscard]] Cts min_view() const;
-  // The same, and no purge that has run anywhere knew of a later one (SM2).
+  // The same, and no purge that has run anywhere knew of a later one (MW2).
   StatusOr<Cts> newest_min_view();
 
   // --- reader's side; lookup() and visible(may_block) may read pages of undo spaces, so hold no

@@ -5,12 +5,12 @@
 // Everything that forgets history asks it: purge of deleted records and undo, truncation of status
 // pages, and with that "a status entry of another node that is missing was visible to everybody".
 //
-//   SM1  The horizon never passes the snapshot of a view that is open, or will be opened, on a node
+//   MW1  The horizon never passes the snapshot of a view that is open, or will be opened, on a node
 //        that has joined and has not left. It never shrinks.
-//   SM2  newest() is not older than anything that any node has been told before the call. Whoever
+//   MW2  newest() is not older than anything that any node has been told before the call. Whoever
 //        decides under a page latch whether the purge of that page has come by already asks this
 //        one: purge works from what *another* node may have been told.
-//   SM3  What a node says of its own views stays true until it says something else: views that it
+//   MW3  What a node says of its own views stays true until it says something else: views that it
 //        opens later are younger. So the last word of each node is enough, however old it is, and a
 //        node that is slow or silent holds the horizon back and never makes it wrong.
 #pragma once
@@ -41,10 +41,10 @@ class ViewHorizon {
   // The node has no view open and opens none any more. When it returns nobody asks `views` again.
   virtual void leave(NodeId node) noexcept = 0;
 
-  // The horizon as far as this node has heard: perhaps an old one, which is as right (SM3). Called
+  // The horizon as far as this node has heard: perhaps an old one, which is as right (MW3). Called
   // per commit, and with mutexes and latches held: no call to another node, never blocks.
   [[nodiscard]] virtual Cts known() const noexcept = 0;
-  // SM2. One read from another node at most; may be called with page latches held, so it waits for
+  // MW2. One read from another node at most; may be called with page latches held, so it waits for
   // nothing that a page latch of any node may hold up. Errors: kUnavailable.
   virtual StatusOr<Cts> newest() = 0;
 };

@@ -92,7 +92,7 @@ bool TrxSystem::Impl::lookup_fast(TrxId id, TrxLookup* out) noexcept {
       *out = kLongAgo;
       return true;
     }
-  } else if (others != nullptr && sequence_of(id) < others->bound(node_of(id))) {  // SM10
+  } else if (others != nullptr && sequence_of(id) < others->bound(node_of(id))) {  // MW10
     *out = kLongAgo;
     return true;
   }
@@ -117,7 +117,7 @@ StatusOr<TrxLookup> TrxSystem::Impl::read_status(TrxId id) {
     return TrxLookup{entry->state, entry->cts, Lsn{}};
   }
   if (!is_not_found(entry.status())) return entry.status();
-  // Truncated: older than every view of every node (SM1). (Or, for this node, a sequence that was
+  // Truncated: older than every view of every node (MW1). (Or, for this node, a sequence that was
   // never given out.)
   if (node_of(id) != node || sequence < all_visible_below.load(std::memory_order_acquire))
     return kLongAgo;
@@ -136,7 +136,7 @@ StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id) {
 
 StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) { return impl_->lookup(id); }
 
-// --- what this node tells others (SM8, SM9) ---
+// --- what this node tells others (MW8, MW9) ---
 
 Status TrxSystem::Impl::join_others() {
   if (others == nullptr || told_others) return ok_status();
@@ -147,7 +147,7 @@ Status TrxSystem::Impl::join_others() {
 
 StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
   STRATA_ASSIGN_OR_RETURN(const TrxLookup found, lookup(make_trx_id(node, sequence)));
-  // SM9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.
+  // MW9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.
   if (found.state == TrxState::kCommitted && found.commit_lsn > log->durable_lsn())
     STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
   return found;
@@ -179,7 +179,7 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
   }
   if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
   if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;
-  if (node_of(id) != s.node) {  // SM9
+  if (node_of(id) != s.node) {  // MW9
     if (!may_block) return error_peer_down();
     s.counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
     StatusOr<TrxLookup> decided = s.others->wait_decided(id);

@@ -256,7 +256,7 @@ struct Session::Impl {
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
   std::map<std::string, bool> used_names;  // by this transaction; true: exclusively
-  std::string payload, key, old_payload;  // scratch, reused
+  std::string payload, key, old_payload;   // scratch, reused
   // E21
   struct LaterRow {  // places in `bytes`, one behind the other
     uint32_t key_bytes;

@@ -1,4 +1,4 @@
-// AUTO_INCREMENT values of one table that this node has taken for itself (SM11, SM12) and not given
+// AUTO_INCREMENT values of one table that this node has taken for itself (MW11, MW12) and not given
 // out yet. Thread-safe. How many are taken at once follows the rate: twice as many when the last
 // range lasted for less than a second, half as many otherwise.
 #pragma once

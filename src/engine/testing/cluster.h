@@ -1,10 +1,11 @@
 // Several kernels in one process on the same database, each with its own log and undo space, and
 // what a cluster's services are for them: one object each, called directly. Everything here blocks
 // and is thread-safe, so the kernels run at once.
-//   CL1  A page is in one pool at a time, or in several that only read it. Who wants it otherwise
-//        takes it from the others: they write its log and the page itself first (PL2).
-//   CL2  A node that has crashed keeps the pages it had exclusively until it has redone its log
-//        (PL3); who wants one waits. Those it only read are anybody's at once.
+//
+// A page is in one pool at a time, or in several that only read it. Who wants it otherwise takes
+// it from the others: they write its log and the page itself first (PL2). A node that has crashed
+// keeps the pages it had exclusively until it has redone its log (PL3); who wants one waits. Those
+// it only read are anybody's at once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -72,7 +73,7 @@ class PageLocks {
     const uint8_t node_;
   };
 
-  // CL2; after its pool has gone.
+  // After its pool has gone.
   void node_crashed(uint8_t node) {
     const std::lock_guard lock(mutex_);
     for (auto& [id, entry] : entries_)
@@ -215,11 +216,11 @@ class SharedHorizon {
     uint64_t least = UINT64_MAX;
     for (const auto& [node, views] : nodes_)
       least = std::min(least, views->oldest_own_view().value);
-    if (!nodes_.empty()) least_ = std::max(least_, least);  // SM1
+    if (!nodes_.empty()) least_ = std::max(least_, least);  // MW1
   }
   std::mutex mutex_;
   std::map<uint8_t, const OwnViews*> nodes_;
-  uint64_t least_ = 1;  // what anybody has been told is not newer (SM2)
+  uint64_t least_ = 1;  // what anybody has been told is not newer (MW2)
 };
 
 // Asks the node whose transaction it is. What was heard of its bound is as old as the heartbeat.
@@ -294,7 +295,7 @@ class SharedReuse {
       const std::lock_guard lock(all_->mutex_);
       for (const auto& [node, asked] : rounds_[number]) {
         const auto it = all_->nodes_.find(node);
-        if (it == all_->nodes_.end() || it->second.life != asked.first) continue;  // SM14
+        if (it == all_->nodes_.end() || it->second.life != asked.first) continue;  // MW14
         if (!it->second.own->ended(asked.second)) return false;
       }
       return true;
