@@ -253,7 +253,8 @@ Status BufferPool::Impl::finish_load(Frame* frame, PageId id, Status status,
 namespace {
 bool is_loading(const Frame& frame) noexcept {
   const FrameState state = frame.state.load(std::memory_order_acquire);
-  return state == FrameState::kLoading || state == FrameState::kLocking;
+  return state == FrameState::kLoading || state == FrameState::kLocking ||
+         state == FrameState::kLockRevoked;
 }
 }  // namespace
 
@@ -321,8 +322,18 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
       }
     }
     // Locked by the node first, latched afterwards: whoever gives the page lock up detaches the
-    // frame.
+    // frame. One that is still being locked it cannot detach, only mark (lock_before_load()): a
+    // lock got meanwhile would be taken away unnoticed, and the page be changed under another's
+    // nose.
     if (lock_ != nullptr && !inserted) {
+      if (is_loading(*frame)) {
+        if (never_waits) {
+          unpin(frame);
+          return error_peer_down();  // kUnavailable, no message
+        }
+        frame->latch.lock_shared();
+        frame->latch.unlock_shared();
+      }
       Llsn newest;
       Status status =
           never_waits ? lock_->try_acquire(id, mode, &newest) : lock_->acquire(id, mode, &newest);
@@ -365,9 +376,11 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
   }
 }
 
-// With page locks between nodes a cached page may be another node's by now: only fix() knows.
+// With page locks between nodes a cached page may be another node's by now: only fix() knows. What
+// is brought in is fixed later, so a hint is enough here.
 bool BufferPool::Impl::is_ready(uint64_t packed) noexcept {
-  if (lock_ != nullptr) return false;
+  if (lock_ != nullptr && !lock_->seems_held(PageId::unpack(packed), LatchMode::kShared))
+    return false;
   Frame* frame = find_and_pin(packed);
   if (frame == nullptr) return false;
   const bool ready = frame->state.load(std::memory_order_acquire) == FrameState::kReady;

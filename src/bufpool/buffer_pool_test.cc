@@ -31,6 +31,110 @@ TEST(BufferPool, PageNeverWrittenIsNotFoundAndNotCached) {
   EXPECT_EQ(h.pool->counters().reads.load(), 3u);
 }
 
+// PL4: the loader's lock is taken away before it has noticed that it has it, and so is one that a
+// second thread got for the same frame. The second has to get it again before it changes the page.
+TEST(BufferPool, PageLockGotWhileAFrameIsBeingLockedIsGotAgainAfterItWasTakenAway) {
+  class Gate final : public PageLock {
+   public:
+    Status acquire(PageId, LatchMode mode, Llsn* newest) override {
+      *newest = Llsn{};
+      if (mode == LatchMode::kExclusive) exclusive_since_taken.store(true);
+      const bool first = mode == LatchMode::kShared && !loader_asked.exchange(true);
+      if (first && !wait_until([this] { return open.load(); })) return error_internal("the gate");
+      return ok_status();
+    }
+    void forget(PageId) override {}
+    std::atomic<bool> loader_asked{false}, open{false}, exclusive_since_taken{false};
+  };
+  Gate gate;
+  PoolHarness h(tiny_pool(32), &gate);
+  {
+    auto guard = h.pool->fix_new(page(1));
+    ASSERT_TRUE(guard.ok());
+    h.begin();
+    h.change(*guard, page(1));
+  }
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  gate.exclusive_since_taken.store(false);
+
+  std::thread loader([&] { EXPECT_TRUE(h.pool->fix(page(1), LatchMode::kShared).ok()); });
+  ASSERT_TRUE(wait_until([&] { return gate.loader_asked.load(); }));
+  std::thread changer([&] {
+    auto guard = h.pool->fix(page(1), LatchMode::kExclusive);
+    EXPECT_TRUE(guard.ok());
+    EXPECT_TRUE(gate.exclusive_since_taken.load());
+  });
+  // Where it asks at once it does so in this time; where it does not there is nothing to wait for.
+  const uint64_t deadline_us = monotonic_us() + 100'000;
+  (void)wait_until(
+      [&] { return gate.exclusive_since_taken.load() || monotonic_us() > deadline_us; });
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());  // both locks are gone
+  gate.exclusive_since_taken.store(false);
+  gate.open.store(true);
+  loader.join();
+  changer.join();
+}
+
+// A page that is cached and seems to be ours is not fixed again, nor locked.
+TEST(BufferPool, BringInKeepsItsFastPathWithAPageLock) {
+  class Counting final : public PageLock {
+   public:
+    Status acquire(PageId, LatchMode, Llsn* newest) override {
+      *newest = Llsn{};
+      ++acquired;
+      return ok_status();
+    }
+    [[nodiscard]] bool seems_held(PageId, LatchMode) const noexcept override { return held; }
+    void forget(PageId) override {}
+    int acquired = 0;
+    bool held = true;
+  };
+  Counting lock;
+  PoolHarness h(tiny_pool(32), &lock);
+  {
+    auto guard = h.pool->fix_new(page(1));
+    ASSERT_TRUE(guard.ok());
+    h.begin();
+    h.change(*guard, page(1));
+  }
+  const int before = lock.acquired;
+  ASSERT_TRUE(h.pool->bring_in(page(1)).ok());
+  EXPECT_EQ(lock.acquired, before);
+  lock.held = false;  // another node's by now
+  ASSERT_TRUE(h.pool->bring_in(page(1)).ok());
+  EXPECT_EQ(lock.acquired, before + 1);
+}
+
+// A cache behind the pool hears of every page that goes for want of room, clean ones too, and gets
+// its last bytes.
+TEST(BufferPool, SourceHearsOfEveryEviction) {
+  class Fed final : public testing::MemoryPageSource {
+   public:
+    [[nodiscard]] bool wants_evicted() const override { return true; }
+    void evicted(PageId id, const char* bytes) noexcept override {
+      PageVersion v;
+      EXPECT_EQ(testing::check_page(bytes, id, &v), "");
+      ++count;
+    }
+    uint64_t count = 0;
+  };
+  Fed source;
+  testing::MemoryLogSink sink;
+  Log log(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0);
+  for (uint32_t i = 0; i < 100; ++i) {
+    alignas(4096) static char bytes[kPageBytes];
+    fill_page(bytes, page(i), 1, PageVersion{1, 0});
+    seal_page(bytes);
+    ASSERT_TRUE(source.write(page(i), bytes).ok());
+  }
+  auto pool = BufferPool::create(tiny_pool(32), &source, no_page_lock(), &log);
+  ASSERT_TRUE(pool.ok());
+  for (int round = 0; round < 2; ++round)
+    for (uint32_t i = 0; i < 100; ++i) ASSERT_TRUE((*pool)->fix(page(i), LatchMode::kShared).ok());
+  EXPECT_GT(source.count, 100u);
+  EXPECT_EQ(source.count, (*pool)->counters().evictions.load());
+}
+
 TEST(BufferPool, NewPageIsSeenOnlyOnceItWasChanged) {
   PoolHarness h(tiny_pool(32));
   {

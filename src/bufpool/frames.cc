@@ -28,6 +28,7 @@ BufferPool::Impl::Impl(const BufferPoolOptions& options, PageSource* source, Pag
     : options_(options),
       source_(source),
       lock_(lock == no_page_lock() ? nullptr : lock),
+      feeds_source_(source->wants_evicted()),
       log_(log) {}
 
 BufferPool::Impl::~Impl() { stop_threads(); }
@@ -127,6 +128,8 @@ bool BufferPool::Impl::try_evict(Partition& p, Frame* frame) noexcept {
   const PageId id = frame->id();
   hash_remove(p, frame);
   p.lru.remove(frame);
+  if (feeds_source_ && frame->state.load(std::memory_order_relaxed) == FrameState::kReady)
+    source_->evicted(id, frame->page);
   frame->state.store(FrameState::kFree, std::memory_order_relaxed);
   frame->page_id.store(kNoPageId, std::memory_order_relaxed);
   if (lock_ != nullptr) lock_->forget(id);

@@ -3,6 +3,13 @@
 //   PL1  The pool holds the page's lock in a sufficient mode while a frame of it is latched.
 //   PL2  Before a lock is given up the node persists the log of the page and writes it back
 //        (BufferPool::surrender), so the next holder reads the newest bytes.
+//   PL3  Between serve(pool) and serve(nullptr) the service may take any page back, by surrender()
+//        from a thread of its own choice. Outside nothing is given up: a node that redoes its log
+//        holds what it held in its last life, and who wants such a page waits.
+//   PL4  A page lock counts for a frame only if it was got when the frame was loaded already, or by
+//        whoever loads it: what is taken away afterwards detaches the frame, what was taken away
+//        before is got again. So a frame that is latched after its lock was got and is still in the
+//        pool is locked.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +18,8 @@
 #include "base/status.h"
 
 namespace strata {
+
+class BufferPool;
 
 enum class LatchMode : uint8_t { kShared, kExclusive };
 
@@ -25,10 +34,23 @@ class PageLock {
   virtual Status try_acquire(PageId id, LatchMode mode, Llsn* newest) {
     return acquire(id, mode, newest);
   }
+  // Whether the node has the page in at least this mode right now. A hint: it may be taken away
+  // before the answer is used. Cheap; false where it is not.
+  [[nodiscard]] virtual bool seems_held(PageId /*id*/, LatchMode /*mode*/) const noexcept {
+    return false;
+  }
   // The frame was evicted; the node does not need the lock any more. Called under the partition
   // mutex, so that it cannot overtake the next acquire of the page: must not block nor call the
   // pool.
   virtual void forget(PageId id) = 0;
+  // Whether this node had the page exclusively when its last life ended. Only such pages may lack
+  // something of its log (PL2); others belong to nodes that do not wait for its redo. Asked before
+  // serve(), once per change in the log.
+  virtual bool needs_redo(PageId /*id*/) { return true; }
+  // PL3. Called with the pool once redo is done, before the node reads what others may hold; with
+  // nullptr before the pool goes, and returns when no surrender() is under way any more. Blocks
+  // then.
+  virtual void serve(BufferPool* /*pool*/) {}
 };
 
 // The lock of a node that is the only one. The pool never calls it: no cost per fix.

@@ -157,7 +157,8 @@ struct BufferPool::Impl {
   BufferPool* pool_ = nullptr;
   const BufferPoolOptions options_;
   PageSource* const source_;
-  PageLock* const lock_;  // nullptr: the no-op lock
+  PageLock* const lock_;     // nullptr: the no-op lock
+  const bool feeds_source_;  // the source hears of evictions
   std::atomic<Log*> log_;
 
   uint32_t frame_count_ = 0;

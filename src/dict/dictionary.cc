@@ -59,9 +59,11 @@ Status Dictionary::open() {
 // never names an id that could be given out again.
 StatusOr<uint64_t> Dictionary::new_id(HeaderSlot slot, uint64_t count, Lsn* end) {
   TreeContext* tree = &context_->tree;
-  STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot(kSystem, slot));
   Mtr mtr(tree->pool, tree->log);
   STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
+  // Latched before it is read: another node may be about to take the same id.
+  STRATA_RETURN_IF_ERROR(mtr.fix(PageId{kSystemSpace, 0}, LatchMode::kExclusive).status());
+  STRATA_ASSIGN_OR_RETURN(const uint64_t id, tree->spaces->read_slot_in(&mtr, kSystem, slot));
   STRATA_RETURN_IF_ERROR(tree->spaces->write_slot(&mtr, kSystem, slot, id + count));
   const Lsn published = mtr.publish();
   if (end != nullptr) *end = published;
@@ -145,6 +147,32 @@ Status Dictionary::load_value(Bytes payload, std::string* out) {
     return ok_status();
   }
   return read_overflow(context_, kSystem, refs[0], out);
+}
+
+StatusOr<TableSpec> Dictionary::read_table(Bytes schema, Bytes name, Cts* changed_at) {
+  std::string payload;
+  RecordHeader header;
+  {
+    Mtr mtr(context_->tree.pool, context_->tree.log);
+    TreeCursor cursor(&context_->tree, tables_, &mtr);
+    const std::string key = table_key(schema, name);
+    STRATA_RETURN_IF_ERROR(cursor.seek(key, LatchMode::kShared));
+    if (!cursor.equals(key)) return error_not_found();
+    header = read_record_header(cursor.value());
+    payload.assign(record_payload(cursor.value()));
+  }
+  *changed_at = header.cts;
+  if (header.cts.is_zero()) {
+    STRATA_ASSIGN_OR_RETURN(const TrxLookup writer, context_->trxs->lookup(header.trx_id));
+    if (writer.state != TrxState::kCommitted)
+      return error_peer_down("the definition of table " + std::string(name) +
+                             " is being changed by a transaction that has not ended");
+    *changed_at = writer.cts;
+  }
+  if (header.deleted()) return error_not_found();
+  std::string value;
+  STRATA_RETURN_IF_ERROR(load_value(payload, &value));
+  return decode_table_spec(value);
 }
 
 Status Dictionary::scan(TreeId tree, const std::function<Status(Bytes, Bytes)>& visit) {

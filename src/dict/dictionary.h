@@ -34,6 +34,10 @@ class Dictionary {
   Status erase_table(Trx* trx, Bytes schema, Bytes name);  // kNotFound
   Status put_journal(Trx* trx, Bytes key, Bytes value);    // insert or replace
   Status erase_journal(Trx* trx, Bytes key);               // OK when absent
+  // As committed; *changed_at: when its definition was changed last. For whoever holds a lock on
+  // the name, so that nobody else is changing it. kNotFound. kUnavailable: a change is being
+  // undone.
+  StatusOr<TableSpec> read_table(Bytes schema, Bytes name, Cts* changed_at);
   // Everything committed, in key order.
   Status for_each_table(const std::function<Status(TableSpec)>& visit);
   Status for_each_journal(const std::function<Status(Bytes key, Bytes value)>& visit);

@@ -79,6 +79,7 @@ using strata::WaitListener;
 
 class Kernel;
 struct KernelImpl;
+class ReservedNumbers;
 
 // A table as committed (or as this session's own DDL made it). Shared, immutable but for counters.
 class Table : public std::enable_shared_from_this<Table> {
@@ -99,6 +100,8 @@ class Table : public std::enable_shared_from_this<Table> {
   // Next AUTO_INCREMENT: reserves `count` values with the given step; returns the first. Never
   // returns a value up to `most` twice, also after a crash; what lies above does not fit the column
   // and is not reserved. `raise_auto_increment`: explicit value used. 0 = counter not initialised.
+  // With several nodes each gives values out of ranges it takes for itself: taking one blocks, and
+  // UINT64_MAX is also the answer when that fails (the log says why).
   uint64_t reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
                                   uint64_t most) noexcept;
   void raise_auto_increment(uint64_t used) noexcept;  // next > used
@@ -106,6 +109,9 @@ class Table : public std::enable_shared_from_this<Table> {
   uint64_t next_row_id() noexcept;  // hidden clustered key
   // Whether the definition was dropped or replaced since (stale handle): the caller reopens.
   [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
+
+  // Whether the counter in the table's space needs not be told of this value.
+  [[nodiscard]] bool has_noted(uint64_t used) const noexcept;
 
  private:
   [[nodiscard]] uint64_t readable_since(uint32_t index) const noexcept {  // E6: snapshot
@@ -116,6 +122,7 @@ class Table : public std::enable_shared_from_this<Table> {
   friend class TableCursor;
   friend struct KernelImpl;
   TableSpec spec_;
+  std::shared_ptr<ReservedNumbers> numbers_;  // with several nodes, instead of auto_increment_
   std::atomic<bool> stale_{false};
   std::atomic<uint64_t> auto_increment_{1};
   std::atomic<uint64_t> row_id_{1};

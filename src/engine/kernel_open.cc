@@ -28,6 +28,7 @@ uint64_t random_database_id() {
 
 KernelImpl::~KernelImpl() {
   stop_threads();
+  if (told_schema) seams.schema->leave(NodeId{options.node});
   // The next start finds them again. What they have reserved in the log is given back to it.
   unfinished.clear();
   prepared.clear();
@@ -38,6 +39,7 @@ KernelImpl::~KernelImpl() {
   waits.reset();
   undo.reset();
   spaces.reset();
+  if (pool != nullptr && seams.page_lock != nullptr) seams.page_lock->serve(nullptr);
   pool.reset();
   log.reset();
   own_sink.reset();
@@ -81,6 +83,10 @@ Status KernelImpl::open() {
   STRATA_ASSIGN_OR_RETURN(const bool exists, find_control());
   STRATA_RETURN_IF_ERROR(exists ? open_database() : create_database());
   STRATA_RETURN_IF_ERROR(clear_sort_folder());
+  if (seams.schema != nullptr) {
+    STRATA_RETURN_IF_ERROR(seams.schema->join(NodeId{options.node}, this));
+    told_schema = true;
+  }
   start_threads();
   recovery.total_us = monotonic_us() - begin;
   return ok_status();
@@ -117,14 +123,19 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
   if (own_sink != nullptr) own_sink->prepare_room(own_sink->room_end()).IgnoreError();
   log = std::make_unique<Log>(log_options, sink, log_start, bias);
   pool->attach_log(log.get());
+  if (seams.page_lock != nullptr) seams.page_lock->serve(pool.get());  // PL3
   return ok_status();
 }
 
 Status KernelImpl::make_trx_system() {
   const NodeId node{options.node};
-  spaces = std::make_unique<SpaceManager>(pool.get(), log.get(), node);
+  spaces = std::make_unique<SpaceManager>(
+      pool.get(), log.get(), node,
+      SpaceOptions{.shared = several_writers(), .reuse = seams.page_reuse});
+  STRATA_RETURN_IF_ERROR(spaces->join_reuse());
+  if (several_writers()) numbers = make_header_numbers(pool.get(), log.get(), spaces.get());
   undo = std::make_unique<UndoSpace>(pool.get(), log.get(), spaces.get(), node);
-  waits = std::make_unique<RowWaits>();
+  waits = std::make_unique<RowWaits>(seams.locks);
   return ok_status();
 }
 
@@ -182,6 +193,8 @@ void wire_rows(KernelImpl* k) {
   k->row.tree = TreeContext{k->pool.get(), k->log.get(), k->spaces.get()};
   k->row.trxs = k->trxs.get();
   k->row.undo = k->undo.get();
+  // Of a row that is locked and not written to no other node would know.
+  if (k->seams.locks != nullptr) k->row.unwritten_locks_max = 0;
 }
 
 Status open_source(KernelImpl* k) {
@@ -208,6 +221,8 @@ void make_trxs(KernelImpl* k) {
   }
   TrxSystemOptions trx_options;
   trx_options.node = NodeId{k->options.node};
+  trx_options.horizon = k->seams.horizon;
+  trx_options.others = k->seams.others;
   k->trxs = std::make_unique<TrxSystem>(trx_options, k->pool.get(), k->log.get(), k->spaces.get(),
                                         k->undo.get(), k->timestamps, k->waits.get());
   if (k->options.wait_listener != nullptr)
@@ -357,7 +372,8 @@ Status KernelImpl::open_database() {
   STRATA_RETURN_IF_ERROR(dictionary->open());
   STRATA_RETURN_IF_ERROR(roll_back_unfinished());
   STRATA_RETURN_IF_ERROR(load_tables());
-  if (!seams.attach) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
+  // With several nodes a space that no table names may be of another's CREATE.
+  if (!seams.attach && seams.schema == nullptr) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
   return ok_status();
 }
 
@@ -367,7 +383,9 @@ Status KernelImpl::missing_space(uint32_t space) const {
                           "/pages; restore the file from a copy of the whole folder");
 }
 
+// With several nodes each table is loaded when it is used first, under a lock on its name.
 Status KernelImpl::load_tables() {
+  if (seams.schema != nullptr) return ok_status();
   return dictionary->for_each_table([this](TableSpec spec) {
     for (const uint32_t space : spaces_of(spec))
       if (!spaces->is_live(SpaceId{space})) return missing_space(space);

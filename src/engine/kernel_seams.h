@@ -7,7 +7,12 @@
 
 #include <memory>
 
+#include "dict/schema_changes.h"
 #include "engine/kernel.h"
+#include "lock/lock_authority.h"
+#include "space/page_reuse.h"
+#include "txn/tit_source.h"
+#include "txn/view_horizon.h"
 #include "wal/control_file.h"
 
 namespace strata::engine {
@@ -35,6 +40,11 @@ struct KernelSeams {
   LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
   ControlStore* control = nullptr;  // goes with log_sink: both or none
   const AnswerGuard* answers = nullptr;
+  ViewHorizon* horizon = nullptr;   // of all nodes
+  LockAuthority* locks = nullptr;   // of all nodes
+  TitSource* others = nullptr;      // what transactions of other nodes have come to
+  SchemaChanges* schema = nullptr;  // locks on tables between nodes
+  PageReuse* page_reuse = nullptr;  // whether other nodes may still know a page; with page_lock
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

@@ -68,7 +68,11 @@ Status KernelImpl::reap_dropped() {
   std::vector<DroppedSpace> left;
   for (DroppedSpace& item : work) {
     if (!item.file_deleted) {
-      const Status deleted = spaces->delete_file(item.space);
+      // MW17
+      Status deleted = seams.schema == nullptr
+                           ? ok_status()
+                           : seams.schema->space_dropped(NodeId{options.node}, item.space);
+      if (deleted.ok()) deleted = spaces->delete_file(item.space);
       if (!deleted.ok()) {
         if (first_error.ok()) first_error = deleted;
         left.push_back(item);

@@ -40,6 +40,10 @@ class RedoPass {
       ++k_->recovery.sections_skipped;
       return ok_status();
     }
+    if (k_->seams.page_lock != nullptr && !k_->seams.page_lock->needs_redo(section.page_id)) {
+      ++k_->recovery.sections_skipped;
+      return ok_status();
+    }
     bool damaged = false;
     auto fixed = k_->pool->fix_for_redo(section.page_id, &damaged);
     if (!fixed.ok()) return fixed.status();

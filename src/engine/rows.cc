@@ -39,6 +39,7 @@ class RowChange {
   Status insert_clustered(Bytes key, Bytes payload, uint64_t auto_increment) {
     const SlotRaise raise{SpaceId{table_->spec().space_id}, HeaderSlot::kAutoIncrement,
                           auto_increment};
+    if (table_->has_noted(auto_increment)) auto_increment = 0;
     return insert(tree_of(*table_, 0), key, payload, 0, auto_increment != 0 ? &raise : nullptr);
   }
 

@@ -15,6 +15,7 @@
 
 #include "base/rng.h"
 #include "base/testing/sanitized.h"
+#include "engine/testing/cluster.h"
 #include "engine/testing/test_database.h"
 
 namespace strata::engine {
@@ -366,24 +367,69 @@ class Client {
   History history_;
 };
 
-void run_seed(uint64_t seed, uint64_t threads, uint64_t transactions) {
-  const std::unique_ptr<SimFileSystem> disk = make_sim_file_system();
-  KernelOptions options = options_on(disk.get());
-  options.background = true;
-  auto opened = Kernel::open(options);
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  const std::unique_ptr<Kernel> kernel = std::move(opened).value();
-  TableRef table;
-  {
-    auto session = kernel->new_session();
+// Of one table, on one kernel or on each of several that work on the same database.
+class Database {
+ public:
+  explicit Database(uint8_t nodes) {
+    if (nodes > 1) {
+      cluster_ = std::make_unique<Cluster>(nodes);
+      for (uint8_t node = 1; node <= nodes; ++node) {
+        kernels_.push_back(cluster_->kernel(node));
+        auto session = kernels_.back()->new_session();
+        tables_.push_back(cluster_->table(session.get()));
+      }
+      heartbeat_ = std::thread([this] {
+        for (uint8_t node = 0; !stop_.load(); node = (node + 1) % cluster_->nodes()) {
+          cluster_->hear(node + 1);
+          std::this_thread::yield();
+        }
+      });
+      return;
+    }
+    KernelOptions options = options_on(disk_.get());
+    options.background = true;
+    auto opened = Kernel::open(options);
+    if (!opened.ok()) {
+      ADD_FAILURE() << opened.status();
+      return;
+    }
+    alone_ = std::move(opened).value();
+    kernels_.push_back(alone_.get());
+    auto session = alone_->new_session();
     session->begin(Isolation::kRepeatableRead);
-    ASSERT_TRUE(session->create_table(table_spec("t"), &table).ok());
-    ASSERT_TRUE(session->commit().ok());
+    TableRef table;
+    EXPECT_TRUE(session->create_table(table_spec("t"), &table).ok());
+    EXPECT_TRUE(session->commit().ok());
+    tables_.push_back(table);
   }
+  ~Database() {
+    stop_.store(true);
+    if (heartbeat_.joinable()) heartbeat_.join();
+    if (alone_ == nullptr) return;
+    EXPECT_TRUE(alone_->shutdown().ok());
+  }
+  [[nodiscard]] size_t nodes() const { return kernels_.size(); }
+  [[nodiscard]] Kernel* kernel(size_t i) const { return kernels_[i % nodes()]; }
+  [[nodiscard]] TableRef table(size_t i) const { return tables_[i % nodes()]; }
+
+ private:
+  const std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
+  std::unique_ptr<Kernel> alone_;
+  std::unique_ptr<Cluster> cluster_;
+  std::vector<Kernel*> kernels_;
+  std::vector<TableRef> tables_;
+  std::atomic<bool> stop_{false};
+  std::thread heartbeat_;
+};
+
+void run_seed(uint64_t seed, uint64_t threads, uint64_t transactions, uint8_t nodes = 1) {
+  const Database database(nodes);
+  if (::testing::Test::HasFailure()) return;
   std::atomic<uint64_t> order{0};
   std::vector<std::unique_ptr<Client>> clients;
   for (uint64_t i = 0; i < threads; ++i)
-    clients.push_back(std::make_unique<Client>(kernel.get(), table, seed * 1000 + i, &order));
+    clients.push_back(
+        std::make_unique<Client>(database.kernel(i), database.table(i), seed * 1000 + i, &order));
   {
     std::vector<std::thread> running;
     for (auto& client : clients) running.emplace_back([&] { client->run(transactions); });
@@ -413,18 +459,18 @@ void run_seed(uint64_t seed, uint64_t threads, uint64_t transactions) {
               oracle.rows().size());
   // At least a third get through, or the test says little.
   EXPECT_GT(histories.size(), threads * transactions / 3);
-  auto session = kernel->new_session();
-  session->begin(Isolation::kRepeatableRead);
-  for (uint32_t index : {0u, 1u, 2u}) {
-    auto rows = scan(session.get(), table, index);
-    ASSERT_TRUE(rows.ok()) << rows.status();
-    EXPECT_EQ(*rows, oracle.rows()) << "index " << index;
-  }
-  ASSERT_TRUE(session->commit().ok());
-  expect_consistent(kernel.get(), table);
-  session.reset();
   clients.clear();
-  EXPECT_TRUE(kernel->shutdown().ok());
+  for (size_t node = 0; node < database.nodes(); ++node) {
+    auto session = database.kernel(node)->new_session();
+    session->begin(Isolation::kRepeatableRead);
+    for (uint32_t index : {0u, 1u, 2u}) {
+      auto rows = scan(session.get(), database.table(node), index);
+      ASSERT_TRUE(rows.ok()) << rows.status();
+      EXPECT_EQ(*rows, oracle.rows()) << "index " << index;
+    }
+    ASSERT_TRUE(session->commit().ok());
+    expect_consistent(database.kernel(node), database.table(node));
+  }
 }
 
 TEST(SerializableModel, ResultsAreThoseOfTheCommitOrder) {
@@ -435,6 +481,19 @@ TEST(SerializableModel, ResultsAreThoseOfTheCommitOrder) {
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     run_seed(seed, threads, transactions);
+  }
+}
+
+// The same over several kernels: the clients are spread over them.
+TEST(SerializableModel, ResultsAreThoseOfTheCommitOrderOverSeveralKernels) {
+  const uint64_t first = environment("STRATA_SEED", 1);
+  const uint64_t rounds = environment("STRATA_ROUNDS", 2);
+  const uint64_t threads = environment("STRATA_THREADS", 6);
+  const uint64_t transactions =
+      environment("STRATA_TRANSACTIONS", strata::testing::fewer_if_sanitized(150, 80));
+  for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
+    SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+    run_seed(seed, threads, transactions, static_cast<uint8_t>(2 + seed % 2));
   }
 }
 

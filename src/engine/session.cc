@@ -123,6 +123,7 @@ void Session::Impl::ended() {
   row_deltas.clear();
   merge_floor = 0;
   ddl.clear();
+  kernel->release_names(this);
   ordered = false;
   reserved = false;
 }

@@ -5,6 +5,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/internal/reserved_numbers.h"
 #include "page/page.h"
 
 namespace strata::engine {
@@ -29,11 +30,13 @@ bool Table::statistics_are_old() const noexcept {
              estimated_rows() / 10 + kAlwaysFresh;
 }
 uint64_t Table::next_auto_increment() const noexcept {
+  if (numbers_ != nullptr) return numbers_->next();
   return auto_increment_.load(std::memory_order_relaxed);
 }
 
 uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
                                        uint64_t most) noexcept {
+  if (numbers_ != nullptr) return numbers_->take(offset, step, count, most);
   if (step == 0) step = 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
   for (;;) {
@@ -56,6 +59,7 @@ uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t 
 }
 
 void Table::raise_auto_increment(uint64_t used) noexcept {
+  if (numbers_ != nullptr) return numbers_->raise(used);
   // UINT64_MAX as the next value means: used up.
   const uint64_t after = used == UINT64_MAX ? UINT64_MAX : used + 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
@@ -64,32 +68,47 @@ void Table::raise_auto_increment(uint64_t used) noexcept {
   }
 }
 
+bool Table::has_noted(uint64_t used) const noexcept {
+  return numbers_ != nullptr && numbers_->is_noted(used);
+}
+
 uint64_t Table::next_row_id() noexcept { return row_id_.fetch_add(1, std::memory_order_relaxed); }
 
 TableRef KernelImpl::make_table(TableSpec spec) {
   TableRef table(new Table());
   table->spec_ = std::move(spec);
   table->index_built_at_.resize(table->spec_.indexes.size());
+  if (several_writers()) {
+    table->numbers_ =
+        std::make_shared<ReservedNumbers>(numbers.get(), SpaceId{table->spec_.space_id});
+    table->row_id_.store(first_row_id());
+  }
   return table;
 }
 
-// AUTO_INCREMENT is durable with each insert; the hidden row id goes on behind the largest one in
-// the tree.
+// AUTO_INCREMENT is durable with each insert, or taken in ranges (ReservedNumbers). The hidden row
+// id goes on behind the largest one in the tree; with several nodes behind the largest of this
+// node, whose number is in its upper 8 bits.
 Status KernelImpl::load_counters(Table* table) {
   table->statistics_known_.store(false);
   table->rows_exact_.store(false);
   const SpaceId space{table->spec_.space_id};
   STRATA_ASSIGN_OR_RETURN(const uint64_t used,
                           spaces->read_slot(space, HeaderSlot::kAutoIncrement));
-  table->auto_increment_.store(used == UINT64_MAX ? used : used + 1);
+  if (table->numbers_ != nullptr)
+    table->numbers_->raise(used);
+  else
+    table->auto_increment_.store(used == UINT64_MAX ? used : used + 1);
   Mtr mtr(pool.get(), log.get());
   TreeCursor cursor(&row.tree, tree_of(*table, 0), &mtr);
-  STRATA_RETURN_IF_ERROR(cursor.seek_before(Bytes(), true));
-  if (cursor.on_record()) {
-    std::string key;
-    cursor.copy_key(&key);
-    if (key.size() == 8) table->row_id_.store(load_be64(key.data()) + 1);
-  }
+  std::string key;
+  if (several_writers()) append_be64(&key, (uint64_t{options.node} + 1) << 56);
+  STRATA_RETURN_IF_ERROR(cursor.seek_before(key, !several_writers()));
+  if (!cursor.on_record()) return ok_status();
+  cursor.copy_key(&key);
+  if (key.size() != 8) return ok_status();
+  const uint64_t after = load_be64(key.data()) + 1;
+  if (!several_writers() || after > first_row_id()) table->row_id_.store(after);
   return ok_status();
 }
 
@@ -219,6 +238,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   TableSpec spec = spec_in;
   if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
   const std::string key = table_key(spec.schema, spec.name);
+  STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
   if (find(key) != nullptr) return k->answer(error_duplicate_key());
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
@@ -239,6 +259,7 @@ Status Session::wait_until_decided(const Table& table) {
 Status Session::drop_table(Bytes schema, Bytes name) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
@@ -255,6 +276,8 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   KernelImpl* k = s.kernel;
   const std::string from = table_key(schema, name);
   const std::string to = table_key(new_schema, new_name);
+  for (const std::string& key : {std::min(from, to), std::max(from, to)})  // MW18
+    STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
   const TableRef table = find(from);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   if (find(to) != nullptr) return impl_->kernel->answer(error_duplicate_key());
@@ -277,6 +300,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   Impl& s = *impl_;
   KernelImpl* k = s.kernel;
   const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
@@ -300,6 +324,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
 Status Session::alter_table(const TableSpec& spec) {
   Impl& s = *impl_;
   const std::string key = table_key(spec.schema, spec.name);
+  STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
@@ -324,6 +349,7 @@ Status Session::alter_table(const TableSpec& spec) {
 void Session::copy_counters(const Table& from, Table* to) {
   to->auto_increment_.store(from.auto_increment_.load());
   to->row_id_.store(from.row_id_.load());
+  if (from.spec_.space_id == to->spec_.space_id) to->numbers_ = from.numbers_;
   to->rows_.store(from.rows_.load());
   to->clustered_pages_.store(from.clustered_pages_.load());
   to->index_pages_.store(from.index_pages_.load());
@@ -345,7 +371,12 @@ void Session::copy_age(const Table& from, Table* to) {
 }
 
 StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
-  TableRef table = find(table_key(schema, name));
+  const std::string key = table_key(schema, name);
+  STRATA_RETURN_IF_ERROR(impl_->kernel->use_name(impl_.get(), key, false));
+  TableRef table = find(key);
+  // Outside of a transaction nothing says for how long: until the name is given up, then it is
+  // stale.
+  if (!impl_->trx->started) impl_->kernel->release_names(impl_.get());
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   return table;
 }
@@ -389,6 +420,14 @@ void Session::Impl::publish_ddl() {
 
 void Kernel::for_each_table(bool include_internal,
                             const std::function<void(const TableSpec&)>& visit) {
+  if (impl_->seams.schema != nullptr) {  // the map has what was used here
+    const Status listed = impl_->dictionary->for_each_table([&](TableSpec spec) {
+      if (include_internal || !spec.internal_name) visit(spec);
+      return ok_status();
+    });
+    if (!listed.ok()) diag(Severity::kWarning, "list of tables: %s", text_of(listed).c_str());
+    return;
+  }
   std::vector<TableRef> all;
   {
     const MutexLock lock(impl_->tables_mutex);
@@ -400,6 +439,10 @@ void Kernel::for_each_table(bool include_internal,
 }
 
 bool Kernel::table_exists(Bytes schema, Bytes name) {
+  if (impl_->seams.schema != nullptr) {
+    Cts changed_at;
+    return impl_->dictionary->read_table(schema, name, &changed_at).ok();
+  }
   const MutexLock lock(impl_->tables_mutex);
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
 }

@@ -9,11 +9,10 @@
 #include "base/rng.h"
 #include "bufpool/page_lock.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/testing/merged_logs.h"
 #include "engine/testing/test_database.h"
 #include "pagefile/local_page_source.h"
-#include "redo/redo.h"
 #include "wal/local_log_sink.h"
-#include "wal/log_reader.h"
 
 namespace strata::engine {
 namespace {
@@ -65,47 +64,6 @@ class Authority {
   std::map<uint8_t, BufferPool*> pools_;
   uint64_t transfers = 0;
 };
-
-struct Replayed {
-  std::map<PageId, std::vector<char>> pages;
-  uint64_t groups = 0;
-};
-
-// Merges both streams by llsn; a section whose predecessor has not been seen yet would be a gap.
-Replayed replay_merged(const std::vector<LogSink*>& sinks) {
-  Replayed out;
-  std::multimap<uint64_t, std::string> groups;  // llsn -> group bytes; small enough to keep
-  for (LogSink* sink : sinks) {
-    LogReader reader(sink, Lsn{4096});
-    redo::GroupView group;
-    for (;;) {
-      auto more = reader.next(&group);
-      EXPECT_TRUE(more.ok()) << more.status();
-      if (!more.ok() || !*more) break;
-      std::string copy(reinterpret_cast<const char*>(&group.header), sizeof group.header);
-      copy.append(group.body);
-      groups.emplace(group.header.llsn, std::move(copy));
-    }
-  }
-  for (const auto& [llsn, bytes] : groups) {
-    redo::GroupView group;
-    std::memcpy(&group.header, bytes.data(), sizeof group.header);
-    group.body = Bytes(bytes).substr(sizeof group.header);
-    const Status status =
-        redo::for_each_section(group, [&](const redo::SectionView& section) -> Status {
-          auto& page = out.pages[section.page_id];
-          if (page.empty()) page.resize(kPageBytes, 0);
-          auto applied = redo::apply_section(page.data(), Llsn{group.header.llsn}, section);
-          if (!applied.ok()) return applied.status();
-          if (*applied != redo::Applied::kApplied)
-            return error_corruption("gap or repetition in a page's chain");
-          return ok_status();
-        });
-    EXPECT_TRUE(status.ok()) << status;
-    ++out.groups;
-  }
-  return out;
-}
 
 KernelOptions node_options(FileSystem* fs, uint8_t node) {
   KernelOptions options = options_on(fs, "/node" + std::to_string(node));
@@ -198,16 +156,8 @@ TEST(TwoKernels, MergedLogsRebuildIdenticalPagesAndRows) {
   }
   Replayed rebuilt = replay_merged({(*a)->impl()->sink, (*b)->impl()->sink});
   EXPECT_GT(rebuilt.groups, 2000u);
-  std::vector<char> stored(kPageBytes);
-  uint64_t compared = 0;
-  for (auto& [id, page] : rebuilt.pages) {
-    ASSERT_TRUE((*shared)->read(id, Llsn{}, stored.data()).ok()) << id.space << ":" << id.number;
-    EXPECT_EQ(std::memcmp(page.data() + 4, stored.data() + 4, kPageBytes - 4), 0)
-        << "page " << id.space << ":" << id.number << " of type "
-        << int{header_of(page.data())->type};
-    ++compared;
-  }
-  EXPECT_GT(compared, 30u);
+  expect_stored(shared->get(), rebuilt);
+  EXPECT_GT(rebuilt.pages.size(), 30u);
 
   // A third node on the rebuilt store sees the same rows.
   auto empty_disk = make_sim_file_system();

@@ -395,7 +395,8 @@ struct RowWaits::Impl {
   }
 };
 
-RowWaits::RowWaits() : impl_(std::make_unique<Impl>()) {}
+RowWaits::RowWaits(LockAuthority* authority)
+    : authority_(authority), impl_(std::make_unique<Impl>()) {}
 
 RowWaits::~RowWaits() {
   STRATA_ASSERT(impl_->waiting.empty());
@@ -415,11 +416,35 @@ void RowWaits::let_reports_end() noexcept {
 
 Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
                       WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
+  if (authority_ != nullptr)
+    return with_authority(waiter, timeout_us, [&] {
+      return authority_->wait(waiter, holder, row, timeout_us, interrupt, still_held);
+    });
   return wait_in(QueueKind::kRow, waiter, holder, row, true, timeout_us, interrupt, still_held);
+}
+
+// Counts the wait, and tells the listener of it.
+template <typename Wait>
+Status RowWaits::with_authority(TrxId waiter, uint64_t timeout_us, const Wait& wait) {
+  WaitListener* const listener = timeout_us == 0 ? nullptr : impl_->listener;
+  void* const owner = listener == nullptr ? nullptr : impl_->owner_of(waiter);
+  const uint64_t start_us = monotonic_us();
+  if (listener != nullptr) listener->wait_begins(owner);
+  Status result = wait();
+  if (listener != nullptr) listener->wait_ends(owner);
+  counters_.waits.fetch_add(1, std::memory_order_relaxed);
+  counters_.wait_us.fetch_add(monotonic_us() - start_us, std::memory_order_relaxed);
+  if (is_deadlock(result)) counters_.deadlocks.fetch_add(1, std::memory_order_relaxed);
+  if (is_lock_wait_timeout(result)) counters_.timeouts.fetch_add(1, std::memory_order_relaxed);
+  return result;
 }
 
 Status RowWaits::wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
                                  WaitInterrupt* interrupt, bool is_row) {
+  if (authority_ != nullptr)
+    return with_authority(waiter, timeout_us, [&] {
+      return authority_->wait_for_shared(waiter, row, timeout_us, interrupt);
+    });
   const uint64_t start_us = monotonic_us();
   uint64_t left_us = timeout_us;
   for (;;) {
@@ -523,6 +548,7 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
 }
 
 bool RowWaits::has_waiters(RowId row) const noexcept {
+  if (authority_ != nullptr) return authority_->has_waiters(row);
   if (impl_->queues.load(std::memory_order_acquire) == 0) return false;
   const uint64_t hash = hash_row(row);
   if (impl_->bucket_of(hash).queues.load(std::memory_order_acquire) == 0) return false;
@@ -531,6 +557,7 @@ bool RowWaits::has_waiters(RowId row) const noexcept {
 }
 
 void RowWaits::settled(TrxId waiter, RowId row, TrxId holder) {
+  if (authority_ != nullptr) return authority_->settled(waiter, row, holder);
   settle_in(QueueKind::kRow, waiter, row, holder);
 }
 
@@ -554,6 +581,7 @@ void RowWaits::settle_in(QueueKind kind, TrxId waiter, RowId row, TrxId holder) 
 }
 
 void RowWaits::holder_ended(TrxId holder) {
+  if (authority_ != nullptr) return authority_->holder_ended(holder);
   // L4: a read-modify-write, see holder_hints.
   if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
     return let_reports_end();
@@ -565,6 +593,7 @@ void RowWaits::holder_ended(TrxId holder) {
 }
 
 TrxId RowWaits::add_exclusive(HeldRows* held, TrxId holder, RowId row, Cts written) {
+  STRATA_ASSERT(authority_ == nullptr);
   // A run cannot come meanwhile: it needs the leaf exclusively.
   if (impl_->runs.any_in(row.index)) {
     const TrxId before = exclusive_holder(row, written);
@@ -602,6 +631,7 @@ void RowWaits::release_exclusive(HeldRows* held) {
 RowWaits::Run RowWaits::add_run(HeldRows* held, TrxId holder, IndexId index, Bytes low, Bytes high,
                                 Cts now) {
   Run run;
+  if (authority_ != nullptr) return run;
   bool had = false;
   run.taken = impl_->runs.add(held, holder, index, low, high, now, &had);
   run.held = had || run.taken != nullptr;
@@ -611,6 +641,7 @@ RowWaits::Run RowWaits::add_run(HeldRows* held, TrxId holder, IndexId index, Byt
 RowWaits::Run RowWaits::add_shared_run(HeldRows* held, TrxId holder, IndexId index, Bytes low,
                                        Bytes high) {
   Run run;
+  if (authority_ != nullptr) return run;
   bool had = false;
   run.taken = impl_->shared_runs.add(held, holder, index, low, high, &had);
   run.held = had || run.taken != nullptr;
@@ -647,6 +678,7 @@ void RowWaits::trim_run(lock_internal::HeldRun* run, Bytes high) {
 }
 
 void RowWaits::add_shared(TrxId holder, RowId row) {
+  if (authority_ != nullptr) return authority_->add_shared(holder, row);
   const uint64_t hash = hash_row(row);
   {
     Impl::RowShard& shard = impl_->row_shard(hash);
@@ -669,10 +701,12 @@ void RowWaits::add_shared(TrxId holder, RowId row) {
 }
 
 bool RowWaits::index_has_shared(IndexId index) const noexcept {
+  if (authority_ != nullptr) return authority_->index_has_shared(index);
   return impl_->index_counter(index).load(std::memory_order_seq_cst) != 0;
 }
 
 TrxId RowWaits::shared_conflict(TrxId self, RowId row, bool is_row) const {
+  if (authority_ != nullptr) return authority_->shared_conflict(self, row);
   if (is_row && impl_->shared_runs.any_in(row.index)) {
     const TrxId holder = impl_->shared_runs.conflict(self, row);
     if (!holder.is_zero()) return holder;
@@ -690,10 +724,12 @@ TrxId RowWaits::shared_conflict(TrxId self, RowId row, bool is_row) const {
 }
 
 bool RowWaits::holds_shared(TrxId holder, RowId row) const {
+  if (authority_ != nullptr) return authority_->holds_shared(holder, row);
   return impl_->holds_shared(holder, row, hash_row(row));
 }
 
 void RowWaits::drop_shared(TrxId holder, RowId row) {
+  if (authority_ != nullptr) return authority_->drop_shared(holder, row);
   const uint64_t hash = hash_row(row);
   if (!impl_->remove_shared_holder(holder, row, hash)) return;
   {
@@ -708,29 +744,35 @@ void RowWaits::drop_shared(TrxId holder, RowId row) {
 }
 
 bool RowWaits::add_range(TrxId holder, IndexId index, const KeyRange& range) {
+  if (authority_ != nullptr) return authority_->add_range(holder, index, range);
   const RangeLocks::Added added = impl_->ranges.add(holder, index, range);
   if (added.first) impl_->index_counter(index).fetch_add(1, std::memory_order_seq_cst);
   return added.grew;
 }
 
 void RowWaits::settle_range(TrxId holder, IndexId index, const KeyRange& range) {
+  if (authority_ != nullptr) return authority_->settle_range(holder, index, range);
   impl_->ranges.settle(holder, index, range);
 }
 
 bool RowWaits::range_settled(TrxId holder, IndexId index, const KeyRange& range) const {
+  if (authority_ != nullptr) return authority_->range_settled(holder, index, range);
   return impl_->ranges.settled(holder, index, range);
 }
 
 bool RowWaits::protects(TrxId holder, RowId row) const {
+  if (authority_ != nullptr) return authority_->protects(holder, row);
   return impl_->protects(holder, row, hash_row(row));
 }
 
 void RowWaits::drop_range_key(TrxId holder, RowId row) {
+  if (authority_ != nullptr) return authority_->drop_range_key(holder, row);
   impl_->ranges.drop_key(holder, row.index, row.key);
   impl_->let_waiters_look(holder, row, hash_row(row));
 }
 
 void RowWaits::release_shared(TrxId holder) {
+  if (authority_ != nullptr) return authority_->release_shared(holder);
   for (const IndexId index : impl_->ranges.release(holder))
     impl_->index_counter(index).fetch_sub(1, std::memory_order_acq_rel);
   if (impl_->shared_total.load(std::memory_order_acquire) == 0) return;
@@ -747,6 +789,7 @@ void RowWaits::release_shared(TrxId holder) {
 }
 
 std::string RowWaits::describe(size_t limit) const {
+  if (authority_ != nullptr) return authority_->describe(limit);
   std::string out;
   MutexLock lock(impl_->mutex);
   const uint64_t now_us = monotonic_us();

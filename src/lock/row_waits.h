@@ -67,6 +67,7 @@
 #include "base/wait_interrupt.h"
 #include "lock/held_rows.h"
 #include "lock/key_range.h"
+#include "lock/lock_authority.h"
 #include "lock/row_id.h"
 #include "lock/wait_listener.h"
 
@@ -84,7 +85,11 @@ struct WaitCounters {
 
 class RowWaits {
  public:
-  RowWaits();
+  // With an authority, which outlives it, waits, shared locks and ranges are those of all nodes,
+  // and no rows are held that were not written to: add_run() holds nothing, and add_exclusive() is
+  // not called. The listener hears when a thread of this node begins and ends to wait, and of no
+  // edges.
+  explicit RowWaits(LockAuthority* authority = nullptr);
   ~RowWaits();
 
   // Before the first wait. `owner_of` gives a transaction's owner, or nullptr; it may be called
@@ -172,12 +177,15 @@ class RowWaits {
   std::string describe(size_t limit) const;
 
  private:
+  template <typename Wait>
+  Status with_authority(TrxId waiter, uint64_t timeout_us, const Wait& wait);
   Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row, bool is_row,
                  uint64_t timeout_us, WaitInterrupt* interrupt,
                  const std::function<bool()>& still_held);
   void settle_in(lock_internal::QueueKind kind, TrxId waiter, RowId row, TrxId holder);
 
   struct Impl;
+  LockAuthority* const authority_;  // nullptr: this node is alone
   std::unique_ptr<Impl> impl_;
   WaitCounters counters_;
 };

@@ -21,6 +21,13 @@ class PageSource {
   // Reads a page whose llsn is at least `at_least` into page[0..kPageBytes) and verifies checksum
   // and identity. kNotFound: never written. kDataLoss: damaged (names file and page). Blocks.
   virtual Status read(PageId id, Llsn at_least, char* page) = 0;
+  // The newest state of the page that is not newer than `at_most`, and not older than `at_least`:
+  // for replicas and time travel. Errors as read(); kUnimplemented: this source keeps no older
+  // states; kNotFound: the page was not there yet. Blocks.
+  virtual Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) {
+    if (at_most == Llsn{UINT64_MAX}) return read(id, at_least, page);
+    return error_definition_changed("this page source keeps no older states of pages");
+  }
   // Reads up to kReadBatchPages pages that may be needed soon, each as read() would, to where
   // write_batch() would have them; fewer requests than pages where that can be. results[i]: of that
   // page; an error need not mean that read() would fail, too. `pages` is 4096-aligned. Blocks.
@@ -42,6 +49,13 @@ class PageSource {
     }
     return first_error;
   }
+  // Whether evicted() is to be called: a cache behind the pool is fed by it. Constant.
+  [[nodiscard]] virtual bool wants_evicted() const { return false; }
+  // The pool has dropped the page for want of room: its last bytes, stored already if they were
+  // ever changed, with a checksum that may be an old one. Not of pages that other nodes have taken
+  // or whose space is gone. Called under a mutex of the pool: copies what it wants, does not block
+  // and does not call the pool.
+  virtual void evicted(PageId /*id*/, const char* /*page*/) noexcept {}
   virtual Status sync() = 0;                       // every completed write is durable
   virtual Status create_space(SpaceId space) = 0;  // durable when it returns; OK when it exists
   virtual Status delete_space(SpaceId space) = 0;  // durable when it returns; OK when absent

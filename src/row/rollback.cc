@@ -43,10 +43,10 @@ class Rollback {
     if (!context_->tree.spaces->is_live(SpaceId{undo_.root.space})) return ok_status();
     switch (undo_.type) {
       case UndoType::kInsert:
-        return undo_change(ptr, true);
+        return undo_change(ptr, true, Cts{});
       case UndoType::kUpdate: {
-        STRATA_ASSIGN_OR_RETURN(const bool obsolete, previous_is_obsolete());
-        return undo_change(ptr, obsolete);
+        STRATA_ASSIGN_OR_RETURN(const Cts deleted_at, committed_delete_below());
+        return undo_change(ptr, false, deleted_at);
       }
       case UndoType::kOverflow:
         return row_internal::free_overflow(context_, SpaceId{undo_.root.space}, undo_.overflow);
@@ -58,21 +58,27 @@ class Rollback {
     return error_internal("unknown undo type");
   }
 
-  // The previous version is a delete that every view sees. Its purge has come by while our version
-  // was on top and will not come again: the record has to go now.
-  StatusOr<bool> previous_is_obsolete() {
+  // When the previous version is a committed delete of another transaction, its cts; zero
+  // otherwise. May read a page.
+  StatusOr<Cts> committed_delete_below() {
     const RecordHeader& previous = undo_.previous;
-    if (!previous.deleted() || previous.trx_id == trx_->id) return false;
-    Cts cts = previous.cts;
-    if (cts.is_zero()) {
-      STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup(previous.trx_id));
-      if (found.state != TrxState::kCommitted) return false;
-      cts = found.cts;
-    }
-    return cts <= context_->trxs->min_view();
+    if (!previous.deleted() || previous.trx_id == trx_->id) return Cts{};
+    if (!previous.cts.is_zero()) return previous.cts;
+    STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup(previous.trx_id));
+    return found.state == TrxState::kCommitted ? found.cts : Cts{};
   }
 
-  Status undo_change(UndoPtr ptr, bool erase) {
+  // Whether every view sees the delete below. Then its purge may have come by while our version was
+  // on top, and will not come again: the record has to go with our version. Asked with the leaf
+  // latched: a purge that gets its turn later finds what we leave, one that was before us knew of
+  // no later horizon than this one (MW2).
+  StatusOr<bool> is_obsolete(Cts deleted_at) {
+    if (deleted_at.is_zero()) return false;
+    STRATA_ASSIGN_OR_RETURN(const Cts horizon, context_->trxs->newest_min_view());
+    return deleted_at <= horizon;
+  }
+
+  Status undo_change(UndoPtr ptr, bool is_insert, Cts deleted_at) {
     const TreeId tree{undo_.index, undo_.root};
     for (;;) {
       size_t needs_room = 0;
@@ -84,7 +90,8 @@ class Rollback {
         if (!cursor.equals(undo_.key)) return ok_status();
         const RecordHeader header = read_record_header(cursor.value());
         if (header.trx_id != trx_->id || header.undo_ptr != ptr) return ok_status();
-        if (erase) {
+        STRATA_ASSIGN_OR_RETURN(const bool obsolete, is_obsolete(deleted_at));
+        if (is_insert || obsolete) {
           cursor.erase();
           leaves_.note(tree, undo_.key, cursor.leaf());
         } else {

@@ -77,6 +77,7 @@ StatusOr<uint32_t> SpaceManager::Impl::take_page(Mtr* mtr, SpaceState* space, ui
   const MutexLock lock(space->latch);
   if (map < space->first_free_extent.size()) space->first_free_extent[map] = e;
   if (number == kNoPage) return error_not_found();
+  if (space->own_free > 0) --space->own_free;
   if (number < space->high_water) {
     if (space->free_below > 0) --space->free_below;
   } else {
@@ -86,9 +87,95 @@ StatusOr<uint32_t> SpaceManager::Impl::take_page(Mtr* mtr, SpaceState* space, ui
   return number;
 }
 
+// What the maps say of extents that this node may use.
+struct SpaceManager::Impl::OwnExtents {
+  struct Free {
+    uint32_t map;
+    uint32_t extent;
+  };
+  uint64_t free_pages = 0;           // in extents of our own
+  std::vector<uint32_t> first_free;  // by map: the first own extent that has one
+  std::vector<Free> unclaimed;       // of nobody, the lowest first; no more than will be wanted
+  uint32_t maps = 0;
+};
+
+Status SpaceManager::Impl::look_at_extents(SpaceState* space, OwnExtents* out) const {
+  constexpr size_t kUnclaimedMax = 64;
+  const auto copy = std::make_unique<char[]>(kPageBytes);
+  for (uint32_t map = 0; map < kMapsMax; ++map, ++out->maps) {
+    const Status status = read_map(space, map, copy.get());
+    if (is_not_found(status) && map > 0) break;
+    STRATA_RETURN_IF_ERROR(status);
+    uint32_t first = kExtentsPerMap;
+    for (uint32_t e = 0; e < kExtentsPerMap; ++e) {
+      const ExtentEntry extent = read_extent(copy.get(), e);
+      if (extent.owner == 0 && out->unclaimed.size() < kUnclaimedMax)
+        out->unclaimed.push_back({map, e});
+      if (extent.owner != node.value || extent.used == ~uint64_t{0}) continue;
+      out->free_pages += 64 - static_cast<uint32_t>(std::popcount(extent.used));
+      first = std::min(first, e);
+    }
+    out->first_free.push_back(first);
+  }
+  return ok_status();
+}
+
+// SP1, SP4. The room is made before the claim is: what we own has a place in the file. Others may
+// claim the same extent first; then the next look says so.
+Status SpaceManager::Impl::claim_extents(SpaceState* space, uint32_t pages) {
+  constexpr uint32_t kClaimsMax = 16;
+  constexpr int kLooksMax = 100;
+  for (int look = 0; look < kLooksMax; ++look) {
+    {
+      const MutexLock lock(space->latch);
+      if (space->own_free >= pages) return ok_status();
+    }
+    OwnExtents found;
+    STRATA_RETURN_IF_ERROR(look_at_extents(space, &found));
+    {
+      const MutexLock lock(space->latch);
+      // Others free pages in our extents, and make maps.
+      while (space->first_free_extent.size() < found.maps) space->first_free_extent.push_back(0);
+      for (uint32_t map = 0; map < found.maps; ++map)
+        space->first_free_extent[map] =
+            std::min(space->first_free_extent[map], found.first_free[map]);
+      space->own_free = static_cast<uint32_t>(std::min<uint64_t>(found.free_pages, UINT32_MAX));
+      if (found.free_pages >= pages) return ok_status();
+    }
+    const auto missing = static_cast<uint32_t>(pages - found.free_pages);
+    // About as much again as there is in use, so that a large table is not asked for page by page.
+    const uint32_t wanted = std::min((missing + kPagesPerExtent - 1) / kPagesPerExtent, kClaimsMax);
+    if (found.unclaimed.empty()) {
+      // allocate() makes the next map, and takes what it needs there.
+      const uint64_t end = uint64_t{map_page_number(found.maps)} + pages + kPagesPerExtent;
+      return pool->source()->grow_space(space->id,
+                                        static_cast<uint32_t>(std::min<uint64_t>(end, kNoPage)));
+    }
+    if (found.unclaimed.size() > wanted) found.unclaimed.resize(wanted);
+    const OwnExtents::Free last = found.unclaimed.back();
+    const uint64_t end =
+        uint64_t{last.map} * kPagesPerMap + uint64_t{last.extent + 1} * kPagesPerExtent;
+    STRATA_RETURN_IF_ERROR(pool->source()->grow_space(
+        space->id, static_cast<uint32_t>(std::min<uint64_t>(end, kNoPage))));
+    for (const OwnExtents::Free& free : found.unclaimed) {
+      Mtr mtr(pool, log);
+      STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
+      STRATA_ASSIGN_OR_RETURN(MtrPage * map_page,
+                              fix_map(&mtr, space, free.map, LatchMode::kExclusive));
+      if (read_extent(map_page->page(), free.extent).owner != 0) continue;  // somebody was faster
+      const char owner = static_cast<char>(node.value);
+      mtr.write(map_page, extent_offset(free.extent), Bytes(&owner, 1));
+      mtr.publish();
+    }
+  }
+  return error_no_space("space " + std::to_string(space->id.value) +
+                        ": other nodes took every extent that was looked at");
+}
+
 Status SpaceManager::ensure_room(SpaceId space, uint32_t pages) {
   const EpochGuard epoch(this);
   STRATA_ASSIGN_OR_RETURN(Impl::SpaceState * state, impl_->live(space));
+  if (impl_->options.shared) return impl_->claim_extents(state, pages + kRoomSlackPages);
   uint64_t target = 0;
   {
     const MutexLock lock(state->latch);
@@ -144,8 +231,21 @@ StatusOr<uint32_t> SpaceManager::allocate(Mtr* mtr, SpaceId space) {
       if (!held) mtr->release(map_page);
       continue;
     }
-    // The last map is full and stays latched: nobody else can add the next one meanwhile.
+    // The last map is full and stays latched: nobody else can add the next one meanwhile. Another
+    // node may have done so before.
     const uint32_t next = map + 1;
+    if (impl_->options.shared) {
+      const Status theirs =
+          mtr->fix_if_written(PageId{space.value, map_page_number(next)}, LatchMode::kExclusive)
+              .status();
+      if (!theirs.ok() && !is_not_found(theirs)) return theirs;
+      if (theirs.ok()) {
+        const MutexLock lock(state->latch);
+        if (state->first_free_extent.size() == next) state->first_free_extent.push_back(0);
+        if (!held) mtr->release(map_page);
+        continue;
+      }
+    }
     STRATA_ASSIGN_OR_RETURN(MtrPage * next_page, impl_->add_map(mtr, state, next));
     const uint32_t number = next * kPagesPerMap;  // the page before the map itself
     STRATA_RETURN_IF_ERROR(mtr->fix_new(PageId{space.value, number}).status());
@@ -230,24 +330,56 @@ Status SpaceManager::Impl::free_pending(SpaceState* space, uint32_t map,
   return ok_status();
 }
 
+// MW13: what no operation of ours knows waits for a round of the others, begun now.
+StatusOr<std::vector<PageId>> SpaceManager::Impl::take_reusable() {
+  {
+    const MutexLock lock(retired_latch);
+    if (retired.empty() && waiting.empty()) return std::vector<PageId>{};
+  }
+  epochs.advance(epochs.retire_mark());
+  std::vector<PageId> ready;
+  {
+    const MutexLock lock(retired_latch);
+    const auto end = std::find_if(retired.begin(), retired.end(),
+                                  [this](const auto& r) { return !epochs.passed(r.mark); });
+    for (auto it = retired.begin(); it != end; ++it) ready.push_back(it->page);
+    retired.erase(retired.begin(), end);
+  }
+  if (options.reuse == nullptr) return ready;
+  if (!ready.empty()) {
+    const StatusOr<uint64_t> round = options.reuse->begin_round();
+    const MutexLock lock(retired_latch);
+    if (!round.ok()) {  // from the beginning, the next time
+      for (const PageId page : ready) retired.push_back({page, epochs.retire_mark()});
+      return round.status();
+    }
+    waiting.push_back({*round, std::move(ready)});
+  }
+  std::vector<PageId> reusable;
+  for (;;) {
+    space_internal::WaitingPages oldest;
+    {
+      const MutexLock lock(retired_latch);
+      if (waiting.empty()) return reusable;
+      oldest = std::move(waiting.front());
+      waiting.erase(waiting.begin());
+    }
+    const StatusOr<bool> ended = options.reuse->round_ended(oldest.round);
+    if (ended.ok() && *ended) {
+      reusable.insert(reusable.end(), oldest.pages.begin(), oldest.pages.end());
+      continue;
+    }
+    const MutexLock lock(retired_latch);
+    waiting.insert(waiting.begin(), std::move(oldest));
+    return reusable;  // after a failure, too: what was taken out must not be lost
+  }
+}
+
 Status SpaceManager::reclaim() {
-  std::vector<space_internal::RetiredPage> ready;
-  {
-    const MutexLock lock(impl_->retired_latch);
-    if (impl_->retired.empty()) return ok_status();
-  }
-  impl_->epochs.advance(impl_->epochs.retire_mark());
-  {
-    const MutexLock lock(impl_->retired_latch);
-    auto& all = impl_->retired;
-    const auto end = std::find_if(all.begin(), all.end(),
-                                  [this](const auto& r) { return !impl_->epochs.passed(r.mark); });
-    ready.assign(all.begin(), end);
-    all.erase(all.begin(), end);
-  }
+  STRATA_ASSIGN_OR_RETURN(const std::vector<PageId> ready, impl_->take_reusable());
+  if (ready.empty()) return ok_status();
   std::map<std::pair<uint32_t, uint32_t>, std::vector<uint32_t>> by_map;
-  for (const auto& r : ready)
-    by_map[{r.page.space, map_of(r.page.number)}].push_back(r.page.number);
+  for (const PageId page : ready) by_map[{page.space, map_of(page.number)}].push_back(page.number);
   Status first_error;
   for (const auto& [key, numbers] : by_map) {
     const EpochGuard epoch(this);

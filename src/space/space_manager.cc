@@ -41,9 +41,20 @@ StatusOr<MtrPage*> fix_header(Mtr* mtr, SpaceId space, LatchMode mode) {
 
 }  // namespace
 
-SpaceManager::SpaceManager(BufferPool* pool, Log* log, NodeId node)
-    : impl_(std::make_unique<Impl>(pool, log, node)) {}
-SpaceManager::~SpaceManager() = default;
+SpaceManager::SpaceManager(BufferPool* pool, Log* log, NodeId node, SpaceOptions options)
+    : impl_(std::make_unique<Impl>(pool, log, node, options)) {
+  STRATA_ASSERT(options.reuse == nullptr || options.shared);
+}
+SpaceManager::~SpaceManager() {
+  if (impl_->joined) impl_->options.reuse->leave(impl_->node);
+}
+
+Status SpaceManager::join_reuse() {
+  if (impl_->options.reuse == nullptr || impl_->joined) return ok_status();
+  STRATA_RETURN_IF_ERROR(impl_->options.reuse->join(impl_->node, impl_.get()));
+  impl_->joined = true;
+  return ok_status();
+}
 
 StatusOr<space_internal::SpaceState*> SpaceManager::Impl::live(SpaceId space) const {
   SpaceState* state = table.find_live(space);
@@ -75,6 +86,7 @@ Status SpaceManager::create(SpaceId space) {
   state->first_free_extent.assign(1, 0);
   state->high_water = 2;
   state->free_below = 0;
+  state->own_free = kFirstRoomPages - 2;
   state->room = kFirstRoomPages;
   state->live.store(true, std::memory_order_release);
   return ok_status();
@@ -111,6 +123,8 @@ Status SpaceManager::drop(SpaceId space) {
   {
     const MutexLock lock(impl_->retired_latch);
     std::erase_if(impl_->retired, [space](const auto& r) { return r.page.space == space.value; });
+    for (auto& waiting : impl_->waiting)
+      std::erase_if(waiting.pages, [space](PageId page) { return page.space == space.value; });
   }
   impl_->pool->discard_space(space);
   const MutexLock lock(state->latch);
@@ -130,6 +144,13 @@ StatusOr<uint64_t> SpaceManager::read_slot(SpaceId space, HeaderSlot slot) {
   STRATA_RETURN_IF_ERROR(impl_->live(space).status());
   Mtr mtr(impl_->pool, impl_->log);
   STRATA_ASSIGN_OR_RETURN(MtrPage * header, fix_header(&mtr, space, LatchMode::kShared));
+  return load_u64(header->page() + slot_offset(slot));
+}
+
+StatusOr<uint64_t> SpaceManager::read_slot_in(Mtr* mtr, SpaceId space, HeaderSlot slot) {
+  const EpochGuard epoch(this);
+  STRATA_RETURN_IF_ERROR(impl_->live(space).status());
+  STRATA_ASSIGN_OR_RETURN(MtrPage * header, fix_header(mtr, space, LatchMode::kExclusive));
   return load_u64(header->page() + slot_offset(slot));
 }
 

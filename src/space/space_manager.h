@@ -28,16 +28,27 @@
 #include "base/status.h"
 #include "bufpool/buffer_pool.h"
 #include "minitxn/mtr.h"
+#include "space/page_reuse.h"
 
 namespace strata {
 
 constexpr uint32_t kHeaderSlots = 16;
 enum class HeaderSlot : uint32_t { kAutoIncrement = 0, kRowId = 1, kUser2 = 2 /* .. 15 */ };
 
+struct SpaceOptions {
+  // Other nodes allocate in the same spaces: maps and room that this node has not made are looked
+  // for, and extents are claimed before they are needed.
+  bool shared = false;
+  PageReuse* reuse = nullptr;  // goes with `shared`: operations of other nodes, MW13
+};
+
 class SpaceManager {
  public:
-  SpaceManager(BufferPool* pool, Log* log, NodeId node);
+  SpaceManager(BufferPool* pool, Log* log, NodeId node, SpaceOptions options = {});
   ~SpaceManager();
+
+  // Before the first operation, where other nodes' operations count (MW13). Blocks.
+  Status join_reuse();
 
   // Makes the file (durable), then header and first map page. The file exists before any redo names
   // it.
@@ -79,6 +90,8 @@ class SpaceManager {
   // Header slots. write_slot rides on the caller's mtr (latches page 0 exclusively: allocation
   // rank).
   StatusOr<uint64_t> read_slot(SpaceId space, HeaderSlot slot);
+  // Under a latch on page 0 that the mtr has.
+  StatusOr<uint64_t> read_slot_in(Mtr* mtr, SpaceId space, HeaderSlot slot);
   Status write_slot(Mtr* mtr, SpaceId space, HeaderSlot slot, uint64_t value);
   // Writes max(value, stored).
   Status raise_slot(Mtr* mtr, SpaceId space, HeaderSlot slot, uint64_t value);

@@ -46,6 +46,7 @@ StatusOr<std::unique_ptr<Trx>> revive(UndoSpace* undo, TrxId id, const StatusEnt
 Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
                           std::vector<std::unique_ptr<Trx>>* prepared) {
   Impl& s = *impl_;
+  STRATA_RETURN_IF_ERROR(s.join_horizon());
   STRATA_ASSIGN_OR_RETURN(uint64_t bound,
                           s.spaces->read_slot(SpaceId{undo_space_of(s.node)}, kVisibleBelowSlot));
   bound = std::max<uint64_t>(bound, 1);
@@ -121,7 +122,8 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
     const MutexLock lock(s.purge_mutex);
     for (PurgeItem& item : committed) s.queue.push(std::move(item));
   }
-  return s.undo->finish_recovery();
+  STRATA_RETURN_IF_ERROR(s.undo->finish_recovery());
+  return s.join_others();
 }
 
 }  // namespace strata

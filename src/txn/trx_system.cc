@@ -55,9 +55,16 @@ TrxSystem::TrxSystem(const TrxSystemOptions& options, BufferPool* pool, Log* log
                      RowWaits* waits)
     : impl_(std::make_unique<Impl>(options, pool, log, spaces, undo, timestamps, waits)) {}
 
-TrxSystem::~TrxSystem() = default;
+TrxSystem::~TrxSystem() {
+  if (impl_->told_others) impl_->others->leave(impl_->node);
+  if (impl_->joined) impl_->horizon->leave(impl_->node);
+}
 
-Status TrxSystem::initialise() { return impl_->status.initialise(); }
+Status TrxSystem::initialise() {
+  STRATA_RETURN_IF_ERROR(impl_->join_horizon());
+  STRATA_RETURN_IF_ERROR(impl_->status.initialise());
+  return impl_->join_others();
+}
 
 void TrxSystem::begin(Trx* trx) {
   STRATA_ASSERT(!trx->started);

@@ -49,6 +49,8 @@
 #include "minitxn/mtr.h"
 #include "page/record.h"
 #include "space/space_manager.h"
+#include "txn/tit_source.h"
+#include "txn/view_horizon.h"
 #include "undo/undo_log.h"
 
 namespace strata {
@@ -136,6 +138,8 @@ struct Trx {
 struct TrxSystemOptions {
   NodeId node{1};
   uint32_t tit_slots = 1u << 16;
+  ViewHorizon* horizon = nullptr;  // of all nodes; nullptr: this one is alone
+  TitSource* others = nullptr;     // transactions of other nodes; nullptr: status pages tell
 };
 
 struct TrxCounters {
@@ -204,7 +208,10 @@ class TrxSystem {
   void close_view(Trx* trx);
   // No commit that anybody can know of is younger.
   StatusOr<Cts> newest_cts();
-  [[nodiscard]] Cts min_view() const;  // versions superseded at or below it are needed by nobody
+  // Versions superseded at or below it are needed by nobody, on any node (MW1). No I/O.
+  [[nodiscard]] Cts min_view() const;
+  // The same, and no purge that has run anywhere knew of a later one (MW2).
+  StatusOr<Cts> newest_min_view();
 
   // --- reader's side; lookup() and visible(may_block) may read pages of undo spaces, so hold no
   // page latch of them. Zero id = committed long ago, with kOldestCts; so is any id below the bound

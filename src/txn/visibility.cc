@@ -46,13 +46,26 @@ void TrxSystem::close_view(Trx* trx) {
   trx->view.open = false;
 }
 
-Cts TrxSystem::Impl::min_view() const {
+Cts TrxSystem::Impl::oldest_own_view() const {
   const StatusOr<Cts> now = timestamps->current();
+  // What was the minimum of all nodes once was a bound of this one, too.
   if (!now.ok()) return Cts{min_view_seen.load(std::memory_order_relaxed)};
   return views.min(*now);
 }
 
 Cts TrxSystem::min_view() const { return impl_->min_view(); }
+
+StatusOr<Cts> TrxSystem::newest_min_view() {
+  if (impl_->horizon == nullptr) return impl_->oldest_own_view();
+  return impl_->horizon->newest();
+}
+
+Status TrxSystem::Impl::join_horizon() {
+  if (horizon == nullptr || joined) return ok_status();
+  STRATA_RETURN_IF_ERROR(horizon->join(node, this));
+  joined = true;
+  return ok_status();
+}
 
 // --- look-up ---
 
@@ -79,6 +92,9 @@ bool TrxSystem::Impl::lookup_fast(TrxId id, TrxLookup* out) noexcept {
       *out = kLongAgo;
       return true;
     }
+  } else if (others != nullptr && sequence_of(id) < others->bound(node_of(id))) {  // MW10
+    *out = kLongAgo;
+    return true;
   }
   Cts cts;
   if (!cts_cache.find(id, &cts)) return false;
@@ -90,25 +106,60 @@ bool TrxSystem::lookup_fast(TrxId id, TrxLookup* out) noexcept {
   return impl_->lookup_fast(id, out);
 }
 
-StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) {
-  Impl& s = *impl_;
-  TrxLookup out;
-  if (s.lookup_fast(id, &out)) return out;
-  s.counters.status_page_reads.fetch_add(1, std::memory_order_relaxed);
+StatusOr<TrxLookup> TrxSystem::Impl::read_status(TrxId id) {
+  counters.status_page_reads.fetch_add(1, std::memory_order_relaxed);
   const uint64_t sequence = sequence_of(id);
-  const StatusOr<StatusEntry> entry = s.status.read(node_of(id), sequence);
+  const StatusOr<StatusEntry> entry = status.read(node_of(id), sequence);
   if (entry.ok()) {
     // A decided entry is final; an undecided one of this node is in the table (T3) unless recovery
     // has not come so far yet.
-    out = TrxLookup{entry->state, entry->cts, Lsn{}};
-    if (entry->state == TrxState::kCommitted) s.cts_cache.put(id, entry->cts);
-    return out;
+    if (entry->state == TrxState::kCommitted) cts_cache.put(id, entry->cts);
+    return TrxLookup{entry->state, entry->cts, Lsn{}};
   }
   if (!is_not_found(entry.status())) return entry.status();
-  // Truncated: older than every view. (Or, for this node, a sequence that was never given out.)
-  if (node_of(id) != s.node || sequence < s.all_visible_below.load(std::memory_order_acquire))
+  // Truncated: older than every view of every node (MW1). (Or, for this node, a sequence that was
+  // never given out.)
+  if (node_of(id) != node || sequence < all_visible_below.load(std::memory_order_acquire))
     return kLongAgo;
   return TrxLookup{};
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id) {
+  TrxLookup out;
+  if (lookup_fast(id, &out)) return out;
+  if (node_of(id) == node || others == nullptr) return read_status(id);
+  const StatusOr<TrxLookup> told = others->read(id);
+  if (is_not_found(told.status())) return read_status(id);  // nobody owns it any more
+  if (told.ok() && told->state == TrxState::kCommitted) cts_cache.put(id, told->cts);
+  return told;
+}
+
+StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) { return impl_->lookup(id); }
+
+// --- what this node tells others (MW8, MW9) ---
+
+Status TrxSystem::Impl::join_others() {
+  if (others == nullptr || told_others) return ok_status();
+  STRATA_RETURN_IF_ERROR(others->join(node, this));
+  told_others = true;
+  return ok_status();
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
+  STRATA_ASSIGN_OR_RETURN(const TrxLookup found, lookup(make_trx_id(node, sequence)));
+  // MW9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.
+  if (found.state == TrxState::kCommitted && found.commit_lsn > log->durable_lsn())
+    STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  return found;
+}
+
+StatusOr<TrxLookup> TrxSystem::Impl::own_outcome(uint64_t sequence) {
+  STRATA_ASSIGN_OR_RETURN(TrxLookup found, own_state(sequence));
+  if (found.state != TrxState::kCommitting) return found;
+  counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  found.state = TrxState::kCommitted;
+  return found;
 }
 
 StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& header,
@@ -128,6 +179,14 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
   }
   if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
   if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;
+  if (node_of(id) != s.node) {  // MW9
+    if (!may_block) return error_peer_down();
+    s.counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+    StatusOr<TrxLookup> decided = s.others->wait_decided(id);
+    if (is_not_found(decided.status())) decided = s.read_status(id);
+    STRATA_RETURN_IF_ERROR(decided.status());
+    return decided->state == TrxState::kCommitted && decided->cts <= view.snapshot;
+  }
   // T2: it will be there if, and only if, its group is durable.
   if (s.log->durable_lsn() >= found.commit_lsn) return true;
   if (!may_block) return error_busy();

@@ -21,6 +21,7 @@
 #include "lock/row_waits.h"
 #include "pagefile/local_page_source.h"
 #include "row/row_store.h"
+#include "space/number_source.h"
 #include "space/space_manager.h"
 #include "txn/trx_system.h"
 #include "undo/undo_log.h"
@@ -49,7 +50,7 @@ struct RecoveryStatistics {
   uint64_t total_us = 0;
 };
 
-struct KernelImpl {
+struct KernelImpl final : SchemaUser {
   KernelOptions options;
   KernelSeams seams;
   std::unique_ptr<FileSystem> own_file_system;
@@ -65,6 +66,7 @@ struct KernelImpl {
   std::unique_ptr<BufferPool> pool;
   std::unique_ptr<Log> log;
   std::unique_ptr<SpaceManager> spaces;
+  std::unique_ptr<NumberSource> numbers;  // with several writers
   std::unique_ptr<UndoSpace> undo;
   std::unique_ptr<RowWaits> waits;
   std::unique_ptr<TimestampSource> own_timestamps;
@@ -78,6 +80,16 @@ struct KernelImpl {
   // Committed tables by table_key(). Published at commit, never while a page latch is held.
   Mutex tables_mutex{LatchRank::kDictionary};
   std::map<std::string, TableRef, std::less<>> tables STRATA_GUARDED_BY(tables_mutex);
+  // With several nodes (SchemaChanges): names this node has the lock of, with what it remembers.
+  struct Name {
+    uint32_t users = 0;     // transactions that have found it
+    bool known = false;     // the lock is there, and the table map tells the truth about the name
+    bool loading = false;   // one transaction sees to that; others wait
+    bool given_up = false;  // another node wants it: nobody begins to use it
+  };
+  std::map<std::string, Name, std::less<>> names STRATA_GUARDED_BY(tables_mutex);
+  CondVar names_changed;
+  bool told_schema = false;
 
   // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
   // sees it (E14); while it is being decided `trx` is null.
@@ -122,7 +134,7 @@ struct KernelImpl {
   std::vector<std::thread> threads;
   bool shut_down = false;
 
-  ~KernelImpl();
+  ~KernelImpl() override;
 
   // K13: `told`, if that says something of the data (OK, not found, a duplicate) and this node may
   // still answer for it; else that it may not.
@@ -141,6 +153,11 @@ struct KernelImpl {
   [[nodiscard]] bool sole_writer() const noexcept {
     return (seams.page_source == nullptr || seams.control != nullptr) &&
            seams.page_lock == nullptr && !seams.attach;
+  }
+  // Other nodes change the same pages.
+  [[nodiscard]] bool several_writers() const noexcept { return seams.page_lock != nullptr; }
+  [[nodiscard]] uint64_t first_row_id() const noexcept {
+    return (uint64_t{options.node} << 56) + 1;
   }
   Status load_tables();
   [[nodiscard]] Status missing_space(uint32_t space) const;
@@ -186,6 +203,12 @@ struct KernelImpl {
   void purge_thread();
   void log_flusher_thread();
   void look_for_disk_room();
+  // names.cc
+  Status use_name(Session::Impl* session, const std::string& key, bool exclusive);
+  void release_names(Session::Impl* session) noexcept;
+  StatusOr<TableRef> load_table(const std::string& key);
+  Status give_up(Bytes name, uint64_t timeout_us) override;
+  Status leave_space(SpaceId space) override;
   // tables.cc
   TableRef make_table(TableSpec spec);
   Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
@@ -234,7 +257,8 @@ struct Session::Impl {
   size_t merge_floor =
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
-  std::string payload, key, old_payload;  // scratch, reused
+  std::map<std::string, bool> used_names;  // by this transaction; true: exclusively
+  std::string payload, key, old_payload;   // scratch, reused
   // E21
   struct LaterRow {  // places in `bytes`, one behind the other
     uint32_t key_bytes;

@@ -24,10 +24,12 @@ struct SpaceState {
   // Per map: no extent below this one has a page for us. kExtentsPerMap = full. The entry is
   // changed only while the map page is latched exclusively, so it cannot fall behind a free.
   std::vector<uint32_t> first_free_extent STRATA_GUARDED_BY(latch);
-  uint32_t high_water STRATA_GUARDED_BY(latch) =
-      0;                                       // pages [high_water, ..) have never been allocated
-  uint32_t room STRATA_GUARDED_BY(latch) = 0;  // pages [0, room) have a place in the file
+  // Pages [high_water, ..) have never been allocated.
+  uint32_t high_water STRATA_GUARDED_BY(latch) = 0;
+  uint32_t room STRATA_GUARDED_BY(latch) = 0;        // pages [0, room) have a place in the file
   uint32_t free_below STRATA_GUARDED_BY(latch) = 0;  // free pages below high_water
+  // Shared spaces: free pages with a place in the file in extents of our own, at least.
+  uint32_t own_free STRATA_GUARDED_BY(latch) = 0;
 };
 
 // Lock-free lookup: nodes are added under a latch and never removed (a dropped space leaves an
@@ -78,25 +80,47 @@ struct RetiredPage {
   PageId page;
   uint64_t mark;  // Epochs::retire_mark() after the unlink was published
 };
+struct WaitingPages {
+  uint64_t round = 0;  // of PageReuse
+  std::vector<PageId> pages;
+};
 
 }  // namespace strata::space_internal
 
 namespace strata {
 
-struct SpaceManager::Impl {
+struct SpaceManager::Impl final : OwnOperations {
   using SpaceState = space_internal::SpaceState;
 
-  Impl(BufferPool* p, Log* l, NodeId n) noexcept : pool(p), log(l), node(n) {}
+  Impl(BufferPool* p, Log* l, NodeId n, SpaceOptions o) noexcept
+      : pool(p), log(l), node(n), options(o) {}
 
   BufferPool* const pool;
   Log* const log;
   const NodeId node;
+  const SpaceOptions options;
+  bool joined = false;  // options.reuse; before the first operation
   space_internal::SpaceTable table;
   space_internal::Epochs epochs;
   Mutex retired_latch{LatchRank::kLeaf};
-  std::vector<space_internal::RetiredPage> retired
-      STRATA_GUARDED_BY(retired_latch);  // marks ascending
+  // Marks ascending.
+  std::vector<space_internal::RetiredPage> retired STRATA_GUARDED_BY(retired_latch);
+  // Likewise: no operation of this node knows them any more; those of the others are asked for.
+  std::vector<space_internal::WaitingPages> waiting STRATA_GUARDED_BY(retired_latch);
   std::array<std::atomic<uint64_t>, kPageHints> hints{};
+
+  // OwnOperations: epochs tell.
+  [[nodiscard]] uint64_t mark() const noexcept override { return epochs.retire_mark(); }
+  bool ended(uint64_t mark) noexcept override {
+    epochs.advance(mark);
+    return epochs.passed(mark);
+  }
+  // Retired pages that nobody on this node knows any more, and nobody elsewhere.
+  StatusOr<std::vector<PageId>> take_reusable();
+  // Sees to `pages` free pages in extents of our own, with a place in the file.
+  Status claim_extents(SpaceState* space, uint32_t pages);
+  struct OwnExtents;
+  Status look_at_extents(SpaceState* space, OwnExtents* out) const;
 
   // The state of a live space; kNotFound otherwise.
   StatusOr<SpaceState*> live(SpaceId space) const;

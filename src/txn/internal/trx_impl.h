@@ -18,7 +18,7 @@
 
 namespace strata {
 
-struct TrxSystem::Impl {
+struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   Impl(const TrxSystemOptions& options, BufferPool* pool, Log* log, SpaceManager* spaces,
        UndoSpace* undo, TimestampSource* timestamps, RowWaits* waits)
       : node(options.node),
@@ -28,6 +28,8 @@ struct TrxSystem::Impl {
         undo(undo),
         timestamps(timestamps),
         waits(waits),
+        horizon(options.horizon),
+        others(options.others),
         tit(options.tit_slots),
         status(pool, log, spaces, options.node) {}
 
@@ -38,6 +40,10 @@ struct TrxSystem::Impl {
   UndoSpace* const undo;
   TimestampSource* const timestamps;
   RowWaits* const waits;
+  ViewHorizon* const horizon;  // nullptr: the own views decide
+  TitSource* const others;     // nullptr: status pages tell of other nodes
+  bool joined = false;         // the horizon; before the first view
+  bool told_others = false;    // likewise, `others`
 
   txn_internal::Tit tit;
   txn_internal::StatusPages status;
@@ -94,9 +100,22 @@ struct TrxSystem::Impl {
   void finish_when_unseen(uint64_t sequence);
   void finish_unseen();
 
-  [[nodiscard]] Cts min_view() const;
+  Status join_horizon();
+  Status join_others();
+  StatusOr<TrxLookup> own_state(uint64_t sequence) override;
+  StatusOr<TrxLookup> own_outcome(uint64_t sequence) override;
+  [[nodiscard]] uint64_t own_bound() const noexcept override {
+    return all_visible_below.load(std::memory_order_acquire);
+  }
+  [[nodiscard]] Cts oldest_own_view() const override;
+  [[nodiscard]] Cts min_view() const {
+    return horizon == nullptr ? oldest_own_view() : horizon->known();
+  }
   bool lookup_tit(uint64_t sequence, TrxLookup* out) noexcept;
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
+  // What lookup_fast() could not tell, from status pages.
+  StatusOr<TrxLookup> read_status(TrxId id);
+  StatusOr<TrxLookup> lookup(TrxId id);
 };
 
 }  // namespace strata

@@ -1,0 +1,78 @@
+// What has become of the transactions of other nodes (PolarDB-MP §4.1, the transaction information
+// table read one-sided, and the global transaction id that says where to look). Owned by txn. A
+// node that is alone has none (TrxSystemOptions::others = nullptr): ids of nodes that are not there
+// any more are looked up in their status pages then, as they are where a place has no owner.
+//
+//   MW8  read() tells the state as it is during the call, never a copy from before it: a waiter
+//         that has registered relies on it (MW4), and so does a view: the mark kCommitting precedes
+//         the fetch of the cts, so whoever has opened a view at or above that cts meets kCommitting
+//         or what follows it. A decided outcome is for good and may be remembered.
+//   MW9  kCommitted is told only once the commit is durable. kCommitting with a cts within a view,
+//         or with none yet, is waited for (wait_decided()): nobody may count on an outcome that a
+//         crash could undo.
+//   MW10  Below bound(node) everything of that node is finished, and what committed is visible to
+//         every view that is open or will be (T7, MW1): no look-up is needed. The bound is what was
+//         heard last; an old one is as right, and only slower.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "base/wait_interrupt.h"
+
+namespace strata {
+
+struct TrxLookup;
+
+// What a node tells of its own transactions. Thread-safe. Called by the threads of a TIT source.
+class OwnTransactions {
+ public:
+  virtual ~OwnTransactions() = default;
+  // From the table, else from a status page; kNone: there is no such one, or it changed nothing.
+  // May read pages.
+  virtual StatusOr<TrxLookup> own_state(uint64_t sequence) = 0;
+  // The same, but waits until a commit that is under way has an outcome: never kCommitting.
+  virtual StatusOr<TrxLookup> own_outcome(uint64_t sequence) = 0;
+  [[nodiscard]] virtual uint64_t own_bound() const noexcept = 0;  // MW10
+};
+
+class TitSource {
+ public:
+  virtual ~TitSource() = default;
+
+  // Once what recovery has found is in the node's table, before anything of it is released (K11);
+  // leave() when the node ends, and nobody asks `own` any more when it returns.
+  virtual Status join(NodeId node, OwnTransactions* own) = 0;
+  virtual void leave(NodeId node) noexcept = 0;
+
+  // MW8. kNotFound: nobody owns that place, its status pages say what is known. No page latch held
+  // but for the asking node's own reasons: waits for no latch of that node for longer than it
+  // reads. Errors: kUnavailable (try again), kCancelled.
+  virtual StatusOr<TrxLookup> read(TrxId id) = 0;
+  // MW9. Blocks until the outcome is known or the interrupt of the calling thread comes
+  // (WaitInterrupt::current()). kNotFound as above. No latch held.
+  virtual StatusOr<TrxLookup> wait_decided(TrxId id) = 0;
+
+  // MW10. A load, for use per record.
+  [[nodiscard]] uint64_t bound(NodeId node) const noexcept {
+    return bounds_[node.value].load(std::memory_order_acquire);
+  }
+
+ protected:
+  // Heard from the node. Bounds only grow.
+  void raise_bound(NodeId node, uint64_t bound) noexcept {
+    std::atomic<uint64_t>& known = bounds_[node.value];
+    uint64_t before = known.load(std::memory_order_relaxed);
+    while (before < bound && !known.compare_exchange_weak(before, bound, std::memory_order_acq_rel,
+                                                          std::memory_order_relaxed)) {
+    }
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, 256> bounds_{};
+};
+
+}  // namespace strata
