@@ -194,7 +194,7 @@ void wire_rows(KernelImpl* k) {
   k->row.trxs = k->trxs.get();
   k->row.undo = k->undo.get();
   // Of a row that is locked and not written to no other node would know.
-  if (k->seams.locks != nullptr) k->row.unwritten_locks_max = 0;
+  if (k->seams.locks != nullptr) k->row.unwritten_locks_max = k->row.runs_max = 0;
 }
 
 Status open_source(KernelImpl* k) {
