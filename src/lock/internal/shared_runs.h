@@ -52,7 +52,7 @@ class SharedRuns {
   using ByLow = std::map<std::string, HeldRun*, std::less<>>;
   using ByHolder = std::map<TrxId, ByLow>;
   struct Shard {
-    mutable Mutex mutex{static_cast<LatchRank>(41)};  // as those of single rows
+    mutable Mutex mutex{LatchRank::kLockShard};  // as those of single rows
     std::map<uint64_t, ByHolder> indexes;
     std::atomic<uint32_t> runs_here{0};
   };
