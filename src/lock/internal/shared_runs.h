@@ -53,7 +53,7 @@ class SharedRuns {
   using ByHolder = std::map<TrxId, ByLow>;
   struct Shard {
     mutable Mutex mutex{LatchRank::kLockShard};  // as those of single rows
-    std::map<uint64_t, ByHolder> indexes;
+    std::map<uint64_t, ByHolder> indexes STRATA_GUARDED_BY(mutex);
     std::atomic<uint32_t> runs_here{0};
   };
   Shard& shard_of(IndexId index) noexcept { return shards_[mix64(index.value) % kShards]; }
