@@ -63,7 +63,8 @@ class SharedRuns {
   // Of those in `runs`, the one that holds `key` or else the last before it; null: none.
   static HeldRun* at_or_before(const ByLow& runs, Bytes key) noexcept;
   static bool holds(const ByLow& runs, Bytes key) noexcept;
-  static const ByHolder* find(const Shard& shard, IndexId index) noexcept;
+  static const ByHolder* find(const Shard& shard, IndexId index) noexcept
+      STRATA_REQUIRES(shard.mutex);
 
   std::array<Shard, kShards> shards_;
 };
