@@ -52,8 +52,8 @@ class SharedRuns {
   using ByLow = std::map<std::string, HeldRun*, std::less<>>;
   using ByHolder = std::map<TrxId, ByLow>;
   struct Shard {
-    mutable Mutex mutex{static_cast<LatchRank>(41)};  // as those of single rows
-    std::map<uint64_t, ByHolder> indexes;
+    mutable Mutex mutex{LatchRank::kLockShard};  // as those of single rows
+    std::map<uint64_t, ByHolder> indexes STRATA_GUARDED_BY(mutex);
     std::atomic<uint32_t> runs_here{0};
   };
   Shard& shard_of(IndexId index) noexcept { return shards_[mix64(index.value) % kShards]; }
@@ -63,7 +63,8 @@ class SharedRuns {
   // Of those in `runs`, the one that holds `key` or else the last before it; null: none.
   static HeldRun* at_or_before(const ByLow& runs, Bytes key) noexcept;
   static bool holds(const ByLow& runs, Bytes key) noexcept;
-  static const ByHolder* find(const Shard& shard, IndexId index) noexcept;
+  static const ByHolder* find(const Shard& shard, IndexId index) noexcept
+      STRATA_REQUIRES(shard.mutex);
 
   std::array<Shard, kShards> shards_;
 };
