@@ -50,8 +50,10 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
     }
     if (!known) {
       StatusOr<TableRef> loaded = load_table(key);
-      if (loaded.ok()) table = *std::move(loaded);
-      if (!loaded.ok() && !is_not_found(loaded.status())) status = loaded.status();
+      if (loaded.ok())
+        table = *std::move(loaded);
+      else if (!is_not_found(loaded.status()))
+        status = loaded.status();
     }
   }
   {

@@ -421,7 +421,7 @@ void Session::Impl::publish_ddl() {
 void Kernel::for_each_table(bool include_internal,
                             const std::function<void(const TableSpec&)>& visit) {
   if (impl_->seams.schema != nullptr) {  // the map has what was used here
-    const Status listed = impl_->dictionary->for_each_table([&](TableSpec spec) {
+    const Status listed = impl_->dictionary->for_each_table([&](const TableSpec& spec) {
       if (include_internal || !spec.internal_name) visit(spec);
       return ok_status();
     });
