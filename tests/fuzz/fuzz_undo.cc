@@ -18,7 +18,8 @@ std::unique_ptr<char[]> page_of_records(Input* input, TrxId trx) {
     const UndoPtr previous{input->u8()};
     const std::string body =
         input->take_some(std::min<size_t>(input->u8(), kPageBytes - offset - kRecordPrefixBytes));
-    const std::string record = undo_internal::encode_raw(offset, type, trx, previous, body);
+    std::string record;
+    undo_internal::encode_raw(&record, offset, type, trx, previous, body);
     std::memcpy(page.get() + offset, record.data(), record.size());
     offset += static_cast<uint32_t>(record.size());
   }
@@ -43,10 +44,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     UndoRecord record;
     if (!undo_internal::decode_record(raw, &record).ok()) continue;
     UndoRecord again;
-    const std::string body = undo_internal::encode_body(record);
+    std::string body;
+    undo_internal::encode_body(&body, record);
     raw.body = body;
     FUZZ_CHECK(undo_internal::decode_record(raw, &again).ok());
-    FUZZ_CHECK(undo_internal::encode_body(again) == body);
+    std::string once_more;
+    undo_internal::encode_body(&once_more, again);
+    FUZZ_CHECK(once_more == body);
     if (!previous_payload(record, payload, &previous).ok()) continue;
     FUZZ_CHECK(previous.size() ==
                size_t{record.prefix_bytes} + record.middle.size() + record.suffix_bytes);
