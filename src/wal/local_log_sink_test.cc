@@ -183,7 +183,7 @@ TEST_F(LocalLog, ForeignAndDamagedSegmentsAreRefused) {  // LS1
   const std::string path = "/log/" + names("log-").front();
   LocalLogOptions other = options;
   other.database_id = 43;
-  EXPECT_EQ(open_local_log(fs.get(), other).status().code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(is_wrong_database(open_local_log(fs.get(), other).status()));
   other = options;
   other.segment_bytes *= 2;
   EXPECT_EQ(open_local_log(fs.get(), other).status().code(), StatusCode::kDataLoss);

@@ -261,7 +261,7 @@ TEST_F(LogStoreDamage, FilesOfAnotherClusterAreRefused) {
   fill(3);
   options.cluster_id = 43;
   crash();
-  EXPECT_EQ(store->store().status(kStream)->failure.code(), StatusCode::kDataLoss);
+  EXPECT_TRUE(is_wrong_database(store->store().status(kStream)->failure));
   EXPECT_TRUE(has(store->store().status(kStream)->failure, "another cluster"));
 }
 
