@@ -1,5 +1,7 @@
 """A private server on a data folder of the test's own, stopped whatever happens."""
 
+import ctypes
+import os
 import shutil
 import signal
 from collections.abc import Iterator
@@ -11,6 +13,22 @@ from strata_cli.server import Server, Settings, choose_port
 
 # As Ctrl-C: the session ends, and its fixtures stop what they have started.
 signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+SYS_USERFAULTFD = 323  # x86-64
+FAR_MEMORY_NEEDS = (6, 8)  # Linux
+
+
+def far_memory_is_possible() -> bool:
+    """As docs/farmem.md says; elsewhere test_farmem_refusal.py looks at how it is refused."""
+    version = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+    descriptor = ctypes.CDLL(None).syscall(SYS_USERFAULTFD, os.O_CLOEXEC)
+    if descriptor >= 0:
+        os.close(descriptor)
+    return version >= FAR_MEMORY_NEEDS and descriptor >= 0
+
+
+collect_ignore = ["test_farmem_refusal.py" if far_memory_is_possible() else "test_farmem.py"]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
 #include "farmem/node/memory_service.h"
+#include "farmem/pager/userfault.h"
 #include "transport/testing/io_node.h"
 
 namespace strata::farmem {
@@ -230,8 +231,23 @@ TEST_P(PagerDeathTest, ALostNodeEndsTheProgramWithAReason) {
   EXPECT_EXIT(go(false), ::testing::ExitedWithCode(kLostExit), ".+");
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, PagerTest, ::testing::Values("tcp", "unix"));
-INSTANTIATE_TEST_SUITE_P(Ways, PagerDeathTest, ::testing::Values("tcp", "unix"));
+// Where the kernel or the rights are not enough, what is promised is that it says so.
+Status possible() { return Userfault::open(-1).status(); }
+std::vector<const char*> ways() {
+  if (possible().ok()) return {"tcp", "unix"};
+  return {};
+}
+
+TEST(PagerRefusal, SaysWhatIsMissing) {
+  if (possible().ok()) return;
+  const std::string why(possible().message());
+  EXPECT_TRUE(why.find("userfaultfd") != std::string::npos) << why;
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PagerTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PagerDeathTest);
+INSTANTIATE_TEST_SUITE_P(Ways, PagerTest, ::testing::ValuesIn(ways()));
+INSTANTIATE_TEST_SUITE_P(Ways, PagerDeathTest, ::testing::ValuesIn(ways()));
 
 }  // namespace
 }  // namespace strata::farmem
