@@ -355,6 +355,40 @@ TEST(SeveralKernels, SharedLockKeepsWritersOfOtherNodesOut) {
 }
 
 // L3 over nodes: of two that wait for each other one is told so at once, and the other goes on.
+// A scan that locks would hold the rows of a leaf as one run, which only its own node knows.
+TEST(SeveralKernels, WhatAScanHoldsOtherNodesDoNotChange) {
+  constexpr uint64_t kRows = 60;
+  Cluster cluster(2);
+  fill(&cluster, kRows);
+  for (const LockMode mode : {LockMode::kExclusive, LockMode::kShared}) {
+    auto reader = cluster.kernel(1)->new_session();
+    auto writer = cluster.kernel(2)->new_session();
+    const TableRef at_writer = cluster.table(writer.get());
+    reader->begin(Isolation::kRepeatableRead);
+    TableCursor cursor(reader.get(), cluster.table(reader.get()), 0);
+    cursor.set_lock_mode(mode);
+    uint64_t seen = 0;
+    ASSERT_TRUE(cursor.seek({}).ok());
+    while (cursor.valid()) {
+      bool gone = false;
+      ASSERT_TRUE(cursor.fetch(&gone).ok());
+      seen += gone ? 0 : 1;
+      ASSERT_TRUE(cursor.next().ok());
+    }
+    ASSERT_EQ(seen, kRows);
+    writer->set_lock_wait_timeout_us(0);
+    for (uint64_t id = 1; id <= kRows; ++id) {
+      writer->begin(Isolation::kRepeatableRead);
+      EXPECT_TRUE(is_lock_wait_timeout(add_to(writer.get(), at_writer, id, 1))) << id;
+      ASSERT_TRUE(writer->rollback().ok());
+    }
+    ASSERT_TRUE(reader->commit().ok());
+    writer->begin(Isolation::kRepeatableRead);
+    EXPECT_TRUE(add_to(writer.get(), at_writer, 7, 1).ok());
+    ASSERT_TRUE(writer->commit().ok());
+  }
+}
+
 TEST(SeveralKernels, DeadlockOverTwoNodesHasOneVictim) {
   Cluster cluster(2);
   fill(&cluster, 10);
