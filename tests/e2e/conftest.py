@@ -43,7 +43,7 @@ def data() -> Iterator[Path]:
 @pytest.fixture
 def server(data: Path) -> Iterator[Server]:
     running = Server(data)
-    running.start(Settings(port=choose_port(None, 33506)))
+    running.start(Settings(port=choose_port(None, 23506)))
     running.query("CREATE DATABASE test")
     yield running
     running.kill()

@@ -12,7 +12,7 @@ ALTER = "ALTER TABLE t ADD COLUMN c INT, ALGORITHM=COPY"
 
 def start(data: Path, fault: str | None) -> Server:
     server = Server(data)
-    server.start(Settings(port=choose_port(None, 33506)), env={"STRATA_FAULT": fault} if fault else None)
+    server.start(Settings(port=choose_port(None, 23506)), env={"STRATA_FAULT": fault} if fault else None)
     return server
 
 

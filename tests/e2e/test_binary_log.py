@@ -69,7 +69,7 @@ def one() -> Server:
 
 
 def start(server: Server, *options: str, env: dict[str, str] | None = None) -> None:
-    server.start(Settings(port=choose_port(None, 33506)), extra=options, env=env)
+    server.start(Settings(port=choose_port(None, 23506)), extra=options, env=env)
 
 
 def rows(server: Server) -> list[int]:

@@ -51,7 +51,7 @@ def original() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     server = Server(folder)
     try:
-        server.start(Settings(port=choose_port(None, 33506)))
+        server.start(Settings(port=choose_port(None, 23506)))
         server.query("CREATE DATABASE test")
         server.query("CREATE TABLE t (a INT PRIMARY KEY, b CHAR(200), KEY (b))", database="test")
         server.query("INSERT INTO t SELECT seq, seq FROM seq_1_to_2000", database="test", autocommit=True)
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_used_is_reported_and_left_alone(
     strata = server.datadir / "#strata"
     message = damage(strata)
     before = digest(strata)
-    server.start(Settings(port=choose_port(None, 33506)))
+    server.start(Settings(port=choose_port(None, 23506)))
     logged = server.log_tail(60)
     assert re.search(rf"\[ERROR\] STRATA: .*({message})", logged), logged
     assert not server.has_strata()
@@ -191,11 +191,11 @@ def test_the_folder_put_right_again_serves_what_it_had(original: Path, data: Pat
     control = control_file(server.datadir / "#strata")
     saved = control.read_bytes()
     control.unlink()
-    server.start(Settings(port=choose_port(None, 33506)))
+    server.start(Settings(port=choose_port(None, 23506)))
     assert not server.has_strata()
     assert server.stop()
     control.write_bytes(saved)
-    server.start(Settings(port=choose_port(None, 33506)))
+    server.start(Settings(port=choose_port(None, 23506)))
     assert server.query("SELECT COUNT(*), SUM(a) FROM t", database="test") == [(2000, 2001000)]
     assert server.query("CHECK TABLE t EXTENDED", database="test")[-1][-1] == "OK"
 
@@ -249,7 +249,7 @@ def test_a_full_disk_fails_statements_and_nothing_else(data: Path) -> None:
     disk = SmallDisk(server, 160)
     assert disk.possible(), "this test needs a mount namespace with a tmpfs: root, or user namespaces"
     small = ["--strata-log-segment-size=8M", "--strata-log-checkpoint-size=16M", "--strata-buffer-pool-size=32M"]
-    server.start(Settings(port=choose_port(None, 33506)), extra=small, prefix=disk.prefix)
+    server.start(Settings(port=choose_port(None, 23506)), extra=small, prefix=disk.prefix)
     assert server.has_strata(), server.log_tail()
     server.query("CREATE DATABASE test")
     server.query("CREATE TABLE full (a INT PRIMARY KEY, b TEXT, c VARCHAR(40) AS (LEFT(b, 40)) STORED, KEY (c))", database="test")

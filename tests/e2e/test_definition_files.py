@@ -11,7 +11,7 @@ NOT_A_SEQUENCE = 4090
 
 def start(data: Path, fault: str | None) -> Server:
     server = Server(data)
-    server.start(Settings(port=choose_port(None, 33506)), env={"STRATA_FAULT": fault} if fault else None)
+    server.start(Settings(port=choose_port(None, 23506)), env={"STRATA_FAULT": fault} if fault else None)
     return server
 
 

@@ -15,7 +15,7 @@ GOT_ERROR = 1296
 def start(data: Path, fault: str | None = None, *options: str) -> Server:
     server = Server(data)
     env = {} if fault is None else {"STRATA_FAULT": fault}
-    server.start(Settings(port=choose_port(None, 33506)), env=env, extra=options)
+    server.start(Settings(port=choose_port(None, 23506)), env=env, extra=options)
     return server
 
 

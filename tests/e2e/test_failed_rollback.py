@@ -23,7 +23,7 @@ def start(data: Path, fault: str | None = None, *options: str, **env: str) -> Se
     server = Server(data)
     if fault is not None:
         env["STRATA_FAULT"] = fault
-    server.start(Settings(port=choose_port(None, 33506)), env=env, extra=options)
+    server.start(Settings(port=choose_port(None, 23506)), env=env, extra=options)
     return server
 
 

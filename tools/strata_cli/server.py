@@ -31,7 +31,7 @@ from .profile_list import MONOLITHIC
 from .shell import StrataError, run_logged
 from .waiting import wait_until
 
-DEFAULT_PORT = 33306
+DEFAULT_PORT = 23306  # As all ports of ours below what Linux gives to outgoing connections.
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 60.0
 PORTS_TRIED_MAX = 100

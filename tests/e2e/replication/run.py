@@ -11,7 +11,7 @@ from strata_cli.waiting import wait_until
 
 from .load import DATABASE, TABLES, Clients, create
 
-PORT = 33506
+PORT = 23506
 OPTIONS = ("--log-bin=bin", "--sync-binlog=1", "--binlog-format=ROW", "--log-slave-updates", "--skip-slave-start")
 # More retries than the server's 10: how often a transaction meets another at work is no matter of this test.
 WORKERS = ("--slave-parallel-threads=4", "--slave-parallel-mode=optimistic", "--slave-transaction-retries=1000")

@@ -35,7 +35,7 @@ def main() -> int:
     shutil.rmtree(server.data, ignore_errors=True)
     extra = [*MEMORY.options(), f"--max-connections={CONNECTIONS + 100}", f"--table-open-cache={TABLES // 2}"]
     try:
-        server.start(Settings(port=choose_port(None, 33606), engine=arguments.engine), extra=extra)
+        server.start(Settings(port=choose_port(None, 23606), engine=arguments.engine), extra=extra)
         problems = soak(server, arguments.engine, arguments.seconds, arguments.seed)
     finally:
         server.kill()

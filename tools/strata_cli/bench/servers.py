@@ -14,7 +14,7 @@ from ..server import Server, Settings, choose_port
 from ..shell import StrataError, capture
 from .comparison import STRATA
 
-PORT = 33406
+PORT = 23406
 MIB = 1 << 20
 
 
