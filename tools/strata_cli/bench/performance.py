@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 from .. import paths
@@ -22,7 +23,11 @@ from .sysbench import Workload
 DOCUMENT = paths.ROOT / "docs" / "performance.md"
 LISTING = paths.ROOT / "bench" / "performance.toml"
 TABLE = re.compile(r"(<!-- made by \./strata bench page: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+ONE = 0.995  # is shown as 1.00
 WORKLOADS = [str(workload) for workload in Workload]
+
+
+Chosen = Sequence[tuple[str, dict[str, Any]]]  # rows, each with the letter of its file
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,9 @@ def write() -> list[str]:
     return problems
 
 
-def problems() -> list[str]:
-    text = DOCUMENT.read_text()
-    said, found = remade(text, listing())
+def problems(root: Path = paths.ROOT) -> list[str]:
+    text = (root / "docs" / "performance.md").read_text()
+    said, found = remade(text, listing(root / "bench" / "performance.toml"), root / "bench" / "results")
     if said != text:
         found.append("docs/performance.md: its tables are not what their files say; ./strata bench page makes them anew")
     return found
@@ -105,7 +110,11 @@ def remade(text: str, listed: Listing, folder: Path = results.FOLDER) -> tuple[s
     found = [f"performance.toml, {name}: {problem}" for name, one in made.items() for problem in one.problems]
     names = [match[2] for match in TABLE.finditer(text)]
     found += [f"performance.md: table {name} is not in performance.toml" for name in names if name not in made]
-    found += [f"performance.toml: table {name} is {names.count(name)} times in performance.md" for name in made if names.count(name) != 1]
+    found += [
+        f"performance.toml: table {name} is {names.count(name)} times in performance.md"
+        for name in made
+        if names.count(name) != 1
+    ]
 
     def anew(match: re.Match[str]) -> str:
         return match[1] + (made[match[2]].text if match[2] in made else match[3]) + match[4]
@@ -117,20 +126,24 @@ def table(plan: Plan, uncommitted: Mapping[str, str], folder: Path = results.FOL
     contents = {name: _content(folder / name) for name in (*plan.files, *plan.again)}
     chosen, unused = _chosen({name: contents[name]["rows"] for name in plan.files})
     again = [row for name in plan.again for row in contents[name]["rows"]]
-    first = chosen[0][1]
-    if "ns" in first:
-        head, rows = None, [Shown("", (line,)) for line in micro.markdown([row for _, row in chosen])]
-    elif "until_commit_s" in first:
-        head, rows = _restarts([row for _, row in chosen])
-    elif "profiles" in first:
-        head, rows = _profiles(chosen, again, len(plan.files) > 1)
-    else:
-        head, rows = _engines(chosen, again, len(plan.files) > 1)
-    lines = [f"Command: `{plan.command}`.", *_sources(plan, contents, uncommitted), ""]
-    lines += [row.cells[0] for row in rows] if head is None else report.pipes(head, [row.cells for row in rows])
+    body, rows = _body(chosen, again, len(plan.files) > 1)
+    lines = [f"Command: `{plan.command}`.", "", *_sources(plan, contents, uncommitted), "", *body]
     below, problems = _below(plan, rows)
     problems += [f"{name} gives no row, others come before it" for name in unused]
-    return Made("\n".join([*lines, "", *below, ""] if below else [*lines, ""]) , problems)
+    keys = {_key(row) for _, row in chosen}
+    problems += [f"{name} repeats no row" for name in plan.again if not keys & set(map(_key, contents[name]["rows"]))]
+    return Made("\n".join([*lines, *([""] if below else []), *below, ""]), problems)
+
+
+def _body(chosen: Chosen, again: Sequence[dict[str, Any]], several: bool) -> tuple[list[str], list[Shown]]:
+    """The table's lines, and its rows where they have ratios."""
+    rows = [row for _, row in chosen]
+    if "ns" in rows[0]:
+        return micro.markdown(rows), []
+    if "until_commit_s" in rows[0]:
+        return _restarts(rows), []
+    head, shown = (_profiles if "profiles" in rows[0] else _engines)(chosen, again, several)
+    return report.pipes(head, [row.cells for row in shown]), shown
 
 
 def _content(file: Path) -> dict[str, Any]:
@@ -147,11 +160,11 @@ def _key(row: Mapping[str, Any]) -> tuple[str, int]:
     return row.get("workload") or row.get("name") or row["profile"], row.get("threads", 1)
 
 
-def _chosen(files: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[list[tuple[str, dict[str, Any]]], list[str]]:
+def _chosen(files: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[Chosen, list[str]]:
     """Each row with the letter of its file, in the order of the longest file, sysbench's in their own; files without a use."""
     found: dict[tuple[str, int], tuple[str, dict[str, Any]]] = {}
     unused = []
-    for letter, (name, rows) in zip("abcdefgh", files.items(), strict=False):
+    for letter, (name, rows) in zip(ascii_lowercase, files.items(), strict=False):
         fresh = [row for row in rows if _key(row) not in found]
         found.update({_key(row): (letter, row) for row in fresh})
         unused += [] if fresh else [name]
@@ -162,33 +175,36 @@ def _chosen(files: Mapping[str, Sequence[dict[str, Any]]]) -> tuple[list[tuple[s
     return [found[key] for key in keys], unused
 
 
-def _engines(
-    chosen: Sequence[tuple[str, dict[str, Any]]], again: Sequence[dict[str, Any]], several: bool
-) -> tuple[list[str], list[Shown]]:
-    head = ["workload", "clients", STRATA, INNODB, "unit", "ratio", "spread", "p99", "cpu"]
-    head += ["again: ratio, spread, p99, cpu"] * bool(again) + ["of"] * several
+def _engines(chosen: Chosen, again: Sequence[dict[str, Any]], several: bool) -> tuple[list[str], list[Shown]]:
+    units = {row["unit"] for _, row in chosen}
+    unit = f", {next(iter(units))}" if len(units) == 1 else ""
+    clients = len({row["threads"] for _, row in chosen}) > 1
+    head = ["workload", "clients", STRATA + unit, INNODB + unit, "unit", "ratio", "spread", "p99", "cpu"]
+    head += [f"again: ratio (spread){', p99, cpu' * any(map(_also, again))}"] * bool(again) + ["of"] * several
     rows = []
     for letter, row in chosen:
-        repeats = [f"{ratio(one)} ({spread(one)}), {_also(one)}".rstrip(", ") for one in again if _key(one) == _key(row)]
+        repeats = [", ".join(filter(None, (_with_spread(one), _also(one)))) for one in again if _key(one) == _key(row)]
         values = [report.number(row[engine.lower()]) or row["notes"].get(engine, "") for engine in (STRATA, INNODB)]
         measured = [ratio(row), spread(row), report.ratio(row.get("p99_ratio")), report.ratio(row.get("cpu_ratio"))]
-        cells = [row["workload"], str(row["threads"]), *values, row["unit"], *measured]
+        cells = [row["workload"], str(row["threads"]) * clients, *values, row["unit"] * (not unit), *measured]
         cells += ["; ".join(repeats)] * bool(again) + [letter] * several
         rows.append(Shown(_named(row, chosen), tuple(cells), row["ratio"], _pair(row["spread"])))
     return _without_empty(head, rows)
+
+
+def _with_spread(row: Mapping[str, Any]) -> str:
+    return f"{ratio(row)} ({spread(row)})" if spread(row) else ratio(row)
 
 
 def _also(row: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, (report.ratio(row.get("p99_ratio")), report.ratio(row.get("cpu_ratio")))))
 
 
-def _profiles(
-    chosen: Sequence[tuple[str, dict[str, Any]]], again: Sequence[dict[str, Any]], several: bool
-) -> tuple[list[str], list[Shown]]:
+def _profiles(chosen: Chosen, again: Sequence[dict[str, Any]], several: bool) -> tuple[list[str], list[Shown]]:
     """A line for each profile but the first, which all are compared with."""
     base = next(iter(chosen[0][1]["profiles"]))
     head = ["workload", "clients", base, "cpu, us", "profile", "rate", "cpu, us", "ratio", "spread", "p99"]
-    head += ["again: ratio, spread"] * bool(again) + ["of"] * several
+    head += ["again: ratio (spread)"] * bool(again) + ["of"] * several
     rows = []
     for letter, row in chosen:
         first = row["profiles"][base]
@@ -200,19 +216,18 @@ def _profiles(
             ours = [name, report.number(one["value"]), report.number(one["cpu_us"])]
             measured = [ratio(one), spread(one), report.ratio(one["p99_ms"] / first["p99_ms"])]
             cells = [row["workload"], str(row["threads"]), *both, *ours, *measured]
-            cells += ["; ".join(f"{ratio(other)} ({spread(other)})" for other in others)] * bool(again) + [letter] * several
+            cells += ["; ".join(map(_with_spread, others))] * bool(again) + [letter] * several
             shown = f"{_named(row, chosen)} on {name}"
             rows.append(Shown(shown, tuple(cells), one["ratio"], _pair(one["spread"])))
     return head, rows
 
 
-def _restarts(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[Shown]]:
-    shown = []
+def _restarts(rows: Sequence[dict[str, Any]]) -> list[str]:
+    cells = []
     for row in rows:
         values = row["until_commit_s"]
-        seconds = [f"{value:.2f} s" for value in (row["median_s"], min(values), max(values))]
-        shown.append(Shown(row["profile"], (row["profile"], *seconds)))
-    return ["profile", "median", "least", "most"], shown
+        cells.append([row["profile"], *(f"{value:.2f} s" for value in (row["median_s"], min(values), max(values)))])
+    return report.pipes(["profile", "median", "least", "most"], cells)
 
 
 def _without_empty(head: list[str], rows: list[Shown]) -> tuple[list[str], list[Shown]]:
@@ -222,7 +237,7 @@ def _without_empty(head: list[str], rows: list[Shown]) -> tuple[list[str], list[
     return [head[number] for number in kept], slimmer
 
 
-def _named(row: Mapping[str, Any], chosen: Sequence[tuple[str, Mapping[str, Any]]]) -> str:
+def _named(row: Mapping[str, Any], chosen: Chosen) -> str:
     """With the number of clients where the table has several."""
     workload, threads = _key(row)
     several = sum(_key(other)[0] == workload for _, other in chosen) > 1
@@ -244,14 +259,14 @@ def _pair(values: Sequence[float] | None) -> tuple[float, float] | None:
 
 def _below(plan: Plan, rows: Sequence[Shown]) -> tuple[list[str], list[str]]:
     """What is below 1, and why; what nobody has said why of."""
-    low = {row.name: row for row in rows if row.ratio is not None and row.ratio < 0.995}
+    low = {row.name: row for row in rows if row.ratio is not None and row.ratio < ONE}
     said = {name for below in plan.below for name in below.rows}
     problems = [f"'{name}' is said to be below 1, and is not, or is not there" for name in sorted(said - low.keys())]
     draws, lines = [], []
     for name, row in low.items():
         if name in said:
             continue
-        if row.spread and row.spread[1] >= 1:
+        if row.spread and row.spread[1] >= ONE:
             draws.append(f"{name} ({row.ratio:.2f})")
         else:
             problems.append(f"'{name}' is below 1 ({row.ratio:.2f}) in every round: say why")
@@ -264,21 +279,20 @@ def _below(plan: Plan, rows: Sequence[Shown]) -> tuple[list[str], list[str]]:
 
 
 def _sources(plan: Plan, contents: Mapping[str, Mapping[str, Any]], uncommitted: Mapping[str, str]) -> Iterator[str]:
-    letters = dict(zip(plan.files, "abcdefgh", strict=False)) if len(plan.files) > 1 else {}
+    letters = dict(zip(plan.files, ascii_lowercase, strict=False)) if len(plan.files) > 1 else {}
     many = len(contents) > 1
     for name, content in contents.items():
         which = f"{letters[name]}: " if name in letters else "again: " if name in plan.again else ""
         settings = content.get("settings", {})
         facts = [f"commit {content['commit'].removesuffix(results.DIRTY)}"]
-        facts += [f"{settings['rounds']} rounds" + (f" of {settings['seconds']} s" if settings.get("seconds") else "")] * (
-            "rounds" in settings
-        )
+        if "rounds" in settings:
+            facts.append(f"{settings['rounds']} rounds" + (f" of {settings['seconds']} s" if "seconds" in settings else ""))
         facts.append(f"{content['machine']['processor']}, {content['machine']['cores']} cores")
         if taken := _taken(content["rows"]):
             facts.append(taken)
         if content["commit"].endswith(results.DIRTY):
             facts.append(f"**with changes that were not committed**: {uncommitted.get(name, 'nobody has said why it is kept')}")
-        yield f"{'- ' if many else ''}{which}`{name}` ({'; '.join(facts)}){'' if many else '.'}"
+        yield f"{'- ' if many else 'Of '}{which}`{name}` ({'; '.join(facts)}){'' if many else '.'}"
 
 
 def _taken(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -128,7 +128,7 @@ def _markdown_of(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)]
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(cells)} |" for cells in rows)]
 
 
 def _markdown_of_any(rows: Sequence[dict[str, Any]]) -> list[str]:
