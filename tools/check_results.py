@@ -26,7 +26,7 @@ def cited(root: Path) -> dict[str, str]:
     for document in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
         if document.exists():
             text = document.read_text()
-            names = [Path(name).stem for name in CITED.findall(text)] + [f"{name}" for name in PAGE.findall(text)]
+            names = [Path(name).stem for name in CITED.findall(text)] + PAGE.findall(text)
             found.update({name: str(document.relative_to(root)) for name in names if name != "README"})
     return found
 
@@ -59,7 +59,7 @@ def check_files(root: Path, uncommitted: set[str]) -> Iterator[str]:
 
 def check_tree(root: Path) -> list[str]:
     try:
-        uncommitted = set(performance.listing(root / "bench" / "performance.toml").uncommitted)
+        uncommitted = set(performance.listing(root).uncommitted)
         return [*check_citations(root), *check_files(root, uncommitted), *performance.problems(root)]
     except (StrataError, OSError, ValueError, KeyError) as error:
         return [f"a file of results cannot be read: {error}"]

@@ -624,7 +624,7 @@ def bench_page() -> None:
     """Makes the tables of docs/performance.md of the files that bench/performance.toml names. Example: ./strata bench page"""
     if problems := performance.write():
         raise StrataError("\n".join(["the tables are made; what is missing:", *problems]))
-    console.print(f"written: {paths.relative(performance.DOCUMENT)}")
+    console.print(f"written: {performance.DOCUMENT}")
 
 
 EXPERIMENT_HELP = """Measure a figure of a published paper again with this system.

@@ -45,11 +45,8 @@ def root(tmp_path: Path) -> Path:
 
 
 def remake(root: Path) -> str:
-    document = root / "docs" / "performance.md"
-    listed = performance.listing(root / "bench" / "performance.toml")
-    made, _ = performance.remade(document.read_text(), listed, root / "bench" / "results")
-    document.write_text(made)
-    return made
+    performance.write(root)
+    return (root / "docs" / "performance.md").read_text()
 
 
 def listing(root: Path, before: str, after: str) -> None:
@@ -156,7 +153,7 @@ def test_what_cannot_be_read_is_said(root: Path) -> None:
     assert check_tree(root)[0].startswith("a file of results cannot be read: ")
     (root / "bench" / "performance.toml").write_text("[[table]]\n")
     with pytest.raises(StrataError, match="cannot be read"):
-        performance.listing(root / "bench" / "performance.toml")
+        performance.listing(root)
 
 
 def test_profiles_stand_beside_the_first_one() -> None:

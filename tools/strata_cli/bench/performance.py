@@ -20,8 +20,8 @@ from . import micro, report, results
 from .comparison import INNODB, STRATA
 from .sysbench import Workload
 
-DOCUMENT = paths.ROOT / "docs" / "performance.md"
-LISTING = paths.ROOT / "bench" / "performance.toml"
+DOCUMENT = Path("docs", "performance.md")
+LISTING = Path("bench", "performance.toml")
 TABLE = re.compile(r"(<!-- made by \./strata bench page: ([\w.-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 ONE = 0.995  # is shown as 1.00
 WORKLOADS = [str(workload) for workload in Workload]
@@ -71,7 +71,8 @@ class Made:
     problems: list[str] = field(default_factory=list)
 
 
-def listing(file: Path = LISTING) -> Listing:
+def listing(root: Path = paths.ROOT) -> Listing:
+    file = root / LISTING
     try:
         content = tomllib.loads(file.read_text())
         plans = tuple(
@@ -89,22 +90,23 @@ def listing(file: Path = LISTING) -> Listing:
         raise StrataError(f"{paths.relative(file)} cannot be read: {error!r}") from error
 
 
-def write() -> list[str]:
+def write(root: Path = paths.ROOT) -> list[str]:
     """Makes the tables anew; what is wrong with them."""
-    said, problems = remade(DOCUMENT.read_text(), listing())
-    DOCUMENT.write_text(said)
-    return problems
-
-
-def problems(root: Path = paths.ROOT) -> list[str]:
-    text = (root / "docs" / "performance.md").read_text()
-    said, found = remade(text, listing(root / "bench" / "performance.toml"), root / "bench" / "results")
-    if said != text:
-        found.append("docs/performance.md: its tables are not what their files say; ./strata bench page makes them anew")
+    document = root / DOCUMENT
+    said, found = remade(document.read_text(), listing(root), root / "bench" / "results")
+    document.write_text(said)
     return found
 
 
-def remade(text: str, listed: Listing, folder: Path = results.FOLDER) -> tuple[str, list[str]]:
+def problems(root: Path = paths.ROOT) -> list[str]:
+    text = (root / DOCUMENT).read_text()
+    said, found = remade(text, listing(root), root / "bench" / "results")
+    if said != text:
+        found.append(f"{DOCUMENT}: its tables are not what their files say; ./strata bench page makes them anew")
+    return found
+
+
+def remade(text: str, listed: Listing, folder: Path) -> tuple[str, list[str]]:
     """The document with its tables as their files have them."""
     made = {plan.name: table(plan, listed.uncommitted, folder) for plan in listed.plans}
     found = [f"performance.toml, {name}: {problem}" for name, one in made.items() for problem in one.problems]
@@ -122,7 +124,7 @@ def remade(text: str, listed: Listing, folder: Path = results.FOLDER) -> tuple[s
     return TABLE.sub(anew, text), found
 
 
-def table(plan: Plan, uncommitted: Mapping[str, str], folder: Path = results.FOLDER) -> Made:
+def table(plan: Plan, uncommitted: Mapping[str, str], folder: Path) -> Made:
     contents = {name: _content(folder / name) for name in (*plan.files, *plan.again)}
     chosen, unused = _chosen({name: contents[name]["rows"] for name in plan.files})
     again = [row for name in plan.again for row in contents[name]["rows"]]
