@@ -31,7 +31,7 @@ MESSAGE_OF_A_TEST = re.compile(rf'<< "({CODE})\b')
 CPP = (".h", ".cc", ".def")
 HASH_COMMENTS = (".toml", ".cmake", ".test", ".inc", ".cnf", ".txt")
 FOLDERS = ("bench", "cmake", "cmd", "docs", "mariadb", "src", "tests", "tools")
-FROZEN = ("docs/adr/", "changelog/", "CHANGELOG.md", "bench/results/")
+FROZEN = ("docs/adr/", "docs/history/", "changelog/", "CHANGELOG.md", "bench/results/")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,21 @@ from . import (
     test_cmd,
     version_cmd,
 )
-from .bench import comparison, far_memory, footprint, micro, profiles, report, restart, scans, sysbench, tpcc, tpch
+from .bench import (
+    comparison,
+    far_memory,
+    footprint,
+    micro,
+    performance,
+    profiles,
+    report,
+    restart,
+    results,
+    scans,
+    sysbench,
+    tpcc,
+    tpch,
+)
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .experiments import ladder
@@ -416,7 +430,10 @@ def format_sources() -> None:
 
 bench = typer.Typer(no_args_is_help=True, help="Measure STRATA, beside InnoDB in the same server.")
 app.add_typer(bench, name="bench")
-JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write the rows, machine and settings to this file.")]
+JsonFile = Annotated[
+    Path | None,
+    typer.Option("--json", callback=results.accepted, help="Also write the rows, machine and settings to this file."),
+]
 PlotFile = Annotated[Path | None, typer.Option("--plot", help="Also draw the ratios into this file (png, svg, pdf).")]
 Versus = Annotated[str | None, typer.Option("--vs", help="The other engine, measured in turns: innodb.")]
 
@@ -602,6 +619,14 @@ def bench_show(files: Annotated[list[Path], typer.Argument(help="What --json has
     print(report.markdown(files))
 
 
+@bench.command("page")
+def bench_page() -> None:
+    """Makes the tables of docs/performance.md of the files that bench/performance.toml names. Example: ./strata bench page"""
+    if problems := performance.write():
+        raise StrataError("\n".join(["the tables are made; what is missing:", *problems]))
+    console.print(f"written: {performance.DOCUMENT}")
+
+
 EXPERIMENT_HELP = """Measure a figure of a published paper again with this system.
 
 Needs a release build (./strata build). Leaves JSON, a plot, and sentences that set our ratios beside the paper's.
@@ -655,6 +680,7 @@ def experiment(
     if show and before is not None:
         experiment_report.publish(chosen, before, json_file, plot_file, page)
         return
+    results.accepted(json_file)
     plan = before.plan if before is not None else replace(chosen.plan, **wanted)
     course = ladder.Course(
         ladder.chosen_hit_ratios(plan, hit_ratios),

@@ -2,13 +2,16 @@
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from strata_cli.bench import footprint, micro, process, profiles, report, servers, sysbench, tpcc, tpch
+from strata_cli import paths
+from strata_cli.bench import footprint, micro, process, profiles, report, results, servers, sysbench, tpcc, tpch
 from strata_cli.bench.comparison import INNODB, STRATA, Row, Sample, in_turns
 from strata_cli.shell import Outcome, StrataError
+from typer.testing import CliRunner
 
 
 def test_engines_are_measured_in_turns_and_the_order_alternates() -> None:
@@ -240,3 +243,91 @@ def test_figures_of_single_operations_become_a_table_with_their_limits(tmp_path:
     assert "| page/compact | 250.0 ns | memcpy_16k | 100.0 ns | 2.5 |" in shown
     assert "| rpc/append_4k | 46.0 us |  |  |  |" in shown
     assert "limit/" not in shown
+
+
+def test_every_kind_of_result_is_shown(tmp_path: Path) -> None:
+    restart = {"profile": "logdb", "until_commit_s": [0.5, 0.7, 0.6], "median_s": 0.6}
+    variant = {"way": "tcp", "local": "16M", "policy": "fifo", "prefetch": 15}
+    files = {
+        "restart": {"commit": "abc", "settings": {"rounds": 3}, "rows": [restart]},
+        "farmem": {"commit": "abc", "settings": {}, "rows": [{"variant": variant, "seconds": [1.0], "faults": 1200}]},
+        "experiment": {
+            "experiment": "e",
+            "commits": ["a", "b"],
+            "settings": {},
+            "points": [{"variant": "LogDB", "load": "heavy"}],
+        },
+    }
+    for name, content in files.items():
+        results.write(content, tmp_path / f"{name}.json")
+    shown = report.markdown([tmp_path / f"{name}.json" for name in files])
+    assert "Commit abc; rounds 3." in shown and "| logdb | 0.6 |" in shown
+    assert "| tcp, 16M, fifo, 15 | 1,200 |" in shown
+    assert "Commit a, b." in shown and "| LogDB | heavy |" in shown
+
+
+def test_a_result_has_a_row_a_line_and_reads_as_it_was(tmp_path: Path) -> None:
+    content = {"commit": "abc", "machine": {"cores": 2}, "settings": None, "rows": [{"b": 0.1 + 0.2, "a": None}, {"b": [1, 2]}]}
+    file = tmp_path / "new" / "a.json"
+    results.write(content, file)
+    assert file.read_text().splitlines()[4:7] == ['"rows": [', '{"b": 0.30000000000000004, "a": null},', '{"b": [1, 2]}']
+    assert json.loads(file.read_text()) == content
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_changes_not_committed_are_refused_where_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    for unfit, said in (("abc-dirty", "changes that were not committed"), ("unknown", "not known")):
+        monkeypatch.setattr(results, "commit", lambda unfit=unfit: unfit)
+        kept = tmp_path / "results" / "a.json"
+        with pytest.raises(StrataError, match=said):
+            results.accepted(kept)
+        with pytest.raises(StrataError, match=said):
+            results.write({"commit": unfit, "rows": []}, kept)
+        assert not kept.exists()
+        assert results.accepted(tmp_path / "a.json") == tmp_path / "a.json"
+        results.write({"commit": unfit, "rows": []}, tmp_path / "a.json")
+    monkeypatch.setattr(results, "commit", lambda: "abc")
+    assert results.accepted(kept) == kept
+    assert results.accepted(None) is None
+
+
+def test_a_bench_that_would_be_refused_does_not_begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from strata_cli.app import app
+
+    monkeypatch.setattr(results, "FOLDER", tmp_path)
+    monkeypatch.setattr(results, "commit", lambda: "abc-dirty")
+    monkeypatch.setattr(micro, "run", lambda *_: pytest.fail("it began"))
+    found = CliRunner().invoke(app, ["bench", "micro", "--json", str(tmp_path / "a.json")])
+    assert isinstance(found.exception, StrataError) and "commit first" in str(found.exception)
+
+
+def test_the_commit_is_that_of_the_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result that a bench itself writes over makes no change."""
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+
+    def git(*arguments: str) -> None:
+        command = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def commit() -> str:
+        results.commit.cache_clear()
+        return results.commit()
+
+    try:
+        assert commit() == "unknown"
+        git("init", "-q")
+        kept, source = tmp_path / "bench" / "results" / "a.json", tmp_path / "a.cc"
+        kept.parent.mkdir(parents=True)
+        for file in (kept, source):
+            file.write_text("1")
+        git("add", "-A")
+        git("commit", "-qm", "first")
+        kept.write_text("2")
+        clean = commit()
+        assert clean != "unknown" and not clean.endswith("-dirty")
+        source.write_text("2")
+        assert results.commit() == clean, "as it was when first asked"
+        assert commit() == clean + "-dirty"
+    finally:
+        results.commit.cache_clear()

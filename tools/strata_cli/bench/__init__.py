@@ -2,6 +2,8 @@
 
 comparison.py   two engines in turns, medians, ratios, spread
 report.py       the table, --json, --plot
+results.py      the files of --json: a row a line, of a commit
+performance.py  the tables of docs/performance.md, made from such files
 servers.py      the server a comparison runs on: both engines, equal memory
 profiles.py     deployment profiles in turns: monolithic beside the cluster ones
 sysbench.py     the oltp workloads, loading, building an index

@@ -4,7 +4,6 @@ What is counted is said first: pages fetched, bytes both ways, faults. Time is b
 all memory local, the variants in turns, the median of the rounds. Every variant must give the same answers.
 """
 
-import json
 import statistics
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from rich.table import Table
 
 from .. import farmem, paths
 from ..shell import StrataError, console
-from . import tpch
+from . import results, servers, tpch
 
 TIMEOUT_S = 1800.0
 PROGRAM = Path(__file__).with_name("tpch_in_duckdb.py")
@@ -94,7 +93,7 @@ def run(plan: Plan, json_file: Path | None) -> None:
         f"All {len(rows)} variants gave the same answers to {len(plan.queries)} queries in each of {plan.rounds} rounds."
     )
     if json_file is not None:
-        json_file.write_text(json.dumps({"plan": asdict(plan), "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+        results.write(results.measured([asdict(row) for row in rows], asdict(plan), servers.machine()), json_file)
 
 
 def _note(row: Row, measured: farmem.Measured) -> None:

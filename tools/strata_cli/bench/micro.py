@@ -14,7 +14,7 @@ from rich.table import Table
 from .. import build_cmd, paths
 from ..build_cmd import BuildType
 from ..shell import StrataError, console, run_logged
-from . import servers
+from . import results, servers
 
 PROGRAM = paths.preset_dir("release") / "bench" / "micro" / "strata_micro"
 FOLDER = paths.BUILD / "bench" / "micro"
@@ -53,8 +53,8 @@ def run(filter_: str | None, seconds: float, json_file: Path | None) -> None:
     console.print("CPU time of an operation in memory; elapsed time of one that waits or runs in several threads, per operation")
     if json_file:
         rows = [one.as_json(limits) for one in operations]
-        content = {"commit": servers.commit(), "machine": servers.machine(), "rows": rows}
-        json_file.write_text(json.dumps(content, indent=2) + "\n")
+        settings = {"filter": filter_, "seconds": seconds}
+        results.write(results.measured(rows, settings, servers.machine()), json_file)
         console.print(f"written: {paths.relative(json_file.resolve())}")
 
 

@@ -1,7 +1,7 @@
 """What a comparison says: a table for people, --json for programs, --plot for a figure."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from rich.table import Table
 
 from .. import paths
 from ..shell import StrataError, console
-from . import micro, servers
+from . import micro, results, servers
 from .comparison import INNODB, STRATA, Row
 
 GOOD, BAD = 1.0, 0.9
@@ -37,24 +37,24 @@ def table(rows: Sequence[Row]) -> Table:
             _shown(row, INNODB),
             _coloured(row.ratio),
             spread,
-            _ratio(row.p99_ratio),
-            _ratio(row.cpu_ratio),
+            ratio(row.p99_ratio),
+            ratio(row.cpu_ratio),
             row.unit,
         )
     return out
 
 
 def _shown(row: Row, engine: str) -> str:
-    return _number(row.value(engine)) or row.notes.get(engine, "")
+    return number(row.value(engine)) or row.notes.get(engine, "")
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}" if value >= 1 else f"{value:.3g}"
 
 
-def _ratio(value: float | None) -> str:
+def ratio(value: float | None) -> str:
     return f"{value:.2f}" if value else ""
 
 
@@ -89,15 +89,7 @@ def write(rows: Sequence[dict[str, object]], settings: dict[str, object], json_f
     """After every row: what was measured outlives a run that is cut off."""
     if not json_file:
         return
-    content = {
-        "commit": servers.commit(),
-        "machine": servers.machine(),
-        "settings": settings,
-        "rows": list(rows),
-    }
-    whole = json_file.with_name(json_file.name + ".new")
-    whole.write_text(json.dumps(content, indent=2) + "\n")
-    whole.replace(json_file)
+    results.write(results.measured(rows, settings, servers.machine()), json_file)
 
 
 def line(row: Row) -> str:
@@ -105,11 +97,11 @@ def line(row: Row) -> str:
     values = ", ".join(f"{engine} {_shown(row, engine)}" for engine in (STRATA, INNODB) if _shown(row, engine))
     threads = f", {row.threads} thread{'s' * (row.threads != 1)}" if row.threads else ""
     spread = f" ({row.spread[0]:.2f}-{row.spread[1]:.2f})" if row.spread and row.spread[0] != row.spread[1] else ""
-    ratio = f", ratio {row.ratio:.2f}{spread}" if row.ratio else ""
+    over = f", ratio {row.ratio:.2f}{spread}" if row.ratio else ""
     p99 = f", p99 {row.p99_ratio:.2f}" if row.p99_ratio else ""
     cpu = f", cpu {row.cpu_ratio:.2f}" if row.cpu_ratio else ""
     stolen = f", {row.stolen:.0%} stolen" if row.stolen and row.stolen > STOLEN_SHOWN else ""
-    return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{ratio}{p99}{cpu}{stolen}"
+    return f"  {row.workload}{threads}, {row.dataset}: {values} {row.unit}{over}{p99}{cpu}{stolen}"
 
 
 def markdown(files: Sequence[Path]) -> str:
@@ -118,18 +110,37 @@ def markdown(files: Sequence[Path]) -> str:
     for file in files:
         try:
             content = json.loads(file.read_text())
-            table = _markdown_of(content["rows"])
+            table = _markdown_of(content["points"] if "experiment" in content else content["rows"])
             settings = ", ".join(f"{name} {value}" for name, value in content.get("settings", {}).items())
+            commit = ", ".join(results.commits(content))
         except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
             raise StrataError(f"{file}: not a file that `./strata bench ... --json` has written: {error!r}") from error
-        lines += [f"Commit {content['commit']}{settings and '; '}{settings}.", "", *table, ""]
+        lines += [f"Commit {commit}{settings and '; '}{settings}.", "", *table, ""]
     return "\n".join(lines)
 
 
 def _markdown_of(rows: Sequence[dict[str, Any]]) -> list[str]:
     if "profiles" in rows[0]:
         return _markdown_of_profiles(rows)
+    if "until_commit_s" in rows[0] or "variant" in rows[0]:
+        return _markdown_of_any(rows)
     return micro.markdown(rows) if "ns" in rows[0] else _markdown_of_engines(rows)
+
+
+def pipes(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(head)} |", "|" + "---|" * len(head), *(f"| {' | '.join(cells)} |" for cells in rows)]
+
+
+def _markdown_of_any(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Restarts, far memory, the points of an experiment: what they hold by itself, without what they were summed from."""
+    names = [name for name, value in rows[0].items() if not isinstance(value, list | dict) or name == "variant"]
+    return pipes([name.replace("_", " ") for name in names], [[_plain(row[name]) for name in names] for row in rows])
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(map(str, value.values()))
+    return number(float(value)) if isinstance(value, float | int) else str(value)
 
 
 def _markdown_of_engines(rows: Sequence[dict[str, Any]]) -> list[str]:
@@ -144,15 +155,15 @@ def _markdown_of_profiles(rows: Sequence[dict[str, Any]]) -> list[str]:
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         found = row["profiles"]
-        cells = [row["workload"], str(row["threads"]), _number(found[first]["value"])]
+        cells = [row["workload"], str(row["threads"]), number(found[first]["value"])]
         for name in others:
             one = found[name]
             low, high = one["spread"]
             cells += [
-                _number(one["value"]),
-                _ratio(one["ratio"]),
+                number(one["value"]),
+                ratio(one["ratio"]),
                 f"{low:.2f}-{high:.2f}",
-                _ratio(one["cpu_us"] / found[first]["cpu_us"]),
+                ratio(one["cpu_us"] / found[first]["cpu_us"]),
             ]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
@@ -160,10 +171,10 @@ def _markdown_of_profiles(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def _markdown_row(row: dict[str, Any]) -> str:
     spread = f"{row['spread'][0]:.2f}-{row['spread'][1]:.2f}" if row["spread"] else ""
-    values = [_number(row[engine.lower()]) or row["notes"].get(engine, "") for engine in (STRATA, INNODB)]
+    values = [number(row[engine.lower()]) or row["notes"].get(engine, "") for engine in (STRATA, INNODB)]
     # Files from before CPU time was measured have none.
-    ratio, p99, cpu = (_ratio(row.get(name)) for name in ("ratio", "p99_ratio", "cpu_ratio"))
-    cells = [row["workload"], str(row["threads"]), row["dataset"], *values, row["unit"], ratio, spread, p99, cpu]
+    over, p99, cpu = (ratio(row.get(name)) for name in ("ratio", "p99_ratio", "cpu_ratio"))
+    cells = [row["workload"], str(row["threads"]), row["dataset"], *values, row["unit"], over, spread, p99, cpu]
     return f"| {' | '.join(cells)} |"
 
 

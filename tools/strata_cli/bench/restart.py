@@ -1,6 +1,5 @@
 """How long a compute node takes to commit again after kill -9 under load, from the start of its process; under any profile."""
 
-import json
 import shutil
 import threading
 import time
@@ -18,7 +17,7 @@ from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..storage_beneath import storage_beneath
 from ..waiting import wait_until
-from . import servers
+from . import results, servers
 from .comparison import STRATA
 from .servers import IN_MEMORY, PORT, alone, database
 from .sysbench import Bench, Workload
@@ -55,8 +54,7 @@ def run(plan: Plan, json_file: Path | None) -> None:
     )
     if json_file:
         rows = [one.as_json() for one in found]
-        content = {"commit": servers.commit(), "machine": servers.machine(), "settings": asdict(plan), "rows": rows}
-        json_file.write_text(json.dumps(content, indent=2) + "\n")
+        results.write(results.measured(rows, asdict(plan), servers.machine()), json_file)
         console.print(f"written: {paths.relative(json_file.resolve())}")
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import paths
 from ..server import Server, Settings, choose_port
-from ..shell import StrataError, capture
+from ..shell import StrataError
 from .comparison import STRATA
 
 PORT = 23406
@@ -93,11 +93,6 @@ def database(engine: str) -> str:
 
 def machine() -> dict[str, object]:
     return {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count(), "memory_bytes": _memory_bytes()}
-
-
-def commit() -> str:
-    found = capture(["git", "-C", paths.ROOT, "describe", "--always", "--dirty"])
-    return found.stdout.strip() if found.returncode == 0 else "unknown"
 
 
 def _processor() -> str:

@@ -27,7 +27,8 @@ from typing import Any
 from .. import paths, setup_cmd
 from ..bench import process
 from ..bench.comparison import STRATA
-from ..bench.servers import MIB, alone, commit, database, machine
+from ..bench.results import commit
+from ..bench.servers import MIB, alone, database, machine
 from ..bench.sysbench import UNIFORM, Bench, Workload, parse, transactions
 from ..cluster import FIRST_COMPUTE, Cluster
 from ..process import BackgroundProcess

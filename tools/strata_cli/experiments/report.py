@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import paths
+from ..bench import results
 from ..bench.servers import MIB
 from ..shell import StrataError, console
 from .ladder import LIGHT, Plan, Point, Pool, Result
@@ -143,8 +144,7 @@ def _cells(texts: Iterable[str]) -> str:
 
 
 def save(experiment: Experiment, result: Result, json_file: Path) -> None:
-    json_file.parent.mkdir(parents=True, exist_ok=True)
-    json_file.write_text(json.dumps(as_json(experiment, result), indent=2) + "\n")
+    results.put(as_json(experiment, result), json_file)
 
 
 def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
