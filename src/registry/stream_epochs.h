@@ -13,7 +13,7 @@
 //        required the writer's key was refused does not say so: the key also goes, or is another
 //        one, when the holder's lease runs out and is replaced.
 // A larger epoch in the registry does not stop the holder of a smaller one, the storage nodes do
-// (DESIGN S2): the registry says who is next, never who has stopped.
+// (S2): the registry says who is next, never who has stopped.
 #pragma once
 
 #include <memory>

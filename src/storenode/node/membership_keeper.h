@@ -1,7 +1,7 @@
 // Keeps a node among the members: a lease of its own, and a new one when that is lost. Thread-safe.
 //
 //   MK1  While the registry can be reached, the node is a member again soon after its lease was
-//        lost. That it is none for a while stops nothing: the epochs protect the data (DESIGN S2).
+//        lost. That it is none for a while stops nothing: the epochs protect the data (S2).
 #pragma once
 
 #include <cstdint>
