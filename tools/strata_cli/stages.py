@@ -196,7 +196,9 @@ def python_checks() -> StageResult:
 
 
 def quick_checks() -> StageResult:
-    checkers = [python_check(f"check_{name}.py") for name in ("readmes", "comments", "invariants", "declared", "errors")]
+    checkers = [
+        python_check(f"check_{name}.py") for name in ("readmes", "comments", "invariants", "declared", "errors", "pictures")
+    ]
     return summed(layers(), cpp_format(), *checkers, python_checks())
 
 
