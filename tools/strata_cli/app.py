@@ -259,7 +259,7 @@ def compute_up(
 ) -> None:
     """Start a compute node on a running cluster; the one before must be stopped or killed first.
 
-    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql --data build/second
+    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql
     """
     server_cmd.print_how_to_connect(cluster_cmd.compute_up(last_folder.named_or_last(cluster), data, port, lose))
 
