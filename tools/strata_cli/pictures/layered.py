@@ -13,9 +13,9 @@ from .canvas import Arrow, Box, Canvas, Rect, Words, width_of
 
 ROW = 30.0  # height of a box
 BETWEEN = 36.0  # rows
-APART = 16.0  # two boxes of a row, or a box and an arrow that passes
+APART = 14.0  # two boxes of a row, or a box and an arrow that passes
 PASSING = 2.0  # width of an arrow's place in a row
-COLUMNS_APART = 44.0
+COLUMNS_APART = 36.0
 MARGIN = 16.0
 AROUND = 12.0  # from a group's edge to its boxes
 SWEEPS = 24
@@ -33,6 +33,10 @@ class Group:
     style: str
     column: int
     boxes: tuple[str, ...]
+    folder: str = ""  # what need not be said of each of them
+
+    def label(self, box: str) -> str:
+        return box.removeprefix(self.folder)
 
 
 @dataclass(eq=False)
@@ -92,7 +96,9 @@ def grouped(layers: Uses, description: Mapping[str, Any]) -> tuple[list[Group], 
     groups, box_of = [], {}
     for table in description["group"]:
         together: dict[str, list[str]] = table.get("together", {})
-        groups.append(Group(table["name"], table["style"], table["column"], (*table["layers"], *together)))
+        groups.append(
+            Group(table["name"], table["style"], table["column"], (*table["layers"], *together), table.get("folder", ""))
+        )
         members = [(name, name) for name in table["layers"]] + [(one, box) for box, all_ in together.items() for one in all_]
         for layer, box in members:
             if layer in box_of:
@@ -130,8 +136,12 @@ class Arranged:
 
 
 def arranged(uses: Uses, rows: Mapping[str, int], groups: Sequence[Group], ground: str) -> Arranged:
-    column = {name: group.column for group in groups for name in group.boxes}
-    slots = {name: Slot(name, rows[name], column[name], width_of(name) + 20) for name in uses if name != ground}
+    group_of = {name: group for group in groups for name in group.boxes}
+    slots = {
+        name: Slot(name, rows[name], group_of[name].column, width_of(group_of[name].label(name)) + 20)
+        for name in uses
+        if name != ground
+    }
     headings = {
         group.name: Slot(group.name, 1 + max(rows[name] for name in group.boxes), group.column, width_of(group.name, bold=True))
         for group in groups
@@ -262,9 +272,10 @@ def painted(title: str, groups: Sequence[Group], ground: str, found: Arranged) -
         canvas.words.append(
             Words(group.name, heading.x, top_of(heading.row) + MIDDLE + BETWEEN / 4, bold=True, inside=group.name)
         )
+    labels = {name: group.label(name) for group in groups for name in group.boxes} | {ground: ground}
     for name, rect in rects.items():
         canvas.boxes.append(Box(name, rect))
-        canvas.words.append(Words(name, rect.x + rect.width / 2, rect.y + MIDDLE, inside=name))
+        canvas.words.append(Words(labels[name], rect.x + rect.width / 2, rect.y + MIDDLE, inside=name))
     leaving, coming = ports(found.paths)
     for path in found.paths:
         first_slot, last_slot = path[0], path[-1]
