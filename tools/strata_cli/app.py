@@ -273,7 +273,7 @@ def compute_up(
 ) -> None:
     """Start a compute node on a running cluster; the one before must be stopped or killed first.
 
-    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql --data build/second
+    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql
     """
     server_cmd.print_how_to_connect(cluster_cmd.compute_up(last_folder.named_or_last(cluster), data, port, lose))
 
@@ -359,7 +359,7 @@ def test(
     profile: Annotated[
         str,
         typer.Option(
-            help="With --crash, --differential, --isolation, --suites: under which profile."
+            help="With --crash, --differential, --isolation, --suites, --mtr: under which profile."
             " With --crash also every: the clusters' in turn."
         ),
     ] = MONOLITHIC,
@@ -394,8 +394,18 @@ def test(
     ] = "draw",
     draw: Annotated[str | None, typer.Option(help="Draw as on this commit what is too much for each run.")] = None,
     suites: Annotated[bool, typer.Option("--suites", help="Only our own and MariaDB's test suites that CI runs.")] = False,
+    checks: Annotated[bool, typer.Option("--checks", help="Only the checks that need no build, and the tools' tests.")] = False,
+    mtr_tests: Annotated[
+        list[str] | None,
+        typer.Option("--mtr", metavar="TEST", help="Only this test of mariadb/mysql-test (may be repeated), as built last."),
+    ] = None,
+    record: Annotated[bool, typer.Option("--record", help="With --mtr: what it gives becomes its result file.")] = False,
 ) -> None:
     """Build and run the tests. The last line is `N passed, M failed`."""
+    if checks:
+        raise typer.Exit(test_cmd.test(test_cmd.check_stages()))
+    if mtr_tests:
+        raise typer.Exit(test_cmd.test(test_cmd.mtr_stages(mtr_tests, profile, record)))
     if crash:
         extra = ["--engine", engine, "--profile", profile] + (["--power-loss"] if power_loss else [])
         extra += ["--faults", str(faults)] if faults else []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from . import local_tables, node_changes, paths, setup_cmd
+from . import last_folder, local_tables, node_changes, paths, setup_cmd
 from .cluster import Cluster
 from .node_changes import Change
 from .server import Server
@@ -55,8 +55,13 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
                     console.print(f"left: {paths.relative(folder)}, a compute node's folder, of no use without the cluster")
 
 
+def folder_of_cluster(data: Path) -> Path:
+    """The folder of a compute node by itself means that of its cluster."""
+    return data if Cluster(data).exists() else Path(Server(data).settings().cluster or data)
+
+
 def _existing(data: Path) -> Cluster:
-    cluster = open_cluster(data)
+    cluster = open_cluster(folder_of_cluster(data))
     cluster.settings()  # Says so when there is none.
     return cluster
 
@@ -121,7 +126,7 @@ def _leave(cluster: Cluster, name: str, wipe: bool, as_json: bool) -> None:
 
 
 def _quiet(data: Path) -> Cluster:
-    cluster = Cluster(data)
+    cluster = Cluster(folder_of_cluster(data))
     cluster.settings()  # Says so when there is none.
     return cluster
 
@@ -151,6 +156,7 @@ def compute_up(cluster_data: Path, folder: Path | None, port: int | None, lose_l
         with console.status("starting a compute node; one that was killed keeps its place for some seconds ..."):
             server = cluster.add_compute(folder or cluster.data, port)
         server.disown()
+    last_folder.use(server.data)
     return server
 
 

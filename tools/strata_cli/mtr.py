@@ -8,10 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import mariadb_packages, paths
-from .shell import Outcome, nice, run_logged
+from .shell import Outcome, StrataError, nice, run_logged
 
 TREE = paths.BUILD / "mtr"
 OWN_SUITES = paths.ROOT / "mariadb" / "mysql-test"  # strata, and strata_rpl, whose tests have two servers
+OWN_OPTIONS = (
+    "--mysqld=--plugin-load-add=ha_strata.so",
+    "--mysqld=--plugin-maturity=experimental",
+    "--mysqld=--innodb",
+    "--mysqld=--default-tmp-storage-engine=InnoDB",
+)
 SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
 DIFFERENCES = paths.ROOT / "tests" / "mtr" / "differences"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
@@ -103,6 +109,22 @@ def selected(longer: bool) -> list[str]:
     """The tests of MariaDB's own suites that run with every table in STRATA: suite.test; `longer` adds those marked `long`."""
     lines = (line.split("#", 1)[0].split() for line in SELECTED.read_text().splitlines())
     return [words[0] for words in lines if words and (longer or words[1:] != ["long"])]
+
+
+def own_test(name: str) -> str:
+    """suite.test, the suite being `strata` if none is named."""
+    suite, _, test = name.rpartition(".")
+    suite = suite or "strata"
+    if not (OWN_SUITES / suite / "t" / f"{test}.test").exists():
+        raise StrataError(f"there is no {paths.relative(OWN_SUITES / suite / 't' / test)}.test")
+    return f"{suite}.{test}"
+
+
+def keep_recorded(tests: Sequence[str]) -> None:
+    """What the runner has recorded in its own tree."""
+    for suite, _, test in (name.rpartition(".") for name in tests):
+        result = Path("r") / f"{test}.result"
+        shutil.copy(TREE / "mysql-test" / "suite" / suite / result, OWN_SUITES / suite / result)
 
 
 def suites_of(tests: Sequence[str]) -> str:

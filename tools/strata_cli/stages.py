@@ -3,7 +3,7 @@
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -197,7 +197,8 @@ def python_checks() -> StageResult:
 
 def quick_checks() -> StageResult:
     checkers = [
-        python_check(f"check_{name}.py") for name in ("readmes", "comments", "invariants", "declared", "errors", "results")
+        python_check(f"check_{name}.py")
+        for name in ("readmes", "comments", "invariants", "declared", "errors", "results", "pictures")
     ]
     return summed(layers(), cpp_format(), *checkers, python_checks())
 
@@ -370,10 +371,19 @@ def mtr_own(profile: str = MONOLITHIC) -> StageResult:
     if not mtr.OWN_SUITES.exists():
         return StageResult(skipped="mariadb/mysql-test is not there")
     mtr.prepare("release")
-    options = ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental", "--mysqld=--innodb"]
-    options += ["--mysqld=--default-tmp-storage-engine=InnoDB"]
     # The tests of strata_rpl have two servers, each with a database of its own.
-    return _mtr_on(profile, "strata,strata_rpl" if profile == MONOLITHIC else "strata", options, 900, set())
+    return _mtr_on(profile, "strata,strata_rpl" if profile == MONOLITHIC else "strata", mtr.OWN_OPTIONS, 900, set())
+
+
+def mtr_named(names: Sequence[str], profile: str, record: bool) -> StageResult:
+    """Single tests of the own suites; with `record` what they gave becomes what they have to give."""
+    tests = [mtr.own_test(name) for name in names]
+    mtr.prepare("release")
+    options = [*mtr.OWN_OPTIONS, *(["--record"] if record else [])]
+    result = _mtr_on(profile, mtr.suites_of(tests), options, 600, set(), tests)
+    if record and not result.failed:
+        mtr.keep_recorded(tests)
+    return result
 
 
 def mtr_engine_suite(suite: str, timeout_s: float, *extra: str, profile: str = MONOLITHIC) -> StageResult:
@@ -406,10 +416,12 @@ def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:
     return stage
 
 
-def _mtr_on(profile: str, suite: str, options: list[str], timeout_s: float, expected: set[str]) -> StageResult:
+def _mtr_on(
+    profile: str, suite: str, options: Sequence[str], timeout_s: float, expected: set[str], tests: Sequence[str] = ()
+) -> StageResult:
     with storage_beneath(profile, paths.BUILD / "mtr-cluster") as storage:
         options = [*options, *(f"--mysqld={option}" for option in storage)]
-        return _from_mtr(mtr.run(suite, options, timeout_s=timeout_s, label=profile), expected)
+        return _from_mtr(mtr.run(suite, options, timeout_s=timeout_s, tests=tests, label=profile), expected)
 
 
 def _expected_failures() -> set[str]:

@@ -157,6 +157,16 @@ def _crash_on(profile: str) -> Stage:
     return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults, binlog on", action)
 
 
+def check_stages() -> list[Stage]:
+    return [Stage("checks", stages.quick_checks), Stage("tool tests", stages.tool_tests)]
+
+
+def mtr_stages(names: list[str], profile: str, record: bool) -> list[Stage]:
+    """Of a build that is there: who changes a test waits for nothing else."""
+    run = needs_plugin(lambda: stages.mtr_named(names, profile, record))
+    return [Stage(f"mtr: {' '.join(names)}{_on(profile)}", run)]
+
+
 def fuzz_stages(seconds: int) -> list[Stage]:
     return [Stage(f"fuzzing, {seconds} s each", lambda: stages.fuzz(seconds))]
 

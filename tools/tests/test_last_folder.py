@@ -1,9 +1,13 @@
 """Commands without --data mean the folder that was used last, and say which; of those that are gone nothing is left."""
 
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from strata_cli import build_cmd, last_folder, paths, server_cmd
+from strata_cli import build_cmd, cluster_cmd, last_folder, paths, server_cmd, setup_cmd
+from strata_cli.server import Server, Settings
 
 
 @pytest.fixture(autouse=True)
@@ -65,3 +69,32 @@ def test_up_builds_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     server_cmd.build_what_is_missing("monolithic")
     server_cmd.build_what_is_missing("logdb")
     assert built[2:] == [("strata-storenode",)]
+
+
+def test_a_compute_node_that_was_started_by_itself_is_what_is_meant_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, compute = _folder(tmp_path / "cluster"), _folder(tmp_path / "compute")
+    last_folder.use(cluster)
+
+    class Started:
+        data = cluster
+        computes: dict[str, Server] = {}
+        locked = staticmethod(nullcontext)
+
+        def add_compute(self, data: Path, _: int | None) -> Server:
+            return Server(data)
+
+    monkeypatch.setattr(setup_cmd, "ensure_setup", lambda: None)
+    monkeypatch.setattr(cluster_cmd, "_existing", lambda _: Started())
+    cluster_cmd.compute_up(cluster, compute, None)
+    assert last_folder.last() == compute
+
+
+def test_the_folder_of_a_compute_node_means_its_cluster_where_one_is_needed(tmp_path: Path) -> None:
+    cluster, compute, alone = (_folder(tmp_path / name) for name in ("cluster", "compute", "alone"))
+    (cluster / "cluster.json").write_text('{"profile": "logdb", "etcd_port": 1, "storage": {}}')
+    for place, of in ((compute, str(cluster)), (alone, "")):
+        (place / "instance.json").write_text(json.dumps(asdict(Settings(cluster=of))))
+    assert cluster_cmd.folder_of_cluster(compute) == cluster
+    assert cluster_cmd.folder_of_cluster(cluster) == cluster
+    assert cluster_cmd.folder_of_cluster(alone) == alone
+    assert cluster_cmd.folder_of_cluster(tmp_path / "nothing") == tmp_path / "nothing"

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+from strata_cli import mtr
 from strata_cli.mtr import RESULT, differences
-from strata_cli.shell import Outcome
+from strata_cli.shell import Outcome, StrataError
 from strata_cli.spin import verdict
 from strata_cli.stages import StageResult, parse_ctest, runner, summed
 
@@ -76,3 +78,25 @@ def test_what_a_model_checker_says() -> None:
     assert verdict("error: max search depth too small\ndepth reached 31, errors: 0\n") is None
     assert verdict("Warning: Search not completed\n... errors: 1\n") == 1
     assert verdict("pan: out of memory\n") is None
+
+
+def test_a_single_test_is_of_our_suites(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mtr, "OWN_SUITES", tmp_path)
+    for suite, test in (("strata", "autoinc"), ("strata_rpl", "kill")):
+        (tmp_path / suite / "t").mkdir(parents=True)
+        (tmp_path / suite / "t" / f"{test}.test").touch()
+    assert mtr.own_test("autoinc") == mtr.own_test("strata.autoinc") == "strata.autoinc"
+    assert mtr.own_test("strata_rpl.kill") == "strata_rpl.kill"
+    with pytest.raises(StrataError, match=r"there is no .*kill\.test"):
+        mtr.own_test("kill")
+
+
+def test_what_was_recorded_is_kept_beside_the_test(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(mtr, "OWN_SUITES", tmp_path / "own")
+    monkeypatch.setattr(mtr, "TREE", tmp_path / "tree")
+    recorded = tmp_path / "tree" / "mysql-test" / "suite" / "strata" / "r"
+    for folder in (recorded, tmp_path / "own" / "strata" / "r"):
+        folder.mkdir(parents=True)
+    (recorded / "autoinc.result").write_text("new")
+    mtr.keep_recorded(["strata.autoinc"])
+    assert (tmp_path / "own" / "strata" / "r" / "autoinc.result").read_text() == "new"
