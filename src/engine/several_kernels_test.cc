@@ -589,7 +589,8 @@ TEST(SeveralKernels, NumbersAreGivenOutOnceOverAllNodesAndCrashes) {
             ASSERT_TRUE(
                 insert(session.get(), table, first + k * step, row_of(first + k * step, 1, 10))
                     .ok());
-          OwnedImage hidden(row_id, row_of(row_id, 2, 10), table->spec());
+          const Row hidden_row = row_of(row_id, 2, 10);
+          OwnedImage hidden(row_id, hidden_row, table->spec());
           hidden.image.auto_increment_used = 0;
           uint32_t duplicate = 0;
           ASSERT_TRUE(session->insert_row(table.get(), hidden.image, &duplicate).ok());

@@ -152,6 +152,8 @@ TEST_F(WaitReports, NobodyEndsDuringAReport) {  // L14
   EXPECT_EQ(passed, 0);
   listener_.hold = false;
   parting.join();
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 // 2 waits for 3, 3 for 2: the listener would rather lose 3, which is not the newcomer.
