@@ -301,7 +301,7 @@ void WrittenNodes::follow(const ReplicaSet& replicas) {
   }
   changed_.notify_all();
   say();
-  if (nobody)
+  if (nobody)  // kept: every later call hears it, nobody waits for it here
     (void)end(error_ended(
         "the storage nodes that had every page lost their places in the group before another one "
         "had copied them; to do: restart this server, it recovers from the log"));
@@ -347,7 +347,7 @@ bool WrittenNodes::prepare_leave(const std::string& key, uint64_t generation,
     syncing_ = false;
   }
   changed_.notify_all();
-  if (ends_right(published)) (void)end(published);
+  if (ends_right(published)) (void)end(published);  // kept: every later call hears it
   return published.ok();
 }
 
@@ -796,7 +796,7 @@ void WrittenNodes::come_back(const NodeRef& node) {
     }
   }
   say();
-  if (ends_right(status)) (void)end(status);
+  if (ends_right(status)) (void)end(status);  // kept: every later call hears it
 }
 
 Status WrittenNodes::try_come_back(const NodeRef& node) {
