@@ -11,7 +11,7 @@
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
 #include "mariadb/settings.h"
-#include "registry/etcd.h"
+#include "registry/etcd/etcd.h"
 
 namespace strata::glue {
 

@@ -4,7 +4,7 @@
 A layer is a folder with a line there, and everything below it that has no line of its own: the longest one counts. A layer
 may include itself and the layers its line names. Headers under <folder>/internal/ are for that folder and those below it.
 Tests (*_test.cc, *_fuzz.cc, *_bench.cc, *_test_support.h, what is in a folder testing/) may, besides,
-include what the layers they may include are allowed to include.
+include what the layers they may include are allowed to include, and the simulations (folders sim/) of all those.
 What a library links with (DEPS of its strata_library) has to be within the layers its folder may include.
 """
 
@@ -75,6 +75,7 @@ def check_file(layer: str, path: Path, text: str, layers: Layers, place: str) ->
     allowed = set(layers.allowed[layer]) | {layer, "base"}
     if is_test(path):
         allowed |= layers.reachable(layer)
+        allowed |= {f"{name}/sim" for name in allowed} & layers.allowed.keys()
     for number, target in includes(text):
         if "/" not in target or target.split("/", 1)[0] not in layers.tops():
             continue  # A header beside the file, or one that is not ours.

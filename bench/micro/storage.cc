@@ -12,7 +12,7 @@
 #include "micro.h"
 #include "storage_cluster.h"
 #include "transport/clock.h"
-#include "transport/internal/socket.h"
+#include "transport/sockets/socket.h"
 
 namespace strata::micro {
 namespace {

@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "transport/event_loop.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/rpc_server.h"
 #include "transport/secret.h"
-#include "transport/socket_network.h"
+#include "transport/sockets/event_loop.h"
+#include "transport/sockets/socket_network.h"
 
 namespace strata::farmem {
 namespace {

@@ -10,7 +10,7 @@
 #include "descriptors.h"
 #include "io/file_system.h"
 #include "log.h"
-#include "registry/etcd.h"
+#include "registry/etcd/etcd.h"
 #include "settings.h"
 #include "signals.h"
 #include "status_server.h"
@@ -48,7 +48,7 @@ int run(Settings settings) {
   if (!shares.ok()) return failed("too_few_descriptors", shares.status());
   settings.node.connections_max = shares->rpc;
   settings.node.pages.open_files_max = shares->pages;
-  storenode::StopFlag stop;
+  StopFlag stop;
   const Signals signals(&stop);
   const auto secret = transport::load_secret(settings.secret_file);
   if (!secret.ok()) {

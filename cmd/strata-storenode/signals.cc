@@ -11,7 +11,7 @@ namespace strata::daemon {
 
 constexpr int kEnd = SIGUSR1;  // to our own thread
 
-Signals::Signals(storenode::StopFlag* stop) {
+Signals::Signals(StopFlag* stop) {
   sigemptyset(&set_);
   for (const int signal : {SIGTERM, SIGINT, kEnd}) sigaddset(&set_, signal);
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
@@ -24,7 +24,7 @@ Signals::~Signals() {
   thread_.join();
 }
 
-void Signals::wait(storenode::StopFlag* stop) {
+void Signals::wait(StopFlag* stop) {
   bool asked = false;
   for (;;) {
     int signal = 0;

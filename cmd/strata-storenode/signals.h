@@ -4,7 +4,7 @@
 #include <csignal>
 #include <thread>
 
-#include "storenode/node/stop_flag.h"
+#include "base/stop_flag.h"
 
 namespace strata::daemon {
 
@@ -13,13 +13,13 @@ constexpr int kSecondSignal = 130;  // exit code
 class Signals {
  public:
   // Before any other thread is started: they all inherit that these signals are not theirs.
-  explicit Signals(storenode::StopFlag* stop);
+  explicit Signals(StopFlag* stop);
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
  private:
-  void wait(storenode::StopFlag* stop);
+  void wait(StopFlag* stop);
   sigset_t set_;
   std::thread thread_;
 };

@@ -1,7 +1,7 @@
 // /healthz, /metrics and /status over HTTP, for people and their tools. Reads only.
 //   SH1  A thread of its own answers, one request per connection. Whoever connects, and however
 //        often, takes at most so many descriptors as were said at the start, for some seconds, and
-//        keeps nobody else from being answered (transport/http_server.h).
+//        keeps nobody else from being answered (transport/http/http_server.h).
 #pragma once
 
 #include <atomic>
@@ -11,9 +11,9 @@
 #include "base/status.h"
 #include "settings.h"
 #include "storenode/node/storage_node.h"
-#include "transport/event_loop.h"
-#include "transport/http_server.h"
-#include "transport/socket_network.h"
+#include "transport/http/http_server.h"
+#include "transport/sockets/event_loop.h"
+#include "transport/sockets/socket_network.h"
 
 namespace strata::daemon {
 

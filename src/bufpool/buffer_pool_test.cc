@@ -158,10 +158,14 @@ TEST(BufferPool, PagesSurviveEviction) {
   EXPECT_GT(h.pool->counters().evictions.load(), 0u);
 }
 
+// In one partition: of several, one may have given all its frames to the others.
 TEST(BufferPool, BackgroundWriterKeepsFramesFree) {
-  PoolHarness h(tiny_pool(64, /*writers=*/2));
+  BufferPoolOptions options = tiny_pool(64, /*writers=*/2);
+  options.partitions = 1;
+  PoolHarness h(options);
   for (uint32_t i = 0; i < 500; ++i) h.make(page(i));
-  EXPECT_TRUE(wait_until([&h] { return h.pool->free_count() >= 4; }));
+  // More than half of the target: it is told when there are no more than that.
+  EXPECT_TRUE(wait_until([&h] { return h.pool->free_count() >= 3; }));
   for (uint32_t i = 0; i < 500; ++i) EXPECT_EQ(h.expect_page(page(i)).version, 1u);
 }
 

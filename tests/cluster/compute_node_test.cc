@@ -15,10 +15,10 @@
 #include "base/diag.h"
 #include "base/profiles.h"
 #include "clients/compute/node_identity.h"
-#include "registry/node_removals.h"
-#include "registry/topology.h"
+#include "cluster/node_removals.h"
+#include "cluster/topology.h"
 #include "storage_cluster.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::testing {
 namespace {
@@ -150,7 +150,7 @@ class ComputeNodes : public ::testing::Test {
   // Asks the writer to take a node out, as ./strata does. Why it does not; empty: it is done.
   std::string refusal(const std::string& name, uint64_t generation) {
     auto asker = around_.sim.store().connect();
-    registry::NodeRemovals removals(asker.get(), around_.keys, kStream);
+    cluster::NodeRemovals removals(asker.get(), around_.keys, kStream);
     const auto deadline = [&] { return asker->now_us() + kCallUs; };
     auto lease = asker->grant_lease(
         60, [](registry::LeaseId) {}, deadline());
@@ -169,7 +169,7 @@ class ComputeNodes : public ::testing::Test {
     ASSERT_EQ(refusal(name, generation), "");
     auto reader = around_.sim.store().connect();
     const auto now =
-        registry::Topology(reader.get(), around_.keys).placement(reader->now_us() + kCallUs);
+        cluster::Topology(reader.get(), around_.keys).placement(reader->now_us() + kCallUs);
     ASSERT_TRUE(now.ok() && now->has_value()) << now.status();
     EXPECT_EQ((*now)->generation, generation + 1);
     EXPECT_FALSE((*now)->groups[0].place_of(name).has_value());
@@ -338,8 +338,8 @@ TEST_F(ComputeNodes, AHolderWhoseStreamIsNotItsOwnAnswersNothing) {  // CM3
   const uint64_t deadline = thief->now_us() + kCallUs;
   auto lease = thief->grant_lease(
       60, [](registry::LeaseId) {}, deadline);
-  registry::StreamEpochs epochs(thief.get(), around_.keys);
-  const registry::Version held = registry::testing::held_by(&epochs, kStream, deadline);
+  cluster::StreamEpochs epochs(thief.get(), around_.keys);
+  const registry::Version held = cluster::testing::held_by(&epochs, kStream, deadline);
   ASSERT_TRUE(epochs.acquire({kStream, "thief", Epoch{}, held}, **lease, deadline).ok());
   ASSERT_TRUE(becomes_true([&] { return !(*server)->node->may_answer(); }));
   EXPECT_TRUE(is_fenced(look_up(server->get(), 1)));
@@ -408,7 +408,7 @@ TEST_F(ComputeNodes, WhatIsWrongIsSaid) {
 
   other.cluster = "of-another-version";
   auto registry = around_.sim.store().connect();
-  registry::Topology topology(registry.get(), *registry::ClusterKeys::of(other.cluster));
+  cluster::Topology topology(registry.get(), *cluster::ClusterKeys::of(other.cluster));
   ASSERT_TRUE(
       topology.create_identity({1, kProfile, kDataFormat - 1}, registry->now_us() + 1'000'000)
           .ok());

@@ -19,15 +19,15 @@
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
 #include "clients/storage/written_page_source.h"
+#include "cluster/stream_epochs.h"
+#include "cluster/testing/held_by.h"
 #include "engine/kernel_seams.h"
 #include "engine/testing/test_database.h"
 #include "io/file_system.h"
-#include "registry/stream_epochs.h"
-#include "registry/testing/held_by.h"
-#include "registry/testing/sim_thread.h"
+#include "registry/sim/testing/sim_thread.h"
 #include "storenode/node/storage_node.h"
-#include "transport/testing/connections.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/connections.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::testing {
 
@@ -40,7 +40,7 @@ inline transport::Secret cluster_secret() { return transport::test::secret_of('s
 // The registry, and where the storage nodes are.
 struct Surroundings {
   registry::testing::SimThread sim;
-  registry::ClusterKeys keys = *registry::ClusterKeys::of("test");
+  cluster::ClusterKeys keys = *cluster::ClusterKeys::of("test");
   std::vector<std::string> addresses;
 };
 
@@ -164,9 +164,9 @@ class ComputeNode {
     const uint64_t deadline = registry_->now_us() + kCallUs;
     STRATA_ASSIGN_OR_RETURN(lease_, registry_->grant_lease(
                                         3600, [](registry::LeaseId) {}, deadline));
-    registry::StreamEpochs epochs(registry_.get(), around_->keys);
-    const registry::Version before = registry::testing::held_by(&epochs, kStream, deadline);
-    STRATA_ASSIGN_OR_RETURN(const registry::EpochGrant grant,
+    cluster::StreamEpochs epochs(registry_.get(), around_->keys);
+    const registry::Version before = cluster::testing::held_by(&epochs, kStream, deadline);
+    STRATA_ASSIGN_OR_RETURN(const cluster::EpochGrant grant,
                             epochs.acquire({kStream, name_, Epoch{}, before}, *lease_, deadline));
     STRATA_ASSIGN_OR_RETURN(
         control_, clients::RegistryControl::open(registry_.get(), around_->keys, grant, kCallUs));
@@ -227,7 +227,7 @@ class ComputeNode {
   [[nodiscard]] clients::QuorumLogSink* sink() { return sink_.get(); }
 
  private:
-  void open_replayed(const registry::EpochGrant& grant) {
+  void open_replayed(const cluster::EpochGrant& grant) {
     clients::StoragePagesOptions pages;
     pages.stream = kStream;
     pages.epoch = grant.epoch;
@@ -235,7 +235,7 @@ class ComputeNode {
     pages.spread_news = [sink = sink_.get()] { sink->spread_news(); };
     source_ = std::make_unique<clients::StoragePageSource>(cluster_secret(), pages);
   }
-  Status open_written(const registry::EpochGrant& grant) {
+  Status open_written(const cluster::EpochGrant& grant) {
     STRATA_ASSIGN_OR_RETURN(
         in_sync_, clients::InSyncSet::open(registry_.get(), around_->keys, grant, kCallUs));
     clients::WrittenPagesOptions pages;

@@ -14,13 +14,13 @@
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
 #include "clients/storage/written_page_source.h"
-#include "registry/stream_epochs.h"
-#include "registry/testing/held_by.h"
-#include "registry/testing/sim_thread.h"
+#include "cluster/stream_epochs.h"
+#include "cluster/testing/held_by.h"
+#include "registry/sim/testing/sim_thread.h"
 #include "storenode/service/worker_pool.h"
 #include "storenode/written/testing/written_pages.h"
 #include "storenode/written/written_service.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::testing {
 
@@ -124,10 +124,10 @@ class WrittenCluster {
     const uint64_t deadline = compute_->registry->now_us() + 5'000'000;
     STRATA_ASSIGN_OR_RETURN(compute_->lease, compute_->registry->grant_lease(
                                                  3600, [](registry::LeaseId) {}, deadline));
-    registry::StreamEpochs epochs(compute_->registry.get(), keys_);
-    const registry::Version before = registry::testing::held_by(&epochs, StreamId{1}, deadline);
+    cluster::StreamEpochs epochs(compute_->registry.get(), keys_);
+    const registry::Version before = cluster::testing::held_by(&epochs, StreamId{1}, deadline);
     STRATA_ASSIGN_OR_RETURN(
-        const registry::EpochGrant grant,
+        const cluster::EpochGrant grant,
         epochs.acquire({StreamId{1}, "compute", Epoch{}, before}, *compute_->lease, deadline));
     STRATA_ASSIGN_OR_RETURN(compute_->in_sync, clients::InSyncSet::open(compute_->registry.get(),
                                                                         keys_, grant, 5'000'000));
@@ -186,10 +186,10 @@ class WrittenCluster {
   // As the registry has them.
   std::vector<std::string> listed() {
     std::vector<std::string> names;
-    const auto record = registry::InSyncNodes(compute_->registry.get(), keys_)
+    const auto record = cluster::InSyncNodes(compute_->registry.get(), keys_)
                             .read(StreamId{1}, compute_->registry->now_us() + 1'000'000);
     if (record.ok() && record->has_value())
-      for (const registry::InSyncNode& one : (*record)->nodes) names.push_back(one.name);
+      for (const cluster::InSyncNode& one : (*record)->nodes) names.push_back(one.name);
     return names;
   }
   [[nodiscard]] registry::SimRegistry* registry() { return compute_->registry.get(); }
@@ -231,7 +231,7 @@ class WrittenCluster {
   };
   transport::test::Folder folder_;
   registry::testing::SimThread sim_;
-  const registry::ClusterKeys keys_ = *registry::ClusterKeys::of("test");
+  const cluster::ClusterKeys keys_ = *cluster::ClusterKeys::of("test");
   std::vector<std::unique_ptr<WrittenNodeProcess>> nodes_;  // all there ever were
   std::vector<size_t> members_;
   uint64_t generation_ = 1;

@@ -1,5 +1,5 @@
 """The registry's etcd as ./strata starts it: start, kill, start again, stop, and its errors. The client's tests are in
-src/registry (registry_etcd_test)."""
+src/cluster/conformance (registry_etcd_test)."""
 
 import base64
 import json

@@ -3,7 +3,7 @@
 #include <optional>
 
 #include "fuzz.h"
-#include "transport/connection.h"
+#include "transport/calls/connection.h"
 
 namespace strata::fuzz {
 namespace {

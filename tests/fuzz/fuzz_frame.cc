@@ -2,7 +2,7 @@
 // request, so that the decoder goes on behind them.
 #include "base/crc32c.h"
 #include "fuzz.h"
-#include "transport/frame.h"
+#include "transport/calls/frame.h"
 
 namespace strata::fuzz {
 namespace {

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "transport/internal/region_memory.h"
+#include "transport/regions/region_memory.h"
 
 namespace strata::fuzz {
 namespace {

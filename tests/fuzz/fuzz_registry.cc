@@ -1,14 +1,16 @@
 // What etcd or somebody in its place answers, and the values of a cluster's keys: any bytes, chosen
 // by the first one.
+#include "cluster/internal/records.h"
 #include "fuzz.h"
-#include "registry/internal/etcd_client.h"
-#include "registry/internal/records.h"
+#include "registry/etcd/internal/etcd_client.h"
 
 namespace strata::fuzz {
 namespace {
 
 using namespace registry;            // NOLINT
 using namespace registry::internal;  // NOLINT
+using namespace cluster;             // NOLINT
+using namespace cluster::internal;   // NOLINT
 
 void check_entries(const std::vector<KeyValue>& entries) {
   for (const KeyValue& entry : entries) FUZZ_CHECK(!entry.key.empty() && !entry.version.is_zero());

@@ -22,10 +22,10 @@
 #include "proto/methods.h"
 #include "storenode/service/log_service.h"
 #include "storenode/service/peer_reader.h"
-#include "transport/channel.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/channel.h"
+#include "transport/calls/rpc_server.h"
+#include "transport/calls/testing/connections.h"
 #include "transport/sim/sim_world.h"
-#include "transport/testing/connections.h"
 
 namespace strata::sim {
 namespace {

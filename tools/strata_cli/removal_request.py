@@ -1,4 +1,4 @@
-"""Asking the log's writer, through the registry, to take a storage node out (src/registry/node_removals.h).
+"""Asking the log's writer, through the registry, to take a storage node out (src/cluster/node_removals.h).
 
 The request goes with a lease, so that one whose asker was killed is not carried out long after. Withdrawn or answered, it changes
 nothing any more: the writer's change of the placement removes it in the same step.

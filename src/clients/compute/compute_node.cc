@@ -23,12 +23,12 @@ constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was kil
 
 std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
 
-Status check_identity(const ComputeOptions& options, const registry::DatabaseIdentity& identity) {
+Status check_identity(const ComputeOptions& options, const cluster::DatabaseIdentity& identity) {
   if (identity.profile != options.profile)
     return error_wrong_database("the cluster '" + options.cluster + "' is of profile '" +
                                 identity.profile + "', this node was started with '" +
                                 options.profile + "'; to do: set strata_profile to the cluster's");
-  return registry::check_data_format(identity, options.cluster);
+  return cluster::check_data_format(identity, options.cluster);
 }
 
 // Either page source counts what it reads in the same way.
@@ -45,7 +45,7 @@ void add_reads(const Counters& pages, ComputeNode::Facts* facts) {
 }  // namespace
 
 ComputeNode::ComputeNode(std::unique_ptr<registry::Registry> registry,
-                         const transport::Secret& secret, registry::ClusterKeys keys,
+                         const transport::Secret& secret, cluster::ClusterKeys keys,
                          ComputeOptions options)
     : options_(std::move(options)),
       profile_(find_cluster_profile(options_.profile)),
@@ -73,11 +73,11 @@ ComputeNode::~ComputeNode() {
 StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
     std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
     ComputeOptions options) {
-  STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
+  STRATA_RETURN_IF_ERROR(cluster::check_name("node", options.name));
   if (find_cluster_profile(options.profile) == nullptr)
     return error_invalid_argument("there is no profile '" + options.profile +
                                   "' of a cluster; use " + names_of_cluster_profiles());
-  STRATA_ASSIGN_OR_RETURN(registry::ClusterKeys keys, registry::ClusterKeys::of(options.cluster));
+  STRATA_ASSIGN_OR_RETURN(cluster::ClusterKeys keys, cluster::ClusterKeys::of(options.cluster));
   const uint64_t deadline_us = registry->now_us() + options.start_timeout_us;
   auto node = std::unique_ptr<ComputeNode>(
       new ComputeNode(std::move(registry), secret, std::move(keys), std::move(options)));
@@ -86,7 +86,7 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   STRATA_RETURN_IF_ERROR(node->find_placement(deadline_us).status());
   STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
   node->watch_epoch();
-  STRATA_ASSIGN_OR_RETURN(const registry::Placement placement, node->find_placement(deadline_us));
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, node->find_placement(deadline_us));
   STRATA_RETURN_IF_ERROR(node->open_storage(placement, deadline_us));
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
   if (node->gate_ != nullptr)
@@ -100,7 +100,7 @@ Status ComputeNode::find_identity() {
   char hex[20];
   std::snprintf(hex, sizeof hex, ".%016" PRIx64, held_->place());
   holder_ = options_.name + hex;
-  return registry::check_name("node", holder_);
+  return cluster::check_name("node", holder_);
 }
 
 bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
@@ -110,8 +110,8 @@ bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
 }
 
 // The storage nodes make identity and placement when they start for the first time.
-StatusOr<registry::Placement> ComputeNode::find_placement(uint64_t deadline_us) {
-  registry::Topology topology(registry_.get(), keys_);
+StatusOr<cluster::Placement> ComputeNode::find_placement(uint64_t deadline_us) {
+  cluster::Topology topology(registry_.get(), keys_);
   Status missing = ok_status();
   for (uint64_t pause_us = kPauseUsMin;; pause_us = std::min(2 * pause_us, kPauseUsMax)) {
     const uint64_t call_until =
@@ -119,7 +119,7 @@ StatusOr<registry::Placement> ComputeNode::find_placement(uint64_t deadline_us) 
     const auto identity = topology.identity(call_until);
     const auto placement = identity.ok()
                                ? topology.placement(call_until)
-                               : StatusOr<std::optional<registry::Placement>>(identity.status());
+                               : StatusOr<std::optional<cluster::Placement>>(identity.status());
     if (identity.ok() && identity->has_value())
       STRATA_RETURN_IF_ERROR(check_identity(options_, **identity));
     if (placement.ok() && identity->has_value() && placement->has_value()) return **placement;
@@ -144,7 +144,7 @@ StatusOr<std::unique_ptr<registry::Lease>> ComputeNode::new_lease(uint64_t deadl
 
 // CM2: an earlier writer that was killed holds the stream until its lease ends.
 Status ComputeNode::hold_stream(uint64_t deadline_us) {
-  registry::StreamEpochs epochs(registry_.get(), keys_);
+  cluster::StreamEpochs epochs(registry_.get(), keys_);
   STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
   lease_ = lease.get();
   leases_.push_back(std::move(lease));
@@ -174,9 +174,9 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
 
 // CM3. The lease alone would do if everybody kept to CM2; it does not hurt to hear of who did not.
 void ComputeNode::watch_epoch() {
-  registry::StreamEpochs epochs(registry_.get(), keys_);
+  cluster::StreamEpochs epochs(registry_.get(), keys_);
   epoch_watch_ = epochs.watch(
-      options_.stream, [this, own = grant_.epoch](const StatusOr<registry::StreamHolder>& last) {
+      options_.stream, [this, own = grant_.epoch](const StatusOr<cluster::StreamHolder>& last) {
         if (!last.ok())
           diag(Severity::kError, "the last epoch of the log stream cannot be read: %s",
                text(last.status()).c_str());
@@ -186,7 +186,7 @@ void ComputeNode::watch_epoch() {
 }
 
 // In the registry's thread.
-void ComputeNode::note_taken_over(const registry::StreamHolder& by) {
+void ComputeNode::note_taken_over(const cluster::StreamHolder& by) {
   const Status why =
       error_fenced("log stream " + std::to_string(options_.stream.value) + " was taken over by " +
                    by.holder + " with epoch " + std::to_string(by.epoch.value));
@@ -199,8 +199,8 @@ void ComputeNode::note_taken_over(const registry::StreamHolder& by) {
   diag(Severity::kError, "%s: this node answers nothing any more; stop it", text(why).c_str());
 }
 
-ReplicaSet ComputeNode::replicas_of(const registry::Placement& placement) {
-  const registry::StorageGroup& group = placement.groups.front();
+ReplicaSet ComputeNode::replicas_of(const cluster::Placement& placement) {
+  const cluster::StorageGroup& group = placement.groups.front();
   ReplicaSet set{placement.generation, group.write_quorum, {}, group.taken_out_by};
   for (const std::string& name : group.nodes)
     set.nodes.push_back(
@@ -209,7 +209,7 @@ ReplicaSet ComputeNode::replicas_of(const registry::Placement& placement) {
 }
 
 // In the registry's thread, or the remover's.
-void ComputeNode::follow_placement(const registry::Placement& placement) {
+void ComputeNode::follow_placement(const cluster::Placement& placement) {
   const ReplicaSet replicas = replicas_of(placement);
   uint64_t before = placement_generation_;
   while (before < placement.generation &&
@@ -222,13 +222,13 @@ void ComputeNode::follow_placement(const registry::Placement& placement) {
     written_->follow(replicas);
 }
 
-Status ComputeNode::open_storage(const registry::Placement& placement, uint64_t deadline_us) {
-  const registry::StorageGroup& group = placement.groups.front();
+Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t deadline_us) {
+  const cluster::StorageGroup& group = placement.groups.front();
   if (group.taken_out_by > grant_.epoch)  // PR6
     return error_fenced(
         "another compute node has taken the stream over and changed its storage "
         "nodes");
-  addresses_ = std::make_unique<registry::NodeAddresses>(registry_.get(), keys_);
+  addresses_ = std::make_unique<cluster::NodeAddresses>(registry_.get(), keys_);
   std::vector<transport::Address> nodes;
   std::vector<std::string> node_keys;
   for (const ReplicaNode& node : replicas_of(placement).nodes) {
@@ -296,8 +296,8 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
 // Log and pages follow it from here on.
 void ComputeNode::watch_placement(uint64_t generation) {
   placement_generation_ = generation;
-  topology_ = std::make_unique<registry::Topology>(registry_.get(), keys_);
-  placement_watch_ = topology_->watch_placement([this](const StatusOr<registry::Placement>& now) {
+  topology_ = std::make_unique<cluster::Topology>(registry_.get(), keys_);
+  placement_watch_ = topology_->watch_placement([this](const StatusOr<cluster::Placement>& now) {
     if (now.ok())
       follow_placement(*now);
     else
@@ -315,7 +315,7 @@ void ComputeNode::watch_removals() {
       .pages = written_ != nullptr ? written_->nodes() : nullptr,
       .grant =
           [this] {
-            return registry::EpochGrant{options_.stream, log_->epoch(), control_->writer()};
+            return cluster::EpochGrant{options_.stream, log_->epoch(), control_->writer()};
           },
       .follow = [this](const auto& now) { follow_placement(now); },
       .call_timeout_us = options_.call_timeout_us,
@@ -323,8 +323,8 @@ void ComputeNode::watch_removals() {
   remover_ = std::make_unique<NodeRemover>(std::move(parts));
 }
 
-Status ComputeNode::open_written_pages(const registry::Placement& placement) {
-  const registry::StorageGroup& group = placement.groups.front();
+Status ComputeNode::open_written_pages(const cluster::Placement& placement) {
+  const cluster::StorageGroup& group = placement.groups.front();
   STRATA_ASSIGN_OR_RETURN(
       in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   WrittenPagesOptions pages;
@@ -383,9 +383,8 @@ Status ComputeNode::replace_lease() {
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   auto lease = new_lease(deadline_us);
   const auto grant =
-      lease.ok()
-          ? registry::StreamEpochs(registry_.get(), keys_).renew(grant_, **lease, deadline_us)
-          : StatusOr<registry::EpochGrant>(lease.status());
+      lease.ok() ? cluster::StreamEpochs(registry_.get(), keys_).renew(grant_, **lease, deadline_us)
+                 : StatusOr<cluster::EpochGrant>(lease.status());
   if (grant.ok()) {
     grant_ = *grant;
     control_->set_writer(grant->writer);
@@ -431,7 +430,7 @@ Status ComputeNode::leave() {
   if (written_ != nullptr) written_->stop();  // it changes the registry as long as it runs
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   const Status released =
-      registry::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
+      cluster::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
   const Status revoked = leases_.back()->revoke(deadline_us);
   return released.ok() ? revoked : released;
 }

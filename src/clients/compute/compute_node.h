@@ -35,13 +35,13 @@
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
 #include "clients/storage/written_page_source.h"
-#include "registry/membership.h"
-#include "registry/node_addresses.h"
+#include "cluster/membership.h"
+#include "cluster/node_addresses.h"
+#include "cluster/stream_epochs.h"
+#include "cluster/topology.h"
 #include "registry/registry.h"
-#include "registry/stream_epochs.h"
-#include "registry/topology.h"
-#include "transport/event_loop.h"
-#include "transport/socket_network.h"
+#include "transport/sockets/event_loop.h"
+#include "transport/sockets/socket_network.h"
 
 namespace strata::clients {
 
@@ -122,18 +122,18 @@ class ComputeNode {
 
  private:
   ComputeNode(std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
-              registry::ClusterKeys keys, ComputeOptions options);
+              cluster::ClusterKeys keys, ComputeOptions options);
   Status find_identity();
   void watch_epoch();
-  void note_taken_over(const registry::StreamHolder& by);
-  StatusOr<registry::Placement> find_placement(uint64_t deadline_us);
+  void note_taken_over(const cluster::StreamHolder& by);
+  StatusOr<cluster::Placement> find_placement(uint64_t deadline_us);
   Status hold_stream(uint64_t deadline_us);
-  Status open_storage(const registry::Placement& placement, uint64_t deadline_us);
-  void follow_placement(const registry::Placement& placement);
-  [[nodiscard]] ReplicaSet replicas_of(const registry::Placement& placement);
+  Status open_storage(const cluster::Placement& placement, uint64_t deadline_us);
+  void follow_placement(const cluster::Placement& placement);
+  [[nodiscard]] ReplicaSet replicas_of(const cluster::Placement& placement);
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
                            const std::vector<std::string>& keys);
-  Status open_written_pages(const registry::Placement& placement);
+  Status open_written_pages(const cluster::Placement& placement);
   void watch_placement(uint64_t generation);
   void watch_removals();
   void add_replayed(Facts* facts) const;
@@ -148,7 +148,7 @@ class ComputeNode {
   const ComputeOptions options_;
   const Profile* const profile_;  // the one they name
   const transport::Secret secret_;
-  const registry::ClusterKeys keys_;
+  const cluster::ClusterKeys keys_;
   const std::unique_ptr<registry::Registry> registry_;
   std::unique_ptr<HeldIdentity> held_;
   std::string holder_;  // name, and what tells this folder from others and from its copies
@@ -160,12 +160,12 @@ class ComputeNode {
   const std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
   transport::IoThread io_;
   transport::SocketNetwork network_;
-  std::unique_ptr<registry::NodeAddresses> addresses_;
+  std::unique_ptr<cluster::NodeAddresses> addresses_;
   // All there were: may_answer() may still look at an old one.
   std::vector<std::unique_ptr<registry::Lease>> leases_;  // of the thread that keeps the lease
   std::atomic<registry::Lease*> lease_{nullptr};
   std::atomic<bool> taken_over_{false};  // never false again
-  registry::EpochGrant grant_;           // likewise
+  cluster::EpochGrant grant_;            // likewise
   std::unique_ptr<RegistryControl> control_;
   // One of the two.
   std::unique_ptr<StoragePageSource> pages_;
@@ -174,7 +174,7 @@ class ComputeNode {
   std::unique_ptr<QuorumLogSink> log_;
   std::shared_ptr<BacklogGate> gate_;
   std::atomic<uint64_t> placement_generation_{0};
-  std::unique_ptr<registry::Topology> topology_;
+  std::unique_ptr<cluster::Topology> topology_;
   std::unique_ptr<registry::Watch> placement_watch_;
   std::unique_ptr<registry::Watch> epoch_watch_;
   std::unique_ptr<NodeRemover> remover_;

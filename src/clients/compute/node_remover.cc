@@ -23,7 +23,7 @@ bool is_final(const Status& status) { return !may_be_repeated(status); }
 NodeRemover::NodeRemover(Parts parts)
     : parts_(std::move(parts)), removals_(parts_.registry, parts_.keys, parts_.stream) {
   thread_ = std::thread([this] { work(); });
-  watch_ = removals_.watch([this](const StatusOr<std::optional<registry::PendingRemoval>>& now) {
+  watch_ = removals_.watch([this](const StatusOr<std::optional<cluster::PendingRemoval>>& now) {
     if (!now.ok())
       diag(Severity::kError, "a request to take a storage node out cannot be read: %s",
            text(now.status()).c_str());
@@ -49,7 +49,7 @@ bool NodeRemover::pause(uint64_t us) const {
   return !stopped_;
 }
 
-bool NodeRemover::withdrawn(const registry::PendingRemoval& pending) const {
+bool NodeRemover::withdrawn(const cluster::PendingRemoval& pending) const {
   const MutexLock lock(mutex_);
   return !pending_.has_value() || pending_->version != pending.version;
 }
@@ -57,7 +57,7 @@ bool NodeRemover::withdrawn(const registry::PendingRemoval& pending) const {
 void NodeRemover::work() {
   name_this_thread("node-remover");
   for (;;) {
-    registry::PendingRemoval pending;
+    cluster::PendingRemoval pending;
     {
       MutexLock lock(mutex_);
       changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
@@ -71,7 +71,7 @@ void NodeRemover::work() {
   }
 }
 
-void NodeRemover::handle(const registry::PendingRemoval& pending) {
+void NodeRemover::handle(const cluster::PendingRemoval& pending) {
   const std::string& node = pending.request.node;
   const auto placement = read_placement();
   Status status = placement.status();
@@ -87,9 +87,9 @@ void NodeRemover::handle(const registry::PendingRemoval& pending) {
   (void)removals_.refuse(pending, text(status), deadline());
 }
 
-StatusOr<registry::Placement> NodeRemover::read_placement() {
+StatusOr<cluster::Placement> NodeRemover::read_placement() {
   STRATA_ASSIGN_OR_RETURN(auto placement,
-                          registry::Topology(parts_.registry, parts_.keys).placement(deadline()));
+                          cluster::Topology(parts_.registry, parts_.keys).placement(deadline()));
   if (!placement.has_value()) return error_not_found("the registry has no placement");
   return *std::move(placement);
 }
@@ -108,7 +108,7 @@ void NodeRemover::cancel_leave() const {
 }
 
 // NM3. Whoever asked has looked, too, and closer; but that was before.
-Status NodeRemover::others_are_well(const registry::StorageGroup& group,
+Status NodeRemover::others_are_well(const cluster::StorageGroup& group,
                                     const std::string& leaving) const {
   const std::vector<bool> log = parts_.log->well();
   const std::vector<bool> pages = parts_.pages == nullptr ? log : parts_.pages->well();
@@ -123,14 +123,14 @@ Status NodeRemover::others_are_well(const registry::StorageGroup& group,
   return ok_status();
 }
 
-Status NodeRemover::prepare(const registry::PendingRemoval& pending,
-                            const registry::Placement& placement) {
-  const registry::StorageGroup& group = placement.groups.front();
+Status NodeRemover::prepare(const cluster::PendingRemoval& pending,
+                            const cluster::Placement& placement) {
+  const cluster::StorageGroup& group = placement.groups.front();
   const std::string& node = pending.request.node;
   if (placement.generation != pending.request.generation)
     return error_conflict("the storage nodes were changed meanwhile; ask again");
-  STRATA_ASSIGN_OR_RETURN(const std::vector<registry::StorageGroup> next,
-                          registry::with_taken_out(placement, node));
+  STRATA_ASSIGN_OR_RETURN(const std::vector<cluster::StorageGroup> next,
+                          cluster::with_taken_out(placement, node));
   const uint64_t until = parts_.registry->now_us() + parts_.prepare_timeout_us;
   for (;;) {
     const bool ready = prepare_leave(node, placement.generation, next.front().write_quorum);
@@ -146,8 +146,8 @@ Status NodeRemover::prepare(const registry::PendingRemoval& pending,
 }
 
 // Once the registry was asked, only it knows (NM2).
-Status NodeRemover::change(const registry::PendingRemoval& pending,
-                           const registry::Placement& placement) {
+Status NodeRemover::change(const cluster::PendingRemoval& pending,
+                           const cluster::Placement& placement) {
   for (;;) {
     const auto changed = removals_.carry_out(pending, placement, parts_.grant(), deadline());
     if (changed.ok()) {
@@ -156,7 +156,7 @@ Status NodeRemover::change(const registry::PendingRemoval& pending,
     }
     // Changed by an attempt before and then again, or certainly not: what is there now tells.
     const auto now = is_final(changed.status()) ? read_placement()
-                                                : StatusOr<registry::Placement>(changed.status());
+                                                : StatusOr<cluster::Placement>(changed.status());
     if (now.ok()) {
       const bool gone = !now->groups.front().place_of(pending.request.node).has_value();
       if (gone) {

@@ -20,10 +20,10 @@
 #include "base/latch.h"
 #include "base/status.h"
 #include "clients/storage/leaving_replica.h"
-#include "registry/node_removals.h"
+#include "cluster/node_removals.h"
+#include "cluster/stream_epochs.h"
+#include "cluster/topology.h"
 #include "registry/registry.h"
-#include "registry/stream_epochs.h"
-#include "registry/topology.h"
 
 namespace strata::clients {
 
@@ -31,12 +31,12 @@ class NodeRemover {
  public:
   struct Parts {
     registry::Registry* registry = nullptr;
-    registry::ClusterKeys keys;
+    cluster::ClusterKeys keys;
     StreamId stream;
     LeavingReplica* log = nullptr;
-    LeavingReplica* pages = nullptr;              // null: storage nodes make them from the log
-    std::function<registry::EpochGrant()> grant;  // under which the stream is held now
-    std::function<void(const registry::Placement&)> follow;  // the placement it has made
+    LeavingReplica* pages = nullptr;             // null: storage nodes make them from the log
+    std::function<cluster::EpochGrant()> grant;  // under which the stream is held now
+    std::function<void(const cluster::Placement&)> follow;  // the placement it has made
     uint64_t call_timeout_us = 5'000'000;
     uint64_t prepare_timeout_us = 10'000'000;  // for the others to have everything
   };
@@ -49,17 +49,17 @@ class NodeRemover {
 
  private:
   void work();
-  void handle(const registry::PendingRemoval& pending);
+  void handle(const cluster::PendingRemoval& pending);
   // Why it cannot be; OK: everything acknowledged is durable by both quorums (NM1).
-  Status prepare(const registry::PendingRemoval& pending, const registry::Placement& placement);
+  Status prepare(const cluster::PendingRemoval& pending, const cluster::Placement& placement);
   [[nodiscard]] bool prepare_leave(const std::string& node, uint64_t generation,
                                    uint32_t write_quorum) const;
   void cancel_leave() const;
-  [[nodiscard]] Status others_are_well(const registry::StorageGroup& group,
+  [[nodiscard]] Status others_are_well(const cluster::StorageGroup& group,
                                        const std::string& leaving) const;
-  Status change(const registry::PendingRemoval& pending, const registry::Placement& placement);
-  StatusOr<registry::Placement> read_placement();
-  [[nodiscard]] bool withdrawn(const registry::PendingRemoval& pending) const;
+  Status change(const cluster::PendingRemoval& pending, const cluster::Placement& placement);
+  StatusOr<cluster::Placement> read_placement();
+  [[nodiscard]] bool withdrawn(const cluster::PendingRemoval& pending) const;
   // False: stopped.
   bool pause(uint64_t us) const;
   [[nodiscard]] uint64_t deadline() const {
@@ -67,12 +67,12 @@ class NodeRemover {
   }
 
   const Parts parts_;
-  registry::NodeRemovals removals_;
+  cluster::NodeRemovals removals_;
   mutable Mutex mutex_{LatchRank::kLeaf};
   mutable CondVar changed_;
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   // what the registry says
-  std::optional<registry::PendingRemoval> pending_ STRATA_GUARDED_BY(mutex_);
+  std::optional<cluster::PendingRemoval> pending_ STRATA_GUARDED_BY(mutex_);
   registry::Version done_;  // of the request handled last; the thread's
   std::unique_ptr<registry::Watch> watch_;
   std::thread thread_;

@@ -11,14 +11,14 @@
 
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
-#include "registry/testing/held_by.h"
-#include "registry/testing/sim_thread.h"
+#include "cluster/testing/held_by.h"
+#include "registry/sim/testing/sim_thread.h"
 
 namespace strata::clients {
 namespace {
 
-using registry::PendingRemoval;
-using registry::Placement;
+using cluster::PendingRemoval;
+using cluster::Placement;
 using strata::testing::wait_until;
 using ::testing::HasSubstr;
 
@@ -70,13 +70,13 @@ class NodeRemoverTest : public ::testing::Test {
     remover_ = std::make_unique<NodeRemover>(parts(300'000));
   }
   [[nodiscard]] uint64_t deadline() const { return asker_->now_us() + 5'000'000; }
-  registry::EpochGrant acquire(registry::SimRegistry* as, const std::string& holder) {
+  cluster::EpochGrant acquire(registry::SimRegistry* as, const std::string& holder) {
     auto lease = as->grant_lease(
         600, [](registry::LeaseId) {}, deadline());
     EXPECT_TRUE(lease.ok()) << lease.status();
     leases_.push_back(*std::move(lease));
-    registry::StreamEpochs epochs(as, keys_);
-    const registry::Version before = registry::testing::held_by(&epochs, kStream, deadline());
+    cluster::StreamEpochs epochs(as, keys_);
+    const registry::Version before = cluster::testing::held_by(&epochs, kStream, deadline());
     const auto grant =
         epochs.acquire({kStream, holder, Epoch{}, before}, *leases_.back(), deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
@@ -103,13 +103,13 @@ class NodeRemoverTest : public ::testing::Test {
   }
 
   registry::testing::SimThread sim_;
-  const registry::ClusterKeys keys_ = *registry::ClusterKeys::of("test");
+  const cluster::ClusterKeys keys_ = *cluster::ClusterKeys::of("test");
   std::unique_ptr<registry::SimRegistry> writer_ = sim_.store().connect();
   std::unique_ptr<registry::SimRegistry> asker_ = sim_.store().connect();
-  registry::Topology topology_{asker_.get(), keys_};
-  registry::NodeRemovals removals_{asker_.get(), keys_, kStream};
+  cluster::Topology topology_{asker_.get(), keys_};
+  cluster::NodeRemovals removals_{asker_.get(), keys_, kStream};
   std::vector<std::unique_ptr<registry::Lease>> leases_;
-  registry::EpochGrant grant_;
+  cluster::EpochGrant grant_;
   FakeReplica log_, pages_;
   bool pages_are_written_ = false;
   std::atomic<uint64_t> followed_{0};
@@ -185,7 +185,7 @@ TEST_F(NodeRemoverTest, AsLongAsTheOutcomeIsUnknownBothQuorumsStay) {  // NM2
   // Meanwhile somebody changes it again.
   const Placement without = now();
   ASSERT_TRUE(
-      topology_.change_placement(without, *registry::with_added(without, 1, "e", 0), deadline())
+      topology_.change_placement(without, *cluster::with_added(without, 1, "e", 0), deadline())
           .ok());
   EXPECT_EQ(log_.cancelled, 0);
   writer_->set_faults({});

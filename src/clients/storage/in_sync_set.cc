@@ -3,8 +3,8 @@
 namespace strata::clients {
 
 StatusOr<std::unique_ptr<InSyncSet>> InSyncSet::open(registry::Registry* registry,
-                                                     registry::ClusterKeys keys,
-                                                     const registry::EpochGrant& grant,
+                                                     cluster::ClusterKeys keys,
+                                                     const cluster::EpochGrant& grant,
                                                      uint64_t timeout_us) {
   auto set =
       std::unique_ptr<InSyncSet>(new InSyncSet(registry, std::move(keys), grant, timeout_us));
@@ -25,7 +25,7 @@ Status InSyncSet::read() {
 
 // IY1: a change that may still come expects the version before it; this one, at whatever version
 // there is now, makes it void.
-Status InSyncSet::publish(const std::vector<registry::InSyncNode>& nodes) {
+Status InSyncSet::publish(const std::vector<cluster::InSyncNode>& nodes) {
   if (in_doubt_)
     STRATA_RETURN_IF_ERROR(read());
   else if (nodes == nodes_)

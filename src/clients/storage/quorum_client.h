@@ -33,7 +33,7 @@
 #include "quorum/messages.h"
 #include "quorum/writer.h"
 #include "transport/address.h"
-#include "transport/channel.h"
+#include "transport/calls/channel.h"
 #include "transport/world.h"
 
 namespace strata::clients {

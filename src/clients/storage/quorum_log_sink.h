@@ -29,7 +29,7 @@
 #include "clients/storage/leaving_replica.h"
 #include "clients/storage/log_pieces.h"
 #include "clients/storage/quorum_client.h"
-#include "transport/blocking_channel.h"
+#include "transport/calls/blocking_channel.h"
 #include "wal/log_sink.h"
 
 namespace strata::clients {

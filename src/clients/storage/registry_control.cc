@@ -6,12 +6,12 @@ namespace strata::clients {
 
 namespace {
 
-registry::LogCheckpoint to_record(const ControlData& data) {
+cluster::LogCheckpoint to_record(const ControlData& data) {
   return {data.database_id,    data.profile,   data.data_format,      data.page_bytes,    data.node,
           data.checkpoint_lsn, data.llsn_bias, data.checkpoint_count, data.clean_shutdown};
 }
 
-ControlData from_record(const registry::LogCheckpoint& record) {
+ControlData from_record(const cluster::LogCheckpoint& record) {
   ControlData data;
   data.database_id = record.database_id;
   data.data_format = record.data_format;
@@ -28,13 +28,13 @@ ControlData from_record(const registry::LogCheckpoint& record) {
 }  // namespace
 
 StatusOr<std::unique_ptr<RegistryControl>> RegistryControl::open(registry::Registry* registry,
-                                                                 registry::ClusterKeys keys,
-                                                                 const registry::EpochGrant& grant,
+                                                                 cluster::ClusterKeys keys,
+                                                                 const cluster::EpochGrant& grant,
                                                                  uint64_t timeout_us) {
   auto control = std::unique_ptr<RegistryControl>(
       new RegistryControl(registry, std::move(keys), grant, timeout_us));
   STRATA_ASSIGN_OR_RETURN(
-      const std::optional<registry::PublishedCheckpoint> found,
+      const std::optional<cluster::PublishedCheckpoint> found,
       control->checkpoints_.read(grant.stream, registry->now_us() + timeout_us));
   if (found.has_value()) {
     control->data_ = from_record(found->checkpoint);

@@ -1,7 +1,7 @@
 // A kernel's control data (wal/control_file.h) in the registry: under the profiles whose compute
 // nodes keep nothing. One per kernel.
 //   RL1  publish() succeeds only while this node is the stream's writer
-//        (registry/log_checkpoints.h).
+//        (cluster/log_checkpoints.h).
 //   RL2  A publish() whose outcome was lost, or that was refused, is made void by the next one,
 //        which goes by the record it finds then: it may have been done, or be done late.
 #pragma once
@@ -10,8 +10,8 @@
 #include <memory>
 #include <utility>
 
-#include "registry/log_checkpoints.h"
-#include "registry/stream_epochs.h"
+#include "cluster/log_checkpoints.h"
+#include "cluster/stream_epochs.h"
 #include "wal/control_file.h"
 
 namespace strata::clients {
@@ -20,8 +20,8 @@ class RegistryControl final : public ControlStore {
  public:
   // Reads what is there. Blocks. Errors: kDataLoss, the registry's. `registry` outlives it.
   static StatusOr<std::unique_ptr<RegistryControl>> open(registry::Registry* registry,
-                                                         registry::ClusterKeys keys,
-                                                         const registry::EpochGrant& grant,
+                                                         cluster::ClusterKeys keys,
+                                                         const cluster::EpochGrant& grant,
                                                          uint64_t timeout_us);
   [[nodiscard]] const ControlData& data() const noexcept override { return data_; }
   [[nodiscard]] bool founded() const noexcept { return data_.database_id != 0; }
@@ -35,8 +35,8 @@ class RegistryControl final : public ControlStore {
   Status publish(const ControlData& data) override;
 
  private:
-  RegistryControl(registry::Registry* registry, registry::ClusterKeys keys,
-                  const registry::EpochGrant& grant, uint64_t timeout_us)
+  RegistryControl(registry::Registry* registry, cluster::ClusterKeys keys,
+                  const cluster::EpochGrant& grant, uint64_t timeout_us)
       : registry_(registry),
         checkpoints_(registry, keys),
         epochs_(registry, std::move(keys)),
@@ -46,10 +46,10 @@ class RegistryControl final : public ControlStore {
   registry::Registry* const registry_;
   [[nodiscard]] uint64_t deadline() const noexcept { return registry_->now_us() + timeout_us_; }
 
-  registry::LogCheckpoints checkpoints_;
-  registry::StreamEpochs epochs_;
-  const registry::EpochGrant grant_;  // as it was given; the writer's key is writer_
-  std::atomic<uint64_t> writer_;      // registry::Version
+  cluster::LogCheckpoints checkpoints_;
+  cluster::StreamEpochs epochs_;
+  const cluster::EpochGrant grant_;  // as it was given; the writer's key is writer_
+  std::atomic<uint64_t> writer_;     // registry::Version
   const uint64_t timeout_us_;
   registry::Version version_;
   bool in_doubt_ = false;  // RL2

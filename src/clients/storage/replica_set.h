@@ -13,7 +13,7 @@
 namespace strata::clients {
 
 struct ReplicaNode {
-  // Its name, which no other node ever has (TP5 of registry/topology.h): an equal key is the same
+  // Its name, which no other node ever has (TP5 of cluster/topology.h): an equal key is the same
   // node.
   std::string key;
   transport::Address address;

@@ -28,7 +28,7 @@
 #include "pagefile/page_source.h"
 #include "proto/page_messages.h"
 #include "transport/address.h"
-#include "transport/blocking_channel.h"
+#include "transport/calls/blocking_channel.h"
 
 namespace strata::clients {
 

@@ -14,9 +14,9 @@
 #include "page/page.h"
 #include "pagefile/testing/test_pages.h"
 #include "proto/methods.h"
-#include "transport/rpc_server.h"
-#include "transport/testing/connections.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/rpc_server.h"
+#include "transport/calls/testing/connections.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::clients {
 namespace {

@@ -7,13 +7,13 @@
 
 #include "clients/storage/in_sync_set.h"
 #include "clients/storage/registry_control.h"
-#include "registry/sim.h"
+#include "registry/sim/sim.h"
 
 namespace strata::clients {
 namespace {
 
-using registry::EpochGrant;
-using registry::InSyncNode;
+using cluster::EpochGrant;
+using cluster::InSyncNode;
 using registry::LeaseId;
 
 constexpr StreamId kStream{1};
@@ -35,7 +35,7 @@ class WriterRecords : public ::testing::Test {
     data_.page_bytes = 16384;
     data_.data_format = 1;
   }
-  EpochGrant acquire(const std::string& holder, registry::StreamEpochs& epochs,
+  EpochGrant acquire(const std::string& holder, cluster::StreamEpochs& epochs,
                      registry::Registry* registry) {
     auto lease = registry->grant_lease(
         kLeaseS, [](LeaseId) {}, now_us_ + kSecondUs);
@@ -71,7 +71,7 @@ class WriterRecords : public ::testing::Test {
   }
   Lsn published() {
     const auto found =
-        registry::LogCheckpoints(registry_.get(), keys_).read(kStream, now_us_ + kSecondUs);
+        cluster::LogCheckpoints(registry_.get(), keys_).read(kStream, now_us_ + kSecondUs);
     EXPECT_TRUE(found.ok() && found->has_value()) << found.status();
     return found.ok() && found->has_value() ? (*found)->checkpoint.lsn : Lsn{};
   }
@@ -80,8 +80,8 @@ class WriterRecords : public ::testing::Test {
   registry::SimStore store_{[this] { return now_us_ += 10; }, 1};
   std::unique_ptr<registry::SimRegistry> registry_ = store_.connect();
   std::unique_ptr<registry::SimRegistry> other_ = store_.connect();
-  const registry::ClusterKeys keys_ = *registry::ClusterKeys::of("test");
-  registry::StreamEpochs epochs_{registry_.get(), keys_};
+  const cluster::ClusterKeys keys_ = *cluster::ClusterKeys::of("test");
+  cluster::StreamEpochs epochs_{registry_.get(), keys_};
   std::vector<std::unique_ptr<registry::Lease>> leases_;
   EpochGrant grant_;
   std::unique_ptr<InSyncSet> set_;
@@ -122,7 +122,7 @@ TEST_P(Outage, IsTheEndWhenAnotherCameMeanwhile) {
   const Lsn before = published();
   registry_->set_connected(false);
   pass(2 * kLeaseS * kSecondUs + GetParam());
-  registry::StreamEpochs others(other_.get(), keys_);
+  cluster::StreamEpochs others(other_.get(), keys_);
   ASSERT_GT(acquire("b", others, other_.get()).epoch, grant_.epoch);
   registry_->set_connected(true);
   EXPECT_TRUE(is_fenced(publish_nodes(2)));

@@ -176,7 +176,7 @@ StatusOr<std::vector<SpaceId>> WrittenNodes::list_spaces_of(const NodeRef& node)
 
 // Not OK: fenced. Others that do not answer are missing.
 Status WrittenNodes::begin_at_start(const NodeRef& node, size_t* begun, size_t* missing) {
-  const std::vector<registry::InSyncNode>& known = in_sync_->nodes();
+  const std::vector<cluster::InSyncNode>& known = in_sync_->nodes();
   const auto named = std::find_if(known.begin(), known.end(),
                                   [&](const auto& one) { return one.name == node->name; });
   uint64_t session = 0;
@@ -726,7 +726,7 @@ Status WrittenNodes::sync() {
 
 // syncing_ is ours. WN2
 Status WrittenNodes::publish() {
-  std::vector<registry::InSyncNode> nodes;
+  std::vector<cluster::InSyncNode> nodes;
   {
     const MutexLock lock(mutex_);
     if (!enough()) return too_few();

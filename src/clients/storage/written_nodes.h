@@ -49,8 +49,8 @@
 #include "clients/storage/unsynced_pages.h"
 #include "proto/written_messages.h"
 #include "transport/address.h"
-#include "transport/blocking_channel.h"
-#include "transport/channel.h"
+#include "transport/calls/blocking_channel.h"
+#include "transport/calls/channel.h"
 
 namespace strata::clients {
 

@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "base/crc32c.h"
 #include "transport/clock.h"
-#include "transport/region.h"
+#include "transport/regions/region.h"
 
 namespace strata::farmem {
 namespace {

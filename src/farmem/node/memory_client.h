@@ -22,7 +22,7 @@
 #include "farmem/node/messages.h"
 #include "farmem/node/page_digest.h"
 #include "farmem/node/region_memory.h"
-#include "transport/blocking_channel.h"
+#include "transport/calls/blocking_channel.h"
 #include "transport/link_model.h"
 
 namespace strata::farmem {

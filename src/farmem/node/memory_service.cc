@@ -5,7 +5,7 @@
 
 #include "base/crc32c.h"
 #include "farmem/policy/policy_options.h"
-#include "transport/region.h"
+#include "transport/regions/region.h"
 
 namespace strata::farmem {
 namespace {

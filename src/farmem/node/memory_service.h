@@ -22,7 +22,7 @@
 
 #include "farmem/node/messages.h"
 #include "farmem/node/region_memory.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/rpc_server.h"
 #include "transport/world.h"
 
 namespace strata::farmem {

@@ -17,7 +17,7 @@
 #include "base/testing/wait_until.h"
 #include "farmem/node/memory_service.h"
 #include "farmem/pager/userfault.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::farmem {
 namespace {

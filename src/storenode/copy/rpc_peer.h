@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "storenode/copy/peer.h"
-#include "transport/blocking_channel.h"
+#include "transport/calls/blocking_channel.h"
 
 namespace strata::storenode {
 

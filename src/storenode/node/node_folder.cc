@@ -12,7 +12,7 @@
 
 #include "base/assert.h"
 #include "base/crc32c.h"
-#include "registry/keys.h"
+#include "cluster/keys.h"
 
 namespace strata::storenode {
 namespace {
@@ -56,7 +56,7 @@ bool take_number(std::string_view* text, std::string_view key, int base, Number*
 
 bool take_name(std::string_view* text, std::string_view key, std::string* out) {
   std::string_view value;
-  if (!take_line(text, key, &value) || !registry::is_name(value)) return false;
+  if (!take_line(text, key, &value) || !cluster::is_name(value)) return false;
   *out = std::string(value);
   return true;
 }

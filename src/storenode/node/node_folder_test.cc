@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "base/crc32c.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::storenode {
 namespace {

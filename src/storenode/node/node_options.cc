@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/profiles.h"
-#include "registry/keys.h"
+#include "cluster/keys.h"
 #include "registry/registry.h"
 
 namespace strata::storenode {
@@ -11,7 +11,7 @@ namespace {
 
 Status check_group(const NodeOptions& options, const InitialGroup& group) {
   for (const std::string& node : group.nodes) {
-    STRATA_RETURN_IF_ERROR(registry::check_name("node", node));
+    STRATA_RETURN_IF_ERROR(cluster::check_name("node", node));
   }
   if (std::count(group.nodes.begin(), group.nodes.end(), options.name) != 1)
     return error_invalid_argument("the initial group must name this node, " + options.name +
@@ -74,8 +74,8 @@ std::string transport_address(std::string_view address) {
 }
 
 Status check_options(const NodeOptions& options) {
-  STRATA_RETURN_IF_ERROR(registry::check_name("node", options.name));
-  STRATA_RETURN_IF_ERROR(registry::check_name("cluster", options.cluster));
+  STRATA_RETURN_IF_ERROR(cluster::check_name("node", options.name));
+  STRATA_RETURN_IF_ERROR(cluster::check_name("cluster", options.cluster));
   if (!pages_are_written(options.profile))
     STRATA_RETURN_IF_ERROR(mode_of_profile(options.profile).status());
   if (options.directory.empty())
@@ -88,7 +88,7 @@ Status check_options(const NodeOptions& options) {
   if (options.workers == 0 || options.workers > 256)
     return error_invalid_argument("a storage node has 1 to 256 workers");
   if (options.joining.has_value() && !options.joining->replaces.empty()) {
-    STRATA_RETURN_IF_ERROR(registry::check_name("node", options.joining->replaces));
+    STRATA_RETURN_IF_ERROR(cluster::check_name("node", options.joining->replaces));
     if (options.joining->replaces == options.name)
       return error_invalid_argument("a node cannot replace itself");
   }

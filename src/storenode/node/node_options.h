@@ -9,8 +9,8 @@
 
 #include "base/ids.h"
 #include "base/status.h"
+#include "base/stop_flag.h"
 #include "storenode/logstore/log_store.h"
-#include "storenode/node/stop_flag.h"
 #include "storenode/replay/page_store.h"
 
 namespace strata::storenode {

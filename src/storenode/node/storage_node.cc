@@ -7,10 +7,10 @@
 #include "base/data_format.h"
 #include "base/diag.h"
 #include "base/thread_name.h"
-#include "registry/in_sync_nodes.h"
-#include "registry/log_checkpoints.h"
-#include "registry/membership.h"
-#include "registry/stream_epochs.h"
+#include "cluster/in_sync_nodes.h"
+#include "cluster/log_checkpoints.h"
+#include "cluster/membership.h"
+#include "cluster/stream_epochs.h"
 #include "storenode/copy/rpc_peer.h"
 
 namespace strata::storenode {
@@ -40,7 +40,7 @@ StorageNode::StorageNode(registry::Registry* registry, FileSystem* files,
       files_(files),
       secret_(secret),
       options_(std::move(options)),
-      keys_(*registry::ClusterKeys::of(options_.cluster)) {}
+      keys_(*cluster::ClusterKeys::of(options_.cluster)) {}
 
 StatusOr<std::unique_ptr<StorageNode>> StorageNode::open(registry::Registry* registry,
                                                          FileSystem* files,
@@ -67,8 +67,8 @@ StorageNode::~StorageNode() {
 }
 
 Status StorageNode::start() {
-  RegistryCalls calls(registry_, options_.stop, options_.start_timeout_us,
-                      options_.call_timeout_us);
+  cluster::RegistryCalls calls(registry_, options_.stop, options_.start_timeout_us,
+                               options_.call_timeout_us);
   STRATA_ASSIGN_OR_RETURN(folder_, NodeFolder::open(files_, options_.directory));
   STRATA_RETURN_IF_ERROR(folder_->check(options_.name, options_.profile));
   STRATA_RETURN_IF_ERROR(find_database(&calls));
@@ -86,8 +86,8 @@ Status StorageNode::start() {
 
 // --- what the registry says ---
 
-StatusOr<registry::DatabaseIdentity> StorageNode::found_database(RegistryCalls* calls) {
-  registry::Topology topology(registry_, keys_);
+StatusOr<cluster::DatabaseIdentity> StorageNode::found_database(cluster::RegistryCalls* calls) {
+  cluster::Topology topology(registry_, keys_);
   const auto read = [&](uint64_t deadline_us) { return topology.identity(deadline_us); };
   STRATA_ASSIGN_OR_RETURN(auto found,
                           calls->until_reached("reading the database's identity", read));
@@ -98,7 +98,7 @@ StatusOr<registry::DatabaseIdentity> StorageNode::found_database(RegistryCalls* 
           hex64(folder_->stamp()->database_id) + ", and cluster " + options_.cluster +
           " has no database yet in this registry; to do: start it with its own registry "
           "and cluster name, or with another folder");
-    const registry::DatabaseIdentity ours{random_id(), options_.profile, kDataFormat};
+    const cluster::DatabaseIdentity ours{random_id(), options_.profile, kDataFormat};
     const Status made = calls->until_reached(
         "making the database's identity",
         [&](uint64_t deadline_us) { return topology.create_identity(ours, deadline_us); });
@@ -109,44 +109,45 @@ StatusOr<registry::DatabaseIdentity> StorageNode::found_database(RegistryCalls* 
   return *std::move(found);
 }
 
-Status StorageNode::find_database(RegistryCalls* calls) {
+Status StorageNode::find_database(cluster::RegistryCalls* calls) {
   STRATA_ASSIGN_OR_RETURN(database_, found_database(calls));
   if (database_.profile != options_.profile)
     return error_wrong_database("the database of cluster " + options_.cluster + " has profile " +
                                 database_.profile + ", this node was started with " +
                                 options_.profile +
                                 "; to do: start it with that one, or for another cluster");
-  STRATA_RETURN_IF_ERROR(registry::check_data_format(database_, options_.cluster));
+  STRATA_RETURN_IF_ERROR(cluster::check_data_format(database_, options_.cluster));
   return folder_->check_database(database_.database_id);
 }
 
-StatusOr<std::optional<registry::Placement>> StorageNode::read_placement(RegistryCalls* calls) {
+StatusOr<std::optional<cluster::Placement>> StorageNode::read_placement(
+    cluster::RegistryCalls* calls) {
   return calls->until_reached("reading the placement", [&](uint64_t deadline_us) {
     return topology_->placement(deadline_us);
   });
 }
 
 // The first one of the cluster. OK also when another node was first.
-Status StorageNode::make_placement(RegistryCalls* calls) {
-  const registry::StorageGroup first{1, options_.initial_group->nodes,
-                                     options_.initial_group->write_quorum};
+Status StorageNode::make_placement(cluster::RegistryCalls* calls) {
+  const cluster::StorageGroup first{1, options_.initial_group->nodes,
+                                    options_.initial_group->write_quorum};
   const Status made = calls->until_reached("making the placement", [&](uint64_t deadline_us) {
     return topology_->change_placement(std::nullopt, {first}, deadline_us).status();
   });
   return is_conflict(made) ? ok_status() : made;
 }
 
-bool StorageNode::enter_group(const registry::Placement& placement) {
-  for (const registry::StorageGroup& group : placement.groups) {
+bool StorageNode::enter_group(const cluster::Placement& placement) {
+  for (const cluster::StorageGroup& group : placement.groups) {
     if (!group.place_of(options_.name).has_value()) continue;
-    group_ = std::make_unique<GroupView>(options_.name, placement.generation, group);
+    group_ = std::make_unique<cluster::GroupView>(options_.name, placement.generation, group);
     return true;
   }
   return false;
 }
 
-Status StorageNode::find_group(RegistryCalls* calls) {
-  topology_ = std::make_unique<registry::Topology>(registry_, keys_);
+Status StorageNode::find_group(cluster::RegistryCalls* calls) {
+  topology_ = std::make_unique<cluster::Topology>(registry_, keys_);
   STRATA_ASSIGN_OR_RETURN(auto placement, read_placement(calls));
   if (!placement.has_value() && options_.initial_group.has_value()) {
     STRATA_RETURN_IF_ERROR(make_placement(calls));
@@ -162,7 +163,7 @@ Status StorageNode::find_group(RegistryCalls* calls) {
   }
   if (group_ != nullptr) return ok_status();
   std::string groups;
-  for (const registry::StorageGroup& group : placement->groups)
+  for (const cluster::StorageGroup& group : placement->groups)
     groups += (groups.empty() ? "" : "; ") + joined_names(group.nodes);
   return error_wrong_database(
       "node " + options_.name + " is in no storage group of cluster " + options_.cluster + " (" +
@@ -170,22 +171,22 @@ Status StorageNode::find_group(RegistryCalls* calls) {
 }
 
 // ND6
-StatusOr<registry::Placement> StorageNode::change_placement(const registry::Placement& placement,
-                                                            RegistryCalls* calls) {
+StatusOr<cluster::Placement> StorageNode::change_placement(const cluster::Placement& placement,
+                                                           cluster::RegistryCalls* calls) {
   if (folder_->stamp().has_value())
     return error_wrong_database("the data folder " + options_.directory + " was used by " +
                                 folder_->stamp()->name +
                                 " before; a node comes into a group with an empty one");
   const Joining& joining = *options_.joining;
   const auto groups = joining.replaces.empty()
-                          ? registry::with_added(placement, placement.groups.front().id,
-                                                 options_.name, joining.write_quorum)
-                          : registry::with_replaced(placement, joining.replaces, options_.name);
+                          ? cluster::with_added(placement, placement.groups.front().id,
+                                                options_.name, joining.write_quorum)
+                          : cluster::with_replaced(placement, joining.replaces, options_.name);
   if (!groups.ok())
     return error_conflict("node " + options_.name + " cannot come into a group of cluster " +
                           options_.cluster + ": " + std::string(groups.status().message()));
   std::vector<registry::Change> with;
-  for (const registry::StorageGroup& group : *groups) {
+  for (const cluster::StorageGroup& group : *groups) {
     if (!group.place_of(options_.name).has_value()) continue;
     STRATA_RETURN_IF_ERROR(check_others_are_there(group, calls));
     STRATA_ASSIGN_OR_RETURN(with, others_have_pages(group, calls));
@@ -202,13 +203,13 @@ StatusOr<registry::Placement> StorageNode::change_placement(const registry::Plac
 
 // ND8. What has to hold when the placement is changed.
 StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
-    const registry::StorageGroup& group, RegistryCalls* calls) {
+    const cluster::StorageGroup& group, cluster::RegistryCalls* calls) {
   std::vector<registry::Change> with;
   if (!pages_are_written(options_.profile)) return with;
   STRATA_ASSIGN_OR_RETURN(
       const auto found,
       calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
-        return registry::InSyncNodes(registry_, keys_).read(kFirstStream, deadline_us);
+        return cluster::InSyncNodes(registry_, keys_).read(kFirstStream, deadline_us);
       }));
   with.push_back(registry::Change::require(
       keys_.in_sync(kFirstStream), found.has_value() ? found->version : registry::Version{}));
@@ -229,15 +230,15 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
 }
 
 // Who is away may lack what the node that goes has.
-Status StorageNode::check_others_are_there(const registry::StorageGroup& group,
-                                           RegistryCalls* calls) {
-  STRATA_ASSIGN_OR_RETURN(const std::vector<registry::Member> members,
+Status StorageNode::check_others_are_there(const cluster::StorageGroup& group,
+                                           cluster::RegistryCalls* calls) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<cluster::Member> members,
                           calls->until_reached("reading the members", [&](uint64_t deadline_us) {
-                            return registry::Membership(registry_, keys_).list(deadline_us);
+                            return cluster::Membership(registry_, keys_).list(deadline_us);
                           }));
   for (const std::string& name : group.nodes) {
     const bool there = std::any_of(members.begin(), members.end(),
-                                   [&](const registry::Member& m) { return m.name == name; });
+                                   [&](const cluster::Member& m) { return m.name == name; });
     if (!there && name != options_.name)
       return error_peer_down("storage node " + name +
                              " is away; the group is changed only while every other node is there: "
@@ -247,7 +248,7 @@ Status StorageNode::check_others_are_there(const registry::StorageGroup& group,
 }
 
 void StorageNode::watch_placement() {
-  placement_watch_ = topology_->watch_placement([this](const StatusOr<registry::Placement>& now) {
+  placement_watch_ = topology_->watch_placement([this](const StatusOr<cluster::Placement>& now) {
     if (now.ok())
       group_->update(*now);
     else
@@ -259,10 +260,10 @@ void StorageNode::watch_placement() {
 StatusOr<quorum::StreamOrigin> StorageNode::origin(StreamId stream) {
   const uint64_t deadline = registry_->now_us() + options_.call_timeout_us;
   STRATA_ASSIGN_OR_RETURN(const auto holder,
-                          registry::StreamEpochs(registry_, keys_).current(stream, deadline));
+                          cluster::StreamEpochs(registry_, keys_).current(stream, deadline));
   STRATA_ASSIGN_OR_RETURN(const auto founded,
-                          registry::LogCheckpoints(registry_, keys_).read(stream, deadline));
-  const registry::StorageGroup group = group_->group();
+                          cluster::LogCheckpoints(registry_, keys_).read(stream, deadline));
+  const cluster::StorageGroup group = group_->group();
   const auto place = group.place_of(options_.name);
   // ND6: others may have acknowledged by now what the registry does not know of yet.
   const bool came_with_it = place.has_value() && group.joined_at(*place) == 0;
@@ -328,7 +329,7 @@ quorum::ReplicaIndex StorageNode::own_replica() const {
 // group.
 CopyPeers StorageNode::make_copy_peers() {
   CopyPeers peers;
-  const registry::StorageGroup group = group_->group();
+  const cluster::StorageGroup group = group_->group();
   for (size_t i = 1; i < group.nodes.size(); ++i)
     peers.push_back(std::make_shared<RpcPeer>(
         secret_, RpcPeerOptions{.name = group.nodes[(own_replica() + i) % group.nodes.size()],
@@ -388,7 +389,7 @@ void StorageNode::make_page_service() {
 }
 
 void StorageNode::make_services() {
-  known_ = std::make_unique<registry::NodeAddresses>(registry_, keys_);
+  known_ = std::make_unique<cluster::NodeAddresses>(registry_, keys_);
   runner_ = std::make_unique<LogStoreRunner>(logs_.get(), [this] { return group_->is_spare(); });
   if (pages_ != nullptr) {
     asker_->start();
@@ -436,17 +437,17 @@ Status StorageNode::listen() {
   return ok_status();
 }
 
-Status StorageNode::join(RegistryCalls* calls) {
-  MembershipKeeper::Options keeper;
+Status StorageNode::join(cluster::RegistryCalls* calls) {
+  cluster::MembershipKeeper::Options keeper;
   keeper.member.name = options_.name;
-  keeper.member.role = registry::Role::kStorage;
+  keeper.member.role = cluster::Role::kStorage;
   keeper.member.identity = folder_->stamp()->identity;
   keeper.member.address =
       options_.advertise.empty() ? addresses_.front() : transport_address(options_.advertise);
   keeper.member.status_address = options_.status_address;
   keeper.lease_s = options_.lease_s;
   keeper.call_timeout_us = options_.call_timeout_us;
-  membership_ = std::make_unique<MembershipKeeper>(registry_, keys_, std::move(keeper));
+  membership_ = std::make_unique<cluster::MembershipKeeper>(registry_, keys_, std::move(keeper));
   // The entry of a node that died with its folder goes with its lease; that of one that lives
   // stays, and the name is its.
   const uint64_t deadline_us =

@@ -25,15 +25,15 @@
 #include <vector>
 
 #include "base/status.h"
+#include "cluster/group_view.h"
+#include "cluster/membership_keeper.h"
+#include "cluster/node_addresses.h"
+#include "cluster/topology.h"
 #include "io/file_system.h"
-#include "registry/node_addresses.h"
-#include "registry/topology.h"
 #include "storenode/copy/log_mender.h"
 #include "storenode/copy/page_asker.h"
 #include "storenode/copy/store_copier.h"
 #include "storenode/logstore/log_store_runner.h"
-#include "storenode/node/group_view.h"
-#include "storenode/node/membership_keeper.h"
 #include "storenode/node/node_folder.h"
 #include "storenode/node/node_options.h"
 #include "storenode/node/node_status.h"
@@ -45,9 +45,9 @@
 #include "storenode/written/page_copier.h"
 #include "storenode/written/written_service.h"
 #include "storenode/written/written_store.h"
-#include "transport/event_loop.h"
-#include "transport/rpc_server.h"
-#include "transport/socket_network.h"
+#include "transport/calls/rpc_server.h"
+#include "transport/sockets/event_loop.h"
+#include "transport/sockets/socket_network.h"
 
 namespace strata::storenode {
 
@@ -83,18 +83,18 @@ class StorageNode {
               NodeOptions options);
   Status start();
   // Makes the database's identity and placement if there are none yet, and checks them (ND1).
-  Status find_database(RegistryCalls* calls);
-  StatusOr<registry::DatabaseIdentity> found_database(RegistryCalls* calls);
-  Status find_group(RegistryCalls* calls);
-  StatusOr<std::optional<registry::Placement>> read_placement(RegistryCalls* calls);
-  Status make_placement(RegistryCalls* calls);
+  Status find_database(cluster::RegistryCalls* calls);
+  StatusOr<cluster::DatabaseIdentity> found_database(cluster::RegistryCalls* calls);
+  Status find_group(cluster::RegistryCalls* calls);
+  StatusOr<std::optional<cluster::Placement>> read_placement(cluster::RegistryCalls* calls);
+  Status make_placement(cluster::RegistryCalls* calls);
   // Puts this node into `placement`. conflict: another one was made meanwhile.
-  StatusOr<registry::Placement> change_placement(const registry::Placement& placement,
-                                                 RegistryCalls* calls);
-  Status check_others_are_there(const registry::StorageGroup& group, RegistryCalls* calls);
-  StatusOr<std::vector<registry::Change>> others_have_pages(const registry::StorageGroup& group,
-                                                            RegistryCalls* calls);
-  bool enter_group(const registry::Placement& placement);
+  StatusOr<cluster::Placement> change_placement(const cluster::Placement& placement,
+                                                cluster::RegistryCalls* calls);
+  Status check_others_are_there(const cluster::StorageGroup& group, cluster::RegistryCalls* calls);
+  StatusOr<std::vector<registry::Change>> others_have_pages(const cluster::StorageGroup& group,
+                                                            cluster::RegistryCalls* calls);
+  bool enter_group(const cluster::Placement& placement);
   void watch_placement();
   Status stamp_folder();
   Status open_stores();
@@ -103,7 +103,7 @@ class StorageNode {
   void make_services();
   void make_page_service();
   Status listen();
-  Status join(RegistryCalls* calls);
+  Status join(cluster::RegistryCalls* calls);
   LogService::Parts parts();
   Offload offload();
   StatusOr<quorum::StreamOrigin> origin(StreamId stream);
@@ -124,16 +124,16 @@ class StorageNode {
   FileSystem* const files_;
   const transport::Secret secret_;
   const NodeOptions options_;
-  const registry::ClusterKeys keys_;
+  const cluster::ClusterKeys keys_;
   StopFlag stopping_;
   bool stopped_ = false;  // the stopper's
 
   // Made in this order by open(), and then constant until the node is destroyed.
   std::unique_ptr<NodeFolder> folder_;
-  registry::DatabaseIdentity database_;
-  std::unique_ptr<registry::Topology> topology_;
-  std::unique_ptr<GroupView> group_;
-  std::unique_ptr<registry::NodeAddresses> known_;
+  cluster::DatabaseIdentity database_;
+  std::unique_ptr<cluster::Topology> topology_;
+  std::unique_ptr<cluster::GroupView> group_;
+  std::unique_ptr<cluster::NodeAddresses> known_;
   std::unique_ptr<LogStore> logs_;
   // By the profile: pages made from the log, or written by compute.
   std::unique_ptr<StreamLogView> view_;
@@ -152,7 +152,7 @@ class StorageNode {
   std::unique_ptr<PageCopier> copier_;
   std::unique_ptr<WrittenService> written_service_;
   std::vector<std::string> addresses_;
-  std::unique_ptr<MembershipKeeper> membership_;
+  std::unique_ptr<cluster::MembershipKeeper> membership_;
   // Gone after stop().
   std::unique_ptr<registry::Watch> placement_watch_;
   std::unique_ptr<LogStoreRunner> runner_;

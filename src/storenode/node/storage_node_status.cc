@@ -72,7 +72,7 @@ NodeStatus StorageNode::status() const {
   status.identity = folder_->stamp()->identity;
   status.database_id = database_.database_id;
   status.profile = options_.profile;
-  const registry::StorageGroup group = group_->group();
+  const cluster::StorageGroup group = group_->group();
   status.group = group.id;
   status.group_nodes = group.nodes;
   status.write_quorum = group.write_quorum;
@@ -80,7 +80,7 @@ NodeStatus StorageNode::status() const {
   status.out_of_group = group_->out_of_it();
   status.addresses = addresses_;
   status.status_address = options_.status_address;
-  MembershipState membership = membership_->state();
+  cluster::MembershipState membership = membership_->state();
   status.joined = membership.joined;
   status.times_joined = membership.times_joined;
   status.lease_remaining_us = membership.lease_remaining_us;
@@ -251,7 +251,7 @@ Status StorageNode::health() const {
   if (written_ != nullptr)
     if (const Status trouble = written_->trouble(); !trouble.ok())
       return with_remedy(trouble, "look at its disk; it goes on by itself once a sync ends well");
-  const MembershipState membership = membership_->state();
+  const cluster::MembershipState membership = membership_->state();
   if (!membership.joined)
     return error_lease_lost("it serves, but is not a member: " + membership.trouble +
                             "; to do: see whether the registry answers; it joins again by itself");

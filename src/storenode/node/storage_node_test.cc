@@ -8,13 +8,13 @@
 
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
+#include "cluster/in_sync_nodes.h"
+#include "cluster/stream_epochs.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
-#include "registry/in_sync_nodes.h"
-#include "registry/stream_epochs.h"
-#include "registry/testing/sim_thread.h"
-#include "transport/blocking_channel.h"
-#include "transport/testing/io_node.h"
+#include "registry/sim/testing/sim_thread.h"
+#include "transport/calls/blocking_channel.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::storenode {
 namespace {
@@ -53,8 +53,8 @@ class StorageNodeTest : public ::testing::Test {
     return StorageNode::open(registry_.get(), files_.get(), kSecret, std::move(options));
   }
   Status refusal(NodeOptions options) { return open(std::move(options)).status(); }
-  std::vector<registry::Member> members(const std::string& cluster = "main") {
-    registry::Membership membership(watcher_.get(), *registry::ClusterKeys::of(cluster));
+  std::vector<cluster::Member> members(const std::string& cluster = "main") {
+    cluster::Membership membership(watcher_.get(), *cluster::ClusterKeys::of(cluster));
     return *membership.list(watcher_->now_us() + 1'000'000);
   }
   Status list_spaces(const std::string& address, char secret = 's') {
@@ -242,15 +242,15 @@ TEST_F(StorageNodeTest, NoPlaceIsGivenAwayWhileAnotherNodeMissesPages) {
   };
   std::vector<std::unique_ptr<StorageNode>> nodes;
   for (const char* name : {"s1", "s2", "s3"}) nodes.push_back(*open(written(name)));
-  const registry::ClusterKeys keys = *registry::ClusterKeys::of("main");
+  const cluster::ClusterKeys keys = *cluster::ClusterKeys::of("main");
   const uint64_t deadline = watcher_->now_us() + 10'000'000;
   const auto lease = watcher_->grant_lease(
       600, [](registry::LeaseId) {}, deadline);
   ASSERT_TRUE(lease.ok()) << lease.status();
-  const auto grant = registry::StreamEpochs(watcher_.get(), keys)
+  const auto grant = cluster::StreamEpochs(watcher_.get(), keys)
                          .acquire({kFirstStream, "compute", Epoch{}, {}}, **lease, deadline);
   ASSERT_TRUE(grant.ok()) << grant.status();
-  registry::InSyncNodes in_sync(watcher_.get(), keys);
+  cluster::InSyncNodes in_sync(watcher_.get(), keys);
   const auto listed = in_sync.publish(kFirstStream, grant->writer, registry::Version{},
                                       {{"s1", 7}, {"s2", 8}}, deadline);
   ASSERT_TRUE(listed.ok()) << listed.status();

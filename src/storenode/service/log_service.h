@@ -22,7 +22,7 @@
 #include "proto/log_messages.h"
 #include "storenode/logstore/log_store.h"
 #include "storenode/logstore/self_catch_up.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/rpc_server.h"
 
 namespace strata::storenode {
 

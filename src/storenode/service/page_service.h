@@ -11,7 +11,7 @@
 #include "proto/page_messages.h"
 #include "storenode/replay/page_store.h"
 #include "storenode/service/log_service.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/rpc_server.h"
 
 namespace strata::storenode {
 

@@ -16,8 +16,8 @@
 #include "proto/page_messages.h"
 #include "storenode/replay/testing/test_store.h"
 #include "storenode/service/worker_pool.h"
-#include "transport/blocking_channel.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/blocking_channel.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::storenode {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/latch.h"
 #include "storenode/logstore/self_catch_up.h"
-#include "transport/channel.h"
+#include "transport/calls/channel.h"
 
 namespace strata::storenode {
 

@@ -9,7 +9,7 @@
 #include "storenode/service/worker_pool.h"
 #include "storenode/written/testing/written_pages.h"
 #include "storenode/written/written_service.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::storenode {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "proto/page_messages.h"
 #include "proto/written_messages.h"
-#include "transport/blocking_channel.h"
+#include "transport/calls/blocking_channel.h"
 
 namespace strata::storenode {
 

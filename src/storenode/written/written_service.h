@@ -11,7 +11,7 @@
 #include "storenode/service/log_service.h"
 #include "storenode/written/page_copier.h"
 #include "storenode/written/written_store.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/rpc_server.h"
 
 namespace strata::storenode {
 

@@ -1,5 +1,5 @@
 // Takes the place of the rest of this folder in a build without libfabric.
-#include "transport/internal/fabric.h"
+#include "transport/regions/fabric.h"
 
 namespace strata::transport {
 namespace {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "transport/fabric_server.h"
-#include "transport/internal/fabric.h"
 #include "transport/ofi/provider.h"
+#include "transport/regions/fabric.h"
+#include "transport/regions/fabric_server.h"
 
 namespace strata::transport::ofi {
 

@@ -12,10 +12,10 @@
 #include "base/clock.h"
 #include "base/latch.h"
 #include "transport/clock.h"
-#include "transport/internal/fabric.h"
-#include "transport/internal/region_memory.h"
 #include "transport/ofi/fabric_link.h"
-#include "transport/region_server.h"
+#include "transport/regions/fabric.h"
+#include "transport/regions/region_memory.h"
+#include "transport/regions/region_server.h"
 
 namespace strata::transport {
 namespace {

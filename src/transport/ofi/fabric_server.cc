@@ -1,4 +1,4 @@
-#include "transport/fabric_server.h"
+#include "transport/regions/fabric_server.h"
 
 #include <poll.h>
 #include <rdma/fi_cm.h>

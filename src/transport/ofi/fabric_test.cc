@@ -2,7 +2,7 @@
 // connections that show a wrong token, name wrong keys or say anything at all, while an honest peer
 // goes on; regions withdrawn and unmapped under fire; processes stopped and killed. The program
 // starts itself as those processes. What all ways to a region have in common: region_test.
-#include "transport/internal/fabric.h"
+#include "transport/regions/fabric.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -23,10 +23,10 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/rng.h"
-#include "transport/internal/socket.h"
+#include "transport/calls/testing/io_node.h"
 #include "transport/ofi/fabric_link.h"
-#include "transport/region_server.h"
-#include "transport/testing/io_node.h"
+#include "transport/regions/region_server.h"
+#include "transport/sockets/socket.h"
 
 extern char** environ;
 

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "base/status.h"
-#include "transport/internal/socket.h"
 #include "transport/ofi/library.h"
+#include "transport/sockets/socket.h"
 
 namespace strata::transport::ofi {
 

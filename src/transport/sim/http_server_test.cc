@@ -1,6 +1,6 @@
 // Goal: a person's request is answered whatever else is connected (HT1-HT3). Method: peers in the
 // simulated world that say nothing, little, much, or nonsense, at exact times.
-#include "transport/http_server.h"
+#include "transport/http/http_server.h"
 
 #include <gtest/gtest.h>
 

@@ -12,8 +12,8 @@
 
 #include "base/diag.h"
 #include "base/testing/sanitized.h"
-#include "transport/channel.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/channel.h"
+#include "transport/calls/rpc_server.h"
 #include "transport/sim/sim_world.h"
 
 namespace strata::transport {

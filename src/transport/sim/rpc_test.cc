@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "base/diag.h"
-#include "transport/channel.h"
-#include "transport/rpc_server.h"
+#include "transport/calls/channel.h"
+#include "transport/calls/rpc_server.h"
+#include "transport/calls/testing/connections.h"
 #include "transport/sim/sim_world.h"
-#include "transport/testing/connections.h"
 
 namespace strata::transport {
 namespace {

@@ -1,0 +1,81 @@
+// Calls that block the calling thread: many threads, one peer, a socket of its own for each call in
+// progress, taken from a cache. For page reads and one-sided operations. Thread-safe.
+//
+//   BC1  A call ends at its deadline at the latest, and its end is told truly (CA1).
+//   BC2  A socket goes back to the cache only after a whole, matching reply; after anything else it
+//        is closed. A cached one that the peer has closed meanwhile is not used.
+//   BC4  A call ends when the thread's InterruptScope is interrupted: kCancelled if the call is
+//        idempotent, else as if the connection had broken.
+//   BC3  A call whose connection broke is sent once more, on a new connection, if it is idempotent
+//        or had not been sent whole.
+// Replies are read by the calling thread: no other thread has to wake up on this side.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/latch.h"
+#include "transport/address.h"
+#include "transport/calls/call.h"
+#include "transport/calls/connection.h"
+#include "transport/link_model.h"
+
+namespace strata::transport {
+
+class BlockingSocket;
+
+struct BlockingChannelOptions {
+  ConnectionLimits limits = {};
+  uint32_t cached_sockets_max = 64;
+  std::shared_ptr<LinkModel> link_model = nullptr;  // null: none
+  std::shared_ptr<Counters> counters = nullptr;     // its own if null
+};
+
+struct BlockingReply {
+  // In: its size is a guess of the reply's, which saves a system call when it is not too small, and
+  // its memory is used again. Out: the reply.
+  std::string payload;
+  uint64_t epoch = 0;       // the server's
+  bool answered = false;    // by the handler
+  FileDescriptor attached;  // what the handler sent along, if anything
+};
+
+class BlockingChannel {
+ public:
+  BlockingChannel(const Secret& secret, Address address, BlockingChannelOptions options);
+  ~BlockingChannel();  // no call may be in progress
+  BlockingChannel(const BlockingChannel&) = delete;
+  BlockingChannel& operator=(const BlockingChannel&) = delete;
+
+  // Blocks until the reply is there, at most until options.deadline_us of base/clock.h's clock. No
+  // latch may be held. Errors: the handler's if reply->answered, else as CA1.
+  // options.wait_for_connection must be false.
+  Status call(const CallOptions& options, Bytes request, BlockingReply* reply);
+
+  [[nodiscard]] Counters& counters() noexcept { return *counters_; }
+  [[nodiscard]] std::string address() const { return address_.now(); }
+  [[nodiscard]] LinkModel* link_model() const noexcept { return options_.link_model.get(); }
+
+ private:
+  struct Attempt;
+  void attempt(const CallOptions& options, Bytes request, BlockingReply* reply, Attempt* attempt);
+  Status exchange(const CallOptions& options, Bytes request, BlockingReply* reply,
+                  Attempt* attempt);
+  StatusOr<std::unique_ptr<BlockingSocket>> connect(uint64_t deadline_ns);
+  Status authenticate(BlockingSocket* socket, uint64_t deadline_ns);
+  std::unique_ptr<BlockingSocket> take_cached();
+  void drop_cached();
+  void put_back(std::unique_ptr<BlockingSocket> socket);
+
+  const Secret secret_;
+  const Address address_;  // whose source is thread-safe
+  const BlockingChannelOptions options_;
+  std::shared_ptr<Counters> counters_;
+  Mutex mutex_{LatchRank::kLeaf};
+  std::vector<std::unique_ptr<BlockingSocket>> cached_
+      STRATA_GUARDED_BY(mutex_);  // the last one was used last
+};
+
+}  // namespace strata::transport
