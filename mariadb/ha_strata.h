@@ -1,6 +1,6 @@
-// The handler: one open table of one connection at a time. It answers the server's calls, each by a
-// few calls of others: `Scan` for where entries come from, `RowBuilder` for what records become, the
-// connection's session for changes.
+// The handler: one open table of one connection at a time. It answers the server's calls, each by
+// a few calls of others: `Scan` for where entries come from, `RowBuilder` for what records become,
+// the connection's session for changes.
 //
 //   H1  The scan's cursors rest from reset() on (SCN1).
 //   H2  update_row() and delete_row() mean the row that the scan stands on (SCN2); after a write

@@ -1,6 +1,6 @@
-// Scans, without a server, over a kernel on a simulated disk: whatever is searched for and whichever
-// way the scan goes on, it gives the entries of a sorted list, with keys that are whole and with
-// keys that are cut.
+// Scans, without a server, over a kernel on a simulated disk: whatever is searched for and
+// whichever way the scan goes on, it gives the entries of a sorted list, with keys that are whole
+// and with keys that are cut.
 #include "mariadb/scan.h"
 
 #include <gtest/gtest.h>
@@ -296,6 +296,9 @@ TEST_F(ScanTest, RangesEndWhereTheyAreToldTo) {
     for (auto at = walk(Direction::kForward); at.has_value(); at = go_on(Direction::kForward))
       found.push_back(*at);
     EXPECT_EQ(found, expected);
+    // Whoever turns round has left the range.
+    EXPECT_EQ(go_on(Direction::kBackward), expected.back());
+    EXPECT_EQ(go_on(Direction::kForward), entries_[expected.size()]);
   }
 }
 
