@@ -139,9 +139,9 @@ class EntryMaker {
 bool ha_strata::map_indexes(TABLE* altered, const Alter_inplace_info* info,
                             std::vector<uint32_t>* from) {
   TableLayout after;
-  after.open(altered, layout_.form());
+  after.open(altered, rows_.layout().form());
   from->assign(after.index_count(), kBuilt);
-  std::vector<bool> continued(layout_.index_count(), false);
+  std::vector<bool> continued(rows_.layout().index_count(), false);
   for (uint32_t i = 0; i < after.index_count(); ++i) {
     uint32_t old = 0;  // the hidden clustered key
     if (after.index(i).server_key != MAX_KEY) {
@@ -149,8 +149,8 @@ bool ha_strata::map_indexes(TABLE* altered, const Alter_inplace_info* info,
       const uint old_key = find_old_key(table, info, key);
       if (old_key == MAX_KEY) continue;
       if (!same_shape(table->key_info[old_key], key)) return false;
-      old = layout_.kernel_index(old_key);
-    } else if (!layout_.hidden_key()) {
+      old = rows_.layout().kernel_index(old_key);
+    } else if (!rows_.layout().hidden_key()) {
       return false;
     }
     if (continued[old]) return false;
@@ -158,7 +158,7 @@ bool ha_strata::map_indexes(TABLE* altered, const Alter_inplace_info* info,
     (*from)[i] = old;
   }
   if ((*from)[0] != 0) return false;
-  for (uint32_t old = 1; old < layout_.index_count(); ++old) {
+  for (uint32_t old = 1; old < rows_.layout().index_count(); ++old) {
     // The kernel drops an index with its space only.
     if (!continued[old] && table_->spec().indexes[old].own_space_id == 0) return false;
   }
@@ -197,7 +197,7 @@ bool ha_strata::prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* 
     info->handler_ctx = alter;
     std::vector<uint32_t> from;
     if (!map_indexes(altered, info, &from)) return HA_ERR_TABLE_DEF_CHANGED;
-    alter->layout.open(altered, layout_.form());
+    alter->layout.open(altered, rows_.layout().form());
     alter->spec = table_->spec();
     alter->spec.indexes.clear();
     for (uint32_t i = 0; i < from.size(); ++i) {
@@ -222,7 +222,7 @@ bool ha_strata::inplace_alter_table(TABLE* altered, Alter_inplace_info* info) {
     THD* const thd = ha_thd();
     AlterInPlace* const alter = context_of(info);
     const KillReaches reaches(connection_of(thd), alter->session.get());
-    EntryMaker maker(thd, altered, &row_, &alter->layout, alter->spec);
+    EntryMaker maker(thd, altered, &rows_.codec(), &alter->layout, alter->spec);
     engine::IndexBuild build;
     build.memory_bytes = session_setting_index_build_memory(thd);
     build.entries_of = [&](Bytes key, Bytes row, const LoadExternal& load,
@@ -249,7 +249,7 @@ int ha_strata::report_duplicate(TABLE* altered, Alter_inplace_info* info,
     const LoadExternal load = [&cursor](uint32_t position, std::string* value) {
       return cursor.external(position, value);
     };
-    status = row_.decode(cursor.row(), nullptr, load, altered->record[0]);
+    status = rows_.codec().decode(cursor.row(), nullptr, load, altered->record[0]);
   }
   if (!status.ok()) return fail(status);
   const uint key = alter->layout.index(build.duplicate_index).server_key;
@@ -276,7 +276,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     close_if_outcome_unknown(status, thd);  // D6
     if (!status.ok()) return fail(status);
     // The server is about to rename the file with the new definition itself (DF1).
-    drop_cursors();
+    scan_.drop_cursors();
     return 0;
   }));
 }

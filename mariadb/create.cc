@@ -179,7 +179,7 @@ int ha_strata::truncate() {
       return session->create_table(spec, &fresh);
     });
     if (!status.ok()) return fail(status);
-    drop_cursors();
+    scan_.drop_cursors();
     table_ = std::move(fresh);
     share_->set_statistics({}, 0);
     return 0;

@@ -28,6 +28,9 @@ bool fills_new_table(int command) {
 
 }  // namespace
 
+ha_strata::ha_strata(handlerton* hton, TABLE_SHARE* share) : handler(hton, share) {}
+ha_strata::~ha_strata() = default;
+
 // The server checks unique keys that are hashes itself (long ones, USING HASH, WITHOUT OVERLAPS):
 // before it writes the row, unless we say otherwise. What it finds decides which row ON DUPLICATE
 // KEY UPDATE means, so we say what InnoDB does. Checking first is only right while nobody can put
@@ -41,8 +44,7 @@ bool ha_strata::checks_after_write() const {
 
 // Whether the server is looking for a duplicate that it would have to see afterwards, too.
 bool ha_strata::checks_uniqueness() const {
-  if (statement_lock_ != engine::LockMode::kExclusive || releases_rows_ || active_index == MAX_KEY)
-    return false;
+  if (!locks_.to_change() || locks_.releases_rows || active_index == MAX_KEY) return false;
   const KEY& key = table->key_info[active_index];
   if (key.algorithm != HA_KEY_ALG_LONG_HASH && !(key.without_overlaps && keyread_)) return false;
   return !fills_new_table(thd_sql_command(ha_thd()));
@@ -66,7 +68,8 @@ ulong ha_strata::index_flags(uint key, uint part, bool all_parts) const {
   if (key == table_share->primary_key) return flags | HA_CLUSTERED_INDEX | HA_KEYREAD_ONLY;
   flags |= HA_DO_INDEX_COND_PUSHDOWN;
   // Entries of one value come in the order of whole primary keys, row ids are compared as stored.
-  if (layout_.index_count() != 0 && layout_.clustered_may_be_cut()) flags |= HA_KEY_SCAN_NOT_ROR;
+  const TableLayout& layout = rows_.layout();
+  if (layout.index_count() != 0 && layout.clustered_may_be_cut()) flags |= HA_KEY_SCAN_NOT_ROR;
   const KEY& info = table_share->key_info[key];
   for (uint i = all_parts ? 0 : part; i <= part && i < info.user_defined_key_parts; ++i) {
     const Field* const field = info.key_part[i].field;
@@ -106,20 +109,14 @@ int ha_strata::open(const char* name, int, uint) {
     if (version.length != 0 &&
         spec.version != Bytes(reinterpret_cast<const char*>(version.str), version.length))
       return HA_ERR_TABLE_DEF_CHANGED;
-    layout_.open(table, key_form(spec));
-    if (spec.indexes.size() != layout_.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
-    row_.open(table);
+    rows_.open(table, key_form(spec));
+    TableLayout& layout = rows_.layout();
+    if (spec.indexes.size() != layout.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
+    scan_.open(rows_.scan_indexes(), &rows_);
     table_ = std::move(found).value();
     cached_ = cached_table(spec.schema + "/" + spec.name);
     apply_auto_increment_start();
-    load_ = [this](uint32_t position, std::string* out) {
-      return at_ == nullptr ? error_internal("no row to load from") : at_->external(position, out);
-    };
-    plans_.resize(layout_.index_count());
-    old_plans_.resize(layout_.index_count());
-    known_storage_.assign(bitmap_buffer_size(table->s->fields) / sizeof(my_bitmap_map) + 1, 0);
-    my_bitmap_init(&known_, known_storage_.data(), table->s->fields);
-    const size_t key_bytes = layout_.hidden_key() ? 8 : layout_.index(0).stored_bytes_most();
+    const size_t key_bytes = layout.hidden_key() ? 8 : layout.index(0).stored_bytes_most();
     ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
     // Tells the server that an update of the primary key moves rows in front of a running scan.
     key_used_on_scan = table->s->primary_key;
@@ -135,7 +132,7 @@ int ha_strata::open(const char* name, int, uint) {
 }
 
 int ha_strata::close() {
-  drop_cursors();
+  scan_.drop_cursors();
   table_.reset();
   connection_ = nullptr;
   return 0;
@@ -145,13 +142,7 @@ handler* ha_strata::clone(const char* name, MEM_ROOT* mem_root) {
   auto* const copy = static_cast<ha_strata*>(handler::clone(name, mem_root));
   if (copy == nullptr) return nullptr;
   copy->connection_ = connection_;
-  copy->requested_lock_ = requested_lock_;
-  copy->statement_lock_ = statement_lock_;
-  copy->locked_tables_lock_ = locked_tables_lock_;
-  copy->skip_locked_ = skip_locked_;
-  copy->has_been_locked_ = has_been_locked_;
-  copy->protects_ranges_ = protects_ranges_;
-  copy->releases_rows_ = releases_rows_;
+  copy->locks_ = locks_;
   return copy;
 }
 
@@ -159,22 +150,16 @@ int ha_strata::discover_check_version() {
   return table_ == nullptr || table_->stale() ? HA_ERR_TABLE_DEF_CHANGED : 0;
 }
 
-void ha_strata::drop_cursors() noexcept {
-  at_ = nullptr;
-  cursor_.reset();
-  point_.reset();
-}
-
 // Which lock plain reads of the statement take; writes decide in external_lock().
 THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_type type) {
   const int command = thd_sql_command(thd);
   if (type == TL_IGNORE || command == SQLCOM_DROP_TABLE) return to;
-  skip_locked_ = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  locks_.skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   const bool in_lock_tables = thd_in_lock_tables(thd);
   const bool locking = ((type == TL_READ || type == TL_READ_HIGH_PRIORITY) && in_lock_tables) ||
                        type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED ||
                        type == TL_READ_NO_INSERT || command != SQLCOM_SELECT;
-  requested_lock_ = engine::LockMode::kNone;
+  locks_.requested = engine::LockMode::kNone;
   if (!locking) return to;
   switch (command) {
     case SQLCOM_CHECKSUM:
@@ -200,7 +185,7 @@ THR_LOCK_DATA** ha_strata::store_lock(THD* thd, THR_LOCK_DATA** to, thr_lock_typ
     default:
       break;
   }
-  requested_lock_ = engine::LockMode::kShared;
+  locks_.requested = engine::LockMode::kShared;
   return to;
 }
 
@@ -229,9 +214,10 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (lock_type == F_UNLCK) {
       if (connection_->tables_in_use > 0) --connection_->tables_in_use;
       // HANDLER reads go on in the next transaction from where they are.
-      save_place();
-      statement_lock_ = requested_lock_ = engine::LockMode::kNone;
-      has_been_locked_ = changes_later_ = false;
+      if (const Status saved = scan_.save_place(inited != NONE); !saved.ok()) fail(saved);
+      locks_.in_force = locks_.requested = engine::LockMode::kNone;
+      locks_.taken = false;
+      scan_.change_later(false);
       return 0;
     }
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
@@ -239,15 +225,15 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     ++connection_->tables_in_use;
     if (lock_type == F_WRLCK) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
-    changes_later_ = false;
-    statement_lock_ = lock_type == F_WRLCK ? engine::LockMode::kExclusive : requested_lock_;
-    if (statement_lock_ == engine::LockMode::kNone &&
+    scan_.change_later(false);
+    locks_.in_force = lock_type == F_WRLCK ? engine::LockMode::kExclusive : locks_.requested;
+    if (locks_.in_force == engine::LockMode::kNone &&
         isolation_of(thd) == engine::Isolation::kSerializable &&
         thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
-      statement_lock_ = engine::LockMode::kShared;
-    locked_tables_lock_ = statement_lock_;
+      locks_.in_force = engine::LockMode::kShared;
+    locks_.of_locked_tables = locks_.in_force;
     note_isolation(thd);
-    has_been_locked_ = true;
+    locks_.taken = true;
     return 0;
   });
 }
@@ -258,15 +244,15 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     bind(thd);
     if (const int error = begin_statement(connection_)) return error;
     auto_increment_rows_left_ = 0;
-    changes_later_ = false;
-    if (!has_been_locked_ || type >= TL_WRITE_ALLOW_WRITE) {
-      statement_lock_ = engine::LockMode::kExclusive;
+    scan_.change_later(false);
+    if (!locks_.taken || type >= TL_WRITE_ALLOW_WRITE) {
+      locks_.in_force = engine::LockMode::kExclusive;
       connection_->writes.add(cached_);
     } else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
                isolation_of(thd) != engine::Isolation::kSerializable) {
-      statement_lock_ = engine::LockMode::kNone;
+      locks_.in_force = engine::LockMode::kNone;
     } else {
-      statement_lock_ = locked_tables_lock_;
+      locks_.in_force = locks_.of_locked_tables;
     }
     note_isolation(thd);
     return 0;
@@ -275,26 +261,19 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
 
 void ha_strata::note_isolation(THD* thd) {
   const engine::Isolation isolation = isolation_of(thd);
-  protects_ranges_ =
-      isolation == engine::Isolation::kSerializable && statement_lock_ != engine::LockMode::kNone;
-  releases_rows_ = isolation <= engine::Isolation::kReadCommitted;
-  semi_read_ = SemiRead::kOff;
+  locks_.protects_ranges =
+      isolation == engine::Isolation::kSerializable && locks_.in_force != engine::LockMode::kNone;
+  locks_.releases_rows = isolation <= engine::Isolation::kReadCommitted;
+  scan_.try_semi_read(false);
 }
 
 void ha_strata::try_semi_consistent_read(bool yes) {
-  semi_read_ = yes && releases_rows_ && statement_lock_ == engine::LockMode::kExclusive
-                   ? SemiRead::kTry
-                   : SemiRead::kOff;
+  scan_.try_semi_read(yes && locks_.releases_rows && locks_.to_change());
 }
 
 // The row read last does not qualify.
 int ha_strata::give_back_row() {
-  if (semi_read_ == SemiRead::kDid) {
-    semi_read_ = SemiRead::kTry;  // it was not locked
-    return 0;
-  }
-  if (!releases_rows_ || at_ == nullptr || statement_lock_ == engine::LockMode::kNone) return 0;
-  const Status status = at_->unlock_row();
+  const Status status = scan_.give_back_row(locks_.releases_rows && !locks_.none());
   return status.ok() ? 0 : fail(status);
 }
 
@@ -327,15 +306,8 @@ int ha_strata::extra(ha_extra_function operation) {
 
 int ha_strata::reset() {
   ds_mrr_.dsmrr_close();
-  at_ = nullptr;
-  if (cursor_ != nullptr) cursor_->reset();
-  if (point_ != nullptr) point_->reset();
-  keyread_ = false;
-  changes_duplicates_ = changes_later_ = false;
-  semi_read_ = SemiRead::kOff;
-  unique_read_ = false;
-  prefix_only_ = range_limited_ = in_read_range_first_ = missed_ = false;
-  forget_place();
+  scan_.reset();
+  keyread_ = changes_duplicates_ = false;
   return 0;
 }
 
@@ -344,7 +316,7 @@ void ha_strata::init_table_handle_for_HANDLER() {
     bind(ha_thd());
     // Refused only while the transaction has to roll back; then every read is refused, too.
     (void)begin_statement(connection_);
-    statement_lock_ = engine::LockMode::kNone;
+    locks_.in_force = engine::LockMode::kNone;
     note_isolation(ha_thd());
     return 0;
   });

@@ -1,19 +1,19 @@
-// The handler: one open table of one connection at a time.
+// The handler: one open table of one connection at a time. It answers the server's calls, each by
+// a few calls of others: `Scan` for where entries come from, `RowBuilder` for what records become,
+// the connection's session for changes.
 //
-//   H1  `cursor_` walks the active index (or the clustered one for rnd_next), `point_` serves
-//       rnd_pos. Both rest from reset() on; when the TABLE goes to another connection, that makes
-//       its own.
-//   H2  `at_` is the cursor whose row the server holds: update_row() and delete_row() mean that
-//       row.
+//   H1  The scan's cursors rest from reset() on (SCN1).
+//   H2  update_row() and delete_row() mean the row that the scan stands on (SCN2); after a write
+//       it may have to be found again.
 //   H3  Rows reach the server in buffers of any kind (record[0], record[1], lookup buffers):
 //       everything works by offsets.
 //   H4  BLOB pointers handed out stay valid until the handler's next row.
 #pragma once
 
 #include "mariadb/error_map.h"
-#include "mariadb/row_codec.h"
+#include "mariadb/row_builder.h"
+#include "mariadb/scan.h"
 #include "mariadb/share.h"
-#include "mariadb/table_layout.h"
 
 namespace strata::glue {
 
@@ -47,7 +47,7 @@ class ha_strata final : public handler {
   int reset() override;
   void init_table_handle_for_HANDLER() override;
   void try_semi_consistent_read(bool yes) override;
-  bool was_semi_consistent_read() override { return semi_read_ == SemiRead::kDid; }
+  bool was_semi_consistent_read() override { return scan_.did_semi_read(); }
   void unlock_row() override;
   int cmp_ref(const uchar* left, const uchar* right) override;
   int discover_check_version() override;
@@ -119,15 +119,26 @@ class ha_strata final : public handler {
   static constexpr uint kServerKeyBytesMost = 3072;
   static constexpr uint kRefLengthBytes = 2;  // ref: length of the clustered key, key, zeros
 
-  enum class Direction : uint8_t { kForward, kBackward };
-  // READ COMMITTED (HC2): kTry: rows are shown before they are locked; kDid: the last one was.
-  enum class SemiRead : uint8_t { kOff, kTry, kDid };
+  // Which locks reads take, and what else follows from isolation and the kind of statement.
+  struct Locks {
+    engine::LockMode requested = engine::LockMode::kNone;  // by store_lock()
+    engine::LockMode in_force = engine::LockMode::kNone;
+    engine::LockMode of_locked_tables = engine::LockMode::kNone;
+    bool taken = false;  // external_lock() was called
+    bool skip_locked = false;
+    bool protects_ranges = false;  // locking reads at SERIALIZABLE
+    bool releases_rows = false;    // READ COMMITTED and below
+
+    [[nodiscard]] bool none() const noexcept { return in_force == engine::LockMode::kNone; }
+    [[nodiscard]] bool to_change() const noexcept {
+      return in_force == engine::LockMode::kExclusive;
+    }
+  };
 
   engine::Session* session() const { return connection_->session.get(); }
   int bind(THD* thd);
   int prepare_for_lock_tables(THD* thd, int lock_type);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
-  void drop_cursors() noexcept;
   [[nodiscard]] bool checks_after_write() const;
   [[nodiscard]] bool checks_uniqueness() const;
   void note_isolation(THD* thd);
@@ -138,68 +149,28 @@ class ha_strata final : public handler {
   int report_duplicate(TABLE* altered, Alter_inplace_info* info, const engine::IndexBuild& build);
 
   // Scanning.
-  engine::TableCursor* make_cursor(std::unique_ptr<engine::TableCursor>* slot, uint32_t index);
-  void limit_scan(Bytes low, Bytes high);
-  void limit_scan_to_prefix();
-  void limit_scan_to_range();
-  int walk(uchar* buffer, Direction direction);  // from where the cursor stands
+  [[nodiscard]] bool needs_limits() const { return locks_.protects_ranges || checks_uniqueness(); }
+  [[nodiscard]] ScanTerms terms() const;
+  int walk(uchar* buffer, Direction direction);  // from where the scan stands
   int step(uchar* buffer, Direction direction);  // one entry on, then walk
-  bool reads_key_only();
-  int reposition(Direction direction);
-  int step_from_miss(uchar* buffer, Direction direction);
-  int step_from_end(uchar* buffer, Direction direction);
-  void save_place();
-  void forget_place();
-  bool decode_entry(const engine::TableCursor::Entry& entry, uchar* record);
-  bool condition_applies(const uchar* buffer) const noexcept;
-  int check_condition(const engine::TableCursor::Entry& entry, uchar* buffer, bool* skip,
-                      bool* stop);
+  int walk_from(const Status& sought, uchar* buffer, Direction direction);
+  int end_of_scan(int error);
+  [[nodiscard]] bool reads_key_only();
+  [[nodiscard]] bool condition_applies(const uchar* buffer) const noexcept;
   int evaluate_condition(bool* skip, bool* stop);
-  int give_back_row();
-  const MY_BITMAP* wanted_columns();
-  const MY_BITMAP* columns_of_entry();
+  int deliver_entry(const engine::TableCursor::Entry& entry, uchar* buffer);
+  int deliver_row(uchar* buffer, bool for_entry, bool has_condition, bool* passed_over);
   int deliver(engine::TableCursor* cursor, uchar* buffer, const MY_BITMAP* columns);
-  int read_point(uchar* buffer, Bytes key);
+  int give_back_row();
   double look_up_cost(uint key, uint mrr_flags, ha_rows rows) const;
-  static void make_successor(Buffer* key, bool* infinite);
-
-  // Keys that are cut (TL3), in order (ha_long_keys.cc).
-  struct Group;
-  Status seek_at_least(Bytes key);
-  Status seek_below(Bytes key, bool infinite);
-  void leave_group() noexcept;
-  void forget_search_limits() noexcept;
-  Status seek_behind(Bytes start, Direction direction);
-  [[nodiscard]] bool scan_is_in_group() const noexcept;
-  int settle(Direction direction);
-  [[nodiscard]] bool is_behind_limits(Bytes stored, bool forward) const;
-  int enter_group(Direction direction);
-  Status next_run(Direction direction);
-  int step_into_group(Direction direction);
-  int whole_key(std::string* whole, bool* gone);
-  [[nodiscard]] Bytes whole_of(const engine::TableCursor::Entry& entry) const;
-  void make_search_key(const uchar* key, uint length, bool exact);
 
   // Writing.
-  struct EntryPlan {
-    size_t key = 0, key_bytes = 0, covering = 0, covering_bytes = 0;
-    bool has_null = false;
-  };
-  int make_clustered_key(const uchar* record, Buffer* out);
+  int refused(const Status& status);  // by the row builder
   int key_too_long();
-  void make_entry(size_t index, const uchar* record, size_t clustered_bytes, Buffer* bytes,
-                  EntryPlan* plan);
-  static Bytes key_of(const EntryPlan& plan, const Buffer& bytes);
-  static Bytes covering_of(const EntryPlan& plan, const Buffer& bytes);
-  bool index_may_change(size_t index) const;
   int find_current_row(const uchar* record);
+  int make_later_changes();
   [[nodiscard]] bool may_change_later() const;
-  [[nodiscard]] bool changes_current_row_later() const noexcept;
-  int at_end_of_scan(int error);
-  int complete_index_columns(const uchar** old_record, const uchar** new_record,
-                             bool only_changing);
   int duplicate(uint32_t kernel_index);
-  uint64_t used_auto_increment(const uchar* record) const;
   void count_auto_increment_row() noexcept;
   void raise_auto_increment(uint64_t used) noexcept;
   [[nodiscard]] bool duplicate_uses_auto_increment() const noexcept;
@@ -209,69 +180,24 @@ class ha_strata final : public handler {
   void tell_rows_per_key();
   void tell_sizes();
 
+  // From open() to close(), or to the TRUNCATE that makes another table.
   engine::TableRef table_;
   std::shared_ptr<CachedTable> cached_;  // QY2
-  StrataShare* share_ = nullptr;
-  TableLayout layout_;
-  RowCodec row_;
-  LoadExternal load_;
+  StrataShare* share_ = nullptr;         // the server's: lives as long as the definition is used
+  RowBuilder rows_;                      // its memory is reused from row to row
+  // While one connection uses the table; see there which part ends earlier.
   Connection* connection_ = nullptr;
-
-  engine::LockMode requested_lock_ = engine::LockMode::kNone;  // by store_lock
-  engine::LockMode statement_lock_ = engine::LockMode::kNone;  // in force
-  engine::LockMode locked_tables_lock_ = engine::LockMode::kNone;
-  bool has_been_locked_ = false;
-  bool skip_locked_ = false;
-  bool protects_ranges_ = false;  // locking reads at SERIALIZABLE
-  bool releases_rows_ = false;    // READ COMMITTED and below
-  SemiRead semi_read_ = SemiRead::kOff;
-
-  std::unique_ptr<engine::TableCursor> cursor_;
-  std::unique_ptr<engine::TableCursor> point_;
-  engine::TableCursor* at_ = nullptr;  // H2
-  uint32_t cursor_index_ = 0;
-  uint64_t cursor_generation_ = 0;
-  bool scan_starts_ = false;
+  Scan scan_;
+  DsMrr_impl ds_mrr_;
+  // From store_lock() and external_lock() to the end of the statement.
+  Locks locks_;
   bool keyread_ = false;
-  bool changes_later_ = false;       // HW1
-  bool changes_duplicates_ = false;  // the statement, of rows that have the key of a new one
-  bool unique_read_ = false;         // one row at most
-  bool prefix_only_ = false;         // entries must start with prefix_
-  bool missed_ = false;  // no entry starts with prefix_: a step goes on from where one would be
-  bool range_limited_ = false;  // ... must be below range_end_
-  bool in_read_range_first_ = false;
-  Buffer search_key_;
-  Buffer prefix_;
-  Buffer range_end_;
-  Buffer prefix_end_;
-  bool in_order_ = false;         // the scan may meet cut keys and has to put them in order
-  bool as_stored_ = false;        // prefix_ is compared with entries as they are stored
-  std::unique_ptr<Group> group_;  // not before it is needed
-  // Where a cursor stood when its transaction ended (HANDLER): the whole key.
-  std::string saved_entry_;
-  // ... or behind the last entry, or before the first.
-  enum class AtEnd : uint8_t { kNo, kBehind, kBefore } at_end_ = AtEnd::kNo;
-  std::string row_id_;  // hidden clustered key of the row the server holds
-
-  Buffer key_;
-  Buffer old_key_;
-  Buffer entries_;
-  Buffer old_entries_;
-  std::vector<EntryPlan> plans_;
-  std::vector<EntryPlan> old_plans_;
-  std::vector<engine::EntryImage> images_;
-  std::vector<engine::EntryImage> old_images_;
-  std::vector<uchar> old_image_;  // records completed with columns the server did not ask for
-  std::vector<uchar> new_image_;
-  std::vector<my_bitmap_map> known_storage_;
-  MY_BITMAP known_{};  // scratch: a set of columns
-  uint duplicate_key_ = MAX_KEY;
+  bool changes_duplicates_ = false;         // of rows that have the key of a new one
   ulonglong auto_increment_rows_left_ = 0;  // of the statement's rows, as announced
-
+  uint duplicate_key_ = MAX_KEY;            // until the server asks for it: info(HA_STATUS_ERRKEY)
+  // What the server was told last, as long as nobody has newer ones.
   uint64_t statistics_number_ = 0;
   std::vector<IndexStatistics> index_statistics_;
-
-  DsMrr_impl ds_mrr_;
 };
 
 }  // namespace strata::glue

@@ -69,8 +69,8 @@ void ha_strata::sample_indexes() {
   const uint64_t rows = table_->estimated_rows();
   std::vector<IndexStatistics> all(table->s->keys);
   for (uint key = 0; key < table->s->keys; ++key) {
-    const uint32_t index = layout_.kernel_index(key);
-    const KeyCodec& codec = layout_.index(index).codec;
+    const uint32_t index = rows_.layout().kernel_index(key);
+    const KeyCodec& codec = rows_.layout().index(index).codec;
     PrefixCounter counter(&codec);
     const Status sampled =
         kernel->sample(table_.get(), index, setting_stats_pages,
@@ -79,7 +79,7 @@ void ha_strata::sample_indexes() {
     for (size_t part = 0; part < codec.parts().size(); ++part) {
       double per = counter.rows_per_prefix(part, rows);
       const bool whole = part + 1 == codec.parts().size();
-      if (whole && layout_.index(index).unique) per = 1;
+      if (whole && rows_.layout().index(index).unique) per = 1;
       all[key].rows_per_prefix.push_back(per);
     }
   }
@@ -147,9 +147,9 @@ ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_ra
                                     page_range*) {
   ha_rows rows = 1;
   (void)guarded([&] {
-    const uint32_t index = layout_.kernel_index(key);
-    KeyCodec& codec = layout_.index(index).codec;
-    const size_t in_order = layout_.in_order_bytes(index);
+    const uint32_t index = rows_.layout().kernel_index(key);
+    KeyCodec& codec = rows_.layout().index(index).codec;
+    const size_t in_order = rows_.layout().in_order_bytes(index);
     Buffer from;
     Buffer to;
     bool infinite = true;
@@ -215,11 +215,11 @@ int ha_strata::check(THD* thd, HA_CHECK_OPT* options) {
     uchar* const record = table->record[0];
     const auto row_entries = [&](Bytes, Bytes row, const LoadExternal& load,
                                  const engine::Kernel::EmitEntry& emit) -> Status {
-      STRATA_RETURN_IF_ERROR(row_.decode(row, nullptr, load, record));
-      for (size_t i = 1; i < layout_.index_count(); ++i) {
+      STRATA_RETURN_IF_ERROR(rows_.codec().decode(row, nullptr, load, record));
+      for (size_t i = 1; i < rows_.layout().index_count(); ++i) {
         entry.clear();
         bool has_null = false;
-        layout_.index(i).append_key(record, &entry, &has_null);
+        rows_.layout().index(i).append_key(record, &entry, &has_null);
         emit(static_cast<uint32_t>(i), entry.bytes());
       }
       return ok_status();

@@ -8,7 +8,7 @@
 //        `most_key` bytes the first so many bytes are kept, and the SHA-256 of the whole in place
 //        of the rest ("cut"). So keys are equal where the whole ones are, which is what unique
 //        checks, locks and look-ups go by. Two cut keys that begin alike are not in order;
-//        ha_long_keys.cc puts them in order while it reads. Images are prefix-free (KC1), so no key
+//        scan_groups.cc puts them in order while it reads. Images are prefix-free (KC1), so no key
 //        that is not cut begins like a cut one, and against all others its first bytes decide.
 //   TL4  Covering bytes that would make an entry too large are left out, all of them: where an
 //        entry has none although a covered column is not NULL, the row has to be read.
