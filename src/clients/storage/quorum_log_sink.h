@@ -48,7 +48,7 @@ struct QuorumLogOptions {
 class QuorumLogSink final : public LogSink, public LeavingReplica {
  public:
   // Takes the stream over (QL1). Blocks. Errors: fenced (by a higher epoch),
-  // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).
+  // kUnavailable (too few storage nodes answered; says which), wrong_secret (and why), kDataLoss (quorum/recovery.h).
   // `world`'s executor runs.
   static StatusOr<std::unique_ptr<QuorumLogSink>> open(const transport::World& world,
                                                        const transport::Secret& secret,
@@ -92,6 +92,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
                 QuorumLogOptions options);
   QuorumEvents events();
   Status wait_chosen();
+  Status check_secrets() const;  // wrong_secret, if that is why some do not answer
   void note_late(uint64_t waited_us);
   void note_in_time();
   [[nodiscard]] std::string why_late(uint64_t waited_us) const;

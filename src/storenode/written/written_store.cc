@@ -18,7 +18,7 @@ std::string pages_folder(const WrittenStoreOptions& options) {
 }
 
 Status no_session() {
-  return error_peer_down(
+  return error_no_session(
       "this storage node has no such write session: it was restarted, or another one was begun");
 }
 
@@ -115,7 +115,7 @@ Status WrittenStore::refuse_begin(const proto::Writer& writer) const {
     return error_fenced("epoch " + std::to_string(writer.epoch.value) +
                         " was taken over by epoch " + std::to_string(marked_epoch_.value));
   if (writer.epoch == session_.epoch && writer.session <= session_.session)
-    return error_peer_down("a later write session has begun");
+    return error_no_session("a later write session has begun");
   return ok_status();
 }
 

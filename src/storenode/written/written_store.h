@@ -47,7 +47,7 @@ class WrittenStore {
   WrittenStore(const WrittenStore&) = delete;
   WrittenStore& operator=(const WrittenStore&) = delete;
 
-  // --- in a session; kUnavailable: it is not the one of now (WS1); fenced (WS3) ---
+  // --- in a session; no_session: it is not the one of now (WS1); fenced (WS3) ---
 
   StatusOr<proto::BeginWritesReply> begin(const proto::Writer& writer, uint64_t continues);
   // `pages` is 4096-aligned; ids ascend. An error: some may be written.
@@ -70,7 +70,7 @@ class WrittenStore {
 
   // --- reading ---
 
-  // kUnavailable unless `session` of `epoch` is the one of now; 0: any.
+  // no_session unless `session` of `epoch` is the one of now; 0: any.
   Status check_session(Epoch epoch, uint64_t session) const;
   // At most kReadBatchPages, to a 4096-aligned place; results[i] as of PageSource::read().
   void read(const PageId* ids, uint32_t count, char* pages, Status* results);
