@@ -76,6 +76,8 @@ VersionMap::Change VersionMap::plan_change(Node* node, const Wish& wish) {
       change.batch.remove_version(node->page, list[at]);
     }
   }
+  STRATA_ASSERT(gone == 0 || gone < list.size());  // one stays
+  STRATA_ASSERT(change.removed_unwritten <= node->unwritten);
   const auto kept = list.begin() + static_cast<ptrdiff_t>(gone);
   change.removed.assign(list.begin(), kept);
   list.erase(list.begin(), kept);
@@ -121,6 +123,7 @@ StatusOr<VersionMap::Node*> VersionMap::begin_change(Shard* shard, PageId page) 
 
 Status VersionMap::end_change(Shard* shard, Node* node, Change* change) {
   Status status;
+  STRATA_ASSERT(!node->changing && node->whole);
   if (!change->batch.empty()) {
     node->changing = true;
     shard->mutex.unlock();

@@ -81,9 +81,12 @@ void VersionMap::account(Shard* shard, Node* node) {
   }
   node->dirty = dirty;
   node->bytes = bytes;
+  STRATA_ASSERT(shard->dirty_bytes <= shard->bytes);
 }
 
 void VersionMap::forget(Shard* shard, Node* node) {
+  STRATA_ASSERT(!node->loading && !node->changing);
+  STRATA_ASSERT(shard->bytes >= node->bytes);
   shard->bytes -= node->bytes;
   bytes_.fetch_sub(node->bytes, std::memory_order_relaxed);
   if (node->dirty) shard->dirty_bytes -= node->bytes;
@@ -109,6 +112,7 @@ void VersionMap::evict(Shard* shard) {
 // may be in what is read, too.
 Status VersionMap::load(Shard* shard, Node* node) {
   std::vector<Version> read;
+  STRATA_ASSERT(!node->loading && !node->whole);
   node->loading = true;
   shard->mutex.unlock();
   const Status status = db_->read_versions(node->page, &read);
@@ -324,7 +328,9 @@ VersionMap::Spill VersionMap::plan_spill(Shard* shard, uint64_t dirty_bytes_max)
       spill.batch.put_version(node->page, version);
       part.written.push_back(version.llsn);
     }
+    STRATA_ASSERT(!part.written.empty() && part.written.size() == node->unwritten);
     node->changing = true;
+    STRATA_ASSERT(left >= node->bytes);
     left -= node->bytes;
     spill.entries += part.written.size();
     spill.parts.push_back(std::move(part));
@@ -335,6 +341,7 @@ VersionMap::Spill VersionMap::plan_spill(Shard* shard, uint64_t dirty_bytes_max)
 
 void VersionMap::finish_spill(Shard* shard, const Spill& spill, const Status& status) {
   for (const Spill::Part& part : spill.parts) {
+    STRATA_ASSERT(part.node->changing);
     part.node->changing = false;
     if (!status.ok()) continue;
     mark_written(part.node, part.written);

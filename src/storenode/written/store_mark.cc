@@ -1,5 +1,6 @@
 #include "storenode/written/store_mark.h"
 
+#include "base/assert.h"
 #include "base/crc32c.h"
 
 namespace strata::storenode {
@@ -13,11 +14,13 @@ std::string path_in(const std::string& directory) { return directory + "/store";
 }  // namespace
 
 std::string encode(const StoreMark& mark) {
+  STRATA_ASSERT(mark.number != 0);
   std::string out;
   append_u64(&out, kMagic);
   append_u64(&out, mark.number);
   append_u64(&out, mark.epoch.value);
   append_u32(&out, crc32c(out.data(), out.size()));
+  STRATA_ASSERT(out.size() == kMarkBytes);
   return out;
 }
 

@@ -65,6 +65,7 @@ class WrittenStore::InSession {
   ~InSession() {
     if (!status_.ok()) return;
     const MutexLock lock(store_->mutex_);
+    STRATA_ASSERT(store_->running_ != 0);
     if (--store_->running_ == 0) store_->changed_.notify_all();
   }
   InSession(const InSession&) = delete;
@@ -144,11 +145,14 @@ StatusOr<proto::BeginWritesReply> WrittenStore::begin(const proto::Writer& write
   const Status noted = note_epoch(writer.epoch);  // WS3: before anything is written
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(beginning_ && running_ == 0);  // WS1
     beginning_ = false;
     if (noted.ok()) {
+      STRATA_ASSERT(writer.epoch >= marked_epoch_);  // WS3
       marked_epoch_ = writer.epoch;
       session_ = writer;
       if (!reply.continued) chain_first_ = writer.session;
+      STRATA_ASSERT(chain_first_ <= session_.session);
       created_.clear();
       deleted_.clear();
     }
@@ -264,6 +268,7 @@ StatusOr<uint32_t> WrittenStore::take(const proto::Writer& writer, const PageId*
       return of_this_node(results[i]);
     if (results[i].ok() && header_of(own.get() + at)->llsn >= header_of(pages + at)->llsn) continue;
     std::memcpy(newer.get() + size_t{taken} * kPageBytes, pages + at, kPageBytes);
+    STRATA_ASSERT(taken <= i);
     newer_ids[taken++] = ids[i];
   }
   counters_.pages_kept.fetch_add(count - taken, std::memory_order_relaxed);
