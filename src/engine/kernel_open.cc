@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/profiles.h"
@@ -302,7 +303,7 @@ Status KernelImpl::create_database() {
   data.database_id = random_database_id();
   data.profile = options.profile;
   data.node = NodeId{options.node};
-  data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : Lsn{4096};
+  data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : kFirstLsn;
   STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));

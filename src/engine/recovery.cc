@@ -148,7 +148,7 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
   if (source->replays_log()) {
     STRATA_RETURN_IF_ERROR(scan_log(from, end, bias, &gone));
     source->begin_at(Llsn{end->value + *bias});
-    const AlignedBytes page(kPageBytes, kPageBytes);
+    const AlignedBytes page(kPageBytes);
     STRATA_RETURN_IF_ERROR(source->read(kPendingDeletePage, Llsn{}, page.get()));
     for (const SpaceId space : redo::read_pending_deletes(page.get())) gone.insert(space.value);
   } else {

@@ -428,9 +428,10 @@ StatusOr<std::unique_ptr<LogStore>> LogStore::open(FileSystem* fs, const LogStor
   constexpr uint64_t kSegmentMost = uint64_t{1} << 40;
   if (options.segment_bytes < 2 * logstore::kSegmentHeaderBytes ||
       options.segment_bytes > kSegmentMost || options.segment_bytes % BlockWriter::kBlock != 0)
-    return error_invalid_argument("log store: segments of " +
-                                  std::to_string(options.segment_bytes) +
-                                  " bytes; use a multiple of 4096 from 8192 to 1 TiB");
+    return error_invalid_argument(
+        "log store: segments of " + std::to_string(options.segment_bytes) +
+        " bytes; use a multiple of " + std::to_string(BlockWriter::kBlock) + " from " +
+        std::to_string(2 * logstore::kSegmentHeaderBytes) + " to 1 TiB");
   if (options.chunk_bytes_max == 0 || options.chunk_bytes_max > logstore::kChunkPayloadMax)
     return error_invalid_argument("log store: chunks of " +
                                   std::to_string(options.chunk_bytes_max) +

@@ -10,7 +10,6 @@
 
 namespace strata::storenode {
 namespace {
-constexpr size_t kAlignment = 4096;
 constexpr size_t kPagesMin = 4 * kWriteBatchPages;
 constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says EIO
 }  // namespace
@@ -18,7 +17,7 @@ constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says
 InPlacePages::InPlacePages(PageSource* source, uint64_t bytes)
     : source_(source),
       pages_max_(std::max<uint64_t>(kPagesMin, bytes / kPageBytes)),
-      buffer_(kWriteBatchPages * kPageBytes, kAlignment) {}
+      buffer_(kWriteBatchPages * kPageBytes) {}
 
 InPlacePages::Entry* InPlacePages::add(PageId page) {
   auto made = std::make_unique<Entry>(page);

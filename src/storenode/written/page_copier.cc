@@ -113,7 +113,7 @@ Status PageCopier::copy_pages(PeerPages* peer, const proto::Writer& writer,
 Status PageCopier::take(const proto::Writer& writer, const std::vector<PageId>& ids,
                         const std::vector<proto::PageGot>& got) {
   STRATA_ASSERT(ids.size() == got.size());
-  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes, 4096);
+  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes);
   for (size_t begin = 0; begin < ids.size(); begin += kReadBatchPages) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(kReadBatchPages, ids.size() - begin));
     for (uint32_t i = 0; i < count; ++i)

@@ -29,7 +29,7 @@ Status of_this_node(const Status& status) {
 
 // Of a space's room, what growing made beyond the need (LocalPageSource). A copy that asked for all
 // of it as its need would get more ahead of that, and the next copy of the copy more again.
-uint32_t room_ahead(uint32_t pages) { return std::clamp<uint32_t>(pages / 8, 64, 4096); }
+uint32_t room_ahead(uint32_t pages) { return std::clamp(pages / 8, kGrowPagesMin, kGrowPagesMax); }
 
 Status verify_all(const PageId* ids, uint32_t count, const char* pages) {
   for (uint32_t i = 0; i < count; ++i) {
@@ -256,8 +256,8 @@ StatusOr<uint32_t> WrittenStore::take(const proto::Writer& writer, const PageId*
   const InSession in_session(this, writer);
   STRATA_RETURN_IF_ERROR(in_session.status());
   const BusySet<PageId>::Hold hold(&pages_, ids, count);
-  const AlignedBytes own(size_t{kReadBatchPages} * kPageBytes, 4096);
-  const AlignedBytes newer(size_t{kReadBatchPages} * kPageBytes, 4096);
+  const AlignedBytes own(size_t{kReadBatchPages} * kPageBytes);
+  const AlignedBytes newer(size_t{kReadBatchPages} * kPageBytes);
   Status results[kReadBatchPages];
   source_->read_batch(ids, count, own.get(), results);
   PageId newer_ids[kReadBatchPages];
