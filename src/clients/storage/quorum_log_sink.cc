@@ -314,8 +314,9 @@ void QuorumLogSink::note_late(uint64_t waited_us) {
   diag(Severity::kWarning, "%s; commits wait, and changes are refused until it can", why.c_str());
   const Status secrets = check_secrets();
   const MutexLock lock(mutex_);
-  late_ =
-      secrets.ok() ? error_peer_down(why) : with_remedy(error_peer_down(why), remedy_of(secrets));
+  late_ = with_remedy(error_peer_down(why),
+                      secrets.ok() ? "start the storage nodes that are away; it goes on by itself"
+                                   : remedy_of(secrets));
   is_late_ = true;
 }
 
