@@ -68,8 +68,8 @@ class DoubleWrite {
   DoubleWrite(const DoubleWrite&) = delete;
   DoubleWrite& operator=(const DoubleWrite&) = delete;
 
-  // `count` sealed pages, one after the other, aligned for direct I/O; none of them is being written
-  // by somebody else. Blocks for disk and room. On failure nothing may be written in place.
+  // `count` sealed pages, one after the other, aligned for direct I/O; nobody else writes any of
+  // them meanwhile. Blocks for disk and room. On failure nothing may be written in place.
   StatusOr<Ticket> protect(const char* pages, uint32_t count);
   // How the writes in place ended, page by page; once per ticket. `ok`: the page is whole in its
   // place, or has none, as its space is not there.
