@@ -14,7 +14,6 @@ std::string path_in(const std::string& directory) { return directory + "/store";
 }  // namespace
 
 std::string encode(const StoreMark& mark) {
-  STRATA_ASSERT(mark.number != 0);
   std::string out;
   append_u64(&out, kMagic);
   append_u64(&out, mark.number);
@@ -50,6 +49,7 @@ StatusOr<StoreMark> read_store_mark(FileSystem* files, const std::string& direct
 
 // SK1
 Status write_store_mark(FileSystem* files, const std::string& directory, const StoreMark& mark) {
+  STRATA_ASSERT(mark.number != 0);
   const std::string path = path_in(directory);
   const std::string temporary = path + ".tmp";
   {
