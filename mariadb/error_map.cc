@@ -55,6 +55,7 @@ Mapped mapped(const Status& status) {
       return {HA_ERR_COMMIT_ERROR, "outcome unknown"};
     case Error::peer_down:
     case Error::timed_out:
+    case Error::no_session:
       return {HA_ERR_NO_CONNECTION, "not reachable", true};
     case Error::lease_lost:
       return {HA_ERR_NO_CONNECTION, "refused for now", true};
@@ -67,6 +68,7 @@ Mapped mapped(const Status& status) {
     case Error::wrong_database:
     case Error::unsupported:
     case Error::in_use:
+    case Error::wrong_secret:
       return {HA_ERR_INTERNAL_ERROR, "refused", true};
     case Error::io_error:
       return {HA_ERR_INTERNAL_ERROR, "file error", true};

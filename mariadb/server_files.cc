@@ -28,6 +28,7 @@ namespace fs = std::filesystem;
 using Files = std::map<std::string, std::string>;  // "database/name" -> contents
 
 constexpr int kRetryMs = 1000;
+constexpr size_t kEventBytes = 4096;               // of inotify, read at once
 constexpr std::string_view kFilePrefix = "file/";  // keys of the kernel's journal
 constexpr std::string_view kOwnerKey = "files-of";
 constexpr std::string_view kViewBegins = "TYPE=VIEW";
@@ -189,7 +190,7 @@ class Watcher {
       while (::poll(ready, 2, copied_ && told_of_all_ ? -1 : kRetryMs) < 0 && errno == EINTR) {
       }
       stopping = (ready[1].revents & POLLIN) != 0;
-      char events[4096];
+      char events[kEventBytes];
       if ((ready[0].revents & POLLIN) != 0) (void)!::read(notify_, events, sizeof events);
     }
   }

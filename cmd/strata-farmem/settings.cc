@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kUsage = 2;
 constexpr uint64_t kUsPerMs = 1000;
+constexpr uint32_t kProgramsMax = 4096;  // at once
 
 struct Raw {
   uint64_t local_bytes = 64u << 20;
@@ -41,7 +42,7 @@ void add_serve(CLI::App* app, ServeSettings* serve, Raw* raw) {
       ->required();
   add_size(app, "--capacity", &serve->service.capacity_bytes, "Memory for all programs together");
   app->add_option("--clients", serve->service.clients_max, "Programs at once")
-      ->check(CLI::Range(1, 4096))
+      ->check(CLI::Range(1u, kProgramsMax))
       ->capture_default_str();
   app->add_option("--lease-ms", raw->lease_ms,
                   "A program that is silent for longer loses its memory")
@@ -104,7 +105,7 @@ Status finish(RunSettings* run, const Raw& raw) {
     run->link.bytes_per_second = static_cast<uint64_t>(raw.link_gbps * kBytesPerGigabit);
   // Below a page everything would share pages with what stays local.
   if (run->far_from_bytes < kPageBytes)
-    return error_invalid_argument("--far-from: at least 4096 bytes");
+    return error_invalid_argument("--far-from: at least " + std::to_string(kPageBytes) + " bytes");
   return ok_status();
 }
 

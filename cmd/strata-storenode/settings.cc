@@ -98,7 +98,9 @@ CLI::Option* add_size(CLI::App* app, const char* flag, uint64_t* bytes, double l
 
 std::string check_blocks(const std::string& bytes) {
   const bool whole = std::strtoull(bytes.c_str(), nullptr, 10) % BlockWriter::kBlock == 0;
-  return whole ? "" : bytes + " bytes are not whole blocks; use a multiple of 4096, such as 16M";
+  return whole ? ""
+               : bytes + " bytes are not whole blocks; use a multiple of " +
+                     std::to_string(BlockWriter::kBlock) + ", such as 16M";
 }
 
 void add_options(CLI::App* app, Settings* settings, Raw* raw) {

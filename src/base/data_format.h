@@ -6,8 +6,14 @@
 
 #include <cstdint>
 
+#include "base/ids.h"
+
 namespace strata {
 
 constexpr uint32_t kDataFormat = 2;
+
+// Where the log of a new database, and of a stream that nobody has written to, begins: 0 stands for
+// no position.
+constexpr Lsn kFirstLsn{4096};
 
 }  // namespace strata

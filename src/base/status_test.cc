@@ -64,7 +64,9 @@ TEST(Errors, NumbersKeepTheirMeaning) {  // ER1
                                                               {38, "in_use"},
                                                               {39, "timed_out"},
                                                               {40, "ended"},
-                                                              {41, "lease_lost"}};
+                                                              {41, "lease_lost"},
+                                                              {42, "no_session"},
+                                                              {43, "wrong_secret"}};
   EXPECT_EQ(kept.size(), std::size(kRows));
   for (const auto& [number, name] : kept)
     EXPECT_EQ(error_name(static_cast<Error>(number)), name) << number;
@@ -140,8 +142,8 @@ TEST(Errors, WhatAPeerSaysIsReadForWhatItMeansHere) {  // ER4, ER7
 
 // ER3. These are what generic code goes by; a change of one of them changes what loops do.
 TEST(Errors, TheClassSaysWhoTriesAgain) {
-  for (const Status& status :
-       {error_peer_down(), error_busy(), error_timed_out(), error_lease_lost()}) {
+  for (const Status& status : {error_peer_down(), error_busy(), error_timed_out(),
+                               error_lease_lost(), error_no_session()}) {
     EXPECT_TRUE(may_pass(status)) << status;
     EXPECT_TRUE(may_be_repeated(status)) << status;
     EXPECT_FALSE(ends_right(status)) << status;
@@ -152,9 +154,9 @@ TEST(Errors, TheClassSaysWhoTriesAgain) {
     EXPECT_TRUE(ends_right(status)) << status;
     EXPECT_FALSE(may_be_repeated(status)) << status;
   }
-  for (const Status& status :
-       {ok_status(), error_conflict(), error_no_space(), error_io_error(), error_corruption(),
-        error_wrong_database(), error_in_use(), error_lock_wait_timeout(), error_deadlock()}) {
+  for (const Status& status : {ok_status(), error_conflict(), error_no_space(), error_io_error(),
+                               error_corruption(), error_wrong_database(), error_wrong_secret(),
+                               error_in_use(), error_lock_wait_timeout(), error_deadlock()}) {
     EXPECT_FALSE(may_be_repeated(status)) << status;
     EXPECT_FALSE(ends_right(status)) << status;
   }

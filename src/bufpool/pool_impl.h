@@ -30,7 +30,7 @@ class WriteBuffer {
   [[nodiscard]] char* at(size_t i) const noexcept { return bytes_.get() + i * kPageBytes; }
 
  private:
-  AlignedBytes bytes_{kWriteBatchPages * kPageBytes, 4096};
+  AlignedBytes bytes_{kWriteBatchPages * kPageBytes};
 };
 
 struct alignas(64) Partition {

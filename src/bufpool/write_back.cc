@@ -332,7 +332,7 @@ void BufferPool::read_ahead(const PageId* ids, uint32_t count) noexcept {
 
 void BufferPool::Impl::read_ahead_main() noexcept {
   name_this_thread("read-ahead");
-  const AlignedBytes buffer(kReadBatchPages * kPageBytes, 4096);
+  const AlignedBytes buffer(kReadBatchPages * kPageBytes);
   std::array<PageId, kReadBatchPages> ids;
   for (;;) {
     uint32_t count = 0;

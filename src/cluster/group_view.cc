@@ -48,6 +48,7 @@ void GroupView::update(const Placement& placement) {
         why = why_out_ = fate_of(node_, place_, group_, placement, known ? &*group : nullptr);
       out_.store(true, std::memory_order_release);
     }
+    STRATA_ASSERT(place.has_value() || !why_out_.empty());
     if (why_out_.empty()) place_ = *place;
     if (known && why_out_.empty()) group_ = *group;
     spare_ = why_out_.empty() && is_last();

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/thread_name.h"
 
@@ -38,6 +39,7 @@ Status MembershipKeeper::attempt(uint64_t deadline_us) {
   const MutexLock lock(mutex_);
   trouble_ = std::string(joined.message());
   if (!joined.ok()) return joined;  // the lease, if any, ends after the lock
+  STRATA_ASSERT(lease_ == nullptr);
   lease_ = *std::move(lease);
   lease_id_ = id;
   ++times_joined_;
@@ -47,6 +49,7 @@ Status MembershipKeeper::attempt(uint64_t deadline_us) {
 Status MembershipKeeper::join(RegistryCalls* calls) {
   STRATA_RETURN_IF_ERROR(calls->until_reached(
       "joining the cluster", [this](uint64_t deadline_us) { return attempt(deadline_us); }));
+  STRATA_ASSERT(!thread_.joinable());
   thread_ = std::thread([this] { keep(); });
   return ok_status();
 }

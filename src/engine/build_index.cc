@@ -4,6 +4,7 @@
 // which the next start drops after a crash: until alter_table() has committed nobody names them.
 // Their entries need no undo and no owner: they are as old as anything, and whoever has a view from
 // before is kept out (E6).
+#include "base/assert.h"
 #include "base/fault.h"
 #include "engine/internal/entry_payload.h"
 #include "engine/internal/kernel_impl.h"
@@ -67,6 +68,7 @@ class Builder {
     sorters_.resize(spec.indexes.size());
     const size_t memory = std::max<size_t>(build->memory_bytes / wanted_.size(), kSortMemoryLeast);
     for (const uint32_t i : wanted_) {
+      STRATA_ASSERT(i != 0 && spec.indexes[i].index_id != 0);  // its tree is there
       const std::string prefix =
           s->kernel->sort_folder() + "/" + std::to_string(spec.indexes[i].index_id) + "-";
       sorters_[i] = std::make_unique<Sorter>(s->kernel->files, prefix, memory);
@@ -129,6 +131,7 @@ class Builder {
   }
 
   Status load(uint32_t index) {
+    STRATA_ASSERT(sorters_[index] != nullptr && batch_.empty());
     Sorter& sorter = *sorters_[index];
     STRATA_RETURN_IF_ERROR(sorter.finish());
     const TreeId tree{IndexId{spec_.indexes[index].index_id},

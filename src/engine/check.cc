@@ -1,4 +1,5 @@
 // CHECK TABLE and statistics.
+#include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -172,6 +173,7 @@ Status Kernel::refresh_statistics(Table* table) {
     index_pages += index.leaves;
     if (table->spec().indexes[i].own_space_id == 0) index_pages_beside += index.leaves;
   }
+  STRATA_ASSERT(index_pages_beside <= index_pages);
   const uint64_t sampled = clustered.visited == 0 ? 0 : live * clustered.leaves / clustered.visited;
   const uint64_t counted = table->estimated_rows();
   // A count that started from a sample drifts: a later sample replaces it when they are far apart.

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/profiles.h"
@@ -115,6 +116,7 @@ Status KernelImpl::publish_first(const ControlData& data) {
 }
 
 Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
+  STRATA_ASSERT(log == nullptr && pool != nullptr && sink != nullptr);
   LogOptions log_options;
   log_options.node = NodeId{options.node};
   log_options.buffer_bytes = options.log_buffer_bytes;
@@ -129,6 +131,7 @@ Status KernelImpl::start_services(Lsn log_start, uint64_t bias) {
 
 Status KernelImpl::make_trx_system() {
   const NodeId node{options.node};
+  STRATA_ASSERT(log != nullptr && spaces == nullptr);
   spaces = std::make_unique<SpaceManager>(
       pool.get(), log.get(), node,
       SpaceOptions{.shared = several_writers(), .reuse = seams.page_reuse});
@@ -213,6 +216,7 @@ Status open_source(KernelImpl* k) {
 }
 
 void make_trxs(KernelImpl* k) {
+  STRATA_ASSERT(k->undo != nullptr && k->waits != nullptr && k->trxs == nullptr);
   if (k->seams.timestamps != nullptr) {
     k->timestamps = k->seams.timestamps;
   } else {
@@ -233,6 +237,7 @@ void make_trxs(KernelImpl* k) {
 }
 
 void make_checkpointer(KernelImpl* k) {
+  STRATA_ASSERT(k->control != nullptr && k->checkpointer == nullptr);
   CheckpointerOptions checkpoint_options;
   checkpoint_options.log_bytes = k->options.log_checkpoint_bytes;
   checkpoint_options.interval_us = k->options.checkpoint_interval_us;
@@ -298,7 +303,7 @@ Status KernelImpl::create_database() {
   data.database_id = random_database_id();
   data.profile = options.profile;
   data.node = NodeId{options.node};
-  data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : Lsn{4096};
+  data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : kFirstLsn;
   STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
@@ -443,6 +448,7 @@ Status KernelImpl::clear_sort_folder() {
 
 void KernelImpl::start_threads() {
   if (!options.background) return;
+  STRATA_ASSERT(threads.empty() && checkpointer != nullptr && !stopping.load());
   threads.emplace_back([this] { reaper_thread(); });
   threads.emplace_back([this] { log_flusher_thread(); });
   threads.emplace_back([this] { rollback_thread(); });

@@ -36,6 +36,8 @@ Status Session::Impl::add_later(Table* table, const LaterRow& row, Bytes key_of_
   if (!later.failed.ok() || (!later.rows.empty() && later.table.get() != table))
     STRATA_RETURN_IF_ERROR(session->make_later_changes());
   if (later.rows.empty()) later.table = table->shared_from_this();
+  STRATA_ASSERT(later.failed.ok() && later.table.get() == table);
+  STRATA_ASSERT(later.rows.size() < kLaterRowsMax && (row.deletes || row.entry_count == 0));
   later.bytes.append(key_of_row).append(new_payload);
   for (uint32_t i = 0; i < row.entry_count; ++i) {
     later.bytes.append(entries[i].key);
@@ -71,6 +73,7 @@ Status Session::make_later_changes() {
 
 Status Session::Impl::apply_later() {
   STRATA_RETURN_IF_ERROR(wait_for_log_room());
+  STRATA_ASSERT(trx->started && later.table != nullptr);
   Table* const table = later.table.get();
   const TreeId clustered = tree_of(*table, 0);
   later.changes.clear();
@@ -83,6 +86,7 @@ Status Session::Impl::apply_later() {
     at += row.key_bytes + row.payload_bytes;
     for (uint32_t i = 0; i < row.entry_count; ++i) at += later.entries[entry++].key_bytes;
   }
+  STRATA_ASSERT(at == later.bytes.data() + later.bytes.size() && entry == later.entries.size());
   STRATA_RETURN_IF_ERROR(change_held_records(&kernel->row, trx.get(), clustered,
                                              later.changes.data(), later.changes.size()));
   entry = 0;

@@ -1,5 +1,6 @@
 // Names of tables between nodes (SchemaChanges): what this node knows of a table it knows under a
 // lock on its name, and forgets before it gives that up (MW15).
+#include "base/assert.h"
 #include "base/clock.h"
 #include "engine/internal/kernel_impl.h"
 
@@ -69,6 +70,7 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
       Name& name = names[key];
       name.loading = false;
       session->used_names.erase(key);
+      STRATA_ASSERT(name.users != 0);
       if (--name.users == 0) names.erase(key);
     }
   }
@@ -83,7 +85,11 @@ void KernelImpl::release_names(Session::Impl* session) noexcept {
     if (exclusive) seams.schema->unlock(NodeId{options.node}, key);
   {
     const MutexLock lock(tables_mutex);
-    for (const auto& [key, exclusive] : session->used_names) --names[key].users;
+    for (const auto& [key, exclusive] : session->used_names) {
+      Name& name = names[key];
+      STRATA_ASSERT(name.users != 0 && name.known);
+      --name.users;
+    }
   }
   session->used_names.clear();
   names_changed.notify_all();

@@ -2,12 +2,14 @@
 // commit).
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
 
 void KernelImpl::keep_prepared(std::unique_ptr<Trx> trx) {
+  STRATA_ASSERT(trx->state == TrxState::kPrepared);
   const MutexLock lock(prepared_mutex);
   Prepared& kept = prepared[trx->xid];
   kept.changed_spaces = std::move(trx->changed_spaces);
@@ -30,6 +32,7 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
   {
     const MutexLock lock(prepared_mutex);
     const auto it = prepared.find(std::string(xid));
+    STRATA_ASSERT(it != prepared.end());  // it stayed there (E14)
     if (stays) {
       it->second.trx = std::move(trx);
     } else {

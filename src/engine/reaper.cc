@@ -1,4 +1,5 @@
 // Background work of the engine: purge, and deleting the files of dropped spaces (E4).
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
@@ -52,6 +53,7 @@ void KernelImpl::note_dropped(SpaceId space) {
     const MutexLock lock(dropped_mutex);
     dropped.push_back(DroppedSpace{space, false, Lsn{}});
     ++dropped_count;
+    STRATA_ASSERT(dropped_count >= dropped.size());
   }
   dropped_changed.notify_all();
 }
@@ -82,6 +84,7 @@ Status KernelImpl::reap_dropped() {
       item.file_deleted = true;
       item.forget_after = log->next_lsn();
     }
+    STRATA_ASSERT(!item.forget_after.is_zero());  // E4
     if (checkpointer->last_checkpoint() < item.forget_after) {
       left.push_back(item);
       continue;
@@ -101,11 +104,13 @@ Status KernelImpl::reap_dropped() {
     mtr.pending_delete_remove(*page, item.space);
     mtr.publish();
     const MutexLock lock(dropped_mutex);
+    STRATA_ASSERT(dropped_count != 0);
     --dropped_count;
   }
   {
     const MutexLock lock(dropped_mutex);
     dropped.insert(dropped.end(), left.begin(), left.end());
+    STRATA_ASSERT(dropped.size() <= dropped_count);
   }
   dropped_changed.notify_all();
   return first_error;

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/aligned.h"
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/page_name.h"
@@ -102,6 +103,7 @@ Status KernelImpl::scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_
   }
   // Groups of the old life behind a torn one must not parse again once the log goes on from here.
   STRATA_RETURN_IF_ERROR(reader.erase_tail());
+  STRATA_ASSERT(reader.end_lsn() >= from);
   *end = reader.end_lsn();
   *bias = reader.bias();
   recovery.log_bytes = end->value - from.value;
@@ -146,7 +148,7 @@ Status KernelImpl::redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>
   if (source->replays_log()) {
     STRATA_RETURN_IF_ERROR(scan_log(from, end, bias, &gone));
     source->begin_at(Llsn{end->value + *bias});
-    const AlignedBytes page(kPageBytes, kPageBytes);
+    const AlignedBytes page(kPageBytes);
     STRATA_RETURN_IF_ERROR(source->read(kPendingDeletePage, Llsn{}, page.get()));
     for (const SpaceId space : redo::read_pending_deletes(page.get())) gone.insert(space.value);
   } else {

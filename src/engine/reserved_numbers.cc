@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "engine/internal/kernel_impl.h"
@@ -52,6 +53,7 @@ uint64_t ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count, u
       continue;
     }
     const uint64_t now_us = monotonic_us();
+    STRATA_ASSERT(now_us >= taken_at_us_ && chunk_ >= 1 && chunk_ <= kChunkMax);
     chunk_ = now_us - taken_at_us_ < kBusyUs ? std::min(2 * chunk_, kChunkMax)
                                              : std::max<uint64_t>(chunk_ / 2, 1);
     taken_at_us_ = now_us;
@@ -62,6 +64,7 @@ uint64_t ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count, u
     const Status status =
         take_range(next, std::max(chunk_, times_or_max(step, add_or_max(count, 1))), &range);
     lock.lock();
+    STRATA_ASSERT(taking_);
     taking_ = false;
     taken_.notify_all();
     if (!status.ok()) {
@@ -75,6 +78,7 @@ uint64_t ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count, u
     if (range.first != end_ && reached < range.first)
       next_.store(range.first, std::memory_order_relaxed);
     end_ = std::max(range.end, end_);
+    STRATA_ASSERT(next_.load(std::memory_order_relaxed) <= end_);
   }
 }
 

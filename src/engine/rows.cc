@@ -1,4 +1,5 @@
 // Row changes: the clustered record, its outside values and its secondary entries, as one unit.
+#include "base/assert.h"
 #include "engine/internal/entry_payload.h"
 #include "engine/internal/kernel_impl.h"
 
@@ -46,6 +47,7 @@ class RowChange {
   Status insert_entries(const RowImage& row, uint32_t* duplicate_index) {
     for (uint32_t i = 0; i < row.entry_count; ++i) {
       const EntryImage& entry = row.entries[i];
+      STRATA_ASSERT(entry.index != 0);
       s_->key.assign(entry.key);
       s_->key.append(row.key);
       make_entry_payload(row.key.size(), entry.covering, &scratch_, &s_->payload);
@@ -201,6 +203,7 @@ Status Session::Impl::wait_for_log_room() {
 
 Status Session::Impl::delete_entry(const Table& table, uint32_t index, Bytes own_key,
                                    Bytes clustered_key) {
+  STRATA_ASSERT(index != 0);
   key.assign(own_key);
   key.append(clustered_key);
   Status deleted = delete_record(&kernel->row, trx.get(), tree_of(table, index), key);
@@ -240,6 +243,7 @@ Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicat
     STRATA_RETURN_IF_ERROR(change.lock_duplicate(row.changes_duplicates, &again));
     if (!again) return s.kernel->answer(told);
   }
+  STRATA_ASSERT(has_changes());
   s.note_rows(table, 1);
   return ok_status();
 }
@@ -267,6 +271,7 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
     STRATA_RETURN_IF_ERROR(change.lock_duplicate(row.changes_duplicates, &again));
     if (!again) return s.kernel->answer(told);
   }
+  STRATA_ASSERT(has_changes());
   s.forget_lock(*table, old_key);
   s.note_rows(table, 0);
   return ok_status();
@@ -283,6 +288,7 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
   Status status = change.delete_clustered(key);
   if (status.ok()) status = change.delete_entries(key, entries, entry_count);
   if (!status.ok()) return undo_row(before, status);
+  STRATA_ASSERT(has_changes());
   s.forget_lock(*table, key);
   s.note_rows(table, -1);
   return ok_status();

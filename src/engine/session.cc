@@ -21,7 +21,9 @@ void Session::begin(Isolation isolation) {
   s.isolation = isolation;
   s.ordered = false;
   s.reserved = false;
+  STRATA_ASSERT(s.ddl.empty() && s.row_deltas.empty() && s.later.rows.empty());
   s.kernel->trxs->begin(s.trx.get());
+  STRATA_ASSERT(s.trx->started && s.trx->id.is_zero());
   s.trx->lock_wait_timeout_us = s.lock_wait_timeout_us;
 }
 
@@ -101,6 +103,7 @@ Status Session::rollback_to_position(UndoPtr to) {
 
 void Session::Impl::note_rows(Table* table, int32_t delta) {
   if (row_deltas.size() > merge_floor && row_deltas.back().table.get() == table) {
+    STRATA_ASSERT(row_deltas.back().changed != 0);
     row_deltas.back().net += delta;
     ++row_deltas.back().changed;
   } else {
@@ -139,6 +142,7 @@ Status Session::reserve_commit() {
   Impl& s = *impl_;
   if (s.trx->must_rollback) return error_deadlock();
   if (s.reserved) return ok_status();
+  STRATA_ASSERT(!s.ordered);
   STRATA_RETURN_IF_ERROR(s.make_later());
   s.trx->drop_on_commit.clear();
   for (const DdlChange& change : s.ddl) {
@@ -154,6 +158,7 @@ Status Session::commit_ordered() {
   Impl& s = *impl_;
   if (s.ordered || s.trx->id.is_zero()) return ok_status();
   if (!s.reserved) STRATA_RETURN_IF_ERROR(reserve_commit());
+  STRATA_ASSERT(s.reserved && s.later.rows.empty());
   s.reserved = false;  // used up, whatever comes
   STRATA_RETURN_IF_ERROR(s.kernel->trxs->commit_order(s.trx.get()));
   s.ordered = true;
@@ -186,6 +191,7 @@ Status Session::Impl::order_decided_commit() {
 
 // The transaction goes on without this session, which gets another one.
 std::unique_ptr<Trx> Session::Impl::give_up_trx() {
+  STRATA_ASSERT(trx->started && later.rows.empty());
   auto other = std::make_unique<Trx>();
   if (trx->interrupt.interrupted()) other->interrupt.interrupt();
   other->owner = trx->owner;
@@ -197,6 +203,7 @@ std::unique_ptr<Trx> Session::Impl::give_up_trx() {
   if (other->view.open) kernel->trxs->close_view(other.get());
   if (other->commit_mtr != nullptr) other->commit_mtr->abandon();
   other->on_publish = nullptr;
+  STRATA_ASSERT(other->owner == nullptr && !trx->started);
   return other;
 }
 
@@ -230,6 +237,7 @@ Status Session::commit(Durability durability) {
       return ordered;
     }
   }
+  STRATA_ASSERT(s.ordered);
   // Spaces of DDL that failed half-way inside this transaction belong to nothing.
   std::vector<SpaceId> unused = std::move(s.trx->drop_on_rollback);
   for (const DdlChange& change : s.ddl)
@@ -252,6 +260,7 @@ Status Session::commit(Durability durability) {
 Status Session::commit_later(const Status& why) {
   Impl& s = *impl_;
   STRATA_ASSERT(s.ddl.empty());  // DDL has no first half
+  STRATA_ASSERT(s.trx->state == TrxState::kPrepared);
   std::vector<SpaceId> spaces;
   for (const Impl::RowDelta& delta : s.row_deltas)
     spaces.emplace_back(delta.table->spec().space_id);

@@ -142,6 +142,7 @@ struct TableCursor::Impl {
     }
     STRATA_RETURN_IF_ERROR(locked);
     if (protecting && mode == RowLock::kExclusive) protect_row(key);
+    STRATA_ASSERT(!protecting || range != nullptr);
     if (protecting && !point) range->took();
     if (index != 0 && !point) {
       // Holding the row nobody else can change its entries: look whether this one still belongs to
@@ -175,6 +176,7 @@ struct TableCursor::Impl {
   Status fetch(bool* gone) {
     *gone = false;
     if (fetched) return ok_status();
+    STRATA_ASSERT(!point && cursor_valid());
     fresh = shown = false;
     if (protecting && index == 0 && lock == LockMode::kShared) return use(range->payload());
     // Others' shared locks: whoever holds a row exclusively waits for them.
@@ -224,6 +226,7 @@ struct TableCursor::Impl {
   Status protect_gap(bool* gone) {
     std::string behind(point_key);
     behind.push_back('\0');
+    STRATA_ASSERT(point && protecting && index == 0);
     range->set_bounds(point_key, behind);
     range->set_records_later(false);
     STRATA_RETURN_IF_ERROR(range->seek(trx(), point_key));
@@ -232,6 +235,7 @@ struct TableCursor::Impl {
   }
 
   Status move(bool forward) {
+    STRATA_ASSERT(!point);
     // E21: a scan may leave its own changes behind.
     const bool own_scan = forward && lock == LockMode::kExclusive && cursor.locked();
     if (!own_scan) STRATA_RETURN_IF_ERROR(session->impl_->make_later());

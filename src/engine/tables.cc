@@ -2,6 +2,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
@@ -36,6 +37,7 @@ uint64_t Table::next_auto_increment() const noexcept {
 
 uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
                                        uint64_t most) noexcept {
+  STRATA_ASSERT(count != 0);
   if (numbers_ != nullptr) return numbers_->take(offset, step, count, most);
   if (step == 0) step = 1;
   uint64_t next = auto_increment_.load(std::memory_order_relaxed);
@@ -115,6 +117,7 @@ Status KernelImpl::load_counters(Table* table) {
 // Empty trees in `space` for some of the indexes, by position.
 Status KernelImpl::make_trees(TableSpec* spec, SpaceId space,
                               const std::vector<uint32_t>& indexes) {
+  STRATA_ASSERT(!indexes.empty());
   const auto count = static_cast<uint32_t>(indexes.size());
   STRATA_ASSIGN_OR_RETURN(IndexId id, dictionary->new_index_ids(count));
   STRATA_RETURN_IF_ERROR(spaces->ensure_room(space, count + 8));
@@ -123,6 +126,7 @@ Status KernelImpl::make_trees(TableSpec* spec, SpaceId space,
     STRATA_RETURN_IF_ERROR(mtr.begin_write_to_free());
     STRATA_ASSIGN_OR_RETURN(const TreeId tree, create_tree(&row.tree, &mtr, space, id));
     mtr.publish();
+    STRATA_ASSERT(i < spec->indexes.size() && tree.root.space == space.value);
     spec->indexes[i].index_id = tree.index_id.value;
     spec->indexes[i].root_page = tree.root.number;
     spec->indexes[i].own_space_id = space.value == spec->space_id ? 0 : space.value;
@@ -331,6 +335,7 @@ Status Session::alter_table(const TableSpec& spec) {
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
+  STRATA_ASSERT(has_changes());
   TableRef changed = s.kernel->make_table(spec);
   copy_counters(*table, changed.get());
   DdlChange change{.key = key,
@@ -393,7 +398,9 @@ Status Session::journal_erase(Bytes key) {
 void Session::Impl::publish_ddl() {
   {
     const MutexLock lock(kernel->tables_mutex);
+    STRATA_ASSERT(!trx->cts.is_zero());  // committed
     for (DdlChange& change : ddl) {
+      STRATA_ASSERT(change.table != nullptr || change.replaced != nullptr);
       if (change.replaced != nullptr)
         change.replaced->stale_.store(true, std::memory_order_release);
       if (change.table == nullptr) {
@@ -401,6 +408,7 @@ void Session::Impl::publish_ddl() {
       } else {
         if (change.replaced != nullptr) copy_age(*change.replaced, change.table.get());
         if (change.rebuilt) change.table->rebuilt_at_.store(trx->cts.value);
+        STRATA_ASSERT(change.table->index_built_at_.size() == change.table->spec().indexes.size());
         for (const uint32_t i : change.built) change.table->index_built_at_[i] = trx->cts.value;
         kernel->tables[change.key] = change.table;
       }

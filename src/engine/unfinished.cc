@@ -2,6 +2,7 @@
 // by a thread of its own, however often that has to be tried.
 #include <algorithm>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/thread_name.h"
@@ -56,6 +57,8 @@ Status KernelImpl::roll_back(Trx* trx) {
 }
 
 void KernelImpl::finish_later(Unfinished item) {
+  STRATA_ASSERT(item.trx != nullptr && item.trx->started);
+  STRATA_ASSERT(!item.commit || (item.created_spaces.empty() && !item.recovered));
   if (!item.why.empty()) {
     diag(Severity::kWarning,
          "%s of transaction %llu (%llu undo records): %s. It is tried again until it works; the "
@@ -94,6 +97,7 @@ bool KernelImpl::take_unfinished(uint64_t now, Unfinished* out, uint64_t* next_a
       *next_at = std::min(*next_at, unfinished[i].retry_at);
       continue;
     }
+    STRATA_ASSERT(unfinished[i].trx != nullptr);
     *out = std::move(unfinished[i]);
     unfinished.erase(unfinished.begin() + static_cast<ptrdiff_t>(i));
     return true;
@@ -111,6 +115,7 @@ Status KernelImpl::try_to_finish(Unfinished* item, const std::atomic<bool>* stop
   // Nobody may be told an outcome that only the log knows now; recovery reads it there.
   if (item->commit && !trx->started) status = ok_status();
   if (!status.ok()) return status;
+  STRATA_ASSERT(!trx->started);
   if (item->commit) {
     const MutexLock lock(prepared_mutex);
     prepared.erase(xid);
@@ -119,9 +124,11 @@ Status KernelImpl::try_to_finish(Unfinished* item, const std::atomic<bool>* stop
   for (const SpaceId space : item->created_spaces) discard_created(space);
   if (item->recovered) {
     ++recovery.rolled_back;
+    STRATA_ASSERT(recovery.to_roll_back != 0);
     if (--recovery.to_roll_back == 0) diag(Severity::kInfo, "recovery: the last rollback is done");
   }
   if (!item->why.empty()) diag(Severity::kInfo, "%s in the background: done", work_of(*item));
+  STRATA_ASSERT((item->commit ? unfinished_commits : unfinished_rollbacks) != 0);
   --(item->commit ? unfinished_commits : unfinished_rollbacks);
   return ok_status();
 }

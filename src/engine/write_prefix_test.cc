@@ -113,7 +113,7 @@ class Examination {
       session->begin(Isolation::kRepeatableRead);
       const auto table = session->open_table("test", name);
       if (!table.ok()) return table.status().ToString();
-      std::vector<RowChange> changes;
+      std::vector<LedgerChange> changes;
       for (uint64_t id = 5000; id < 5030; ++id) {
         auto row = std::make_shared<Row>();
         row->unique_value = id * 10;

@@ -19,7 +19,7 @@ namespace strata {
 
 class BlockWriter {
  public:
-  static constexpr size_t kBlock = 4096;
+  static constexpr size_t kBlock = kDirectIoAlignment;
   // Files are told apart by `direct`; `buffered` is another handle of the same file and is read
   // when a write does not continue the last one.
   Status write(File* direct, File* buffered, uint64_t at, Bytes bytes);

@@ -25,7 +25,7 @@ class File {
   // Reads exactly `bytes` unless the file ends first; *got says how many. Blocks.
   virtual Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) = 0;
   // Writes all bytes or fails. Blocks. With direct I/O, address, offset and length are multiples of
-  // 4096.
+  // kDirectIoAlignment.
   virtual Status write_at(uint64_t offset, const void* data, size_t bytes) = 0;
   virtual Status sync_data() = 0;               // fdatasync
   virtual StatusOr<uint64_t> size() = 0;        // bytes

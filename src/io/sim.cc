@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "base/aligned.h"
 #include "base/assert.h"
 #include "base/latch.h"
 #include "io/file_system.h"
@@ -226,8 +227,8 @@ class SimFile final : public File {
   // As a disk's file system has it for direct I/O.
   Status check_blocks(std::string_view operation, uint64_t offset, const void* data,
                       size_t bytes) const {
-    constexpr size_t kBlock = 4096;
-    const bool whole = (offset | bytes | reinterpret_cast<uintptr_t>(data)) % kBlock == 0;
+    const bool whole =
+        (offset | bytes | reinterpret_cast<uintptr_t>(data)) % kDirectIoAlignment == 0;
     return !direct_ || whole ? ok_status() : errno_status(operation, path_, EINVAL);
   }
   Status check_room(std::string_view operation, uint64_t end) STRATA_REQUIRES(disk_->mutex) {

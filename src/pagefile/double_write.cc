@@ -14,8 +14,6 @@
 namespace strata {
 namespace {
 
-constexpr uint64_t kDirectAlignment = 4096;
-
 struct Copy {
   uint64_t offset = 0;
   uint64_t llsn = 0;
@@ -40,7 +38,7 @@ StatusOr<Copies> newest_copies(File* file, char* page, std::vector<uint64_t>* of
 }
 
 Status restore(File* file, const DoubleWriteRepair& repair, std::vector<uint64_t>* offsets) {
-  const AlignedBytes page(kPageBytes, kDirectAlignment);
+  const AlignedBytes page(kPageBytes);
   STRATA_ASSIGN_OR_RETURN(const Copies newest, newest_copies(file, page.get(), offsets));
   for (const auto& [id, copy] : newest) {
     const Status found = repair.read(id, page.get());
@@ -57,11 +55,11 @@ Status restore(File* file, const DoubleWriteRepair& repair, std::vector<uint64_t
 
 // Without giving up the room that the ring is promised.
 Status empty(File* file, const std::vector<uint64_t>& offsets, uint64_t bytes_min) {
-  const AlignedBytes zeroes(kDirectAlignment, kDirectAlignment);
-  std::memset(zeroes.get(), 0, kDirectAlignment);
+  const AlignedBytes zeroes(kDirectIoAlignment);
+  std::memset(zeroes.get(), 0, kDirectIoAlignment);
   for (const uint64_t offset : offsets) {
     if (offset < bytes_min)
-      STRATA_RETURN_IF_ERROR(file->write_at(offset, zeroes.get(), kDirectAlignment));
+      STRATA_RETURN_IF_ERROR(file->write_at(offset, zeroes.get(), kDirectIoAlignment));
   }
   STRATA_ASSIGN_OR_RETURN(const uint64_t bytes, file->size());
   if (bytes > bytes_min) STRATA_RETURN_IF_ERROR(file->truncate(bytes_min));
@@ -244,7 +242,7 @@ Status DoubleWrite::retry(Batch* batch) {
 // Removes from `left` what it could write.
 Status DoubleWrite::write_again(uint64_t place, uint32_t until_end, uint32_t count,
                                 std::vector<PageId>* left) const {
-  const AlignedBytes pages(size_t{count} * kPageBytes, kDirectAlignment);
+  const AlignedBytes pages(size_t{count} * kPageBytes);
   STRATA_RETURN_IF_ERROR(read_copies(place, until_end, count, pages.get()));
   for (uint32_t i = 0; i < count; ++i) {
     const char* const page = pages.get() + size_t{i} * kPageBytes;

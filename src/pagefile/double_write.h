@@ -68,8 +68,8 @@ class DoubleWrite {
   DoubleWrite(const DoubleWrite&) = delete;
   DoubleWrite& operator=(const DoubleWrite&) = delete;
 
-  // `count` sealed pages, one after the other, 4096-aligned; none of them is being written by
-  // somebody else. Blocks for disk and room. On failure nothing may be written in place.
+  // `count` sealed pages, one after the other, aligned for direct I/O; nobody else writes any of
+  // them meanwhile. Blocks for disk and room. On failure nothing may be written in place.
   StatusOr<Ticket> protect(const char* pages, uint32_t count);
   // How the writes in place ended, page by page; once per ticket. `ok`: the page is whole in its
   // place, or has none, as its space is not there.
@@ -83,8 +83,8 @@ class DoubleWrite {
   // False: another sync failed meanwhile, and what this one was to cover is in doubt.
   [[nodiscard]] bool synced(uint64_t mark);
   void sync_failed();  // DW7
-  // DW8. True: *page (4096-aligned) holds the copy of a page that is not whole in its place, or not
-  // known to be. Costs a load if there is none.
+  // DW8. True: *page (aligned for direct I/O) holds the copy of a page that is not whole in its
+  // place, or not known to be. Costs a load if there is none.
   [[nodiscard]] bool read_copy(PageId id, char* page) const;
 
  private:

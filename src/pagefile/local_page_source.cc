@@ -26,10 +26,7 @@ namespace {
 
 constexpr uint64_t kOpenFilesMin = 8;
 constexpr uint64_t kOpenFilesMax = 1000;
-constexpr size_t kSyncToClose = 64;       // files synced at once when all are waiting for a sync
-constexpr uint32_t kGrowPagesMin = 64;    // 1 MiB
-constexpr uint32_t kGrowPagesMax = 4096;  // 64 MiB
-constexpr uint64_t kDirectAlignment = 4096;
+constexpr size_t kSyncToClose = 64;  // files synced at once when all are waiting for a sync
 constexpr const char* kDoubleWriteName = "/double-write.pages";
 
 struct SpaceFile {
@@ -49,7 +46,7 @@ size_t open_files_max(uint32_t wanted) {
   return std::clamp<uint64_t>(limit.rlim_cur / 4, kOpenFilesMin, kOpenFilesMax);
 }
 
-bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kDirectAlignment == 0; }
+bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % kDirectIoAlignment == 0; }
 
 // Length of the run of neighbours at the beginning of ids[0..count).
 uint32_t run_length(const PageId* ids, uint32_t count) {
@@ -224,7 +221,7 @@ StatusOr<SpaceFilePtr> LocalPageSource::file_of(uint32_t space) {
 
 Status LocalPageSource::read(PageId id, Llsn at_least, char* page) {
   if (!aligned(page)) {
-    const AlignedBytes bounce(kPageBytes, kDirectAlignment);
+    const AlignedBytes bounce(kPageBytes);
     STRATA_RETURN_IF_ERROR(read(id, at_least, bounce.get()));
     std::memcpy(page, bounce.get(), kPageBytes);
     return ok_status();

@@ -10,6 +10,10 @@
 
 namespace strata {
 
+// A file grows by an eighth: at least, and at most, by so many pages.
+constexpr uint32_t kGrowPagesMin = 64;    // 1 MiB
+constexpr uint32_t kGrowPagesMax = 4096;  // 64 MiB
+
 struct LocalPageSourceOptions {
   std::string directory;
   bool direct_io = true;

@@ -30,12 +30,13 @@ class PageSource {
   }
   // Reads up to kReadBatchPages pages that may be needed soon, each as read() would, to where
   // write_batch() would have them; fewer requests than pages where that can be. results[i]: of that
-  // page; an error need not mean that read() would fail, too. `pages` is 4096-aligned. Blocks.
+  // page; an error need not mean that read() would fail, too. `pages` is aligned for direct I/O
+  // (kDirectIoAlignment). Blocks.
   virtual void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
     for (uint32_t i = 0; i < count; ++i)
       results[i] = read(ids[i], Llsn{}, pages + size_t{i} * kPageBytes);
   }
-  // Writes a sealed page in place; durable after sync(). `page` is 4096-aligned. Blocks.
+  // Writes a sealed page in place; durable after sync(). `page` is aligned likewise. Blocks.
   virtual Status write(PageId id, const char* page) = 0;
   // Writes up to kWriteBatchPages different pages, given in the order of their ids, in any order;
   // `pages` holds them one after the other, each as write() wants it. ok[i]: that one has been

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
-#include "row/internal/row_change.h"
+#include "row/internal/record_change.h"
 
 namespace strata {
 namespace row_internal {
@@ -10,7 +10,7 @@ namespace row_internal {
 // --- the loop ---
 
 template <typename Attempt>
-Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool frees_room) {
+Status RecordChange::run(size_t undo_bytes_first, const Attempt& attempt, bool frees_room) {
   if (trx_->must_rollback) return error_deadlock();
   undo_bytes_ = static_cast<uint32_t>(undo_bytes_first);
   for (;;) {
@@ -35,7 +35,7 @@ Status RowChange::run(size_t undo_bytes_first, const Attempt& attempt, bool free
   return conflicts_.wait_for_shared(key_, is_row_);
 }
 
-Status RowChange::back_off(const Outcome& outcome) {
+Status RecordChange::back_off(const Outcome& outcome) {
   switch (outcome.next) {
     case Next::kWait:
       return conflicts_.wait(outcome.other, outcome.other_row ? Bytes(other_key_) : key_,
@@ -57,7 +57,7 @@ Status RowChange::back_off(const Outcome& outcome) {
   return error_internal("unknown outcome of an attempt");
 }
 
-bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
+bool RecordChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
   is_row_ = header->trx_id != trx_->id && !header->deleted();
   if (header->trx_id == trx_->id) return true;
@@ -74,7 +74,7 @@ bool RowChange::is_free(RecordHeader* header, Outcome* outcome) {
 }
 
 // Its writer has ended, or is this transaction.
-bool RowChange::is_decided(RecordHeader* header, Outcome* outcome) {
+bool RecordChange::is_decided(RecordHeader* header, Outcome* outcome) {
   switch (conflicts_.owner(header)) {
     case Owner::kSelf:
     case Owner::kDecided:
@@ -92,7 +92,7 @@ bool RowChange::is_decided(RecordHeader* header, Outcome* outcome) {
 // The new record would not be visible to who keeps it absent, but it would stand in its way: it
 // would have to wait for us, who wait for it. So nothing is written while such a one is known. One
 // that comes later is found by run(), after the record has been written.
-bool RowChange::is_kept_absent(Outcome* outcome) const noexcept {
+bool RecordChange::is_kept_absent(Outcome* outcome) const noexcept {
   const RowWaits* waits = context_->trxs->waits();
   if (!waits->index_has_shared(tree_.index_id)) return false;
   if (waits->shared_conflict(trx_->id, RowId{tree_.index_id, key_}, false).is_zero()) return false;
@@ -100,7 +100,7 @@ bool RowChange::is_kept_absent(Outcome* outcome) const noexcept {
   return true;
 }
 
-Status RowChange::note_duplicate(Bytes key, const RecordHeader& header, Bytes value) {
+Status RecordChange::note_duplicate(Bytes key, const RecordHeader& header, Bytes value) {
   if (duplicate_ != nullptr) {
     duplicate_->key.assign(key);
     duplicate_->payload.assign(record_payload(value));
@@ -109,7 +109,7 @@ Status RowChange::note_duplicate(Bytes key, const RecordHeader& header, Bytes va
   return error_duplicate_key();
 }
 
-bool RowChange::can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept {
+bool RecordChange::can_write(bool fits, size_t value_bytes, Outcome* outcome) const noexcept {
   const uint32_t needed =
       undo_bytes_max(undo_.key.size(), undo_.middle.size(), undo_.free_on_purge.size());
   if (needed > undo_bytes_) {
@@ -123,7 +123,7 @@ bool RowChange::can_write(bool fits, size_t value_bytes, Outcome* outcome) const
   return true;
 }
 
-void RowChange::describe_undo(UndoType type) {
+void RecordChange::describe_undo(UndoType type) {
   undo_.type = type;
   undo_.index = tree_.index_id;
   undo_.root = tree_.root;
@@ -135,7 +135,7 @@ void RowChange::describe_undo(UndoType type) {
   undo_.free_on_purge.clear();
 }
 
-Status RowChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
+Status RecordChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
   STRATA_ASSIGN_OR_RETURN(const UndoPtr ptr, context_->trxs->add_undo(mtr, trx_, &undo_));
   value_.clear();
   append_record_header(&value_, RecordHeader{trx_->id, Cts{}, ptr, flags});
@@ -145,8 +145,8 @@ Status RowChange::add_undo(Mtr* mtr, uint8_t flags, Bytes payload) {
 
 // --- insert ---
 
-Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise,
-                         Duplicate* duplicate) {
+Status RecordChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* raise,
+                            Duplicate* duplicate) {
   duplicate_ = duplicate;
   if (key_.size() > kMaxKeyBytes ||
       key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes) {
@@ -157,8 +157,9 @@ Status RowChange::insert(Bytes payload, size_t unique_bytes, const SlotRaise* ra
   });
 }
 
-StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor, Bytes payload,
-                                                   size_t unique_bytes, const SlotRaise* raise) {
+StatusOr<RecordChange::Outcome> RecordChange::try_insert(Mtr* mtr, TreeCursor* cursor,
+                                                         Bytes payload, size_t unique_bytes,
+                                                         const SlotRaise* raise) {
   Place place;
   is_row_ = false;
   if (unique_bytes != 0 && unique_bytes <= key_.size()) {
@@ -174,8 +175,8 @@ StatusOr<RowChange::Outcome> RowChange::try_insert(Mtr* mtr, TreeCursor* cursor,
                       : insert_new(mtr, cursor, place, payload, raise);
 }
 
-StatusOr<RowChange::Outcome> RowChange::find_unique_place(Mtr* mtr, TreeCursor* cursor,
-                                                          size_t unique_bytes, Place* place) {
+StatusOr<RecordChange::Outcome> RecordChange::find_unique_place(Mtr* mtr, TreeCursor* cursor,
+                                                                size_t unique_bytes, Place* place) {
   const Bytes unique = key_.substr(0, unique_bytes);
   const auto covers = [this](const MtrPage* leaf) {
     const TreePageView view = leaf->view();
@@ -208,8 +209,9 @@ StatusOr<RowChange::Outcome> RowChange::find_unique_place(Mtr* mtr, TreeCursor* 
   return Outcome{};
 }
 
-StatusOr<RowChange::Outcome> RowChange::insert_new(Mtr* mtr, TreeCursor* cursor, const Place& place,
-                                                   Bytes payload, const SlotRaise* raise) {
+StatusOr<RecordChange::Outcome> RecordChange::insert_new(Mtr* mtr, TreeCursor* cursor,
+                                                         const Place& place, Bytes payload,
+                                                         const SlotRaise* raise) {
   Outcome outcome;
   if (queued_) return Outcome{.next = Next::kWait};
   if (is_kept_absent(&outcome)) return outcome;
@@ -232,8 +234,8 @@ StatusOr<RowChange::Outcome> RowChange::insert_new(Mtr* mtr, TreeCursor* cursor,
 
 // The key is there. If its newest version is a delete that is ours or committed, the new record
 // continues its version chain.
-StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place, Bytes payload,
-                                                    const SlotRaise* raise) {
+StatusOr<RecordChange::Outcome> RecordChange::insert_over(Mtr* mtr, const Place& place,
+                                                          Bytes payload, const SlotRaise* raise) {
   Outcome outcome;
   const Bytes old_value = place.leaf->view().value(place.slot);
   RecordHeader header = read_record_header(old_value);
@@ -257,7 +259,7 @@ StatusOr<RowChange::Outcome> RowChange::insert_over(Mtr* mtr, const Place& place
 
 // --- update, delete, exclusive lock ---
 
-Status RowChange::seek_row(TreeCursor* cursor, LatchMode mode) {
+Status RecordChange::seek_row(TreeCursor* cursor, LatchMode mode) {
   const LastLeaf& last = trx_->last_leaf;
   STRATA_RETURN_IF_ERROR(last.index_id == tree_.index_id ? cursor->seek_near(last.leaf, key_, mode)
                                                          : cursor->seek(key_, mode));
@@ -265,8 +267,8 @@ Status RowChange::seek_row(TreeCursor* cursor, LatchMode mode) {
   return ok_status();
 }
 
-StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, LatchMode mode,
-                                                  RecordHeader* header) {
+StatusOr<RecordChange::Outcome> RecordChange::find_live(TreeCursor* cursor, LatchMode mode,
+                                                        RecordHeader* header) {
   Outcome outcome;
   STRATA_RETURN_IF_ERROR(seek_row(cursor, mode));
   if (!cursor->equals(key_)) return error_not_found();
@@ -276,7 +278,7 @@ StatusOr<RowChange::Outcome> RowChange::find_live(TreeCursor* cursor, LatchMode 
   return outcome;
 }
 
-Status RowChange::update(Bytes payload) {
+Status RecordChange::update(Bytes payload) {
   if (key_.size() + kRecordHeaderBytes + payload.size() > kMaxRecordBytes)
     return error_invalid_argument("a record is too large for a page");
   // Most updates change part of the payload; try_change() asks for more if it is not enough.
@@ -285,14 +287,14 @@ Status RowChange::update(Bytes payload) {
              [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, &payload, {}); });
 }
 
-Status RowChange::erase(const std::vector<OverflowRef>& moved) {
+Status RecordChange::erase(const std::vector<OverflowRef>& moved) {
   return run(
       undo_bytes_max(key_.size(), 0, 0),
       [&](Mtr* mtr, TreeCursor* cursor) { return try_change(mtr, cursor, nullptr, moved); }, true);
 }
 
-Status RowChange::list_freed(Bytes before, const Bytes* after,
-                             const std::vector<OverflowRef>& moved) {
+Status RecordChange::list_freed(Bytes before, const Bytes* after,
+                                const std::vector<OverflowRef>& moved) {
   if (before.empty() || before[0] == 0) return ok_status();  // most rows have no chains
   std::vector<OverflowRef> kept;
   Bytes ignored;
@@ -305,19 +307,19 @@ Status RowChange::list_freed(Bytes before, const Bytes* after,
   return ok_status();
 }
 
-StatusOr<RowChange::Outcome> RowChange::try_change(Mtr* mtr, TreeCursor* cursor,
-                                                   const Bytes* payload,
-                                                   const std::vector<OverflowRef>& moved) {
+StatusOr<RecordChange::Outcome> RecordChange::try_change(Mtr* mtr, TreeCursor* cursor,
+                                                         const Bytes* payload,
+                                                         const std::vector<OverflowRef>& moved) {
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
   return change_found(mtr, cursor, header, payload, moved);
 }
 
-StatusOr<RowChange::Outcome> RowChange::change_found(Mtr* mtr, TreeCursor* cursor,
-                                                     const RecordHeader& header,
-                                                     const Bytes* payload,
-                                                     const std::vector<OverflowRef>& moved) {
+StatusOr<RecordChange::Outcome> RecordChange::change_found(Mtr* mtr, TreeCursor* cursor,
+                                                           const RecordHeader& header,
+                                                           const Bytes* payload,
+                                                           const std::vector<OverflowRef>& moved) {
   Outcome outcome;
   const Bytes before = record_payload(cursor->value());
   const Bytes after = payload == nullptr ? before : *payload;
@@ -338,7 +340,7 @@ StatusOr<RowChange::Outcome> RowChange::change_found(Mtr* mtr, TreeCursor* curso
 }
 
 // A settled record grows by the rest of its header.
-Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
+Status RecordChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
   const bool settled = is_settled(cursor->value());
   const Bytes payload = settled ? record_payload(cursor->value()) : Bytes();
   STRATA_RETURN_IF_ERROR(add_undo(mtr, flags, payload));
@@ -349,14 +351,14 @@ Status RowChange::patch_header(Mtr* mtr, TreeCursor* cursor, uint8_t flags) {
   return ok_status();
 }
 
-Status RowChange::lock_exclusive(std::string* payload, bool* fresh) {
+Status RecordChange::lock_exclusive(std::string* payload, bool* fresh) {
   *fresh = false;
   if (trx_->held.size() < context_->unwritten_locks_max) return lock_in_memory(payload, fresh);
   const bool had = !trx_->id.is_zero() && conflicts_.holder_in_memory(key_) == trx_->id;
   return had ? lock_in_memory(payload, fresh) : lock_in_record(payload, fresh);
 }
 
-Status RowChange::lock_in_memory(std::string* payload, bool* fresh) {
+Status RecordChange::lock_in_memory(std::string* payload, bool* fresh) {
   if (trx_->must_rollback) return error_deadlock();
   STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
   for (;;) {
@@ -381,8 +383,9 @@ Status RowChange::lock_in_memory(std::string* payload, bool* fresh) {
 }
 
 // Who owns the newest version has the lock already.
-StatusOr<RowChange::Outcome> RowChange::try_lock_in_memory(TreeCursor* cursor, std::string* payload,
-                                                           bool* fresh) {
+StatusOr<RecordChange::Outcome> RecordChange::try_lock_in_memory(TreeCursor* cursor,
+                                                                 std::string* payload,
+                                                                 bool* fresh) {
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kShared, &header));
   if (outcome.next != Next::kDone) return outcome;
@@ -397,7 +400,7 @@ StatusOr<RowChange::Outcome> RowChange::try_lock_in_memory(TreeCursor* cursor, s
   return outcome;
 }
 
-Status RowChange::lock_in_record(std::string* payload, bool* fresh) {
+Status RecordChange::lock_in_record(std::string* payload, bool* fresh) {
   const UndoPtr before = trx_->undo.last;
   const Status locked = run(undo_bytes_max(key_.size(), 0, 0), [&](Mtr* mtr, TreeCursor* cursor) {
     return try_lock_in_record(mtr, cursor, payload);
@@ -406,8 +409,8 @@ Status RowChange::lock_in_record(std::string* payload, bool* fresh) {
   return locked;
 }
 
-StatusOr<RowChange::Outcome> RowChange::try_lock_in_record(Mtr* mtr, TreeCursor* cursor,
-                                                           std::string* payload) {
+StatusOr<RecordChange::Outcome> RecordChange::try_lock_in_record(Mtr* mtr, TreeCursor* cursor,
+                                                                 std::string* payload) {
   RecordHeader header;
   STRATA_ASSIGN_OR_RETURN(Outcome outcome, find_live(cursor, LatchMode::kExclusive, &header));
   if (outcome.next != Next::kDone) return outcome;
@@ -430,7 +433,7 @@ StatusOr<RowChange::Outcome> RowChange::try_lock_in_record(Mtr* mtr, TreeCursor*
 
 // Looks, registers, looks again: a writer marks the row first and asks for shared holders then, so
 // one of the two sees the other.
-Status RowChange::lock_shared(std::string* payload, bool* fresh) {
+Status RecordChange::lock_shared(std::string* payload, bool* fresh) {
   *fresh = false;
   if (trx_->must_rollback) return error_deadlock();
   STRATA_RETURN_IF_ERROR(context_->trxs->ensure_id(trx_));
@@ -483,7 +486,8 @@ Status RowChange::lock_shared(std::string* payload, bool* fresh) {
   return ok_status();
 }
 
-StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool held, Version* copy) {
+StatusOr<RecordChange::Outcome> RecordChange::look_shared(TreeCursor* cursor, bool held,
+                                                          Version* copy) {
   Outcome outcome;
   STRATA_RETURN_IF_ERROR(seek_row(cursor, LatchMode::kShared));
   if (!cursor->equals(key_)) return error_not_found();
@@ -500,29 +504,29 @@ StatusOr<RowChange::Outcome> RowChange::look_shared(TreeCursor* cursor, bool hel
 
 }  // namespace row_internal
 
-using row_internal::RowChange;
+using row_internal::RecordChange;
 
 Status insert_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes payload,
                      size_t unique_bytes, const SlotRaise* raise, Duplicate* duplicate) {
   const InterruptScope scope(&trx->interrupt);
-  return RowChange(context, trx, tree, key).insert(payload, unique_bytes, raise, duplicate);
+  return RecordChange(context, trx, tree, key).insert(payload, unique_bytes, raise, duplicate);
 }
 
 Status update_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, Bytes new_payload) {
   const InterruptScope scope(&trx->interrupt);
-  return RowChange(context, trx, tree, key).update(new_payload);
+  return RecordChange(context, trx, tree, key).update(new_payload);
 }
 
 Status delete_record(RowContext* context, Trx* trx, TreeId tree, Bytes key,
                      const std::vector<OverflowRef>& moved) {
   const InterruptScope scope(&trx->interrupt);
-  return RowChange(context, trx, tree, key).erase(moved);
+  return RecordChange(context, trx, tree, key).erase(moved);
 }
 
 Status lock_record(RowContext* context, Trx* trx, TreeId tree, Bytes key, RowLock mode,
                    std::string* payload, bool* fresh) {
   const InterruptScope scope(&trx->interrupt);
-  RowChange change(context, trx, tree, key);
+  RecordChange change(context, trx, tree, key);
   bool ignored = false;
   if (fresh == nullptr) fresh = &ignored;
   switch (mode) {

@@ -1,7 +1,7 @@
 // Several changes of rows that the transaction holds, in one mini-transaction for each leaf (RW20).
 #include <algorithm>
 
-#include "row/internal/row_change.h"
+#include "row/internal/record_change.h"
 
 namespace strata {
 namespace row_internal {
@@ -18,7 +18,7 @@ uint32_t undo_bytes_wanted(const HeldChange& change) {
 
 }  // namespace
 
-StatusOr<size_t> RowChange::change_group(const HeldChange* changes, size_t count) {
+StatusOr<size_t> RecordChange::change_group(const HeldChange* changes, size_t count) {
   if (trx_->must_rollback) return error_deadlock();
   bool frees_room = trx_->frees_room;
   for (size_t i = 0; i < count && !frees_room; ++i) frees_room = changes[i].deletes;
@@ -39,8 +39,8 @@ StatusOr<size_t> RowChange::change_group(const HeldChange* changes, size_t count
   return made;
 }
 
-StatusOr<size_t> RowChange::try_group(Mtr* mtr, TreeCursor* cursor, const HeldChange* changes,
-                                      size_t count) {
+StatusOr<size_t> RecordChange::try_group(Mtr* mtr, TreeCursor* cursor, const HeldChange* changes,
+                                         size_t count) {
   // A row that turns out not to be ours is left to a single change, which can wait.
   queued_ = true;
   size_t made = 0;
@@ -73,18 +73,18 @@ StatusOr<size_t> RowChange::try_group(Mtr* mtr, TreeCursor* cursor, const HeldCh
 
 }  // namespace row_internal
 
-using row_internal::RowChange;
+using row_internal::RecordChange;
 
 Status change_held_records(RowContext* context, Trx* trx, TreeId tree, const HeldChange* changes,
                            size_t count) {
   const InterruptScope scope(&trx->interrupt);
   for (size_t done = 0; done < count;) {
     const HeldChange& next = changes[done];
-    RowChange group(context, trx, tree, next.key);
+    RecordChange group(context, trx, tree, next.key);
     STRATA_ASSIGN_OR_RETURN(const size_t made, group.change_group(&next, count - done));
     done += made;
     if (made != 0) continue;
-    RowChange single(context, trx, tree, next.key);
+    RecordChange single(context, trx, tree, next.key);
     STRATA_RETURN_IF_ERROR(next.deletes ? single.erase({}) : single.update(next.payload));
     ++done;
   }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/aligned.h"
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "base/crc32c.h"
@@ -12,7 +13,7 @@ namespace {
 
 constexpr uint64_t kControlMagic = 0x3143415441525453ull;  // "STRATAC1"
 constexpr uint32_t kControlFormat = 1;
-constexpr size_t kSlotBytes = 4096;
+constexpr size_t kSlotBytes = kDirectIoAlignment;  // a block each: one is torn, not both
 constexpr size_t kProfileBytes = 64;
 
 // One slot. magic, format and crc32c (over everything behind it, to the end of the slot) keep their

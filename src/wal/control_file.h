@@ -1,5 +1,5 @@
-// The node's control file: identity of the database and the latest checkpoint. Two 4096-byte slots
-// written in turns, each with a sequence number and a crc32c, so that a torn write leaves the
+// The node's control file: identity of the database and the latest checkpoint. Two slots of a block
+// each, written in turns, each with a sequence number and a crc32c, so that a torn write leaves the
 // other.
 //   C1  publish() is durable when it returns.
 //   C2  open() refuses a foreign, other-format or damaged file with the path and the remedy;

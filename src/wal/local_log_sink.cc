@@ -73,7 +73,8 @@ bool parse_segment_name(const std::string& name, NodeId node, uint64_t* start) {
 class LocalLogSink final : public LogSink {
  public:
   LocalLogSink(FileSystem* fs, const LocalLogOptions& options) : fs_(fs), options_(options) {
-    STRATA_ASSERT(options.segment_bytes % 4096 == 0 && options.segment_bytes > kHeaderBytes);
+    STRATA_ASSERT(options.segment_bytes % BlockWriter::kBlock == 0 &&
+                  options.segment_bytes > kHeaderBytes);
   }
 
   Status create(Lsn start);
@@ -240,7 +241,7 @@ Status LocalLogSink::open_files(Segment* segment) {
 }
 
 Status LocalLogSink::write_header(File* file, uint64_t start) {
-  const AlignedBytes block(kHeaderBytes, BlockWriter::kBlock);
+  const AlignedBytes block(kHeaderBytes);
   SegmentHeader header{};
   header.magic = kSegmentMagic;
   header.format = kSegmentFormat;

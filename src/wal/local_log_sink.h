@@ -1,13 +1,14 @@
 // A log stream in local files: <directory>/log-<node>-<start lsn, 16 hex digits>.seg, fixed size,
 // preallocated and zero filled, recycled by rename once below the checkpoint.
-//   LS1  The first 4096 bytes of a segment are its header {magic, format, node, database id, start
-//        lsn, bytes, crc32c}; a segment whose header does not verify is reported with its path.
+//   LS1  The first block (BlockWriter) of a segment is its header {magic, format, node, database
+//        id, start lsn, bytes, crc32c}; a segment whose header does not verify is reported with
+//        its path.
 //   LS2  A segment is durable (header, size, directory entry) before the first append to it.
 //   LS3  A name log-*.seg only ever stands for a complete segment: files are filled under a
 //        spare-*.seg name and renamed; a recycled one is a spare, durably, before its header
 //        changes.
 //   LS4  After open() the first sync() covers whatever a reader has seen, in every segment.
-//   LS6  Writes are whole blocks of 4096 bytes (direct I/O): what lies behind an append up to its
+//   LS6  Writes are whole blocks (direct I/O): what lies behind an append up to its
 //        block's end is undefined after it. Nothing of the stream ever lies there (appends are in
 //        order; erase_tail() of a LogReader blanks what an old life left).
 //   LS5  Segments exist without a hole from the oldest one needed on: what stands before a hole
@@ -29,7 +30,7 @@ struct LocalLogOptions {
   std::string directory;
   NodeId node{1};
   uint64_t database_id = 0;
-  uint64_t segment_bytes = 64u << 20;  // header included; a multiple of 4096
+  uint64_t segment_bytes = 64u << 20;  // header included; whole blocks
   uint32_t spare_segments_max = 4;     // recycled files kept for reuse
   uint32_t reserve_segments = 0;       // LS7
   bool direct_io = true;               // writes; reads are buffered

@@ -50,9 +50,9 @@ class Backoff {
 // end there; whoever completes also moves first_open_ticket over the completed prefix.
 struct Log::Impl {
   Impl(const LogOptions& o, LogSink* s, Lsn start, uint64_t first_bias, LogCounters* c)
-      : options(o), sink(s), counters(c), ring_bytes(o.buffer_bytes), ring(o.buffer_bytes, 4096) {
+      : options(o), sink(s), counters(c), ring_bytes(o.buffer_bytes), ring(o.buffer_bytes) {
     STRATA_ASSERT((ring_bytes & (ring_bytes - 1)) == 0);
-    STRATA_ASSERT(ring_bytes >= 4096);
+    STRATA_ASSERT(ring_bytes >= kDirectIoAlignment);
     STRATA_ASSERT(start.value % 8 == 0);
     room_ahead = o.room_ahead_bytes != 0 ? o.room_ahead_bytes : ring_bytes;
     tickets = std::make_unique<std::atomic<uint64_t>[]>(kTicketCount);

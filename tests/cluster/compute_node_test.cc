@@ -80,10 +80,12 @@ class ComputeNodes : public ::testing::Test {
     return options;
   }
   StatusOr<std::unique_ptr<clients::ComputeNode>> join(clients::ComputeOptions options,
-                                                       SimRegistry** registry = nullptr) {
+                                                       SimRegistry** registry = nullptr,
+                                                       char secret = 's') {
     auto connection = around_.sim.store().connect();
     if (registry != nullptr) *registry = connection.get();
-    return clients::ComputeNode::join(std::move(connection), cluster_secret(), std::move(options));
+    return clients::ComputeNode::join(std::move(connection), transport::test::secret_of(secret),
+                                      std::move(options));
   }
   StatusOr<std::unique_ptr<Server>> start(const std::string& name) {
     auto server = std::make_unique<Server>();
@@ -439,6 +441,17 @@ TEST_F(ComputeNodes, TooFewStorageNodes) {
   EXPECT_TRUE(is_peer_down(alone.status())) << alone.status();
   nodes_[1]->start();
   EXPECT_TRUE(start("compute-1").ok());
+}
+
+TEST_F(ComputeNodes, AnotherSecretIsSaidToBeOne) {
+  ASSERT_TRUE(start("compute-1").ok());
+  clients::ComputeOptions hasty = options("compute-2");
+  hasty.start_timeout_us = 1'500'000;
+  hasty.call_timeout_us = 500'000;
+  const auto stranger = join(hasty, nullptr, 'x');
+  EXPECT_TRUE(is_wrong_secret(stranger.status())) << stranger.status();
+  EXPECT_NE(stranger.status().message().find("socket-1"), std::string::npos) << stranger.status();
+  EXPECT_NE(remedy_of(stranger.status()).find("same secret file"), std::string::npos);
 }
 
 // CM5, ND5, WR6: a living storage node is replaced while rows come in, then each of the two others

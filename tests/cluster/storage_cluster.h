@@ -31,7 +31,6 @@
 
 namespace strata::testing {
 
-using storenode::kFirstLsn;
 constexpr StreamId kStream = storenode::kFirstStream;
 constexpr uint64_t kCallUs = 5'000'000;
 

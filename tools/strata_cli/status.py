@@ -1,6 +1,7 @@
 """`./strata status`: facts about every process of a data folder, as a table or as JSON."""
 
 import json
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -22,6 +23,14 @@ from .storage_node import StorageNode
 RUNNING, NOTHING_RUNS, DEGRADED = 0, 3, 4  # Exit codes; 3 as in init scripts.
 SQL_LIMITS = {"connect_timeout": 5, "read_timeout": 10}  # Seconds.
 TABLE_WIDTH = 150  # When nobody's terminal says otherwise.
+
+NOT_RUNNING = "not running"
+REMEDY_MARK = "; to do: "  # As in base/status.h: what happened stands before it, what to do about it behind.
+LAST_WORDS_BYTES = 256 << 10  # Of the log, looked at from its end.
+# How a server or a storage node says that it begins, and what went wrong: with a remedy, so that it is for people.
+BEGINS = re.compile(r"\[Note\] Starting MariaDB |^\S+Z info starting ")
+SERVER_ERROR = re.compile(r"\[ERROR\] STRATA: (.*)")
+NODE_ERROR = re.compile(r"^\S+Z error \S+ (?:reason|message)=(.*)")
 
 
 @dataclass
@@ -109,6 +118,8 @@ def etcd_process(etcd: Etcd, port: int) -> Process:
 
 def storage_process(node: StorageNode) -> Process:
     illness = node.illness()
+    if illness == NOT_RUNNING:
+        illness = with_last_words(illness, node.log)
     process = Process("storage", node.name, node.pid(), node.address(), illness is None, illness or "")
     if process.pid is not None:
         read_storage_status(process, node.status())
@@ -157,11 +168,12 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
     pid, engine = facts["pid"], facts.get("strata", "not running")
     process = Process("compute", name, pid, f"127.0.0.1:{facts['port']}", engine == "active", "")
     if pid is None:
-        process.reason = "not running"
+        process.reason = with_last_words(NOT_RUNNING, server.log)
     elif engine == "not loaded":
         built = facts["plugin"] is not None
         process.healthy = not built and not server.settings().cluster  # By itself it is as good as it can be.
-        process.reason = "STRATA is not loaded" + (f"; see {paths.relative(server.log)}" if built else ": not built")
+        why = last_words(server.log) if built else "not built"
+        process.reason = "STRATA is not loaded" + (f": {why}" if why else f"; see {paths.relative(server.log)}")
     elif not process.healthy:
         process.reason = str(engine)
     variables = {key.lower().removeprefix("strata_"): value for key, value in facts.get("variables", {}).items()}
@@ -208,6 +220,36 @@ def server_facts(server: Server) -> dict[str, Any]:
     except pymysql.MySQLError as error:
         facts["strata"] = f"no answer: {error}"
     return facts
+
+
+# --- what a process said last ---
+
+
+def last_words(log: Path) -> str:
+    """Why it did not start, or ended: cause and remedy of the last error since it was started last. "": it has said nothing."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as source:
+        source.seek(max(0, log.stat().st_size - LAST_WORDS_BYTES))
+        lines = source.read().decode(errors="replace").splitlines()
+    for line in reversed(lines):
+        if BEGINS.search(line):
+            return ""
+        found = SERVER_ERROR.search(line) or NODE_ERROR.search(line)
+        if found and REMEDY_MARK in found[1]:
+            return _unquoted(found[1])
+    return ""
+
+
+def _unquoted(text: str) -> str:
+    """A field of a storage node's log, as cmd/strata-storenode/log.cc writes it."""
+    inner = re.match(r'"((?:[^"\\]|\\.)*)"', text)
+    return re.sub(r"\\(.)", r"\1", inner[1]) if inner else text
+
+
+def with_last_words(state: str, log: Path) -> str:
+    said = last_words(log)
+    return f"{state}: {said}" if said else state
 
 
 # --- for people ----------------------------------------------------------------------------------------------------
@@ -274,9 +316,9 @@ def _health(process: Process) -> Text:
 
 
 def complaints(processes: Sequence[Process]) -> list[str]:
-    """What is wrong and what to do, of those that run; or what is good to know of one that is well."""
+    """What is wrong and what to do, of those that run or should; or what is good to know of one that is well."""
     return [
         f"{process.name}: {'' if process.healthy else 'not well: '}{process.reason}"
         for process in processes
-        if process.reason and process.pid is not None
+        if process.reason and (process.pid is not None or (process.needed and REMEDY_MARK in process.reason))
     ]

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/data_format.h"
 #include "base/diag.h"
 #include "base/profiles.h"
 #include "base/thread_name.h"
@@ -16,7 +17,6 @@ namespace strata::clients {
 
 namespace {
 
-constexpr Lsn kFirstLsn{4096};  // of a stream nobody has written to
 constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
 constexpr uint64_t kBacklogLookUs = 200'000;
 constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was killed a moment ago

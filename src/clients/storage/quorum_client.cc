@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <deque>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -158,6 +159,9 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
       out.push_back({addresses_[out.size()].now(), std::move(log)});
     return out;
   }
+  [[nodiscard]] std::vector<std::string> with_another_secret() const {
+    return {with_another_secret_.begin(), with_another_secret_.end()};
+  }
 
  private:
   std::unique_ptr<Channel> channel_to(const transport::Address& address) {
@@ -179,6 +183,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
     }
     writer_->follow(next_->write_quorum, before);
     channels_ = std::move(channels);
+    with_another_secret_.clear();
   }
   [[nodiscard]] transport::CallOptions call_options(uint16_t method) const {
     transport::CallOptions options;
@@ -285,9 +290,20 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
       const bool from_writer = writer_ != nullptr;
       channels_[request.replica]->call(
           call_options(encoded.method), std::move(encoded.payload),
-          [this, id = request.id, from_writer, method = encoded.method](
-              const transport::Reply& reply) { on_reply(id, from_writer, method, reply); });
+          [this, id = request.id, from_writer, method = encoded.method, replica = request.replica,
+           generation = generation_](const transport::Reply& reply) {
+            if (generation == generation_) note_secret(replica, reply);
+            on_reply(id, from_writer, method, reply);
+          });
     }
+  }
+
+  // The state machines know lost calls only; this is lost for as long as nobody does something.
+  void note_secret(quorum::ReplicaIndex replica, const transport::Reply& reply) {
+    if (is_wrong_secret(reply.status) && !reply.answered)
+      with_another_secret_.insert(addresses_[replica].now());
+    else if (reply.answered && !with_another_secret_.empty())
+      with_another_secret_.erase(addresses_[replica].now());
   }
 
   void on_reply(uint64_t id, bool to_writer, uint16_t method, const transport::Reply& reply) {
@@ -314,6 +330,7 @@ class QuorumClient::Core : public std::enable_shared_from_this<QuorumClient::Cor
   const quorum::Holder holder_;
   QuorumEvents events_;
   std::vector<std::unique_ptr<Channel>> channels_;
+  std::set<std::string> with_another_secret_;  // addresses
   std::unique_ptr<Recovery> recovery_;
   std::unique_ptr<Writer> writer_;
   std::deque<std::string> waiting_;
@@ -375,6 +392,11 @@ void QuorumClient::truncate_below(Lsn lsn) {
 std::vector<QuorumClient::ReplicaStatus> QuorumClient::status() const {
   std::vector<ReplicaStatus> out;
   run_and_wait(executor_, [&] { out = core_->status(); });
+  return out;
+}
+std::vector<std::string> QuorumClient::with_another_secret() const {
+  std::vector<std::string> out;
+  run_and_wait(executor_, [&] { out = core_->with_another_secret(); });
   return out;
 }
 

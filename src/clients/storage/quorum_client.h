@@ -108,6 +108,8 @@ class QuorumClient {
   };
   // Of a client that writes; else empty. Blocks for the executor's thread.
   [[nodiscard]] std::vector<ReplicaStatus> status() const;
+  // The addresses of replicas that were not connected to because of that. Blocks as status().
+  [[nodiscard]] std::vector<std::string> with_another_secret() const;
 
  private:
   class Core;

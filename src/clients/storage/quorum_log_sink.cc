@@ -84,9 +84,21 @@ bool QuorumLogSink::wait(uint64_t timeout_us, Done done) {
                               [&]() STRATA_REQUIRES(mutex_) { return done() || !ended_.ok(); });
 }
 
+// Starting the missing ones, which is what too few answers otherwise ask for, would not help.
+Status QuorumLogSink::check_secrets() const {
+  std::string nodes;
+  for (const std::string& address : client_->with_another_secret())
+    nodes += (nodes.empty() ? "" : ", ") + address;
+  return nodes.empty() ? ok_status()
+                       : error_wrong_secret(name_of(options_) +
+                                            ": what listens at the addresses of these storage " +
+                                            "nodes has another secret than this server: " + nodes);
+}
+
 Status QuorumLogSink::wait_chosen() {
   const bool in_time = wait(options_.take_over_timeout_us,
                             [&]() STRATA_REQUIRES(mutex_) { return chosen_.has_value(); });
+  if (!in_time) STRATA_RETURN_IF_ERROR(check_secrets());
   const MutexLock lock(mutex_);
   if (!in_time)
     return error_peer_down(
@@ -300,8 +312,11 @@ std::string QuorumLogSink::why_late(uint64_t waited_us) const {
 void QuorumLogSink::note_late(uint64_t waited_us) {
   const std::string why = why_late(waited_us);
   diag(Severity::kWarning, "%s; commits wait, and changes are refused until it can", why.c_str());
+  const Status secrets = check_secrets();
   const MutexLock lock(mutex_);
-  late_ = error_peer_down(why);
+  late_ = with_remedy(error_peer_down(why),
+                      secrets.ok() ? "start the storage nodes that are away; it goes on by itself"
+                                   : remedy_of(secrets));
   is_late_ = true;
 }
 

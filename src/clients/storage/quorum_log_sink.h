@@ -24,6 +24,7 @@
 #include <string>
 #include <utility>
 
+#include "base/data_format.h"
 #include "base/latch.h"
 #include "clients/storage/backlog_gate.h"
 #include "clients/storage/leaving_replica.h"
@@ -38,7 +39,7 @@ struct QuorumLogOptions {
   QuorumClientOptions client;
   quorum::Holder holder;
   bool founding = false;
-  Lsn first_lsn{4096};  // of a stream that nobody has written to
+  Lsn first_lsn = kFirstLsn;  // of a stream that nobody has written to
   uint64_t take_over_timeout_us = 30'000'000;
   uint64_t late_after_us = 10'000'000;  // then sync() is late (QL2)
   std::function<bool()> give_up;        // asked now and then while sync() waits; null: never (QL2)
@@ -48,7 +49,8 @@ struct QuorumLogOptions {
 class QuorumLogSink final : public LogSink, public LeavingReplica {
  public:
   // Takes the stream over (QL1). Blocks. Errors: fenced (by a higher epoch),
-  // kUnavailable (too few storage nodes answered; says which), kDataLoss (quorum/recovery.h).
+  // kUnavailable (too few storage nodes answered; says which), wrong_secret (that is why),
+  // kDataLoss (quorum/recovery.h).
   // `world`'s executor runs.
   static StatusOr<std::unique_ptr<QuorumLogSink>> open(const transport::World& world,
                                                        const transport::Secret& secret,
@@ -92,6 +94,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
                 QuorumLogOptions options);
   QuorumEvents events();
   Status wait_chosen();
+  Status check_secrets() const;  // wrong_secret, if that is why some do not answer
   void note_late(uint64_t waited_us);
   void note_in_time();
   [[nodiscard]] std::string why_late(uint64_t waited_us) const;

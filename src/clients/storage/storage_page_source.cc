@@ -250,7 +250,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
                                                                  uint64_t deadline_us) {
   // SPS7. The page is what can be waited for: who has it as of the end of the log as this life
   // found it mostly knows the spaces, too. A node with a damaged log has it from a peer.
-  const AlignedBytes page(kPageBytes, 4096);
+  const AlignedBytes page(kPageBytes);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
   const Status known =
       read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us, deadline_us, page.get());

@@ -244,7 +244,7 @@ Status WrittenPageSource::grow_space(SpaceId space, uint32_t pages) {
 StatusOr<std::vector<SpaceId>> WrittenPageSource::list_spaces() {
   const uint64_t deadline_us = monotonic_us() + options_.read_timeout_us;
   Status error = error_peer_down("no storage node is in sync");
-  const AlignedBytes page(kPageBytes, 4096);
+  const AlignedBytes page(kPageBytes);
   for (;;) {
     for (const WrittenNodes::Reader& reader : nodes_->readers()) {
       auto spaces = nodes_->list_spaces_of(reader.node);

@@ -2,12 +2,14 @@
 // entry's key (u16), then what the glue wants to read without the row.
 #pragma once
 
+#include "base/assert.h"
 #include "row/row_store.h"
 
 namespace strata::engine {
 
 inline void make_entry_payload(size_t clustered_key_bytes, Bytes covering, std::string* scratch,
                                std::string* out) {
+  STRATA_ASSERT(clustered_key_bytes <= UINT16_MAX);
   scratch->clear();
   append_u16(scratch, static_cast<uint16_t>(clustered_key_bytes));
   scratch->append(covering);

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/assert.h"
 #include "base/latch.h"
 #include "bufpool/buffer_pool.h"
 #include "bufpool/checkpointer.h"
@@ -221,6 +222,7 @@ std::string text_of(const Status& failure);
 
 inline TreeId tree_of(const Table& table, uint32_t index) {
   const TableSpec& spec = table.spec();
+  STRATA_ASSERT(index < spec.indexes.size());
   const IndexSpec& tree = spec.indexes[index];
   return TreeId{IndexId{tree.index_id},
                 PageId{tree.own_space_id != 0 ? tree.own_space_id : spec.space_id, tree.root_page}};

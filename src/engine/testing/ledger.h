@@ -18,13 +18,13 @@ using RowPtr = std::shared_ptr<const Row>;
 using LedgerRows = std::map<uint64_t, RowPtr>;
 using LedgerRowsPtr = std::shared_ptr<const LedgerRows>;
 
-struct RowChange {
+struct LedgerChange {
   uint64_t id = 0;
   RowPtr after;  // null: deleted
 };
 struct PreparedChanges {
   std::string table;
-  std::vector<RowChange> changes;
+  std::vector<LedgerChange> changes;
 };
 
 struct LedgerState {
@@ -32,9 +32,9 @@ struct LedgerState {
   std::map<std::string, PreparedChanges> prepared;  // by xid
   std::map<std::string, std::string> journal;
 
-  void apply(const std::string& table, const std::vector<RowChange>& changes) {
+  void apply(const std::string& table, const std::vector<LedgerChange>& changes) {
     LedgerRows rows = *tables[table];
-    for (const RowChange& change : changes) {
+    for (const LedgerChange& change : changes) {
       if (change.after == nullptr) {
         rows.erase(change.id);
       } else {

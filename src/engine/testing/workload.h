@@ -74,14 +74,14 @@ class Workload {
     std::string name;
     TableRef table;
     LedgerRows rows;
-    std::vector<RowChange> changes;
+    std::vector<LedgerChange> changes;
   };
   // The long session owns every eighth row, prepared transactions own what they changed.
   bool may_touch(const std::string& table, uint64_t id, bool long_one) const {
     if ((id % 8 == 7) != long_one) return false;
     for (const auto& [xid, prepared] : ledger_->now().prepared) {
       if (prepared.table != table) continue;
-      for (const RowChange& change : prepared.changes)
+      for (const LedgerChange& change : prepared.changes)
         if (change.id == id) return false;
     }
     return true;
@@ -144,7 +144,7 @@ class Workload {
   std::unique_ptr<Session> session_;
   std::unique_ptr<Session> long_session_;
   std::string long_table_;
-  std::vector<RowChange> long_changes_;
+  std::vector<LedgerChange> long_changes_;
   uint64_t names_ = 0;
 };
 
@@ -372,7 +372,7 @@ inline Status Workload::long_step() {
     long_session_->begin(Isolation::kRepeatableRead);
   }
   STRATA_ASSIGN_OR_RETURN(Changing c, change_table(long_session_.get(), long_table_));
-  for (const RowChange& change : long_changes_) note(&c, change.id, change.after);
+  for (const LedgerChange& change : long_changes_) note(&c, change.id, change.after);
   for (int n = 0; n < 5; ++n) {
     const uint64_t id = 1 + rng_.below(kIds);
     if (!may_touch(long_table_, id, true)) continue;

@@ -62,7 +62,7 @@ Shares shares_of(const PolicyOptions& options) noexcept {
 Status check_policy(const PolicyOptions& options) {
   if (options.frames < kFramesMin)
     return error_invalid_argument("local memory must hold at least " + std::to_string(kFramesMin) +
-                                  " pages of 4096 bytes");
+                                  " pages of " + std::to_string(kPageBytes) + " bytes");
   if (options.prefetch > kPrefetchMax)
     return error_invalid_argument("prefetch: at most " + std::to_string(kPrefetchMax));
   if (shares_of(options).sets == 0)

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/latch.h"
 
@@ -60,6 +61,7 @@ bool LogMender::mend() {
       } else {
         pauses.after_failure = std::min(kPausesMax, 2 * pauses.after_failure + 1);
         pauses.left = pauses.after_failure;
+        STRATA_ASSERT(pauses.left != 0);  // else it would be asked for all the time
       }
       failed_[place] = pauses;
     }
@@ -99,6 +101,7 @@ bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
     const bool is_cut_off = is_out_of_range(bytes.status());
     Status done = bytes.status();
     if (bytes.ok()) {
+      STRATA_ASSERT(bytes->size() == damage.to.value - damage.from.value);
       Awaited<quorum::ChangeReply> awaited;
       store_->repair(stream, damage.from, *std::move(bytes), awaited.setter());
       done = awaited.wait().status;
@@ -115,6 +118,7 @@ bool LogMender::mend(StreamId stream, const LogDamage& damage, bool is_new) {
     ++cut_off;
     all_begin = std::min(all_begin, begin);
   }
+  STRATA_ASSERT(cut_off <= place.replicas);
   if (cut_off > 0 && cut_off + 1 == place.replicas) lost_(stream, damage.to, all_begin);
   if (is_new)
     diag(Severity::kWarning, "log: %s: it cannot be mended yet: %s", damage.path.c_str(),

@@ -1,13 +1,16 @@
 #include "storenode/copy/page_asker.h"
 
+#include "base/assert.h"
 #include "base/thread_name.h"
 #include "page/page.h"
 
 namespace strata::storenode {
 
 void PageAsker::start() {
+  STRATA_ASSERT(!thread_.joinable());
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(stopped_ && waiting_.empty());
     stopped_ = false;
   }
   thread_ = std::thread([this] { run(); });

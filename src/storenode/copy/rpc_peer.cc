@@ -9,6 +9,9 @@
 #include "proto/page_messages.h"
 
 namespace strata::storenode {
+namespace {
+constexpr size_t kOfferBytesGuess = 4096;  // a longer one costs another allocation
+}  // namespace
 
 RpcPeer::RpcPeer(const transport::Secret& secret, RpcPeerOptions options)
     : options_(std::move(options)), channel_(secret, transport::Address(options_.address), {}) {}
@@ -26,7 +29,7 @@ StatusOr<std::string> RpcPeer::call(uint16_t method, const std::string& request,
 }
 
 StatusOr<CopyOffer> RpcPeer::offer() {
-  STRATA_ASSIGN_OR_RETURN(const std::string bytes, call(proto::kCopyOffer, {}, 4096));
+  STRATA_ASSIGN_OR_RETURN(const std::string bytes, call(proto::kCopyOffer, {}, kOfferBytesGuess));
   STRATA_ASSIGN_OR_RETURN(const proto::CopyOfferReply reply, proto::decode_copy_offer_reply(bytes));
   CopyOffer offer;
   for (const auto& mark : reply.marks) offer.marks.push_back({mark.stream, {mark.lsn, mark.llsn}});

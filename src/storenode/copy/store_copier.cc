@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/page_name.h"
@@ -77,6 +78,7 @@ Status StoreCopier::choose_peer() {
 }
 
 Status StoreCopier::begin(const CopyOffer& offer) {
+  STRATA_ASSERT(!begun_ && peer_ == nullptr);
   STRATA_RETURN_IF_ERROR(store_->check_marks(offer.marks));  // PC3
   STRATA_RETURN_IF_ERROR(store_->begin_copy(offer.pages));
   marks_ = offer.marks;
@@ -95,7 +97,9 @@ Llsn StoreCopier::as_of() const {
 }
 
 Status StoreCopier::copy_some() {
+  STRATA_ASSERT(begun_ && peer_ != nullptr);
   if (listed_.empty()) {
+    STRATA_ASSERT(cursor_.has_value());
     STRATA_ASSIGN_OR_RETURN(PageListing listing,
                             peer_->list(*cursor_, options_.pages_listed, marks_));
     for (const DroppedSpace& gone : listing.gone) gone_[gone.space] = gone.llsn;
@@ -111,6 +115,7 @@ Status StoreCopier::copy_some() {
   const size_t count = std::min<size_t>(options_.pages_at_once, listed_.size());
   const std::vector<PageId> pages(listed_.rbegin(),
                                   listed_.rbegin() + static_cast<ptrdiff_t>(count));
+  STRATA_ASSERT(count != 0);
   STRATA_RETURN_IF_ERROR(take(pages));
   listed_.resize(listed_.size() - count);
   if (fault(FaultPoint::node_copy_pages)) return error_peer_down("fault point node_copy_pages");
@@ -158,10 +163,11 @@ Status StoreCopier::take_damaged(PageId page) {
   }
   diag(Severity::kError, "%s is damaged on %s, and no other node has it: it stays damaged here",
        name_of(page).c_str(), peer_->name().c_str());
-  return stored(store_->put_broken(page, marks_.front()));
+  return stored(store_->put_broken(page, marks_.empty() ? CopyMark{} : marks_.front()));
 }
 
 Status StoreCopier::finish() {
+  STRATA_ASSERT(begun_ && listed_.empty() && !cursor_.has_value());  // nothing is left
   STRATA_ASSIGN_OR_RETURN(const CopyOffer last, peer_->offer());
   if (!has_replayed(last, marks_)) return error_peer_down(peer_->name() + " has gone back");
   CopyOffer known = last;
@@ -207,6 +213,7 @@ uint64_t StoreCopier::completed() const {
 }
 
 void StoreCopier::start() {
+  STRATA_ASSERT(!thread_.joinable());
   {
     const MutexLock lock(mutex_);
     stop_ = false;

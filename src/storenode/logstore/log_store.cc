@@ -239,6 +239,7 @@ void LogStore::Impl::gather() {
   if (wait_us == 0 || !gather_policy_.may_wait(context.options.now_us())) return;
   MutexLock lock(mutex_);
   if (!may_gather()) return;
+  STRATA_ASSERT(!gathering_);  // GA2: one thread does
   gathering_ = true;
   changed_.wait_for_us(lock, wait_us, [&]() STRATA_REQUIRES(mutex_) { return !may_gather(); });
   gathering_ = false;
@@ -279,11 +280,13 @@ bool LogStore::Impl::persist_pending() {
   for (Command& command : taken) {
     const uint64_t bytes = command.bytes;
     run(std::move(command));
+    STRATA_ASSERT(pending_bytes >= bytes);
     pending_bytes -= bytes;
   }
   flush_batch();
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(persisting_ && batch_.empty() && waiters_.empty());
     persisting_ = false;
   }
   changed_.notify_all();
@@ -308,6 +311,7 @@ void LogStore::Impl::run_on(StreamId id, MakeCommand* command) {
     why = made->make(command->origin);
     if (why.ok()) {
       const MutexLock lock(mutex_);
+      STRATA_ASSERT(!streams_.contains(id));
       streams_[id] = std::move(made);
     }
   }
@@ -381,6 +385,7 @@ void LogStore::Impl::stage(Stream* stream, Lsn at, Bytes bytes, Lsn quorum_durab
 
 // Everything is written before anything is synced, so that the disk sees it together.
 void LogStore::Impl::flush_batch() {
+  STRATA_ASSERT(batch_.empty() == waiters_.empty());
   if (batch_.empty()) return;
   ++context.counters.batches;
   std::vector<Stream*> batch = std::move(batch_);
@@ -423,9 +428,10 @@ StatusOr<std::unique_ptr<LogStore>> LogStore::open(FileSystem* fs, const LogStor
   constexpr uint64_t kSegmentMost = uint64_t{1} << 40;
   if (options.segment_bytes < 2 * logstore::kSegmentHeaderBytes ||
       options.segment_bytes > kSegmentMost || options.segment_bytes % BlockWriter::kBlock != 0)
-    return error_invalid_argument("log store: segments of " +
-                                  std::to_string(options.segment_bytes) +
-                                  " bytes; use a multiple of 4096 from 8192 to 1 TiB");
+    return error_invalid_argument(
+        "log store: segments of " + std::to_string(options.segment_bytes) +
+        " bytes; use a multiple of " + std::to_string(BlockWriter::kBlock) + " from " +
+        std::to_string(2 * logstore::kSegmentHeaderBytes) + " to 1 TiB");
   if (options.chunk_bytes_max == 0 || options.chunk_bytes_max > logstore::kChunkPayloadMax)
     return error_invalid_argument("log store: chunks of " +
                                   std::to_string(options.chunk_bytes_max) +

@@ -52,7 +52,7 @@ namespace strata {
 struct LogStoreOptions {
   std::string directory;    // made when absent
   uint64_t cluster_id = 0;  // stamped in every file; files of another cluster are refused
-  uint64_t segment_bytes = 16u << 20;      // of a file, whole blocks of 4096, the first its header
+  uint64_t segment_bytes = 16u << 20;      // of a file, whole blocks, the first its header
   uint64_t chunk_bytes_max = 1u << 20;     // bytes under one checksum; at most 16 MiB
   uint64_t pending_bytes_max = 64u << 20;  // queued and not yet durable; beyond: busy
   uint32_t spare_segments_max = 4;         // files kept for reuse

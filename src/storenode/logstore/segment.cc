@@ -30,6 +30,8 @@ StatusOr<Segment::Writing*> Segment::writing() {
 Status Segment::write(Bytes chunks) {
   STRATA_ASSIGN_OR_RETURN(File* const read_through, file());
   STRATA_ASSIGN_OR_RETURN(Writing* const out, writing());
+  STRATA_ASSERT(!chunks.empty() && chunks.size() % 8 == 0);
+  STRATA_ASSERT(write_offset_ >= kSegmentHeaderBytes && write_offset_ % 8 == 0);  // SG1
   dirty_ = true;
   offset_known_ = true;
   STRATA_RETURN_IF_ERROR(out->blocks.write(out->file.get(), read_through, write_offset_, chunks));
@@ -48,6 +50,8 @@ Status Segment::sync() {
 
 void Segment::note_chunk(Lsn lsn, uint64_t offset) {
   const MutexLock lock(mutex_);
+  STRATA_ASSERT(lsn >= info.start && offset < write_offset_);
+  STRATA_ASSERT(entries_.empty() || (entries_.back().lsn < lsn && entries_.back().offset < offset));
   indexed_ = true;  // a segment that is written to was indexed from its first chunk on
   if (SegmentIndex::is_due(entries_, offset)) entries_.push_back({lsn, offset});
 }
@@ -104,6 +108,7 @@ SegmentIndex::Entry Segment::entry_for(Lsn lsn) const {
 }
 
 Status Segment::read(Lsn from, Lsn to, Lsn known_end, std::string* out) {
+  STRATA_ASSERT(info.start <= from && from < to && to <= known_end);
   STRATA_RETURN_IF_ERROR(header_failure);
   // Damage elsewhere in the segment does not keep these bytes from being read.
   const Status indexed = ensure_index(known_end);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/latch.h"
 #include "quorum/catch_up.h"
 
@@ -82,6 +83,7 @@ void SelfCatchUp::Shared::go_on(uint64_t of_run) {
       return store->begin_epoch(stream, std::move(request), target_done(of_run));
     }
     case CatchUp::State::kFetch: {
+      STRATA_ASSERT(!order.sources.empty());
       const quorum::ReadRequest request = steps->read_request();
       const quorum::ReplicaIndex from = order.sources[source % order.sources.size()];
       lock.unlock();
@@ -126,6 +128,7 @@ void SelfCatchUp::Shared::on_read(uint64_t of_run, quorum::ReadReply reply) {
       tries = cut = 0;
     } else {
       ++source;
+      STRATA_ASSERT(cut <= tries + 1);
       if (++tries >= order.sources.size()) {
         // CU3: every one of them says so, none is merely away.
         if (cut < tries || !steps->raise_base(begins)) return steps.reset();

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace strata::logstore {
 namespace {
 constexpr const char* kPrefix = "spare-";
@@ -51,6 +53,7 @@ StatusOr<std::string> Spares::take() {
 
 // Room is taken at once: a segment that exists cannot run out of it half-way.
 StatusOr<std::string> Spares::make(bool fill) {
+  STRATA_ASSERT(segment_bytes_ != 0);
   const std::string path = next_path();
   const auto prepare = [&]() -> Status {
     STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file,

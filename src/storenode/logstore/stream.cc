@@ -48,6 +48,7 @@ quorum::ReplicaState Stream::state_locked() const noexcept {
   s.end = durable_end_;
   s.quorum_durable = readable_end();
   s.voting = durable_end_ >= control_.voter_end;
+  STRATA_ASSERT(s.quorum_durable <= s.end);
   return s;
 }
 
@@ -79,6 +80,7 @@ Status Stream::check_holder(const Holder& holder) const {
 
 // SC2: once a publish failed, nothing else changes until one succeeded.
 Status Stream::make_durable(ControlState* next) {
+  STRATA_ASSERT(next->promised.epoch >= control_.promised.epoch);  // a promise is kept
   next->quorum_durable = std::max(next->quorum_durable, quorum_durable_);
   quorum::forget_below(&next->history, next->start);
   const size_t entries_max = context_->options.history_entries_max;
@@ -101,6 +103,8 @@ Status Stream::ensure_control() { return control_trusted_ ? ok_status() : publis
 // One write of the control file changes promise, history and where the log ends (or, for a reset,
 // where it starts): bytes from the cut on in segments of lower numbers do not count from then on.
 Status Stream::cut(ControlState next, const Fit& fit) {
+  STRATA_ASSERT(staged_.empty());
+  STRATA_ASSERT(fit.reset || fit.next <= durable_end_);            // a cut adds nothing
   if (durable_end_ >= control_.voter_end) next.voter_end = Lsn{};  // who votes goes on voting
   const Lsn cut_lsn = fit.reset ? Lsn{} : fit.next;
   if (fit.reset) next.start = fit.next;
@@ -331,6 +335,7 @@ bool Stream::same_bytes(Lsn at, Bytes bytes, Status* failure) {
   }
   if (here.size() < bytes.size()) {
     const uint64_t from = at.value + here.size() - durable_end_.value;
+    STRATA_ASSERT(from + (bytes.size() - here.size()) <= staged_.size());
     here.append(staged_, from, bytes.size() - here.size());
   }
   if (here == bytes) return true;
@@ -349,6 +354,7 @@ Status Stream::write_staged() {
     if (active_ == nullptr || active_->info.epoch != epoch || room_in_active() == 0)
       STRATA_RETURN_IF_ERROR(roll(lsn, epoch));
     bytes = std::min<uint64_t>(bytes, room_in_active());
+    STRATA_ASSERT(bytes != 0);
     std::string chunk;
     encode_chunk(&chunk, active_->salt, lsn, durable_end_,
                  std::max(quorum_durable_, staged_quorum_durable_), rest.substr(0, bytes));
@@ -358,6 +364,7 @@ Status Stream::write_staged() {
     rest.remove_prefix(bytes);
     lsn.value += bytes;
   }
+  STRATA_ASSERT(lsn == staged_end());
   return ok_status();
 }
 
@@ -410,6 +417,7 @@ void Stream::remember_locked(Bytes appended) {
   if (recent_.size() + appended.size() > 2 * most)
     recent_.erase(0, recent_.size() + appended.size() - most);
   recent_.append(appended);
+  STRATA_ASSERT(recent_.size() <= 2 * most && recent_.size() <= durable_end_.value);
 }
 
 // LG8. The next append makes a new segment at what was durable before.
@@ -440,6 +448,7 @@ Status Stream::roll(Lsn lsn, Epoch epoch) {
   info.previous = kept == 0 ? 0 : segments_[kept - 1]->info.sequence;
   info.epoch = epoch;
   info.start = lsn;
+  STRATA_ASSERT(info.previous < info.sequence && info.sequence > control_.last_sequence);
   STRATA_ASSIGN_OR_RETURN(const SegmentPtr made, make_segment(info));
   ControlState next = control_;
   next.last_sequence = info.sequence;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "storenode/logstore/internal/stream.h"
 
 namespace strata::logstore {
@@ -11,6 +12,7 @@ using quorum::ReadRequest;
 
 // Bytes below this were durable in the segment once.
 Lsn Stream::known_end_of(size_t index) const noexcept {
+  STRATA_ASSERT(index < segments_.size());
   if (index + 1 == segments_.size()) return durable_end_;
   return std::min(segments_[index + 1]->info.start, durable_end_);
 }
@@ -39,7 +41,11 @@ Status Stream::read_range(Lsn from, Lsn to, std::string* out) {
   const std::vector<Span> spans = spans_locked(from, to);
   if (spans.empty() || spans.front().from != from)
     return error_corruption("lsn " + std::to_string(from.value) + " is in no segment here");
-  return read_spans(spans, out);
+  const size_t before = out->size();
+  STRATA_RETURN_IF_ERROR(read_spans(spans, out));
+  if (out->size() - before == to.value - from.value) return ok_status();
+  return error_corruption("bytes between lsn " + std::to_string(from.value) + " and lsn " +
+                          std::to_string(to.value) + " are in no segment here");
 }
 
 ReadReply Stream::read(const ReadRequest& request) {
@@ -65,6 +71,7 @@ ReadReply Stream::read(const ReadRequest& request) {
     }
     const uint64_t bytes = std::min<uint64_t>(request.bytes_max, limit.value - request.from.value);
     if (bytes == 0) return reply;
+    STRATA_ASSERT(request.from < durable_end_ && recent_.size() <= durable_end_.value);
     const uint64_t before_end = durable_end_.value - request.from.value;
     if (!request.recovery && before_end <= recent_.size()) {
       reply.bytes.assign(recent_, recent_.size() - before_end, bytes);

@@ -17,7 +17,6 @@ namespace strata::storenode {
 
 // The one log stream there is yet, and where it begins.
 constexpr StreamId kFirstStream{1};
-constexpr Lsn kFirstLsn{4096};
 
 struct InitialGroup {
   std::vector<std::string> nodes;  // names; of them this one

@@ -26,6 +26,7 @@ GroupReader::GroupReader(StreamId stream, LogView* log, LogCache* cache, Lsn sta
 // Makes `bytes` bytes from position_ available, or all that are durable.
 Status GroupReader::fill(size_t bytes, uint64_t durable) {
   STRATA_ASSERT(bytes <= redo::kGroupBytesMax);
+  STRATA_ASSERT(offset_ <= filled_ && filled_ <= kBufferBytes);
   if (kBufferBytes - offset_ < bytes + kReadBytes) {
     std::memmove(buffer_.get(), buffer_.get() + offset_, filled_ - offset_);
     filled_ -= offset_;
@@ -35,6 +36,7 @@ Status GroupReader::fill(size_t bytes, uint64_t durable) {
     const uint64_t at = position_ + (filled_ - offset_);
     if (at >= durable) break;
     const size_t n = std::min<uint64_t>(durable - at, kReadBytes);
+    STRATA_ASSERT(filled_ + n <= kBufferBytes);
     STRATA_RETURN_IF_ERROR(cache_->read(stream_, log_, Lsn{at}, buffer_.get() + filled_, n));
     filled_ += n;
   }

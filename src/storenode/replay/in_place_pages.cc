@@ -10,7 +10,6 @@
 
 namespace strata::storenode {
 namespace {
-constexpr size_t kAlignment = 4096;
 constexpr size_t kPagesMin = 4 * kWriteBatchPages;
 constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says EIO
 }  // namespace
@@ -18,13 +17,14 @@ constexpr uint32_t kPageReadsMax = 3;  // of a page whose place in the disk says
 InPlacePages::InPlacePages(PageSource* source, uint64_t bytes)
     : source_(source),
       pages_max_(std::max<uint64_t>(kPagesMin, bytes / kPageBytes)),
-      buffer_(kWriteBatchPages * kPageBytes, kAlignment) {}
+      buffer_(kWriteBatchPages * kPageBytes) {}
 
 InPlacePages::Entry* InPlacePages::add(PageId page) {
   auto made = std::make_unique<Entry>(page);
   Entry* const entry = made.get();
   entry->place = used_.insert(used_.begin(), entry);
   entries_.emplace(page, std::move(made));
+  STRATA_ASSERT(entries_.size() == used_.size());
   return entry;
 }
 
@@ -93,6 +93,7 @@ PageRef InPlacePages::at_hand(PageId page) {
 }
 
 Status InPlacePages::put(PageId page, PageRef ref) {
+  STRATA_ASSERT(ref != nullptr);
   MutexLock lock(mutex_);
   Entry* entry = nullptr;
   for (;;) {
@@ -144,6 +145,7 @@ Status InPlacePages::write_batch(const std::vector<std::pair<PageId, PageRef>>& 
 // writing_ is set. Writes the dirty pages used longest ago, a batch at a time, in page order. A
 // page put meanwhile stays dirty.
 Status InPlacePages::write_back(size_t count_max) {
+  STRATA_ASSERT(writing_ && dirty_ <= used_.size());
   std::vector<std::pair<PageId, PageRef>> chosen;
   for (auto it = used_.rbegin(); it != used_.rend() && chosen.size() < count_max; ++it)
     if ((*it)->dirty) chosen.emplace_back((*it)->page, (*it)->ref);
@@ -162,6 +164,7 @@ Status InPlacePages::write_back(size_t count_max) {
     for (const auto& [page, ref] : batch) {
       const auto it = entries_.find(page);
       if (it == entries_.end() || it->second->ref != ref) continue;
+      STRATA_ASSERT(it->second->dirty && dirty_ != 0);
       it->second->dirty = false;
       --dirty_;
     }
@@ -203,6 +206,7 @@ Status InPlacePages::delete_space(SpaceId space) {
   for (auto it = used_.begin(); it != used_.end();) {
     Entry* const entry = *it++;
     if (entry->page.space != space.value || entry->loading) continue;
+    STRATA_ASSERT(!entry->dirty || dirty_ != 0);
     if (entry->dirty) --dirty_;
     used_.erase(entry->place);
     entries_.erase(entry->page);

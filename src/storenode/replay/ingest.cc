@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/crc32c.h"
 #include "base/diag.h"
 
@@ -159,6 +160,8 @@ Status Ingest::publish(Stream* stream, Found* found) {
     found->marks.put_mark(Mark::kScanned, stream->id, {marked_to, found->end.llsn});
   }
   STRATA_RETURN_IF_ERROR(parts_.db->write(&found->marks));
+  STRATA_ASSERT(found->groups != 0 && found->end.lsn > stream->end.lsn);
+  STRATA_ASSERT(marked_to >= found->end.lsn);
   stream->marked_to = marked_to;
   const bool known_ones = !found->pending.empty();
   STRATA_RETURN_IF_ERROR(parts_.map->add(found->added, &found->pending));

@@ -42,8 +42,10 @@ LogCache::BlockRef LogCache::append(const Key& key, uint64_t from, const char* b
     it->second->block->bytes = std::make_unique_for_overwrite<char[]>(kBlockBytes);
   }
   BlockRef block = it->second->block;
+  STRATA_ASSERT(block->begin <= from && from <= block->begin + block->filled);
   const uint64_t there = block->begin + block->filled - from;
   if (there < count) {
+    STRATA_ASSERT(block->filled + (count - there) <= kBlockBytes);
     std::memcpy(block->bytes.get() + block->filled, bytes + there, count - there);
     block->filled += count - there;
   }
@@ -52,6 +54,7 @@ LogCache::BlockRef LogCache::append(const Key& key, uint64_t from, const char* b
     index_.erase(entries_.back().key);
     entries_.pop_back();
   }
+  STRATA_ASSERT(entries_.size() == index_.size() && entries_.size() <= blocks_max_);
   return block;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/fault.h"
 #include "storenode/replay/internal/page_store_impl.h"
 #include "storenode/replay/sequential_replay.h"
@@ -16,6 +17,7 @@ PageStore::Impl::Impl(PageStoreOptions opts, ReplayCounters* counted)
     : options(std::move(opts)), counters(*counted) {}
 
 Status PageStore::Impl::open() {
+  STRATA_ASSERT(db == nullptr && options.files != nullptr);
   STRATA_RETURN_IF_ERROR(options.files->make_directory(options.directory));
   const VersionDbOptions versions = version_db_options(options);
   // RocksDB would make it, but not without a message that it is missing.
@@ -89,6 +91,7 @@ Status PageStore::Impl::failure_before(const Ticket& ticket, const WaitCondition
 }
 
 void PageStore::Impl::finish(TicketPtr ticket, StatusOr<PageAnswer> answer) {
+  STRATA_ASSERT(ticket->done != nullptr);
   if (is_corruption(answer.status()) && options.ask_peers && !ticket->request.from_peer &&
       !std::exchange(ticket->asked_peers, true))
     return ask_peers(std::move(ticket), answer.status());

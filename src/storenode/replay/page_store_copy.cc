@@ -4,6 +4,7 @@
 #include <cstring>
 #include <string>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "storenode/replay/internal/page_store_impl.h"
@@ -65,6 +66,7 @@ void PageStore::Impl::on_copy(PageId page, Llsn as_of, const StatusOr<PageAnswer
     const auto it = mending_.find(page);
     if (it == mending_.end()) return;
     wanted = it->second;
+    STRATA_ASSERT(wanted >= as_of);
     mending_.erase(it);
   }
   Status done = copy.status();

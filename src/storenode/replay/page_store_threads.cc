@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "base/assert.h"
 #include "base/diag.h"
 #include "base/fault.h"
 #include "base/thread_name.h"
@@ -210,6 +211,7 @@ void PageStore::Impl::upkeep_thread() {
 
 void PageStore::Impl::start() {
   if (!threads_.empty()) return;
+  STRATA_ASSERT(replay != nullptr);
   {
     const MutexLock lock(wake_->mutex);
     wake_->stop = false;

@@ -16,6 +16,8 @@ void PendingPages::add_stream(StreamId stream, StreamMark from) {
 }
 
 void PendingPages::queue(PageId id, Page* page) {
+  STRATA_ASSERT(page->state != State::kWaitsForScan || waiting_for_scan_ != 0);
+  STRATA_ASSERT(page->first <= last_batch_);
   if (page->state == State::kWaitsForScan) --waiting_for_scan_;
   page->state = State::kQueued;
   stalled_ = false;
@@ -35,6 +37,7 @@ void PendingPages::announce_ripe() {
 
 void PendingPages::raise_ripe(Batch batch) {
   if (batch <= ripe_) return;
+  STRATA_ASSERT(batch <= last_batch_);
   ripe_ = batch;
   if (queued_.empty() || queued_.begin()->first > ripe_) return;
   while (!queued_.empty() && queued_.begin()->first <= ripe_)
@@ -66,6 +69,7 @@ void PendingPages::ripen_all() {
 void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
                        const std::vector<PageId>& pages) {
   const MutexLock lock(mutex_);
+  STRATA_ASSERT(from.lsn <= to.lsn && ends_[stream].lsn <= to.lsn);
   ends_[stream] = to;
   // What came since is told apart, and is not ripe because of what came before.
   const Batch closed = std::max(ripened_.empty() ? 0 : ripened_.back(), ripe_);
@@ -81,6 +85,7 @@ void PendingPages::add(StreamId stream, StreamMark from, StreamMark to,
     raise_ripe(stretch.batch);
   }
   for (const PageId id : pages) {
+    STRATA_ASSERT(!stretches_.empty());
     const Batch batch = stretches_.back().batch;
     const auto [it, added] = pages_.try_emplace(id, Page{batch, batch});
     Page& page = it->second;
@@ -111,7 +116,8 @@ void PendingPages::done(PageId id, const std::vector<Section>& left) {
   STRATA_ASSERT(it != pages_.end());
   Page& page = it->second;
   STRATA_ASSERT(page.state == State::kTaken);
-  listed_.erase({page.first, id});
+  const size_t listed = listed_.erase({page.first, id});
+  STRATA_ASSERT(listed == 1);
   const Batch next = left.empty() ? 0 : oldest_batch(left);
   if (next != 0 || page.again != 0) {
     page.first = next != 0 && (page.again == 0 || next < page.again) ? next : page.again;

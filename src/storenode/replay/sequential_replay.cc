@@ -24,6 +24,7 @@ Status SequentialReplay::add_stream(StreamId stream, LogView* log, StreamMark fr
 
 void SequentialReplay::scanned(StreamId, StreamMark, StreamMark to, const std::vector<PageId>&) {
   const MutexLock lock(mutex_);
+  STRATA_ASSERT(to.lsn.value >= scanned_);
   scanned_ = to.lsn.value;
   changed_.notify_one();
 }
@@ -153,6 +154,7 @@ StatusOr<bool> SequentialReplay::step() {
   const StreamMark end{reader_->position(), Llsn{group.header.llsn}};
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(end.lsn.value > replayed_ && end.lsn.value <= scanned_);
     replayed_ = end.lsn.value;
   }
   parts_.waits->publish_replayed(stream_, end);

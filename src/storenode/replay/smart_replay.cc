@@ -18,6 +18,7 @@ constexpr uint32_t kPlansMax = 8;    // more collections than that do not come i
 
 // Where to begin so that list[to] can be made: it restarts the chain, or the one before is stored.
 ptrdiff_t begin_for(VersionList list, ptrdiff_t to) noexcept {
+  STRATA_ASSERT(to >= 0 && static_cast<size_t>(to) < list.size());
   while (to > 0 && !list[to].is(kRestartsChain) && !list[to - 1].is(kMaterialized)) --to;
   return to;
 }
@@ -124,6 +125,7 @@ class SmartReplay::Maker {
   // Sealed; stays as it is.
   PageRef keep() {
     if (shared_ == nullptr) {
+      STRATA_ASSERT(own_ != nullptr);
       seal_page(own_->bytes);
       shared_ = std::move(own_);
     }
@@ -214,6 +216,7 @@ Status SmartReplay::run(PageId page, const Plan& plan, bool stop_at_damage, Resu
     result->bytes += version.section_bytes;
     const bool last = version.llsn == plan.steps.back().llsn;
     if (!last && version.llsn < plan.store_from) continue;
+    STRATA_ASSERT(result->made.empty() || result->made.back().llsn < version.llsn);
     result->newest = maker.keep();
     result->newest_llsn = version.llsn;
     result->made.push_back({version.llsn, result->newest});

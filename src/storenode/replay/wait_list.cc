@@ -44,6 +44,7 @@ bool WaitList::holds(const Ticket& ticket, const WaitCondition& condition, Seen 
 void WaitList::wake(Parked* parked) {
   if (!replayed_.empty()) {
     const Lsn now = replayed_.begin()->second.lsn;
+    STRATA_ASSERT(now >= parked->ticket->replayed_at_arrival);
     if (parked->condition.kind == WaitCondition::Kind::kReplayed)
       parked->ticket->waited_bytes = now.value - parked->ticket->replayed_at_arrival.value;
   }
@@ -182,6 +183,7 @@ uint64_t WaitList::earliest() const {
 
 WaitList::Park WaitList::park(TicketPtr* ticket, const WaitCondition& condition, Seen seen,
                               uint64_t now_us) {
+  STRATA_ASSERT(*ticket != nullptr);
   std::function<void()> hook;
   {
     const MutexLock lock(mutex_);
@@ -196,6 +198,7 @@ WaitList::Park WaitList::park(TicketPtr* ticket, const WaitCondition& condition,
 }
 
 void WaitList::make_ready(TicketPtr ticket) {
+  STRATA_ASSERT(ticket != nullptr);
   const MutexLock lock(mutex_);
   ready_.push_back(std::move(ticket));
   ready_changed_.notify_one();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/methods.h"
 
 namespace strata::storenode {
@@ -31,6 +32,9 @@ void LogService::handle(transport::RpcServer* server, uint16_t method,
 
 // A line of methods.def without a decoder and a handler of its name does not compile.
 void LogService::register_on(transport::RpcServer* server) {
+  STRATA_ASSERT(parts_.store != nullptr && parts_.offload != nullptr);
+  STRATA_ASSERT(parts_.origin != nullptr && parts_.stream_made != nullptr);
+  STRATA_ASSERT(parts_.fetch != nullptr && parts_.needed_from != nullptr);
 #define STRATA_LOG_METHOD(number, constant, counter, ...) \
   handle(server, proto::constant, proto::decode_##counter, &LogService::on_##counter);
 #include "proto/methods.def"
@@ -157,6 +161,7 @@ void LogService::truncate() {
   for (const auto& [stream, lsn] : wanted) {
     const auto state = parts_.store->state(stream);
     if (!state.ok()) continue;
+    STRATA_ASSERT(state->start <= state->end && state->quorum_durable <= state->end);
     const Lsn below = std::min({lsn, parts_.needed_from(stream), state->quorum_durable});
     if (below > state->start)
       parts_.store->truncate_prefix(stream, below, [](const ChangeReply&) {});

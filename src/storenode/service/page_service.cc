@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/assert.h"
 #include "proto/copy_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
@@ -82,13 +83,16 @@ void PageService::answer_pages(Bytes payload, Responder responder, bool from_pee
       store_->get_page(request_for(wanted, i, deadline_us, from_peer),
                        [this, answering, i](StatusOr<PageAnswer> answer) {
                          answering->answers[i] = std::move(answer);
-                         if (answering->missing.fetch_sub(1) == 1) answer_all(answering.get());
+                         const size_t missing = answering->missing.fetch_sub(1);
+                         STRATA_ASSERT(missing != 0);  // each page is answered once
+                         if (missing == 1) answer_all(answering.get());
                        });
   });
   if (!taken) answering->responder.fail(error_busy("too many requests for pages wait"));
 }
 
 void PageService::answer_all(Answering* answering) {
+  STRATA_ASSERT(answering->missing.load() == 0);
   proto::GetPagesReplyView reply;
   reply.pages.reserve(answering->answers.size());
   for (const StatusOr<PageAnswer>& answer : answering->answers)

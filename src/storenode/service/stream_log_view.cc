@@ -1,5 +1,7 @@
 #include "storenode/service/stream_log_view.h"
 
+#include "base/assert.h"
+
 namespace strata::storenode {
 
 Lsn StreamLogView::begin_lsn() const {
@@ -17,6 +19,7 @@ Status StreamLogView::read(Lsn from, char* out, size_t bytes) {
     const quorum::ReadReply reply = store_->read(
         stream_, {Lsn{from.value + done}, static_cast<uint32_t>(bytes - done), false, {}});
     STRATA_RETURN_IF_ERROR(reply.status);
+    STRATA_ASSERT(reply.from.value == from.value + done);
     if (reply.bytes.empty() || reply.bytes.size() > bytes - done)
       return error_internal("the log store gave " + std::to_string(reply.bytes.size()) +
                             " bytes for " + std::to_string(bytes - done));

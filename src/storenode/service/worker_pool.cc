@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/assert.h"
 #include "base/thread_name.h"
 
 namespace strata::storenode {
@@ -23,8 +24,10 @@ void WorkerPool::stop() {
 }
 
 bool WorkerPool::run(Task task) {
+  STRATA_ASSERT(task != nullptr);
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(tasks_.size() <= waiting_max_);
     if (stopped_ || tasks_.size() >= waiting_max_) return false;
     tasks_.push_back(std::move(task));
   }

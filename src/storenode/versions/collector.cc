@@ -1,5 +1,7 @@
 #include "storenode/versions/collector.h"
 
+#include "base/assert.h"
+
 namespace strata::storenode {
 
 bool Collector::may_begin() const {
@@ -14,6 +16,7 @@ uint64_t Collector::came() const {
 }
 
 StatusOr<bool> Collector::step(uint32_t pages_max) {
+  STRATA_ASSERT(pages_max != 0 && horizon_ <= map_->horizon());  // it only grows
   if (!sweeping_) {
     if (!may_begin()) return false;
     sweeping_ = true;
@@ -27,6 +30,7 @@ StatusOr<bool> Collector::step(uint32_t pages_max) {
       db_->scan(next_, pages_max, [this](PageId page, const std::vector<Version>& versions) {
         ++pages_seen_;
         const size_t gone = collectable(versions, horizon_);
+        STRATA_ASSERT(gone == 0 || gone < versions.size());  // one stays
         if (newest_at(versions, horizon_) > static_cast<ptrdiff_t>(gone)) incomplete_ = true;
         return gone == 0 ? ok_status() : map_->trim(page);
       }));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/assert.h"
+
 namespace strata::storenode {
 
 namespace {
@@ -37,6 +39,7 @@ void LeaseTable::observe(Llsn newest, uint64_t now_us) {
   if (!samples_.empty() && samples_.back().newest == newest) return;
   if (samples_.size() >= 2 && now_us - samples_[samples_.size() - 2].at_us < apart)
     samples_.pop_back();  // keeps the first of each stretch and the last of all
+  STRATA_ASSERT(samples_.empty() || samples_.back().newest <= newest);
   samples_.push_back(Sample{now_us, newest});
 }
 

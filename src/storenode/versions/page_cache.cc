@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/assert.h"
+
 namespace strata::storenode {
 
 PageCache::PageCache(uint64_t bytes)
@@ -35,6 +37,7 @@ PageRef PageCache::find_at_hand(PageId page, Llsn llsn) {
 }
 
 void PageCache::insert(PageId page, Llsn llsn, PageRef ref) {
+  STRATA_ASSERT(ref != nullptr);
   if (pages_per_shard_ == 0) return;
   const Key key{page, llsn};
   Shard& shard = shard_of(key);
@@ -46,6 +49,7 @@ void PageCache::insert(PageId page, Llsn llsn, PageRef ref) {
   }
   shard.entries.push_front(Entry{key, std::move(ref)});
   shard.index.emplace(key, shard.entries.begin());
+  STRATA_ASSERT(shard.index.size() == shard.entries.size());
   if (shard.entries.size() <= pages_per_shard_) return;
   victim = std::move(shard.entries.back().ref);
   shard.index.erase(shard.entries.back().key);

@@ -27,10 +27,10 @@ struct VersionMap::Change {
 // What is removed leaves the list at once, so that nobody chooses it any more, and the oldest one
 // kept says so at once: "collected" must not look like "never written". What is stored is marked
 // when it is (VM2). What goes before it was ever written costs nothing.
-VersionMap::Change VersionMap::plan_change(Node* node, const Wish& wish) {
+VersionMap::Change VersionMap::plan_change(PageEntry* held, const Wish& wish) {
   Change change;
   change.batch = db_->new_batch();
-  std::vector<Version>& list = node->list;
+  std::vector<Version>& list = held->list;
   std::vector<std::pair<size_t, const MadeVersion*>> made;
   for (const MadeVersion& one : wish.made) {
     const ptrdiff_t at = newest_at(list, one.llsn);
@@ -52,7 +52,7 @@ VersionMap::Change VersionMap::plan_change(Node* node, const Wish& wish) {
     put.try_emplace(gone, nullptr);
   }
   if (!wish.settle_to.is_zero()) {
-    uint32_t unwritten = node->unwritten;
+    uint32_t unwritten = held->unwritten;
     for (size_t at = list.size(); at > gone && unwritten > 0; --at) {
       if (!list[at - 1].is(kUnwritten)) continue;
       --unwritten;
@@ -63,27 +63,29 @@ VersionMap::Change VersionMap::plan_change(Node* node, const Wish& wish) {
     Version entry = list[at];
     if (one != nullptr) {
       entry.flags |= kMaterialized;
-      change.batch.put_page(node->page, one->llsn, one->page->bytes);
+      change.batch.put_page(held->page, one->llsn, one->page->bytes);
       change.stored.push_back(one->llsn);
     }
-    change.batch.put_version(node->page, entry);
+    change.batch.put_version(held->page, entry);
     change.written.push_back(entry.llsn);
   }
   for (size_t at = 0; at < gone; ++at) {
     if (list[at].is(kUnwritten)) {
       ++change.removed_unwritten;
     } else {
-      change.batch.remove_version(node->page, list[at]);
+      change.batch.remove_version(held->page, list[at]);
     }
   }
+  STRATA_ASSERT(gone == 0 || gone < list.size());  // one stays
+  STRATA_ASSERT(change.removed_unwritten <= held->unwritten);
   const auto kept = list.begin() + static_cast<ptrdiff_t>(gone);
   change.removed.assign(list.begin(), kept);
   list.erase(list.begin(), kept);
   return change;
 }
 
-void VersionMap::finish_change(Node* node, const Change& change, const Status& status) {
-  std::vector<Version>& list = node->list;
+void VersionMap::finish_change(PageEntry* held, const Change& change, const Status& status) {
+  std::vector<Version>& list = held->list;
   if (!status.ok()) {  // as it was; late ones have not been let in (VM3)
     if (!change.oldest.is_zero()) list.front().flags &= ~kOldestKept;
     list.insert(list.begin(), change.removed.begin(), change.removed.end());
@@ -98,8 +100,8 @@ void VersionMap::finish_change(Node* node, const Change& change, const Status& s
   if (!change.oldest.is_zero()) {
     STRATA_ASSERT(list.front().llsn == change.oldest);
   }
-  mark_written(node, change.written);
-  count_written(node, change.removed_unwritten);
+  mark_written(held, change.written);
+  count_written(held, change.removed_unwritten);
   give_back(&list);
   counters_.stored.fetch_add(change.stored.size(), std::memory_order_relaxed);
   counters_.written.fetch_add(change.written.size(), std::memory_order_relaxed);
@@ -111,26 +113,27 @@ void VersionMap::finish_change(Node* node, const Change& change, const Status& s
       counters_.collected_stored.fetch_add(1, std::memory_order_relaxed);
 }
 
-StatusOr<VersionMap::Node*> VersionMap::begin_change(Shard* shard, PageId page) {
+StatusOr<VersionMap::PageEntry*> VersionMap::begin_change(Shard* shard, PageId page) {
   for (;;) {
-    STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(shard, page));
-    if (!node->changing) return node;
+    STRATA_ASSIGN_OR_RETURN(PageEntry* const held, loaded(shard, page));
+    if (!held->changing) return held;
     shard->changed.wait(shard->mutex);
   }
 }
 
-Status VersionMap::end_change(Shard* shard, Node* node, Change* change) {
+Status VersionMap::end_change(Shard* shard, PageEntry* held, Change* change) {
   Status status;
+  STRATA_ASSERT(!held->changing && held->whole);
   if (!change->batch.empty()) {
-    node->changing = true;
+    held->changing = true;
     shard->mutex.unlock();
     status = db_->write(&change->batch);
     shard->mutex.lock();
-    node->changing = false;
+    held->changing = false;
     shard->changed.notify_all();
   }
-  finish_change(node, *change, status);
-  account(shard, node);
+  finish_change(held, *change, status);
+  account(shard, held);
   evict(shard);
   return status;
 }
@@ -138,28 +141,28 @@ Status VersionMap::end_change(Shard* shard, Node* node, Change* change) {
 Status VersionMap::change(PageId page, const Wish& wish) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, page));
+  STRATA_ASSIGN_OR_RETURN(PageEntry* const held, begin_change(&shard, page));
   if (is_reclaimed(SpaceId{page.space})) return ok_status();
-  Change change = plan_change(node, wish);
-  return end_change(&shard, node, &change);
+  Change change = plan_change(held, wish);
+  return end_change(&shard, held, &change);
 }
 
 Status VersionMap::replace(PageId page, const MadeVersion& good) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, begin_change(&shard, page));
-  const ptrdiff_t at = newest_at(node->list, good.llsn);
-  if (at < 0 || node->list[at].llsn != good.llsn || is_reclaimed(SpaceId{page.space}))
+  STRATA_ASSIGN_OR_RETURN(PageEntry* const held, begin_change(&shard, page));
+  const ptrdiff_t at = newest_at(held->list, good.llsn);
+  if (at < 0 || held->list[at].llsn != good.llsn || is_reclaimed(SpaceId{page.space}))
     return error_not_found("there is no such version");
   Change change;
   change.batch = db_->new_batch();
-  Version version = node->list[at];
+  Version version = held->list[at];
   version.flags |= kMaterialized;
   change.batch.put_page(page, good.llsn, good.page->bytes);
   change.batch.put_version(page, version);
   change.stored.push_back(version.llsn);
   change.written.push_back(version.llsn);
-  return end_change(&shard, node, &change);
+  return end_change(&shard, held, &change);
 }
 
 Status VersionMap::store(PageId page, std::span<const MadeVersion> made, Trim trim) {

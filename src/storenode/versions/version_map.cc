@@ -11,7 +11,7 @@
 namespace strata::storenode {
 namespace {
 
-constexpr uint64_t kNodeBytes = 200;  // of a list without versions: node, hash entry, list entry
+constexpr uint64_t kEntryBytes = 200;  // of a list without versions: entry, hash entry, list entry
 constexpr uint64_t kSpillEntries = 4096;  // written at once
 constexpr size_t kAddedAtOnce = 32;       // pages, under one latch
 
@@ -57,110 +57,114 @@ Status VersionMap::open() {
 
 // --- lists in memory ---
 
-VersionMap::Node* VersionMap::make_node(Shard* shard, PageId page) {
-  auto made = std::make_unique<Node>(page);
-  Node* const node = made.get();
-  node->place = shard->clean.insert(shard->clean.begin(), node);
-  shard->nodes.emplace(page, std::move(made));
-  account(shard, node);
-  return node;
+VersionMap::PageEntry* VersionMap::make_entry(Shard* shard, PageId page) {
+  auto made = std::make_unique<PageEntry>(page);
+  PageEntry* const held = made.get();
+  held->place = shard->clean.insert(shard->clean.begin(), held);
+  shard->entries.emplace(page, std::move(made));
+  account(shard, held);
+  return held;
 }
 
 // After any change of its list.
-void VersionMap::account(Shard* shard, Node* node) {
-  const uint64_t bytes = kNodeBytes + node->list.capacity() * sizeof(Version);
-  const bool dirty = node->unwritten != 0;
-  shard->bytes += bytes - node->bytes;
-  bytes_.fetch_add(bytes - node->bytes, std::memory_order_relaxed);
-  if (node->dirty) shard->dirty_bytes -= node->bytes;
+void VersionMap::account(Shard* shard, PageEntry* held) {
+  const uint64_t bytes = kEntryBytes + held->list.capacity() * sizeof(Version);
+  const bool dirty = held->unwritten != 0;
+  shard->bytes += bytes - held->bytes;
+  bytes_.fetch_add(bytes - held->bytes, std::memory_order_relaxed);
+  if (held->dirty) shard->dirty_bytes -= held->bytes;
   if (dirty) shard->dirty_bytes += bytes;
-  if (dirty != node->dirty) {
+  if (dirty != held->dirty) {
     auto& from = dirty ? shard->clean : shard->dirty;
     auto& to = dirty ? shard->dirty : shard->clean;
-    to.splice(to.begin(), from, node->place);
+    to.splice(to.begin(), from, held->place);
   }
-  node->dirty = dirty;
-  node->bytes = bytes;
+  held->dirty = dirty;
+  held->bytes = bytes;
+  STRATA_ASSERT(shard->dirty_bytes <= shard->bytes);
 }
 
-void VersionMap::forget(Shard* shard, Node* node) {
-  shard->bytes -= node->bytes;
-  bytes_.fetch_sub(node->bytes, std::memory_order_relaxed);
-  if (node->dirty) shard->dirty_bytes -= node->bytes;
-  unwritten_.fetch_sub(node->unwritten, std::memory_order_relaxed);
-  (node->dirty ? shard->dirty : shard->clean).erase(node->place);
-  shard->nodes.erase(node->page);
+void VersionMap::forget(Shard* shard, PageEntry* held) {
+  STRATA_ASSERT(!held->loading && !held->changing);
+  STRATA_ASSERT(shard->bytes >= held->bytes);
+  shard->bytes -= held->bytes;
+  bytes_.fetch_sub(held->bytes, std::memory_order_relaxed);
+  if (held->dirty) shard->dirty_bytes -= held->bytes;
+  unwritten_.fetch_sub(held->unwritten, std::memory_order_relaxed);
+  (held->dirty ? shard->dirty : shard->clean).erase(held->place);
+  shard->entries.erase(held->page);
 }
 
 // Lists that have nothing to be written leave memory.
 void VersionMap::evict(Shard* shard) {
   auto it = shard->clean.end();
   while (shard->bytes > shard_bytes_max_ && it != shard->clean.begin()) {
-    Node* const node = *std::prev(it);
-    if (node->loading || node->changing) {
+    PageEntry* const held = *std::prev(it);
+    if (held->loading || held->changing) {
       --it;
     } else {
-      forget(shard, node);  // `it` stays valid: another node's place, or the end
+      forget(shard, held);  // `it` stays valid: another entry's place, or the end
     }
   }
 }
 
-// The node is in the shard, and whoever finds it there waits. Versions that are added meanwhile
+// The entry is in the shard, and whoever finds it there waits. Versions that are added meanwhile
 // may be in what is read, too.
-Status VersionMap::load(Shard* shard, Node* node) {
+Status VersionMap::load(Shard* shard, PageEntry* held) {
   std::vector<Version> read;
-  node->loading = true;
+  STRATA_ASSERT(!held->loading && !held->whole);
+  held->loading = true;
   shard->mutex.unlock();
-  const Status status = db_->read_versions(node->page, &read);
+  const Status status = db_->read_versions(held->page, &read);
   shard->mutex.lock();
-  node->loading = false;
+  held->loading = false;
   shard->changed.notify_all();
   if (!status.ok()) return status;
-  for (const Version& version : node->list) {
+  for (const Version& version : held->list) {
     const auto at = std::lower_bound(read.begin(), read.end(), version, by_llsn);
     if (at == read.end() || at->llsn != version.llsn) read.insert(at, version);
   }
   read.erase(read.begin(), oldest_kept(&read));
-  node->list = std::move(read);
-  node->whole = true;
-  count_unwritten(node);
-  account(shard, node);
+  held->list = std::move(read);
+  held->whole = true;
+  count_unwritten(held);
+  account(shard, held);
   return status;
 }
 
-StatusOr<VersionMap::Node*> VersionMap::loaded(Shard* shard, PageId page) {
-  Node* node = nullptr;
+StatusOr<VersionMap::PageEntry*> VersionMap::loaded(Shard* shard, PageId page) {
+  PageEntry* held = nullptr;
   for (;;) {
-    const auto it = shard->nodes.find(page);
-    if (it == shard->nodes.end()) break;
-    node = it->second.get();
-    if (node->whole) {
+    const auto it = shard->entries.find(page);
+    if (it == shard->entries.end()) break;
+    held = it->second.get();
+    if (held->whole) {
       counters_.hits.fetch_add(1, std::memory_order_relaxed);
-      auto& used = node->dirty ? shard->dirty : shard->clean;
-      used.splice(used.begin(), used, node->place);
-      return node;
+      auto& used = held->dirty ? shard->dirty : shard->clean;
+      used.splice(used.begin(), used, held->place);
+      return held;
     }
-    if (!node->loading) break;
-    shard->changed.wait(shard->mutex);  // the node may be gone then
-    node = nullptr;
+    if (!held->loading) break;
+    shard->changed.wait(shard->mutex);  // the entry may be gone then
+    held = nullptr;
   }
   counters_.misses.fetch_add(1, std::memory_order_relaxed);
-  if (node == nullptr) node = make_node(shard, page);
-  if (Status status = load(shard, node); !status.ok()) {
-    if (!node->dirty && !node->changing) forget(shard, node);
+  if (held == nullptr) held = make_entry(shard, page);
+  if (Status status = load(shard, held); !status.ok()) {
+    if (!held->dirty && !held->changing) forget(shard, held);
     return status;
   }
-  return node;
+  return held;
 }
 
 Status VersionMap::inspect(PageId page, absl::FunctionRef<void(VersionList)> look) {
   Shard& shard = shard_of(page);
   MutexLock lock(shard.mutex);
-  STRATA_ASSIGN_OR_RETURN(Node* const node, loaded(&shard, page));
+  STRATA_ASSIGN_OR_RETURN(PageEntry* const held, loaded(&shard, page));
   if (is_reclaimed(SpaceId{page.space})) {
     look({});
   } else {
-    look(node->list);
+    look(held->list);
   }
   evict(&shard);
   return ok_status();
@@ -179,13 +183,13 @@ bool VersionMap::inspect_at_hand(PageId page, absl::FunctionRef<void(VersionList
   if (!shard.mutex.try_lock()) return false;
   const MutexLock lock(shard.mutex, std::adopt_lock);
   if (!is_surely_there(SpaceId{page.space})) return false;
-  const auto it = shard.nodes.find(page);
-  if (it == shard.nodes.end() || !it->second->whole) return false;
-  Node* const node = it->second.get();
+  const auto it = shard.entries.find(page);
+  if (it == shard.entries.end() || !it->second->whole) return false;
+  PageEntry* const held = it->second.get();
   counters_.hits.fetch_add(1, std::memory_order_relaxed);
-  auto& used = node->dirty ? shard.dirty : shard.clean;
-  used.splice(used.begin(), used, node->place);
-  look(node->list);
+  auto& used = held->dirty ? shard.dirty : shard.clean;
+  used.splice(used.begin(), used, held->place);
+  look(held->list);
   return true;
 }
 
@@ -199,33 +203,33 @@ struct VersionMap::PageVersions {
 // A page whose list is not in memory gets one that begins with its first version here: what RocksDB
 // has of it is read when somebody asks.
 void VersionMap::add_to_page(Shard* shard, const PageVersions& added) {
-  Node* node = nullptr;
+  PageEntry* held = nullptr;
   for (const Version* const version : added.versions) {
     for (;;) {
-      if (node == nullptr) {
-        const auto it = shard->nodes.find(added.page);
-        node = it == shard->nodes.end() ? make_node(shard, added.page) : it->second.get();
+      if (held == nullptr) {
+        const auto it = shard->entries.find(added.page);
+        held = it == shard->entries.end() ? make_entry(shard, added.page) : it->second.get();
       }
-      if (place_version(node, *version)) break;
-      account(shard, node);
-      shard->changed.wait(shard->mutex);  // unless that change fails; the node may be gone then
-      node = nullptr;
+      if (place_version(held, *version)) break;
+      account(shard, held);
+      shard->changed.wait(shard->mutex);  // unless that change fails; the entry may be gone then
+      held = nullptr;
     }
   }
-  account(shard, node);
+  account(shard, held);
 }
 
 // False: a change under way decides whether the version counts.
-bool VersionMap::place_version(Node* node, const Version& version) {
-  std::vector<Version>& list = node->list;
+bool VersionMap::place_version(PageEntry* held, const Version& version) {
+  std::vector<Version>& list = held->list;
   auto at = list.end();
   if (!list.empty() && !by_llsn(list.back(), version))
     at = std::lower_bound(list.begin(), list.end(), version, by_llsn);
   if (at != list.end() && at->llsn == version.llsn) return true;
-  if (at == list.begin() && at != list.end() && at->is(kOldestKept)) return !node->changing;  // VM3
+  if (at == list.begin() && at != list.end() && at->is(kOldestKept)) return !held->changing;  // VM3
   at = list.insert(at, version);
   at->flags |= kUnwritten;
-  ++node->unwritten;
+  ++held->unwritten;
   unwritten_.fetch_add(1, std::memory_order_relaxed);
   return true;
 }
@@ -252,19 +256,19 @@ std::vector<VersionMap::PageVersions> VersionMap::by_shard_and_page(
 // Asks the memory for what add_to_page() will need of each page, so that it waits for all of it at
 // once.
 void VersionMap::warm(Shard* shard, std::span<const PageVersions> pages) {
-  for (const PageVersions& one : pages) shard->nodes.prefetch(one.page);
-  std::array<const Node*, kAddedAtOnce> nodes;
+  for (const PageVersions& one : pages) shard->entries.prefetch(one.page);
+  std::array<const PageEntry*, kAddedAtOnce> entries;
   size_t found = 0;
   for (const PageVersions& one : pages) {
-    const auto it = shard->nodes.find(one.page);
-    if (it == shard->nodes.end()) continue;
+    const auto it = shard->entries.find(one.page);
+    if (it == shard->entries.end()) continue;
     __builtin_prefetch(it->second.get(), 1);
-    nodes[found++] = it->second.get();
+    entries[found++] = it->second.get();
   }
-  for (const Node* const node : std::span(nodes).first(found)) {
-    if (node->list.empty()) continue;
-    __builtin_prefetch(&node->list.back(), 1);
-    __builtin_prefetch(&node->list.back() + 1, 1);
+  for (const PageEntry* const held : std::span(entries).first(found)) {
+    if (held->list.empty()) continue;
+    __builtin_prefetch(&held->list.back(), 1);
+    __builtin_prefetch(&held->list.back() + 1, 1);
   }
 }
 
@@ -300,7 +304,7 @@ Status VersionMap::add(std::span<const NewVersion> versions, std::vector<PageId>
 
 struct VersionMap::Spill {
   struct Part {
-    Node* node;
+    PageEntry* held;
     std::vector<Llsn> written;
   };
   VersionDb::Batch batch;
@@ -315,17 +319,19 @@ VersionMap::Spill VersionMap::plan_spill(Shard* shard, uint64_t dirty_bytes_max)
   const uint64_t wanted = dirty_bytes_max - dirty_bytes_max / 8;
   uint64_t left = shard->dirty_bytes;
   for (auto it = shard->dirty.rbegin(); it != shard->dirty.rend() && left > wanted; ++it) {
-    Node* const node = *it;
+    PageEntry* const held = *it;
     // Those of a space that is just being reclaimed go with it.
-    if (node->loading || node->changing || is_reclaimed(SpaceId{node->page.space})) continue;
-    Spill::Part part{node, {}};
-    for (const Version& version : node->list) {
+    if (held->loading || held->changing || is_reclaimed(SpaceId{held->page.space})) continue;
+    Spill::Part part{held, {}};
+    for (const Version& version : held->list) {
       if (!version.is(kUnwritten)) continue;
-      spill.batch.put_version(node->page, version);
+      spill.batch.put_version(held->page, version);
       part.written.push_back(version.llsn);
     }
-    node->changing = true;
-    left -= node->bytes;
+    STRATA_ASSERT(!part.written.empty() && part.written.size() == held->unwritten);
+    held->changing = true;
+    STRATA_ASSERT(left >= held->bytes);
+    left -= held->bytes;
     spill.entries += part.written.size();
     spill.parts.push_back(std::move(part));
     if (spill.entries >= kSpillEntries) break;
@@ -335,12 +341,13 @@ VersionMap::Spill VersionMap::plan_spill(Shard* shard, uint64_t dirty_bytes_max)
 
 void VersionMap::finish_spill(Shard* shard, const Spill& spill, const Status& status) {
   for (const Spill::Part& part : spill.parts) {
-    part.node->changing = false;
+    STRATA_ASSERT(part.held->changing);
+    part.held->changing = false;
     if (!status.ok()) continue;
-    mark_written(part.node, part.written);
-    account(shard, part.node);
+    mark_written(part.held, part.written);
+    account(shard, part.held);
     // As little as it says is soon read again.
-    if (!part.node->dirty && !part.node->whole && !part.node->loading) forget(shard, part.node);
+    if (!part.held->dirty && !part.held->whole && !part.held->loading) forget(shard, part.held);
   }
   shard->changed.notify_all();
   if (!status.ok()) return;
@@ -362,29 +369,29 @@ Status VersionMap::make_room(Shard* shard, uint64_t dirty_bytes_max) {
   return ok_status();
 }
 
-void VersionMap::mark_written(Node* node, std::span<const Llsn> written) {
+void VersionMap::mark_written(PageEntry* held, std::span<const Llsn> written) {
   uint32_t marked = 0;
   for (const Llsn llsn : written) {
-    const ptrdiff_t at = newest_at(node->list, llsn);
-    if (at < 0 || node->list[at].llsn != llsn || !node->list[at].is(kUnwritten)) continue;
-    node->list[at].flags &= ~kUnwritten;
+    const ptrdiff_t at = newest_at(held->list, llsn);
+    if (at < 0 || held->list[at].llsn != llsn || !held->list[at].is(kUnwritten)) continue;
+    held->list[at].flags &= ~kUnwritten;
     ++marked;
   }
-  count_written(node, marked);
+  count_written(held, marked);
 }
 
-void VersionMap::count_written(Node* node, uint32_t entries) {
-  STRATA_ASSERT(node->unwritten >= entries);
-  node->unwritten -= entries;
+void VersionMap::count_written(PageEntry* held, uint32_t entries) {
+  STRATA_ASSERT(held->unwritten >= entries);
+  held->unwritten -= entries;
   unwritten_.fetch_sub(entries, std::memory_order_relaxed);
 }
 
-void VersionMap::count_unwritten(Node* node) {
+void VersionMap::count_unwritten(PageEntry* held) {
   const auto now = static_cast<uint32_t>(
-      std::count_if(node->list.begin(), node->list.end(),
+      std::count_if(held->list.begin(), held->list.end(),
                     [](const Version& version) { return version.is(kUnwritten); }));
-  unwritten_.fetch_add(uint64_t{now} - node->unwritten, std::memory_order_relaxed);
-  node->unwritten = now;
+  unwritten_.fetch_add(uint64_t{now} - held->unwritten, std::memory_order_relaxed);
+  held->unwritten = now;
 }
 
 StatusOr<std::vector<SpaceId>> VersionMap::list_spaces() {
@@ -392,7 +399,7 @@ StatusOr<std::vector<SpaceId>> VersionMap::list_spaces() {
   // Memory first: what leaves it meanwhile is in the version db.
   for (Shard& shard : shards_) {
     const MutexLock lock(shard.mutex);
-    for (const Node* node : shard.dirty) all.insert(SpaceId{node->page.space});
+    for (const PageEntry* held : shard.dirty) all.insert(SpaceId{held->page.space});
   }
   STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> written, db_->list_spaces());
   all.insert(written.begin(), written.end());
@@ -405,8 +412,8 @@ Status VersionMap::drop_memory() {
     MutexLock lock(shard.mutex);
     STRATA_RETURN_IF_ERROR(make_room(&shard, 0));
     for (auto it = shard.clean.begin(); it != shard.clean.end();) {
-      Node* const node = *it++;
-      if (!node->loading && !node->changing) forget(&shard, node);
+      PageEntry* const held = *it++;
+      if (!held->loading && !held->changing) forget(&shard, held);
     }
   }
   return ok_status();
@@ -456,7 +463,7 @@ void VersionMap::wait_until_idle(SpaceId space) {
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
     shard.changed.wait(lock, [&shard, space]() STRATA_REQUIRES(shard.mutex) {
-      return std::none_of(shard.nodes.begin(), shard.nodes.end(), [space](const auto& it) {
+      return std::none_of(shard.entries.begin(), shard.entries.end(), [space](const auto& it) {
         return it.first.space == space.value && it.second->changing;
       });
     });
@@ -465,8 +472,8 @@ void VersionMap::wait_until_idle(SpaceId space) {
 
 // Nobody changes its pages any more, nor adds to them.
 void VersionMap::forget_space(SpaceId space) {
-  const auto is_loading = [space](const Node* node) {
-    return node->page.space == space.value && node->loading;
+  const auto is_loading = [space](const PageEntry* held) {
+    return held->page.space == space.value && held->loading;
   };
   for (Shard& shard : shards_) {
     MutexLock lock(shard.mutex);
@@ -474,10 +481,10 @@ void VersionMap::forget_space(SpaceId space) {
       return std::none_of(shard.clean.begin(), shard.clean.end(), is_loading) &&
              std::none_of(shard.dirty.begin(), shard.dirty.end(), is_loading);
     });
-    for (std::list<Node*>* const nodes : {&shard.clean, &shard.dirty}) {
-      for (auto it = nodes->begin(); it != nodes->end();) {
-        Node* const node = *it++;
-        if (node->page.space == space.value) forget(&shard, node);
+    for (std::list<PageEntry*>* const entries : {&shard.clean, &shard.dirty}) {
+      for (auto it = entries->begin(); it != entries->end();) {
+        PageEntry* const held = *it++;
+        if (held->page.space == space.value) forget(&shard, held);
       }
     }
   }

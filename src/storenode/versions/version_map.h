@@ -138,8 +138,8 @@ class VersionMap {
   [[nodiscard]] const VersionMapCounters& counters() const noexcept { return counters_; }
 
  private:
-  struct Node {
-    explicit Node(PageId page) : page(page) {}
+  struct PageEntry {
+    explicit PageEntry(PageId page) : page(page) {}
     const PageId page;
     std::vector<Version> list;
     bool whole = false;      // not: the version db may have more of its versions
@@ -149,15 +149,15 @@ class VersionMap {
     // As accounted for:
     bool dirty = false;  // has unwritten ones
     uint64_t bytes = 0;
-    std::list<Node*>::iterator place;
+    std::list<PageEntry*>::iterator place;
   };
   struct Shard {
     Mutex mutex{LatchRank::kVersionMap};
-    CondVar changed;  // a node is loaded, or not changing any more
-    absl::flat_hash_map<PageId, std::unique_ptr<Node>, std::hash<PageId>> nodes
+    CondVar changed;  // an entry is loaded, or not changing any more
+    absl::flat_hash_map<PageId, std::unique_ptr<PageEntry>, std::hash<PageId>> entries
         STRATA_GUARDED_BY(mutex);
-    std::list<Node*> clean STRATA_GUARDED_BY(mutex);  // used last in front
-    std::list<Node*> dirty STRATA_GUARDED_BY(mutex);  // likewise
+    std::list<PageEntry*> clean STRATA_GUARDED_BY(mutex);  // used last in front
+    std::list<PageEntry*> dirty STRATA_GUARDED_BY(mutex);  // likewise
     uint64_t bytes STRATA_GUARDED_BY(mutex) = 0;
     uint64_t dirty_bytes STRATA_GUARDED_BY(mutex) = 0;  // of these
   };
@@ -166,26 +166,26 @@ class VersionMap {
   static size_t shard_number(PageId page) { return std::hash<PageId>()(page) >> 60; }
   Shard& shard_of(PageId page) { return shards_[shard_number(page)]; }
   // --- lists in memory ---
-  Node* make_node(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
-  void account(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
-  void forget(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
+  PageEntry* make_entry(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  void account(Shard* shard, PageEntry* held) STRATA_REQUIRES(shard->mutex);
+  void forget(Shard* shard, PageEntry* held) STRATA_REQUIRES(shard->mutex);
   void evict(Shard* shard) STRATA_REQUIRES(shard->mutex);
-  StatusOr<Node*> loaded(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
-  Status load(Shard* shard, Node* node) STRATA_REQUIRES(shard->mutex);
+  StatusOr<PageEntry*> loaded(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  Status load(Shard* shard, PageEntry* held) STRATA_REQUIRES(shard->mutex);
   struct PageVersions;
   static std::vector<PageVersions> by_shard_and_page(std::span<const NewVersion> versions,
                                                      std::vector<const Version*>* in_order);
   static void warm(Shard* shard, std::span<const PageVersions> pages) STRATA_REQUIRES(shard->mutex);
   void add_to_page(Shard* shard, const PageVersions& added) STRATA_REQUIRES(shard->mutex);
-  bool place_version(Node* node, const Version& version);
+  bool place_version(PageEntry* held, const Version& version);
   struct Spill;
   Status make_room(Shard* shard, uint64_t dirty_bytes_max) STRATA_REQUIRES(shard->mutex);
   Spill plan_spill(Shard* shard, uint64_t dirty_bytes_max) STRATA_REQUIRES(shard->mutex);
   void finish_spill(Shard* shard, const Spill& spill, const Status& status)
       STRATA_REQUIRES(shard->mutex);
-  void mark_written(Node* node, std::span<const Llsn> written);
-  void count_written(Node* node, uint32_t entries);
-  void count_unwritten(Node* node);
+  void mark_written(PageEntry* held, std::span<const Llsn> written);
+  void count_written(PageEntry* held, uint32_t entries);
+  void count_unwritten(PageEntry* held);
   // --- changes of a page ---
   struct Wish {
     std::span<const MadeVersion> made = {};
@@ -194,10 +194,10 @@ class VersionMap {
   };
   struct Change;
   Status change(PageId page, const Wish& wish);
-  StatusOr<Node*> begin_change(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
-  Status end_change(Shard* shard, Node* node, Change* change) STRATA_REQUIRES(shard->mutex);
-  Change plan_change(Node* node, const Wish& wish);
-  void finish_change(Node* node, const Change& change, const Status& status);
+  StatusOr<PageEntry*> begin_change(Shard* shard, PageId page) STRATA_REQUIRES(shard->mutex);
+  Status end_change(Shard* shard, PageEntry* held, Change* change) STRATA_REQUIRES(shard->mutex);
+  Change plan_change(PageEntry* held, const Wish& wish);
+  void finish_change(PageEntry* held, const Change& change, const Status& status);
   bool set_reclaimed(SpaceId space, bool reclaimed);
   void wait_until_idle(SpaceId space);
   void forget_space(SpaceId space);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/aligned.h"
+#include "base/assert.h"
 #include "base/fault.h"
 #include "page/page.h"
 
@@ -39,6 +40,7 @@ proto::CopyPagesReply PageCopier::order(const proto::CopyPagesRequest& request) 
     return {};
   }
   if (thread_.joinable()) thread_.join();  // it has ended
+  STRATA_ASSERT(told_.state != proto::CopyPagesReply::State::kRunning || last_.writer.session == 0);
   last_ = request;
   told_ = {};
   stop_ = false;
@@ -55,6 +57,7 @@ proto::CopyPagesReply PageCopier::progress() const {
 void PageCopier::main(const proto::CopyPagesRequest& request) {
   const Status status = run(request);
   const MutexLock lock(mutex_);
+  STRATA_ASSERT(running_ && last_ == request);  // one at a time
   told_.state =
       status.ok() ? proto::CopyPagesReply::State::kDone : proto::CopyPagesReply::State::kFailed;
   told_.why = status;
@@ -109,13 +112,15 @@ Status PageCopier::copy_pages(PeerPages* peer, const proto::Writer& writer,
 
 Status PageCopier::take(const proto::Writer& writer, const std::vector<PageId>& ids,
                         const std::vector<proto::PageGot>& got) {
-  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes, 4096);
+  STRATA_ASSERT(ids.size() == got.size());
+  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes);
   for (size_t begin = 0; begin < ids.size(); begin += kReadBatchPages) {
     const auto count = static_cast<uint32_t>(std::min<size_t>(kReadBatchPages, ids.size() - begin));
     for (uint32_t i = 0; i < count; ++i)
       std::memcpy(pages.get() + size_t{i} * kPageBytes, got[begin + i].bytes.data(), kPageBytes);
     STRATA_ASSIGN_OR_RETURN(const uint32_t taken,
                             store_->take(writer, ids.data() + begin, count, pages.get()));
+    STRATA_ASSERT(taken <= count);
     const MutexLock lock(mutex_);
     told_.pages_seen += count;
     told_.pages_taken += taken;

@@ -1,5 +1,6 @@
 #include "storenode/written/store_mark.h"
 
+#include "base/assert.h"
 #include "base/crc32c.h"
 
 namespace strata::storenode {
@@ -18,6 +19,7 @@ std::string encode(const StoreMark& mark) {
   append_u64(&out, mark.number);
   append_u64(&out, mark.epoch.value);
   append_u32(&out, crc32c(out.data(), out.size()));
+  STRATA_ASSERT(out.size() == kMarkBytes);
   return out;
 }
 
@@ -47,6 +49,7 @@ StatusOr<StoreMark> read_store_mark(FileSystem* files, const std::string& direct
 
 // SK1
 Status write_store_mark(FileSystem* files, const std::string& directory, const StoreMark& mark) {
+  STRATA_ASSERT(mark.number != 0);
   const std::string path = path_in(directory);
   const std::string temporary = path + ".tmp";
   {

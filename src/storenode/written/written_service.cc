@@ -90,7 +90,7 @@ void WrittenService::begin_writes(const proto::BeginWritesRequest& request, Resp
 }
 
 void WrittenService::write_pages(const proto::WritePagesRequest& request, Responder* to) {
-  const AlignedBytes pages(request.pages.size(), 4096);
+  const AlignedBytes pages(request.pages.size());
   std::memcpy(pages.get(), request.pages.data(), request.pages.size());
   answer(to, store_->write(request.writer, request.ids.data(),
                            static_cast<uint32_t>(request.ids.size()), pages.get()));
@@ -121,7 +121,7 @@ void WrittenService::get_pages(const proto::GetPagesRequest& request, Responder*
   if (!known.ok()) return to->fail(known);
   proto::GetPagesReply reply;
   reply.pages.resize(request.pages.size());
-  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes, 4096);
+  const AlignedBytes pages(size_t{kReadBatchPages} * kPageBytes);
   for (size_t begin = 0; begin < request.pages.size(); begin += kReadBatchPages) {
     const auto count =
         static_cast<uint32_t>(std::min<size_t>(kReadBatchPages, request.pages.size() - begin));

@@ -18,7 +18,7 @@ std::string pages_folder(const WrittenStoreOptions& options) {
 }
 
 Status no_session() {
-  return error_peer_down(
+  return error_no_session(
       "this storage node has no such write session: it was restarted, or another one was begun");
 }
 
@@ -29,7 +29,7 @@ Status of_this_node(const Status& status) {
 
 // Of a space's room, what growing made beyond the need (LocalPageSource). A copy that asked for all
 // of it as its need would get more ahead of that, and the next copy of the copy more again.
-uint32_t room_ahead(uint32_t pages) { return std::clamp<uint32_t>(pages / 8, 64, 4096); }
+uint32_t room_ahead(uint32_t pages) { return std::clamp(pages / 8, kGrowPagesMin, kGrowPagesMax); }
 
 Status verify_all(const PageId* ids, uint32_t count, const char* pages) {
   for (uint32_t i = 0; i < count; ++i) {
@@ -65,6 +65,7 @@ class WrittenStore::InSession {
   ~InSession() {
     if (!status_.ok()) return;
     const MutexLock lock(store_->mutex_);
+    STRATA_ASSERT(store_->running_ != 0);
     if (--store_->running_ == 0) store_->changed_.notify_all();
   }
   InSession(const InSession&) = delete;
@@ -115,7 +116,7 @@ Status WrittenStore::refuse_begin(const proto::Writer& writer) const {
     return error_fenced("epoch " + std::to_string(writer.epoch.value) +
                         " was taken over by epoch " + std::to_string(marked_epoch_.value));
   if (writer.epoch == session_.epoch && writer.session <= session_.session)
-    return error_peer_down("a later write session has begun");
+    return error_no_session("a later write session has begun");
   return ok_status();
 }
 
@@ -144,11 +145,14 @@ StatusOr<proto::BeginWritesReply> WrittenStore::begin(const proto::Writer& write
   const Status noted = note_epoch(writer.epoch);  // WS3: before anything is written
   {
     const MutexLock lock(mutex_);
+    STRATA_ASSERT(beginning_ && running_ == 0);  // WS1
     beginning_ = false;
     if (noted.ok()) {
+      STRATA_ASSERT(writer.epoch >= marked_epoch_);  // WS3
       marked_epoch_ = writer.epoch;
       session_ = writer;
       if (!reply.continued) chain_first_ = writer.session;
+      STRATA_ASSERT(chain_first_ <= session_.session);
       created_.clear();
       deleted_.clear();
     }
@@ -252,8 +256,8 @@ StatusOr<uint32_t> WrittenStore::take(const proto::Writer& writer, const PageId*
   const InSession in_session(this, writer);
   STRATA_RETURN_IF_ERROR(in_session.status());
   const BusySet<PageId>::Hold hold(&pages_, ids, count);
-  const AlignedBytes own(size_t{kReadBatchPages} * kPageBytes, 4096);
-  const AlignedBytes newer(size_t{kReadBatchPages} * kPageBytes, 4096);
+  const AlignedBytes own(size_t{kReadBatchPages} * kPageBytes);
+  const AlignedBytes newer(size_t{kReadBatchPages} * kPageBytes);
   Status results[kReadBatchPages];
   source_->read_batch(ids, count, own.get(), results);
   PageId newer_ids[kReadBatchPages];
@@ -264,6 +268,7 @@ StatusOr<uint32_t> WrittenStore::take(const proto::Writer& writer, const PageId*
       return of_this_node(results[i]);
     if (results[i].ok() && header_of(own.get() + at)->llsn >= header_of(pages + at)->llsn) continue;
     std::memcpy(newer.get() + size_t{taken} * kPageBytes, pages + at, kPageBytes);
+    STRATA_ASSERT(taken <= i);
     newer_ids[taken++] = ids[i];
   }
   counters_.pages_kept.fetch_add(count - taken, std::memory_order_relaxed);

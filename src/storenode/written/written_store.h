@@ -47,10 +47,10 @@ class WrittenStore {
   WrittenStore(const WrittenStore&) = delete;
   WrittenStore& operator=(const WrittenStore&) = delete;
 
-  // --- in a session; kUnavailable: it is not the one of now (WS1); fenced (WS3) ---
+  // --- in a session; no_session: it is not the one of now (WS1); fenced (WS3) ---
 
   StatusOr<proto::BeginWritesReply> begin(const proto::Writer& writer, uint64_t continues);
-  // `pages` is 4096-aligned; ids ascend. An error: some may be written.
+  // `pages` is aligned for direct I/O; ids ascend. An error: some may be written.
   Status write(const proto::Writer& writer, const PageId* ids, uint32_t count, const char* pages);
   Status sync(const proto::Writer& writer);
   Status create_space(const proto::Writer& writer, SpaceId space);
@@ -62,7 +62,7 @@ class WrittenStore {
   // Makes the space, and room in it as where there is room for `pages`. False: it was deleted in
   // this session.
   StatusOr<bool> prepare_space(const proto::Writer& writer, SpaceId space, uint32_t pages);
-  // At most kReadBatchPages, 4096-aligned, ids ascend. Returns how many were stored.
+  // At most kReadBatchPages, aligned for direct I/O, ids ascend. Returns how many were stored.
   StatusOr<uint32_t> take(const proto::Writer& writer, const PageId* ids, uint32_t count,
                           const char* pages);
   // Deletes the spaces that the peer did not have.
@@ -70,9 +70,10 @@ class WrittenStore {
 
   // --- reading ---
 
-  // kUnavailable unless `session` of `epoch` is the one of now; 0: any.
+  // no_session unless `session` of `epoch` is the one of now; 0: any.
   Status check_session(Epoch epoch, uint64_t session) const;
-  // At most kReadBatchPages, to a 4096-aligned place; results[i] as of PageSource::read().
+  // At most kReadBatchPages, to a place aligned for direct I/O; results[i] as of
+  // PageSource::read().
   void read(const PageId* ids, uint32_t count, char* pages, Status* results);
   StatusOr<std::vector<SpaceId>> list_spaces() { return source_->list_spaces(); }
   StatusOr<std::vector<proto::SpaceSize>> list_sizes();

@@ -98,19 +98,19 @@ TEST_F(WrittenStoreTest, KeepsWhatIsWrittenAndSynced) {
 }
 
 TEST_F(WrittenStoreTest, OnlyTheSessionBegunLastWrites) {  // WS1
-  EXPECT_TRUE(is_peer_down(write(writer(1), kPage, 5))) << "none was begun";
+  EXPECT_TRUE(is_no_session(write(writer(1), kPage, 5))) << "none was begun";
   begin_with_space(writer(1));
   ASSERT_TRUE(write(writer(1), kPage, 5).ok());
   ASSERT_TRUE(begin(writer(2), 1).ok());
   EXPECT_TRUE(continued_);
-  EXPECT_TRUE(is_peer_down(write(writer(1), kPage, 4)));
-  EXPECT_TRUE(is_peer_down(store_->sync(writer(1))));
-  EXPECT_TRUE(is_peer_down(store_->create_space(writer(1), SpaceId{301})));
-  EXPECT_TRUE(is_peer_down(store_->delete_space(writer(1), kSpace)));
-  EXPECT_TRUE(is_peer_down(store_->grow_space(writer(1), kSpace, 9)));
-  EXPECT_TRUE(is_peer_down(take(writer(1), kPage, 9).status()));
-  EXPECT_TRUE(is_peer_down(begin(writer(1))));
-  EXPECT_TRUE(is_peer_down(begin(writer(2))));
+  EXPECT_TRUE(is_no_session(write(writer(1), kPage, 4)));
+  EXPECT_TRUE(is_no_session(store_->sync(writer(1))));
+  EXPECT_TRUE(is_no_session(store_->create_space(writer(1), SpaceId{301})));
+  EXPECT_TRUE(is_no_session(store_->delete_space(writer(1), kSpace)));
+  EXPECT_TRUE(is_no_session(store_->grow_space(writer(1), kSpace, 9)));
+  EXPECT_TRUE(is_no_session(take(writer(1), kPage, 9).status()));
+  EXPECT_TRUE(is_no_session(begin(writer(1))));
+  EXPECT_TRUE(is_no_session(begin(writer(2))));
   EXPECT_EQ(llsn_of(kPage), 5u);
   ASSERT_TRUE(begin(writer(9), 1).ok());
   EXPECT_TRUE(continued_) << "whatever became of the answer of the one between";
@@ -124,9 +124,9 @@ TEST_F(WrittenStoreTest, ARestartForgetsTheSession) {  // WS2
   begin_with_space(writer(1));
   ASSERT_TRUE(store_->check_session(Epoch{4}, 1).ok());
   open();
-  EXPECT_TRUE(is_peer_down(write(writer(1), kPage, 5)));
-  EXPECT_TRUE(is_peer_down(store_->sync(writer(1))));
-  EXPECT_TRUE(is_peer_down(store_->check_session(Epoch{4}, 1)));
+  EXPECT_TRUE(is_no_session(write(writer(1), kPage, 5)));
+  EXPECT_TRUE(is_no_session(store_->sync(writer(1))));
+  EXPECT_TRUE(is_no_session(store_->check_session(Epoch{4}, 1)));
   EXPECT_TRUE(store_->check_session(Epoch{4}, 0).ok());
   ASSERT_TRUE(begin(writer(2), 1).ok());
   EXPECT_FALSE(continued_);
@@ -148,7 +148,7 @@ TEST_F(WrittenStoreTest, ABeginningWaitsForWhatIsUnderWay) {  // WS1
     for (uint64_t i = 0; i < 200; ++i) {
       const Status done = write(writer(1), kPage, 10 + i);
       if (!done.ok()) {
-        EXPECT_TRUE(is_peer_down(done)) << done;
+        EXPECT_TRUE(is_no_session(done)) << done;
         return;
       }
     }

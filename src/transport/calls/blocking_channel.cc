@@ -83,7 +83,7 @@ Status BlockingChannel::call(const CallOptions& options, Bytes request, Blocking
     result = error_interrupted();
   else if (!reply->answered && !is_invalid_argument(result))
     result = lost_call(last->sent, !is_timed_out(result), options.idempotent,
-                       error_peer_down(address_.now() + ": " + std::string(result.message())));
+                       with_message(result, address_.now() + ": " + std::string(result.message())));
   count(counters.operations);
   count(counters.nanoseconds, monotonic_ns() - begin_ns);
   if (!result.ok()) count(counters.errors);

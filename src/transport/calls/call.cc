@@ -23,7 +23,8 @@ Status lost_call(bool sent, bool in_time, bool idempotent, const Status& why) {
   const std::string_view reason(why.message().data(), why.message().size());
   if (sent && !idempotent)
     return error_outcome_unknown(in_time ? reason : "no reply before the deadline");
-  return in_time ? error_peer_down(reason) : error_timed_out("deadline of a call");
+  if (!in_time) return error_timed_out("deadline of a call");
+  return is_wrong_secret(why) ? error_wrong_secret(reason) : error_peer_down(reason);
 }
 
 }  // namespace strata::transport

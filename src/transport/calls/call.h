@@ -4,6 +4,7 @@
 //        answered            the handler ran and this is what it said, OK or not
 //        kUnavailable        never sent whole, so the handler did not run and will not
 //        timed_out           the same, because the deadline came first
+//        wrong_secret        the same, because the two processes have different secrets
 //        kUnknown            sent, and then the connection or the time was lost: the handler may
 //                            have run, or may run yet, or never. For `idempotent` calls, where that
 //                            does not matter, kUnavailable or timed_out instead.
@@ -41,5 +42,10 @@ Reply reply_of(const FrameHeader& header, Bytes payload);
 
 // CA1, for a call whose reply did not come. `sent`: as a whole. `in_time`: the deadline is not why.
 Status lost_call(bool sent, bool in_time, bool idempotent, const Status& why);
+
+// CA1: of a call that is not `idempotent`, that its handler did not run and will not.
+[[nodiscard]] inline bool did_not_run(const Status& status) noexcept {
+  return is_peer_down(status) || is_timed_out(status) || is_wrong_secret(status);
+}
 
 }  // namespace strata::transport

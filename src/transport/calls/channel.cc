@@ -114,8 +114,11 @@ void ChannelCore::on_ready(Link* link) {
 void ChannelCore::on_closed(Link* link, const Status& why) {
   const uint64_t written = link->written();
   const bool was_connected = state_ == State::kConnected;
-  last_failure_ = error_peer_down(address_.empty() ? "the peer's address is not known yet"
-                                                   : address_ + ": " + std::string(why.message()));
+  if (address_.empty())
+    last_failure_ = error_peer_down("the peer's address is not known yet");
+  else
+    last_failure_ = with_message(is_wrong_secret(why) ? why : error_peer_down(),
+                                 address_ + ": " + std::string(why.message()));
   link_.reset();
   pause_then_connect();
   const std::shared_ptr<ChannelCore> self = shared_from_this();

@@ -9,7 +9,6 @@ namespace strata::transport {
 namespace {
 
 Refusal refusal_of(const Status& error) noexcept {
-  if (is_peer_down(error)) return Refusal::kWrongSecret;
   return is_no_space(error) ? Refusal::kTooLarge : Refusal::kBadFrame;
 }
 
@@ -67,7 +66,7 @@ Status Connection::take_handshake(Bytes message) {
       std::visit([&](auto& handshake) { return handshake.receive(message); }, handshake_);
   if (!answer.ok()) {
     const Refusal refusal =
-        is_peer_down(answer.status()) ? Refusal::kWrongSecret : Refusal::kOutOfTurn;
+        is_wrong_secret(answer.status()) ? Refusal::kWrongSecret : Refusal::kOutOfTurn;
     return broken(refusal, answer.status());
   }
   if (!answer->empty())

@@ -48,7 +48,7 @@ class Connection {
 
   // Takes bytes that arrived and hands out the frames among them, whose payloads are valid inside
   // on_frame only. Errors end the connection: kDataLoss (no frames, or out of turn),
-  // kResourceExhausted (too large), kUnavailable (another secret).
+  // kResourceExhausted (too large), wrong_secret.
   Status receive(Bytes in, uint64_t now_ns, FrameHandler on_frame);
   // Queues a frame; asserts ready(). `attached` as in Stream::write().
   void send(const FrameHeader& header, std::string payload, FileDescriptor attached = {});

@@ -44,7 +44,7 @@ StatusOr<std::string> ClientHandshake::receive(Bytes message) {
     const Bytes nonce_part = message.substr(0, 1 + kNonceBytes);
     if (!same_bytes(view(prove(secret_, kServerLabel, hello_, nonce_part)),
                     message.substr(nonce_part.size())))
-      return error_peer_down("the server has another secret");
+      return error_wrong_secret("the server has another secret");
     std::string proof;
     append_u8(&proof, kProof);
     proof.append(view(prove(secret_, kClientLabel, hello_, message)));
@@ -87,7 +87,7 @@ StatusOr<std::string> ServerHandshake::challenge(Bytes hello) {
 
 StatusOr<std::string> ServerHandshake::welcome(Bytes proof) {
   if (!same_bytes(view(expected_), proof.substr(1)))
-    return error_peer_down("the client has another secret");
+    return error_wrong_secret("the client has another secret");
   std::string answer;
   append_u8(&answer, kWelcome);
   append_u64(&answer, server_life_);

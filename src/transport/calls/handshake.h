@@ -44,7 +44,7 @@ class ClientHandshake {
   ClientHandshake(const Secret& secret, const Hello& hello, Entropy* entropy);
   [[nodiscard]] const std::string& hello() const noexcept { return hello_; }  // to be sent first
   // Takes a message of the server. Returns what to send next, empty after WELCOME. Errors:
-  // kUnavailable (the server does not know our secret), kDataLoss (no handshake).
+  // wrong_secret (the server does not know ours), kDataLoss (no handshake).
   StatusOr<std::string> receive(Bytes message);
   [[nodiscard]] bool done() const noexcept { return state_ == State::kDone; }
   [[nodiscard]] uint64_t server_life() const noexcept { return server_life_; }
@@ -61,7 +61,7 @@ class ServerHandshake {
  public:
   // `server_life`: another number each time the server starts.
   ServerHandshake(const Secret& secret, uint64_t server_life, Entropy* entropy);
-  // As ClientHandshake::receive(). kUnavailable: the client does not know our secret.
+  // As ClientHandshake::receive(). wrong_secret: the client does not know ours.
   StatusOr<std::string> receive(Bytes message);
   [[nodiscard]] bool done() const noexcept { return state_ == State::kDone; }
   [[nodiscard]] const Hello& hello() const noexcept { return hello_; }  // what the client said

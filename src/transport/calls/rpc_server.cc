@@ -20,6 +20,8 @@ uint32_t saturated(uint64_t ns) noexcept {
   return static_cast<uint32_t>(std::min<uint64_t>(ns, UINT32_MAX));
 }
 
+constexpr size_t kErrorTextBytesMax = 4096;  // what is longer is cut off
+
 }  // namespace
 
 // --- ServerCore ---------------------------------------------------------------------------------
@@ -178,7 +180,8 @@ void ServerCore::send(Answer answer) {
     answer.status = error_no_space("the answer is longer than a frame may be");
     answer.payload.clear();
   }
-  if (!answer.status.ok()) answer.payload = std::string(answer.status.message()).substr(0, 4096);
+  if (!answer.status.ok())
+    answer.payload = std::string(answer.status.message()).substr(0, kErrorTextBytesMax);
   MethodCounters& counters = options_.counters->of(answer.method);
   count(counters.operations);
   count(counters.nanoseconds, service_ns);

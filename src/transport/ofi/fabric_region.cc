@@ -109,7 +109,7 @@ Status FabricRegion::run(absl::Span<RegionOperation> batch, uint64_t deadline_us
   }
   if (is_peer_down(result) && is_withdrawn(deadline_us)) {
     result = error_withdrawn("the region has been withdrawn");  // RR4
-  } else if ((is_peer_down(result) || is_timed_out(result)) && last->changed) {
+  } else if (did_not_run(result) && last->changed) {  // what came last did not, but others did
     result = error_outcome_unknown(std::string(result.message()));
   }
   count(counters.operations, last->operations);
@@ -134,8 +134,7 @@ Status FabricRegion::do_runs(absl::Span<RegionOperation> batch, uint64_t deadlin
     const absl::Span<RegionOperation> run = batch.subspan(begin, end - begin);
     if (by_call(run.front())) {
       const Status done = calls_->run(run, deadline_us);
-      // CA1: these two say that it was not done, unless it is gets alone.
-      if (!only_gets(run) && !is_peer_down(done) && !is_timed_out(done)) attempt->changed = true;
+      if (!only_gets(run) && !did_not_run(done)) attempt->changed = true;
       STRATA_RETURN_IF_ERROR(done);
     } else {
       STRATA_RETURN_IF_ERROR(transfer(run, deadline_us, attempt));

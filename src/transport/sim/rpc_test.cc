@@ -199,8 +199,7 @@ TEST_F(Rpc, AWrongSecretNeverConnects) {
   const auto c = channel({}, 'x');
   const auto outcome = call(c.get(), kEcho, "x", 3 * kSecond, false);
   world_.run_for(3 * kSecond);
-  EXPECT_EQ(outcome->status.code(), StatusCode::kUnavailable);
-  EXPECT_NE(outcome->status.message().find("another secret"), absl::string_view::npos);
+  EXPECT_TRUE(is_wrong_secret(outcome->status)) << outcome->status;
   EXPECT_EQ(changes_, 0);
   EXPECT_TRUE(ran_.empty());
   EXPECT_GT(c->counters().refused(Refusal::kWrongSecret), 1u) << "and it keeps trying";

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/assert.h"
+
 namespace strata::logstore {
 
 class GatherPolicy {
@@ -20,6 +22,7 @@ class GatherPolicy {
 
   [[nodiscard]] bool may_wait(uint64_t now_us) const noexcept { return now_us >= try_at_us_; }
   void waited(bool good, uint64_t now_us) noexcept {
+    STRATA_ASSERT(interval_us_ <= kTryUsMax);
     interval_us_ = good ? 0 : std::clamp(2 * interval_us_, kTryUsMin, kTryUsMax);
     try_at_us_ = now_us + interval_us_;
   }

@@ -1,6 +1,6 @@
 // Bytes of a log segment file: encoding and decoding. Pure; the bytes decoded are untrusted.
 //
-//   segment = header, zero up to 4096 | chunk... | anything
+//   segment = header, zero up to the end of its block | chunk... | anything
 //   chunk   = magic u32 | header crc32c u32 | bytes u32 | payload crc32c u32 | lsn u64
 //             | durable lsn u64 | quorum-durable lsn u64 | payload | zero padding to 8 bytes
 //   SEF1  A chunk's header proves itself: its checksum starts from the checksum of the segment's
@@ -12,13 +12,14 @@
 #include <cstddef>
 #include <string>
 
+#include "base/aligned.h"
 #include "base/bytes.h"
 #include "base/ids.h"
 #include "base/status.h"
 
 namespace strata::logstore {
 
-constexpr uint64_t kSegmentHeaderBytes = 4096;
+constexpr uint64_t kSegmentHeaderBytes = kDirectIoAlignment;  // a block
 constexpr uint32_t kSegmentFormat = 1;
 constexpr uint32_t kChunkPayloadMax = 1u << 24;  // none is longer; a length above it is damage
 
@@ -58,7 +59,7 @@ struct ChunkHeader {
 };
 static_assert(sizeof(ChunkHeader) == 40);
 
-// 4096 bytes. *salt is what its chunks' checksums start from.
+// kSegmentHeaderBytes. *salt is what its chunks' checksums start from.
 std::string encode_segment_header(const SegmentInfo& info, uint32_t* salt);
 // kDataLoss: not a segment, or damaged; unsupported: written by a newer version. `path` is
 // for the message.

@@ -11,9 +11,9 @@
 
 namespace strata::row_internal {
 
-class RowChange {
+class RecordChange {
  public:
-  RowChange(RowContext* context, Trx* trx, TreeId tree, Bytes key) noexcept
+  RecordChange(RowContext* context, Trx* trx, TreeId tree, Bytes key) noexcept
       : context_(context),
         trx_(trx),
         tree_(tree),
