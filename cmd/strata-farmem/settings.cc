@@ -1,12 +1,11 @@
 #include "settings.h"
 
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include "daemon/command_line.h"
 
 namespace strata::farmem {
 namespace {
 
-constexpr int kUsage = 2;
+constexpr const char* kProgram = "strata-farmem";
 constexpr uint64_t kUsPerMs = 1000;
 constexpr uint32_t kProgramsMax = 4096;  // at once
 
@@ -78,11 +77,6 @@ void add_run(CLI::App* app, RunSettings* run, Raw* raw) {
   app->add_option("command", run->command, "The program and its arguments, behind --")->required();
 }
 
-int refuse(const std::string& why) {
-  std::cerr << "strata-farmem: " << why << " (see --help)" << std::endl;
-  return kUsage;
-}
-
 Status finish(ServeSettings* serve, const Raw& raw) {
   for (std::string& address : serve->listen) address = address_of(address);
   serve->service.lease_us = raw.lease_ms * kUsPerMs;
@@ -128,16 +122,10 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
   add_serve(serving, &serve, &raw);
   add_run(running, &run, &raw);
   running->positionals_at_end(true);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
+  if (const auto code = daemon::parse(&app, argc, argv, kProgram)) return *code;
   const bool serves = serving->parsed();
   const Status usable = serves ? finish(&serve, raw) : finish(&run, raw);
-  if (!usable.ok()) return refuse(std::string(usable.message()));
+  if (!usable.ok()) return daemon::refuse_settings(kProgram, std::string(usable.message()));
   if (serves) return Settings(serve);
   return Settings(run);
 }

@@ -1,77 +1,19 @@
 #include "settings.h"
 
-#include <arpa/inet.h>
-
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdlib>
-#include <iostream>
-#include <map>
-#include <sstream>
 #include <utility>
 
 #include "base/profiles.h"
+#include "daemon/command_line.h"
 #include "io/block_writer.h"
 
-namespace strata::daemon {
+namespace strata::storenode {
 namespace {
 
-constexpr int kUsage = 2;
-constexpr double kMebi = 1024.0 * 1024.0;
+using daemon::add_size;
+
 constexpr uint64_t kSecondUs = 1'000'000;
-
-struct HostPort {
-  std::string host;
-  uint16_t port = 0;
-};
-
-std::optional<HostPort> parse_host_port(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon + 1 == text.size()) return std::nullopt;
-  HostPort out{std::string(text.substr(0, colon)), 0};
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data() + colon + 1, last, out.port);
-  if (error != std::errc() || end != last) return std::nullopt;
-  in_addr v4{};
-  in6_addr v6{};
-  if (::inet_pton(AF_INET, out.host.c_str(), &v4) == 1) return out;
-  if (out.host.size() < 2 || out.host.front() != '[' || out.host.back() != ']') return std::nullopt;
-  out.host = out.host.substr(1, out.host.size() - 2);
-  if (::inet_pton(AF_INET6, out.host.c_str(), &v6) != 1) return std::nullopt;
-  return out;
-}
-
-// Loopback, or an address of a private network.
-bool is_private(const std::string& host) {
-  in_addr v4{};
-  if (::inet_pton(AF_INET, host.c_str(), &v4) != 1) return host == "::1";
-  const uint32_t address = ntohl(v4.s_addr);
-  return address >> 24 == 127 || address >> 24 == 10 || address >> 20 == 0xac1 ||
-         address >> 16 == 0xc0a8;
-}
-
-// For CLI11: empty, or what is wrong.
-std::string check_listen(const std::string& text) {
-  if (text.starts_with("unix:/")) return {};
-  const std::string_view rest = std::string_view(text).substr(text.starts_with("tcp:") ? 4 : 0);
-  const auto parsed = parse_host_port(rest);
-  if (!parsed.has_value())
-    return text + ": must be unix:/path or address:port, in numbers (127.0.0.1:7101)";
-  if (!is_private(parsed->host)) return text + ": must be loopback or of a private network";
-  return {};
-}
-
-std::string check_advertise(const std::string& text) {
-  if (text.ends_with(":0")) return text + ": others need the port itself, not any free one";
-  return check_listen(text);
-}
-
-std::string check_http(const std::string& text) {
-  const auto parsed = parse_host_port(text);
-  if (!parsed.has_value()) return text + ": must be address:port, in numbers (127.0.0.1:7201)";
-  if (!is_private(parsed->host)) return text + ": must be loopback or of a private network";
-  return {};
-}
 
 // What CLI11 fills in and needs more than a conversion.
 struct Raw {
@@ -87,15 +29,6 @@ struct Raw {
   const CLI::Option* replay_lag = nullptr;
 };
 
-CLI::Option* add_size(CLI::App* app, const char* flag, uint64_t* bytes, double least_mebi,
-                      const char* what) {
-  return app->add_option(flag, *bytes, what)
-      ->transform(CLI::AsSizeValue(false))
-      ->check(CLI::Range(least_mebi * kMebi, kMebi * kMebi).description(""))
-      ->type_name("SIZE")
-      ->default_str(std::to_string(*bytes >> 20) + "M");
-}
-
 std::string check_blocks(const std::string& bytes) {
   const bool whole = std::strtoull(bytes.c_str(), nullptr, 10) % BlockWriter::kBlock == 0;
   return whole ? ""
@@ -104,7 +37,7 @@ std::string check_blocks(const std::string& bytes) {
 }
 
 void add_options(CLI::App* app, Settings* settings, Raw* raw) {
-  storenode::NodeOptions& node = settings->node;
+  NodeOptions& node = settings->node;
   app->add_option("--name", node.name, "This node's name in the cluster")->required();
   app->add_option("--data", node.directory, "Data folder; made when absent")->required();
   app->add_option("--registry", settings->registry, "etcd, http://127.0.0.1:2379; repeatable")
@@ -114,16 +47,12 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
       ->required();
   app->add_option("--cluster", node.cluster, "The cluster's name in the registry")
       ->capture_default_str();
-  app->add_option("--listen", raw->listen, "address:port (port 0: any) or unix:/path; repeatable")
-      ->check(CLI::Validator(check_listen, ""))
-      ->default_str("127.0.0.1:0");
+  daemon::add_listen(app, &raw->listen);
   app->add_option("--advertise", node.advertise,
                   "Address others are told, if something between them and this node forwards to "
                   "it; default: the first of --listen")
-      ->check(CLI::Validator(check_advertise, ""));
-  app->add_option("--http", raw->http, "address:port of /healthz, /metrics and /status (0: any)")
-      ->check(CLI::Validator(check_http, ""))
-      ->capture_default_str();
+      ->check(CLI::Validator(daemon::check_advertise, ""));
+  daemon::add_http(app, &raw->http);
   app->add_option("--profile", node.profile, names_of_cluster_profiles())->capture_default_str();
   auto* group = app->add_option("--initial-group", raw->group,
                                 "Storage nodes of a new cluster, by name: s1,s2,s3")
@@ -167,45 +96,33 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                   "Seconds for the registry to answer at the start; 0: until it does")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
-  app->add_option("--log-level", settings->log_level, "debug, info, warning or error")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Level>{{"debug", Level::kDebug},
-                                                                       {"info", Level::kInfo},
-                                                                       {"warning", Level::kWarning},
-                                                                       {"error", Level::kError}})
-                      .description(""))
-      ->default_str("info");
+  daemon::add_log_level(app, &settings->log_level);
 }
 
 void finish(Settings* settings, const Raw& raw) {
-  storenode::NodeOptions& node = settings->node;
+  NodeOptions& node = settings->node;
   if (!raw.listen.empty()) node.listen = raw.listen;
-  const auto http = parse_host_port(raw.http);
-  settings->http = {http->host, http->port};
-  if (raw.replay_lag->empty()) node.pages.replay_lag_bytes = storenode::replay_lag_for(node.pages);
+  settings->http = daemon::finish_http(raw.http);
+  if (raw.replay_lag->empty()) node.pages.replay_lag_bytes = replay_lag_for(node.pages);
   node.start_timeout_us = raw.start_timeout_s * kSecondUs;
   node.pages.checkpoint_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.collect_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.leases.lease_us = raw.reader_lease_s * kSecondUs;
   if (raw.joins || !raw.replaces.empty())
-    node.joining = storenode::Joining{raw.replaces, raw.joins ? raw.write_quorum : 0};
+    node.joining = Joining{raw.replaces, raw.joins ? raw.write_quorum : 0};
   if (raw.group.empty()) return;
   const auto majority = static_cast<uint32_t>(raw.group.size() / 2 + 1);
-  node.initial_group =
-      storenode::InitialGroup{raw.group, raw.write_quorum != 0 ? raw.write_quorum : majority};
+  node.initial_group = InitialGroup{raw.group, raw.write_quorum != 0 ? raw.write_quorum : majority};
 }
 
-int refuse(const std::string& why) {
-  std::cerr << "strata-storenode: " << why << " (see --help)" << std::endl;
-  return kUsage;
-}
+int refuse(const std::string& why) { return daemon::refuse_settings(kProgram, why); }
 
 }  // namespace
 
 std::variant<Settings, int> read_settings(int argc, char** argv) {
   Settings settings;
   Raw raw;
-  CLI::App app("A storage node of Strata: keeps log, makes pages of it, serves both.",
-               "strata-storenode");
+  CLI::App app("A storage node of Strata: keeps log, makes pages of it, serves both.", kProgram);
   app.footer(
       "Example:\n"
       "  strata-storenode --name s1 --data data/s1 --listen 127.0.0.1:7101 --http 127.0.0.1:7201 "
@@ -215,19 +132,13 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
       "  In the place of one that is lost: the same with --name s4 --replaces s1, without the last "
       "line.");
   add_options(&app, &settings, &raw);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp& help) {
-    return app.exit(help);
-  } catch (const CLI::ParseError& error) {
-    return refuse(error.what());
-  }
+  if (const auto code = daemon::parse(&app, argc, argv, kProgram)) return *code;
   if (raw.write_quorum != 0 && raw.group.empty() && !raw.joins)
     return refuse("--write-quorum goes with --initial-group or --join");
   finish(&settings, raw);
-  const Status usable = storenode::check_options(settings.node);
+  const Status usable = check_options(settings.node);
   if (!usable.ok()) return refuse(std::string(usable.message()));
   return settings;
 }
 
-}  // namespace strata::daemon
+}  // namespace strata::storenode

@@ -1,52 +1,14 @@
 #include "status_text.h"
 
-#include <functional>
 #include <nlohmann/json.hpp>
-#include <utility>
-#include <vector>
 
-#include "storenode/node/node_folder.h"
+#include "daemon/data_folder.h"
+#include "daemon/metrics_text.h"
 
-namespace strata::daemon {
-
-using storenode::hex64;
-using storenode::NodeStatus;
-
+namespace strata::storenode {
 namespace {
 
-using Labels = std::vector<std::pair<std::string, std::string>>;
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out.push_back('\\');
-    if (c == '\n')
-      out.append("\\n");
-    else
-      out.push_back(c);
-  }
-  return out;
-}
-
-class MetricsText {
- public:
-  void family(const std::string& name, const std::string& help, bool counter) {
-    name_ = "strata_" + name;
-    text_ += "# HELP " + name_ + " " + help + "\n# TYPE " + name_ +
-             (counter ? " counter\n" : " gauge\n");
-  }
-  void sample(uint64_t value, const Labels& labels = {}) {
-    text_ += name_;
-    for (size_t i = 0; i < labels.size(); ++i)
-      text_ += (i == 0 ? "{" : ",") + labels[i].first + "=\"" + escaped(labels[i].second) + "\"";
-    text_ += (labels.empty() ? " " : "} ") + std::to_string(value) + "\n";
-  }
-  std::string take() { return std::move(text_); }
-
- private:
-  std::string name_;
-  std::string text_;
-};
+using daemon::hex64;
 
 struct StreamValue {
   const char* name;
@@ -140,7 +102,7 @@ std::string status_json(const NodeStatus& status, const Status& health) {
 }
 
 std::string metrics_text(const NodeStatus& status, const Status& health) {
-  MetricsText out;
+  daemon::MetricsText out;
   out.family("node_info", "Who this is.", false);
   out.sample(1, {{"name", status.name},
                  {"cluster", status.cluster},
@@ -177,4 +139,4 @@ std::string metrics_text(const NodeStatus& status, const Status& health) {
   return out.take();
 }
 
-}  // namespace strata::daemon
+}  // namespace strata::storenode

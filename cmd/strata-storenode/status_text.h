@@ -6,10 +6,9 @@
 #include "base/status.h"
 #include "storenode/node/node_status.h"
 
-namespace strata::daemon {
+namespace strata::storenode {
 
-[[nodiscard]] std::string status_json(const storenode::NodeStatus& status, const Status& health);
-// Prometheus' text format: each name once with HELP and TYPE, then its samples.
-[[nodiscard]] std::string metrics_text(const storenode::NodeStatus& status, const Status& health);
+[[nodiscard]] std::string status_json(const NodeStatus& status, const Status& health);
+[[nodiscard]] std::string metrics_text(const NodeStatus& status, const Status& health);
 
-}  // namespace strata::daemon
+}  // namespace strata::storenode

@@ -64,7 +64,6 @@ struct KernelOptions {
   uint32_t purge_threads = 1;
   FileSystem* file_system = nullptr;      // null: posix
   WaitListener* wait_listener = nullptr;  // hears of waits of sessions that have an owner
-  bool lock_directory = true;  // flock against a second process (false on simulated disks)
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };

@@ -1,8 +1,4 @@
 // Opening, creating and closing a database.
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <random>
 #include <set>
 
@@ -44,19 +40,17 @@ KernelImpl::~KernelImpl() {
   pool.reset();
   log.reset();
   own_sink.reset();
-  if (lock_fd >= 0) close(lock_fd);
 }
 
 // Two processes on one folder would destroy it. The lock goes with the process, however it ends.
 Status KernelImpl::lock_directory() {
-  if (!options.lock_directory) return ok_status();
   const std::string lock_path = path("lock");
-  lock_fd = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0660);
-  if (lock_fd < 0) return error_io_error("cannot open " + lock_path + ": " + strerror(errno));
-  if (flock(lock_fd, LOCK_EX | LOCK_NB) != 0) {
+  auto locked = files->lock_file(lock_path);
+  if (is_in_use(locked.status()))
     return error_in_use("the data folder " + options.directory +
                         " is in use by another process (lock on " + lock_path + ")");
-  }
+  STRATA_RETURN_IF_ERROR(locked.status());
+  directory_lock = std::move(locked).value();
   return ok_status();
 }
 

@@ -150,6 +150,10 @@ class FailingDiskFileSystem final : public FileSystem {
     STRATA_RETURN_IF_ERROR(failures_.check(kSync, "sync", path));
     return inner_->sync_directory(path);
   }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    STRATA_RETURN_IF_ERROR(failures_.check(kName, "lock", path));
+    return inner_->lock_file(path);
+  }
 
  private:
   const std::unique_ptr<FileSystem> inner_;

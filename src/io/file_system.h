@@ -6,6 +6,7 @@
 //   IO1  A write is durable only after sync_data() of its file returned OK; a created, renamed or
 //        removed name only after sync_directory() of its folder.
 //   IO2  Errors name the operation and the path; ENOSPC and EDQUOT are kResourceExhausted.
+//   IO3  A lock of a file has one holder, of all processes, and ends with it, however it ends.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +37,15 @@ class File {
   [[nodiscard]] virtual int descriptor() const { return -1; }
 };
 
+// A lock of a file (IO3): held until this is destroyed, or its process has ended.
+class FileLock {
+ public:
+  FileLock() = default;
+  virtual ~FileLock() = default;
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+};
+
 struct OpenOptions {
   bool read_only = false;  // who watches the file does not hear of it; writes fail
   bool create = false;     // make the file when absent (else kNotFound)
@@ -54,6 +64,8 @@ class FileSystem {
   virtual StatusOr<std::vector<std::string>> list(
       const std::string& directory) = 0;  // names, sorted
   virtual Status sync_directory(const std::string& path) = 0;
+  // Makes the file when absent. Does not wait: in_use if somebody holds it, this process included.
+  virtual StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) = 0;
 };
 
 std::unique_ptr<FileSystem> make_posix_file_system();
@@ -81,7 +93,8 @@ std::unique_ptr<FileSystem> make_file_system_for_tests();
 class SimFileSystem : public FileSystem {
  public:
   // Forgets everything not synced. Each unsynced 512-byte sector of each unsynced write survives or
-  // not by `seed`; open File objects of the old life fail from now on with io_error.
+  // not by `seed`; open File objects of the old life fail from now on with io_error, and its locks
+  // are free.
   virtual void crash(uint64_t seed) = 0;
   virtual void set_capacity(uint64_t bytes) = 0;  // writes beyond it fail with kResourceExhausted
   virtual void flip_bit(const std::string& path, uint64_t bit) = 0;

@@ -80,6 +80,11 @@ class FullDiskFileSystem final : public FileSystem {
     return inner_->list(directory);
   }
   Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    STRATA_ASSIGN_OR_RETURN(const bool exists, inner_->exists(path));
+    if (!exists && fullness_.is_full()) return fullness_.refuse("open", path);
+    return inner_->lock_file(path);
+  }
 
  private:
   const std::unique_ptr<FileSystem> inner_;

@@ -1,6 +1,11 @@
 // What every file system promises, and what only one of them does.
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <functional>
 #include <set>
 
@@ -132,6 +137,75 @@ TEST(SimDisk, DirectIoAsksForWholeBlocks) {
   EXPECT_FALSE((*file)->read_at(0, page, 100, &got).ok());
   EXPECT_TRUE((*file)->read_at(4096, page, 8192, &got).ok());
   EXPECT_EQ(got, 4096u) << "the file ends there";
+}
+
+TEST_P(AnyFileSystem, ALockHasOneHolder) {  // IO3
+  auto first = fs_->lock_file(at("lock"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(*fs_->exists(at("lock")));
+  const auto second = fs_->lock_file(at("lock"));
+  EXPECT_TRUE(is_in_use(second.status())) << second.status();
+  EXPECT_NE(second.status().message().find(at("lock")), absl::string_view::npos);
+  EXPECT_NE(cause_and_remedy(second.status()).find("end that process first"), std::string::npos);
+  EXPECT_TRUE(fs_->lock_file(at("other")).ok());
+  first->reset();
+  EXPECT_TRUE(fs_->lock_file(at("lock")).ok()) << "freed by its holder, and by the refused one not";
+  const auto nowhere = fs_->lock_file(at("no/such"));
+  EXPECT_TRUE(is_not_found(nowhere.status())) << nowhere.status();
+  EXPECT_NE(nowhere.status().message().find(at("no/such")), absl::string_view::npos);
+}
+
+TEST(SimDisk, ACrashFreesLocks) {  // IO3
+  const auto fs = make_sim_file_system();
+  auto old = fs->lock_file("/lock");
+  ASSERT_TRUE(old.ok()) << old.status();
+  const auto copy = fs->fork();
+  EXPECT_TRUE(copy->lock_file("/lock").ok()) << "a lock is a process's, and this disk has none";
+  fs->crash(1);
+  const auto fresh = fs->lock_file("/lock");
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  old->reset();
+  EXPECT_TRUE(is_in_use(fs->lock_file("/lock").status())) << "one of the old life frees no new one";
+}
+
+// A killed process frees what it held; a program it has started does not go on holding it.
+TEST(PosixDisk, ALockEndsWithItsProcess) {  // IO3
+  const TemporaryFolder folder;
+  const std::string path = folder.path() + "/lock";
+  int ready[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto fs = make_posix_file_system();
+    const auto lock = fs->lock_file(path);
+    char* const program[] = {const_cast<char*>("sleep"), const_cast<char*>("60"), nullptr};
+    pid_t started = 0;
+    if (!lock.ok() || ::posix_spawnp(&started, "sleep", nullptr, nullptr, program, environ) != 0 ||
+        ::write(ready[1], &started, sizeof started) != sizeof started)
+      ::_exit(1);
+    for (;;) ::pause();
+  }
+  ::close(ready[1]);
+  pid_t started = 0;
+  ASSERT_EQ(::read(ready[0], &started, sizeof started), ssize_t{sizeof started});
+  const auto fs = make_posix_file_system();
+  EXPECT_TRUE(is_in_use(fs->lock_file(path).status()));
+  ASSERT_EQ(::kill(holder, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(holder, nullptr, 0), holder);
+  const Status after = fs->lock_file(path).status();
+  EXPECT_TRUE(after.ok()) << after;
+  EXPECT_EQ(::kill(started, SIGKILL), 0) << "it still ran";
+  ::close(ready[0]);
+}
+
+TEST(PosixDisk, AFileThatCannotBeLockedSaysWhy) {
+  const TemporaryFolder folder;
+  const auto fs = make_posix_file_system();
+  const Status status = fs->lock_file(folder.path()).status();  // a folder
+  EXPECT_TRUE(is_io_error(status)) << status;
+  EXPECT_NE(status.message().find("open " + folder.path() + ": Is a directory"),
+            absl::string_view::npos)
+      << status;
 }
 
 INSTANTIATE_TEST_SUITE_P(Io, AnyFileSystem,

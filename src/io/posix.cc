@@ -1,6 +1,7 @@
 // The operating system's files.
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -103,6 +104,16 @@ class PosixFile final : public File {
   const std::string path_;
 };
 
+// The system frees it when the descriptor is closed; that is not passed on to other programs.
+class PosixLock final : public FileLock {
+ public:
+  explicit PosixLock(int fd) : fd_(fd) {}
+  ~PosixLock() override { ::close(fd_); }
+
+ private:
+  const int fd_;
+};
+
 class PosixFileSystem final : public FileSystem {
  public:
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
@@ -173,6 +184,18 @@ class PosixFileSystem final : public FileSystem {
     ::close(fd);
     if (result != 0) return errno_status("fsync directory", path, error);
     return ok_status();
+  }
+
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC;
+    const int fd = retry_interrupted([&] { return ::open(path.c_str(), kFlags, 0660); });
+    if (fd < 0) return errno_status("open", path, errno);
+    auto lock = std::make_unique<PosixLock>(fd);
+    if (retry_interrupted([&] { return ::flock(fd, LOCK_EX | LOCK_NB); }) == 0)
+      return std::unique_ptr<FileLock>(std::move(lock));
+    // Anything else would not pass with the end of another process.
+    if (errno != EWOULDBLOCK) return errno_status("lock", path, errno);
+    return error_in_use("lock " + path + ": another process holds it");
   }
 
  private:

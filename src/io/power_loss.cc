@@ -384,6 +384,11 @@ class PowerLossFileSystem final : public FileSystem {
     return shared_->shrink();
   }
 
+  // Nothing is kept in the file, so whether a power loss takes it is all the same.
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    return shared_->inner->lock_file(path);
+  }
+
  private:
   // The tracked file at `path`, announced to the journal when it is new there.
   StatusOr<TrackedPtr> track(const std::string& path, RecordKind kind)

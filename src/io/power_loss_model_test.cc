@@ -365,6 +365,9 @@ class GatedFileSystem final : public FileSystem {
   StatusOr<bool> exists(const std::string& path) override { return inner_->exists(path); }
   StatusOr<std::vector<std::string>> list(const std::string& d) override { return inner_->list(d); }
   Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    return inner_->lock_file(path);
+  }
 
  private:
   Gate* gate_;

@@ -127,6 +127,7 @@ struct Disk {
   std::vector<NameChange> unsynced_names STRATA_GUARDED_BY(mutex);  // oldest first
   uint64_t capacity STRATA_GUARDED_BY(mutex) = ~uint64_t{0};
   uint64_t life STRATA_GUARDED_BY(mutex) = 0;  // grows at every crash
+  std::set<InodePtr> locked STRATA_GUARDED_BY(mutex);
   // Part of the paths of files that cannot be synced; empty: none.
   std::string failing_syncs STRATA_GUARDED_BY(mutex);
   Rng failing_rng STRATA_GUARDED_BY(mutex){0};
@@ -260,6 +261,21 @@ class SimFile final : public File {
   const uint64_t life_;
 };
 
+class SimLock final : public FileLock {
+ public:
+  SimLock(std::shared_ptr<Disk> disk, InodePtr inode) STRATA_REQUIRES(disk->mutex)
+      : disk_(std::move(disk)), inode_(std::move(inode)), life_(disk_->life) {}
+  ~SimLock() override {
+    const MutexLock lock(disk_->mutex);
+    if (life_ == disk_->life) disk_->locked.erase(inode_);  // else a crash was faster
+  }
+
+ private:
+  const std::shared_ptr<Disk> disk_;
+  const InodePtr inode_;
+  const uint64_t life_;
+};
+
 class SimFileSystemImpl final : public SimFileSystem {
  public:
   StatusOr<std::unique_ptr<File>> open(const std::string& path, OpenOptions options) override {
@@ -272,11 +288,21 @@ class SimFileSystemImpl final : public SimFileSystem {
     }
     if (!options.create || !has_directory(folder_of(path)))
       return errno_status("open", path, ENOENT);
-    const InodePtr inode = std::make_shared<Inode>();
-    disk_->names[path] = inode;
     announce.changed();
-    disk_->unsynced_names.push_back(NameChange{folder_of(path), "", path, inode, nullptr});
-    return file_for(inode, path, options.direct);
+    return file_for(create(path), path, options.direct);
+  }
+
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    Announce announce(disk_.get(), false);
+    const MutexLock lock(disk_->mutex);
+    const auto it = disk_->names.find(path);
+    if (it == disk_->names.end() && !has_directory(folder_of(path)))
+      return errno_status("open", path, ENOENT);
+    if (it == disk_->names.end()) announce.changed();
+    const InodePtr inode = it == disk_->names.end() ? create(path) : it->second;
+    if (!disk_->locked.insert(inode).second)
+      return error_in_use("lock " + path + ": another process holds it");
+    return std::unique_ptr<FileLock>(std::make_unique<SimLock>(disk_, inode));
   }
 
   Status make_directory(const std::string& path) override {
@@ -351,6 +377,7 @@ class SimFileSystemImpl final : public SimFileSystem {
     const MutexLock lock(disk_->mutex);
     Rng rng(seed);
     ++disk_->life;
+    disk_->locked.clear();
     undo_names(&rng);
     for (const auto& [path, inode] : disk_->names) inode->lose_unsynced(&rng);
   }
@@ -417,6 +444,12 @@ class SimFileSystemImpl final : public SimFileSystem {
  private:
   std::unique_ptr<File> file_for(InodePtr inode, const std::string& path, bool direct) {
     return std::make_unique<SimFile>(disk_, std::move(inode), path, direct);
+  }
+  InodePtr create(const std::string& path) STRATA_REQUIRES(disk_->mutex) {
+    const InodePtr inode = std::make_shared<Inode>();
+    disk_->names[path] = inode;
+    disk_->unsynced_names.push_back(NameChange{folder_of(path), "", path, inode, nullptr});
+    return inode;
   }
   [[nodiscard]] bool has_directory(const std::string& path) const STRATA_REQUIRES(disk_->mutex) {
     return disk_->directories.count(path) > 0;

@@ -12,14 +12,12 @@
 //        `still_held` then. `still_held` asks the holder's node for the outcome as it is now, never
 //        a copy from before. The holder's node publishes the outcome and then calls holder_ended().
 //   MW5  A shared lock or a range counts from the return of add_*() on, on every node: whoever
-//   marks
-//        a record in there later finds index_has_shared() true and waits. The locker reads the row
-//        after that, so one of the two sees the other (the page's way from node to node orders
-//        them).
+//        marks a record in there later finds index_has_shared() true and waits. The locker reads
+//        the row after that, so one of the two sees the other (the page's way from node to node
+//        orders them).
 //   MW6  What returns no Status cannot fail for its caller. A node that does not get through goes
-//   on
-//        asking until it does or has lost its right to answer (AnswerGuard); then nothing it says
-//        matters any more. So it blocks for as long as such a right lasts, at most.
+//        on asking until it does or has lost its right to answer (AnswerGuard); then nothing it
+//        says matters any more. So it blocks for as long as such a right lasts, at most.
 //   MW7  A node that is gone (node_gone()) holds no shared lock or range and waits for nothing. Its
 //        exclusive locks stay in the records until whoever adopts its transactions has ended each
 //        and said so with holder_ended().

@@ -4,12 +4,12 @@
 // any more are looked up in their status pages then, as they are where a place has no owner.
 //
 //   MW8  read() tells the state as it is during the call, never a copy from before it: a waiter
-//         that has registered relies on it (MW4), and so does a view: the mark kCommitting precedes
-//         the fetch of the cts, so whoever has opened a view at or above that cts meets kCommitting
-//         or what follows it. A decided outcome is for good and may be remembered.
+//        that has registered relies on it (MW4), and so does a view: the mark kCommitting precedes
+//        the fetch of the cts, so whoever has opened a view at or above that cts meets kCommitting
+//        or what follows it. A decided outcome is for good and may be remembered.
 //   MW9  kCommitted is told only once the commit is durable. kCommitting with a cts within a view,
-//         or with none yet, is waited for (wait_decided()): nobody may count on an outcome that a
-//         crash could undo.
+//        or with none yet, is waited for (wait_decided()): nobody may count on an outcome that a
+//        crash could undo.
 //   MW10  Below bound(node) everything of that node is finished, and what committed is visible to
 //         every view that is open or will be (T7, MW1): no look-up is needed. The bound is what was
 //         heard last; an old one is as right, and only slower.

@@ -16,8 +16,8 @@
 #include "clients/storage/written_page_source.h"
 #include "cluster/stream_epochs.h"
 #include "cluster/testing/held_by.h"
+#include "daemon/worker_pool.h"
 #include "registry/sim/testing/sim_thread.h"
-#include "storenode/service/worker_pool.h"
 #include "storenode/written/testing/written_pages.h"
 #include "storenode/written/written_service.h"
 #include "transport/calls/testing/io_node.h"
@@ -92,7 +92,7 @@ class WrittenNodeProcess {
  private:
   struct Life {
     transport::test::IoNode io;
-    storenode::WorkerPool workers{3, 1000};
+    daemon::WorkerPool workers{3, 1000};
     std::unique_ptr<storenode::WrittenStore> store;
     std::unique_ptr<storenode::PageCopier> copier;
     std::unique_ptr<storenode::WrittenService> service;

@@ -44,6 +44,9 @@ class Node::Disk final : public FileSystem {
     return inner_->list(path);
   }
   Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    return inner_->lock_file(path);
+  }
 
  private:
   class OneFile final : public File {

@@ -14,7 +14,7 @@ from .shell import StrataError, capture, console, retried, run_logged
 BUILD_PACKAGES = (
     "g++ cmake ninja-build ccache mold make pkg-config libabsl-dev libgtest-dev libgmock-dev libbenchmark-dev liburing-dev "
     "libssl-dev librocksdb-dev libcurl4-openssl-dev nlohmann-json3-dev libfabric-dev "
-    "libcli11-dev libspdlog-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev "
+    "libcli11-dev clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev "
     "dpkg-dev patch perl xz-utils"
 ).split()
 SERVER_PACKAGES = (

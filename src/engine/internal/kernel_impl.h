@@ -56,7 +56,7 @@ struct KernelImpl final : SchemaUser {
   KernelSeams seams;
   std::unique_ptr<FileSystem> own_file_system;
   FileSystem* files = nullptr;
-  int lock_fd = -1;
+  std::unique_ptr<FileLock> directory_lock;
 
   std::unique_ptr<ControlStore> own_control;
   ControlStore* control = nullptr;

@@ -57,6 +57,10 @@ class FailingDisk final : public FileSystem {
     STRATA_RETURN_IF_ERROR(ask(DiskCall::kSync, path));
     return inner_->sync_directory(path);
   }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    STRATA_RETURN_IF_ERROR(ask(DiskCall::kOther, path));
+    return inner_->lock_file(path);
+  }
 
  private:
   FileSystem* const inner_;

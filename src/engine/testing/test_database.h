@@ -220,7 +220,6 @@ inline KernelOptions options_on(FileSystem* fs, const std::string& directory = "
   KernelOptions options;
   options.directory = directory;
   options.file_system = fs;
-  options.lock_directory = false;
   options.background = false;
   options.direct_io = false;
   options.buffer_pool_bytes = 4u << 20;

@@ -3,11 +3,10 @@
 // socket's, calls elsewhere.
 //
 //   FM15  fetch() hands out what store() was given last for that page, bit for bit, or kDataLoss:
-//        whatever the node, the wire or another client did (page_digest.h: but for 2^-64).
+//         whatever the node, the wire or another client did (page_digest.h: but for 2^-64).
 //   FM16  A page whose content the node has already is not sent again, and one of zeros never is.
 //   FM17  No call takes longer than `timeout_us`; after an error that is not kDataLoss the node is
-//   to
-//        be taken for lost.
+//         to be taken for lost.
 // store(), fetch(), discard() and is_far() are for one thread at a time; renew() and counts() for
 // any.
 #pragma once

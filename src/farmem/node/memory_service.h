@@ -4,14 +4,13 @@
 //   FM11  A client reaches its own region only, and only with the token it was given; a call that
 //         is refused has changed nothing.
 //   FM12  What a page's header says is what is in the page: a write whose checksum does not fit its
-//        bytes is refused, so is one of an older generation than what is there (a call that was on
-//        its way for long).
+//         bytes is refused, so is one of an older generation than what is there (a call that was on
+//         its way for long).
 //   FM13  Memory is bounded: `capacity_bytes` for all regions, checked before each write by call;
-//   what
-//        clients write through mappings is measured at each sign of life, and who finds the node
-//        full then is told so and ends.
+//         what clients write through mappings is measured at each sign of life, and who finds the
+//         node full then is told so and ends.
 //   FM14  A client without a sign of life for `lease_us` has lost its region; its memory is free
-//   again.
+//         again.
 #pragma once
 
 #include <cstdint>

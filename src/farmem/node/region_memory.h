@@ -7,7 +7,7 @@
 // Written by: the node for calls; the client for its mapping; never both, a client uses one way.
 // Read by the same. Torn or foreign content: the reader knows what it wrote last (page_digest.h).
 //   FM10  The file never changes its size, and is sealed so: no access to a mapping is beyond its
-//   end.
+//         end.
 #pragma once
 
 #include <cstdint>

@@ -2,15 +2,15 @@
 // other threads, with at most so many pages local.
 //
 //   FM20  Pages of far memory that are local, whether the program sees them or not, are at most
-//        policy.frames. Besides, the pager has buffers of kPrefetchMax+1 pages and messages of up
-//        to kBatchPagesMax pages: under 1 MiB.
+//         policy.frames. Besides, the pager has buffers of kPrefetchMax+1 pages and messages of up
+//         to kBatchPagesMax pages: under 1 MiB.
 //   FM21  A page that was discarded reads as zeros; one that was not reads as it was written last.
 //   FM22  When far memory fails, in whatever way, `on_lost` is called once, with the reason, and
-//        ends the process: a thread that waits for a page cannot be told of an error.
+//         ends the process: a thread that waits for a page cannot be told of an error.
 //   FM23  The pager's threads touch no far memory, take no latch that is held while far memory is
-//        touched, and no signal.
+//         touched, and no signal.
 //   FM24  A forked child does not have far memory: touching it there is a segmentation fault, never
-//        another content.
+//         another content.
 // Eviction moves a page away from under the program in one step (UFFDIO_MOVE): no write is lost.
 #pragma once
 

@@ -9,8 +9,7 @@
 //      forget(): from anywhere to away
 //
 //   FM1  Mapped and staged pages together are never more than the frames, not for a moment, when
-//   the
-//        owner does what it is told in its order: evict, then stage, then bring.
+//        the owner does what it is told in its order: evict, then stage, then bring.
 //   FM2  A page is in one place. It loses its local content only when it is named in `evict`, or by
 //        forget().
 //   FM3  The page that comes, and the pages brought by the owner just before it that still fit its

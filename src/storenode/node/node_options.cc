@@ -25,6 +25,14 @@ Status check_group(const NodeOptions& options, const InitialGroup& group) {
 
 }  // namespace
 
+const daemon::FolderKind kNodeFolder{
+    .what = "storage node",
+    .format = 1,
+    .is_name = cluster::is_name,
+    .remedy_of_damage =
+        "put a copy of it back, or start with an empty folder and let the node fetch its data from "
+        "its peers"};
+
 uint64_t replay_lag_for(const PageStoreOptions& pages) {
   return std::min(pages.log_cache_bytes, pages.map_bytes) / 2;
 }

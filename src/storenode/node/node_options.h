@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/stop_flag.h"
+#include "daemon/data_folder.h"
 #include "storenode/logstore/log_store.h"
 #include "storenode/replay/page_store.h"
 
@@ -17,6 +18,9 @@ namespace strata::storenode {
 
 // The one log stream there is yet, and where it begins.
 constexpr StreamId kFirstStream{1};
+
+// Its data folder. docs/data_formats.md says what is in it.
+extern const daemon::FolderKind kNodeFolder;
 
 struct InitialGroup {
   std::vector<std::string> nodes;  // names; of them this one

@@ -69,7 +69,8 @@ StorageNode::~StorageNode() {
 Status StorageNode::start() {
   cluster::RegistryCalls calls(registry_, options_.stop, options_.start_timeout_us,
                                options_.call_timeout_us);
-  STRATA_ASSIGN_OR_RETURN(folder_, NodeFolder::open(files_, options_.directory));
+  STRATA_ASSIGN_OR_RETURN(folder_,
+                          daemon::DataFolder::open(files_, kNodeFolder, options_.directory));
   STRATA_RETURN_IF_ERROR(folder_->check(options_.name, options_.profile));
   STRATA_RETURN_IF_ERROR(find_database(&calls));
   STRATA_RETURN_IF_ERROR(find_group(&calls));
@@ -95,7 +96,7 @@ StatusOr<cluster::DatabaseIdentity> StorageNode::found_database(cluster::Registr
     if (folder_->stamp().has_value())
       return error_wrong_database(
           "the data folder " + options_.directory + " holds data of database " +
-          hex64(folder_->stamp()->database_id) + ", and cluster " + options_.cluster +
+          daemon::hex64(folder_->stamp()->database_id) + ", and cluster " + options_.cluster +
           " has no database yet in this registry; to do: start it with its own registry "
           "and cluster name, or with another folder");
     const cluster::DatabaseIdentity ours{random_id(), options_.profile, kDataFormat};
@@ -344,8 +345,8 @@ std::string StorageNode::address_of_nth_behind(size_t n) const {
   return address_of(static_cast<quorum::ReplicaIndex>((own_replica() + n) % count));
 }
 
-Offload StorageNode::offload() {
-  return [this](WorkerPool::Task task) { return workers_->run(std::move(task)); };
+daemon::Offload StorageNode::offload() {
+  return [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); };
 }
 
 LogService::Parts StorageNode::parts() {
@@ -395,7 +396,7 @@ void StorageNode::make_services() {
     asker_->start();
     pages_->start();
   }
-  workers_ = std::make_unique<WorkerPool>(options_.workers, options_.workers_waiting_max);
+  workers_ = std::make_unique<daemon::WorkerPool>(options_.workers, options_.workers_waiting_max);
   io_ = std::make_unique<transport::IoThread>();
   network_ = std::make_unique<transport::SocketNetwork>(io_->loop(), counters_);
   const transport::World world{io_->loop(), network_.get(), transport::system_entropy()};

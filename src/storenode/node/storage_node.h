@@ -1,8 +1,8 @@
 // A storage node: its data folder, log store, page store, services, sockets and membership, put
 // together. What a daemon runs, and a test may have several of. Thread-safe but for stop().
 //
-//   ND1  A node serves only in its own folder (node_folder.h), for the database that the registry
-//        names, in a group of its placement. Whatever is wrong is said by open().
+//   ND1  A node serves only in its own folder (daemon/data_folder.h), for the database that the
+//        registry names, in a group of its placement. Whatever is wrong is said by open().
 //   ND2  It is a member only while it listens; it leaves before it stops listening.
 //   ND3  A node without the registry goes on serving. Whoever may not write is stopped by epochs.
 //   ND7  A node whose pages cannot be made from the log it can get copies them from a peer, and
@@ -29,19 +29,19 @@
 #include "cluster/membership_keeper.h"
 #include "cluster/node_addresses.h"
 #include "cluster/topology.h"
+#include "daemon/data_folder.h"
+#include "daemon/worker_pool.h"
 #include "io/file_system.h"
 #include "storenode/copy/log_mender.h"
 #include "storenode/copy/page_asker.h"
 #include "storenode/copy/store_copier.h"
 #include "storenode/logstore/log_store_runner.h"
-#include "storenode/node/node_folder.h"
 #include "storenode/node/node_options.h"
 #include "storenode/node/node_status.h"
 #include "storenode/service/log_service.h"
 #include "storenode/service/page_service.h"
 #include "storenode/service/peer_reader.h"
 #include "storenode/service/stream_log_view.h"
-#include "storenode/service/worker_pool.h"
 #include "storenode/written/page_copier.h"
 #include "storenode/written/written_service.h"
 #include "storenode/written/written_store.h"
@@ -105,7 +105,7 @@ class StorageNode {
   Status listen();
   Status join(cluster::RegistryCalls* calls);
   LogService::Parts parts();
-  Offload offload();
+  daemon::Offload offload();
   StatusOr<quorum::StreamOrigin> origin(StreamId stream);
   [[nodiscard]] std::string address_of(quorum::ReplicaIndex replica) const;
   [[nodiscard]] std::string address_of_nth_behind(size_t n) const;
@@ -129,7 +129,7 @@ class StorageNode {
   bool stopped_ = false;  // the stopper's
 
   // Made in this order by open(), and then constant until the node is destroyed.
-  std::unique_ptr<NodeFolder> folder_;
+  std::unique_ptr<daemon::DataFolder> folder_;
   cluster::DatabaseIdentity database_;
   std::unique_ptr<cluster::Topology> topology_;
   std::unique_ptr<cluster::GroupView> group_;
@@ -143,7 +143,7 @@ class StorageNode {
   std::unique_ptr<WrittenStore> written_;
   std::unique_ptr<StoreCopier> store_copier_;
   std::unique_ptr<LogMender> mender_;
-  std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<daemon::WorkerPool> workers_;
   std::unique_ptr<transport::IoThread> io_;
   std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
   std::unique_ptr<transport::SocketNetwork> network_;

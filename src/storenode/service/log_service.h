@@ -19,6 +19,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "base/latch.h"
+#include "daemon/worker_pool.h"
 #include "proto/log_messages.h"
 #include "storenode/logstore/log_store.h"
 #include "storenode/logstore/self_catch_up.h"
@@ -26,8 +27,7 @@
 
 namespace strata::storenode {
 
-// Runs a task that blocks, somewhere else. False: too much waits; it was not taken.
-using Offload = std::function<bool(absl::AnyInvocable<void()>)>;
+using daemon::Offload;
 
 class LogService {
  public:

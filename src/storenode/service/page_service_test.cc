@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "daemon/worker_pool.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 #include "storenode/replay/testing/test_store.h"
-#include "storenode/service/worker_pool.h"
 #include "transport/calls/blocking_channel.h"
 #include "transport/calls/testing/io_node.h"
 
@@ -45,8 +45,8 @@ class PageServiceTest : public ::testing::TestWithParam<ReplayMode> {
 
   void serve() {
     offloaded_ = 0;
-    workers_ = std::make_unique<WorkerPool>(2, 100);
-    const Offload offload = [this](WorkerPool::Task task) {
+    workers_ = std::make_unique<daemon::WorkerPool>(2, 100);
+    const Offload offload = [this](daemon::WorkerPool::Task task) {
       ++offloaded_;
       return workers_->run(std::move(task));
     };
@@ -98,7 +98,7 @@ class PageServiceTest : public ::testing::TestWithParam<ReplayMode> {
   TestStore store_;
   std::vector<Llsn> written_;
   std::atomic<int> offloaded_{0};
-  std::unique_ptr<WorkerPool> workers_;
+  std::unique_ptr<daemon::WorkerPool> workers_;
   std::unique_ptr<LogService> logs_;
   std::unique_ptr<PageService> service_;
   std::unique_ptr<IoNode> node_;

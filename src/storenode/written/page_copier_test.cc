@@ -6,7 +6,7 @@
 
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
-#include "storenode/service/worker_pool.h"
+#include "daemon/worker_pool.h"
 #include "storenode/written/testing/written_pages.h"
 #include "storenode/written/written_service.h"
 #include "transport/calls/testing/io_node.h"
@@ -70,7 +70,7 @@ class Copies : public ::testing::Test {
 
   transport::test::Folder folder_;
   transport::test::IoNode io_;
-  WorkerPool workers_{2, 100};
+  daemon::WorkerPool workers_{2, 100};
   std::unique_ptr<SimFileSystem> peer_disk_ = make_sim_file_system();
   std::unique_ptr<SimFileSystem> own_disk_ = make_sim_file_system();
   std::unique_ptr<WrittenStore> peer_, own_;

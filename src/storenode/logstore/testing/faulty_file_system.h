@@ -39,6 +39,9 @@ class FaultyFileSystem final : public FileSystem {
     STRATA_RETURN_IF_ERROR(ask("sync_directory", path));
     return inner_->sync_directory(path);
   }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    return inner_->lock_file(path);
+  }
 
  private:
   Status ask(const char* operation, const std::string& path) {

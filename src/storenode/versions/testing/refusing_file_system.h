@@ -37,6 +37,9 @@ class RefusingFileSystem final : public FileSystem {
     return inner_->list(directory);
   }
   Status sync_directory(const std::string& path) override { return inner_->sync_directory(path); }
+  StatusOr<std::unique_ptr<FileLock>> lock_file(const std::string& path) override {
+    return inner_->lock_file(path);
+  }
 
  private:
   static bool hit(const std::string& path, const std::string& end) {

@@ -1,16 +1,18 @@
 // Threads for what must not run in an IO thread, because it blocks. Thread-safe.
-//   WK1  At most `waiting_max` tasks wait: run() refuses more, and says so.
+//
+//   DM5  At most `waiting_max` tasks wait: run() refuses more, and says so.
 #pragma once
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <thread>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "base/latch.h"
 
-namespace strata::storenode {
+namespace strata::daemon {
 
 class WorkerPool {
  public:
@@ -36,4 +38,8 @@ class WorkerPool {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace strata::storenode
+// Takes a task to a thread that may block, or says false: a WorkerPool's run() in a daemon, at once
+// in a simulation.
+using Offload = std::function<bool(WorkerPool::Task)>;
+
+}  // namespace strata::daemon

@@ -1,5 +1,6 @@
 // How many files and sockets this process may have open, and who may have how many of them.
-//   CD4  Everything that outsiders can make the daemon open has a share of its own. What the log
+//
+//   DM4  Everything that outsiders can make the daemon open has a share of its own. What the log
 //        and the pages need to go on is never taken by connections, however many there are.
 #pragma once
 
@@ -12,8 +13,8 @@ namespace strata::daemon {
 struct DescriptorShares {
   uint32_t http = 0;   // connections of people and tools
   uint32_t rpc = 0;    // connections of compute nodes and peers
-  uint32_t pages = 0;  // files of the page store that are kept open
-                       // The rest: segments of the log, the registry, own connections to peers.
+  uint32_t pages = 0;  // files of pages that are kept open
+                       // The rest: the node's own files, the registry, own connections to peers.
 };
 
 // Of a limit. kInvalidArgument: it is too low to work with; says what to do.

@@ -1,11 +1,12 @@
-#include "signals.h"
+#include "daemon/signals.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
 #include <string>
 
-#include "log.h"
+#include "daemon/exit_codes.h"
+#include "daemon/log.h"
 
 namespace strata::daemon {
 

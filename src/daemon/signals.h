@@ -1,4 +1,7 @@
 // SIGTERM and SIGINT: the first asks for an orderly end, the second ends the process at once.
+//
+//   DM3  These signals reach a thread of their own and no other, so that what they start may lock
+//        and log. A peer that has gone ends no process (SIGPIPE is ignored).
 #pragma once
 
 #include <csignal>
@@ -7,8 +10,6 @@
 #include "base/stop_flag.h"
 
 namespace strata::daemon {
-
-constexpr int kSecondSignal = 130;  // exit code
 
 class Signals {
  public:

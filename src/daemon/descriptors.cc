@@ -1,4 +1,4 @@
-#include "descriptors.h"
+#include "daemon/descriptors.h"
 
 #include <sys/resource.h>
 

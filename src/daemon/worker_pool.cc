@@ -1,11 +1,11 @@
-#include "storenode/service/worker_pool.h"
+#include "daemon/worker_pool.h"
 
 #include <utility>
 
 #include "base/assert.h"
 #include "base/thread_name.h"
 
-namespace strata::storenode {
+namespace strata::daemon {
 
 WorkerPool::WorkerPool(size_t threads, size_t waiting_max) : waiting_max_(waiting_max) {
   for (size_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
@@ -55,4 +55,4 @@ void WorkerPool::work() {
   }
 }
 
-}  // namespace strata::storenode
+}  // namespace strata::daemon
