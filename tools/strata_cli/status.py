@@ -242,7 +242,7 @@ def last_words(log: Path) -> str:
 
 
 def _unquoted(text: str) -> str:
-    """A field of a storage node's log, as cmd/strata-storenode/log.cc writes it."""
+    """A field of a storage node's log, as quoted() in daemon/log.h writes it."""
     inner = re.match(r'"((?:[^"\\]|\\.)*)"', text)
     return re.sub(r"\\(.)", r"\1", inner[1]) if inner else text
 

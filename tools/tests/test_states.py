@@ -25,6 +25,7 @@ ENGINE = "src/engine/*.cc"
 COMPUTE = "src/clients/compute/*.cc"
 CLIENTS = "src/clients/storage/*.cc"
 NODE = "src/storenode/node/*.cc"
+FOLDER = "src/**/*_folder.cc"
 REPLAY = "src/storenode/replay/*.cc"
 
 # Who says it: a server that runs, one that goes on without the engine, a storage node that runs, one that did not start; or
@@ -102,7 +103,7 @@ STATES: dict[str, Case] = {
         NO_NODE,
         "the data folder {} is in use by another process (lock on {})",
         "end that process first",
-        (NODE, ERRORS),
+        (FOLDER, ERRORS),
     ),
     "wrong database": Case(
         NO_ENGINE,
@@ -120,7 +121,7 @@ STATES: dict[str, Case] = {
         NO_NODE,
         "the stamp {} has format {}; this program knows {}",
         "use the newer program that made it",
-        (NODE,),
+        (FOLDER,),
     ),
     "damaged file": Case(
         NO_ENGINE,
@@ -142,7 +143,7 @@ STATES: dict[str, Case] = {
         STORAGE,
         "{} was taken out of its storage group{~} in generation {} of the placement",
         "stop it; its data folder is not needed any more",
-        (NODE,),
+        ("src/**/group_view.cc", NODE),
     ),
     "not a member": Case(
         STORAGE,
