@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/assert.h"
+
 namespace strata::glue {
 
 void make_successor(Buffer* key, bool* infinite) {
@@ -14,6 +16,8 @@ void make_successor(Buffer* key, bool* infinite) {
 }
 
 void Scan::open(std::vector<ScanIndex> indexes, WholeKeys* whole_keys) {
+  STRATA_ASSERT(!indexes.empty());
+  STRATA_ASSERT(whole_keys != nullptr);
   indexes_ = std::move(indexes);
   whole_keys_ = whole_keys;
 }
@@ -37,6 +41,7 @@ void Scan::reset() noexcept {
 // --- beginning ---
 
 void Scan::begin(uint32_t index) noexcept {
+  STRATA_ASSERT(index < indexes_.size());
   prefix_only_ = range_limited_ = unique_read_ = missed_ = false;
   if (semi_read_ == SemiRead::kDid) semi_read_ = SemiRead::kTry;
   forget_place();
@@ -60,6 +65,7 @@ void Scan::end() noexcept { prefix_only_ = range_limited_ = range_held_ = false;
 engine::TableCursor* Scan::make_cursor(const ScanTerms& terms, uint32_t index) {
   if (cursor_ == nullptr || index_ != index) {
     if (at_ == cursor_.get()) at_ = nullptr;
+    STRATA_ASSERT(index < indexes_.size());
     cursor_ = std::make_unique<engine::TableCursor>(terms.session, *terms.table, index);
     index_ = index;
   }
