@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/page_name.h"
 #include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
@@ -16,6 +17,7 @@ namespace strata::clients {
 namespace {
 
 constexpr uint64_t kPauseUs = 20'000;
+constexpr uint32_t kLeaseMs = 10'000;  // a storage node goes by its own time
 
 // SPS4: a timeout that begins anew whenever less log is left to replay than ever before.
 class Patience {
@@ -126,7 +128,20 @@ bool StoragePageSource::may_try_again(uint64_t deadline_us) {
 }
 
 Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
-  const Llsn from = needed(id, at_least);
+  return read_anywhere({id, needed(id, at_least)}, page);
+}
+
+// SPS8. A node answers as of the lower bound (GP2), so that both are the same. What this node gave
+// up does not matter: it is in that state, or newer than it.
+Status StoragePageSource::read_version(PageId id, Llsn at_least, Llsn at_most, char* page) {
+  if (at_most == Llsn{UINT64_MAX}) return read(id, at_least, page);
+  if (at_most < at_least)
+    return error_invalid_argument(name_of(id) + " as of llsn " + std::to_string(at_most.value) +
+                                  ", and not older than " + std::to_string(at_least.value));
+  return read_anywhere({id, at_most, at_most}, page);
+}
+
+Status StoragePageSource::read_anywhere(const proto::PageWanted& wanted, char* page) {
   const uint64_t begin_us = monotonic_us();
   Patience patience(options_.read_timeout_us);
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
@@ -135,7 +150,7 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   for (size_t tries = 0;; ++tries) {
     const size_t count = node_count();
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
-    const Status status = read_from(node, id, from, options_.wait_us, patience.deadline_us(), page);
+    const Status status = read_from(node, wanted, options_.wait_us, patience.deadline_us(), page);
     if (status.ok() || is_not_found(status)) {
       if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
@@ -153,14 +168,14 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   }
 }
 
-Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us,
+Status StoragePageSource::read_from(size_t node, const proto::PageWanted& wanted, uint32_t wait_us,
                                     uint64_t deadline_us, char* page) {
   proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
-  request.pages.push_back({id, at_least, Llsn{UINT64_MAX}});
+  request.pages.push_back(wanted);
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply,
                           ask(node, request, deadline_us, &bytes));
-  return take(node, id, reply.pages[0], page);
+  return take(node, wanted, reply.pages[0], page);
 }
 
 void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* pages,
@@ -177,7 +192,7 @@ void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* page
       ask(node, request, begin_us + options_.read_timeout_us, &bytes);
   if (!reply.ok()) return std::fill(results, results + count, reply.status());
   for (uint32_t i = 0; i < count; ++i)
-    results[i] = take(node, ids[i], reply->pages[i], pages + size_t{i} * kPageBytes);
+    results[i] = take(node, request.pages[i], reply->pages[i], pages + size_t{i} * kPageBytes);
   counters_.pages.fetch_add(count, std::memory_order_relaxed);
   counters_.read_ahead.fetch_add(count, std::memory_order_relaxed);
   counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
@@ -216,10 +231,39 @@ void StoragePageSource::ask_backlogs() {
     (void)ask(node, request, monotonic_us() + 1'000'000, &bytes);
 }
 
+// --- states that are kept for a reader ---
+
+Status StoragePageSource::hold_versions(uint64_t reader, Llsn oldest) {
+  return tell_readers_lease({reader, oldest, kLeaseMs});
+}
+
+void StoragePageSource::release_versions(uint64_t reader) {
+  (void)tell_readers_lease({reader, {}, 0});  // a lease that nobody renews ends by itself
+}
+
+Status StoragePageSource::tell_readers_lease(const proto::ReaderLeaseRequest& lease) {
+  Status first_error;
+  bool taken = false;
+  for (size_t node = 0; node < node_count(); ++node) {
+    transport::CallOptions call;
+    call.method = proto::kReaderLease;
+    call.epoch = options_.epoch.value;
+    call.deadline_us = monotonic_us() + 1'000'000;
+    call.idempotent = proto::may_repeat(call.method);
+    transport::BlockingReply answer;
+    const Status status = node_at(node)->channel.call(call, proto::encode(lease), &answer);
+    taken |= status.ok();
+    if (first_error.ok() || (is_out_of_range(status) && !is_out_of_range(first_error)))
+      first_error = status;
+  }
+  return taken ? ok_status() : first_error;
+}
+
 // SPS2
-Status StoragePageSource::take(size_t node, PageId id, const proto::PageView& got, char* page) {
+Status StoragePageSource::take(size_t node, const proto::PageWanted& wanted,
+                               const proto::PageView& got, char* page) {
   bool bad = false;
-  Status status = take_page(id, got, node_at(node)->channel.address(), page, &bad);
+  Status status = take_page(wanted, got, node_at(node)->channel.address(), page, &bad);
   if (bad) counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
   return status;
 }
@@ -253,7 +297,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   const AlignedBytes page(kPageBytes, 4096);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
   const Status known =
-      read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us, deadline_us, page.get());
+      read_from(node, {PageId{kSystemSpace, 0}, begin}, options_.wait_us, deadline_us, page.get());
   if (!known.ok() && !is_not_found(known)) return known;
   transport::CallOptions call;
   call.method = proto::kListSpaces;

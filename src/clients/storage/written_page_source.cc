@@ -154,7 +154,8 @@ Status WrittenPageSource::read_from(const WrittenNodes::Reader& reader, PageId i
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply, ask(reader, request, &bytes));
   bool bad = false;
-  STRATA_RETURN_IF_ERROR(take_page(id, reply.pages[0], WrittenNodes::address(reader), page, &bad));
+  STRATA_RETURN_IF_ERROR(
+      take_page(request.pages[0], reply.pages[0], WrittenNodes::address(reader), page, &bad));
   if (Llsn{header_of(page)->llsn} >= from) return ok_status();
   return error_corruption(name_of(id) + " on storage node " + WrittenNodes::address(reader) +
                           " is an old version, of llsn " + std::to_string(header_of(page)->llsn) +
@@ -189,7 +190,7 @@ void WrittenPageSource::read_batch(const PageId* ids, uint32_t count, char* page
   for (uint32_t i = 0; i < count; ++i) {
     bool bad = false;
     char* const page = pages + size_t{i} * kPageBytes;
-    results[i] = take_page(ids[i], reply->pages[i], node, page, &bad);
+    results[i] = take_page(request.pages[i], reply->pages[i], node, page, &bad);
     if (is_not_found(results[i]) && !request.pages[i].at_least.is_zero())
       results[i] = error_corruption(name_of(ids[i]) + " is missing on storage node " + node);
     else if (results[i].ok() && Llsn{header_of(page)->llsn} < request.pages[i].at_least)
