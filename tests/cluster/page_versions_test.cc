@@ -15,9 +15,9 @@
 #include "storenode/replay/testing/test_store.h"
 #include "storenode/service/page_service.h"
 #include "storenode/service/worker_pool.h"
-#include "transport/rpc_server.h"
-#include "transport/testing/connections.h"
-#include "transport/testing/io_node.h"
+#include "transport/calls/rpc_server.h"
+#include "transport/calls/testing/connections.h"
+#include "transport/calls/testing/io_node.h"
 
 namespace strata::testing {
 namespace {
