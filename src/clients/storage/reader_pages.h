@@ -27,6 +27,10 @@ class ReaderPages final : public PageSource {
   void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override {
     pages_->read_batch(ids, count, pages, results);
   }
+  void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
+                        ReadBatchDone done) override {
+    pages_->start_read_batch(ids, count, pages, results, std::move(done));
+  }
   Status write(PageId, const char*) override { return refused("a page"); }
   Status sync() override { return ok_status(); }  // of nothing
   Status create_space(SpaceId) override { return refused("a new space"); }
