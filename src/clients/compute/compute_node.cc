@@ -140,6 +140,7 @@ Status ComputeNode::join_as_reader(uint64_t deadline_us) {
   }
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
+  pages.world = {io_.loop(), &network_, transport::system_entropy()};
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);
   reader_pages_ = std::make_unique<ReaderPages>(
       pages_.get(), [writers = writers_.get()] { return writers->names(); });
@@ -367,6 +368,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
   pages.spread_news = [log = log_.get()] { log->spread_news(); };
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
+  pages.world = {io_.loop(), &network_, transport::system_entropy()};
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);
 }
 
