@@ -109,7 +109,7 @@ void finish(Settings* settings, const Raw& raw) {
   node.pages.collect_interval_us = raw.checkpoint_interval_s * kSecondUs;
   node.pages.leases.lease_us = raw.reader_lease_s * kSecondUs;
   if (raw.joins || !raw.replaces.empty())
-    node.joining = Joining{raw.replaces, raw.joins ? raw.write_quorum : 0};
+    node.joining = Joining{raw.replaces, raw.joins ? raw.write_quorum : 0, 0};
   if (raw.group.empty()) return;
   const auto majority = static_cast<uint32_t>(raw.group.size() / 2 + 1);
   node.initial_group = InitialGroup{raw.group, raw.write_quorum != 0 ? raw.write_quorum : majority};

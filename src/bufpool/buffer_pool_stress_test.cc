@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/rng.h"
+#include "base/testing/wait_until.h"
 #include "bufpool/pool_test_support.h"
 
 namespace strata {
@@ -124,7 +125,9 @@ struct Stress {
     }
     EXPECT_EQ(h.pool->dirty_count(), 0u);
     for (uint32_t i = 0; i < kPages; ++i) EXPECT_TRUE(h.pool->surrender(PageId{kSpace, i}).ok());
-    EXPECT_EQ(h.pool->free_count(), h.pool->frame_count());  // none leaked
+    // None is leaked; what was being read ahead ends.
+    EXPECT_TRUE(
+        testing::wait_until([this] { return h.pool->free_count() == h.pool->frame_count(); }));
     for (uint32_t i = 0; i < kPages; ++i)
       EXPECT_EQ(h.expect_page(PageId{kSpace, i}).version, least[i].load());
   }
@@ -136,6 +139,26 @@ struct Stress {
 TEST(BufferPoolStress, NoChangeIsLostWithBackgroundWriters) {
   Stress stress(64, /*writers=*/2);
   stress.run();
+}
+
+// What is read ahead comes late, from a thread of the source's, in any order, sometimes not at all.
+TEST(BufferPoolStress, NoChangeIsLostWhenBatchesComeLate) {
+  Stress stress(512, /*writers=*/2);
+  testing::LateBatches late(&stress.h.source);
+  std::atomic<bool> stop{false};
+  std::thread source([&] {
+    Rng rng(9);
+    while (!stop.load() || late.waiting() > 0) {
+      const size_t waiting = late.waiting();
+      const bool fails = rng.one_in(10);
+      if (waiting == 0 ||
+          !late.end(rng.below(waiting), fails ? error_peer_down("by order") : ok_status()))
+        std::this_thread::yield();
+    }
+  });
+  stress.run();
+  stop = true;
+  source.join();
 }
 
 TEST(BufferPoolStress, NoChangeIsLostWhenCallersDoTheWriting) {

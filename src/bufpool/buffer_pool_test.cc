@@ -15,6 +15,7 @@ namespace strata {
 namespace {
 
 using testing::fill_page;
+using testing::LateBatches;
 using testing::PageVersion;
 using testing::PoolHarness;
 using testing::tiny_pool;
@@ -495,6 +496,94 @@ TEST(BufferPool, PagesAreReadAheadInBatches) {
   EXPECT_TRUE(is_corruption(h.pool->fix(page(7), LatchMode::kShared).status())) << "B6";
   h.pool->read_ahead(ids.data(), 4);  // all there: nothing to do
   EXPECT_EQ(h.pool->counters().reads, reads + 65);
+}
+
+// More batches are under way than there are threads to read ahead: none waits for its own. They
+// come in another order, from another thread, some with errors.
+TEST(BufferPool, ReadAheadGoesOnWhileBatchesAreUnderWay) {
+  PoolHarness h(tiny_pool(4096, /*writers=*/1));
+  LateBatches late(&h.source);
+  std::vector<PageId> ids;
+  for (uint32_t i = 0; i < 128; ++i) {
+    h.make(page(i));
+    ASSERT_TRUE(h.pool->surrender(page(i)).ok());
+    ids.push_back(page(i));
+  }
+  h.source.damage(page(20));
+  h.pool->read_ahead(ids.data(), 64);
+  h.pool->read_ahead(ids.data() + 64, 64);
+  ASSERT_TRUE(wait_until([&] { return h.pool->counters().read_ahead == 128; }));
+  ASSERT_TRUE(wait_until([&] { return late.waiting() >= 8; }));
+  EXPECT_TRUE(is_busy(h.pool->fix_if_at_hand(page(100)).status())) << "nothing has come";
+  std::atomic<bool> found{false};
+  std::thread reader([&] {
+    EXPECT_EQ(h.expect_page(page(100)).version, 1u);  // waits for its batch
+    found = true;
+  });
+  EXPECT_FALSE(found);
+  std::thread([&] {
+    while (late.waiting() > 3) EXPECT_TRUE(late.end(late.waiting() - 1));
+    EXPECT_TRUE(late.end(1, error_peer_down("by order")));
+    while (late.end(0)) {
+    }
+  }).join();
+  reader.join();
+  for (uint32_t i = 0; i < 128; ++i) {
+    if (i == 20) continue;
+    EXPECT_EQ(h.expect_page(page(i)).version, 1u) << "also those whose batch failed";
+  }
+  EXPECT_TRUE(is_corruption(h.pool->fix(page(20), LatchMode::kShared).status())) << "B6";
+}
+
+TEST(BufferPool, OnlySoManyBatchesAreUnderWayAndTheNextIsBegunWhenOneEnds) {
+  PoolHarness h(tiny_pool(256, /*writers=*/1));  // four, whatever the source
+  LateBatches late(&h.source);
+  std::vector<PageId> ids;
+  for (uint32_t i = 0; i < 64; ++i) ids.push_back(page(i));
+  for (uint32_t i = 0; i < 4; ++i) {
+    h.pool->read_ahead(ids.data() + i, 1);
+    ASSERT_TRUE(wait_until([&] { return late.waiting() == i + 1; }));
+  }
+  h.pool->read_ahead(ids.data() + 4, 1);
+  EXPECT_EQ(late.waiting(), 4u);
+  EXPECT_TRUE(late.end(2));
+  EXPECT_TRUE(wait_until([&] { return late.waiting() == 4; }));
+  while (late.end(0)) {
+  }
+}
+
+// The frames and what the source writes to are there until the last batch has ended.
+TEST(BufferPool, EndsWhenTheLastBatchHas) {
+  PoolHarness h(tiny_pool(256, /*writers=*/1));
+  LateBatches late(&h.source);
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  const std::array<PageId, 2> ids{page(1), page(2)};
+  h.pool->read_ahead(ids.data(), 2);
+  ASSERT_TRUE(wait_until([&] { return late.waiting() == 1; }));
+  std::atomic<bool> gone{false};
+  std::thread closer([&] {
+    h.pool.reset();
+    gone = true;
+  });
+  EXPECT_FALSE(gone);
+  EXPECT_TRUE(late.end(0));
+  closer.join();
+  EXPECT_TRUE(gone);
+}
+
+TEST(BufferPool, ASpaceIsDiscardedWhenItsBatchesHaveEnded) {
+  PoolHarness h(tiny_pool(256, /*writers=*/1));
+  LateBatches late(&h.source);
+  h.make(page(1));
+  ASSERT_TRUE(h.pool->surrender(page(1)).ok());
+  const PageId id = page(1);
+  h.pool->read_ahead(&id, 1);
+  ASSERT_TRUE(wait_until([&] { return late.waiting() == 1; }));
+  std::thread dropper([&] { h.pool->discard_space(SpaceId{kSpace}); });
+  EXPECT_TRUE(late.end(0));
+  dropper.join();
+  EXPECT_EQ(h.pool->free_count(), h.pool->frame_count());
 }
 
 TEST(BufferPool, WhatIsAtHandIsFixedWithoutWaiting) {

@@ -54,6 +54,18 @@ struct alignas(64) HitShard {
   std::atomic<uint64_t> hits{0};
 };
 constexpr size_t kHitShards = 256;
+
+// Pages being read ahead with one call of the source. Their frames are pinned and latched until
+// they are there, whichever thread brings them.
+struct ReadAheadBatch {
+  std::array<PageId, kReadBatchPages> ids;
+  std::array<Frame*, kReadBatchPages> frames;
+  std::array<Status, kReadBatchPages> results;
+  uint32_t count = 0;
+  AlignedBytes pages{kReadBatchPages * kPageBytes, 4096};
+};
+using ReadAheadBatchPtr = std::unique_ptr<ReadAheadBatch>;
+
 constexpr uint64_t kAnyPageAfterUs = 20'000;  // that a miss has waited for the writer
 
 enum class Hunt : uint8_t { kOldPages, kAnyPage };
@@ -150,7 +162,10 @@ struct BufferPool::Impl {
   void writer_main(uint32_t index) noexcept;
   void signal_writer(uint32_t partition_index) noexcept;
   void read_ahead_main() noexcept;
-  void read_ahead_batch(PageId* ids, uint32_t count, char* buffer) noexcept;
+  bool take_read_ahead(ReadAheadBatchPtr* batch) noexcept;
+  void begin_read_ahead(ReadAheadBatchPtr batch) noexcept;
+  void end_read_ahead(ReadAheadBatchPtr batch) noexcept;
+  void put_back(ReadAheadBatchPtr batch) noexcept;
   void start_threads();
   void stop_threads() noexcept;
 
@@ -200,6 +215,9 @@ struct BufferPool::Impl {
   std::vector<std::thread> read_ahead_threads_;
   std::deque<PageId> read_ahead_queue_ STRATA_GUARDED_BY(signal_mutex_);
   CondVar read_ahead_wake_;
+  std::vector<ReadAheadBatchPtr> read_ahead_idle_ STRATA_GUARDED_BY(signal_mutex_);
+  uint32_t read_ahead_under_way_ STRATA_GUARDED_BY(signal_mutex_) = 0;
+  CondVar read_ahead_ended_;
 };
 
 }  // namespace strata

@@ -66,6 +66,24 @@ class MemoryPageSource : public PageSource {
     batches.fetch_add(1);
     PageSource::read_batch(ids, count, pages, results);
   }
+  void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
+                        ReadBatchDone done) override {
+    if (!on_start_batch)
+      return PageSource::start_read_batch(ids, count, pages, results, std::move(done));
+    on_start_batch({ids, count, pages, results, std::move(done)});
+  }
+  // A batch that somebody was given to end it whenever he likes.
+  struct Batch {
+    const PageId* ids;
+    uint32_t count;
+    char* pages;
+    Status* results;
+    ReadBatchDone done;
+  };
+  void end(Batch batch) {
+    read_batch(batch.ids, batch.count, batch.pages, batch.results);
+    batch.done();
+  }
   Status write(PageId id, const char* page) override {
     if (on_write) {
       Status s = on_write(id, page);
@@ -97,12 +115,48 @@ class MemoryPageSource : public PageSource {
   std::atomic<uint32_t> batches{0};
   // Set before threads start.
   std::function<void(PageId)> on_read;
+  std::function<void(Batch)> on_start_batch;
   std::function<Status(PageId, const char*)> on_write;
 
  private:
   std::mutex mutex_;
   std::map<PageId, std::string> pages_;
   uint64_t writes_ = 0;
+};
+
+// Holds back the batches of a source. Before the pool's threads start reading ahead.
+class LateBatches {
+ public:
+  explicit LateBatches(MemoryPageSource* source) : source_(source) {
+    source->on_start_batch = [this](MemoryPageSource::Batch batch) {
+      const std::lock_guard lock(mutex_);
+      waiting_.push_back(std::move(batch));
+    };
+  }
+  [[nodiscard]] size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return waiting_.size();
+  }
+  // The n-th of those that wait. False: there is none. In the caller's thread.
+  bool end(size_t n, const Status& error = ok_status()) {
+    std::unique_lock lock(mutex_);
+    if (n >= waiting_.size()) return false;
+    MemoryPageSource::Batch batch = std::move(waiting_[n]);
+    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(n));
+    lock.unlock();
+    if (error.ok()) {
+      source_->end(std::move(batch));
+    } else {
+      for (uint32_t i = 0; i < batch.count; ++i) batch.results[i] = error;
+      batch.done();
+    }
+    return true;
+  }
+
+ private:
+  MemoryPageSource* const source_;
+  std::mutex mutex_;
+  std::vector<MemoryPageSource::Batch> waiting_;
 };
 
 // --- a log, a source and a pool ---

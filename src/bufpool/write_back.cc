@@ -17,9 +17,10 @@ constexpr uint32_t kCleanAhead = 96;     // coldest pages of a partition that ar
 constexpr size_t kWorthwhileBatch = 32;  // of those, dirty: fewer are not written ahead of need
 constexpr uint64_t kBackoffUsMin = 10'000;
 constexpr uint64_t kBackoffUsMax = 1'000'000;
-constexpr size_t kReadAheadMax = 256;     // pages that wait to be read ahead; more are left out
-constexpr size_t kReadAheadThreads = 4;   // batches being read at a time
-constexpr uint32_t kReadAheadPages = 64;  // of one scan at a time
+constexpr size_t kReadAheadMax = 256;       // pages that wait to be read ahead; more are left out
+constexpr size_t kReadAheadThreads = 4;     // batches being read at a time
+constexpr uint32_t kReadAheadBatches = 16;  // the same, where that takes no thread
+constexpr uint32_t kReadAheadPages = 64;    // of one scan at a time
 
 void sort_by_page(Frame** frames, size_t count) {
   std::sort(frames, frames + count, [](const Frame* a, const Frame* b) {
@@ -332,60 +333,96 @@ void BufferPool::read_ahead(const PageId* ids, uint32_t count) noexcept {
 
 void BufferPool::Impl::read_ahead_main() noexcept {
   name_this_thread("read-ahead");
-  const AlignedBytes buffer(kReadBatchPages * kPageBytes);
-  std::array<PageId, kReadBatchPages> ids;
-  for (;;) {
-    uint32_t count = 0;
-    {
-      MutexLock lock(signal_mutex_);
-      read_ahead_wake_.wait(lock, [&]() STRATA_REQUIRES(signal_mutex_) {
-        return stop_ || !read_ahead_queue_.empty();
-      });
-      if (stop_) return;
-      for (; count < ids.size() && !read_ahead_queue_.empty(); ++count) {
-        ids[count] = read_ahead_queue_.front();
-        read_ahead_queue_.pop_front();
-      }
-    }
-    std::sort(ids.begin(), ids.begin() + count);  // neighbours next to each other
-    read_ahead_batch(ids.data(), count, buffer.get());
-  }
+  for (ReadAheadBatchPtr batch; take_read_ahead(&batch);) begin_read_ahead(std::move(batch));
 }
 
-// The frames of a batch are latched while it is read, and nothing but the source is waited for.
-void BufferPool::Impl::read_ahead_batch(PageId* ids, uint32_t count, char* buffer) noexcept {
-  if (lock_ != nullptr) {  // each page is locked first
-    for (uint32_t i = 0; i < count; ++i)
-      (void)access(ids[i], LatchMode::kShared, Access::kReadAhead, nullptr);
-    return;
+// Waits for pages to read and for a batch that may be begun. False: the pool ends.
+bool BufferPool::Impl::take_read_ahead(ReadAheadBatchPtr* batch) noexcept {
+  // More only where a source reads without a thread of ours, and never a large part of the pool.
+  const uint32_t most =
+      std::clamp<uint32_t>(frame_count_ / 256, kReadAheadThreads, kReadAheadBatches);
+  std::array<PageId, kReadBatchPages> ids;
+  uint32_t count = 0;
+  {
+    MutexLock lock(signal_mutex_);
+    read_ahead_wake_.wait(lock, [&]() STRATA_REQUIRES(signal_mutex_) {
+      return stop_ || (!read_ahead_queue_.empty() && read_ahead_under_way_ < most);
+    });
+    if (stop_) return false;
+    for (; count < ids.size() && !read_ahead_queue_.empty(); ++count) {
+      ids[count] = read_ahead_queue_.front();
+      read_ahead_queue_.pop_front();
+    }
+    ++read_ahead_under_way_;
+    if (!read_ahead_idle_.empty()) {
+      *batch = std::move(read_ahead_idle_.back());
+      read_ahead_idle_.pop_back();
+    }
   }
-  std::array<Frame*, kReadBatchPages> frames;
+  if (*batch == nullptr) *batch = std::make_unique<ReadAheadBatch>();
+  std::sort(ids.begin(), ids.begin() + count);  // neighbours next to each other
+  (*batch)->ids = ids;
+  (*batch)->count = count;
+  return true;
+}
+
+void BufferPool::Impl::put_back(ReadAheadBatchPtr batch) noexcept {
+  const MutexLock lock(signal_mutex_);
+  read_ahead_idle_.push_back(std::move(batch));
+  --read_ahead_under_way_;
+  // With the mutex held: the pool may be gone once it is not.
+  if (stop_)
+    read_ahead_ended_.notify_all();
+  else if (!read_ahead_queue_.empty())
+    read_ahead_wake_.notify_one();
+}
+
+// Nothing but the source is waited for while the frames are latched.
+void BufferPool::Impl::begin_read_ahead(ReadAheadBatchPtr batch) noexcept {
+  if (lock_ != nullptr) {  // each page is locked first
+    for (uint32_t i = 0; i < batch->count; ++i)
+      (void)access(batch->ids[i], LatchMode::kShared, Access::kReadAhead, nullptr);
+    return put_back(std::move(batch));
+  }
   uint32_t wanted = 0;
-  for (uint32_t i = 0; i < count; ++i) {
+  for (uint32_t i = 0; i < batch->count; ++i) {
     bool inserted = false;
     Status no_frame;
-    Frame* frame = pin_or_insert(ids[i].packed(), Access::kReadAhead, &inserted, &no_frame);
+    Frame* frame = pin_or_insert(batch->ids[i].packed(), Access::kReadAhead, &inserted, &no_frame);
     if (frame == nullptr) break;
     if (!inserted) {
       unpin(frame);
       continue;
     }
-    frames[wanted] = frame;
-    ids[wanted++] = ids[i];
+    batch->frames[wanted] = frame;
+    batch->ids[wanted++] = batch->ids[i];
   }
-  if (wanted == 0) return;
+  batch->count = wanted;
+  if (wanted == 0) return put_back(std::move(batch));
   counters_.misses.fetch_add(wanted, std::memory_order_relaxed);
   counters_.reads.fetch_add(wanted, std::memory_order_relaxed);
   counters_.read_ahead.fetch_add(wanted, std::memory_order_relaxed);
-  std::array<Status, kReadBatchPages> results;
-  source_->read_batch(ids, wanted, buffer, results.data());
-  for (uint32_t i = 0; i < wanted; ++i) {
-    if (results[i].ok()) std::memcpy(frames[i]->page, buffer + i * kPageBytes, kPageBytes);
+  ReadAheadBatch* const of = batch.get();
+  source_->start_read_batch(
+      of->ids.data(), wanted, of->pages.get(), of->results.data(),
+      [this, batch = std::move(batch)]() mutable { end_read_ahead(std::move(batch)); });
+}
+
+// In whatever thread the source has.
+void BufferPool::Impl::end_read_ahead(ReadAheadBatchPtr batch) noexcept {
+  for (uint32_t i = 0; i < batch->count; ++i) {
+    Frame* const frame = batch->frames[i];
+    Status& result = batch->results[i];
+    if (result.ok())
+      std::memcpy(frame->page, batch->pages.get() + size_t{i} * kPageBytes, kPageBytes);
     // A failed one is let go: whoever needs it reads it himself, and hears why he cannot.
-    if (!finish_load(frames[i], ids[i], std::move(results[i]), FrameState::kReady).ok()) continue;
-    frames[i]->unlock_handed_on(LatchMode::kExclusive);
-    unpin(frames[i]);
+    if (!finish_load(frame, batch->ids[i], std::exchange(result, ok_status()), FrameState::kReady)
+             .ok())
+      continue;
+    frame->unlock_handed_on(LatchMode::kExclusive);
+    unpin(frame);
   }
+  put_back(std::move(batch));
 }
 
 // --- threads ---
@@ -412,6 +449,9 @@ void BufferPool::Impl::stop_threads() noexcept {
     if (writer->thread.joinable()) writer->thread.join();
   for (std::thread& thread : read_ahead_threads_) thread.join();
   read_ahead_threads_.clear();
+  MutexLock lock(signal_mutex_);
+  read_ahead_ended_.wait(
+      lock, [&]() STRATA_REQUIRES(signal_mutex_) { return read_ahead_under_way_ == 0; });
 }
 
 }  // namespace strata

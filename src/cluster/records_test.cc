@@ -220,6 +220,27 @@ TEST(RegistryPlacement, ANewGroupTakesItsShareAndMovesNothingElse) {
   EXPECT_NEAR(moved, kSpaces / 3, kSpaces / 60);
 }
 
+// The groups of spaces and of streams are found, not assumed to be the first.
+TEST(RegistryPlacement, SaysWhichGroupHasWhat) {
+  const Placement one{1, {{7, {"a", "b"}, 2}}, {}};
+  ASSERT_TRUE(one.only_group().ok());
+  EXPECT_EQ((*one.only_group())->id, 7u);
+  EXPECT_EQ(one.group_of(StreamId{1}).id, 7u);
+  EXPECT_EQ(one.group_with("b"), one.groups.data());
+  EXPECT_EQ(one.group_with("c"), nullptr);
+  const Placement two{1, {{1, {"a"}, 1}, {2, {"b", "c"}, 2}}, {}};
+  EXPECT_EQ(two.group_with("c"), &two.groups[1]);
+  const Status several = two.only_group().status();
+  EXPECT_TRUE(is_unsupported(several)) << several;
+  EXPECT_NE(several.message().find("2 groups of storage nodes (1: a; 2: b, c)"),
+            std::string_view::npos)
+      << several;
+  uint32_t in_first = 0;
+  for (uint32_t stream = 1; stream <= 1000; stream++)
+    in_first += two.group_of(StreamId{stream}).id == 1;
+  EXPECT_NEAR(in_first, 500, 100);
+}
+
 TEST(RegistryKeys, NamesAndKeys) {
   for (const char* name : {"a", "store-1", "A_b.c-9", "0"}) EXPECT_TRUE(is_name(name)) << name;
   for (const char* name : {"", "-a", ".a", "a/b", "a b", "\xc3\xa9", "a\n"})

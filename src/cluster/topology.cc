@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_join.h"
 #include "base/assert.h"
 #include "base/data_format.h"
 #include "cluster/internal/records.h"
@@ -210,15 +211,46 @@ StatusOr<std::vector<StorageGroup>> with_taken_out(const Placement& placement,
   return error_not_found(absl::StrCat("no storage group has a node ", text::view(node)));
 }
 
-const StorageGroup& Placement::group_of(SpaceId space) const {
+namespace {
+
+// Rendezvous hashing: of every group's weight for the thing the largest.
+const StorageGroup& heaviest(const std::vector<StorageGroup>& groups, uint64_t thing) {
   STRATA_ASSERT(!groups.empty());
   const auto weight = [&](const StorageGroup& group) {
-    return mix64((uint64_t{group.id} << 32) | space.value);
+    return mix64((uint64_t{group.id} << 32) ^ thing);
   };
   return *std::max_element(groups.begin(), groups.end(),
                            [&](const StorageGroup& a, const StorageGroup& b) {
                              return std::pair(weight(a), a.id) < std::pair(weight(b), b.id);
                            });
+}
+
+}  // namespace
+
+const StorageGroup& Placement::group_of(SpaceId space) const {
+  return heaviest(groups, space.value);
+}
+
+// The salt keeps stream 1 from always being where space 1 is.
+const StorageGroup& Placement::group_of(StreamId stream) const {
+  return heaviest(groups, mix64(stream.value));
+}
+
+const StorageGroup* Placement::group_with(std::string_view node) const {
+  for (const StorageGroup& group : groups)
+    if (group.place_of(node).has_value()) return &group;
+  return nullptr;
+}
+
+StatusOr<const StorageGroup*> Placement::only_group() const {
+  if (groups.size() == 1) return &groups.front();
+  std::string names;
+  for (const StorageGroup& group : groups)
+    absl::StrAppend(&names, names.empty() ? "" : "; ", group.id, ": ",
+                    absl::StrJoin(group.nodes, ", "));
+  return error_unsupported(absl::StrCat(
+      "the placement has ", groups.size(), " groups of storage nodes (", names,
+      "), and this version keeps pages and log in one; to do: use the version that made it"));
 }
 
 Status check_data_format(const DatabaseIdentity& identity, std::string_view cluster) {

@@ -64,6 +64,14 @@ struct Placement {
   // The group that holds a space. A group that is added takes only its share of the spaces, all
   // others stay (rendezvous hashing).
   [[nodiscard]] const StorageGroup& group_of(SpaceId space) const;
+  // The group that keeps a stream's log, found in the same way.
+  [[nodiscard]] const StorageGroup& group_of(StreamId stream) const;
+  // The group in which a node has a place; null: it has none.
+  [[nodiscard]] const StorageGroup* group_with(std::string_view node) const;
+  // For whoever needs all pages and the log of every stream in one place, as everybody does yet: a
+  // group whose log is not all of the log could not make its pages. unsupported: there are several
+  // groups, which the message names.
+  [[nodiscard]] StatusOr<const StorageGroup*> only_group() const;
 };
 
 // kInvalidArgument: says what is wrong.

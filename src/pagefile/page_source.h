@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "page/page.h"
@@ -15,6 +16,8 @@ namespace strata {
 constexpr size_t kWriteBatchPages = 64;
 constexpr size_t kReadBatchPages = 16;
 
+using ReadBatchDone = absl::AnyInvocable<void()>;
+
 class PageSource {
  public:
   virtual ~PageSource() = default;
@@ -22,11 +25,11 @@ class PageSource {
   // and identity. kNotFound: never written. kDataLoss: damaged (names file and page). Blocks.
   virtual Status read(PageId id, Llsn at_least, char* page) = 0;
   // The newest state of the page that is not newer than `at_most`, and not older than `at_least`:
-  // for replicas and time travel. Errors as read(); kUnimplemented: this source keeps no older
-  // states; kNotFound: the page was not there yet. Blocks.
+  // for replicas and time travel. Errors as read(); unsupported: this source keeps no older
+  // states; kOutOfRange: that one is gone; kNotFound: the page was not there yet. Blocks.
   virtual Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) {
     if (at_most == Llsn{UINT64_MAX}) return read(id, at_least, page);
-    return error_definition_changed("this page source keeps no older states of pages");
+    return error_unsupported("this page source keeps no older states of pages");
   }
   // Reads up to kReadBatchPages pages that may be needed soon, each as read() would, to where
   // write_batch() would have them; fewer requests than pages where that can be. results[i]: of that
@@ -35,6 +38,15 @@ class PageSource {
   virtual void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) {
     for (uint32_t i = 0; i < count; ++i)
       results[i] = read(ids[i], Llsn{}, pages + size_t{i} * kPageBytes);
+  }
+  // Begins what read_batch() does. Everything given is the source's until it calls `done`, once:
+  // inside this call, where reading blocks anyway, or later in a thread of its own, so that nobody
+  // waits meanwhile. `done` blocks for nothing but short mutexes, and may end what it belongs to.
+  // All batches have ended before the source goes.
+  virtual void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
+                                ReadBatchDone done) {
+    read_batch(ids, count, pages, results);
+    done();
   }
   // Writes a sealed page in place; durable after sync(). `page` is aligned likewise. Blocks.
   virtual Status write(PageId id, const char* page) = 0;

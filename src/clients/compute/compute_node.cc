@@ -4,6 +4,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/assert.h"
@@ -29,6 +30,23 @@ Status check_identity(const ComputeOptions& options, const cluster::DatabaseIden
                                 identity.profile + "', this node was started with '" +
                                 options.profile + "'; to do: set strata_profile to the cluster's");
   return cluster::check_data_format(identity, options.cluster);
+}
+
+Status check_role(const ComputeOptions& options) {
+  const std::set<StreamId> streams(options.streams.begin(), options.streams.end());
+  if (streams.empty() || streams.size() != options.streams.size() || streams.contains(StreamId{}))
+    return error_invalid_argument("a compute node names the log streams it is about, each once");
+  if (options.role == ComputeRole::kWriter) {
+    if (streams.size() == 1) return ok_status();
+    return error_invalid_argument("a writer holds one log stream; " +
+                                  std::to_string(streams.size()) + " are named");
+  }
+  if (find_cluster_profile(options.profile)->pages == PageOrigin::kWritten)
+    return error_unsupported("under profile '" + options.profile +
+                             "' storage nodes have what the writer has written, which is neither "
+                             "its newest state nor one of a single moment: nobody can read beside "
+                             "it; to do: use a profile whose storage nodes replay the log");
+  return ok_status();
 }
 
 // Either page source counts what it reads in the same way.
@@ -66,6 +84,7 @@ ComputeNode::~ComputeNode() {
   epoch_watch_.reset();
   remover_.reset();
   placement_watch_.reset();
+  held_versions_.reset();
   if (written_ != nullptr) written_->stop();
   log_.reset();  // its events stop before what they speak of goes
 }
@@ -77,21 +96,67 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   if (find_cluster_profile(options.profile) == nullptr)
     return error_invalid_argument("there is no profile '" + options.profile +
                                   "' of a cluster; use " + names_of_cluster_profiles());
+  STRATA_RETURN_IF_ERROR(check_role(options));
   STRATA_ASSIGN_OR_RETURN(cluster::ClusterKeys keys, cluster::ClusterKeys::of(options.cluster));
   const uint64_t deadline_us = registry->now_us() + options.start_timeout_us;
   auto node = std::unique_ptr<ComputeNode>(
       new ComputeNode(std::move(registry), secret, std::move(keys), std::move(options)));
   STRATA_RETURN_IF_ERROR(node->find_identity());
-  // Nothing is done to a cluster that this node does not fit, and CM5: the placement is read again.
-  STRATA_RETURN_IF_ERROR(node->find_placement(deadline_us).status());
-  STRATA_RETURN_IF_ERROR(node->hold_stream(deadline_us));
-  node->watch_epoch();
-  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, node->find_placement(deadline_us));
-  STRATA_RETURN_IF_ERROR(node->open_storage(placement, deadline_us));
+  STRATA_RETURN_IF_ERROR(node->options_.role == ComputeRole::kReader
+                             ? node->join_as_reader(deadline_us)
+                             : node->join_as_writer(deadline_us));
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
   if (node->gate_ != nullptr)
     node->watcher_ = std::thread([self = node.get()] { self->watch_backlogs(); });
   return node;
+}
+
+Status ComputeNode::join_as_writer(uint64_t deadline_us) {
+  // Nothing is done to a cluster that this node does not fit, and CM5: the placement is read again.
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement before, find_placement(deadline_us));
+  STRATA_RETURN_IF_ERROR(before.only_group().status());
+  STRATA_RETURN_IF_ERROR(hold_stream(deadline_us));
+  watch_epoch();
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_placement(deadline_us));
+  return open_storage(placement, deadline_us);
+}
+
+// CM7
+Status ComputeNode::join_as_reader(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_placement(deadline_us));
+  STRATA_ASSIGN_OR_RETURN(const cluster::StorageGroup* const group, placement.only_group());
+  STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
+  lease_ = lease.get();
+  leases_.push_back(std::move(lease));
+  writers_ = std::make_unique<StreamWriters>(registry_.get(), keys_, options_.streams);
+  addresses_ = std::make_unique<cluster::NodeAddresses>(registry_.get(), keys_);
+  if (!addresses_->wait_for(group->nodes, 1, deadline_us))
+    return error_peer_down("none of the " + std::to_string(group->nodes.size()) +
+                           " storage nodes is in the registry; start them");
+  StoragePagesOptions pages;  // of no stream: no epoch of any ends them
+  for (const ReplicaNode& node : replicas_of(placement.generation, *group).nodes) {
+    pages.addresses.push_back(node.address);
+    pages.keys.push_back(node.key);
+  }
+  pages.channel.link_model = options_.link_model;
+  pages.channel.counters = counters_;
+  pages.world = {io_.loop(), &network_, transport::system_entropy()};
+  pages_ = std::make_unique<StoragePageSource>(secret_, pages);
+  reader_pages_ = std::make_unique<ReaderPages>(
+      pages_.get(), [writers = writers_.get()] { return writers->names(); });
+  uint64_t reader = 0;
+  while (reader == 0)
+    transport::system_entropy()->fill(reinterpret_cast<char*>(&reader), sizeof reader);
+  held_versions_ = std::make_unique<HeldVersions>(pages_.get(), reader);
+  watch_placement(placement.generation);
+  return ok_status();
+}
+
+Status ComputeNode::hold_versions(Llsn oldest) {
+  if (held_versions_ == nullptr)
+    return error_invalid_argument(
+        "a writer reads the newest states of pages and holds no older ones");
+  return held_versions_->hold(oldest);
 }
 
 Status ComputeNode::find_identity() {
@@ -152,11 +217,11 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
   const uint64_t until = std::min(deadline_us, registry_->now_us() + patience_us);
   bool told = false;
   for (;;) {
-    STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(options_.stream, deadline_us));
+    STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(stream(), deadline_us));
     const bool same = before.has_value() && before->holder == holder_;
     const registry::Version in_place_of = same ? before->writer : registry::Version{};
-    const auto grant = epochs.acquire({options_.stream, holder_, Epoch{}, in_place_of},
-                                      *leases_.back(), deadline_us);
+    const auto grant =
+        epochs.acquire({stream(), holder_, Epoch{}, in_place_of}, *leases_.back(), deadline_us);
     if (grant.ok()) {
       grant_ = *grant;
       return ok_status();
@@ -176,7 +241,7 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
 void ComputeNode::watch_epoch() {
   cluster::StreamEpochs epochs(registry_.get(), keys_);
   epoch_watch_ = epochs.watch(
-      options_.stream, [this, own = grant_.epoch](const StatusOr<cluster::StreamHolder>& last) {
+      stream(), [this, own = grant_.epoch](const StatusOr<cluster::StreamHolder>& last) {
         if (!last.ok())
           diag(Severity::kError, "the last epoch of the log stream cannot be read: %s",
                text(last.status()).c_str());
@@ -188,7 +253,7 @@ void ComputeNode::watch_epoch() {
 // In the registry's thread.
 void ComputeNode::note_taken_over(const cluster::StreamHolder& by) {
   const Status why =
-      error_fenced("log stream " + std::to_string(options_.stream.value) + " was taken over by " +
+      error_fenced("log stream " + std::to_string(stream().value) + " was taken over by " +
                    by.holder + " with epoch " + std::to_string(by.epoch.value));
   {
     const MutexLock lock(mutex_);
@@ -199,9 +264,8 @@ void ComputeNode::note_taken_over(const cluster::StreamHolder& by) {
   diag(Severity::kError, "%s: this node answers nothing any more; stop it", text(why).c_str());
 }
 
-ReplicaSet ComputeNode::replicas_of(const cluster::Placement& placement) {
-  const cluster::StorageGroup& group = placement.groups.front();
-  ReplicaSet set{placement.generation, group.write_quorum, {}, group.taken_out_by};
+ReplicaSet ComputeNode::replicas_of(uint64_t generation, const cluster::StorageGroup& group) {
+  ReplicaSet set{generation, group.write_quorum, {}, group.taken_out_by};
   for (const std::string& name : group.nodes)
     set.nodes.push_back(
         {name, transport::Address([this, name] { return addresses_->address_of(name); })});
@@ -210,20 +274,34 @@ ReplicaSet ComputeNode::replicas_of(const cluster::Placement& placement) {
 
 // In the registry's thread, or the remover's.
 void ComputeNode::follow_placement(const cluster::Placement& placement) {
-  const ReplicaSet replicas = replicas_of(placement);
+  const auto group = placement.only_group();
+  note_placement(group.status());
+  if (!group.ok()) return;
+  const ReplicaSet replicas = replicas_of(placement.generation, **group);
   uint64_t before = placement_generation_;
   while (before < placement.generation &&
          !placement_generation_.compare_exchange_weak(before, placement.generation)) {
   }
-  log_->follow(replicas);
+  if (log_ != nullptr) log_->follow(replicas);
   if (pages_ != nullptr)
     pages_->follow(replicas);
   else
     written_->follow(replicas);
 }
 
+// CM8
+void ComputeNode::note_placement(const Status& followed) {
+  {
+    const MutexLock lock(mutex_);
+    placement_ = followed;
+  }
+  if (!followed.ok())
+    diag(Severity::kError, "the new placement is not followed: %s", text(followed).c_str());
+}
+
 Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t deadline_us) {
-  const cluster::StorageGroup& group = placement.groups.front();
+  STRATA_ASSIGN_OR_RETURN(const cluster::StorageGroup* const all, placement.only_group());
+  const cluster::StorageGroup& group = *all;
   if (group.taken_out_by > grant_.epoch)  // PR6
     return error_fenced(
         "another compute node has taken the stream over and changed its storage "
@@ -231,14 +309,14 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
   addresses_ = std::make_unique<cluster::NodeAddresses>(registry_.get(), keys_);
   std::vector<transport::Address> nodes;
   std::vector<std::string> node_keys;
-  for (const ReplicaNode& node : replicas_of(placement).nodes) {
+  for (const ReplicaNode& node : replicas_of(placement.generation, group).nodes) {
     nodes.push_back(node.address);
     node_keys.push_back(node.key);
   }
   STRATA_ASSIGN_OR_RETURN(
       control_, RegistryControl::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   QuorumLogOptions log;
-  log.client.stream = options_.stream;
+  log.client.stream = stream();
   log.client.addresses = nodes;
   log.client.keys = node_keys;
   log.client.generation = placement.generation;
@@ -269,7 +347,7 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
   if (written)
-    STRATA_RETURN_IF_ERROR(open_written_pages(placement));
+    STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group));
   else
     open_replayed_pages(nodes, node_keys);
   watch_placement(placement.generation);
@@ -280,7 +358,7 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
 void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nodes,
                                       const std::vector<std::string>& keys) {
   StoragePagesOptions pages;
-  pages.stream = options_.stream;
+  pages.stream = stream();
   pages.epoch = grant_.epoch;
   pages.addresses = nodes;
   pages.keys = keys;
@@ -290,6 +368,7 @@ void ComputeNode::open_replayed_pages(const std::vector<transport::Address>& nod
   pages.spread_news = [log = log_.get()] { log->spread_news(); };
   pages.channel.link_model = options_.link_model;
   pages.channel.counters = counters_;
+  pages.world = {io_.loop(), &network_, transport::system_entropy()};
   pages_ = std::make_unique<StoragePageSource>(secret_, pages);
 }
 
@@ -310,12 +389,12 @@ void ComputeNode::watch_removals() {
   NodeRemover::Parts parts{
       .registry = registry_.get(),
       .keys = keys_,
-      .stream = options_.stream,
+      .stream = stream(),
       .log = log_.get(),
       .pages = written_ != nullptr ? written_->nodes() : nullptr,
       .grant =
           [this] {
-            return cluster::EpochGrant{options_.stream, log_->epoch(), control_->writer()};
+            return cluster::EpochGrant{stream(), log_->epoch(), control_->writer()};
           },
       .follow = [this](const auto& now) { follow_placement(now); },
       .call_timeout_us = options_.call_timeout_us,
@@ -323,16 +402,15 @@ void ComputeNode::watch_removals() {
   remover_ = std::make_unique<NodeRemover>(std::move(parts));
 }
 
-Status ComputeNode::open_written_pages(const cluster::Placement& placement) {
-  const cluster::StorageGroup& group = placement.groups.front();
+Status ComputeNode::open_written_pages(uint64_t generation, const cluster::StorageGroup& group) {
   STRATA_ASSIGN_OR_RETURN(
       in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   WrittenPagesOptions pages;
   pages.page_images = options_.page_images || profile_->images == PageImages::kNeeded;
-  pages.nodes.stream = options_.stream;
+  pages.nodes.stream = stream();
   pages.nodes.epoch = grant_.epoch;
   pages.nodes.write_quorum = group.write_quorum;
-  pages.nodes.generation = placement.generation;
+  pages.nodes.generation = generation;
   pages.nodes.founding = !control_->founded();
   pages.nodes.link_model = options_.link_model;
   pages.nodes.counters = counters_;
@@ -382,6 +460,11 @@ Status ComputeNode::replace_lease() {
   }
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   auto lease = new_lease(deadline_us);
+  if (options_.role == ComputeRole::kReader && lease.ok()) {  // nobody waits for a reader's to end
+    lease_.store(lease->get(), std::memory_order_release);
+    leases_.push_back(*std::move(lease));
+    return ok_status();
+  }
   const auto grant =
       lease.ok() ? cluster::StreamEpochs(registry_.get(), keys_).renew(grant_, **lease, deadline_us)
                  : StatusOr<cluster::EpochGrant>(lease.status());
@@ -429,8 +512,11 @@ Status ComputeNode::leave() {
   remover_.reset();
   if (written_ != nullptr) written_->stop();  // it changes the registry as long as it runs
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
+  held_versions_.reset();
   const Status released =
-      cluster::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
+      options_.role == ComputeRole::kReader
+          ? ok_status()
+          : cluster::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
   const Status revoked = leases_.back()->revoke(deadline_us);
   return released.ok() ? revoked : released;
 }
@@ -441,6 +527,11 @@ Status ComputeNode::why_silent() const {
   if (!fenced_.ok())
     return error_fenced("this node is not the database's writer any more (" + text(fenced_) +
                         ") and answers nothing; to do: stop it, and connect to the one that is");
+  if (options_.role == ComputeRole::kReader)
+    return error_lease_lost(
+        "this node has lost its lease in the registry, so that it does not hear of changes; to do: "
+        "wait, it answers again when the registry has given it another lease; if that takes long, "
+        "look at the registry");
   return error_lease_lost(
       "this node has lost its lease in the registry, so that another one may have become the "
       "database's writer; to do: wait, it answers again when the registry has given it another "
@@ -449,6 +540,11 @@ Status ComputeNode::why_silent() const {
 
 Status ComputeNode::trouble() const {
   STRATA_RETURN_IF_ERROR(why_silent());
+  {
+    const MutexLock lock(mutex_);
+    STRATA_RETURN_IF_ERROR(placement_);
+  }
+  if (held_versions_ != nullptr) return held_versions_->state();
   STRATA_RETURN_IF_ERROR(log_->state());
   if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
   return log_->late();
@@ -456,8 +552,14 @@ Status ComputeNode::trouble() const {
 
 ComputeNode::Facts ComputeNode::facts() const {
   Facts facts;
-  facts.epoch = log_->epoch();
   facts.holds_lease = may_answer();
+  facts.placement_generation = placement_generation_;
+  if (options_.role == ComputeRole::kReader) {
+    facts.epoch = writers_->newest();
+    add_replayed(&facts);
+    return facts;
+  }
+  facts.epoch = log_->epoch();
   facts.durable = log_->durable_lsn();
   const Status log = log_->state();
   {
@@ -468,7 +570,6 @@ ComputeNode::Facts ComputeNode::facts() const {
     add_written(&facts);
   else
     add_replayed(&facts);
-  facts.placement_generation = placement_generation_;
   const transport::MethodCounters& appends = counters_->of(proto::kLogAppend);
   facts.log_calls = appends.operations;
   facts.log_bytes_sent = appends.bytes_out;
@@ -482,10 +583,11 @@ ComputeNode::Facts ComputeNode::facts() const {
 void ComputeNode::add_replayed(Facts* facts) const {
   const StoragePageSource::Counters& pages = pages_->counters();
   add_reads(pages, facts);
+  facts->replay_backlog_bytes = pages_->backlog_bytes();
+  if (gate_ == nullptr) return;
   facts->backpressure = gate_->closed();
   facts->backpressure_waits = gate_->counters().waits;
   facts->backpressure_wait_us = gate_->counters().wait_us;
-  facts->replay_backlog_bytes = pages_->backlog_bytes();
 }
 
 void ComputeNode::add_written(Facts* facts) const {

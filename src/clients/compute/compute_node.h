@@ -1,7 +1,7 @@
 // A compute node's part in a cluster, under the profiles whose data live on storage nodes: finds
 // the cluster in the registry, becomes the writer of its log, and offers what the kernel needs to
-// run on it. Thread-safe.
-//   CM1  join() returns once this node is the stream's only writer: every earlier one is fenced.
+// run on it. Or it only reads, beside whoever writes. Thread-safe.
+//   CM1  join() returns once a writer is the stream's only one: every earlier one is fenced.
 //   CM2  A stream that another node holds is not taken from it: join() waits until that node has
 //        left or has lost its lease. The same node again (the same data folder, held by this
 //        process alone: node_identity.h) does not wait: it takes over its own older self, whose
@@ -15,6 +15,12 @@
 //        other epoch can have been recovered by a newer one before. It follows every later one.
 //   CM4  Nothing in the data folder is needed but the file that tells this node from others; a node
 //        without it is another node.
+//   CM7  A reader holds no stream and changes nothing: no key of the registry, nothing on storage
+//        nodes but how long they keep old states for it. It has a lease of its own, which no key
+//        goes with, and goes on when the writer is another one: it reads states as of an llsn, and
+//        those that storage nodes answer with no later epoch takes back.
+//   CM8  What pages and log are on is one group of storage nodes. A placement with several is
+//        refused, and one that comes to be later is not followed, and said.
 //   CM6  It takes a storage node out of the group when asked to through the registry
 //        (node_remover.h).
 #pragma once
@@ -29,9 +35,12 @@
 #include "base/latch.h"
 #include "base/profiles.h"
 #include "base/status.h"
+#include "clients/compute/held_versions.h"
 #include "clients/compute/node_identity.h"
 #include "clients/compute/node_remover.h"
+#include "clients/compute/stream_writers.h"
 #include "clients/storage/quorum_log_sink.h"
+#include "clients/storage/reader_pages.h"
 #include "clients/storage/registry_control.h"
 #include "clients/storage/storage_page_source.h"
 #include "clients/storage/written_page_source.h"
@@ -45,12 +54,16 @@
 
 namespace strata::clients {
 
+enum class ComputeRole : uint8_t { kWriter, kReader };
+
 struct ComputeOptions {
+  ComputeRole role = ComputeRole::kWriter;
   std::string cluster = "main";
   std::string name = "compute-1";
   std::string profile;  // must be the cluster's
   std::string data_directory;
-  StreamId stream{1};
+  // Log streams: the one that a writer holds; those whose writers a reader follows.
+  std::vector<StreamId> streams = {StreamId{1}};
   uint32_t lease_seconds = 10;
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
   uint64_t call_timeout_us = 5'000'000;
@@ -67,6 +80,7 @@ class ComputeNode {
  public:
   // Blocks. Errors say which part of the cluster they speak of:
   //   kInvalidArgument     a setting that cannot be
+  //   unsupported          a reader where nobody keeps what it could read; CM8
   //   wrong_database  another profile;  in_use  another node holds the stream and keeps it
   //   kUnavailable, timed_out   registry or storage nodes missing for start_timeout_us
   //   kDataLoss            what is in the registry, the folder or the log cannot be read
@@ -80,11 +94,19 @@ class ComputeNode {
   ComputeNode& operator=(const ComputeNode&) = delete;
 
   // What the kernel runs on (engine/kernel_seams.h); valid as long as this.
+  // A reader's pages refuse to be written (RO1); it has neither log nor control: null.
   [[nodiscard]] PageSource* pages() noexcept {
+    if (reader_pages_ != nullptr) return reader_pages_.get();
     return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
   }
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
+  [[nodiscard]] ComputeRole role() const noexcept { return options_.role; }
+
+  // Of a reader: storage nodes keep the states of pages as of `oldest` and later for it, until it
+  // moves forward or ends. Blocks. Errors: those of HeldVersions::hold(); kInvalidArgument: this is
+  // a writer, which needs none.
+  Status hold_versions(Llsn oldest);
 
   [[nodiscard]] uint64_t identity() const noexcept { return held_->identity(); }  // CM4
   [[nodiscard]] bool may_answer() const noexcept {                                // CM3; cheap
@@ -101,7 +123,7 @@ class ComputeNode {
   Status leave();
 
   struct Facts {
-    Epoch epoch;
+    Epoch epoch;  // a reader's: the newest that a writer has
     bool holds_lease = false;
     std::string fenced;  // why it is not the writer any more; empty: it is
     Lsn durable;
@@ -124,16 +146,20 @@ class ComputeNode {
   ComputeNode(std::unique_ptr<registry::Registry> registry, const transport::Secret& secret,
               cluster::ClusterKeys keys, ComputeOptions options);
   Status find_identity();
+  Status join_as_writer(uint64_t deadline_us);
+  Status join_as_reader(uint64_t deadline_us);
   void watch_epoch();
   void note_taken_over(const cluster::StreamHolder& by);
   StatusOr<cluster::Placement> find_placement(uint64_t deadline_us);
   Status hold_stream(uint64_t deadline_us);
   Status open_storage(const cluster::Placement& placement, uint64_t deadline_us);
   void follow_placement(const cluster::Placement& placement);
-  [[nodiscard]] ReplicaSet replicas_of(const cluster::Placement& placement);
+  [[nodiscard]] ReplicaSet replicas_of(uint64_t generation, const cluster::StorageGroup& group);
+  void note_placement(const Status& followed);
+  [[nodiscard]] StreamId stream() const noexcept { return options_.streams.front(); }  // a writer's
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
                            const std::vector<std::string>& keys);
-  Status open_written_pages(const cluster::Placement& placement);
+  Status open_written_pages(uint64_t generation, const cluster::StorageGroup& group);
   void watch_placement(uint64_t generation);
   void watch_removals();
   void add_replayed(Facts* facts) const;
@@ -157,6 +183,7 @@ class ComputeNode {
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   bool lease_lost_ STRATA_GUARDED_BY(mutex_) = false;
   Status fenced_ STRATA_GUARDED_BY(mutex_);
+  Status placement_ STRATA_GUARDED_BY(mutex_);  // why the newest one is not followed (CM8)
   const std::shared_ptr<transport::Counters> counters_ = std::make_shared<transport::Counters>();
   transport::IoThread io_;
   transport::SocketNetwork network_;
@@ -172,6 +199,10 @@ class ComputeNode {
   std::unique_ptr<InSyncSet> in_sync_;
   std::unique_ptr<WrittenPageSource> written_;
   std::unique_ptr<QuorumLogSink> log_;
+  // A reader's.
+  std::unique_ptr<StreamWriters> writers_;
+  std::unique_ptr<ReaderPages> reader_pages_;  // over pages_
+  std::unique_ptr<HeldVersions> held_versions_;
   std::shared_ptr<BacklogGate> gate_;
   std::atomic<uint64_t> placement_generation_{0};
   std::unique_ptr<cluster::Topology> topology_;

@@ -125,15 +125,22 @@ Status NodeRemover::others_are_well(const cluster::StorageGroup& group,
 
 Status NodeRemover::prepare(const cluster::PendingRemoval& pending,
                             const cluster::Placement& placement) {
-  const cluster::StorageGroup& group = placement.groups.front();
   const std::string& node = pending.request.node;
   if (placement.generation != pending.request.generation)
     return error_conflict("the storage nodes were changed meanwhile; ask again");
   STRATA_ASSIGN_OR_RETURN(const std::vector<cluster::StorageGroup> next,
                           cluster::with_taken_out(placement, node));
+  const cluster::StorageGroup& group = *placement.group_with(node);  // or it could not go
+  // What is durable without it only the writer of its group's log knows.
+  if (group.id != placement.group_of(parts_.stream).id)
+    return error_unsupported("storage node " + node + " is in group " + std::to_string(group.id) +
+                             ", which does not keep log stream " +
+                             std::to_string(parts_.stream.value));
+  const auto left = std::find_if(next.begin(), next.end(),
+                                 [&](const auto& other) { return other.id == group.id; });
   const uint64_t until = parts_.registry->now_us() + parts_.prepare_timeout_us;
   for (;;) {
-    const bool ready = prepare_leave(node, placement.generation, next.front().write_quorum);
+    const bool ready = prepare_leave(node, placement.generation, left->write_quorum);
     Status others = others_are_well(group, node);
     if (ready && others.ok()) return ok_status();
     if (others.ok())
@@ -158,7 +165,7 @@ Status NodeRemover::change(const cluster::PendingRemoval& pending,
     const auto now = is_final(changed.status()) ? read_placement()
                                                 : StatusOr<cluster::Placement>(changed.status());
     if (now.ok()) {
-      const bool gone = !now->groups.front().place_of(pending.request.node).has_value();
+      const bool gone = now->group_with(pending.request.node) == nullptr;
       if (gone) {
         parts_.follow(*now);
         return ok_status();

@@ -124,6 +124,21 @@ TEST_F(NodeRemoverTest, TakesTheNodeOutAndGoesOnWithoutIt) {
   EXPECT_EQ(log_.cancelled, 0);
 }
 
+// What is durable in another group this writer does not know. Whichever of the two keeps its log.
+TEST_F(NodeRemoverTest, OnlyOutOfTheGroupThatKeepsItsLog) {
+  std::vector<cluster::StorageGroup> groups = now().groups;
+  groups.push_back({2, {"e", "f", "g", "h"}, 3});
+  ASSERT_TRUE(topology_.change_placement(now(), groups, deadline()).ok());
+  const cluster::StorageGroup& other = now().group_of(kStream).id == 1 ? groups[1] : groups[0];
+  auto lease = asker_->grant_lease(
+      600, [](registry::LeaseId) {}, deadline());
+  leases_.push_back(*std::move(lease));
+  ASSERT_TRUE(removals_.ask({other.nodes[1], 2, ""}, leases_.back()->id(), deadline()).ok());
+  ASSERT_TRUE(wait_until([&] { return !answer().empty(); }));
+  EXPECT_THAT(answer(), HasSubstr("does not keep log stream 1"));
+  EXPECT_EQ(log_.prepared, 0);
+}
+
 TEST_F(NodeRemoverTest, WaitsForTheLogAndGivesUp) {  // NM1
   log_.ready = false;
   EXPECT_THAT(refusal(), HasSubstr("do not have everything"));

@@ -12,7 +12,7 @@ namespace strata::clients {
 // Copies the page to `page`; OK if checksum, identity and llsn are what they must be, else what is
 // there means nothing. `node` is for the message. *bad: the bytes are wrong (kDataLoss), as against
 // what the node says itself.
-Status take_page(PageId id, const proto::PageView& got, const std::string& node, char* page,
-                 bool* bad);
+Status take_page(const proto::PageWanted& wanted, const proto::PageView& got,
+                 const std::string& node, char* page, bool* bad);
 
 }  // namespace strata::clients

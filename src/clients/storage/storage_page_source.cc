@@ -6,6 +6,7 @@
 #include "base/aligned.h"
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/page_name.h"
 #include "base/wait_interrupt.h"
 #include "clients/storage/page_replies.h"
 #include "page/page.h"
@@ -16,6 +17,8 @@ namespace strata::clients {
 namespace {
 
 constexpr uint64_t kPauseUs = 20'000;
+constexpr uint64_t kAnswerUs = 1'000'000;  // beyond what the node may wait
+constexpr uint32_t kLeaseMs = 10'000;      // a storage node goes by its own time
 
 // SPS4: a timeout that begins anew whenever less log is left to replay than ever before.
 class Patience {
@@ -41,13 +44,28 @@ StoragePageSource::StoragePageSource(const transport::Secret& secret, StoragePag
   STRATA_ASSERT(!options_.addresses.empty());
   STRATA_ASSERT(options_.keys.empty() || options_.keys.size() == options_.addresses.size());
   for (size_t i = 0; i < options_.addresses.size(); ++i)
-    nodes_.push_back(std::make_shared<Node>(secret_, options_.keys.empty() ? "" : options_.keys[i],
-                                            options_.addresses[i], options_.channel));
+    nodes_.push_back(
+        make_node(options_.keys.empty() ? "" : options_.keys[i], options_.addresses[i]));
 }
 
-StoragePageSource::~StoragePageSource() = default;
+StoragePageSource::~StoragePageSource() {
+  STRATA_ASSERT(batches_under_way_.load() == 0);  // they speak of this
+}
 
 // --- the nodes ---
+
+std::shared_ptr<StoragePageSource::Node> StoragePageSource::make_node(
+    std::string key, const transport::Address& address) {
+  auto node = std::make_shared<Node>(secret_, std::move(key), address, options_.channel);
+  if (options_.world.executor == nullptr) return node;
+  transport::ChannelOptions channel;
+  channel.limits = options_.channel.limits;
+  channel.link_model = options_.channel.link_model;
+  channel.counters = options_.channel.counters;
+  node->batches =
+      std::make_unique<transport::Channel>(options_.world, secret_, address, std::move(channel));
+  return node;
+}
 
 size_t StoragePageSource::node_count() const {
   const MutexLock lock(mutex_);
@@ -72,10 +90,8 @@ void StoragePageSource::follow(const ReplicaSet& replicas) {
     before = places_before(keys, replicas);
     for (size_t i = 0; i < before.size(); ++i) {
       const ReplicaNode& node = replicas.nodes[i];
-      nodes.push_back(
-          before[i].has_value()
-              ? nodes_[*before[i]]
-              : std::make_shared<Node>(secret_, node.key, node.address, options_.channel));
+      nodes.push_back(before[i].has_value() ? nodes_[*before[i]]
+                                            : make_node(node.key, node.address));
     }
     nodes_.swap(nodes);
   }
@@ -126,7 +142,20 @@ bool StoragePageSource::may_try_again(uint64_t deadline_us) {
 }
 
 Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
-  const Llsn from = needed(id, at_least);
+  return read_anywhere({id, needed(id, at_least)}, page);
+}
+
+// SPS8. A node answers as of the lower bound (GP2), so that both are the same. What this node gave
+// up does not matter: it is in that state, or newer than it.
+Status StoragePageSource::read_version(PageId id, Llsn at_least, Llsn at_most, char* page) {
+  if (at_most == Llsn{UINT64_MAX}) return read(id, at_least, page);
+  if (at_most < at_least)
+    return error_invalid_argument(name_of(id) + " as of llsn " + std::to_string(at_most.value) +
+                                  ", and not older than " + std::to_string(at_least.value));
+  return read_anywhere({id, at_most, at_most}, page);
+}
+
+Status StoragePageSource::read_anywhere(const proto::PageWanted& wanted, char* page) {
   const uint64_t begin_us = monotonic_us();
   Patience patience(options_.read_timeout_us);
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
@@ -135,7 +164,7 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   for (size_t tries = 0;; ++tries) {
     const size_t count = node_count();
     const size_t node = (preferred_.load(std::memory_order_relaxed) + tries) % count;
-    const Status status = read_from(node, id, from, options_.wait_us, patience.deadline_us(), page);
+    const Status status = read_from(node, wanted, options_.wait_us, patience.deadline_us(), page);
     if (status.ok() || is_not_found(status)) {
       if (tries > 0) preferred_.store(node, std::memory_order_relaxed);
       counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
@@ -153,34 +182,97 @@ Status StoragePageSource::read(PageId id, Llsn at_least, char* page) {
   }
 }
 
-Status StoragePageSource::read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us,
+Status StoragePageSource::read_from(size_t node, const proto::PageWanted& wanted, uint32_t wait_us,
                                     uint64_t deadline_us, char* page) {
   proto::GetPagesRequest request{options_.stream, options_.epoch, wait_us, {}, {}};
-  request.pages.push_back({id, at_least, Llsn{UINT64_MAX}});
+  request.pages.push_back(wanted);
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply,
                           ask(node, request, deadline_us, &bytes));
-  return take(node, id, reply.pages[0], page);
+  return take(*node_at(node), wanted, reply.pages[0], page);
+}
+
+// --- batches ---
+
+proto::GetPagesRequest StoragePageSource::request_of(const Batch& batch) const {
+  proto::GetPagesRequest request{
+      options_.stream, options_.epoch, options_.read_ahead_wait_us, {}, {}};
+  request.pages.reserve(batch.count);
+  for (uint32_t i = 0; i < batch.count; ++i)
+    request.pages.push_back({batch.ids[i], needed(batch.ids[i], Llsn{}), Llsn{UINT64_MAX}});
+  return request;
+}
+
+void StoragePageSource::take_batch(const Node& node, const proto::GetPagesRequest& request,
+                                   const StatusOr<proto::GetPagesReplyView>& reply,
+                                   const Batch& batch) {
+  if (!reply.ok()) return std::fill(batch.results, batch.results + batch.count, reply.status());
+  for (uint32_t i = 0; i < batch.count; ++i)
+    batch.results[i] =
+        take(node, request.pages[i], reply->pages[i], batch.pages + size_t{i} * kPageBytes);
+  counters_.pages.fetch_add(batch.count, std::memory_order_relaxed);
+  counters_.read_ahead.fetch_add(batch.count, std::memory_order_relaxed);
+  counters_.wait_us.fetch_add(monotonic_us() - batch.begin_us, std::memory_order_relaxed);
 }
 
 void StoragePageSource::read_batch(const PageId* ids, uint32_t count, char* pages,
                                    Status* results) {
-  const uint64_t begin_us = monotonic_us();
+  const Batch batch{ids, count, pages, results, monotonic_us()};
   const size_t node = preferred_.load(std::memory_order_relaxed);
-  proto::GetPagesRequest request{
-      options_.stream, options_.epoch, options_.read_ahead_wait_us, {}, {}};
-  request.pages.reserve(count);
-  for (uint32_t i = 0; i < count; ++i)
-    request.pages.push_back({ids[i], needed(ids[i], Llsn{}), Llsn{UINT64_MAX}});
+  const proto::GetPagesRequest request = request_of(batch);
   std::string bytes;
-  const StatusOr<proto::GetPagesReplyView> reply =
-      ask(node, request, begin_us + options_.read_timeout_us, &bytes);
-  if (!reply.ok()) return std::fill(results, results + count, reply.status());
-  for (uint32_t i = 0; i < count; ++i)
-    results[i] = take(node, ids[i], reply->pages[i], pages + size_t{i} * kPageBytes);
-  counters_.pages.fetch_add(count, std::memory_order_relaxed);
-  counters_.read_ahead.fetch_add(count, std::memory_order_relaxed);
-  counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
+  const auto reply = ask(node, request, batch.begin_us + options_.read_timeout_us, &bytes);
+  take_batch(*node_at(node), request, reply, batch);
+}
+
+// Keeps the node, and its channel with it: a channel that goes drops what it was asked.
+struct StoragePageSource::BatchUnderWay {
+  std::shared_ptr<Node> node;
+  proto::GetPagesRequest request;
+  Batch batch;
+  ReadBatchDone done;
+};
+
+void StoragePageSource::start_read_batch(const PageId* ids, uint32_t count, char* pages,
+                                         Status* results, ReadBatchDone done) {
+  const size_t place = preferred_.load(std::memory_order_relaxed);
+  std::shared_ptr<Node> node = node_at(place);
+  if (node->batches == nullptr)
+    return PageSource::start_read_batch(ids, count, pages, results, std::move(done));
+  const Batch batch{ids, count, pages, results, monotonic_us()};
+  auto begun = std::make_unique<BatchUnderWay>(
+      BatchUnderWay{std::move(node), request_of(batch), batch, std::move(done)});
+  transport::CallOptions call;
+  call.method = proto::kGetPages;
+  call.epoch = options_.epoch.value;
+  call.deadline_us = options_.world.executor->now_us() + options_.read_ahead_wait_us + kAnswerUs;
+  call.idempotent = proto::may_repeat(call.method);
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  if (options_.spread_news) options_.spread_news();  // SPS6
+  batches_under_way_.fetch_add(1);
+  transport::Channel* const channel = begun->node->batches.get();
+  std::string payload = proto::encode(begun->request);
+  channel->call(
+      call, std::move(payload),
+      [this, place, under_way = std::move(begun)](const transport::Reply& answer) mutable {
+        const auto reply = answer.status.ok()
+                               ? view_reply(place, under_way->batch.count, answer.payload)
+                               : StatusOr<proto::GetPagesReplyView>(answer.status);
+        take_batch(*under_way->node, under_way->request, reply, under_way->batch);
+        ReadBatchDone ended = std::move(under_way->done);
+        under_way.reset();
+        batches_under_way_.fetch_sub(1);
+        ended();  // after it this, and the world, may be gone
+      });
+}
+
+StatusOr<proto::GetPagesReplyView> StoragePageSource::view_reply(size_t node, size_t pages,
+                                                                 Bytes bytes) {
+  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(bytes));
+  if (reply.pages.size() != pages) return error_corruption("a reply for another number of pages");
+  backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
+  if (options_.gate != nullptr) options_.gate->note(node, reply.backlog_bytes);
+  return reply;
 }
 
 // The reply holds as many pages as the request.
@@ -191,7 +283,7 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
   transport::CallOptions call;
   call.method = proto::kGetPages;
   call.epoch = options_.epoch.value;
-  call.deadline_us = std::min(deadline_us, monotonic_us() + request.wait_us + 1'000'000);
+  call.deadline_us = std::min(deadline_us, monotonic_us() + request.wait_us + kAnswerUs);
   call.idempotent = proto::may_repeat(call.method);
   transport::BlockingReply answer;
   answer.payload.resize(request.pages.size() * (kPageBytes + 64));
@@ -199,12 +291,7 @@ StatusOr<proto::GetPagesReplyView> StoragePageSource::ask(size_t node,
   if (options_.spread_news) options_.spread_news();  // SPS6
   STRATA_RETURN_IF_ERROR(node_at(node)->channel.call(call, proto::encode(request), &answer));
   *bytes = std::move(answer.payload);
-  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(*bytes));
-  if (reply.pages.size() != request.pages.size())
-    return error_corruption("a reply for another number of pages");
-  backlog_bytes_.store(reply.backlog_bytes, std::memory_order_relaxed);
-  if (options_.gate != nullptr) options_.gate->note(node, reply.backlog_bytes);
-  return reply;
+  return view_reply(node, request.pages.size(), *bytes);
 }
 
 void StoragePageSource::ask_backlogs() {
@@ -216,10 +303,39 @@ void StoragePageSource::ask_backlogs() {
     (void)ask(node, request, monotonic_us() + 1'000'000, &bytes);
 }
 
+// --- states that are kept for a reader ---
+
+Status StoragePageSource::hold_versions(uint64_t reader, Llsn oldest) {
+  return tell_readers_lease({reader, oldest, kLeaseMs});
+}
+
+void StoragePageSource::release_versions(uint64_t reader) {
+  (void)tell_readers_lease({reader, {}, 0});  // a lease that nobody renews ends by itself
+}
+
+Status StoragePageSource::tell_readers_lease(const proto::ReaderLeaseRequest& lease) {
+  Status first_error;
+  bool taken = false;
+  for (size_t node = 0; node < node_count(); ++node) {
+    transport::CallOptions call;
+    call.method = proto::kReaderLease;
+    call.epoch = options_.epoch.value;
+    call.deadline_us = monotonic_us() + 1'000'000;
+    call.idempotent = proto::may_repeat(call.method);
+    transport::BlockingReply answer;
+    const Status status = node_at(node)->channel.call(call, proto::encode(lease), &answer);
+    taken |= status.ok();
+    if (first_error.ok() || (is_out_of_range(status) && !is_out_of_range(first_error)))
+      first_error = status;
+  }
+  return taken ? ok_status() : first_error;
+}
+
 // SPS2
-Status StoragePageSource::take(size_t node, PageId id, const proto::PageView& got, char* page) {
+Status StoragePageSource::take(const Node& node, const proto::PageWanted& wanted,
+                               const proto::PageView& got, char* page) {
   bool bad = false;
-  Status status = take_page(id, got, node_at(node)->channel.address(), page, &bad);
+  Status status = take_page(wanted, got, node.channel.address(), page, &bad);
   if (bad) counters_.bad_pages.fetch_add(1, std::memory_order_relaxed);
   return status;
 }
@@ -253,7 +369,7 @@ StatusOr<std::vector<SpaceId>> StoragePageSource::list_spaces_of(size_t node,
   const AlignedBytes page(kPageBytes);
   const Llsn begin{begin_.load(std::memory_order_acquire)};
   const Status known =
-      read_from(node, PageId{kSystemSpace, 0}, begin, options_.wait_us, deadline_us, page.get());
+      read_from(node, {PageId{kSystemSpace, 0}, begin}, options_.wait_us, deadline_us, page.get());
   if (!known.ok() && !is_not_found(known)) return known;
   transport::CallOptions call;
   call.method = proto::kListSpaces;

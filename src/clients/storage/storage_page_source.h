@@ -11,6 +11,11 @@
 //   SPS3  Nothing is written: write() notes what the page's next reader must see.
 //   SPS6  Before a node is asked, the log's writer hears of it: what the page waits for may be on
 //         all nodes already, and none of them know that it is durable.
+//   SPS8  A page as of an older llsn is exactly that: the node knows all log up to there before it
+//         answers, and what is newer than asked for is damage. What a node has collected already
+//         another one may still have.
+//   SPS9  A batch that was begun ends once, by its deadline at the latest, also when its node has
+//         lost its place meanwhile: in the thread of options.world.
 //   SPS7  A list of spaces is no older than the end of the log as this life found it.
 #pragma once
 
@@ -29,6 +34,8 @@
 #include "proto/page_messages.h"
 #include "transport/address.h"
 #include "transport/calls/blocking_channel.h"
+#include "transport/calls/channel.h"
+#include "transport/world.h"
 
 namespace strata::clients {
 
@@ -45,6 +52,9 @@ struct StoragePagesOptions {
   std::function<void()> spread_news;      // SPS6: cheap, does not block, any thread; may be null
   bool page_images = false;               // storage nodes need none in the log: for experiments
   transport::BlockingChannelOptions channel;
+  // In whose thread batches that were begun end (start_read_batch()); it outlives the source. None:
+  // they block their caller.
+  transport::World world = {};
 };
 
 class StoragePageSource final : public PageSource {
@@ -53,8 +63,13 @@ class StoragePageSource final : public PageSource {
   ~StoragePageSource() override;
 
   Status read(PageId id, Llsn at_least, char* page) override;
+  // SPS8. Errors also: kOutOfRange, that state is collected on every node.
+  Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) override;
   // One call for all; what that node does not have at hand is left out (no other is asked).
   void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
+  // SPS9. The same, and nobody waits for it.
+  void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
+                        ReadBatchDone done) override;
   Status write(PageId id, const char* page) override;
   Status sync() override { return ok_status(); }
   Status create_space(SpaceId) override { return ok_status(); }  // its first page's log does
@@ -68,6 +83,14 @@ class StoragePageSource final : public PageSource {
   void begin_at(Llsn last) override;
   [[nodiscard]] bool needs_page_images() const override { return options_.page_images; }
 
+  // For a reader, by a random number that is not 0: the states of pages as of `oldest` and later
+  // are kept on every node that can be reached, for a few seconds, so that it is to be called again
+  // and again; `oldest` only grows. Blocks, a second at most for each that does not answer. OK: one
+  // node at least keeps them. Errors: kOutOfRange (collected on all that answered), as of calls.
+  Status hold_versions(uint64_t reader, Llsn oldest);
+  // Nothing is kept for that reader any more. Blocks likewise; who does not hear it forgets the
+  // reader by itself.
+  void release_versions(uint64_t reader);
   // Asks every node how far behind it is, for the gate. Blocks, a second at most for each that does
   // not answer.
   void ask_backlogs();
@@ -93,17 +116,37 @@ class StoragePageSource final : public PageSource {
         : key(std::move(node_key)), channel(secret, address, channel_options) {}
     const std::string key;
     transport::BlockingChannel channel;
+    std::unique_ptr<transport::Channel> batches;  // null: options_.world is none
   };
+  // Where what a batch brings belongs.
+  struct Batch {
+    const PageId* ids;
+    uint32_t count;
+    char* pages;
+    Status* results;
+    uint64_t begin_us;
+  };
+  struct BatchUnderWay;
+  [[nodiscard]] std::shared_ptr<Node> make_node(std::string key, const transport::Address& address);
+  [[nodiscard]] proto::GetPagesRequest request_of(const Batch& batch) const;
+  void take_batch(const Node& node, const proto::GetPagesRequest& request,
+                  const StatusOr<proto::GetPagesReplyView>& reply, const Batch& batch);
+  // What is said of the node at that place is noted.
+  StatusOr<proto::GetPagesReplyView> view_reply(size_t node, size_t pages, Bytes bytes);
   [[nodiscard]] size_t node_count() const;
   [[nodiscard]] std::shared_ptr<Node> node_at(size_t node) const;  // modulo their number
   [[nodiscard]] Llsn needed(PageId id, Llsn at_least) const;
-  Status read_from(size_t node, PageId id, Llsn at_least, uint32_t wait_us, uint64_t deadline_us,
-                   char* page);
+  Status read_anywhere(const proto::PageWanted& wanted, char* page);
+  Status read_from(size_t node, const proto::PageWanted& wanted, uint32_t wait_us,
+                   uint64_t deadline_us, char* page);
   // The reply lies in *bytes.
   StatusOr<proto::GetPagesReplyView> ask(size_t node, const proto::GetPagesRequest& request,
                                          uint64_t deadline_us, std::string* bytes);
-  Status take(size_t node, PageId id, const proto::PageView& got, char* page);
+  Status take(const Node& node, const proto::PageWanted& wanted, const proto::PageView& got,
+              char* page);
   StatusOr<std::vector<SpaceId>> list_spaces_of(size_t node, uint64_t deadline_us);
+  // OK: one node at least said so.
+  Status tell_readers_lease(const proto::ReaderLeaseRequest& lease);
   void prefer_again(const quorum::ReplicasBefore& before);
   // All nodes have failed, perhaps at once: waits a little. False: it is over.
   bool may_try_again(uint64_t deadline_us);
@@ -115,6 +158,7 @@ class StoragePageSource final : public PageSource {
   std::atomic<size_t> preferred_{0};  // the node that answered last
   std::atomic<uint64_t> backlog_bytes_{0};
   Counters counters_;
+  std::atomic<uint32_t> batches_under_way_{0};
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar stop_changed_;
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;

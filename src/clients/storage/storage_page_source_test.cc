@@ -313,6 +313,92 @@ TEST_F(StoragePages, ABatchThatFailsIsLeftToWhoNeedsIt) {
   EXPECT_TRUE(read(ids[1]).ok());
 }
 
+// A node that answers when the test says so.
+class HeldBack : public StoragePages {
+ protected:
+  HeldBack() {
+    options_.world = io_.world();
+    add_node(good(9));
+    servers_.clear();  // the address stays
+    server_ = std::make_unique<transport::RpcServer>(io_.world(), secret_of('s'),
+                                                     transport::ServerOptions{});
+    server_->handle(
+        proto::kGetPages, [this](const transport::Request& call, transport::Responder responder) {
+          const MutexLock lock(mutex_);
+          held_.emplace_back(*proto::decode_get_pages(call.payload), std::move(responder));
+        });
+    EXPECT_TRUE(server_->listen(options_.addresses[0].now()).ok());
+  }
+  struct Batch {
+    explicit Batch(uint32_t first) : ids{{300, first}, {300, first + 1}} {}
+    PageId ids[2];
+    AlignedBytes pages{2 * kPageBytes, 4096};
+    Status results[2];
+    std::atomic<int> ended{0};
+  };
+  void begin(Batch* batch) {
+    source().start_read_batch(batch->ids, 2, batch->pages.get(), batch->results,
+                              [batch] { ++batch->ended; });
+  }
+  [[nodiscard]] size_t held() {
+    const MutexLock lock(mutex_);
+    return held_.size();
+  }
+  // The first page of those that are asked for has an error, if there is one.
+  void answer(size_t n, const Status& error = ok_status()) {
+    const MutexLock lock(mutex_);
+    proto::GetPagesReply reply;
+    for (const PageWanted& wanted : held_[n].first.pages)
+      reply.pages.push_back(reply.pages.empty() && !error.ok() ? PageGot{error, {}, {}}
+                                                               : good(9)(wanted));
+    held_[n].second.reply(proto::encode(reply));
+  }
+
+  std::unique_ptr<transport::RpcServer> server_;
+  Mutex mutex_{LatchRank::kLeaf};
+  std::vector<std::pair<proto::GetPagesRequest, transport::Responder>> held_
+      STRATA_GUARDED_BY(mutex_);
+};
+
+TEST_F(HeldBack, BatchesEndFromTheirRepliesInAnyOrder) {  // SPS9
+  Batch first(10), second(20), third(30);
+  for (Batch* batch : {&first, &second, &third}) begin(batch);  // by one thread
+  ASSERT_TRUE(strata::testing::wait_until([this] { return held() == 3; }));
+  EXPECT_EQ(first.ended + second.ended + third.ended, 0);
+  answer(2);
+  ASSERT_TRUE(strata::testing::wait_until([&] { return third.ended == 1; }));
+  answer(0, error_not_found("never written"));
+  answer(1);
+  ASSERT_TRUE(strata::testing::wait_until([&] { return first.ended + second.ended == 2; }));
+  EXPECT_TRUE(is_not_found(first.results[0])) << first.results[0];
+  for (const Status& status :
+       {first.results[1], second.results[0], second.results[1], third.results[0], third.results[1]})
+    EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(verify_page(second.pages.get() + kPageBytes, second.ids[1]).ok());
+  EXPECT_EQ(source().counters().read_ahead, 6u);
+}
+
+// SPS9: nobody answers any more, the node has lost its place, or the time is over.
+TEST_F(HeldBack, ABatchEndsWhateverBecomesOfItsNode) {
+  options_.keys = {"s1"};
+  options_.read_ahead_wait_us = 1000;
+  Batch lost(10), late(20);
+  begin(&lost);
+  begin(&late);
+  ASSERT_TRUE(strata::testing::wait_until([this] { return held() == 2; }));
+  source().follow(ReplicaSet{2, 1, {{"s2", options_.addresses[0]}}});
+  answer(0);
+  ASSERT_TRUE(strata::testing::wait_until([&] { return lost.ended == 1; }));
+  EXPECT_TRUE(lost.results[0].ok()) << "it was asked in time";
+  ASSERT_TRUE(strata::testing::wait_until([&] { return late.ended == 1; }));
+  EXPECT_TRUE(may_pass(late.results[0])) << late.results[0];
+  server_.reset();
+  Batch nobody(30);
+  begin(&nobody);
+  ASSERT_TRUE(strata::testing::wait_until([&] { return nobody.ended == 1; }));
+  EXPECT_TRUE(may_pass(nobody.results[1])) << nobody.results[1];
+}
+
 TEST_F(StoragePages, RepliesTellTheGateHowFarNodesAreBehind) {
   options_.gate = std::make_shared<BacklogGate>(2, 1, 5);  // the replies here say 5
   add_node(good(3));

@@ -72,6 +72,7 @@ WrittenNodes::NodeRef WrittenNodes::make_node(const WrittenNode& who) {
       [this, of = node.get()](bool connected, uint64_t, const Status&) {
         if (!connected) lost_connection(of);
       });
+  node->reads = std::make_unique<transport::Channel>(world_, secret_, node->address, channel);
   transport::BlockingChannelOptions blocking;
   blocking.link_model = options_.link_model;
   blocking.counters = options_.counters;
@@ -126,6 +127,16 @@ Status WrittenNodes::call(const NodeRef& node, uint16_t method, Bytes request, u
   call.deadline_us = monotonic_us() + timeout_us;
   call.idempotent = proto::may_repeat(method);
   return node->calls->call(call, request, reply);
+}
+
+void WrittenNodes::start_call(const NodeRef& node, uint16_t method, std::string request,
+                              uint64_t timeout_us, transport::Channel::Callback done) {
+  transport::CallOptions call;
+  call.method = method;
+  call.epoch = options_.epoch.value;
+  call.deadline_us = world_.executor->now_us() + timeout_us;
+  call.idempotent = proto::may_repeat(method);
+  node->reads->call(call, std::move(request), std::move(done));
 }
 
 Status WrittenNodes::begin_one(const NodeRef& node, uint64_t session, uint64_t continues,

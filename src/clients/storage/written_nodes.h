@@ -113,6 +113,9 @@ class WrittenNodes final : public LeavingReplica {
   // A blocking call to one node.
   Status call(const NodeRef& node, uint16_t method, Bytes request, uint64_t timeout_us,
               transport::BlockingReply* reply);
+  // The same without blocking: ends in the world's thread. The node must be kept until then.
+  void start_call(const NodeRef& node, uint16_t method, std::string request, uint64_t timeout_us,
+                  transport::Channel::Callback done);
   // A call to one node in its session; out it is if it fails.
   Status to_one(const Reader& reader, uint16_t method, Encode encode);
   StatusOr<std::vector<SpaceId>> list_spaces_of(const NodeRef& node);
@@ -147,6 +150,7 @@ class WrittenNodes final : public LeavingReplica {
     const transport::Address address;
     std::unique_ptr<transport::Channel> writes;
     std::unique_ptr<transport::BlockingChannel> calls;
+    std::unique_ptr<transport::Channel> reads;  // as long as the node: a call keeps both
     // Of who holds mutex_ of the WrittenNodes:
     State state = State::kOut;
     uint64_t store = 0;

@@ -39,7 +39,10 @@ StatusOr<std::unique_ptr<WrittenPageSource>> WrittenPageSource::open(
   return source;
 }
 
-WrittenPageSource::~WrittenPageSource() { stop(); }
+WrittenPageSource::~WrittenPageSource() {
+  STRATA_ASSERT(batches_under_way_.load() == 0);  // they speak of this
+  stop();
+}
 
 void WrittenPageSource::stop() {
   {
@@ -154,7 +157,8 @@ Status WrittenPageSource::read_from(const WrittenNodes::Reader& reader, PageId i
   std::string bytes;
   STRATA_ASSIGN_OR_RETURN(const proto::GetPagesReplyView reply, ask(reader, request, &bytes));
   bool bad = false;
-  STRATA_RETURN_IF_ERROR(take_page(id, reply.pages[0], WrittenNodes::address(reader), page, &bad));
+  STRATA_RETURN_IF_ERROR(
+      take_page(request.pages[0], reply.pages[0], WrittenNodes::address(reader), page, &bad));
   if (Llsn{header_of(page)->llsn} >= from) return ok_status();
   return error_corruption(name_of(id) + " on storage node " + WrittenNodes::address(reader) +
                           " is an old version, of llsn " + std::to_string(header_of(page)->llsn) +
@@ -172,35 +176,88 @@ void WrittenPageSource::repair(const Attempt& attempt, PageId id, const char* pa
   }
 }
 
+// --- batches ---
+
+proto::GetPagesRequest WrittenPageSource::request_of(const Batch& batch, uint64_t session) const {
+  proto::GetPagesRequest request{options_.nodes.stream, options_.nodes.epoch, 0, {}, {}, session};
+  for (uint32_t i = 0; i < batch.count; ++i)
+    request.pages.push_back({batch.ids[i], needed(batch.ids[i], Llsn{}), Llsn{UINT64_MAX}});
+  return request;
+}
+
+void WrittenPageSource::take_batch(const WrittenNodes::Reader& reader,
+                                   const proto::GetPagesRequest& request,
+                                   const StatusOr<proto::GetPagesReplyView>& reply,
+                                   const Batch& batch) {
+  if (!reply.ok()) return std::fill(batch.results, batch.results + batch.count, reply.status());
+  const std::string node = WrittenNodes::address(reader);
+  for (uint32_t i = 0; i < batch.count; ++i) {
+    bool bad = false;
+    char* const page = batch.pages + size_t{i} * kPageBytes;
+    Status& result = batch.results[i];
+    result = take_page(request.pages[i], reply->pages[i], node, page, &bad);
+    if (is_not_found(result) && !request.pages[i].at_least.is_zero())
+      result = error_corruption(name_of(batch.ids[i]) + " is missing on storage node " + node);
+    else if (result.ok() && Llsn{header_of(page)->llsn} < request.pages[i].at_least)
+      result = error_corruption(name_of(batch.ids[i]) + " on storage node " + node + " is old");
+  }
+  counters_.pages.fetch_add(batch.count, std::memory_order_relaxed);
+  counters_.read_ahead.fetch_add(batch.count, std::memory_order_relaxed);
+  counters_.wait_us.fetch_add(monotonic_us() - batch.begin_us, std::memory_order_relaxed);
+}
+
 void WrittenPageSource::read_batch(const PageId* ids, uint32_t count, char* pages,
                                    Status* results) {
-  const uint64_t begin_us = monotonic_us();
+  const Batch batch{ids, count, pages, results, monotonic_us()};
   const std::vector<WrittenNodes::Reader> readers = nodes_->readers();
   if (readers.empty())
     return std::fill(results, results + count, error_peer_down("no storage node is in sync"));
-  proto::GetPagesRequest request{options_.nodes.stream, options_.nodes.epoch, 0, {}, {},
-                                 readers[0].session};
-  for (uint32_t i = 0; i < count; ++i)
-    request.pages.push_back({ids[i], needed(ids[i], Llsn{}), Llsn{UINT64_MAX}});
+  const proto::GetPagesRequest request = request_of(batch, readers[0].session);
   std::string bytes;
-  const StatusOr<proto::GetPagesReplyView> reply = ask(readers[0], request, &bytes);
-  if (!reply.ok()) return std::fill(results, results + count, reply.status());
-  const std::string node = WrittenNodes::address(readers[0]);
-  for (uint32_t i = 0; i < count; ++i) {
-    bool bad = false;
-    char* const page = pages + size_t{i} * kPageBytes;
-    results[i] = take_page(ids[i], reply->pages[i], node, page, &bad);
-    if (is_not_found(results[i]) && !request.pages[i].at_least.is_zero())
-      results[i] = error_corruption(name_of(ids[i]) + " is missing on storage node " + node);
-    else if (results[i].ok() && Llsn{header_of(page)->llsn} < request.pages[i].at_least)
-      results[i] = error_corruption(name_of(ids[i]) + " on storage node " + node + " is old");
-  }
-  counters_.pages.fetch_add(count, std::memory_order_relaxed);
-  counters_.read_ahead.fetch_add(count, std::memory_order_relaxed);
-  counters_.wait_us.fetch_add(monotonic_us() - begin_us, std::memory_order_relaxed);
+  take_batch(readers[0], request, ask(readers[0], request, &bytes), batch);
 }
 
-// The reply holds as many pages as the request.
+// Keeps the node, and its channel with it: a channel that goes drops what it was asked.
+struct WrittenPageSource::BatchUnderWay {
+  WrittenNodes::Reader reader;
+  proto::GetPagesRequest request;
+  Batch batch;
+  ReadBatchDone done;
+};
+
+void WrittenPageSource::start_read_batch(const PageId* ids, uint32_t count, char* pages,
+                                         Status* results, ReadBatchDone done) {
+  const Batch batch{ids, count, pages, results, monotonic_us()};
+  const std::vector<WrittenNodes::Reader> readers = nodes_->readers();
+  if (readers.empty()) {
+    std::fill(results, results + count, error_peer_down("no storage node is in sync"));
+    return done();
+  }
+  auto begun = std::make_unique<BatchUnderWay>(
+      BatchUnderWay{readers[0], request_of(batch, readers[0].session), batch, std::move(done)});
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  batches_under_way_.fetch_add(1);
+  std::string payload = proto::encode(begun->request);
+  nodes_->start_call(
+      readers[0].node, proto::kGetPages, std::move(payload), options_.call_timeout_us,
+      [this, under_way = std::move(begun)](const transport::Reply& answer) mutable {
+        const auto reply = answer.status.ok() ? view_reply(under_way->batch.count, answer.payload)
+                                              : StatusOr<proto::GetPagesReplyView>(answer.status);
+        take_batch(under_way->reader, under_way->request, reply, under_way->batch);
+        ReadBatchDone ended = std::move(under_way->done);
+        under_way.reset();
+        batches_under_way_.fetch_sub(1);
+        ended();  // after it this, and the world, may be gone
+      });
+}
+
+// As many pages as were asked for.
+StatusOr<proto::GetPagesReplyView> WrittenPageSource::view_reply(size_t pages, Bytes bytes) {
+  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(bytes));
+  if (reply.pages.size() != pages) return error_corruption("a reply for another number of pages");
+  return reply;
+}
+
 StatusOr<proto::GetPagesReplyView> WrittenPageSource::ask(const WrittenNodes::Reader& reader,
                                                           const proto::GetPagesRequest& request,
                                                           std::string* bytes) {
@@ -210,10 +267,7 @@ StatusOr<proto::GetPagesReplyView> WrittenPageSource::ask(const WrittenNodes::Re
   STRATA_RETURN_IF_ERROR(nodes_->call(reader.node, proto::kGetPages, proto::encode(request),
                                       options_.call_timeout_us, &answer));
   *bytes = std::move(answer.payload);
-  STRATA_ASSIGN_OR_RETURN(proto::GetPagesReplyView reply, proto::view_get_pages_reply(*bytes));
-  if (reply.pages.size() != request.pages.size())
-    return error_corruption("a reply for another number of pages");
-  return reply;
+  return view_reply(request.pages.size(), *bytes);
 }
 
 // --- spaces ---

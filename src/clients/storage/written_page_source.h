@@ -46,6 +46,9 @@ class WrittenPageSource final : public PageSource {
   Status read(PageId id, Llsn at_least, char* page) override;
   // One call for all; what that node does not have at hand is left out (no other is asked).
   void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
+  // The same, and nobody waits for it: it ends in the world's thread, by its timeout at the latest.
+  void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
+                        ReadBatchDone done) override;
   Status write(PageId id, const char* page) override;
   // All or none of them count as written.
   Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) override;
@@ -72,10 +75,23 @@ class WrittenPageSource final : public PageSource {
 
  private:
   struct Attempt;
+  // Where what a batch brings belongs.
+  struct Batch {
+    const PageId* ids;
+    uint32_t count;
+    char* pages;
+    Status* results;
+    uint64_t begin_us;
+  };
+  struct BatchUnderWay;
+  [[nodiscard]] proto::GetPagesRequest request_of(const Batch& batch, uint64_t session) const;
+  void take_batch(const WrittenNodes::Reader& reader, const proto::GetPagesRequest& request,
+                  const StatusOr<proto::GetPagesReplyView>& reply, const Batch& batch);
   explicit WrittenPageSource(WrittenPagesOptions options);
   [[nodiscard]] Llsn needed(PageId id, Llsn at_least) const;
   Status read_round(PageId id, Llsn from, char* page, Attempt* attempt);
   Status read_from(const WrittenNodes::Reader& reader, PageId id, Llsn from, char* page);
+  static StatusOr<proto::GetPagesReplyView> view_reply(size_t pages, Bytes bytes);
   // The reply lies in *bytes.
   StatusOr<proto::GetPagesReplyView> ask(const WrittenNodes::Reader& reader,
                                          const proto::GetPagesRequest& request, std::string* bytes);
@@ -87,6 +103,7 @@ class WrittenPageSource final : public PageSource {
   std::unique_ptr<WrittenNodes> nodes_;
   GivenUpPages given_up_;
   Counters counters_;
+  std::atomic<uint32_t> batches_under_way_{0};
   Mutex mutex_{LatchRank::kLeaf};
   CondVar stop_changed_;
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;

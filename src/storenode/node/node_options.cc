@@ -1,6 +1,7 @@
 #include "storenode/node/node_options.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/profiles.h"
 #include "cluster/keys.h"
@@ -95,6 +96,9 @@ Status check_options(const NodeOptions& options) {
                                   std::to_string(registry::kLeaseSecondsMax) + " seconds");
   if (options.workers == 0 || options.workers > 256)
     return error_invalid_argument("a storage node has 1 to 256 workers");
+  const std::set<StreamId> streams(options.streams.begin(), options.streams.end());
+  if (streams.empty() || streams.size() != options.streams.size() || streams.contains(StreamId{}))
+    return error_invalid_argument("a storage node serves one log stream or more, each named once");
   if (options.joining.has_value() && !options.joining->replaces.empty()) {
     STRATA_RETURN_IF_ERROR(cluster::check_name("node", options.joining->replaces));
     if (options.joining->replaces == options.name)

@@ -16,7 +16,7 @@
 
 namespace strata::storenode {
 
-// The one log stream there is yet, and where it begins.
+// Where a stream begins, and the one that a cluster has which says nothing else.
 constexpr StreamId kFirstStream{1};
 
 // Its data folder. docs/data_formats.md says what is in it.
@@ -34,8 +34,9 @@ LogStoreOptions default_log();
 
 // How a node that is in no group gets into one: it changes the placement itself, when it starts.
 struct Joining {
-  std::string replaces;       // in that node's place; empty: added at the end of the first group
+  std::string replaces;       // in that node's place; empty: added at the end of a group
   uint32_t write_quorum = 0;  // then; 0: a majority
+  uint32_t group = 0;         // the one it is added to; 0: the only one
 };
 
 struct NodeOptions {
@@ -47,6 +48,8 @@ struct NodeOptions {
   std::string advertise;       // what others are told; empty: the first it listens on
   std::string status_address;  // only told to others
   std::string profile = "logdb-mv-sr";
+  // The log streams whose changes are in the pages here; all of them at every node of a group.
+  std::vector<StreamId> streams = {kFirstStream};
   std::optional<InitialGroup> initial_group;  // made if the cluster has no placement yet
   std::optional<Joining> joining;             // if the node is in no group yet
   uint32_t lease_s = 10;

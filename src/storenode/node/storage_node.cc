@@ -62,7 +62,7 @@ StorageNode::~StorageNode() {
   pages_.reset();
   copier_.reset();
   written_.reset();
-  view_.reset();
+  views_.clear();
   logs_.reset();
 }
 
@@ -171,6 +171,16 @@ Status StorageNode::find_group(cluster::RegistryCalls* calls) {
       groups + "); to do: start it with one of these names, or change the placement first");
 }
 
+StatusOr<std::vector<cluster::StorageGroup>> StorageNode::added_to_group(
+    const cluster::Placement& placement) const {
+  uint32_t group = options_.joining->group;
+  if (group == 0 && placement.groups.size() > 1)
+    return error_invalid_argument("there are " + std::to_string(placement.groups.size()) +
+                                  " groups, and none of them was named");
+  if (group == 0) group = placement.groups[0].id;
+  return cluster::with_added(placement, group, options_.name, options_.joining->write_quorum);
+}
+
 // ND6
 StatusOr<cluster::Placement> StorageNode::change_placement(const cluster::Placement& placement,
                                                            cluster::RegistryCalls* calls) {
@@ -180,8 +190,7 @@ StatusOr<cluster::Placement> StorageNode::change_placement(const cluster::Placem
                                 " before; a node comes into a group with an empty one");
   const Joining& joining = *options_.joining;
   const auto groups = joining.replaces.empty()
-                          ? cluster::with_added(placement, placement.groups.front().id,
-                                                options_.name, joining.write_quorum)
+                          ? added_to_group(placement)
                           : cluster::with_replaced(placement, joining.replaces, options_.name);
   if (!groups.ok())
     return error_conflict("node " + options_.name + " cannot come into a group of cluster " +
@@ -207,19 +216,27 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
     const cluster::StorageGroup& group, cluster::RegistryCalls* calls) {
   std::vector<registry::Change> with;
   if (!pages_are_written(options_.profile)) return with;
-  STRATA_ASSIGN_OR_RETURN(
-      const auto found,
-      calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
-        return cluster::InSyncNodes(registry_, keys_).read(kFirstStream, deadline_us);
-      }));
-  with.push_back(registry::Change::require(
-      keys_.in_sync(kFirstStream), found.has_value() ? found->version : registry::Version{}));
-  if (!found.has_value()) return with;  // there are no pages yet
+  for (const StreamId stream : options_.streams) {
+    STRATA_ASSIGN_OR_RETURN(
+        const auto found,
+        calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
+          return cluster::InSyncNodes(registry_, keys_).read(stream, deadline_us);
+        }));
+    with.push_back(registry::Change::require(
+        keys_.in_sync(stream), found.has_value() ? found->version : registry::Version{}));
+    if (found.has_value())  // else there are no pages of it yet
+      STRATA_RETURN_IF_ERROR(check_others_are_in(group, found->nodes));
+  }
+  return with;
+}
+
+Status StorageNode::check_others_are_in(const cluster::StorageGroup& group,
+                                        const std::vector<cluster::InSyncNode>& in_sync) const {
   if (group.nodes.size() == 1)
     return error_peer_down(
         "no other node has the pages: add one, and wait until it has copied them");
   for (const std::string& name : group.nodes) {
-    const bool has_all = std::any_of(found->nodes.begin(), found->nodes.end(),
+    const bool has_all = std::any_of(in_sync.begin(), in_sync.end(),
                                      [&](const auto& node) { return node.name == name; });
     if (!has_all && name != options_.name)
       return error_peer_down(
@@ -227,7 +244,7 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
           " does not have every page; the group is changed only while every other "
           "node has: wait until it has copied them, or replace that one first");
   }
-  return with;
+  return ok_status();
 }
 
 // Who is away may lack what the node that goes has.
@@ -299,7 +316,8 @@ Status StorageNode::open_written_pages() {
 }
 
 Status StorageNode::open_replayed_pages() {
-  view_ = std::make_unique<StreamLogView>(logs_.get(), kFirstStream, kFirstLsn);
+  for (const StreamId stream : options_.streams)
+    views_[stream] = std::make_unique<StreamLogView>(logs_.get(), stream, kFirstLsn);
   PageStoreOptions page_options = options_.pages;
   page_options.directory = options_.directory + "/pages";
   page_options.files = files_;
@@ -314,7 +332,9 @@ Status StorageNode::open_replayed_pages() {
     };
   }
   STRATA_ASSIGN_OR_RETURN(pages_, PageStore::open(page_options));
-  return pages_->add_stream(kFirstStream, view_.get(), kFirstLsn);
+  for (const auto& [stream, view] : views_)
+    STRATA_RETURN_IF_ERROR(pages_->add_stream(stream, view.get(), kFirstLsn));
+  return ok_status();
 }
 
 std::string StorageNode::address_of(quorum::ReplicaIndex replica) const {
@@ -359,8 +379,9 @@ LogService::Parts StorageNode::parts() {
     peers->fetch(stream, peer, request, std::move(done));
   };
   parts.origin = [this](StreamId stream) { return origin(stream); };
-  parts.stream_made = [this](StreamId) {
-    if (view_ != nullptr) view_->stream_made();
+  parts.stream_made = [this](StreamId stream) {
+    const auto view = views_.find(stream);
+    if (view != views_.end()) view->second->stream_made();
   };
   parts.needed_from = [this](StreamId stream) { return needed_from(stream); };
   parts.may_serve = [this] { return group_->may_serve(); };

@@ -19,6 +19,7 @@
 //        of those in the new placement.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -26,6 +27,7 @@
 
 #include "base/status.h"
 #include "cluster/group_view.h"
+#include "cluster/in_sync_nodes.h"
 #include "cluster/membership_keeper.h"
 #include "cluster/node_addresses.h"
 #include "cluster/topology.h"
@@ -90,10 +92,14 @@ class StorageNode {
   Status make_placement(cluster::RegistryCalls* calls);
   // Puts this node into `placement`. conflict: another one was made meanwhile.
   StatusOr<cluster::Placement> change_placement(const cluster::Placement& placement,
-                                                cluster::RegistryCalls* calls);
+                                                 cluster::RegistryCalls* calls);
   Status check_others_are_there(const cluster::StorageGroup& group, cluster::RegistryCalls* calls);
   StatusOr<std::vector<registry::Change>> others_have_pages(const cluster::StorageGroup& group,
                                                             cluster::RegistryCalls* calls);
+  [[nodiscard]] Status check_others_are_in(const cluster::StorageGroup& group,
+                                           const std::vector<cluster::InSyncNode>& in_sync) const;
+  [[nodiscard]] StatusOr<std::vector<cluster::StorageGroup>> added_to_group(
+      const cluster::Placement& placement) const;
   bool enter_group(const cluster::Placement& placement);
   void watch_placement();
   Status stamp_folder();
@@ -136,7 +142,7 @@ class StorageNode {
   std::unique_ptr<cluster::NodeAddresses> known_;
   std::unique_ptr<LogStore> logs_;
   // By the profile: pages made from the log, or written by compute.
-  std::unique_ptr<StreamLogView> view_;
+  std::map<StreamId, std::unique_ptr<StreamLogView>> views_;  // of options_.streams
   CopyPeers copy_peers_;
   std::unique_ptr<PageAsker> asker_;
   std::unique_ptr<PageStore> pages_;

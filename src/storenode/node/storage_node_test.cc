@@ -134,6 +134,29 @@ TEST_F(StorageNodeTest, SettingsThatCannotBeAreRefused) {
   bad = options();
   bad.listen = {"localhost:70000"};
   EXPECT_TRUE(is_invalid_argument(refusal(bad))) << refusal(bad);
+  for (const std::vector<StreamId>& streams :
+       {std::vector<StreamId>{}, {StreamId{1}, StreamId{1}}, {StreamId{}}}) {
+    bad = options();
+    bad.streams = streams;
+    EXPECT_TRUE(says(refusal(bad), "each named once")) << refusal(bad);
+  }
+}
+
+TEST_F(StorageNodeTest, ServesTheStreamsItIsTold) {
+  NodeOptions several = options();
+  several.streams = {StreamId{1}, StreamId{2}};
+  auto node = open(several);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ((*node)->pages()->status().streams.size(), 2u);
+  EXPECT_TRUE(list_spaces((*node)->address()).ok());
+  node->reset();
+}
+
+TEST_F(StorageNodeTest, AReplayOfOneStreamRefusesSeveral) {
+  NodeOptions several = options();
+  several.profile = "logdb";
+  several.streams = {StreamId{1}, StreamId{2}};
+  EXPECT_TRUE(is_invalid_argument(refusal(several))) << refusal(several);
 }
 
 TEST_F(StorageNodeTest, AFolderOfAnotherKindIsRefused) {
@@ -231,6 +254,25 @@ TEST_F(StorageNodeTest, ANodeIsAdded) {
   EXPECT_EQ((*added)->status().write_quorum, 3u);
   EXPECT_TRUE(wait_until([&] { return nodes[2]->status().group_nodes.size() == 4; }));
   EXPECT_TRUE(nodes[0]->health().ok());
+}
+
+// Never the first one that there happens to be.
+TEST_F(StorageNodeTest, ANodeIsAddedToTheGroupThatIsNamed) {
+  const auto first = open(options("s1"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  cluster::Topology topology(watcher_.get(), *cluster::ClusterKeys::of("main"));
+  const uint64_t deadline_us = watcher_->now_us() + 5'000'000;
+  const auto now = topology.placement(deadline_us);
+  ASSERT_TRUE(now.ok() && now->has_value()) << now.status();
+  auto groups = (*now)->groups;
+  groups.push_back({2, {"s8"}, 1});
+  ASSERT_TRUE(topology.change_placement(*now, groups, deadline_us).ok());
+  NodeOptions added = options("s4");
+  added.initial_group.reset();
+  added.joining = Joining{};
+  EXPECT_TRUE(says(refusal(added), "none of them was named")) << refusal(added);
+  added.joining->group = 2;
+  EXPECT_TRUE(says(refusal(added), "storage node s8 is away")) << refusal(added);
 }
 
 // ND8

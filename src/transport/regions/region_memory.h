@@ -26,5 +26,8 @@ std::unique_ptr<RemoteRegion> make_mapped_region(std::shared_ptr<BlockingChannel
 std::unique_ptr<RemoteRegion> make_call_region(std::shared_ptr<BlockingChannel> channel,
                                                uint64_t bytes, uint64_t epoch,
                                                uint64_t incarnation);
+std::unique_ptr<RemoteRegion> make_channel_region(std::shared_ptr<Channel> channel,
+                                                  Executor* executor, uint64_t bytes,
+                                                  uint64_t epoch, uint64_t incarnation);
 
 }  // namespace strata::transport

@@ -9,13 +9,16 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <future>
 #include <thread>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/rng.h"
+#include "base/testing/wait_until.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/fabric.h"
 #include "transport/regions/region_memory.h"
@@ -45,6 +48,7 @@ struct Way {
   const char* address;
   RegionPath path;
   FabricManner manner = FabricManner::kOfProvider;
+  bool from_replies = false;  // over a Channel
 };
 
 class Regions : public testing::TestWithParam<Way> {
@@ -67,9 +71,22 @@ class Regions : public testing::TestWithParam<Way> {
   }
   ~Regions() override { server_.reset(); }  // before regions_
   std::unique_ptr<RemoteRegion> open(const std::string& name = "pool") {
+    if (GetParam().from_replies) return open_from_replies(name);
     auto remote = GetParam().manner == FabricManner::kAsHardware
                       ? open_fabric_region(channel_, name, FabricManner::kAsHardware, soon())
                       : open_remote_region(channel_, name, GetParam().path, soon());
+    EXPECT_TRUE(remote.ok()) << remote.status();
+    return *std::move(remote);
+  }
+  std::unique_ptr<RemoteRegion> open_from_replies(const std::string& name) {
+    ChannelOptions options;
+    options.link_model = link_model_;
+    auto channel =
+        std::make_shared<Channel>(node_.world(), secret_of('s'), address_, std::move(options));
+    std::promise<StatusOr<std::unique_ptr<RemoteRegion>>> opened;
+    start_open_region(channel, node_.world().executor, name, soon(),
+                      [&opened](auto region) { opened.set_value(std::move(region)); });
+    auto remote = opened.get_future().get();
     EXPECT_TRUE(remote.ok()) << remote.status();
     return *std::move(remote);
   }
@@ -83,12 +100,19 @@ class Regions : public testing::TestWithParam<Way> {
   std::string address_;
   std::shared_ptr<Region> region_;
   std::shared_ptr<BlockingChannel> channel_;
+  std::shared_ptr<LinkModel> link_model_;
 };
 
 std::vector<Way> ways() {
-  std::vector<Way> all = {{"mapped", "unix", RegionPath::kMapped},
-                          {"calls_unix", "unix", RegionPath::kCalls},
-                          {"calls_tcp", "tcp:127.0.0.1:0", RegionPath::kCalls}};
+  std::vector<Way> all = {
+      {"mapped", "unix", RegionPath::kMapped},
+      {"calls_unix", "unix", RegionPath::kCalls},
+      {"calls_tcp", "tcp:127.0.0.1:0", RegionPath::kCalls},
+      {.name = "replies_unix", .address = "unix", .path = RegionPath::kCalls, .from_replies = true},
+      {.name = "replies_tcp",
+       .address = "tcp:127.0.0.1:0",
+       .path = RegionPath::kCalls,
+       .from_replies = true}};
   if (fabric_is_built()) {
     all.push_back({"fabric", "unix", RegionPath::kFabric});
     all.push_back({"fabric_as_hardware", "unix", RegionPath::kFabric, FabricManner::kAsHardware});
@@ -205,6 +229,73 @@ TEST_P(Regions, RandomOperationsAgainstAString) {
   EXPECT_EQ(Bytes(region_->data(), kBytes), model);
 }
 
+// RR6
+TEST_P(Regions, BatchesThatWereBegunEndOnceAndInTheirOrder) {
+  const auto remote = open();
+  constexpr uint32_t kBatches = 200;
+  std::vector<std::vector<RegionOperation>> batches(kBatches);
+  std::vector<std::string> sources(kBatches);
+  std::vector<char> got(size_t{kBatches} * 8);
+  std::atomic<uint32_t> ended{0};
+  std::vector<uint32_t> order;  // of whichever thread ends them
+  for (uint32_t i = 0; i < kBatches; i++) {
+    append_u64(&sources[i], i);
+    batches[i] = {RegionOperation::put(0, sources[i]), RegionOperation::fetch_add(64, 1),
+                  RegionOperation::get(0, absl::MakeSpan(got.data() + size_t{i} * 8, 8))};
+    remote->start(absl::MakeSpan(batches[i]), soon(), [&, i](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      order.push_back(i);
+      ended++;
+    });
+    if (!GetParam().from_replies) {
+      EXPECT_EQ(ended, i + 1);
+    }
+  }
+  ASSERT_TRUE(strata::testing::wait_until([&] { return ended == kBatches; }));
+  for (uint32_t i = 0; i < kBatches; i++) {
+    EXPECT_EQ(order[i], i);
+    EXPECT_EQ(batches[i][1].before, i);
+    EXPECT_EQ(load_u64(got.data() + size_t{i} * 8), i);
+  }
+}
+
+TEST_P(Regions, ABatchThatIsBegunAndCannotBeEndsWithTheReason) {
+  const auto remote = open();
+  std::vector<RegionOperation> wrong = {RegionOperation::fetch_add(0, 1),
+                                        RegionOperation::fetch_add(kBytes, 1)};
+  std::promise<Status> refused, persisted, beyond;
+  remote->start(absl::MakeSpan(wrong), soon(),
+                [&](const Status& status) { refused.set_value(status); });
+  EXPECT_EQ(refused.get_future().get().code(), StatusCode::kOutOfRange);
+  EXPECT_EQ(load_u64(region_->data()), 0u) << "RR1";
+  remote->start_persist(0, kBytes, soon(),
+                        [&](const Status& status) { persisted.set_value(status); });
+  EXPECT_TRUE(persisted.get_future().get().ok());
+  remote->start_persist(1, kBytes, soon(), [&](const Status& status) { beyond.set_value(status); });
+  EXPECT_EQ(beyond.get_future().get().code(), StatusCode::kOutOfRange);
+}
+
+// RR5, RR6: the owner is gone.
+TEST_P(Regions, BatchesThatWereBegunEndWhenTheOwnerIsGone) {
+  const auto remote = open();
+  ASSERT_TRUE(remote->put(0, "12345678", soon()).ok());
+  server_.reset();
+  fabric_.reset();
+  if (mapped()) return;  // RR4
+  char bytes[8];
+  std::vector<RegionOperation> get = {RegionOperation::get(0, absl::MakeSpan(bytes))};
+  std::vector<RegionOperation> put = {RegionOperation::put(0, "87654321")};
+  std::promise<Status> of_get, of_put;
+  const uint64_t until_us = monotonic_us() + 500'000;
+  remote->start(absl::MakeSpan(get), until_us,
+                [&](const Status& status) { of_get.set_value(status); });
+  remote->start(absl::MakeSpan(put), until_us,
+                [&](const Status& status) { of_put.set_value(status); });
+  const Status got = of_get.get_future().get();
+  EXPECT_TRUE(is_peer_down(got) || is_timed_out(got)) << got;
+  EXPECT_FALSE(of_put.get_future().get().ok());
+}
+
 TEST_P(Regions, AtomicsOfAllWaysCountTogether) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; t++) {
@@ -250,7 +341,8 @@ TEST_P(Regions, AFabricIsThereWhereTheOwnerHasOne) {
 
 TEST_P(Regions, AModelledLinkSlowsOperationsDown) {
   BlockingChannelOptions options;
-  options.link_model = std::make_shared<LinkModel>(LinkSpeed{2'000'000, 1'000'000'000});
+  link_model_ = std::make_shared<LinkModel>(LinkSpeed{2'000'000, 1'000'000'000});
+  options.link_model = link_model_;
   channel_ = std::make_shared<BlockingChannel>(secret_of('s'), address_, options);
   const auto remote = open();
   const uint64_t begin_us = monotonic_us();

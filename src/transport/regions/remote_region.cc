@@ -40,19 +40,29 @@ struct Opened {
   FabricPlace place;  // kPlace
 };
 
-StatusOr<Opened> ask(BlockingChannel* channel, const std::string& name, RegionWant want,
-                     uint64_t deadline_us) {
+std::string open_request(const std::string& name, RegionWant want) {
   std::string request;
   append_u8(&request, static_cast<uint8_t>(want));
   request.append(name);
+  return request;
+}
+
+// What any reply begins with.
+void read_opened(ByteReader* reader, Opened* opened) {
+  opened->bytes = reader->u64();
+  opened->epoch = reader->u64();
+  opened->incarnation = reader->u64();
+}
+
+StatusOr<Opened> ask(BlockingChannel* channel, const std::string& name, RegionWant want,
+                     uint64_t deadline_us) {
+  const std::string request = open_request(name, want);
   Opened opened;
   const CallOptions options{
       .method = kRegionOpenMethod, .deadline_us = deadline_us, .idempotent = true};
   STRATA_RETURN_IF_ERROR(channel->call(options, request, &opened.reply));
   ByteReader reader(opened.reply.payload);
-  opened.bytes = reader.u64();
-  opened.epoch = reader.u64();
-  opened.incarnation = reader.u64();
+  read_opened(&reader, &opened);
   if (want == RegionWant::kPlace) opened.place = read_place(&reader);
   if (!reader.ok()) return error_corruption("no region in the reply");
   return opened;
@@ -91,6 +101,24 @@ StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<Block
   STRATA_ASSIGN_OR_RETURN(const Opened opened,
                           ask(channel.get(), name, RegionWant::kNothing, deadline_us));
   return make_call_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation);
+}
+
+void start_open_region(std::shared_ptr<Channel> channel, Executor* executor,
+                       const std::string& name, uint64_t deadline_us, RegionOpened done) {
+  const CallOptions options{
+      .method = kRegionOpenMethod, .deadline_us = deadline_us, .idempotent = true};
+  Channel* const over = channel.get();  // kept by the callback
+  over->call(
+      options, open_request(name, RegionWant::kNothing),
+      [channel = std::move(channel), executor, done = std::move(done)](const Reply& reply) mutable {
+        if (!reply.status.ok()) return done(reply.status);
+        ByteReader reader(reply.payload);
+        Opened opened;
+        read_opened(&reader, &opened);
+        if (!reader.ok()) return done(error_corruption("no region in the reply"));
+        done(make_channel_region(std::move(channel), executor, opened.bytes, opened.epoch,
+                                 opened.incarnation));
+      });
 }
 
 }  // namespace strata::transport

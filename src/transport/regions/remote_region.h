@@ -16,16 +16,22 @@
 //   RR5  After a lost reply it is unknown whether puts and atomics were done (kUnknown); a batch of
 //        gets alone is done again instead. Whatever the outcome, the caller's memory is not touched
 //        any more once run() has returned.
+//   RR6  A batch that was begun ends once, by its deadline at the latest, and RR1 to RR5 hold for
+//        it. Those that one thread begins over one channel are done in the order in which they were
+//        begun; gets that are done again come later. A region goes after its batches have ended.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
 #include "base/bytes.h"
 #include "base/status.h"
 #include "transport/calls/blocking_channel.h"
+#include "transport/calls/channel.h"
+#include "transport/world.h"
 
 namespace strata::transport {
 
@@ -53,6 +59,8 @@ struct RegionOperation {
   }
 };
 
+using RegionDone = absl::AnyInvocable<void(const Status&)>;
+
 class RemoteRegion {
  public:
   virtual ~RemoteRegion() = default;
@@ -62,6 +70,17 @@ class RemoteRegion {
   virtual Status run(absl::Span<RegionOperation> batch, uint64_t deadline_us) = 0;
   // RN4. Blocks for the medium. Errors: kOutOfRange, kInternal, and as CA1.
   virtual Status persist(uint64_t offset, uint64_t bytes, uint64_t deadline_us) = 0;
+  // Begin what run() and persist() do, and call `done` at the end (RR6); until then the batch, and
+  // the memory it names, are the region's. A region that was opened over a Channel ends them in the
+  // executor's thread, whose clock the deadline is of, and nobody waits. All others have ended them
+  // when this returns: a mapping needs no time, and the rest block their caller.
+  virtual void start(absl::Span<RegionOperation> batch, uint64_t deadline_us, RegionDone done) {
+    done(run(batch, deadline_us));
+  }
+  virtual void start_persist(uint64_t offset, uint64_t bytes, uint64_t deadline_us,
+                             RegionDone done) {
+    done(persist(offset, bytes, deadline_us));
+  }
   // The region itself, where it is mapped; null elsewhere.
   [[nodiscard]] virtual char* direct() noexcept { return nullptr; }
   // Whether the owner's processor takes no part.
@@ -85,5 +104,12 @@ enum class RegionPath : uint8_t { kMapped, kCalls, kFabric };
 StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<BlockingChannel> channel,
                                                            const std::string& name, RegionPath path,
                                                            uint64_t deadline_us);
+
+// The same by calls over a Channel, for many operations at once: the region's start() does not
+// block, and neither does this. `done` is called in the thread of the executor, which is the
+// channel's; run() and persist() are not for that thread.
+using RegionOpened = absl::AnyInvocable<void(StatusOr<std::unique_ptr<RemoteRegion>>)>;
+void start_open_region(std::shared_ptr<Channel> channel, Executor* executor,
+                       const std::string& name, uint64_t deadline_us, RegionOpened done);
 
 }  // namespace strata::transport
