@@ -84,28 +84,18 @@ bool ha_strata::reads_key_only() {
          rows_.entry_is_enough(scan_.index(), !keyread_enabled());
 }
 
-// The row of the entry the scan stands on. `for_entry`: it stands in for an entry that does not say
-// enough; with `has_condition` the pushed condition is evaluated then.
-int ha_strata::deliver_row(uchar* buffer, bool for_entry, bool has_condition, bool* passed_over) {
-  bool gone = false;
-  const Status status = scan_.fetch(&gone);
-  if (!status.ok()) return fail(status);
-  *passed_over = gone;
-  if (gone) return 0;
-  int error = deliver(scan_.cursor(), buffer,
-                      for_entry ? rows_.columns_of_entry(locks_.to_change(), scan_.index())
-                                : rows_.wanted_columns(locks_.to_change()));
-  if (error == 0 && for_entry && has_condition) {
-    bool skip = false;
-    bool stop = false;
-    error = evaluate_condition(&skip, &stop);
-    if (error == 0 && (skip || stop)) error = give_back_row();
-    if (error == 0 && stop) return HA_ERR_END_OF_FILE;
-    *passed_over = skip;
-  }
-  if (error != HA_ERR_KEY_NOT_FOUND) return error;
-  *passed_over = true;
-  return 0;
+// The row stands in for an entry that does not say enough; a pushed condition is evaluated on it
+// then. HA_ERR_KEY_NOT_FOUND: it does not qualify, or is gone.
+int ha_strata::deliver_for_entry(uchar* buffer, bool has_condition) {
+  const MY_BITMAP* const columns = rows_.columns_of_entry(locks_.to_change(), scan_.index());
+  if (const int error = deliver(scan_.cursor(), buffer, columns)) return error;
+  if (!has_condition) return 0;
+  bool skip = false;
+  bool stop = false;
+  if (const int error = evaluate_condition(&skip, &stop)) return error;
+  if (!skip && !stop) return 0;
+  if (const int error = give_back_row()) return error;
+  return stop ? HA_ERR_END_OF_FILE : HA_ERR_KEY_NOT_FOUND;
 }
 
 // HC1.
@@ -128,8 +118,15 @@ int ha_strata::walk(uchar* buffer, Direction direction) {
     }
     if (!skip) {
       if (key_only && !needs_row) return deliver_entry(entry, buffer);
-      const int error = deliver_row(buffer, needs_row, has_condition, &skip);
-      if (error != 0 || !skip) return error;
+      bool gone = false;
+      const Status fetched = scan_.fetch(&gone);
+      if (!fetched.ok()) return fail(fetched);
+      if (!gone) {
+        const int error =
+            needs_row ? deliver_for_entry(buffer, has_condition)
+                      : deliver(scan_.cursor(), buffer, rows_.wanted_columns(locks_.to_change()));
+        if (error != HA_ERR_KEY_NOT_FOUND) return error;
+      }
     }
     const Status moved = scan_.move(direction);
     if (!moved.ok()) return fail(moved);
@@ -154,7 +151,8 @@ int ha_strata::step(uchar* buffer, Direction direction) {
     if (!status.ok()) return fail(status);
     if (!gone) return deliver(scan_.cursor(), buffer, rows_.wanted_columns(locks_.to_change()));
   }
-  return walk_from(scan_.step(direction), buffer, direction);
+  const Status moved = scan_.step(direction);
+  return moved.ok() ? walk(buffer, direction) : fail(moved);
 }
 
 // The last moment to say of an UPDATE that it did not work.

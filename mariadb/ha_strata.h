@@ -159,7 +159,7 @@ class ha_strata final : public handler {
   [[nodiscard]] bool condition_applies(const uchar* buffer) const noexcept;
   int evaluate_condition(bool* skip, bool* stop);
   int deliver_entry(const engine::TableCursor::Entry& entry, uchar* buffer);
-  int deliver_row(uchar* buffer, bool for_entry, bool has_condition, bool* passed_over);
+  int deliver_for_entry(uchar* buffer, bool has_condition);
   int deliver(engine::TableCursor* cursor, uchar* buffer, const MY_BITMAP* columns);
   int give_back_row();
   double look_up_cost(uint key, uint mrr_flags, ha_rows rows) const;

@@ -65,8 +65,8 @@ bool RowBuilder::may_change(size_t index) {
 
 // A column that is to be written counts although the server does not ask for it: the parameter
 // value IGNORE lets it keep what stands in the record.
-const MY_BITMAP* RowBuilder::wanted_columns(bool to_change) {
-  if (!to_change || bitmap_is_subset(table_->write_set, table_->read_set)) return table_->read_set;
+const MY_BITMAP* RowBuilder::read_and_written() {
+  if (bitmap_is_subset(table_->write_set, table_->read_set)) return table_->read_set;
   bitmap_copy(&known_, table_->read_set);
   bitmap_union(&known_, table_->write_set);
   return &known_;
@@ -82,30 +82,6 @@ const MY_BITMAP* RowBuilder::columns_of_entry(bool to_change, uint32_t index) {
   add_columns_of(0);
   add_columns_of(index);
   return &known_;
-}
-
-Status RowBuilder::decode(engine::TableCursor* at, const MY_BITMAP* columns, uchar* record) {
-  at_ = at;
-  return row_.decode(at->row(), columns, load_, record);
-}
-
-bool RowBuilder::decode_entry(uint32_t index, const engine::TableCursor::Entry& entry,
-                              uchar* record) {
-  const IndexLayout& layout = layout_.index(index);
-  if (!layout.codec.decode(entry.key, record)) return false;
-  if (index == 0) return true;
-  if (!layout_.hidden_key() && !layout_.index(0).codec.decode(entry.clustered_key, record))
-    return false;
-  return layout.covering.empty() || layout.decode_covering(entry.covering, record);
-}
-
-// The server compares columns with the range's end, and, in an index merge or to name the row,
-// those of the primary key; an entry does not give back a column of which it has a prefix.
-bool RowBuilder::entry_is_enough(uint32_t index, bool computes_again) {
-  const IndexLayout& layout = layout_.index(index);
-  if (layout.codec.has_prefix()) return false;
-  if (!layout_.hidden_key() && layout_.index(0).codec.has_prefix_of(table_->read_set)) return false;
-  return !computes_again || !layout.has_virtual;
 }
 
 // --- whole keys ---

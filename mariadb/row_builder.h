@@ -60,20 +60,40 @@ class RowBuilder final : public WholeKeys {
   // Whether a key of the first form was longer than the kernel takes: why a build_...() failed.
   [[nodiscard]] bool key_is_too_long() const noexcept { return too_long_; }
 
-  // --- reading ---
+  // --- reading: each row of a scan comes through here ---
   // The columns a row is fetched for, and those its entry would give back besides, where the row
   // stands in for it (RB5). `to_change`: it may be written.
-  const MY_BITMAP* wanted_columns(bool to_change);
+  const MY_BITMAP* wanted_columns(bool to_change) {
+    return to_change ? read_and_written() : table_->read_set;
+  }
   const MY_BITMAP* columns_of_entry(bool to_change, uint32_t index);
   // Fills those columns from the row that the cursor has fetched. Not found: at READ UNCOMMITTED
   // the row has changed before all of it was read.
-  Status decode(engine::TableCursor* at, const MY_BITMAP* columns, uchar* record);
+  Status decode(engine::TableCursor* at, const MY_BITMAP* columns, uchar* record) {
+    at_ = at;
+    return row_.decode(at->row(), columns, load_, record);
+  }
   // ... from the entry alone. False: malformed.
   [[nodiscard]] bool decode_entry(uint32_t index, const engine::TableCursor::Entry& entry,
-                                  uchar* record);
-  // Whether an entry of the index can give the server all it looks at. `computes_again`: virtual
-  // columns, from columns of the row.
-  [[nodiscard]] bool entry_is_enough(uint32_t index, bool computes_again);
+                                  uchar* record) {
+    const IndexLayout& layout = layout_.index(index);
+    if (!layout.codec.decode(entry.key, record)) return false;
+    if (index == 0) return true;
+    if (!layout_.hidden_key() && !layout_.index(0).codec.decode(entry.clustered_key, record))
+      return false;
+    return layout.covering.empty() || layout.decode_covering(entry.covering, record);
+  }
+  // Whether an entry of the index can give the server all it looks at: it compares columns with the
+  // range's end, and, in an index merge or to name the row, those of the primary key, and an entry
+  // does not give back a column of which it has a prefix. `computes_again`: the server does so with
+  // virtual columns, from columns of the row.
+  [[nodiscard]] bool entry_is_enough(uint32_t index, bool computes_again) {
+    const IndexLayout& layout = layout_.index(index);
+    if (layout.codec.has_prefix()) return false;
+    if (!layout_.hidden_key() && layout_.index(0).codec.has_prefix_of(table_->read_set))
+      return false;
+    return !computes_again || !layout.has_virtual;
+  }
 
   // --- writing ---
   // kOutOfRange: the row is too large; or see key_is_too_long().
@@ -95,6 +115,7 @@ class RowBuilder final : public WholeKeys {
   Status too_long();
   void make_entry(size_t index, const uchar* record, size_t clustered_bytes, EntryList* entries);
   [[nodiscard]] bool may_change(size_t index);
+  const MY_BITMAP* read_and_written();
   void add_columns_of(uint32_t index);
   Status complete(engine::TableCursor* at, const uchar** old_record, const uchar** new_record,
                   bool only_changing);
