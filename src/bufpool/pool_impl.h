@@ -62,7 +62,7 @@ struct ReadAheadBatch {
   std::array<Frame*, kReadBatchPages> frames;
   std::array<Status, kReadBatchPages> results;
   uint32_t count = 0;
-  AlignedBytes pages{kReadBatchPages * kPageBytes, 4096};
+  AlignedBytes pages{kReadBatchPages * kPageBytes};
 };
 using ReadAheadBatchPtr = std::unique_ptr<ReadAheadBatch>;
 
