@@ -85,8 +85,10 @@ void ChannelRegion::send(std::unique_ptr<Batch> batch) {
                    Status status = reply.status;
                    if (status.ok()) status = decode_results(reply.payload, batch->operations);
                    const bool lost = is_peer_down(status) && !reply.answered;
-                   if (lost && batch->options.idempotent && !std::exchange(batch->again, true))
-                     return send(std::move(batch));  // RR5
+                   if (lost && batch->options.idempotent && !std::exchange(batch->again, true)) {
+                     batch->options.wait_for_connection = true;  // or it would end at once
+                     return send(std::move(batch));              // RR5
+                   }
                    RegionDone done = std::move(batch->done);
                    batch.reset();
                    end(std::move(done), status);

@@ -51,7 +51,7 @@ struct Way {
   bool from_replies = false;  // over a Channel
 };
 
-class Regions : public testing::TestWithParam<Way> {
+class Regions : public ::testing::TestWithParam<Way> {
  protected:
   Regions() {
     set_diag_sink([](Severity, std::string_view) {});
@@ -119,7 +119,7 @@ std::vector<Way> ways() {
   }
   return all;
 }
-INSTANTIATE_TEST_SUITE_P(Ways, Regions, testing::ValuesIn(ways()),
+INSTANTIATE_TEST_SUITE_P(Ways, Regions, ::testing::ValuesIn(ways()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 TEST_P(Regions, PutGetAndAtomics) {
@@ -280,8 +280,7 @@ TEST_P(Regions, BatchesThatWereBegunEndWhenTheOwnerIsGone) {
   const auto remote = open();
   ASSERT_TRUE(remote->put(0, "12345678", soon()).ok());
   server_.reset();
-  fabric_.reset();
-  if (mapped()) return;  // RR4
+  if (GetParam().path != RegionPath::kCalls) return;  // RR4; a fabric has a server of its own
   char bytes[8];
   std::vector<RegionOperation> get = {RegionOperation::get(0, absl::MakeSpan(bytes))};
   std::vector<RegionOperation> put = {RegionOperation::put(0, "87654321")};
@@ -459,6 +458,6 @@ void act_as_owner(const std::string& folder) { own(folder); }
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[0]) == "owner") strata::transport::act_as_owner(argv[1]);
-  testing::InitGoogleTest(&argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

@@ -12,6 +12,7 @@
 #include "transport/calls/testing/connections.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
+#include "transport/regions/remote_region.h"
 #include "transport/sim/sim_world.h"
 
 namespace strata::transport {
@@ -21,7 +22,7 @@ constexpr uint64_t kSecond = 1'000'000;  // us
 constexpr uint64_t kBytes = 64u << 10;
 constexpr SimFaults kCalm = {.delay_us_min = 100, .delay_us_max = 100, .short_write_one_in = 0};
 
-class RegionsInSim : public testing::Test {
+class RegionsInSim : public ::testing::Test {
  protected:
   RegionsInSim() : world_(7, kCalm) {
     set_diag_sink([](Severity, std::string_view) {});
