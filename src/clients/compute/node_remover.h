@@ -3,7 +3,7 @@
 //   NM1  The placement is changed only while the log acknowledges by both quorums and everything
 //        acknowledged is durable by both (PR5 of docs/adr/2026-11-23-changing-storage-nodes.md).
 //        Where compute writes the pages the same goes for them (WN7 of
-//        clients/storage/written_nodes.h).
+//        clients/storage/write_sessions.h).
 //   NM2  Log and pages go back to one quorum only when it is certain that the placement has, or
 //        will never have, changed.
 //   NM3  A request is refused with a reason when it would leave too few, or when another node does

@@ -12,7 +12,7 @@ class LeavingReplica {
  public:
   virtual ~LeavingReplica() = default;
   // From the first call on both write quorums are needed, until it follows a placement without that
-  // replica, or cancel_leave(): QC4 of quorum_client.h, WN7 of written_nodes.h. True: what was
+  // replica, or cancel_leave(): QC4 of quorum_client.h, WN7 of write_sessions.h. True: what was
   // acknowledged needs nothing of the one that leaves. May block: for the transport's thread, or
   // for a call to the registry.
   virtual bool prepare_leave(const std::string& key, uint64_t generation,

@@ -1,5 +1,5 @@
 // What storage nodes have acknowledged since their last sync, so that it can be said to them again
-// when all of them were restarted and may have forgotten it (WN4 of written_nodes.h). Not
+// when all of them were restarted and may have forgotten it (WN4 of write_sessions.h). Not
 // thread-safe.
 //   UP1  calls() brings whoever had everything that was synced to where all acknowledged calls had
 //        brought it: each page as it was written last, of spaces that are still there; each space
