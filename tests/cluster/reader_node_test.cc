@@ -11,9 +11,9 @@
 #include "base/testing/wait_until.h"
 #include "clients/compute/compute_node.h"
 #include "clients/compute/held_versions.h"
+#include "cluster/topology.h"
 #include "engine/internal/kernel_impl.h"
 #include "kernel_on_storage.h"
-#include "cluster/topology.h"
 
 namespace strata::testing {
 namespace {
