@@ -114,8 +114,8 @@ class WrittenNodes final : public LeavingReplica {
   using Target = WriteSessions::Target;
   using Step = WriteSessions::Step;
   struct Node {
-    Node(WriteSessions::NodeNumber number_, const WrittenNode& who)
-        : number(number_), name(who.name), address(who.address) {}
+    Node(WriteSessions::NodeNumber given, const WrittenNode& who)
+        : number(given), name(who.name), address(who.address) {}
     const WriteSessions::NodeNumber number;
     const std::string name;
     const transport::Address address;
