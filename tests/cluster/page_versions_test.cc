@@ -14,7 +14,7 @@
 #include "clients/storage/storage_page_source.h"
 #include "storenode/replay/testing/test_store.h"
 #include "storenode/service/page_service.h"
-#include "storenode/service/worker_pool.h"
+#include "daemon/worker_pool.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/calls/testing/connections.h"
 #include "transport/calls/testing/io_node.h"
