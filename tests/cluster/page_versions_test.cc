@@ -12,9 +12,9 @@
 #include "base/clock.h"
 #include "base/testing/wait_until.h"
 #include "clients/storage/storage_page_source.h"
+#include "daemon/worker_pool.h"
 #include "storenode/replay/testing/test_store.h"
 #include "storenode/service/page_service.h"
-#include "daemon/worker_pool.h"
 #include "transport/calls/rpc_server.h"
 #include "transport/calls/testing/connections.h"
 #include "transport/calls/testing/io_node.h"
@@ -22,10 +22,10 @@
 namespace strata::testing {
 namespace {
 
+using daemon::WorkerPool;
 using storenode::LogService;
 using storenode::PageService;
 using storenode::ReplayMode;
-using storenode::WorkerPool;
 using storenode::testing::same_but_checksum;
 using storenode::testing::TestStore;
 using transport::test::secret_of;

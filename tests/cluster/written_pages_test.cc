@@ -457,6 +457,22 @@ TEST_F(WrittenPages, ADamagedOrOldCopyIsReplacedByAGoodOne) {  // WP2
   EXPECT_TRUE(is_corruption(read().status())) << read().status();
 }
 
+// Nobody reads the damaged page meanwhile, so nobody mends it.
+TEST_F(WrittenPages, ADamagedPageOfOneNodeKeepsNoOtherOut) {  // WN8
+  found();
+  ASSERT_TRUE(write(kPage, 10).ok());
+  ASSERT_TRUE(source().sync().ok());
+  node(1).kill();
+  ASSERT_TRUE(write({300, 8}, 11).ok());
+  ASSERT_EQ(cluster_.in_sync(), 2u);
+  prefer(0);
+  node(0).disk()->flip_bit("/node/pages/space-0000012c.pages",
+                           (7 * uint64_t{kPageBytes} + 5000) * 8);
+  node(1).start();
+  EXPECT_TRUE(cluster_.wait_in_sync(3));
+  EXPECT_EQ(node(1).llsn_of({300, 8}), 11u);
+}
+
 TEST_F(WrittenPages, ANodeWithAnotherDiskHasNothing) {  // NS2
   found();
   ASSERT_TRUE(write(kPage, 10).ok());

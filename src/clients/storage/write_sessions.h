@@ -32,6 +32,8 @@
 //   WN7  From begin_leave() on, until follow() or cancel_leave(), calls are OK, and the
 //        registry's list is changed, only while enough are in sync also without the node that
 //        leaves. It may leave once that list has enough others.
+//   WN8  A copy that failed is tried from the next node in sync: one with a page that nobody can
+//        read keeps no other out.
 //
 // Whoever wants something makes a task, and does what step() says until it says kDone. Several
 // tasks may be under way; while one waits another one's answer may let it go on.
@@ -187,6 +189,7 @@ class WriteSessions {
     uint64_t losses = 0;         // of connections to it
     uint64_t losses_before = 0;  // when it was asked last
     uint64_t pages_copied = 0;
+    size_t failed_copies = 0;  // in a row (WN8)
     std::string why = "it has not been asked yet";
     uint64_t next_try_us = 0, pause_us = 0;
   };

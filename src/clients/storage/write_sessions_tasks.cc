@@ -266,10 +266,15 @@ WriteSessions::Next WriteSessions::begin_copy(Task* task, uint64_t now_us) {
   // What began without it has arrived at the others before the copy begins.
   if (!under_way_.empty() && *under_way_.begin() <= task->operation_) return wait(task, now_us);
   if (now_us < task->wait_until_us_) return wait(task, now_us, task->wait_until_us_);
-  if (task->peers_.empty()) task->peers_ = readers();
   if (task->peers_.empty()) {
-    finish(task, error_peer_down("no storage node is in sync to copy from"), now_us);
-    return std::nullopt;
+    task->peers_ = readers();
+    if (task->peers_.empty()) {
+      finish(task, error_peer_down("no storage node is in sync to copy from"), now_us);
+      return std::nullopt;
+    }
+    const size_t first = node->failed_copies % task->peers_.size();  // WN8
+    std::rotate(task->peers_.begin(), task->peers_.begin() + static_cast<std::ptrdiff_t>(first),
+                task->peers_.end());
   }
   task->stage_ = Task::Stage::kCopied;
   Step step = ask(Step::What::kCopy, task->targets_);
@@ -312,10 +317,12 @@ void WriteSessions::return_ended(Task* task, const Status& status, uint64_t now_
   Node* const node = find(task->node_);
   if (node == nullptr) return;
   if (status.ok()) {
+    node->failed_copies = 0;
     if (node->state == State::kInSync) warn("storage node " + node->name + " is in sync again");
     return;
   }
   const uint64_t pause_us = 2 * node->pause_us;
+  if (!task->peers_.empty()) ++node->failed_copies;
   put_out(node, cause_of(status));
   node->why = cause_of(status);
   node->pause_us = std::clamp(pause_us, kPauseUsMin, options_.come_back_us_max);
