@@ -95,6 +95,7 @@ Status TrxSystem::recover(std::vector<std::unique_ptr<Trx>>* active,
     // would end the next recovery's search.
     s.end_sequence = end_chunk / kStripes * kSequencesPerGroup;
     s.next_sequence = std::max(s.end_sequence, bound);
+    s.lasting_sequences = s.next_sequence;
     s.finished.assign(s.next_sequence - bound, 1);
     for (const uint64_t sequence : unfinished) s.finished[sequence - bound] = 0;
     s.all_visible_below.store(bound, std::memory_order_release);

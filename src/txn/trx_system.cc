@@ -89,7 +89,11 @@ Status TrxSystem::Impl::extend_chunks() {
   const Status made = status.make_group(first_chunk);
   ids.lock();
   extending = false;
-  if (made.ok()) end_sequence += kSequencesPerGroup;
+  if (made.ok()) {
+    if (log->durable_lsn() >= groups_made) lasting_sequences = end_sequence;
+    groups_made = log->next_lsn();
+    end_sequence += kSequencesPerGroup;
+  }
   extended.notify_all();
   return made;
 }

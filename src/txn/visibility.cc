@@ -145,6 +145,13 @@ Status TrxSystem::Impl::join_others() {
   return ok_status();
 }
 
+// A crash forgets sequences whose group is not durable, and they are given out again.
+uint64_t TrxSystem::Impl::own_bound() const noexcept {
+  const MutexLock lock(ids);
+  const uint64_t below = all_visible_below.load(std::memory_order_relaxed);
+  return log->durable_lsn() >= groups_made ? below : std::min(below, lasting_sequences);
+}
+
 StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
   STRATA_ASSIGN_OR_RETURN(const TrxLookup found, lookup(make_trx_id(node, sequence)));
   // MW9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.

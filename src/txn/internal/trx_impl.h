@@ -58,6 +58,10 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   bool extending STRATA_GUARDED_BY(ids) = false;
   uint64_t next_sequence STRATA_GUARDED_BY(ids) = 1;
   uint64_t end_sequence STRATA_GUARDED_BY(ids) = 0;     // of the chunks that exist
+  // MW10: sequences below the first are given out once in the life of the database; those above are
+  // too once the log is durable up to the second.
+  uint64_t lasting_sequences STRATA_GUARDED_BY(ids) = 0;
+  Lsn groups_made STRATA_GUARDED_BY(ids){};
   std::deque<uint8_t> finished STRATA_GUARDED_BY(ids);  // by sequence, from all_visible_below on
   std::atomic<uint64_t> all_visible_below{1};           // written under ids
   std::atomic<uint64_t> active{0};
@@ -104,9 +108,7 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   Status join_others();
   StatusOr<TrxLookup> own_state(uint64_t sequence) override;
   StatusOr<TrxLookup> own_outcome(uint64_t sequence) override;
-  [[nodiscard]] uint64_t own_bound() const noexcept override {
-    return all_visible_below.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] uint64_t own_bound() const noexcept override;
   [[nodiscard]] Cts oldest_own_view() const override;
   [[nodiscard]] Cts min_view() const {
     return horizon == nullptr ? oldest_own_view() : horizon->known();
