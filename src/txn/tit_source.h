@@ -12,8 +12,8 @@
 //        crash could undo.
 //   MW10  Below bound(node) everything of that node is finished, and what committed is visible to
 //         every view that is open or will be (T7, MW1): no look-up is needed. The bound is what was
-//         heard last; an old one is as right, and only slower. It stays right when its node crashes: what
-//        a node tells is below every sequence that it may give out again afterwards.
+//         heard last; an old one is as right, and only slower. It stays right when its node
+//         crashes: what a node tells is below every sequence that it may give out again afterwards.
 #pragma once
 
 #include <array>

@@ -92,7 +92,7 @@ class StorageNode {
   Status make_placement(cluster::RegistryCalls* calls);
   // Puts this node into `placement`. conflict: another one was made meanwhile.
   StatusOr<cluster::Placement> change_placement(const cluster::Placement& placement,
-                                                 cluster::RegistryCalls* calls);
+                                                cluster::RegistryCalls* calls);
   Status check_others_are_there(const cluster::StorageGroup& group, cluster::RegistryCalls* calls);
   StatusOr<std::vector<registry::Change>> others_have_pages(const cluster::StorageGroup& group,
                                                             cluster::RegistryCalls* calls);

@@ -57,7 +57,7 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   CondVar extended;
   bool extending STRATA_GUARDED_BY(ids) = false;
   uint64_t next_sequence STRATA_GUARDED_BY(ids) = 1;
-  uint64_t end_sequence STRATA_GUARDED_BY(ids) = 0;     // of the chunks that exist
+  uint64_t end_sequence STRATA_GUARDED_BY(ids) = 0;  // of the chunks that exist
   // MW10: sequences below the first are given out once in the life of the database; those above are
   // too once the log is durable up to the second.
   uint64_t lasting_sequences STRATA_GUARDED_BY(ids) = 0;
