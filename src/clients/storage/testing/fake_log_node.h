@@ -2,6 +2,8 @@
 // what quorum/messages.h asks of a replica, as far as logs that differ in their length only need.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
