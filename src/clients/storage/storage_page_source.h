@@ -159,7 +159,7 @@ class StoragePageSource final : public PageSource {
   std::atomic<uint64_t> backlog_bytes_{0};
   Counters counters_;
   std::atomic<uint32_t> batches_under_way_{0};
-  mutable Mutex mutex_{LatchRank::kLeaf};
+  mutable Mutex mutex_{LatchRank::kPeers};
   CondVar stop_changed_;
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<Node>> nodes_ STRATA_GUARDED_BY(mutex_);  // by place

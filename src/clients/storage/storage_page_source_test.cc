@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -346,12 +347,16 @@ class HeldBack : public StoragePages {
   }
   // The first page of those that are asked for has an error, if there is one.
   void answer(size_t n, const Status& error = ok_status()) {
-    const MutexLock lock(mutex_);
+    std::optional<transport::Responder> responder;
     proto::GetPagesReply reply;
-    for (const PageWanted& wanted : held_[n].first.pages)
-      reply.pages.push_back(reply.pages.empty() && !error.ok() ? PageGot{error, {}, {}}
-                                                               : good(9)(wanted));
-    held_[n].second.reply(proto::encode(reply));
+    {
+      const MutexLock lock(mutex_);
+      for (const PageWanted& wanted : held_[n].first.pages)
+        reply.pages.push_back(reply.pages.empty() && !error.ok() ? PageGot{error, {}, {}}
+                                                                 : good(9)(wanted));
+      responder = std::move(held_[n].second);
+    }
+    responder->reply(proto::encode(reply));
   }
 
   std::unique_ptr<transport::RpcServer> server_;
