@@ -72,19 +72,21 @@ Status PageCopier::run(const proto::CopyPagesRequest& request) {
   // In its session still, so it was when it told its spaces: not a new disk in the old place.
   STRATA_RETURN_IF_ERROR(peer.get({PageId{kSystemSpace, 0}}).status());
   std::set<SpaceId> kept;
-  for (const proto::SpaceSize& space : spaces) {
+  std::vector<proto::SpaceSize> wanted;
+  for (const proto::SpaceSize& space : spaces) {  // CW3
     kept.insert(space.space);
-    STRATA_RETURN_IF_ERROR(copy_space(&peer, request.writer, space));
+    STRATA_ASSIGN_OR_RETURN(const bool is_wanted,
+                            store_->prepare_space(request.writer, space.space, space.pages));
+    if (is_wanted) wanted.push_back(space);
   }
+  for (const proto::SpaceSize& space : wanted)
+    STRATA_RETURN_IF_ERROR(copy_space(&peer, request.writer, space));
   STRATA_RETURN_IF_ERROR(store_->drop_spaces_but(request.writer, kept));
   return store_->sync(request.writer);
 }
 
 Status PageCopier::copy_space(PeerPages* peer, const proto::Writer& writer,
                               const proto::SpaceSize& space) {
-  STRATA_ASSIGN_OR_RETURN(const bool wanted,
-                          store_->prepare_space(writer, space.space, space.pages));
-  if (!wanted) return ok_status();
   for (uint32_t begin = 0; begin < space.pages; begin += kPagesAtOnce) {
     if (stop_) return error_peer_down("the copy was given up");
     std::vector<PageId> ids;

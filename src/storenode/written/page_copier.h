@@ -4,6 +4,9 @@
 //        or a newer one; spaces that it did not have are gone; and all of it is durable.
 //   CW2  A copy belongs to one write session. When another begins it fails, and changes nothing
 //        from then on (WS1).
+//   CW3  All spaces are made before the first page is copied, and stay if the copy fails: compute
+//        writes to them meanwhile, and a write to one that is not there yet ends the copy. With
+//        much to copy and many writes none would ever come to its end.
 #pragma once
 
 #include <atomic>

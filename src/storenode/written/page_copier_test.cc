@@ -1,5 +1,5 @@
-// Goal: a copy brings every page of the peer that is newer, and nothing else (CW1), and ends with
-// its session (CW2). Method: two stores on simulated disks, one of them served over a socket.
+// Goal: a copy brings every page of the peer that is newer, and nothing else (CW1), ends with its
+// session (CW2), and makes the spaces first (CW3). Method: two stores on simulated disks, one of them served over a socket.
 #include "storenode/written/page_copier.h"
 
 #include <gtest/gtest.h>
@@ -107,6 +107,19 @@ TEST_F(Copies, APeerThatWasRestartedIsNotBelieved) {
   EXPECT_EQ(refused.state, CopyPagesReply::State::kFailed);
   EXPECT_EQ(own_->list_spaces()->size(), 1u);
   EXPECT_EQ(llsn_of({302, 2}), 60u);
+}
+
+TEST_F(Copies, MakeAllSpacesBeforeTheFirstPage) {  // CW3
+  fill(peer_.get(), kPeerWriter, 300, 3, 50);
+  fill(peer_.get(), kPeerWriter, 301, 3, 50);
+  peer_disk_->flip_bit("/peer/pages/space-0000012c.pages", uint64_t{5000} * 8);
+  const CopyPagesReply failed = copy();
+  EXPECT_EQ(failed.state, CopyPagesReply::State::kFailed);
+  EXPECT_EQ(failed.pages_seen, 0u);
+  EXPECT_EQ(*own_->list_spaces(), (std::vector<SpaceId>{SpaceId{300}, SpaceId{301}}));
+  // What compute writes meanwhile finds its place.
+  const Batch batch = std::move(Batch().add({301, 2}, 60));
+  EXPECT_TRUE(own_->write(kWriter, batch.ids(), 1, batch.pages()).ok());
 }
 
 TEST_F(Copies, EndWithTheirSession) {  // CW2
