@@ -1,5 +1,6 @@
 // Goal: a copy brings every page of the peer that is newer, and nothing else (CW1), ends with its
-// session (CW2), and makes the spaces first (CW3). Method: two stores on simulated disks, one of them served over a socket.
+// session (CW2), and makes the spaces first (CW3). Method: two stores on simulated disks, one of
+// them served over a socket.
 #include "storenode/written/page_copier.h"
 
 #include <gtest/gtest.h>
