@@ -32,7 +32,9 @@ def campaign(engine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_engine_that_loses_nothing_passes() -> None:
     # Without DDL: after a kill in the middle of an ALTER, InnoDB of this server version refuses the table at times (error 1877).
-    done = campaign("InnoDB", "--runs", "2", "--no-ddl", "--binlog", "on")
+    # Without XA ROLLBACK: it forgets the transaction's name before it ends it, and syncs the end of named ones only, so that one
+    # whose rollback was acknowledged can be prepared again after a kill.
+    done = campaign("InnoDB", "--runs", "2", "--no-ddl", "--no-xa-rollback", "--binlog", "on")
     assert done.returncode == 0, done.stdout
     assert done.stdout.splitlines()[-1] == "2 passed, 0 failed"
 

@@ -53,6 +53,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
     parser.add_argument("--no-ddl", action="store_true", help="on one server: rows only")
+    parser.add_argument("--no-xa-rollback", action="store_true", help="on one server: what is prepared is always committed")
     parser.add_argument("--errors", action="store_true", help="on one server: errors without a crash")
     parser.add_argument("--fault", help="only this fault point, or on clusters this kind of fault")
     parser.add_argument(
@@ -182,7 +183,7 @@ def _one(arguments: argparse.Namespace, seed: int, points: list[str], struck: se
     kind = "power loss" if plan.power_loss and strata else "kill -9"
     faults = [f for r in plan.rounds for f in (r.fault, r.recovery_fault) if f]
     extra = tuple(arguments.server_option)
-    run = Run(plan, folder, arguments.engine, arguments.preset, extra, not arguments.no_ddl, mirror)
+    run = Run(plan, folder, arguments.engine, arguments.preset, extra, not arguments.no_ddl, mirror, not arguments.no_xa_rollback)
     began = time.monotonic()
     try:
         result: RunResult = run.execute()

@@ -47,6 +47,7 @@ class Run:
         extra: tuple[str, ...],
         ddl_too: bool = True,
         mirror: Mirror | None = None,
+        xa_rollback_too: bool = True,
     ) -> None:
         """`mirror`: for a plan with a binary log."""
         self._plan = plan
@@ -58,7 +59,7 @@ class Run:
         logged = BINLOG_OPTIONS if self._mirror else ()
         self._extra = ("--skip-networking", *(SMALL if plan.small else ()), *logged, *extra)
         self._server = Server(folder / "data")
-        self._workloads = Workloads(folder, self._server, DATABASE, engine, ddl_too=ddl_too)
+        self._workloads = Workloads(folder, self._server, DATABASE, engine, ddl_too=ddl_too, xa_rollback_too=xa_rollback_too)
         self.result = RunResult()
 
     def execute(self) -> RunResult:

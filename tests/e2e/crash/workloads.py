@@ -18,13 +18,22 @@ class Workloads:
     """Not thread-safe; its workers are threads of their own."""
 
     def __init__(
-        self, folder: Path, server: Connector, database: str, engine: str, *, bulk_rows: int = bulk.ROWS_MAX, ddl_too: bool = True
+        self,
+        folder: Path,
+        server: Connector,
+        database: str,
+        engine: str,
+        *,
+        bulk_rows: int = bulk.ROWS_MAX,
+        ddl_too: bool = True,
+        xa_rollback_too: bool = True,
     ) -> None:
         self._server = server
         self._database = database
         self._engine = engine
         self._bulk_rows = bulk_rows
         self._ddl_too = ddl_too
+        self._xa_rollback_too = xa_rollback_too
         self.bank = Ledger(folder / "bank.ledger")
         self._events = Ledger(folder / "events.ledger")
         self._xa_ledger = Ledger(folder / "xa.ledger")
@@ -57,7 +66,7 @@ class Workloads:
         self._bulk.rows_max = self._bulk_rows
         tellers = [bank.BankWorker(server, database, n, own_rng(), self.bank) for n in (1, 2, 3)]
         writers = [events.EventsWorker(server, database, n, own_rng(), self._events) for n in (1, 2)]
-        self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger)
+        self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger, rollback_too=self._xa_rollback_too)
         auditor = bank.Auditor(server, database, 1, own_rng())
         undoers = [undo.UndoWorker(server, database, n, own_rng(), self._undo) for n in (1, 2)]
         schema = [self._ddl] if self._ddl_too else []

@@ -24,9 +24,12 @@ def create(session: Session, engine: str) -> None:
 class XaWorker(Worker):
     """`kept`: transactions whose XA PREPARE was acknowledged and whose rollback was not asked for: prepared, or committed."""
 
-    def __init__(self, server: Connector, database: str, number: int, rng: random.Random, ledger: Ledger) -> None:
+    def __init__(
+        self, server: Connector, database: str, number: int, rng: random.Random, ledger: Ledger, *, rollback_too: bool = True
+    ) -> None:
         super().__init__(server, database, number, rng)
         self.kept: set[int] = set()
+        self._commit_share = 0.8 if rollback_too else 1.0
         self._ledger = ledger
         self._next = 1 + max((t for t in ledger.begun if t // TXNS_PER_WORKER == number), default=number * TXNS_PER_WORKER)
         self._txn = 0
@@ -57,7 +60,7 @@ class XaWorker(Worker):
         self.kept.add(self._txn)
         if self.rng.random() < 0.3:
             self._halt.wait(self.rng.uniform(0, 0.05))  # Lets a crash find it prepared.
-        commit = self.rng.random() < 0.8
+        commit = self.rng.random() < self._commit_share
         if not commit:
             self.kept.discard(self._txn)
         session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{self._txn}'")
