@@ -82,7 +82,7 @@ def rows_of_methods(macro: str) -> list[tuple[str, ...]]:
 
 
 def methods_table() -> str:
-    services = {"LOG": "log", "PAGE": "pages", "WRITTEN": "written pages", "PEER": "peers"}
+    services = {"LOG": "log", "PAGE": "pages", "WRITTEN": "written pages", "PEER": "peers", "POOL": "remote pools"}
     head = ("number", "method", "service", "asked by", "is answered", "sent again", "in words")
     ends = {"kAtOnce": "at once", "kDurable": "when it is durable", "kWaits": "when there is log enough, or its time is over"}
     again = {"kRepeat": "yes", "kNever": "no"}

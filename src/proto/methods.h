@@ -1,4 +1,4 @@
-// The calls that nodes make to a storage node, and what methods.def says of each.
+// The calls that nodes make to storage nodes and memory nodes, and what methods.def says of each.
 //   MD1  A number never changes its meaning; a new meaning gets a new number.
 #pragma once
 
@@ -16,7 +16,7 @@ enum Method : uint16_t {
 #define STRATA_LIMIT(name, value, what) constexpr uint32_t name = value;
 #include "proto/methods.def"
 
-enum class Service : uint8_t { kLog, kPages, kWritten, kPeers };
+enum class Service : uint8_t { kLog, kPages, kWritten, kPeers, kPools };
 enum class Caller : uint8_t { kCompute, kStorage, kBoth };
 enum class Ends : uint8_t { kAtOnce, kDurable, kWaits };
 enum class Again : uint8_t { kRepeat, kNever };

@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "proto/copy_messages.h"
 #include "proto/log_messages.h"
+#include "proto/memory_messages.h"
 #include "proto/methods.h"
 #include "proto/page_messages.h"
 #include "proto/status_bytes.h"
@@ -260,6 +261,70 @@ TEST_P(Messages, OfACopy) {
   for (uint32_t n = 0; n < rng_.below(5); ++n) listed.pages.push_back({300, n * 3});
   listed.gone = offer.dropped;
   message(reply_of(kListPages), listed, decode_list_pages_reply);
+}
+
+TEST_P(Messages, OfAttachingToAPool) {
+  const PoolUser user{kStream, Epoch{rng_.next() | 1}, rng_.next() | 1, rng_.next() | 1};
+  message(request_of(kPoolAttach),
+          PoolAttachRequest{{kStream, Epoch{3}, 1, 0}, rng_.one_in(2), 9, some_bytes(40)},
+          decode_pool_attach);
+  message(reply_of(kPoolAttach),
+          PoolAttachReply{user.incarnation, rng_.one_in(2), some_bytes(40), 9, rng_.next(),
+                          rng_.next(), rng_.next(), epoch(), lsn(), rng_.next()},
+          decode_pool_attach_reply);
+  message(request_of(kPoolList), PoolListRequest{user, 17, kPoolListMax}, decode_pool_list);
+  PoolListReply listed{static_cast<uint32_t>(rng_.next()), {}};
+  PoolLookupReply looked_up;
+  PoolPagesRequest pages{user, {}};
+  PoolDropReply dropped;
+  for (uint64_t n = 1 + rng_.below(4); n > 0; --n) {
+    const PoolSlot at{3, rng_.next(), Llsn{rng_.next()}, rng_.one_in(2)};
+    listed.pages.push_back({PageId::unpack(rng_.next()), at});
+    looked_up.found.push_back({rng_.one_in(2), at});
+    pages.pages.push_back(PageId::unpack(rng_.next()));
+    dropped.dropped.push_back(status());
+  }
+  message(reply_of(kPoolList), listed, decode_pool_list_reply);
+  message(request_of(kPoolLookup), pages, decode_pool_pages);
+  message(reply_of(kPoolLookup), looked_up, decode_pool_lookup_reply);
+  message(request_of(kPoolDrop), pages, decode_pool_pages);
+  message(reply_of(kPoolDrop), dropped, decode_pool_drop_reply);
+  message(request_of(kPoolForget), PoolForgetRequest{user, SpaceId{300}}, decode_pool_forget);
+  message(request_of(kPoolCheckpoint), PoolCheckpointRequest{user, Lsn{rng_.next() | 1}, 5},
+          decode_pool_checkpoint);
+}
+
+TEST_P(Messages, OfPagesInAPool) {
+  const PoolUser user{kStream, Epoch{rng_.next() | 1}, rng_.next() | 1, rng_.next() | 1};
+  PoolPutRequest put{user, lsn(), {{{300, 1}, rng_.one_in(2), lsn(), lsn()}}, {}};
+  const std::string page(kPageBytes, 'p');
+  put.pages = page;
+  const std::string bytes = encode(put);
+  const auto decoded = decode_pool_put(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_TRUE(Layout(request_of(kPoolPut)).is_of(bytes));
+  EXPECT_EQ(encode(*decoded), bytes);
+  EXPECT_EQ(decoded->images, put.images);
+  EXPECT_FALSE(decode_pool_put(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
+  EXPECT_FALSE(decode_pool_put(bytes + "x").ok());
+  message(reply_of(kPoolPut), PoolPutReply{{{status(), 3, rng_.next()}, {status(), 0, 0}}},
+          decode_pool_put_reply);
+  const PoolTarget target{"unix:" + some_bytes(40), rng_.next() | 1};
+  message(request_of(kPoolWrite), PoolWriteRequest{user, lsn(), kPoolImagesMax, {target, target}},
+          decode_pool_write);
+  message(reply_of(kPoolWrite),
+          PoolWriteReply{rng_.next(),
+                         lsn(),
+                         rng_.next(),
+                         {{{300, 1}, Llsn{rng_.next()}}},
+                         {{rng_.one_in(2), status()}, {true, status()}}},
+          decode_pool_write_reply);
+  message(request_of(kPoolWriteAgain), PoolWriteAgainRequest{user, 17, target},
+          decode_pool_write_again);
+  message(reply_of(kPoolWriteAgain), PoolWriteAgainReply{9, {rng_.one_in(2), status()}},
+          decode_pool_write_again_reply);
+  message(request_of(kPoolSynced), PoolSyncedRequest{user, rng_.next()}, decode_pool_synced);
+  message(reply_of(kPoolSynced), PoolSyncedReply{lsn(), rng_.next()}, decode_pool_synced_reply);
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Messages, ::testing::Range<uint64_t>(1, 21));
