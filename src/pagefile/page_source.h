@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -17,6 +18,18 @@ constexpr size_t kWriteBatchPages = 64;
 constexpr size_t kReadBatchPages = 16;
 
 using ReadBatchDone = absl::AnyInvocable<void()>;
+
+// Of a page that is written: where in the log its changes lie that the source has not got yet.
+struct PageChanges {
+  Lsn first;  // of the first of them
+  Lsn end;    // behind the last group that touched the page; durable (K9)
+};
+
+// A place in the log: everything before it is in the memory tier or in storage.
+struct MemoryCheckpoint {
+  Lsn lsn;
+  uint64_t llsn_bias = 0;  // of the log there
+};
 
 class PageSource {
  public:
@@ -62,6 +75,11 @@ class PageSource {
     }
     return first_error;
   }
+  // The same, for sources that want to know what the pages hold; the pool calls this one.
+  virtual Status write_changed(const PageId* ids, const PageChanges* /*changes*/, uint32_t count,
+                               const char* pages, bool* ok) {
+    return write_batch(ids, count, pages, ok);
+  }
   // Whether evicted() is to be called: a cache behind the pool is fed by it. Constant.
   [[nodiscard]] virtual bool wants_evicted() const { return false; }
   // The pool has dropped the page for want of room: its last bytes, stored already if they were
@@ -69,7 +87,9 @@ class PageSource {
   // or whose space is gone. Called under a mutex of the pool: copies what it wants, does not block
   // and does not call the pool.
   virtual void evicted(PageId /*id*/, const char* /*page*/) noexcept {}
-  virtual Status sync() = 0;                       // every completed write is durable
+  virtual Status sync() = 0;  // every completed write is durable
+  // Every completed write of a change below `floor` is durable in storage, for a checkpoint there.
+  virtual Status sync_below(Lsn /*floor*/) { return sync(); }
   virtual Status create_space(SpaceId space) = 0;  // durable when it returns; OK when it exists
   virtual Status delete_space(SpaceId space) = 0;  // durable when it returns; OK when absent
   virtual StatusOr<bool> space_exists(SpaceId space) = 0;
@@ -82,6 +102,15 @@ class PageSource {
   virtual StatusOr<uint32_t> space_pages(SpaceId /*space*/) {
     return error_unsupported("this page source does not know the sizes of its spaces");
   }
+  // Between the pool and storage there is memory of another machine, which outlives this process.
+  // Then there are checkpoints in two tiers (LegoBase, §5.1): often one in that memory, and seldom
+  // one in storage, for when that memory is lost, too.
+  [[nodiscard]] virtual bool has_memory_tier() const { return false; }
+  // Everything before `at` was given to this source, and the log is durable up to there. OK: redo
+  // may begin there, as long as that memory is whole. Blocks. An error changes nothing.
+  virtual Status publish_memory_checkpoint(const MemoryCheckpoint& /*at*/) { return ok_status(); }
+  // The last one, if that memory has been found whole. For recovery.
+  virtual std::optional<MemoryCheckpoint> memory_checkpoint() { return std::nullopt; }
   // Pages are made from the log: what is written to this source only tells it which version the
   // next read must not be older than, and redo is the source's work, not the kernel's.
   [[nodiscard]] virtual bool replays_log() const { return false; }
