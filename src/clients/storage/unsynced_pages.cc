@@ -8,6 +8,7 @@
 namespace strata::clients {
 
 std::string UnsyncedPages::Call::encode(const proto::Writer& writer) const {
+  STRATA_ASSERT(method != kElsewhere);
   if (method == proto::kWritePages)
     return proto::encode(proto::WritePagesRequest{writer, ids, pages});
   return proto::encode(proto::SpaceRequest{writer, space.space, space.pages});
@@ -44,6 +45,11 @@ void UnsyncedPages::note(uint16_t method, Bytes request) {
   }
 }
 
+void UnsyncedPages::note_elsewhere(const std::vector<PageId>& pages) {
+  elsewhere_ = ++last_;
+  for (const PageId id : pages) pages_.erase(id);
+}
+
 void UnsyncedPages::forget(uint64_t mark) {
   std::erase_if(pages_, [mark](const auto& page) { return page.second.number <= mark; });
   for (auto& [id, space] : spaces_) {
@@ -51,6 +57,7 @@ void UnsyncedPages::forget(uint64_t mark) {
     if (space.made <= mark) space.made = 0;
     if (space.grown <= mark) space.grown = space.pages = 0;
   }
+  if (elsewhere_ <= mark) elsewhere_ = 0;
   std::erase_if(spaces_, [](const auto& of) {
     return of.second.deleted == 0 && of.second.made == 0 && of.second.grown == 0;
   });
@@ -76,6 +83,7 @@ std::vector<UnsyncedPages::Call> UnsyncedPages::calls() const {
     calls.back().ids.push_back(id);
     calls.back().pages += page.bytes;
   }
+  if (elsewhere_ != 0) calls.push_back({kElsewhere, {}, {}, {}});
   return calls;
 }
 

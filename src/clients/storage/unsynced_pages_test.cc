@@ -1,5 +1,6 @@
 // Goal: a storage node that forgot everything since the last sync is, once told again, where all
-// acknowledged calls had brought it (UP1), and what was synced is forgotten (UP2). Method: random
+// acknowledged calls had brought it (UP1), what was synced is forgotten (UP2), and
+// what somebody else wrote only he says again (UP3). Method: random
 // calls, carried out on a node as a map, which loses a random part of what was not synced.
 #include "clients/storage/unsynced_pages.h"
 
@@ -133,6 +134,26 @@ TEST(UnsyncedPages, ADeletionIsForgottenWithTheSyncBehindIt) {
   const auto calls = unsynced.calls();
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(calls[0].method, proto::kGrowSpace);
+}
+
+TEST(UnsyncedPages, WhatSomebodyElseWroteHeIsAskedForAndLast) {  // UP3
+  UnsyncedPages unsynced;
+  for (const uint32_t number : {1u, 2u})
+    unsynced.note(proto::kWritePages, proto::encode(proto::WritePagesRequest{
+                                          kWriter, {PageId{300, number}}, page_of('a')}));
+  unsynced.note_elsewhere({PageId{300, 1}});
+  auto calls = unsynced.calls();
+  ASSERT_EQ(calls.size(), 3u);
+  EXPECT_EQ(calls[1].ids, std::vector<PageId>{(PageId{300, 2})}) << "the other one is his";
+  EXPECT_EQ(calls[2].method, UnsyncedPages::kElsewhere);
+  const uint64_t mark = unsynced.mark();
+  unsynced.note_elsewhere({PageId{300, 2}});
+  unsynced.forget(mark);
+  calls = unsynced.calls();
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(calls[0].method, UnsyncedPages::kElsewhere) << "written after the sync had begun";
+  unsynced.forget(unsynced.mark());
+  EXPECT_TRUE(unsynced.calls().empty());
 }
 
 }  // namespace

@@ -95,6 +95,7 @@ class WriteSessions {
     uint64_t until_us = UINT64_MAX;
     What what = What::kCall;
     std::vector<Target> targets;
+    bool elsewhere = false;                     // kCall: by another process
     const UnsyncedPages::Call* call = nullptr;  // kTellAgain
     std::vector<Target> peers;                  // kCopy: from the first that has an address
     std::vector<cluster::InSyncNode> list;
@@ -118,6 +119,10 @@ class WriteSessions {
   // One call to all nodes (WN1): kUnavailable (too few in sync, may pass), kResourceExhausted (a
   // disk is full), fenced, ended (WN6).
   static Task call(uint16_t method);
+  // The same, of kWritePages, by another process that is told the targets and says what each has
+  // answered. What was written so he is asked to write once more where it has to be told again
+  // (WN4, UP3); until the next sync he is the only one who writes these pages.
+  static Task call_elsewhere();
   static Task sync();                      // WN2
   static Task check();                     // WN3, WN4: asks those that are suspected
   static Task come_back(NodeNumber node);  // WN5; one at a time
@@ -129,6 +134,9 @@ class WriteSessions {
   Step step(Task* task, uint64_t now_us);
   // By target of the step. `request`: of a call, as any of the nodes was sent it.
   void answered(Task* task, const std::vector<Answer>& answers, Bytes request, uint64_t now_us);
+  // The same, of a call that another process has made with these pages.
+  void answered_elsewhere(Task* task, const std::vector<Answer>& answers,
+                          const std::vector<PageId>& pages, uint64_t now_us);
   void published(Task* task, const Status& status, uint64_t now_us);
 
   // --- what happens ---
@@ -231,8 +239,8 @@ class WriteSessions {
   void told_again(Task* task, const std::vector<Answer>& answers, uint64_t now_us);
   Status all_told(Task* task);
   void end_check(Task* task, const Status& status, uint64_t now_us);
-  void call_answered(Task* task, const std::vector<Answer>& answers, Bytes request,
-                     uint64_t now_us);
+  // OK: it is acknowledged, and is to be remembered.
+  bool call_answered(Task* task, const std::vector<Answer>& answers, uint64_t now_us);
   Status judge(const std::vector<Target>& targets, const std::vector<Answer>& answers);
   void return_begun(Task* task, const Answer& answer, uint64_t now_us);
   void copy_answered(Task* task, const Answer& answer, uint64_t now_us);
@@ -288,6 +296,7 @@ class WriteSessions::Task {
   Kind kind_;
   Stage stage_;
   uint16_t method_ = 0;
+  bool elsewhere_ = false;
   bool fits_ = false;      // kCall: whether a sync has to come first was looked at
   bool syncs_ = false;     // the call under way is a sync
   bool has_list_ = false;  // list_taken_ is ours

@@ -9,7 +9,8 @@
 //   still copies
 // - WN3: no new session after a call that nobody answered; a new session that is not used
 // - WN4: a forgotten session counts as known; nothing is told again, or while calls are under way;
-//   calls are not remembered, or forgotten by a sync that did not cover them
+//   calls are not remembered, or forgotten by a sync that did not cover them; what another process
+//   wrote is not told again (UP3)
 // - WN5: in sync without a sync of its own, before the copy is done, or though a call was missed
 //   meanwhile; a copy that does not wait for calls of before; a return without the list
 // - WN6: new nodes count at once, nodes without a place go on counting, the old write quorum stays;
@@ -41,6 +42,8 @@ TEST(WriteSessionsSim, NothingAcknowledgedIsMissingWhereItIsReliedOn) {
     ASSERT_EQ(model.fault(), "") << "STRATA_SEED=" << seed << " STRATA_ROUNDS=1";
     const WriteSessionsModel::Seen& seen = model.seen();
     all.writes += seen.writes;
+    all.elsewhere += seen.elsewhere;
+    all.again += seen.again;
     all.refused += seen.refused;
     all.syncs += seen.syncs;
     all.told_again += seen.told_again;
@@ -50,13 +53,14 @@ TEST(WriteSessionsSim, NothingAcknowledgedIsMissingWhereItIsReliedOn) {
     all.ended += seen.ended;
   }
   std::printf(
-      "seeds %lu-%lu: %lu writes, %lu refused, %lu syncs, %lu told again, %lu returned, "
+      "seeds %lu-%lu: %lu writes (%lu by another process, %lu times told again), %lu refused, %lu "
+      "syncs, %lu told again, %lu returned, "
       "%lu late, %lu left, %lu ended\n",
-      first, first + rounds - 1, all.writes, all.refused, all.syncs, all.told_again, all.returned,
-      all.late, all.left, all.ended);
+      first, first + rounds - 1, all.writes, all.elsewhere, all.again, all.refused, all.syncs,
+      all.told_again, all.returned, all.late, all.left, all.ended);
   if (rounds < 100) return;
-  for (const uint64_t met : {all.writes, all.refused, all.syncs, all.told_again, all.returned,
-                             all.late, all.left, all.ended})
+  for (const uint64_t met : {all.writes, all.elsewhere, all.again, all.refused, all.syncs,
+                             all.told_again, all.returned, all.late, all.left, all.ended})
     EXPECT_GT(met, rounds / 100);
 }
 

@@ -23,6 +23,12 @@ WriteSessions::Task WriteSessions::call(uint16_t method) {
   return task;
 }
 
+WriteSessions::Task WriteSessions::call_elsewhere() {
+  Task task = call(proto::kWritePages);
+  task.elsewhere_ = true;
+  return task;
+}
+
 WriteSessions::Task WriteSessions::sync() { return {Task::Kind::kSync, Task::Stage::kTakeList}; }
 
 WriteSessions::Task WriteSessions::check() { return {Task::Kind::kCheck, Task::Stage::kCheck}; }
@@ -75,7 +81,8 @@ void WriteSessions::answered(Task* task, const std::vector<Answer>& answers, Byt
     case Task::Stage::kTold:
       return told_again(task, answers, now_us);
     case Task::Stage::kCalled:
-      return call_answered(task, answers, request, now_us);
+      if (call_answered(task, answers, now_us)) unsynced_.note(task->method_, request);
+      return;
     case Task::Stage::kReturnBegun:
       return return_begun(task, answers.front(), now_us);
     case Task::Stage::kCopied:
@@ -85,6 +92,13 @@ void WriteSessions::answered(Task* task, const std::vector<Answer>& answers, Byt
     default:
       STRATA_ASSERT(false);  // nothing was asked
   }
+}
+
+void WriteSessions::answered_elsewhere(Task* task, const std::vector<Answer>& answers,
+                                       const std::vector<PageId>& pages, uint64_t now_us) {
+  STRATA_ASSERT(answers.size() == task->targets_.size());
+  STRATA_ASSERT(task->stage_ == Task::Stage::kCalled && task->elsewhere_);
+  if (call_answered(task, answers, now_us)) unsynced_.note_elsewhere(pages);
 }
 
 WriteSessions::Step WriteSessions::ask(Step::What what, const std::vector<Target>& targets) {
@@ -131,20 +145,20 @@ WriteSessions::Next WriteSessions::begin_call(Task* task, uint64_t now_us) {
   under_way_.insert(task->operation_);
   task->syncs_ = task->has_list_;
   task->stage_ = Task::Stage::kCalled;
-  return ask(Step::What::kCall, task->targets_);
+  Step step = ask(Step::What::kCall, task->targets_);
+  step.elsewhere = task->elsewhere_ && !task->syncs_;
+  return step;
 }
 
-void WriteSessions::call_answered(Task* task, const std::vector<Answer>& answers, Bytes request,
-                                  uint64_t now_us) {
+bool WriteSessions::call_answered(Task* task, const std::vector<Answer>& answers, uint64_t now_us) {
   under_way_.erase(task->operation_);
   const Status status = judge(task->targets_, answers);
-  if (!status.ok()) return finish(task, status, now_us);
-  if (task->syncs_) {
+  if (status.ok() && task->syncs_) {
     task->stage_ = Task::Stage::kPublish;
-    return;
+    return false;
   }
-  unsynced_.note(task->method_, request);
   finish(task, status, now_us);
+  return status.ok();
 }
 
 // WN1, WN3; of a node that is gone nothing counts (WN6).

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -32,6 +33,22 @@ struct WrittenNode {
   transport::Address address;
 };
 
+// A storage node that takes part in a call, for who makes that call for us.
+struct DelegateTarget {
+  std::string address;
+  uint64_t session = 0;
+};
+// What came of it.
+struct DelegateAnswer {
+  bool answered = false;  // the status is what that node said
+  Status status = {};
+};
+struct Delegated {
+  bool nothing_to_do = false;           // nobody was asked anything
+  std::vector<PageId> pages;            // that were written
+  std::vector<DelegateAnswer> answers;  // by target; empty: nobody knows what came of it
+};
+
 struct WrittenNodesOptions {
   StreamId stream;  // this node's, with its epoch (S2)
   Epoch epoch;
@@ -44,6 +61,9 @@ struct WrittenNodesOptions {
   uint64_t open_timeout_us = 5'000'000;   // for nodes that are in sync to answer at the start
   uint64_t come_back_us_max = 1'000'000;  // between two tries
   size_t unsynced_bytes_max = size_t{64} << 20;  // of pages written since; then a sync comes first
+  // Writes to that node, once more, everything that was written by to_all_through() since the last
+  // sync that was OK. Blocks; no latch is held. Null: nothing is ever written so.
+  std::function<DelegateAnswer(const DelegateTarget&)> write_again;
   std::shared_ptr<transport::LinkModel> link_model;
   std::shared_ptr<transport::Counters> counters;  // null: its own
 };
@@ -68,6 +88,11 @@ class WrittenNodes final : public LeavingReplica {
   // One call to all nodes (WN1). Blocks. Errors: kUnavailable (too few in sync, may pass),
   // kResourceExhausted (a disk is full), fenced, ended (WN6).
   Status to_all(uint16_t method, Encode encode);
+  // One call kWritePages to all nodes (WN1) that another process makes for us, say a memory node:
+  // `write` tells it the targets and brings what each of them has answered. Blocks. Errors as
+  // to_all().
+  using WriteThrough = absl::FunctionRef<Delegated(const std::vector<DelegateTarget>&)>;
+  Status to_all_through(WriteThrough write);
   Status sync();  // WN2
 
   // Who works with a node keeps it, also when it loses its place meanwhile.
@@ -144,10 +169,13 @@ class WrittenNodes final : public LeavingReplica {
 
   // Does what the task says until it is done.
   Status run(Task task, Encode encode);
+  Status run(Task task, Encode encode, WriteThrough write);
   Status run(Task task);  // of no call but syncs
   Now wait_for_step(Task* task);
   Answers ask(const Now& now, uint16_t method, Encode encode, proto::CopyPagesRequest* copy,
               std::string* request);
+  Answers ask_through(const Now& now, WriteThrough write, std::vector<PageId>* pages);
+  Answers write_again(const Now& now);
   Answers ask_all(const Now& now, uint16_t method, uint64_t timeout_us, Encode encode);
   Answers ask_all(const Now& now, const transport::CallOptions& call,
                   absl::FunctionRef<std::string(const Target&)> encode);

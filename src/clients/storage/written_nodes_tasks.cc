@@ -49,6 +49,12 @@ Status WrittenNodes::to_all(uint16_t method, Encode encode) {
   return run(WriteSessions::call(method), encode);
 }
 
+Status WrittenNodes::to_all_through(WriteThrough write) {
+  STRATA_ASSERT(options_.write_again != nullptr);  // WN4
+  return run(
+      WriteSessions::call_elsewhere(), [](const proto::Writer&) { return std::string(); }, write);
+}
+
 Status WrittenNodes::sync() { return run(WriteSessions::sync()); }
 
 Status WrittenNodes::check_sessions() { return run(WriteSessions::check()); }
@@ -60,6 +66,13 @@ Status WrittenNodes::run(Task task) {
 }
 
 Status WrittenNodes::run(Task task, Encode encode) {
+  return run(std::move(task), encode, [](const auto&) {
+    STRATA_ASSERT(false);  // this task makes its calls itself
+    return Delegated{};
+  });
+}
+
+Status WrittenNodes::run(Task task, Encode encode, WriteThrough write) {
   proto::CopyPagesRequest copy;
   for (;;) {
     const Now now = wait_for_step(&task);
@@ -73,9 +86,14 @@ Status WrittenNodes::run(Task task, Encode encode) {
       sessions_.published(&task, published, monotonic_us());
     } else {
       std::string request;
-      const Answers answers = ask(now, task.method(), encode, &copy, &request);
+      std::vector<PageId> pages;
+      const Answers answers = now.step.elsewhere ? ask_through(now, write, &pages)
+                                                 : ask(now, task.method(), encode, &copy, &request);
       const MutexLock lock(mutex_);
-      sessions_.answered(&task, answers, request, monotonic_us());
+      if (now.step.elsewhere)
+        sessions_.answered_elsewhere(&task, answers, pages, monotonic_us());
+      else
+        sessions_.answered(&task, answers, request, monotonic_us());
     }
     changed_.notify_all();
   }
@@ -110,6 +128,7 @@ WrittenNodes::Answers WrittenNodes::ask(const Now& now, uint16_t method, Encode 
     case Step::What::kBegin:
       return begin_sessions(now);
     case Step::What::kTellAgain:
+      if (now.step.call->method == UnsyncedPages::kElsewhere) return write_again(now);
       return ask_all(now, now.step.call->method, options_.write_timeout_us,
                      [&](const proto::Writer& writer) { return now.step.call->encode(writer); });
     case Step::What::kSync:
@@ -127,6 +146,52 @@ WrittenNodes::Answers WrittenNodes::ask(const Now& now, uint16_t method, Encode 
     *request = encode(writer);
     return *request;
   });
+}
+
+// Targets that have lost their place meanwhile are not told to it, nor does their answer count.
+WrittenNodes::Answers WrittenNodes::ask_through(const Now& now, WriteThrough write,
+                                                std::vector<PageId>* pages) {
+  std::vector<DelegateTarget> targets;
+  for (size_t i = 0; i < now.targets.size(); ++i)
+    if (now.targets[i] != nullptr)
+      targets.push_back({now.targets[i]->address.now(), now.step.targets[i].session});
+  Delegated done = write(targets);
+  *pages = std::move(done.pages);
+  const bool known = done.nothing_to_do || done.answers.size() == targets.size();
+  Answers answers;
+  size_t next = 0;
+  for (const NodeRef& node : now.targets) {
+    Answer& answer = answers.emplace_back();
+    if (node == nullptr) {
+      answer.status = lost_place();
+    } else if (!known) {
+      answer.status = error_peer_down("nobody knows whether it was written to");
+    } else if (!done.nothing_to_do) {
+      DelegateAnswer& of_it = done.answers[next++];
+      answer.answered = of_it.answered;
+      answer.status = of_it.answered || !of_it.status.ok()
+                          ? std::move(of_it.status)
+                          : error_peer_down("it did not answer who writes for us");
+    }
+  }
+  return answers;
+}
+
+// One after the other: there are few, and it happens when all of them were restarted.
+WrittenNodes::Answers WrittenNodes::write_again(const Now& now) {
+  Answers answers;
+  for (size_t i = 0; i < now.targets.size(); ++i) {
+    Answer& answer = answers.emplace_back();
+    if (now.targets[i] == nullptr) {
+      answer.status = lost_place();
+      continue;
+    }
+    DelegateAnswer again =
+        options_.write_again({now.targets[i]->address.now(), now.step.targets[i].session});
+    answer.answered = again.answered;
+    answer.status = std::move(again.status);
+  }
+  return answers;
 }
 
 WrittenNodes::Answers WrittenNodes::ask_all(const Now& now, uint16_t method, uint64_t timeout_us,

@@ -64,6 +64,9 @@ class WrittenPageSource final : public PageSource {
   void follow(const ReplicaSet& replicas) { nodes_->follow(replicas); }
   void stop();
 
+  // Somebody else has written the page to all nodes in sync (WrittenNodes::to_all_through()).
+  void note_written(PageId id, Llsn llsn) { given_up_.note(id, llsn); }
+
   struct Counters {
     std::atomic<uint64_t> pages{0}, calls{0}, retries{0}, bad_pages{0}, wait_us{0};
     std::atomic<uint64_t> read_ahead{0};  // of the pages, those that came in a batch

@@ -31,6 +31,7 @@ void WriteSessionsModel::run(int steps) {
 void WriteSessionsModel::start_compute(bool founding) {
   tasks_.clear();
   busy_.clear();
+  elsewhere_.clear();
   replies_.clear();
   late_list_.reset();  // its writer is another one
   ++epoch_.value;
@@ -74,6 +75,7 @@ void WriteSessionsModel::start(Purpose purpose, WriteSessions::Task task, const 
   Running one{purpose, std::move(task)};
   one.pages = pages;
   one.covers = acknowledged_;
+  one.report = reports_;
   one.leaves = leaves;
   one.done_by = {};
   (void)node;
@@ -83,12 +85,18 @@ void WriteSessionsModel::start(Purpose purpose, WriteSessions::Task task, const 
 void WriteSessionsModel::start_write() {
   if (machine_->in_sync_count() < quorum_of(told_.size()) && !rng_.one_in(10)) return;
   Pages pages;
+  const bool elsewhere = rng_.one_in(3);
   for (uint64_t n = 1 + rng_.below(2); n > 0; --n) {
     const auto page = static_cast<uint32_t>(rng_.below(kSimPages));
+    if (!elsewhere && elsewhere_.count(page) != 0) continue;
     if (!busy_.insert(page).second) continue;
     pages[page] = ++last_version_;
   }
-  if (!pages.empty()) start(Purpose::kWrite, WriteSessions::call(proto::kWritePages), pages, 0, "");
+  if (pages.empty()) return;
+  start(Purpose::kWrite,
+        elsewhere ? WriteSessions::call_elsewhere() : WriteSessions::call(proto::kWritePages),
+        pages, 0, "");
+  tasks_.at(ids_).elsewhere = elsewhere;
 }
 
 void WriteSessionsModel::start_sync() {
@@ -168,6 +176,11 @@ void WriteSessionsModel::send(uint64_t id, Running* one) {
     } else if (message.what == What::kTellAgain) {
       message.method = one->step.call->method;
       if (message.method == proto::kWritePages) message.pages = pages_of(*one->step.call);
+      if (message.method == UnsyncedPages::kElsewhere) {
+        message.method = proto::kWritePages;
+        for (const auto& [page, of] : elsewhere_) message.pages[page] = of.first;
+        ++seen_.again;
+      }
     }
     messages_.push_back(std::move(message));
   }
@@ -185,10 +198,16 @@ void WriteSessionsModel::answer(uint64_t task, uint64_t round, size_t slot,
     if (!each.has_value()) return;
     answers.push_back(*each);
   }
-  std::string request;
-  if (one.step.what == What::kCall && one.task.method() == proto::kWritePages)
-    request = encode_write({kFirstSimStream, epoch_, 1}, one.pages);
-  machine_->answered(&one.task, answers, request, now_us_);
+  if (one.step.elsewhere) {
+    std::vector<PageId> pages;
+    for (const auto& [page, version] : one.pages) pages.push_back({kSimSpace.value, page});
+    machine_->answered_elsewhere(&one.task, answers, pages, now_us_);
+  } else {
+    std::string request;
+    if (one.step.what == What::kCall && one.task.method() == proto::kWritePages)
+      request = encode_write({kFirstSimStream, epoch_, 1}, one.pages);
+    machine_->answered(&one.task, answers, request, now_us_);
+  }
   one.step = {};
 }
 
@@ -200,11 +219,17 @@ void WriteSessionsModel::done(Running* one) {
       ++(ok ? seen_.writes : seen_.refused);
       if (!ok) return;
       for (const auto& [page, version] : one->pages) acknowledged_[page] = version;
+      if (one->elsewhere) {
+        ++seen_.elsewhere;
+        ++reports_;
+        for (const auto& [page, version] : one->pages) elsewhere_[page] = {version, reports_};
+      }
       return check_acknowledged(*one);
     case Purpose::kSync:
       if (!ok) return;
       ++seen_.syncs;
       checkpoint_ = one->covers;
+      std::erase_if(elsewhere_, [&](const auto& of) { return of.second.second <= one->report; });
       return check_synced(*one);
     case Purpose::kLeave:
       if (ok) check_may_leave(*one);

@@ -23,8 +23,8 @@ class WriteSessionsModel {
 
   // So that a test knows that everything was met.
   struct Seen {
-    uint64_t writes = 0, refused = 0, syncs = 0, told_again = 0, returned = 0, late = 0, left = 0,
-             ended = 0;
+    uint64_t writes = 0, elsewhere = 0, again = 0, refused = 0, syncs = 0, told_again = 0,
+             returned = 0, late = 0, left = 0, ended = 0;
   };
   [[nodiscard]] const Seen& seen() const noexcept { return seen_; }
 
@@ -35,8 +35,10 @@ class WriteSessionsModel {
   struct Running {
     Purpose purpose;
     WriteSessions::Task task;
-    Pages pages = {};   // kWrite
-    Pages covers = {};  // kSync: what had been acknowledged when it began
+    Pages pages = {};        // kWrite
+    bool elsewhere = false;  // kWrite: another process makes the call
+    Pages covers = {};       // kSync: what had been acknowledged when it began
+    uint64_t report = 0;     // kSync: the last one of before
     std::string leaves = {};
     std::set<NodeNumber> done_by = {};  // kWrite
     WriteSessions::Step step = {};
@@ -132,6 +134,10 @@ class WriteSessionsModel {
 
   Version last_version_ = 0;
   std::set<uint32_t> busy_;  // pages that are being written
+  // What another process has written for compute, with the number of the write: until a sync that
+  // began after it, it alone writes these pages.
+  std::map<uint32_t, std::pair<Version, uint64_t>> elsewhere_;
+  uint64_t reports_ = 0;
   Pages acknowledged_;
   Pages checkpoint_;  // acknowledged before the last sync that was OK
   Seen seen_;
