@@ -10,6 +10,7 @@
 #include "base/fault.h"
 #include "base/latch.h"
 #include "base/thread_name.h"
+#include "bufpool/memory_checkpointer.h"
 
 namespace strata {
 
@@ -29,12 +30,17 @@ struct Checkpointer::Impl {
         marks_(pool->source()->replays_log()),
         last_lsn_(control->data().checkpoint_lsn.value),
         floor_lsn_(last_lsn_.load()),
-        last_us_(monotonic_us()) {}
+        last_us_(monotonic_us()) {
+    if (pool->source()->has_memory_tier())
+      memory_ = std::make_unique<MemoryCheckpointer>(
+          MemoryCheckpointerOptions{options.memory_interval_us, options.background}, pool, log);
+  }
 
   class Pace;
   enum class Kind : uint8_t { kPaced, kHurried, kMark };
   Status run_once(bool clean_shutdown, Kind kind);
   Status run(bool clean_shutdown, Kind kind);
+  Status run_behind_memory(bool clean_shutdown, Kind kind);
   Status move_start(Lsn lsn, uint64_t bias, bool clean_shutdown);
   Status publish(Lsn lsn, uint64_t bias, bool clean_shutdown);
   void note_result(const Status& status) STRATA_REQUIRES(mutex_);
@@ -70,10 +76,11 @@ struct Checkpointer::Impl {
   BufferPool* const pool_;
   Log* const log_;
   ControlStore* const control_;
-  const bool marks_;                 // CP6
-  std::atomic<uint64_t> last_lsn_;   // where a restart begins to read
-  std::atomic<uint64_t> floor_lsn_;  // of the last checkpoint that was not a mark
-  std::atomic<uint64_t> last_us_;    // when that was
+  const bool marks_;                            // CP6
+  std::unique_ptr<MemoryCheckpointer> memory_;  // CP7; null: there is no such tier
+  std::atomic<uint64_t> last_lsn_;              // where a restart begins to read
+  std::atomic<uint64_t> floor_lsn_;             // of the last checkpoint that was not a mark
+  std::atomic<uint64_t> last_us_;               // when that was
   std::atomic<uint64_t> last_mark_us_{0};
   std::atomic<uint64_t> last_images_{0};  // image_bytes() when the last one began
 
@@ -140,6 +147,7 @@ class Checkpointer::Impl::Pace {
 
 // CP1, CP6
 Status Checkpointer::Impl::run(bool clean_shutdown, Kind kind) {
+  if (memory_ != nullptr) return run_behind_memory(clean_shutdown, kind);
   const uint64_t images = image_bytes();
   uint64_t bias = 0;
   const Lsn floor = kind == Kind::kMark ? log_->position(&bias) : log_->raise_image_floor(&bias);
@@ -160,11 +168,26 @@ Status Checkpointer::Impl::run(bool clean_shutdown, Kind kind) {
   return log_->truncate_below(floor);
 }
 
+// CP7
+Status Checkpointer::Impl::run_behind_memory(bool clean_shutdown, Kind kind) {
+  MemoryCheckpoint at = memory_->last();
+  if (clean_shutdown || kind == Kind::kHurried ||
+      at.lsn.value <= last_lsn_.load(std::memory_order_relaxed)) {
+    STRATA_ASSIGN_OR_RETURN(at, memory_->run_once());
+  }
+  if (clean_shutdown && pool_->source()->memory_checkpoint().has_value()) return ok_status();
+  STRATA_RETURN_IF_ERROR(move_start(at.lsn, at.llsn_bias, clean_shutdown));
+  floor_lsn_.store(at.lsn.value, std::memory_order_relaxed);
+  if (fault(FaultPoint::checkpoint_after_publish))
+    return error_io_error("fault point checkpoint_after_publish");
+  return log_->truncate_below(at.lsn);
+}
+
 // Every change below `lsn` is written, or its source's work.
 Status Checkpointer::Impl::move_start(Lsn lsn, uint64_t bias, bool clean_shutdown) {
   if (fault(FaultPoint::checkpoint_before_sync))
     return error_io_error("fault point checkpoint_before_sync");
-  STRATA_RETURN_IF_ERROR(pool_->source()->sync());
+  STRATA_RETURN_IF_ERROR(pool_->source()->sync_below(lsn));
   // Pages of dropped spaces were forgotten, not written: their groups may be younger than the last
   // durable one, and redo must not start beyond the end of the log.
   STRATA_RETURN_IF_ERROR(log_->persist(lsn));
@@ -262,6 +285,7 @@ void Checkpointer::stop() noexcept {
     impl_->changed_.notify_all();
   }
   if (impl_->thread_.joinable()) impl_->thread_.join();
+  if (impl_->memory_ != nullptr) impl_->memory_->stop();
 }
 
 Status Checkpointer::failure() const {
@@ -271,6 +295,10 @@ Status Checkpointer::failure() const {
 
 Lsn Checkpointer::last_checkpoint() const noexcept {
   return Lsn{impl_->last_lsn_.load(std::memory_order_relaxed)};
+}
+
+Lsn Checkpointer::last_memory_checkpoint() const noexcept {
+  return impl_->memory_ == nullptr ? Lsn{} : impl_->memory_->last().lsn;
 }
 
 bool Checkpointer::failing() const noexcept {

@@ -17,6 +17,9 @@
 //        checkpoint only brings new ones. So one starts after log_bytes to 2 x log_bytes of log.
 //   CP6  A source that makes its pages from the log gets none. Every mark_interval_us of change the
 //        start moves to the end of the log there, without new images: a restart reads little.
+//   CP7  With a memory tier F is that of a checkpoint there (memory_checkpointer.h), a new one for
+//        who waits; what lies below it is written to storage by sync_below(F). At shutdown the one
+//        in the memory tier is enough, as long as there is that memory.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +34,10 @@
 namespace strata {
 
 struct CheckpointerOptions {
-  uint64_t log_bytes = 256u << 20;      // a checkpoint starts after this much log (CP5)
-  uint64_t interval_us = 300000000;     // ... or after this time, if anything changed
-  uint64_t mark_interval_us = 1000000;  // CP6
+  uint64_t log_bytes = 256u << 20;       // a checkpoint starts after this much log (CP5)
+  uint64_t interval_us = 300000000;      // ... or after this time, if anything changed
+  uint64_t mark_interval_us = 1000000;   // CP6
+  uint64_t memory_interval_us = 500000;  // CP7
   bool background = true;
 };
 
@@ -46,8 +50,9 @@ class Checkpointer {
   void request() noexcept;                       // asynchronous
   void stop() noexcept;
   [[nodiscard]] Lsn last_checkpoint() const noexcept;
-  [[nodiscard]] bool failing() const noexcept;  // since the last run
-  [[nodiscard]] Status failure() const;         // what the last one came to (CP3)
+  [[nodiscard]] Lsn last_memory_checkpoint() const noexcept;  // zero: there was none (CP7)
+  [[nodiscard]] bool failing() const noexcept;                // since the last run
+  [[nodiscard]] Status failure() const;                       // what the last one came to (CP3)
   // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
   // log_bytes. kCancelled: interrupted. `interrupt` may be null.
   Status wait_for_log_room(WaitInterrupt* interrupt);

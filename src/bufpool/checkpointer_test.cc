@@ -19,7 +19,7 @@ PageId page(uint32_t number) { return PageId{300, number}; }
 
 struct CheckpointHarness : PoolHarness {
   explicit CheckpointHarness(CheckpointerOptions options, uint32_t frames = 64,
-                             bool replays = false)
+                             bool replays = false, bool memory_tier = false)
       : PoolHarness(tiny_pool(frames)) {
     set_diag_sink([](Severity, std::string_view) { ++messages; });
     messages = 0;
@@ -30,6 +30,7 @@ struct CheckpointHarness : PoolHarness {
     EXPECT_TRUE(made.ok()) << made.status();
     control = std::move(*made);
     source.replays = replays;
+    source.memory_tier = memory_tier;
     checkpointer = std::make_unique<Checkpointer>(options, pool.get(), log.get(), control.get());
   }
   ~CheckpointHarness() {
@@ -208,6 +209,64 @@ TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
     status = h.checkpointer->wait_for_log_room(nullptr);
   }
   EXPECT_TRUE(is_no_space(status)) << status;
+}
+
+// CP7, MC1, MC2: what is in the memory tier is in storage below the same place, and only then the
+// log goes.
+TEST(Checkpointer, OfTwoTiersTheLogGoesByTheOneInStorage) {
+  CheckpointHarness h({.background = false}, 64, false, /*memory_tier=*/true);
+  Lsn published, durable;
+  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint& at) {
+    published = at.lsn;
+    durable = h.log->durable_lsn();
+    return ok_status();
+  };
+  for (uint32_t i = 0; i < 10; ++i) h.make(page(i));
+  const Lsn next = h.log->next_lsn();
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(published, next);
+  EXPECT_GE(durable, next);
+  EXPECT_EQ(h.pool->dirty_count(), 0u);
+  EXPECT_EQ(h.checkpointer->last_memory_checkpoint(), next);
+  EXPECT_EQ(h.source.synced_below, std::vector<Lsn>{next});
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), next);
+  EXPECT_EQ(h.sink.begin_lsn(), next);
+}
+
+TEST(Checkpointer, ACleanEndLeavesStorageAsItIsWhileThereIsTheMemory) {  // CP7
+  CheckpointHarness h({.background = false}, 64, false, /*memory_tier=*/true);
+  h.make(page(1));
+  ASSERT_TRUE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
+  EXPECT_EQ(h.source.in_memory->lsn, h.log->next_lsn());
+  EXPECT_TRUE(h.source.synced_below.empty());
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), Lsn{4096});
+  h.modify(page(1));
+  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint&) {
+    h.source.in_memory.reset();  // it is gone: the source has all written to storage itself
+    return error_not_found("no memory");
+  };
+  EXPECT_FALSE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
+  h.source.on_memory_checkpoint = nullptr;
+  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), h.log->next_lsn());
+}
+
+TEST(Checkpointer, TheMemoryTierFollowsByItself) {  // MC1, MC3
+  CheckpointHarness h({.log_bytes = 1u << 30, .memory_interval_us = 1000}, 64, false, true);
+  std::atomic<uint64_t> at{0};
+  std::atomic<int> refusals{2};
+  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint& checkpoint) {
+    if (refusals.fetch_sub(1) > 0) return error_peer_down("by order");
+    at = checkpoint.lsn.value;
+    return ok_status();
+  };
+  h.make(page(1));
+  const uint64_t next = h.log->next_lsn().value;
+  EXPECT_TRUE(wait_until([&] { return at == next; }));
+  EXPECT_EQ(h.checkpointer->last_checkpoint(), Lsn{4096}) << "storage has its own pace";
+  EXPECT_EQ(h.sink.begin_lsn(), Lsn{}) << "no log is cut off (MC2)";
+  h.checkpointer->stop();
+  EXPECT_EQ(h.messages, 2) << "once when it failed, once when it worked again";
 }
 
 TEST(Checkpointer, ManyThreadsOneCheckpointAtATime) {

@@ -103,6 +103,26 @@ class MemoryPageSource : public PageSource {
   [[nodiscard]] bool needs_page_images() const override { return true; }
   [[nodiscard]] bool replays_log() const override { return replays; }
   bool replays = false;  // set before anybody asks
+  [[nodiscard]] bool has_memory_tier() const override { return memory_tier; }
+  Status sync_below(Lsn floor) override {
+    const std::lock_guard lock(mutex_);
+    synced_below.push_back(floor);
+    return ok_status();
+  }
+  Status publish_memory_checkpoint(const MemoryCheckpoint& at) override {
+    if (on_memory_checkpoint) STRATA_RETURN_IF_ERROR(on_memory_checkpoint(at));
+    const std::lock_guard lock(mutex_);
+    in_memory = at;
+    return ok_status();
+  }
+  std::optional<MemoryCheckpoint> memory_checkpoint() override {
+    const std::lock_guard lock(mutex_);
+    return in_memory;
+  }
+  bool memory_tier = false;                   // set before anybody asks
+  std::vector<Lsn> synced_below;              // while nobody else is at work
+  std::optional<MemoryCheckpoint> in_memory;  // likewise
+  std::function<Status(const MemoryCheckpoint&)> on_memory_checkpoint;
 
   void damage(PageId id) {
     const std::lock_guard lock(mutex_);

@@ -66,12 +66,15 @@ Status BufferPool::Impl::write_copies(WriteBuffer& buffer, Frame** frames, size_
   Status status = persist_before_write(newest_end);
   if (status.ok()) {
     PageId ids[kWriteBatchPages];
+    PageChanges changes[kWriteBatchPages];
     for (size_t i = 0; i < count; ++i) {
       ids[i] = frames[i]->id();
+      // The copy was taken by this thread, and only this write changes the frame's writing_lsn.
+      changes[i] = {Lsn{frames[i]->writing_lsn}, Lsn{newest_end}};
       STRATA_ASSERT(page_id_of(buffer.at(i)) == ids[i]);
       seal_page(buffer.at(i));
     }
-    status = source_->write_batch(ids, static_cast<uint32_t>(count), buffer.at(0), ok);
+    status = source_->write_changed(ids, changes, static_cast<uint32_t>(count), buffer.at(0), ok);
   }
   const auto written = static_cast<size_t>(std::count(ok, ok + count, true));
   counters_.writes.fetch_add(written, std::memory_order_relaxed);

@@ -57,6 +57,8 @@ struct KernelOptions {
   uint64_t log_segment_bytes = 64u << 20;
   uint64_t log_checkpoint_bytes = 256u << 20;
   uint64_t checkpoint_interval_us = 300'000'000;
+  uint64_t memory_checkpoint_interval_us = 500'000;  // where there is a memory tier
+  bool redo_from_memory = true;  // false: as if that tier had no checkpoint (for experiments)
   uint32_t log_buffer_bytes = 32u << 20;
   bool direct_io = true;    // pages, and what is written to the log
   uint32_t open_files = 0;  // data files kept open; 0: a quarter of the process's limit, <= 1000

@@ -235,6 +235,7 @@ void make_checkpointer(KernelImpl* k) {
   CheckpointerOptions checkpoint_options;
   checkpoint_options.log_bytes = k->options.log_checkpoint_bytes;
   checkpoint_options.interval_us = k->options.checkpoint_interval_us;
+  checkpoint_options.memory_interval_us = k->options.memory_checkpoint_interval_us;
   checkpoint_options.background = k->options.background;
   k->checkpointer =
       std::make_unique<Checkpointer>(checkpoint_options, k->pool.get(), k->log.get(), k->control);
@@ -344,10 +345,11 @@ Status KernelImpl::open_database() {
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
 
   Lsn end;
-  uint64_t bias = data.llsn_bias;
+  const MemoryCheckpoint from = redo_start(data);
+  uint64_t bias = from.llsn_bias;
   std::vector<SpaceId> gone;
   const uint64_t redo_begin = monotonic_us();
-  STRATA_RETURN_IF_ERROR(redo(data.checkpoint_lsn, &end, &bias, &gone));
+  STRATA_RETURN_IF_ERROR(redo(from.lsn, &end, &bias, &gone));
   recovery.redo_us = monotonic_us() - redo_begin;
   fault(FaultPoint::recovery_after_redo);
 
@@ -374,6 +376,20 @@ Status KernelImpl::open_database() {
   // With several nodes a space that no table names may be of another's CREATE.
   if (!seams.attach && seams.schema == nullptr) STRATA_RETURN_IF_ERROR(collect_orphan_spaces());
   return ok_status();
+}
+
+// The later of the two tiers. What a memory tier has must be of this log: one beyond its end is not.
+MemoryCheckpoint KernelImpl::redo_start(const ControlData& data) const {
+  const MemoryCheckpoint stored{data.checkpoint_lsn, data.llsn_bias};
+  if (!options.redo_from_memory) return stored;
+  const std::optional<MemoryCheckpoint> memory = source->memory_checkpoint();
+  if (!memory.has_value() || memory->lsn <= stored.lsn) return stored;
+  diag(Severity::kInfo,
+       "recovery begins at the checkpoint in the memory tier, log position %llu; "
+       "the one in storage is at %llu",
+       static_cast<unsigned long long>(memory->lsn.value),
+       static_cast<unsigned long long>(stored.lsn.value));
+  return *memory;
 }
 
 Status KernelImpl::missing_space(uint32_t space) const {

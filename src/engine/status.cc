@@ -32,6 +32,7 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"log_lsn", k->log->next_lsn().value},
       {"log_durable_lsn", k->log->durable_lsn().value},
       {"log_checkpoint_lsn", k->checkpointer->last_checkpoint().value},
+      {"log_memory_checkpoint_lsn", k->checkpointer->last_memory_checkpoint().value},
       {"trx_commits", trx.commits.load()},
       {"trx_rollbacks", trx.rollbacks.load()},
       {"trx_read_only_commits", trx.read_only_commits.load()},

@@ -162,6 +162,7 @@ struct KernelImpl final : SchemaUser {
   }
   Status load_tables();
   [[nodiscard]] Status missing_space(uint32_t space) const;
+  [[nodiscard]] MemoryCheckpoint redo_start(const ControlData& data) const;
   Status collect_orphan_spaces();
   Status clear_sort_folder();
   [[nodiscard]] std::string sort_folder() const { return options.directory + "/sort"; }
