@@ -272,6 +272,10 @@ Status Checkpointer::run_once(bool clean_shutdown) {
   return impl_->run_once(clean_shutdown, Impl::Kind::kHurried);
 }
 
+Status Checkpointer::run_memory_once() {
+  return impl_->memory_ == nullptr ? ok_status() : impl_->memory_->run_once().status();
+}
+
 void Checkpointer::request() noexcept {
   const MutexLock lock(impl_->mutex_);
   impl_->requested_ = true;

@@ -47,6 +47,7 @@ class Checkpointer {
                ControlStore* control);
   ~Checkpointer();
   Status run_once(bool clean_shutdown = false);  // blocks; serialised
+  Status run_memory_once();                      // CP7; blocks. OK without such a tier
   void request() noexcept;                       // asynchronous
   void stop() noexcept;
   [[nodiscard]] Lsn last_checkpoint() const noexcept;

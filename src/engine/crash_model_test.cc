@@ -1,7 +1,8 @@
 // Random work by several sessions on a simulated disk that loses or tears what was not synced,
 // crashes at random moments and inside the named fault points; after each restart the database must
 // equal the oracle; the same with nothing on a disk, but a log service that makes the pages from
-// the log (each life begins in an empty folder). One thread, so that a seed replays exactly. Seeds
+// the log (each life begins in an empty folder); and with pages in two tiers, of which the first
+// one, or the power of the second, is lost at times. One thread, so that a seed replays exactly. Seeds
 // are printed; STRATA_SEED and STRATA_ROUNDS choose others.
 #include <gtest/gtest.h>
 
@@ -12,6 +13,7 @@
 #include "base/rng.h"
 #include "base/testing/sanitized.h"
 #include "engine/testing/log_service.h"
+#include "engine/testing/memory_tier.h"
 #include "engine/testing/test_database.h"
 
 namespace strata::engine {
@@ -21,6 +23,7 @@ using namespace testing;  // NOLINT: test helpers
 
 SimFileSystem* crashing_disk = nullptr;
 LogService* crashing_service = nullptr;  // null: everything is on the disk
+MemoryTier* crashing_tier = nullptr;     // null: no pages elsewhere
 uint64_t crash_seed = 0;
 bool crashed = false;
 
@@ -28,15 +31,18 @@ void crash_now(FaultPoint) {
   crashed = true;
   crashing_disk->crash(crash_seed);
   if (crashing_service != nullptr) crashing_service->crash(crash_seed);
+  if (crashing_tier != nullptr) crashing_tier->crash(crash_seed);
 }
 
-enum class Home { kDisk, kLogService };
+enum class Home { kDisk, kLogService, kMemoryTier };
 
 class CrashModel {
  public:
   CrashModel(uint64_t seed, Home home) : rng_(seed) {
     if (home == Home::kLogService) service_ = std::make_unique<LogService>();
+    if (home == Home::kMemoryTier) tier_ = std::make_unique<MemoryTier>(rng_.next());
   }
+  [[nodiscard]] const MemoryTier* tier() const { return tier_.get(); }
 
   void run(int lives, int steps) {
     for (int life = 0; life < lives && !::testing::Test::HasFailure(); ++life) {
@@ -64,6 +70,10 @@ class CrashModel {
       service_->revive();
       disk_ = make_sim_file_system();  // nothing of the last life is needed
       seams = service_->seams();
+    }
+    if (tier_ != nullptr) {
+      tier_->revive();
+      seams.page_source = tier_.get();
     }
     auto opened = open_with_seams(options_on(disk_.get()), seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
@@ -98,6 +108,7 @@ class CrashModel {
     crashed = false;
     crashing_disk = disk_.get();
     crashing_service = service_.get();
+    crashing_tier = tier_.get();
     crash_seed = rng_.next();
     disarm_faults();
     set_fault_crash_handler(&crash_now);
@@ -118,6 +129,7 @@ class CrashModel {
     }
     for (int step = 0; step < steps && !crashed; ++step) {
       if (rng_.one_in(200)) (void)kernel_->checkpoint();
+      if (tier_ != nullptr && rng_.one_in(100)) (void)kernel_->memory_checkpoint();
       if (rng_.one_in(40)) (void)kernel_->run_purge(8);
       if (crashed) break;
       one_step(&workers[rng_.below(workers.size())]);
@@ -229,6 +241,7 @@ class CrashModel {
   Rng rng_;
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
   std::unique_ptr<LogService> service_;
+  std::unique_ptr<MemoryTier> tier_;
   std::unique_ptr<Kernel> kernel_;
   TableRef table_;
   Rows committed_;
@@ -240,18 +253,31 @@ class CrashModelIn : public ::testing::TestWithParam<Home> {};
 
 TEST_P(CrashModelIn, EveryAcknowledgedCommitAndNothingElseIsThereAfterEveryCrash) {
   const uint64_t first = environment("STRATA_SEED", 1);
-  const uint64_t rounds = environment("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(12, 4));
+  const uint64_t usual = GetParam() == Home::kMemoryTier ? 6 : 12;
+  const uint64_t rounds =
+      environment("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(usual, usual / 3));
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
-    CrashModel(seed, GetParam()).run(6, 1200);
+    CrashModel model(seed, GetParam());
+    model.run(6, 1200);
+    if (model.tier() != nullptr) {
+      std::printf("seed %llu: %llu starts from memory, %llu pools lost, %llu direct writes\n",
+                  static_cast<unsigned long long>(seed),
+                  static_cast<unsigned long long>(model.tier()->memory_starts),
+                  static_cast<unsigned long long>(model.tier()->pools_lost),
+                  static_cast<unsigned long long>(model.tier()->direct_writes));
+    }
     if (HasFailure())
       std::printf("failed with STRATA_SEED=%llu\n", static_cast<unsigned long long>(seed));
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Homes, CrashModelIn, ::testing::Values(Home::kDisk, Home::kLogService),
+INSTANTIATE_TEST_SUITE_P(Homes, CrashModelIn,
+                         ::testing::Values(Home::kDisk, Home::kLogService, Home::kMemoryTier),
                          [](const auto& home) {
-                           return home.param == Home::kDisk ? "Disk" : "LogService";
+                           return home.param == Home::kDisk         ? "Disk"
+                                  : home.param == Home::kLogService ? "LogService"
+                                                                    : "MemoryTier";
                          });
 
 }  // namespace

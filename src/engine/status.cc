@@ -109,6 +109,7 @@ Status KernelImpl::answer(Status told) const {
 }
 
 Status Kernel::checkpoint() { return impl_->checkpointer->run_once(); }
+Status Kernel::memory_checkpoint() { return impl_->checkpointer->run_memory_once(); }
 uint64_t Kernel::database_id() const noexcept { return impl_->control->data().database_id; }
 
 }  // namespace strata::engine
