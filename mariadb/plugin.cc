@@ -54,6 +54,8 @@ engine::KernelOptions kernel_options() {
   options.log_segment_bytes = setting_log_segment_size;
   options.log_checkpoint_bytes = setting_log_checkpoint_size;
   options.checkpoint_interval_us = uint64_t{setting_checkpoint_interval} * 1'000'000;
+  options.memory_checkpoint_interval_us = uint64_t{setting_lego_tier1_interval_ms} * 1'000;
+  options.redo_from_memory = setting_lego_redo_tier == 1;
   options.log_buffer_bytes = static_cast<uint32_t>(setting_log_buffer_size);
   options.direct_io = setting_direct_io != 0;
   options.open_files = static_cast<uint32_t>(setting_open_files);

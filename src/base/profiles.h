@@ -15,7 +15,7 @@ namespace strata {
 enum class PageOrigin : uint8_t { kOwnFiles, kWritten, kReplayed };
 enum class LogReplay : uint8_t { kNone, kInPlace, kEager, kFiltered, kSmart };
 enum class PageImages : uint8_t { kNeedless, kNeeded };
-enum class MemoryTier : uint8_t { kNone };
+enum class MemoryTier : uint8_t { kNone, kPool };
 enum class Writers : uint8_t { kOne };
 
 struct Profile {
