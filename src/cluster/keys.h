@@ -46,6 +46,7 @@ class ClusterKeys {
   [[nodiscard]] std::string control(StreamId id) const { return stream(id) + "control"; }
   [[nodiscard]] std::string in_sync(StreamId id) const { return stream(id) + "in-sync"; }
   [[nodiscard]] std::string removal(StreamId id) const { return stream(id) + "removal"; }
+  [[nodiscard]] std::string memory(StreamId id) const { return stream(id) + "memory"; }
 
  private:
   explicit ClusterKeys(std::string root) : root_(std::move(root)) {}

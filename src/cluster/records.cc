@@ -307,6 +307,29 @@ StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry) {
   return nodes;
 }
 
+Status check_memory_pool(const MemoryPool& pool) {
+  STRATA_RETURN_IF_ERROR(check_name("memory node", pool.node));
+  if (pool.incarnation == 0) return error_invalid_argument("a pool's incarnation is not 0");
+  return ok_status();
+}
+
+std::string encode_memory_pool(const MemoryPool& pool) {
+  Json json = record();
+  json["node"] = pool.node;
+  json["incarnation"] = hex(pool.incarnation);
+  return text_of(json);
+}
+
+StatusOr<MemoryPool> decode_memory_pool(const KeyValue& entry) {
+  STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
+  MemoryPool pool;
+  if (!read_string(json, "node", &pool.node) || !read_hex(json, "incarnation", &pool.incarnation))
+    return unreadable(entry, "no pool of a memory node");
+  const Status status = check_memory_pool(pool);
+  if (!status.ok()) return unreadable(entry, text::message_of(status));
+  return pool;
+}
+
 namespace {
 
 bool is_printable(char c) { return c >= ' ' && c < 0x7f; }

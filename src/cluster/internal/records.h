@@ -9,6 +9,7 @@
 #include "cluster/in_sync_nodes.h"
 #include "cluster/log_checkpoints.h"
 #include "cluster/membership.h"
+#include "cluster/memory_pools.h"
 #include "cluster/node_removals.h"
 #include "cluster/stream_epochs.h"
 #include "cluster/topology.h"
@@ -45,6 +46,10 @@ StatusOr<LogCheckpoint> decode_checkpoint(const KeyValue& entry);
 Status check_in_sync(const std::vector<InSyncNode>& nodes);  // kInvalidArgument
 std::string encode_in_sync(const std::vector<InSyncNode>& nodes);
 StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry);
+
+Status check_memory_pool(const MemoryPool& pool);  // kInvalidArgument
+std::string encode_memory_pool(const MemoryPool& pool);
+StatusOr<MemoryPool> decode_memory_pool(const KeyValue& entry);
 
 Status check_removal(const RemovalRequest& request);  // kInvalidArgument
 std::string encode_removal(const RemovalRequest& request);

@@ -24,13 +24,17 @@
 //        images since storage last had it for certain. An image behind one that is being written,
 //        or is written and not synced, keeps the older one's dirty_from until that is synced, then
 //        its own.
+//        A clean image that replaces one that storage may lack is not believed: it is dirty from
+//        where that one was.
 //   PP5  Clean is only what synced(report) says: an image whose write was reported with that number
 //        or a lower one, and which was not replaced since.
 //   PP6  drop() frees clean pages only. A page that is being written keeps its slot until the write
 //        ends, whatever happens to the page.
 //   PP7  At most one write of a page is under way. One that has ended badly leaves it dirty.
 //   PP8  `reserve` slots are for images that take the place of another one: a page that has a slot
-//        never waits for storage.
+//        never waits for storage. Half of them is for the slots whose write is still under way when
+//        they are replaced, so no more are being written at a time; the other half for images that
+//        are being filled at a time.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +51,8 @@ namespace strata::memnode {
 constexpr Lsn kNeverChanged{UINT64_MAX};
 
 // In the region, one per slot, followed by nothing else in its 64 bytes. Little endian. What a
-// reader on another host sees: it compares `generation` before and after the page.
+// reader on another host sees: it compares `generation` before and after the page. The order in
+// which its fields change: slot_header.h.
 struct SlotHeader {
   uint64_t generation = 0;
   uint64_t page = 0;  // packed
@@ -55,15 +60,18 @@ struct SlotHeader {
   uint32_t crc32c = 0;  // of generation, page and llsn
   uint32_t reserved = 0;
   // Changes in place while the slot is published: one word, written in one step, with a check of its
-  // own (the upper 16 bits; Lsns have 48). Zero with its check: clean.
+  // own (the upper 16 bits; Lsns have 48), of it and the generation. Zero with its check: clean; all
+  // ones: free.
   uint64_t dirty_from = 0;
   uint64_t unused[3] = {};
 };
 static_assert(sizeof(SlotHeader) == 64);
 
+constexpr uint32_t kPoolSlotsMin = 16;
+
 struct PoolOptions {
-  uint32_t slots = 0;
-  uint32_t reserve = 256;  // PP8; less in a small pool: an eighth of it at most
+  uint32_t slots = 0;      // kPoolSlotsMin at least
+  uint32_t reserve = 256;  // PP8, 2 at least; less in a small pool: an eighth of it at most
 };
 
 // Where headers and pages are; outlives the pool. `headers` and `pages` are written by the pool and
@@ -81,6 +89,7 @@ class Pool {
   // of two slots of one page the larger llsn stays, with the smaller dirty_from; what was written
   // counts as dirty. kDataLoss: one of them is damaged, and nothing of it may be used.
   static StatusOr<std::unique_ptr<Pool>> recover(const PoolOptions& options, PoolMemory memory);
+  ~Pool();
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
@@ -91,15 +100,21 @@ class Pool {
     bool dirty = false;  // also: being written, written and not synced
   };
 
-  // --- filling: begin_fill(), the caller copies the page's bytes to bytes_of(slot), publish() ---
+  // --- filling: begin_fill(), the page's bytes go to bytes_of(slot), publish() or abandon() ---
 
   // A slot for that image. Errors: conflict (PP3: a newer one is here), kResourceExhausted (no
   // slot is free; drop or write some), kAlreadyExists (this llsn is here already: dirty_from was
-  // lowered if need be, `there` says where).
+  // lowered if need be, `there` says where), kInvalidArgument (no llsn; dirty without a first Lsn of
+  // 48 bits).
   StatusOr<uint32_t> begin_fill(PageId id, Llsn llsn, bool dirty, Lsn first, Slot* there);
   [[nodiscard]] char* bytes_of(uint32_t slot) const noexcept;
-  // The bytes are whole and verified. Errors: conflict (a newer image was published meanwhile, or
-  // its space was forgotten): the slot is free again.
+  // Copies a verified page there, as readers of the region need it: each word is a release (PH3).
+  // Needs no lock of the caller's: the slot is his until publish() or abandon().
+  void fill(uint32_t slot, const char* page) const noexcept;
+  // The bytes are whole and verified. OK, too, if the same llsn was published meanwhile: it says
+  // where. Errors: conflict (a newer image was published meanwhile, or its space was forgotten),
+  // kResourceExhausted (it was to take the place of one that was dropped meanwhile, PP8): the slot
+  // is free again.
   StatusOr<Slot> publish(uint32_t slot);
   void abandon(uint32_t slot);
 
@@ -123,21 +138,27 @@ class Pool {
     Llsn llsn;
   };
   // Up to `max` dirty pages with dirty_from < below, oldest first, that nobody writes (PP7); sorted
-  // by page. They are being written until wrote() or failed().
+  // by page. Fewer, perhaps none, while many are being written (PP8). They are being written until
+  // wrote() or failed(), and their bytes stay as they are until then, whatever happens to the pages.
   std::vector<Write> take_writes(Lsn below, uint32_t max);
   // Storage has answered OK for all of them; the number of the report that says so, which grows.
   uint64_t wrote(const std::vector<Write>& writes);
   void failed(const std::vector<Write>& writes);
   // Storage has made durable what reports up to that number said (PP5).
   void synced(uint64_t report);
-  // Pages that are written and not synced, from that slot on: `next` = slots(): that was all.
+  // Pages of which something is written and not synced, from that slot on, as they are now: perhaps
+  // newer than what was written, which holds that, too. `next` = slots: that was all. Their bytes
+  // are to be copied before anything else is done here: nothing keeps them.
   std::vector<Write> written_since_sync(uint32_t from, uint32_t max, uint32_t* next) const;
-  // Written and not synced counts as dirty again, e.g. for a new user.
+  // Written and not synced counts as dirty again, e.g. for a new user. What is being written is not
+  // touched.
   void doubt_written();
 
   // The least dirty_from of all pages; kNeverChanged: none is dirty.
   [[nodiscard]] Lsn oldest_dirty() const;
   [[nodiscard]] uint64_t last_report() const noexcept;
+  // Pages that storage may lack.
+  [[nodiscard]] uint32_t unclean() const noexcept;
 
   struct Counts {
     uint32_t slots = 0, free = 0, filling = 0, clean = 0, dirty = 0, writing = 0, written = 0,

@@ -1,0 +1,56 @@
+#include "memnode/service/ordered_tasks.h"
+
+#include <utility>
+
+namespace strata::memnode {
+
+bool OrderedTasks::post(Task task, uint64_t bytes) {
+  {
+    const MutexLock lock(mutex_);
+    const bool full =
+        waiting_.size() >= limits_.tasks || (!waiting_.empty() && bytes_ + bytes > limits_.bytes);
+    if (full) return false;
+    waiting_.push_back({std::move(task), bytes});
+    bytes_ += bytes;
+  }
+  run_if_idle();
+  return true;
+}
+
+void OrderedTasks::post_always(Task task) {
+  {
+    const MutexLock lock(mutex_);
+    waiting_.push_back({std::move(task), 0});
+  }
+  run_if_idle();
+}
+
+void OrderedTasks::run_if_idle() {
+  {
+    const MutexLock lock(mutex_);
+    if (running_ || waiting_.empty()) return;
+    running_ = true;
+  }
+  if (offload_([this] { run_all(); })) return;
+  const MutexLock lock(mutex_);
+  running_ = false;  // it was stopped: what waits goes with this object
+}
+
+void OrderedTasks::run_all() {
+  for (;;) {
+    Waiting next;
+    {
+      const MutexLock lock(mutex_);
+      if (waiting_.empty()) {
+        running_ = false;
+        return;
+      }
+      next = std::move(waiting_.front());
+      waiting_.pop_front();
+      bytes_ -= next.bytes;
+    }
+    next.task();
+  }
+}
+
+}  // namespace strata::memnode

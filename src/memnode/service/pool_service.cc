@@ -1,0 +1,287 @@
+#include "memnode/service/pool_service.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/diag.h"
+#include "proto/methods.h"
+#include "transport/secret.h"
+
+namespace strata::memnode {
+
+using transport::Request;
+using transport::Responder;
+
+namespace {
+
+constexpr std::string_view kFilePrefix = "pool-";
+constexpr uint32_t kSlotsMin = 64;  // who wants as much as there is gets no less
+
+std::string random_name() {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  char bytes[16];
+  transport::system_entropy()->fill(bytes, sizeof bytes);
+  std::string name = "pool-";
+  for (const char byte : bytes) {
+    name += kDigits[(static_cast<uint8_t>(byte) >> 4) & 15];
+    name += kDigits[static_cast<uint8_t>(byte) & 15];
+  }
+  return name;
+}
+
+Status too_much() { return error_busy("too many requests for pages wait"); }
+
+}  // namespace
+
+PoolService::PoolService(Parts parts) : parts_(std::move(parts)) {}
+
+void PoolService::register_on(transport::RpcServer* server) {
+  const auto handle = [&](uint16_t method, void (PoolService::*run)(Bytes, const To&)) {
+    server->handle(method, [this, run](const Request& call, Responder responder) {
+      (this->*run)(call.payload, std::make_shared<Responder>(std::move(responder)));
+    });
+  };
+#define STRATA_POOL_METHOD(number, constant, counter, ...) \
+  handle(proto::constant, &PoolService::counter);
+#include "proto/methods.def"
+}
+
+// --- calls of a pool's user ---
+
+// PV2
+void PoolService::refuse(const Status& why, const To& to) {
+  counters_.bad_requests.fetch_add(1, std::memory_order_relaxed);
+  to->fail(why);
+}
+
+// The pool of that content, or else one of the stream: that one knows what to say.
+ServedPool* PoolService::find(const proto::PoolUser& user) const {
+  const MutexLock lock(mutex_);
+  ServedPool* found = nullptr;
+  for (const auto& [key, pool] : pools_) {
+    if (key.stream != user.stream) continue;
+    if (found == nullptr || pool->incarnation() == user.incarnation) found = pool.get();
+  }
+  return found;
+}
+
+template <class Message>
+void PoolService::serve(const StatusOr<Message>& request,
+                        void (ServedPool::*run)(const Message&, const To&), const To& to) {
+  if (!request.ok()) return refuse(request.status(), to);
+  ServedPool* const pool = find(request->user);
+  if (pool == nullptr) {
+    counters_.stale_calls.fetch_add(1, std::memory_order_relaxed);
+    return to->fail(error_not_found("this memory node has no pool of that stream"));
+  }
+  if (!pool->tasks()->post([pool, run, to, asked = *request] { (pool->*run)(asked, to); }, 0))
+    to->fail(too_much());
+}
+
+void PoolService::pool_list(Bytes payload, const To& to) {
+  serve(proto::decode_pool_list(payload), &ServedPool::list, to);
+}
+void PoolService::pool_lookup(Bytes payload, const To& to) {
+  serve(proto::decode_pool_pages(payload), &ServedPool::lookup, to);
+}
+void PoolService::pool_drop(Bytes payload, const To& to) {
+  serve(proto::decode_pool_pages(payload), &ServedPool::drop, to);
+}
+void PoolService::pool_forget(Bytes payload, const To& to) {
+  serve(proto::decode_pool_forget(payload), &ServedPool::forget, to);
+}
+void PoolService::pool_write(Bytes payload, const To& to) {
+  serve(proto::decode_pool_write(payload), &ServedPool::write, to);
+}
+void PoolService::pool_write_again(Bytes payload, const To& to) {
+  serve(proto::decode_pool_write_again(payload), &ServedPool::write_again, to);
+}
+void PoolService::pool_synced(Bytes payload, const To& to) {
+  serve(proto::decode_pool_synced(payload), &ServedPool::synced, to);
+}
+void PoolService::pool_checkpoint(Bytes payload, const To& to) {
+  serve(proto::decode_pool_checkpoint(payload), &ServedPool::checkpoint, to);
+}
+
+// The pages go along, in memory of their own where their headers can be read.
+void PoolService::pool_put(Bytes payload, const To& to) {
+  auto request = proto::decode_pool_put(payload);
+  if (!request.ok()) return refuse(request.status(), to);
+  ServedPool* const pool = find(request->user);
+  if (pool == nullptr) {
+    counters_.stale_calls.fetch_add(1, std::memory_order_relaxed);
+    return to->fail(error_not_found("this memory node has no pool of that stream"));
+  }
+  const uint64_t bytes = request->pages.size();
+  auto pages = std::make_shared<AlignedBytes>(bytes);
+  std::memcpy(pages->get(), request->pages.data(), bytes);
+  request->pages = Bytes(pages->get(), bytes);
+  if (!pool->tasks()->post([pool, to, pages, asked = *std::move(request)] { pool->put(asked, to); },
+                           bytes))
+    to->fail(too_much());
+}
+
+// --- attaching ---
+
+void PoolService::pool_attach(Bytes payload, const To& to) {
+  auto request = proto::decode_pool_attach(payload);
+  if (!request.ok()) return refuse(request.status(), to);
+  const bool taken = parts_.offload_attach([this, to, asked = *std::move(request)] {
+    const Status begun = attach(asked, to);
+    if (begun.ok()) return;
+    counters_.attach_refused.fetch_add(1, std::memory_order_relaxed);
+    to->fail(begun);
+  });
+  if (!taken) to->fail(too_much());
+}
+
+// PV1. OK: the pool answers.
+Status PoolService::attach(const proto::PoolAttachRequest& request, const To& to) {
+  STRATA_ASSIGN_OR_RETURN(const Tenants::Number tenant, parts_.tenants->with_token(request.token));
+  STRATA_RETURN_IF_ERROR(parts_.check_epoch(request.user.stream, request.user.epoch));
+  STRATA_ASSIGN_OR_RETURN(ServedPool* const pool, pool_for({tenant, request.user.stream}, request));
+  return pool->tasks()->post([pool, to, request] { pool->attach(request, to); }, 0) ? ok_status()
+                                                                                    : too_much();
+}
+
+StatusOr<ServedPool*> PoolService::pool_for(const Key& key,
+                                            const proto::PoolAttachRequest& request) {
+  {
+    const MutexLock lock(mutex_);
+    if (const auto found = pools_.find(key); found != pools_.end()) return found->second.get();
+    if (request.user.incarnation != 0 && !request.fresh)
+      return error_not_found("this memory node has no pool of that stream");
+    if (!being_made_.insert(key).second)
+      return error_busy("the pool is being made; to do: ask again in a moment");
+  }
+  StatusOr<ServedPool*> made = make_pool(key, request.slots_max);
+  const MutexLock lock(mutex_);
+  being_made_.erase(key);
+  return made;
+}
+
+StatusOr<ServedPool*> PoolService::make_pool(const Key& key, uint32_t slots_max) {
+  slots_max = std::max(slots_max, kPoolSlotsMin);
+  const uint32_t slots = std::min(slots_max, PoolHome::slots_in(parts_.tenants->left(key.tenant)));
+  const uint64_t bytes = PoolHome::bytes_for(slots);
+  if (slots < std::min(slots_max, kSlotsMin))
+    return error_no_space(
+        "the memory node, or the quota of this tenant, has no room for a pool; to do: give it "
+        "more");
+  STRATA_RETURN_IF_ERROR(parts_.tenants->reserve(key.tenant, bytes));
+  auto home = PoolHome::create(path_of(key), slots);
+  StatusOr<ServedPool*> pool =
+      home.ok() ? enter(key, *std::move(home), true) : StatusOr<ServedPool*>(home.status());
+  if (!pool.ok()) parts_.tenants->release(key.tenant, bytes);
+  return pool;
+}
+
+StatusOr<ServedPool*> PoolService::enter(const Key& key, std::unique_ptr<PoolHome> home,
+                                         bool made) {
+  const std::shared_ptr<transport::Region> region = home->region();
+  ServedPool::Parts parts;
+  parts.tenant = parts_.tenants->name(key.tenant);
+  parts.stream = key.stream;
+  parts.region = random_name();
+  parts.home = std::move(home);
+  parts.reserve_slots = parts_.reserve_slots;
+  parts.made = made;
+  parts.offload = parts_.offload;
+  parts.writer = parts_.writer;
+  parts.counters = &counters_;
+  const std::string name = parts.region;
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<ServedPool> pool, ServedPool::open(std::move(parts)));
+  parts_.expose(name, region);
+  ServedPool* const entered = pool.get();
+  const MutexLock lock(mutex_);
+  pools_[key] = std::move(pool);
+  return entered;
+}
+
+// --- files ---
+
+// pool-<stream>, or pool-<tenant>-<stream> where there are tenants.
+std::string PoolService::path_of(const Key& key) const {
+  const std::string& tenant = parts_.tenants->name(key.tenant);
+  std::string path = parts_.folder + "/" + std::string(kFilePrefix);
+  if (!tenant.empty()) path += tenant + "-";
+  return path + std::to_string(key.stream.value);
+}
+
+std::optional<PoolService::Key> PoolService::key_of(std::string_view file) const {
+  if (!file.starts_with(kFilePrefix)) return std::nullopt;
+  file.remove_prefix(kFilePrefix.size());
+  const size_t dash = file.rfind('-');
+  const std::string_view tenant =
+      dash == std::string_view::npos ? std::string_view() : file.substr(0, dash);
+  const std::string_view number = dash == std::string_view::npos ? file : file.substr(dash + 1);
+  Key key;
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), key.stream.value);
+  const StatusOr<Tenants::Number> known = parts_.tenants->named(tenant);
+  if (error != std::errc() || end != number.data() + number.size() || key.stream.is_zero() ||
+      !known.ok())
+    return std::nullopt;
+  key.tenant = *known;
+  return key;
+}
+
+Status PoolService::open_pools() {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator at(parts_.folder, error), end; !error && at != end;
+       at.increment(error))
+    names.push_back(at->path().filename().string());
+  if (error) return error_io_error("the folder of pools " + parts_.folder + ": " + error.message());
+  std::sort(names.begin(), names.end());
+  for (const std::string& name : names) {
+    const std::optional<Key> key = key_of(name);
+    if (key.has_value()) {
+      open_pool(*key, parts_.folder + "/" + name);
+    } else if (std::string_view(name).starts_with(kFilePrefix)) {
+      diag(Severity::kWarning, "the pool file %s is of no tenant that this node has; it stays",
+           name.c_str());
+    }
+  }
+  return ok_status();
+}
+
+void PoolService::open_pool(const Key& key, const std::string& path) {
+  auto home = PoolHome::open(path);
+  if (!home.ok()) {
+    counters_.damaged.fetch_add(1, std::memory_order_relaxed);
+    diag(Severity::kError, "a pool cannot be used any more and is made anew when asked for: %s",
+         std::string(home.status().message()).c_str());
+    return;
+  }
+  const uint64_t bytes = (*home)->bytes();
+  const StatusOr<ServedPool*> entered = enter(key, *std::move(home), false);
+  if (entered.ok()) return parts_.tenants->count_in(key.tenant, bytes);
+  diag(Severity::kError, "a pool cannot be used: %s",
+       std::string(entered.status().message()).c_str());
+}
+
+ServiceStatus PoolService::status() const {
+  ServiceStatus status;
+  status.tenants = parts_.tenants->uses();
+  const MutexLock lock(mutex_);
+  for (const auto& [key, pool] : pools_) status.pools.push_back(pool->status());
+  return status;
+}
+
+Status PoolService::trouble() const {
+  const MutexLock lock(mutex_);
+  for (const auto& [key, pool] : pools_) {
+    const PoolStatus status = pool->status();
+    if (!status.trouble.empty())
+      return error_corruption("a changed page in the pool of stream " +
+                              std::to_string(status.stream.value) +
+                              " is damaged: " + status.trouble);
+  }
+  return ok_status();
+}
+
+}  // namespace strata::memnode

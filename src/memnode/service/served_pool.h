@@ -1,0 +1,167 @@
+// One pool and who uses it. Its calls run one after the other, in the order in which they came
+// (OrderedTasks); what is written to storage is under way meanwhile.
+//   UP1  One user at a time: the last one accepted. Who is accepted has a larger (epoch, number) than
+//        every one before, over restarts of the node, too. The calls of all others change nothing.
+//   UP2  A newcomer is told that he is accepted once nothing of his predecessors is under way, and
+//        then nothing that storage may not have synced counts as clean.
+//   UP3  What enters is whole, is the page that it says, and has an llsn; what storage may lack is
+//        in the durable log up to its end (K9). One image that is refused keeps none of its call out.
+//   UP4  Nothing of a space is under way once forget() is answered.
+//   UP5  A write counts if every storage node named has said OK. The answers go to the user as they
+//        were; he alone judges storage nodes.
+//   UP6  The checkpoint never goes back. A content that is discarded has none.
+//   UP7  Nobody is attached when the node starts: reports of another process mean nothing here.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/aligned.h"
+#include "base/latch.h"
+#include "memnode/pool/pool.h"
+#include "memnode/service/ordered_tasks.h"
+#include "memnode/service/pool_home.h"
+#include "memnode/service/storage_writer.h"
+#include "proto/memory_messages.h"
+#include "transport/calls/rpc_server.h"
+
+namespace strata::memnode {
+
+// Of all pools of a node. Relaxed: for people.
+struct PoolCounters {
+  std::atomic<uint64_t> attached{0}, attach_refused{0}, stale_calls{0}, bad_requests{0};
+  std::atomic<uint64_t> images_taken{0}, images_rejected{0}, images_older{0}, images_no_slot{0};
+  std::atomic<uint64_t> lookups{0}, listed{0}, dropped{0}, drops_refused{0}, forgotten{0};
+  std::atomic<uint64_t> writes{0}, writes_failed{0}, pages_written{0}, pages_written_again{0};
+  std::atomic<uint64_t> syncs{0}, checkpoints{0}, damaged{0}, discarded{0};
+};
+
+struct PoolStatus {
+  std::string tenant;
+  StreamId stream;
+  uint64_t incarnation = 0;
+  bool attached = false;
+  Epoch epoch;  // of who was accepted last
+  uint64_t number = 0;
+  uint64_t bytes = 0;
+  Pool::Counts counts;
+  Lsn oldest_dirty;
+  uint64_t last_report = 0;
+  uint64_t writes_under_way = 0;
+  Epoch checkpoint_epoch;
+  Lsn checkpoint;
+  std::string trouble;  // a damaged page that nobody else has
+};
+
+class ServedPool {
+ public:
+  using To = std::shared_ptr<transport::Responder>;
+  struct Parts {
+    std::string tenant;
+    StreamId stream;
+    std::string region;  // its name
+    std::unique_ptr<PoolHome> home;
+    uint32_t reserve_slots = 256;
+    bool made = false;  // just now
+    daemon::Offload offload;
+    // All outlive it.
+    StorageWriter* writer = nullptr;
+    PoolCounters* counters = nullptr;
+  };
+
+  // Recovers what is in the file; content that is damaged is discarded. Blocks. Errors: the file's.
+  static StatusOr<std::unique_ptr<ServedPool>> open(Parts parts);
+  ServedPool(const ServedPool&) = delete;
+  ServedPool& operator=(const ServedPool&) = delete;
+
+  [[nodiscard]] OrderedTasks* tasks() noexcept { return &tasks_; }
+  [[nodiscard]] StreamId stream() const noexcept { return stream_; }
+  [[nodiscard]] uint64_t incarnation() const;
+  [[nodiscard]] PoolStatus status() const;
+
+  // The calls, in its tasks. Each answers, now or later.
+  void attach(const proto::PoolAttachRequest& request, const To& to);
+  void list(const proto::PoolListRequest& request, const To& to);
+  void put(const proto::PoolPutRequest& request, const To& to);
+  void lookup(const proto::PoolPagesRequest& request, const To& to);
+  void drop(const proto::PoolPagesRequest& request, const To& to);
+  void forget(const proto::PoolForgetRequest& request, const To& to);
+  void write(const proto::PoolWriteRequest& request, const To& to);
+  void write_again(const proto::PoolWriteAgainRequest& request, const To& to);
+  void synced(const proto::PoolSyncedRequest& request, const To& to);
+  void checkpoint(const proto::PoolCheckpointRequest& request, const To& to);
+
+ private:
+  // Something on its way to storage.
+  struct Batch {
+    proto::PoolUser user;
+    std::vector<Pool::Write> writes;
+    std::vector<proto::PoolTarget> targets;
+    PageBatch pages;
+    bool again = false;
+    uint32_t next = 0;  // of one that is written again
+    To to;
+  };
+  using BatchPtr = std::shared_ptr<Batch>;
+  struct Newcomer {
+    proto::PoolAttachRequest request;
+    To to;
+  };
+  struct Forgetting {
+    SpaceId space;
+    To to;
+  };
+
+  explicit ServedPool(Parts parts);
+  Status recover();
+  // A new content, with nothing in it.
+  Status discard();
+  // UP1. OK: it is the user.
+  Status check_user(const proto::PoolUser& user) const;
+  [[nodiscard]] Status check_newcomer(const proto::PoolAttachRequest& request) const;
+  void finish_attach();
+  Status enter(const Newcomer& newcomer);
+  proto::PoolPutReply::Taken take(const proto::PoolImage& image, Lsn durable, const char* page);
+  static Status check_image(const proto::PoolImage& image, Lsn durable, const char* page);
+  // Where the bytes of an image come from: today its call brought them.
+  static void fill(const Pool& pool, uint32_t slot, const char* page);
+  void begin(const BatchPtr& batch);
+  void send(const BatchPtr& batch);
+  Status copy_pages(Batch* batch);
+  void end(const BatchPtr& batch, const Status& sent, std::vector<proto::PoolAnswer> answers);
+  void end_write(const Batch& batch, const Status& sent, std::vector<proto::PoolAnswer> answers);
+  void end_again(const Batch& batch, const Status& sent, std::vector<proto::PoolAnswer> answers);
+  void end_waits();
+  [[nodiscard]] bool under_way(SpaceId space) const STRATA_REQUIRES(mutex_);
+  void note_trouble(const Status& trouble);
+
+  const std::string tenant_;
+  const StreamId stream_;
+  const std::string region_;
+  const PoolOptions options_;
+  const std::unique_ptr<PoolHome> home_;  // its record: in tasks only; copied to record_
+  const daemon::Offload offload_;
+  StorageWriter* const writer_;
+  PoolCounters* const counters_;
+
+  // Tasks change what is here one at a time; the mutex is for who looks from outside, and is not
+  // held over anything that blocks.
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  std::unique_ptr<Pool> pool_ STRATA_GUARDED_BY(mutex_);
+  PoolRecord record_ STRATA_GUARDED_BY(mutex_);
+  bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the record names
+  bool made_ STRATA_GUARDED_BY(mutex_);
+  std::list<BatchPtr> batches_ STRATA_GUARDED_BY(mutex_);
+  std::optional<Newcomer> newcomer_ STRATA_GUARDED_BY(mutex_);
+  std::vector<Forgetting> forgetting_ STRATA_GUARDED_BY(mutex_);
+  std::string trouble_ STRATA_GUARDED_BY(mutex_);
+  OrderedTasks tasks_;
+};
+
+}  // namespace strata::memnode
