@@ -81,6 +81,14 @@ void MemoryPageSource::stop() {
   storage_->set_write_again(nullptr);
 }
 
+Status MemoryPageSource::settle(PoolAttachment::Use* use, const Status& why, uint64_t begun_us) {
+  const uint64_t number = use->number();
+  use->end();
+  STRATA_RETURN_IF_ERROR(attachment_.settle(number, why, begun_us));
+  const bool late = monotonic_us() - begun_us > options_.timeout_us;
+  return late && !attachment_.bypassed() ? why : ok_status();
+}
+
 // --- where a page is ---
 
 // As the memory node knows it.
@@ -109,10 +117,7 @@ Status MemoryPageSource::look_up(const std::vector<PageId>& ids,
       *found = *std::move(answer);
       return ok_status();
     }
-    const uint64_t number = use->number();
-    use->end();
-    STRATA_RETURN_IF_ERROR(attachment_.settle(number, answer.status(), begun_us));
-    if (monotonic_us() - begun_us > options_.timeout_us) return answer.status();
+    STRATA_RETURN_IF_ERROR(settle(&*use, answer.status(), begun_us));
   }
 }
 
@@ -173,7 +178,8 @@ Status MemoryPageSource::read_slot(PageId id, Llsn at_least, char* page, bool* e
       return ok_status();
     }
     // The memory node says that this is the page, and has been read so often.
-    const bool is_it = ask && before.has_value() && before->generation == at->generation;
+    const bool is_it = ask && before.has_value() && before->slot == at->slot &&
+                       before->generation == at->generation;
     if (is_it && mismatches >= kMismatchesMax) {
       count(at->dirty ? counters_.damaged_dirty : counters_.damaged_clean);
       if (at->dirty) return lost_page(id, "is damaged");
@@ -210,13 +216,11 @@ void MemoryPageSource::drop_damaged(PageId id, const proto::PoolSlot& at) {
   if (auto use = attachment_.use(); use.ok() && !use->bypass()) {
     const auto dropped = pool_->drop({id});
     if (dropped.ok() && (dropped->front().ok() || is_not_found(dropped->front())))
-      directory_.erase(id, at.generation);
+      directory_.erase(id, at);
     if (is_outcome_unknown(dropped.status())) {
       use->doubt({id});
-      const uint64_t number = use->number();
-      use->end();
       // The next caller of the pool hears of it, too, and does what is to be done.
-      (void)attachment_.settle(number, dropped.status(), monotonic_us());
+      (void)settle(&*use, dropped.status(), monotonic_us());
     }
   }
   staged_.end(&id, 1);
@@ -401,11 +405,8 @@ Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes
     }
     if (!is_trouble(taken.status())) return taken.status();
     if (is_outcome_unknown(taken.status())) use->doubt({ids, ids + count_of});
-    const uint64_t number = use->number();
-    use->end();
     // What was taken already is taken again: with an equal llsn nothing happens.
-    STRATA_RETURN_IF_ERROR(attachment_.settle(number, taken.status(), begun_us));
-    if (monotonic_us() - begun_us > options_.timeout_us) return taken.status();
+    STRATA_RETURN_IF_ERROR(settle(&*use, taken.status(), begun_us));
     count(counters_.put_again);
   }
 }

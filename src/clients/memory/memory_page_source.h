@@ -125,6 +125,9 @@ class MemoryPageSource final : public PageSource {
   MemoryPageSource(MemoryPagesOptions options, RemotePool* pool, PoolNaming* naming,
                    StorageBelow* storage);
 
+  // A call to the pool ended so. OK: it may be made once more. Otherwise what to return. Blocks.
+  Status settle(PoolAttachment::Use* use, const Status& why, uint64_t begun_us);
+
   // --- reading (memory_page_source.cc) ---
   Status locate(const PageId* ids, uint32_t count, bool ask, Located* at);
   Status look_up(const std::vector<PageId>& ids, std::vector<proto::PoolLookupReply::Found>* found,

@@ -55,23 +55,27 @@ StatusOr<MemoryPageSource::Granted> MemoryPageSource::grant(Lsn below) {
   bool asked = false, reported = false, doubtful = false;
   proto::PoolWriteReply last;
   const Status status = storage_->to_all_through(
-      [&](const std::vector<proto::PoolTarget>& targets) -> std::vector<proto::PoolAnswer> {
-        const std::vector<proto::PoolAnswer> fine(targets.size(), {true, ok_status()});
-        auto use = attachment_.use();
-        if (!use.ok()) pool_status = use.status();
-        granted.bypass = use.ok() && use->bypass();
+      [&](const std::vector<proto::PoolTarget>& targets) -> WrittenThrough {
+        WrittenThrough nothing;
+        nothing.nothing_to_do = true;
         last = {};
+        auto use = attachment_.use();
+        pool_status = use.status();
+        granted.bypass = use.ok() && use->bypass();
+        if (!use.ok() || granted.bypass) return nothing;
         doubtful = doubtful || reported;  // what it judges now is another call
-        if (!use.ok() || granted.bypass) return fine;  // nobody wrote anything
         asked = true;
         number = use->number();
         auto reply = pool_->write(below, proto::kPoolImagesMax, targets);
         pool_status = reply.status();
         if (!reply.ok()) return {};
         last = *std::move(reply);
-        if (last.answers.empty()) return fine;
+        if (last.answers.empty()) return nothing;
         reported = reported || all_ok(last.answers);
-        return last.answers;
+        WrittenThrough done;
+        done.answers = last.answers;
+        for (const proto::PoolWriteReply::Page& page : last.pages) done.pages.push_back(page.id);
+        return done;
       });
   if (status.ok() && pool_status.ok() && !doubtful && !last.answers.empty() && all_ok(last.answers))
     note_flushed(last, number);
@@ -121,8 +125,7 @@ StatusOr<MemoryPageSource::Told> MemoryPageSource::sync_and_tell() {
   if (use->bypass() || use->number() != number) return Told();
   auto reply = pool_->synced(report);
   if (!reply.ok()) {
-    use->end();
-    STRATA_RETURN_IF_ERROR(attachment_.settle(number, reply.status(), begun_us));
+    STRATA_RETURN_IF_ERROR(settle(&*use, reply.status(), begun_us));
     return Told();
   }
   std::vector<Flushed> synced;
@@ -144,10 +147,8 @@ proto::PoolAnswer MemoryPageSource::write_again(const proto::PoolTarget& target)
     if (use->bypass()) return {true, ok_status()};  // all of it was clean
     auto reply = pool_->write_again(from, target);
     if (!reply.ok()) {
-      const uint64_t number = use->number();
-      use->end();
       // Whoever calls the pool next hears of it as well; this storage node is asked again later.
-      (void)attachment_.settle(number, reply.status(), monotonic_us());
+      (void)settle(&*use, reply.status(), monotonic_us());
       return {false, reply.status()};
     }
     if (!reply->answer.answered || !reply->answer.status.ok()) return reply->answer;
@@ -203,10 +204,7 @@ Status MemoryPageSource::publish_memory_checkpoint(const MemoryCheckpoint& at) {
       count(counters_.memory_checkpoints);
       return status;
     }
-    const uint64_t number = use->number();
-    use->end();
-    STRATA_RETURN_IF_ERROR(attachment_.settle(number, status, begun_us));
-    if (monotonic_us() - begun_us > options_.timeout_us) return status;
+    STRATA_RETURN_IF_ERROR(settle(&*use, status, begun_us));
   }
 }
 
@@ -223,10 +221,7 @@ Status MemoryPageSource::delete_space(SpaceId space) {
       directory_.erase_space(space);
       break;
     }
-    const uint64_t number = use->number();
-    use->end();
-    STRATA_RETURN_IF_ERROR(attachment_.settle(number, status, begun_us));
-    if (monotonic_us() - begun_us > options_.timeout_us) return status;
+    STRATA_RETURN_IF_ERROR(settle(&*use, status, begun_us));
   }
   return below_->delete_space(space);
 }
@@ -241,10 +236,8 @@ void MemoryPageSource::list_pages() {
     if (!use.ok() || use->bypass()) return;
     auto reply = pool_->list(from);
     if (!reply.ok() || (reply->next <= from && reply->next < directory_.slots())) {
-      const uint64_t number = use->number();
-      use->end();
       // Whoever calls the pool next hears of it as well. It begins anew in a moment.
-      (void)attachment_.settle(number, reply.status(), monotonic_us());
+      (void)settle(&*use, reply.status(), monotonic_us());
       return;
     }
     directory_.listed(reply->pages);
@@ -287,10 +280,8 @@ bool MemoryPageSource::register_some() {
     } else {
       count(counters_.not_registered, staged.size());
       if (is_outcome_unknown(taken.status())) use->doubt(ids);
-      const uint64_t number = use->number();
-      use->end();
       // They are copies of what storage has: nothing is lost with them.
-      (void)attachment_.settle(number, taken.status(), monotonic_us());
+      (void)settle(&*use, taken.status(), monotonic_us());
     }
   }
   staged_.end(ids.data(), static_cast<uint32_t>(ids.size()));
@@ -362,22 +353,20 @@ size_t MemoryPageSource::drop_cold(bool* dirty) {
   auto use = attachment_.use();
   if (use.ok() && !use->bypass()) {
     for (const RemoteDirectory::Victim& victim : victims)
-      storage_->note_written(victim.id, victim.llsn);  // LG3
+      storage_->note_written(victim.id, victim.at.llsn);  // LG3
     const auto answer = pool_->drop(ids);
     for (size_t i = 0; answer.ok() && i < ids.size(); ++i) {
       if ((*answer)[i].ok() || is_not_found((*answer)[i])) {
-        directory_.erase(ids[i], victims[i].generation);
+        directory_.erase(ids[i], victims[i].at);
         ++dropped;
       } else {
-        directory_.dirtied(ids[i], victims[i].generation);
+        directory_.dirtied(ids[i], victims[i].at);
       }
     }
     if (!answer.ok()) {
       if (is_outcome_unknown(answer.status())) use->doubt(ids);
-      const uint64_t number = use->number();
-      use->end();
       // Whoever calls the pool next hears of it as well.
-      (void)attachment_.settle(number, answer.status(), monotonic_us());
+      (void)settle(&*use, answer.status(), monotonic_us());
     }
   }
   staged_.end(ids.data(), static_cast<uint32_t>(ids.size()));

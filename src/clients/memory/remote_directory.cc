@@ -24,6 +24,14 @@ struct RemoteDirectory::Entry {
   uint32_t colder = kNone;
   bool dirty = false;
   bool linked = false;  // out of use
+
+  // Generations count for each slot by itself.
+  [[nodiscard]] bool is_at(const proto::PoolSlot& at) const noexcept {
+    return slot == at.slot && generation == at.generation;
+  }
+  [[nodiscard]] proto::PoolSlot told() const noexcept {
+    return {slot, generation, Llsn{llsn}, dirty};
+  }
 };
 
 struct RemoteDirectory::Shard {
@@ -133,7 +141,7 @@ std::optional<proto::PoolSlot> RemoteDirectory::find(PageId id) const {
   const MutexLock lock(shard.mutex);
   const Entry* const entry = shard.find(id.packed());
   if (entry == nullptr) return std::nullopt;
-  return proto::PoolSlot{entry->slot, entry->generation, Llsn{entry->llsn}, entry->dirty};
+  return entry->told();
 }
 
 void RemoteDirectory::put(PageId id, const proto::PoolSlot& at, bool out_of_use) {
@@ -145,7 +153,7 @@ void RemoteDirectory::put(PageId id, const proto::PoolSlot& at, bool out_of_use)
     size_.fetch_add(1, std::memory_order_relaxed);
   }
   const bool was_dirty = entry->dirty;
-  const bool same = entry->llsn == at.llsn.value && entry->generation == at.generation;
+  const bool same = entry->llsn == at.llsn.value && entry->is_at(at);
   entry->slot = at.slot;
   entry->generation = at.generation;
   entry->llsn = at.llsn.value;
@@ -188,7 +196,7 @@ void RemoteDirectory::looked_up(PageId id, const std::optional<proto::PoolSlot>&
   const MutexLock lock(shard.mutex);
   Entry* entry = shard.find(id.packed());
   if ((entry != nullptr) != before.has_value()) return;
-  if (entry != nullptr && entry->generation != before->generation) return;
+  if (entry != nullptr && !entry->is_at(*before)) return;
   const bool was_dirty = entry != nullptr && entry->dirty;
   if (!found.there) {
     if (entry == nullptr) return;
@@ -209,11 +217,11 @@ void RemoteDirectory::looked_up(PageId id, const std::optional<proto::PoolSlot>&
   if (!entry->dirty && was_dirty) dirty_.fetch_sub(1, std::memory_order_release);
 }
 
-void RemoteDirectory::erase(PageId id, uint64_t generation) {
+void RemoteDirectory::erase(PageId id, const proto::PoolSlot& at) {
   Shard& shard = shard_of(id);
   const MutexLock lock(shard.mutex);
   Entry* const entry = shard.find(id.packed());
-  if (entry == nullptr || entry->generation != generation) return;
+  if (entry == nullptr || !entry->is_at(at)) return;
   if (entry->dirty) dirty_.fetch_sub(1, std::memory_order_release);
   shard.erase(entry);
   size_.fetch_sub(1, std::memory_order_relaxed);
@@ -249,11 +257,11 @@ void RemoteDirectory::cleaned(PageId id, Llsn llsn) {
   dirty_.fetch_sub(1, std::memory_order_release);
 }
 
-void RemoteDirectory::dirtied(PageId id, uint64_t generation) {
+void RemoteDirectory::dirtied(PageId id, const proto::PoolSlot& at) {
   Shard& shard = shard_of(id);
   const MutexLock lock(shard.mutex);
   Entry* const entry = shard.find(id.packed());
-  if (entry == nullptr || entry->generation != generation || entry->dirty) return;
+  if (entry == nullptr || !entry->is_at(at) || entry->dirty) return;
   entry->dirty = true;
   dirty_.fetch_add(1, std::memory_order_release);
 }
@@ -289,7 +297,7 @@ RemoteDirectory::Cold RemoteDirectory::coldest(size_t max) const {
         cold.dirty = true;
         continue;
       }
-      cold.clean.push_back({PageId::unpack(entry.page), entry.generation, Llsn{entry.llsn}});
+      cold.clean.push_back({PageId::unpack(entry.page), entry.told()});
       ++found;
     }
   }

@@ -47,21 +47,20 @@ class RemoteDirectory {
   // known, the answer is an old one.
   void looked_up(PageId id, const std::optional<proto::PoolSlot>& before,
                  const proto::PoolLookupReply::Found& found);
-  // Its slot is free, if it still is the one with that generation.
-  void erase(PageId id, uint64_t generation);
+  // Its slot is free, if that content of that slot still is what is known.
+  void erase(PageId id, const proto::PoolSlot& at);
   void erase_space(SpaceId space);
   // Storage has made this version durable.
   void cleaned(PageId id, Llsn llsn);
   // The pool says that this content is not clean.
-  void dirtied(PageId id, uint64_t generation);
+  void dirtied(PageId id, const proto::PoolSlot& at);
 
   // The page is in use no more: it is the warmest. False: it has no entry.
   bool evicted(PageId id) noexcept;
   void used(PageId id) noexcept;  // it is in use again
   struct Victim {
     PageId id;
-    uint64_t generation;
-    Llsn llsn;
+    proto::PoolSlot at;
   };
   struct Cold {
     std::vector<Victim> clean;

@@ -14,14 +14,21 @@
 
 namespace strata::clients {
 
+// What came of a call to storage nodes that a memory node has made.
+struct WrittenThrough {
+  bool nothing_to_do = false;              // nobody was asked anything
+  std::vector<PageId> pages;               // that were written
+  std::vector<proto::PoolAnswer> answers;  // by target; empty: nobody knows what came of it
+};
+
 class StorageBelow {
  public:
   virtual ~StorageBelow() = default;
   virtual PageSource* pages() = 0;
-  // One call to all storage nodes in sync that a memory node makes: `write` is told the nodes, in
-  // which sessions, and says what each of them answered; of nobody, if that is not known. Blocks.
-  using Through = absl::FunctionRef<std::vector<proto::PoolAnswer>(
-      const std::vector<proto::PoolTarget>& targets)>;
+  // One call to all storage nodes in sync that a memory node makes: `write` is told the nodes and in
+  // which sessions, and says what came of it. Blocks.
+  using Through =
+      absl::FunctionRef<WrittenThrough(const std::vector<proto::PoolTarget>& targets)>;
   virtual Status to_all_through(Through write) = 0;
   // Storage has the page with at least this llsn, written by somebody else.
   virtual void note_written(PageId id, Llsn llsn) = 0;
