@@ -10,6 +10,7 @@
 #include "clients/compute/compute_node.h"
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
+#include "io/token_file.h"
 #include "mariadb/settings.h"
 #include "registry/etcd/etcd.h"
 
@@ -70,6 +71,25 @@ Status check_settings(const std::string& profile) {
   return ok_status();
 }
 
+// A file that a setting names.
+std::string path_of(const char* setting) {
+  std::string path = text_of(setting);
+  return path.empty() || path.front() == '/' ? path : mysql_real_data_home + path;
+}
+
+StatusOr<clients::RemoteMemoryOptions> memory_options() {
+  clients::RemoteMemoryOptions memory;
+  memory.node = text_of(setting_lego_memnode);
+  memory.pool_bytes = setting_lego_pool_bytes;
+  memory.free_slots = setting_lego_free_slots;
+  memory.timeout_us = uint64_t{setting_lego_timeout_s} * 1'000'000;
+  memory.remote_addresses = setting_lego_remote_addresses != 0;
+  if (const std::string path = path_of(setting_lego_token_file); !path.empty()) {
+    STRATA_ASSIGN_OR_RETURN(memory.token, read_token(path));
+  }
+  return memory;
+}
+
 StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& kernel_options) {
   clients::ComputeOptions options;
   options.cluster = text_of(setting_cluster);
@@ -80,6 +100,7 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
   options.replay_backlog_max = setting_replay_backlog_size;
   options.page_images = setting_full_page_images != 0;
   options.given_up_max = setting_exact_page_versions;
+  STRATA_ASSIGN_OR_RETURN(options.memory, memory_options());
   options.start_timeout_us = uint64_t{setting_start_timeout} * 1'000'000;
   options.give_up_log = [starts_until_us = monotonic_us() + options.start_timeout_us] {
     return nobody_waits(starts_until_us);
@@ -94,9 +115,8 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
 StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions& kernel_options) {
   STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
   STRATA_ASSIGN_OR_RETURN(const clients::ComputeOptions options, compute_options(kernel_options));
-  std::string secret_file = text_of(setting_secret_file);
-  if (secret_file.front() != '/') secret_file = mysql_real_data_home + secret_file;
-  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret, transport::load_secret(secret_file));
+  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret,
+                          transport::load_secret(path_of(setting_secret_file)));
   registry::EtcdOptions etcd;
   etcd.endpoints = parts_of(text_of(setting_registry));
   STRATA_ASSIGN_OR_RETURN(auto registry, registry::make_etcd_registry(etcd));
@@ -145,36 +165,70 @@ Status cluster_trouble() { return node == nullptr ? ok_status() : node->trouble(
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }
 
+namespace {
+
+void add_memory(const clients::RemoteMemory* memory, std::vector<engine::Kernel::Counter>* to) {
+  if (memory == nullptr) return;
+  const clients::MemoryPageSource& pages = *memory->pages();
+  const clients::MemoryPageSource::Counters& counts = pages.counters();
+  to->insert(to->end(), {{"lego_attached", pages.attachment().attached() ? 1u : 0u},
+                         {"lego_pool_slots", pages.directory().slots()},
+                         {"lego_pool_used", pages.directory().size()},
+                         {"lego_pool_dirty", pages.directory().dirty()},
+                         {"lego_remote_hits", counts.from_pool},
+                         {"lego_storage_reads", counts.from_storage},
+                         {"lego_get_ns", counts.get_ns},
+                         {"lego_mismatches", counts.mismatches},
+                         {"lego_lookups", counts.lookups},
+                         {"lego_pages_flushed", counts.put},
+                         {"lego_pages_registered", counts.registered},
+                         {"lego_pages_dropped", counts.dropped},
+                         {"lego_not_staged", counts.not_staged},
+                         {"lego_written_directly", counts.written_directly},
+                         {"lego_grants", counts.grants},
+                         {"lego_pages_to_storage", counts.flushed},
+                         {"lego_memory_checkpoints", counts.memory_checkpoints},
+                         {"lego_storage_checkpoints", counts.storage_checkpoints},
+                         {"lego_damaged_clean", counts.damaged_clean},
+                         {"lego_damaged_dirty", counts.damaged_dirty},
+                         {"lego_ended", pages.ended().ok() ? 0u : 1u}});
+}
+
+}  // namespace
+
 std::vector<engine::Kernel::Counter> cluster_counters() {
   if (node == nullptr) return {};
   const clients::ComputeNode::Facts facts = node->facts();
-  return {{"cluster_epoch", facts.epoch.value},
-          {"cluster_holds_lease", facts.holds_lease ? 1u : 0u},
-          {"cluster_fenced", facts.fenced.empty() ? 0u : 1u},
-          {"cluster_durable_lsn", facts.durable.value},
-          {"cluster_replicas", facts.replicas},
-          {"cluster_replicas_up_to_date", facts.replicas_reached},
-          {"cluster_placement_generation", facts.placement_generation},
-          {"cluster_log_appends", facts.log_calls},
-          {"cluster_log_bytes_sent", facts.log_bytes_sent},
-          {"cluster_pages_read", facts.pages_read},
-          {"cluster_pages_read_ahead", facts.pages_read_ahead},
-          {"cluster_get_page_calls", facts.page_calls},
-          {"cluster_get_page_retries", facts.page_retries},
-          {"cluster_get_page_wait_us", facts.page_wait_us},
-          {"cluster_bad_pages", facts.bad_pages},
-          {"cluster_pages_written", facts.pages_written},
-          {"cluster_page_bytes_written", facts.page_bytes_written},
-          {"cluster_page_write_calls", facts.page_write_calls},
-          {"cluster_page_write_errors", facts.page_write_errors},
-          {"cluster_pages_repaired", facts.pages_repaired},
-          {"cluster_page_nodes", facts.page_nodes},
-          {"cluster_page_nodes_in_sync", facts.page_nodes_in_sync},
-          {"cluster_page_writes_ended", facts.page_writes_ended ? 1u : 0u},
-          {"cluster_backpressure", facts.backpressure ? 1u : 0u},
-          {"cluster_backpressure_waits", facts.backpressure_waits},
-          {"cluster_backpressure_wait_us", facts.backpressure_wait_us},
-          {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
+  std::vector<engine::Kernel::Counter> counters = {
+      {"cluster_epoch", facts.epoch.value},
+      {"cluster_holds_lease", facts.holds_lease ? 1u : 0u},
+      {"cluster_fenced", facts.fenced.empty() ? 0u : 1u},
+      {"cluster_durable_lsn", facts.durable.value},
+      {"cluster_replicas", facts.replicas},
+      {"cluster_replicas_up_to_date", facts.replicas_reached},
+      {"cluster_placement_generation", facts.placement_generation},
+      {"cluster_log_appends", facts.log_calls},
+      {"cluster_log_bytes_sent", facts.log_bytes_sent},
+      {"cluster_pages_read", facts.pages_read},
+      {"cluster_pages_read_ahead", facts.pages_read_ahead},
+      {"cluster_get_page_calls", facts.page_calls},
+      {"cluster_get_page_retries", facts.page_retries},
+      {"cluster_get_page_wait_us", facts.page_wait_us},
+      {"cluster_bad_pages", facts.bad_pages},
+      {"cluster_pages_written", facts.pages_written},
+      {"cluster_page_bytes_written", facts.page_bytes_written},
+      {"cluster_page_write_calls", facts.page_write_calls},
+      {"cluster_page_write_errors", facts.page_write_errors},
+      {"cluster_pages_repaired", facts.pages_repaired},
+      {"cluster_page_nodes", facts.page_nodes},
+      {"cluster_page_nodes_in_sync", facts.page_nodes_in_sync},
+      {"cluster_page_writes_ended", facts.page_writes_ended ? 1u : 0u},
+      {"cluster_backpressure", facts.backpressure ? 1u : 0u},
+      {"cluster_backpressure_waits", facts.backpressure_waits},
+      {"cluster_backpressure_wait_us", facts.backpressure_wait_us},
+      {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
+  add_memory(node->memory(), &counters);
+  return counters;
 }
 
 }  // namespace strata::glue

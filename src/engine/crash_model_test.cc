@@ -116,7 +116,8 @@ class CrashModel {
     FaultPoint point = FaultPoint::count;
     do {  // those of storage nodes are not passed here
       point = static_cast<FaultPoint>(rng_.below(static_cast<uint64_t>(FaultPoint::count)));
-    } while (fault_point_name(point).starts_with("node_"));
+    } while (fault_point_name(point).starts_with("node_") ||
+             fault_point_name(point).starts_with("memnode_"));
     arm_fault(std::string(fault_point_name(point)) + ":" + std::to_string(1 + rng_.below(30)));
   }
 

@@ -85,7 +85,8 @@ ComputeNode::~ComputeNode() {
   remover_.reset();
   placement_watch_.reset();
   held_versions_.reset();
-  if (written_ != nullptr) written_->stop();
+  stop_pages();
+  memory_.reset();
   log_.reset();  // its events stop before what they speak of goes
 }
 
@@ -347,7 +348,7 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
   if (written)
-    STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group));
+    STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group, deadline_us));
   else
     open_replayed_pages(nodes, node_keys);
   watch_placement(placement.generation);
@@ -402,7 +403,33 @@ void ComputeNode::watch_removals() {
   remover_ = std::make_unique<NodeRemover>(std::move(parts));
 }
 
-Status ComputeNode::open_written_pages(uint64_t generation, const cluster::StorageGroup& group) {
+Status ComputeNode::find_memory(uint64_t deadline_us) {
+  RemoteMemory::Parts parts{
+      .registry = registry_.get(),
+      .keys = keys_,
+      .grant =
+          [this] {
+            return cluster::EpochGrant{stream(), log_->epoch(), control_->writer()};
+          },
+      .addresses = addresses_.get(),
+      .secret = secret_,
+      .durable = [this] { return log_->durable_lsn(); },
+      .link_model = options_.link_model,
+      .counters = counters_,
+      .call_timeout_us = options_.call_timeout_us,
+      .pause = [this, deadline_us] { return pause(kPauseUsMin * 4, deadline_us); }};
+  STRATA_ASSIGN_OR_RETURN(memory_, RemoteMemory::find(std::move(parts), options_.memory));
+  return ok_status();
+}
+
+// What runs over the storage nodes first: it makes calls to them.
+void ComputeNode::stop_pages() {
+  if (memory_ != nullptr && memory_->pages() != nullptr) memory_->pages()->stop();
+  if (written_ != nullptr) written_->stop();
+}
+
+Status ComputeNode::open_written_pages(uint64_t generation, const cluster::StorageGroup& group,
+                                       uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(
       in_sync_, InSyncSet::open(registry_.get(), keys_, grant_, options_.call_timeout_us));
   WrittenPagesOptions pages;
@@ -417,10 +444,14 @@ Status ComputeNode::open_written_pages(uint64_t generation, const cluster::Stora
   for (const std::string& name : group.nodes)
     pages.nodes.nodes.push_back(
         {name, transport::Address([this, name] { return addresses_->address_of(name); })});
+  if (profile_->memory != MemoryTier::kNone) {
+    STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
+    pages.nodes.write_again = memory_->write_again();
+  }
   STRATA_ASSIGN_OR_RETURN(
       written_, WrittenPageSource::open({io_.loop(), &network_, transport::system_entropy()},
                                         secret_, pages, in_sync_.get()));
-  return ok_status();
+  return memory_ == nullptr ? ok_status() : memory_->open(written_.get());
 }
 
 // --- the lease --------------------------------------------------------------------------------
@@ -510,7 +541,7 @@ Status ComputeNode::leave() {
   if (watcher_.joinable()) watcher_.join();
   epoch_watch_.reset();  // who comes next is let in
   remover_.reset();
-  if (written_ != nullptr) written_->stop();  // it changes the registry as long as it runs
+  stop_pages();  // they change the registry as long as they run
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   held_versions_.reset();
   const Status released =
@@ -547,6 +578,7 @@ Status ComputeNode::trouble() const {
   if (held_versions_ != nullptr) return held_versions_->state();
   STRATA_RETURN_IF_ERROR(log_->state());
   if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
+  if (memory_ != nullptr) STRATA_RETURN_IF_ERROR(memory_->pages()->ended());
   return log_->late();
 }
 

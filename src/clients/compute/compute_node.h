@@ -38,6 +38,7 @@
 #include "clients/compute/held_versions.h"
 #include "clients/compute/node_identity.h"
 #include "clients/compute/node_remover.h"
+#include "clients/compute/remote_memory.h"
 #include "clients/compute/stream_writers.h"
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/reader_pages.h"
@@ -74,6 +75,7 @@ struct ComputeOptions {
   uint64_t replay_backlog_max = uint64_t{1} << 30;   // bytes of log; beyond it writers wait
   bool page_images = false;  // in the log, though these storage nodes need none (experiments)
   size_t given_up_max = size_t{1} << 20;  // see StoragePagesOptions
+  RemoteMemoryOptions memory;             // of profiles with a memory tier
 };
 
 class ComputeNode {
@@ -97,10 +99,13 @@ class ComputeNode {
   // A reader's pages refuse to be written (RO1); it has neither log nor control: null.
   [[nodiscard]] PageSource* pages() noexcept {
     if (reader_pages_ != nullptr) return reader_pages_.get();
+    if (memory_ != nullptr) return memory_->pages();
     return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
   }
   [[nodiscard]] LogSink* log() noexcept { return log_.get(); }
   [[nodiscard]] ControlStore* control() noexcept { return control_.get(); }
+  // Of profiles with a memory tier; else null. For counters.
+  [[nodiscard]] const RemoteMemory* memory() const noexcept { return memory_.get(); }
   [[nodiscard]] ComputeRole role() const noexcept { return options_.role; }
 
   // Of a reader: storage nodes keep the states of pages as of `oldest` and later for it, until it
@@ -159,7 +164,10 @@ class ComputeNode {
   [[nodiscard]] StreamId stream() const noexcept { return options_.streams.front(); }  // a writer's
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
                            const std::vector<std::string>& keys);
-  Status open_written_pages(uint64_t generation, const cluster::StorageGroup& group);
+  Status open_written_pages(uint64_t generation, const cluster::StorageGroup& group,
+                            uint64_t deadline_us);
+  Status find_memory(uint64_t deadline_us);
+  void stop_pages();
   void watch_placement(uint64_t generation);
   void watch_removals();
   void add_replayed(Facts* facts) const;
@@ -198,6 +206,7 @@ class ComputeNode {
   std::unique_ptr<StoragePageSource> pages_;
   std::unique_ptr<InSyncSet> in_sync_;
   std::unique_ptr<WrittenPageSource> written_;
+  std::unique_ptr<RemoteMemory> memory_;  // over written_; it asks log_
   std::unique_ptr<QuorumLogSink> log_;
   // A reader's.
   std::unique_ptr<StreamWriters> writers_;

@@ -33,8 +33,8 @@ Status lost_page(PageId id, const char* what) {
 
 }  // namespace
 
-MemoryPageSource::MemoryPageSource(MemoryPagesOptions options, RemotePool* pool,
-                                   PoolNaming* naming, StorageBelow* storage)
+MemoryPageSource::MemoryPageSource(MemoryPagesOptions options, RemotePool* pool, PoolNaming* naming,
+                                   StorageBelow* storage)
     : options_(std::move(options)),
       pool_(pool),
       storage_(storage),
@@ -275,8 +275,7 @@ void MemoryPageSource::read_batch(const PageId* ids, uint32_t count_of, char* pa
 
 // Those of a batch that storage has, next to each other.
 struct MemoryPageSource::MixedBatch {
-  explicit MixedBatch(uint32_t count_of)
-      : count(count_of), bytes(size_t{count_of} * kPageBytes) {}
+  explicit MixedBatch(uint32_t count_of) : count(count_of), bytes(size_t{count_of} * kPageBytes) {}
   uint32_t count;
   AlignedBytes bytes;
   std::array<PageId, kReadBatchPages> ids;
@@ -320,13 +319,14 @@ void MemoryPageSource::start_read_batch(const PageId* ids, uint32_t count_of, ch
     return ended();
   }
   batches_under_way_.fetch_add(1);
-  below_->start_read_batch(of->ids.data(), missing_count, to, told,
-                           [this, ended, mixed = std::move(mixed), done = std::move(done)]() mutable {
-                             ended();
-                             mixed.reset();
-                             batches_under_way_.fetch_sub(1);
-                             done();  // after it this may be gone
-                           });
+  below_->start_read_batch(
+      of->ids.data(), missing_count, to, told,
+      [this, ended, mixed = std::move(mixed), done = std::move(done)]() mutable {
+        ended();
+        mixed.reset();
+        batches_under_way_.fetch_sub(1);
+        done();  // after it this may be gone
+      });
 }
 
 // MS5
@@ -377,8 +377,8 @@ Status MemoryPageSource::write_changed(const PageId* ids, const PageChanges* cha
   return status;
 }
 
-Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes,
-                                   uint32_t count_of, const char* pages, bool* ok) {
+Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes, uint32_t count_of,
+                                   const char* pages, bool* ok) {
   const uint64_t begun_us = monotonic_us();
   std::vector<uint32_t> all(count_of);
   std::iota(all.begin(), all.end(), 0);

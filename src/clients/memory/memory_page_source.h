@@ -40,15 +40,15 @@
 namespace strata::clients {
 
 struct MemoryPagesOptions {
-  std::function<Lsn()> durable;            // up to where the log is; thread-safe, does not block
-  uint32_t free_slots = 100;               // to be kept free
-  uint32_t reserve_slots = 256;            // that the memory node keeps for itself (PP8)
-  uint32_t staged_pages_max = 256;         // copies that wait
-  uint64_t timeout_us = 5'000'000;         // for the memory node to answer
-  uint64_t pause_us = 50'000;              // between two tries to attach
-  uint64_t new_pool_us = 5'000'000;        // between two tries to have a pool again
-  bool remote_addresses = true;            // false: the memory node is asked before each read
-  bool keeps_up = true;                    // false: no threads; tests call do_work()
+  std::function<Lsn()> durable;      // up to where the log is; thread-safe, does not block
+  uint32_t free_slots = 100;         // to be kept free
+  uint32_t reserve_slots = 256;      // that the memory node keeps for itself (PP8)
+  uint32_t staged_pages_max = 256;   // copies that wait
+  uint64_t timeout_us = 5'000'000;   // for the memory node to answer
+  uint64_t pause_us = 50'000;        // between two tries to attach
+  uint64_t new_pool_us = 5'000'000;  // between two tries to have a pool again
+  bool remote_addresses = true;      // false: the memory node is asked before each read
+  bool keeps_up = true;              // false: no threads; tests call do_work()
 };
 
 class MemoryPageSource final : public PageSource {
@@ -95,9 +95,9 @@ class MemoryPageSource final : public PageSource {
   void do_work();
 
   struct Counters {
-    std::atomic<uint64_t> from_pool{0}, from_storage{0};      // pages read
-    std::atomic<uint64_t> get_ns{0};                          // of reading and verifying slots
-    std::atomic<uint64_t> mismatches{0}, lookups{0};          // reads of slots; pages asked for
+    std::atomic<uint64_t> from_pool{0}, from_storage{0};  // pages read
+    std::atomic<uint64_t> get_ns{0};                      // of reading and verifying slots
+    std::atomic<uint64_t> mismatches{0}, lookups{0};      // reads of slots; pages asked for
     std::atomic<uint64_t> damaged_clean{0}, damaged_dirty{0};
     std::atomic<uint64_t> put{0}, put_again{0}, written_directly{0};
     std::atomic<uint64_t> staged{0}, not_staged{0}, registered{0}, not_registered{0}, dropped{0};
@@ -142,8 +142,8 @@ class MemoryPageSource final : public PageSource {
   void stage(PageId id, const char* page, bool out_of_use) noexcept;
 
   // --- writing ---
-  Status put_begun(const PageId* ids, const PageChanges* changes, uint32_t count,
-                   const char* pages, bool* ok);
+  Status put_begun(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
+                   bool* ok);
   Status take_answers(const std::vector<proto::PoolPutReply::Taken>& taken, const PageId* ids,
                       const char* pages, const std::vector<uint32_t>& asked, bool* ok,
                       std::vector<uint32_t>* without_slot);

@@ -17,9 +17,9 @@ constexpr Lsn kAny{UINT64_MAX};
 constexpr size_t kGrantsOfRelief = 16;   // between two syncs of storage
 constexpr size_t kVictimsMax = 64;       // dropped by one call
 constexpr uint32_t kIdleRoundsMax = 3;   // of sync_below() in which nothing got done
-constexpr uint64_t kPauseUsMin = 5'000;   // when there is nothing to be done for want of slots
+constexpr uint64_t kPauseUsMin = 5'000;  // when there is nothing to be done for want of slots
 constexpr uint64_t kPauseUsMax = 100'000;
-constexpr uint64_t kListUs = 1'000'000;   // between two tries to list the pool
+constexpr uint64_t kListUs = 1'000'000;  // between two tries to list the pool
 
 void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
@@ -261,8 +261,7 @@ void MemoryPageSource::look_for_pool() {
 
 // False: there was nothing to register.
 bool MemoryPageSource::register_some() {
-  const std::vector<StagedPages::Taken> staged =
-      staged_.take(proto::kPoolImagesMax, batch_.get());
+  const std::vector<StagedPages::Taken> staged = staged_.take(proto::kPoolImagesMax, batch_.get());
   if (staged.empty()) return false;
   std::vector<PageId> ids;
   std::vector<proto::PoolImage> images;
@@ -308,10 +307,9 @@ void MemoryPageSource::register_main() {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      changed_.wait_for_us(lock, attachment_.attached() ? kListUs : options_.new_pool_us,
-                           [this]() STRATA_REQUIRES(mutex_) {
-                             return stopped_ || register_wanted_.load();
-                           });
+      changed_.wait_for_us(
+          lock, attachment_.attached() ? kListUs : options_.new_pool_us,
+          [this]() STRATA_REQUIRES(mutex_) { return stopped_ || register_wanted_.load(); });
       if (stopped_) return;
       register_wanted_.store(false);
     }
@@ -381,8 +379,7 @@ bool MemoryPageSource::relieve() {
   const uint32_t slots = directory_.slots();
   const size_t ahead = std::min<size_t>(kVictimsMax, slots / 8);
   bool cold_dirty = false;
-  if (directory_.size() + free_wanted() + ahead > slots && drop_cold(&cold_dirty) != 0)
-    return true;
+  if (directory_.size() + free_wanted() + ahead > slots && drop_cold(&cold_dirty) != 0) return true;
   if (!(cold_dirty && is_short()) && directory_.dirty() <= slots / 2) return false;
   size_t pages = 0;
   for (size_t i = 0; i < kGrantsOfRelief; ++i) {
@@ -402,9 +399,8 @@ void MemoryPageSource::relieve_main() {
   for (;;) {
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) {
-        return stopped_ || relief_wanted_.load();
-      });
+      changed_.wait(lock,
+                    [this]() STRATA_REQUIRES(mutex_) { return stopped_ || relief_wanted_.load(); });
       if (stopped_) return;
       relief_wanted_.store(false);
     }

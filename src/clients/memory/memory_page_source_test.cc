@@ -14,11 +14,11 @@
 namespace strata::clients {
 namespace {
 
-using testing::Fate;
 using testing::FakeMemoryNode;
 using testing::FakeNaming;
 using testing::FakePool;
 using testing::FakeStorage;
+using testing::Fate;
 using testing::llsn_of;
 using testing::make_page;
 

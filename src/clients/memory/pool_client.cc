@@ -91,11 +91,10 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
     before = attachment_;
   }
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(
-      call(proto::kPoolAttach,
-           proto::encode(proto::PoolAttachRequest{attachment->user, fresh, options_.slots_max,
-                                                  options_.token}),
-           deadline_us, &bytes));
+  STRATA_RETURN_IF_ERROR(call(proto::kPoolAttach,
+                              proto::encode(proto::PoolAttachRequest{
+                                  attachment->user, fresh, options_.slots_max, options_.token}),
+                              deadline_us, &bytes));
   auto reply = proto::decode_pool_attach_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   if (incarnation != 0 && !fresh && reply->incarnation != incarnation)
@@ -130,19 +129,18 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
 
 StatusOr<proto::PoolListReply> PoolClient::list(uint32_t from) {
   std::string reply;
-  STRATA_RETURN_IF_ERROR(
-      call(proto::kPoolList,
-           proto::encode(proto::PoolListRequest{user(), from, proto::kPoolListMax}),
-           monotonic_us() + options_.call_timeout_us, &reply));
+  STRATA_RETURN_IF_ERROR(call(
+      proto::kPoolList, proto::encode(proto::PoolListRequest{user(), from, proto::kPoolListMax}),
+      monotonic_us() + options_.call_timeout_us, &reply));
   return proto::decode_pool_list_reply(reply);
 }
 
 StatusOr<std::vector<proto::PoolPutReply::Taken>> PoolClient::put(
     const std::vector<proto::PoolImage>& images, Bytes pages, Lsn durable) {
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(
-      call(proto::kPoolPut, proto::encode(proto::PoolPutRequest{user(), durable, images, pages}),
-           monotonic_us() + options_.call_timeout_us, &bytes));
+  STRATA_RETURN_IF_ERROR(call(proto::kPoolPut,
+                              proto::encode(proto::PoolPutRequest{user(), durable, images, pages}),
+                              monotonic_us() + options_.call_timeout_us, &bytes));
   auto reply = proto::decode_pool_put_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   if (reply->taken.size() != images.size())
@@ -183,10 +181,9 @@ Status PoolClient::forget_space(SpaceId space) {
 StatusOr<proto::PoolWriteReply> PoolClient::write(Lsn below, uint32_t pages_max,
                                                   const std::vector<proto::PoolTarget>& targets) {
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(
-      call(proto::kPoolWrite,
-           proto::encode(proto::PoolWriteRequest{user(), below, pages_max, targets}),
-           monotonic_us() + options_.write_timeout_us, &bytes));
+  STRATA_RETURN_IF_ERROR(call(
+      proto::kPoolWrite, proto::encode(proto::PoolWriteRequest{user(), below, pages_max, targets}),
+      monotonic_us() + options_.write_timeout_us, &bytes));
   auto reply = proto::decode_pool_write_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   if (!reply->answers.empty() && reply->answers.size() != targets.size())
@@ -197,10 +194,9 @@ StatusOr<proto::PoolWriteReply> PoolClient::write(Lsn below, uint32_t pages_max,
 StatusOr<proto::PoolWriteAgainReply> PoolClient::write_again(uint32_t from,
                                                              const proto::PoolTarget& target) {
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(
-      call(proto::kPoolWriteAgain,
-           proto::encode(proto::PoolWriteAgainRequest{user(), from, target}),
-           monotonic_us() + options_.write_timeout_us, &bytes));
+  STRATA_RETURN_IF_ERROR(call(proto::kPoolWriteAgain,
+                              proto::encode(proto::PoolWriteAgainRequest{user(), from, target}),
+                              monotonic_us() + options_.write_timeout_us, &bytes));
   auto reply = proto::decode_pool_write_again_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   return reply;
@@ -248,9 +244,8 @@ void PoolClient::read_batch(const Attachment& from, absl::Span<SlotRead> reads) 
     const uint64_t header = from.headers_at + kHeaderBytes * read.at.slot;
     operations[count++] =
         transport::RegionOperation::get(header, absl::MakeSpan(generations[i].before));
-    operations[count++] =
-        transport::RegionOperation::get(from.pages_at + uint64_t{kPageBytes} * read.at.slot,
-                                        absl::MakeSpan(read.page, kPageBytes));
+    operations[count++] = transport::RegionOperation::get(
+        from.pages_at + uint64_t{kPageBytes} * read.at.slot, absl::MakeSpan(read.page, kPageBytes));
     operations[count++] =
         transport::RegionOperation::get(header, absl::MakeSpan(generations[i].after));
   }

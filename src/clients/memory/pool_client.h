@@ -38,8 +38,8 @@ class PoolClient final : public RemotePool {
 
   StatusOr<AttachedPool> attach(uint64_t incarnation, bool fresh, uint64_t deadline_us) override;
   StatusOr<proto::PoolListReply> list(uint32_t from) override;
-  StatusOr<std::vector<proto::PoolPutReply::Taken>> put(
-      const std::vector<proto::PoolImage>& images, Bytes pages, Lsn durable) override;
+  StatusOr<std::vector<proto::PoolPutReply::Taken>> put(const std::vector<proto::PoolImage>& images,
+                                                        Bytes pages, Lsn durable) override;
   StatusOr<std::vector<proto::PoolLookupReply::Found>> lookup(
       const std::vector<PageId>& pages) override;
   StatusOr<std::vector<Status>> drop(const std::vector<PageId>& pages) override;

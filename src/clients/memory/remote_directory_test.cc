@@ -95,13 +95,15 @@ TEST(RemoteDirectory, ManyRandomOperations) {
   std::map<PageId, proto::PoolSlot> model;
   uint64_t generation = 2;
   for (int i = 0; i < 20'000; ++i) {
-    const PageId id{300 + static_cast<uint32_t>(rng.below(3)), static_cast<uint32_t>(rng.below(40))};
+    const PageId id{300 + static_cast<uint32_t>(rng.below(3)),
+                    static_cast<uint32_t>(rng.below(40))};
     const auto known = model.find(id);
     switch (rng.below(9)) {
       case 0:
       case 1:
       case 2: {
-        const auto at = slot(static_cast<uint32_t>(rng.below(64)), generation += 2, i, rng.one_in(2));
+        const auto at =
+            slot(static_cast<uint32_t>(rng.below(64)), generation += 2, i, rng.one_in(2));
         directory.put(id, at, rng.one_in(2));
         model[id] = at;
         break;

@@ -8,8 +8,7 @@
 
 namespace strata::clients {
 
-StagedPages::StagedPages(uint32_t pages_max)
-    : bytes_(std::max<size_t>(pages_max, 1) * kPageBytes) {
+StagedPages::StagedPages(uint32_t pages_max) : bytes_(std::max<size_t>(pages_max, 1) * kPageBytes) {
   for (uint32_t i = 0; i < pages_max; ++i) free_.push_back(i);
   copies_.reserve(pages_max);
 }

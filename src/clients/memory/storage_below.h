@@ -27,8 +27,7 @@ class StorageBelow {
   virtual PageSource* pages() = 0;
   // One call to all storage nodes in sync that a memory node makes: `write` is told the nodes and in
   // which sessions, and says what came of it. Blocks.
-  using Through =
-      absl::FunctionRef<WrittenThrough(const std::vector<proto::PoolTarget>& targets)>;
+  using Through = absl::FunctionRef<WrittenThrough(const std::vector<proto::PoolTarget>& targets)>;
   virtual Status to_all_through(Through write) = 0;
   // Storage has the page with at least this llsn, written by somebody else.
   virtual void note_written(PageId id, Llsn llsn) = 0;

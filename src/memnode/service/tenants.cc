@@ -1,43 +1,15 @@
 #include "memnode/service/tenants.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/assert.h"
+#include "io/token_file.h"
 #include "proto/methods.h"
 #include "transport/secret.h"
 
 namespace strata::memnode {
 namespace {
-
-constexpr size_t kTokenBytesMin = 16;
-
-Status refused(const std::string& path, const std::string& why) {
-  return error_invalid_argument("token " + path + ": " + why);
-}
-
-StatusOr<std::string> token_in(int fd, const std::string& path) {
-  struct stat info {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) return refused(path, "not a file");
-  if (info.st_uid != ::geteuid()) return refused(path, "belongs to another user");
-  if ((info.st_mode & 0177) != 0) return refused(path, "others may use it; chmod 600");
-  char text[proto::kPoolTokenBytesMax + 2];
-  const ssize_t got = ::read(fd, text, sizeof text);
-  if (got < 0) return refused(path, std::strerror(errno));
-  std::string_view token(text, static_cast<size_t>(got));
-  if (token.ends_with('\n')) token.remove_suffix(1);
-  if (token.size() < kTokenBytesMin || token.size() > proto::kPoolTokenBytesMax ||
-      token.find('\n') != std::string_view::npos)
-    return refused(path, "must be one line of " + std::to_string(kTokenBytesMin) + " to " +
-                             std::to_string(proto::kPoolTokenBytesMax) + " bytes");
-  return std::string(token);
-}
 
 std::vector<TenantOptions> or_anybody(std::vector<TenantOptions> tenants, uint64_t memory_bytes) {
   if (tenants.empty()) tenants.push_back({{}, {}, memory_bytes});
@@ -45,18 +17,6 @@ std::vector<TenantOptions> or_anybody(std::vector<TenantOptions> tenants, uint64
 }
 
 }  // namespace
-
-StatusOr<std::string> read_token(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) {
-    const int error = errno;
-    if (error == ENOENT) return error_not_found("token " + path + ": no such file");
-    return refused(path, std::strerror(error));
-  }
-  StatusOr<std::string> token = token_in(fd, path);
-  ::close(fd);
-  return token;
-}
 
 Status Tenants::check(const std::vector<TenantOptions>& tenants, uint64_t memory_bytes) {
   for (auto it = tenants.begin(); it != tenants.end(); ++it) {
