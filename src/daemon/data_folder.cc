@@ -53,6 +53,11 @@ bool take_name(const FolderKind& kind, std::string_view* text, std::string_view 
   return true;
 }
 
+bool take_database(const FolderKind& kind, std::string_view* text, FolderStamp* stamp) {
+  return take_number(text, "database", 16, &stamp->database_id) && stamp->database_id != 0 &&
+         take_name(kind, text, "profile", &stamp->profile);
+}
+
 constexpr std::string_view kFirstWord = "strata ";
 
 // What is between the brackets of a stamp, if those are right.
@@ -85,8 +90,10 @@ std::string encode(const FolderKind& kind, const FolderStamp& stamp) {
   line("format", std::to_string(kind.format));
   line("name", stamp.name);
   line("identity", hex64(stamp.identity));
-  line("database", hex64(stamp.database_id));
-  line("profile", stamp.profile);
+  if (kind.of_one_database) {
+    line("database", hex64(stamp.database_id));
+    line("profile", stamp.profile);
+  }
   const uint32_t crc = crc32c(text.data(), text.size());
   return text.append("crc32c ").append(hex(crc, 8)).append("\n");
 }
@@ -113,10 +120,8 @@ StatusOr<FolderStamp> decode_stamp(const FolderKind& kind, std::string_view text
                              "; to do: use the newer program that made it");
   FolderStamp stamp;
   if (!take_name(kind, &rest, "name", &stamp.name) ||
-      !take_number(&rest, "identity", 16, &stamp.identity) ||
-      !take_number(&rest, "database", 16, &stamp.database_id) ||
-      !take_name(kind, &rest, "profile", &stamp.profile) || !rest.empty() || stamp.identity == 0 ||
-      stamp.database_id == 0)
+      !take_number(&rest, "identity", 16, &stamp.identity) || stamp.identity == 0 ||
+      (kind.of_one_database && !take_database(kind, &rest, &stamp)) || !rest.empty())
     return damaged;
   return stamp;
 }

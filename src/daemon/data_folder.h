@@ -26,13 +26,16 @@ struct FolderKind {
   uint32_t format = 1;                // of what is in the folder; a higher one is refused
   bool (*is_name)(std::string_view);  // of nodes and profiles
   std::string_view remedy_of_damage;  // what to do where the stamp is damaged
+  // What is in it is of one database and made with one profile, which the stamp names then.
+  bool of_one_database = true;
 };
 
 struct FolderStamp {
   std::string name;
   uint64_t identity = 0;  // random, not 0
+  // Of folders that are of one database; else nothing.
   uint64_t database_id = 0;
-  std::string profile;
+  std::string profile = {};
   bool operator==(const FolderStamp&) const = default;
 };
 

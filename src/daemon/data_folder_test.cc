@@ -17,8 +17,10 @@ bool is_name(std::string_view text) noexcept {
 }
 constexpr FolderKind kKind{
     .what = "storage node", .is_name = is_name, .remedy_of_damage = "ask its peers"};
-constexpr FolderKind kOtherKind{
-    .what = "memory node", .is_name = is_name, .remedy_of_damage = "empty it"};
+constexpr FolderKind kOtherKind{.what = "memory node",
+                                .is_name = is_name,
+                                .remedy_of_damage = "empty it",
+                                .of_one_database = false};
 const FolderStamp kStamp{"s1", 0xfedcba9876543210, 42, "logdb-mv-sr"};
 
 std::string with_crc(const std::string& text) {
@@ -53,6 +55,19 @@ TEST(FolderStampTest, IsTextThatReadsBack) {
   const auto back = decode_stamp(kKind, text, "x");
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(*back, kStamp);
+}
+
+TEST(FolderStampTest, OfAFolderOfManyDatabasesNamesNone) {
+  const FolderStamp stamp{.name = "m1", .identity = 7};
+  const std::string text = encode(kOtherKind, stamp);
+  EXPECT_EQ(text.substr(0, text.find("crc32c")),
+            "strata memory node\nformat 1\nname m1\nidentity 0000000000000007\n");
+  const auto back = decode_stamp(kOtherKind, text, "x");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, stamp);
+  const std::string body = text.substr(0, text.find("crc32c"));
+  const std::string more = with_crc(body + "database 000000000000002a\nprofile logdb\n");
+  EXPECT_TRUE(is_corruption(decode_stamp(kOtherKind, more, "x").status()));
 }
 
 TEST(FolderStampTest, DamageOfAnyKindIsFound) {

@@ -47,8 +47,8 @@ struct SlotState {
   // kNeverChanged if clean.
   Lsn own = kNeverChanged;
   uint64_t report = 0;  // kWritten
-  // Claims of images that it replaced. Two, so that the first one ends at its own sync however often
-  // the page is written meanwhile; what comes after it is taken together.
+  // Claims of images that it replaced. Two, so that the first one ends at its own sync however
+  // often the page is written meanwhile; what comes after it is taken together.
   std::array<Claim, 2> behind;
   Lsn behind_write = kNeverChanged;  // the claim of the image that it replaced while it was written
   uint32_t leaving = kNone;          // whose slot is this
@@ -97,7 +97,7 @@ struct Pool::Impl {
     states[slot].state = state;
   }
 
-  // --- the free ones, first in first out: readers of a slot have the longest time -----------------
+  // --- the free ones, first in first out: readers of a slot have the longest time --------------
 
   void push_free(uint32_t slot) noexcept {
     states[slot].next = kNone;
@@ -112,7 +112,7 @@ struct Pool::Impl {
     return slot;
   }
 
-  // --- by page: the published slot, and those that are leaving ------------------------------------
+  // --- by page: the published slot, and those that are leaving ---------------------------------
 
   [[nodiscard]] uint32_t& bucket_of(PageId id) noexcept {
     return buckets[std::hash<PageId>()(id) & (buckets.size() - 1)];
@@ -136,7 +136,7 @@ struct Pool::Impl {
     *at = states[slot].next;
   }
 
-  // --- by space -----------------------------------------------------------------------------------
+  // --- by space --------------------------------------------------------------------------------
 
   void link_space(uint32_t slot) {
     SpaceState& space = spaces[states[slot].id.space];
@@ -157,7 +157,7 @@ struct Pool::Impl {
     if (s.space_next == kNone) spaces.erase(space);
   }
 
-  // --- what storage may lack ----------------------------------------------------------------------
+  // --- what storage may lack -------------------------------------------------------------------
 
   [[nodiscard]] Lsn dirty_from(const SlotState& s) const noexcept {
     return std::min({s.own, s.behind_write, s.behind[0].first, s.behind[1].first});
@@ -166,7 +166,7 @@ struct Pool::Impl {
   [[nodiscard]] static uint64_t waits_for(const SlotState& s) noexcept {
     return s.behind[0].report != 0 ? s.behind[0].report : s.report;
   }
-  // PP4: an image that was replaced counts until its report is synced.
+  // PSL4: an image that was replaced counts until its report is synced.
   static void put_behind(SlotState* s, Claim claim) noexcept {
     if (claim.report == 0) return;
     if (s->behind[0].report == 0) {
@@ -188,7 +188,7 @@ struct Pool::Impl {
   void relist(uint32_t slot) {
     const SlotState& s = states[slot];
     const Lsn from = dirty_from(s);
-    const bool may_be_written = s.state == State::kDirty && s.leaving == kNone;  // PP7
+    const bool may_be_written = s.state == State::kDirty && s.leaving == kNone;  // PSL7
     if (may_be_written) {
       waiting.remove(slot);
       writable.put(slot, from.value);
@@ -218,7 +218,7 @@ struct Pool::Impl {
     waiting.remove(slot);
     settling.remove(slot);
   }
-  // PP3: an equal image.
+  // PSL3: an equal image.
   void lower(uint32_t slot, Lsn first) {
     SlotState& s = states[slot];
     const Lsn before = dirty_from(s);
@@ -227,7 +227,7 @@ struct Pool::Impl {
     restate(slot, before);
   }
 
-  // --- slots come and go --------------------------------------------------------------------------
+  // --- slots come and go -----------------------------------------------------------------------
 
   // Of one that is in no list by page or dirty Lsn any more.
   void release(uint32_t slot) {
@@ -236,7 +236,8 @@ struct Pool::Impl {
     states[slot] = SlotState();
     push_free(slot);
   }
-  // PP6, PP1: the published one goes, at once for readers; its bytes stay while they are written.
+  // PSL6, PSL1: the published one goes, at once for readers; its bytes stay while they are
+  // written.
   void retire(uint32_t slot) {
     free_header(&memory.headers[slot]);
     delist(slot);
@@ -269,7 +270,7 @@ struct Pool::Impl {
   uint64_t published = 0, rejected = 0, dropped = 0, replaced = 0, writes = 0;
 };
 
-// PP4: which claims of the image before it are an image's own, and which end by themselves.
+// PSL4: which claims of the image before it are an image's own, and which end by themselves.
 void Pool::Impl::adopt_successor(SlotState* next, const SlotState& old, uint32_t old_slot,
                                  bool dirty) {
   if (!dirty) next->own = dirty_from(old);
@@ -298,7 +299,7 @@ StatusOr<Pool::Slot> Pool::Impl::publish(uint32_t slot) {
     release(slot);
     return describe(old);
   }
-  if (old == kNone && s.replaces && count(State::kFree) < reserve) {  // PP8
+  if (old == kNone && s.replaces && count(State::kFree) < reserve) {  // PSL8
     release(slot);
     return error_no_space();
   }
@@ -339,7 +340,7 @@ void Pool::Impl::end_write(const Write& write, uint64_t written) {
     SlotState& next = states[at];
     const Lsn before = dirty_from(next);
     if (written == 0) {
-      next.own = std::min(next.own, next.behind_write);  // PP4: for good
+      next.own = std::min(next.own, next.behind_write);  // PSL4: for good
     } else if (next.behind_write != kNeverChanged) {
       put_behind(&next, {next.behind_write, written});
     }
@@ -486,7 +487,7 @@ StatusOr<std::unique_ptr<Pool>> Pool::recover(const PoolOptions& options, PoolMe
 StatusOr<uint32_t> Pool::begin_fill(PageId id, Llsn llsn, bool dirty, Lsn first, Slot* there) {
   if (llsn.is_zero() || (dirty && !may_be_dirty_from(first))) return error_invalid_argument();
   const uint32_t old = impl_->current(id);
-  if (old != kNone && impl_->states[old].llsn > llsn) {  // PP3
+  if (old != kNone && impl_->states[old].llsn > llsn) {  // PSL3
     impl_->rejected++;
     return error_conflict();
   }
@@ -495,7 +496,7 @@ StatusOr<uint32_t> Pool::begin_fill(PageId id, Llsn llsn, bool dirty, Lsn first,
     *there = impl_->describe(old);
     return error_duplicate_key();
   }
-  const uint32_t kept = old == kNone ? impl_->reserve : 0;  // PP8
+  const uint32_t kept = old == kNone ? impl_->reserve : 0;  // PSL8
   if (impl_->count(State::kFree) <= kept) return error_no_space();
   const uint32_t slot = impl_->pop_free();
   SlotState& s = impl_->states[slot];
@@ -540,7 +541,7 @@ std::optional<PageId> Pool::page_at(uint32_t slot) const {
 Status Pool::drop(PageId id) {
   const uint32_t at = impl_->current(id);
   if (at == kNone) return error_not_found();
-  if (impl_->states[at].state != State::kClean) return error_busy();  // PP6
+  if (impl_->states[at].state != State::kClean) return error_busy();  // PSL6
   impl_->retire(at);
   impl_->dropped++;
   return ok_status();
@@ -566,7 +567,7 @@ bool Pool::writes_of(SpaceId space) const {
 std::vector<Pool::Write> Pool::take_writes(Lsn below, uint32_t max) {
   std::vector<Write> taken;
   const uint32_t under_way = impl_->count(State::kWriting) + impl_->count(State::kLeaving);
-  const uint32_t allowed = impl_->reserve / 2;  // PP8
+  const uint32_t allowed = impl_->reserve / 2;  // PSL8
   const uint32_t most = std::min(max, allowed - std::min(allowed, under_way));
   taken.reserve(std::min(most, impl_->writable.size()));
   while (taken.size() < most && !impl_->writable.empty() && impl_->writable.least() < below.value) {
@@ -599,7 +600,7 @@ void Pool::synced(uint64_t report) {
     const Lsn before = impl_->dirty_from(s);
     if (s.behind[0].report != 0) {
       s.behind[0] = std::exchange(s.behind[1], Claim());
-    } else {  // PP5
+    } else {  // PSL5
       s.report = 0;
       s.own = kNeverChanged;
       impl_->become(slot, State::kClean);

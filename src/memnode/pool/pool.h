@@ -12,29 +12,27 @@
 //     └── kLeaving (its write ends) <─────── kWriting ── wrote ──> kWritten(report)
 //                                                 └─ failed ─> kDirty
 //
-//   PP1  A page has one published slot at most. A slot is never overwritten while it is published:
-//        a newer image goes into another one, which takes its place when it is whole.
-//   PP2  (incarnation, slot, generation) never stands for two contents: a generation grows by one
-//        when the slot is being filled (odd) and by one when it is published (even); freeing makes
-//        it odd, too. Who reads generation, page, generation and sees the same even number twice
-//        has read one content.
-//   PP3  An image takes a page's place only with a larger llsn. One with an equal llsn changes
-//        nothing but `dirty_from`, which it can only lower. An older one is refused (conflict).
-//   PP4  dirty_from of a page is the first Lsn of a change that storage may lack: the least of all
-//        images since storage last had it for certain. An image behind one that is being written,
-//        or is written and not synced, keeps the older one's dirty_from until that is synced, then
-//        its own.
-//        A clean image that replaces one that storage may lack is not believed: it is dirty from
-//        where that one was.
-//   PP5  Clean is only what synced(report) says: an image whose write was reported with that number
-//        or a lower one, and which was not replaced since.
-//   PP6  drop() frees clean pages only. A page that is being written keeps its slot until the write
-//        ends, whatever happens to the page.
-//   PP7  At most one write of a page is under way. One that has ended badly leaves it dirty.
-//   PP8  `reserve` slots are for images that take the place of another one: a page that has a slot
-//        never waits for storage. Half of them is for the slots whose write is still under way when
-//        they are replaced, so no more are being written at a time; the other half for images that
-//        are being filled at a time.
+//   PSL1  A page has one published slot at most. A slot is never overwritten while it is
+//         published: a newer image goes into another one, which takes its place when it is whole.
+//   PSL2  (incarnation, slot, generation) never stands for two contents: a generation grows by one
+//         when the slot is published (even) and by one when it is freed (odd). Who reads
+//         generation, page, generation and sees the same even number twice has read one content.
+//   PSL3  An image takes a page's place only with a larger llsn. One with an equal llsn changes
+//         nothing but `dirty_from`, which it can only lower. An older one is refused (conflict).
+//   PSL4  dirty_from of a page is the first Lsn of a change that storage may lack: the least of
+//         all images since storage last had it for certain. An image behind one that is being
+//         written, or is written and not synced, keeps the older one's dirty_from until that is
+//         synced, then its own. A clean image that replaces one that storage may lack is not
+//         believed: it is dirty from where that one was.
+//   PSL5  Clean is only what synced(report) says: an image whose write was reported with that
+//         number or a lower one, and which was not replaced since.
+//   PSL6  drop() frees clean pages only. A page that is being written keeps its slot until the
+//         write ends, whatever happens to the page.
+//   PSL7  At most one write of a page is under way. One that has ended badly leaves it dirty.
+//   PSL8  `reserve` slots are for images that take the place of another one: a page that has a
+//         slot never waits for storage. Half of them is for the slots whose write is still under
+//         way when they are replaced, so no more are being written at a time; the other half for
+//         images that are being filled at a time.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +57,9 @@ struct SlotHeader {
   uint64_t llsn = 0;
   uint32_t crc32c = 0;  // of generation, page and llsn
   uint32_t reserved = 0;
-  // Changes in place while the slot is published: one word, written in one step, with a check of its
-  // own (the upper 16 bits; Lsns have 48), of it and the generation. Zero with its check: clean; all
-  // ones: free.
+  // Changes in place while the slot is published: one word, written in one step, with a check of
+  // its own (the upper 16 bits; Lsns have 48), of it and the generation. Zero with its check:
+  // clean; all ones: free.
   uint64_t dirty_from = 0;
   uint64_t unused[3] = {};
 };
@@ -71,11 +69,11 @@ constexpr uint32_t kPoolSlotsMin = 16;
 
 struct PoolOptions {
   uint32_t slots = 0;      // kPoolSlotsMin at least
-  uint32_t reserve = 256;  // PP8, 2 at least; less in a small pool: an eighth of it at most
+  uint32_t reserve = 256;  // PSL8, 2 at least; less in a small pool: an eighth of it at most
 };
 
-// Where headers and pages are; outlives the pool. `headers` and `pages` are written by the pool and
-// by who fills slots; peers only read them.
+// Where headers and pages are; outlives the pool. `headers` and `pages` are written by the pool
+// and by who fills slots; peers only read them.
 struct PoolMemory {
   SlotHeader* headers = nullptr;
   char* pages = nullptr;  // kPageBytes each
@@ -85,7 +83,7 @@ class Pool {
  public:
   // An empty pool: all slots are made free (generations go on from what the headers hold).
   Pool(const PoolOptions& options, PoolMemory memory);
-  // What an earlier process left there (MN6): every header and every published page is verified;
+  // What an earlier process left there: every header and every published page is verified;
   // of two slots of one page the larger llsn stays, with the smaller dirty_from; what was written
   // counts as dirty. kDataLoss: one of them is damaged, and nothing of it may be used.
   static StatusOr<std::unique_ptr<Pool>> recover(const PoolOptions& options, PoolMemory memory);
@@ -102,10 +100,10 @@ class Pool {
 
   // --- filling: begin_fill(), the page's bytes go to bytes_of(slot), publish() or abandon() ---
 
-  // A slot for that image. Errors: conflict (PP3: a newer one is here), kResourceExhausted (no
+  // A slot for that image. Errors: conflict (PSL3: a newer one is here), kResourceExhausted (no
   // slot is free; drop or write some), kAlreadyExists (this llsn is here already: dirty_from was
-  // lowered if need be, `there` says where), kInvalidArgument (no llsn; dirty without a first Lsn of
-  // 48 bits).
+  // lowered if need be, `there` says where), kInvalidArgument (no llsn; dirty without a first Lsn
+  // of 48 bits).
   StatusOr<uint32_t> begin_fill(PageId id, Llsn llsn, bool dirty, Lsn first, Slot* there);
   [[nodiscard]] char* bytes_of(uint32_t slot) const noexcept;
   // Copies a verified page there, as readers of the region need it: each word is a release (PH3).
@@ -113,8 +111,8 @@ class Pool {
   void fill(uint32_t slot, const char* page) const noexcept;
   // The bytes are whole and verified. OK, too, if the same llsn was published meanwhile: it says
   // where. Errors: conflict (a newer image was published meanwhile, or its space was forgotten),
-  // kResourceExhausted (it was to take the place of one that was dropped meanwhile, PP8): the slot
-  // is free again.
+  // kResourceExhausted (it was to take the place of one that was dropped meanwhile, PSL8): the
+  // slot is free again.
   StatusOr<Slot> publish(uint32_t slot);
   void abandon(uint32_t slot);
 
@@ -123,7 +121,7 @@ class Pool {
   [[nodiscard]] std::optional<Slot> lookup(PageId id) const;
   // The page in a slot, if one is published there.
   [[nodiscard]] std::optional<PageId> page_at(uint32_t slot) const;
-  // Errors: kNotFound, busy (PP6: not clean).
+  // Errors: kNotFound, busy (PSL6: not clean).
   Status drop(PageId id);
   // Every page of the space is gone for lookups; slots being written are freed when that ends.
   void forget_space(SpaceId space);
@@ -137,21 +135,22 @@ class Pool {
     PageId id;
     Llsn llsn;
   };
-  // Up to `max` dirty pages with dirty_from < below, oldest first, that nobody writes (PP7); sorted
-  // by page. Fewer, perhaps none, while many are being written (PP8). They are being written until
-  // wrote() or failed(), and their bytes stay as they are until then, whatever happens to the pages.
+  // Up to `max` dirty pages with dirty_from < below, oldest first, that nobody writes (PSL7);
+  // sorted by page. Fewer, perhaps none, while many are being written (PSL8). They are being
+  // written until wrote() or failed(), and their bytes stay as they are until then, whatever
+  // happens to the pages.
   std::vector<Write> take_writes(Lsn below, uint32_t max);
   // Storage has answered OK for all of them; the number of the report that says so, which grows.
   uint64_t wrote(const std::vector<Write>& writes);
   void failed(const std::vector<Write>& writes);
-  // Storage has made durable what reports up to that number said (PP5).
+  // Storage has made durable what reports up to that number said (PSL5).
   void synced(uint64_t report);
-  // Pages of which something is written and not synced, from that slot on, as they are now: perhaps
-  // newer than what was written, which holds that, too. `next` = slots: that was all. Their bytes
-  // are to be copied before anything else is done here: nothing keeps them.
+  // Pages of which something is written and not synced, from that slot on, as they are now:
+  // perhaps newer than what was written, which holds that, too. `next` = slots: that was all.
+  // Their bytes are to be copied before anything else is done here: nothing keeps them.
   std::vector<Write> written_since_sync(uint32_t from, uint32_t max, uint32_t* next) const;
-  // Written and not synced counts as dirty again, e.g. for a new user. What is being written is not
-  // touched.
+  // Written and not synced counts as dirty again, e.g. for a new user. What is being written is
+  // not touched.
   void doubt_written();
 
   // The least dirty_from of all pages; kNeverChanged: none is dirty.

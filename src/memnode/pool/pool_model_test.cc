@@ -1,9 +1,9 @@
-// Goal: whatever happens in whichever order, a pool agrees with a plain map, and what it says that
-// storage may lack is never too little (PP1-PP8); a process killed at any place leaves memory from
-// which everything published comes back, and nothing half-made (MN6); damage is found; a reader who
-// sees a generation twice has a whole page (PP2). Method: random operations beside a model of the
-// map and of a storage that forgets what was not synced; copies of the memory, some with flipped
-// bits, are recovered; children that are killed; threads that read while one writes.
+// Goal: whatever happens in whichever order, a pool agrees with a plain map, and what it says
+// that storage may lack is never too little (PSL1-PSL8); a process killed at any place leaves
+// memory from which everything published comes back, and nothing half-made; damage is found; a
+// reader who sees a generation twice has a whole page (PSL2). Method: random operations beside a
+// model of the map and of a storage that forgets what was not synced; copies of the memory, some
+// with flipped bits, are recovered; children that are killed; threads that read while one writes.
 // STRATA_SEED and STRATA_ROUNDS: one seed, and more rounds.
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -42,7 +42,7 @@ uint64_t number_from(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// --- the model ----------------------------------------------------------------------------------
+// --- the model ---------------------------------------------------------------------------------
 
 struct ModelPage {
   enum class State { kAbsent, kClean, kDirty, kWriting, kWritten };
@@ -162,7 +162,7 @@ class Model {
     } else if (!slot.ok()) {
       ASSERT_EQ(slot.status().code(), StatusCode::kResourceExhausted);
       if (m.there()) {
-        ASSERT_GE(pool_->counts().filling, 3u) << "PP8";
+        ASSERT_GE(pool_->counts().filling, 3u) << "PSL8";
       }
     } else {
       pool_->fill(*slot, page_of(id_of(page), Llsn{llsn}).data());
@@ -177,7 +177,8 @@ class Model {
     fills_.erase(fills_.begin() + static_cast<ptrdiff_t>(at));
     if (rng_.one_in(20)) return pool_->abandon(fill.slot);
     ModelPage& m = pages_[fill.page];
-    // Its first Lsn was told with what was there then; a page that was dropped meanwhile is durable.
+    // Its first Lsn was told with what was there then; a page that was dropped meanwhile is
+    // durable.
     const auto slot = pool_->publish(fill.slot);
     if (fill.forgotten || (m.there() && m.llsn > fill.llsn)) {
       ASSERT_TRUE(is_conflict(slot.status()));
@@ -197,7 +198,7 @@ class Model {
         m.put(fill.llsn, fill.first);
       }
       auto [generation, fresh] = generations_.emplace(slot->number, 0);
-      ASSERT_GT(slot->generation, generation->second) << "PP2";
+      ASSERT_GT(slot->generation, generation->second) << "PSL2";
       generation->second = slot->generation;
     }
   }
@@ -210,8 +211,8 @@ class Model {
     for (const Pool::Write& write : taken) {
       ModelPage& m = pages_[write.id.number];
       ASSERT_EQ(m.state, ModelPage::State::kDirty);
-      ASSERT_FALSE(m.write_behind()) << "PP7";
-      ASSERT_FALSE(being_written(write.id)) << "PP7";
+      ASSERT_FALSE(m.write_behind()) << "PSL7";
+      ASSERT_FALSE(being_written(write.id)) << "PSL7";
       ASSERT_EQ(write.llsn, Llsn{m.llsn});
       ASSERT_LT(dirty_from_of(write.slot), below);
       last = std::max(last, dirty_from_of(write.slot));
@@ -233,7 +234,7 @@ class Model {
     const size_t at = rng_.below(writes_.size());
     const std::vector<Pool::Write> writes = writes_[at];
     writes_.erase(writes_.begin() + static_cast<ptrdiff_t>(at));
-    for (const Pool::Write& write : writes)  // PP6
+    for (const Pool::Write& write : writes)  // PSL6
       ASSERT_EQ(Bytes(pool_->bytes_of(write.slot), kPageBytes), page_of(write.id, write.llsn));
     uint64_t report = 0;
     if (rng_.one_in(4)) {
@@ -282,7 +283,7 @@ class Model {
     const Status status = pool_->drop(id_of(page));
     if (m.state == ModelPage::State::kClean) {
       ASSERT_TRUE(status.ok());
-      ASSERT_GE(m.durable, m.llsn) << "PP5: what is thrown away is in storage";
+      ASSERT_GE(m.durable, m.llsn) << "PSL5: what is thrown away is in storage";
       m.gone();
     } else if (m.there()) {
       ASSERT_TRUE(is_busy(status));
@@ -387,7 +388,8 @@ class Model {
         ASSERT_EQ(header->dirty_from, m.dirty_from());
       }
       if (m.llsn > m.durable) {
-        ASSERT_LE(header->dirty_from, m.changes[m.durable + 1]) << "PP4: storage lacks that change";
+        ASSERT_LE(header->dirty_from, m.changes[m.durable + 1])
+            << "PSL4: storage lacks that change";
       }
       if (bytes) {
         ASSERT_EQ(Bytes(memory->page(slot->number), kPageBytes), page_of(id, Llsn{m.llsn}));
@@ -431,7 +433,7 @@ TEST(PoolModel, AgreesWithAMap) {
   }
 }
 
-// --- a process that is killed -------------------------------------------------------------------
+// --- a process that is killed ------------------------------------------------------------------
 
 // What a child has been told and had told, in memory that outlives it.
 struct Told {
@@ -551,7 +553,7 @@ TEST(PoolKilled, LeavesAllThatItHasPublished) {
   }
 }
 
-// --- readers ------------------------------------------------------------------------------------
+// --- readers -----------------------------------------------------------------------------------
 
 uint64_t load(const uint64_t* word) {
   return std::atomic_ref<uint64_t>(*const_cast<uint64_t*>(word)).load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// Goal: a pool keeps its promises (PP1-PP8), and so do headers (PH1-PH3). Method: each by hand, on a
-// small pool; for headers every prefix of the stores of a change, and every flipped bit.
+// Goal: a pool keeps its promises (PSL1-PSL8), and so do headers (PH1-PH3). Method: each by hand,
+// on a small pool; for headers every prefix of the stores of a change, and every flipped bit.
 #include "memnode/pool/pool.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ class Pools : public ::testing::Test {
   std::unique_ptr<Pool> pool_;
 };
 
-TEST_F(Pools, PP1AnImageGoesIntoAnotherSlotThanTheOneBeforeIt) {
+TEST_F(Pools, PSL1AnImageGoesIntoAnotherSlotThanTheOneBeforeIt) {
   const auto first = put(pool_.get(), kPage, Llsn{5});
   ASSERT_TRUE(first.ok());
   Pool::Slot there;
@@ -76,7 +76,7 @@ TEST_F(Pools, PP1AnImageGoesIntoAnotherSlotThanTheOneBeforeIt) {
   EXPECT_EQ(pool_->counts().replaced, 1u);
 }
 
-TEST_F(Pools, PP1AnAbandonedImageLeavesTheOneThatIsThere) {
+TEST_F(Pools, PSL1AnAbandonedImageLeavesTheOneThatIsThere) {
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{5}, Lsn{10}).ok());
   Pool::Slot there;
   const auto filling = pool_->begin_fill(kPage, Llsn{6}, true, Lsn{20}, &there);
@@ -86,7 +86,7 @@ TEST_F(Pools, PP1AnAbandonedImageLeavesTheOneThatIsThere) {
   expect_dirty_from(kPage, Lsn{10});
 }
 
-TEST_F(Pools, PP2AGenerationNeverStandsForTwoContents) {
+TEST_F(Pools, PSL2AGenerationNeverStandsForTwoContents) {
   std::set<std::pair<uint32_t, uint64_t>> seen;
   std::vector<uint64_t> before(kSlots, 0);
   for (uint64_t llsn = 1; llsn <= 200; llsn++) {
@@ -110,7 +110,7 @@ TEST_F(Pools, PP2AGenerationNeverStandsForTwoContents) {
   }
 }
 
-TEST_F(Pools, PP3AnImageTakesAPagesPlaceOnlyWithALargerLlsn) {
+TEST_F(Pools, PSL3AnImageTakesAPagesPlaceOnlyWithALargerLlsn) {
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{5}).ok());
   EXPECT_TRUE(is_conflict(put(pool_.get(), kPage, Llsn{4}, Lsn{1}).status()));
   EXPECT_EQ(pool_->counts().rejected, 1u);
@@ -129,7 +129,7 @@ TEST_F(Pools, PP3AnImageTakesAPagesPlaceOnlyWithALargerLlsn) {
   EXPECT_EQ(pool_->counts().filling, 0u);
 }
 
-TEST_F(Pools, PP3AnEqualImageOnlyLowersDirtyFrom) {
+TEST_F(Pools, PSL3AnEqualImageOnlyLowersDirtyFrom) {
   const auto slot = put(pool_.get(), kPage, Llsn{5}, Lsn{50});
   ASSERT_TRUE(slot.ok());
   Pool::Slot there;
@@ -143,7 +143,7 @@ TEST_F(Pools, PP3AnEqualImageOnlyLowersDirtyFrom) {
   expect_dirty_from(kPage, Lsn{40});
 }
 
-TEST_F(Pools, PP3OfTwoEqualImagesThatAreFilledAtOnceOneStays) {
+TEST_F(Pools, PSL3OfTwoEqualImagesThatAreFilledAtOnceOneStays) {
   Pool::Slot there;
   const auto a = pool_->begin_fill(kPage, Llsn{5}, true, Lsn{50}, &there);
   const auto b = pool_->begin_fill(kPage, Llsn{5}, true, Lsn{40}, &there);
@@ -167,7 +167,7 @@ TEST_F(Pools, ImagesThatNobodyMayPutAreRefused) {
   EXPECT_TRUE(put(pool_.get(), kPage, Llsn{1}, Lsn{(1ull << 48) - 2}).ok());
 }
 
-TEST_F(Pools, PP4ADirtyImageThatIsReplacedLeavesItsDirtyFrom) {
+TEST_F(Pools, PSL4ADirtyImageThatIsReplacedLeavesItsDirtyFrom) {
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{5}, Lsn{10}).ok());
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
   expect_dirty_from(kPage, Lsn{10});
@@ -175,13 +175,13 @@ TEST_F(Pools, PP4ADirtyImageThatIsReplacedLeavesItsDirtyFrom) {
   expect_dirty_from(kPage, Lsn{5});
 }
 
-TEST_F(Pools, PP4ACleanImageOverADirtyOneIsDirty) {
+TEST_F(Pools, PSL4ACleanImageOverADirtyOneIsDirty) {
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{5}, Lsn{10}).ok());
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}).ok());
   expect_dirty_from(kPage, Lsn{10});
 }
 
-TEST_F(Pools, PP4BehindAnImageThatIsBeingWrittenTheOlderOneCountsUntilItIsSynced) {
+TEST_F(Pools, PSL4BehindAnImageThatIsBeingWrittenTheOlderOneCountsUntilItIsSynced) {
   const auto writes = written_page();
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
   expect_dirty_from(kPage, Lsn{10});
@@ -194,7 +194,7 @@ TEST_F(Pools, PP4BehindAnImageThatIsBeingWrittenTheOlderOneCountsUntilItIsSynced
   EXPECT_EQ(pool_->counts().dirty, 1u);
 }
 
-TEST_F(Pools, PP4BehindAWrittenImageTheOlderOneCountsUntilItIsSynced) {
+TEST_F(Pools, PSL4BehindAWrittenImageTheOlderOneCountsUntilItIsSynced) {
   const uint64_t report = pool_->wrote(written_page());
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
   expect_dirty_from(kPage, Lsn{10});
@@ -202,7 +202,7 @@ TEST_F(Pools, PP4BehindAWrittenImageTheOlderOneCountsUntilItIsSynced) {
   expect_dirty_from(kPage, Lsn{20});
 }
 
-TEST_F(Pools, PP4AFailedWriteOfAReplacedImageCountsForGood) {
+TEST_F(Pools, PSL4AFailedWriteOfAReplacedImageCountsForGood) {
   const auto writes = written_page();
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
   pool_->failed(writes);
@@ -214,7 +214,7 @@ TEST_F(Pools, PP4AFailedWriteOfAReplacedImageCountsForGood) {
   expect_dirty_from(kPage, kNeverChanged);
 }
 
-TEST_F(Pools, PP4APageThatIsPutAllTheTimeStillBecomesYounger) {
+TEST_F(Pools, PSL4APageThatIsPutAllTheTimeStillBecomesYounger) {
   // Each time the image before it was written, and the sync lags behind by two writes.
   uint64_t llsn = 1;
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{llsn}, Lsn{10}).ok());
@@ -229,7 +229,7 @@ TEST_F(Pools, PP4APageThatIsPutAllTheTimeStillBecomesYounger) {
   }
 }
 
-TEST_F(Pools, PP5OnlyASyncOfItsReportCleansAPage) {
+TEST_F(Pools, PSL5OnlyASyncOfItsReportCleansAPage) {
   const auto writes = written_page();
   pool_->synced(UINT64_MAX);
   expect_dirty_from(kPage, Lsn{10});
@@ -244,7 +244,7 @@ TEST_F(Pools, PP5OnlyASyncOfItsReportCleansAPage) {
   EXPECT_EQ(pool_->unclean(), 0u);
 }
 
-TEST_F(Pools, PP5TheLlsnThatWasWrittenIsCleanedAndNoOther) {
+TEST_F(Pools, PSL5TheLlsnThatWasWrittenIsCleanedAndNoOther) {
   const auto writes = written_page();
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
   pool_->synced(pool_->wrote(writes));
@@ -255,7 +255,7 @@ TEST_F(Pools, PP5TheLlsnThatWasWrittenIsCleanedAndNoOther) {
   pool_->failed(again);
 }
 
-TEST_F(Pools, PP5WrittenIsDirtyAgainForANewUser) {
+TEST_F(Pools, PSL5WrittenIsDirtyAgainForANewUser) {
   const uint64_t report = pool_->wrote(written_page());
   ASSERT_TRUE(put(pool_.get(), other(1), Llsn{3}, Lsn{30}).ok());
   const auto writes = pool_->take_writes(kNeverChanged, 64);
@@ -275,7 +275,7 @@ TEST_F(Pools, PP5WrittenIsDirtyAgainForANewUser) {
   EXPECT_EQ(pool_->oldest_dirty(), kNeverChanged);
 }
 
-TEST_F(Pools, PP6OnlyCleanPagesAreDropped) {
+TEST_F(Pools, PSL6OnlyCleanPagesAreDropped) {
   EXPECT_EQ(pool_->drop(kPage).code(), StatusCode::kNotFound);
   const auto writes = written_page();
   EXPECT_TRUE(is_busy(pool_->drop(kPage)));
@@ -288,7 +288,7 @@ TEST_F(Pools, PP6OnlyCleanPagesAreDropped) {
   EXPECT_EQ(pool_->counts().dropped, 1u);
 }
 
-TEST_F(Pools, PP6WhatIsBeingWrittenKeepsItsSlotAndItsBytes) {
+TEST_F(Pools, PSL6WhatIsBeingWrittenKeepsItsSlotAndItsBytes) {
   const auto writes = written_page();
   for (uint64_t llsn = 6; llsn < 100; llsn++)
     ASSERT_TRUE(put(pool_.get(), kPage, Llsn{llsn}, Lsn{20}).ok());
@@ -300,7 +300,7 @@ TEST_F(Pools, PP6WhatIsBeingWrittenKeepsItsSlotAndItsBytes) {
   EXPECT_EQ(pool_->counts().free, kSlots - 1);
 }
 
-TEST_F(Pools, PP6AForgottenSpaceIsGoneAndItsWritesEndByThemselves) {
+TEST_F(Pools, PSL6AForgottenSpaceIsGoneAndItsWritesEndByThemselves) {
   const auto writes = written_page();
   ASSERT_TRUE(put(pool_.get(), PageId{300, 2}, Llsn{1}, Lsn{1}).ok());
   ASSERT_TRUE(put(pool_.get(), PageId{300, 3}, Llsn{1}).ok());
@@ -324,7 +324,7 @@ TEST_F(Pools, PP6AForgottenSpaceIsGoneAndItsWritesEndByThemselves) {
   EXPECT_EQ(pool_->counts().free, kSlots - 1);
 }
 
-TEST_F(Pools, PP7OneWriteOfAPageIsUnderWay) {
+TEST_F(Pools, PSL7OneWriteOfAPageIsUnderWay) {
   const auto writes = written_page();
   EXPECT_TRUE(pool_->take_writes(kNeverChanged, 64).empty());
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
@@ -333,7 +333,7 @@ TEST_F(Pools, PP7OneWriteOfAPageIsUnderWay) {
   EXPECT_EQ(pool_->take_writes(kNeverChanged, 64).size(), 1u);
 }
 
-TEST_F(Pools, PP7AlsoOfAPageOfASpaceThatWasForgotten) {
+TEST_F(Pools, PSL7AlsoOfAPageOfASpaceThatWasForgotten) {
   const auto writes = written_page();
   pool_->forget_space(SpaceId{300});
   ASSERT_TRUE(put(pool_.get(), kPage, Llsn{9}, Lsn{90}).ok());
@@ -357,7 +357,7 @@ TEST_F(Pools, WritesAreTakenOldestFirstAndSortedByPage) {
   EXPECT_EQ(pool_->take_writes(kNeverChanged, 1).at(0).id, other(8));
 }
 
-TEST_F(Pools, PP8APageThatHasASlotNeverWaits) {
+TEST_F(Pools, PSL8APageThatHasASlotNeverWaits) {
   uint32_t pages = 0;
   for (;; pages++) {
     const Status status = put(pool_.get(), other(pages), Llsn{1}, Lsn{1}).status();
@@ -378,7 +378,7 @@ TEST_F(Pools, PP8APageThatHasASlotNeverWaits) {
   EXPECT_EQ(pool_->counts().free, 4u);
 }
 
-TEST_F(Pools, PP8AReplacementOfADroppedPageDoesNotKeepTheReserve) {
+TEST_F(Pools, PSL8AReplacementOfADroppedPageDoesNotKeepTheReserve) {
   for (uint32_t number = 0; number < kSlots - 4; number++)
     ASSERT_TRUE(put(pool_.get(), other(number), Llsn{1}).ok());
   Pool::Slot there;
@@ -424,7 +424,7 @@ TEST_F(Pools, WhatWasWrittenSinceTheSyncIsToldInPieces) {
   EXPECT_EQ(next, kSlots);
 }
 
-// --- what an earlier process left ---------------------------------------------------------------
+// --- what an earlier process left --------------------------------------------------------------
 
 TEST_F(Pools, RecoveryFindsEveryPageAndTakesWrittenForDirty) {
   const uint64_t report = pool_->wrote(written_page());
@@ -482,7 +482,7 @@ TEST_F(Pools, OneDamagedPageOrHeaderIsDataLoss) {
   EXPECT_TRUE(recover().ok());
 }
 
-// --- headers ------------------------------------------------------------------------------------
+// --- headers -----------------------------------------------------------------------------------
 
 SlotHeader published(Lsn dirty_from = Lsn{10}) {
   SlotHeader header;

@@ -1,5 +1,5 @@
-// What a slot's header says, and the order in which it is changed, so that a process that is killed
-// at any place leaves one that is understood, and damage is told from that. Pure.
+// What a slot's header says, and the order in which it is changed, so that a process that is
+// killed at any place leaves one that is understood, and damage is told from that. Pure.
 //
 //   PH1  A header is published, or free. Published: the generation is even; crc32c covers
 //        generation, page and llsn; the word dirty_from has an Lsn or zero. Free: dirty_from says
@@ -10,7 +10,8 @@
 //          publishing  page, llsn, crc32c (of the next generation) | generation | dirty_from
 //          freeing     dirty_from (of the next generation) | generation
 //   PH3  A generation never goes back. A reader that sees the same even one before and after the
-//        page has read one content: stores are releases, and the reader's loads are to be acquires.
+//        page has read one content: stores are releases, and the reader's loads are to be
+//        acquires.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,153 @@
+#include "memnode/file/pool_file.h"
+
+#include <sys/file.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/diag.h"
+#include "transport/secret.h"
+
+namespace strata::memnode {
+namespace {
+
+using transport::Region;
+
+constexpr uint64_t kRegionEpoch = 1;  // the file is never replaced to shut somebody out
+
+void say_discarded(const std::string& path, const Status& why) {
+  diag(Severity::kWarning, "pool file %s: what was in it is discarded: %s", path.c_str(),
+       std::string(why.message()).c_str());
+}
+
+// For so many slots; one of that name is replaced.
+StatusOr<std::shared_ptr<Region>> make_region(const PoolFileOptions& options) {
+  STRATA_ASSIGN_OR_RETURN(
+      std::unique_ptr<Region> region,
+      Region::create(options.path, PoolFile::region_bytes(options.pool.slots), kRegionEpoch));
+  return std::shared_ptr<Region>(std::move(region));
+}
+
+// MF6. Its peers have descriptors of their own (RegionAccess::kReadOnly), which hold no lock.
+Status lock_file(const Region& region, const std::string& path) {
+  if (::flock(region.fd(), LOCK_EX | LOCK_NB) == 0) return ok_status();
+  return error_in_use("another process uses the pool file " + path);
+}
+
+// Whose the region's bytes are. kNotFound: nobody's yet.
+StatusOr<StateRecords::Owner> owner_of(const Region& region) {
+  if (region.bytes() < kStateBytes) return error_corruption("too small for a pool");
+  STRATA_ASSIGN_OR_RETURN(const StateRecords::Owner owner, StateRecords(region.data()).owner());
+  if (owner.slots < kPoolSlotsMin || PoolFile::region_bytes(owner.slots) != region.bytes())
+    return error_corruption("a pool of another size");
+  return owner;
+}
+
+}  // namespace
+
+PoolFile::PoolFile(const PoolFileOptions& options, std::shared_ptr<Region> region, uint32_t slots)
+    : options_(options), region_(std::move(region)), slots_(slots), state_(region_->data()) {}
+
+StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& options) {
+  STRATA_ASSERT(options.pool.slots >= kPoolSlotsMin);
+  std::shared_ptr<Region> region;
+  StatusOr<StateRecords::Owner> owner = error_not_found();
+  StatusOr<std::unique_ptr<Region>> there = Region::open(options.path);
+  if (there.ok()) {
+    region = *std::move(there);
+    STRATA_RETURN_IF_ERROR(lock_file(*region, options.path));
+    owner = owner_of(*region);
+    if (owner.ok() && (owner->stream != options.stream || owner->database != options.database))
+      return error_wrong_database("pool file " + options.path +
+                                  " is of another database or stream");
+  } else if (is_corruption(there.status())) {
+    owner = there.status();
+  } else if (!is_not_found(there.status())) {
+    return there.status();
+  }
+  if (owner.ok()) {
+    auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), owner->slots));
+    file->use_what_is_there();
+    STRATA_RETURN_IF_ERROR(file->persist_state());
+    return file;
+  }
+  if (is_corruption(owner.status())) say_discarded(options.path, owner.status());
+  const uint32_t slots = options.pool.slots;
+  // MF1: in the same file, if that one serves.
+  if (region == nullptr || region->bytes() != region_bytes(slots)) {
+    STRATA_ASSIGN_OR_RETURN(region, make_region(options));
+    STRATA_RETURN_IF_ERROR(lock_file(*region, options.path));
+  }
+  auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), slots));
+  file->state_.begin(
+      {.stream = options.stream, .database = options.database, .slots = options.pool.slots});
+  file->begin_content();
+  STRATA_RETURN_IF_ERROR(file->persist_state());
+  return file;
+}
+
+PoolMemory PoolFile::memory() const noexcept {
+  return {reinterpret_cast<SlotHeader*>(region_->data() + headers_at()),
+          region_->data() + pages_at()};
+}
+
+void PoolFile::use_what_is_there() {
+  incarnation_ = state_.incarnation();
+  if (incarnation_ == 0) return begin_content();  // killed while it began, or emptied
+  PoolOptions options = options_.pool;
+  options.slots = slots_;
+  StatusOr<std::unique_ptr<Pool>> recovered = Pool::recover(options, memory());
+  if (!recovered.ok()) {  // MF2
+    say_discarded(options_.path, recovered.status());
+    return discard();
+  }
+  pool_ = *std::move(recovered);
+  found_ = true;
+}
+
+// A process that is killed in here leaves a file without content.
+void PoolFile::begin_content() {
+  PoolOptions options = options_.pool;
+  options.slots = slots_;
+  pool_ = std::make_unique<Pool>(options, memory());
+  found_ = false;
+  do {
+    transport::system_entropy()->fill(reinterpret_cast<char*>(&incarnation_), sizeof incarnation_);
+  } while (incarnation_ == 0);
+  state_.set_incarnation(incarnation_);
+}
+
+void PoolFile::discard() {
+  state_.set_incarnation(0);
+  begin_content();
+}
+
+Status PoolFile::accept(const StateRecords::User& user) {
+  if (user <= state_.user()) return error_fenced("the pool has had that user, or a later one");
+  state_.set_user(user);
+  return ok_status();
+}
+
+Status PoolFile::set_checkpoint(const StateRecords::Checkpoint& checkpoint) {
+  const StateRecords::Checkpoint last = state_.checkpoint();
+  if (std::pair(checkpoint.epoch, checkpoint.lsn) < std::pair(last.epoch, last.lsn))
+    return error_conflict("a later checkpoint is known");
+  if (checkpoint != last) state_.set_checkpoint(checkpoint);
+  return ok_status();
+}
+
+Status PoolFile::persist_state() const {
+  if (!options_.durable) return ok_status();
+  return region_->persist(0, kStateBytes);
+}
+Status PoolFile::persist_page(uint32_t slot) const {
+  if (!options_.durable) return ok_status();
+  return region_->persist(pages_at() + uint64_t{slot} * kPageBytes, kPageBytes);
+}
+Status PoolFile::persist_header(uint32_t slot) const {
+  if (!options_.durable) return ok_status();
+  return region_->persist(headers_at() + uint64_t{slot} * sizeof(SlotHeader), sizeof(SlotHeader));
+}
+
+}  // namespace strata::memnode

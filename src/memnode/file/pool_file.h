@@ -1,0 +1,97 @@
+// The file of a pool: a region whose bytes are the pool's state, its slots' headers and its pages.
+// On tmpfs or hugetlbfs it outlives the process, on a DAX or ordinary file the machine. Not
+// thread-safe but for the two that persist.
+//   MF1  A content has an incarnation, random and not 0. What is lost, damaged or discarded ends
+//        it; the next one has another, in the same file: a peer that sleeps with a mapping would
+//        keep a second file's memory.
+//   MF2  What an earlier process left is used only after every header and every published page was
+//        verified; one failure discards all of it, with a line in the log. Any bytes may be there.
+//   MF3  A file of another stream or database is not touched.
+//   MF4  The last user is kept beyond contents: who was refused once stays refused.
+//   MF5  On a durable medium power loss takes nothing that was answered: page, header and state
+//        are persisted before the answer, and a slot's header before the slot is used again (flow
+//        below).
+//   MF6  One process uses it at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/ids.h"
+#include "base/status.h"
+#include "memnode/file/state_records.h"
+#include "memnode/pool/pool.h"
+#include "transport/regions/region.h"
+
+namespace strata::memnode {
+
+struct PoolFileOptions {
+  std::string path;
+  StreamId stream;
+  uint64_t database = 0;
+  PoolOptions pool;      // slots: of a new file; one that is there keeps its number
+  bool durable = false;  // MF5; memory needs no persisting
+};
+
+class PoolFile {
+ public:
+  // Opens it, or makes it. Blocks: a new file's blocks are allocated, an old one's pages are read.
+  // Errors: wrong_database (MF3), in_use (MF6), kResourceExhausted, kInternal.
+  static StatusOr<std::unique_ptr<PoolFile>> open(const PoolFileOptions& options);
+  PoolFile(const PoolFile&) = delete;
+  PoolFile& operator=(const PoolFile&) = delete;
+
+  // The slots. Ends with the content: discard() puts another one in its place.
+  [[nodiscard]] Pool* pool() noexcept { return pool_.get(); }
+  [[nodiscard]] const std::shared_ptr<transport::Region>& region() const noexcept {
+    return region_;
+  }
+  [[nodiscard]] uint32_t slots() const noexcept { return slots_; }
+  // In the region: of the first slot.
+  [[nodiscard]] uint64_t headers_at() const noexcept { return kStateBytes; }
+  [[nodiscard]] uint64_t pages_at() const noexcept { return pages_at(slots_); }
+  [[nodiscard]] uint64_t incarnation() const noexcept { return incarnation_; }
+  // The content is one of an earlier process.
+  [[nodiscard]] bool found() const noexcept { return found_; }
+
+  // MF1: all pages go. Nobody fills or writes a slot meanwhile. Then persist_state().
+  void discard();
+
+  // fenced: not larger than the last one. Then persist_state(), before it is answered.
+  Status accept(const StateRecords::User& user);
+  [[nodiscard]] StateRecords::User user() const noexcept { return state_.user(); }
+  // conflict: before the last one, by epoch, then by Lsn. Then persist_state().
+  Status set_checkpoint(const StateRecords::Checkpoint& checkpoint);
+  [[nodiscard]] StateRecords::Checkpoint checkpoint() const noexcept { return state_.checkpoint(); }
+
+  // Nothing where the medium is not durable. Block; thread-safe; without a lock of the caller's.
+  Status persist_state() const;
+  Status persist_page(uint32_t slot) const;
+  Status persist_header(uint32_t slot) const;
+
+  // Of a region for so many slots.
+  [[nodiscard]] static constexpr uint64_t pages_at(uint32_t slots) noexcept {
+    return kStateBytes + (uint64_t{slots} * sizeof(SlotHeader) + 4095) / 4096 * 4096;
+  }
+  [[nodiscard]] static constexpr uint64_t region_bytes(uint32_t slots) noexcept {
+    return pages_at(slots) + uint64_t{slots} * kPageBytes;
+  }
+
+ private:
+  PoolFile(const PoolFileOptions& options, std::shared_ptr<transport::Region> region,
+           uint32_t slots);
+  [[nodiscard]] PoolMemory memory() const noexcept;
+  void use_what_is_there();
+  void begin_content();
+
+  const PoolFileOptions options_;
+  const std::shared_ptr<transport::Region> region_;
+  const uint32_t slots_;
+  StateRecords state_;
+  std::unique_ptr<Pool> pool_;
+  uint64_t incarnation_ = 0;
+  bool found_ = false;
+};
+
+}  // namespace strata::memnode

@@ -1,0 +1,108 @@
+// What a memory node says about itself.
+#include <algorithm>
+#include <utility>
+
+#include "memnode/node/memory_node.h"
+#include "proto/methods.h"
+
+namespace strata::memnode {
+
+NodeStatus MemoryNode::status() const {
+  NodeStatus status;
+  status.name = options_.name;
+  status.cluster = options_.cluster;
+  status.identity = folder_->stamp()->identity;
+  status.addresses = addresses_;
+  status.status_address = options_.status_address;
+  if (fabric_ != nullptr) status.fabric = fabric_->address();
+  status.pools_folder = pools_folder();
+  status.memory_bytes = options_.memory_bytes;
+  cluster::MembershipState membership = membership_->state();
+  status.joined = membership.joined;
+  status.times_joined = membership.times_joined;
+  status.lease_remaining_us = membership.lease_remaining_us;
+  status.membership = std::move(membership.trouble);
+  ServiceStatus service = service_->status();
+  status.pools = std::move(service.pools);
+  status.tenants = std::move(service.tenants);
+  add_pool_values(&status);
+  add_calls(&status);
+  return status;
+}
+
+void MemoryNode::add_pool_values(NodeStatus* status) const {
+  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
+    status->values.push_back({name, help, false, value});
+  };
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    status->values.push_back({name, help, true, value});
+  };
+  uint64_t used = 0;
+  for (const Tenants::Use& tenant : status->tenants) used += tenant.used_bytes;
+  uint64_t oldest = kNeverChanged.value;
+  for (const PoolStatus& pool : status->pools) oldest = std::min(oldest, pool.oldest_dirty.value);
+  gauge("memory_bytes", "Memory for pools.", options_.memory_bytes);
+  gauge("memory_used_bytes", "Memory that pools have.", used);
+  gauge("pools", "Pools there are.", status->pools.size());
+  gauge("oldest_dirty_lsn",
+        "Least Lsn, of all pools, of a change that storage may lack; the largest number: none.",
+        oldest);
+  gauge("pool_work_waiting", "Tasks that wait for a worker.", workers_->waiting());
+  const PoolCounters& of = service_->counters();
+  count("pool_attached_total", "Attachments accepted.", of.attached);
+  count("pool_attach_refused_total", "Attachments refused.", of.attach_refused);
+  count("pool_stale_calls_total", "Calls of who is not attached, refused.", of.stale_calls);
+  count("pool_bad_requests_total", "Requests that made no sense.", of.bad_requests);
+  count("pool_images_taken_total", "Pages taken into pools.", of.images_taken);
+  count("pool_images_rejected_total",
+        "Pages refused: damaged, another page, or changed with a log that is not durable.",
+        of.images_rejected);
+  count("pool_images_older_total", "Pages refused since a newer one was there.", of.images_older);
+  count("pool_images_no_slot_total", "Pages refused for want of a free slot.", of.images_no_slot);
+  count("pool_lookups_total", "Pages looked for by calls.", of.lookups);
+  count("pool_listed_total", "Pages listed.", of.listed);
+  count("pool_dropped_total", "Pages dropped.", of.dropped);
+  count("pool_drops_refused_total", "Pages not dropped: not there, or not clean.",
+        of.drops_refused);
+  count("pool_spaces_forgotten_total", "Spaces forgotten.", of.forgotten);
+  count("pool_writes_total", "Writes to storage nodes.", of.writes);
+  count("pool_writes_failed_total", "Writes that a storage node did not say OK to, of those.",
+        of.writes_failed);
+  count("pool_pages_written_total", "Pages written to all storage nodes.", of.pages_written);
+  count("pool_pages_written_again_total", "Pages written once more to one storage node.",
+        of.pages_written_again);
+  count("pool_syncs_total", "Times that compute said that storage has synced.", of.syncs);
+  count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
+  count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
+  count("pool_discarded_total", "Contents discarded.", of.discarded);
+  count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
+  count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
+}
+
+void MemoryNode::add_calls(NodeStatus* status) const {
+  for (const proto::MethodTraits& method : proto::all_methods()) {
+    if (method.service != proto::Service::kPools) continue;
+    const transport::MethodCounters& of = counters_->of(method.method);
+    status->methods.push_back(
+        {method.name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
+  }
+  for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
+    const auto why = static_cast<transport::Refusal>(i);
+    status->refusals.push_back({transport::refusal_name(why), counters_->refused(why)});
+  }
+}
+
+Status MemoryNode::health() const {
+  if (stopping_.raised()) return error_peer_down("it stops; to do: wait until it has");
+  if (const Status trouble = service_->trouble(); !trouble.ok())
+    return with_remedy(trouble,
+                       "look at the memory or the medium of the pools; compute makes the page "
+                       "again from its log once it is restarted");
+  const cluster::MembershipState membership = membership_->state();
+  if (!membership.joined)
+    return error_lease_lost("it serves, but is not a member: " + membership.trouble +
+                            "; to do: see whether the registry answers; it joins again by itself");
+  return ok_status();
+}
+
+}  // namespace strata::memnode

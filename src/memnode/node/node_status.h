@@ -1,0 +1,50 @@
+// What a memory node says about itself: for /status, /metrics and tests.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "memnode/service/pool_service.h"
+
+namespace strata::memnode {
+
+struct NodeStatus {
+  std::string name;
+  std::string cluster;
+  uint64_t identity = 0;
+  std::vector<std::string> addresses;  // that it listens on
+  std::string status_address;
+  std::string fabric;  // its address there; empty: none
+  std::string pools_folder;
+  uint64_t memory_bytes = 0;
+
+  bool joined = false;  // a member at the moment
+  uint64_t times_joined = 0;
+  uint64_t lease_remaining_us = 0;
+  std::string membership;  // why it is not a member
+
+  std::vector<PoolStatus> pools;
+  std::vector<Tenants::Use> tenants;
+
+  struct Value {
+    const char* name;  // as in metrics: snake_case, the unit last
+    const char* help;
+    bool counter = false;  // grows; otherwise it goes up and down
+    uint64_t value = 0;
+  };
+  std::vector<Value> values;
+
+  struct Method {
+    const char* name;
+    uint64_t operations = 0, errors = 0, bytes_in = 0, bytes_out = 0, nanoseconds = 0;
+  };
+  std::vector<Method> methods;
+  struct Refused {
+    const char* why;
+    uint64_t count = 0;
+  };
+  std::vector<Refused> refusals;
+};
+
+}  // namespace strata::memnode
