@@ -117,7 +117,7 @@ class MemoryPageSource final : public PageSource {
   // What one grant came to.
   struct Granted {
     bool bypass = false;
-    size_t pages = 0;
+    size_t pages = 0;  // that all storage nodes have taken
   };
   // What the pool said once it knew that storage was synced; nothing: it was not told.
   using Told = std::optional<proto::PoolSyncedReply>;

@@ -85,7 +85,7 @@ StatusOr<MemoryPageSource::Granted> MemoryPageSource::grant(Lsn below) {
   }
   changed_.notify_all();
   if (asked) count(counters_.grants);
-  granted.pages = last.pages.size();
+  if (all_ok(last.answers)) granted.pages = last.pages.size();
   if (!pool_status.ok()) {
     if (!asked) return pool_status;
     STRATA_RETURN_IF_ERROR(attachment_.settle(number, pool_status, monotonic_us()));
@@ -187,7 +187,7 @@ Status MemoryPageSource::sync_below(Lsn floor) {
       count(counters_.storage_checkpoints);
       return ok_status();
     }
-    if (!wrote) ++idle;
+    idle = wrote ? 0 : idle + 1;
   }
   return error_busy("the memory node does not come to an end with its writes to storage");
 }
