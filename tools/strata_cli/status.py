@@ -174,14 +174,14 @@ def read_memory_status(pools: Pools, said: dict[str, Any]) -> None:
 
 def read_tiers(pools: Pools, variables: dict[str, str]) -> None:
     """What the compute node that uses it has counted."""
-    counts = {key.lower().removeprefix("strata_lego_"): value for key, value in variables.items()}
-    hits, misses = _number(counts, "remote_hits"), _number(counts, "storage_reads")
+    counts = {key.lower().removeprefix("strata_"): value for key, value in variables.items()}
+    hits, misses = _number(counts, "lego_remote_hits"), _number(counts, "lego_storage_reads")
     if hits is not None and misses is not None and hits + misses > 0:
         pools.hit_ratio = hits / (hits + misses)
-    pools.tier1_lsn = _first(_number(counts, "tier1_lsn"), pools.tier1_lsn)
-    pools.tier2_lsn = _number(counts, "tier2_lsn")
-    pools.slots = _first(pools.slots, _number(counts, "pool_slots"))
-    pools.dirty = _first(pools.dirty, _number(counts, "pool_dirty"))
+    pools.tier1_lsn = _first(_number(counts, "log_memory_checkpoint_lsn"), pools.tier1_lsn)
+    pools.tier2_lsn = _number(counts, "log_checkpoint_lsn")
+    pools.slots = _first(pools.slots, _number(counts, "lego_pool_slots"))
+    pools.dirty = _first(pools.dirty, _number(counts, "lego_pool_dirty"))
 
 
 def _first(*numbers: int | None) -> int | None:

@@ -48,8 +48,9 @@ def test_how_compute_fares_with_it() -> None:
     pools = Pools("64M", slots=10, tier1_lsn=70)
     read_tiers(pools, {})
     assert pools == Pools("64M", slots=10, tier1_lsn=70)
-    counted = {"remote_hits": 90, "storage_reads": 10, "tier1_lsn": 80, "tier2_lsn": 40, "pool_slots": 11, "pool_dirty": 3}
-    read_tiers(pools, {f"Strata_lego_{name}": str(value) for name, value in counted.items()})
+    counted = {"lego_remote_hits": 90, "lego_storage_reads": 10, "lego_pool_slots": 11, "lego_pool_dirty": 3}
+    counted |= {"log_memory_checkpoint_lsn": 80, "log_checkpoint_lsn": 40}
+    read_tiers(pools, {f"Strata_{name}": str(value) for name, value in counted.items()})
     assert (pools.hit_ratio, pools.tier1_lsn, pools.tier2_lsn, pools.slots, pools.dirty) == (0.9, 80, 40, 10, 3)
     read_tiers(none := Pools("64M"), {"Strata_lego_remote_hits": "0", "Strata_lego_storage_reads": "0"})
     assert none.hit_ratio is None
