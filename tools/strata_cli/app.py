@@ -41,7 +41,7 @@ from .bench import (
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .cluster import Wishes
-from .experiments import ladder
+from .experiments import deployments, ladder, legobase, legobase_report
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
 from .profile_list import MONOLITHIC
@@ -727,6 +727,8 @@ Examples:
   ./strata experiment openaurora-fig10 --hit-ratios 0.4 --add   # one more, added to what was measured before
 
   ./strata experiment openaurora-fig10 --show                   # what was measured, again
+
+  ./strata experiment lego-fig15 --seconds 10                   # small: kill -9 after 10 s of load
 """
 
 
@@ -740,6 +742,7 @@ def experiment(
         bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds, compare anew.")
     ] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
+    warehouses: Annotated[int | None, typer.Option(help="Of TPC-C.", min=1)] = None,
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
     link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = None,
@@ -749,15 +752,26 @@ def experiment(
     page: Annotated[Path | None, typer.Option(help="Also write scale, sentences and table as a Markdown page.")] = None,
 ) -> None:
     if name == "list":
-        for one in EXPERIMENTS.values():
-            console.print(f"{one.plan.name:24} {one.title} ({one.paper})", highlight=False)
+        titles = {one.plan.name: f"{one.title} ({one.paper})" for one in EXPERIMENTS.values()}
+        titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in legobase.EXPERIMENTS.values()}
+        for known, title in titles.items():
+            console.print(f"{known:24} {title}", highlight=False)
         return
-    if name not in EXPERIMENTS:
-        raise StrataError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
+    if name not in {**EXPERIMENTS, **legobase.EXPERIMENTS}:
+        raise StrataError(f"there is no experiment '{name}'; there is {', '.join((*EXPERIMENTS, *legobase.EXPERIMENTS))}")
     wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
     wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
     folder = paths.BUILD / "experiments"
     json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    if name in legobase.EXPERIMENTS:
+        if hit_ratios is not None or add:
+            raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+        if warehouses is not None:
+            wanted["warehouses"] = warehouses
+        _legobase(legobase.EXPERIMENTS[name], wanted, repeats, lock, json_file, plot_file, page, show)
+        return
+    if warehouses is not None:
+        raise StrataError("--warehouses is for TPC-C, which only lego-fig11 has")
     chosen = EXPERIMENTS[name]
     before = experiment_report.read(chosen.plan, json_file) if add or show else None
     if before is not None and wanted:
@@ -775,6 +789,27 @@ def experiment(
         keep=lambda result: experiment_report.save(chosen, result, json_file),
     )
     experiment_report.publish(chosen, ladder.run(plan, course), json_file, plot_file, page)
+
+
+def _legobase(
+    chosen: legobase.Experiment,
+    wanted: dict[str, Any],
+    repeats: int,
+    lock: Path | None,
+    json_file: Path,
+    plot_file: Path,
+    page: Path | None,
+    show: bool,
+) -> None:
+    if show:
+        if wanted:
+            raise StrataError("what is shown has its settings already: give none")
+        result = legobase_report.read(chosen.plan, json_file)
+    else:
+        results.accepted(json_file)
+        plan = replace(chosen.plan, **wanted)
+        result = deployments.run(plan, repeats, lock, lambda so_far: legobase_report.save(chosen, so_far, json_file))
+    legobase_report.publish(chosen, result, json_file, plot_file, page)
 
 
 def main() -> None:
