@@ -8,7 +8,8 @@ from pathlib import Path
 
 from storage_stand_in import serve
 
-STATUS = {"pools": [{"stream": 1, "slots": 1000, "used": 900, "dirty": 30, "checkpoint": "5000"}]}
+SLOTS = {"all": 1000, "free": 90, "filling": 10, "clean": 870, "dirty": 15, "writing": 10, "written": 5, "leaving": 0}
+STATUS = {"pools": [{"stream": 1, "attached": True, "checkpoint_lsn": "5000", "slots": SLOTS}]}
 POOL_BYTES = 1 << 16
 
 

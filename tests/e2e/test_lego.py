@@ -20,6 +20,7 @@ from strata_cli.memory_node import place_of_pools
 from strata_cli.profile_list import ALL
 from strata_cli.server import Server
 from strata_cli.shell import StrataError
+from strata_cli.status import Pools, read_memory_status
 from strata_cli.waiting import wait_until
 
 PROFILE = next(profile.name for profile in ALL if profile.has_memory_nodes)
@@ -162,7 +163,9 @@ def test_dropped_and_truncated_tables_leave_the_pool(cluster: Cluster) -> None:
     node = cluster.memory["memory-1"]
 
     def used() -> int:
-        return sum(int(pool["used"]) for pool in node.status()["pools"])
+        pools = Pools()
+        read_memory_status(pools, node.status())
+        return pools.used or 0
 
     full = used()
     assert full * 16_384 > ROWS * 500 / 2

@@ -26,6 +26,7 @@ SQL_LIMITS = {"connect_timeout": 5, "read_timeout": 10}  # Seconds.
 TABLE_WIDTH = 150  # When nobody's terminal says otherwise.
 
 NOT_RUNNING = "not running"
+DIRTY_SLOTS = ("dirty", "writing", "written")  # until storage has synced them
 REMEDY_MARK = "; to do: "  # As in base/status.h: what happened stands before it, what to do about it behind.
 LAST_WORDS_BYTES = 256 << 10  # Of the log, looked at from its end.
 # How a server or a storage node says that it begins, and what went wrong: with a remedy, so that it is for people.
@@ -163,13 +164,15 @@ def read_memory_status(pools: Pools, said: dict[str, Any]) -> None:
     """All pools of the node together: as a rule it has one."""
     found = said.get("pools")
     each = [pool for pool in found if isinstance(pool, dict)] if isinstance(found, list) else []
+    states = [slots for pool in each if isinstance(slots := pool.get("slots"), dict)]
 
-    def total(key: str) -> int | None:
-        numbers = [number for pool in each if (number := _number(pool, key)) is not None]
+    def total(*keys: str) -> int | None:
+        numbers = [number for slots in states for key in keys if (number := _number(slots, key)) is not None]
         return sum(numbers) if numbers else None
 
-    pools.slots, pools.used, pools.dirty = total("slots"), total("used"), total("dirty")
-    pools.tier1_lsn = _largest(each, "checkpoint")
+    pools.slots, pools.dirty = total("all"), total(*DIRTY_SLOTS)
+    pools.used = total("clean", *DIRTY_SLOTS)
+    pools.tier1_lsn = _largest(each, "checkpoint_lsn")
 
 
 def read_tiers(pools: Pools, variables: dict[str, str]) -> None:

@@ -36,9 +36,10 @@ def test_pools_are_on_tmpfs_where_there_is_room(tmp_path: Path, monkeypatch: pyt
 
 def test_what_it_holds() -> None:
     pools = Pools("64M")
-    read_memory_status(pools, {"pools": [{"slots": 10, "used": "8", "dirty": 2, "checkpoint": 70}, {"slots": 5}, "none"]})
+    one = {"checkpoint_lsn": 70, "slots": {"all": 10, "free": 2, "clean": "6", "dirty": 1, "written": 1}}
+    read_memory_status(pools, {"pools": [one, {"slots": {"all": 5}}, "none", {"slots": 3}]})
     assert (pools.slots, pools.used, pools.dirty, pools.tier1_lsn) == (15, 8, 2, 70)
-    answers: list[dict[str, Any]] = [{}, {"pools": None}, {"pools": [{"slots": "many"}]}]
+    answers: list[dict[str, Any]] = [{}, {"pools": None}, {"pools": [{"slots": {"all": "many"}}]}]
     for said in answers:
         read_memory_status(pools, said)
         assert (pools.slots, pools.used, pools.dirty, pools.tier1_lsn) == (None, None, None, None)
