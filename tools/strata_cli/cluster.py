@@ -226,10 +226,11 @@ class Cluster:
             )
 
     def set_compute(self, buffer_pool: str | None, cores: float | None) -> None:
-        """From the next start of a compute node on. None: as before."""
+        """From the next start of a compute node on. None: as before; "" and 0: as the plugin has it, all cores."""
         settings = self.settings()
         if buffer_pool is not None:
-            memory_node.bytes_of(buffer_pool)  # Says so when it is no size.
+            if buffer_pool:
+                memory_node.bytes_of(buffer_pool)  # Says so when it is no size.
             settings.buffer_pool = buffer_pool
         if cores is not None:
             settings.cores = cores

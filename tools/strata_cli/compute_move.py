@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pymysql
@@ -22,6 +22,7 @@ from .shell import StrataError
 from .waiting import wait_until
 
 WAITING = "waiting until that node leaves"  # src/clients/compute/compute_node.cc
+REFUSED = "[ERROR] STRATA: "
 PREPARE_TIMEOUT_S = 30.0
 LOOK_S = 0.005
 PROBE_TIMEOUT_S = 5.0
@@ -80,6 +81,8 @@ def move(cluster: Cluster, folder: Path | None, port: int | None, wishes: Wishes
             cluster.start_part(serving)
             raise
         gap_s = watch.gap_s()
+    if (cores := cluster.settings().cores) and (pid := new.pid()) is not None:
+        new.use_cores(pid, cores)  # Not before: with few of them it would take over slowly.
     _lead_here(cluster, new)
     share_system_tables(new)
     settings = cluster.settings()
@@ -97,11 +100,13 @@ def _own_folder(cluster: Cluster) -> Path:
 
 def _launch(cluster: Cluster, new: Server, port: int) -> None:
     """Until it waits for the log."""
-    new.launch(cluster.compute_settings(new.name, port), keep_socket=True)
+    new.launch(replace(cluster.compute_settings(new.name, port), cores=0.0), keep_socket=True)
 
     def waits() -> bool:
         if end := new.ended():
             raise StrataError(f"{new.name} ended while starting ({end}):\n{new.log_tail()}")
+        if refused := next((line for line in new.log_lines() if REFUSED in line), None):
+            raise StrataError(f"{new.name} cannot serve the database, and nothing was changed: {refused.split(REFUSED)[1]}")
         return any(WAITING in line for line in new.log_lines())
 
     if not wait_until(waits, PREPARE_TIMEOUT_S, LOOK_S):
