@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from strata_cli import paths
+from strata_cli import paths, profile_list
 from strata_cli.server import Server, Settings, choose_port
 
 # As Ctrl-C: the session ends, and its fixtures stop what they have started.
@@ -29,6 +29,8 @@ def far_memory_is_possible() -> bool:
 
 
 collect_ignore = ["test_farmem_refusal.py" if far_memory_is_possible() else "test_farmem.py"]
+if not any(profile.has_memory_nodes for profile in profile_list.ALL):
+    collect_ignore.append("test_lego.py")
 
 
 @pytest.fixture

@@ -36,11 +36,11 @@ def port_of(address: str) -> int:
     return int(port)
 
 
-def handler(name: str, ill: bool) -> type[BaseHTTPRequestHandler]:
+def handler(name: str, ill: bool, status: dict[str, Any]) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             health = (503, b"the disk is full") if ill else (200, b"ok")
-            code, body = health if self.path == "/healthz" else (200, json.dumps({"name": name, **STATUS}).encode())
+            code, body = health if self.path == "/healthz" else (200, json.dumps({"name": name, **status}).encode())
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -53,7 +53,11 @@ def handler(name: str, ill: bool) -> type[BaseHTTPRequestHandler]:
 
 
 def main() -> None:
-    given = arguments()
+    serve(arguments(), STATUS)
+
+
+def serve(given: argparse.Namespace, status: dict[str, Any]) -> None:
+    """Until SIGTERM, as it is told to."""
     how = given.folder / given.name
     behaviour = how.read_text() if how.exists() else ""
     stop = threading.Event()
@@ -64,7 +68,7 @@ def main() -> None:
         print("error: somebody else's database is in the folder", file=sys.stderr, flush=True)
         sys.exit(int(behaviour.split()[1]))
     listening = socket.create_server(("127.0.0.1", port_of(given.listen)))
-    http = ThreadingHTTPServer(("127.0.0.1", port_of(given.http)), handler(given.name, behaviour == "ill"))
+    http = ThreadingHTTPServer(("127.0.0.1", port_of(given.http)), handler(given.name, behaviour == "ill", status))
     threading.Thread(target=http.serve_forever, daemon=True).start()
     if behaviour != "silent":
         print(f"ready address={given.listen} http={given.http}", flush=True)

@@ -4,17 +4,19 @@ import os
 import random
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pymysql
 import pytest
 from crash.clients import Clients
-from crash.cluster_plan import KINDS, NODES, OF_TWO_NODES, ClusterPlan, Strike, make_cluster_plan
+from crash.cluster_plan import KINDS, MEMORY_KINDS, MEMORY_NODE, NODES, OF_TWO_NODES, ClusterPlan, Strike, make_cluster_plan
 from crash.damage import damage_some_file
 from crash.errors_plan import IO_RULES, make_errors_plan
 from crash.plan import make_plan
 from strata_cli import paths
 from strata_cli.cluster import PROFILES
+from strata_cli.profile_list import BY_NAME
 from strata_cli.server import TEST_BINLOG
 
 SEED = 900_001  # Not the seeds of a campaign somebody else may be running.
@@ -60,6 +62,7 @@ def test_strata_without_its_log_sync_is_caught() -> None:
 # --- on clusters ------------------------------------------------------------------------------------------------------
 
 POINTS = ["commit_before_log", "wal_after_write", "recovery_after_redo", "page_write_half"]
+POINTS += ["memnode_put_half", "memory_checkpoint_before_publish"]
 POINTS += ["node_scan", "node_log_after_write", "node_copy_pages", "node_copy_whole"]
 
 
@@ -81,7 +84,8 @@ def test_a_seed_says_everything() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
-    assert {strike.kind for strike in strikes(profile)} == {*KINDS, "corrupt"}
+    memory = MEMORY_KINDS if BY_NAME[profile].has_memory_nodes else ()
+    assert {strike.kind for strike in strikes(profile)} == {*KINDS, *memory, "corrupt"}
     for plan in plans(profile):
         kinds = [strike.kind for round_ in plan.rounds for strike in round_.strikes]
         assert "corrupt" not in kinds[:-1]
@@ -95,15 +99,35 @@ def test_only_points_that_are_passed_there(profile: str) -> None:
         kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind}
         for kind in ("compute_point", "compute_error", "node_point", "node_error", "node_wipe_point")
     }
-    assert points["compute_point"] == points["compute_error"] == {"commit_before_log", "wal_after_write"}
+    traits = BY_NAME[profile]
+    of_memory = {"memory_checkpoint_before_publish"} if traits.has_memory_nodes else set()
+    assert points["compute_point"] == points["compute_error"] == {"commit_before_log", "wal_after_write", *of_memory}
     assert points["node_error"] == points["node_point"]
-    own = {"logdb": {"page_write_half"}, "remote-disk": {"page_write_half", "node_copy_pages"}}.get(profile, {"node_scan"})
+    own = {"page_write_half"} if traits.has_one_version else {"node_scan"}
+    own = {"page_write_half", "node_copy_pages"} if traits.pages_are_written else own
     assert points["node_point"] == {"node_log_after_write", *own}
-    assert points["node_wipe_point"] == {"node_copy_pages", *(["node_copy_whole"] if profile != "remote-disk" else [])}
+    assert points["node_wipe_point"] == {"node_copy_pages", *([] if traits.pages_are_written else ["node_copy_whole"])}
     assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
     for strike in strikes(profile):
         assert bool(strike.fault) == strike.kind.endswith(("_point", "_error", "_io"))
         assert bool(strike.other) == (strike.kind in OF_TWO_NODES) and (strike.node != strike.other or not strike.node)
+
+
+def test_memory_nodes_are_struck_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = plans("remote-disk")
+    monkeypatch.setitem(BY_NAME, "pooled", replace(BY_NAME["remote-disk"], name="pooled", memory="kPool"))
+    assert plans("remote-disk") == before  # A seed of another profile means what it meant.
+    found = strikes("pooled")
+    assert {strike.kind for strike in found} == {*KINDS, *MEMORY_KINDS, "corrupt"}
+    assert {strike.node for strike in found if strike.kind in MEMORY_KINDS} == {MEMORY_NODE}
+    assert {strike.fault.split(":")[0] for strike in found if strike.kind == "memory_point"} == {"memnode_put_half"}
+    assert any(strike.fault.startswith("memory_checkpoint_before_publish") for strike in found if strike.kind == "compute_point")
+    slow = [plan for plan in plans("pooled") if {"memory_cut", "memory_slow"} & {s.kind for r in plan.rounds for s in r.strikes}]
+    assert slow and all(plan.strikes_links for plan in slow)
+    only = make_cluster_plan(3, "pooled", POINTS, only="memory_wipe")
+    assert {strike.kind for round_ in only.rounds for strike in round_.strikes} == {"memory_wipe"}
+    with pytest.raises(ValueError, match="memory_wipe is no kind of fault"):
+        make_cluster_plan(3, "logdb", POINTS, only="memory_wipe")
 
 
 def test_one_kind_or_one_point_only() -> None:

@@ -14,6 +14,7 @@ from . import (
     farmem,
     last_folder,
     logs_cmd,
+    memory_node,
     paths,
     server_cmd,
     setup_cmd,
@@ -39,7 +40,8 @@ from .bench import (
 )
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
-from .experiments import ladder
+from .cluster import Wishes
+from .experiments import deployments, ladder, legobase, legobase_report
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
 from .profile_list import MONOLITHIC
@@ -93,6 +95,14 @@ def build(
 
 
 PORT_HELP = "TCP port of SQL on loopback; a free one when not given."
+BufferPool = Annotated[
+    str | None,
+    typer.Option("--buffer-pool-size", help="Local memory for pages of a cluster's compute node.", show_default="as before"),
+]
+Cores = Annotated[
+    float | None,
+    typer.Option(help="That a cluster's compute node may use, as in 1.5; 0: all.", show_default="as before"),
+]
 Port = Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535)]
 
 
@@ -106,16 +116,25 @@ def up(
     ] = None,
     data: Data = None,
     port: Port = None,
+    memory_nodes: Annotated[
+        int | None, typer.Option("--memory-nodes", help="Of a new cluster whose profile has them.", min=1, show_default="1")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of each memory node of a new cluster.", show_default=memory_node.DEFAULT_MEMORY)
+    ] = None,
+    buffer_pool: BufferPool = None,
+    cores: Cores = None,
 ) -> None:
     """Start a private server or a whole cluster on a data folder, creating it when it is new.
 
     Profile monolithic is one MariaDB server with local files. The others are clusters: etcd, three storage nodes s1 s2 s3, and
-    the MariaDB server as compute node. What already runs is left alone; when something cannot start, what this command has
-    started is stopped again.
+    the MariaDB server as compute node; where the profile has them, memory nodes memory-1 ... between these. What already runs is
+    left alone; when something cannot start, what this command has started is stopped again.
 
-    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster
+    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster --cores 1.5
     """
-    server_cmd.up(profile, server_cmd.folder_for(profile, data), port)
+    wishes = Wishes(memory_nodes, memory, buffer_pool, cores)
+    server_cmd.up(profile, server_cmd.folder_for(profile, data), port, wishes=wishes)
 
 
 @app.command()
@@ -159,7 +178,7 @@ def sql(
 @app.command()
 def logs(
     name: Annotated[
-        str | None, typer.Argument(help="server, or of a cluster etcd, s1, compute-1 ...; ./strata status lists them.")
+        str | None, typer.Argument(help="server, or of a cluster etcd, s1, memory-1, compute-1 ...; ./strata status lists them.")
     ] = None,
     data: Data = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="So many from the end of each log.")] = 20,
@@ -173,10 +192,10 @@ def logs(
 
 
 node = typer.Typer(
-    no_args_is_help=True, help="Start, stop or kill one process of a cluster; replace, add and remove storage nodes."
+    no_args_is_help=True, help="Start, stop or kill one process of a cluster; replace, add and remove storage and memory nodes."
 )
 app.add_typer(node, name="node")
-NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3 or compute-1; ./strata status lists them.")]
+NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3, memory-1 or compute-1; ./strata status lists them.")]
 
 
 @node.command("start")
@@ -203,8 +222,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print only what came of it
 
 @node.command("replace")
 def node_replace(
-    name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
-    new: Annotated[str | None, typer.Option("--with", help="Name of the new one.", show_default="the next s<n>")] = None,
+    name: Annotated[str, typer.Argument(help="The storage or memory node that goes, alive or lost.")],
+    new: Annotated[
+        str | None, typer.Option("--with", help="Name of the new one.", show_default="the next s<n> or memory-<n>")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Of the new memory node, as in 512M.", show_default="as the old one's")
+    ] = None,
     data: Data = None,
     wipe: Annotated[bool, typer.Option("--wipe", help="Delete the old one's folder once the new one is whole.")] = False,
     timeout: WaitSeconds = 600,
@@ -215,14 +239,23 @@ def node_replace(
     The new node gets the log from the others and counts for nothing until it has all of it. Refused (exit code 1, nothing
     changed) while another storage node is away, ill or catching up. Interrupted, the same command with --with goes on.
 
-    Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json
+    In place of a memory node comes an empty one, and the compute node is started again with it; its pages are in the log and on
+    storage nodes. The new one may be larger, or one that was added before.
+
+    Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json;
+    ./strata node replace memory-1 --memory 1G
     """
-    cluster_cmd.node_replace(last_folder.named_or_last(data), name, new, wipe, timeout, as_json)
+    cluster_cmd.node_replace(last_folder.named_or_last(data), name, new, wipe, timeout, as_json, memory)
 
 
 @node.command("add")
 def node_add(
-    new: Annotated[str | None, typer.Option("--name", help="Name of the new one.", show_default="the next s<n>")] = None,
+    new: Annotated[
+        str | None, typer.Option("--name", help="Name of the new one.", show_default="the next s<n> or memory-<n>")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Make a memory node, with so much, as in 512M.", show_default="a storage node")
+    ] = None,
     write_quorum: Annotated[
         int, typer.Option("--write-quorum", help="So many must have a commit; as now or one more.", show_default="a majority")
     ] = 0,
@@ -233,25 +266,27 @@ def node_add(
     """Add a storage node to a running cluster: commits go to one more, and one more may be lost when that makes a difference.
 
     From the first moment the new write quorum is needed, of nodes that have all of the log: keep all of them running meanwhile.
+    With --memory it is a memory node, which nobody uses until ./strata node replace puts it in another one's place.
 
-    Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json
+    Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json; ./strata node add --memory 512M
     """
-    cluster_cmd.node_add(last_folder.named_or_last(data), new, write_quorum, timeout, as_json)
+    cluster_cmd.node_add(last_folder.named_or_last(data), new, write_quorum, timeout, as_json, memory)
 
 
 @node.command("remove")
 def node_remove(
-    name: Annotated[str, typer.Argument(help="The storage node that goes, alive or lost.")],
+    name: Annotated[str, typer.Argument(help="The storage or memory node that goes, alive or lost.")],
     data: Data = None,
-    wipe: Annotated[bool, typer.Option("--wipe", help="Delete its folder.")] = False,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Delete its folder; a memory node's goes always.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Take a storage node out of a running cluster without another one in its place; at least three stay.
 
     The compute node does it, once everything acknowledged is durable without that node. Refused (exit code 1, nothing changed)
     while another storage node is away, ill or catching up, or no compute node runs. Its name is never given to another one.
+    Of memory nodes one that the compute node does not use can be removed, at any time.
 
-    Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json
+    Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json; ./strata node remove memory-2
     """
     cluster_cmd.node_remove(last_folder.named_or_last(data), name, wipe, as_json)
 
@@ -276,6 +311,46 @@ def compute_up(
     Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql
     """
     server_cmd.print_how_to_connect(cluster_cmd.compute_up(last_folder.named_or_last(cluster), data, port, lose))
+
+
+@compute.command("move")
+def compute_move(
+    cluster: Annotated[
+        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the next compute node.", show_default="one in the cluster's folder")
+    ] = None,
+    cores: Cores = None,
+    buffer_pool: BufferPool = None,
+    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="as before")] = None,
+    lose: LoseLocalTables = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move the database to another compute node, with other cores and another buffer pool, and say how long nobody answered.
+
+    The next one is started first and waits; the running one then writes back what it has changed (to its memory node, if it has
+    one) and stops. Port and socket stay: clients that connect again go on. When the next one cannot take over, the old one is
+    started again.
+
+    Examples: ./strata compute move --cores 2 --buffer-pool-size 256M; ./strata compute move --data build/second --json
+    """
+    wishes = Wishes(buffer_pool=buffer_pool, cores=cores)
+    cluster_cmd.compute_move_to(last_folder.named_or_last(cluster), data, port, wishes, lose, as_json)
+
+
+@compute.command("cores")
+def compute_cores(
+    cores: Annotated[float, typer.Argument(help="That it may use, parts of one included; 0: all.")],
+    cluster: Annotated[
+        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
+    ] = None,
+) -> None:
+    """Change how many cores the compute node may use, while it runs, and for those that follow.
+
+    Example: ./strata compute cores 1.5
+    """
+    cluster_cmd.compute_cores(last_folder.named_or_last(cluster), cores)
 
 
 @compute.command("down")
@@ -652,6 +727,8 @@ Examples:
   ./strata experiment openaurora-fig10 --hit-ratios 0.4 --add   # one more, added to what was measured before
 
   ./strata experiment openaurora-fig10 --show                   # what was measured, again
+
+  ./strata experiment lego-fig15 --seconds 10                   # small: kill -9 after 10 s of load
 """
 
 
@@ -665,6 +742,7 @@ def experiment(
         bool, typer.Option("--show", help="Measure nothing; say and draw what the JSON file holds, compare anew.")
     ] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
+    warehouses: Annotated[int | None, typer.Option(help="Of TPC-C.", min=1)] = None,
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
     link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = None,
@@ -674,15 +752,26 @@ def experiment(
     page: Annotated[Path | None, typer.Option(help="Also write scale, sentences and table as a Markdown page.")] = None,
 ) -> None:
     if name == "list":
-        for one in EXPERIMENTS.values():
-            console.print(f"{one.plan.name:24} {one.title} ({one.paper})", highlight=False)
+        titles = {one.plan.name: f"{one.title} ({one.paper})" for one in EXPERIMENTS.values()}
+        titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in legobase.EXPERIMENTS.values()}
+        for known, title in titles.items():
+            console.print(f"{known:24} {title}", highlight=False)
         return
-    if name not in EXPERIMENTS:
-        raise StrataError(f"there is no experiment '{name}'; there is {', '.join(EXPERIMENTS)}")
+    if name not in {**EXPERIMENTS, **legobase.EXPERIMENTS}:
+        raise StrataError(f"there is no experiment '{name}'; there is {', '.join((*EXPERIMENTS, *legobase.EXPERIMENTS))}")
     wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
     wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
     folder = paths.BUILD / "experiments"
     json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    if name in legobase.EXPERIMENTS:
+        if hit_ratios is not None or add:
+            raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+        if warehouses is not None:
+            wanted["warehouses"] = warehouses
+        _legobase(legobase.EXPERIMENTS[name], wanted, repeats, lock, json_file, plot_file, page, show)
+        return
+    if warehouses is not None:
+        raise StrataError("--warehouses is for TPC-C, which only lego-fig11 has")
     chosen = EXPERIMENTS[name]
     before = experiment_report.read(chosen.plan, json_file) if add or show else None
     if before is not None and wanted:
@@ -700,6 +789,27 @@ def experiment(
         keep=lambda result: experiment_report.save(chosen, result, json_file),
     )
     experiment_report.publish(chosen, ladder.run(plan, course), json_file, plot_file, page)
+
+
+def _legobase(
+    chosen: legobase.Experiment,
+    wanted: dict[str, Any],
+    repeats: int,
+    lock: Path | None,
+    json_file: Path,
+    plot_file: Path,
+    page: Path | None,
+    show: bool,
+) -> None:
+    if show:
+        if wanted:
+            raise StrataError("what is shown has its settings already: give none")
+        result = legobase_report.read(chosen.plan, json_file)
+    else:
+        results.accepted(json_file)
+        plan = replace(chosen.plan, **wanted)
+        result = deployments.run(plan, repeats, lock, lambda so_far: legobase_report.save(chosen, so_far, json_file))
+    legobase_report.publish(chosen, result, json_file, plot_file, page)
 
 
 def main() -> None:

@@ -1,10 +1,13 @@
-"""A cluster on this machine: etcd, storage nodes, three at first, and a MariaDB server as compute node, below one data folder.
+"""A cluster on this machine: etcd, storage nodes, three at first, memory nodes where the profile has them, and a MariaDB server
+as compute node, below one data folder.
 
     <data>/cluster.json     profile, ports, and where further compute nodes are
     <data>/secret           what the nodes prove to each other that they belong together with
     <data>/lock             one ./strata command at a time
     <data>/etcd/            the registry (etcd_server.py)
     <data>/storage/s1/ ...  the storage nodes (storage_node.py)
+    <data>/memory/memory-1/ ...  the memory nodes (memory_node.py); their pools are on tmpfs where there is room
+    <data>/computes/        compute nodes that `./strata compute move` has made
     <data>/mysql/ ...       the compute node compute-1 (server.py); nothing in it is needed to start it again
 
 A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Everything listens on
@@ -20,18 +23,20 @@ import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from . import paths, placement
+from . import memory_node, paths, placement
+from .daemon_process import DaemonProcess, check_built, check_port
 from .etcd_server import Etcd
+from .memory_node import MemoryNode, MemorySettings
 from .placement import Placement
 from .process import BackgroundProcess, replace_file, stop_all
-from .profile_list import OF_CLUSTERS
+from .profile_list import BY_NAME, OF_CLUSTERS
 from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
-from .storage_node import Joining, NodeSettings, StorageNode, check_built, check_port
+from .storage_node import Joining, NodeSettings, StorageNode
 
 PROFILES = OF_CLUSTERS
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
@@ -45,6 +50,7 @@ PORTS_PLACES = 700
 NODE_START_TIMEOUT_S = 60.0
 NODE_STOP_TIMEOUT_S = 30.0
 COMPUTE_STOP_TIMEOUT_S = 60.0
+SMALL_LOCAL_POOL = "64M"  # Of a compute node that has a memory node behind it.
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
 
 
@@ -72,6 +78,24 @@ class JoiningPorts(NodePorts):
 
 
 @dataclass
+class MemoryPorts(NodePorts):
+    """Of a memory node, and what it has."""
+
+    memory: str  # As in 512M.
+    pools: str  # The folder of its pools.
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What `up` and `compute move` may be told of a cluster; None: as it is, or what is usual."""
+
+    memory_nodes: int | None = None  # Of a new cluster.
+    memory: str | None = None  # Of each of them.
+    buffer_pool: str | None = None  # Of the compute node; as in 64M.
+    cores: float | None = None  # That it may use; 0: all there are.
+
+
+@dataclass
 class ClusterSettings:
     profile: str
     etcd_port: int
@@ -79,6 +103,14 @@ class ClusterSettings:
     computes: dict[str, str] = field(default_factory=dict)  # Name and folder of those that live elsewhere.
     retired: dict[str, NodePorts] = field(default_factory=dict)  # Storage nodes that were replaced; names are not used again.
     joining: dict[str, JoiningPorts] = field(default_factory=dict)
+    memory: dict[str, MemoryPorts] = field(default_factory=dict)
+    memory_in_use: str = ""  # The memory node that compute uses.
+    buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
+    cores: float = 0.0  # That it may use; 0: all.
+
+    def ports(self) -> set[int]:
+        nodes = (*self.storage.values(), *self.retired.values(), *self.joining.values(), *self.memory.values())
+        return {self.etcd_port, *(port for node in nodes for port in (node.port, node.http_port))}
 
     def write_quorum(self) -> int:
         return len(self.storage) // 2 + 1
@@ -93,6 +125,7 @@ class Cluster:
         *,
         preset: str = "release",
         program: Sequence[str | Path] | None = None,
+        memory_program: Sequence[str | Path] | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.data = data.resolve()
@@ -104,10 +137,12 @@ class Cluster:
         self.lease_s = COMPUTE_LEASE_S
         self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
         self._program = program or [paths.storenode_path(preset)]
+        self.memory_program: Sequence[str | Path] = memory_program or [paths.memnode_path(preset)]
         self._say = say
         self.etcd = Etcd(self.data / "etcd")
         self.storage: dict[str, StorageNode] = {}
         self.outsiders: dict[str, StorageNode] = {}  # Storage nodes that are in no group: replaced, or about to join.
+        self.memory: dict[str, MemoryNode] = {}
         self.computes: dict[str, Server] = {}
         if self.exists():
             self._make_parts(self.settings())
@@ -125,7 +160,8 @@ class Cluster:
             nodes = {name: NodePorts(**ports) for name, ports in facts.pop("storage").items()}
             retired = {name: NodePorts(**ports) for name, ports in facts.pop("retired", {}).items()}
             joining = {name: JoiningPorts(**ports) for name, ports in facts.pop("joining", {}).items()}
-            return ClusterSettings(storage=nodes, retired=retired, joining=joining, **facts)
+            memory = {name: MemoryPorts(**ports) for name, ports in facts.pop("memory", {}).items()}
+            return ClusterSettings(storage=nodes, retired=retired, joining=joining, memory=memory, **facts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StrataError(
                 f"{self.settings_file} cannot be read ({error!r}); it names the cluster's profile and ports"
@@ -135,22 +171,71 @@ class Cluster:
         if not self.exists() and self.data.exists() and any(path.name != "lock" for path in self.data.iterdir()):
             raise StrataError(f"{paths.relative(self.data)} is not empty and holds no cluster; choose another --data folder")
 
-    def check_built(self) -> None:
+    def check_built(self, profile: str) -> None:
         check_built(self._program[0], paths.plugin_path(self.preset))
+        if BY_NAME[profile].has_memory_nodes:
+            check_built(self.memory_program[0])
 
-    def create(self, profile: str) -> None:
+    def create(self, profile: str, wishes: Wishes | None = None) -> None:
         """Chooses ports and makes the secret; on a cluster that is there, checks its profile."""
         self.refuse_foreign()
+        wishes = wishes or Wishes()
         if not self.exists():
-            ports = _free_ports(self.data, 1 + 2 * len(STORAGE_NODES))
-            nodes = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
+            settings = self._new_settings(profile, wishes)
             self.data.mkdir(parents=True, exist_ok=True)
-            self._keep(ClusterSettings(profile, ports[0], nodes))
+            self._keep(settings)
         settings = self.settings()
         if settings.profile != profile:
             raise StrataError(f"{paths.relative(self.data)} holds a database of profile '{settings.profile}'")
+        self._check_wishes(settings, wishes)
         _ensure_secret(self.secret)
         self._make_parts(settings)
+        self.set_compute(wishes.buffer_pool, wishes.cores)
+
+    def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
+        with_memory = BY_NAME[profile].has_memory_nodes
+        count = (1 if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
+        ports = _free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
+        storage = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
+        settings = ClusterSettings(profile, ports[0], storage)
+        if not with_memory:
+            if wishes.memory_nodes or wishes.memory:
+                raise StrataError(f"profile '{profile}' has no memory nodes")
+            return settings
+        if count == 0:
+            raise StrataError(f"profile '{profile}' needs a memory node")
+        size = memory_node.memory_of(wishes.memory or memory_node.DEFAULT_MEMORY)
+        for i in range(count):
+            taken = i * memory_node.bytes_of(size)
+            pools = memory_node.choose_pools(self.data, f"memory-{i + 1}", size, taken=taken)
+            own = ports[2 * (len(STORAGE_NODES) + i) + 1 :]
+            settings.memory[f"memory-{i + 1}"] = MemoryPorts(own[0], own[1], size, str(pools))
+        settings.memory_in_use = next(iter(settings.memory))
+        settings.buffer_pool = SMALL_LOCAL_POOL
+        return settings
+
+    def _check_wishes(self, settings: ClusterSettings, wishes: Wishes) -> None:
+        """Memory nodes of a cluster that is there are changed by another command."""
+        sizes = {memory_node.bytes_of(ports.memory) for ports in settings.memory.values()}
+        other_size = wishes.memory is not None and sizes != {memory_node.bytes_of(wishes.memory)}
+        if other_size or wishes.memory_nodes not in (None, len(settings.memory)):
+            there = ", ".join(f"{name} {ports.memory}" for name, ports in settings.memory.items()) or "none"
+            raise StrataError(
+                f"{paths.relative(self.data)} has its memory nodes already ({there}); they are changed with"
+                " ./strata node add --memory, node replace and node remove"
+            )
+
+    def set_compute(self, buffer_pool: str | None, cores: float | None) -> None:
+        """From the next start of a compute node on. None: as before; "" and 0: as the plugin has it, all cores."""
+        settings = self.settings()
+        if buffer_pool is not None:
+            if buffer_pool:
+                memory_node.bytes_of(buffer_pool)  # Says so when it is no size.
+            settings.buffer_pool = buffer_pool
+        if cores is not None:
+            settings.cores = cores
+        if buffer_pool is not None or cores is not None:
+            self._keep(settings)
 
     def _keep(self, settings: ClusterSettings) -> None:
         replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
@@ -160,6 +245,7 @@ class Cluster:
         self.storage = {name: self._storage_node(name, ports, settings, known) for name, ports in settings.storage.items()}
         outside = {**settings.retired, **settings.joining}
         self.outsiders = {name: self._storage_node(name, ports, settings, known) for name, ports in outside.items()}
+        self.memory = {name: self._memory_node(name, ports, settings) for name, ports in settings.memory.items()}
         for name, folder in {FIRST_COMPUTE: str(self.data), **settings.computes}.items():
             if name not in self.computes:
                 self.computes[name] = Server(Path(folder))
@@ -184,6 +270,21 @@ class Cluster:
             known[name].settings = node_settings
             return known[name]
         return StorageNode(name, self.data / "storage" / name, node_settings, self._program)
+
+    def _memory_node(self, name: str, ports: MemoryPorts, settings: ClusterSettings) -> MemoryNode:
+        node_settings = MemorySettings(
+            ports.port,
+            ports.http_port,
+            ports.memory,
+            Path(ports.pools),
+            registry=_registry(settings),
+            cluster=CLUSTER_NAME,
+            secret=self.secret,
+        )
+        if name in self.memory:
+            self.memory[name].settings = node_settings
+            return self.memory[name]
+        return MemoryNode(name, self.data / "memory" / name, node_settings, self.memory_program)
 
     # --- which storage nodes there are -------------------------------------------------------------------------
 
@@ -214,15 +315,15 @@ class Cluster:
     def prepare_node(self, name: str | None, replaces: str, write_quorum: int) -> str:
         """Chooses a name and ports for a storage node that is about to join."""
         settings = self.settings()
-        used = {**settings.storage, **settings.retired, **settings.joining}
+        used = self.parts()
         begun = next((n for n, ports in settings.joining.items() if ports.replaces == replaces), None)
         chosen = name or begun or next(n for i in range(1, 1000) if (n := f"s{i}") not in used)
         if chosen in settings.storage or chosen in settings.retired:
             raise StrataError(f"{chosen} is, or was, a storage node of this cluster; names are not used again")
-        if chosen in settings.computes or chosen in ("etcd", FIRST_COMPUTE):
+        if chosen in used and chosen not in settings.joining:
             raise StrataError(f"{chosen} is another process of this cluster")
         before = settings.joining.get(chosen)
-        ports = (before.port, before.http_port) if before else _free_ports(self.data, 2)
+        ports = (before.port, before.http_port) if before else _free_ports(self.data, 2, settings.ports())
         settings.joining[chosen] = JoiningPorts(ports[0], ports[1], replaces, write_quorum)
         self._keep(settings)
         self._make_parts(settings)
@@ -234,6 +335,35 @@ class Cluster:
         if settings.joining.pop(name, None) is not None:
             self._keep(settings)
             self._make_parts(settings)
+
+    # --- which memory nodes there are --------------------------------------------------------------------------
+
+    def prepare_memory_node(self, name: str | None, memory: str) -> str:
+        """Chooses a name, ports and a place for one more. It is there from now on, and not yet started."""
+        settings = self.settings()
+        chosen = name or next(n for i in range(1, 1000) if (n := f"memory-{i}") not in self.parts())
+        if chosen in self.parts():
+            raise StrataError(f"{chosen} is another process of this cluster")
+        ports = _free_ports(self.data, 2, settings.ports())
+        pools = memory_node.choose_pools(self.data, chosen, memory)
+        settings.memory[chosen] = MemoryPorts(ports[0], ports[1], memory_node.memory_of(memory), str(pools))
+        self._keep(settings)
+        self._make_parts(settings)
+        return chosen
+
+    def use_memory_node(self, name: str) -> None:
+        """From the next start of a compute node on."""
+        settings = self.settings()
+        settings.memory_in_use = name
+        self._keep(settings)
+
+    def forget_memory_node(self, name: str) -> None:
+        """With all it has. It does not run."""
+        settings = self.settings()
+        node = self.memory.pop(name)
+        node.wipe()
+        del settings.memory[name]
+        self._keep(settings)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -251,14 +381,21 @@ class Cluster:
             raise StrataError(f"{running[0].name} of {self.data} is still running")
         if not self.exists():
             raise StrataError(f"{self.data} does not look like a cluster's folder; not deleting it")
-        self.computes[FIRST_COMPUTE].socket.unlink(missing_ok=True)
+        for server in self.computes.values():
+            if server.data.is_relative_to(self.data):
+                server.socket.unlink(missing_ok=True)
+        for node in self.memory.values():
+            node.wipe()
+        if self.memory:
+            with contextlib.suppress(OSError):  # Not empty: somebody else's.
+                memory_node.place_of_pools(self.data).rmdir()
         shutil.rmtree(self.data, ignore_errors=True)
 
     # --- the processes -----------------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, BackgroundProcess]:
         """Everything by name, in the order in which it is started."""
-        return {"etcd": self.etcd, **self.storage, **self.outsiders, **self.computes}
+        return {"etcd": self.etcd, **self.storage, **self.outsiders, **self.memory, **self.computes}
 
     def part(self, name: str) -> BackgroundProcess:
         self.settings()  # Says so when there is no cluster.
@@ -272,23 +409,25 @@ class Cluster:
     def serving_compute(self) -> str | None:
         return next((name for name, server in self.computes.items() if server.pid() is not None), None)
 
-    def start(self, profile: str, *, compute_port: int | None = None, with_compute: bool = True) -> None:
+    def start(
+        self, profile: str, *, compute_port: int | None = None, with_compute: bool = True, wishes: Wishes | None = None
+    ) -> None:
         """Starts what does not run. When something fails, what this call has started is stopped again."""
-        self.create(profile)
+        self.create(profile, wishes)
         with self._all_or_nothing() as started:
             self._start_etcd(started)
             self.follow_placement(self.placement())
             for name, node in self.settings().joining.items():
                 how = f"replace {node.replaces} --with {name}" if node.replaces else f"add --name {name}"
                 self._say(f"  {name:<10} not started: it has no place yet; to go on: ./strata node {how}")
-            self._start_storage(list(self.storage), started)
+            self._start_nodes([*self.storage, *self.memory], started)
             if with_compute:
                 self._start_compute(FIRST_COMPUTE, compute_port, started)
 
     def start_node(self, name: str) -> None:
-        """A storage node, also one that joins."""
+        """A storage node, also one that joins, or a memory node."""
         with self._all_or_nothing() as started:
-            self._start_storage([name], started)
+            self._start_nodes([name], started)
 
     def start_part(self, name: str) -> None:
         with self._all_or_nothing() as started:
@@ -297,8 +436,8 @@ class Cluster:
                 raise StrataError(f"{name} already runs (pid {part.pid()})")
             if isinstance(part, Etcd):
                 self._start_etcd(started)
-            elif isinstance(part, StorageNode):
-                self._start_storage([name], started)
+            elif isinstance(part, DaemonProcess):
+                self._start_nodes([name], started)
             else:
                 self._start_compute(name, None, started)
 
@@ -322,11 +461,12 @@ class Cluster:
         started.append(self.etcd)
         self._started("etcd", self.etcd, self.etcd.start(port), f"127.0.0.1:{port}")
 
-    def _start_storage(self, names: list[str], started: list[BackgroundProcess]) -> None:
+    def _start_nodes(self, names: list[str], started: list[BackgroundProcess]) -> None:
         """All at once: each may have to wait for the others."""
-        launched: list[StorageNode] = []
+        nodes: dict[str, DaemonProcess] = {**self.storage, **self.outsiders, **self.memory}
+        launched: list[DaemonProcess] = []
         for name in names:
-            node = self.storage[name] if name in self.storage else self.outsiders[name]
+            node = nodes[name]
             if node.pid() is not None:
                 self._already(name, node)
                 continue
@@ -359,7 +499,7 @@ class Cluster:
     def compute_settings(self, name: str, port: int) -> Settings:
         """What a server needs to be told to serve this cluster's database under that name."""
         settings = self.settings()
-        options = {
+        options: dict[str, object] = {
             "profile": settings.profile,
             "registry": _registry(settings),
             "cluster": CLUSTER_NAME,
@@ -367,11 +507,16 @@ class Cluster:
             "secret-file": self.secret,
             "lease-seconds": self.lease_s,
         }
+        if settings.memory_in_use:
+            options["lego-memnode"] = settings.memory_in_use
+        if settings.buffer_pool:
+            options["buffer-pool-size"] = settings.buffer_pool
         return Settings(
             profile=settings.profile,
             preset=self.preset,
             port=port,
             cluster=str(self.data),
+            cores=settings.cores,
             options=[*(f"--strata-{option}={value}" for option, value in options.items()), *self.compute_options],
         )
 
@@ -382,8 +527,9 @@ class Cluster:
         self._say(f"  {name:<10} started in {seconds:.1f} s: pid {part.pid()}, {address}")
 
     def stop(self) -> bool:
-        """Compute, then storage nodes, then etcd: nobody loses what it needs to end cleanly. Returns whether all were clean."""
+        """Compute, memory nodes, storage nodes, etcd: nobody loses what it needs to end cleanly. Returns whether all were."""
         clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S)
+        clean = self._stop_some(self.memory, self.node_stop_timeout_s) and clean
         clean = self._stop_some({**self.storage, **self.outsiders}, self.node_stop_timeout_s) and clean
         return self._stop_some({"etcd": self.etcd}, self.node_stop_timeout_s) and clean
 
@@ -428,9 +574,7 @@ class Cluster:
             option = f"--data {paths.relative(self.computes[serving].data)}"
             raise StrataError(f"{serving} still serves the database; first: ./strata compute down {option}")
         self._check_storage_runs()
-        is_new = name not in self.computes
-        if is_new:
-            self._remember_compute(name, folder)
+        name, is_new = self.admit_compute(folder)
         try:
             with self._all_or_nothing() as started:
                 self._start_compute(name, port, started)
@@ -439,6 +583,14 @@ class Cluster:
                 self.forget_compute(folder)
             raise
         return self.computes[name]
+
+    def admit_compute(self, folder: Path) -> tuple[str, bool]:
+        """The name of the compute node there; and whether the cluster had not known of it."""
+        name = self._name_for(folder)
+        is_new = name not in self.computes
+        if is_new:
+            self._remember_compute(name, folder)
+        return name, is_new
 
     def _name_for(self, folder: Path) -> str:
         for name, server in self.computes.items():
@@ -486,9 +638,10 @@ def share_system_tables(server: Server) -> None:
         server.query(f"ALTER TABLE mysql.{name} ENGINE=STRATA")
 
 
-def _free_ports(folder: Path, count: int) -> list[int]:
+def _free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[int]:
+    """`taken`: of processes that are known, whether they run now or not."""
     first = PORTS_FROM + zlib.crc32(os.fsencode(folder)) % PORTS_PLACES * PORTS_APART
-    ports = [port for port in range(first, first + 20 * PORTS_APART) if port_is_free(port)][:count]
+    ports = [port for port in range(first, first + 20 * PORTS_APART) if port not in taken and port_is_free(port)][:count]
     if len(ports) < count:
         raise StrataError(f"no {count} free ports between {first} and {first + 20 * PORTS_APART - 1}")
     return ports

@@ -1,13 +1,15 @@
 """`./strata up | down` of a cluster, `./strata node ...`, `./strata compute ...`."""
 
+import contextlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import last_folder, local_tables, node_changes, paths, setup_cmd
-from .cluster import Cluster
+from . import compute_move, cpu_share, last_folder, local_tables, memory_changes, memory_node, node_changes, paths, setup_cmd
+from .cluster import Cluster, Wishes
+from .memory_changes import MemoryChange
 from .node_changes import Change
 from .server import Server
 from .shell import StrataError, console
@@ -21,17 +23,17 @@ def open_cluster(data: Path) -> Cluster:
     return Cluster(data, say=_say)
 
 
-def up(profile: str, data: Path, port: int | None) -> Server:
+def up(profile: str, data: Path, port: int | None, wishes: Wishes) -> Server:
     setup_cmd.ensure_setup()
     cluster = open_cluster(data)
     cluster.refuse_foreign()
-    cluster.check_built()
+    cluster.check_built(profile)
     with cluster.locked():
         console.print(
             f"{'starting' if cluster.exists() else 'creating'} a cluster in {paths.relative(cluster.data)}, profile {profile}"
         )
         with console.status("starting ..."):
-            cluster.start(profile, compute_port=port)
+            cluster.start(profile, compute_port=port, wishes=wishes)
         cluster.disown()
     return cluster.computes[cluster.serving_compute() or next(iter(cluster.computes))]
 
@@ -46,6 +48,10 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
             console.print("not running")
         elif not cluster.stop():
             console.print("[yellow]not every process stopped in time[/] (what was killed recovers at the next start)")
+        if not wipe and (left := {node.settings.pools.parent: 0 for node in cluster.memory.values() if node.pool_bytes()}):
+            took = sum(node.pool_bytes() for node in cluster.memory.values()) >> 20
+            where = ", ".join(map(str, left))
+            console.print(f"left: {took} MiB of pools in {where}, warm at the next start; --wipe frees that memory", markup=False)
         if wipe:
             others = [server.data for server in cluster.computes.values() if server.data != cluster.data]
             cluster.wipe()
@@ -89,8 +95,16 @@ def node_kill(data: Path, name: str) -> None:
     console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)
 
 
-def node_replace(data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool) -> None:
+def node_replace(
+    data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool, memory: str | None = None
+) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    if old in cluster.memory:
+        with cluster.locked(), _left_running(cluster):
+            _tell(memory_changes.replace(cluster, old, new, memory, _unless(as_json)), as_json)
+        return
+    if memory is not None:
+        raise StrataError(f"{old} is no memory node")
     with cluster.locked():
         change = node_changes.replace(cluster, old, new, _unless(as_json))
         cluster.disown()
@@ -98,8 +112,12 @@ def node_replace(data: Path, old: str, new: str | None, wipe: bool, timeout_s: f
     _leave(cluster, old, wipe and change.caught_up, as_json)
 
 
-def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool) -> None:
+def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool, memory: str | None = None) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    if memory is not None:
+        with cluster.locked(), _left_running(cluster):
+            _tell(memory_changes.add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
+        return
     with cluster.locked():
         change = node_changes.add(cluster, new, write_quorum, _unless(as_json))
         cluster.disown()
@@ -108,12 +126,30 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
 
 def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    if name in cluster.memory:
+        with cluster.locked():
+            _tell(memory_changes.remove(cluster, name, _unless(as_json)), as_json)
+        return
     with cluster.locked():
         removal = node_changes.remove(cluster, name, _unless(as_json))
         cluster.disown()
     _leave(cluster, name, wipe, as_json)
     if as_json:
         print(json.dumps(asdict(removal), indent=2))
+
+
+@contextlib.contextmanager
+def _left_running(cluster: Cluster) -> Iterator[None]:
+    """What was started goes on when this program ends, also when something failed."""
+    try:
+        yield
+    finally:
+        cluster.disown()
+
+
+def _tell(change: MemoryChange, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(asdict(change), indent=2))
 
 
 def _leave(cluster: Cluster, name: str, wipe: bool, as_json: bool) -> None:
@@ -158,6 +194,38 @@ def compute_up(cluster_data: Path, folder: Path | None, port: int | None, lose_l
         server.disown()
     last_folder.use(server.data)
     return server
+
+
+def compute_move_to(
+    cluster_data: Path, folder: Path | None, port: int | None, wishes: Wishes, lose_local_tables: bool, as_json: bool
+) -> None:
+    setup_cmd.ensure_setup()
+    cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    serving = [server for server in cluster.computes.values() if server.pid() is not None]
+    local_tables.refuse_loss(serving, "not moved", lose_local_tables)
+    with cluster.locked(), _left_running(cluster):
+        done = compute_move.move(cluster, folder, port, wishes, _unless(as_json))
+    if as_json:
+        print(json.dumps(asdict(done), indent=2))
+        return
+    share = f"{done.cores:g} cores" if done.cores else "all cores"
+    pool = f", a buffer pool of {done.buffer_pool}" if done.buffer_pool else ""
+    console.print(f"  {done.new:<10} serves on port {done.port} with {share}{pool}, in {done.folder}", markup=False)
+    console.print(f"  gap: {done.gap_s:.2f} s between the last answer of {done.old} and the first of {done.new}", markup=False)
+
+
+def compute_cores(cluster_data: Path, cores: float) -> None:
+    cluster = _existing(cluster_data)
+    cpu_share.check(cores)
+    with cluster.locked():
+        serving = cluster.serving_compute()
+        pid = cluster.computes[serving].pid() if serving else None
+        cluster.set_compute(None, cores)
+        if serving is None or pid is None:
+            console.print("no compute node runs; the next one gets them")
+            return
+        how = cluster.computes[serving].use_cores(pid, cores)
+    console.print(f"  {serving:<10} may use {f'{cores:g} cores' if cores else 'all cores'}: {how}", markup=False)
 
 
 def compute_down(folder: Path, wipe: bool, lose_local_tables: bool = False) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from . import paths
+from .daemon_process import check_built
 from .shell import StrataError
-from .storage_node import check_built
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0

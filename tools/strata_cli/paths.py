@@ -1,5 +1,8 @@
 """Where things are in the checkout. Everything generated is under build/ (or data/ for databases)."""
 
+import hashlib
+import os
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,8 +42,25 @@ def storenode_path(preset: str) -> Path:
     return BUILD / preset / "cmd" / "strata-storenode" / "strata-storenode"
 
 
+def memnode_path(preset: str) -> Path:
+    return BUILD / preset / "cmd" / "strata-memnode" / "strata-memnode"
+
+
 def venv_bin(name: str) -> Path:
     return VENV / "bin" / name
+
+
+def hash_of(path: Path) -> str:
+    """A short name of a long path."""
+    return hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
+
+
+def socket_path(folder: Path, name: str) -> Path:
+    """Of the one socket in that folder, or elsewhere when its path is too long."""
+    path = folder / name
+    if len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX:
+        return path
+    return Path(tempfile.gettempdir()) / f"strata-{os.getuid()}-{hash_of(folder)}.sock"
 
 
 def relative(path: Path) -> str:

@@ -15,7 +15,7 @@ class Profile:
     pages: str  # kOwnFiles, kWritten, kReplayed
     replay: str  # kNone, kInPlace, kEager, kFiltered, kSmart
     images: str  # kNeedless, kNeeded
-    memory: str
+    memory: str  # kNone, kPool
     writers: str
     what: str
 
@@ -26,6 +26,11 @@ class Profile:
     @property
     def pages_are_written(self) -> bool:
         return self.pages == "kWritten"
+
+    @property
+    def has_memory_nodes(self) -> bool:
+        """Between compute and storage."""
+        return self.memory == "kPool"
 
     @property
     def has_one_version(self) -> bool:

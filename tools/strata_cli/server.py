@@ -11,12 +11,10 @@
 It listens on loopback only and its root account has no password: it is a development server.
 """
 
-import hashlib
 import json
 import os
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +23,7 @@ from typing import Any
 
 import pymysql
 
-from . import mariadb_packages, paths
+from . import cpu_share, mariadb_packages, paths
 from .process import BackgroundProcess, replace_file
 from .profile_list import MONOLITHIC
 from .shell import StrataError, run_logged
@@ -62,6 +60,7 @@ class Settings:
     engine: str = "STRATA"
     # Of a compute node (cluster.py); empty on a server by itself.
     cluster: str = ""  # The cluster's folder.
+    cores: float = 0.0  # That it may use; 0: all.
     options: list[str] = field(default_factory=list)  # Where the cluster is, for the plugin.
 
 
@@ -72,7 +71,7 @@ class Server(BackgroundProcess):
         self.data = data.resolve()
         self.datadir = self.data / "mysql"
         self.settings_file = self.data / "instance.json"
-        self.socket = _socket_path(self.data)
+        self.socket = paths.socket_path(self.data, "strata.sock")
         super().__init__("mariadbd", self.data / "mariadbd.log", self.data / "mariadbd.pid", [f"--datadir={self.datadir}"])
 
     # --- what is on disk ---------------------------------------------------------------------------------------
@@ -145,19 +144,29 @@ class Server(BackgroundProcess):
         env: Mapping[str, str] | None = None,
         extra: Sequence[str] = (),
         prefix: Sequence[str] = (),
+        keep_socket: bool = False,
     ) -> None:
-        """The first half of start()."""
+        """The first half of start(). `keep_socket`: it leads to another server, until this one makes its own."""
         if self.pid() is not None:
             raise StrataError(f"a server already runs on {self.data}")
         self.create()
         replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
         (self.data / "tmp").mkdir(exist_ok=True)
         self.socket.parent.mkdir(parents=True, exist_ok=True)
-        for stale in (self.socket, self.pid_file):
+        for stale in (self.pid_file, *(() if keep_socket else (self.socket,))):
             stale.unlink(missing_ok=True)
         (self.data / "init.sql").write_text(f"SET GLOBAL default_storage_engine={settings.engine};\n")
         environment = {"MALLOC_ARENA_MAX": str(MALLOC_ARENAS), **os.environ, **(env or {})}
-        self._spawn([*prefix, *self._command(settings), *extra], self.data, environment)
+        pid = self._spawn([*prefix, *self._command(settings), *extra], self.data, environment)
+        if settings.cores:
+            self.use_cores(pid, settings.cores)
+
+    def use_cores(self, pid: int, cores: float) -> str:
+        """From now on; 0: all there are. Returns how, in words."""
+        return cpu_share.limit(pid, self._group(), cores)
+
+    def _group(self) -> str:
+        return f"strata-{paths.hash_of(self.data)}"
 
     def _command(self, settings: Settings) -> list[str]:
         usr = paths.MARIADB_ROOT / "usr"
@@ -195,6 +204,7 @@ class Server(BackgroundProcess):
 
     def _forget(self) -> None:
         super()._forget()
+        cpu_share.forget(self._group())
         self.socket.unlink(missing_ok=True)
 
     # --- talking to it -----------------------------------------------------------------------------------------
@@ -216,14 +226,6 @@ class Server(BackgroundProcess):
     def has_strata(self, **options: Any) -> bool:
         rows = self.query("SELECT SUPPORT FROM information_schema.ENGINES WHERE ENGINE = 'STRATA'", **options)
         return bool(rows) and rows[0][0] in ("YES", "DEFAULT")
-
-
-def _socket_path(data: Path) -> Path:
-    path = data / "strata.sock"
-    if len(os.fsencode(path)) <= paths.SOCKET_PATH_BYTES_MAX:
-        return path
-    name = hashlib.sha256(os.fsencode(data)).hexdigest()[:16]
-    return Path(tempfile.gettempdir()) / f"strata-{os.getuid()}-{name}.sock"
 
 
 def _template() -> Path:

@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from . import build_cmd, cluster, cluster_cmd, last_folder, paths, setup_cmd
-from .cluster import Cluster
-from .profile_list import MONOLITHIC
+from . import build_cmd, cluster, cluster_cmd, cpu_share, last_folder, paths, setup_cmd
+from .cluster import Cluster, Wishes
+from .profile_list import BY_NAME, MONOLITHIC
 from .server import Server, Settings, choose_port
 from .shell import StrataError, console, errors
 
 PROFILES = (MONOLITHIC, *cluster.PROFILES)
+NO_WISHES = Wishes()
 CLIENT = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb"
 
 
@@ -46,10 +47,12 @@ def folder_for(wanted: str | None, data: Path | None) -> Path:
 
 
 def build_what_is_missing(profile: str) -> None:
-    """The plugin, and for a cluster the storage node."""
+    """The plugin, and for a cluster the daemons of its nodes."""
     needed = {"ha_strata": paths.plugin_path("release")}
     if profile != MONOLITHIC:
         needed["strata-storenode"] = paths.storenode_path("release")
+        if BY_NAME[profile].has_memory_nodes:
+            needed["strata-memnode"] = paths.memnode_path("release")
     if missing := tuple(target for target, path in needed.items() if not path.exists()):
         console.print(f"building what is missing: {', '.join(missing)}")
         build_cmd.build(build_cmd.BuildType.release, targets=missing)
@@ -77,14 +80,17 @@ def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
         )
 
 
-def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False) -> Server:
+def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False, wishes: Wishes = NO_WISHES) -> Server:
     profile = _chosen_profile(wanted, data)
+    if profile == MONOLITHIC and wishes != NO_WISHES:
+        raise StrataError("memory nodes, --cores and --buffer-pool-size are for clusters; say --profile")
+    cpu_share.check(wishes.cores or 0.0)
     check_folder(data)
     setup_cmd.ensure_setup()
     build_what_is_missing(profile)
     last_folder.use(data)
     if profile != MONOLITHIC:
-        server = cluster_cmd.up(profile, data, port)
+        server = cluster_cmd.up(profile, data, port, wishes)
         say_port_is_ignored(server.name, port, server.settings().port)
         print_how_to_connect(server)
         return server
@@ -135,9 +141,16 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
         console.print(f"removed {paths.relative(server.data)}")
 
 
+def _serving(data: Path) -> Server:
+    """A cluster's folder means the compute node that serves, wherever it is."""
+    cluster = Cluster(data)
+    name = cluster.serving_compute() if cluster.exists() else None
+    return cluster.computes[name] if name else Server(data)
+
+
 def sql(data: Path, statement: str | None, database: str, options: Sequence[str] = ()) -> NoReturn:
     """Becomes the mariadb client, with further options of its own; statements come from -e, from a pipe, or from the terminal."""
-    server = Server(data)
+    server = _serving(data)
     if server.pid() is None:
         raise StrataError(f"no server runs on {paths.relative(server.data)}; start it with ./strata up")
     charsets = paths.MARIADB_ROOT / "usr" / "share" / "mysql" / "charsets"

@@ -16,6 +16,7 @@ from rich.text import Text
 from . import local_tables, mariadb_packages, paths
 from .cluster import FIRST_COMPUTE, Cluster
 from .etcd_server import Etcd
+from .memory_node import MemoryNode
 from .server import Server
 from .shell import StrataError, console
 from .storage_node import StorageNode
@@ -25,12 +26,26 @@ SQL_LIMITS = {"connect_timeout": 5, "read_timeout": 10}  # Seconds.
 TABLE_WIDTH = 150  # When nobody's terminal says otherwise.
 
 NOT_RUNNING = "not running"
+DIRTY_SLOTS = ("dirty", "writing", "written")  # until storage has synced them
 REMEDY_MARK = "; to do: "  # As in base/status.h: what happened stands before it, what to do about it behind.
 LAST_WORDS_BYTES = 256 << 10  # Of the log, looked at from its end.
 # How a server or a storage node says that it begins, and what went wrong: with a remedy, so that it is for people.
 BEGINS = re.compile(r"\[Note\] Starting MariaDB |^\S+Z info starting ")
 SERVER_ERROR = re.compile(r"\[ERROR\] STRATA: (.*)")
 NODE_ERROR = re.compile(r"^\S+Z error \S+ (?:reason|message)=(.*)")
+
+
+@dataclass
+class Pools:
+    """Of a memory node: what it keeps, and how the compute node fares with it. None where nobody has told."""
+
+    memory: str = ""
+    slots: int | None = None  # pages that have room
+    used: int | None = None
+    dirty: int | None = None  # pages that storage may not have
+    hit_ratio: float | None = None  # of the pages that compute had to fetch: the share that was here
+    tier1_lsn: int | None = None  # redo of a killed compute node begins here
+    tier2_lsn: int | None = None  # and here when the memory node is lost, too
 
 
 @dataclass
@@ -52,6 +67,7 @@ class Process:
     streams: list[dict[str, Any]] | None = None
     votes: bool | None = None  # Of a storage node: its log counts for the quorum. Not of one that is new and catches up.
     generation: int | None = None  # Of the placement that it goes by.
+    pools: Pools | None = None  # Of a memory node.
     local_tables: list[str] | None = None  # Of a compute node: tables that another one will not have.
 
 
@@ -88,15 +104,20 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
         of_etcd = pool.submit(etcd_process, cluster.etcd, cluster.settings().etcd_port)
         outsiders = [node for node in cluster.outsiders.values() if node.pid() is not None]
         of_storage = [pool.submit(storage_process, node) for node in [*cluster.storage.values(), *outsiders]]
+        of_memory = [pool.submit(memory_process, node) for node in cluster.memory.values()]
         of_computes = {name: pool.submit(server_facts, server) for name, server in cluster.computes.items()}
-        processes = [of_etcd.result(), *(process.result() for process in of_storage)]
+        processes = [of_etcd.result(), *(process.result() for process in [*of_storage, *of_memory])]
+    in_use = cluster.settings().memory_in_use
     for process in processes:
-        process.needed = process.name not in cluster.outsiders
+        process.needed = process.name not in cluster.outsiders and (process.pools is None or process.name == in_use)
     for name, server in cluster.computes.items():
         process = compute_process(name, server, of_computes[name].result())
         process.needed = name == (serving or FIRST_COMPUTE)
         processes.append(process)
     facts = of_computes[serving or FIRST_COMPUTE].result()
+    for process in processes:
+        if process.pools is not None and process.name == in_use:
+            read_tiers(process.pools, facts.get("variables", {}))
     return {**facts, "data": str(cluster.data), "profile": profile, "placement": placement_facts(cluster)}, processes
 
 
@@ -124,6 +145,50 @@ def storage_process(node: StorageNode) -> Process:
     if process.pid is not None:
         read_storage_status(process, node.status())
     return process
+
+
+def memory_process(node: MemoryNode) -> Process:
+    illness = node.illness()
+    if illness == NOT_RUNNING:
+        illness = with_last_words(illness, node.log)
+        if REMEDY_MARK not in illness:
+            illness += f"{REMEDY_MARK}./strata node start {node.name}"
+    process = Process("memory", node.name, node.pid(), node.address(), illness is None, illness or "")
+    process.pools = Pools(node.settings.memory)
+    if process.pid is not None:
+        read_memory_status(process.pools, node.status())
+    return process
+
+
+def read_memory_status(pools: Pools, said: dict[str, Any]) -> None:
+    """All pools of the node together: as a rule it has one."""
+    found = said.get("pools")
+    each = [pool for pool in found if isinstance(pool, dict)] if isinstance(found, list) else []
+    states = [slots for pool in each if isinstance(slots := pool.get("slots"), dict)]
+
+    def total(*keys: str) -> int | None:
+        numbers = [number for slots in states for key in keys if (number := _number(slots, key)) is not None]
+        return sum(numbers) if numbers else None
+
+    pools.slots, pools.dirty = total("all"), total(*DIRTY_SLOTS)
+    pools.used = total("clean", *DIRTY_SLOTS)
+    pools.tier1_lsn = _largest(each, "checkpoint_lsn")
+
+
+def read_tiers(pools: Pools, variables: dict[str, str]) -> None:
+    """What the compute node that uses it has counted."""
+    counts = {key.lower().removeprefix("strata_"): value for key, value in variables.items()}
+    hits, misses = _number(counts, "lego_remote_hits"), _number(counts, "lego_storage_reads")
+    if hits is not None and misses is not None and hits + misses > 0:
+        pools.hit_ratio = hits / (hits + misses)
+    pools.tier1_lsn = _first(_number(counts, "log_memory_checkpoint_lsn"), pools.tier1_lsn)
+    pools.tier2_lsn = _number(counts, "log_checkpoint_lsn")
+    pools.slots = _first(pools.slots, _number(counts, "lego_pool_slots"))
+    pools.dirty = _first(pools.dirty, _number(counts, "lego_pool_dirty"))
+
+
+def _first(*numbers: int | None) -> int | None:
+    return next((number for number in numbers if number is not None), None)
 
 
 def read_storage_status(process: Process, said: dict[str, Any]) -> None:
@@ -263,6 +328,8 @@ def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
         console.print(f"{'placement':<12} {where}", markup=False)
     wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
     wide.print(table(processes), soft_wrap=False)
+    if any(process.pools is not None for process in processes):
+        wide.print(memory_table(processes), soft_wrap=False)
     for complaint in complaints(processes):
         console.print(complaint, markup=False)
     if "variables" in facts:
@@ -289,6 +356,19 @@ def table(processes: Sequence[Process]) -> Table:
             *(size(number) for number in numbers),
             _health(process),
         )
+    return shown
+
+
+def memory_table(processes: Sequence[Process]) -> Table:
+    shown = Table()
+    for heading in ("memory node", "memory", "slots", "used", "dirty", "hit ratio", "tier 1", "tier 2"):
+        shown.add_column(heading, justify="left" if heading == "memory node" else "right")
+    for process in processes:
+        if (pools := process.pools) is not None:
+            numbers = (pools.slots, pools.used, pools.dirty)
+            ratio = "-" if pools.hit_ratio is None else f"{pools.hit_ratio:.1%}"
+            tiers = (_shown(pools.tier1_lsn), _shown(pools.tier2_lsn))
+            shown.add_row(process.name, pools.memory, *(_shown(number) for number in numbers), ratio, *tiers)
     return shown
 
 

@@ -23,7 +23,7 @@ from .cluster_run import ClusterRun
 from .errors_plan import ErrorsPlan, error_points, make_errors_plan
 from .errors_run import ErrorsRun
 from .mirror import Mirror
-from .plan import BINLOG, make_plan
+from .plan import BINLOG, ELSEWHERE, make_plan
 from .run import DATABASE, Run, RunResult
 from .session import Refused, ServerGone
 from .workloads import Failure
@@ -97,7 +97,7 @@ def _finish(passed: int, failed: int) -> int:
 def _on_one_server(arguments: argparse.Namespace, mirror: Mirror) -> int:
     strata = arguments.engine.upper() == "STRATA"
     points = fault_points(arguments.preset) if strata and not arguments.no_faults else []
-    points = [arguments.fault] if arguments.fault else [point for point in points if not point.startswith("node_")]
+    points = [arguments.fault] if arguments.fault else [point for point in points if not point.startswith(ELSEWHERE)]
     passed, failed, struck = 0, 0, set[str]()
     clock = _Clock(arguments.time_limit_s)
     runs = arguments.runs or 50

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from strata_cli.profile_list import BY_NAME
 
-from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
+from .plan import MEMORY_POINTS, NODE_POINTS, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, POOL_POINTS, drawn_binlog
 
 NODES = ("s1", "s2", "s3")
 ROUNDS_MIN = 4
@@ -36,10 +36,27 @@ KINDS = {
     "link_slow": 1,
     "quorum_cut": 1,  # two of them at once
 }
+# Where there is a memory node between compute and storage.
+MEMORY_KINDS = {
+    "memory_kill": 4,  # kill -9; what it holds is in its pool's file
+    "memory_kill_in_recovery": 2,  # of compute, which was killed
+    "memory_stop": 3,  # it stands still for less, or for more, than compute waits
+    "memory_wipe": 3,  # kill -9, and all that it held is gone
+    "memory_point": 5,  # it dies at a fault point of its own
+    "memory_cut": 2,  # nothing goes through between it and compute, for less or for more than compute waits
+    "memory_slow": 1,
+    "memory_both": 3,  # it and compute at once
+    "memory_both_wipe": 3,  # and all that it held is gone
+}
+MEMORY_NODE = "memory-1"
+MEMORY_LINKS = ("memory_cut", "memory_slow")
 LINKS = ("link_cut", "link_slow", "quorum_cut")  # These need relays between the processes.
 OF_NODES = ("quorum_kill", "full_disk", *LINKS)
 OF_TWO_NODES = ("quorum_kill", "quorum_cut")
-MAY_BE_FRESH = ("compute_kill", "compute_point", "recovery_point", "node_kill_in_recovery", "node_point", "all_kill")
+MAY_BE_FRESH = (
+    *("compute_kill", "compute_point", "recovery_point", "node_kill_in_recovery", "node_point", "all_kill"),
+    *("memory_kill_in_recovery", "memory_both", "memory_both_wipe"),
+)
 # Where a page has one version a node keeps pages in files of its own and passes through what the kernel does with its page files.
 SINGLE_POINTS = ("page_write_before", "page_write_half", "page_write_after", "double_write_done", "node_pages_write")
 NOT_IN_SINGLE = ("node_scan",)
@@ -85,6 +102,7 @@ NODE_NTH_MAX = {
     "node_copy_whole": 1,
     "page_write": 40,
 }
+MEMORY_NTH_MAX = {"memnode_put": 150, "memnode_before_reply": 300, "memnode_write": 20}
 # Passed only when a compute node takes the log over.
 AT_TAKE_OVER = ("node_log_sealed", "node_log_begun")
 
@@ -131,7 +149,7 @@ class ClusterPlan:
 
     @property
     def strikes_links(self) -> bool:
-        return any(strike.kind in LINKS for round_ in self.rounds for strike in round_.strikes)
+        return any(strike.kind in (*LINKS, *MEMORY_LINKS) for round_ in self.rounds for strike in round_.strikes)
 
     @property
     def brings_errors(self) -> bool:
@@ -190,17 +208,22 @@ class _Chooser:
     def __init__(self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None) -> None:
         self._rng = rng
         self._kinds = dict(KINDS)
+        with_memory = BY_NAME[profile].has_memory_nodes
+        if with_memory:
+            self._kinds |= MEMORY_KINDS
         local = LOCAL_POINTS_WRITTEN if BY_NAME[profile].pages_are_written else LOCAL_POINTS
-        kernel = [p for p in fault_points if not p.startswith("node_") and not p.startswith(local)]
+        elsewhere = (NODE_POINTS, MEMORY_POINTS, *local, *(() if with_memory else POOL_POINTS))
+        kernel = [p for p in fault_points if not p.startswith(elsewhere)]
         self._points = {
             "compute_point": [p for p in kernel if not p.startswith("recovery")],
             "recovery_point": [p for p in kernel if p.startswith("recovery")],
             "node_point": [p for p in fault_points if _is_passed_by_node(p, profile)],
             "compute_error": [p for p in kernel if not p.startswith(("recovery", *NEVER_KNOWN))],
             "node_error": [p for p in fault_points if _is_passed_by_node(p, profile)],
+            "memory_point": [p for p in fault_points if with_memory and p.startswith(MEMORY_POINTS)],
             "node_wipe_point": [p for p in fault_points if _is_passed_by_copier(p, profile)],
         }
-        if only in KINDS:
+        if only in self._kinds:
             self._kinds = {only: 1}
         elif only == "corrupt":
             self._kinds = {"node_kill": 1}
@@ -221,7 +244,7 @@ class _Chooser:
         node, other = rng.sample(NODES, 2)
         return Strike(
             kind,
-            node if kind.startswith("node_") or kind in OF_NODES else "",
+            MEMORY_NODE if kind in MEMORY_KINDS else node if kind.startswith("node_") or kind in OF_NODES else "",
             other if kind in OF_TWO_NODES else "",
             self._fault(kind),
             work_s=rng.uniform(0.15, 0.6),
@@ -240,6 +263,7 @@ class _Chooser:
         point = points[self._next[kind] % len(points)]
         of_node = kind in ("node_point", "node_wipe_point", "node_error")
         limits = {**NTH_MAX_BY_PREFIX, **NODE_NTH_MAX} if of_node else {**NODE_NTH_MAX, **NTH_MAX_BY_PREFIX}
+        limits = MEMORY_NTH_MAX if kind == "memory_point" else limits
         highest = next((n for prefix, n in limits.items() if point.startswith(prefix)), NTH_MAX_DEFAULT)
         passes = 1 if kind == "recovery_point" else self._rng.randint(1, max(1, highest // 4) if kind in ERRORS else highest)
         how = "" if kind not in ERRORS else ":error" if self._rng.random() < 0.2 else ":fail"

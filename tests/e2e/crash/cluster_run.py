@@ -18,7 +18,7 @@ from strata_cli.waiting import wait_until
 from .bulk import BulkWorker
 from .clients import DISK_ERRORS, REFUSALS, Clients
 from .cluster_plan import AT_TAKE_OVER, ERRORS, LINKS, NODES, ClusterPlan, ClusterRound, Strike
-from .cluster_under_test import COMPUTE_LEASE_S, NODE_LEASE_S, ClusterUnderTest, pause_process
+from .cluster_under_test import COMPUTE_LEASE_S, MEMORY_TIMEOUT_S, NODE_LEASE_S, ClusterUnderTest, pause_process
 from .damage import damage_some_file
 from .errors_run import HAS_ENDED, KEPT_SHARE
 from .mirror import Mirror
@@ -103,20 +103,24 @@ class ClusterRun:
         self._armed: Strike | None = None
         self._witness = 0
         self._doubtful: set[str] = set()  # Nodes that have had errors, and may say so only with their next checkpoint.
+        self._may_give_up = False  # Since it has lost its memory node for a while.
+        self._memory = tuple(self._parts.cluster.memory)
         self._wiped = ""  # The node that lost everything and is not known to be whole again.
         self.result = ClusterResult()
 
     def execute(self) -> ClusterResult:
         """Raises Failure; nothing runs afterwards in any case."""
+        is_well = False
         try:
             self._prepare()
             for number, round_ in enumerate(self._plan.rounds, 1):
                 self._round(number, round_)
             self._compare_pages()
+            is_well = True
         except StrataError as error:
             raise Failure(str(error)) from error
         finally:
-            self._parts.close()
+            self._parts.close(keep=not is_well)
             self._halt_workers()
             self._workloads.close()
             self.result.sectors_lost = self._parts.sectors_lost
@@ -124,7 +128,7 @@ class ClusterRun:
 
     def _prepare(self) -> None:
         self._parts.found()
-        self._expected = {"etcd", *NODES, "compute"}
+        self._expected = {"etcd", *NODES, *self._memory, "compute"}
         self._clients.server = self._parts.compute
         self._parts.compute.query(f"CREATE DATABASE {DATABASE}")
         self._workloads.create()
@@ -167,7 +171,8 @@ class ClusterRun:
 
     def _wrong(self) -> list[str]:
         problems = [worker.failure for worker in self._workers if worker.failure]
-        processes: dict[str, BackgroundProcess] = {"etcd": self._parts.cluster.etcd, **self._parts.cluster.storage}
+        cluster = self._parts.cluster
+        processes: dict[str, BackgroundProcess] = {"etcd": cluster.etcd, **cluster.storage, **cluster.memory}
         processes["compute"] = self._parts.compute
         for name in sorted(self._expected):
             if processes[name].pid() is None:
@@ -213,6 +218,7 @@ class ClusterRun:
 
     def _check(self, round_: ClusterRound) -> None:
         self._wait_answering()
+        self._wait_memory_well()
         if "corrupt" not in self.result.faults:
             self._wait_whole()
             if round_.without:
@@ -288,8 +294,23 @@ class ClusterRun:
                 return False
             return True
 
-        if not wait_until(answers, ANSWER_TIMEOUT_S):
+        if not wait_until(lambda: answers() or self._gave_up_memory(), ANSWER_TIMEOUT_S):
             raise Failure(f"the compute node does not answer again: {last[0]}\n{self._parts.compute.log_tail(30)}")
+
+    def _gave_up_memory(self) -> bool:
+        """It may learn late what was lost with its memory node; then it is started again."""
+        if not self._may_give_up or not self._has_ended():
+            return False
+        self.result.notes.append("compute had to be started again: it had lost pages with its memory node")
+        self._kill_compute()
+        self._restart_compute(fresh=False)
+        return True
+
+    def _wait_memory_well(self) -> None:
+        for name in self._memory:
+            node = self._parts.memory_node(name)
+            if not wait_until(lambda node=node: node.illness() is None, ANSWER_TIMEOUT_S):  # type: ignore[misc]
+                raise Failure(f"{name} is not well: {node.illness()}\n{node.log_tail(30)}")
 
     # --- killing and starting ----------------------------------------------------------------------------------
 
@@ -298,6 +319,7 @@ class ClusterRun:
         self._parts.compute.kill()
 
     def _restart_compute(self, *, fresh: bool) -> None:
+        self._may_give_up = False
         self._parts.launch_compute(fresh=fresh)
         self._compute_is_up()
 
@@ -341,6 +363,13 @@ class ClusterRun:
                 self._parts.start_nodes([strike.node], strike.fault)
             except StrataError as error:
                 if self._parts.node(strike.node).last_signal() != signal.SIGKILL:
+                    raise Failure(f"start with fault {strike.fault}: {error}") from error
+        elif strike.kind == "memory_point":
+            self._lose_memory()
+            try:
+                self._parts.start_memory(strike.fault)
+            except StrataError as error:
+                if self._parts.memory_node(strike.node).last_signal() != signal.SIGKILL:
                     raise Failure(f"start with fault {strike.fault}: {error}") from error
 
     # --- the faults --------------------------------------------------------------------------------------------
@@ -527,9 +556,12 @@ class ClusterRun:
         self._parts.kill_all()
         for name in NODES:
             self._parts.lose_power(self._parts.node(name))
+        if self._memory and self._rng.random() < 0.5:  # The machine was started again.
+            self._parts.kill_memory(wipe=True)
         self._parts.start_etcd()
         self._parts.start_nodes(NODES)
-        self._expected = {"etcd", *NODES}
+        self._parts.start_memory()
+        self._expected = {"etcd", *NODES, *self._memory}
         self._restart_compute(fresh=strike.fresh)
 
     def _strike_etcd_kill(self, strike: Strike) -> None:
@@ -631,6 +663,123 @@ class ClusterRun:
 
     def _strike_node_io(self, strike: Strike) -> None:
         self._strike_node_error(strike)
+
+    # --- the faults of memory nodes ---
+
+    def _lose_memory(self, *, with_compute: bool = False, wipe: bool = False) -> None:
+        """Compute may end: it says so then, and its next start makes of the log what only the memory node had."""
+        self._clients.tolerant = True
+        self._may_give_up = True
+        self._expected.difference_update({*self._memory, "compute"})
+        self._parts.kill_memory(with_compute=with_compute, wipe=wipe)
+
+    def _memory_is_back(self, strike: Strike, *, was_short: bool = False) -> None:
+        """Compute goes on, or has ended with an error that says what to do. `was_short`: it has to go on."""
+        self._expected.update(self._memory)
+        server = self._parts.compute
+        if not wait_until(lambda: server.pid() is None or self._has_ended() or self._answers(), ANSWER_TIMEOUT_S):
+            raise Failure(f"compute neither works again nor says why, after {strike.text()}\n{server.log_tail(30)}")
+        if server.pid() is None:
+            server.wait_exit(5)
+        if not self._has_ended():
+            if server.pid() is None:
+                raise Failure(f"compute ended by itself (signal {server.last_signal()}):\n{server.log_tail(40)}")
+            self._expected.add("compute")
+            return
+        if was_short:
+            raise Failure(f"compute gave up though its memory node was away for a moment only\n{server.log_tail(30)}")
+        if server.last_signal() is not None:
+            raise Failure(f"compute crashed (signal {server.last_signal()}):\n{server.log_tail(40)}")
+        self.result.notes.append(f"compute had to be started again after {strike.kind}")
+        self._kill_compute()
+        self._restart_compute(fresh=strike.fresh)
+
+    def _strike_memory_kill(self, strike: Strike) -> None:
+        self._lose_memory()
+        self._watch(strike.down_s if strike.down_s < BRIEF_S else MEMORY_TIMEOUT_S + strike.down_s)
+        self._parts.start_memory()
+        self._memory_is_back(strike)
+
+    def _strike_memory_kill_in_recovery(self, strike: Strike) -> None:
+        self._kill_compute()
+        self._parts.launch_compute(fresh=strike.fresh)
+        self._watch(strike.down_s / 2)
+        self._lose_memory()
+        self._watch(strike.down_s)
+        self._parts.start_memory()
+        try:
+            self._compute_is_up()
+        except (Failure, StrataError, pymysql.MySQLError):
+            if not self._has_ended() and self._parts.compute.last_signal() is not None:
+                raise
+            self.result.notes.append("compute had to be started again: its memory node went away while it recovered")
+            self._kill_compute()
+            self._restart_compute(fresh=False)
+        self._memory_is_back(strike)
+
+    def _strike_memory_wipe(self, strike: Strike) -> None:
+        self._lose_memory(wipe=True)
+        self._watch(strike.down_s)
+        self._parts.start_memory()
+        self._memory_is_back(strike)
+
+    def _strike_memory_stop(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        brief = strike.down_s < BRIEF_S
+        if not brief:
+            self._may_give_up = True
+            self._expected.discard("compute")
+        pid = pause_process(self._parts.memory_node(strike.node))
+        try:
+            self._watch(strike.down_s if brief else MEMORY_TIMEOUT_S + 1 + strike.down_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self._memory_is_back(strike, was_short=brief)
+
+    def _strike_memory_cut(self, strike: Strike) -> None:
+        self._clients.tolerant = self._may_give_up = True
+        self._expected.discard("compute")
+        self._parts.links[strike.node].cut()
+        self._watch(strike.down_s if strike.down_s < BRIEF_S else MEMORY_TIMEOUT_S + 1 + strike.down_s)
+        self._mend(strike.node)
+        self._memory_is_back(strike)
+
+    def _strike_memory_slow(self, strike: Strike) -> None:
+        self._clients.tolerant = True
+        self._parts.links[strike.node].slow(self._rng.uniform(*SLOW_S))
+        self._watch(NODE_LEASE_S + strike.down_s)
+        self._parts.links[strike.node].mend()
+        self._memory_is_back(strike, was_short=True)
+
+    def _strike_memory_point(self, strike: Strike) -> None:
+        node = self._parts.memory_node(strike.node)
+        self._watch(POINT_TIMEOUT_S, lambda: node.pid() is None)
+        if node.pid() is None:
+            node.wait_exit(5)
+            if node.last_signal() != signal.SIGKILL:
+                raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
+            self.result.struck.add(strike.fault.split(":")[0])
+        self._lose_memory()
+        self._watch(strike.down_s)
+        self._parts.start_memory()
+        self._memory_is_back(strike)
+
+    def _strike_memory_both(self, strike: Strike, *, wipe: bool = False) -> None:
+        self._lose_memory(with_compute=True, wipe=wipe)
+        memory_first = self._rng.random() < 0.7
+        if memory_first:
+            self._parts.start_memory()
+        self._parts.launch_compute(fresh=strike.fresh)
+        if not memory_first:
+            self._watch(strike.down_s / 2)
+            self._parts.start_memory()
+        self._compute_is_up()
+        self._memory_is_back(strike)
+
+    def _strike_memory_both_wipe(self, strike: Strike) -> None:
+        self._strike_memory_both(strike, wipe=True)
+
+    # --- damage ---
 
     def _strike_corrupt(self, strike: Strike) -> None:
         """One node's bytes are damaged while all three have everything: the two others answer, and it says so or is not asked."""

@@ -13,7 +13,9 @@ import pymysql
 from pausing import pause
 from relay import Relay
 from strata_cli import paths
-from strata_cli.cluster import Cluster, share_system_tables
+from strata_cli.cluster import Cluster, Wishes, share_system_tables
+from strata_cli.daemon_process import DaemonProcess
+from strata_cli.memory_node import MemoryNode
 from strata_cli.process import BackgroundProcess, kill_all
 from strata_cli.profile_list import BY_NAME
 from strata_cli.server import Server
@@ -33,7 +35,11 @@ SMALL_COMPUTE = (
     "--loose-strata-buffer-pool-size=8M",
     "--loose-strata-log-checkpoint-size=4M",
     "--loose-strata-checkpoint-interval=1",
+    "--loose-strata-lego-tier1-interval-ms=100",
 )
+MEMORY_TIMEOUT_S = 2  # for which compute waits for a memory node
+POOL_OPTIONS = (f"--loose-strata-lego-timeout-s={MEMORY_TIMEOUT_S}",)
+SMALL_MEMORY, USUAL_MEMORY = "16M", "128M"
 SMALL_NODE = (
     *("--page-cache=4M", "--log-cache=4M", "--version-map=4M", "--memtable=16M", "--log-segment=2M"),
     *("--checkpoint-interval=2", "--reader-lease=1", "--replay-lag=1M"),
@@ -59,17 +65,20 @@ class ClusterUnderTest:
     ) -> None:
         self.cluster = Cluster(folder / "cluster", preset=preset)
         self.cluster.lease_s = COMPUTE_LEASE_S
-        self.cluster.create(profile)
+        with_memory = BY_NAME[profile].has_memory_nodes
+        self.cluster.create(profile, Wishes(memory=SMALL_MEMORY if small else USUAL_MEMORY) if with_memory else None)
         self.sectors_lost = 0
         self._folder = folder
         self._preset = preset
         self._rng = random.Random(f"power loss {seed}")
         self._power_loss = power_loss
         self.node_options = (f"--lease={NODE_LEASE_S}", *(SMALL_NODE if small else ()))
-        self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()), *compute_options)
+        pool_options = POOL_OPTIONS if with_memory else ()
+        self._compute_options = ("--skip-networking", *(SMALL_COMPUTE if small else ()), *pool_options, *compute_options)
         self._errors = errors
         self._computes: list[Server] = []
-        self.links = {name: Relay(node.settings.port) for name, node in self.cluster.storage.items()} if relays else {}
+        linked: dict[str, DaemonProcess] = {**self.cluster.storage, **self.cluster.memory} if relays else {}
+        self.links = {name: Relay(node.ports()[0]) for name, node in linked.items()}
 
     # --- all of it ---------------------------------------------------------------------------------------------
 
@@ -77,15 +86,20 @@ class ClusterUnderTest:
         """Starts everything for the first time."""
         self.start_etcd()
         self.start_nodes(self.cluster.storage)
+        self.start_memory()
         self.start_compute(fresh=True)
         share_system_tables(self.compute)
 
     def kill_all(self) -> None:
-        kill_all([*self._computes, *self.cluster.storage.values(), self.cluster.etcd])
+        kill_all([*self._computes, *self.cluster.memory.values(), *self.cluster.storage.values(), self.cluster.etcd])
 
-    def close(self) -> None:
-        """Nothing runs afterwards."""
+    def close(self, *, keep: bool = False) -> None:
+        """Nothing runs afterwards, and no memory is taken. `keep`: what it held is among the other files of the run."""
         self.kill_all()
+        for node in self.cluster.memory.values():
+            if keep and node.settings.pools.exists():
+                shutil.copytree(node.settings.pools, self._folder / "pools" / node.name, dirs_exist_ok=True)
+            node.wipe_pools()
         for link in self.links.values():
             link.close()
 
@@ -123,8 +137,10 @@ class ClusterUnderTest:
             env["STRATA_FAULT"] = fault
         if self._power_loss:
             env["STRATA_POWER_LOSS_JOURNAL"] = str(self._journal(node))
-        advertised = ("--advertise", f"127.0.0.1:{self.links[name].port}") if name in self.links else ()
-        node.launch(env=env, extra=(*self.node_options, *advertised))
+        node.launch(env=env, extra=(*self.node_options, *self._advertised(name)))
+
+    def _advertised(self, name: str) -> tuple[str, ...]:
+        return ("--advertise", f"127.0.0.1:{self.links[name].port}") if name in self.links else ()
 
     def wait_node(self, name: str) -> None:
         self.node(name).wait_ready(START_TIMEOUT_S)
@@ -234,6 +250,25 @@ class ClusterUnderTest:
     def _logs(self, name: str) -> list[dict[str, int]]:
         streams: list[dict[str, int]] = self.node(name).status().get("streams", [])
         return streams
+
+    # --- memory nodes ------------------------------------------------------------------------------------------
+
+    def memory_node(self, name: str) -> MemoryNode:
+        return self.cluster.memory[name]
+
+    def start_memory(self, fault: str = "") -> None:
+        """All there are. With relays compute reaches them over TCP; without over a socket, and maps their pools."""
+        for name, node in self.cluster.memory.items():
+            env = {"STRATA_FAULT": fault} if fault else {}
+            node.launch(env=env, extra=(f"--lease={NODE_LEASE_S}", *self._advertised(name)))
+        for node in self.cluster.memory.values():
+            node.wait_ready(START_TIMEOUT_S)
+
+    def kill_memory(self, *, with_compute: bool = False, wipe: bool = False) -> None:
+        nodes = list(self.cluster.memory.values())
+        kill_all([*nodes, *([self.compute] if with_compute else [])])
+        for node in nodes if wipe else []:
+            node.wipe_pools()
 
     # --- compute nodes -----------------------------------------------------------------------------------------
 

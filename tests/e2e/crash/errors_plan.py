@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass
 
-from .plan import NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
+from .plan import ELSEWHERE, NTH_MAX_BY_PREFIX, NTH_MAX_DEFAULT, drawn_binlog
 
 ROUNDS_MIN = 2
 ROUNDS_MAX = 4
@@ -27,7 +27,7 @@ ROLLBACK_TOO = 0.35  # So often rollbacks fail besides.
 # The log has ended, or nobody may learn an outcome before the next start: the server lives and acknowledges nothing.
 ENDS_THE_LOG = ("wal_before", "wal_after", "commit_before_persist", "commit_before_publish")
 # Passed while a server starts, by a storage node, or only by one that dies there.
-NOT_HERE = ("recovery", "node_")
+NOT_HERE = ("recovery", *ELSEWHERE)
 
 
 @dataclass(frozen=True)

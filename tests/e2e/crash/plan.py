@@ -18,6 +18,11 @@ NTH_MAX_BY_PREFIX = {
     "prepare": 60,
 }
 NTH_MAX_DEFAULT = 3
+# Fault points that a server by itself does not pass.
+NODE_POINTS = "node_"  # a storage node's
+MEMORY_POINTS = "memnode_"  # a memory node's
+POOL_POINTS = ("memory_", "lego_")  # of a compute node with a memory node behind it
+ELSEWHERE = (NODE_POINTS, MEMORY_POINTS, *POOL_POINTS)
 ROUNDS_MAX = 3
 
 

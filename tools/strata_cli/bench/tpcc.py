@@ -36,7 +36,7 @@ class Plan:
 
 def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None) -> None:
     setup_cmd.ensure_setup()
-    _build_driver()
+    build_driver()
     with bench_server(IN_MEMORY, plan.engines) as server:
         server.query(f"CREATE USER {USER}@'127.0.0.1'")
         server.query(f"GRANT ALL ON *.* TO {USER}@'127.0.0.1'")
@@ -89,7 +89,7 @@ def parse(outcome: Outcome, threads: int) -> Sample:
     return Sample(float(rate[1]), float(p99[1]) if p99 else None)
 
 
-def _build_driver() -> None:
+def build_driver() -> None:
     if DRIVER.exists():
         return
     if not shutil.which("go"):

@@ -177,19 +177,19 @@ def run(plan: Plan, course: Course) -> Result:
     setup_cmd.ensure_setup()
     with _sites(plan) as sites:
         for site in sites:
-            with _undisturbed(course.lock):
+            with undisturbed(course.lock):
                 console.print(f"loading {site.variant.label} ...")
                 site.load()
         result = course.before or Result(plan, sites[0].data_bytes(), [], [])
         result.commits = sorted({*result.commits, commit()})
         for target in course.hit_ratios:
             if all(pool.target != target for pool in result.pools):
-                with _undisturbed(course.lock):
+                with undisturbed(course.lock):
                     result.add_pool(_calibrate(sites[0], result.data_bytes, target))
         for _ in range(course.repeats):
             for pool in (pool for pool in result.pools if pool.target in course.hit_ratios):
                 for site in sites if result.rounds(pool) % 2 == 0 else reversed(sites):
-                    with _undisturbed(course.lock):
+                    with undisturbed(course.lock):
                         for one in sites:
                             one.wait_until_replayed()
                         _measure(site, pool, result)
@@ -198,7 +198,7 @@ def run(plan: Plan, course: Course) -> Result:
 
 
 @contextmanager
-def _undisturbed(lock: Path | None) -> Iterator[None]:
+def undisturbed(lock: Path | None) -> Iterator[None]:
     if lock is None:
         yield
         return
