@@ -203,7 +203,8 @@ Status PoolAttachment::work(uint64_t begun_us) {
 
 Status PoolAttachment::attach_again(uint64_t begun_us) {
   const uint64_t deadline_us =
-      std::max(begun_us + options_.timeout_us, monotonic_us() + kAttemptUsMin);
+      std::max(begun_us + options_.timeout_us,
+               monotonic_us() + std::min(kAttemptUsMin, options_.timeout_us));
   uint64_t incarnation = 0;
   {
     const MutexLock lock(mutex_);

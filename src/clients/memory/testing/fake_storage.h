@@ -25,6 +25,7 @@ class FakeStorage final : public PageSource, public StorageBelow {
 
   // --- PageSource ---
   Status read(PageId id, Llsn at_least, char* page) override {
+    STRATA_RETURN_IF_ERROR(tell_again());
     STRATA_RETURN_IF_ERROR(fault("read"));
     const std::lock_guard lock(mutex_);
     ++reads;
@@ -42,6 +43,7 @@ class FakeStorage final : public PageSource, public StorageBelow {
     PageSource::read_batch(ids, count, pages, results);
   }
   Status write(PageId id, const char* page) override {
+    STRATA_RETURN_IF_ERROR(tell_again());
     STRATA_RETURN_IF_ERROR(fault("write"));
     const std::lock_guard lock(mutex_);
     ++direct_writes;

@@ -1,0 +1,433 @@
+// Goal: whatever happens to a compute node, its memory node, storage, and the calls between them, a
+// page that is read has exactly its newest written bytes; and at any time storage and pool together
+// have every page at least as new as the last checkpoint in memory promises, and storage alone, with
+// what it has made durable, as new as the last one there. Method: many short histories, each by a
+// seed (STRATA_SEED, STRATA_ROUNDS), in one thread, with an oracle that knows every version of every
+// page and looks after each step. A life of compute ends by a crash; the next one recovers as the
+// engine does: pages that the log since the checkpoint names are made anew and count as dirty.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <map>
+#include <set>
+
+#include "base/diag.h"
+#include "base/rng.h"
+#include "clients/memory/memory_page_source.h"
+#include "clients/memory/testing/fake_pool.h"
+#include "clients/memory/testing/fake_storage.h"
+
+namespace strata::clients {
+namespace {
+
+using testing::Fate;
+using testing::FakeMemoryNode;
+using testing::FakeNaming;
+using testing::FakePool;
+using testing::FakeStorage;
+using testing::llsn_of;
+using testing::make_page;
+
+constexpr uint32_t kPages = 40;
+constexpr uint32_t kSlots = 32;
+
+uint64_t number_from(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
+class Model {
+ public:
+  explicit Model(uint64_t seed) : rng_(seed), trouble_(rng_.below(4)) {
+    node_.fate = [this](const char* call) { return fate(call); };
+    storage_.fault = [this](const char* call) { return fault(call); };
+    remote_addresses_ = !rng_.one_in(8);
+    begin_life();
+  }
+
+  // Empty: all is well.
+  const std::string& run(int steps) {
+    for (step_ = 0; step_ < steps && wrong_.empty(); ++step_) {
+      step();
+      look();
+    }
+    if (!wrong_.empty()) return wrong_;
+    trouble_ = 0;
+    if (source_ == nullptr || !source_->ended().ok()) crash();
+    for (uint32_t i = 0; i < kPages && wrong_.empty(); ++i)
+      if (!local_.contains(i)) read_one(i);
+    note_counters();
+    return wrong_;
+  }
+
+  uint64_t reads = 0, changes = 0, lives = 0, from_tier_1 = 0, ends = 0, bypasses = 0,
+           storage_checkpoints = 0, memory_checkpoints = 0, from_pool = 0, lost = 0, direct = 0,
+           dropped = 0;
+
+ private:
+  struct Version {
+    Lsn lsn;  // of the change
+    Llsn llsn;
+  };
+  struct Local {  // a page in the buffer pool
+    Llsn llsn;
+    bool dirty = false;
+    Lsn first, end;
+  };
+  static PageId id_of(uint32_t page) { return {300, page}; }
+
+  // --- what goes wrong ---
+  Fate fate(const char* call) {
+    if (down_ != 0) {
+      --down_;
+      return Fate::kNotRun;
+    }
+    if (trouble_ == 0 || !rng_.one_in(std::string(call) == "attach" ? 10 : 25)) return Fate::kFine;
+    ++lost;
+    constexpr Fate kFates[] = {Fate::kNotRun, Fate::kReplyLost, Fate::kLost, Fate::kLate};
+    return kFates[rng_.below(4)];
+  }
+  Status fault(const char* call) {
+    if (trouble_ < 2 || !rng_.one_in(30)) return ok_status();
+    if (std::string(call) == "write_by_node" && rng_.one_in(2)) return error_no_space("full");
+    return error_peer_down("no storage");
+  }
+
+  // --- lives ---
+  void begin_life() {
+    ++lives;
+    storage_.new_life();
+    naming_.fails = false;  // a start waits for the registry
+    MemoryPagesOptions options;
+    options.durable = [this] { return lsn_; };
+    options.free_slots = 4;
+    options.reserve_slots = 4;
+    options.staged_pages_max = 8;
+    options.timeout_us = 300;
+    options.pause_us = 50;
+    options.new_pool_us = 0;
+    options.remote_addresses = remote_addresses_;
+    options.keeps_up = false;
+    pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
+    auto opened = MemoryPageSource::open(options, pool_.get(), &naming_, &storage_);
+    if (!opened.ok()) return fail("open: " + opened.status().ToString());
+    source_ = *std::move(opened);
+    recover();
+  }
+
+  // Everything in the log is durable here, so recovery brings all changes back.
+  void recover() {
+    Lsn from = tier_2_;
+    if (const auto found = source_->memory_checkpoint(); found.has_value() && found->lsn >= from) {
+      from = found->lsn;
+      ++from_tier_1;
+      if (from > tier_1_) return fail("a checkpoint in memory that nobody has made");
+    }
+    // The oracle's view of what reads bring, from here on.
+    for (uint32_t page = 0; page < kPages; ++page) {
+      written_[page] = newest_below(page, from);
+      Local local;
+      for (const Version& version : versions_[page]) {
+        if (version.lsn < from) continue;
+        if (!local.dirty) local.first = version.lsn;
+        local.dirty = true;
+        local.end = Lsn{version.lsn.value + 1};
+        local.llsn = version.llsn;
+      }
+      if (!local.dirty) continue;
+      // Redo begins with what is there, which may have some of the changes already.
+      if (const auto base = read_page(page); base.has_value() && *base < written_[page])
+        fail("recovery finds page " + std::to_string(page) + " with llsn " +
+             std::to_string(base->value) + ", below the checkpoint's " +
+             std::to_string(written_[page].value));
+      local_[page] = local;
+    }
+  }
+
+  void crash() {
+    if (source_ != nullptr) {
+      if (!source_->ended().ok()) ++ends;
+      note_counters();
+    }
+    source_.reset();
+    local_.clear();
+    if (rng_.one_in(3)) node_.do_late();
+    if (rng_.one_in(4)) storage_.restart();
+    if (trouble_ != 0 && rng_.one_in(4)) node_.lose();
+    if (trouble_ != 0 && rng_.one_in(4)) node_.restart();
+    begin_life();
+  }
+  void note_counters() {
+    from_pool += source_->counters().from_pool;
+    direct += source_->counters().written_directly;
+    dropped += source_->counters().dropped;
+    bypasses += source_->attachment().counters().bypassed;
+  }
+
+  // --- the oracle ---
+  [[nodiscard]] Llsn newest_below(uint32_t page, Lsn lsn) const {
+    Llsn newest;
+    for (const Version& version : versions_[page])
+      if (version.lsn < lsn) newest = version.llsn;
+    return newest;
+  }
+  void fail(const std::string& what) {
+    if (wrong_.empty()) wrong_ = "step " + std::to_string(step_) + ": " + what;
+  }
+  void look() {
+    if (source_ != nullptr) source_->directory().check();
+    const bool whole = naming_.name_now.has_value() && node_.incarnation() == *naming_.name_now;
+    for (uint32_t page = 0; page < kPages; ++page) {
+      const PageId id = id_of(page);
+      if (storage_.durable_llsn(id) < newest_below(page, tier_2_))
+        fail("storage lacks page " + std::to_string(page) + " of the checkpoint there");
+      if (!whole) continue;
+      const auto slot = node_.slot(id);
+      // A clean one may be dropped: it counts for nothing.
+      const bool dirty = slot.has_value() && slot->dirty_from.has_value();
+      const Llsn there = dirty ? slot->llsn : storage_.durable_llsn(id);
+      if (there < newest_below(page, std::min(tier_1_, node_.checkpoint())))
+        fail("pool and storage lack page " + std::to_string(page) +
+             " of the checkpoint in memory");
+    }
+    if (storage_.went_back && session_ == epoch_) fail("storage was given an older version");
+    storage_.went_back = false;
+    session_ = epoch_;
+  }
+
+  // --- steps ---
+  void step() {
+    if (!source_->ended().ok()) return crash();
+    switch (rng_.below(20)) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        return read_one(static_cast<uint32_t>(rng_.below(kPages)));
+      case 4:
+        return read_some();
+      case 5:
+      case 6:
+      case 7:
+      case 8:
+        return change();
+      case 9:
+      case 10:
+      case 11:
+        return write_back();
+      case 12:
+      case 13:
+        return evict();
+      case 14:
+      case 15:
+        return source_->do_work();
+      case 16:
+        return checkpoint_in_memory();
+      case 17:
+        return rng_.one_in(2) ? checkpoint_in_storage() : checkpoint_in_memory();
+      default:
+        return something_happens();
+    }
+  }
+  void something_happens() {
+    if (trouble_ == 0) return;
+    switch (rng_.below(30)) {
+      case 0:
+        return crash();
+      case 1:
+      case 2:
+        return node_.restart();
+      case 3:
+        if (trouble_ == 3) node_.lose();
+        return;
+      case 4:
+        down_ = 1 + rng_.below(40);
+        return;
+      case 5:
+      case 6:
+        if (trouble_ >= 2) storage_.restart();
+        return;
+      case 7:
+        naming_.fails = trouble_ == 3;
+        return;
+      case 8:
+        node_.do_late();
+        return;
+      default:
+        naming_.fails = false;
+    }
+  }
+
+  // What is read must be the newest that was written, and whole. Nothing: the read failed.
+  std::optional<Llsn> read_page(uint32_t page) {
+    std::string bytes(kPageBytes, 'x');
+    const Status status = source_->read(id_of(page), Llsn{}, bytes.data());
+    return judge(page, status, bytes);
+  }
+  std::optional<Llsn> judge(uint32_t page, const Status& status, const std::string& bytes) {
+    if (is_not_found(status)) return Llsn{};
+    ++reads;
+    if (is_corruption(status)) {
+      fail("reading page " + std::to_string(page) + ": " + status.ToString());
+      return std::nullopt;
+    }
+    if (!status.ok()) return std::nullopt;
+    const Llsn llsn = llsn_of(bytes);
+    if (bytes != make_page(id_of(page), llsn)) fail("other bytes than were written");
+    return llsn;
+  }
+  void take(uint32_t page, std::optional<Llsn> found) {
+    if (!found.has_value()) return;
+    if (*found != written_[page])
+      return fail("page " + std::to_string(page) + " was read with llsn " +
+                  std::to_string(found->value) + ", written " +
+                  std::to_string(written_[page].value));
+    if (found->is_zero()) return;
+    local_[page] = Local{*found, false, {}, {}};
+  }
+  void read_one(uint32_t page) {
+    if (!local_.contains(page)) take(page, read_page(page));
+  }
+  void read_some() {
+    std::vector<PageId> ids;
+    for (uint32_t page = static_cast<uint32_t>(rng_.below(kPages)); page < kPages && ids.size() < 8;
+         ++page)
+      if (!local_.contains(page)) ids.push_back(id_of(page));
+    if (ids.empty()) return;
+    const AlignedBytes pages(ids.size() * size_t{kPageBytes});
+    std::vector<Status> results(ids.size());
+    bool done = false;
+    source_->start_read_batch(ids.data(), static_cast<uint32_t>(ids.size()), pages.get(),
+                              results.data(), [&] { done = true; });
+    if (!done) return fail("a batch that does not end");
+    for (size_t i = 0; i < ids.size(); ++i) {
+      // A batch may fail where read() does not.
+      if (!results[i].ok() && !is_not_found(results[i])) continue;
+      take(ids[i].number, judge(ids[i].number, results[i],
+                                std::string(pages.get() + i * kPageBytes, kPageBytes)));
+    }
+  }
+
+  void change() {
+    const auto page = static_cast<uint32_t>(rng_.below(kPages));
+    if (!local_.contains(page)) {
+      if (!written_[page].is_zero()) read_one(page);
+      if (!local_.contains(page) && !written_[page].is_zero()) return;
+    }
+    ++changes;
+    Local& local = local_[page];
+    const Lsn lsn = lsn_;
+    lsn_ = Lsn{lsn.value + 10};
+    local.llsn = Llsn{++llsn_};
+    if (!local.dirty) local.first = lsn;
+    local.dirty = true;
+    local.end = lsn_;
+    versions_[page].push_back({lsn, local.llsn});
+  }
+
+  void write_back() {
+    std::vector<PageId> ids;
+    std::vector<PageChanges> changes;
+    std::string pages;
+    const uint64_t skip = rng_.below(3);
+    for (const auto& [page, local] : local_) {
+      if (!local.dirty || rng_.below(3) < skip || ids.size() == 16) continue;
+      ids.push_back(id_of(page));
+      changes.push_back({local.first, local.end});
+      pages += make_page(id_of(page), local.llsn);
+    }
+    if (!ids.empty()) write(ids, changes, pages);
+  }
+  void write(const std::vector<PageId>& ids, const std::vector<PageChanges>& changes,
+             const std::string& pages) {
+    bool ok[kWriteBatchPages] = {};
+    const Status status = source_->write_changed(
+        ids.data(), changes.data(), static_cast<uint32_t>(ids.size()), pages.data(), ok);
+    if (is_corruption(status)) fail("writing: " + status.ToString());
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (!ok[i]) continue;
+      local_[ids[i].number].dirty = false;
+      written_[ids[i].number] = local_[ids[i].number].llsn;
+    }
+  }
+  void evict() {
+    for (int i = 0; i < 16; ++i) {
+      const auto page = static_cast<uint32_t>(rng_.below(kPages));
+      const auto found = local_.find(page);
+      if (found == local_.end() || found->second.dirty) continue;
+      source_->evicted(id_of(page), make_page(id_of(page), found->second.llsn).data());
+      local_.erase(found);
+    }
+  }
+
+  [[nodiscard]] Lsn floor() const {
+    Lsn floor = lsn_;
+    for (const auto& [page, local] : local_)
+      if (local.dirty) floor = std::min(floor, local.first);
+    return floor;
+  }
+  void checkpoint_in_memory() {
+    if (rng_.one_in(2)) write_back();
+    const Lsn at = floor();
+    tier_1_ = std::max(tier_1_, at);  // it may be made although the reply is lost
+    if (!source_->publish_memory_checkpoint({at, 0}).ok()) return;
+    ++memory_checkpoints;
+    confirmed_ = at;
+  }
+  void checkpoint_in_storage() {
+    const Lsn at = floor();
+    if (!source_->sync_below(at).ok()) return;
+    ++storage_checkpoints;
+    tier_2_ = std::max(tier_2_, at);
+  }
+
+  Rng rng_;
+  uint64_t trouble_;  // 0: none; 1: calls; 2: storage, too; 3: everything
+  FakeStorage storage_;
+  FakeNaming naming_;
+  FakeMemoryNode node_{kSlots, 4, &storage_};
+  std::unique_ptr<FakePool> pool_;
+  std::unique_ptr<MemoryPageSource> source_;
+  bool remote_addresses_ = true;
+  uint64_t epoch_ = 0, session_ = 0, llsn_ = 0, down_ = 0;
+  Lsn lsn_{1000}, tier_1_, tier_2_, confirmed_;
+  std::map<uint32_t, Local> local_;
+  std::vector<Version> versions_[kPages];
+  Llsn written_[kPages];
+  int step_ = 0;
+  std::string wrong_;
+};
+
+TEST(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise) {
+  set_diag_sink([](Severity, std::string_view) {});
+  const uint64_t first = number_from("STRATA_SEED", 1);
+  const uint64_t rounds = number_from("STRATA_ROUNDS", 60);
+  uint64_t reads = 0, changes = 0, lives = 0, tier_1 = 0, ends = 0, bypasses = 0, in_storage = 0,
+           in_memory = 0, from_pool = 0, lost = 0, direct = 0, dropped = 0;
+  for (uint64_t seed = first; seed < first + rounds; ++seed) {
+    Model model(seed);
+    ASSERT_EQ(model.run(400), "") << "STRATA_SEED=" << seed << " STRATA_ROUNDS=1";
+    reads += model.reads, changes += model.changes, lives += model.lives;
+    tier_1 += model.from_tier_1, ends += model.ends, bypasses += model.bypasses;
+    in_storage += model.storage_checkpoints, in_memory += model.memory_checkpoints;
+    from_pool += model.from_pool, lost += model.lost;
+    direct += model.direct, dropped += model.dropped;
+  }
+  std::printf(
+      "%lu reads (%lu from pools), %lu changes, %lu calls lost, %lu lives (%lu from memory, %lu "
+      "ended), %lu bypasses, %lu checkpoints in memory, %lu in storage, %lu pages written directly, "
+      "%lu dropped\n",
+      reads, from_pool, changes, lost, lives, tier_1, ends, bypasses, in_memory, in_storage, direct,
+      dropped);
+  set_diag_sink(nullptr);
+  if (rounds < 60) return;
+  EXPECT_GT(from_pool * 4, reads);
+  EXPECT_GT(tier_1, 10u);
+  EXPECT_GT(ends, 5u);
+  EXPECT_GT(bypasses, 5u);
+  EXPECT_GT(direct, 50u);
+  EXPECT_GT(dropped, 50u);
+}
+
+}  // namespace
+}  // namespace strata::clients
