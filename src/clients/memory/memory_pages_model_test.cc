@@ -20,11 +20,11 @@
 namespace strata::clients {
 namespace {
 
-using testing::Fate;
 using testing::FakeMemoryNode;
 using testing::FakeNaming;
 using testing::FakePool;
 using testing::FakeStorage;
+using testing::Fate;
 using testing::llsn_of;
 using testing::make_page;
 
@@ -187,8 +187,7 @@ class Model {
       const bool dirty = slot.has_value() && slot->dirty_from.has_value();
       const Llsn there = dirty ? slot->llsn : storage_.durable_llsn(id);
       if (there < newest_below(page, std::min(tier_1_, node_.checkpoint())))
-        fail("pool and storage lack page " + std::to_string(page) +
-             " of the checkpoint in memory");
+        fail("pool and storage lack page " + std::to_string(page) + " of the checkpoint in memory");
     }
     if (storage_.went_back && session_ == epoch_) fail("storage was given an older version");
     storage_.went_back = false;
@@ -303,8 +302,8 @@ class Model {
     for (size_t i = 0; i < ids.size(); ++i) {
       // A batch may fail where read() does not.
       if (!results[i].ok() && !is_not_found(results[i])) continue;
-      take(ids[i].number, judge(ids[i].number, results[i],
-                                std::string(pages.get() + i * kPageBytes, kPageBytes)));
+      take(ids[i].number,
+           judge(ids[i].number, results[i], std::string(pages.get() + i * kPageBytes, kPageBytes)));
     }
   }
 
@@ -415,7 +414,8 @@ TEST(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise
   }
   std::printf(
       "%lu reads (%lu from pools), %lu changes, %lu calls lost, %lu lives (%lu from memory, %lu "
-      "ended), %lu bypasses, %lu checkpoints in memory, %lu in storage, %lu pages written directly, "
+      "ended), %lu bypasses, %lu checkpoints in memory, %lu in storage, %lu pages written "
+      "directly, "
       "%lu dropped\n",
       reads, from_pool, changes, lost, lives, tier_1, ends, bypasses, in_memory, in_storage, direct,
       dropped);

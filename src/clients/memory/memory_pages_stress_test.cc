@@ -18,11 +18,11 @@
 namespace strata::clients {
 namespace {
 
-using testing::Fate;
 using testing::FakeMemoryNode;
 using testing::FakeNaming;
 using testing::FakePool;
 using testing::FakeStorage;
+using testing::Fate;
 using testing::make_page;
 
 constexpr uint32_t kThreads = 3;
@@ -31,7 +31,9 @@ constexpr int kSteps = 1500;
 
 class Stress : public ::testing::Test {
  protected:
-  Stress() { set_diag_sink([](Severity, std::string_view) {}); }
+  Stress() {
+    set_diag_sink([](Severity, std::string_view) {});
+  }
   ~Stress() override { set_diag_sink(nullptr); }
 
   // The pages of one thread: nobody else reads or writes them.

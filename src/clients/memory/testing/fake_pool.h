@@ -22,10 +22,10 @@ namespace strata::clients::testing {
 // What becomes of a call.
 enum class Fate : uint8_t {
   kFine,
-  kNotRun,      // peer_down
-  kReplyLost,   // done, and nobody hears of it
-  kLost,        // never done, and nobody knows
-  kLate,        // the same, but it is done later
+  kNotRun,     // peer_down
+  kReplyLost,  // done, and nobody hears of it
+  kLost,       // never done, and nobody knows
+  kLate,       // the same, but it is done later
 };
 
 class FakeMemoryNode {
@@ -319,8 +319,8 @@ class FakePool final : public RemotePool {
       return reply;
     });
   }
-  StatusOr<std::vector<proto::PoolPutReply::Taken>> put(
-      const std::vector<proto::PoolImage>& images, Bytes pages, Lsn durable) override {
+  StatusOr<std::vector<proto::PoolPutReply::Taken>> put(const std::vector<proto::PoolImage>& images,
+                                                        Bytes pages, Lsn durable) override {
     ++node_.puts;
     return run<std::vector<proto::PoolPutReply::Taken>>(
         "put", false, [this, images, bytes = std::string(pages), durable] {
@@ -411,8 +411,7 @@ class FakePool final : public RemotePool {
     }
     reply.answer = {true, ok_status()};
     for (const auto& [id, page] : pages)
-      if (reply.answer.status.ok())
-        reply.answer = node_.storage_->write_by_node(target, id, page);
+      if (reply.answer.status.ok()) reply.answer = node_.storage_->write_by_node(target, id, page);
     return reply;
   }
   StatusOr<proto::PoolSyncedReply> synced(uint64_t report) override {
