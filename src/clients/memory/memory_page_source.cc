@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -275,9 +276,7 @@ void MemoryPageSource::read_batch(const PageId* ids, uint32_t count_of, char* pa
 
 // Those of a batch that storage has, next to each other.
 struct MemoryPageSource::MixedBatch {
-  explicit MixedBatch(uint32_t count_of) : count(count_of), bytes(size_t{count_of} * kPageBytes) {}
-  uint32_t count;
-  AlignedBytes bytes;
+  std::optional<AlignedBytes> bytes;
   std::array<PageId, kReadBatchPages> ids;
   std::array<uint32_t, kReadBatchPages> which;
   std::array<Status, kReadBatchPages> results;
@@ -294,13 +293,14 @@ void MemoryPageSource::start_read_batch(const PageId* ids, uint32_t count_of, ch
   }
   count(counters_.from_storage, missing_count);
   const bool all = missing_count == count_of;
-  auto mixed = std::make_unique<MixedBatch>(all ? 0 : missing_count);
+  auto mixed = std::make_unique<MixedBatch>();
   MixedBatch* const of = mixed.get();
+  if (!all) of->bytes.emplace(size_t{missing_count} * kPageBytes);
   for (uint32_t i = 0; i < missing_count; ++i) {
     of->ids[i] = ids[missing[i]];
     of->which[i] = missing[i];
   }
-  char* const to = all ? pages : of->bytes.get();
+  char* const to = all ? pages : of->bytes->get();
   Status* const told = all ? results : of->results.data();
   // In whatever thread storage has.
   auto ended = [this, of, pages, results, missing_count, to, told] {

@@ -89,6 +89,11 @@ class MemoryPageSource final : public PageSource {
   }
   [[nodiscard]] bool needs_page_images() const override { return below_->needs_page_images(); }
 
+  // What the pool has found at the start is not to be used: its checkpoint does not fit the log, or
+  // the database is a new one. A new pool takes its place, or none. Before any page is read or
+  // written. Blocks. Errors: fenced, those of the registry.
+  Status discard_pool() { return attachment_.discard(); }
+
   // Nothing is done in the background any more. Blocks.
   void stop();
   // One round of what the threads do: lists, registers, frees slots, looks for a pool. For tests.

@@ -236,6 +236,19 @@ TEST_F(MemoryPages, APoolThatTheRegistryDoesNotNameCountsForNothing) {
   EXPECT_EQ(naming_.name_now, node_.incarnation());
 }
 
+TEST_F(MemoryPages, AFoundPoolMayBeDiscarded) {
+  ASSERT_TRUE(write(page_of(1), 5).ok());
+  ASSERT_TRUE(source_->publish_memory_checkpoint({Lsn{50}, 3}).ok());
+  open();
+  ASSERT_TRUE(source_->discard_pool().ok());
+  EXPECT_FALSE(source_->memory_checkpoint().has_value());
+  EXPECT_EQ(node_.size(), 0u);
+  EXPECT_EQ(naming_.name_now, node_.incarnation());
+  EXPECT_TRUE(is_not_found(read(page_of(1)).status()));
+  ASSERT_TRUE(write(page_of(1), 6).ok());
+  EXPECT_EQ(*read(page_of(1)), 6u);
+}
+
 TEST_F(MemoryPages, ANamedPoolThatDoesNotAnswerIsUnnamedFirst) {  // PA2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   node_.fate = [](const char*) { return Fate::kNotRun; };

@@ -93,6 +93,33 @@ Status PoolAttachment::have_new_pool() {
   return ok_status();
 }
 
+Status PoolAttachment::discard() {
+  Status result;
+  found_.reset();
+  if (!claim(number(), &result)) return result;
+  {
+    MutexLock lock(mutex_);
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });
+  }
+  Status status = naming_->remove();  // PA2
+  if (status.ok()) {
+    directory_->reset(0, /*complete=*/true);
+    {
+      const MutexLock lock(mutex_);
+      doubtful_.clear();
+      set(State::kBypass);
+    }
+    status = have_new_pool();
+    if (!is_fenced(status)) status = ok_status();  // later, then
+  }
+  {
+    const MutexLock lock(mutex_);
+    working_ = false;
+  }
+  changed_.notify_all();
+  return status;
+}
+
 Status PoolAttachment::try_again() {
   {
     const MutexLock lock(mutex_);

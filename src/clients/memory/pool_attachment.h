@@ -83,6 +83,8 @@ class PoolAttachment {
   Status settle(uint64_t number, const Status& why, uint64_t begun_us);
   // The pool is not to believe what it was told in that attachment.
   Status renew(uint64_t number);
+  // Has the registry forget the pool, and an empty one take its place if it can be had. Blocks.
+  Status discard();
   // Tries to have a pool again. Blocks. OK: there is one.
   Status try_again();
 

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/page_name.h"
+#include "base/wait_interrupt.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -66,6 +67,8 @@ Status PoolClient::call(uint16_t method, const std::string& request, uint64_t de
   call.epoch = options_.epoch.value;
   call.deadline_us = deadline_us;
   call.idempotent = proto::may_repeat(method);
+  // A statement that is ended must not make the outcome of anything but its own reads unknown.
+  const InterruptScope scope(method == proto::kPoolLookup ? WaitInterrupt::current() : nullptr);
   transport::BlockingReply answer;
   const Status status = channel_->call(call, request, &answer);
   *reply = std::move(answer.payload);
@@ -83,6 +86,7 @@ StatusOr<std::shared_ptr<transport::RemoteRegion>> PoolClient::open_region(const
 }
 
 StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint64_t deadline_us) {
+  const InterruptScope carried_through(nullptr);
   auto attachment = std::make_shared<Attachment>();
   std::shared_ptr<const Attachment> before;
   {
