@@ -188,6 +188,11 @@ Status MemoryPageSource::sync_below(Lsn floor) {
       return ok_status();
     }
     idle = wrote ? 0 : idle + 1;
+    // It may wait for a report to be confirmed that never came here: it shall doubt all of them.
+    if (idle + 1 == kIdleRoundsMax) {
+      const uint64_t number = attachment_.number();
+      if (attachment_.attached()) STRATA_RETURN_IF_ERROR(attachment_.renew(number));
+    }
   }
   return error_busy("the memory node does not come to an end with its writes to storage");
 }

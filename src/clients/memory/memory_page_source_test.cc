@@ -128,6 +128,19 @@ TEST_F(MemoryPages, AStagedCopyIsVoidOncePagesAreWritten) {  // LG4
   EXPECT_EQ(*read(page_of(1)), 8u);
 }
 
+TEST_F(MemoryPages, ACopyFromBeforeAWriteIsNotRegisteredOnceThereIsRoom) {  // LG4
+  storage_.put(page_of(1), make_page(page_of(1), Llsn{7}));
+  EXPECT_EQ(*read(page_of(1)), 7u);  // staged
+  const SpaceId other{301};
+  for (uint32_t i = 0; i < 30; ++i) ASSERT_TRUE(write({other.value, i}, 3).ok());
+  ASSERT_TRUE(write(page_of(1), 8).ok());  // past the full pool
+  ASSERT_EQ(storage_.llsn(page_of(1)), Llsn{8});
+  ASSERT_TRUE(source_->delete_space(other).ok());
+  source_->do_work();
+  EXPECT_NE(node_.llsn(page_of(1)), Llsn{7});
+  EXPECT_EQ(*read(page_of(1)), 8u);
+}
+
 TEST_F(MemoryPages, ASlotWithAnotherContentIsLookedUp) {  // LG2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   flush();
@@ -477,6 +490,30 @@ TEST_F(MemoryPages, WhatIsChangedDuringTheSyncStaysDirty) {  // LG11
   ASSERT_TRUE(source_->sync_below(Lsn{110}).ok());
   EXPECT_EQ(node_.oldest(), Lsn{120});
   EXPECT_EQ(source_->directory().dirty(), 1u);
+}
+
+TEST_F(MemoryPages, OnlyReportsReceivedBeforeTheSyncMakePagesClean) {  // LG11
+  ASSERT_TRUE(write(page_of(1), 5, 100).ok());
+  storage_.after_sync = [&] {
+    storage_.after_sync = nullptr;
+    ASSERT_TRUE(write(page_of(2), 6, 105).ok());
+    // Another thread's grant: written, reported, and not durable.
+    const uint64_t session = storage_.session();
+    ASSERT_TRUE(pool_->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}}).ok());
+  };
+  ASSERT_TRUE(source_->sync_below(Lsn{110}).ok());
+  EXPECT_EQ(storage_.durable_llsn(page_of(2)), Llsn{6});
+}
+
+TEST_F(MemoryPages, WhatTheJudgeOfStorageDoesNotCountIsWrittenAgain) {  // WN1
+  ASSERT_TRUE(write(page_of(1), 5, 100).ok());
+  storage_.judge_refuses = true;
+  EXPECT_TRUE(is_peer_down(source_->sync_below(Lsn{110})));
+  ASSERT_TRUE(node_.slot(page_of(1)).has_value());
+  EXPECT_EQ(node_.slot(page_of(1))->written, 0u);
+  EXPECT_EQ(node_.oldest(), Lsn{100});
+  ASSERT_TRUE(source_->sync_below(Lsn{110}).ok());
+  EXPECT_EQ(source_->counters().flushed, 1u);
 }
 
 TEST_F(MemoryPages, AStorageNodeThatMissedSomethingLeavesPagesDirty) {

@@ -41,6 +41,7 @@ class Model {
   explicit Model(uint64_t seed) : rng_(seed), trouble_(rng_.below(4)) {
     node_.fate = [this](const char* call) { return fate(call); };
     storage_.fault = [this](const char* call) { return fault(call); };
+    storage_.after_sync = [this] { write_meanwhile(); };
     remote_addresses_ = !rng_.one_in(8);
     begin_life();
   }
@@ -93,6 +94,14 @@ class Model {
     return error_peer_down("no storage");
   }
 
+  // As a grant by another thread does, whose report nobody has received yet.
+  void write_meanwhile() {
+    if (trouble_ == 0 || !rng_.one_in(4)) return;
+    const uint64_t session = storage_.session();
+    // Whatever becomes of it: what matters is that nobody takes it for durable.
+    (void)pool_->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
+  }
+
   // --- lives ---
   void begin_life() {
     ++lives;
@@ -105,7 +114,7 @@ class Model {
     options.staged_pages_max = 8;
     options.timeout_us = 300;
     options.pause_us = 50;
-    options.new_pool_us = 0;
+    options.new_pool_us = rng_.one_in(2) ? 0 : 1'000'000'000;
     options.remote_addresses = remote_addresses_;
     options.keeps_up = false;
     pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
@@ -158,6 +167,7 @@ class Model {
     begin_life();
   }
   void note_counters() {
+    if (source_ == nullptr) return;
     from_pool += source_->counters().from_pool;
     direct += source_->counters().written_directly;
     dropped += source_->counters().dropped;

@@ -29,10 +29,10 @@ DelegateAnswer WrittenBelow::write_again(const DelegateTarget& target) {
   }
   proto::PoolAnswer answer = write_again({target.address, target.session});
   {
-    const MutexLock lock(mutex_);
+    const MutexLock lock(mutex_);  // also while it notifies: who waits may end this
     --under_way_;
+    ended_.notify_all();
   }
-  ended_.notify_all();
   return {answer.answered, std::move(answer.status)};
 }
 

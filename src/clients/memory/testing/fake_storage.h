@@ -21,6 +21,9 @@ class FakeStorage final : public PageSource, public StorageBelow {
  public:
   // Asked before a call is carried out; not OK: it fails so.
   std::function<Status(const char* call)> fault = [](const char*) { return ok_status(); };
+  // Once what was written is durable, before sync() returns.
+  std::function<void()> after_sync;
+  bool judge_refuses = false;      // once: a call that all have answered is not OK
   bool second_node_fails = false;  // of two, the other one
 
   // --- PageSource ---
@@ -54,10 +57,13 @@ class FakeStorage final : public PageSource, public StorageBelow {
   Status sync() override {
     STRATA_RETURN_IF_ERROR(tell_again());
     STRATA_RETURN_IF_ERROR(fault("sync"));
-    const std::lock_guard lock(mutex_);
-    ++syncs;
-    durable_ = pages_;
-    unsynced_direct_.clear();
+    {
+      const std::lock_guard lock(mutex_);
+      ++syncs;
+      durable_ = pages_;
+      unsynced_direct_.clear();
+    }
+    if (after_sync) after_sync();
     return ok_status();
   }
   Status create_space(SpaceId space) override {
@@ -99,6 +105,7 @@ class FakeStorage final : public PageSource, public StorageBelow {
       ++session_;  // WN3
       return error_peer_down("no storage node answered");
     }
+    if (std::exchange(judge_refuses, false)) return error_peer_down("too few are in sync");
     return answers[0].status;  // the other one is out, if need be
   }
   void note_written(PageId id, Llsn llsn) override {
