@@ -2,7 +2,6 @@
 real, and there is no compute node: what pages are worth that lie in a memory node is in test_lego.py."""
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -66,7 +65,7 @@ def test_a_life(cluster: Cluster) -> None:
     assert names(cluster) == ["etcd", "s1", "s2", "s3", "memory-1", "memory-2"]
     node = cluster.memory["memory-1"]
     assert node.illness() is None and node.pool_bytes() > 0
-    assert os.stat(node.settings.pools).st_mode & 0o777 == 0o700  # noqa: PTH116
+    assert node.settings.pools.stat().st_mode & 0o777 == 0o700
     options = cluster.compute_settings("compute-1", 1).options
     assert {"--strata-lego-memnode=memory-1", "--strata-buffer-pool-size=64M"} <= set(options)
     cluster.disown()

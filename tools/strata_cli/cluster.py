@@ -386,9 +386,6 @@ class Cluster:
                 server.socket.unlink(missing_ok=True)
         for node in self.memory.values():
             node.wipe()
-        if self.memory:
-            with contextlib.suppress(OSError):  # Not empty: somebody else's.
-                memory_node.place_of_pools(self.data).rmdir()
         shutil.rmtree(self.data, ignore_errors=True)
 
     # --- the processes -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ Pools are files that compute nodes map: on tmpfs, where it is there and has room
 pool outlives the process that serves it, not the machine: what is in it is made again of the log and what storage nodes have.
 """
 
+import contextlib
 import os
 import re
 import shutil
@@ -78,7 +79,8 @@ class MemoryNode(DaemonProcess):
     def prepare(self) -> None:
         super().prepare()
         # Gone with the last start of the machine, if it is on tmpfs.
-        self.settings.pools.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self.settings.pools.parent, self.settings.pools):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def pool_bytes(self) -> int:
         """What its pools take of tmpfs, or of the disk."""
@@ -90,6 +92,8 @@ class MemoryNode(DaemonProcess):
         if self.pid() is not None:
             raise StrataError(f"{self.name} is still running")
         shutil.rmtree(self.settings.pools, ignore_errors=True)
+        with contextlib.suppress(OSError):  # Not there, or pools of other nodes are.
+            self.settings.pools.parent.rmdir()
 
     def wipe(self) -> None:
         self.wipe_pools()

@@ -250,6 +250,12 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
     if process.healthy and nodes and in_sync is not None and in_sync < nodes:
         process.healthy = False
         process.reason = f"its pages are on {in_sync} of {nodes} storage nodes; {paths.relative(server.log)} says why"
+    if process.healthy and _number(variables, "lego_attached") == 0:
+        process.healthy = False
+        process.reason = (
+            "it works without a memory node, which takes longer for what its own memory does not hold; it looks for one again and"
+            f" again{REMEDY_MARK}start its memory node"
+        )
     process.epoch, process.backlog_bytes = _number(variables, "cluster_epoch"), _number(variables, "cluster_replay_backlog_bytes")
     process.log_end, durable = _number(variables, "log_lsn"), _number(variables, "log_durable_lsn")
     if process.log_end is not None and durable is not None:

@@ -71,6 +71,8 @@ def test_a_compute_node_says_whether_the_database_is_its_own() -> None:
     assert not lost.healthy and lost.reason == "stream 1 was taken over by b; to do: stop it"
     assert complaints([lost]) == ["compute-1: not well: stream 1 was taken over by b; to do: stop it"]
     assert seen(trouble="").healthy
+    alone = seen(lego_attached="0")
+    assert not alone.healthy and alone.reason.endswith("to do: start its memory node") and seen(lego_attached="1").healthy
     without = compute_process("compute-1", server, {**facts, "strata": "not loaded"})
     assert not without.healthy and without.reason.startswith("STRATA is not loaded")
 

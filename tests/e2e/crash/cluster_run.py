@@ -619,7 +619,16 @@ class ClusterRun:
             self._restart_compute(fresh=False)
 
     def _has_ended(self) -> bool:
-        return any(HAS_ENDED.search(line) for line in self._parts.compute.log_lines())
+        return any(HAS_ENDED.search(line) for line in self._parts.compute.log_lines()) or self._lost_its_memory()
+
+    def _lost_its_memory(self) -> bool:
+        """So it says; its log may be silent about it until somebody asks for a page that is lost."""
+        if not self._memory or self._parts.compute.pid() is None:
+            return False
+        try:
+            return ("1",) in [row[1:] for row in self._query("SHOW GLOBAL STATUS LIKE 'strata_lego_ended'")]
+        except pymysql.MySQLError:
+            return False
 
     def _answers(self) -> bool:
         try:

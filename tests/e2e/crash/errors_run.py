@@ -27,7 +27,7 @@ DRAIN_TIMEOUT_S = 90.0
 QUIET_S = 0.4
 BULK_ROWS = 1_500
 # What the server says once it acknowledges nothing any more: an operator has to start it again.
-HAS_ENDED = re.compile(r"the node stops writing|restart the node|start the server again|outcome unknown")
+HAS_ENDED = re.compile(r"the node stops writing|restart the node|restart this server|start the server again|outcome unknown")
 
 
 @dataclass
