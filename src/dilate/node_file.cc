@@ -82,6 +82,7 @@ MappedNode map_node(const Settings& settings, Origin now) {
   // file without its first bytes, and says so.
   const MappedNode mapped = ::flock(fd, LOCK_EX) == 0 ? map_locked(fd, settings, now)
                                                       : failed(settings.shared, "flock");
+  ::flock(fd, LOCK_UN);  // the mapping would keep it
   ::close(fd);
   return mapped;
 }
