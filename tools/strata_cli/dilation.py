@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from . import paths
 from .bench.process import MachineTime
@@ -118,6 +119,44 @@ def read(file: Path) -> NodeFile:
     return NodeFile(factor_milli / 1000, cores, Use(*(value / 1e9 for value in counted[:4]), *counted[4:]))
 
 
+def line(file: Path) -> str:
+    """For people."""
+    node = read(file)
+    use = node.use
+    late = f"late {use.late_s:.3f} s ({use.late_share:.1%}, at most {use.late_s_max * 1e3:.1f} ms at once)"
+    void = f"; VOID: more than {LATE_SHARE_MAX:.0%}" if use.late_share > LATE_SHARE_MAX else ""
+    return (
+        f"{file}: {node.cores} cores, {node.factor:g} times slower, {use.programs} programs; CPU {use.cpu_s:.3f} s,"
+        f" busy {use.busy_s:.3f} s in {use.bookings:,} bookings, {late}{void}"
+    )
+
+
+def origin_now() -> str:
+    return f"{time.clock_gettime_ns(time.CLOCK_MONOTONIC)}:{time.time_ns()}"
+
+
+@dataclass(frozen=True)
+class Program:
+    factor: float
+    cores: int
+    node_file: Path | None
+    origin: str | None
+
+
+def run(program: Program, command: Sequence[str]) -> NoReturn:
+    """Becomes the program."""
+    if not library().exists():
+        raise StrataError(f"{paths.relative(library())} is not built (./strata build)")
+    settings = {"FACTOR": f"{program.factor:.3f}", "CORES": str(program.cores)}
+    settings |= {"SHARED": str(program.node_file.resolve())} if program.node_file else {}
+    settings |= {"ORIGIN": program.origin} if program.origin else {}
+    environment = {**os.environ, "LD_PRELOAD": str(library()), **{PREFIX + name: value for name, value in settings.items()}}
+    try:
+        os.execvpe(command[0], list(command), environment)
+    except OSError as error:
+        raise StrataError(f"{command[0]}: {error.strerror}") from None
+
+
 class Emulation:
     """The nodes of one cluster and its clients. Without dilation it is there all the same, and changes nothing."""
 
@@ -138,7 +177,7 @@ class Emulation:
         for file in self.folder.glob("*.node"):
             file.unlink()
         self._nodes = {}
-        self._origin = f"{time.clock_gettime_ns(time.CLOCK_MONOTONIC)}:{time.time_ns()}"
+        self._origin = origin_now()
 
     def environment(self, node: str, kind: str) -> dict[str, str]:
         """Of a program of that node."""

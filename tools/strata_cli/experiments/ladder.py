@@ -10,9 +10,9 @@ after as much idle time as it takes to write everything back; `heavy` is runs of
 checkpoint interval of seconds stands for the paper's minutes: it is longer than heavy writes take to fill the buffer with
 changes, as there.
 
-With `dilation` above 1 the nodes, and sysbench as a node of clients, are emulated (../dilation.py): each has cores of its own, and
-all times and rates are in emulated time. Data is loaded before that begins. A run that came too late is void: it is repeated, and
-counted as void where that does not help.
+With `dilation` above 1 the nodes, and sysbench as a node of clients, are emulated (../dilation.py): each has cores of its own,
+and all times and rates are in emulated time. Data is loaded before that begins. A run that came too late is void: it is
+repeated, and counted as void where that does not help.
 
 What takes long is done in parts (`Course`): some hit ratios now, others later, added to what was measured before; and
 while others use the machine, a lock can be held for each part that must not be disturbed.
@@ -203,8 +203,10 @@ def run(plan: Plan, course: Course) -> Result:
         result = course.before or Result(plan, sites[0].data_bytes(), [], [])
         result.undilated_because = undilated_because
         result.commits = sorted({*result.commits, commit()})
-        for site in sites:
-            site.begin_dilation()
+        if plan.wish().dilated:
+            for site in sites:
+                with _undisturbed(course.lock):
+                    site.begin_dilation()
         for target in course.hit_ratios:
             if all(pool.target != target for pool in result.pools):
                 with undisturbed(course.lock):
@@ -224,7 +226,7 @@ def _possible(plan: Plan, course: Course) -> tuple[Plan, str]:
     """The plan, without dilation where programs cannot be dilated, and why."""
     if not plan.wish().dilated:
         return plan, ""
-    programs = [mariadb_packages.mariadbd(), paths.storenode_path("release"), "sysbench"]
+    programs: list[str | Path] = [mariadb_packages.mariadbd(), paths.storenode_path("release"), "sysbench"]
     why = dilation.why_impossible(programs, FOLDER / "dilation")
     if why is None:
         return plan, ""
@@ -276,18 +278,20 @@ def _measure(site: "Site", pool: Pool, result: Result) -> None:
 
 def _measured(site: "Site", load: str, plan: Plan) -> "Run":
     """A run that is not void, if there is one."""
-    for left in reversed(range(VOID_REPEATS + 1)):
-        if load == HEAVY:
-            run = site.measure(Workload.write_only, plan.seconds)
-        elif load == LIGHT:
-            run = site.after_idle(Workload.write_only, plan.light_seconds)
-        else:
-            run = site.after_idle(Workload.read_only, plan.seconds)
-        why = run.validity.why_void if run.validity else None
-        if why is None or left == 0:
-            break
-        console.print(f"  void, repeated: {why}")
-    return run
+    for _ in range(VOID_REPEATS):
+        run = _one_run(site, load, plan)
+        if run.why_void is None:
+            return run
+        console.print(f"  void, repeated: {run.why_void}")
+    return _one_run(site, load, plan)
+
+
+def _one_run(site: "Site", load: str, plan: Plan) -> "Run":
+    if load == HEAVY:
+        return site.measure(Workload.write_only, plan.seconds)
+    if load == LIGHT:
+        return site.after_idle(Workload.write_only, plan.light_seconds)
+    return site.after_idle(Workload.read_only, plan.seconds)
 
 
 @dataclass(frozen=True)
@@ -297,6 +301,10 @@ class Run:
     counters: dict[str, int]  # by how much they grew
     validity: Validity | None = None  # of a dilated one
 
+    @property
+    def why_void(self) -> str | None:
+        return self.validity.why_void if self.validity else None
+
     def add_to(self, point: Point) -> None:
         point.tps.append(self.tps)
         point.transactions += self.transactions
@@ -305,7 +313,8 @@ class Run:
         if self.validity:
             point.late_share_max = max(point.late_share_max, self.validity.late_share)
             point.cores_used_max = max(point.cores_used_max, self.validity.cores_used)
-            point.void += [why] if (why := self.validity.why_void) else []
+        if self.why_void:
+            point.void.append(self.why_void)
 
 
 # --- one variant's cluster -------------------------------------------------------------------------------------
@@ -347,8 +356,7 @@ class Site:
 
     def begin_dilation(self) -> None:
         """Once all is loaded."""
-        if self._emulation is None:
-            return
+        assert self._emulation is not None
         self.wait_until_replayed()
         self._cluster.stop()
         self._emulation.begin()
