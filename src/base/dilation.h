@@ -1,6 +1,6 @@
-// Whether this program's clocks are dilated (src/dilate), for the few places that must know: where a
-// time is judged by somebody whose clocks are not, or where a wait would be made of yields. Nobody
-// else asks: emulated time is time.
+// Whether this program's clocks are dilated (src/dilate), for the few places that must know: where
+// a time is judged by somebody whose clocks are not, or where a wait would be made of yields.
+// Nobody else asks: emulated time is time.
 #pragma once
 
 #include <algorithm>

@@ -4,8 +4,7 @@
 
 namespace strata::dilate {
 
-void Account::charge(int64_t used_ns, int64_t now_cpu_ns, Factor factor,
-                     NodeState* node) noexcept {
+void Account::charge(int64_t used_ns, int64_t now_cpu_ns, Factor factor, NodeState* node) noexcept {
   cpu_ns = now_cpu_ns;
   if (used_ns <= 0) return;
   const int64_t length_ns = stretched(used_ns, factor);

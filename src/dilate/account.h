@@ -20,12 +20,13 @@ constexpr int64_t kSleepNsMin = 20'000;       // a shorter sleep costs more than
 constexpr int64_t kWaitNsMin = 10'000;        // a call that takes less has not waited
 constexpr int64_t kCarriedNsMax = 5'000'000;  // so far behind, a thread gives up catching up
 constexpr int64_t kLeadNsMax = 60'000;
+constexpr int64_t kSleepErrorNs = 25'000;
 
 struct Account {
-  int64_t cpu_ns = 0;     // the thread's CPU clock when it was last charged
-  int64_t due_ns = 0;     // real time at which everything charged so far is over
-  int64_t lead_ns = 0;    // by how much sleeps usually end too late
-  uint64_t slices = 0;    // how often it was charged in the middle of a burst
+  int64_t cpu_ns = 0;   // the thread's CPU clock when it was last charged
+  int64_t due_ns = 0;   // real time at which everything charged so far is over
+  int64_t lead_ns = 0;  // by how much sleeps usually end too late
+  uint64_t slices = 0;  // how often it was charged in the middle of a burst
 
   void begin(int64_t now_ns, int64_t now_cpu_ns) noexcept {
     cpu_ns = now_cpu_ns;
@@ -54,7 +55,7 @@ struct Account {
   // A call that might wait has taken from one moment to the other.
   void waited(int64_t from_ns, int64_t to_ns, NodeState* node) noexcept {
     if (to_ns - from_ns < kWaitNsMin) return;
-    if (from_ns > due_ns) be_late(from_ns - due_ns, node);
+    if (from_ns - due_ns > kSleepErrorNs) be_late(from_ns - due_ns, node);
     due_ns = std::max(due_ns, to_ns);
   }
   // Instead of waited(), where the thread did not: how far it may be behind.

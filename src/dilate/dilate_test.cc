@@ -1,5 +1,6 @@
 // Goal: the pure parts do what their headers promise. Method: by hand, with times that are easy to
 // compute, and files in a temporary folder.
+#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,8 +10,6 @@
 #include <fstream>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "dilate/account.h"
 #include "dilate/dilated_clock.h"

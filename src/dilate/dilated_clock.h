@@ -23,9 +23,9 @@ struct DilatedClock {
     return origin_ns + floor_of(__int128{real_ns - origin_ns} * 1000, factor.milli);
   }
   [[nodiscard]] constexpr int64_t real_of(int64_t shown_ns) const noexcept {
-    return clamped(__int128{origin_ns} -
-                   floor_of(-(__int128{shown_ns} - origin_ns) * static_cast<int64_t>(factor.milli),
-                            1000));
+    return clamped(
+        __int128{origin_ns} -
+        floor_of(-(__int128{shown_ns} - origin_ns) * static_cast<int64_t>(factor.milli), 1000));
   }
 
  private:

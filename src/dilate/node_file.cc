@@ -64,8 +64,8 @@ MappedNode map_locked(int fd, const Settings& settings, Origin now) {
 }
 
 MappedNode map_alone(const Settings& settings, Origin now) {
-  void* const memory = ::mmap(nullptr, sizeof(NodeState), PROT_READ | PROT_WRITE,
-                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* const memory =
+      ::mmap(nullptr, sizeof(NodeState), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return failed("", "mmap");
   auto* const state = static_cast<NodeState*>(memory);
   fill(state, settings, now);
@@ -80,8 +80,8 @@ MappedNode map_node(const Settings& settings, Origin now) {
   if (fd < 0) return failed(settings.shared, "cannot be opened");
   // A process that dies while it fills the file gives up the lock with it: the next one finds the
   // file without its first bytes, and says so.
-  const MappedNode mapped = ::flock(fd, LOCK_EX) == 0 ? map_locked(fd, settings, now)
-                                                      : failed(settings.shared, "flock");
+  const MappedNode mapped =
+      ::flock(fd, LOCK_EX) == 0 ? map_locked(fd, settings, now) : failed(settings.shared, "flock");
   ::flock(fd, LOCK_UN);  // the mapping would keep it
   ::close(fd);
   return mapped;

@@ -3,7 +3,9 @@
 // by: the same, and by tools at any time. Native byte order: it never leaves the machine.
 //   TD4  Lateness is counted where it cannot be made good: when a thread that is behind its
 //        bookings begins to wait for something, or is more than kCarriedNsMax behind. A thread that
-//        goes on computing makes it good by itself, since it is paced from where it should be.
+//        goes on computing makes it good by itself, since it is paced from where it should be. What
+//        a sleep on an idle machine is late by (kSleepErrorNs) is not counted: of nodes with short
+//        bursts there would be nothing else, and they are as often early (TD6).
 #pragma once
 
 #include <array>

@@ -1,6 +1,8 @@
 // Goal: TD3, whatever is booked by whom: k cores do as much as k cores can, and no more. Method:
 // random bookings against a list of each core's bookings, one after the other, and by several
 // threads at once.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -9,8 +11,6 @@
 #include <thread>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "dilate/node_state.h"
 #include "dilate/virtual_cores.h"

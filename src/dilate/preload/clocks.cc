@@ -11,8 +11,8 @@ namespace {
 
 using strata::dilate::begin_call;
 using strata::dilate::Call;
-using strata::dilate::dilation_of;
 using strata::dilate::DilatedClock;
+using strata::dilate::dilation_of;
 using strata::dilate::end_call;
 using strata::dilate::factor;
 using strata::dilate::interrupted_by_slice;

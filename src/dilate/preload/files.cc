@@ -86,8 +86,7 @@ STRATA_PUBLIC ssize_t pread(int file, void* to, size_t bytes, off_t at) {
 STRATA_PUBLIC ssize_t __pread_chk(int file, void* to, size_t bytes, off_t at, size_t /*room*/) {
   return pread64(file, to, bytes, at);
 }
-STRATA_PUBLIC ssize_t __pread64_chk(int file, void* to, size_t bytes, off64_t at,
-                                    size_t /*room*/) {
+STRATA_PUBLIC ssize_t __pread64_chk(int file, void* to, size_t bytes, off64_t at, size_t /*room*/) {
   return pread64(file, to, bytes, at);
 }
 STRATA_PUBLIC ssize_t pwrite64(int file, const void* from, size_t bytes, off64_t at) {
@@ -237,8 +236,7 @@ STRATA_PUBLIC int io_uring_wait_cqes(void* ring, void** done, unsigned count, ti
 STRATA_PUBLIC int io_uring_wait_cqe_timeout(void* ring, void** done, timespec* limit) {
   timespec room;
   auto* const real = const_cast<timespec*>(is_on() ? real_limit(limit, &room) : limit);
-  return paying_ring(
-      [&] { return STRATA_URING(io_uring_wait_cqe_timeout)(ring, done, real); });
+  return paying_ring([&] { return STRATA_URING(io_uring_wait_cqe_timeout)(ring, done, real); });
 }
 STRATA_PUBLIC int __io_uring_get_cqe(void* ring, void** done, unsigned submit, unsigned count,
                                      sigset_t* mask) {
@@ -252,6 +250,5 @@ STRATA_PUBLIC int io_getevents(void* context, long least, long count, void* even
                                timespec* limit) {
   timespec room;
   auto* const real = const_cast<timespec*>(is_on() ? real_limit(limit, &room) : limit);
-  return paying_ring(
-      [&] { return STRATA_AIO(io_getevents)(context, least, count, events, real); });
+  return paying_ring([&] { return STRATA_AIO(io_getevents)(context, least, count, events, real); });
 }

@@ -4,6 +4,7 @@
 // knows (TD4), and such a run is repeated, and at last skipped, never failed. Programs that use an
 // eighth of a core go before others where that is allowed.
 #include <fcntl.h>
+#include <gtest/gtest.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -20,8 +21,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "dilate/node_file.h"
 
@@ -60,7 +59,7 @@ class Node {
   Node& operator=(const Node&) = delete;
 
   [[nodiscard]] const Variables& variables() const { return variables_; }
-  [[nodiscard]] uint64_t counted(std::atomic<uint64_t> NodeState::* counter) const {
+  [[nodiscard]] uint64_t counted(std::atomic<uint64_t> NodeState::*counter) const {
     const int fd = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
     EXPECT_GE(fd, 0) << path_;
     if (fd < 0) return 0;
@@ -161,8 +160,7 @@ TEST(KnownAnswers, TheFormulaGivesWhatIsWrittenOfIt) {
 void expect_closed_loop(int clients, int cores) {
   const auto said = measured([&]() -> std::optional<Said> {
     const Node node("loop", "8", cores);
-    Outcome outcome =
-        run(node.variables(), {"loop", std::to_string(clients), "200", "300", "0.6"});
+    Outcome outcome = run(node.variables(), {"loop", std::to_string(clients), "200", "300", "0.6"});
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     if (outcome.status != 0 || node.late_share() > kLateShareMax) return std::nullopt;
     // What the kernel takes for sleeping and waking up is work of the emulated node, too.
@@ -193,7 +191,8 @@ TEST(KnownAnswers, EveryWayToWaitTakesEmulatedTime) {
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     if (outcome.status != 0) return std::nullopt;
     for (const auto& [name, value] : outcome.said)
-      if (name.ends_with(".real") && value > (name.starts_with("real_") ? 1 : kFactor) * kWaitS + 0.1)
+      if (name.ends_with(".real") &&
+          value > (name.starts_with("real_") ? 1 : kFactor) * kWaitS + 0.1)
         return std::nullopt;
     return outcome.said;
   });
@@ -202,8 +201,8 @@ TEST(KnownAnswers, EveryWayToWaitTakesEmulatedTime) {
   for (const auto& [name, value] : *said) {
     const bool is_real = name.starts_with("real_");
     const bool by_real_clock = name.ends_with(".real");
-    const double expected = kWaitS * (is_real ? (by_real_clock ? 1 : 1 / kFactor)
-                                              : (by_real_clock ? kFactor : 1));
+    const double expected =
+        kWaitS * (is_real ? (by_real_clock ? 1 : 1 / kFactor) : (by_real_clock ? kFactor : 1));
     EXPECT_GE(value, expected * 0.995) << name;
     EXPECT_LE(value, expected + (by_real_clock ? 0.1 : 0.1 / kFactor)) << name;
   }

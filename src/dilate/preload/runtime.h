@@ -1,8 +1,8 @@
 // What stands between the C library and a dilated program: the settings, each thread's account, and
 // paying. Everything here works in any program, at any time from its first instruction on, in
 // signal handlers too, and does nothing at all where nothing is configured.
-//   TD8  A thread that computes without calling anything is charged every kSliceNs of CPU time, by a
-//        signal of a timer of its own, and sleeps in that signal's handler. Calls that are
+//   TD8  A thread that computes without calling anything is charged every kSliceNs of CPU time, by
+//        a signal of a timer of its own, and sleeps in that signal's handler. Calls that are
 //        interrupted by nothing else are taken up again.
 //   TD9  errno, cancellation and signal masks are the program's, but for the slices' signal, which
 //        it can neither block nor wait for.
@@ -27,11 +27,11 @@
 // The function that the program would have called. Not kept in a C++ static that would need a lock.
 #define STRATA_NEXT(name) STRATA_NEXT_OF(name, nullptr, nullptr)
 // `version`: the symbol's, where there are several. `library`: where else to look.
-#define STRATA_NEXT_OF(name, version, library)                                      \
-  ([]() noexcept {                                                                  \
-    static std::atomic<void*> found{nullptr};                                       \
-    return reinterpret_cast<decltype(&::name)>(                                     \
-        strata::dilate::next_function(&found, #name, version, library));            \
+#define STRATA_NEXT_OF(name, version, library)                           \
+  ([]() noexcept {                                                       \
+    static std::atomic<void*> found{nullptr};                            \
+    return reinterpret_cast<decltype(&::name)>(                          \
+        strata::dilate::next_function(&found, #name, version, library)); \
   }())
 
 namespace strata::dilate {

@@ -56,8 +56,8 @@ __attribute__((visibility("hidden"))) long strata_dilate_futex(long number, long
   const auto next = STRATA_NEXT(syscall);
   if (!is_on()) return next(number, word, operation, value, time, second_word, second_value);
   timespec room;
-  const timespec* const real = real_time_of(static_cast<int>(operation),
-                                            reinterpret_cast<const timespec*>(time), &room);
+  const timespec* const real =
+      real_time_of(static_cast<int>(operation), reinterpret_cast<const timespec*>(time), &room);
   return paying([&] {
     return next(number, word, operation, value, reinterpret_cast<long>(real), second_word,
                 second_value);

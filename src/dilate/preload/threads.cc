@@ -67,8 +67,7 @@ STRATA_PUBLIC int pthread_create(pthread_t* thread, const pthread_attr_t* attrib
   if (!is_on()) return next(thread, attributes, function, argument);
   auto beginning = std::unique_ptr<Beginning>(new (std::nothrow) Beginning{function, argument});
   if (beginning == nullptr) return EAGAIN;
-  const int error =
-      paying_once([&] { return next(thread, attributes, begin, beginning.get()); });
+  const int error = paying_once([&] { return next(thread, attributes, begin, beginning.get()); });
   if (error == 0) static_cast<void>(beginning.release());  // the thread has it now
   return error;
 }

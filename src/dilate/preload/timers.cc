@@ -45,7 +45,7 @@ void show(itimerspec* times) noexcept {
   times->it_value = timespec_of(shrunk(ns_of(times->it_value), factor()));
 }
 
-// --- which timers are real -------------------------------------------------------------------------
+// --- which timers are real -----------------------------------------------------------------
 
 // Timers of clocks that are not dilated. Empty places are null; a timer that is id 0 of the kernel
 // has the number 1 here.
@@ -68,9 +68,7 @@ bool keep_real(timer_t timer) noexcept {
   return false;
 }
 
-bool is_dilated(timer_t timer) noexcept {
-  return is_on() && place_of(number_of(timer)) == nullptr;
-}
+bool is_dilated(timer_t timer) noexcept { return is_on() && place_of(number_of(timer)) == nullptr; }
 
 // Of a timer that is a file. Known of those made here; others (inherited, duplicated) are asked
 // about.
@@ -121,7 +119,7 @@ STRATA_PUBLIC int timer_settime(timer_t timer, int flags, const itimerspec* want
                                 itimerspec* before) noexcept {
   const auto next = STRATA_NEXT(timer_settime);
   if (!is_dilated(timer) || wanted == nullptr) return next(timer, flags, wanted, before);
-  // Timers do not say of which clock they are; a deadline in the past year is one of the other.
+  // Timers do not say of which clock they are. Deadlines do: since 1970, or since the start.
   const bool absolute = (flags & TIMER_ABSTIME) != 0;
   const int64_t realtime_ns = strata::dilate::real_now_ns(CLOCK_REALTIME);
   const bool of_realtime = ns_of(wanted->it_value) > realtime_ns / 2;
@@ -189,8 +187,8 @@ STRATA_PUBLIC int getitimer(__itimer_which_t which, itimerval* left) noexcept {
 STRATA_PUBLIC unsigned alarm(unsigned wanted_s) noexcept {
   if (!is_on()) return STRATA_NEXT(alarm)(wanted_s);
   const int64_t real_s = stretched(wanted_s, factor());
-  const unsigned left_s = STRATA_NEXT(alarm)(
-      static_cast<unsigned>(real_s < INT_MAX ? real_s : INT_MAX));
+  const unsigned left_s =
+      STRATA_NEXT(alarm)(static_cast<unsigned>(real_s < INT_MAX ? real_s : INT_MAX));
   const auto left = static_cast<unsigned>(shrunk(left_s, factor()));
   return left_s != 0 && left == 0 ? 1 : left;  // 0 would say that there was none
 }

@@ -28,8 +28,8 @@ using strata::dilate::without_slice_signal;
 
 constexpr int64_t kNoLimit = -1;
 
-// `wait(left_ns)` waits for so long, or kNoLimit; again with what is left when it was interrupted by
-// nothing that the program may know of.
+// `wait(left_ns)` waits for so long, or kNoLimit; again with what is left when it was interrupted
+// by nothing that the program may know of.
 template <class Wait>
 auto wait_within(int64_t emulated_ns, Wait&& wait) {
   Call call = begin_call();
@@ -139,8 +139,7 @@ STRATA_PUBLIC int epoll_pwait(int epoll, epoll_event* events, int count, int tim
 
 STRATA_PUBLIC int epoll_pwait2(int epoll, epoll_event* events, int count, const timespec* limit,
                                const sigset_t* mask) {
-  if (is_for_the_kernel(limit))
-    return STRATA_NEXT(epoll_pwait2)(epoll, events, count, limit, mask);
+  if (is_for_the_kernel(limit)) return STRATA_NEXT(epoll_pwait2)(epoll, events, count, limit, mask);
   sigset_t signals;
   const sigset_t* const allowed = without_slice_signal(mask, &signals);
   return wait_within(ns_or_no_limit(limit), [&](int64_t ns) {

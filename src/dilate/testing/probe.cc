@@ -6,7 +6,7 @@
 //   probe serve FILE CYCLES BURST_US                 the other end of it
 //   probe link PRESET BYTES CYCLES                   exchanges over a modelled link
 //   probe burst CPU_US                               one long burst without any call
-//   probe children                                   a child of fork(), a program of exec(), threads
+//   probe children                                   by fork() and by exec(), and threads
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <netinet/in.h>
@@ -72,7 +72,7 @@ void pause_for(int64_t ns) {
 
 void say(const char* name, double value) { std::printf("%s %.6f\n", name, value); }
 
-// --- the closed loop -------------------------------------------------------------------------------
+// --- the closed loop ------------------------------------------------------------------------
 
 // Exponential times whose mean is exact: quantiles, in random order.
 std::vector<int64_t> exponential(double mean_ns, size_t count, uint64_t seed) {
@@ -136,7 +136,7 @@ int loop(int clients, double service_us, double pause_us, double seconds) {
   return 0;
 }
 
-// --- every way to wait -----------------------------------------------------------------------------
+// --- every way to wait ----------------------------------------------------------------------
 
 constexpr int64_t kWaitNs = 40'000'000;
 
@@ -329,7 +329,7 @@ int sleeps() {
   return 0;
 }
 
-// --- two nodes ---------------------------------------------------------------------------------------
+// --- two nodes ------------------------------------------------------------------------------
 
 int end_of_pair(bool calls, int file, int cycles, int64_t burst_ns) {
   char byte = 'x';
@@ -354,14 +354,13 @@ int over_link(const char* preset, uint64_t bytes, int cycles) {
   const int64_t cpu = cpu_ns();
   const int64_t began = emulated_ns();
   for (int i = 0; i < cycles; i++)
-    strata::transport::sleep_until_ns(
-        link.round_trip(strata::transport::monotonic_ns(), bytes, 0));
+    strata::transport::sleep_until_ns(link.round_trip(strata::transport::monotonic_ns(), bytes, 0));
   say("cycle_us", static_cast<double>(emulated_ns() - began) / 1e3 / cycles);
   say("cpu_us", static_cast<double>(cpu_ns() - cpu) / 1e3 / cycles);
   return 0;
 }
 
-// --- bursts and children -------------------------------------------------------------------------
+// --- bursts and children --------------------------------------------------------------------
 
 int burst(int64_t ns) {
   const int64_t began = emulated_ns();
