@@ -13,7 +13,6 @@ using strata::dilate::begin_call;
 using strata::dilate::Call;
 using strata::dilate::DilatedClock;
 using strata::dilate::dilation_of;
-using strata::dilate::end_call;
 using strata::dilate::factor;
 using strata::dilate::interrupted_by_slice;
 using strata::dilate::is_on;
@@ -29,22 +28,22 @@ int64_t shown_realtime_ns() noexcept {
   return dilation_of(CLOCK_REALTIME)->shown(real_now_ns(CLOCK_REALTIME));
 }
 
-// By the real clock. Returns an error number.
-int sleep_until(clockid_t clock, int64_t real_ns) {
+// In a call, by the real clock. Returns an error number.
+int sleep_in(Call call, clockid_t clock, int64_t real_ns) {
   const timespec until = timespec_of(real_ns);
-  Call call = begin_call();
   int error = 0;
   do {
     error = STRATA_NEXT(clock_nanosleep)(clock, TIMER_ABSTIME, &until, nullptr);
   } while (error == EINTR && interrupted_by_slice(&call));
-  end_call(call);
+  strata::dilate::end_sleep(call);
   return error;
 }
 
-// Of emulated time. What is left of it, if a signal came.
+// Of emulated time, which begins once everything is paid. What is left of it, if a signal came.
 int sleep_for(int64_t ns, int64_t* left_ns) {
+  const Call call = begin_call();
   const int64_t until_ns = real_now_ns() + stretched(ns, factor());
-  const int error = sleep_until(CLOCK_MONOTONIC, until_ns);
+  const int error = sleep_in(call, CLOCK_MONOTONIC, until_ns);
   const int64_t left = until_ns - real_now_ns();
   *left_ns = error == EINTR && left > 0 ? shrunk(left, factor()) : 0;
   return error;
@@ -85,7 +84,7 @@ STRATA_PUBLIC int clock_nanosleep(clockid_t clock, int flags, const timespec* wa
     return strata::dilate::paying_once(
         [&] { return STRATA_NEXT(clock_nanosleep)(clock, flags, wanted, left); });
   if ((flags & TIMER_ABSTIME) != 0) {
-    return sleep_until(clock, dilation_of(clock)->real_of(ns_of(*wanted)));
+    return sleep_in(begin_call(), clock, dilation_of(clock)->real_of(ns_of(*wanted)));
   }
   int64_t left_ns = 0;
   const int error = sleep_for(ns_of(*wanted), &left_ns);

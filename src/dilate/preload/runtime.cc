@@ -254,6 +254,14 @@ void end_call(const Call& call) noexcept {
   self.paying = false;
 }
 
+void end_sleep(const Call& call) noexcept {
+  if (!call.dilated) return;
+  self.paying = true;
+  self.account.waited(call.from_ns, real_now_ns(), setup.node);
+  self.account.cpu_ns = cpu_now_ns();
+  self.paying = false;
+}
+
 bool interrupted_by_slice(Call* call) noexcept {
   if (!call->dilated || call->slices == self.account.slices) return false;
   call->slices = self.account.slices;
