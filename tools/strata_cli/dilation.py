@@ -24,7 +24,7 @@ CLIENT = "client"
 PREFIX = "STRATA_DILATE_"
 
 # A run of which more is not so is void.
-LATE_SHARE_MAX = 0.02  # of the time for which the emulated cores were busy
+LATE_SHARE_MAX = 0.02  # of the time for which all emulated cores were busy; and, of each node, of the time that it took
 CORES_SHARE_MAX = 0.8  # of the real cores, other programs included
 
 # src/dilate/node_state.h
@@ -267,15 +267,18 @@ def why_impossible(programs: Sequence[str | Path], folder: Path) -> str | None:
 class Validity:
     """Of one run."""
 
-    late_share: float = 0.0  # of the node that was latest
-    latest: str = ""
+    late_share: float = 0.0  # of the busy time of all nodes
+    latest: str = ""  # the node that was latest
+    latest_share: float = 0.0  # for how much of the run
     cores_used: float = 0.0  # real ones, by all programs
     cores: int = 1
 
     @property
     def why_void(self) -> str | None:
         if self.late_share > LATE_SHARE_MAX:
-            return f"{self.latest} was late for {self.late_share:.1%} of its busy time"
+            return f"{self.late_share:.1%} of all busy time was late, most of it of {self.latest}"
+        if self.latest_share > LATE_SHARE_MAX:
+            return f"{self.latest} was late for {self.latest_share:.1%} of the time"
         if self.cores_used > CORES_SHARE_MAX * self.cores:
             return f"{self.cores_used:.2f} of {self.cores} real cores were used"
         return None
@@ -291,10 +294,14 @@ def watched(emulation: Emulation | None) -> Iterator[Callable[[], Validity | Non
     found: list[Validity] = []
     yield lambda: found[0]
     elapsed_s, used_s = time.monotonic() - began, machine.used_since()
-    found.append(judged(emulation.nodes(), before, used_s / elapsed_s))
+    found.append(judged(emulation.nodes(), before, elapsed_s, used_s))
 
 
-def judged(after: Mapping[str, Use], before: Mapping[str, Use], cores_used: float) -> Validity:
-    shares = {node: use.since(before.get(node, Use())).late_share for node, use in after.items()}
-    latest = max(shares, key=lambda node: shares[node], default="")
-    return Validity(shares.get(latest, 0.0), latest, cores_used, os.cpu_count() or 1)
+def judged(after: Mapping[str, Use], before: Mapping[str, Use], elapsed_s: float, used_s: float) -> Validity:
+    """A node that hardly computes is judged by the time that passed: of its busy time any delay would be much."""
+    grown = {node: use.since(before.get(node, Use())) for node, use in after.items()}
+    busy_s = sum(use.busy_s for use in grown.values())
+    late_s = sum(use.late_s for use in grown.values())
+    latest = max(grown, key=lambda node: grown[node].late_s, default="")
+    latest_share = grown[latest].late_s / elapsed_s if latest else 0.0
+    return Validity(late_s / busy_s if busy_s else 0.0, latest, latest_share, used_s / elapsed_s, os.cpu_count() or 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from strata_cli import dilation
-from strata_cli.dilation import Emulation, Use, Validity, Wish
+from strata_cli.dilation import Emulation, Use, Wish
 from strata_cli.shell import StrataError
 
 
@@ -52,11 +52,14 @@ def test_a_nodes_file_is_read_as_the_library_writes_it(tmp_path: Path) -> None:
 
 def test_the_latest_node_and_real_cores_void_a_run() -> None:
     before = {"s1": Use(busy_s=100.0, late_s=50.0)}
-    after = {"s1": Use(busy_s=110.0, late_s=50.1), "client": Use(busy_s=10.0, late_s=0.3)}
-    validity = dilation.judged(after, before, 0.5)
-    assert validity.latest == "client" and validity.why_void == "client was late for 3.0% of its busy time"
-    assert Validity(0.01, "s1", 1.5, 2).why_void is None
-    assert Validity(0.01, "s1", 1.7, 2).why_void == "1.70 of 2 real cores were used"
+    late = {"s1": Use(busy_s=110.0, late_s=50.1), "client": Use(busy_s=10.0, late_s=0.4)}
+    validity = dilation.judged(late, before, 50.0, 25.0)
+    assert validity.why_void == "2.5% of all busy time was late, most of it of client"
+    idle = {"s1": Use(busy_s=140.0, late_s=50.1), "client": Use(busy_s=0.001, late_s=0.3)}
+    assert dilation.judged(idle, before, 50.0, 25.0).why_void is None, "its delays are a trifle"
+    assert dilation.judged(idle, before, 10.0, 5.0).why_void == "client was late for 3.0% of the time"
+    assert dilation.judged({}, {}, 10.0, 15.0).why_void is None
+    assert dilation.judged({}, {}, 10.0, 17.0).why_void == f"1.70 of {os.cpu_count()} real cores were used" or os.cpu_count() != 2
 
 
 def test_programs_of_a_node_share_a_file_and_all_nodes_an_origin(tmp_path: Path) -> None:

@@ -103,11 +103,11 @@ def test_an_emulated_cluster_is_said_before_any_figure(tmp_path: Path) -> None:
     experiment, file = EXPERIMENTS["openaurora-fig18"], tmp_path / "a.json"
     result = measured("openaurora-fig18", REPLAY_TPS)
     result.plan = replace(result.plan, dilation=6.0, cores={"compute": 4, "storage": 2, "client": 3})
-    late = Validity(0.031, "s1", 1.25, 2)
+    late = Validity(0.031, "s1", 0.01, 1.25, 2)
     ladder.Run(50.0, 20, {"log_bytes": 10}, late).add_to(result.points[0])
     said = report.emulation(result)
     assert said.startswith("Emulated: a compute node of 4 cores, 3 storage nodes of 2, clients on 3, time dilated by 6;")
-    assert "1.25 of 2 real cores" in said and "1 of 49 runs are VOID, such as: s1 was late for 3.1% of its busy time" in said
+    assert "1.25 of 2 real cores" in said and "1 of 49 runs are VOID, such as: 3.1% of all busy time was late" in said
     report.publish(experiment, result, file, tmp_path / "a.png")
     content = json.loads(file.read_text())
     assert content["emulation"]["statement"] == said and content["emulation"]["void_runs"] == 1
@@ -133,7 +133,7 @@ def test_a_void_run_is_repeated_and_kept_as_void_at_last() -> None:
         shares: ClassVar[list[float]] = []
 
         def measure(self, workload: str, seconds: int) -> ladder.Run:
-            return replace(super().measure(workload, seconds), validity=Validity(self.shares.pop(0), "s1", 0.1, 2))
+            return replace(super().measure(workload, seconds), validity=Validity(self.shares.pop(0), "s1", 0.0, 0.1, 2))
 
     site: Any = Late(plan.variants[0], [], lambda: True)
     Late.shares = [0.5, 0.01, 0.5]

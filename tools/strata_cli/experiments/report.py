@@ -74,7 +74,7 @@ def emulation(result: Result) -> str:
         f"Emulated: a compute node of {cores['compute']} cores, {STORAGE_NODES} storage nodes of {cores['storage']},"
         f" clients on {cores['client']}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}."
         f" At most {_most_cores(result):.2f} of {result.machine['cores']} real cores were used by all programs, and"
-        f" {_latest(result):.1%} of a node's busy time was late.{voided}"
+        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}"
     )
 
 
@@ -327,7 +327,8 @@ def _draw_ratios(axes: Any, findings: list[Finding]) -> None:
     for place, finding in zip(places, findings, strict=True):
         label = "paper" if place == 0 else None
         axes.plot([finding.paper, finding.paper], [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=2, label=label)
-        axes.text(finding.ours, place, f" {finding.ours:.2f} (paper {finding.paper:.2f})", va="center", fontsize="x-small")
+        right = max(finding.ours, finding.paper)
+        axes.text(right, place, f" {finding.ours:.2f} (paper {finding.paper:.2f})", va="center", fontsize="x-small")
     axes.set_yticks(places, names, fontsize="x-small")
     axes.invert_yaxis()
     axes.set_xlim(0, 1.45 * max(max(finding.ours, finding.paper) for finding in findings))
