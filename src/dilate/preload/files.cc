@@ -65,6 +65,7 @@ bool is_patience(int level, int option, socklen_t bytes) noexcept {
 STRATA_PUBLIC ssize_t read(int file, void* to, size_t bytes) {
   return paying([&] { return STRATA_NEXT(read)(file, to, bytes); });
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC ssize_t __read_chk(int file, void* to, size_t bytes, size_t /*room*/) {
   return read(file, to, bytes);
 }
@@ -83,9 +84,11 @@ STRATA_PUBLIC ssize_t pread64(int file, void* to, size_t bytes, off64_t at) {
 STRATA_PUBLIC ssize_t pread(int file, void* to, size_t bytes, off_t at) {
   return pread64(file, to, bytes, at);
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC ssize_t __pread_chk(int file, void* to, size_t bytes, off_t at, size_t /*room*/) {
   return pread64(file, to, bytes, at);
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC ssize_t __pread64_chk(int file, void* to, size_t bytes, off64_t at, size_t /*room*/) {
   return pread64(file, to, bytes, at);
 }
@@ -134,6 +137,7 @@ STRATA_PUBLIC int sendmmsg(int file, mmsghdr* messages, unsigned count, int flag
 STRATA_PUBLIC ssize_t recv(int file, void* to, size_t bytes, int flags) {
   return paying([&] { return STRATA_NEXT(recv)(file, to, bytes, flags); });
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC ssize_t __recv_chk(int file, void* to, size_t bytes, size_t /*room*/, int flags) {
   return recv(file, to, bytes, flags);
 }

@@ -73,6 +73,7 @@ STRATA_PUBLIC int poll(pollfd* files, nfds_t count, int timeout_ms) {
     return STRATA_NEXT(ppoll)(files, count, limit_of(ns, &room), nullptr);
   });
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC int __poll_chk(pollfd* files, nfds_t count, int timeout_ms, size_t /*bytes*/) {
   return poll(files, count, timeout_ms);
 }
@@ -86,6 +87,7 @@ STRATA_PUBLIC int ppoll(pollfd* files, nfds_t count, const timespec* limit, cons
     return STRATA_NEXT(ppoll)(files, count, limit_of(ns, &room), allowed);
   });
 }
+// NOLINTNEXTLINE(readability-identifier-naming): of the C library
 STRATA_PUBLIC int __ppoll_chk(pollfd* files, nfds_t count, const timespec* limit,
                               const sigset_t* mask, size_t /*bytes*/) {
   return ppoll(files, count, limit, mask);

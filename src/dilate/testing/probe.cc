@@ -77,12 +77,14 @@ void say(const char* name, double value) { std::printf("%s %.6f\n", name, value)
 // Exponential times whose mean is exact: quantiles, in random order.
 std::vector<int64_t> exponential(double mean_ns, size_t count, uint64_t seed) {
   std::vector<double> drawn;
+  drawn.reserve(count);
   double sum = 0;
   for (size_t i = 0; i < count; i++) {
     drawn.push_back(-std::log(1 - (static_cast<double>(i) + 0.5) / static_cast<double>(count)));
     sum += drawn.back();
   }
   std::vector<int64_t> times;
+  times.reserve(count);
   for (const double one : drawn)
     times.push_back(static_cast<int64_t>(one / sum * static_cast<double>(count) * mean_ns));
   std::shuffle(times.begin(), times.end(), std::mt19937_64(seed));
