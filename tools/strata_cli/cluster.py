@@ -475,7 +475,7 @@ class Cluster:
                 self._already(name, node)
                 continue
             started.append(node)
-            node.launch(env=self._environment(name, "storage"))
+            node.launch(env=self._environment(name, "memory" if name in self.memory else "storage"))
             launched.append(node)
         for node in launched:
             seconds = node.wait_ready(self.node_start_timeout_s * self._slower())

@@ -20,6 +20,7 @@ from .shell import StrataError, capture
 FACTOR_MAX = 1000.0
 CORES_MAX = 64
 KINDS = ("compute", "storage", "client")
+MEMORY = "memory"  # of a cluster that has such nodes; one core unless it is said
 CLIENT = "client"
 PREFIX = "STRATA_DILATE_"
 
@@ -51,7 +52,7 @@ class Wish:
         return self.factor > 1
 
     def cores_of(self, kind: str) -> int:
-        return dict(self.cores)[kind]
+        return dict(self.cores).get(kind, 1)
 
     def settings(self) -> dict[str, object]:
         """Nothing where time is real: what was measured before there was this can be added to."""
@@ -68,12 +69,12 @@ def parse(factor: float | None, cores: str | None) -> Wish:
     found: dict[str, int] = {}
     for part in (cores or "").split(","):
         kind, _, count = part.partition("=")
-        if kind not in KINDS or kind in found or not count.isdecimal() or not 1 <= int(count) <= CORES_MAX:
+        if kind not in (*KINDS, MEMORY) or kind in found or not count.isdecimal() or not 1 <= int(count) <= CORES_MAX:
             raise StrataError(f"--cores {cores}: as in {','.join(f'{kind}=2' for kind in KINDS)}, each 1 to {CORES_MAX}")
         found[kind] = int(count)
     if missing := [kind for kind in KINDS if kind not in found]:
         raise StrataError(f"--cores says nothing of {', '.join(missing)}")
-    return Wish(factor, tuple((kind, found[kind]) for kind in KINDS))
+    return Wish(factor, tuple(sorted(found.items())))
 
 
 @dataclass(frozen=True)

@@ -205,7 +205,7 @@ def run(plan: Plan, course: Course) -> Result:
         result.commits = sorted({*result.commits, commit()})
         if plan.wish().dilated:
             for site in sites:
-                with _undisturbed(course.lock):
+                with undisturbed(course.lock):
                     site.begin_dilation()
         for target in course.hit_ratios:
             if all(pool.target != target for pool in result.pools):
@@ -467,8 +467,8 @@ class Site:
         """CPU time for a second of emulated time, seen from outside. The registry is not emulated."""
         if self._emulation is None:
             return self._cpu_s()
-        cluster = self._cluster
-        return self._plan.dilation * _cpu_us([*cluster.storage.values(), *cluster.computes.values()]) / 1e6
+        parts = [part for name, part in self._cluster.parts().items() if name != "etcd"]
+        return self._plan.dilation * _cpu_us(parts) / 1e6
 
 
 def _children_s() -> float:
