@@ -34,6 +34,7 @@ from .bench import (
     report,
     restart,
     results,
+    same_figures,
     scans,
     sysbench,
     tpcc,
@@ -545,6 +546,22 @@ def dilate_status(files: Annotated[list[Path], typer.Argument(help="Of emulated 
     """What nodes have computed, and how late they were. Example: ./strata dilate status build/a.node"""
     for file in files:
         console.print(dilation.line(file), soft_wrap=True)
+
+
+@dilate.command("check")
+def dilate_check(
+    factors: Annotated[str, typer.Option(help="Compared with real time, with commas between them.")] = "4,8",
+    seconds: Annotated[int, typer.Option(help="Of one run, in emulated time.", min=1)] = 10,
+    threads: Annotated[str, typer.Option(help="Clients.")] = "1,8",
+) -> None:
+    """Does slower time give the same figures as real time on one core? For a quiet machine. Example: ./strata dilate check"""
+    try:
+        plan = same_figures.Plan(
+            factors=(1.0, *map(float, factors.split(","))), threads=tuple(map(int, threads.split(","))), seconds=seconds
+        )
+    except ValueError:
+        raise StrataError("--factors and --threads are numbers with commas between them, as in 4,8") from None
+    raise typer.Exit(0 if same_figures.run(plan) <= same_figures.DEVIATION_MAX else 1)
 
 
 bench = typer.Typer(no_args_is_help=True, help="Measure STRATA, beside InnoDB in the same server.")

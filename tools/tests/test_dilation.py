@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from strata_cli import dilation
+from strata_cli.bench import same_figures
+from strata_cli.bench.same_figures import Figures
 from strata_cli.dilation import Emulation, Use, Wish
 from strata_cli.shell import StrataError
 
@@ -73,6 +75,14 @@ def test_programs_of_a_node_share_a_file_and_all_nodes_an_origin(tmp_path: Path)
     assert emulation.nodes() == {}
     node_file(Path(first["STRATA_DILATE_SHARED"]))
     assert list(emulation.nodes()) == ["s1"]
+
+
+def test_figures_are_compared_with_undilated_ones() -> None:
+    base = Figures(1.0, "read_only", 1, 1000.0, 1.0, 500.0, 0.0)
+    rows = [base, Figures(8.0, "read_only", 1, 970.0, 1.04, 500.0, 0.0)]
+    assert same_figures.worst(rows) == pytest.approx(0.04)
+    assert same_figures.deviations(rows)[8.0, "read_only", 1, "rate"] == pytest.approx(-0.03)
+    assert same_figures.worst([base]) == 0.0
 
 
 def test_a_guard_is_a_quota_that_the_kernel_takes() -> None:

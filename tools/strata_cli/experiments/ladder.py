@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 from .. import dilation, mariadb_packages, paths, setup_cmd
-from ..bench import process
+from ..bench import process, same_figures
 from ..bench.comparison import STRATA
 from ..bench.results import commit
 from ..bench.servers import MIB, alone, database, machine
@@ -156,6 +156,7 @@ class Result:
     commits: list[str] = field(default_factory=list)
     machine: dict[str, object] = field(default_factory=machine)
     undilated_because: str = ""  # although it was to be dilated
+    same_figures: float | None = None  # how much dilated and undilated figures differed before
 
     def value(self, variant: str, hit_ratio: float, load: str) -> float:
         return self.point(variant, hit_ratio, load).value
@@ -204,6 +205,7 @@ def run(plan: Plan, course: Course) -> Result:
         result.undilated_because = undilated_because
         result.commits = sorted({*result.commits, commit()})
         if plan.wish().dilated:
+            result.same_figures = same_figures.last_deviation()
             for site in sites:
                 with undisturbed(course.lock):
                     site.begin_dilation()

@@ -70,11 +70,16 @@ def emulation(result: Result) -> str:
     void = [why for point in result.points for why in point.void]
     runs = sum(len(point.tps) for point in result.points)
     voided = f" {len(void)} of {runs} runs are VOID, such as: {void[0]}." if void else f" None of {runs} runs is void."
+    same = (
+        " Whether the same server gives the same figures in slower time was not measured before"
+        if result.same_figures is None
+        else f" The same server's figures in slower time differed by at most {result.same_figures:.1%}"
+    )
     return (
         f"Emulated: a compute node of {cores['compute']} cores, {STORAGE_NODES} storage nodes of {cores['storage']},"
         f" clients on {cores['client']}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}."
         f" At most {_most_cores(result):.2f} of {result.machine['cores']} real cores were used by all programs, and"
-        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}"
+        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}{same}."
     )
 
 
@@ -102,6 +107,7 @@ def _facts_of_emulation(result: Result) -> dict[str, object]:
             "disk": "real",
             "real_cores_used_max": _most_cores(result),
             "late_share_max": _latest(result),
+            "same_figures_deviation_max": result.same_figures,
             "void_runs": sum(len(point.void) for point in result.points),
         }
     return {"emulation": facts}
@@ -254,6 +260,7 @@ def read(plan: Plan, json_file: Path) -> Result:
         said_of_emulation = said.get("emulation", {})
         if "dilation" not in said_of_emulation:
             result.undilated_because = said_of_emulation.get("because", "")
+        result.same_figures = said_of_emulation.get("same_figures_deviation_max")
         for pool in said["pools"]:
             result.add_pool(Pool(**pool))
         for point in said["points"]:
