@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/dilation.h"
 #include "transport/clock.h"
 
 namespace strata::transport {
@@ -38,14 +39,17 @@ uint64_t LinkModel::pass(uint64_t* free_ns, uint64_t now_ns, uint64_t bytes) noe
 
 void sleep_until_ns(uint64_t when_ns) noexcept {
   constexpr uint64_t kOvershootNs = 60'000;  // timer slack included
+  // Of dilated time, what a sleep is too long is a fraction of that, and yields would be charged as
+  // work that the emulated machine does not do.
+  const uint64_t overshoot_ns = time_dilation() > 1 ? 0 : kOvershootNs;
   for (;;) {
     const uint64_t now_ns = monotonic_ns();
     if (now_ns >= when_ns) return;
-    if (when_ns - now_ns <= kOvershootNs) {
+    if (when_ns - now_ns <= overshoot_ns) {
       ::sched_yield();
       continue;
     }
-    const uint64_t left_ns = when_ns - now_ns - kOvershootNs;
+    const uint64_t left_ns = when_ns - now_ns - overshoot_ns;
     const timespec pause{static_cast<time_t>(left_ns / 1'000'000'000),
                          static_cast<long>(left_ns % 1'000'000'000)};
     ::nanosleep(&pause, nullptr);

@@ -11,6 +11,7 @@ from . import (
     build_cmd,
     cluster_cmd,
     demo_cmd,
+    dilation,
     farmem,
     last_folder,
     logs_cmd,
@@ -33,6 +34,7 @@ from .bench import (
     report,
     restart,
     results,
+    same_figures,
     scans,
     sysbench,
     tpcc,
@@ -513,6 +515,55 @@ def format_sources() -> None:
     stages.format_sources()
 
 
+dilate = typer.Typer(no_args_is_help=True, help="Run unmodified programs as on a machine with more cores, in slower time.")
+app.add_typer(dilate, name="dilate")
+
+
+@dilate.command("run")
+def dilate_run(
+    command: Annotated[list[str], typer.Argument(help="The program, after --.")],
+    factor: Annotated[float, typer.Option(help="How many times slower.", min=1, max=1000)],
+    cores: Annotated[int, typer.Option(help="Of the emulated node.", min=1, max=64)],
+    node_file: Annotated[
+        Path | None, typer.Option("--node", help="A file that programs of the same node share; made by the first.")
+    ] = None,
+    origin: Annotated[
+        str | None, typer.Option(help="Where emulated time begins, the same for all nodes (origin prints one).")
+    ] = None,
+) -> None:
+    """Run a program in emulated time. Example: ./strata dilate run --factor 8 --cores 2 --node build/a.node -- ./server"""
+    dilation.run(dilation.Program(factor, cores, node_file, origin), command)
+
+
+@dilate.command("origin")
+def dilate_origin() -> None:
+    """Print where emulated time may begin: now."""
+    print(dilation.origin_now())
+
+
+@dilate.command("status")
+def dilate_status(files: Annotated[list[Path], typer.Argument(help="Of emulated nodes.")]) -> None:
+    """What nodes have computed, and how late they were. Example: ./strata dilate status build/a.node"""
+    for file in files:
+        console.print(dilation.line(file), soft_wrap=True)
+
+
+@dilate.command("check")
+def dilate_check(
+    factors: Annotated[str, typer.Option(help="Compared with real time, with commas between them.")] = "4,8",
+    seconds: Annotated[int, typer.Option(help="Of one run, in emulated time.", min=1)] = 10,
+    threads: Annotated[str, typer.Option(help="Clients.")] = "1,8",
+) -> None:
+    """Does slower time give the same figures as real time on one core? For a quiet machine. Example: ./strata dilate check"""
+    try:
+        plan = same_figures.Plan(
+            factors=(1.0, *map(float, factors.split(","))), threads=tuple(map(int, threads.split(","))), seconds=seconds
+        )
+    except ValueError:
+        raise StrataError("--factors and --threads are numbers with commas between them, as in 4,8") from None
+    raise typer.Exit(0 if same_figures.run(plan) <= same_figures.DEVIATION_MAX else 1)
+
+
 bench = typer.Typer(no_args_is_help=True, help="Measure STRATA, beside InnoDB in the same server.")
 app.add_typer(bench, name="bench")
 JsonFile = Annotated[
@@ -728,6 +779,8 @@ Examples:
 
   ./strata experiment openaurora-fig10 --show                   # what was measured, again
 
+  ./strata experiment openaurora-fig10 --dilation 8 --cores compute=4,storage=2,client=4   # on emulated nodes; 8 times as long
+
   ./strata experiment lego-fig15 --seconds 10                   # small: kill -9 after 10 s of load
 """
 
@@ -746,6 +799,11 @@ def experiment(
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
     link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = None,
+    dilated: Annotated[
+        float | None,
+        typer.Option("--dilation", help="Emulate nodes with cores of their own: so many times slower (docs/dilation.md)."),
+    ] = None,
+    cores: Annotated[str | None, typer.Option(help="Of each emulated node, as in compute=4,storage=2,client=4.")] = None,
     lock: Annotated[Path | None, typer.Option(help="A file to hold locked (flock) during each part that is measured.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Where to write everything that was measured.")] = None,
     plot_file: Annotated[Path | None, typer.Option("--plot", help="Where to draw the figure (png, svg, pdf).")] = None,
@@ -761,11 +819,14 @@ def experiment(
         raise StrataError(f"there is no experiment '{name}'; there is {', '.join((*EXPERIMENTS, *legobase.EXPERIMENTS))}")
     wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
     wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
+    wanted |= dilation.parse(dilated, cores).settings()
     folder = paths.BUILD / "experiments"
     json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
     if name in legobase.EXPERIMENTS:
         if hit_ratios is not None or add:
             raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
+        if dilated is not None:
+            raise StrataError("--dilation is for the experiments of OpenAurora so far")
         if warehouses is not None:
             wanted["warehouses"] = warehouses
         _legobase(legobase.EXPERIMENTS[name], wanted, repeats, lock, json_file, plot_file, page, show)

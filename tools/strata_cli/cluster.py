@@ -19,6 +19,7 @@ Which storage nodes there are is said by the registry's placement; cluster.json 
 import contextlib
 import fcntl
 import json
+import math
 import os
 import secrets
 import shutil
@@ -29,11 +30,13 @@ from pathlib import Path
 
 from . import memory_node, paths, placement
 from .daemon_process import DaemonProcess, check_built, check_port
+from .dilation import Emulation
 from .etcd_server import Etcd
 from .memory_node import MemoryNode, MemorySettings
 from .placement import Placement
 from .process import BackgroundProcess, replace_file, stop_all
 from .profile_list import BY_NAME, OF_CLUSTERS
+from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
 from .storage_node import Joining, NodeSettings, StorageNode
@@ -136,6 +139,7 @@ class Cluster:
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
         self.lease_s = COMPUTE_LEASE_S
         self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
+        self.emulation: Emulation | None = None  # whose nodes its processes are
         self._program = program or [paths.storenode_path(preset)]
         self.memory_program: Sequence[str | Path] = memory_program or [paths.memnode_path(preset)]
         self._say = say
@@ -468,10 +472,12 @@ class Cluster:
                 self._already(name, node)
                 continue
             started.append(node)
-            node.launch()
+            node.launch(env=self._environment(name, "memory" if name in self.memory else "storage"))
             launched.append(node)
         for node in launched:
-            self._started(node.name, node, node.wait_ready(self.node_start_timeout_s), node.address())
+            seconds = node.wait_ready(self.node_start_timeout_s * self._slower())
+            self._guard(node)
+            self._started(node.name, node, seconds, node.address())
 
     def _start_compute(self, name: str, port: int | None, started: list[BackgroundProcess]) -> None:
         server = self.computes[name]
@@ -485,7 +491,12 @@ class Cluster:
         check_built(paths.plugin_path(self.preset))
         started.append(server)
         chosen = choose_port(port, server.settings().port)
-        seconds = server.start(self.compute_settings(name, chosen))
+        seconds = server.start(
+            self.compute_settings(name, chosen),
+            env=self._environment(name, "compute"),
+            timeout_s=COMPUTE_START_TIMEOUT_S * self._slower(),
+        )
+        self._guard(server)
         if not server.has_strata():
             about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
             raise StrataError("\n".join([f"{name} started without STRATA; from {server.log}:", *about[-12:]]))
@@ -502,7 +513,8 @@ class Cluster:
             "cluster": CLUSTER_NAME,
             "node-name": name,
             "secret-file": self.secret,
-            "lease-seconds": self.lease_s,
+            # The registry counts real seconds.
+            "lease-seconds": math.ceil(self.lease_s * self._slower()),
         }
         if settings.memory_in_use:
             options["lego-memnode"] = settings.memory_in_use
@@ -517,6 +529,17 @@ class Cluster:
             options=[*(f"--strata-{option}={value}" for option, value in options.items()), *self.compute_options],
         )
 
+    def _environment(self, name: str, kind: str) -> Mapping[str, str]:
+        return self.emulation.environment(name, kind) if self.emulation else {}
+
+    def _guard(self, part: BackgroundProcess) -> None:
+        if self.emulation:
+            self.emulation.guard(part.name, part.pid())
+
+    def _slower(self) -> float:
+        """How much longer everything takes its processes."""
+        return self.emulation.factor if self.emulation else 1.0
+
     def _already(self, name: str, part: BackgroundProcess) -> None:
         self._say(f"  {name:<10} already running (pid {part.pid()})")
 
@@ -525,14 +548,16 @@ class Cluster:
 
     def stop(self) -> bool:
         """Compute, memory nodes, storage nodes, etcd: nobody loses what it needs to end cleanly. Returns whether all were."""
-        clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S)
-        clean = self._stop_some(self.memory, self.node_stop_timeout_s) and clean
-        clean = self._stop_some({**self.storage, **self.outsiders}, self.node_stop_timeout_s) and clean
+        node_limit_s = self.node_stop_timeout_s * self._slower()
+        clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S * self._slower())
+        clean = self._stop_some(self.memory, node_limit_s) and clean
+        clean = self._stop_some({**self.storage, **self.outsiders}, node_limit_s) and clean
         return self._stop_some({"etcd": self.etcd}, self.node_stop_timeout_s) and clean
 
     def stop_part(self, name: str) -> bool:
         part = self.part(name)
-        return self._stop_some({name: part}, COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s)
+        limit_s = COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s
+        return self._stop_some({name: part}, limit_s * self._slower())
 
     def _stop_some(self, parts: Mapping[str, BackgroundProcess], limit_s: float) -> bool:
         running = {name: part for name, part in parts.items() if part.pid() is not None}

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from strata_cli import paths
+from strata_cli.dilation import Validity
 from strata_cli.experiments import ladder, report
 from strata_cli.experiments.ladder import HEAVY, READ, Pool, Result
 from strata_cli.experiments.openaurora import EXPERIMENTS, IMAGES
@@ -95,6 +97,49 @@ def test_what_was_measured_is_kept_with_its_scale(tmp_path: Path) -> None:
     assert "| 40.0% | heavy | LogDB-MV-FR | 300 | 50 |" in page
     assert (tmp_path / "a.png").stat().st_size > 10_000
     assert ladder.LEAST_POOL == 8 << 20
+
+
+def test_an_emulated_cluster_is_said_before_any_figure(tmp_path: Path) -> None:
+    experiment, file = EXPERIMENTS["openaurora-fig18"], tmp_path / "a.json"
+    result = measured("openaurora-fig18", REPLAY_TPS)
+    result.plan = replace(result.plan, dilation=6.0, cores={"compute": 4, "storage": 2, "client": 3})
+    late = Validity(0.031, "s1", 0.01, 1.25, 2)
+    ladder.Run(50.0, 20, {"log_bytes": 10}, late).add_to(result.points[0])
+    said = report.emulation(result)
+    assert said.startswith("Emulated: a compute node of 4 cores, 3 storage nodes of 2, clients on 3, time dilated by 6;")
+    assert "1.25 of 2 real cores" in said and "1 of 49 runs are VOID, such as: 3.1% of all busy time was late" in said
+    report.publish(experiment, result, file, tmp_path / "a.png")
+    content = json.loads(file.read_text())
+    assert content["emulation"]["statement"] == said and content["emulation"]["void_runs"] == 1
+    assert content["settings"]["dilation"] == 6.0 and said in report.caption_of(result)
+    assert report.markdown(experiment, result, tmp_path / "a.png").splitlines()[2] == said
+    again = report.read(experiment.plan, file)
+    assert again.plan == result.plan and again.points == result.points and report.emulation(again) == said
+
+
+def test_what_could_not_be_dilated_says_so(tmp_path: Path) -> None:
+    experiment, file = EXPERIMENTS["openaurora-fig18"], tmp_path / "a.json"
+    result = measured("openaurora-fig18", REPLAY_TPS)
+    assert report.emulation(result) == "" and "emulation" not in report.as_json(experiment, result)
+    result.undilated_because = "sysbench is static"
+    report.save(experiment, result, file)
+    assert "all figures in real time" in report.emulation(report.read(experiment.plan, file))
+
+
+def test_a_void_run_is_repeated_and_kept_as_void_at_last() -> None:
+    plan = EXPERIMENTS["openaurora-fig18"].plan
+
+    class Late(FakeSite):
+        shares: ClassVar[list[float]] = []
+
+        def measure(self, workload: str, seconds: int) -> ladder.Run:
+            return replace(super().measure(workload, seconds), validity=Validity(self.shares.pop(0), "s1", 0.0, 0.1, 2))
+
+    site: Any = Late(plan.variants[0], [], lambda: True)
+    Late.shares = [0.5, 0.01, 0.5]
+    assert ladder._measured(site, HEAVY, plan).why_void is None and len(Late.shares) == 1
+    Late.shares = [0.5] * (ladder.VOID_REPEATS + 1)
+    assert ladder._measured(site, HEAVY, plan).why_void and not Late.shares
 
 
 def test_a_part_is_added_to_what_was_measured_before(tmp_path: Path) -> None:

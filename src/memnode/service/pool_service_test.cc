@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
+#include "io/token_file.h"
 #include "memnode/service/testing/memory_node_fixture.h"
 #include "transport/regions/remote_region.h"
 

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
+#include "base/dilation.h"
 
 namespace strata::registry::internal {
 
@@ -15,6 +16,14 @@ uint64_t lease_clock_us() noexcept {
   clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
 }
+
+namespace {
+// Timers run by monotonic_us(), the lease by etcd's clock and ours of lease_clock_us(), which are
+// real also where the former is dilated: a renewal that is timed by it would come too late.
+uint64_t of_timers(uint64_t lease_us) noexcept {
+  return static_cast<uint64_t>(static_cast<double>(lease_us) / time_dilation());
+}
+}  // namespace
 
 EtcdLease::EtcdLease(EtcdClient* client, LeaseId id, uint64_t ttl_s, uint64_t sent_us,
                      LeaseLostHandler on_lost)
@@ -28,7 +37,7 @@ EtcdLease::EtcdLease(EtcdClient* client, LeaseId id, uint64_t ttl_s, uint64_t se
   background_->post([this] {
     if (stopped_) return;
     wake_at_end_of_term();
-    renew_at(monotonic_us() + ttl_us_ / 3);
+    renew_at(monotonic_us() + of_timers(ttl_us_ / 3));
   });
 }
 
@@ -65,7 +74,7 @@ void EtcdLease::renew_at(uint64_t when_us) {
 
 void EtcdLease::renew() {
   HttpRequest request = client_->request(endpoint_, "/v3/lease/keepalive", encode_lease(id_));
-  request.exchange_us = ttl_us_ / 4;  // then there is time for another endpoint
+  request.exchange_us = of_timers(ttl_us_ / 4);  // then there is time for another endpoint
   const uint64_t sent_us = lease_clock_us();
   exchange_ = background_->start(std::move(request), [this, sent_us](HttpOutcome outcome) {
     exchange_ = 0;
@@ -78,19 +87,19 @@ void EtcdLease::on_answer(uint64_t sent_us, HttpOutcome outcome) {
   const StatusOr<LeaseReply> reply = body.ok() ? decode_renewal(*body) : body.status();
   if (!reply.ok() || reply->lease != id_ || !client_->guard().check(reply->header).ok()) {
     endpoint_++;
-    return renew_at(monotonic_us() + ttl_us_ / 20);
+    return renew_at(monotonic_us() + of_timers(ttl_us_ / 20));
   }
   if (reply->ttl_s == 0) return lose("the registry does not know it any more");
   if (!term_.renew(lease_clock_us(), LeaseTerm::end_of(sent_us, reply->ttl_s)))
     return lose("it was not renewed in time");
   wake_at_end_of_term();
-  renew_at(monotonic_us() + ttl_us_ / 3);
+  renew_at(monotonic_us() + of_timers(ttl_us_ / 3));
 }
 
 void EtcdLease::wake_at_end_of_term() {
   background_->cancel(&term_timer_);
   const uint64_t left_us = term_.remaining_us(lease_clock_us());
-  term_timer_ = background_->run_at(monotonic_us() + left_us, [this] {
+  term_timer_ = background_->run_at(monotonic_us() + of_timers(left_us), [this] {
     term_timer_ = 0;
     check_term();
   });

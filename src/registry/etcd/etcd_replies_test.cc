@@ -2,8 +2,10 @@
 // on, and nothing crashes. Method: a server that answers garbage of every kind, endless and silent
 // replies included.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 
 #include "base/clock.h"
 #include "base/diag.h"
@@ -236,6 +238,29 @@ TEST_F(RepliesTest, RenewalsThatAreAnsweredWithNonsenseGoOnUntilTheTimeIsOver) {
   broken = true;
   EXPECT_TRUE(strata::testing::wait_until([&] { return lost.load() == 1; }));
   EXPECT_FALSE((*lease)->valid());
+}
+
+// The registry's clock is not dilated, and ends a lease that is renewed by a slower one. Real clocks
+// here: what is to be seen is that intervals are as many times shorter.
+[[noreturn]] void renew_in_dilated_time() {
+  ::setenv("STRATA_DILATE_FACTOR", "100", 1);
+  std::atomic<size_t> renewals{0};
+  FakeServer server([&](const std::string& request) -> std::optional<std::string> {
+    if (request.find("/lease/grant") != std::string::npos)
+      return http_reply("{" + kHeader + R"(,"ID":"9","TTL":"60"})");
+    renewals++;
+    return http_reply(R"({"result":{)" + kHeader + R"(,"ID":"9","TTL":"60"}})" + "\n");
+  });
+  const auto registry = connect(server);
+  const auto lease = registry->grant_lease(60, nullptr, soon());
+  const bool renewed = strata::testing::wait_until([&] { return renewals.load() >= 2; });
+  ::_exit(lease.ok() && renewed ? 0 : 1);  // 20 s each by real time
+}
+TEST(DilatedLease, IsRenewedByTheRegistrysTime) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // in a program that has not read the setting yet
+  const uint64_t began = monotonic_us();
+  EXPECT_EXIT(renew_in_dilated_time(), ::testing::ExitedWithCode(0), "");
+  EXPECT_LT(monotonic_us() - began, 15 * kSecond);
 }
 
 }  // namespace

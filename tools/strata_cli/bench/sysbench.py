@@ -128,6 +128,7 @@ class Bench:
         """`pids`: the processes whose CPU time counts, if they are more than the server."""
         self._server, self._tables, self._rows = server, tables, rows
         self._pids = pids or self._pid_of_server
+        self.environment: Mapping[str, str] = {}  # of sysbench
         self._changed: dict[str, int] = {}  # transactions that wrote, since the tables were made
 
     def load(self, engine: str) -> float:
@@ -199,7 +200,8 @@ class Bench:
             *more,
             action,
         ]
-        outcome = run_logged(command, paths.LOGS / f"bench-{script}-{action}-{engine}.log", timeout_s=timeout_s)
+        log = paths.LOGS / f"bench-{script}-{action}-{engine}.log"
+        outcome = run_logged(command, log, env=self.environment, timeout_s=timeout_s)
         if not outcome.ok:
             raise StrataError(f"sysbench failed ({paths.relative(outcome.log)}):\n{outcome.tail(12)}")
         return outcome

@@ -10,31 +10,38 @@ after as much idle time as it takes to write everything back; `heavy` is runs of
 checkpoint interval of seconds stands for the paper's minutes: it is longer than heavy writes take to fill the buffer with
 changes, as there.
 
+With `dilation` above 1 the nodes, and sysbench as a node of clients, are emulated (../dilation.py): each has cores of its own,
+and all times and rates are in emulated time. Data is loaded before that begins. A run that came too late is void: it is
+repeated, and counted as void where that does not help.
+
 What takes long is done in parts (`Course`): some hit ratios now, others later, added to what was measured before; and
 while others use the machine, a lock can be held for each part that must not be disturbed.
 """
 
 import fcntl
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from .. import paths, setup_cmd
-from ..bench import process
+from .. import dilation, mariadb_packages, paths, setup_cmd
+from ..bench import process, same_figures
 from ..bench.comparison import STRATA
 from ..bench.results import commit
 from ..bench.servers import MIB, alone, database, machine
 from ..bench.sysbench import UNIFORM, Bench, Workload, parse, transactions
 from ..cluster import FIRST_COMPUTE, Cluster
+from ..dilation import Emulation, Validity, Wish
 from ..process import BackgroundProcess
 from ..shell import Outcome, StrataError, console
 from ..waiting import wait_until
 
+FOLDER = paths.BUILD / "bench" / "experiment"
 LOAD_POOL = 256 * MIB
 LEAST_POOL = 8 * MIB  # strata_buffer_pool_size takes no less
 HIT_TOLERANCE = 0.04
@@ -43,6 +50,8 @@ IDLE_S_MAX = 30.0  # between light runs, as in the paper
 # A compute node that starts needs pages as of the end of the log, which eager replay may be far from.
 REPLAY_WAIT_S = 3600.0
 READ, LIGHT, HEAVY = "read", "light", "heavy"
+VOID_REPEATS = 2
+NODE_LEASE_S = 10  # as storage nodes have it by themselves
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,8 @@ class Plan:
     light_seconds: int = 1  # changes fewer pages than all but the smallest buffer has
     light_runs: int = 3
     checkpoint_s: int = 5
+    dilation: float = 1.0
+    cores: Mapping[str, int] = field(default_factory=dict)  # of emulated nodes, by kind
 
     def settings(self) -> dict[str, object]:
         """Measurements with the same ones can be added to each other."""
@@ -81,7 +92,11 @@ class Plan:
             "light_seconds": self.light_seconds,
             "light_runs": self.light_runs,
             "checkpoint_s": self.checkpoint_s,
+            **self.wish().settings(),
         }
+
+    def wish(self) -> Wish:
+        return Wish(self.dilation, tuple(self.cores.items()))
 
     @property
     def all_loads(self) -> tuple[str, ...]:
@@ -115,6 +130,9 @@ class Point:
     load: str
     tps: list[float] = field(default_factory=list)  # of each run
     transactions: int = 0  # of all runs
+    void: list[str] = field(default_factory=list)  # why runs that are among them are void
+    late_share_max: float = 0.0
+    cores_used_max: float = 0.0  # real ones, by all programs
     counters: dict[str, int] = field(default_factory=dict)  # summed up over its runs
 
     @property
@@ -137,6 +155,8 @@ class Result:
     points: list[Point]
     commits: list[str] = field(default_factory=list)
     machine: dict[str, object] = field(default_factory=machine)
+    undilated_because: str = ""  # although it was to be dilated
+    same_figures: float | None = None  # how much dilated and undilated figures differed before
 
     def value(self, variant: str, hit_ratio: float, load: str) -> float:
         return self.point(variant, hit_ratio, load).value
@@ -175,13 +195,20 @@ def chosen_hit_ratios(plan: Plan, text: str | None) -> tuple[float, ...]:
 
 def run(plan: Plan, course: Course) -> Result:
     setup_cmd.ensure_setup()
+    plan, undilated_because = _possible(plan, course)
     with _sites(plan) as sites:
         for site in sites:
             with undisturbed(course.lock):
                 console.print(f"loading {site.variant.label} ...")
                 site.load()
         result = course.before or Result(plan, sites[0].data_bytes(), [], [])
+        result.undilated_because = undilated_because
         result.commits = sorted({*result.commits, commit()})
+        if plan.wish().dilated:
+            result.same_figures = same_figures.last_deviation()
+            for site in sites:
+                with undisturbed(course.lock):
+                    site.begin_dilation()
         for target in course.hit_ratios:
             if all(pool.target != target for pool in result.pools):
                 with undisturbed(course.lock):
@@ -195,6 +222,20 @@ def run(plan: Plan, course: Course) -> Result:
                         _measure(site, pool, result)
                 course.keep(result)
         return result
+
+
+def _possible(plan: Plan, course: Course) -> tuple[Plan, str]:
+    """The plan, without dilation where programs cannot be dilated, and why."""
+    if not plan.wish().dilated:
+        return plan, ""
+    programs: list[str | Path] = [mariadb_packages.mariadbd(), paths.storenode_path("release"), "sysbench"]
+    why = dilation.why_impossible(programs, FOLDER / "dilation")
+    if why is None:
+        return plan, ""
+    if course.before is not None:
+        raise StrataError(f"what is added to is dilated, and this machine cannot: {why}")
+    console.print(f"[yellow]not dilated:[/] {why}; all figures are in real time")
+    return replace(plan, dilation=1.0, cores={}), why
 
 
 @contextmanager
@@ -230,16 +271,29 @@ def _measure(site: "Site", pool: Pool, result: Result) -> None:
     site.warm_up()
     points = [point for point in result.points if (point.variant, point.hit_ratio) == (site.variant.label, pool.target)]
     for point in points:
-        if point.load == HEAVY:
-            runs = [site.measure(Workload.write_only, result.plan.seconds) for _ in range(result.plan.heavy_runs)]
-        elif point.load == LIGHT:
-            runs = [site.after_idle(Workload.write_only, result.plan.light_seconds) for _ in range(result.plan.light_runs)]
-        else:
-            runs = [site.after_idle(Workload.read_only, result.plan.seconds)]
-        for one in runs:
-            one.add_to(point)
+        count = {HEAVY: result.plan.heavy_runs, LIGHT: result.plan.light_runs}.get(point.load, 1)
+        for _ in range(count):
+            _measured(site, point.load, result.plan).add_to(point)
     values = ", ".join(f"{point.load} {point.value:,.0f}/s" for point in points)
     console.print(f"  {site.variant.label}, {pool.target:.1%} hits: {values}")
+
+
+def _measured(site: "Site", load: str, plan: Plan) -> "Run":
+    """A run that is not void, if there is one."""
+    for _ in range(VOID_REPEATS):
+        run = _one_run(site, load, plan)
+        if run.why_void is None:
+            return run
+        console.print(f"  void, repeated: {run.why_void}")
+    return _one_run(site, load, plan)
+
+
+def _one_run(site: "Site", load: str, plan: Plan) -> "Run":
+    if load == HEAVY:
+        return site.measure(Workload.write_only, plan.seconds)
+    if load == LIGHT:
+        return site.after_idle(Workload.write_only, plan.light_seconds)
+    return site.after_idle(Workload.read_only, plan.seconds)
 
 
 @dataclass(frozen=True)
@@ -247,12 +301,22 @@ class Run:
     tps: float
     transactions: int
     counters: dict[str, int]  # by how much they grew
+    validity: Validity | None = None  # of a dilated one
+
+    @property
+    def why_void(self) -> str | None:
+        return self.validity.why_void if self.validity else None
 
     def add_to(self, point: Point) -> None:
         point.tps.append(self.tps)
         point.transactions += self.transactions
         for name, grown in self.counters.items():
             point.counters[name] = point.counters.get(name, 0) + grown
+        if self.validity:
+            point.late_share_max = max(point.late_share_max, self.validity.late_share)
+            point.cores_used_max = max(point.cores_used_max, self.validity.cores_used)
+        if self.why_void:
+            point.void.append(self.why_void)
 
 
 # --- one variant's cluster -------------------------------------------------------------------------------------
@@ -260,7 +324,7 @@ class Run:
 
 @contextmanager
 def _sites(plan: Plan) -> Iterator[list["Site"]]:
-    folder = paths.BUILD / "bench" / "experiment"
+    folder = FOLDER
     with alone(folder.parent / "lock"), ExitStack() as stack:
         sites = []
         for number, variant in enumerate(plan.variants):
@@ -277,19 +341,34 @@ class Site:
         self.variant = variant
         self._plan = plan
         self._program: list[str | Path] = [paths.storenode_path("release"), *variant.node_options]
+        self._emulation = Emulation(plan.wish(), folder.with_name(f"{folder.name}-emulated")) if plan.wish().dilated else None
+        if plan.wish().dilated:
+            self._program += ["--lease", str(math.ceil(NODE_LEASE_S * plan.dilation))]  # The registry counts real seconds.
         self._cluster = Cluster(folder, program=self._program)
 
     def start(self) -> None:
         self.end()
         self._cluster = Cluster(self._cluster.data, program=self._program)
+        self._cluster.emulation = self._emulation
         self._cluster.compute_options = self._options(LOAD_POOL)
         self._cluster.start(self.variant.profile)
         server = self._cluster.computes[FIRST_COMPUTE]
         server.query(f"CREATE DATABASE IF NOT EXISTS {database(STRATA)}")
         self._bench = Bench(server, self._plan.tables, self._plan.rows)
 
+    def begin_dilation(self) -> None:
+        """Once all is loaded."""
+        assert self._emulation is not None
+        self.wait_until_replayed()
+        self._cluster.stop()
+        self._emulation.begin()
+        self._bench.environment = self._emulation.environment(dilation.CLIENT, dilation.CLIENT)
+        self._cluster.start(self.variant.profile)
+
     def end(self) -> None:
         self._cluster.stop()
+        if self._emulation:
+            self._emulation.end()
         if self._cluster.exists() and not self._cluster.running():
             self._cluster.wipe()
 
@@ -309,7 +388,7 @@ class Site:
 
     def wait_until_replayed(self) -> None:
         """Until all its processes have nothing left to do."""
-        if not process.wait_until_quiet(self._cpu_s, REPLAY_WAIT_S):
+        if not process.wait_until_quiet(self._emulated_cpu_s, REPLAY_WAIT_S):
             raise StrataError(f"{self.variant.label}: the storage nodes still replay after {REPLAY_WAIT_S:.0f} s")
 
     def _options(self, pool_bytes: int) -> tuple[str, ...]:
@@ -342,24 +421,27 @@ class Site:
     def measure(self, workload: Workload, seconds: int) -> Run:
         before, used, began = self.counters(), process.MachineTime.now(), time.monotonic()
         ours_before_s = self._cpu_s() + _children_s()
-        outcome = self._run(workload, seconds)
+        with dilation.watched(self._emulation) as validity:
+            outcome = self._run(workload, seconds)
         elapsed_s, used_s = time.monotonic() - began, used.used_since()
         after = self.counters()
         ours_s = self._cpu_s() + _children_s() - ours_before_s
-        after["elapsed_us"] = int(elapsed_s * 1e6)
+        after["elapsed_us"] = int(elapsed_s / self._plan.dilation * 1e6)
         after["others_cpu_us"] = max(0, int((used_s - ours_s) * 1e6))
         grown = {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
-        return Run(parse(outcome).value, transactions(outcome), grown)
+        return Run(parse(outcome).value, transactions(outcome), grown, validity())
 
     def after_idle(self, workload: Workload, seconds: int) -> Run:
         """Once a checkpoint has written back, or needs not, all that was changed so far."""
         end = self.counters()["log_lsn"]
-        wait_until(lambda: self.counters()["log_checkpoint_lsn"] >= end, IDLE_S_MAX, every_s=0.5)
-        process.wait_until_quiet(self._cpu_s, IDLE_S_MAX)
+        idle_s_max = IDLE_S_MAX * self._plan.dilation
+        wait_until(lambda: self.counters()["log_checkpoint_lsn"] >= end, idle_s_max, every_s=0.5)
+        process.wait_until_quiet(self._emulated_cpu_s, idle_s_max)
         return self.measure(workload, seconds)
 
     def _run(self, workload: Workload, seconds: int) -> Outcome:
-        return self._bench.run_for(STRATA, workload, self._plan.threads, seconds + 300, f"--time={seconds}", UNIFORM)
+        limit_s = (seconds + 300) * self._plan.dilation
+        return self._bench.run_for(STRATA, workload, self._plan.threads, limit_s, f"--time={seconds}", UNIFORM)
 
     def counters(self) -> dict[str, int]:
         """What storage nodes (all of them together) and the compute node have counted, and their CPU time."""
@@ -382,6 +464,13 @@ class Site:
 
     def _cpu_s(self) -> float:
         return _cpu_us(self._cluster.parts().values()) / 1e6
+
+    def _emulated_cpu_s(self) -> float:
+        """CPU time for a second of emulated time, seen from outside. The registry is not emulated."""
+        if self._emulation is None:
+            return self._cpu_s()
+        parts = [part for name, part in self._cluster.parts().items() if name != "etcd"]
+        return self._plan.dilation * _cpu_us(parts) / 1e6
 
 
 def _children_s() -> float:

@@ -3,6 +3,7 @@ transaction took, which says why. All of it can be made again from the JSON (`re
 """
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -23,6 +24,9 @@ EXPLAINED = (
     " what compute sends to all storage nodes, CPU time of the cluster"
 )
 TABLE_WIDTH = 170
+STORAGE_NODES = 3
+VALIDITY = ("void", "late_share_max", "cores_used_max")  # of a point, where time is dilated
+CAPTION_WIDTH = 46  # characters for each part of a figure
 # What a transaction took, and the last three: name, and how it is computed of a point.
 COSTS: dict[str, Callable[[Point], float]] = {
     "log_bytes": lambda point: point.per_transaction("log_bytes"),
@@ -55,9 +59,63 @@ def scale(result: Result) -> str:
     )
 
 
+def emulation(result: Result) -> str:
+    """What has to be known of emulated nodes before any figure is looked at; empty where there are none."""
+    plan = result.plan
+    if result.undilated_because:
+        return f"Not dilated, although it was to be: {result.undilated_because}; all figures in real time."
+    if not plan.wish().dilated:
+        return ""
+    cores = plan.cores
+    void = [why for point in result.points for why in point.void]
+    runs = sum(len(point.tps) for point in result.points)
+    voided = f" {len(void)} of {runs} runs are VOID, such as: {void[0]}." if void else f" None of {runs} runs is void."
+    same = (
+        " Whether the same server gives the same figures in slower time was not measured before"
+        if result.same_figures is None
+        else f" The same server's figures in slower time differed by at most {result.same_figures:.1%}"
+    )
+    return (
+        f"Emulated: a compute node of {cores['compute']} cores, {STORAGE_NODES} storage nodes of {cores['storage']},"
+        f" clients on {cores['client']}, time dilated by {plan.dilation:g}; all figures in emulated time, link {plan.link}."
+        f" At most {_most_cores(result):.2f} of {result.machine['cores']} real cores were used by all programs, and"
+        f" {_latest(result):.1%} of the time for which emulated cores were busy was late.{voided}{same}."
+    )
+
+
+def _most_cores(result: Result) -> float:
+    return max((point.cores_used_max for point in result.points), default=0.0)
+
+
+def _latest(result: Result) -> float:
+    return max((point.late_share_max for point in result.points), default=0.0)
+
+
+def _facts_of_emulation(result: Result) -> dict[str, object]:
+    said = emulation(result)
+    if not said:
+        return {}
+    facts: dict[str, object] = {"statement": said}
+    if result.undilated_because:
+        facts["because"] = result.undilated_because
+    else:
+        facts |= {
+            "dilation": result.plan.dilation,
+            "cores": dict(result.plan.cores),
+            "storage_nodes": STORAGE_NODES,
+            "link": result.plan.link,
+            "disk": "real",
+            "real_cores_used_max": _most_cores(result),
+            "late_share_max": _latest(result),
+            "same_figures_deviation_max": result.same_figures,
+            "void_runs": sum(len(point.void) for point in result.points),
+        }
+    return {"emulation": facts}
+
+
 def _others(result: Result) -> float:
-    """Cores that were busy with something else while it was measured, on average."""
-    elapsed_us = sum(point.counters.get("elapsed_us", 0) for point in result.points)
+    """Cores that were busy with something else while it was measured, on average. Of real time."""
+    elapsed_us = result.plan.dilation * sum(point.counters.get("elapsed_us", 0) for point in result.points)
     return sum(point.counters.get("others_cpu_us", 0) for point in result.points) / max(elapsed_us, 1)
 
 
@@ -97,6 +155,8 @@ def show(experiment: Experiment, result: Result, plot_file: Path, page: Path | N
     if page is not None:
         page.write_text(markdown(experiment, result, plot_file))
     console.print(f"{experiment.title} ({experiment.paper})")
+    if said := emulation(result):
+        console.print(said)
     console.print(scale(result))
     for finding in experiment.findings(result):
         console.print(sentence(finding))
@@ -131,7 +191,9 @@ def _number(value: float) -> str:
 def markdown(experiment: Experiment, result: Result, plot_file: Path) -> str:
     """All of it as a page, beside the plot."""
     head = ("hits", "load", "variant", "transactions/s", *(name.replace("_", " ") for name in COSTS))
-    lines = [f"# {experiment.title}", "", f"{experiment.paper}. {scale(result)} Commits: {', '.join(result.commits)}.", ""]
+    lines = [f"# {experiment.title}", ""]
+    lines += [said, ""] if (said := emulation(result)) else []
+    lines += [f"{experiment.paper}. {scale(result)} Commits: {', '.join(result.commits)}.", ""]
     lines += [f"![{experiment.title}]({plot_file.name})", ""]
     lines += [f"- {sentence(finding)}" for finding in experiment.findings(result)]
     lines += ["", f"{EXPLAINED}:", "", _cells(head), _cells("---" for _ in head)]
@@ -156,6 +218,7 @@ def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
         "machine": result.machine,
         "settings": result.plan.settings(),
         "variants": [asdict(variant) for variant in result.plan.variants],
+        **_facts_of_emulation(result),
         "scale": scale(result),
         "data_bytes": result.data_bytes,
         "pools": [asdict(pool) for pool in result.pools],
@@ -170,11 +233,18 @@ def as_json(experiment: Experiment, result: Result) -> dict[str, object]:
                 "transactions": point.transactions,
                 "costs": {name: cost(point) for name, cost in COSTS.items()},
                 "counters": point.counters,
+                **_validity_of(result, point),
             }
             for point in result.points
             if point.tps
         ],
     }
+
+
+def _validity_of(result: Result, point: Point) -> dict[str, object]:
+    if not result.plan.wish().dilated:
+        return {}
+    return {name: getattr(point, name) for name in VALIDITY}
 
 
 def read(plan: Plan, json_file: Path) -> Result:
@@ -187,6 +257,10 @@ def read(plan: Plan, json_file: Path) -> Result:
         if said["variants"] != json.loads(json.dumps([asdict(variant) for variant in plan.variants])):
             raise StrataError(f"{json_file}: its variants are not those of now")
         result = Result(plan, said["data_bytes"], [], [], said["commits"], said["machine"])
+        said_of_emulation = said.get("emulation", {})
+        if "dilation" not in said_of_emulation:
+            result.undilated_because = said_of_emulation.get("because", "")
+        result.same_figures = said_of_emulation.get("same_figures_deviation_max")
         for pool in said["pools"]:
             result.add_pool(Pool(**pool))
         for point in said["points"]:
@@ -200,29 +274,70 @@ def _fill(result: Result, said: dict[str, Any]) -> None:
     for point in result.points:
         if (point.variant, point.hit_ratio, point.load) == (said["variant"], said["hit_ratio"], said["load"]):
             point.tps, point.transactions, point.counters = said["runs"], said["transactions"], said["counters"]
+            for name in VALIDITY:
+                setattr(point, name, said.get(name, getattr(point, name)))
 
 
 def plot(experiment: Experiment, result: Result, file: Path) -> None:
+    """A part for each load, bars with the least and the most of several runs, and one that sets our ratios beside the paper's."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     loads = result.plan.all_loads
-    pools = [pool for pool in result.pools if result.has(pool.target)]
-    figure, all_axes = pyplot.subplots(1, len(loads), figsize=(4.6 * len(loads), 3.4), squeeze=False)
-    names = [f"{pool.bytes / MIB:,.0f} MiB\n{pool.measured:.1%}" for pool in pools]
-    width = 0.8 / len(result.plan.variants)
-    for axes, load in zip(all_axes[0], loads, strict=True):
-        for number, variant in enumerate(result.plan.variants):
-            places = [place + (number - (len(result.plan.variants) - 1) / 2) * width for place in range(len(names))]
-            values = [result.value(variant.label, pool.target, load) for pool in pools]
-            axes.bar(places, values, width, label=variant.label)
-        axes.set_xticks(range(len(names)), names)
-        axes.set_title(load)
-        axes.set_ylabel("transactions/s")
-        axes.set_xlabel("buffer, hit ratio")
+    findings = experiment.findings(result)
+    parts = len(loads) + bool(findings)
+    figure, all_axes = pyplot.subplots(1, parts, figsize=(4.6 * parts, 4.4), squeeze=False)
+    for axes, load in zip(all_axes[0], loads, strict=False):
+        _draw_load(axes, result, load)
     all_axes[0][0].legend(fontsize="small")
+    if findings:
+        _draw_ratios(all_axes[0][-1], findings)
     figure.suptitle(f"{experiment.title} ({experiment.paper})", fontsize="medium")
-    figure.tight_layout()
+    caption = "\n".join(textwrap.wrap(caption_of(result), CAPTION_WIDTH * parts))
+    figure.text(0.01, 0.01, caption, fontsize="x-small", va="bottom")
+    figure.tight_layout(rect=(0, 0.04 + 0.035 * (caption.count("\n") + 1), 1, 1))
     figure.savefig(file, dpi=130)
+    pyplot.close(figure)
+
+
+def caption_of(result: Result) -> str:
+    """How it was measured, in few words: dilation and cores, or what stands for them."""
+    said = emulation(result) or f"Not dilated: all processes share {result.machine['cores']} cores, in real time."
+    return f"{said} Bars: medians; lines: least and most of several runs. Dashed: the paper's."
+
+
+def _draw_load(axes: Any, result: Result, load: str) -> None:
+    pools = [pool for pool in result.pools if result.has(pool.target)]
+    names = [f"{pool.bytes / MIB:,.0f} MiB\n{pool.measured:.1%}" for pool in pools]
+    count = len(result.plan.variants)
+    width = 0.8 / count
+    for number, variant in enumerate(result.plan.variants):
+        places = [place + (number - (count - 1) / 2) * width for place in range(len(names))]
+        points = [result.point(variant.label, pool.target, load) for pool in pools]
+        values = [point.value for point in points]
+        below = [point.value - min(point.tps) for point in points]
+        above = [max(point.tps) - point.value for point in points]
+        axes.bar(places, values, width, label=variant.label, yerr=(below, above), capsize=3, ecolor="black")
+    axes.set_xticks(range(len(names)), names)
+    axes.set_title(load)
+    axes.set_ylabel("transactions/s" + (" of emulated time" if result.plan.wish().dilated else ""))
+    axes.set_xlabel("buffer, hit ratio")
+
+
+def _draw_ratios(axes: Any, findings: list[Finding]) -> None:
+    """Ours, with a dashed line across each for the paper's."""
+    names = ["\n".join(textwrap.wrap(finding.what, 26)) for finding in findings]
+    places = range(len(findings))
+    axes.barh(places, [finding.ours for finding in findings], 0.6, color="tab:gray", label="here")
+    for place, finding in zip(places, findings, strict=True):
+        label = "paper" if place == 0 else None
+        axes.plot([finding.paper, finding.paper], [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=2, label=label)
+        right = max(finding.ours, finding.paper)
+        axes.text(right, place, f" {finding.ours:.2f} (paper {finding.paper:.2f})", va="center", fontsize="x-small")
+    axes.set_yticks(places, names, fontsize="x-small")
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1.45 * max(max(finding.ours, finding.paper) for finding in findings))
+    axes.set_title("ratios")
+    axes.legend(fontsize="small", loc="lower right")
