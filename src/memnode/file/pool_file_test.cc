@@ -1,6 +1,6 @@
-// Goal: a pool's file keeps its promises (MF1-MF6, MS1, MS2). Method: each by hand; children that
-// are killed while they use one; files of any bytes, of which nothing may crash and no wrong page
-// may come.
+// Goal: a pool's file keeps its promises (MF1-MF6, MST1, MST2). Method: each by hand; children
+// that are killed while they use one; files of any bytes, of which nothing may crash and no wrong
+// page may come.
 #include "memnode/file/pool_file.h"
 
 #include <fcntl.h>

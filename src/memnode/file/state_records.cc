@@ -65,7 +65,7 @@ void write(char* place, Which which, std::array<uint64_t, 4> words) noexcept {
   auto* const target = reinterpret_cast<uint64_t*>(place_of(place, which, record.sequence));
   std::array<uint64_t, sizeof(Record) / 8> all;
   std::memcpy(all.data(), &record, sizeof record);
-  for (size_t i = 0; i < all.size(); i++)  // MS2: in this order
+  for (size_t i = 0; i < all.size(); i++)  // MST2: in this order
     std::atomic_ref<uint64_t>(target[i]).store(all[i], std::memory_order_release);
 }
 
