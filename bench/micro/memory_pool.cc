@@ -117,7 +117,7 @@ void get(benchmark::State& state, RegionPath path) {
 }
 void get_mapped(benchmark::State& state) { get(state, RegionPath::kMapped); }
 void get_tcp(benchmark::State& state) { get(state, RegionPath::kCalls); }
-BENCHMARK(get_mapped)->Name("memory_pool/get_mapped")->UseRealTime();
+BENCHMARK(get_mapped)->Name("memory_pool/get_mapped");
 BENCHMARK(get_tcp)->Name("memory_pool/get_tcp")->UseRealTime();
 
 // An image that takes another one's place.
