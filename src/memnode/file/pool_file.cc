@@ -3,6 +3,8 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <charconv>
+#include <fstream>
 #include <utility>
 
 #include "base/assert.h"
@@ -15,6 +17,21 @@ namespace {
 using transport::Region;
 
 constexpr uint64_t kRegionEpoch = 1;  // the file is never replaced to shut somebody out
+
+// The machine's: 32 hexadecimal digits. Zeroes, which are nobody's, if it does not tell.
+Boot boot_of_machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  std::erase(text, '-');
+  Boot boot{};
+  for (size_t i = 0; i < boot.size(); i++) {
+    const char* const begin = text.data() + std::min(text.size(), 16 * i);
+    const char* const end = text.data() + std::min(text.size(), 16 * i + 16);
+    if (std::from_chars(begin, end, boot[i], 16).ptr != end || end - begin != 16) return Boot{};
+  }
+  return boot;
+}
 
 void say_discarded(const std::string& path, const Status& why) {
   diag(Severity::kWarning, "pool file %s: what was in it is discarded: %s", path.c_str(),
@@ -47,7 +64,11 @@ StatusOr<StateRecords::Owner> owner_of(const Region& region) {
 }  // namespace
 
 PoolFile::PoolFile(const PoolFileOptions& options, std::shared_ptr<Region> region, uint32_t slots)
-    : options_(options), region_(std::move(region)), slots_(slots), state_(region_->data()) {}
+    : options_(options),
+      region_(std::move(region)),
+      slots_(slots),
+      boot_(options.boot.value_or(boot_of_machine())),
+      state_(region_->data()) {}
 
 StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& options) {
   STRATA_ASSERT(options.pool.slots >= kPoolSlotsMin);
@@ -69,7 +90,6 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   if (owner.ok()) {
     auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), owner->slots));
     file->use_what_is_there();
-    STRATA_RETURN_IF_ERROR(file->persist_state());
     return file;
   }
   if (is_corruption(owner.status())) say_discarded(options.path, owner.status());
@@ -83,7 +103,6 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   file->state_.begin(
       {.stream = options.stream, .database = options.database, .slots = options.pool.slots});
   file->begin_content();
-  STRATA_RETURN_IF_ERROR(file->persist_state());
   return file;
 }
 
@@ -94,7 +113,11 @@ PoolMemory PoolFile::memory() const noexcept {
 
 void PoolFile::use_what_is_there() {
   incarnation_ = state_.incarnation();
-  if (incarnation_ == 0) return begin_content();  // killed while it began, or emptied
+  if (incarnation_ == 0) return begin_content();    // killed while it began, or emptied
+  if (state_.boot() != boot_ || boot_ == Boot{}) {  // MF5
+    say_discarded(options_.path, error_corruption("it is from before the machine's last start"));
+    return discard();
+  }
   PoolOptions options = options_.pool;
   options.slots = slots_;
   StatusOr<std::unique_ptr<Pool>> recovered = Pool::recover(options, memory());
@@ -115,11 +138,11 @@ void PoolFile::begin_content() {
   do {
     transport::system_entropy()->fill(reinterpret_cast<char*>(&incarnation_), sizeof incarnation_);
   } while (incarnation_ == 0);
-  state_.set_incarnation(incarnation_);
+  state_.set_incarnation(incarnation_, boot_);
 }
 
 void PoolFile::discard() {
-  state_.set_incarnation(0);
+  state_.set_incarnation(0, {});
   begin_content();
 }
 
@@ -135,19 +158,6 @@ Status PoolFile::set_checkpoint(const StateRecords::Checkpoint& checkpoint) {
     return error_conflict("a later checkpoint is known");
   if (checkpoint != last) state_.set_checkpoint(checkpoint);
   return ok_status();
-}
-
-Status PoolFile::persist_state() const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(0, kStateBytes);
-}
-Status PoolFile::persist_page(uint32_t slot) const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(pages_at() + uint64_t{slot} * kPageBytes, kPageBytes);
-}
-Status PoolFile::persist_header(uint32_t slot) const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(headers_at() + uint64_t{slot} * sizeof(SlotHeader), sizeof(SlotHeader));
 }
 
 }  // namespace strata::memnode

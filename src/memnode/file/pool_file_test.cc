@@ -42,7 +42,7 @@ class PoolFiles : public ::testing::Test {
             .stream = StreamId{7},
             .database = 42,
             .pool = {.slots = kSlots},
-            .durable = durable_};
+            .boot = std::nullopt};
   }
   std::unique_ptr<PoolFile> open() {
     auto file = PoolFile::open(options());
@@ -61,7 +61,6 @@ class PoolFiles : public ::testing::Test {
     EXPECT_EQ(::stat(options().path.c_str(), &info), 0);
     return info.st_ino;
   }
-  bool durable_ = false;
   transport::test::Folder folder_;
 };
 
@@ -242,16 +241,40 @@ TEST_F(PoolFiles, MS2OfTheTwoPlacesOfACheckpointOneMayBeDamaged) {
   }
 }
 
-TEST_F(PoolFiles, MF5PersistsOnADurableMedium) {
-  durable_ = true;
-  const auto file = open();
-  const auto slot = put(file->pool(), kPage, Llsn{5}, Lsn{10});
-  ASSERT_TRUE(slot.ok());
-  EXPECT_TRUE(file->persist_page(slot->number).ok());
-  EXPECT_TRUE(file->persist_header(slot->number).ok());
-  EXPECT_TRUE(file->persist_header(kSlots - 1).ok());
-  EXPECT_TRUE(file->persist_page(kSlots - 1).ok());
-  EXPECT_TRUE(file->persist_state().ok());
+TEST_F(PoolFiles, MF5WhatAnEarlierBootLeftIsDiscarded) {
+  PoolFileOptions before = options();
+  before.boot = Boot{1, 2};
+  uint64_t incarnation = 0;
+  {
+    const auto file = PoolFile::open(before);
+    ASSERT_TRUE(file.ok());
+    incarnation = (*file)->incarnation();
+    ASSERT_TRUE(put((*file)->pool(), kPage, Llsn{5}, Lsn{10}).ok());
+    ASSERT_TRUE((*file)->accept({Epoch{3}, 2}).ok());
+  }
+  {
+    const auto file = PoolFile::open(before);
+    ASSERT_TRUE(file.ok());
+    EXPECT_TRUE((*file)->found());
+  }
+  EXPECT_EQ(lines_logged, 0u);
+  PoolFileOptions after = options();
+  after.boot = Boot{1, 3};
+  const auto file = PoolFile::open(after);
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE((*file)->found());
+  EXPECT_NE((*file)->incarnation(), incarnation);
+  EXPECT_EQ((*file)->pool()->lookup(kPage), std::nullopt);
+  EXPECT_EQ(lines_logged, 1u);
+}
+
+TEST_F(PoolFiles, MF5AMachineThatDoesNotTellItsBootFindsNothing) {
+  PoolFileOptions silent = options();
+  silent.boot = Boot{};
+  { ASSERT_TRUE(PoolFile::open(silent).ok()); }
+  const auto file = PoolFile::open(silent);
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE((*file)->found());
 }
 
 TEST_F(PoolFiles, MF6OneProcessUsesItAtATime) {

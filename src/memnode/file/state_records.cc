@@ -97,8 +97,13 @@ void StateRecords::begin(const Owner& owner) noexcept {
 }
 
 uint64_t StateRecords::incarnation() const noexcept { return read(place_, kContent).words[0]; }
-void StateRecords::set_incarnation(uint64_t incarnation) noexcept {
-  write(place_, kContent, {incarnation, 0, 0, 0});
+std::array<uint64_t, 2> StateRecords::boot() const noexcept {
+  const Record record = read(place_, kContent);
+  return {record.words[1], record.words[2]};
+}
+void StateRecords::set_incarnation(uint64_t incarnation,
+                                   const std::array<uint64_t, 2>& boot) noexcept {
+  write(place_, kContent, {incarnation, boot[0], boot[1], 0});
 }
 
 StateRecords::User StateRecords::user() const noexcept {

@@ -6,8 +6,8 @@
 //        before. One that is damaged is taken for one that was never finished.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -48,7 +48,9 @@ class StateRecords {
 
   // 0: there is no content.
   [[nodiscard]] uint64_t incarnation() const noexcept;
-  void set_incarnation(uint64_t incarnation) noexcept;
+  // During which boot of the machine it was set.
+  [[nodiscard]] std::array<uint64_t, 2> boot() const noexcept;
+  void set_incarnation(uint64_t incarnation, const std::array<uint64_t, 2>& boot) noexcept;
   [[nodiscard]] User user() const noexcept;  // epoch 0: nobody yet
   void set_user(const User& user) noexcept;
   // Lsn 0: none, or of another content.
