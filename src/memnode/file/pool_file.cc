@@ -3,6 +3,8 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <charconv>
+#include <fstream>
 #include <utility>
 
 #include "base/assert.h"
@@ -15,6 +17,21 @@ namespace {
 using transport::Region;
 
 constexpr uint64_t kRegionEpoch = 1;  // the file is never replaced to shut somebody out
+
+// The machine's: 32 hexadecimal digits. Zeroes, which are nobody's, if it does not tell.
+Boot boot_of_machine() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  std::erase(text, '-');
+  Boot boot{};
+  for (size_t i = 0; i < boot.size(); i++) {
+    const char* const begin = text.data() + std::min(text.size(), 16 * i);
+    const char* const end = text.data() + std::min(text.size(), 16 * i + 16);
+    if (std::from_chars(begin, end, boot[i], 16).ptr != end || end - begin != 16) return Boot{};
+  }
+  return boot;
+}
 
 void say_discarded(const std::string& path, const Status& why) {
   diag(Severity::kWarning, "pool file %s: what was in it is discarded: %s", path.c_str(),
@@ -47,7 +64,11 @@ StatusOr<StateRecords::Owner> owner_of(const Region& region) {
 }  // namespace
 
 PoolFile::PoolFile(const PoolFileOptions& options, std::shared_ptr<Region> region, uint32_t slots)
-    : options_(options), region_(std::move(region)), slots_(slots), state_(region_->data()) {}
+    : options_(options),
+      region_(std::move(region)),
+      slots_(slots),
+      boot_(options.boot.value_or(boot_of_machine())),
+      state_(region_->data()) {}
 
 StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& options) {
   STRATA_ASSERT(options.pool.slots >= kPoolSlotsMin);
@@ -94,7 +115,11 @@ PoolMemory PoolFile::memory() const noexcept {
 
 void PoolFile::use_what_is_there() {
   incarnation_ = state_.incarnation();
-  if (incarnation_ == 0) return begin_content();  // killed while it began, or emptied
+  if (incarnation_ == 0) return begin_content();    // killed while it began, or emptied
+  if (state_.boot() != boot_ || boot_ == Boot{}) {  // MF5
+    say_discarded(options_.path, error_corruption("it is from before the machine's last start"));
+    return discard();
+  }
   PoolOptions options = options_.pool;
   options.slots = slots_;
   StatusOr<std::unique_ptr<Pool>> recovered = Pool::recover(options, memory());
@@ -115,11 +140,11 @@ void PoolFile::begin_content() {
   do {
     transport::system_entropy()->fill(reinterpret_cast<char*>(&incarnation_), sizeof incarnation_);
   } while (incarnation_ == 0);
-  state_.set_incarnation(incarnation_);
+  state_.set_incarnation(incarnation_, boot_);
 }
 
 void PoolFile::discard() {
-  state_.set_incarnation(0);
+  state_.set_incarnation(0, {});
   begin_content();
 }
 

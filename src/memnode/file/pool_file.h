@@ -1,6 +1,5 @@
 // The file of a pool: a region whose bytes are the pool's state, its slots' headers and its pages.
-// On tmpfs or hugetlbfs it outlives the process, on a DAX or ordinary file the machine. Not
-// thread-safe but for the two that persist.
+// It outlives the process. Not thread-safe but for what persists.
 //   MF1  A content has an incarnation, random and not 0. What is lost, damaged or discarded ends
 //        it; the next one has another, in the same file: a peer that sleeps with a mapping would
 //        keep a second file's memory.
@@ -8,14 +7,17 @@
 //        verified; one failure discards all of it, with a line in the log. Any bytes may be there.
 //   MF3  A file of another stream or database is not touched.
 //   MF4  The last user is kept beyond contents: who was refused once stays refused.
-//   MF5  On a durable medium power loss takes nothing that was answered: page, header and state
-//        are persisted before the answer, and a slot's header before the slot is used again (flow
-//        below).
+//   MF5  What an earlier boot of the machine left is discarded, on whichever medium, persisted or
+//        not: the header of an image that was replaced is freed in memory at once, so after a loss
+//        of power the medium may have neither it nor the one in its place, or an old one whose
+//        successor was dropped. That would be noticed by nobody.
 //   MF6  One process uses it at a time.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/ids.h"
@@ -26,12 +28,16 @@
 
 namespace strata::memnode {
 
+// Names one run of the machine's operating system.
+using Boot = std::array<uint64_t, 2>;
+
 struct PoolFileOptions {
   std::string path;
   StreamId stream;
   uint64_t database = 0;
   PoolOptions pool;      // slots: of a new file; one that is there keeps its number
-  bool durable = false;  // MF5; memory needs no persisting
+  bool durable = false;  // the medium is: persist_...() do so
+  std::optional<Boot> boot = std::nullopt;  // instead of the machine's: for tests
 };
 
 class PoolFile {
@@ -55,13 +61,13 @@ class PoolFile {
   // The content is one of an earlier process.
   [[nodiscard]] bool found() const noexcept { return found_; }
 
-  // MF1: all pages go. Nobody fills or writes a slot meanwhile. Then persist_state().
+  // MF1: all pages go. Nobody fills or writes a slot meanwhile.
   void discard();
 
-  // fenced: not larger than the last one. Then persist_state(), before it is answered.
+  // fenced: not larger than the last one.
   Status accept(const StateRecords::User& user);
   [[nodiscard]] StateRecords::User user() const noexcept { return state_.user(); }
-  // conflict: before the last one, by epoch, then by Lsn. Then persist_state().
+  // conflict: before the last one, by epoch, then by Lsn.
   Status set_checkpoint(const StateRecords::Checkpoint& checkpoint);
   [[nodiscard]] StateRecords::Checkpoint checkpoint() const noexcept { return state_.checkpoint(); }
 
@@ -88,6 +94,7 @@ class PoolFile {
   const PoolFileOptions options_;
   const std::shared_ptr<transport::Region> region_;
   const uint32_t slots_;
+  const Boot boot_;
   StateRecords state_;
   std::unique_ptr<Pool> pool_;
   uint64_t incarnation_ = 0;

@@ -1,6 +1,6 @@
-// Goal: a pool's file keeps its promises (MF1-MF6, MS1, MS2). Method: each by hand; children that
-// are killed while they use one; files of any bytes, of which nothing may crash and no wrong page
-// may come.
+// Goal: a pool's file keeps its promises (MF1-MF6, MST1, MST2). Method: each by hand; children
+// that are killed while they use one; files of any bytes, of which nothing may crash and no wrong
+// page may come.
 #include "memnode/file/pool_file.h"
 
 #include <fcntl.h>
@@ -42,7 +42,8 @@ class PoolFiles : public ::testing::Test {
             .stream = StreamId{7},
             .database = 42,
             .pool = {.slots = kSlots},
-            .durable = durable_};
+            .durable = durable_,
+            .boot = std::nullopt};
   }
   std::unique_ptr<PoolFile> open() {
     auto file = PoolFile::open(options());
@@ -242,7 +243,43 @@ TEST_F(PoolFiles, MS2OfTheTwoPlacesOfACheckpointOneMayBeDamaged) {
   }
 }
 
-TEST_F(PoolFiles, MF5PersistsOnADurableMedium) {
+TEST_F(PoolFiles, MF5WhatAnEarlierBootLeftIsDiscarded) {
+  PoolFileOptions before = options();
+  before.boot = Boot{1, 2};
+  uint64_t incarnation = 0;
+  {
+    const auto file = PoolFile::open(before);
+    ASSERT_TRUE(file.ok());
+    incarnation = (*file)->incarnation();
+    ASSERT_TRUE(put((*file)->pool(), kPage, Llsn{5}, Lsn{10}).ok());
+    ASSERT_TRUE((*file)->accept({Epoch{3}, 2}).ok());
+  }
+  {
+    const auto file = PoolFile::open(before);
+    ASSERT_TRUE(file.ok());
+    EXPECT_TRUE((*file)->found());
+  }
+  EXPECT_EQ(lines_logged, 0u);
+  PoolFileOptions after = options();
+  after.boot = Boot{1, 3};
+  const auto file = PoolFile::open(after);
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE((*file)->found());
+  EXPECT_NE((*file)->incarnation(), incarnation);
+  EXPECT_EQ((*file)->pool()->lookup(kPage), std::nullopt);
+  EXPECT_EQ(lines_logged, 1u);
+}
+
+TEST_F(PoolFiles, MF5AMachineThatDoesNotTellItsBootFindsNothing) {
+  PoolFileOptions silent = options();
+  silent.boot = Boot{};
+  { ASSERT_TRUE(PoolFile::open(silent).ok()); }
+  const auto file = PoolFile::open(silent);
+  ASSERT_TRUE(file.ok());
+  EXPECT_FALSE((*file)->found());
+}
+
+TEST_F(PoolFiles, PersistsOnADurableMedium) {
   durable_ = true;
   const auto file = open();
   const auto slot = put(file->pool(), kPage, Llsn{5}, Lsn{10});
@@ -252,6 +289,7 @@ TEST_F(PoolFiles, MF5PersistsOnADurableMedium) {
   EXPECT_TRUE(file->persist_header(kSlots - 1).ok());
   EXPECT_TRUE(file->persist_page(kSlots - 1).ok());
   EXPECT_TRUE(file->persist_state().ok());
+  EXPECT_FALSE(file->persist_page(kSlots).ok()) << "beyond the region";
 }
 
 TEST_F(PoolFiles, MF6OneProcessUsesItAtATime) {

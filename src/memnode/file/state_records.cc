@@ -65,7 +65,7 @@ void write(char* place, Which which, std::array<uint64_t, 4> words) noexcept {
   auto* const target = reinterpret_cast<uint64_t*>(place_of(place, which, record.sequence));
   std::array<uint64_t, sizeof(Record) / 8> all;
   std::memcpy(all.data(), &record, sizeof record);
-  for (size_t i = 0; i < all.size(); i++)  // MS2: in this order
+  for (size_t i = 0; i < all.size(); i++)  // MST2: in this order
     std::atomic_ref<uint64_t>(target[i]).store(all[i], std::memory_order_release);
 }
 
@@ -97,8 +97,13 @@ void StateRecords::begin(const Owner& owner) noexcept {
 }
 
 uint64_t StateRecords::incarnation() const noexcept { return read(place_, kContent).words[0]; }
-void StateRecords::set_incarnation(uint64_t incarnation) noexcept {
-  write(place_, kContent, {incarnation, 0, 0, 0});
+std::array<uint64_t, 2> StateRecords::boot() const noexcept {
+  const Record record = read(place_, kContent);
+  return {record.words[1], record.words[2]};
+}
+void StateRecords::set_incarnation(uint64_t incarnation,
+                                   const std::array<uint64_t, 2>& boot) noexcept {
+  write(place_, kContent, {incarnation, boot[0], boot[1], 0});
 }
 
 StateRecords::User StateRecords::user() const noexcept {

@@ -1,13 +1,13 @@
 // What a pool's file says of itself, in its first 4096 bytes (docs/data_formats.md): whose it is,
 // and three things that change while others may be killed or may be reading. Not thread-safe.
-//   MS1  Whose it is (Owner) is written once, when the file is made.
-//   MS2  Each of the others has two places that are written in turns, with a number that grows
+//   MST1  Whose it is (Owner) is written once, when the file is made.
+//   MST2  Each of the others has two places that are written in turns, with a number that grows
 //        and a checksum, which is stored last: a process that is killed leaves what was said
 //        before. One that is damaged is taken for one that was never finished.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -48,7 +48,9 @@ class StateRecords {
 
   // 0: there is no content.
   [[nodiscard]] uint64_t incarnation() const noexcept;
-  void set_incarnation(uint64_t incarnation) noexcept;
+  // During which boot of the machine it was set.
+  [[nodiscard]] std::array<uint64_t, 2> boot() const noexcept;
+  void set_incarnation(uint64_t incarnation, const std::array<uint64_t, 2>& boot) noexcept;
   [[nodiscard]] User user() const noexcept;  // epoch 0: nobody yet
   void set_user(const User& user) noexcept;
   // Lsn 0: none, or of another content.

@@ -101,7 +101,7 @@ Status MemoryNode::make_services() {
   parts.reserve_slots = options_.reserve_slots;
   parts.check_epoch = [this](StreamId stream, Epoch epoch) { return check_epoch(stream, epoch); };
   parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region) {
-    regions_->expose(name, region);
+    regions_->expose(name, region, transport::RegionAccess::kReadOnly);
   };
   parts.offload = [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); };
   parts.offload_attach = [this](daemon::WorkerPool::Task task) {

@@ -17,7 +17,9 @@ StatusOr<std::unique_ptr<FabricServer>> FabricServer::start(const std::string&,
                                                             const FabricServerOptions&) {
   return absent();
 }
-StatusOr<FabricPlace> FabricServer::expose(std::shared_ptr<Region>) { return absent(); }
+StatusOr<FabricPlace> FabricServer::expose(std::shared_ptr<Region>, RegionAccess) {
+  return absent();
+}
 void FabricServer::withdraw(const FabricPlace&) {}
 const std::string& FabricServer::address() const noexcept {
   static const std::string none;
@@ -28,7 +30,8 @@ uint64_t FabricServer::refused() const noexcept { return 0; }
 
 StatusOr<std::unique_ptr<RemoteRegion>> make_fabric_region(std::shared_ptr<BlockingChannel>,
                                                            uint64_t, uint64_t, uint64_t,
-                                                           const FabricPlace&, FabricManner) {
+                                                           RegionAccess, const FabricPlace&,
+                                                           FabricManner) {
   return absent();
 }
 

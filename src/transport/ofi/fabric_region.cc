@@ -3,7 +3,8 @@
 //   - fetch_add and compare_swap always. A network card's atomics are atomic among themselves, not
 //     with those of the owner's processor, which does the same to the same words for its own
 //     threads, for mappings and for calls.
-//   - puts and gets of one aligned word (RR3) where a processor carries them out, out of the pieces
+//   - puts and gets of one aligned word (RR3) where a processor carries them out, out of the
+//   pieces
 //     in which a stream's bytes happen to come.
 #include <algorithm>
 #include <cstring>
@@ -57,6 +58,7 @@ class FabricRegion final : public RemoteRegion {
   [[nodiscard]] bool truly_one_sided() const noexcept override { return ofi::is_one_sided(*info_); }
   [[nodiscard]] uint64_t bytes() const noexcept override { return calls_->bytes(); }
   [[nodiscard]] uint64_t epoch() const noexcept override { return calls_->epoch(); }
+  [[nodiscard]] RegionAccess access() const noexcept override { return calls_->access(); }
 
  private:
   // One try of a batch.
@@ -93,8 +95,7 @@ class FabricRegion final : public RemoteRegion {
 };
 
 Status FabricRegion::run(absl::Span<RegionOperation> batch, uint64_t deadline_us) {
-  for (const RegionOperation& operation : batch)
-    STRATA_RETURN_IF_ERROR(check_operation(operation, bytes()));
+  STRATA_RETURN_IF_ERROR(check_batch(batch, bytes(), access()));
   const uint64_t begin_ns = monotonic_ns();
   MethodCounters& counters = channel_->counters().of(kRegionRunMethod);
   Attempt first, second;
@@ -234,7 +235,7 @@ bool FabricRegion::is_withdrawn(uint64_t deadline_us) {
   return monotonic_us() < deadline_us && strata::is_withdrawn(calls_->run({}, deadline_us));
 }
 
-// --- links ---------------------------------------------------------------------------------------
+// --- links -------------------------------------------------------------------------------------
 
 Status FabricRegion::take_link(uint64_t deadline_us, Attempt* attempt) {
   if (attempt->link != nullptr) return ok_status();
@@ -285,15 +286,14 @@ void FabricRegion::drop_cached() {
 
 }  // namespace
 
-StatusOr<std::unique_ptr<RemoteRegion>> make_fabric_region(std::shared_ptr<BlockingChannel> channel,
-                                                           uint64_t bytes, uint64_t epoch,
-                                                           uint64_t incarnation,
-                                                           const FabricPlace& place,
-                                                           FabricManner manner) {
+StatusOr<std::unique_ptr<RemoteRegion>> make_fabric_region(
+    std::shared_ptr<BlockingChannel> channel, uint64_t bytes, uint64_t epoch, uint64_t incarnation,
+    RegionAccess access, const FabricPlace& place, FabricManner manner) {
   STRATA_ASSIGN_OR_RETURN(const ofi::FabricAddress address,
                           ofi::parse_fabric_address(place.address));
   STRATA_ASSIGN_OR_RETURN(ofi::Info info, ofi::find_provider(address, ofi::Side::kPeer));
-  std::unique_ptr<RemoteRegion> calls = make_call_region(channel, bytes, epoch, incarnation);
+  std::unique_ptr<RemoteRegion> calls =
+      make_call_region(channel, bytes, epoch, incarnation, access);
   return std::make_unique<FabricRegion>(std::move(channel), std::move(calls), place, manner,
                                         std::move(info));
 }

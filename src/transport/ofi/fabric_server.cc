@@ -65,7 +65,7 @@ class FabricServer::Core {
   void start() {
     thread_ = std::thread([this] { serve(); });
   }
-  StatusOr<FabricPlace> expose(std::shared_ptr<Region> region);
+  StatusOr<FabricPlace> expose(std::shared_ptr<Region> region, RegionAccess access);
   void withdraw(const FabricPlace& place);
   [[nodiscard]] const std::string& address() const noexcept { return address_; }
 
@@ -87,8 +87,9 @@ class FabricServer::Core {
   void connect(const Info& info, Bytes said);
   Status accept(Exposure* exposure, fi_info* info, bool* taken);
   void disconnect(fid* endpoint);
-  StatusOr<FabricPlace> add(std::shared_ptr<Region> region);
-  StatusOr<std::unique_ptr<Exposure>> make_exposure(std::shared_ptr<Region> region);
+  StatusOr<FabricPlace> add(std::shared_ptr<Region> region, RegionAccess access);
+  StatusOr<std::unique_ptr<Exposure>> make_exposure(std::shared_ptr<Region> region,
+                                                    RegionAccess access);
   void remove(const std::array<char, 16>& token);
   Exposure* find(Bytes said);
 
@@ -174,9 +175,10 @@ void FabricServer::Core::run_and_wait(const std::function<void()>& task) {
   done_.wait(lock, [&done]() STRATA_REQUIRES(mutex_) { return done; });
 }
 
-StatusOr<FabricPlace> FabricServer::Core::expose(std::shared_ptr<Region> region) {
+StatusOr<FabricPlace> FabricServer::Core::expose(std::shared_ptr<Region> region,
+                                                 RegionAccess access) {
   StatusOr<FabricPlace> place = error_internal("not exposed");
-  run_and_wait([&] { place = add(std::move(region)); });
+  run_and_wait([&] { place = add(std::move(region), access); });
   return place;
 }
 
@@ -316,8 +318,9 @@ void FabricServer::Core::disconnect(fid* endpoint) {
   }
 }
 
-StatusOr<FabricPlace> FabricServer::Core::add(std::shared_ptr<Region> region) {
-  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Exposure> exposure, make_exposure(std::move(region)));
+StatusOr<FabricPlace> FabricServer::Core::add(std::shared_ptr<Region> region, RegionAccess access) {
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<Exposure> exposure,
+                          make_exposure(std::move(region), access));
   FabricPlace place;
   place.address = address_;
   const bool by_address = (info_->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
@@ -329,7 +332,7 @@ StatusOr<FabricPlace> FabricServer::Core::add(std::shared_ptr<Region> region) {
 }
 
 StatusOr<std::unique_ptr<Exposure>> FabricServer::Core::make_exposure(
-    std::shared_ptr<Region> region) {
+    std::shared_ptr<Region> region, RegionAccess access) {
   auto exposure = std::make_unique<Exposure>();
   system_entropy()->fill(exposure->token.data(), exposure->token.size());
   exposure->region = std::move(region);
@@ -341,9 +344,10 @@ StatusOr<std::unique_ptr<Exposure>> FabricServer::Core::make_exposure(
   if ((info_->domain_attr->mr_mode & FI_MR_PROV_KEY) == 0)
     system_entropy()->fill(reinterpret_cast<char*>(&key), sizeof key);
   fid_mr* memory = nullptr;
-  const int error =
-      ::fi_mr_reg(exposure->domain.get(), exposure->region->data(), exposure->region->bytes(),
-                  FI_REMOTE_READ | FI_REMOTE_WRITE, 0, key, 0, &memory, nullptr);
+  const uint64_t rights = access == RegionAccess::kReadOnly ? uint64_t{FI_REMOTE_READ}
+                                                            : FI_REMOTE_READ | FI_REMOTE_WRITE;
+  const int error = ::fi_mr_reg(exposure->domain.get(), exposure->region->data(),
+                                exposure->region->bytes(), rights, 0, key, 0, &memory, nullptr);
   if (error != 0) return ofi::fabric_error("registering a region", error);
   exposure->memory.reset(memory);
   return exposure;
@@ -369,7 +373,7 @@ Exposure* FabricServer::Core::find(Bytes said) {
   return nullptr;
 }
 
-// --- FabricServer --------------------------------------------------------------------------------
+// --- FabricServer ------------------------------------------------------------------------------
 
 bool fabric_is_built() noexcept { return true; }
 
@@ -386,8 +390,8 @@ StatusOr<std::unique_ptr<FabricServer>> FabricServer::start(const std::string& a
   return std::unique_ptr<FabricServer>(new FabricServer(std::move(core)));
 }
 
-StatusOr<FabricPlace> FabricServer::expose(std::shared_ptr<Region> region) {
-  return core_->expose(std::move(region));
+StatusOr<FabricPlace> FabricServer::expose(std::shared_ptr<Region> region, RegionAccess access) {
+  return core_->expose(std::move(region), access);
 }
 void FabricServer::withdraw(const FabricPlace& place) { core_->withdraw(place); }
 const std::string& FabricServer::address() const noexcept { return core_->address(); }

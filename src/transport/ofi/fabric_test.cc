@@ -1,7 +1,8 @@
-// Goal: regions over a fabric keep FB1-FB3, FL1 and RR4, RR5 whatever peers and owners do. Method:
-// connections that show a wrong token, name wrong keys or say anything at all, while an honest peer
-// goes on; regions withdrawn and unmapped under fire; processes stopped and killed. The program
-// starts itself as those processes. What all ways to a region have in common: region_test.
+// Goal: regions over a fabric keep FB1-FB3, FL1 and RR4, RR5 whatever peers and owners do.
+// Method: connections that show a wrong token, name wrong keys or say anything at all, while an
+// honest peer goes on; regions withdrawn and unmapped under fire; processes stopped and killed.
+// The program starts itself as those processes. What all ways to a region have in common:
+// region_test.
 #include "transport/regions/fabric.h"
 
 #include <arpa/inet.h>
@@ -259,7 +260,7 @@ TEST_F(Fabric, SignalsStayAsTheyAre) {
   EXPECT_EQ(handler_of(SIGTERM), kTerminateAtStart);
 }
 
-// --- hostile peers -------------------------------------------------------------------------------
+// --- hostile peers -----------------------------------------------------------------------------
 
 TEST_F(Fabric, WithoutTheTokenThereIsNoConnection) {
   const HonestPeer honest(folder_ / "");
@@ -286,6 +287,22 @@ TEST(FabricLimits, ConnectionsBeyondTheLimitAreRefused) {
   first->reset();
   while (owner.fabric->connections() > 0) std::this_thread::yield();
   EXPECT_TRUE(connect(*place).ok());
+}
+
+// RX3: the provider refuses what a peer puts that does not hold back by itself.
+TEST_F(Fabric, OneForReadingOnlyHasNoRightToBeWritten) {
+  more_ = make_region(folder_ / "more");
+  const auto place = owner_.fabric->expose(more_, RegionAccess::kReadOnly);
+  ASSERT_TRUE(place.ok()) << place.status();
+  const std::string before(more_->data(), kBytes);
+  const FabricLink::Piece piece{place->base, 0, 100};
+  auto link = connect(*place);
+  ASSERT_TRUE(link.ok()) << link.status();
+  EXPECT_TRUE((*link)->get({&piece, 1}, soon()).ok());
+  std::fill_n((*link)->buffer(), 100, 'h');
+  bool begun = false;
+  EXPECT_FALSE((*link)->put({&piece, 1}, soon(), &begun).ok());
+  EXPECT_EQ(Bytes(more_->data(), kBytes), before);
 }
 
 TEST_F(Fabric, WrongKeysAndBoundsEndTheirConnection) {
@@ -391,7 +408,7 @@ TEST_F(Fabric, GarbageOnAConnectionHarmsNobody) {
   wait_for_connections(1);
 }
 
-// --- fencing -------------------------------------------------------------------------------------
+// --- fencing -----------------------------------------------------------------------------------
 
 // FB2, RR4: peers in the middle of puts and gets when their region is withdrawn and unmapped.
 TEST_F(Fabric, ARegionMayBeWithdrawnUnderFire) {
@@ -422,7 +439,7 @@ TEST_F(Fabric, ARegionMayBeWithdrawnUnderFire) {
   }
 }
 
-// --- processes -----------------------------------------------------------------------------------
+// --- processes ---------------------------------------------------------------------------------
 
 // This program again, in a role; it tells when it is ready and goes on until it is killed.
 class Child {

@@ -11,13 +11,17 @@ namespace {
 class CallRegion final : public RemoteRegion {
  public:
   CallRegion(std::shared_ptr<BlockingChannel> channel, uint64_t bytes, uint64_t epoch,
-             uint64_t incarnation)
-      : channel_(std::move(channel)), bytes_(bytes), epoch_(epoch), incarnation_(incarnation) {}
+             uint64_t incarnation, RegionAccess access)
+      : channel_(std::move(channel)),
+        bytes_(bytes),
+        epoch_(epoch),
+        incarnation_(incarnation),
+        access_(access) {}
 
   Status run(absl::Span<RegionOperation> batch, uint64_t deadline_us) override {
+    STRATA_RETURN_IF_ERROR(check_batch(batch, bytes_, access_));
     size_t reply_bytes = 0;
     for (const RegionOperation& operation : batch) {
-      STRATA_RETURN_IF_ERROR(check_operation(operation, bytes_));
       reply_bytes += operation.kind == RegionOperation::Kind::kGet ? operation.target.size() : 8;
     }
     const bool only_gets = std::all_of(batch.begin(), batch.end(), [](const auto& operation) {
@@ -47,20 +51,22 @@ class CallRegion final : public RemoteRegion {
   [[nodiscard]] bool truly_one_sided() const noexcept override { return false; }
   [[nodiscard]] uint64_t bytes() const noexcept override { return bytes_; }
   [[nodiscard]] uint64_t epoch() const noexcept override { return epoch_; }
+  [[nodiscard]] RegionAccess access() const noexcept override { return access_; }
 
  private:
   const std::shared_ptr<BlockingChannel> channel_;
   const uint64_t bytes_;
   const uint64_t epoch_;
   const uint64_t incarnation_;
+  const RegionAccess access_;
 };
 
 }  // namespace
 
 std::unique_ptr<RemoteRegion> make_call_region(std::shared_ptr<BlockingChannel> channel,
-                                               uint64_t bytes, uint64_t epoch,
-                                               uint64_t incarnation) {
-  return std::make_unique<CallRegion>(std::move(channel), bytes, epoch, incarnation);
+                                               uint64_t bytes, uint64_t epoch, uint64_t incarnation,
+                                               RegionAccess access) {
+  return std::make_unique<CallRegion>(std::move(channel), bytes, epoch, incarnation, access);
 }
 
 }  // namespace strata::transport

@@ -15,12 +15,13 @@ namespace {
 class ChannelRegion final : public RemoteRegion {
  public:
   ChannelRegion(std::shared_ptr<Channel> channel, Executor* executor, uint64_t bytes,
-                uint64_t epoch, uint64_t incarnation)
+                uint64_t epoch, uint64_t incarnation, RegionAccess access)
       : channel_(std::move(channel)),
         executor_(executor),
         bytes_(bytes),
         epoch_(epoch),
-        incarnation_(incarnation) {}
+        incarnation_(incarnation),
+        access_(access) {}
   ~ChannelRegion() override { STRATA_ASSERT(under_way_.load() == 0); }  // RR6
 
   void start(absl::Span<RegionOperation> batch, uint64_t deadline_us, RegionDone done) override;
@@ -36,6 +37,7 @@ class ChannelRegion final : public RemoteRegion {
   [[nodiscard]] bool truly_one_sided() const noexcept override { return false; }
   [[nodiscard]] uint64_t bytes() const noexcept override { return bytes_; }
   [[nodiscard]] uint64_t epoch() const noexcept override { return epoch_; }
+  [[nodiscard]] RegionAccess access() const noexcept override { return access_; }
 
  private:
   struct Batch {
@@ -58,13 +60,13 @@ class ChannelRegion final : public RemoteRegion {
   const uint64_t bytes_;
   const uint64_t epoch_;
   const uint64_t incarnation_;
+  const RegionAccess access_;
   std::atomic<uint32_t> under_way_{0};
 };
 
 void ChannelRegion::start(absl::Span<RegionOperation> batch, uint64_t deadline_us,
                           RegionDone done) {
-  for (const RegionOperation& operation : batch)
-    if (const Status may = check_operation(operation, bytes_); !may.ok()) return done(may);
+  if (const Status may = check_batch(batch, bytes_, access_); !may.ok()) return done(may);
   const bool only_gets = std::all_of(batch.begin(), batch.end(), [](const auto& operation) {
     return operation.kind == RegionOperation::Kind::kGet;
   });
@@ -133,8 +135,10 @@ Status ChannelRegion::wait_for(Start begin) {
 
 std::unique_ptr<RemoteRegion> make_channel_region(std::shared_ptr<Channel> channel,
                                                   Executor* executor, uint64_t bytes,
-                                                  uint64_t epoch, uint64_t incarnation) {
-  return std::make_unique<ChannelRegion>(std::move(channel), executor, bytes, epoch, incarnation);
+                                                  uint64_t epoch, uint64_t incarnation,
+                                                  RegionAccess access) {
+  return std::make_unique<ChannelRegion>(std::move(channel), executor, bytes, epoch, incarnation,
+                                         access);
 }
 
 }  // namespace strata::transport

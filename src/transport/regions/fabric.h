@@ -20,11 +20,9 @@ FabricPlace read_place(ByteReader* reader);
 // that tests run that code, too.
 enum class FabricManner : uint8_t { kOfProvider, kAsHardware };
 
-StatusOr<std::unique_ptr<RemoteRegion>> make_fabric_region(std::shared_ptr<BlockingChannel> channel,
-                                                           uint64_t bytes, uint64_t epoch,
-                                                           uint64_t incarnation,
-                                                           const FabricPlace& place,
-                                                           FabricManner manner);
+StatusOr<std::unique_ptr<RemoteRegion>> make_fabric_region(
+    std::shared_ptr<BlockingChannel> channel, uint64_t bytes, uint64_t epoch, uint64_t incarnation,
+    RegionAccess access, const FabricPlace& place, FabricManner manner);
 // open_remote_region() with kFabric, in a manner.
 StatusOr<std::unique_ptr<RemoteRegion>> open_fabric_region(std::shared_ptr<BlockingChannel> channel,
                                                            const std::string& name,

@@ -53,7 +53,9 @@ class FabricServer {
 
   // All thread-safe. Both block until the server's thread has done it. Errors: kResourceExhausted,
   // kUnavailable (the provider cannot register the memory).
-  StatusOr<FabricPlace> expose(std::shared_ptr<Region> region);
+  // kReadOnly: the memory is registered for remote reads and nothing else.
+  StatusOr<FabricPlace> expose(std::shared_ptr<Region> region,
+                               RegionAccess access = RegionAccess::kReadWrite);
   void withdraw(const FabricPlace& place);  // FB2; may be called again
   [[nodiscard]] const std::string& address() const noexcept;
   [[nodiscard]] uint64_t connections() const noexcept;  // open now

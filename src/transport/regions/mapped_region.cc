@@ -14,8 +14,7 @@ class MappedRegion final : public RemoteRegion {
       : channel_(std::move(channel)), region_(std::move(region)) {}
 
   Status run(absl::Span<RegionOperation> batch, uint64_t) override {
-    for (const RegionOperation& operation : batch)
-      STRATA_RETURN_IF_ERROR(check_operation(operation, region_->bytes()));
+    STRATA_RETURN_IF_ERROR(check_batch(batch, region_->bytes(), region_->access()));
     LinkModel* const model = channel_->link_model();
     const uint64_t begin_ns = model == nullptr ? 0 : monotonic_ns();
     uint64_t out = 0, in = 0;
@@ -38,6 +37,7 @@ class MappedRegion final : public RemoteRegion {
   [[nodiscard]] bool truly_one_sided() const noexcept override { return true; }
   [[nodiscard]] uint64_t bytes() const noexcept override { return region_->bytes(); }
   [[nodiscard]] uint64_t epoch() const noexcept override { return region_->epoch(); }
+  [[nodiscard]] RegionAccess access() const noexcept override { return region_->access(); }
 
  private:
   const std::shared_ptr<BlockingChannel> channel_;  // for its counters and link model

@@ -91,9 +91,15 @@ StatusOr<std::unique_ptr<Region>> Region::map(FileDescriptor file, const std::st
   const uint64_t file_bytes = static_cast<uint64_t>(info.st_size);
   if (file_bytes < kRegionHeaderBytes || header.bytes != file_bytes - kRegionHeaderBytes)
     return error_corruption("region " + name + " has another size than it says");
-  void* const base = ::mmap(nullptr, file_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+  const int flags = ::fcntl(file.get(), F_GETFL);
+  if (flags < 0) return failed("look at", name, errno);
+  const bool writable = (flags & O_ACCMODE) == O_RDWR;
+  void* const base = ::mmap(nullptr, file_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+                            MAP_SHARED, file.get(), 0);
   if (base == MAP_FAILED) return failed("map", name, errno);
-  return std::unique_ptr<Region>(new Region(std::move(file), header, static_cast<char*>(base)));
+  return std::unique_ptr<Region>(
+      new Region(std::move(file), header, static_cast<char*>(base),
+                 writable ? RegionAccess::kReadWrite : RegionAccess::kReadOnly));
 }
 
 Region::~Region() { ::munmap(base_, kRegionHeaderBytes + header_.bytes); }

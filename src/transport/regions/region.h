@@ -6,8 +6,9 @@
 //        name; it never changes. A region's bytes follow it, all zero at first.
 //   RN2  The file has all its blocks from the start and never changes its size: no access to a
 //        mapping can fail for want of space or beyond its end.
-//   RN3  A peer with a mapping cannot be shut out of it. To fence, the owner makes a new file under
-//        the name (create()), with another incarnation: what the peer still writes goes nowhere.
+//   RN3  A peer with a mapping cannot be shut out of it. To fence, the owner makes a new file
+//        under the name (create()), with another incarnation: what the peer still writes goes
+//        nowhere.
 //   RN4  put is visible when it ends, persistent only after persist() of its bytes.
 #pragma once
 
@@ -31,22 +32,27 @@ struct RegionHeader {
 static_assert(sizeof(RegionHeader) == 40);
 constexpr uint64_t kRegionHeaderBytes = 4096;
 
+// What a region's peers may do.
+enum class RegionAccess : uint8_t { kReadWrite = 0, kReadOnly = 1 };
+
 class Region {
  public:
   // Makes a new region of `bytes` (a multiple of 4096) zeroes, replacing one of that name. Blocks;
   // it is durable when this returns. Errors: kResourceExhausted (no space), kInternal.
   static StatusOr<std::unique_ptr<Region>> create(const std::string& path, uint64_t bytes,
                                                   uint64_t epoch);
-  // One that an earlier life of the owner made. Its peers may still be writing to it (RN3). Errors:
-  // kNotFound, kDataLoss (no region), kInternal.
+  // One that an earlier life of the owner made. Its peers may still be writing to it (RN3).
+  // Errors: kNotFound, kDataLoss (no region), kInternal.
   static StatusOr<std::unique_ptr<Region>> open(const std::string& path);
-  // What a peer was handed. Errors: kDataLoss.
+  // What a peer was handed; of a descriptor for reading only, mapped so. Errors: kDataLoss.
   static StatusOr<std::unique_ptr<Region>> map(FileDescriptor file, const std::string& name);
   ~Region();
   Region(const Region&) = delete;
   Region& operator=(const Region&) = delete;
 
   [[nodiscard]] char* data() const noexcept { return base_ + kRegionHeaderBytes; }
+  // What may be done to data(): a store to one that is for reading only ends the process.
+  [[nodiscard]] RegionAccess access() const noexcept { return access_; }
   [[nodiscard]] uint64_t bytes() const noexcept { return header_.bytes; }
   [[nodiscard]] uint64_t epoch() const noexcept { return header_.epoch; }
   [[nodiscard]] uint64_t incarnation() const noexcept { return header_.incarnation; }
@@ -60,11 +66,12 @@ class Region {
   }
 
  private:
-  Region(FileDescriptor file, const RegionHeader& header, char* base) noexcept
-      : file_(std::move(file)), header_(header), base_(base) {}
+  Region(FileDescriptor file, const RegionHeader& header, char* base, RegionAccess access) noexcept
+      : file_(std::move(file)), header_(header), base_(base), access_(access) {}
   const FileDescriptor file_;
   const RegionHeader header_;  // as verified when it was mapped: the mapped one can be scribbled on
   char* const base_;
+  const RegionAccess access_;
 };
 
 }  // namespace strata::transport

@@ -1,5 +1,6 @@
 #include "transport/regions/region_memory.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -31,8 +32,8 @@ void for_pieces(uint64_t offset, size_t bytes, OnWord on_word, OnByte on_byte) n
 }
 
 // RR2, RR3: each word is stored with release and loaded with acquire, so that what was put before
-// is visible before it. On x86-64 these are plain moves. A fence around memcpy would do, but others
-// read and write the same memory meanwhile, which memcpy is not defined for.
+// is visible before it. On x86-64 these are plain moves. A fence around memcpy would do, but
+// others read and write the same memory meanwhile, which memcpy is not defined for.
 void put(char* memory, uint64_t offset, Bytes source) noexcept {
   char* target = memory + offset;
   for_pieces(
@@ -65,6 +66,16 @@ Status check_operation(const RegionOperation& operation, uint64_t region_bytes) 
     return error_out_of_range("an operation outside the region");
   const bool atomic = operation.kind == Kind::kFetchAdd || operation.kind == Kind::kCompareSwap;
   if (atomic && operation.offset % 8 != 0) return error_invalid_argument("an atomic not aligned");
+  return ok_status();
+}
+
+Status check_batch(absl::Span<const RegionOperation> batch, uint64_t region_bytes,
+                   RegionAccess access) {
+  for (const RegionOperation& operation : batch) {
+    STRATA_RETURN_IF_ERROR(check_operation(operation, region_bytes));
+    if (access == RegionAccess::kReadOnly && operation.kind != Kind::kGet)
+      return error_invalid_argument("the region is for reading only");
+  }
   return ok_status();
 }
 
@@ -120,8 +131,8 @@ Status decode_results(Bytes reply, absl::Span<RegionOperation> batch) {
   return ok_status();
 }
 
-StatusOr<std::string> run_encoded(Bytes operations, const Region& region,
-                                  uint64_t reply_bytes_max) {
+StatusOr<std::string> run_encoded(Bytes operations, const Region& region, uint64_t reply_bytes_max,
+                                  RegionAccess access, uint64_t* refused) {
   // Targets of gets are places in the reply, which must not move: sizes first.
   std::vector<RegionOperation> batch;
   std::vector<uint64_t> get_bytes;
@@ -161,6 +172,13 @@ StatusOr<std::string> run_encoded(Bytes operations, const Region& region,
     get_bytes.push_back(bytes);
   }
   if (!reader.ok()) return error_corruption("operations cut short");
+  if (access == RegionAccess::kReadOnly) {  // RX3
+    const auto changes = static_cast<uint64_t>(std::count_if(
+        batch.begin(), batch.end(),
+        [](const RegionOperation& operation) { return operation.kind != Kind::kGet; }));
+    if (refused != nullptr) *refused = changes;
+    if (changes > 0) return error_invalid_argument("the region is for reading only");
+  }
   std::string reply(reply_bytes, '\0');
   char* next = reply.data();
   for (size_t i = 0; i < batch.size(); i++) {

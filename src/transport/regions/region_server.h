@@ -4,6 +4,8 @@
 //        unless they name the incarnation that is exposed now: a peer of an earlier one is fenced.
 //   RX2  persist() runs in a thread of its own, one at a time: the IO thread never waits for a
 //        disk.
+//   RX3  Of a region exposed for reading only nobody gets a descriptor that can be written, puts
+//        and atomics by call are refused and counted, and a fabric has no right to write.
 #pragma once
 
 #include <memory>
@@ -30,10 +32,13 @@ class RegionServer {
 
   // Replaces what was exposed under the name. Blocks for the fabric; where that fails, the region
   // is there by the other ways, and who asks for this one is told why.
-  void expose(const std::string& name, const std::shared_ptr<Region>& region);
+  void expose(const std::string& name, const std::shared_ptr<Region>& region,
+              RegionAccess access = RegionAccess::kReadWrite);
   // Peers' calls and operations over the fabric end with withdrawn from now on (FB2);
   // their mappings stay (RN3). Blocks for the fabric.
   void withdraw(const std::string& name);
+  // Operations that peers asked for by call and were not allowed to (RX3).
+  [[nodiscard]] uint64_t writes_refused() const noexcept;
 
  private:
   struct Core;

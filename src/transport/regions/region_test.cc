@@ -1,4 +1,4 @@
-// Goal: regions keep their promises, mapped, by call and over a fabric (RN1-RN4, RR1-RR5, RX1).
+// Goal: regions keep their promises, mapped, by call and over a fabric (RN1-RN4, RR1-RR7, RX1, RX3).
 // Method: the same tests through all ways; random operations against a string; an owner that is
 // killed; requests that nobody encoded. What is particular to a fabric: ofi/fabric_test.cc.
 #include "transport/regions/region.h"
@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -329,6 +330,58 @@ TEST_P(Regions, AWithdrawnRegionIsFenced) {
             StatusCode::kNotFound);
 }
 
+// RR7, RX3
+TEST_P(Regions, OneForReadingOnlyIsReadAndNothingElse) {
+  std::memcpy(region_->data() + 8, "as it is", 8);
+  regions_->expose("pool", region_, RegionAccess::kReadOnly);
+  const auto remote = open();
+  EXPECT_EQ(remote->access(), RegionAccess::kReadOnly);
+  char got[8];
+  ASSERT_TRUE(remote->get(8, absl::MakeSpan(got), soon()).ok());
+  EXPECT_EQ(Bytes(got, 8), "as it is");
+  const std::string before(region_->data(), kBytes);
+  EXPECT_TRUE(is_invalid_argument(remote->put(8, "changed!", soon())));
+  EXPECT_TRUE(is_invalid_argument(remote->put(3, "", soon()))) << "not even of nothing";
+  EXPECT_TRUE(is_invalid_argument(remote->fetch_add(8, 1, soon()).status()));
+  EXPECT_TRUE(is_invalid_argument(remote->compare_swap(8, 0, 1, soon()).status()));
+  std::memset(got, 'x', sizeof got);
+  std::vector<RegionOperation> batch = {RegionOperation::get(8, absl::MakeSpan(got)),
+                                        RegionOperation::put(8, "changed!")};
+  EXPECT_TRUE(is_invalid_argument(remote->run(absl::MakeSpan(batch), soon())));
+  EXPECT_EQ(Bytes(got, 8), "xxxxxxxx") << "of a batch nothing is done";
+  std::promise<Status> refused;
+  remote->start(absl::MakeSpan(batch), soon(),
+                [&](const Status& status) { refused.set_value(status); });
+  EXPECT_TRUE(is_invalid_argument(refused.get_future().get()));
+  std::memcpy(region_->data() + 8, "anew now", 8);
+  ASSERT_TRUE(remote->get(8, absl::MakeSpan(got), soon()).ok());
+  EXPECT_EQ(Bytes(got, 8), "anew now") << "its owner goes on writing";
+  std::memcpy(region_->data() + 8, "as it is", 8);
+  EXPECT_EQ(Bytes(region_->data(), kBytes), before);
+  // The next one to open it may write again, if its owner wants that.
+  regions_->expose("pool", region_);
+  EXPECT_EQ(open()->access(), RegionAccess::kReadWrite);
+  EXPECT_TRUE(open()->put(8, "changed!", soon()).ok());
+}
+
+// RX3: the owner does not rely on what a peer makes of it.
+TEST_P(Regions, WritesByCallToOneForReadingOnlyAreRefusedAndCounted) {
+  regions_->expose("pool", region_, RegionAccess::kReadOnly);
+  const auto believes_it_may = make_call_region(channel_, kBytes, region_->epoch(),
+                                                region_->incarnation(), RegionAccess::kReadWrite);
+  EXPECT_TRUE(is_invalid_argument(believes_it_may->put(8, "changed!", soon())));
+  EXPECT_TRUE(is_invalid_argument(believes_it_may->fetch_add(8, 1, soon()).status()));
+  char got[8];
+  std::vector<RegionOperation> batch = {RegionOperation::get(8, absl::MakeSpan(got)),
+                                        RegionOperation::put(8, "changed!"),
+                                        RegionOperation::compare_swap(8, 0, 1)};
+  EXPECT_TRUE(is_invalid_argument(believes_it_may->run(absl::MakeSpan(batch), soon())));
+  EXPECT_EQ(regions_->writes_refused(), 4u);
+  EXPECT_EQ(load_u64(region_->data() + 8), 0u);
+  ASSERT_TRUE(believes_it_may->get(8, absl::MakeSpan(got), soon()).ok());
+  EXPECT_EQ(regions_->writes_refused(), 4u);
+}
+
 TEST_P(Regions, AFabricIsThereWhereTheOwnerHasOne) {
   const auto remote = open_remote_region(channel_, "pool", RegionPath::kFabric, soon());
   EXPECT_EQ(remote.status().code(),
@@ -377,6 +430,25 @@ TEST(RegionFile, IsRefusedUnlessItIsOne) {
   EXPECT_EQ(Region::open(path).status().code(), StatusCode::kDataLoss) << "shorter than it says";
 }
 
+// RX3: what a peer is handed cannot be mapped for writing.
+TEST(RegionFile, OfADescriptorForReadingIsMappedForReading) {
+  Folder folder;
+  const auto owner = make_region(folder / "region", 3);
+  ::unlink((folder / "region").c_str());
+  FileDescriptor file(
+      ::open(("/proc/self/fd/" + std::to_string(owner->fd())).c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_TRUE(file.valid());
+  EXPECT_EQ(::mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0), MAP_FAILED);
+  const auto peer = Region::map(std::move(file), "region");
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_EQ((*peer)->access(), RegionAccess::kReadOnly);
+  EXPECT_EQ(owner->access(), RegionAccess::kReadWrite);
+  std::memcpy(owner->data(), "seen", 4);
+  EXPECT_EQ(Bytes((*peer)->data(), 4), "seen");
+  EXPECT_NE(::mprotect((*peer)->data(), 4096, PROT_READ | PROT_WRITE), 0);
+  EXPECT_TRUE((*peer)->persist(0, kBytes).ok());
+}
+
 TEST(RegionRequests, OfAnyBytesDoNoHarm) {
   Folder folder;
   const auto region = make_region(folder / "region", 1);
@@ -404,7 +476,7 @@ TEST(RegionRequests, OfAnyBytesDoNoHarm) {
   EXPECT_EQ(load_u64(region->data() + 16), before) << "RX1";
 }
 
-// --- an owner that dies --------------------------------------------------------------------------
+// --- an owner that dies ------------------------------------------------------------------------
 
 [[noreturn]] void own(const std::string& folder) {
   set_diag_sink([](Severity, std::string_view) {});

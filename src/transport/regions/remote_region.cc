@@ -37,6 +37,7 @@ namespace {
 struct Opened {
   BlockingReply reply;
   uint64_t bytes = 0, epoch = 0, incarnation = 0;
+  RegionAccess access = RegionAccess::kReadWrite;
   FabricPlace place;  // kPlace
 };
 
@@ -52,6 +53,9 @@ void read_opened(ByteReader* reader, Opened* opened) {
   opened->bytes = reader->u64();
   opened->epoch = reader->u64();
   opened->incarnation = reader->u64();
+  // Whatever else it may be some day: not to be written.
+  if (reader->u8() != static_cast<uint8_t>(RegionAccess::kReadWrite))
+    opened->access = RegionAccess::kReadOnly;
 }
 
 StatusOr<Opened> ask(BlockingChannel* channel, const std::string& name, RegionWant want,
@@ -89,7 +93,7 @@ StatusOr<std::unique_ptr<RemoteRegion>> open_fabric_region(std::shared_ptr<Block
   STRATA_ASSIGN_OR_RETURN(const Opened opened,
                           ask(channel.get(), name, RegionWant::kPlace, deadline_us));
   return make_fabric_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation,
-                            opened.place, manner);
+                            opened.access, opened.place, manner);
 }
 
 StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<BlockingChannel> channel,
@@ -100,7 +104,8 @@ StatusOr<std::unique_ptr<RemoteRegion>> open_remote_region(std::shared_ptr<Block
     return open_fabric_region(std::move(channel), name, FabricManner::kOfProvider, deadline_us);
   STRATA_ASSIGN_OR_RETURN(const Opened opened,
                           ask(channel.get(), name, RegionWant::kNothing, deadline_us));
-  return make_call_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation);
+  return make_call_region(std::move(channel), opened.bytes, opened.epoch, opened.incarnation,
+                          opened.access);
 }
 
 void start_open_region(std::shared_ptr<Channel> channel, Executor* executor,
@@ -117,7 +122,7 @@ void start_open_region(std::shared_ptr<Channel> channel, Executor* executor,
         read_opened(&reader, &opened);
         if (!reader.ok()) return done(error_corruption("no region in the reply"));
         done(make_channel_region(std::move(channel), executor, opened.bytes, opened.epoch,
-                                 opened.incarnation));
+                                 opened.incarnation, opened.access));
       });
 }
 

@@ -5,20 +5,23 @@
 //
 //   RR1  Nothing outside the region is read or written, whatever is asked: kOutOfRange, and of a
 //        batch nothing is done then.
-//   RR2  The operations of a batch happen in its order; put is visible when it ends, and everything
-//        before it is visible to whoever sees it.
+//   RR2  The operations of a batch happen in its order; put is visible when it ends, and
+//        everything before it is visible to whoever sees it.
 //   RR3  8 aligned bytes are read, written, added to and swapped atomically. Larger gets and puts
 //        are not: validate them by a checksum or a version word.
 //   RR4  Operations by call fail with withdrawn once the owner has withdrawn the region.
 //        So do those over a fabric; of a batch under way at that time, some may have been done
 //        before. Those on a mapping never fail, nor notice: correctness comes from epochs, never
 //        from detection (RN3).
-//   RR5  After a lost reply it is unknown whether puts and atomics were done (kUnknown); a batch of
-//        gets alone is done again instead. Whatever the outcome, the caller's memory is not touched
-//        any more once run() has returned.
+//   RR5  After a lost reply it is unknown whether puts and atomics were done (kUnknown); a batch
+//        of gets alone is done again instead. Whatever the outcome, the caller's memory is not
+//        touched any more once run() has returned.
 //   RR6  A batch that was begun ends once, by its deadline at the latest, and RR1 to RR5 hold for
-//        it. Those that one thread begins over one channel are done in the order in which they were
-//        begun; gets that are done again come later. A region goes after its batches have ended.
+//        it. Those that one thread begins over one channel are done in the order in which they
+//        were begun; gets that are done again come later. A region goes after its batches have
+//        ended.
+//   RR7  Of a region that its owner exposes for reading only, puts and atomics fail with
+//        kInvalidArgument, and of their batch nothing is done; nobody touches the memory.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +34,7 @@
 #include "base/status.h"
 #include "transport/calls/blocking_channel.h"
 #include "transport/calls/channel.h"
+#include "transport/regions/region.h"
 #include "transport/world.h"
 
 namespace strata::transport {
@@ -70,10 +74,10 @@ class RemoteRegion {
   virtual Status run(absl::Span<RegionOperation> batch, uint64_t deadline_us) = 0;
   // RN4. Blocks for the medium. Errors: kOutOfRange, kInternal, and as CA1.
   virtual Status persist(uint64_t offset, uint64_t bytes, uint64_t deadline_us) = 0;
-  // Begin what run() and persist() do, and call `done` at the end (RR6); until then the batch, and
-  // the memory it names, are the region's. A region that was opened over a Channel ends them in the
-  // executor's thread, whose clock the deadline is of, and nobody waits. All others have ended them
-  // when this returns: a mapping needs no time, and the rest block their caller.
+  // Begin what run() and persist() do, and call `done` at the end (RR6); until then the batch,
+  // and the memory it names, are the region's. A region that was opened over a Channel ends them
+  // in the executor's thread, whose clock the deadline is of, and nobody waits. All others have
+  // ended them when this returns: a mapping needs no time, and the rest block their caller.
   virtual void start(absl::Span<RegionOperation> batch, uint64_t deadline_us, RegionDone done) {
     done(run(batch, deadline_us));
   }
@@ -81,12 +85,13 @@ class RemoteRegion {
                              RegionDone done) {
     done(persist(offset, bytes, deadline_us));
   }
-  // The region itself, where it is mapped; null elsewhere.
+  // The region itself, where it is mapped; null elsewhere. To be written only if access() says so.
   [[nodiscard]] virtual char* direct() noexcept { return nullptr; }
   // Whether the owner's processor takes no part.
   [[nodiscard]] virtual bool truly_one_sided() const noexcept = 0;
   [[nodiscard]] virtual uint64_t bytes() const noexcept = 0;
   [[nodiscard]] virtual uint64_t epoch() const noexcept = 0;  // of the owner, when it was made
+  [[nodiscard]] virtual RegionAccess access() const noexcept { return RegionAccess::kReadWrite; }
 
   Status put(uint64_t offset, Bytes source, uint64_t deadline_us);
   Status get(uint64_t offset, absl::Span<char> target, uint64_t deadline_us);

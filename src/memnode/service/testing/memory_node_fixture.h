@@ -150,7 +150,7 @@ class MemoryNodeFixture : public ::testing::Test {
     parts.folder = folder_ / "";
     parts.check_epoch = [this](StreamId, Epoch epoch) { return check_epoch(epoch); };
     parts.expose = [this](const std::string& name, std::shared_ptr<transport::Region> region) {
-      regions_->expose(name, region);
+      regions_->expose(name, region, transport::RegionAccess::kReadOnly);
     };
     parts.offload = [this](daemon::WorkerPool::Task task) {
       return workers_->run(std::move(task));
