@@ -90,7 +90,6 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   if (owner.ok()) {
     auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), owner->slots));
     file->use_what_is_there();
-    STRATA_RETURN_IF_ERROR(file->persist_state());
     return file;
   }
   if (is_corruption(owner.status())) say_discarded(options.path, owner.status());
@@ -104,7 +103,6 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   file->state_.begin(
       {.stream = options.stream, .database = options.database, .slots = options.pool.slots});
   file->begin_content();
-  STRATA_RETURN_IF_ERROR(file->persist_state());
   return file;
 }
 
@@ -160,19 +158,6 @@ Status PoolFile::set_checkpoint(const StateRecords::Checkpoint& checkpoint) {
     return error_conflict("a later checkpoint is known");
   if (checkpoint != last) state_.set_checkpoint(checkpoint);
   return ok_status();
-}
-
-Status PoolFile::persist_state() const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(0, kStateBytes);
-}
-Status PoolFile::persist_page(uint32_t slot) const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(pages_at() + uint64_t{slot} * kPageBytes, kPageBytes);
-}
-Status PoolFile::persist_header(uint32_t slot) const {
-  if (!options_.durable) return ok_status();
-  return region_->persist(headers_at() + uint64_t{slot} * sizeof(SlotHeader), sizeof(SlotHeader));
 }
 
 }  // namespace strata::memnode

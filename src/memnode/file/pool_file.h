@@ -1,5 +1,5 @@
 // The file of a pool: a region whose bytes are the pool's state, its slots' headers and its pages.
-// It outlives the process. Not thread-safe but for what persists.
+// It outlives the process. Not thread-safe.
 //   MF1  A content has an incarnation, random and not 0. What is lost, damaged or discarded ends
 //        it; the next one has another, in the same file: a peer that sleeps with a mapping would
 //        keep a second file's memory.
@@ -7,10 +7,9 @@
 //        verified; one failure discards all of it, with a line in the log. Any bytes may be there.
 //   MF3  A file of another stream or database is not touched.
 //   MF4  The last user is kept beyond contents: who was refused once stays refused.
-//   MF5  What an earlier boot of the machine left is discarded, on whichever medium, persisted or
-//        not: the header of an image that was replaced is freed in memory at once, so after a loss
-//        of power the medium may have neither it nor the one in its place, or an old one whose
-//        successor was dropped. That would be noticed by nobody.
+//   MF5  What an earlier boot of the machine left is discarded, on whichever medium: nothing here
+//        is synced, so a file system that lost its last writes would have pages without their
+//        headers, and a page that storage lacks would be missed by nobody.
 //   MF6  One process uses it at a time.
 #pragma once
 
@@ -35,9 +34,8 @@ struct PoolFileOptions {
   std::string path;
   StreamId stream;
   uint64_t database = 0;
-  PoolOptions pool;      // slots: of a new file; one that is there keeps its number
-  bool durable = false;  // the medium is: persist_...() do so
-  std::optional<Boot> boot = std::nullopt;  // instead of the machine's: for tests
+  PoolOptions pool;          // slots: of a new file; one that is there keeps its number
+  std::optional<Boot> boot;  // instead of the machine's: for tests
 };
 
 class PoolFile {
@@ -70,11 +68,6 @@ class PoolFile {
   // conflict: before the last one, by epoch, then by Lsn.
   Status set_checkpoint(const StateRecords::Checkpoint& checkpoint);
   [[nodiscard]] StateRecords::Checkpoint checkpoint() const noexcept { return state_.checkpoint(); }
-
-  // Nothing where the medium is not durable. Block; thread-safe; without a lock of the caller's.
-  Status persist_state() const;
-  Status persist_page(uint32_t slot) const;
-  Status persist_header(uint32_t slot) const;
 
   // Of a region for so many slots.
   [[nodiscard]] static constexpr uint64_t pages_at(uint32_t slots) noexcept {

@@ -42,7 +42,6 @@ class PoolFiles : public ::testing::Test {
             .stream = StreamId{7},
             .database = 42,
             .pool = {.slots = kSlots},
-            .durable = durable_,
             .boot = std::nullopt};
   }
   std::unique_ptr<PoolFile> open() {
@@ -62,7 +61,6 @@ class PoolFiles : public ::testing::Test {
     EXPECT_EQ(::stat(options().path.c_str(), &info), 0);
     return info.st_ino;
   }
-  bool durable_ = false;
   transport::test::Folder folder_;
 };
 
@@ -277,19 +275,6 @@ TEST_F(PoolFiles, MF5AMachineThatDoesNotTellItsBootFindsNothing) {
   const auto file = PoolFile::open(silent);
   ASSERT_TRUE(file.ok());
   EXPECT_FALSE((*file)->found());
-}
-
-TEST_F(PoolFiles, PersistsOnADurableMedium) {
-  durable_ = true;
-  const auto file = open();
-  const auto slot = put(file->pool(), kPage, Llsn{5}, Lsn{10});
-  ASSERT_TRUE(slot.ok());
-  EXPECT_TRUE(file->persist_page(slot->number).ok());
-  EXPECT_TRUE(file->persist_header(slot->number).ok());
-  EXPECT_TRUE(file->persist_header(kSlots - 1).ok());
-  EXPECT_TRUE(file->persist_page(kSlots - 1).ok());
-  EXPECT_TRUE(file->persist_state().ok());
-  EXPECT_FALSE(file->persist_page(kSlots).ok()) << "beyond the region";
 }
 
 TEST_F(PoolFiles, MF6OneProcessUsesItAtATime) {

@@ -274,7 +274,7 @@ class Model {
         m.state = ModelPage::State::kClean;
         m.own = kNeverChanged;
       }
-      if (m.behind.empty()) m.merged = false;
+      if (m.dirty_from() == kNeverChanged) m.merged = false;
     }
   }
   void drop() {
@@ -315,9 +315,8 @@ class Model {
     reports_.clear();  // storage may have forgotten it
     for (ModelPage& m : pages_) {
       if (!m.there()) continue;
-      m.own = m.dirty_from();
+      m.own = m.dirty_from();  // the pool's may be less, if it had merged them
       m.behind.clear();
-      m.merged = false;
       m.report = 0;
       m.state = m.own == kNeverChanged ? ModelPage::State::kClean : ModelPage::State::kDirty;
     }

@@ -1,4 +1,5 @@
-// Goal: regions keep their promises, mapped, by call and over a fabric (RN1-RN4, RR1-RR7, RX1, RX3).
+// Goal: regions keep their promises, mapped, by call and over a fabric (RN1-RN4, RR1-RR7, RX1,
+// RX3).
 // Method: the same tests through all ways; random operations against a string; an owner that is
 // killed; requests that nobody encoded. What is particular to a fabric: ofi/fabric_test.cc.
 #include "transport/regions/region.h"
