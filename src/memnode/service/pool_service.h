@@ -1,7 +1,7 @@
 // The pools of a memory node as calls (proto/memory_messages.h). Thread-safe.
 //   PV1  Only attach() makes a pool, for a tenant who shows its token, within its quota (TN1, TN2),
-//        and only after the registry was asked whose the stream is: while it does not answer, nobody
-//        is attached. All other calls are of the user who was told the pool's incarnation.
+//        and only after the registry was asked whose the stream is: while it does not answer,
+//        nobody is attached. All other calls are of the user who was told the pool's incarnation.
 //   PV2  A request that makes no sense, or is of nobody, changes nothing and is counted.
 //   PV3  Nothing here blocks the server's thread. One pool's calls run in the order in which they
 //        came; pools do not wait for each other.
@@ -32,7 +32,7 @@ class PoolService {
   struct Parts {
     std::string folder;  // of the pools' files; it is there
     uint32_t reserve_slots = 256;
-    // MN3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
+    // MY3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
     // be said now.
     std::function<Status(StreamId stream, Epoch epoch)> check_epoch;
     // Peers can open that region under the name from now on. Blocks.
@@ -88,7 +88,7 @@ class PoolService {
   StatusOr<ServedPool*> pool_for(const Key& key, const proto::PoolAttachRequest& request);
   StatusOr<ServedPool*> make_pool(const Key& key, uint32_t slots_max);
   // Opens or makes the file's pool, exposes it and puts it into the table.
-  StatusOr<ServedPool*> enter(const Key& key, std::unique_ptr<PoolHome> home, bool made);
+  StatusOr<ServedPool*> enter(const Key& key, uint32_t slots);
   void open_pool(const Key& key, const std::string& path);
   [[nodiscard]] std::string path_of(const Key& key) const;
   [[nodiscard]] std::optional<Key> key_of(std::string_view file) const;

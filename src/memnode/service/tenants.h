@@ -2,8 +2,8 @@
 //   TN1  A tenant is who shows its token, all of it; tokens of two tenants differ.
 //   TN2  The pools of a tenant are never larger together than its quota, those of all never larger
 //        than the node's memory.
-// Without any tenant everybody who knows the cluster's secret is the same one, without a name, whose
-// quota is the whole memory.
+// Without any tenant everybody who knows the cluster's secret is the same one, without a name,
+// whose quota is the whole memory.
 #pragma once
 
 #include <cstdint>
