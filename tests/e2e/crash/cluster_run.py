@@ -3,6 +3,7 @@
 import collections
 import os
 import random
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -36,6 +37,7 @@ POINT_TIMEOUT_S = 1.6  # for an armed fault point to be passed often enough
 VERIFY_TRIES = 5
 QUIET_S = 0.5  # without an acknowledgement once the quorum is gone
 SLOW_S = (0.02, 0.15)  # in each direction, for each piece that a slow link passes on
+SAYS_WHY = re.compile(r"\[ERROR\] STRATA: .*; to do: ")
 BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
 # RocksDB 7.8 as Debian builds it does not always bear a full disk (docs/correctness.md). Restarted, the node goes on.
 KNOWN_ABORT = "RollbackMemtableFlush"
@@ -697,7 +699,7 @@ class ClusterRun:
             return
         if was_short:
             raise Failure(f"compute gave up though its memory node was away for a moment only\n{server.log_tail(30)}")
-        if server.last_signal() is not None:
+        if server.pid() is None and server.last_signal() is not None:
             raise Failure(f"compute crashed (signal {server.last_signal()}):\n{server.log_tail(40)}")
         self.result.notes.append(f"compute had to be started again after {strike.kind}")
         self._kill_compute()
@@ -719,7 +721,7 @@ class ClusterRun:
         try:
             self._compute_is_up()
         except (Failure, StrataError, pymysql.MySQLError):
-            if not self._has_ended() and self._parts.compute.last_signal() is not None:
+            if not any(SAYS_WHY.search(line) for line in self._parts.compute.log_lines()):
                 raise
             self.result.notes.append("compute had to be started again: its memory node went away while it recovered")
             self._kill_compute()
