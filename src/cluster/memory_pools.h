@@ -1,10 +1,10 @@
 // Which memory node keeps pages for the writer of a log stream, and which content of its pool counts
 // (memnode/pool/pool.h). One record per log stream. Thread-safe.
-//   MP1  Only the stream's writer changes it, and only in place of what it has read or published.
-//   MP2  A pool that is not named there counts for nothing: whoever recovers does without it. So
+//   MPR1  Only the stream's writer changes it, and only in place of what it has read or published.
+//   MPR2  A pool that is not named there counts for nothing: whoever recovers does without it. So
 //        the name is removed before a page goes past the pool, and published before one that
 //        storage lacks goes into it.
-//   MP3  A change whose outcome was lost is not guessed at: publish() and remove() find out, or say
+//   MPR3  A change whose outcome was lost is not guessed at: publish() and remove() find out, or say
 //        kUnknown.
 #pragma once
 
@@ -33,7 +33,7 @@ class MemoryPools {
 
   // Nothing: the stream has no pool. Blocks. Errors: kDataLoss, the registry's.
   StatusOr<std::optional<PublishedPool>> read(StreamId stream, uint64_t deadline_us);
-  // `writer`: EpochGrant's (MP1). `current`: the version read or published last; 0: none. Blocks.
+  // `writer`: EpochGrant's (MPR1). `current`: the version read or published last; 0: none. Blocks.
   // Errors: conflict (taken over, or somebody else published), kInvalidArgument, the registry's.
   StatusOr<Version> publish(StreamId stream, Version writer, Version current,
                             const MemoryPool& pool, uint64_t deadline_us);

@@ -1,5 +1,5 @@
 // Goal: only the last writer of a stream says which memory node has its pool, over what it has read
-// (MP1), and lost outcomes are found out (MP3). Method: the simulated registry.
+// (MPR1), and lost outcomes are found out (MPR3). Method: the simulated registry.
 #include "cluster/memory_pools.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST_F(Pools, ComeBackAsTheyWerePublishedAndGo) {
   EXPECT_TRUE(remove(grant, Version{}).ok());
 }
 
-TEST_F(Pools, AWriterThatWasTakenOverChangesNothing) {  // MP1
+TEST_F(Pools, AWriterThatWasTakenOverChangesNothing) {  // MPR1
   const EpochGrant old_writer = acquire("a");
   const auto first = publish(old_writer, Version{}, kFirst);
   ASSERT_TRUE(first.ok());
@@ -87,7 +87,7 @@ TEST_F(Pools, AWriterThatWasTakenOverChangesNothing) {  // MP1
   EXPECT_EQ(pool(), std::nullopt);
 }
 
-TEST_F(Pools, WhatBecameOfALostRequestIsFoundOut) {  // MP3
+TEST_F(Pools, WhatBecameOfALostRequestIsFoundOut) {  // MPR3
   const EpochGrant grant = acquire("a");
   registry_->fail_next(SimFault::kLostReply);
   const auto first = publish(grant, Version{}, kFirst);

@@ -8,7 +8,7 @@
 //        holder of the stream may be there. One that says that a later epoch was given, or that this
 //        one never was, attaches nobody either.
 //   MY4  After stop(), and after a kill, the pools' files are what they were: the next process finds
-//        the pages, checks all of them, and has nobody attached (UP7).
+//        the pages, checks all of them, and has nobody attached (PUS7).
 #pragma once
 
 #include <memory>

@@ -24,9 +24,11 @@ struct NodeOptions {
   // Where the pools' files are: a folder on tmpfs, a DAX or an ordinary file system; made when
   // absent. Empty: the data folder.
   std::string pools;
+  // That folder is on a medium that outlives a loss of power: what is answered does, too.
+  bool durable = false;
   uint64_t memory_bytes = 1ull << 30;  // for all pools
   std::vector<TenantOptions> tenants;  // none: everybody in the cluster may have all of it
-  uint32_t reserve_slots = 256;        // of each pool: PP8 in memnode/pool/pool.h
+  uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h
   // "127.0.0.1:7301" (port 0: any free one), "[::1]:7301" or "unix:/path".
   std::vector<std::string> listen = {"127.0.0.1:0"};
   std::string advertise;       // what others are told; empty: the first it listens on

@@ -18,6 +18,7 @@ using transport::Responder;
 namespace {
 
 constexpr std::string_view kFilePrefix = "pool-";
+using transport::kRegionHeaderBytes;
 constexpr uint32_t kSlotsMin = 64;  // who wants as much as there is gets no less
 
 std::string random_name() {
@@ -30,6 +31,13 @@ std::string random_name() {
     name += kDigits[static_cast<uint8_t>(byte) & 15];
   }
   return name;
+}
+
+// The most slots of a region of at most so many bytes.
+uint32_t slots_in(uint64_t bytes) {
+  uint64_t slots = std::min<uint64_t>(bytes / (kPageBytes + sizeof(SlotHeader)), UINT32_MAX - 1);
+  while (slots != 0 && PoolFile::region_bytes(static_cast<uint32_t>(slots)) > bytes) --slots;
+  return static_cast<uint32_t>(slots);
 }
 
 Status too_much() { return error_busy("too many requests for pages wait"); }
@@ -165,36 +173,40 @@ StatusOr<ServedPool*> PoolService::pool_for(const Key& key,
 
 StatusOr<ServedPool*> PoolService::make_pool(const Key& key, uint32_t slots_max) {
   slots_max = std::max(slots_max, kPoolSlotsMin);
-  const uint32_t slots = std::min(slots_max, PoolHome::slots_in(parts_.tenants->left(key.tenant)));
-  const uint64_t bytes = PoolHome::bytes_for(slots);
+  const uint32_t slots = std::min(slots_max, slots_in(parts_.tenants->left(key.tenant)));
   if (slots < std::min(slots_max, kSlotsMin))
     return error_no_space(
         "the memory node, or the quota of this tenant, has no room for a pool; to do: give it "
         "more");
+  const uint64_t bytes = PoolFile::region_bytes(slots);
   STRATA_RETURN_IF_ERROR(parts_.tenants->reserve(key.tenant, bytes));
-  auto home = PoolHome::create(path_of(key), slots);
-  StatusOr<ServedPool*> pool =
-      home.ok() ? enter(key, *std::move(home), true) : StatusOr<ServedPool*>(home.status());
-  if (!pool.ok()) parts_.tenants->release(key.tenant, bytes);
+  StatusOr<ServedPool*> pool = enter(key, slots);
+  const uint64_t taken =
+      pool.ok() ? (*pool)->bytes() : 0;  // a file that was there has its own size
+  if (taken != bytes) {
+    parts_.tenants->release(key.tenant, bytes);
+    parts_.tenants->count_in(key.tenant, taken);
+  }
   return pool;
 }
 
-StatusOr<ServedPool*> PoolService::enter(const Key& key, std::unique_ptr<PoolHome> home,
-                                         bool made) {
-  const std::shared_ptr<transport::Region> region = home->region();
+StatusOr<ServedPool*> PoolService::enter(const Key& key, uint32_t slots) {
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<PoolFile> file,
+                          PoolFile::open({.path = path_of(key),
+                                          .stream = key.stream,
+                                          .pool = {slots, parts_.reserve_slots},
+                                          .durable = parts_.durable}));
+  const std::shared_ptr<transport::Region> region = file->region();
   ServedPool::Parts parts;
   parts.tenant = parts_.tenants->name(key.tenant);
   parts.stream = key.stream;
   parts.region = random_name();
-  parts.home = std::move(home);
-  parts.reserve_slots = parts_.reserve_slots;
-  parts.made = made;
+  parts.file = std::move(file);
   parts.offload = parts_.offload;
   parts.writer = parts_.writer;
   parts.counters = &counters_;
-  const std::string name = parts.region;
-  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<ServedPool> pool, ServedPool::open(std::move(parts)));
-  parts_.expose(name, region);
+  parts_.expose(parts.region, region);
+  auto pool = std::make_unique<ServedPool>(std::move(parts));
   ServedPool* const entered = pool.get();
   const MutexLock lock(mutex_);
   pools_[key] = std::move(pool);
@@ -249,19 +261,21 @@ Status PoolService::open_pools() {
   return ok_status();
 }
 
+// Its slots, if its first bytes can be read, are as many as it has; else as many as fit.
 void PoolService::open_pool(const Key& key, const std::string& path) {
-  auto home = PoolHome::open(path);
-  if (!home.ok()) {
+  std::error_code error;
+  const uint64_t bytes = std::filesystem::file_size(path, error);
+  const uint32_t slots = error ? 0 : slots_in(bytes - std::min(bytes, kRegionHeaderBytes));
+  StatusOr<ServedPool*> entered = error_corruption("too small for a pool");
+  if (slots >= kPoolSlotsMin) entered = enter(key, slots);
+  if (!entered.ok()) {
     counters_.damaged.fetch_add(1, std::memory_order_relaxed);
-    diag(Severity::kError, "a pool cannot be used any more and is made anew when asked for: %s",
-         std::string(home.status().message()).c_str());
+    diag(Severity::kError, "the pool file %s cannot be used: %s", path.c_str(),
+         std::string(entered.status().message()).c_str());
     return;
   }
-  const uint64_t bytes = (*home)->bytes();
-  const StatusOr<ServedPool*> entered = enter(key, *std::move(home), false);
-  if (entered.ok()) return parts_.tenants->count_in(key.tenant, bytes);
-  diag(Severity::kError, "a pool cannot be used: %s",
-       std::string(entered.status().message()).c_str());
+  parts_.tenants->count_in(key.tenant, (*entered)->bytes());
+  if (!(*entered)->found()) counters_.damaged.fetch_add(1, std::memory_order_relaxed);
 }
 
 ServiceStatus PoolService::status() const {
@@ -277,9 +291,8 @@ Status PoolService::trouble() const {
   for (const auto& [key, pool] : pools_) {
     const PoolStatus status = pool->status();
     if (!status.trouble.empty())
-      return error_corruption("a changed page in the pool of stream " +
-                              std::to_string(status.stream.value) +
-                              " is damaged: " + status.trouble);
+      return error_corruption("the pool of stream " + std::to_string(status.stream.value) +
+                              " has damage: " + status.trouble);
   }
   return ok_status();
 }

@@ -32,7 +32,8 @@ class PoolService {
   struct Parts {
     std::string folder;  // of the pools' files; it is there
     uint32_t reserve_slots = 256;
-    // MN3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
+    bool durable = false;  // the folder outlives a loss of power, and so is what is in it to
+    // MY3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
     // be said now.
     std::function<Status(StreamId stream, Epoch epoch)> check_epoch;
     // Peers can open that region under the name from now on. Blocks.
@@ -88,7 +89,7 @@ class PoolService {
   StatusOr<ServedPool*> pool_for(const Key& key, const proto::PoolAttachRequest& request);
   StatusOr<ServedPool*> make_pool(const Key& key, uint32_t slots_max);
   // Opens or makes the file's pool, exposes it and puts it into the table.
-  StatusOr<ServedPool*> enter(const Key& key, std::unique_ptr<PoolHome> home, bool made);
+  StatusOr<ServedPool*> enter(const Key& key, uint32_t slots);
   void open_pool(const Key& key, const std::string& path);
   [[nodiscard]] std::string path_of(const Key& key) const;
   [[nodiscard]] std::optional<Key> key_of(std::string_view file) const;

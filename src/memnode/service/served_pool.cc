@@ -14,26 +14,10 @@
 namespace strata::memnode {
 namespace {
 
-constexpr uint64_t kLsnMax = (uint64_t{1} << 48) - 1;  // SlotHeader::dirty_from
-
-// Who came how late.
-struct Place {
-  Epoch epoch;
-  uint64_t number = 0;
-  auto operator<=>(const Place&) const = default;
-};
-Place place_of(const proto::PoolUser& user) { return {user.epoch, user.number}; }
-Place accepted_in(const PoolRecord& record) { return {record.epoch, record.number}; }
+StateRecords::User place_of(const proto::PoolUser& user) { return {user.epoch, user.number}; }
 
 void count(std::atomic<uint64_t>* counter, uint64_t n = 1) {
   counter->fetch_add(n, std::memory_order_relaxed);
-}
-
-uint64_t new_incarnation() {
-  uint64_t number = 0;
-  while (number == 0)
-    transport::system_entropy()->fill(reinterpret_cast<char*>(&number), sizeof number);
-  return number;
 }
 
 template <class Reply>
@@ -55,80 +39,31 @@ ServedPool::ServedPool(Parts parts)
     : tenant_(std::move(parts.tenant)),
       stream_(parts.stream),
       region_(std::move(parts.region)),
-      options_{parts.home->slots(), parts.reserve_slots},
-      home_(std::move(parts.home)),
+      place_(parts.file.get()),
       offload_(parts.offload),
       writer_(parts.writer),
       counters_(parts.counters),
-      record_(home_->record()),
-      made_(parts.made),
+      file_(std::move(parts.file)),
+      made_(!place_->found()),
       tasks_(std::move(parts.offload), {}) {}
 
-StatusOr<std::unique_ptr<ServedPool>> ServedPool::open(Parts parts) {
-  auto pool = std::unique_ptr<ServedPool>(new ServedPool(std::move(parts)));
-  STRATA_RETURN_IF_ERROR(pool->recover());
-  return pool;
-}
+// --- who uses it ---
 
-// --- the content, over restarts and users ---
-
-Status ServedPool::recover() {
-  bool made = false;
-  {
-    const MutexLock lock(mutex_);
-    made = made_;
-    if (made) pool_ = std::make_unique<Pool>(options_, home_->memory());
-  }
-  if (made) return ok_status();
-  if (home_->record().discarding) return discard();
-  auto recovered = Pool::recover(options_, home_->memory());
-  if (!recovered.ok()) {
-    diag(Severity::kError, "the pool of stream %u is damaged and is discarded: %s", stream_.value,
-         std::string(recovered.status().message()).c_str());
-    count(&counters_->damaged);
-    return discard();
-  }
+bool ServedPool::found() const {
   const MutexLock lock(mutex_);
-  pool_ = *std::move(recovered);
-  return ok_status();
-}
-
-// The new incarnation is durable before the first slot goes, and says that slots are going: what a
-// process leaves that dies meanwhile is no content of anybody's.
-Status ServedPool::discard() {
-  PoolRecord next = home_->record();
-  next.incarnation = new_incarnation();
-  next.discarding = true;
-  next.checkpoint_epoch = Epoch{};
-  next.checkpoint = Lsn{};
-  next.bias = 0;
-  STRATA_RETURN_IF_ERROR(home_->save(next));
-  auto empty = std::make_unique<Pool>(options_, home_->memory());
-  {
-    const MutexLock lock(mutex_);
-    pool_ = std::move(empty);
-    record_ = next;
-    made_ = true;
-    trouble_.clear();
-  }
-  count(&counters_->discarded);
-  next.discarding = false;
-  // Failed: the content goes once more at the next start, when nobody is attached to it.
-  STRATA_RETURN_IF_ERROR(home_->save(next));
-  const MutexLock lock(mutex_);
-  record_ = next;
-  return ok_status();
+  return file_->found();
 }
 
 uint64_t ServedPool::incarnation() const {
   const MutexLock lock(mutex_);
-  return record_.incarnation;
+  return file_->incarnation();
 }
 
 Status ServedPool::check_user(const proto::PoolUser& user) const {
   const MutexLock lock(mutex_);
-  const auto order = place_of(user) <=> accepted_in(record_);
-  if (order == 0 && attached_ && user.incarnation == record_.incarnation) return ok_status();
+  const auto order = place_of(user) <=> file_->user();
+  if (order == 0 && attached_ && !broken_ && user.incarnation == file_->incarnation())
+    return ok_status();
   count(&counters_->stale_calls);
   if (order < 0) return error_fenced("another one has the pool now");
   return error_not_found("nobody is attached to such a pool; to do: attach to it first");
@@ -136,40 +71,41 @@ Status ServedPool::check_user(const proto::PoolUser& user) const {
 
 Status ServedPool::check_newcomer(const proto::PoolAttachRequest& request) const {
   const MutexLock lock(mutex_);
-  if (place_of(request.user) <= accepted_in(record_))
+  if (place_of(request.user) <= file_->user())
     return error_fenced("a later user has been attached to the pool");
-  if (request.user.incarnation != 0 && request.user.incarnation != record_.incarnation &&
-      !request.fresh)
+  const bool another =
+      request.user.incarnation != 0 && request.user.incarnation != file_->incarnation();
+  if ((another || broken_) && !request.fresh)
     return error_not_found("the pool has lost that content");
   return ok_status();
 }
 
 void ServedPool::attach(const proto::PoolAttachRequest& request, const To& to) {
   Status accepted = check_newcomer(request);
+  To before;  // whom this one has overtaken while he waited
   if (accepted.ok()) {
-    PoolRecord next = home_->record();
-    next.epoch = request.user.epoch;
-    next.number = request.user.number;
-    next.discarding = false;  // what was to go has gone, though it could not be noted then
-    accepted = home_->save(next);
+    const MutexLock lock(mutex_);
+    accepted = file_->accept(place_of(request.user));
+    if (accepted.ok()) {
+      attached_ = false;
+      if (newcomer_.has_value()) before = newcomer_->to;
+      newcomer_.reset();
+    }
   }
+  if (before != nullptr) before->fail(error_fenced("a later user has been attached to the pool"));
+  if (accepted.ok()) accepted = keep(place_->persist_state());
   if (!accepted.ok()) {
     count(&counters_->attach_refused);
     return to->fail(accepted);
   }
-  To before;  // whom this one has overtaken while he waited
   {
     const MutexLock lock(mutex_);
-    record_ = home_->record();
-    attached_ = false;
-    if (newcomer_.has_value()) before = newcomer_->to;
     newcomer_ = Newcomer{request, to};
   }
-  if (before != nullptr) before->fail(error_fenced("a later user has been attached to the pool"));
   finish_attach();
 }
 
-// UP2
+// PUS2
 void ServedPool::finish_attach() {
   std::optional<Newcomer> newcomer;
   {
@@ -182,30 +118,40 @@ void ServedPool::finish_attach() {
   if (!entered.ok()) return newcomer->to->fail(entered);
   proto::PoolAttachReply reply;
   reply.region = region_;
-  reply.slots = home_->slots();
-  reply.headers_at = home_->headers_at();
-  reply.pages_at = home_->pages_at();
+  reply.slots = place_->slots();
+  reply.headers_at = place_->headers_at();
+  reply.pages_at = place_->pages_at();
   {
     const MutexLock lock(mutex_);
-    reply.incarnation = record_.incarnation;
+    reply.incarnation = file_->incarnation();
     reply.made = std::exchange(made_, false);
-    reply.report = pool_->last_report();
-    reply.checkpoint_epoch = record_.checkpoint_epoch;
-    reply.checkpoint = record_.checkpoint;
-    reply.bias = record_.bias;
+    reply.report = file_->pool()->last_report();
+    const StateRecords::Checkpoint checkpoint = file_->checkpoint();
+    reply.checkpoint_epoch = checkpoint.epoch;
+    reply.checkpoint = checkpoint.lsn;
+    reply.bias = checkpoint.bias;
   }
   newcomer->to->reply(proto::encode(reply));
 }
 
 Status ServedPool::enter(const Newcomer& newcomer) {
-  bool made = false;
+  bool discarded = false;
   {
     const MutexLock lock(mutex_);
-    made = made_;
+    discarded = newcomer.request.fresh && (!made_ || broken_);
+    if (discarded) {
+      file_->discard();
+      made_ = true;
+      broken_ = false;
+      trouble_.clear();
+    }
   }
-  if (newcomer.request.fresh && !made) STRATA_RETURN_IF_ERROR(discard());
+  if (discarded) {
+    count(&counters_->discarded);
+    STRATA_RETURN_IF_ERROR(keep(place_->persist_state()));
+  }
   const MutexLock lock(mutex_);
-  pool_->doubt_written();
+  file_->pool()->doubt_written();
   attached_ = true;
   return ok_status();
 }
@@ -215,15 +161,15 @@ Status ServedPool::enter(const Newcomer& newcomer) {
 void ServedPool::list(const proto::PoolListRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   proto::PoolListReply reply;
-  const uint32_t slots = home_->slots();
+  const uint32_t slots = place_->slots();
   const uint32_t from = std::min(request.from, slots);
   reply.next = from + std::min(request.slots_max, slots - from);
   {
     const MutexLock lock(mutex_);
     for (uint32_t slot = from; slot < reply.next; ++slot) {
-      const std::optional<PageId> id = pool_->page_at(slot);
+      const std::optional<PageId> id = file_->pool()->page_at(slot);
       if (!id.has_value()) continue;
-      const std::optional<Pool::Slot> at = pool_->lookup(*id);
+      const std::optional<Pool::Slot> at = file_->pool()->lookup(*id);
       if (at.has_value() && at->number == slot) reply.pages.push_back({*id, told(*at)});
     }
   }
@@ -235,66 +181,90 @@ void ServedPool::put(const proto::PoolPutRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   proto::PoolPutReply reply;
   reply.taken.reserve(request.images.size());
-  for (size_t i = 0; i < request.images.size(); ++i)
-    reply.taken.push_back(
-        take(request.images[i], request.durable, request.pages.data() + i * kPageBytes));
+  for (size_t i = 0; i < request.images.size(); ++i) {
+    const StatusOr<Pool::Slot> slot =
+        take(request.images[i], request.durable, request.pages.data() + i * kPageBytes);
+    if (slot.ok())
+      reply.taken.push_back({ok_status(), slot->number, slot->generation});
+    else
+      reply.taken.push_back({slot.status(), 0, 0});
+  }
   if (fault(FaultPoint::memnode_before_reply))
     return to->fail(error_outcome_unknown("asked for by a test"));
   to->reply(proto::encode(reply));
 }
 
-// UP3
+// PUS3
 Status ServedPool::check_image(const proto::PoolImage& image, Lsn durable, const char* page) {
   const Status sound = verify_page(page, image.id);
   // That page is damaged, not this node's data: the caller is to hear that what it sent is wrong.
   if (!sound.ok()) return error_invalid_argument(std::string(sound.message()));
   if (header_of(page)->llsn == 0) return error_invalid_argument("a page without an llsn");
   if (!image.dirty) return ok_status();
-  if (image.first > image.end || image.end > durable || image.first.value > kLsnMax)
+  if (image.first > image.end || image.end > durable)
     return error_invalid_argument("a changed page whose log is not durable");
   return ok_status();
 }
 
 void ServedPool::fill(const Pool& pool, uint32_t slot, const char* page) { pool.fill(slot, page); }
 
-proto::PoolPutReply::Taken ServedPool::take(const proto::PoolImage& image, Lsn durable,
-                                            const char* page) {
-  if (const Status sound = check_image(image, durable, page); !sound.ok()) {
+StatusOr<Pool::Slot> ServedPool::take(const proto::PoolImage& image, Lsn durable,
+                                      const char* page) {
+  if (Status sound = check_image(image, durable, page); !sound.ok()) {
     count(&counters_->images_rejected);
-    return {sound};
+    return sound;
   }
   const Llsn llsn{header_of(page)->llsn};
   Pool::Slot there;
   StatusOr<uint32_t> slot = uint32_t{0};
-  Pool* pool = nullptr;
   {
     const MutexLock lock(mutex_);
-    slot =
-        pool_->begin_fill(image.id, llsn, image.dirty, image.dirty ? image.first : Lsn{}, &there);
-    pool = pool_.get();
+    slot = file_->pool()->begin_fill(image.id, llsn, image.dirty, image.dirty ? image.first : Lsn{},
+                                     &there);
   }
-  if (is_duplicate_key(slot.status())) {
+  StatusOr<Pool::Slot> taken = there;  // if it is there already
+  if (slot.ok())
+    taken = take_new(*slot, page);
+  else if (!is_duplicate_key(slot.status()))
+    taken = slot.status();
+  else if (Status kept = keep(place_->persist_header(there.number)); !kept.ok())
+    taken = kept;
+  if (taken.ok())
     count(&counters_->images_taken);
-    return {ok_status(), there.number, there.generation};
-  }
-  if (!slot.ok()) {
-    count(is_conflict(slot.status()) ? &counters_->images_older : &counters_->images_no_slot);
-    return {slot.status()};
-  }
-  fill(*pool, *slot, page);
-  const bool broken = fault(FaultPoint::memnode_put_half);
-  const MutexLock lock(mutex_);
-  if (broken) {
-    pool_->abandon(*slot);
-    return {error_io_error("asked for by a test")};
-  }
-  const StatusOr<Pool::Slot> published = pool_->publish(*slot);
-  if (!published.ok()) {
+  else if (is_conflict(taken.status()))
     count(&counters_->images_older);
-    return {published.status()};
+  else if (is_no_space(taken.status()))
+    count(&counters_->images_no_slot);
+  else
+    count(&counters_->images_rejected);
+  return taken;
+}
+
+// On a medium that outlives a loss of power the slot's old header must not be found in front of the
+// new bytes, nor the new one in front of the old bytes (MF5).
+StatusOr<Pool::Slot> ServedPool::take_new(uint32_t slot, const char* page) {
+  const Pool* pool = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    pool = file_->pool();
   }
-  count(&counters_->images_taken);
-  return {ok_status(), published->number, published->generation};
+  Status filled = place_->persist_header(slot);
+  if (filled.ok()) {
+    fill(*pool, slot, page);
+    filled = place_->persist_page(slot);
+  }
+  if (fault(FaultPoint::memnode_put_half)) filled = error_io_error("asked for by a test");
+  StatusOr<Pool::Slot> published = Pool::Slot{};
+  {
+    const MutexLock lock(mutex_);
+    if (filled.ok())
+      published = file_->pool()->publish(slot);
+    else
+      file_->pool()->abandon(slot);
+  }
+  STRATA_RETURN_IF_ERROR(filled);
+  if (published.ok()) STRATA_RETURN_IF_ERROR(keep(place_->persist_header(published->number)));
+  return published;
 }
 
 void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
@@ -303,7 +273,7 @@ void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
   {
     const MutexLock lock(mutex_);
     for (const PageId id : request.pages) {
-      const std::optional<Pool::Slot> at = pool_->lookup(id);
+      const std::optional<Pool::Slot> at = file_->pool()->lookup(id);
       reply.found.push_back({at.has_value(), at.has_value() ? told(*at) : proto::PoolSlot{}});
     }
   }
@@ -314,29 +284,50 @@ void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
 void ServedPool::drop(const proto::PoolPagesRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   proto::PoolDropReply reply;
+  std::vector<uint32_t> freed;
   {
     const MutexLock lock(mutex_);
-    for (const PageId id : request.pages) reply.dropped.push_back(pool_->drop(id));
+    for (const PageId id : request.pages) {
+      const std::optional<Pool::Slot> at = file_->pool()->lookup(id);
+      reply.dropped.push_back(file_->pool()->drop(id));
+      if (reply.dropped.back().ok() && at.has_value()) freed.push_back(at->number);
+    }
   }
   for (const Status& dropped : reply.dropped)
     count(dropped.ok() ? &counters_->dropped : &counters_->drops_refused);
+  if (const Status kept = persist_headers(freed); !kept.ok()) return to->fail(kept);
   to->reply(proto::encode(reply));
 }
 
-// UP4
+// Of pages that are gone: none of them comes back with a loss of power.
+Status ServedPool::persist_headers(const std::vector<uint32_t>& slots) {
+  for (const uint32_t slot : slots) STRATA_RETURN_IF_ERROR(keep(place_->persist_header(slot)));
+  return ok_status();
+}
+
+// PUS4
 void ServedPool::forget(const proto::PoolForgetRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   count(&counters_->forgotten);
+  std::vector<uint32_t> freed;
   {
     const MutexLock lock(mutex_);
-    pool_->forget_space(request.space);
+    for (uint32_t slot = 0; slot < place_->slots(); ++slot) {
+      const std::optional<PageId> id = file_->pool()->page_at(slot);
+      if (id.has_value() && id->space == request.space.value) freed.push_back(slot);
+    }
+    file_->pool()->forget_space(request.space);
+  }
+  if (const Status kept = persist_headers(freed); !kept.ok()) return to->fail(kept);
+  {
+    const MutexLock lock(mutex_);
     if (under_way(request.space)) return forgetting_.push_back({request.space, to});
   }
   to->reply({});
 }
 
 bool ServedPool::under_way(SpaceId space) const {
-  if (pool_->writes_of(space)) return true;
+  if (file_->pool()->writes_of(space)) return true;
   // What is written again is in nobody's way in the pool.
   return std::any_of(batches_.begin(), batches_.end(), [&](const BatchPtr& batch) {
     return std::any_of(batch->writes.begin(), batch->writes.end(),
@@ -354,7 +345,7 @@ void ServedPool::write(const proto::PoolWriteRequest& request, const To& to) {
   batch->to = to;
   {
     const MutexLock lock(mutex_);
-    batch->writes = pool_->take_writes(request.below, request.pages_max);
+    batch->writes = file_->pool()->take_writes(request.below, request.pages_max);
   }
   if (batch->writes.empty()) return end_write(*batch, ok_status(), {});
   begin(batch);
@@ -369,7 +360,8 @@ void ServedPool::write_again(const proto::PoolWriteAgainRequest& request, const 
   batch->to = to;
   {
     const MutexLock lock(mutex_);
-    batch->writes = pool_->written_since_sync(request.from, proto::kPoolImagesMax, &batch->next);
+    batch->writes =
+        file_->pool()->written_since_sync(request.from, proto::kPoolImagesMax, &batch->next);
   }
   if (batch->writes.empty()) return end_again(*batch, ok_status(), {{true, ok_status()}});
   // Nothing keeps these slots as they are, but that no other call runs meanwhile.
@@ -411,7 +403,8 @@ Status ServedPool::copy_pages(Batch* batch) {
   batch->pages.ids.reserve(batch->writes.size());
   batch->pages.pages.reserve(batch->writes.size() * kPageBytes);
   for (const Pool::Write& write : batch->writes) {
-    const char* page = home_->memory().pages + uint64_t{write.slot} * kPageBytes;
+    const char* page =
+        place_->region()->data() + place_->pages_at() + uint64_t{write.slot} * kPageBytes;
     Status sound = verify_page(page, write.id);
     if (!sound.ok()) sound = error_corruption(std::string(sound.message()));
     if (sound.ok() && header_of(page)->llsn != write.llsn.value)
@@ -434,6 +427,18 @@ void ServedPool::note_trouble(const Status& trouble) {
   trouble_ = std::string(trouble.message());
 }
 
+Status ServedPool::keep(const Status& persisted) {
+  if (persisted.ok()) return persisted;
+  const std::string why(persisted.message());
+  count(&counters_->damaged);
+  diag(Severity::kError, "the pool of stream %u is lost, its medium has failed: %s", stream_.value,
+       why.c_str());
+  const MutexLock lock(mutex_);
+  broken_ = true;
+  trouble_ = why;
+  return error_outcome_unknown("the medium of the pool has failed: " + why);
+}
+
 void ServedPool::end(const BatchPtr& batch, const Status& sent,
                      std::vector<proto::PoolAnswer> answers) {
   {
@@ -445,7 +450,7 @@ void ServedPool::end(const BatchPtr& batch, const Status& sent,
   end_waits();
 }
 
-// UP5
+// PUS5
 void ServedPool::end_write(const Batch& batch, const Status& sent,
                            std::vector<proto::PoolAnswer> answers) {
   const bool lost = !batch.writes.empty() && fault(FaultPoint::memnode_write_sent);
@@ -457,11 +462,12 @@ void ServedPool::end_write(const Batch& batch, const Status& sent,
   {
     const MutexLock lock(mutex_);
     if (!batch.writes.empty())
-      all_ok ? static_cast<void>(pool_->wrote(batch.writes)) : pool_->failed(batch.writes);
-    if (all_ok && !batch.writes.empty()) trouble_.clear();
-    reply.report = pool_->last_report();
-    reply.oldest = pool_->oldest_dirty();
-    reply.dirty = pool_->unclean();
+      all_ok ? static_cast<void>(file_->pool()->wrote(batch.writes))
+             : file_->pool()->failed(batch.writes);
+    if (all_ok && !batch.writes.empty() && !broken_) trouble_.clear();
+    reply.report = file_->pool()->last_report();
+    reply.oldest = file_->pool()->oldest_dirty();
+    reply.dirty = file_->pool()->unclean();
   }
   if (!batch.writes.empty()) {
     count(&counters_->writes);
@@ -507,36 +513,29 @@ void ServedPool::synced(const proto::PoolSyncedRequest& request, const To& to) {
   StatusOr<proto::PoolSyncedReply> reply = proto::PoolSyncedReply{};
   {
     const MutexLock lock(mutex_);
-    if (request.report > pool_->last_report()) {
+    if (request.report > file_->pool()->last_report()) {
       reply = error_invalid_argument("a report that was never made");
     } else {
-      pool_->synced(request.report);
-      reply->oldest = pool_->oldest_dirty();
-      reply->dirty = pool_->unclean();
+      file_->pool()->synced(request.report);
+      reply->oldest = file_->pool()->oldest_dirty();
+      reply->dirty = file_->pool()->unclean();
     }
   }
   if (reply.ok()) count(&counters_->syncs);
   answer(to, reply);
 }
 
-// UP6
+// PUS6
 void ServedPool::checkpoint(const proto::PoolCheckpointRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
-  PoolRecord next = home_->record();
-  const bool same = next.checkpoint_epoch == request.user.epoch && next.checkpoint == request.lsn &&
-                    next.bias == request.bias;
-  if (same) return to->reply({});
   if (request.lsn.is_zero()) return to->fail(error_invalid_argument("a checkpoint at no place"));
-  if (request.user.epoch == next.checkpoint_epoch && request.lsn <= next.checkpoint)
-    return to->fail(error_conflict("a later checkpoint is there"));
-  next.checkpoint_epoch = request.user.epoch;
-  next.checkpoint = request.lsn;
-  next.bias = request.bias;
-  if (const Status saved = home_->save(next); !saved.ok()) return to->fail(saved);
+  Status kept;
   {
     const MutexLock lock(mutex_);
-    record_ = next;
+    kept = file_->set_checkpoint({request.user.epoch, request.lsn, request.bias});
   }
+  if (kept.ok()) kept = keep(place_->persist_state());
+  if (!kept.ok()) return to->fail(kept);
   count(&counters_->checkpoints);
   to->reply({});
 }
@@ -545,18 +544,18 @@ PoolStatus ServedPool::status() const {
   PoolStatus status;
   status.tenant = tenant_;
   status.stream = stream_;
-  status.bytes = home_->bytes();
+  status.bytes = bytes();
   const MutexLock lock(mutex_);
-  status.incarnation = record_.incarnation;
+  status.incarnation = file_->incarnation();
   status.attached = attached_;
-  status.epoch = record_.epoch;
-  status.number = record_.number;
-  status.counts = pool_->counts();
-  status.oldest_dirty = pool_->oldest_dirty();
-  status.last_report = pool_->last_report();
+  status.epoch = file_->user().epoch;
+  status.number = file_->user().number;
+  status.counts = file_->pool()->counts();
+  status.oldest_dirty = file_->pool()->oldest_dirty();
+  status.last_report = file_->pool()->last_report();
   status.writes_under_way = batches_.size();
-  status.checkpoint_epoch = record_.checkpoint_epoch;
-  status.checkpoint = record_.checkpoint;
+  status.checkpoint_epoch = file_->checkpoint().epoch;
+  status.checkpoint = file_->checkpoint().lsn;
   status.trouble = trouble_;
   return status;
 }

@@ -1,16 +1,18 @@
 // One pool and who uses it. Its calls run one after the other, in the order in which they came
 // (OrderedTasks); what is written to storage is under way meanwhile.
-//   UP1  One user at a time: the last one accepted. Who is accepted has a larger (epoch, number) than
+//   PUS1  One user at a time: the last one accepted. Who is accepted has a larger (epoch, number) than
 //        every one before, over restarts of the node, too. The calls of all others change nothing.
-//   UP2  A newcomer is told that he is accepted once nothing of his predecessors is under way, and
+//   PUS2  A newcomer is told that he is accepted once nothing of his predecessors is under way, and
 //        then nothing that storage may not have synced counts as clean.
-//   UP3  What enters is whole, is the page that it says, and has an llsn; what storage may lack is
+//   PUS3  What enters is whole, is the page that it says, and has an llsn; what storage may lack is
 //        in the durable log up to its end (K9). One image that is refused keeps none of its call out.
-//   UP4  Nothing of a space is under way once forget() is answered.
-//   UP5  A write counts if every storage node named has said OK. The answers go to the user as they
+//   PUS4  Nothing of a space is under way once forget() is answered.
+//   PUS5  A write counts if every storage node named has said OK. The answers go to the user as they
 //        were; he alone judges storage nodes.
-//   UP6  The checkpoint never goes back. A content that is discarded has none.
-//   UP7  Nobody is attached when the node starts: reports of another process mean nothing here.
+//   PUS6  The checkpoint never goes back. A content that is discarded has none.
+//   PUS7  Nobody is attached when the node starts: reports of another process mean nothing here.
+//   PUS8  A medium that has not kept what it was to keep (MF5) is believed no more: its content
+//         counts as lost for everybody, until it is discarded well.
 #pragma once
 
 #include <array>
@@ -24,9 +26,9 @@
 
 #include "base/aligned.h"
 #include "base/latch.h"
+#include "memnode/file/pool_file.h"
 #include "memnode/pool/pool.h"
 #include "memnode/service/ordered_tasks.h"
-#include "memnode/service/pool_home.h"
 #include "memnode/service/storage_writer.h"
 #include "proto/memory_messages.h"
 #include "transport/calls/rpc_server.h"
@@ -66,23 +68,22 @@ class ServedPool {
     std::string tenant;
     StreamId stream;
     std::string region;  // its name
-    std::unique_ptr<PoolHome> home;
-    uint32_t reserve_slots = 256;
-    bool made = false;  // just now
+    std::unique_ptr<PoolFile> file;
     daemon::Offload offload;
     // All outlive it.
     StorageWriter* writer = nullptr;
     PoolCounters* counters = nullptr;
   };
 
-  // Recovers what is in the file; content that is damaged is discarded. Blocks. Errors: the file's.
-  static StatusOr<std::unique_ptr<ServedPool>> open(Parts parts);
+  explicit ServedPool(Parts parts);
   ServedPool(const ServedPool&) = delete;
   ServedPool& operator=(const ServedPool&) = delete;
 
   [[nodiscard]] OrderedTasks* tasks() noexcept { return &tasks_; }
   [[nodiscard]] StreamId stream() const noexcept { return stream_; }
+  [[nodiscard]] uint64_t bytes() const noexcept { return place_->region()->bytes(); }
   [[nodiscard]] uint64_t incarnation() const;
+  [[nodiscard]] bool found() const;  // its content is one of an earlier process
   [[nodiscard]] PoolStatus status() const;
 
   // The calls, in its tasks. Each answers, now or later.
@@ -118,19 +119,17 @@ class ServedPool {
     To to;
   };
 
-  explicit ServedPool(Parts parts);
-  Status recover();
-  // A new content, with nothing in it.
-  Status discard();
-  // UP1. OK: it is the user.
+  // PUS1. OK: it is the user.
   Status check_user(const proto::PoolUser& user) const;
   [[nodiscard]] Status check_newcomer(const proto::PoolAttachRequest& request) const;
   void finish_attach();
   Status enter(const Newcomer& newcomer);
-  proto::PoolPutReply::Taken take(const proto::PoolImage& image, Lsn durable, const char* page);
+  StatusOr<Pool::Slot> take(const proto::PoolImage& image, Lsn durable, const char* page);
+  StatusOr<Pool::Slot> take_new(uint32_t slot, const char* page);
   static Status check_image(const proto::PoolImage& image, Lsn durable, const char* page);
   // Where the bytes of an image come from: today its call brought them.
   static void fill(const Pool& pool, uint32_t slot, const char* page);
+  Status persist_headers(const std::vector<uint32_t>& slots);
   void begin(const BatchPtr& batch);
   void send(const BatchPtr& batch);
   Status copy_pages(Batch* batch);
@@ -140,12 +139,14 @@ class ServedPool {
   void end_waits();
   [[nodiscard]] bool under_way(SpaceId space) const STRATA_REQUIRES(mutex_);
   void note_trouble(const Status& trouble);
+  // PUS8. After something that was done in memory: outcome_unknown if it was not kept.
+  Status keep(const Status& persisted);
 
   const std::string tenant_;
   const StreamId stream_;
   const std::string region_;
-  const PoolOptions options_;
-  const std::unique_ptr<PoolHome> home_;  // its record: in tasks only; copied to record_
+  // Its places and what persists them need no mutex; the rest is file_.
+  const PoolFile* const place_;
   const daemon::Offload offload_;
   StorageWriter* const writer_;
   PoolCounters* const counters_;
@@ -153,10 +154,10 @@ class ServedPool {
   // Tasks change what is here one at a time; the mutex is for who looks from outside, and is not
   // held over anything that blocks.
   mutable Mutex mutex_{LatchRank::kLeaf};
-  std::unique_ptr<Pool> pool_ STRATA_GUARDED_BY(mutex_);
-  PoolRecord record_ STRATA_GUARDED_BY(mutex_);
-  bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the record names
-  bool made_ STRATA_GUARDED_BY(mutex_);
+  const std::unique_ptr<PoolFile> file_ STRATA_PT_GUARDED_BY(mutex_);
+  bool broken_ STRATA_GUARDED_BY(mutex_) = false;    // PUS8
+  bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the file names
+  bool made_ STRATA_GUARDED_BY(mutex_);              // and nobody was told yet
   std::list<BatchPtr> batches_ STRATA_GUARDED_BY(mutex_);
   std::optional<Newcomer> newcomer_ STRATA_GUARDED_BY(mutex_);
   std::vector<Forgetting> forgetting_ STRATA_GUARDED_BY(mutex_);

@@ -1,8 +1,8 @@
 // Writes pages to storage nodes for a compute node, which says to which ones, in which sessions.
 // Thread-safe; nothing blocks but stop().
-//   SW1  Every write is answered once, by its deadline at the latest, with what each of its storage
+//   SWR1  Every write is answered once, by its deadline at the latest, with what each of its storage
 //        nodes said, or that it said nothing; after stop() none is.
-//   SW2  Who said nothing may have written the pages, or may yet: who asked begins new sessions
+//   SWR2  Who said nothing may have written the pages, or may yet: who asked begins new sessions
 //        before anything else is written (WN3 in clients/storage/write_sessions.h).
 #pragma once
 
