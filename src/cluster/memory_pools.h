@@ -1,11 +1,11 @@
-// Which memory node keeps pages for the writer of a log stream, and which content of its pool counts
-// (memnode/pool/pool.h). One record per log stream. Thread-safe.
+// Which memory node keeps pages for the writer of a log stream, and which content of its pool
+// counts (memnode/pool/pool.h). One record per log stream. Thread-safe.
 //   MPR1  Only the stream's writer changes it, and only in place of what it has read or published.
 //   MPR2  A pool that is not named there counts for nothing: whoever recovers does without it. So
 //        the name is removed before a page goes past the pool, and published before one that
 //        storage lacks goes into it.
-//   MPR3  A change whose outcome was lost is not guessed at: publish() and remove() find out, or say
-//        kUnknown.
+//   MPR3  A change whose outcome was lost is not guessed at: publish() and remove() find out, or
+//         say kUnknown.
 #pragma once
 
 #include <optional>

@@ -5,10 +5,10 @@
 //        pools. Whatever is wrong is said by open().
 //   MY2  It is a member only while it listens; it leaves before it stops listening.
 //   MY3  Without the registry it goes on serving who is attached, and attaches nobody: a later
-//        holder of the stream may be there. One that says that a later epoch was given, or that this
-//        one never was, attaches nobody either.
-//   MY4  After stop(), and after a kill, the pools' files are what they were: the next process finds
-//        the pages, checks all of them, and has nobody attached (PUS7).
+//        holder of the stream may be there. One that says that a later epoch was given, or that
+//        this one never was, attaches nobody either.
+//   MY4  After stop(), and after a kill, the pools' files are what they were: the next process
+//        finds the pages, checks all of them, and has nobody attached (PUS7).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// A memory node from its start to its end, with the registry in memory, which lives in a thread: what
-// it refuses, whom it attaches, what the next process finds.
+// A memory node from its start to its end, with the registry in memory, which lives in a thread:
+// what it refuses, whom it attaches, what the next process finds.
 #include "memnode/node/memory_node.h"
 
 #include <gtest/gtest.h>

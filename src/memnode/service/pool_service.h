@@ -1,7 +1,7 @@
 // The pools of a memory node as calls (proto/memory_messages.h). Thread-safe.
 //   PV1  Only attach() makes a pool, for a tenant who shows its token, within its quota (TN1, TN2),
-//        and only after the registry was asked whose the stream is: while it does not answer, nobody
-//        is attached. All other calls are of the user who was told the pool's incarnation.
+//        and only after the registry was asked whose the stream is: while it does not answer,
+//        nobody is attached. All other calls are of the user who was told the pool's incarnation.
 //   PV2  A request that makes no sense, or is of nobody, changes nothing and is counted.
 //   PV3  Nothing here blocks the server's thread. One pool's calls run in the order in which they
 //        came; pools do not wait for each other.

@@ -1,6 +1,6 @@
-// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS8, SWR1, TN1, TN2), and that whatever comes
-// over the wire harms nobody. Method: real sockets, storage nodes that refuse or keep silent, a
-// registry that is there or not.
+// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS8, SWR1, TN1, TN2), and that whatever
+// comes over the wire harms nobody. Method: real sockets, storage nodes that refuse or keep silent,
+// a registry that is there or not.
 #include "memnode/service/pool_service.h"
 
 #include <gtest/gtest.h>

@@ -1,14 +1,16 @@
 // One pool and who uses it. Its calls run one after the other, in the order in which they came
 // (OrderedTasks); what is written to storage is under way meanwhile.
-//   PUS1  One user at a time: the last one accepted. Who is accepted has a larger (epoch, number) than
-//        every one before, over restarts of the node, too. The calls of all others change nothing.
+//   PUS1  One user at a time: the last one accepted. Who is accepted has a larger (epoch, number)
+//         than every one before, over restarts of the node, too. The calls of all others change
+//         nothing.
 //   PUS2  A newcomer is told that he is accepted once nothing of his predecessors is under way, and
 //        then nothing that storage may not have synced counts as clean.
 //   PUS3  What enters is whole, is the page that it says, and has an llsn; what storage may lack is
-//        in the durable log up to its end (K9). One image that is refused keeps none of its call out.
+//         in the durable log up to its end (K9). One image that is refused keeps none of its call
+//         out.
 //   PUS4  Nothing of a space is under way once forget() is answered.
-//   PUS5  A write counts if every storage node named has said OK. The answers go to the user as they
-//        were; he alone judges storage nodes.
+//   PUS5  A write counts if every storage node named has said OK. The answers go to the user as
+//         they were; he alone judges storage nodes.
 //   PUS6  The checkpoint never goes back. A content that is discarded has none.
 //   PUS7  Nobody is attached when the node starts: reports of another process mean nothing here.
 //   PUS8  A medium that has not kept what it was to keep (MF5) is believed no more: its content

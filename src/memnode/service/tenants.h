@@ -2,8 +2,8 @@
 //   TN1  A tenant is who shows its token, all of it; tokens of two tenants differ.
 //   TN2  The pools of a tenant are never larger together than its quota, those of all never larger
 //        than the node's memory.
-// Without any tenant everybody who knows the cluster's secret is the same one, without a name, whose
-// quota is the whole memory.
+// Without any tenant everybody who knows the cluster's secret is the same one, without a name,
+// whose quota is the whole memory.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,11 @@ struct TenantOptions {
   std::string token;
   uint64_t quota_bytes = 0;
 };
+
+// What is in a token's file: one line, 16 to kPoolTokenBytesMax bytes without the line's end.
+// Blocks. Errors name the path: kNotFound, kInvalidArgument (empty, too long, not a file, not only
+// its owner's).
+StatusOr<std::string> read_token(const std::string& path);
 
 class Tenants {
  public:
