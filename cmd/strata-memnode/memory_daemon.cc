@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "io/token_file.h"
 #include "registry/etcd/etcd.h"
 #include "status_text.h"
 

@@ -48,6 +48,7 @@ StatusOr<std::unique_ptr<MemoryNode>> MemoryNode::open(registry::Registry* regis
 MemoryNode::~MemoryNode() {
   stop();
   service_.reset();  // before what it works with
+  regions_.reset();
 }
 
 Status MemoryNode::start() {
@@ -177,7 +178,6 @@ void MemoryNode::stop() {
   if (writer_ != nullptr) writer_->stop();
   if (attachers_ != nullptr) attachers_->stop();
   if (workers_ != nullptr) workers_->stop();
-  regions_.reset();
 }
 
 }  // namespace strata::memnode

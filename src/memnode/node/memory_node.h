@@ -94,8 +94,8 @@ class MemoryNode {
   std::unique_ptr<PoolService> service_;
   std::vector<std::string> addresses_;
   std::unique_ptr<cluster::MembershipKeeper> membership_;
-  // Gone after stop().
   std::unique_ptr<transport::RegionServer> regions_;
+  // Gone after stop().
   std::unique_ptr<transport::RpcServer> server_;
 };
 

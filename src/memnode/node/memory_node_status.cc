@@ -75,6 +75,8 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
   count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
   count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
   count("pool_discarded_total", "Contents discarded.", of.discarded);
+  count("region_writes_refused_total", "Writes to pools' memory asked for by call, refused.",
+        regions_->writes_refused());
   count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
   count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
 }

@@ -197,6 +197,12 @@ TEST_F(MemoryNodeTest, TheNextProcessFindsThePages) {  // MY4
   const proto::PoolUser user{kStream, epoch, 1, pool->incarnation};
   ASSERT_TRUE(put(address, user, 5).ok());
   EXPECT_TRUE(*files_->exists(folder_ / "medium/pool-1"));
+  // Who has it mapped keeps nobody out.
+  auto old_channel = std::make_shared<transport::BlockingChannel>(
+      kSecret, address, transport::BlockingChannelOptions{});
+  const auto old_region = transport::open_remote_region(
+      old_channel, pool->region, transport::RegionPath::kMapped, monotonic_us() + 10'000'000);
+  ASSERT_TRUE(old_region.ok()) << old_region.status();
   node->reset();
   node = open(on_another_medium);
   ASSERT_TRUE(node.ok()) << node.status();

@@ -12,6 +12,7 @@
 #include "base/fault.h"
 #include "base/rng.h"
 #include "base/testing/wait_until.h"
+#include "io/token_file.h"
 #include "memnode/service/testing/memory_node_fixture.h"
 #include "transport/regions/remote_region.h"
 
@@ -80,6 +81,18 @@ TEST_F(PoolServiceTest, PagesArePutFoundReadAndDropped) {
   EXPECT_TRUE(drop(kPage).ok());
   EXPECT_FALSE(lookup(kPage)->there);
   EXPECT_EQ(read(pool, found->at), "") << "who sleeps with an old address notices";
+}
+
+TEST_F(PoolServiceTest, NobodyWritesIntoAPool) {  // RX3
+  const auto pool = attached();
+  ASSERT_TRUE(put_one({kPage, 5}).ok());
+  for (const auto path : {transport::RegionPath::kMapped, transport::RegionPath::kCalls}) {
+    const auto region = transport::open_remote_region(channel_, pool.region, path, deadline());
+    ASSERT_TRUE(region.ok()) << region.status();
+    EXPECT_TRUE(is_invalid_argument((*region)->put(pool.pages_at, "mine", deadline())));
+    EXPECT_TRUE(is_invalid_argument((*region)->fetch_add(pool.headers_at, 2, deadline()).status()));
+  }
+  EXPECT_EQ(read(pool, lookup(kPage)->at), page_of(kPage, 5));
 }
 
 TEST_F(PoolServiceTest, ANewerImageTakesThePlaceAndAnOlderOneIsRefused) {

@@ -23,11 +23,6 @@ struct TenantOptions {
   uint64_t quota_bytes = 0;
 };
 
-// What is in a token's file: one line, 16 to kPoolTokenBytesMax bytes without the line's end.
-// Blocks. Errors name the path: kNotFound, kInvalidArgument (empty, too long, not a file, not only
-// its owner's).
-StatusOr<std::string> read_token(const std::string& path);
-
 class Tenants {
  public:
   // kInvalidArgument: says what is wrong.
