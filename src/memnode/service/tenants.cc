@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "io/token_file.h"
 #include "proto/methods.h"
 #include "transport/secret.h"
 
