@@ -58,9 +58,6 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
   app->add_option("--pools", node.pools,
                   "Folder of the pools' files, on tmpfs or a DAX or other file system; made when "
                   "absent; default: the data folder");
-  app->add_flag("--durable", node.durable,
-                "That folder outlives a loss of power (DAX, a disk): pages are made persistent "
-                "before they are answered");
   app->add_option("--tenant", raw->tenants,
                   "name:token-file:quota of who may have pools; repeatable; default: everybody who "
                   "knows the secret, all of the memory")

@@ -100,7 +100,6 @@ Status MemoryNode::make_services() {
   PoolService::Parts parts;
   parts.folder = pools_folder();
   parts.reserve_slots = options_.reserve_slots;
-  parts.durable = options_.durable;
   parts.check_epoch = [this](StreamId stream, Epoch epoch) { return check_epoch(stream, epoch); };
   parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region) {
     regions_->expose(name, region, transport::RegionAccess::kReadOnly);

@@ -24,8 +24,6 @@ struct NodeOptions {
   // Where the pools' files are: a folder on tmpfs, a DAX or an ordinary file system; made when
   // absent. Empty: the data folder.
   std::string pools;
-  // That folder is on a medium that outlives a loss of power: what is answered does, too.
-  bool durable = false;
   uint64_t memory_bytes = 1ull << 30;  // for all pools
   std::vector<TenantOptions> tenants;  // none: everybody in the cluster may have all of it
   uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h

@@ -195,7 +195,7 @@ StatusOr<ServedPool*> PoolService::enter(const Key& key, uint32_t slots) {
                           PoolFile::open({.path = path_of(key),
                                           .stream = key.stream,
                                           .pool = {slots, parts_.reserve_slots},
-                                          .durable = parts_.durable}));
+                                          .boot = {}}));
   const std::shared_ptr<transport::Region> region = file->region();
   ServedPool::Parts parts;
   parts.tenant = parts_.tenants->name(key.tenant);

@@ -32,7 +32,6 @@ class PoolService {
   struct Parts {
     std::string folder;  // of the pools' files; it is there
     uint32_t reserve_slots = 256;
-    bool durable = false;  // the folder outlives a loss of power, and so is what is in it to
     // MY3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
     // be said now.
     std::function<Status(StreamId stream, Epoch epoch)> check_epoch;

@@ -1,4 +1,4 @@
-// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS8, SWR1, TN1, TN2), and that whatever
+// Goal: each rule of a memory node's calls (PV1-PV3, PUS1-PUS7, SWR1, TN1, TN2), and that whatever
 // comes over the wire harms nobody. Method: real sockets, storage nodes that refuse or keep silent,
 // a registry that is there or not.
 #include "memnode/service/pool_service.h"
@@ -555,33 +555,6 @@ TEST_F(PoolServiceTest, APoolOutlivesItsProcessAndItsUserDoesNot) {  // PUS7, MF
   EXPECT_FALSE(lookup(kOther)->at.dirty);
   EXPECT_EQ(pool_status().oldest_dirty, Lsn{100});
   EXPECT_EQ(service_->status().tenants.at(0).used_bytes, pool_status().bytes);
-}
-
-TEST_F(PoolServiceTest, OnADurableMediumTheSame) {  // MF5
-  stop();
-  durable_ = true;
-  start();
-  storage_nodes(1);
-  const auto before = attached(4, 5);
-  ASSERT_TRUE(put({{kPage, 5, 100, 200}, {kOther, 6}, {kElsewhere, 7, 300, 400}}).ok());
-  ASSERT_TRUE(put_one({kPage, 9, 500, 600}).ok());
-  EXPECT_TRUE(drop(kOther).ok());
-  EXPECT_TRUE(forget(kElsewhere.space).ok());
-  ASSERT_TRUE(checkpoint(90).ok());
-  const auto written = write(targets());
-  ASSERT_TRUE(written.ok());
-  EXPECT_EQ(written->pages.size(), 1u);
-  stop();
-  start();
-  const auto after = attached(4, 6);
-  EXPECT_EQ(after.incarnation, before.incarnation);
-  EXPECT_EQ(after.checkpoint, Lsn{90});
-  EXPECT_EQ(lookup(kPage)->at.llsn, Llsn{9});
-  EXPECT_FALSE(lookup(kOther)->there);
-  EXPECT_FALSE(lookup(kElsewhere)->there);
-  const auto fresh = attached(4, 7, true);
-  EXPECT_NE(fresh.incarnation, before.incarnation);
-  EXPECT_TRUE(fresh.made);
 }
 
 TEST_F(PoolServiceTest, ADamagedPoolIsAnotherContent) {  // MF2

@@ -62,8 +62,7 @@ uint64_t ServedPool::incarnation() const {
 Status ServedPool::check_user(const proto::PoolUser& user) const {
   const MutexLock lock(mutex_);
   const auto order = place_of(user) <=> file_->user();
-  if (order == 0 && attached_ && !broken_ && user.incarnation == file_->incarnation())
-    return ok_status();
+  if (order == 0 && attached_ && user.incarnation == file_->incarnation()) return ok_status();
   count(&counters_->stale_calls);
   if (order < 0) return error_fenced("another one has the pool now");
   return error_not_found("nobody is attached to such a pool; to do: attach to it first");
@@ -75,8 +74,7 @@ Status ServedPool::check_newcomer(const proto::PoolAttachRequest& request) const
     return error_fenced("a later user has been attached to the pool");
   const bool another =
       request.user.incarnation != 0 && request.user.incarnation != file_->incarnation();
-  if ((another || broken_) && !request.fresh)
-    return error_not_found("the pool has lost that content");
+  if (another && !request.fresh) return error_not_found("the pool has lost that content");
   return ok_status();
 }
 
@@ -89,19 +87,14 @@ void ServedPool::attach(const proto::PoolAttachRequest& request, const To& to) {
     if (accepted.ok()) {
       attached_ = false;
       if (newcomer_.has_value()) before = newcomer_->to;
-      newcomer_.reset();
+      newcomer_ = Newcomer{request, to};
     }
   }
-  if (before != nullptr) before->fail(error_fenced("a later user has been attached to the pool"));
-  if (accepted.ok()) accepted = keep(place_->persist_state());
   if (!accepted.ok()) {
     count(&counters_->attach_refused);
     return to->fail(accepted);
   }
-  {
-    const MutexLock lock(mutex_);
-    newcomer_ = Newcomer{request, to};
-  }
+  if (before != nullptr) before->fail(error_fenced("a later user has been attached to the pool"));
   finish_attach();
 }
 
@@ -113,9 +106,8 @@ void ServedPool::finish_attach() {
     if (!batches_.empty() || !newcomer_.has_value()) return;
     newcomer.swap(newcomer_);
   }
-  const Status entered = enter(*newcomer);
-  count(entered.ok() ? &counters_->attached : &counters_->attach_refused);
-  if (!entered.ok()) return newcomer->to->fail(entered);
+  enter(*newcomer);
+  count(&counters_->attached);
   proto::PoolAttachReply reply;
   reply.region = region_;
   reply.slots = place_->slots();
@@ -134,26 +126,16 @@ void ServedPool::finish_attach() {
   newcomer->to->reply(proto::encode(reply));
 }
 
-Status ServedPool::enter(const Newcomer& newcomer) {
-  bool discarded = false;
-  {
-    const MutexLock lock(mutex_);
-    discarded = newcomer.request.fresh && (!made_ || broken_);
-    if (discarded) {
-      file_->discard();
-      made_ = true;
-      broken_ = false;
-      trouble_.clear();
-    }
-  }
-  if (discarded) {
-    count(&counters_->discarded);
-    STRATA_RETURN_IF_ERROR(keep(place_->persist_state()));
-  }
+void ServedPool::enter(const Newcomer& newcomer) {
   const MutexLock lock(mutex_);
+  if (newcomer.request.fresh && !made_) {
+    file_->discard();
+    made_ = true;
+    trouble_.clear();
+    count(&counters_->discarded);
+  }
   file_->pool()->doubt_written();
   attached_ = true;
-  return ok_status();
 }
 
 // --- pages ---
@@ -227,8 +209,6 @@ StatusOr<Pool::Slot> ServedPool::take(const proto::PoolImage& image, Lsn durable
     taken = take_new(*slot, page);
   else if (!is_duplicate_key(slot.status()))
     taken = slot.status();
-  else if (Status kept = keep(place_->persist_header(there.number)); !kept.ok())
-    taken = kept;
   if (taken.ok())
     count(&counters_->images_taken);
   else if (is_conflict(taken.status()))
@@ -240,31 +220,18 @@ StatusOr<Pool::Slot> ServedPool::take(const proto::PoolImage& image, Lsn durable
   return taken;
 }
 
-// On a medium that outlives a loss of power the slot's old header must not be found in front of the
-// new bytes, nor the new one in front of the old bytes (MF5).
 StatusOr<Pool::Slot> ServedPool::take_new(uint32_t slot, const char* page) {
   const Pool* pool = nullptr;
   {
     const MutexLock lock(mutex_);
     pool = file_->pool();
   }
-  Status filled = place_->persist_header(slot);
-  if (filled.ok()) {
-    fill(*pool, slot, page);
-    filled = place_->persist_page(slot);
-  }
-  if (fault(FaultPoint::memnode_put_half)) filled = error_io_error("asked for by a test");
-  StatusOr<Pool::Slot> published = Pool::Slot{};
-  {
-    const MutexLock lock(mutex_);
-    if (filled.ok())
-      published = file_->pool()->publish(slot);
-    else
-      file_->pool()->abandon(slot);
-  }
-  STRATA_RETURN_IF_ERROR(filled);
-  if (published.ok()) STRATA_RETURN_IF_ERROR(keep(place_->persist_header(published->number)));
-  return published;
+  fill(*pool, slot, page);
+  const bool broken = fault(FaultPoint::memnode_put_half);
+  const MutexLock lock(mutex_);
+  if (!broken) return file_->pool()->publish(slot);
+  file_->pool()->abandon(slot);
+  return error_io_error("asked for by a test");
 }
 
 void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
@@ -284,43 +251,22 @@ void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
 void ServedPool::drop(const proto::PoolPagesRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   proto::PoolDropReply reply;
-  std::vector<uint32_t> freed;
   {
     const MutexLock lock(mutex_);
-    for (const PageId id : request.pages) {
-      const std::optional<Pool::Slot> at = file_->pool()->lookup(id);
-      reply.dropped.push_back(file_->pool()->drop(id));
-      if (reply.dropped.back().ok() && at.has_value()) freed.push_back(at->number);
-    }
+    for (const PageId id : request.pages) reply.dropped.push_back(file_->pool()->drop(id));
   }
   for (const Status& dropped : reply.dropped)
     count(dropped.ok() ? &counters_->dropped : &counters_->drops_refused);
-  if (const Status kept = persist_headers(freed); !kept.ok()) return to->fail(kept);
   to->reply(proto::encode(reply));
-}
-
-// Of pages that are gone: none of them comes back with a loss of power.
-Status ServedPool::persist_headers(const std::vector<uint32_t>& slots) {
-  for (const uint32_t slot : slots) STRATA_RETURN_IF_ERROR(keep(place_->persist_header(slot)));
-  return ok_status();
 }
 
 // PUS4
 void ServedPool::forget(const proto::PoolForgetRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
   count(&counters_->forgotten);
-  std::vector<uint32_t> freed;
   {
     const MutexLock lock(mutex_);
-    for (uint32_t slot = 0; slot < place_->slots(); ++slot) {
-      const std::optional<PageId> id = file_->pool()->page_at(slot);
-      if (id.has_value() && id->space == request.space.value) freed.push_back(slot);
-    }
     file_->pool()->forget_space(request.space);
-  }
-  if (const Status kept = persist_headers(freed); !kept.ok()) return to->fail(kept);
-  {
-    const MutexLock lock(mutex_);
     if (under_way(request.space)) return forgetting_.push_back({request.space, to});
   }
   to->reply({});
@@ -427,18 +373,6 @@ void ServedPool::note_trouble(const Status& trouble) {
   trouble_ = std::string(trouble.message());
 }
 
-Status ServedPool::keep(const Status& persisted) {
-  if (persisted.ok()) return persisted;
-  const std::string why(persisted.message());
-  count(&counters_->damaged);
-  diag(Severity::kError, "the pool of stream %u is lost, its medium has failed: %s", stream_.value,
-       why.c_str());
-  const MutexLock lock(mutex_);
-  broken_ = true;
-  trouble_ = why;
-  return error_outcome_unknown("the medium of the pool has failed: " + why);
-}
-
 void ServedPool::end(const BatchPtr& batch, const Status& sent,
                      std::vector<proto::PoolAnswer> answers) {
   {
@@ -464,7 +398,7 @@ void ServedPool::end_write(const Batch& batch, const Status& sent,
     if (!batch.writes.empty())
       all_ok ? static_cast<void>(file_->pool()->wrote(batch.writes))
              : file_->pool()->failed(batch.writes);
-    if (all_ok && !batch.writes.empty() && !broken_) trouble_.clear();
+    if (all_ok && !batch.writes.empty()) trouble_.clear();
     reply.report = file_->pool()->last_report();
     reply.oldest = file_->pool()->oldest_dirty();
     reply.dirty = file_->pool()->unclean();
@@ -534,7 +468,6 @@ void ServedPool::checkpoint(const proto::PoolCheckpointRequest& request, const T
     const MutexLock lock(mutex_);
     kept = file_->set_checkpoint({request.user.epoch, request.lsn, request.bias});
   }
-  if (kept.ok()) kept = keep(place_->persist_state());
   if (!kept.ok()) return to->fail(kept);
   count(&counters_->checkpoints);
   to->reply({});

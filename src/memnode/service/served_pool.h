@@ -13,8 +13,6 @@
 //         they were; he alone judges storage nodes.
 //   PUS6  The checkpoint never goes back. A content that is discarded has none.
 //   PUS7  Nobody is attached when the node starts: reports of another process mean nothing here.
-//   PUS8  A medium that has not kept what it was to keep (MF5) is believed no more: its content
-//         counts as lost for everybody, until it is discarded well.
 #pragma once
 
 #include <array>
@@ -125,13 +123,12 @@ class ServedPool {
   Status check_user(const proto::PoolUser& user) const;
   [[nodiscard]] Status check_newcomer(const proto::PoolAttachRequest& request) const;
   void finish_attach();
-  Status enter(const Newcomer& newcomer);
+  void enter(const Newcomer& newcomer);
   StatusOr<Pool::Slot> take(const proto::PoolImage& image, Lsn durable, const char* page);
   StatusOr<Pool::Slot> take_new(uint32_t slot, const char* page);
   static Status check_image(const proto::PoolImage& image, Lsn durable, const char* page);
   // Where the bytes of an image come from: today its call brought them.
   static void fill(const Pool& pool, uint32_t slot, const char* page);
-  Status persist_headers(const std::vector<uint32_t>& slots);
   void begin(const BatchPtr& batch);
   void send(const BatchPtr& batch);
   Status copy_pages(Batch* batch);
@@ -141,13 +138,11 @@ class ServedPool {
   void end_waits();
   [[nodiscard]] bool under_way(SpaceId space) const STRATA_REQUIRES(mutex_);
   void note_trouble(const Status& trouble);
-  // PUS8. After something that was done in memory: outcome_unknown if it was not kept.
-  Status keep(const Status& persisted);
 
   const std::string tenant_;
   const StreamId stream_;
   const std::string region_;
-  // Its places and what persists them need no mutex; the rest is file_.
+  // What is constant of it needs no mutex; the rest is file_.
   const PoolFile* const place_;
   const daemon::Offload offload_;
   StorageWriter* const writer_;
@@ -157,7 +152,6 @@ class ServedPool {
   // held over anything that blocks.
   mutable Mutex mutex_{LatchRank::kLeaf};
   const std::unique_ptr<PoolFile> file_ STRATA_PT_GUARDED_BY(mutex_);
-  bool broken_ STRATA_GUARDED_BY(mutex_) = false;    // PUS8
   bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the file names
   bool made_ STRATA_GUARDED_BY(mutex_);              // and nobody was told yet
   std::list<BatchPtr> batches_ STRATA_GUARDED_BY(mutex_);

@@ -148,7 +148,6 @@ class MemoryNodeFixture : public ::testing::Test {
     tenants_ = std::make_unique<Tenants>(tenant_options_, memory_bytes_);
     PoolService::Parts parts;
     parts.folder = folder_ / "";
-    parts.durable = durable_;
     parts.check_epoch = [this](StreamId, Epoch epoch) { return check_epoch(epoch); };
     parts.expose = [this](const std::string& name, std::shared_ptr<transport::Region> region) {
       regions_->expose(name, region, transport::RegionAccess::kReadOnly);
@@ -301,7 +300,6 @@ class MemoryNodeFixture : public ::testing::Test {
   std::vector<TenantOptions> tenant_options_;
   uint64_t memory_bytes_ = 8u << 20;
   std::string token_;
-  bool durable_ = false;
   std::vector<std::unique_ptr<StorageNode>> storage_;
   std::unique_ptr<IoNode> node_;
   std::unique_ptr<daemon::WorkerPool> workers_, attachers_;
