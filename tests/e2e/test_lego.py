@@ -246,10 +246,8 @@ def test_the_commands_know_memory_nodes() -> None:
         _tell("node", "kill", "memory-1")
         assert "memory-1: not well" in _tell("status", code=4)
         assert "memory-1   started" in _tell("up")
-        assert "ready" in _tell("logs", "memory-1")
         moved = json.loads(_tell("compute", "move", "--cores", "1", "--json", folder="--cluster"))
         assert moved["new"] == "compute-2" and moved["cores"] == 1
-        assert _tell("sql", "-N", "-e", "SELECT 7").strip() == "7"
         _tell("down", "--wipe")
         assert not place_of_pools(DATA).exists()
     finally:

@@ -133,7 +133,7 @@ def up(
     the MariaDB server as compute node; where the profile has them, memory nodes memory-1 ... between these. What already runs is
     left alone; when something cannot start, what this command has started is stopped again.
 
-    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G --cores 1.5
+    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G
     """
     wishes = Wishes(memory_nodes, memory, buffer_pool, cores)
     server_cmd.up(profile, server_cmd.folder_for(profile, data), port, wishes=wishes)

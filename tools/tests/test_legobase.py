@@ -10,7 +10,7 @@ from strata_cli.experiments import deployments, legobase, legobase_report
 from strata_cli.experiments.deployments import crashed, each_second, phased, warm_up_s
 from strata_cli.experiments.legobase import EXPERIMENTS, Bar, Phase, Result, Run, profile_of
 from strata_cli.profile_list import ALL
-from strata_cli.shell import Outcome, StrataError
+from strata_cli.shell import StrataError
 
 
 def measured(name: str, runs: list[Run]) -> Result:
@@ -61,20 +61,20 @@ def test_warm_is_who_is_nearly_as_fast_as_before_for_some_seconds() -> None:
     assert warm_up_s(series, 200.0, 4.5) == 6.5, "as long as was looked"
 
 
-def outcome_of(file: Path, rates: list[float]) -> Outcome:
+def said(file: Path, rates: list[float]) -> Path:
     file.write_text("".join(f"[ {second}s ] thds: 8 tps: {rate:.2f} qps: 1 \n" for second, rate in enumerate(rates, 1)))
-    return Outcome(0, 1.0, file)
+    return file
 
 
 class FakeDeployment:
     """Of the speed of its cores."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder, self.cores, self.done = folder, 0.0, list[str]()
+    def __init__(self) -> None:
+        self.cores, self.done = 0.0, list[str]()
 
-    def go_on(self, threads: int, seconds: int) -> Outcome:
+    def go_on(self, threads: int, seconds: int) -> list[float]:
         threading.Event().wait(0.2)
-        return outcome_of(self._folder / f"{threads}", [100.0 * self.cores] * seconds)
+        return [100.0 * self.cores] * seconds
 
     def crash(self, loses_memory: bool) -> float:
         self.done.append(f"crash {loses_memory}")
@@ -90,13 +90,13 @@ class FakeDeployment:
         return 0.7
 
 
-def test_a_load_that_changes_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_load_that_changes_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "process_cores", lambda: 2)
     monkeypatch.setattr(deployments, "STEP_S", 0.0)
     monkeypatch.setattr(deployments._Background, "wait", lambda *_: None)
     phases = (Phase(4, 0.25, False), Phase(8, 1.0, True), Phase(4, 0.5, False))
     plan = replace(EXPERIMENTS["lego-fig16"].plan, seconds=4, phases=phases)
-    there = FakeDeployment(tmp_path)
+    there = FakeDeployment()
     run = phased(there, plan, plan.setups[0])  # type: ignore[arg-type]
     assert there.done[:2] == ["cores 0.5", "move 2"] and there.done[-1] == "cores 1" and len(there.done) == 2 + deployments.STEPS
     marks = run.marks or {}
@@ -105,10 +105,10 @@ def test_a_load_that_changes_is_followed(tmp_path: Path, monkeypatch: pytest.Mon
     assert 0 < marks["saved"] < 1 and marks["core_seconds"] == pytest.approx(used, abs=0.1)
 
 
-def test_a_crash_comes_in_the_middle_of_a_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_comes_in_the_middle_of_a_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments._Background, "wait", lambda *_: None)
     plan = replace(EXPERIMENTS["lego-fig15"].plan, seconds=2)
-    there = FakeDeployment(tmp_path)
+    there = FakeDeployment()
     there.cores = 1.0
     run = crashed(there, plan, plan.setups[3])  # type: ignore[arg-type]
     assert there.done == ["crash True"] and (run.marks or {})["until_commit_s"] == 0.5
@@ -116,7 +116,7 @@ def test_a_crash_comes_in_the_middle_of_a_load(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_load_that_ends_before_its_time_is_an_error() -> None:
-    def ends() -> Outcome:
+    def ends() -> list[float]:
         raise StrataError("sysbench failed")
 
     with pytest.raises(StrataError, match="sysbench failed"):
@@ -124,7 +124,22 @@ def test_a_load_that_ends_before_its_time_is_an_error() -> None:
 
 
 def test_each_second_of_sysbench(tmp_path: Path) -> None:
-    assert each_second(outcome_of(tmp_path / "a", [1.5, 0.0, 22.25])) == [1.5, 0.0, 22.25]
+    assert each_second(said(tmp_path / "a", [1.5, 0.0, 22.25])) == [1.5, 0.0, 22.25]
+
+
+def test_a_load_that_lost_its_server_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    asked: list[int] = []
+
+    def run(seconds: int) -> Path:
+        asked.append(seconds)
+        ends = len(asked) == 1
+        now[0] += 3.2 if ends else seconds  # It says nothing of the second in which it ended.
+        return said(tmp_path / "a", [10.0, 11.0] if ends else [20.0] * seconds)
+
+    assert deployments.series_of(run, 8) == [10.0, 11.0, 0.0, 20.0, 20.0, 20.0, 20.0, 0.0]
+    assert asked == [8, 4]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -143,10 +158,10 @@ def test_all_is_kept_and_shown_again(name: str, tmp_path: Path) -> None:
     file, page = tmp_path / "a.json", tmp_path / "a.md"
     legobase_report.publish(experiment, result, file, tmp_path / "a.png", page)
     assert legobase_report.read(experiment.plan, file) == result
-    said = json.loads(file.read_text())
-    assert said["findings"] and "medians of 2 runs" in said["scale"]
+    content = json.loads(file.read_text())
+    assert content["findings"] and "medians of 2 runs" in content["scale"]
     assert (tmp_path / "a.png").stat().st_size > 10_000
-    assert said["findings"][0]["sentence"] in page.read_text()
+    assert content["findings"][0]["sentence"] in page.read_text()
     with pytest.raises(StrataError, match=f"holds {name}, not other"):
         legobase_report.read(replace(experiment.plan, name="other"), file)
 

@@ -5,6 +5,7 @@ Each kind of profile keeps its database for the whole run. Repeats go through th
 round.
 """
 
+import math
 import re
 import shutil
 import threading
@@ -26,7 +27,7 @@ from ..bench.servers import MIB, alone, database, machine
 from ..bench.sysbench import UNIFORM, Bench, Workload, parse
 from ..cluster import FIRST_COMPUTE, Cluster, Wishes
 from ..server import Server, Settings, choose_port
-from ..shell import Outcome, StrataError, console
+from ..shell import StrataError, console
 from ..waiting import wait_until
 from .ladder import LEAST_POOL, LOAD_POOL, undisturbed
 from .legobase import OWN, POOLED, TPCC, Phase, Plan, Result, Run, Setup, profile_of
@@ -41,8 +42,8 @@ SAME_RATE_S = 3  # For so long, to count.
 STEP_S = 1.0  # between cores taken away, in place
 STEPS = 6
 PORT = 23_706
-# A client that lost its server connects again and goes on.
-GOES_ON = ("--mysql-ignore-errors=all", "--report-interval=1")
+EVERY_SECOND = "--report-interval=1"
+SYSBENCH_LOG = paths.LOGS / f"bench-oltp_{Workload.read_write}-run-{STRATA}.log"
 EACH_SECOND = re.compile(r"^\[ \d+s \] thds: \d+ tps: ([\d.]+)", re.MULTILINE)
 
 
@@ -87,7 +88,7 @@ def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
     load = _Background(partial(deployment.go_on, plan.threads, (1 + BEHIND) * plan.seconds))
     load.wait(plan.seconds)
     until_commit_s = deployment.crash(setup.loses_memory)
-    series = each_second(load.outcome())
+    series = load.series()
     half = plan.seconds // 2
     before = median(series[half : max(half + 1, plan.seconds - 1)] or [0.0])
     back = plan.seconds + until_commit_s
@@ -104,22 +105,36 @@ def warm_up_s(series: list[float], before: float, back_s: float) -> float:
     return max(0.0, len(series) - back_s)
 
 
-def each_second(outcome: Outcome) -> list[float]:
-    return [float(rate) for rate in EACH_SECOND.findall(outcome.log.read_text())]
+def each_second(log: Path) -> list[float]:
+    return [float(rate) for rate in EACH_SECOND.findall(log.read_text())]
+
+
+def series_of(run: Callable[[int], Path], seconds: int) -> list[float]:
+    """Of a load that ends when it loses its server, and is started again until its time is over: no transaction in between.
+
+    `run`: for at most so many seconds; returns what it said, of each second."""
+    series, began = [0.0] * seconds, time.monotonic()
+    while (left := seconds - (time.monotonic() - began)) >= 1:
+        second = seconds - math.ceil(left)
+        for rate in each_second(run(int(left))):
+            if second < seconds:
+                series[second] = rate
+            second += 1
+    return series
 
 
 class _Background:
     """A load that goes on while something is done to its server."""
 
-    def __init__(self, load: Callable[[], Outcome]) -> None:
-        self._outcome: Outcome | None = None
+    def __init__(self, load: Callable[[], list[float]]) -> None:
+        self._series: list[float] | None = None
         self._error: StrataError | None = None
         self._thread = threading.Thread(target=self._run, args=(load,), daemon=True)
         self._thread.start()
 
-    def _run(self, load: Callable[[], Outcome]) -> None:
+    def _run(self, load: Callable[[], list[float]]) -> None:
         try:
-            self._outcome = load()
+            self._series = load()
         except StrataError as error:
             self._error = error
 
@@ -128,11 +143,11 @@ class _Background:
         if not self._thread.is_alive():
             raise self._error or StrataError("the load ended before its time")
 
-    def outcome(self) -> Outcome:
+    def series(self) -> list[float]:
         self._thread.join()
-        if self._outcome is None:
+        if self._series is None:
             raise self._error or StrataError("the load did not end well")
-        return self._outcome
+        return self._series
 
 
 # --- moves ---------------------------------------------------------------------------------------------------------
@@ -155,7 +170,7 @@ def phased(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
             used += (plan.seconds - delay - marks[f"change_{number}_s"]) * phase.cores * there
         else:
             used += plan.seconds * phase.cores * there
-        of_phase = each_second(load.outcome())
+        of_phase = load.series()
         marks[f"phase_{number}_tps"] = median(of_phase[len(of_phase) // 2 :] or [0.0])
         series += of_phase
         before = phase
@@ -287,9 +302,24 @@ class Deployment:
             sample = parse(outcome)
         return sample.value, sample.p99_ms
 
-    def go_on(self, threads: int, seconds: int) -> Outcome:
-        """A load that outlives its server."""
-        return self._bench().run_for(STRATA, Workload.read_write, threads, seconds + 300, f"--time={seconds}", UNIFORM, *GOES_ON)
+    def go_on(self, threads: int, seconds: int) -> list[float]:
+        """A load that outlives its server: what it does each second."""
+
+        def run(left: int) -> Path:
+            try:
+                self._bench().run_for(STRATA, Workload.read_write, threads, left + 60, f"--time={left}", UNIFORM, EVERY_SECOND)
+            except StrataError:  # It has lost its server.
+                wait_until(self._is_there, left, LOOK_S)
+            return SYSBENCH_LOG
+
+        return series_of(run, seconds)
+
+    def _is_there(self) -> bool:
+        try:
+            self.server().connect(connect_timeout=1).close()
+        except pymysql.MySQLError:
+            return False
+        return True
 
     def crash(self, loses_memory: bool) -> float:
         """Returns the seconds until it commits again."""
