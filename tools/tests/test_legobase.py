@@ -138,7 +138,7 @@ def test_a_load_that_lost_its_server_is_started_again(tmp_path: Path, monkeypatc
         now[0] += 3.2 if ends else seconds  # It says nothing of the second in which it ended.
         return said(tmp_path / "a", [10.0, 11.0] if ends else [20.0] * seconds)
 
-    assert deployments.series_of(run, 8) == [10.0, 11.0, 0.0, 20.0, 20.0, 20.0, 20.0, 0.0]
+    assert deployments.series_of(run, 8) == [10.0, 11.0, 0.0, 20.0, 20.0, 20.0, 20.0]
     assert asked == [8, 4]
 
 
