@@ -29,6 +29,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/aligned.h"
 #include "base/latch.h"
 #include "clients/memory/pool_attachment.h"
 #include "clients/memory/remote_directory.h"

@@ -2,6 +2,7 @@
 // sessions in which a memory node may write to it. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
