@@ -173,9 +173,10 @@ Status Checkpointer::Impl::run_behind_memory(bool clean_shutdown, Kind kind) {
   MemoryCheckpoint at = memory_->last();
   if (clean_shutdown || kind == Kind::kHurried ||
       at.lsn.value <= last_lsn_.load(std::memory_order_relaxed)) {
-    STRATA_ASSIGN_OR_RETURN(at, memory_->run_once());
+    STRATA_ASSIGN_OR_RETURN(const MemoryCheckpointer::Made made, memory_->run_once());
+    if (clean_shutdown && made.kept) return ok_status();
+    at = made.at;
   }
-  if (clean_shutdown && pool_->source()->memory_checkpoint().has_value()) return ok_status();
   STRATA_RETURN_IF_ERROR(move_start(at.lsn, at.llsn_bias, clean_shutdown));
   floor_lsn_.store(at.lsn.value, std::memory_order_relaxed);
   if (fault(FaultPoint::checkpoint_after_publish))

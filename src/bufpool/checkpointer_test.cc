@@ -241,13 +241,14 @@ TEST(Checkpointer, ACleanEndLeavesStorageAsItIsWhileThereIsTheMemory) {  // CP7
   EXPECT_TRUE(h.source.synced_below.empty());
   EXPECT_EQ(h.checkpointer->last_checkpoint(), Lsn{4096});
   h.modify(page(1));
-  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint&) {
-    h.source.in_memory.reset();  // it is gone: the source has all written to storage itself
-    return error_not_found("no memory");
+  h.source.on_memory_checkpoint = [](const MemoryCheckpoint&) {
+    return error_peer_down("no answer");
   };
   EXPECT_FALSE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
   h.source.on_memory_checkpoint = nullptr;
-  ASSERT_TRUE(h.checkpointer->run_once().ok());
+  h.source.memory_kept = false;  // it is gone: the source has given everything to storage
+  ASSERT_TRUE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
+  EXPECT_EQ(h.source.synced_below, std::vector<Lsn>{h.log->next_lsn()});
   EXPECT_EQ(h.checkpointer->last_checkpoint(), h.log->next_lsn());
 }
 

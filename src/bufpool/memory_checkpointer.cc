@@ -18,8 +18,8 @@ constexpr uint64_t kRetryUs = 200'000;
 struct MemoryCheckpointer::Impl {
   Impl(const MemoryCheckpointerOptions& options_in, BufferPool* pool_in, Log* log_in)
       : options(options_in), pool(pool_in), log(log_in) {}
-  StatusOr<MemoryCheckpoint> run();
-  StatusOr<MemoryCheckpoint> run_once();
+  StatusOr<Made> run();
+  StatusOr<Made> run_once();
   void note_result(const Status& status) STRATA_REQUIRES(mutex);
   void main();
 
@@ -37,7 +37,7 @@ struct MemoryCheckpointer::Impl {
 };
 
 // MC1
-StatusOr<MemoryCheckpoint> MemoryCheckpointer::Impl::run() {
+StatusOr<MemoryCheckpointer::Made> MemoryCheckpointer::Impl::run() {
   MemoryCheckpoint at;
   at.lsn = log->position(&at.llsn_bias);
   log->wait_completed(at.lsn);
@@ -45,8 +45,8 @@ StatusOr<MemoryCheckpoint> MemoryCheckpointer::Impl::run() {
   STRATA_RETURN_IF_ERROR(log->persist(at.lsn));
   if (fault(FaultPoint::memory_checkpoint_before_publish))
     return error_io_error("fault point memory_checkpoint_before_publish");
-  STRATA_RETURN_IF_ERROR(pool->source()->publish_memory_checkpoint(at));
-  return at;
+  STRATA_ASSIGN_OR_RETURN(const bool kept, pool->source()->publish_memory_checkpoint(at));
+  return Made{at, kept};
 }
 
 // One message when they begin to fail, and one when they work again.
@@ -61,19 +61,19 @@ void MemoryCheckpointer::Impl::note_result(const Status& status) {
   failing = !status.ok();
 }
 
-StatusOr<MemoryCheckpoint> MemoryCheckpointer::Impl::run_once() {
+StatusOr<MemoryCheckpointer::Made> MemoryCheckpointer::Impl::run_once() {
   {
     MutexLock lock(mutex);
     changed.wait(lock, [this]() STRATA_REQUIRES(mutex) { return !running; });
     running = true;
   }
-  StatusOr<MemoryCheckpoint> at = run();
+  StatusOr<Made> made = run();
   const MutexLock lock(mutex);
   running = false;
-  if (at.ok()) last = *at;
-  note_result(at.status());
+  if (made.ok()) last = made->at;
+  note_result(made.status());
   changed.notify_all();
-  return at;
+  return made;
 }
 
 void MemoryCheckpointer::Impl::main() {
@@ -100,7 +100,7 @@ MemoryCheckpointer::MemoryCheckpointer(const MemoryCheckpointerOptions& options,
 
 MemoryCheckpointer::~MemoryCheckpointer() { stop(); }
 
-StatusOr<MemoryCheckpoint> MemoryCheckpointer::run_once() { return impl_->run_once(); }
+StatusOr<MemoryCheckpointer::Made> MemoryCheckpointer::run_once() { return impl_->run_once(); }
 
 MemoryCheckpoint MemoryCheckpointer::last() const {
   const MutexLock lock(impl_->mutex);

@@ -27,10 +27,14 @@ struct MemoryCheckpointerOptions {
 
 class MemoryCheckpointer {
  public:
+  struct Made {
+    MemoryCheckpoint at;
+    bool kept = false;  // in that memory; false: there is none for now, and storage has everything
+  };
   MemoryCheckpointer(const MemoryCheckpointerOptions& options, BufferPool* pool, Log* log);
   ~MemoryCheckpointer();
   // Blocks; serialised. Returns the new F. Errors: the source's, the log's.
-  StatusOr<MemoryCheckpoint> run_once();
+  StatusOr<Made> run_once();
   // The last F; lsn 0: there was none in this life.
   [[nodiscard]] MemoryCheckpoint last() const;
   void stop() noexcept;  // blocks for a run under way

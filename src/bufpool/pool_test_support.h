@@ -109,17 +109,18 @@ class MemoryPageSource : public PageSource {
     synced_below.push_back(floor);
     return ok_status();
   }
-  Status publish_memory_checkpoint(const MemoryCheckpoint& at) override {
+  StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& at) override {
     if (on_memory_checkpoint) STRATA_RETURN_IF_ERROR(on_memory_checkpoint(at));
     const std::lock_guard lock(mutex_);
-    in_memory = at;
-    return ok_status();
+    if (memory_kept) in_memory = at;
+    return memory_kept;
   }
   std::optional<MemoryCheckpoint> memory_checkpoint() override {
     const std::lock_guard lock(mutex_);
     return in_memory;
   }
   bool memory_tier = false;                   // set before anybody asks
+  bool memory_kept = true;                    // there is such a memory now
   std::vector<Lsn> synced_below;              // while nobody else is at work
   std::optional<MemoryCheckpoint> in_memory;  // likewise
   std::function<Status(const MemoryCheckpoint&)> on_memory_checkpoint;

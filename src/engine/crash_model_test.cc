@@ -2,8 +2,8 @@
 // crashes at random moments and inside the named fault points; after each restart the database must
 // equal the oracle; the same with nothing on a disk, but a log service that makes the pages from
 // the log (each life begins in an empty folder); and with pages in two tiers, of which the first
-// one, or the power of the second, is lost at times. One thread, so that a seed replays exactly. Seeds
-// are printed; STRATA_SEED and STRATA_ROUNDS choose others.
+// one, or the power of the second, is lost at times. One thread, so that a seed replays exactly.
+// Seeds are printed; STRATA_SEED and STRATA_ROUNDS choose others.
 #include <gtest/gtest.h>
 
 #include <map>

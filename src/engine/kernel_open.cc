@@ -378,7 +378,8 @@ Status KernelImpl::open_database() {
   return ok_status();
 }
 
-// The later of the two tiers. What a memory tier has must be of this log: one beyond its end is not.
+// The later of the two tiers. What a memory tier has must be of this log: one beyond its end is
+// not.
 MemoryCheckpoint KernelImpl::redo_start(const ControlData& data) const {
   const MemoryCheckpoint stored{data.checkpoint_lsn, data.llsn_bias};
   if (!options.redo_from_memory) return stored;

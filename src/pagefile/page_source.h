@@ -106,9 +106,11 @@ class PageSource {
   // Then there are checkpoints in two tiers (LegoBase, §5.1): often one in that memory, and seldom
   // one in storage, for when that memory is lost, too.
   [[nodiscard]] virtual bool has_memory_tier() const { return false; }
-  // Everything before `at` was given to this source, and the log is durable up to there. OK: redo
-  // may begin there, as long as that memory is whole. Blocks. An error changes nothing.
-  virtual Status publish_memory_checkpoint(const MemoryCheckpoint& /*at*/) { return ok_status(); }
+  // Everything before `at` was given to this source, and the log is durable up to there. True: it
+  // is noted in that memory, and redo may begin there as long as it is whole. False: there is no
+  // such memory for now, and everything before `at` is durable in storage. Blocks. An error changes
+  // nothing.
+  virtual StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& /*at*/) { return false; }
   // The last one, if that memory has been found whole. For recovery.
   virtual std::optional<MemoryCheckpoint> memory_checkpoint() { return std::nullopt; }
   // Pages are made from the log: what is written to this source only tells it which version the

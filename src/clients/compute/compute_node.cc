@@ -451,7 +451,7 @@ Status ComputeNode::open_written_pages(uint64_t generation, const cluster::Stora
   STRATA_ASSIGN_OR_RETURN(
       written_, WrittenPageSource::open({io_.loop(), &network_, transport::system_entropy()},
                                         secret_, pages, in_sync_.get()));
-  return memory_ == nullptr ? ok_status() : memory_->open(written_.get());
+  return memory_ == nullptr ? ok_status() : memory_->open(written_.get(), !control_->founded());
 }
 
 // --- the lease --------------------------------------------------------------------------------

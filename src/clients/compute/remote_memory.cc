@@ -137,8 +137,12 @@ std::function<DelegateAnswer(const DelegateTarget&)> RemoteMemory::write_again()
   return [this](const DelegateTarget& target) { return storage_.write_again(target); };
 }
 
-Status RemoteMemory::open(WrittenPageSource* storage) {
+Status RemoteMemory::open(WrittenPageSource* storage, bool founding) {
   storage_.use(storage);
+  if (founding) {
+    STRATA_RETURN_IF_ERROR(naming_.named().status());
+    STRATA_RETURN_IF_ERROR(naming_.remove());
+  }
   MemoryPagesOptions pages;
   pages.durable = parts_.durable;
   pages.free_slots = options_.free_slots;

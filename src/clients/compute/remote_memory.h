@@ -1,6 +1,6 @@
 // A compute node's remote buffer pool (LegoBase, §4): finds the memory node, and puts
 // clients/memory between the kernel and the storage nodes that its pages are written to.
-//   RM1  Which content of which node's pool counts is what the registry says (MP1-MP3,
+//   RM1  Which content of which node's pool counts is what the registry says (MPR1-MPR3,
 //        cluster/memory_pools.h). One that is named on another memory node than the one to be used
 //        is given up before anything is read: recovery begins where storage has everything.
 #pragma once
@@ -73,8 +73,9 @@ class RemoteMemory {
                                                       const RemoteMemoryOptions& options);
   // For WrittenNodesOptions::write_again; valid as long as this.
   [[nodiscard]] std::function<DelegateAnswer(const DelegateTarget&)> write_again();
-  // Once. Blocks. Errors: those of MemoryPageSource::open(). `storage` outlives this.
-  Status open(WrittenPageSource* storage);
+  // Once. Blocks. Errors: those of MemoryPageSource::open(). `storage` outlives this. `founding`:
+  // whatever pool there is, it is not of this database.
+  Status open(WrittenPageSource* storage, bool founding);
 
   [[nodiscard]] MemoryPageSource* pages() noexcept { return pages_.get(); }
   [[nodiscard]] const MemoryPageSource* pages() const noexcept { return pages_.get(); }

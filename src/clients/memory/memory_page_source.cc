@@ -370,7 +370,7 @@ Status MemoryPageSource::write_changed(const PageId* ids, const PageChanges* cha
                                        uint32_t count_of, const char* pages, bool* ok) {
   STRATA_ASSERT(count_of <= proto::kPoolImagesMax);
   std::fill(ok, ok + count_of, false);
-  staged_.begin(ids, count_of);  // SG2
+  staged_.begin(ids, count_of);  // SGP2
   const Status status = put_begun(ids, changes, count_of, pages, ok);
   staged_.end(ids, count_of);
   if (is_short() || directory_.dirty() > directory_.slots() / 2) wake(&relief_wanted_);

@@ -1,25 +1,24 @@
 // Pages that a memory node keeps between the buffer pool and storage (LegoBase, §4 and §5): profile
 // lego. Thread-safe.
-//   MS1  A page is read where its newest written version is: from its slot, if it has one, else from
-//        storage. What a slot holds is verified (checksum, identity, exactly the llsn known); after
-//        kMismatchesMax reads that were something else the memory node says where the page is
-//        (LG2). A page that storage may lack and that the pool has no more, or damaged, is kDataLoss:
+//   MS1  A page is read where its newest written version is: from its slot, if it has one, else
+//        from storage. What a slot holds is verified (checksum, identity, exactly the llsn known);
+//        after kMismatchesMax reads that were something else the memory node says where the page
+//        is. A page that storage may lack and that the pool has no more, or damaged, is kDataLoss:
 //        it is never read from storage.
-//   MS2  write_changed() is OK for a page that the pool has taken, or, if the pool is full and has no
-//        slot of it, that storage has. A page with a slot is never written past it (LG8).
-//   MS3  What was written past the pool is synced before a checkpoint in memory says that everything
-//        before it is in the pool or in storage (LG10).
-//   MS4  sync_below(F) is OK once storage has been synced after it was given everything below F, and
-//        the pool says that it has nothing below F that storage may lack (LG11). The pool takes for
+//   MS2  write_changed() is OK for a page that the pool has taken, or, if the pool is full and has
+//        no slot of it, that storage has. A page with a slot is never written past it.
+//   MS3  What was written past the pool is synced before a checkpoint in memory says that
+//        everything before it is in the pool or in storage.
+//   MS4  sync_below(F) is OK once storage has been synced after it was given everything below F,
+//        and the pool says that it has nothing below F that storage may lack. The pool takes for
 //        durable only what was reported before that sync began.
-//   MS5  Copies of pages read from storage, and of evicted ones, are registered later, by a thread of
-//        this source. A copy is void once the page is written (LG4).
-//   MS6  Slots are kept free: by dropping pages that are clean and out of use, the coldest first, and
-//        by granting the memory node writes to storage while many pages are dirty.
-//   MS7  Nothing of a space is in the pool, nor on its way to storage, when storage deletes it
-//        (LG13).
-//   MS8  Without a memory node pages go to storage alone, as long as that has everything; a new pool
-//        is tried from time to time (PA1-PA3, pool_attachment.h).
+//   MS5  Copies of pages read from storage, and of evicted ones, are registered later, by a thread
+//        of this source. A copy is void once the page is written.
+//   MS6  Slots are kept free: by dropping pages that are clean and out of use, the coldest first,
+//        and by granting the memory node writes to storage while many pages are dirty.
+//   MS7  Nothing of a space is in the pool, nor on its way to storage, when storage deletes it.
+//   MS8  Without a memory node pages go to storage alone, as long as that has everything; a new
+//        pool is tried from time to time (PAT1-PAT3, pool_attachment.h).
 #pragma once
 
 #include <atomic>
@@ -43,7 +42,7 @@ namespace strata::clients {
 struct MemoryPagesOptions {
   std::function<Lsn()> durable;      // up to where the log is; thread-safe, does not block
   uint32_t free_slots = 100;         // to be kept free
-  uint32_t reserve_slots = 256;      // that the memory node keeps for itself (PP8)
+  uint32_t reserve_slots = 256;      // that the memory node keeps for itself (PSL8)
   uint32_t staged_pages_max = 256;   // copies that wait
   uint64_t timeout_us = 5'000'000;   // for the memory node to answer
   uint64_t pause_us = 50'000;        // between two tries to attach
@@ -65,8 +64,8 @@ class MemoryPageSource final : public PageSource {
   // What is in the pool is read at once: a mapping takes no time. The rest ends as storage does it.
   void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
                         ReadBatchDone done) override;
-  // For who does not know what the pages hold: as if they held changes from the beginning of the log
-  // on, so that the next checkpoint in storage writes them there.
+  // For who does not know what the pages hold: as if they held changes from the beginning of the
+  // log on, so that the next checkpoint in storage writes them there.
   Status write(PageId id, const char* page) override;
   Status write_batch(const PageId* ids, uint32_t count, const char* pages, bool* ok) override;
   Status write_changed(const PageId* ids, const PageChanges* changes, uint32_t count,
@@ -84,7 +83,7 @@ class MemoryPageSource final : public PageSource {
   }
   StatusOr<uint32_t> space_pages(SpaceId space) override { return below_->space_pages(space); }
   [[nodiscard]] bool has_memory_tier() const override { return true; }
-  Status publish_memory_checkpoint(const MemoryCheckpoint& at) override;
+  StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& at) override;
   std::optional<MemoryCheckpoint> memory_checkpoint() override {
     return attachment_.found_checkpoint();
   }

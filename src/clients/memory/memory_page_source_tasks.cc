@@ -197,17 +197,22 @@ Status MemoryPageSource::sync_below(Lsn floor) {
   return error_busy("the memory node does not come to an end with its writes to storage");
 }
 
-Status MemoryPageSource::publish_memory_checkpoint(const MemoryCheckpoint& at) {
+StatusOr<bool> MemoryPageSource::publish_memory_checkpoint(const MemoryCheckpoint& at) {
   const uint64_t begun_us = monotonic_us();
   for (;;) {
     STRATA_RETURN_IF_ERROR(sync_direct_writes());
     auto use = attachment_.use();
     if (!use.ok()) return use.status();
-    if (use->bypass()) return error_peer_down("there is no memory node for now");
+    if (use->bypass()) {
+      use->end();
+      // What went to storage until the pool was given up, too: it has everything then.
+      STRATA_RETURN_IF_ERROR(sync_direct_writes());
+      return false;
+    }
     const Status status = pool_->checkpoint(at.lsn, at.llsn_bias);
     if (status.ok()) {
       count(counters_.memory_checkpoints);
-      return status;
+      return true;
     }
     STRATA_RETURN_IF_ERROR(settle(&*use, status, begun_us));
   }
@@ -233,7 +238,7 @@ Status MemoryPageSource::delete_space(SpaceId space) {
 
 // --- registering ---
 
-// RD2
+// RDR2
 void MemoryPageSource::list_pages() {
   uint32_t from = 0;
   while (attachment_.attached() && !directory_.complete()) {
@@ -356,7 +361,7 @@ size_t MemoryPageSource::drop_cold(bool* dirty) {
   auto use = attachment_.use();
   if (use.ok() && !use->bypass()) {
     for (const RemoteDirectory::Victim& victim : victims)
-      storage_->note_written(victim.id, victim.at.llsn);  // LG3
+      storage_->note_written(victim.id, victim.at.llsn);
     const auto answer = pool_->drop(ids);
     for (size_t i = 0; answer.ok() && i < ids.size(); ++i) {
       if ((*answer)[i].ok() || is_not_found((*answer)[i])) {

@@ -1,4 +1,4 @@
-// Goal: MS1-MS8 (memory_page_source.h) and PA1-PA3 (pool_attachment.h), one case each. Method: a
+// Goal: MS1-MS8 (memory_page_source.h) and PAT1-PAT3 (pool_attachment.h), one case each. Method: a
 // memory node and storage in memory that fail as the test says; no threads, so that each thing
 // happens when the test says (do_work()).
 #include "clients/memory/memory_page_source.h"
@@ -112,7 +112,7 @@ TEST_F(MemoryPages, AnEvictedPageIsRegisteredSealedAnew) {  // MS5
   EXPECT_EQ(storage_.reads, 0u);
 }
 
-TEST_F(MemoryPages, AStagedCopyIsVoidOncePagesAreWritten) {  // LG4
+TEST_F(MemoryPages, AStagedCopyIsVoidOncePagesAreWritten) {
   storage_.put(page_of(1), make_page(page_of(1), Llsn{7}));
   EXPECT_EQ(*read(page_of(1)), 7u);
   node_.fate = [](const char*) { return Fate::kFine; };
@@ -128,7 +128,7 @@ TEST_F(MemoryPages, AStagedCopyIsVoidOncePagesAreWritten) {  // LG4
   EXPECT_EQ(*read(page_of(1)), 8u);
 }
 
-TEST_F(MemoryPages, ACopyFromBeforeAWriteIsNotRegisteredOnceThereIsRoom) {  // LG4
+TEST_F(MemoryPages, ACopyFromBeforeAWriteIsNotRegisteredOnceThereIsRoom) {
   storage_.put(page_of(1), make_page(page_of(1), Llsn{7}));
   EXPECT_EQ(*read(page_of(1)), 7u);  // staged
   const SpaceId other{301};
@@ -141,7 +141,7 @@ TEST_F(MemoryPages, ACopyFromBeforeAWriteIsNotRegisteredOnceThereIsRoom) {  // L
   EXPECT_EQ(*read(page_of(1)), 8u);
 }
 
-TEST_F(MemoryPages, ASlotWithAnotherContentIsLookedUp) {  // LG2
+TEST_F(MemoryPages, ASlotWithAnotherContentIsLookedUp) {
   ASSERT_TRUE(write(page_of(1), 5).ok());
   flush();
   node_.move(page_of(1));
@@ -182,7 +182,7 @@ TEST_F(MemoryPages, ADirtyPageThatIsGoneIsNeverReadFromStorage) {
   EXPECT_EQ(storage_.reads, 0u);
 }
 
-TEST_F(MemoryPages, ABatchIsOneCallToStorageAndOneBatchOfGets) {  // LG14
+TEST_F(MemoryPages, ABatchIsOneCallToStorageAndOneBatchOfGets) {
   for (uint32_t i = 0; i < 8; ++i) ASSERT_TRUE(write(page_of(i), 5 + i).ok());
   for (uint32_t i = 8; i < 12; ++i) storage_.put(page_of(i), make_page(page_of(i), Llsn{5 + i}));
   std::vector<PageId> ids;
@@ -218,7 +218,7 @@ TEST_F(MemoryPages, WithoutRemoteAddressesEveryReadAsks) {
 
 // --- a later life ---
 
-TEST_F(MemoryPages, ALaterLifeFindsThePoolAndItsCheckpoint) {  // PA2, LG3
+TEST_F(MemoryPages, ALaterLifeFindsThePoolAndItsCheckpoint) {  // PAT2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   ASSERT_TRUE(source_->publish_memory_checkpoint({Lsn{50}, 3}).ok());
   const uint64_t incarnation = node_.incarnation();
@@ -262,7 +262,7 @@ TEST_F(MemoryPages, AFoundPoolMayBeDiscarded) {
   EXPECT_EQ(*read(page_of(1)), 6u);
 }
 
-TEST_F(MemoryPages, ANamedPoolThatDoesNotAnswerIsUnnamedFirst) {  // PA2
+TEST_F(MemoryPages, ANamedPoolThatDoesNotAnswerIsUnnamedFirst) {  // PAT2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   node_.fate = [](const char*) { return Fate::kNotRun; };
   open();
@@ -301,7 +301,7 @@ TEST_F(MemoryPages, WithoutASlotAPageIsWrittenPastAFullPool) {  // MS2
   EXPECT_EQ(*read(page_of(3)), 6u);
 }
 
-TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {  // LG8
+TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {
   class NoReserve final : public RemotePool {  // all slots are taken, the reserve as well
    public:
     explicit NoReserve(FakePool* pool) : pool_(pool) {}
@@ -358,7 +358,7 @@ TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {  // LG8
   source_.reset();
 }
 
-TEST_F(MemoryPages, ALostReplyIsFollowedByAnotherAttachmentAndALookup) {  // PA1, LG4
+TEST_F(MemoryPages, ALostReplyIsFollowedByAnotherAttachmentAndALookup) {  // PAT1
   for (const Fate fate : {Fate::kReplyLost, Fate::kLost, Fate::kLate}) {
     const uint64_t attaches = node_.attaches, lookups = node_.lookups;
     int lost = 0;
@@ -398,7 +398,7 @@ TEST_F(MemoryPages, MappedReadsGoOnWhileTheNodeIsAway) {
   EXPECT_EQ(*read(page_of(1)), 5u);
 }
 
-TEST_F(MemoryPages, LostDirtyPagesEndTheSource) {  // PA3
+TEST_F(MemoryPages, LostDirtyPagesEndTheSource) {  // PAT3
   storage_.put(page_of(1), make_page(page_of(1), Llsn{4}));
   ASSERT_TRUE(write(page_of(1), 5).ok());
   node_.lose();
@@ -411,7 +411,7 @@ TEST_F(MemoryPages, LostDirtyPagesEndTheSource) {  // PA3
   EXPECT_EQ(storage_.direct_writes, 0u);
 }
 
-TEST_F(MemoryPages, ALostCleanPoolIsBypassedAndAnotherOneTakesItsPlace) {  // MS8, PA2
+TEST_F(MemoryPages, ALostCleanPoolIsBypassedAndAnotherOneTakesItsPlace) {  // MS8, PAT2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   flush();
   node_.lose();
@@ -425,7 +425,7 @@ TEST_F(MemoryPages, ALostCleanPoolIsBypassedAndAnotherOneTakesItsPlace) {  // MS
   EXPECT_EQ(*read(page_of(2)), 6u);
   EXPECT_TRUE(source_->sync_below(Lsn{100}).ok());
   EXPECT_EQ(storage_.durable_llsn(page_of(2)), Llsn{6});
-  EXPECT_FALSE(source_->publish_memory_checkpoint({Lsn{5}, 0}).ok());
+  EXPECT_FALSE(*source_->publish_memory_checkpoint({Lsn{5}, 0})) << "storage has it";
   node_.fate = [](const char*) { return Fate::kFine; };
   source_->do_work();
   EXPECT_TRUE(source_->attachment().attached());
@@ -434,7 +434,7 @@ TEST_F(MemoryPages, ALostCleanPoolIsBypassedAndAnotherOneTakesItsPlace) {  // MS
   EXPECT_EQ(*read(page_of(1)), 7u);
 }
 
-TEST_F(MemoryPages, APoolStaysInUseWhileTheRegistryNamesItAndCannotBeAsked) {  // PA2
+TEST_F(MemoryPages, APoolStaysInUseWhileTheRegistryNamesItAndCannotBeAsked) {  // PAT2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   flush();
   node_.lose();
@@ -449,7 +449,7 @@ TEST_F(MemoryPages, APoolStaysInUseWhileTheRegistryNamesItAndCannotBeAsked) {  /
 
 // --- checkpoints ---
 
-TEST_F(MemoryPages, DirectWritesAreSyncedBeforeACheckpointInMemory) {  // MS3, LG10
+TEST_F(MemoryPages, DirectWritesAreSyncedBeforeACheckpointInMemory) {  // MS3
   ASSERT_TRUE(write(page_of(1), 5).ok());
   ASSERT_TRUE(source_->publish_memory_checkpoint({Lsn{5}, 0}).ok());
   EXPECT_EQ(storage_.syncs, 0u);
@@ -469,7 +469,7 @@ TEST_F(MemoryPages, DirectWritesAreSyncedBeforeACheckpointInMemory) {  // MS3, L
   EXPECT_EQ(storage_.syncs, syncs);
 }
 
-TEST_F(MemoryPages, ACheckpointInStorageHasEverythingBelowItThere) {  // MS4, LG11
+TEST_F(MemoryPages, ACheckpointInStorageHasEverythingBelowItThere) {  // MS4
   for (uint32_t i = 0; i < 20; ++i) ASSERT_TRUE(write(page_of(i), 5, 100 + i).ok());
   ASSERT_TRUE(source_->sync_below(Lsn{110}).ok());
   for (uint32_t i = 0; i < 10; ++i) EXPECT_EQ(storage_.durable_llsn(page_of(i)), Llsn{5});
@@ -478,7 +478,7 @@ TEST_F(MemoryPages, ACheckpointInStorageHasEverythingBelowItThere) {  // MS4, LG
   EXPECT_EQ(source_->directory().dirty(), 10u);
 }
 
-TEST_F(MemoryPages, WhatIsChangedDuringTheSyncStaysDirty) {  // LG11
+TEST_F(MemoryPages, WhatIsChangedDuringTheSyncStaysDirty) {
   ASSERT_TRUE(write(page_of(1), 5, 100).ok());
   bool changed = false;
   storage_.fault = [&](const char* call) {
@@ -492,7 +492,7 @@ TEST_F(MemoryPages, WhatIsChangedDuringTheSyncStaysDirty) {  // LG11
   EXPECT_EQ(source_->directory().dirty(), 1u);
 }
 
-TEST_F(MemoryPages, OnlyReportsReceivedBeforeTheSyncMakePagesClean) {  // LG11
+TEST_F(MemoryPages, OnlyReportsReceivedBeforeTheSyncMakePagesClean) {
   ASSERT_TRUE(write(page_of(1), 5, 100).ok());
   storage_.after_sync = [&] {
     storage_.after_sync = nullptr;
@@ -592,7 +592,7 @@ TEST_F(MemoryPages, ManyDirtyPagesAreWrittenToStorageByTheNode) {  // MS6
   for (uint32_t i = 0; i < 30; ++i) EXPECT_EQ(*read(page_of(i)), i < 15 ? 5u : 6u);
 }
 
-TEST_F(MemoryPages, ADroppedPageIsReadWithTheLlsnItHad) {  // LG3
+TEST_F(MemoryPages, ADroppedPageIsReadWithTheLlsnItHad) {
   for (uint32_t i = 0; i < 26; ++i) ASSERT_TRUE(write(page_of(i), 5).ok());
   flush();
   for (uint32_t i = 0; i < 26; ++i) evict(page_of(i), 5);
@@ -606,7 +606,7 @@ TEST_F(MemoryPages, ADroppedPageIsReadWithTheLlsnItHad) {  // LG3
 
 // --- spaces ---
 
-TEST_F(MemoryPages, NothingOfADroppedSpaceStaysOrComesLater) {  // MS7, LG13
+TEST_F(MemoryPages, NothingOfADroppedSpaceStaysOrComesLater) {  // MS7
   ASSERT_TRUE(write(page_of(1), 5).ok());
   storage_.put(page_of(2), make_page(page_of(2), Llsn{5}));
   EXPECT_EQ(*read(page_of(2)), 5u);  // staged

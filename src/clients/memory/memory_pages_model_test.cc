@@ -1,10 +1,10 @@
 // Goal: whatever happens to a compute node, its memory node, storage, and the calls between them, a
 // page that is read has exactly its newest written bytes; and at any time storage and pool together
-// have every page at least as new as the last checkpoint in memory promises, and storage alone, with
-// what it has made durable, as new as the last one there. Method: many short histories, each by a
-// seed (STRATA_SEED, STRATA_ROUNDS), in one thread, with an oracle that knows every version of every
-// page and looks after each step. A life of compute ends by a crash; the next one recovers as the
-// engine does: pages that the log since the checkpoint names are made anew and count as dirty.
+// have every page at least as new as the last checkpoint in memory promises, and storage alone,
+// with what it has made durable, as new as the last one there. Method: many short histories, each
+// by a seed (STRATA_SEED, STRATA_ROUNDS), in one thread, with an oracle that knows every version of
+// every page and looks after each step. A life of compute ends by a crash; the next one recovers as
+// the engine does: pages that the log since the checkpoint names are made anew and count as dirty.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -379,7 +379,8 @@ class Model {
     if (rng_.one_in(2)) write_back();
     const Lsn at = floor();
     tier_1_ = std::max(tier_1_, at);  // it may be made although the reply is lost
-    if (!source_->publish_memory_checkpoint({at, 0}).ok()) return;
+    const auto kept = source_->publish_memory_checkpoint({at, 0});
+    if (!kept.ok() || !*kept) return;
     ++memory_checkpoints;
     confirmed_ = at;
   }

@@ -1,7 +1,7 @@
-// Goal: MemoryPageSource keeps its promises with all its threads and many callers at once; for TSan.
-// Method: threads that each own some pages read, change, write back and evict them, as a buffer pool
-// would; others make checkpoints, restart the memory node and lose replies. Whatever is read must be
-// the newest version that was written.
+// Goal: MemoryPageSource keeps its promises with all its threads and many callers at once; for
+// TSan. Method: threads that each own some pages read, change, write back and evict them, as a
+// buffer pool would; others make checkpoints, restart the memory node and lose replies. Whatever is
+// read must be the newest version that was written.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -66,7 +66,7 @@ Status PoolAttachment::open() {
     diag(Severity::kWarning,
          "the memory node's pool is lost (%s): recovery begins where storage has everything",
          std::string(why.message()).c_str());
-    STRATA_RETURN_IF_ERROR(naming_->remove());  // PA2
+    STRATA_RETURN_IF_ERROR(naming_->remove());  // PAT2
   }
   const Status fresh = have_new_pool();
   if (fresh.ok() || is_fenced(fresh)) return fresh;
@@ -101,7 +101,7 @@ Status PoolAttachment::discard() {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });
   }
-  Status status = naming_->remove();  // PA2
+  Status status = naming_->remove();  // PAT2
   if (status.ok()) {
     directory_->reset(0, /*complete=*/true);
     {
@@ -217,7 +217,7 @@ Status PoolAttachment::renew(uint64_t number) {
 Status PoolAttachment::work(uint64_t begun_us) {
   {
     MutexLock lock(mutex_);
-    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });  // PA1
+    changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });  // PAT1
   }
   const Status status = attach_again(begun_us);
   {
@@ -258,7 +258,7 @@ Status PoolAttachment::attach_again(uint64_t begun_us) {
   }
 }
 
-// PA1
+// PAT1
 Status PoolAttachment::look_up_doubtful() {
   std::vector<PageId> pages;
   {
@@ -281,13 +281,13 @@ Status PoolAttachment::look_up_doubtful() {
   return ok_status();
 }
 
-// PA3
+// PAT3
 Status PoolAttachment::lost(const Status& why) {
   if (!directory_->complete() || directory_->dirty() != 0)
     return end(error_ended("the memory node's pool, with pages that storage lacks, is lost (" +
                            std::string(why.message()) + ")" + std::string(kRemedyMark) +
                            "restart this server: it recovers from storage and the log"));
-  const Status removed = naming_->remove();  // PA2
+  const Status removed = naming_->remove();  // PAT2
   if (ends_right(removed)) return end(removed);
   if (!removed.ok()) return removed;
   directory_->reset(0, /*complete=*/true);

@@ -10,11 +10,11 @@
 //                                                                              v
 //                                            kEnded <────────── a page is dirty, or fenced
 //
-//   PA1  Before the pool is attached again no call of the attachment before is under way, and pages
-//        of which a call had an unknown end are looked up before the next call (LG4).
-//   PA2  A pool is used only while the registry names it, and pages go past it only once the
-//        registry does not (LG12).
-//   PA3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
+//   PAT1  Before the pool is attached again no call of the attachment before is under way, and
+//         pages of which a call had an unknown end are looked up before the next call.
+//   PAT2  A pool is used only while the registry names it, and pages go past it only once the
+//        registry does not.
+//   PAT3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
 //        work: what storage lacks is in the log, and recovery's to find.
 #pragma once
 

@@ -233,7 +233,7 @@ void PoolClient::read_slots(absl::Span<SlotRead> reads) {
     read_batch(*attachment, reads.subspan(at, kReadsOfBatch));
 }
 
-// PC2
+// PCL2
 void PoolClient::read_batch(const Attachment& from, absl::Span<SlotRead> reads) {
   struct Generations {
     char before[8];

@@ -1,9 +1,11 @@
-// RemotePool by calls to a memory node, and by reads of its memory: through a mapping where the node
-// is on this host (an address of a unix socket), by calls elsewhere, or over a fabric. Thread-safe.
-//   PC1  RP1-RP3 (remote_pool.h). A reply that cannot be read counts as lost.
-//   PC2  Between two reads of a slot's generation that are the same even number, and the one that is
-//        wanted, the slot had one content (PP2 of the pool). That the page between them is that
-//        content its checksum, identity and llsn say: over a fabric reads may overtake each other.
+// RemotePool by calls to a memory node, and by reads of its memory: through a mapping where the
+// node is on this host (an address of a unix socket), by calls elsewhere, or over a fabric.
+// Thread-safe.
+//   PCL1  RPL1-RPL3 (remote_pool.h). A reply that cannot be read counts as lost.
+//   PCL2  Between two reads of a slot's generation that are the same even number, and the one that
+//         is wanted, the slot had one content (PSL2 of the pool). That the page between them is
+//         that content its checksum, identity and llsn say: over a fabric reads may overtake each
+//         other.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,6 @@
-// Goal: PoolClient tells truly how calls ended, and hands on no page but the one that was wanted (PC1,
-// PC2, RP2, RP3). Method: a server that answers as the test says over a unix socket, with a region of
-// slots that the test writes, read through a mapping and by calls.
+// Goal: PoolClient tells truly how calls ended, and hands on no page but the one that was wanted
+// (PCL1, PCL2, RPL2, RPL3). Method: a server that answers as the test says over a unix socket, with
+// a region of slots that the test writes, read through a mapping and by calls.
 #include "clients/memory/pool_client.h"
 
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ class PoolClients : public ::testing::TestWithParam<RegionPath> {
   uint64_t headers_at_ = kHeadersAt;
 };
 
-TEST_P(PoolClients, EveryAttachHasItsNumberAndCallsNameTheLastOne) {  // RP1
+TEST_P(PoolClients, EveryAttachHasItsNumberAndCallsNameTheLastOne) {  // RPL1
   attach();
   EXPECT_EQ(attached_.token, "open sesame");
   EXPECT_EQ(attached_.slots_max, kSlots);
@@ -132,7 +132,7 @@ TEST_P(PoolClients, APoolThatItsMemoryDoesNotHoldIsRefused) {
   EXPECT_TRUE(is_corruption(client_->attach(0, true, monotonic_us() + 10'000'000).status()));
 }
 
-TEST_P(PoolClients, AReplyThatCannotBeReadCountsAsLost) {  // PC1
+TEST_P(PoolClients, AReplyThatCannotBeReadCountsAsLost) {  // PCL1
   attach();
   reply_ = "nonsense";
   const PageId id{300, 1};
@@ -148,7 +148,7 @@ TEST_P(PoolClients, AReplyThatCannotBeReadCountsAsLost) {  // PC1
   EXPECT_TRUE(is_fenced(client_->drop({id}).status()));
 }
 
-TEST_P(PoolClients, ALostNodeIsTold) {  // RP2, RP3
+TEST_P(PoolClients, ALostNodeIsTold) {  // RPL2, RPL3
   attach();
   const PageId id{300, 1};
   fill(3, 6, make_page(id, Llsn{9}));
@@ -159,7 +159,7 @@ TEST_P(PoolClients, ALostNodeIsTold) {  // RP2, RP3
   EXPECT_EQ(status.ok(), GetParam() == RegionPath::kMapped) << status;
 }
 
-TEST_P(PoolClients, OnlyTheWantedContentOfASlotIsHandedOn) {  // PC2
+TEST_P(PoolClients, OnlyTheWantedContentOfASlotIsHandedOn) {  // PCL2
   attach();
   const PageId id{300, 1};
   fill(3, 6, make_page(id, Llsn{9}));

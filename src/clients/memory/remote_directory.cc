@@ -157,7 +157,7 @@ void RemoteDirectory::put(PageId id, const proto::PoolSlot& at, bool out_of_use)
   entry->slot = at.slot;
   entry->generation = at.generation;
   entry->llsn = at.llsn.value;
-  entry->dirty = at.dirty || (same && was_dirty);  // RD3
+  entry->dirty = at.dirty || (same && was_dirty);  // RDR3
   if (entry->dirty && !was_dirty) dirty_.fetch_add(1, std::memory_order_release);
   if (!entry->dirty && was_dirty) dirty_.fetch_sub(1, std::memory_order_release);
   if (out_of_use) shard.link_warm(entry);
@@ -172,7 +172,7 @@ void RemoteDirectory::listed(absl::Span<const proto::PoolListReply::Page> pages)
     if (is_gone(page.id.space)) continue;
     Shard& shard = shard_of(page.id);
     const MutexLock lock(shard.mutex);
-    if (shard.find(page.id.packed()) != nullptr) continue;  // RD2
+    if (shard.find(page.id.packed()) != nullptr) continue;  // RDR2
     Entry* const entry = shard.insert(page.id.packed());
     entry->slot = page.at.slot;
     entry->generation = page.at.generation;

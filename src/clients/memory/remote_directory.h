@@ -2,14 +2,14 @@
 // storage may lack it, and which page has been out of use for longest (LegoBase's LRU_RBP, §4.3).
 // Thread-safe; blocks for short mutexes only, so that notices of evictions may come under a mutex
 // of the buffer pool.
-//   RD1  complete(): a page without an entry has no slot. Until the pool has been listed that is
+//   RDR1  complete(): a page without an entry has no slot. Until the pool has been listed that is
 //        not so.
-//   RD2  What a list says counts only for pages of which nothing is known yet, in spaces that were
+//   RDR2  What a list says counts only for pages of which nothing is known yet, in spaces that were
 //        not erased: whatever was put, looked up or forgotten since was answered later. Nothing is
 //        dropped for want of room until the list is whole.
-//   RD3  A page is dirty until cleaned() names the llsn that it has; one that is put again with an
+//   RDR3  A page is dirty until cleaned() names the llsn that it has; one that is put again with an
 //        equal llsn stays what it was.
-//   RD4  The list of pages out of use is a hint: a page in it may be in use, and the other way
+//   RDR4  The list of pages out of use is a hint: a page in it may be in use, and the other way
 //        round.
 // An entry has 48 bytes: 0.3 % of what the pool holds.
 #pragma once
@@ -40,7 +40,7 @@ class RemoteDirectory {
   [[nodiscard]] std::optional<proto::PoolSlot> find(PageId id) const;
   // A put of the page was answered so. `out_of_use`: it joins the list at the warm end.
   void put(PageId id, const proto::PoolSlot& at, bool out_of_use);
-  // RD2.
+  // RDR2.
   void listed(absl::Span<const proto::PoolListReply::Page> pages);
   void whole_list();
   // A lookup was answered so, which began when find() said `before`; if that is no longer what is

@@ -1,5 +1,5 @@
-// Goal: RD1-RD4 (remote_directory.h) and SG1-SG3 (staged_pages.h). Method: single cases, then random
-// operations against a map.
+// Goal: RDR1-RDR4 (remote_directory.h) and SGP1-SGP3 (staged_pages.h). Method: single cases, then
+// random operations against a map.
 #include "clients/memory/remote_directory.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ proto::PoolSlot slot(uint32_t number, uint64_t generation, uint64_t llsn, bool d
   return {number, generation, Llsn{llsn}, dirty};
 }
 
-TEST(RemoteDirectory, AListDoesNotUndoWhatWasAnsweredLater) {  // RD2
+TEST(RemoteDirectory, AListDoesNotUndoWhatWasAnsweredLater) {  // RDR2
   RemoteDirectory directory;
   directory.reset(100, false);
   const PageId put{300, 1}, gone{301, 1}, listed{300, 2};
@@ -56,7 +56,7 @@ TEST(RemoteDirectory, AnOldLookupChangesNothing) {
   EXPECT_FALSE(directory.find(id).has_value());
 }
 
-TEST(RemoteDirectory, OnlyTheVersionThatIsThereBecomesClean) {  // RD3
+TEST(RemoteDirectory, OnlyTheVersionThatIsThereBecomesClean) {  // RDR3
   RemoteDirectory directory;
   directory.reset(100, true);
   const PageId id{300, 1};
@@ -151,7 +151,7 @@ TEST(RemoteDirectory, ManyRandomOperations) {
   directory.check();
 }
 
-TEST(StagedPages, AreTakenOldestFirstAndVoidOnceWritten) {  // SG1, SG2
+TEST(StagedPages, AreTakenOldestFirstAndVoidOnceWritten) {  // SGP1, SGP2
   StagedPages staged(8);
   const AlignedBytes out(8 * size_t{kPageBytes});
   for (uint32_t i = 0; i < 5; ++i)
@@ -172,7 +172,7 @@ TEST(StagedPages, AreTakenOldestFirstAndVoidOnceWritten) {  // SG1, SG2
   EXPECT_TRUE(staged.empty());
 }
 
-TEST(StagedPages, KeepWhatHasRoom) {  // SG3
+TEST(StagedPages, KeepWhatHasRoom) {  // SGP3
   StagedPages staged(2);
   for (uint32_t i = 0; i < 4; ++i)
     EXPECT_EQ(staged.add({300, i}, make_page({300, i}, Llsn{1}).data(), false), i < 2);

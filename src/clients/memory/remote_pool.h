@@ -1,14 +1,14 @@
 // A pool of pages in the memory of another machine, as its user sees it: the calls to a memory node
 // (proto/memory_messages.h) and reads of its memory. PoolClient is one; tests have others.
 // Thread-safe.
-//   RP1  Every call is made as the user of the last attach() that was OK. It blocks, at most until a
-//        deadline of the pool's own, and no latch may be held.
-//   RP2  How a call ended is told truly. peer_down and timed_out: it was not carried out and will
+//   RPL1  Every call is made as the user of the last attach() that was OK. It blocks, at most until
+//         a deadline of the pool's own, and no latch may be held.
+//   RPL2  How a call ended is told truly. peer_down and timed_out: it was not carried out and will
 //        not be. outcome_unknown: it may have been, or may be yet, until the next attach() has been
 //        OK. fenced: another user has the pool, or a later attach() of this one. not_found (of the
 //        calls, not of what they say of a page): the node does not have this content of the pool.
 //        A thread's interrupt (BA8) ends lookup() and read_slots() only, with kCancelled.
-//   RP3  read_slots() goes on when the node's processes do not answer, where its memory is mapped.
+//   RPL3  read_slots() goes on when the node's processes do not answer, where its memory is mapped.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ class RemotePool {
   // Becomes the pool's user; earlier ones are refused from then on, and what they had under way has
   // ended. Every call uses a number that none before it used. `incarnation`: the content that is
   // wanted; 0: whatever there is, or a new pool. `fresh`: what there is is discarded. Errors:
-  // not_found (that content is not there), fenced (a later epoch), and as RP2.
+  // not_found (that content is not there), fenced (a later epoch), and as RPL2.
   virtual StatusOr<AttachedPool> attach(uint64_t incarnation, bool fresh, uint64_t deadline_us) = 0;
   // The pages there are, from a slot on.
   virtual StatusOr<proto::PoolListReply> list(uint32_t from) = 0;

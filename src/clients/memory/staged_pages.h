@@ -1,10 +1,10 @@
 // Copies of pages that wait to be registered in the remote pool, and which pages somebody works on
 // there. Thread-safe. Blocks for a short mutex only, except begin() and wait_for_space().
-//   SG1  One operation of a page is under way: between begin() and end() nobody else begins one, and
-//        no copy of it is taken.
-//   SG2  begin() makes the page's copy void: it is about to be written, and the copy, registered
-//        later, would bring back what the page was (LG4).
-//   SG3  Memory is bounded: what has no room is not kept.
+//   SGP1  One operation of a page is under way: between begin() and end() nobody else begins one,
+//         and no copy of it is taken.
+//   SGP2  begin() makes the page's copy void: it is about to be written, and the copy, registered
+//        later, would bring back what the page was.
+//   SGP3  Memory is bounded: what has no room is not kept.
 #pragma once
 
 #include <cstddef>

@@ -25,8 +25,8 @@ class StorageBelow {
  public:
   virtual ~StorageBelow() = default;
   virtual PageSource* pages() = 0;
-  // One call to all storage nodes in sync that a memory node makes: `write` is told the nodes and in
-  // which sessions, and says what came of it. Blocks.
+  // One call to all storage nodes in sync that a memory node makes: `write` is told the nodes and
+  // in which sessions, and says what came of it. Blocks.
   using Through = absl::FunctionRef<WrittenThrough(const std::vector<proto::PoolTarget>& targets)>;
   virtual Status to_all_through(Through write) = 0;
   // Storage has the page with at least this llsn, written by somebody else.
@@ -39,7 +39,7 @@ class StorageBelow {
 };
 
 // Which content of the stream's pool the registry names: the next life of this node relies on that
-// one, so no page may go past it to storage while it is named (LG12). Block. Errors: those of the
+// one, so no page may go past it to storage while it is named. Block. Errors: those of the
 // registry; fenced (somebody else has the stream).
 class PoolNaming {
  public:

@@ -92,11 +92,12 @@ class MemoryTier final : public PageSource {
     return ok_status();
   }
   [[nodiscard]] bool has_memory_tier() const override { return true; }
-  Status publish_memory_checkpoint(const MemoryCheckpoint& at) override {
+  StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& at) override {
     STRATA_RETURN_IF_ERROR(alive());
     if (wrote_directly_) STRATA_RETURN_IF_ERROR(sync_storage());
     checkpoint_ = at;
-    return work_a_little();
+    STRATA_RETURN_IF_ERROR(work_a_little());
+    return true;
   }
   std::optional<MemoryCheckpoint> memory_checkpoint() override {
     if (checkpoint_.has_value()) ++memory_starts;

@@ -36,7 +36,7 @@ class FakeMemoryNode {
     uint64_t generation = 0;
     std::string page;
     Llsn llsn;
-    std::optional<Lsn> dirty_from;  // PP4
+    std::optional<Lsn> dirty_from;  // PSL4
     std::optional<Lsn> own_from;    // of what came behind the image that was written
     uint64_t written = 0;           // the report; 0: it is not
   };
