@@ -65,8 +65,8 @@ struct Call {
 };
 Call begin_call() noexcept;
 void end_call(const Call& call) noexcept;
-// After a call that does nothing but sleep: what the kernel took for that is not charged. It is much
-// on a virtual machine, and modelled links and disks are made of sleeps.
+// After a call that does nothing but sleep: what the kernel took for that is not charged. It is
+// much on a virtual machine, and modelled links and disks are made of sleeps.
 void end_sleep(const Call& call) noexcept;
 bool interrupted_by_slice(Call* call) noexcept;
 
