@@ -204,7 +204,9 @@ class Emulation:
         if pid is None or node not in self._nodes:
             return
         with contextlib.suppress(OSError):
-            group = _guarded(f"strata-dilate-{os.getpid()}-{node}", self.wish.cores_of(self._nodes[node]) / self.factor)
+            # Clusters of several variants run at once, with nodes of the same names.
+            name = f"strata-dilate-{os.getpid()}-{self.folder.name}-{node}"
+            group = _guarded(name, self.wish.cores_of(self._nodes[node]) / self.factor)
             if group is not None:
                 self._groups.append(group)
                 (group / "cgroup.procs").write_text(str(pid))

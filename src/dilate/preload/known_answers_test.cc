@@ -163,8 +163,7 @@ void expect_closed_loop(int clients, int cores) {
     Outcome outcome = run(node.variables(), {"loop", std::to_string(clients), "200", "300", "0.6"});
     EXPECT_EQ(outcome.status, 0) << outcome.text;
     if (outcome.status != 0 || node.late_share() > kLateShareMax) return std::nullopt;
-    // What there is beside the bursts is work of the emulated node, too: by the library's own
-    // count.
+    // What there is beside the bursts is work of the node, too: by the library's own count.
     const double cpu_us = static_cast<double>(node.counted(&NodeState::cpu_ns)) / 1e3;
     const double service_us = cpu_us / outcome.said.at("cycles");
     EXPECT_GE(service_us, outcome.said.at("service_us") * 0.98);

@@ -240,8 +240,8 @@ TEST_F(RepliesTest, RenewalsThatAreAnsweredWithNonsenseGoOnUntilTheTimeIsOver) {
   EXPECT_FALSE((*lease)->valid());
 }
 
-// The registry's clock is not dilated, and ends a lease that is renewed by a slower one. Real
-// clocks here: what is to be seen is that intervals are as many times shorter.
+// The registry's clock is not dilated, and ends a lease that is renewed by a slower one. Clocks are
+// real here: what is to be seen is that intervals are as many times shorter.
 [[noreturn]] void renew_in_dilated_time() {
   ::setenv("STRATA_DILATE_FACTOR", "100", 1);
   std::atomic<size_t> renewals{0};
