@@ -390,7 +390,8 @@ Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes
     auto use = attachment_.use();
     if (!use.ok()) return use.status();
     if (use->bypass()) {
-      use->end();  // storage may have to be told again meanwhile what the pool wrote (write_again())
+      // Storage may have to be told again meanwhile what the pool wrote (write_again()).
+      use->end();
       return write_directly(ids, pages, all, ok);
     }
     const auto taken =
