@@ -66,8 +66,10 @@ def parse(factor: float | None, cores: str | None) -> Wish:
         return Wish()
     if not 1 <= factor <= FACTOR_MAX or round(factor, 3) != factor:
         raise StrataError(f"--dilation {factor:g}: from 1 to {FACTOR_MAX:g}, with at most three decimals")
+    if cores is None:
+        raise StrataError(f"--dilation needs --cores: how many each node has, as in {','.join(f'{kind}=2' for kind in KINDS)}")
     found: dict[str, int] = {}
-    for part in (cores or "").split(","):
+    for part in cores.split(","):
         kind, _, count = part.partition("=")
         if kind not in (*KINDS, MEMORY) or kind in found or not count.isdecimal() or not 1 <= int(count) <= CORES_MAX:
             raise StrataError(f"--cores {cores}: as in {','.join(f'{kind}=2' for kind in KINDS)}, each 1 to {CORES_MAX}")
