@@ -441,7 +441,7 @@ class Kernel {
   Status persist_log();  // everything committed so far is durable (FLUSH LOGS, checkpoint request)
   Status checkpoint();
   Status memory_checkpoint();  // in the memory tier; OK without one
-  std::string status_text();  // SHOW ENGINE STRATA STATUS
+  std::string status_text();   // SHOW ENGINE STRATA STATUS
   // What a person should know and do (cause_and_remedy()). OK: all is well.
   [[nodiscard]] Status trouble() const;
   struct Counter {
