@@ -155,6 +155,11 @@ class ClusterPlan:
     def brings_errors(self) -> bool:
         return any(strike.kind in ERRORS for round_ in self.rounds for strike in round_.strikes)
 
+    @property
+    def may_lose_memory(self) -> bool:
+        """A compute node that has lost its memory node's pages cannot read what an undo needs, until it is started again."""
+        return any(strike.kind in MEMORY_KINDS for round_ in self.rounds for strike in round_.strikes)
+
     def text(self) -> str:
         kind = "power loss" if self.power_loss else "kill -9"
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))

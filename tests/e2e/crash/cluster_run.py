@@ -17,7 +17,7 @@ from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 from .bulk import BulkWorker
-from .clients import DISK_ERRORS, REFUSALS, Clients
+from .clients import DISK_ERRORS, ONLY_ROLLBACK, REFUSALS, Clients
 from .cluster_plan import AT_TAKE_OVER, ERRORS, LINKS, NODES, ClusterPlan, ClusterRound, Strike
 from .cluster_under_test import COMPUTE_LEASE_S, MEMORY_TIMEOUT_S, NODE_LEASE_S, ClusterUnderTest, pause_process
 from .damage import damage_some_file
@@ -96,7 +96,9 @@ class ClusterRun:
             compute_options=BINLOG_OPTIONS if self._mirror else (),
         )
         self._followed: Server | None = None  # whose binary log the mirror has
-        refusals = REFUSALS | (DISK_ERRORS if plan.brings_errors else set())
+        refusals = (
+            REFUSALS | (DISK_ERRORS if plan.brings_errors else set()) | ({ONLY_ROLLBACK} if plan.may_lose_memory else set())
+        )
         self._clients = Clients(refusals, KEPT_SHARE if plan.brings_errors else 0.0)
         self._workloads = Workloads(folder, self._clients, DATABASE, "STRATA", bulk_rows=BULK_ROWS)
         self._rng = random.Random(f"cluster run {plan.profile} {plan.seed}")
