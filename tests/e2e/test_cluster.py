@@ -103,7 +103,7 @@ def test_one_that_cannot_start_stops_what_this_start_has_started(cluster: Cluste
     cluster.kill_part("etcd")
     pid = cluster.storage["s3"].pid()
     misbehave("s2", "silent")
-    cluster.node_start_timeout_s = 0.5
+    cluster.node_start_timeout_s = 1.5
     with pytest.raises(StrataError, match="s2 did not get ready"):
         start(cluster)
     assert names(cluster) == ["s3"] and cluster.storage["s3"].pid() == pid

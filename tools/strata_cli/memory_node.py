@@ -107,7 +107,10 @@ def place_of_pools(data: Path, tmpfs: Path = TMPFS) -> Path:
 
 
 def choose_pools(data: Path, name: str, memory: str, tmpfs: Path = TMPFS, taken: int = 0) -> Path:
-    """On tmpfs, or beside what else the node has. `taken`: bytes of pools that are about to be there, too."""
+    """For a node that is made now: on tmpfs, or beside what else it has. `taken`: bytes of pools that are about to be there, too.
+
+    Pools that lie there are of a node whose cluster's folder was removed by hand: they go."""
+    shutil.rmtree(place_of_pools(data, tmpfs) / name, ignore_errors=True)
     try:
         there = tmpfs.is_dir() and os.access(tmpfs, os.W_OK | os.X_OK)
         room = shutil.disk_usage(tmpfs).free * ROOM_SHARE - taken if there else 0

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/latch.h"
 #include "io/file_system.h"
 
 namespace strata::storenode::testing {
@@ -16,8 +17,24 @@ class RefusingFileSystem final : public FileSystem {
  public:
   explicit RefusingFileSystem(FileSystem* inner) : inner_(inner) {}
 
-  // Files whose names end so. Set while nobody uses the disk, or before `refusing` is.
-  std::string reads_of, writes_of;
+  // An end of names; none at first. May be set while others use the disk.
+  class NameEnd {
+   public:
+    NameEnd& operator=(const std::string& end) {
+      const MutexLock lock(mutex_);
+      end_ = end;
+      return *this;
+    }
+    [[nodiscard]] bool is_of(const std::string& path) const {
+      const MutexLock lock(mutex_);
+      return !end_.empty() && path.ends_with(end_);
+    }
+
+   private:
+    mutable Mutex mutex_{LatchRank::kLeaf};
+    std::string end_ STRATA_GUARDED_BY(mutex_);
+  };
+  NameEnd reads_of, writes_of;                  // files that are refused
   std::atomic<uint64_t> reads{0}, writes{0};    // that were refused
   std::atomic<uint64_t> reads_max{UINT64_MAX};  // refused at most
   // What is said.
@@ -42,16 +59,12 @@ class RefusingFileSystem final : public FileSystem {
   }
 
  private:
-  static bool hit(const std::string& path, const std::string& end) {
-    return !end.empty() && path.ends_with(end);
-  }
-
   class Refusing final : public File {
    public:
     Refusing(RefusingFileSystem* fs, std::unique_ptr<File> file)
         : fs_(fs), file_(std::move(file)) {}
     Status read_at(uint64_t offset, void* data, size_t bytes, size_t* got) override {
-      if (hit(path(), fs_->reads_of) && fs_->reads < fs_->reads_max) {
+      if (fs_->reads_of.is_of(path()) && fs_->reads < fs_->reads_max) {
         ++fs_->reads;
         *got = 0;
         return error_io_error("read " + path() + ": " + fs_->error);
@@ -59,7 +72,7 @@ class RefusingFileSystem final : public FileSystem {
       return file_->read_at(offset, data, bytes, got);
     }
     Status write_at(uint64_t offset, const void* data, size_t bytes) override {
-      if (hit(path(), fs_->writes_of)) {
+      if (fs_->writes_of.is_of(path())) {
         ++fs_->writes;
         return error_io_error("write " + path() + ": " + fs_->error);
       }
