@@ -34,7 +34,10 @@ def strata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def _nothing_is_left() -> Iterator[None]:
     shutil.rmtree(FOLDER, ignore_errors=True)
     yield
-    Cluster(DATA).kill()
+    cluster = Cluster(DATA)
+    cluster.kill()
+    for node in cluster.memory.values():
+        node.wipe_pools()  # They lie elsewhere.
     shutil.rmtree(FOLDER, ignore_errors=True)
 
 

@@ -36,7 +36,7 @@ VERSION = 1
 BYTES = 640
 
 
-def library(preset: str = "release") -> Path:
+def preload_file(preset: str = "release") -> Path:
     return paths.preset_dir(preset) / "src" / "dilate" / "preload" / "libstrata_dilate.so"
 
 
@@ -148,12 +148,12 @@ class Program:
 
 def run(program: Program, command: Sequence[str]) -> NoReturn:
     """Becomes the program."""
-    if not library().exists():
-        raise StrataError(f"{paths.relative(library())} is not built (./strata build)")
+    if not preload_file().exists():
+        raise StrataError(f"{paths.relative(preload_file())} is not built (./strata build)")
     settings = {"FACTOR": f"{program.factor:.3f}", "CORES": str(program.cores)}
     settings |= {"SHARED": str(program.node_file.resolve())} if program.node_file else {}
     settings |= {"ORIGIN": program.origin} if program.origin else {}
-    environment = {**os.environ, "LD_PRELOAD": str(library()), **{PREFIX + name: value for name, value in settings.items()}}
+    environment = {**os.environ, "LD_PRELOAD": str(preload_file()), **{PREFIX + name: value for name, value in settings.items()}}
     try:
         os.execvpe(command[0], list(command), environment)
     except OSError as error:
@@ -188,7 +188,7 @@ class Emulation:
             return {}
         self._nodes[node] = kind
         return {
-            "LD_PRELOAD": str(library()),
+            "LD_PRELOAD": str(preload_file()),
             f"{PREFIX}FACTOR": f"{self.factor:.3f}",
             f"{PREFIX}CORES": str(self.wish.cores_of(kind)),
             f"{PREFIX}SHARED": str(self._file(node)),
@@ -251,15 +251,15 @@ def _guarded(name: str, cores: float) -> Path | None:
 
 def why_impossible(programs: Sequence[str | Path], folder: Path) -> str | None:
     """Why these programs cannot be dilated; None: they can. Each is asked for its version, which must leave a trace."""
-    if not library().exists():
-        return f"{paths.relative(library())} is not built"
+    if not preload_file().exists():
+        return f"{paths.relative(preload_file())} is not built"
     folder.mkdir(parents=True, exist_ok=True)
     for program in programs:
         trace = folder / "trial.node"
         trace.unlink(missing_ok=True)
         settings = {f"{PREFIX}FACTOR": "2", f"{PREFIX}CORES": "1", f"{PREFIX}SHARED": str(trace)}
         try:
-            capture([program, "--version"], env={**os.environ, "LD_PRELOAD": str(library()), **settings}, timeout=60)
+            capture([program, "--version"], env={**os.environ, "LD_PRELOAD": str(preload_file()), **settings}, timeout=60)
         except OSError as error:
             return f"{program}: {error.strerror}"
         if not trace.exists() or read(trace).use.programs == 0:

@@ -91,14 +91,14 @@ def test_a_guard_is_a_quota_that_the_kernel_takes() -> None:
     assert quota >= 1_000 and quota / period == pytest.approx(1.6 / 53, rel=0.01)
 
 
-@pytest.mark.skipif(not dilation.library().exists(), reason="not built")
+@pytest.mark.skipif(not dilation.preload_file().exists(), reason="not built")
 def test_what_is_loaded_into_a_program_is_found_out_by_trying(tmp_path: Path) -> None:
     assert dilation.why_impossible([sys.executable], tmp_path) is None
     static = tmp_path / "static"
     static.write_text("#!/nowhere\n")
     static.chmod(0o700)
     assert dilation.why_impossible([static], tmp_path) is not None
-    slow = {**os.environ, **{"LD_PRELOAD": str(dilation.library()), "STRATA_DILATE_FACTOR": "4", "STRATA_DILATE_CORES": "1"}}
+    slow = {**os.environ, **{"LD_PRELOAD": str(dilation.preload_file()), "STRATA_DILATE_FACTOR": "4", "STRATA_DILATE_CORES": "1"}}
     code = "import time; a, b = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME); time.sleep(0.05); "
     code += "print(time.monotonic() - a, time.clock_gettime(time.CLOCK_BOOTTIME) - b)"
     said = subprocess.run([sys.executable, "-c", code], env=slow, capture_output=True, text=True, check=True).stdout
