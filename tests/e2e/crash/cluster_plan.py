@@ -156,9 +156,10 @@ class ClusterPlan:
         return any(strike.kind in ERRORS for round_ in self.rounds for strike in round_.strikes)
 
     @property
-    def may_lose_memory(self) -> bool:
-        """A compute node that has lost its memory node's pages cannot read what an undo needs, until it is started again."""
-        return any(strike.kind in MEMORY_KINDS for round_ in self.rounds for strike in round_.strikes)
+    def may_stop_undo(self) -> bool:
+        """A server that was taken over, or has lost its memory node's pages, cannot undo a statement that fails because of it."""
+        kinds = {*MEMORY_KINDS, "takeover"}
+        return any(strike.kind in kinds for round_ in self.rounds for strike in round_.strikes)
 
     def text(self) -> str:
         kind = "power loss" if self.power_loss else "kill -9"
