@@ -96,9 +96,7 @@ class ClusterRun:
             compute_options=BINLOG_OPTIONS if self._mirror else (),
         )
         self._followed: Server | None = None  # whose binary log the mirror has
-        refusals = (
-            REFUSALS | (DISK_ERRORS if plan.brings_errors else set()) | ({ONLY_ROLLBACK} if plan.may_stop_undo else set())
-        )
+        refusals = REFUSALS | (DISK_ERRORS if plan.brings_errors else set()) | ({ONLY_ROLLBACK} if plan.may_stop_undo else set())
         self._clients = Clients(refusals, KEPT_SHARE if plan.brings_errors else 0.0)
         self._workloads = Workloads(folder, self._clients, DATABASE, "STRATA", bulk_rows=BULK_ROWS)
         self._rng = random.Random(f"cluster run {plan.profile} {plan.seed}")
