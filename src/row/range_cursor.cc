@@ -125,11 +125,11 @@ struct RangeCursor::Impl {
       bool same = false;
       saved = false;
       STRATA_RETURN_IF_ERROR(at.restore(LatchMode::kShared, &same));
-      if (same) {
+      if (same) at.copy_key(&key);
+      // From a record that was not read we could not go on: others may have come before it.
+      if (same && is_read(key)) {
         one_leaf = true;
         leaf = at.leaf()->id();
-        at.copy_key(&key);
-        if (!is_read(key)) return ok_status();
         return forward ? at.next() : at.prev();
       }
     }

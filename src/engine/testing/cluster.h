@@ -26,6 +26,7 @@
 #include "engine/internal/kernel_impl.h"
 #include "engine/testing/merged_logs.h"
 #include "engine/testing/test_database.h"
+#include "lock/testing/shared_locks.h"
 #include "pagefile/local_page_source.h"
 
 namespace strata::engine::testing {
@@ -432,83 +433,6 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
-// One table of waits, shared locks and ranges for all nodes.
-class SharedLocks : public LockAuthority {
- public:
-  Status wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us, WaitInterrupt* interrupt,
-              const std::function<bool()>& still_held) override {
-    return table_.wait(waiter, holder, row, timeout_us, interrupt, still_held);
-  }
-  [[nodiscard]] bool has_waiters(RowId row) const noexcept override {
-    return table_.has_waiters(row);
-  }
-  void settled(TrxId waiter, RowId row, TrxId holder) override {
-    table_.settled(waiter, row, holder);
-  }
-  void holder_ended(TrxId holder) override { table_.holder_ended(holder); }
-  void add_shared(TrxId holder, RowId row) override {
-    note(holder);
-    table_.add_shared(holder, row);
-  }
-  [[nodiscard]] bool index_has_shared(IndexId index) const noexcept override {
-    return table_.index_has_shared(index);
-  }
-  [[nodiscard]] TrxId shared_conflict(TrxId self, RowId row) const override {
-    return table_.shared_conflict(self, row);
-  }
-  [[nodiscard]] bool holds_shared(TrxId holder, RowId row) const override {
-    return table_.holds_shared(holder, row);
-  }
-  Status wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
-                         WaitInterrupt* interrupt) override {
-    return table_.wait_for_shared(waiter, row, timeout_us, interrupt);
-  }
-  void drop_shared(TrxId holder, RowId row) override { table_.drop_shared(holder, row); }
-  void release_shared(TrxId holder) override {
-    table_.release_shared(holder);
-    const std::lock_guard lock(mutex_);
-    sharers_.erase(holder);
-  }
-  bool add_range(TrxId holder, IndexId index, const KeyRange& range) override {
-    note(holder);
-    return table_.add_range(holder, index, range);
-  }
-  void settle_range(TrxId holder, IndexId index, const KeyRange& range) override {
-    table_.settle_range(holder, index, range);
-  }
-  [[nodiscard]] bool range_settled(TrxId holder, IndexId index,
-                                   const KeyRange& range) const override {
-    return table_.range_settled(holder, index, range);
-  }
-  [[nodiscard]] bool protects(TrxId holder, RowId row) const override {
-    return table_.protects(holder, row);
-  }
-  void drop_range_key(TrxId holder, RowId row) override { table_.drop_range_key(holder, row); }
-  void node_gone(NodeId node) override {
-    std::vector<TrxId> gone;
-    {
-      const std::lock_guard lock(mutex_);
-      for (const TrxId holder : sharers_)
-        if (node_of(holder) == node) gone.push_back(holder);
-      for (const TrxId holder : gone) sharers_.erase(holder);
-    }
-    for (const TrxId holder : gone) {
-      table_.release_shared(holder);
-      table_.holder_ended(holder);  // who waits for it looks again, and may find its mark
-    }
-  }
-  [[nodiscard]] std::string describe(size_t limit) const override { return table_.describe(limit); }
-
- private:
-  void note(TrxId holder) {
-    const std::lock_guard lock(mutex_);
-    sharers_.insert(holder);
-  }
-  RowWaits table_;
-  std::mutex mutex_;
-  std::set<TrxId> sharers_;
-};
-
 // A session that ends rolls back, which a crash does not: it is put here before its node crashes.
 // Reachable for ever, for the sanitizers.
 inline void bury(std::unique_ptr<Session> session) {
@@ -553,7 +477,7 @@ class Cluster {
   [[nodiscard]] Kernel* kernel(uint8_t node) const noexcept { return kernels_[node - 1].get(); }
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
   PageLocks* page_locks() noexcept { return &page_locks_; }
-  SharedLocks* row_locks() noexcept { return &row_locks_; }
+  strata::testing::SharedLocks* row_locks() noexcept { return &row_locks_; }
   [[nodiscard]] uint64_t reads_of_others(uint8_t node) const { return others_[node - 1]->reads(); }
   // What a heartbeat brings: the node hears the horizon and the bounds of now.
   void hear(uint8_t node) {
@@ -621,7 +545,7 @@ class Cluster {
   SharedHorizon horizon_;
   std::vector<std::unique_ptr<PageLocks::Client>> locks_;
   SharedTransactions transactions_;
-  SharedLocks row_locks_;
+  strata::testing::SharedLocks row_locks_;
   SharedReuse reuse_;
   SharedSchema schema_;
   std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;

@@ -26,6 +26,7 @@ struct MiniOptions {
   uint32_t trees = 3;
   uint32_t tit_slots = 1u << 16;
   uint64_t log_segment_bytes = 8u << 20;
+  LockAuthority* locks = nullptr;  // none: the node is alone
 };
 
 class MiniKernel {
@@ -162,7 +163,7 @@ class MiniKernel {
     const NodeId node{1};
     spaces_ = std::make_unique<SpaceManager>(pool_.get(), log_.get(), node);
     undo_ = std::make_unique<UndoSpace>(pool_.get(), log_.get(), spaces_.get(), node);
-    waits_ = std::make_unique<RowWaits>();
+    waits_ = std::make_unique<RowWaits>(options_.locks);
     timestamps_ = make_local_timestamp_source(pool_.get(), log_.get(), spaces_.get());
     TrxSystemOptions options;
     options.tit_slots = options_.tit_slots;
