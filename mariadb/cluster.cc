@@ -1,6 +1,7 @@
 #include "mariadb/cluster.h"
 
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <string>
 
@@ -8,6 +9,7 @@
 #include "base/diag.h"
 #include "base/profiles.h"
 #include "clients/compute/compute_node.h"
+#include "clients/compute/stand_by.h"
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
 #include "io/token_file.h"
@@ -112,19 +114,53 @@ StatusOr<clients::ComputeOptions> compute_options(const engine::KernelOptions& k
   return options;
 }
 
-StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions& kernel_options) {
-  STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
-  STRATA_ASSIGN_OR_RETURN(const clients::ComputeOptions options, compute_options(kernel_options));
-  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret,
-                          transport::load_secret(path_of(setting_secret_file)));
+StatusOr<std::unique_ptr<registry::Registry>> connect_registry() {
   registry::EtcdOptions etcd;
   etcd.endpoints = parts_of(text_of(setting_registry));
-  STRATA_ASSIGN_OR_RETURN(auto registry, registry::make_etcd_registry(etcd));
+  return registry::make_etcd_registry(etcd);
+}
+
+// The server's thread for signals does not run yet while plugins start: they are blocked and wait.
+bool told_to_stop() {
+  sigset_t waiting;
+  return sigpending(&waiting) == 0 &&
+         (sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1);
+}
+
+// Of a server that stands by: until it may have the database. What can be wrong is found before.
+StatusOr<clients::StandBy::Turn> wait_for_turn(const engine::KernelOptions& kernel_options) {
+  STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
+  STRATA_RETURN_IF_ERROR(compute_options(kernel_options).status());
+  STRATA_RETURN_IF_ERROR(transport::load_secret(path_of(setting_secret_file)).status());
+  STRATA_ASSIGN_OR_RETURN(cluster::ClusterKeys keys,
+                          cluster::ClusterKeys::of(text_of(setting_cluster)));
+  STRATA_ASSIGN_OR_RETURN(const auto registry, connect_registry());
+  clients::StandByOptions options;
+  options.directory = kernel_options.directory;
+  options.neighbours = parts_of(text_of(setting_stand_by_neighbours));
+  options.lease_seconds = setting_lease_seconds;
+  options.stop = told_to_stop;
+  return clients::StandBy(registry.get(), std::move(keys), options).wait();
+}
+
+// `turn`: of a server that stands by; null: it does not.
+StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions& kernel_options,
+                                                     const clients::StandBy::Turn* turn) {
+  STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
+  STRATA_ASSIGN_OR_RETURN(clients::ComputeOptions options, compute_options(kernel_options));
+  if (turn != nullptr) {
+    options.stands_by = true;
+    options.in_place_of = turn->in_place_of;
+  }
+  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret,
+                          transport::load_secret(path_of(setting_secret_file)));
+  STRATA_ASSIGN_OR_RETURN(auto registry, connect_registry());
   return clients::ComputeNode::join(std::move(registry), secret, options);
 }
 
-StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOptions& options) {
-  STRATA_ASSIGN_OR_RETURN(node, join(options));
+StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOptions& options,
+                                                          const clients::StandBy::Turn* turn) {
+  STRATA_ASSIGN_OR_RETURN(node, join(options, turn));
   engine::KernelSeams seams;
   seams.page_source = node->pages();
   seams.log_sink = node->log();
@@ -135,13 +171,36 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOp
   return opened;
 }
 
+StatusOr<std::unique_ptr<engine::Kernel>> open_now(const engine::KernelOptions& options,
+                                                   const clients::StandBy::Turn* turn) {
+  return clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
+                              [&options, turn] { return open_in_cluster(options, turn); });
+}
+
+// Of several that stand by one gets the database, and the others go on waiting.
+StatusOr<std::unique_ptr<engine::Kernel>> open_when_it_is_our_turn(
+    const engine::KernelOptions& options) {
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const clients::StandBy::Turn turn, wait_for_turn(options));
+    const uint64_t began_us = monotonic_us();
+    diag(Severity::kInfo, "stand-by: takes the database over from %s: %s",
+         turn.holder.empty() ? "nobody" : turn.holder.c_str(), turn.why.c_str());
+    auto opened = open_now(options, &turn);
+    if (opened.ok())
+      diag(Severity::kInfo, "stand-by: has the database after %llu ms",
+           static_cast<unsigned long long>((monotonic_us() - began_us) / 1000));
+    if (opened.ok() || !is_in_use(opened.status())) return opened;
+    diag(Severity::kInfo, "stand-by: %s", cause_of(opened.status()).c_str());
+  }
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
   const Profile* profile = find_profile(options.profile);
   if (profile != nullptr && !profile->is_of_cluster()) return engine::Kernel::open(options);
-  auto opened = clients::start_again(uint64_t{setting_start_timeout} * 1'000'000,
-                                     [&options] { return open_in_cluster(options); });
+  auto opened =
+      setting_stand_by != 0 ? open_when_it_is_our_turn(options) : open_now(options, nullptr);
   has_started = opened.ok();
   return opened;
 }

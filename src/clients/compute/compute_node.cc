@@ -163,9 +163,7 @@ Status ComputeNode::hold_versions(Llsn oldest) {
 Status ComputeNode::find_identity() {
   const uint64_t patience_us = std::min(options_.start_timeout_us, kFolderPatienceUs);
   STRATA_ASSIGN_OR_RETURN(held_, HeldIdentity::of(options_.data_directory, patience_us));
-  char hex[20];
-  std::snprintf(hex, sizeof hex, ".%016" PRIx64, held_->place());
-  holder_ = options_.name + hex;
+  holder_ = options_.name + held_->suffix();
   return cluster::check_name("node", holder_);
 }
 
@@ -220,14 +218,14 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
   for (;;) {
     STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(stream(), deadline_us));
     const bool same = before.has_value() && before->holder == holder_;
-    const registry::Version in_place_of = same ? before->writer : registry::Version{};
+    const registry::Version in_place_of = same ? before->writer : options_.in_place_of;
     const auto grant =
         epochs.acquire({stream(), holder_, Epoch{}, in_place_of}, *leases_.back(), deadline_us);
     if (grant.ok()) {
       grant_ = *grant;
       return ok_status();
     }
-    if (!is_in_use(grant.status())) return grant.status();
+    if (!is_in_use(grant.status()) || options_.stands_by) return grant.status();
     if (!std::exchange(told, true))
       diag(Severity::kInfo, "%s: waiting until that node leaves or its lease ends",
            text(grant.status()).c_str());

@@ -6,7 +6,8 @@
 //        left or has lost its lease. The same node again (the same data folder, held by this
 //        process alone: node_identity.h) does not wait: it takes over its own older self, whose
 //        process has ended, and only if nobody else has come since it looked. A copy of its folder
-//        is another node.
+//        is another node. Nor does one that stands by wait, after it has found that the holder's
+//        process has ended (SB1).
 //   CM3  may_answer() is true only while no other node can have become the writer: who reads must
 //        ask after the read (K13). Once a lost lease could be replaced and nobody came in between,
 //        it is true again. It watches the stream's epoch, too: a node that hears of a larger one
@@ -67,6 +68,10 @@ struct ComputeOptions {
   std::vector<StreamId> streams = {StreamId{1}};
   uint32_t lease_seconds = 10;
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
+  // Of a node that stands by (stand_by.h), which has waited before: a stream that is held now is in
+  // use at once, unless its holder is still the one named.
+  bool stands_by = false;
+  registry::Version in_place_of;
   uint64_t call_timeout_us = 5'000'000;
   uint64_t log_late_after_us = 10'000'000;
   std::function<bool()> give_up_log;         // see QuorumLogOptions; null: never

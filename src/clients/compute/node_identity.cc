@@ -10,6 +10,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -90,11 +91,27 @@ uint64_t place_of(uint64_t identity, const struct stat& file) {
   return mix64(mix64(place ^ file.st_dev) ^ file.st_ino);
 }
 
+struct Locked {
+  int descriptor;
+  struct stat file;
+};
+
 // Whether what was opened is still what lies under that name.
 bool is_there(const std::string& path, const struct stat& opened) {
   struct stat now {};
   return ::stat(path.c_str(), &now) == 0 && now.st_ino == opened.st_ino &&
          now.st_dev == opened.st_dev;
+}
+
+// Nothing: another process has it.
+StatusOr<std::optional<Locked>> lock(const std::string& path) {
+  Locked locked{::open(path.c_str(), O_RDONLY | O_CLOEXEC), {}};
+  if (locked.descriptor < 0) return cannot("open", path);
+  if (::flock(locked.descriptor, LOCK_EX | LOCK_NB) == 0 &&
+      ::fstat(locked.descriptor, &locked.file) == 0 && is_there(path, locked.file))
+    return std::optional(locked);
+  ::close(locked.descriptor);
+  return std::optional<Locked>();
 }
 
 }  // namespace
@@ -106,18 +123,32 @@ StatusOr<std::unique_ptr<HeldIdentity>> HeldIdentity::of(const std::string& dire
   const uint64_t until_us = monotonic_us() + patience_us;
   for (;;) {
     STRATA_ASSIGN_OR_RETURN(const uint64_t identity, node_identity(files.get(), directory));
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) return cannot("open", path);
-    struct stat file {};
-    const bool locked =
-        ::flock(descriptor, LOCK_EX | LOCK_NB) == 0 && ::fstat(descriptor, &file) == 0;
-    if (locked && is_there(path, file))
+    STRATA_ASSIGN_OR_RETURN(const std::optional<Locked> locked, lock(path));
+    if (locked.has_value())
       return std::unique_ptr<HeldIdentity>(
-          new HeldIdentity(descriptor, identity, place_of(identity, file)));
-    ::close(descriptor);
+          new HeldIdentity(locked->descriptor, identity, place_of(identity, locked->file)));
     if (monotonic_us() >= until_us) return in_use(directory, path);
     ::usleep(kLockLookUs);
   }
+}
+
+StatusOr<std::unique_ptr<HeldIdentity>> HeldIdentity::left_behind(const std::string& directory) {
+  const std::string path = directory + "/node-identity";
+  if (::access(path.c_str(), F_OK) != 0) return error_not_found(path + " is not there");
+  STRATA_ASSIGN_OR_RETURN(const std::optional<Locked> locked, lock(path));
+  if (!locked.has_value()) return in_use(directory, path);
+  auto held = std::unique_ptr<HeldIdentity>(new HeldIdentity(locked->descriptor, 0, 0));
+  const std::unique_ptr<FileSystem> files = make_posix_file_system();
+  STRATA_ASSIGN_OR_RETURN(auto file, files->open(path, {}));
+  STRATA_ASSIGN_OR_RETURN(held->identity_, read_identity(file.get()));
+  held->place_ = place_of(held->identity_, locked->file);
+  return held;
+}
+
+std::string HeldIdentity::suffix() const {
+  char hex[20];
+  std::snprintf(hex, sizeof hex, ".%016" PRIx64, place_);
+  return hex;
 }
 
 HeldIdentity::~HeldIdentity() { ::close(descriptor_); }

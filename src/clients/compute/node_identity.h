@@ -30,18 +30,24 @@ class HeldIdentity {
   // node_identity(); in_use: another process uses the folder.
   static StatusOr<std::unique_ptr<HeldIdentity>> of(const std::string& directory,
                                                     uint64_t patience_us);
+  // That of another node's folder on this machine, which tells that its process has ended. Makes and
+  // waits for nothing. Errors: not_found: there is none (yet); in_use: its process lives; kDataLoss.
+  static StatusOr<std::unique_ptr<HeldIdentity>> left_behind(const std::string& directory);
   ~HeldIdentity();
   HeldIdentity(const HeldIdentity&) = delete;
   HeldIdentity& operator=(const HeldIdentity&) = delete;
 
   [[nodiscard]] uint64_t identity() const noexcept { return identity_; }
   [[nodiscard]] uint64_t place() const noexcept { return place_; }  // ID2
+  // What the name of a node ends with that holds a log stream from this folder, so that ID2 can be
+  // seen by it.
+  [[nodiscard]] std::string suffix() const;
 
  private:
   HeldIdentity(int descriptor, uint64_t identity, uint64_t place)
       : descriptor_(descriptor), identity_(identity), place_(place) {}
   const int descriptor_;  // with the lock
-  const uint64_t identity_, place_;
+  uint64_t identity_, place_;
 };
 
 }  // namespace clients
