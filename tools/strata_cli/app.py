@@ -365,6 +365,77 @@ def compute_down(
     cluster_cmd.compute_down(last_folder.named_or_last(data), wipe, lose)
 
 
+standby = typer.Typer(no_args_is_help=True, help="Compute nodes that take the database over by themselves when it has none.")
+compute.add_typer(standby, name="standby")
+OfCluster = Annotated[
+    Path | None, typer.Option("--cluster", help="Data folder of the cluster.", show_default="the one used last, else data")
+]
+LeaseSeconds = Annotated[
+    float | None,
+    typer.Option(help="Of the stand-by once it serves: so long another one waits when it hangs.", min=2, show_default="10"),
+]
+
+
+@standby.command("add")
+def standby_add(
+    cluster: OfCluster = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder of the stand-by, new or used before.", show_default="one in the cluster's folder")
+    ] = None,
+    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="one of its own")] = None,
+    lease_seconds: LeaseSeconds = None,
+    lose: LoseLocalTables = False,
+    as_json: AsJson = False,
+) -> None:
+    """Add a compute node that stands by: its server is ready, and takes the database over when the serving one is gone.
+
+    That is: at once when that process has ended (crash, kill, a clean stop), and after its lease (10 s) when it hangs or its
+    machine is cut off. Never because the registry is slow or was away. One that was taken over gets no commit through any more.
+    The stand-by serves on a port of its own; the cluster's socket leads to it. Clients connect to whichever port answers: see
+    docs/memory_nodes.md. It is started with the cluster (./strata up), stopped with it, and started again when it ends.
+
+    Examples: ./strata compute standby add; ./strata compute standby add --data build/second --port 23310 --json
+    """
+    cluster_cmd.standby_add(last_folder.named_or_last(cluster), data, port, lose, lease_seconds, as_json)
+
+
+@standby.command("remove")
+def standby_remove(
+    name: Annotated[str, typer.Argument(help="As in compute-2.")],
+    cluster: OfCluster = None,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder.")] = False,
+) -> None:
+    """Let a compute node stand by no more. One that serves by now goes on, and nobody starts it again when it ends.
+
+    Example: ./strata compute standby remove compute-2 --wipe
+    """
+    cluster_cmd.standby_remove(last_folder.named_or_last(cluster), name, wipe)
+
+
+@standby.command("status")
+def standby_status(
+    cluster: OfCluster = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Which compute nodes stand by, how far each one is, and why one failed. Example: ./strata compute standby status --json"""
+    cluster_cmd.standby_status(last_folder.named_or_last(cluster), as_json)
+
+
+@standby.command("run")
+def standby_run(
+    cluster: OfCluster = None,
+    data: Annotated[Path | None, typer.Option(help="Folder of the stand-by.", show_default="the cluster's own")] = None,
+    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="as it was added")] = None,
+    lease_seconds: LeaseSeconds = None,
+) -> None:
+    """What add starts in the background, in the foreground: keeps one compute node standing by until it is told to stop.
+
+    For a service manager such as systemd: ./strata compute standby run --cluster data --data data/computes/compute-2
+    """
+    place = last_folder.named_or_last(cluster)
+    cluster_cmd.standby_run(place, data or place, port, lease_seconds)
+
+
 far = typer.Typer(no_args_is_help=True, help="Run unmodified programs with most of their memory in a memory node.")
 app.add_typer(far, name="farmem")
 FarSecret = Annotated[Path | None, typer.Option("--secret-file", help="The memory node's secret: 32 bytes, mode 0600.")]

@@ -7,10 +7,11 @@ as compute node, below one data folder.
     <data>/etcd/            the registry (etcd_server.py)
     <data>/storage/s1/ ...  the storage nodes (storage_node.py)
     <data>/memory/memory-1/ ...  the memory nodes (memory_node.py); their pools are on tmpfs where there is room
-    <data>/computes/        compute nodes that `./strata compute move` has made
+    <data>/computes/        compute nodes that `./strata compute move` and `compute standby add` have made
     <data>/mysql/ ...       the compute node compute-1 (server.py); nothing in it is needed to start it again
 
-A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Everything listens on
+A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Others may stand by
+(compute_standby.py), each below a process that watches over it (standby_process.py). Everything listens on
 loopback only; ports stay as they were first chosen, since the processes know each other by them.
 
 Which storage nodes there are is said by the registry's placement; cluster.json follows it (node_changes.py).
@@ -39,6 +40,7 @@ from .profile_list import BY_NAME, OF_CLUSTERS
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
+from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
 
 PROFILES = OF_CLUSTERS
@@ -110,6 +112,7 @@ class ClusterSettings:
     memory_in_use: str = ""  # The memory node that compute uses.
     buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
     cores: float = 0.0  # That it may use; 0: all.
+    standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
 
     def ports(self) -> set[int]:
         nodes = (*self.storage.values(), *self.retired.values(), *self.joining.values(), *self.memory.values())
@@ -137,7 +140,7 @@ class Cluster:
         self.preset = preset
         self.node_start_timeout_s = NODE_START_TIMEOUT_S
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
-        self.lease_s = COMPUTE_LEASE_S
+        self.lease_s: float = COMPUTE_LEASE_S
         self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
         self.emulation: Emulation | None = None  # whose nodes its processes are
         self._program = program or [paths.storenode_path(preset)]
@@ -148,6 +151,7 @@ class Cluster:
         self.outsiders: dict[str, StorageNode] = {}  # Storage nodes that are in no group: replaced, or about to join.
         self.memory: dict[str, MemoryNode] = {}
         self.computes: dict[str, Server] = {}
+        self.standbys: dict[str, StandBy] = {}
         if self.exists():
             self._make_parts(self.settings())
 
@@ -254,6 +258,9 @@ class Cluster:
             if name not in self.computes:
                 self.computes[name] = Server(Path(folder))
                 self.computes[name].name = name
+        for name, port in settings.standbys.items():
+            if name in self.computes and name not in self.standbys:
+                self.standbys[name] = StandBy(self.data, self.computes[name], port)
 
     def _storage_node(
         self, name: str, ports: NodePorts, settings: ClusterSettings, known: Mapping[str, StorageNode]
@@ -388,6 +395,8 @@ class Cluster:
         for server in self.computes.values():
             if server.data.is_relative_to(self.data):
                 server.socket.unlink(missing_ok=True)
+        for standby in self.standbys.values():
+            standby.leave()
         for node in self.memory.values():
             node.wipe()
         shutil.rmtree(self.data, ignore_errors=True)
@@ -405,10 +414,17 @@ class Cluster:
         return self.parts()[name]
 
     def running(self) -> list[BackgroundProcess]:
-        return [part for part in self.parts().values() if part.pid() is not None]
+        watching = [process for standby in self.standbys.values() for process in (standby, standby.waiting)]
+        return [part for part in [*self.parts().values(), *watching] if part.pid() is not None]
 
     def serving_compute(self) -> str | None:
-        return next((name for name, server in self.computes.items() if server.pid() is not None), None)
+        """Of several that run, since a stand-by took over from one that lives: the one that the registry names."""
+        alive = [name for name, server in self.computes.items() if server.pid() is not None]
+        if len(alive) > 1:
+            with contextlib.suppress(StrataError):
+                holder = placement.read_holder(self.settings().etcd_port, CLUSTER_NAME)
+                return holder if holder in alive else alive[0]
+        return alive[0] if alive else None
 
     def start(
         self, profile: str, *, compute_port: int | None = None, with_compute: bool = True, wishes: Wishes | None = None
@@ -424,6 +440,7 @@ class Cluster:
             self._start_nodes([*self.storage, *self.memory], started)
             if with_compute:
                 self._start_compute(FIRST_COMPUTE, compute_port, started)
+                self.start_standbys()
 
     def start_node(self, name: str) -> None:
         """A storage node, also one that joins, or a memory node."""
@@ -439,6 +456,8 @@ class Cluster:
                 self._start_etcd(started)
             elif isinstance(part, DaemonProcess):
                 self._start_nodes([name], started)
+            elif name in self.standbys:
+                self.start_standbys([name])
             else:
                 self._start_compute(name, None, started)
 
@@ -549,6 +568,7 @@ class Cluster:
     def stop(self) -> bool:
         """Compute, memory nodes, storage nodes, etcd: nobody loses what it needs to end cleanly. Returns whether all were."""
         node_limit_s = self.node_stop_timeout_s * self._slower()
+        self.stop_standbys()
         clean = self._stop_some(self.computes, COMPUTE_STOP_TIMEOUT_S * self._slower())
         clean = self._stop_some(self.memory, node_limit_s) and clean
         clean = self._stop_some({**self.storage, **self.outsiders}, node_limit_s) and clean
@@ -556,6 +576,7 @@ class Cluster:
 
     def stop_part(self, name: str) -> bool:
         part = self.part(name)
+        self.stop_standbys([name] if name in self.standbys else [])
         limit_s = COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s
         return self._stop_some({name: part}, limit_s * self._slower())
 
@@ -575,15 +596,73 @@ class Cluster:
 
     def kill(self) -> None:
         """kill -9 of everything: for tests that clean up."""
+        for standby in self.standbys.values():
+            standby.kill_both()
         for part in reversed(self.parts().values()):
             part.kill()
 
     def disown(self) -> None:
         """Leaves the processes running when this program ends."""
-        for part in self.parts().values():
+        for part in [*self.parts().values(), *self.standbys.values()]:
             part.disown()
 
     # --- compute nodes in other folders ------------------------------------------------------------------------
+
+    def spare_compute_folder(self) -> Path:
+        """Of a node that neither runs nor stands by, in the cluster's folder, or a new one there: two are enough, in turns."""
+        for name, server in self.computes.items():
+            if server.pid() is None and server.data.is_relative_to(self.data) and name not in self.standbys:
+                return server.data
+        names = (f"compute-{n}" for n in range(2, 1000))
+        return self.data / "computes" / next(name for name in names if name not in self.computes)
+
+    def lead_to(self, server: Server) -> None:
+        """The cluster's socket is that of its first compute node; while another one serves it leads there."""
+        place = self.computes[FIRST_COMPUTE].socket
+        if server.socket == place or (place.is_symlink() and place.readlink() == server.socket):
+            return
+        link = place.with_name(place.name + ".new")
+        link.unlink(missing_ok=True)
+        link.symlink_to(server.socket)
+        link.replace(place)
+
+    def computes_now(self) -> dict[str, Server]:
+        """As the cluster's folder says by now."""
+        settings = self.settings()
+        self._make_parts(settings)
+        return {name: server for name, server in self.computes.items() if name in {FIRST_COMPUTE, *settings.computes}}
+
+    def remember_standby(self, name: str, port: int) -> None:
+        settings = self.settings()
+        settings.standbys[name] = port
+        self._keep(settings)
+        self._make_parts(settings)
+
+    def forget_standby(self, name: str) -> None:
+        settings = self.settings()
+        settings.standbys.pop(name, None)
+        self._keep(settings)
+        self.standbys.pop(name, None)
+
+    def start_standbys(self, names: Collection[str] | None = None) -> None:
+        """Those named, or all, that do not run."""
+        for name, standby in self.standbys.items():
+            if standby.pid() is None and (names is None or name in names):
+                standby.launch(self.lease_s)
+                self._say(f"  {name:<10} stands by")
+
+    def stop_standbys(self, names: Collection[str] | None = None) -> list[str]:
+        """Those named, or all. A server that serves goes on. Returns which had run."""
+        return [name for name, standby in self.standbys.items() if (names is None or name in names) and standby.leave()]
+
+    @contextlib.contextmanager
+    def standbys_held(self) -> Iterator[None]:
+        """While the database changes its compute node as somebody wishes, no other one takes it."""
+        stopped = self.stop_standbys()
+        try:
+            yield
+        finally:
+            self.start_standbys(stopped)
 
     def add_compute(self, folder: Path, port: int | None) -> Server:
         """Starts a compute node in a folder of its own (or this one's); it takes the database over from the one before."""

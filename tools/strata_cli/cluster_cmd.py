@@ -7,7 +7,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from . import compute_move, cpu_share, last_folder, local_tables, memory_changes, memory_node, node_changes, paths, setup_cmd
+from . import (
+    compute_move,
+    compute_standby,
+    cpu_share,
+    last_folder,
+    local_tables,
+    memory_changes,
+    memory_node,
+    node_changes,
+    paths,
+    setup_cmd,
+)
 from .cluster import Cluster, Wishes
 from .memory_changes import MemoryChange
 from .node_changes import Change
@@ -189,9 +200,12 @@ def compute_up(cluster_data: Path, folder: Path | None, port: int | None, lose_l
     others = [server for server in cluster.computes.values() if server.data != target]
     local_tables.refuse_loss(others, "not moved", lose_local_tables)
     with cluster.locked():
-        with console.status("starting a compute node; one that was killed keeps its place for some seconds ..."):
+        with (
+            cluster.standbys_held(),
+            console.status("starting a compute node; one that was killed keeps its place for some seconds ..."),
+        ):
             server = cluster.add_compute(folder or cluster.data, port)
-        server.disown()
+        cluster.disown()
     last_folder.use(server.data)
     return server
 
@@ -203,7 +217,7 @@ def compute_move_to(
     cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
     serving = [server for server in cluster.computes.values() if server.pid() is not None]
     local_tables.refuse_loss(serving, "not moved", lose_local_tables)
-    with cluster.locked(), _left_running(cluster):
+    with cluster.locked(), _left_running(cluster), cluster.standbys_held():
         done = compute_move.move(cluster, folder, port, wishes, _unless(as_json))
     if as_json:
         print(json.dumps(asdict(done), indent=2))
@@ -212,6 +226,47 @@ def compute_move_to(
     pool = f", a buffer pool of {done.buffer_pool}" if done.buffer_pool else ""
     console.print(f"  {done.new:<10} serves on port {done.port} with {share}{pool}, in {done.folder}", markup=False)
     console.print(f"  gap: {done.gap_s:.2f} s between the last answer of {done.old} and the first of {done.new}", markup=False)
+
+
+def standby_add(
+    cluster_data: Path, folder: Path | None, port: int | None, lose_local_tables: bool, lease_s: float | None, as_json: bool
+) -> None:
+    setup_cmd.ensure_setup()
+    cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    cluster.lease_s = lease_s or cluster.lease_s
+    serving = [server for server in cluster.computes.values() if server.pid() is not None]
+    local_tables.refuse_loss(serving, "no stand-by was made", lose_local_tables)
+    with cluster.locked(), _left_running(cluster):
+        added = compute_standby.add(cluster, folder, port, _unless(as_json))
+    if as_json:
+        print(json.dumps(asdict(added), indent=2))
+
+
+def standby_remove(cluster_data: Path, name: str, wipe: bool) -> None:
+    cluster = _existing(cluster_data)
+    with cluster.locked(), _left_running(cluster):
+        compute_standby.remove(cluster, name, wipe, _say)
+
+
+def standby_status(cluster_data: Path, as_json: bool) -> None:
+    lines = compute_standby.status(_quiet(cluster_data))
+    if as_json:
+        print(json.dumps([asdict(line) for line in lines], indent=2))
+    elif not lines:
+        console.print("no compute node stands by; ./strata compute standby add makes one")
+    for line in [] if as_json else lines:
+        took = "" if line.took_over_s is None else f", {line.took_over_s:.2f} s after it saw its turn"
+        console.print(
+            f"  {line.node:<10} {line.state}{took}, port {line.port}, pid {line.pid or '-'}: {line.folder}", markup=False
+        )
+        if line.why:
+            console.print(f"    {line.why}", markup=False)
+
+
+def standby_run(cluster_data: Path, folder: Path, port: int | None, lease_s: float | None) -> None:
+    cluster = _quiet(cluster_data)
+    cluster.lease_s = lease_s or cluster.lease_s
+    compute_standby.run(cluster, folder, port, lambda line: print(line, flush=True))
 
 
 def compute_cores(cluster_data: Path, cores: float) -> None:
@@ -237,10 +292,13 @@ def compute_down(folder: Path, wipe: bool, lose_local_tables: bool = False) -> N
         raise StrataError(f"{paths.relative(server.data)} holds the whole cluster; to delete it: ./strata down --wipe")
     if wipe:
         local_tables.refuse_loss([server], "not stopped and not removed", lose_local_tables)
-    if server.pid() is None:
-        console.print("not running")
-    else:
-        console.print("stopped" if server.stop() else "[yellow]did not stop in time; killed[/]")
+    of_cluster = Cluster(Path(of))
+    names = [name for name, standby in of_cluster.standbys.items() if standby.server.data == server.data]
+    if names and wipe:
+        raise StrataError(f"{names[0]} stands by; first: ./strata compute standby remove {names[0]}")
+    if of_cluster.stop_standbys(names) or server.pid() is not None:
+        clean = server.pid() is None or server.stop()
+        console.print("stopped" if clean else "[yellow]did not stop in time; killed[/]")
     if wipe:
         server.wipe()
         cluster = Cluster(Path(of))

@@ -6,7 +6,6 @@ warm. The new one listens on the old one's port, and the cluster's socket leads 
 """
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +15,7 @@ from pathlib import Path
 import pymysql
 
 from . import cpu_share, paths
-from .cluster import COMPUTE_STOP_TIMEOUT_S, FIRST_COMPUTE, Cluster, Wishes, share_system_tables
+from .cluster import COMPUTE_STOP_TIMEOUT_S, Cluster, Wishes, share_system_tables
 from .server import Server
 from .shell import StrataError
 from .waiting import wait_until
@@ -50,9 +49,11 @@ def move(cluster: Cluster, folder: Path | None, port: int | None, wishes: Wishes
         raise StrataError("no compute node runs, so there is none to move; start one: ./strata up")
     cpu_share.check(wishes.cores or 0.0)
     old = cluster.computes[serving]
-    target = (folder or _own_folder(cluster)).resolve()
+    target = (folder or cluster.spare_compute_folder()).resolve()
     if target == old.data:
         raise StrataError(f"{serving} is in {paths.relative(target)} already; choose another folder, or leave --data away")
+    if any(standby.server.data == target for standby in cluster.standbys.values()):
+        raise StrataError(f"in {paths.relative(target)} a compute node stands by; choose another folder, or leave --data away")
     before = cluster.settings()
     name, is_new = cluster.admit_compute(target)
     new = cluster.computes[name]
@@ -83,19 +84,10 @@ def move(cluster: Cluster, folder: Path | None, port: int | None, wishes: Wishes
         gap_s = watch.gap_s()
     if (cores := cluster.settings().cores) and (pid := new.pid()) is not None:
         new.use_cores(pid, cores)  # Not before: with few of them it would take over slowly.
-    _lead_here(cluster, new)
+    cluster.lead_to(new)
     share_system_tables(new)
     settings = cluster.settings()
     return Move(serving, name, str(target), new.settings().port, settings.cores, settings.buffer_pool, gap_s, stop_s, prepare_s)
-
-
-def _own_folder(cluster: Cluster) -> Path:
-    """One of a node that does not run, in the cluster's folder, or a new one there: two are enough, in turns."""
-    for server in cluster.computes.values():
-        if server.pid() is None and server.data.is_relative_to(cluster.data):
-            return server.data
-    names = (f"compute-{n}" for n in range(2, 1000))
-    return cluster.data / "computes" / next(name for name in names if name not in cluster.computes)
 
 
 def _launch(cluster: Cluster, new: Server, port: int) -> None:
@@ -129,17 +121,6 @@ def _wait_serving(cluster: Cluster, new: Server) -> None:
         port = new.settings().port
         new.kill()
         new.launch(cluster.compute_settings(new.name, port))
-
-
-def _lead_here(cluster: Cluster, new: Server) -> None:
-    """The cluster's socket is that of its first compute node; while another one serves it leads there."""
-    place = cluster.computes[FIRST_COMPUTE].socket
-    if new.socket == place:
-        return
-    link = place.with_name(place.name + ".new")
-    link.unlink(missing_ok=True)
-    link.symlink_to(new.socket)
-    os.replace(link, place)  # noqa: PTH105
 
 
 class _Watch:

@@ -90,10 +90,11 @@ def _use(cluster: Cluster, name: str) -> float | None:
     if serving is None:
         cluster.use_memory_node(name)
         return None
-    began = time.monotonic()
-    cluster.stop_part(serving)
-    cluster.use_memory_node(name)
-    cluster.start_part(serving)
+    with cluster.standbys_held():
+        began = time.monotonic()
+        cluster.stop_part(serving)
+        cluster.use_memory_node(name)
+        cluster.start_part(serving)
     return time.monotonic() - began
 
 

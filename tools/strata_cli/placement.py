@@ -36,6 +36,11 @@ def read_in_sync(etcd_port: int, cluster: str) -> dict[str, int] | None:
     return _read(etcd_port, key, "the list of storage nodes in sync", _decoded_stores)
 
 
+def read_holder(etcd_port: int, cluster: str) -> str | None:
+    """The compute node that has the database, or had it last; None: there never was one."""
+    return _read(etcd_port, f"/strata/{cluster}/streams/{STREAM}/epoch", "who holds the log", _decoded_holder)
+
+
 def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]], T]) -> T | None:
     answer = call_registry(etcd_port, "/v3/kv/range", {"key": base64.b64encode(key.encode()).decode()})
     try:
@@ -48,6 +53,10 @@ def _read(etcd_port: int, key: str, what: str, decoded: Callable[[dict[str, Any]
         return decoded(record)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise StrataError(f"{what} in the registry cannot be read ({error!r})") from None
+
+
+def _decoded_holder(record: dict[str, Any]) -> str:
+    return str(record["holder"]).rsplit(".", 1)[0]  # src/clients/compute/node_identity.h
 
 
 def _decoded_stores(record: dict[str, Any]) -> dict[str, int]:

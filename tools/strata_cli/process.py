@@ -79,6 +79,16 @@ class BackgroundProcess:
             wait_until(lambda: self._is_gone(pid), KILL_TIMEOUT_S, every_s=0.02)
         self._forget()
 
+    def child_pid(self) -> int | None:
+        """Of what this object has started and not yet seen end."""
+        return self._child.pid if self._child else None
+
+    def kill_child(self) -> None:
+        """kill -9 of what this object has started, and of nothing else that its pid file may name."""
+        if self._child:
+            self._child.kill()
+            self._forget()
+
     def _signal(self, pid: int, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)

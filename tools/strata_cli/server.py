@@ -205,7 +205,8 @@ class Server(BackgroundProcess):
     def _forget(self) -> None:
         super()._forget()
         cpu_share.forget(self._group())
-        self.socket.unlink(missing_ok=True)
+        if not self.socket.is_symlink():  # That one leads to another server, which serves.
+            self.socket.unlink(missing_ok=True)
 
     # --- talking to it -----------------------------------------------------------------------------------------
 

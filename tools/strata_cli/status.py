@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from . import local_tables, mariadb_packages, paths
+from . import compute_standby, local_tables, mariadb_packages, paths
 from .cluster import FIRST_COMPUTE, Cluster
 from .etcd_server import Etcd
 from .memory_node import MemoryNode
 from .server import Server
 from .shell import StrataError, console
+from .standby_process import STARTING, TAKING_OVER, WAITING, StandBy
 from .storage_node import StorageNode
 
 RUNNING, NOTHING_RUNS, DEGRADED = 0, 3, 4  # Exit codes; 3 as in init scripts.
@@ -111,6 +112,9 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
     for process in processes:
         process.needed = process.name not in cluster.outsiders and (process.pools is None or process.name == in_use)
     for name, server in cluster.computes.items():
+        if name in cluster.standbys and server.pid() is None:
+            processes.append(standby_process(cluster.standbys[name]))
+            continue
         process = compute_process(name, server, of_computes[name].result())
         process.needed = name == (serving or FIRST_COMPUTE)
         processes.append(process)
@@ -264,6 +268,16 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
     if process.local_tables and not process.reason:
         process.reason = f"tables that only this server has, gone when another one serves: {', '.join(process.local_tables)}"
     return process
+
+
+def standby_process(standby: StandBy) -> Process:
+    """One that does not serve."""
+    line = compute_standby.line_of(standby)
+    waits = line.state in (STARTING, WAITING, TAKING_OVER) and line.pid is not None
+    reason = f"stands by ({line.state})" if waits else f"does not stand by: {line.state}"
+    return Process(
+        "compute", line.node, line.pid, f"127.0.0.1:{line.port}", waits, reason + (f": {line.why}" if line.why else "")
+    )
 
 
 def server_facts(server: Server) -> dict[str, Any]:
