@@ -183,16 +183,14 @@ class Supervisor:
                 raise _Gone(f"its server ended ({end}): {self._last_words()}")
             said = self._new_lines()
             now = time.monotonic()
-            if self._state.state in (STARTING, WAITING):
-                if any(TAKES in line for line in said):
+            for line in said if self._state.state != SERVING else []:  # Another one may have been quicker: then it waits again.
+                if TAKES in line:
                     turn_came = now
                     self._enter(TAKING_OVER)
-                elif any(WAITS in line for line in said):
+                elif WAITS in line:
                     self._enter(WAITING)
-                elif self._answers():
-                    raise _Gone(f"its server cannot have the database: {self._last_words()}")
-            elif self._state.state == TAKING_OVER and self._answers():
-                if not self._server.has_strata():
+            if self._state.state != SERVING and self._answers():
+                if self._state.state != TAKING_OVER or not self._server.has_strata():
                     raise _Gone(f"its server could not take the database over: {self._last_words()}")
                 self._serves(now - turn_came)
             if any(FENCED in line for line in said):
