@@ -136,10 +136,13 @@ def test_one_of_two_follows_a_killed_writer(cluster: Cluster, capsys: pytest.Cap
         assert becomes(cluster, winner.node, SERVING) and becomes(cluster, other.node, WAITING)
         check_rows(cluster.computes[winner.node], {key for key, _ in writer.acknowledged})
         assert first.socket.readlink() == cluster.computes[winner.node].socket
-        # The first one stands by from now on; the winner is killed: one of the two takes over, and it stands by again.
+        # The first one, whose socket is the cluster's, stands by from now on and takes over in turn; the winner stands by again.
+        compute_standby.remove(cluster, other.node, False, lambda _: None)
         compute_standby.add(cluster, first.data, None, lambda _: None)
         cluster.kill_part(winner.node)
-        assert writer.goes_on() and becomes(cluster, winner.node, WAITING)
+        assert becomes(cluster, FIRST_COMPUTE, SERVING) and writer.goes_on()
+        assert cluster.standbys[FIRST_COMPUTE].state().tries == 0 and becomes(cluster, winner.node, WAITING)
+        assert first.query("SELECT 1") == [(1,)]
     finally:
         acknowledged = writer.end()
     check_rows(serving(cluster), acknowledged)

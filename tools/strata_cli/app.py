@@ -425,7 +425,6 @@ def standby_status(
 def standby_run(
     cluster: OfCluster = None,
     data: Annotated[Path | None, typer.Option(help="Folder of the stand-by.", show_default="the cluster's own")] = None,
-    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="as it was added")] = None,
     lease_seconds: LeaseSeconds = None,
 ) -> None:
     """What add starts in the background, in the foreground: keeps one compute node standing by until it is told to stop.
@@ -433,7 +432,7 @@ def standby_run(
     For a service manager such as systemd: ./strata compute standby run --cluster data --data data/computes/compute-2
     """
     place = last_folder.named_or_last(cluster)
-    cluster_cmd.standby_run(place, data or place, port, lease_seconds)
+    cluster_cmd.standby_run(place, data or place, lease_seconds)
 
 
 far = typer.Typer(no_args_is_help=True, help="Run unmodified programs with most of their memory in a memory node.")

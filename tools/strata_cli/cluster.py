@@ -461,6 +461,11 @@ class Cluster:
             else:
                 self._start_compute(name, None, started)
 
+    def start_compute(self, name: str) -> None:
+        """Also one that stands by as a rule: it serves when this returns."""
+        with self._all_or_nothing() as started:
+            self._start_compute(name, None, started)
+
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[list[BackgroundProcess]]:
         started: list[BackgroundProcess] = []
@@ -510,9 +515,12 @@ class Cluster:
         check_built(paths.plugin_path(self.preset))
         started.append(server)
         chosen = choose_port(port, server.settings().port)
+        if name in self.standbys:
+            self.lead_to(server)
         seconds = server.start(
             self.compute_settings(name, chosen),
             env=self._environment(name, "compute"),
+            keep_socket=name in self.standbys,
             timeout_s=COMPUTE_START_TIMEOUT_S * self._slower(),
         )
         self._guard(server)
@@ -539,13 +547,15 @@ class Cluster:
             options["lego-memnode"] = settings.memory_in_use
         if settings.buffer_pool:
             options["buffer-pool-size"] = settings.buffer_pool
+        standby = self.standbys.get(name)
+        elsewhere = [f"--socket={standby.socket}"] if standby and standby.socket != standby.server.socket else []
         return Settings(
             profile=settings.profile,
             preset=self.preset,
             port=port,
             cluster=str(self.data),
             cores=settings.cores,
-            options=[*(f"--strata-{option}={value}" for option, value in options.items()), *self.compute_options],
+            options=[*(f"--strata-{option}={value}" for option, value in options.items()), *elsewhere, *self.compute_options],
         )
 
     def _environment(self, name: str, kind: str) -> Mapping[str, str]:
@@ -617,13 +627,14 @@ class Cluster:
         return self.data / "computes" / next(name for name in names if name not in self.computes)
 
     def lead_to(self, server: Server) -> None:
-        """The cluster's socket is that of its first compute node; while another one serves it leads there."""
+        """The cluster's socket is that of its first compute node; while another one serves, or one that stood by, it is a link."""
         place = self.computes[FIRST_COMPUTE].socket
-        if server.socket == place or (place.is_symlink() and place.readlink() == server.socket):
+        target = self.standbys[server.name].socket if server.name in self.standbys else server.socket
+        if target == place or (place.is_symlink() and place.readlink() == target):
             return
         link = place.with_name(place.name + ".new")
         link.unlink(missing_ok=True)
-        link.symlink_to(server.socket)
+        link.symlink_to(target)
         link.replace(place)
 
     def computes_now(self) -> dict[str, Server]:

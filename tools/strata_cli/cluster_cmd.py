@@ -263,10 +263,10 @@ def standby_status(cluster_data: Path, as_json: bool) -> None:
             console.print(f"    {line.why}", markup=False)
 
 
-def standby_run(cluster_data: Path, folder: Path, port: int | None, lease_s: float | None) -> None:
+def standby_run(cluster_data: Path, folder: Path, lease_s: float | None) -> None:
     cluster = _quiet(cluster_data)
     cluster.lease_s = lease_s or cluster.lease_s
-    compute_standby.run(cluster, folder, port, lambda line: print(line, flush=True))
+    compute_standby.run(cluster, folder, lambda line: print(line, flush=True))
 
 
 def compute_cores(cluster_data: Path, cores: float) -> None:

@@ -71,6 +71,8 @@ def move(cluster: Cluster, folder: Path | None, port: int | None, wishes: Wishes
     say(f"  {name:<10} waits for the database (after {prepare_s:.1f} s); {serving} stops")
     with _watched(old, new) as watch:
         stopping = time.monotonic()
+        if new.socket.is_symlink():  # A server cannot make its socket where there is a link that leads nowhere.
+            new.socket.unlink()
         old.stop(COMPUTE_STOP_TIMEOUT_S)
         stop_s = time.monotonic() - stopping
         try:
@@ -79,7 +81,8 @@ def move(cluster: Cluster, folder: Path | None, port: int | None, wishes: Wishes
             say(f"  {name:<10} did not take over; {serving} is started again")
             new.kill()
             cluster.set_compute(before.buffer_pool, before.cores)
-            cluster.start_part(serving)
+            cluster.start_compute(serving)
+            cluster.lead_to(old)
             raise
         gap_s = watch.gap_s()
     if (cores := cluster.settings().cores) and (pid := new.pid()) is not None:

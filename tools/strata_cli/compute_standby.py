@@ -190,7 +190,7 @@ class Supervisor:
                 elif WAITS in line:
                     self._enter(WAITING)
             if self._state.state != SERVING and self._answers():
-                if self._state.state != TAKING_OVER or not self._server.has_strata():
+                if self._state.state != TAKING_OVER or not self._server.has_strata(unix_socket=str(self._standby.socket)):
                     raise _Gone(f"its server could not take the database over: {self._last_words()}")
                 self._serves(now - turn_came)
             if any(FENCED in line for line in said):
@@ -255,10 +255,8 @@ class Supervisor:
         self._standby.waiting.kill()
 
     def _answers(self) -> bool:
-        if not self._server.pid_file.exists():  # The socket may lead to the one that serves.
-            return False
         with contextlib.suppress(pymysql.MySQLError):
-            self._server.connect(connect_timeout=5).close()
+            self._server.connect(connect_timeout=5, unix_socket=str(self._standby.socket)).close()
             return True
         return False
 
@@ -276,12 +274,11 @@ class Supervisor:
         return next((line for line in lines if line.startswith("STRATA: ")), lines[-1] if lines else f"see {self._server.log}")
 
 
-def run(cluster: Cluster, folder: Path, port: int | None, say: Callable[[str], None]) -> None:
-    server = next((server for server in cluster.computes.values() if server.data == folder.resolve()), None)
-    if server is None:
-        raise StrataError(f"{paths.relative(folder)} is no compute node of this cluster; ./strata compute standby add makes one")
-    known = cluster.standbys.get(server.name)
-    if known is None and port is None:
-        raise StrataError(f"{server.name} does not stand by; ./strata compute standby add --data {paths.relative(folder)}")
-    standby = known or StandBy(cluster.data, server, port or 0)
-    Supervisor(cluster, standby, lambda line: say(f"{time.strftime('%F %T')} {server.name}: {line}")).run()
+def run(cluster: Cluster, folder: Path, say: Callable[[str], None]) -> None:
+    standby = next((standby for standby in cluster.standbys.values() if standby.server.data == folder.resolve()), None)
+    if standby is None:
+        place = paths.relative(folder)
+        raise StrataError(
+            f"in {place} no compute node of this cluster stands by; ./strata compute standby add --data {place} makes one"
+        )
+    Supervisor(cluster, standby, lambda line: say(f"{time.strftime('%F %T')} {standby.name}: {line}")).run()

@@ -94,7 +94,7 @@ def _use(cluster: Cluster, name: str) -> float | None:
         began = time.monotonic()
         cluster.stop_part(serving)
         cluster.use_memory_node(name)
-        cluster.start_part(serving)
+        cluster.start_compute(serving)
     return time.monotonic() - began
 
 

@@ -112,12 +112,13 @@ class Server(BackgroundProcess):
         extra: Sequence[str] = (),
         prefix: Sequence[str] = (),
         timeout_s: float = START_TIMEOUT_S,
+        keep_socket: bool = False,
     ) -> float:
         """Starts mariadbd and waits until it answers; returns the seconds it took (recovery included).
 
         `prefix` is a command that becomes the server with exec, such as unshare: the pid stays the same.
         """
-        self.launch(settings, env=env, extra=extra, prefix=prefix)
+        self.launch(settings, env=env, extra=extra, prefix=prefix, keep_socket=keep_socket)
         return self.wait_ready(timeout_s)
 
     def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> float:

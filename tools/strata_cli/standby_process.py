@@ -41,6 +41,9 @@ class StandBy(BackgroundProcess):
         self._cluster = cluster
         self._command = ["compute", "standby", "run", "--cluster", str(cluster), "--data", str(server.data)]
         self._state_file = server.data / "standby.json"
+        # That of the cluster's folder leads to the server that serves: no server that stands by can have it.
+        own = server.data != cluster
+        self.socket = server.socket if own else paths.socket_path(server.data / "tmp", "standby.sock")
         super().__init__(server.name, server.data / "standby.log", server.data / "standby.pid", self._command)
         self.waiting = BackgroundProcess(
             server.name, server.log, server.data / "standby-server.pid", [f"--datadir={server.datadir}"]

@@ -6,8 +6,8 @@
 //        one had the lock of that very folder (ID1, ID2) while it read who holds the stream.
 //   SB2  A stream that nobody holds any more is offered only if the registry has answered this node
 //        without a pause for as long as a writer needs to get a lost lease back. So a registry that
-//        stood still, or a network that was gone, and with it every lease, gives the writer the time
-//        to go on.
+//        stood still, or a network that was gone, and with it every lease, gives the writer time to
+//        go on.
 //   SB3  A node that had the stream last itself (its own older self) is offered it at once.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Goal: a stand-by is offered the stream as soon as its holder's process has ended, or its lease
-// while the registry answered all along, and not otherwise: not from one that lives, not because the
-// registry stood still or this node was cut off, not for a copy of a folder (SB1-SB3). Method: a
-// simulated registry in real time that goes away when the test says so, and holders with locks on
-// real folders.
+// while the registry answered all along, and not otherwise: not from one that lives, not because
+// the registry stood still or this node was cut off, not for a copy of a folder (SB1-SB3). Method:
+// a simulated registry in real time that goes away when the test says so, and holders with locks
+// on real folders.
 #include "clients/compute/stand_by.h"
 
 #include <gtest/gtest.h>
@@ -153,8 +153,8 @@ TEST_F(StandByTest, ALeaseThatEndsWhileTheRegistryAnswersIsEnough) {  // SB2
   EXPECT_EQ(turn->in_place_of, registry::Version{});
 }
 
-// All leases run out while the registry stands still. The writer gets another one as soon as it can,
-// which takes it longer than it takes the stand-by to see that nobody holds the stream.
+// All leases run out while the registry stands still. The writer gets another one as soon as it
+// can, which takes it longer than it takes the stand-by to see that nobody holds the stream.
 TEST_F(StandByTest, ARegistryThatStoodStillGivesTheWriterTime) {  // SB2
   Writer writer = writes("compute-1");
   Waiting waiting = stands_by("compute-2");
