@@ -627,7 +627,7 @@ class Cluster:
         return self.data / "computes" / next(name for name in names if name not in self.computes)
 
     def lead_to(self, server: Server) -> None:
-        """The cluster's socket is that of its first compute node; while another one serves, or one that stood by, it is a link."""
+        """The cluster's socket is that of its first compute node; while another one serves, or one that stood by, a link."""
         place = self.computes[FIRST_COMPUTE].socket
         target = self.standbys[server.name].socket if server.name in self.standbys else server.socket
         if target == place or (place.is_symlink() and place.readlink() == target):

@@ -59,8 +59,6 @@ class StandBy(BackgroundProcess):
             "-m",
             "strata_cli",
             *self._command,
-            "--port",
-            str(self.port),
             "--lease-seconds",
             f"{lease_s:g}",
         ]
