@@ -65,7 +65,7 @@ void add_run(CLI::App* app, RunSettings* run, Raw* raw) {
                   "The program ends when the memory node has not answered for so long")
       ->check(CLI::Range(100, 3'600'000))
       ->capture_default_str();
-  app->add_option("--link", raw->link, "Model a slower link: none, 1g, 10g, 30g")
+  app->add_option("--link", raw->link, "Model a slower link: none, 1g, 10g, 30g, rdma25g")
       ->capture_default_str();
   app->add_option("--link-us", raw->link_us, "Or: its round trip")->check(CLI::Range(0, 1'000'000));
   app->add_option("--link-gbps", raw->link_gbps, "and its bandwidth each way")

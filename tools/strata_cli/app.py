@@ -462,7 +462,7 @@ def farmem_run(
     prefetch: Annotated[int, typer.Option(help="Pages that come along with a missing one.", min=0, max=63)] = 0,
     far: Annotated[str, typer.Option(help="Far memory each process may have.")] = "16G",
     far_from: Annotated[str, typer.Option(help="Smaller allocations stay local.")] = "16K",
-    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = "none",
+    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = "none",
     timeout_ms: Annotated[int, typer.Option(help="The program ends when the memory node has not answered for so long.")] = 5000,
     stats: Annotated[Path | None, typer.Option(help="Write the counters here as JSON, each second and at the end.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Show the counters each second.")] = False,
@@ -677,7 +677,7 @@ def bench_sysbench(
     profile_names: Annotated[
         str | None, typer.Option("--profiles", help="These deployment profiles in turns, as in monolithic,logdb,logdb-mv-sr.")
     ] = None,
-    link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 1g, 10g or 30g (modelled).")] = "none",
+    link: Annotated[str, typer.Option(help="Link of the cluster profiles: none, 1g, 10g, 30g or rdma25g (modelled).")] = "none",
     settle: Annotated[
         bool, typer.Option("--settle", help="With --profiles: measure when replay is done, a minute or more each time.")
     ] = False,
@@ -799,7 +799,7 @@ def bench_farmem(
     queries: Annotated[str, typer.Option(help="TPC-H's queries, by number.")] = "1,4,6,9,13,16",
     policies: Annotated[str, typer.Option(help="fifo, second-chance, assoc:N.")] = "fifo",
     prefetch: Annotated[str, typer.Option(help="Pages that come along.")] = "0,15",
-    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = "none",
+    link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = "none",
     rounds: Annotated[int, typer.Option(help="Times through all variants, in turns.")] = 3,
     json_file: JsonFile = None,
 ) -> None:
@@ -851,7 +851,9 @@ Examples:
 
   ./strata experiment openaurora-fig10 --dilation 8 --cores compute=4,storage=2,client=4   # on emulated nodes; 8 times as long
 
-  ./strata experiment lego-fig15 --seconds 10                   # small: kill -9 after 10 s of load
+  ./strata experiment lego-fig11 --repeats 3                    # about a quarter of an hour
+
+  ./strata experiment lego-fig15 --quick                        # a few minutes: kill -9 after 8 s of load
 """
 
 
@@ -866,9 +868,11 @@ def experiment(
     ] = False,
     rows: Annotated[int | None, typer.Option(help="Rows of each table.")] = None,
     warehouses: Annotated[int | None, typer.Option(help="Of TPC-C.", min=1)] = None,
+    tpch_scale: Annotated[float | None, typer.Option("--scale", help="Of TPC-H.", min=0.01)] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="A few minutes: less data, shorter runs.")] = False,
     threads: Annotated[int | None, typer.Option(help="Clients.")] = None,
     seconds: Annotated[int | None, typer.Option(help="Of one run.")] = None,
-    link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g.")] = None,
+    link: Annotated[str | None, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = None,
     dilated: Annotated[
         float | None,
         typer.Option("--dilation", help="Emulate nodes with cores of their own: so many times slower (docs/dilation.md)."),
@@ -895,14 +899,11 @@ def experiment(
     if name in legobase.EXPERIMENTS:
         if hit_ratios is not None or add:
             raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
-        if dilated is not None:
-            raise StrataError("--dilation is for the experiments of OpenAurora so far")
-        if warehouses is not None:
-            wanted["warehouses"] = warehouses
-        _legobase(legobase.EXPERIMENTS[name], wanted, repeats, lock, json_file, plot_file, page, show)
+        wanted |= {wish: value for wish, value in {"warehouses": warehouses, "scale": tpch_scale}.items() if value is not None}
+        _legobase(legobase.EXPERIMENTS[name], wanted, quick, repeats, lock, json_file, plot_file, page, show)
         return
-    if warehouses is not None:
-        raise StrataError("--warehouses is for TPC-C, which only lego-fig11 has")
+    if warehouses is not None or tpch_scale is not None or quick:
+        raise StrataError("--warehouses, --scale and --quick are for the experiments of LegoBase")
     chosen = EXPERIMENTS[name]
     before = experiment_report.read(chosen.plan, json_file) if add or show else None
     if before is not None and wanted:
@@ -925,6 +926,7 @@ def experiment(
 def _legobase(
     chosen: legobase.Experiment,
     wanted: dict[str, Any],
+    quick: bool,
     repeats: int,
     lock: Path | None,
     json_file: Path,
@@ -933,12 +935,12 @@ def _legobase(
     show: bool,
 ) -> None:
     if show:
-        if wanted:
+        if wanted or quick:
             raise StrataError("what is shown has its settings already: give none")
         result = legobase_report.read(chosen.plan, json_file)
     else:
         results.accepted(json_file)
-        plan = replace(chosen.plan, **wanted)
+        plan = replace(chosen.plan.shortened() if quick else chosen.plan, **wanted)
         result = deployments.run(plan, repeats, lock, lambda so_far: legobase_report.save(chosen, so_far, json_file))
     legobase_report.publish(chosen, result, json_file, plot_file, page)
 

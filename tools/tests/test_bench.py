@@ -85,7 +85,7 @@ def test_a_profile_that_is_not_known_or_comes_twice_is_refused() -> None:
     for text in ("", "logdb,logdb", "monolithic,innodb"):
         with pytest.raises(StrataError, match="give different ones of monolithic, remote-disk, logdb"):
             profiles.chosen(text)
-    with pytest.raises(StrataError, match="--link 40g: there is none, 1g, 10g, 30g"):
+    with pytest.raises(StrataError, match="--link 40g: there is none, 1g, 10g, 30g, rdma25g"):
         profiles.chosen_link("40g")
 
 

@@ -111,7 +111,7 @@ def test_an_emulated_cluster_is_said_before_any_figure(tmp_path: Path) -> None:
     report.publish(experiment, result, file, tmp_path / "a.png")
     content = json.loads(file.read_text())
     assert content["emulation"]["statement"] == said and content["emulation"]["void_runs"] == 1
-    assert content["settings"]["dilation"] == 6.0 and said in report.caption_of(result)
+    assert content["settings"]["dilation"] == 6.0 and said in report.caption_of(experiment, result)
     assert report.markdown(experiment, result, tmp_path / "a.png").splitlines()[2] == said
     again = report.read(experiment.plan, file)
     assert again.plan == result.plan and again.points == result.points and report.emulation(again) == said

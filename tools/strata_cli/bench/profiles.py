@@ -21,7 +21,7 @@ from .servers import IN_MEMORY, PORT, alone, database
 from .sysbench import CONSUMING, LOADING, Bench, Workload
 
 PROFILES = (MONOLITHIC, *CLUSTER_PROFILES)
-LINKS = ("none", "1g", "10g", "30g")
+LINKS = ("none", "1g", "10g", "30g", "rdma25g")
 WARM_UP_S = 3
 # Storage nodes go on with their replay when a measurement has ended: the next one begins when little of that is left.
 QUIET_WAIT_S = 20.0

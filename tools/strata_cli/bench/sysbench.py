@@ -185,6 +185,10 @@ class Bench:
         evenly = [UNIFORM] if workload == Workload.delete else []
         return self._sysbench(engine, script, threads, "run", timeout_s, "--percentile=99", *evenly, *length)
 
+    def run_script(self, engine: str, script: Path, threads: int, timeout_s: float, *more: str) -> Outcome:
+        """A load that is not among sysbench's own, on the same tables."""
+        return self._sysbench(engine, str(script), threads, "run", timeout_s, "--percentile=99", *more)
+
     def _sysbench(self, engine: str, script: str, threads: int, action: str, timeout_s: float, *more: str) -> Outcome:
         command = [
             "sysbench",
@@ -200,11 +204,15 @@ class Bench:
             *more,
             action,
         ]
-        log = paths.LOGS / f"bench-{script}-{action}-{engine}.log"
+        log = log_of(script, action, engine)
         outcome = run_logged(command, log, env=self.environment, timeout_s=timeout_s)
         if not outcome.ok:
             raise StrataError(f"sysbench failed ({paths.relative(outcome.log)}):\n{outcome.tail(12)}")
         return outcome
+
+
+def log_of(script: str | Path, action: str, engine: str) -> Path:
+    return paths.LOGS / f"bench-{Path(script).stem}-{action}-{engine}.log"
 
 
 def parse(outcome: Outcome) -> Sample:

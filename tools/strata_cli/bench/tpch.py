@@ -146,7 +146,7 @@ class Bench:
         row = Row(f"Q{query}", 1, self.dataset, "s", less_is_better=True)
         answers: dict[str, Rows] = {}
         for engine in self._plan.engines:
-            answer, _ = self._ask(engine, query)
+            answer, _ = self.ask(engine, query)
             if answer is None:
                 row.notes[engine] = "timeout"
             else:
@@ -154,9 +154,10 @@ class Bench:
         if len(answers) == 2 and answers[STRATA] != answers[INNODB]:
             self.different.append(query)
             self._keep(query, answers)
-        return in_turns(row, tuple(answers), self._plan.rounds, lambda engine: Sample(self._ask(engine, query)[1]))
+        return in_turns(row, tuple(answers), self._plan.rounds, lambda engine: Sample(self.ask(engine, query)[1]))
 
-    def _ask(self, engine: str, query: int) -> tuple[Rows | None, float]:
+    def ask(self, engine: str, query: int) -> tuple[Rows | None, float]:
+        """Its answer, None if it takes too long, and the seconds that it took."""
         connection = self._connect(engine, read_timeout=self._plan.limit_s + 300)
         try:
             with connection.cursor() as cursor:

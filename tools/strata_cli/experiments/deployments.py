@@ -2,7 +2,7 @@
 and moved.
 
 Each kind of profile keeps its database for the whole run. Repeats go through the setups in turns, every second time the other way
-round.
+round. Before them it is measured how much memory the load touches when it may have all it wants: shares are of that.
 """
 
 import math
@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -19,18 +20,20 @@ from typing import Any
 
 import pymysql
 
-from .. import compute_move, paths, setup_cmd
-from ..bench import process, tpcc
+from .. import compute_move, dilation, mariadb_packages, paths, setup_cmd
+from ..bench import process, same_figures
 from ..bench.comparison import STRATA
 from ..bench.results import commit
 from ..bench.servers import MIB, alone, database, machine
-from ..bench.sysbench import UNIFORM, Bench, Workload, parse
 from ..cluster import FIRST_COMPUTE, Cluster, Wishes
+from ..dilation import CLIENT, Emulation
+from ..process import kill_all
 from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..waiting import wait_until
-from .ladder import LEAST_POOL, LOAD_POOL, undisturbed
-from .legobase import OWN, POOLED, TPCC, Phase, Plan, Result, Run, Setup, profile_of
+from .ladder import LOAD_POOL, NODE_LEASE_S, VOID_REPEATS, undisturbed
+from .legobase import ALL_LOCAL, COMPUTE, MEMORY, OWN, POOLED, Phase, Plan, Result, Run, Setup, profile_of
+from .loads import Load, Target, load_of
 
 WARM_UP_S = 5
 QUIET_S = 60.0
@@ -39,46 +42,85 @@ LOOK_S = 0.01
 BEHIND = 3  # times as long behind a crash as before it
 SAME_RATE = 0.9
 SAME_RATE_S = 3  # For so long, to count.
-STEP_S = 1.0  # between cores taken away, in place
-STEPS = 6
+STEPS = 6  # in which cores are taken away in place
+STEPS_LENGTH = 0.24  # of the plan's seconds, for all of them
 PORT = 23_706
-EVERY_SECOND = "--report-interval=1"
-SYSBENCH_LOG = paths.LOGS / f"bench-oltp_{Workload.read_write}-run-{STRATA}.log"
+PAGE_BYTES = 16 << 10
 EACH_SECOND = re.compile(r"^\[ \d+s \] thds: \d+ tps: ([\d.]+)", re.MULTILINE)
+WHOLE_CORES = "Cores could only be given whole, since no cgroup can be made here."
 
 
 def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], None]) -> Result:
     setup_cmd.ensure_setup()
-    with _deployments(plan) as found:
+    plan, notes = possible(plan)
+    load = load_of(plan)
+    with _deployments(plan, load) as found:
         for deployment in found.values():
             with undisturbed(lock):
                 console.print(f"loading {deployment.profile} ...")
                 deployment.load()
-        result = Result(plan, next(iter(found.values())).data_bytes(), [], [commit()], machine())
+        result = _begun(plan, next(iter(found.values())), lock)
+        result.notes += notes
+        if plan.wish().dilated:
+            result.same_figures = same_figures.last_deviation()
+            for deployment in found.values():
+                with undisturbed(lock):
+                    deployment.begin_dilation()
         for number in range(repeats):
             for setup in plan.setups if number % 2 == 0 else reversed(plan.setups):
                 with undisturbed(lock):
-                    measured = _measure(found[setup.kind], plan, setup, result.data_bytes)
+                    measured = _measured(found[setup.kind], plan, setup, result)
                 result.runs.append(measured)
-                console.print(f"  {setup.label}: {measured.tps:,.0f}/s {_shown(measured)}", markup=False)
+                console.print(f"  {setup.label}: {measured.tps:,.1f} {load.unit} {_shown(measured)}", markup=False)
             keep(result)
         return result
 
 
+def possible(plan: Plan) -> tuple[Plan, list[str]]:
+    """The plan, without dilation where programs cannot be dilated, and why."""
+    if not plan.wish().dilated:
+        return plan, []
+    if plan.why_not_dilated:
+        raise StrataError(f"{plan.name} cannot be dilated: {plan.why_not_dilated}")
+    programs: list[str | Path] = [mariadb_packages.mariadbd(), paths.storenode_path("release")]
+    programs += [paths.memnode_path("release"), "sysbench"]
+    why = dilation.why_impossible(programs, _folder() / "dilation")
+    if why is None:
+        return plan, []
+    console.print(f"[yellow]not dilated:[/] {why}; all figures are in real time")
+    return replace(plan, dilation=1.0, cores={}), [f"Not dilated, although it was to be: {why}; all figures in real time."]
+
+
+def _begun(plan: Plan, first: "Deployment", lock: Path | None) -> Result:
+    with undisturbed(lock):
+        data_bytes = first.data_bytes()
+        touched_bytes = first.touched_bytes(int(ALL_LOCAL * data_bytes))
+    result = Result(plan, data_bytes, touched_bytes, [], [commit()], machine())
+    console.print(f"  {data_bytes / MIB:,.0f} MiB of data, of which the load touches {touched_bytes / MIB:,.0f} MiB")
+    if said := result.too_large_pool():
+        console.print(f"[yellow]{said}[/]")
+    return result
+
+
 def _shown(run: Run) -> str:
-    return ", ".join(f"{name} {value:,.2f}" for name, value in (run.marks or {}).items())
+    said = {**(run.marks or {}), **(run.queries or {})}
+    return ", ".join([*(f"{name} {value:,.2f}" for name, value in said.items()), *([f"VOID: {run.void}"] if run.void else [])])
 
 
-def _measure(deployment: "Deployment", plan: Plan, setup: Setup, data_bytes: int) -> Run:
-    deployment.restart(max(LEAST_POOL, int(setup.share * data_bytes / MIB) * MIB), setup.options)
+def _measured(deployment: "Deployment", plan: Plan, setup: Setup, result: Result) -> Run:
+    deployment.restart(result.local_bytes(setup), setup)
     deployment.warm_up(WARM_UP_S)
-    process.wait_until_quiet(deployment.cpu_s, QUIET_S)
+    deployment.wait_until_quiet()
     if plan.phases:
-        return phased(deployment, plan, setup)
+        return phased(deployment, plan, setup, result.notes)
     if plan.crashes:
         return crashed(deployment, plan, setup)
-    tps, p99_ms = deployment.measure(plan.seconds)
-    return Run(setup.label, tps, p99_ms)
+    for _ in range(VOID_REPEATS):
+        run = deployment.measure(setup)
+        if not run.void:
+            return run
+        console.print(f"  void, repeated: {run.void}")
+    return deployment.measure(setup)
 
 
 # --- a crash -------------------------------------------------------------------------------------------------------
@@ -87,7 +129,7 @@ def _measure(deployment: "Deployment", plan: Plan, setup: Setup, data_bytes: int
 def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
     load = _Background(partial(deployment.go_on, plan.threads, (1 + BEHIND) * plan.seconds))
     load.wait(plan.seconds)
-    until_commit_s = deployment.crash(setup.loses_memory)
+    until_commit_s = deployment.crash(setup)
     series = load.series()
     half = plan.seconds // 2
     before = median(series[half : max(half + 1, plan.seconds - 1)] or [0.0])
@@ -97,10 +139,12 @@ def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
 
 
 def warm_up_s(series: list[float], before: float, back_s: float) -> float:
-    """From the first commit until the rate is nearly what it was, for some seconds; as long as was looked if it never is."""
+    """From the first commit until the rate is nearly what it was, in that second and for some seconds on average; as long as was
+    looked if it never is."""
     begin = int(back_s)
     for second in range(begin, len(series) - SAME_RATE_S + 1):
-        if all(rate >= SAME_RATE * before for rate in series[second : second + SAME_RATE_S]):
+        here = series[second : second + SAME_RATE_S]
+        if min(here[0], sum(here) / SAME_RATE_S) >= SAME_RATE * before:
             return max(0.0, second - back_s)
     return max(0.0, len(series) - back_s)
 
@@ -153,64 +197,76 @@ class _Background:
 # --- moves ---------------------------------------------------------------------------------------------------------
 
 
-def phased(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
-    """Each phase begins with its load; the compute node follows a quarter later, as somebody who watches it would do."""
-    there = process_cores()
+def phased(deployment: "Deployment", plan: Plan, setup: Setup, notes: list[str]) -> Run:
+    """Each phase begins with its load; the compute node follows a little later, as somebody who watches it would do."""
     series: list[float] = []
     marks: dict[str, float] = {}
-    used, before = 0.0, plan.phases[0]
-    deployment.use_cores(before.cores * there)
-    for number, phase in enumerate(plan.phases, 1):
-        load = _Background(partial(deployment.go_on, phase.threads, plan.seconds))
-        delay = plan.seconds / 4
-        if phase.cores != before.cores:
-            load.wait(delay)
-            used += delay * before.cores * there
-            used += _follow(deployment, phase, before, number, marks) * there
-            used += (plan.seconds - delay - marks[f"change_{number}_s"]) * phase.cores * there
-        else:
-            used += plan.seconds * phase.cores * there
-        of_phase = load.series()
-        marks[f"phase_{number}_tps"] = median(of_phase[len(of_phase) // 2 :] or [0.0])
-        series += of_phase
-        before = phase
-    most = max(phase.cores for phase in plan.phases) * there * plan.seconds * len(plan.phases)
-    marks |= {"core_seconds": used, "saved": 1 - used / most}
+    used, most, before = 0.0, 0.0, plan.phases[0]
+    _note(notes, deployment.use_cores(before.cores * plan.most_cores))
+    try:
+        for number, phase in enumerate(plan.phases, 1):
+            seconds, delay_s = round(phase.length * plan.seconds), phase.delay * plan.seconds
+            load = _Background(partial(deployment.go_on, phase.threads, seconds))
+            if phase.cores != before.cores:
+                load.wait(delay_s)
+                used += delay_s * before.cores
+                used += _follow(deployment, plan, phase, before, number, marks)
+                used += max(0.0, seconds - delay_s - marks[f"change_{number}_s"]) * phase.cores
+            else:
+                used += seconds * phase.cores
+            most += seconds * max(each.cores for each in plan.phases)
+            of_phase = load.series()
+            marks[f"phase_{number}_tps"] = median(of_phase[len(of_phase) // 2 :] or [0.0])
+            marks[f"phase_{number}_ends_s"] = float(len(series) + len(of_phase))
+            series += of_phase
+            before = phase
+    finally:
+        deployment.use_cores(0)
+    marks |= {"core_seconds": used * plan.most_cores, "saved": 1 - used / most}
     return Run(setup.label, median(series or [0.0]), series=series, marks=marks)
 
 
-def _follow(deployment: "Deployment", phase: Phase, before: Phase, number: int, marks: dict[str, float]) -> float:
-    """Returns what it took meanwhile: seconds, times the share of the cores it had."""
-    began, there, took = time.monotonic(), process_cores(), 0.0
+def _note(notes: list[str], how: str) -> None:
+    if "whole ones only" in how and WHOLE_CORES not in notes:
+        notes.append(WHOLE_CORES)
+
+
+def _follow(deployment: "Deployment", plan: Plan, phase: Phase, before: Phase, number: int, marks: dict[str, float]) -> float:
+    """Returns what it took meanwhile: seconds, times the share of the most cores that it had."""
+    began, took = time.monotonic(), 0.0
     if phase.moves:
-        marks[f"gap_{number}_s"] = deployment.move(phase.cores * there)
+        marks[f"gap_{number}_s"] = deployment.move(phase.cores * plan.most_cores)
         took = (time.monotonic() - began) * phase.cores
     else:
+        step_s = STEPS_LENGTH * plan.seconds / STEPS
         for step in range(1, STEPS + 1):
             cores = before.cores + (phase.cores - before.cores) * step / STEPS
-            deployment.use_cores(cores * there)
-            threading.Event().wait(STEP_S)
-            took += STEP_S * cores
+            deployment.use_cores(cores * plan.most_cores)
+            threading.Event().wait(step_s)
+            took += step_s * cores
     marks[f"change_{number}_s"] = time.monotonic() - began
     return took
-
-
-def process_cores() -> int:
-    return int(str(machine()["cores"]))
 
 
 # --- the databases -------------------------------------------------------------------------------------------------
 
 
+def _folder() -> Path:
+    return paths.BUILD / "bench" / "legobase"
+
+
 @contextmanager
-def _deployments(plan: Plan) -> Iterator[dict[str, "Deployment"]]:
-    folder = paths.BUILD / "bench" / "legobase"
+def _deployments(plan: Plan, load: Load) -> Iterator[dict[str, "Deployment"]]:
+    folder = _folder()
     with alone(folder.parent / "lock"), ExitStack() as stack:
         found: dict[str, Deployment] = {}
         for kind in dict.fromkeys(setup.kind for setup in plan.setups):
             profile = profile_of(kind)
             console.print(f"starting {profile} ...")
-            deployment = (ServerAlone if kind == OWN else WholeCluster)(plan, profile, folder / kind)
+            if kind == OWN:
+                deployment: Deployment = ServerAlone(plan, load, profile, folder / kind)
+            else:
+                deployment = WholeCluster(plan, load, profile, folder / kind, pooled=kind == POOLED)
             stack.callback(deployment.end)
             deployment.start()
             found[kind] = deployment
@@ -220,9 +276,10 @@ def _deployments(plan: Plan) -> Iterator[dict[str, "Deployment"]]:
 class Deployment:
     """A database of one profile with all its processes."""
 
-    def __init__(self, plan: Plan, profile: str, folder: Path) -> None:
+    def __init__(self, plan: Plan, load: Load, profile: str, folder: Path) -> None:
         self.profile = profile
         self._plan = plan
+        self._load = load
         self._folder = folder
 
     # What differs between a server and a cluster.
@@ -233,39 +290,44 @@ class Deployment:
     def start(self) -> None:
         raise NotImplementedError
 
-    def restart(self, pool_bytes: int, options: tuple[str, ...]) -> None:
+    def begin_dilation(self) -> None:
+        """Once all is loaded."""
+        raise StrataError(f"{self.profile} is not dilated here")
+
+    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
         raise NotImplementedError
 
-    def launch_again(self, loses_memory: bool) -> None:
-        """After kill -9, at once."""
+    def strike(self, setup: Setup) -> None:
+        """kill -9, and at once another start of what was killed."""
         raise NotImplementedError
 
     def end(self) -> None:
         raise NotImplementedError
 
     def cpu_s(self) -> float:
+        """For a second of emulated time, if time is emulated."""
         raise NotImplementedError
 
-    def use_cores(self, cores: float) -> None:
+    def use_cores(self, cores: float) -> str:
+        """0: all. Returns how, in words."""
         raise StrataError(f"{self.profile} does not change its cores")
 
     def move(self, cores: float) -> float:
         raise StrataError(f"{self.profile} does not move")
 
+    def _target(self) -> Target:
+        return Target(self.server(), self.server(), {}, 1.0, self._pages_read)
+
+    def _emulation(self) -> Emulation | None:
+        """Once it has begun."""
+        return None
+
     # What does not.
 
-    def _options(self, pool_bytes: int, options: tuple[str, ...] = ()) -> tuple[str, ...]:
-        usual = (f"--strata-buffer-pool-size={pool_bytes}", f"--strata-link={self._plan.link}")
-        return (*usual, "--max-connections=500", "--performance-schema=OFF", *options)
-
-    def _bench(self) -> Bench:
-        return Bench(self.server(), self._plan.tables, self._plan.rows)
-
-    def _driver(self) -> tpcc.Driver:
-        plan = tpcc.Plan(
-            engines=(STRATA,), warehouses=self._plan.warehouses, threads=self._plan.threads, seconds=self._plan.seconds
-        )
-        return tpcc.Driver(self.server(), plan)
+    def _options(self, pool_bytes: int, setup: Setup | None = None) -> tuple[str, ...]:
+        link = self._plan.link_of(setup) if setup else self._plan.link
+        usual = (f"--strata-buffer-pool-size={pool_bytes}", f"--strata-link={link}")
+        return (*usual, "--max-connections=500", "--performance-schema=OFF", *(setup.options if setup else ()))
 
     def _query(self, text: str) -> list[tuple[Any, ...]]:
         return self.server().query(text)
@@ -274,13 +336,7 @@ class Deployment:
         self._query(f"CREATE DATABASE IF NOT EXISTS {database(STRATA)}")
         self._query("CREATE TABLE IF NOT EXISTS test.witness (id INT PRIMARY KEY, n BIGINT NOT NULL) ENGINE=STRATA")
         self.server().query("REPLACE INTO test.witness VALUES (1, 0)", autocommit=True)
-        if self._plan.load == TPCC:
-            tpcc.build_driver()
-            self._query(f"CREATE USER IF NOT EXISTS {tpcc.USER}@'127.0.0.1'")
-            self._query(f"GRANT ALL ON *.* TO {tpcc.USER}@'127.0.0.1'")
-            self._driver().run(STRATA, 7200, "prepare", "--no-check")
-        else:
-            self._bench().load(STRATA)
+        self._load.prepare(self._target())
 
     def data_bytes(self) -> int:
         rows = self._query(
@@ -288,29 +344,55 @@ class Deployment:
         )
         return int(rows[0][0])
 
-    def warm_up(self, seconds: int) -> None:
-        self.measure(seconds)
+    def touched_bytes(self, pool_bytes: int) -> int:
+        """By the load, with so much memory."""
+        self.restart(pool_bytes)
+        self.warm_up(WARM_UP_S + self._plan.seconds)
+        counted = self._counters()
+        return PAGE_BYTES * (counted["buffer_pool_frames"] - counted["buffer_pool_free"])
 
-    def measure(self, seconds: int) -> tuple[float, float | None]:
-        plan = self._plan
-        if plan.load == TPCC:
-            sample = self._driver().measure(STRATA, seconds)
-        else:
-            outcome = self._bench().run_for(
-                STRATA, Workload.read_write, plan.threads, seconds + 300, f"--time={seconds}", UNIFORM
-            )
-            sample = parse(outcome)
-        return sample.value, sample.p99_ms
+    def warm_up(self, seconds: int) -> None:
+        self._load.run(self._target(), self._plan.threads, seconds)
+
+    def wait_until_quiet(self) -> None:
+        process.wait_until_quiet(self.cpu_s, QUIET_S * self._plan.dilation)
+
+    def measure(self, setup: Setup) -> Run:
+        before, began, machine_time = self._counters(), time.monotonic(), process.MachineTime.now()
+        with dilation.watched(self._emulation()) as validity:
+            measured = self._load.run(self._target(), self._plan.threads, self._plan.seconds)
+        elapsed_s, used_s = time.monotonic() - began, machine_time.used_since()
+        grown = {name: value - before.get(name, 0) for name, value in self._counters().items()}
+        costs = {**costs_of(grown), "machine_cores": used_s / elapsed_s}
+        judged = validity()
+        void = (judged.why_void or "") if judged else ""
+        if judged:
+            costs |= {"late_share": judged.late_share, "machine_cores": judged.cores_used}
+        return Run(
+            setup.label,
+            measured.rate,
+            measured.p99_ms,
+            costs=costs,
+            queries=measured.queries,
+            gets=measured.gets,
+            void=void,
+        )
+
+    def _counters(self) -> dict[str, int]:
+        found = self._query("SHOW GLOBAL STATUS LIKE 'Strata%'")
+        return {str(name).removeprefix("Strata_").lower(): int(value) for name, value in found if str(value).isdigit()}
+
+    def _pages_read(self) -> int:
+        return self._counters()["buffer_pool_reads"]
 
     def go_on(self, threads: int, seconds: int) -> list[float]:
         """A load that outlives its server: what it does each second."""
 
         def run(left: int) -> Path:
-            try:
-                self._bench().run_for(STRATA, Workload.read_write, threads, left + 60, f"--time={left}", UNIFORM, EVERY_SECOND)
-            except StrataError:  # It has lost its server.
+            log, kept = self._load.run_each_second(self._target(), threads, left)
+            if not kept:
                 wait_until(self._is_there, left, LOOK_S)
-            return SYSBENCH_LOG
+            return log
 
         return series_of(run, seconds)
 
@@ -321,11 +403,10 @@ class Deployment:
             return False
         return True
 
-    def crash(self, loses_memory: bool) -> float:
-        """Returns the seconds until it commits again."""
-        self.server().kill()
+    def crash(self, setup: Setup) -> float:
+        """Returns the seconds from there until it commits again."""
         began = time.monotonic()
-        self.launch_again(loses_memory)
+        self.strike(setup)
         if not wait_until(self._commits, COMMIT_LIMIT_S, LOOK_S):
             raise StrataError(f"no commit within {COMMIT_LIMIT_S:.0f} s of the start:\n{self.server().log_tail()}")
         return time.monotonic() - began
@@ -340,9 +421,19 @@ class Deployment:
         return True
 
 
+def costs_of(grown: dict[str, int]) -> dict[str, float]:
+    """Of a transaction: what counters grew by, divided by how many there were."""
+    count = grown.get("trx_commits", 0) + grown.get("trx_read_only_commits", 0)
+    names = ("buffer_pool_reads", "lego_remote_hits", "lego_lookups", "lego_storage_reads", "cluster_pages_read", "log_bytes")
+    found = {name: grown[name] / max(count, 1) for name in names if name in grown}
+    if hits := grown.get("lego_remote_hits", 0):
+        found["us_of_a_get"] = grown["lego_get_ns"] / hits / 1000
+    return found
+
+
 class ServerAlone(Deployment):
-    def __init__(self, plan: Plan, profile: str, folder: Path) -> None:
-        super().__init__(plan, profile, folder)
+    def __init__(self, plan: Plan, load: Load, profile: str, folder: Path) -> None:
+        super().__init__(plan, load, profile, folder)
         self._server = Server(folder)
         self._settings = Settings(port=choose_port(None, PORT), engine=STRATA)
         self._extra: tuple[str, ...] = self._options(LOAD_POOL)
@@ -355,12 +446,13 @@ class ServerAlone(Deployment):
         self._server.start(self._settings, extra=self._extra)
         self._query("CREATE DATABASE IF NOT EXISTS test")
 
-    def restart(self, pool_bytes: int, options: tuple[str, ...]) -> None:
+    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
         self._server.stop()
-        self._extra = self._options(pool_bytes, options)
+        self._extra = self._options(pool_bytes, setup)
         self._server.start(self._settings, extra=self._extra)
 
-    def launch_again(self, loses_memory: bool) -> None:
+    def strike(self, setup: Setup) -> None:
+        self._server.kill()
         self._server.launch(self._settings, extra=self._extra)
 
     def end(self) -> None:
@@ -373,61 +465,91 @@ class ServerAlone(Deployment):
 
 
 class WholeCluster(Deployment):
-    def __init__(self, plan: Plan, profile: str, folder: Path) -> None:
-        super().__init__(plan, profile, folder)
-        self._cluster = Cluster(folder)
-        self._cluster.lease_s = 2  # Of a killed server; its start waits for the end of it otherwise.
+    def __init__(self, plan: Plan, load: Load, profile: str, folder: Path, *, pooled: bool) -> None:
+        super().__init__(plan, load, profile, folder)
+        self._pooled = pooled
+        self._emulated: Emulation | None = None
+        self._has_begun = False
+        if plan.wish().dilated:
+            self._emulated = Emulation(plan.wish(), folder.with_name(f"{folder.name}-emulated"))
+        self._cluster = self._made()
+
+    def _made(self) -> Cluster:
+        # The registry counts real seconds.
+        lease = ("--lease", str(math.ceil(NODE_LEASE_S * self._plan.dilation))) if self._emulated else ()
+        cluster = Cluster(
+            self._folder,
+            program=[paths.storenode_path("release"), *lease],
+            memory_program=[paths.memnode_path("release"), *lease],
+        )
+        cluster.lease_s = 2  # Of a killed server; its start waits for the end of it otherwise.
+        cluster.emulation = self._emulated
+        return cluster
 
     def server(self) -> Server:
         return self._cluster.computes[self._cluster.serving_compute() or FIRST_COMPUTE]
 
-    def _bench(self) -> Bench:
+    def _target(self) -> Target:
         """Over the cluster's socket, which stays when the compute node moves."""
-        return Bench(self._cluster.computes[FIRST_COMPUTE], self._plan.tables, self._plan.rows)
+        clients = self._emulated.environment(CLIENT, CLIENT) if self._emulated else {}
+        first = self._cluster.computes[FIRST_COMPUTE]
+        return Target(self.server(), first, clients, self._plan.dilation, self._pages_read)
+
+    def _emulation(self) -> Emulation | None:
+        return self._emulated if self._has_begun else None
 
     def start(self) -> None:
         self.end()
-        self._cluster = Cluster(self._folder)
-        self._cluster.lease_s = 2
+        self._cluster = self._made()
         self._cluster.compute_options = self._options(LOAD_POOL)
-        wishes = Wishes(memory=self._plan.memory) if self._pooled() else None
-        self._cluster.start(self.profile, wishes=wishes)
+        self._cluster.start(self.profile, wishes=Wishes(memory=self._plan.memory) if self._pooled else None)
 
-    def _pooled(self) -> bool:
-        return any(profile_of(setup.kind) == self.profile and setup.kind == POOLED for setup in self._plan.setups)
+    def begin_dilation(self) -> None:
+        assert self._emulated is not None
+        self.wait_until_quiet()
+        self._cluster.stop()
+        self._emulated.begin()
+        self._has_begun = True
+        self._cluster.start(self.profile)
 
-    def restart(self, pool_bytes: int, options: tuple[str, ...]) -> None:
+    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
         serving = self._cluster.serving_compute()
         if serving is not None:
             self._cluster.stop_part(serving)
-        self._cluster.compute_options = self._options(pool_bytes, options)
+        self._cluster.compute_options = self._options(pool_bytes, setup)
         self._cluster.start_part(FIRST_COMPUTE)
 
-    def launch_again(self, loses_memory: bool) -> None:
-        if loses_memory:
-            for node in self._cluster.memory.values():
-                node.kill()
+    def strike(self, setup: Setup) -> None:
+        struck = [self.server()] if COMPUTE in setup.strikes else []
+        nodes = list(self._cluster.memory.values()) if MEMORY in setup.strikes else []
+        kill_all([*struck, *nodes])
+        for node in nodes:
+            if setup.memory_lost:
                 node.wipe_pools()
-                node.launch()
-            for node in self._cluster.memory.values():
-                node.wait_ready()
-        server = self._cluster.computes[FIRST_COMPUTE]
-        server.launch(self._cluster.compute_settings(FIRST_COMPUTE, server.settings().port))
+            node.launch()
+        for node in nodes:
+            node.wait_ready()
+        for server in struck:
+            server.launch(self._cluster.compute_settings(FIRST_COMPUTE, server.settings().port))
 
-    def use_cores(self, cores: float) -> None:
+    def use_cores(self, cores: float) -> str:
         pid = self.server().pid()
-        if pid is not None:
-            self.server().use_cores(pid, cores)
+        how = self.server().use_cores(pid, cores) if pid is not None else ""
         self._cluster.set_compute(None, cores)
+        return how
 
     def move(self, cores: float) -> float:
         return compute_move.move(self._cluster, None, None, Wishes(cores=cores), lambda _: None).gap_s
 
     def end(self) -> None:
         self._cluster.stop()
+        if self._emulated:
+            self._emulated.end()
         if self._cluster.exists() and not self._cluster.running():
             self._cluster.wipe()
 
     def cpu_s(self) -> float:
-        parts = self._cluster.parts().values()
-        return sum(process.cpu_s(pid) for part in parts if (pid := part.pid()) is not None)
+        """The registry is not emulated."""
+        parts = [part for name, part in self._cluster.parts().items() if name != "etcd"]
+        used = sum(process.cpu_s(pid) for part in parts if (pid := part.pid()) is not None)
+        return used * (self._plan.dilation if self._has_begun else 1.0)

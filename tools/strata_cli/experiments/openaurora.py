@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from .ladder import HEAVY, LIGHT, READ, Plan, Point, Result, Variant
 
+TITLE = "Understanding the Performance Implications of the Design Principles in Storage-Disaggregated Databases"
 IMAGES = ("--strata-full-page-images=ON",)
 NEWEST = ("--strata-exact-page-versions=0",)
 BUFFERED = ("--buffered-pages",)
@@ -33,6 +34,8 @@ class Finding:
     what: str
     paper: float
     ours: float
+    least: float | None = None  # of the runs, each beside that of the same turn
+    most: float | None = None
 
     @property
     def agrees(self) -> bool:
@@ -59,43 +62,48 @@ class Experiment:
         return self.compare(result) if result.has(self.at) else []
 
 
+def _ratio(what: str, paper: float, above: Point, below: Point) -> Finding:
+    turns = [one / other for one, other in zip(above.tps, below.tps, strict=False)]
+    return Finding(what, paper, above.value / below.value, min(turns), max(turns))
+
+
 def _figure_10(result: Result) -> list[Finding]:
     """§5.2: the paper names the buffer with 80 % hits."""
 
-    def logdb_to_remote(load: str) -> float:
-        return result.value("LogDB", HIGH, load) / result.value("Remote Disk", HIGH, load)
+    def logdb_to_remote(what: str, paper: float, load: str) -> Finding:
+        return _ratio(what, paper, result.point("LogDB", HIGH, load), result.point("Remote Disk", HIGH, load))
 
     return [
-        Finding("writes of LogDB to Remote Disk, heavy (Figure 10d)", 2.5, logdb_to_remote(HEAVY)),
-        Finding("writes of LogDB to Remote Disk, light: similar (Figure 10b)", 1.0, logdb_to_remote(LIGHT)),
-        Finding("reads of LogDB to Remote Disk: similar (Figure 10a)", 1.0, logdb_to_remote(READ)),
+        logdb_to_remote("writes of LogDB to Remote Disk, heavy (Figure 10d)", 2.5, HEAVY),
+        logdb_to_remote("writes of LogDB to Remote Disk, light: similar (Figure 10b)", 1.0, LIGHT),
+        logdb_to_remote("reads of LogDB to Remote Disk: similar (Figure 10a)", 1.0, READ),
     ]
 
 
 def _figure_14(result: Result) -> list[Finding]:
     """§5.3: the paper names the buffer with 80 % hits."""
 
-    def heavy(label: str) -> float:
-        return result.value(label, HIGH, HEAVY)
+    def heavy(label: str) -> Point:
+        return result.point(label, HIGH, HEAVY)
 
     base = heavy("LogDB, page images")
     return [
-        Finding("writes of LogDB-MV to LogDB, both with page images (Figure 14b)", 0.73, heavy("LogDB-MV, page images") / base),
-        Finding("writes of LogDB-MV without page images to LogDB with them (Figure 14d)", 1.37, heavy("LogDB-MV") / base),
+        _ratio("writes of LogDB-MV to LogDB, both with page images (Figure 14b)", 0.73, heavy("LogDB-MV, page images"), base),
+        _ratio("writes of LogDB-MV without page images to LogDB with them (Figure 14d)", 1.37, heavy("LogDB-MV"), base),
     ]
 
 
 def _figure_18(result: Result) -> list[Finding]:
     """§5.4 and Table 2: the paper names the buffer with 40 % hits."""
 
-    def heavy(label: str) -> float:
-        return result.value(label, MIDDLE, HEAVY)
+    def heavy(label: str) -> Point:
+        return result.point(label, MIDDLE, HEAVY)
 
     found = [
-        Finding("writes of filtered to eager replay", 1.5, heavy("LogDB-MV-FR") / heavy("LogDB-MV")),
-        Finding("writes of smart to filtered replay", 1.6, heavy("LogDB-MV-SR") / heavy("LogDB-MV-FR")),
+        _ratio("writes of filtered to eager replay", 1.5, heavy("LogDB-MV-FR"), heavy("LogDB-MV")),
+        _ratio("writes of smart to filtered replay", 1.6, heavy("LogDB-MV-SR"), heavy("LogDB-MV-FR")),
     ]
-    waits = {label: waited_bytes(result.point(label, MIDDLE, HEAVY)) for label in ("LogDB-MV", "LogDB-MV-FR", "LogDB-MV-SR")}
+    waits = {label: waited_bytes(heavy(label)) for label in ("LogDB-MV", "LogDB-MV-FR", "LogDB-MV-SR")}
     if waits["LogDB-MV"] and waits["LogDB-MV-FR"]:
         found += [
             Finding("log waited for by a page request, filtered to eager", 0.274, waits["LogDB-MV-FR"] / waits["LogDB-MV"]),

@@ -4,10 +4,10 @@ transaction took, which says why. All of it can be made again from the JSON (`re
 
 import json
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -17,7 +17,7 @@ from ..bench import results
 from ..bench.servers import MIB
 from ..shell import StrataError, console
 from .ladder import LIGHT, Plan, Point, Pool, Result
-from .openaurora import HARDLY, Experiment, Finding, waited_bytes
+from .openaurora import HARDLY, TITLE, Experiment, Finding, waited_bytes
 
 EXPLAINED = (
     "Per transaction (pages made: by all storage nodes), but for the last three: log waited for per page asked for,"
@@ -26,6 +26,7 @@ EXPLAINED = (
 TABLE_WIDTH = 170
 STORAGE_NODES = 3
 VALIDITY = ("void", "late_share_max", "cores_used_max")  # of a point, where time is dilated
+NAME_WIDTH = 26
 CAPTION_WIDTH = 46  # characters for each part of a figure
 # What a transaction took, and the last three: name, and how it is computed of a point.
 COSTS: dict[str, Callable[[Point], float]] = {
@@ -293,19 +294,20 @@ def plot(experiment: Experiment, result: Result, file: Path) -> None:
         _draw_load(axes, result, load)
     all_axes[0][0].legend(fontsize="small")
     if findings:
-        _draw_ratios(all_axes[0][-1], findings)
+        draw_ratios(all_axes[0][-1], findings)
     figure.suptitle(f"{experiment.title} ({experiment.paper})", fontsize="medium")
-    caption = "\n".join(textwrap.wrap(caption_of(result), CAPTION_WIDTH * parts))
+    caption = "\n".join(textwrap.wrap(caption_of(experiment, result), CAPTION_WIDTH * parts))
     figure.text(0.01, 0.01, caption, fontsize="x-small", va="bottom")
     figure.tight_layout(rect=(0, 0.04 + 0.035 * (caption.count("\n") + 1), 1, 1))
     figure.savefig(file, dpi=130)
     pyplot.close(figure)
 
 
-def caption_of(result: Result) -> str:
-    """How it was measured, in few words: dilation and cores, or what stands for them."""
+def caption_of(experiment: Experiment, result: Result) -> str:
+    """How it was measured, in few words: dilation and cores, or what stands for them; and of whom the other values are."""
     said = emulation(result) or f"Not dilated: all processes share {result.machine['cores']} cores, in real time."
-    return f"{said} Bars: medians; lines: least and most of several runs. Dashed: the paper's."
+    source = f'"{TITLE}", {experiment.paper}'
+    return f"{said} Bars: medians; lines: least and most of several runs. Dashed: the paper's, {source}."
 
 
 def _draw_load(axes: Any, result: Result, load: str) -> None:
@@ -326,18 +328,42 @@ def _draw_load(axes: Any, result: Result, load: str) -> None:
     axes.set_xlabel("buffer, hit ratio")
 
 
-def _draw_ratios(axes: Any, findings: list[Finding]) -> None:
-    """Ours, with a dashed line across each for the paper's."""
-    names = ["\n".join(textwrap.wrap(finding.what, 26)) for finding in findings]
+class Compared(Protocol):
+    """Ours, the paper's if it has one, and the least and the most of our runs if they are known."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def ours(self) -> float: ...
+    @property
+    def paper(self) -> float | None: ...
+    @property
+    def least(self) -> float | None: ...
+    @property
+    def most(self) -> float | None: ...
+
+
+def draw_ratios(axes: Any, findings: Sequence[Compared], name_width: int = NAME_WIDTH) -> None:
+    """Ours, with the least and the most of the runs, and a dashed line across each for the paper's."""
+    names = ["\n".join(textwrap.wrap(finding.what, name_width)) for finding in findings]
     places = range(len(findings))
-    axes.barh(places, [finding.ours for finding in findings], 0.6, color="tab:gray", label="here")
+    below = [max(0.0, finding.ours - (finding.ours if finding.least is None else finding.least)) for finding in findings]
+    above = [max(0.0, (finding.ours if finding.most is None else finding.most) - finding.ours) for finding in findings]
+    ours = [finding.ours for finding in findings]
+    axes.barh(places, ours, 0.6, xerr=(below, above), capsize=2, color="tab:gray", label="here")
+    named = False
+    rights = []
     for place, finding in zip(places, findings, strict=True):
-        label = "paper" if place == 0 else None
-        axes.plot([finding.paper, finding.paper], [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=2, label=label)
-        right = max(finding.ours, finding.paper)
-        axes.text(right, place, f" {finding.ours:.2f} (paper {finding.paper:.2f})", va="center", fontsize="x-small")
+        right, said = finding.ours + above[place], f" {finding.ours:.2f}"
+        if finding.paper is not None:
+            label = None if named else "paper"
+            named = True
+            axes.plot([finding.paper] * 2, [place - 0.4, place + 0.4], "--", color="tab:red", linewidth=2, label=label)
+            right, said = max(right, finding.paper), f"{said} (paper {finding.paper:.2f})"
+        rights.append(right)
+        axes.text(right, place, said, va="center", fontsize="x-small")
     axes.set_yticks(places, names, fontsize="x-small")
     axes.invert_yaxis()
-    axes.set_xlim(0, 1.45 * max(max(finding.ours, finding.paper) for finding in findings))
-    axes.set_title("ratios")
+    axes.set_xlim(0, 1.45 * max(*rights, 0.01))
+    axes.set_title("ratios, and seconds" if any(getattr(finding, "unit", "") for finding in findings) else "ratios")
     axes.legend(fontsize="small", loc="lower right")
