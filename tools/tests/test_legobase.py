@@ -335,6 +335,16 @@ def test_all_is_kept_and_shown_again(name: str, tmp_path: Path) -> None:
         legobase_report.read(replace(experiment.plan, setups=experiment.plan.setups[:0]), file)
 
 
+def test_pages_of_committed_results_are_what_their_json_says() -> None:
+    for file in (paths.ROOT / "bench" / "results").glob("*-lego-*.json"):
+        experiment = EXPERIMENTS[json.loads(file.read_text())["experiment"]]
+        result = legobase_report.read(experiment.plan, file)
+        page = legobase_report.markdown(experiment, result, file.with_suffix(".png"))
+        assert file.with_suffix(".md").read_text() == page, (
+            f"./strata experiment {result.plan.name} --show --json {file} --page ..."
+        )
+
+
 def test_what_is_shown_takes_no_settings(tmp_path: Path) -> None:
     from strata_cli.app import app
 

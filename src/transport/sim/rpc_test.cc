@@ -380,6 +380,15 @@ TEST_F(Rpc, ObserversSeeConnectionsComeAndGo) {
   EXPECT_EQ(seen, (std::vector<bool>{true, false}));
 }
 
+// A page of 16 KiB read over the modelled RDMA link takes what the papers measure, 8 us.
+TEST(LinkSpeeds, APageOverRdmaTakesEightMicroseconds) {
+  const auto speed = link_speed("rdma25g");
+  ASSERT_TRUE(speed.ok());
+  LinkModel link(*speed);
+  EXPECT_NEAR(static_cast<double>(link.round_trip(0, 0, 16'384)), 8'285, 10);
+  EXPECT_FALSE(link_speed("rdma").ok());
+}
+
 TEST_F(Rpc, ALinkModelAddsWhatTheRealPathDidNotTake) {
   ChannelOptions options;
   options.link_model = std::make_shared<LinkModel>(LinkSpeed{10'000'000, 1'000'000'000});

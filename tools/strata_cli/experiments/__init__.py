@@ -4,4 +4,9 @@ ladder.py       variants of the storage ladder x buffer sizes x loads: how it is
 openaurora.py   the figures of "Understanding the performance implications of the design principles in storage-disaggregated
                 databases" (OpenAurora): which variants, and what the paper found
 report.py       JSON, a plot, and the sentence that compares shape and ratios with the paper's; all computed from the measurement
+
+legobase.py         the figures of "Towards Cost-Effective and Elastic Cloud Database Deployment via Memory Disaggregation" (LegoBase)
+loads.py            their loads: sysbench, TPC-C, TPC-H
+deployments.py      the databases that are loaded, with parts of their memory local, struck and moved
+legobase_report.py  JSON, plots and sentences of them
 """
