@@ -145,8 +145,8 @@ def test_an_emulated_result_says_so_first(tmp_path: Path) -> None:
     result = measured("lego-fig14", runs)
     result.plan = replace(result.plan, dilation=8.0, cores={"compute": 4, "storage": 2, "client": 2})
     result.same_figures = 0.03
-    legobase_report.publish(experiment, result, tmp_path / "a.json", tmp_path / "a.png", tmp_path / "a.md")
-    page = (tmp_path / "a.md").read_text()
+    legobase_report.save(experiment, result, tmp_path / "a.json")
+    page = legobase_report.markdown(experiment, result, tmp_path / "a.png")
     assert page.splitlines()[2].startswith("Emulated: a compute node of 4 cores, a memory node of 1, 3 storage nodes of 2")
     assert "1 of 6 runs are VOID" in page and "at most 3.0%" in page and "1.25 of 2 real cores" in page
     again = legobase_report.read(experiment.plan, tmp_path / "a.json")

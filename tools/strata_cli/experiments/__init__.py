@@ -5,7 +5,8 @@ openaurora.py   the figures of "Understanding the performance implications of th
                 databases" (OpenAurora): which variants, and what the paper found
 report.py       JSON, a plot, and the sentence that compares shape and ratios with the paper's; all computed from the measurement
 
-legobase.py         the figures of "Towards Cost-Effective and Elastic Cloud Database Deployment via Memory Disaggregation" (LegoBase)
+legobase.py         the figures of "Towards Cost-Effective and Elastic Cloud Database Deployment via Memory Disaggregation"
+                    (LegoBase): what is set up, how it is loaded, and what the paper found
 loads.py            their loads: sysbench, TPC-C, TPC-H
 deployments.py      the databases that are loaded, with parts of their memory local, struck and moved
 legobase_report.py  JSON, plots and sentences of them

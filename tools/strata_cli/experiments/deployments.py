@@ -131,8 +131,8 @@ def crashed(deployment: "Deployment", plan: Plan, setup: Setup) -> Run:
     load.wait(plan.seconds)
     until_commit_s = deployment.crash(setup)
     series = load.series()
-    half = plan.seconds // 2
-    before = median(series[half : max(half + 1, plan.seconds - 1)] or [0.0])
+    quarter = plan.seconds // 4
+    before = median(series[quarter : max(quarter + 1, plan.seconds - 1)] or [0.0])
     back = plan.seconds + until_commit_s
     marks = {"crash_s": float(plan.seconds), "until_commit_s": until_commit_s, "warm_up_s": warm_up_s(series, before, back)}
     return Run(setup.label, before, series=series, marks=marks)

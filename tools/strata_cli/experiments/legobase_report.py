@@ -44,7 +44,7 @@ def scale(result: Result) -> str:
     }.get(plan.load, f"{plan.tables} tables of {plan.rows:,} rows")
     clients = ", ".join(str(phase.threads) for phase in plan.phases) or str(plan.threads)
     counts = [len(result.of(setup.label)) for setup in plan.setups] if result.is_whole() else [0]
-    seconds = "each query once" if plan.load == TPCH else f"{plan.seconds} s each"
+    seconds = f"{plan.seconds} s each" + (", all queries again and again" if plan.load == TPCH else "")
     links = " and ".join(dict.fromkeys(plan.link_of(setup) for setup in plan.setups))
     moved = f" Cores of the compute node: at most {plan.most_cores:g}." if plan.phases else ""
     return (

@@ -1,8 +1,10 @@
 """The loads of the experiments on memory nodes: how each is prepared in a database, and what it says when it has run."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from .. import paths
@@ -114,7 +116,7 @@ class Tpcc(Load):
 
 
 class Tpch(Load):
-    """Each query once, one after the other. Answers must be those that InnoDB gives of the same data, in the first database
+    """Each query, one after the other. Answers must be those that InnoDB gives of the same data, in the first database
     that is prepared."""
 
     unit = "queries/s"
@@ -143,16 +145,21 @@ class Tpch(Load):
         target.server.query(f"DROP DATABASE {name}")
 
     def run(self, target: Target, threads: int, seconds: int) -> Measured:
-        bench = self._bench(target, STRATA)
-        queries: dict[str, float] = {}
-        gets: dict[str, float] = {}
-        for number in self._plan.queries:
-            before = target.pages_read()
-            rows, took_s = _answer(bench, STRATA, number)
-            if rows != self._expected[number]:
-                raise StrataError(f"Q{number}: another answer than InnoDB's")
-            queries[f"Q{number}"], gets[f"Q{number}"] = took_s, float(target.pages_read() - before)
-        return Measured(len(queries) / sum(queries.values()), queries=queries, gets=gets)
+        """All of them, again and again until the time is over; medians."""
+        bench, began = self._bench(target, STRATA), time.monotonic()
+        took: dict[str, list[float]] = {}
+        gets: dict[str, list[float]] = {}
+        while not took or time.monotonic() - began < seconds:
+            for number in self._plan.queries:
+                before = target.pages_read()
+                rows, took_s = _answer(bench, STRATA, number)
+                if rows != self._expected[number]:
+                    raise StrataError(f"Q{number}: another answer than InnoDB's")
+                took.setdefault(f"Q{number}", []).append(took_s)
+                gets.setdefault(f"Q{number}", []).append(target.pages_read() - before)
+        queries = {name: median(each) for name, each in took.items()}
+        reads = {name: float(median(each)) for name, each in gets.items()}
+        return Measured(len(queries) / sum(queries.values()), queries=queries, gets=reads)
 
 
 def _answer(bench: tpch.Bench, engine: str, number: int) -> tuple[tpch.Rows, float]:
