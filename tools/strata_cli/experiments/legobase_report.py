@@ -13,7 +13,7 @@ from .. import paths
 from ..bench import results
 from ..bench.servers import MIB
 from ..shell import StrataError, console
-from .legobase import ALL_LABEL, NO_SWAP, NOT_SHOWN, TITLE, TPCC, TPCH, Bar, Experiment, Plan, Result, Run
+from .legobase import ALL_LABEL, MOST_INTENSIVE, NO_SWAP, NOT_SHOWN, TITLE, TPCC, TPCH, Bar, Experiment, Plan, Result, Run
 from .loads import load_of
 from .openaurora import Finding
 from .report import STORAGE_NODES, draw_ratios
@@ -43,12 +43,13 @@ def scale(result: Result) -> str:
         TPCH: f"scale {plan.scale:g}",
     }.get(plan.load, f"{plan.tables} tables of {plan.rows:,} rows")
     clients = ", ".join(str(phase.threads) for phase in plan.phases) or str(plan.threads)
+    clients += " client" if clients == "1" else " clients"
     counts = [len(result.of(setup.label)) for setup in plan.setups] if result.is_whole() else [0]
     seconds = f"{plan.seconds} s each" + (", all queries again and again" if plan.load == TPCH else "")
     links = " and ".join(dict.fromkeys(plan.link_of(setup) for setup in plan.setups))
     moved = f" Cores of the compute node: at most {plan.most_cores:g}." if plan.phases else ""
     return (
-        f"Scale: {plan.load}, {data} ({result.data_bytes / MIB:,.0f} MiB), {clients} clients, {seconds},"
+        f"Scale: {plan.load}, {data} ({result.data_bytes / MIB:,.0f} MiB), {clients}, {seconds},"
         f" a memory node of {plan.memory} reached over shared memory, three storage nodes, link {links};"
         f" percentages are of the {result.touched_bytes / MIB:,.0f} MiB that the load touches;"
         f" medians of {min(counts)} runs; {_machine(result)}.{moved}"
@@ -268,17 +269,19 @@ def _plot_queries(axes: Any, result: Result, labels: list[str]) -> None:
         errors = _errors(ratios)
         places = [place + (number - (len(others) - 1) / 2) * width for place in range(len(queries))]
         axes.bar(places, values, width, yerr=errors, capsize=1, label=label, error_kw={"linewidth": 0.7})
-    for place, name in enumerate(queries):
-        if name in NOT_SHOWN:
-            continue
-        ends = (WORST_SLOWED,) if name in ("Q4", "Q10") else (MOST_SLOWED, MOST_SLOWED_MAX)
-        for end in ends:
-            axes.plot([place - 0.45, place + 0.45], [end, end], "--", color="tab:red", linewidth=1)
+    shown = [(place, name) for place, name in enumerate(queries) if name not in NOT_SHOWN]
+    most = [place for place, name in shown if name not in MOST_INTENSIVE]
+    others_slowed = {MOST_SLOWED: most, MOST_SLOWED_MAX: most}
+    worst = [place for place, name in shown if name in MOST_INTENSIVE]
+    for slower, places_of in {**others_slowed, WORST_SLOWED: worst}.items():
+        ends = [place - 0.45 for place in places_of], [place + 0.45 for place in places_of]
+        axes.hlines([slower] * len(places_of), *ends, linestyles="--", colors="tab:red", linewidth=1)
     axes.axhline(1.0, color="grey", linewidth=0.7)
     axes.set_xticks(range(len(queries)), [name[1:] for name in queries], fontsize="x-small")
     axes.set_xlabel("query (dashed: the paper's, at most and, of most, at least; 10 % local)")
     axes.set_ylabel("latency, to all local")
     axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(fontsize="small")
 
 
