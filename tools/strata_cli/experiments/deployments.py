@@ -27,6 +27,7 @@ from ..bench.results import commit
 from ..bench.servers import MIB, alone, database, machine
 from ..cluster import FIRST_COMPUTE, Cluster, Wishes
 from ..dilation import CLIENT, Emulation
+from ..memory_node import MemoryNode
 from ..process import kill_all
 from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
@@ -301,6 +302,9 @@ class Deployment:
         """kill -9, and at once another start of what was killed."""
         raise NotImplementedError
 
+    def wait_struck(self, setup: Setup) -> None:
+        """Until all that was killed serves again."""
+
     def end(self) -> None:
         raise NotImplementedError
 
@@ -409,7 +413,9 @@ class Deployment:
         self.strike(setup)
         if not wait_until(self._commits, COMMIT_LIMIT_S, LOOK_S):
             raise StrataError(f"no commit within {COMMIT_LIMIT_S:.0f} s of the start:\n{self.server().log_tail()}")
-        return time.monotonic() - began
+        took_s = time.monotonic() - began
+        self.wait_struck(setup)
+        return took_s
 
     def _commits(self) -> bool:
         if end := self.server().ended():
@@ -521,16 +527,23 @@ class WholeCluster(Deployment):
 
     def strike(self, setup: Setup) -> None:
         struck = [self.server()] if COMPUTE in setup.strikes else []
-        nodes = list(self._cluster.memory.values()) if MEMORY in setup.strikes else []
+        nodes = self._memory_struck(setup)
         kill_all([*struck, *nodes])
         for node in nodes:
             if setup.memory_lost:
                 node.wipe_pools()
             node.launch()
-        for node in nodes:
-            node.wait_ready()
+        if struck:
+            self.wait_struck(setup)
         for server in struck:
             server.launch(self._cluster.compute_settings(FIRST_COMPUTE, server.settings().port))
+
+    def _memory_struck(self, setup: Setup) -> list[MemoryNode]:
+        return list(self._cluster.memory.values()) if MEMORY in setup.strikes else []
+
+    def wait_struck(self, setup: Setup) -> None:
+        for node in self._memory_struck(setup):
+            node.wait_ready()
 
     def use_cores(self, cores: float) -> str:
         pid = self.server().pid()

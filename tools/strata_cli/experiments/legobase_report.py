@@ -253,7 +253,7 @@ def _plot_series(axes: Any, result: Result, labels: list[str]) -> None:
         if name == "crash_s" or name.endswith("_ends_s"):
             axes.axvline(value, linestyle=":", color="grey")
     axes.set_xlabel("seconds")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="x-small", loc="upper right")
 
 
 def _plot_queries(axes: Any, result: Result, labels: list[str]) -> None:
@@ -282,7 +282,7 @@ def _plot_queries(axes: Any, result: Result, labels: list[str]) -> None:
     axes.set_ylabel("latency, to all local")
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="x-small", loc="upper right")
 
 
 def _ratios(result: Result, label: str, query: str) -> list[float]:
