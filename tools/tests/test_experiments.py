@@ -57,6 +57,7 @@ def test_figure_14_stands_on_logdb_with_page_images() -> None:
 def test_figure_10_takes_similar_for_similar() -> None:
     findings = EXPERIMENTS["openaurora-fig10"].findings(measured("openaurora-fig10", {"Remote Disk": 100.0, "LogDB": 110.0}))
     assert [finding.ours for finding in findings] == pytest.approx([1.1, 1.1, 1.1])
+    assert [(finding.least, finding.most) for finding in findings] == [pytest.approx((1.1, 1.1))] * 3, "runs of the same turn"
     assert [finding.agrees for finding in findings] == [False, True, True]
     assert "1.10 here, 2.50 in the paper; hardly any difference here" in report.sentence(findings[0])
     assert "1.10 here, 1.00 in the paper; similar here, too" in report.sentence(findings[1])
