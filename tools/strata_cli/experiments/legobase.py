@@ -73,7 +73,7 @@ class Plan:
     tables: int = 8
     rows: int = 60_000
     warehouses: int = 3
-    scale: float = 0.1
+    scale: float = 0.05
     threads: int = 8
     seconds: int = 20  # of a run; of a phase of length 1; before the crash, and three times as long behind it
     link: str = "none"
@@ -412,7 +412,7 @@ EXPERIMENTS = {
                 ),
                 TPCH,
                 threads=1,
-                quick={"scale": 0.05, "seconds": 5},
+                quick={"scale": 0.03, "seconds": 5},
             ),
             "TPC-H, each query with a part of the memory local",
             "Figures 9, 12 and 13, §7.2 to §7.4",
