@@ -94,7 +94,7 @@ class MemoryPorts(NodePorts):
 class Wishes:
     """What `up` and `compute move` may be told of a cluster; None: as it is, or what is usual."""
 
-    memory_nodes: int | None = None  # Of a new cluster.
+    memory_nodes: int | None = None  # Of a new cluster, all of them used by compute.
     memory: str | None = None  # Of each of them.
     buffer_pool: str | None = None  # Of the compute node; as in 64M.
     cores: float | None = None  # That it may use; 0: all there are.
@@ -109,7 +109,8 @@ class ClusterSettings:
     retired: dict[str, NodePorts] = field(default_factory=dict)  # Storage nodes that were replaced; names are not used again.
     joining: dict[str, JoiningPorts] = field(default_factory=dict)
     memory: dict[str, MemoryPorts] = field(default_factory=dict)
-    memory_in_use: str = ""  # The memory node that compute uses.
+    # The memory nodes that compute uses, in the order in which it has its pages on them.
+    memory_in_use: list[str] = field(default_factory=list)
     buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
     cores: float = 0.0  # That it may use; 0: all.
     standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
@@ -169,7 +170,9 @@ class Cluster:
             retired = {name: NodePorts(**ports) for name, ports in facts.pop("retired", {}).items()}
             joining = {name: JoiningPorts(**ports) for name, ports in facts.pop("joining", {}).items()}
             memory = {name: MemoryPorts(**ports) for name, ports in facts.pop("memory", {}).items()}
-            return ClusterSettings(storage=nodes, retired=retired, joining=joining, memory=memory, **facts)
+            in_use = facts.pop("memory_in_use", [])
+            used = [in_use] if isinstance(in_use, str) and in_use else list(in_use)  # There was only one once.
+            return ClusterSettings(storage=nodes, retired=retired, joining=joining, memory=memory, memory_in_use=used, **facts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StrataError(
                 f"{self.settings_file} cannot be read ({error!r}); it names the cluster's profile and ports"
@@ -218,7 +221,7 @@ class Cluster:
             pools = memory_node.choose_pools(self.data, f"memory-{i + 1}", size, taken=taken)
             own = ports[2 * (len(STORAGE_NODES) + i) + 1 :]
             settings.memory[f"memory-{i + 1}"] = MemoryPorts(own[0], own[1], size, str(pools))
-        settings.memory_in_use = next(iter(settings.memory))
+        settings.memory_in_use = list(settings.memory)
         settings.buffer_pool = SMALL_LOCAL_POOL
         return settings
 
@@ -362,10 +365,10 @@ class Cluster:
         self._make_parts(settings)
         return chosen
 
-    def use_memory_node(self, name: str) -> None:
-        """From the next start of a compute node on."""
+    def use_memory_node(self, name: str, old: str) -> None:
+        """In place of another one, from the next start of a compute node on."""
         settings = self.settings()
-        settings.memory_in_use = name
+        settings.memory_in_use = [name if node == old else node for node in settings.memory_in_use]
         self._keep(settings)
 
     def forget_memory_node(self, name: str) -> None:
@@ -544,7 +547,7 @@ class Cluster:
             "lease-seconds": math.ceil(self.lease_s * self._slower()),
         }
         if settings.memory_in_use:
-            options["lego-memnode"] = settings.memory_in_use
+            options["lego-memnode"] = ",".join(settings.memory_in_use)
         if settings.buffer_pool:
             options["buffer-pool-size"] = settings.buffer_pool
         standby = self.standbys.get(name)

@@ -19,7 +19,7 @@ constexpr size_t kVictimsMax = 64;       // dropped by one call
 constexpr uint32_t kIdleRoundsMax = 3;   // of sync_below() in which nothing got done
 constexpr uint64_t kPauseUsMin = 5'000;  // when there is nothing to be done for want of slots
 constexpr uint64_t kPauseUsMax = 100'000;
-constexpr uint64_t kListUs = 1'000'000;  // between two tries to list the pool
+constexpr uint64_t kLookUs = 1'000'000;  // between two looks at the pool, also to list it
 
 void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
@@ -218,22 +218,26 @@ StatusOr<bool> MemoryPageSource::publish_memory_checkpoint(const MemoryCheckpoin
   }
 }
 
-// MS7
 Status MemoryPageSource::delete_space(SpaceId space) {
+  STRATA_RETURN_IF_ERROR(forget_space(space));
+  return below_->delete_space(space);
+}
+
+// MS7
+Status MemoryPageSource::forget_space(SpaceId space) {
   const uint64_t begun_us = monotonic_us();
   for (;;) {
     staged_.clear_space(space);
     auto use = attachment_.use();
     if (!use.ok()) return use.status();
-    if (use->bypass()) break;
+    if (use->bypass()) return ok_status();
     const Status status = pool_->forget_space(space);
     if (status.ok()) {
       directory_.erase_space(space);
-      break;
+      return ok_status();
     }
     STRATA_RETURN_IF_ERROR(settle(&*use, status, begun_us));
   }
-  return below_->delete_space(space);
 }
 
 // --- registering ---
@@ -256,6 +260,15 @@ void MemoryPageSource::list_pages() {
     const MutexLock lock(mutex_);
     if (stopped_) return;
   }
+}
+
+// MS9. Any page will do.
+void MemoryPageSource::look_after_pool() {
+  auto use = attachment_.use();
+  if (!use.ok() || use->bypass()) return;
+  const auto answer = pool_->lookup({PageId{1, 0}});
+  // What is to be done about it is done here, and whoever needs the pool next hears of it.
+  if (!answer.ok()) (void)settle(&*use, answer.status(), monotonic_us());
 }
 
 void MemoryPageSource::look_for_pool() {
@@ -314,14 +327,19 @@ void MemoryPageSource::take_registered(const std::vector<StagedPages::Taken>& st
 
 void MemoryPageSource::register_main() {
   name_this_thread("pool-register");
+  uint64_t looked_at_us = monotonic_us();
   for (;;) {
     {
       MutexLock lock(mutex_);
       changed_.wait_for_us(
-          lock, attachment_.attached() ? kListUs : options_.new_pool_us,
+          lock, attachment_.attached() ? kLookUs : options_.new_pool_us,
           [this]() STRATA_REQUIRES(mutex_) { return stopped_ || register_wanted_.load(); });
       if (stopped_) return;
       register_wanted_.store(false);
+    }
+    if (attachment_.attached() && monotonic_us() - looked_at_us >= kLookUs) {
+      look_after_pool();
+      looked_at_us = monotonic_us();
     }
     if (attachment_.bypassed()) look_for_pool();
     if (!attachment_.attached()) continue;

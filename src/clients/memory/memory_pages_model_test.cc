@@ -1,6 +1,6 @@
-// Goal: whatever happens to a compute node, its memory node, storage, and the calls between them, a
-// page that is read has exactly its newest written bytes; and at any time storage and pool together
-// have every page at least as new as the last checkpoint in memory promises, and storage alone,
+// Goal: whatever happens to a compute node, its memory nodes (one, or two with the pages spread over
+// them), storage, and the calls between them, a page that is read has exactly its newest written
+// bytes; and at any time storage and pools together have every page at least as new as the last checkpoint in memory promises, and storage alone,
 // with what it has made durable, as new as the last one there. Method: many short histories, each
 // by a seed (STRATA_SEED, STRATA_ROUNDS), in one thread, with an oracle that knows every version of
 // every page and looks after each step. A life of compute ends by a crash; the next one recovers as
@@ -13,7 +13,7 @@
 
 #include "base/diag.h"
 #include "base/rng.h"
-#include "clients/memory/memory_page_source.h"
+#include "clients/memory/pool_set.h"
 #include "clients/memory/testing/fake_pool.h"
 #include "clients/memory/testing/fake_storage.h"
 
@@ -21,7 +21,7 @@ namespace strata::clients {
 namespace {
 
 using testing::FakeMemoryNode;
-using testing::FakeNaming;
+using testing::FakeNames;
 using testing::FakePool;
 using testing::FakeStorage;
 using testing::Fate;
@@ -29,7 +29,7 @@ using testing::llsn_of;
 using testing::make_page;
 
 constexpr uint32_t kPages = 40;
-constexpr uint32_t kSlots = 32;
+constexpr uint32_t kSlots = 32;  // of all pools together
 
 uint64_t number_from(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -38,8 +38,12 @@ uint64_t number_from(const char* name, uint64_t otherwise) {
 
 class Model {
  public:
-  explicit Model(uint64_t seed) : rng_(seed), trouble_(rng_.below(4)) {
-    node_.fate = [this](const char* call) { return fate(call); };
+  Model(uint64_t seed, uint32_t pools) : rng_(seed), trouble_(rng_.below(4)), names_(pools) {
+    for (uint32_t i = 0; i < pools; ++i) {
+      nodes_.push_back(std::make_unique<FakeMemoryNode>(kSlots / pools, 4, &storage_));
+      nodes_.back()->fate = [this, i](const char* call) { return fate(i, call); };
+    }
+    down_.resize(pools);
     storage_.fault = [this](const char* call) { return fault(call); };
     storage_.after_sync = [this] { write_meanwhile(); };
     remote_addresses_ = !rng_.one_in(8);
@@ -63,7 +67,7 @@ class Model {
 
   uint64_t reads = 0, changes = 0, lives = 0, from_tier_1 = 0, ends = 0, bypasses = 0,
            storage_checkpoints = 0, memory_checkpoints = 0, from_pool = 0, lost = 0, direct = 0,
-           dropped = 0;
+           dropped = 0, warm = 0;
 
  private:
   struct Version {
@@ -75,12 +79,13 @@ class Model {
     bool dirty = false;
     Lsn first, end;
   };
-  static PageId id_of(uint32_t page) { return {300, page}; }
+  static PageId id_of(uint32_t page) { return {300 + page / 8, page}; }
+  FakeMemoryNode& some_node() { return *nodes_[rng_.below(nodes_.size())]; }
 
   // --- what goes wrong ---
-  Fate fate(const char* call) {
-    if (down_ != 0) {
-      --down_;
+  Fate fate(uint32_t node, const char* call) {
+    if (down_[node] != 0) {
+      --down_[node];
       return Fate::kNotRun;
     }
     if (trouble_ == 0 || !rng_.one_in(std::string(call) == "attach" ? 10 : 25)) return Fate::kFine;
@@ -99,14 +104,15 @@ class Model {
     if (trouble_ == 0 || !rng_.one_in(4)) return;
     const uint64_t session = storage_.session();
     // Whatever becomes of it: what matters is that nobody takes it for durable.
-    (void)pool_->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
+    (void)pools_[rng_.below(pools_.size())]->write(Lsn{UINT64_MAX}, 64,
+                                                   {{"a", session}, {"b", session}});
   }
 
   // --- lives ---
   void begin_life() {
     ++lives;
     storage_.new_life();
-    naming_.fails = false;  // a start waits for the registry
+    names_.fails = false;  // a start waits for the registry
     MemoryPagesOptions options;
     options.durable = [this] { return lsn_; };
     options.free_slots = 4;
@@ -117,8 +123,14 @@ class Model {
     options.new_pool_us = rng_.one_in(2) ? 0 : 1'000'000'000;
     options.remote_addresses = remote_addresses_;
     options.keeps_up = false;
-    pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
-    auto opened = MemoryPageSource::open(options, pool_.get(), &naming_, &storage_);
+    names_.epoch = Epoch{++epoch_};
+    pools_.clear();
+    std::vector<PoolSet::Member> members;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      pools_.push_back(std::make_unique<FakePool>(nodes_[i].get(), epoch_));
+      members.push_back({pools_.back().get(), names_.of(i)});
+    }
+    auto opened = PoolSet::open(options, members, &storage_);
     if (!opened.ok()) return fail("open: " + opened.status().ToString());
     source_ = *std::move(opened);
     recover();
@@ -160,18 +172,24 @@ class Model {
     }
     source_.reset();
     local_.clear();
-    if (rng_.one_in(3)) node_.do_late();
     if (rng_.one_in(4)) storage_.restart();
-    if (trouble_ != 0 && rng_.one_in(4)) node_.lose();
-    if (trouble_ != 0 && rng_.one_in(4)) node_.restart();
+    for (const auto& node : nodes_) {
+      if (rng_.one_in(3)) node->do_late();
+      if (trouble_ != 0 && rng_.one_in(4)) node->lose();
+      if (trouble_ != 0 && rng_.one_in(4)) node->restart();
+    }
     begin_life();
   }
   void note_counters() {
     if (source_ == nullptr) return;
-    from_pool += source_->counters().from_pool;
-    direct += source_->counters().written_directly;
-    dropped += source_->counters().dropped;
-    bypasses += source_->attachment().counters().bypassed;
+    for (size_t i = 0; i < source_->size(); ++i) {
+      const MemoryPageSource& pool = source_->pool(i);
+      from_pool += pool.counters().from_pool;
+      direct += pool.counters().written_directly;
+      dropped += pool.counters().dropped;
+      bypasses += pool.attachment().counters().bypassed;
+      warm += i != 0 && pool.attachment().bypassed() != source_->pool(0).attachment().bypassed();
+    }
   }
 
   // --- the oracle ---
@@ -184,19 +202,36 @@ class Model {
   void fail(const std::string& what) {
     if (wrong_.empty()) wrong_ = "step " + std::to_string(step_) + ": " + what;
   }
+  [[nodiscard]] bool is_named(size_t place) const { return names_.now[place].has_value(); }
+  // Where the next life may begin, if the pools stay as they are.
+  [[nodiscard]] std::optional<Lsn> promised() const {
+    std::optional<Lsn> least;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!is_named(i)) continue;
+      const Lsn noted = nodes_[i]->checkpoint();
+      if (nodes_[i]->incarnation() != *names_.now[i] || noted.is_zero() ||
+          nodes_[i]->checkpoint_epoch() < names_.since)
+        return std::nullopt;
+      least = std::min(least.value_or(noted), noted);
+    }
+    return least;
+  }
   void look() {
-    if (source_ != nullptr) source_->directory().check();
-    const bool whole = naming_.name_now.has_value() && node_.incarnation() == *naming_.name_now;
+    for (size_t i = 0; source_ != nullptr && i < source_->size(); ++i)
+      source_->pool(i).directory().check();
+    const std::optional<Lsn> promised = this->promised();
+    if (promised.has_value() && *promised > tier_1_) fail("a checkpoint that nobody has made");
     for (uint32_t page = 0; page < kPages; ++page) {
       const PageId id = id_of(page);
       if (storage_.durable_llsn(id) < newest_below(page, tier_2_))
         fail("storage lacks page " + std::to_string(page) + " of the checkpoint there");
-      if (!whole) continue;
-      const auto slot = node_.slot(id);
+      if (!promised.has_value()) continue;
+      const uint32_t place = place_of(id, static_cast<uint32_t>(nodes_.size()));
+      const auto slot = nodes_[place]->slot(id);
       // A clean one may be dropped: it counts for nothing.
-      const bool dirty = slot.has_value() && slot->dirty_from.has_value();
+      const bool dirty = is_named(place) && slot.has_value() && slot->dirty_from.has_value();
       const Llsn there = dirty ? slot->llsn : storage_.durable_llsn(id);
-      if (there < newest_below(page, std::min(tier_1_, node_.checkpoint())))
+      if (there < newest_below(page, *promised))
         fail("pool and storage lack page " + std::to_string(page) + " of the checkpoint in memory");
     }
     if (storage_.went_back && session_ == epoch_) fail("storage was given an older version");
@@ -245,25 +280,25 @@ class Model {
         return crash();
       case 1:
       case 2:
-        return node_.restart();
+        return some_node().restart();
       case 3:
-        if (trouble_ == 3) node_.lose();
+        if (trouble_ == 3) some_node().lose();
         return;
       case 4:
-        down_ = 1 + rng_.below(40);
+        down_[rng_.below(down_.size())] = 1 + rng_.below(40);
         return;
       case 5:
       case 6:
         if (trouble_ >= 2) storage_.restart();
         return;
       case 7:
-        naming_.fails = trouble_ == 3;
+        names_.fails = trouble_ == 3;
         return;
       case 8:
-        node_.do_late();
+        some_node().do_late();
         return;
       default:
-        naming_.fails = false;
+        names_.fails = false;
     }
   }
 
@@ -394,12 +429,13 @@ class Model {
   Rng rng_;
   uint64_t trouble_;  // 0: none; 1: calls; 2: storage, too; 3: everything
   FakeStorage storage_;
-  FakeNaming naming_;
-  FakeMemoryNode node_{kSlots, 4, &storage_};
-  std::unique_ptr<FakePool> pool_;
-  std::unique_ptr<MemoryPageSource> source_;
+  FakeNames names_;
+  std::vector<std::unique_ptr<FakeMemoryNode>> nodes_;
+  std::vector<std::unique_ptr<FakePool>> pools_;
+  std::unique_ptr<PoolSet> source_;
   bool remote_addresses_ = true;
-  uint64_t epoch_ = 0, session_ = 0, llsn_ = 0, down_ = 0;
+  uint64_t epoch_ = 0, session_ = 0, llsn_ = 0;
+  std::vector<uint64_t> down_;
   Lsn lsn_{1000}, tier_1_, tier_2_, confirmed_;
   std::map<uint32_t, Local> local_;
   std::vector<Version> versions_[kPages];
@@ -408,28 +444,29 @@ class Model {
   std::string wrong_;
 };
 
-TEST(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise) {
+class MemoryPagesModel : public ::testing::TestWithParam<uint32_t> {};
+
+TEST_P(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise) {
   set_diag_sink([](Severity, std::string_view) {});
   const uint64_t first = number_from("STRATA_SEED", 1);
   const uint64_t rounds = number_from("STRATA_ROUNDS", 60);
   uint64_t reads = 0, changes = 0, lives = 0, tier_1 = 0, ends = 0, bypasses = 0, in_storage = 0,
-           in_memory = 0, from_pool = 0, lost = 0, direct = 0, dropped = 0;
+           in_memory = 0, from_pool = 0, lost = 0, direct = 0, dropped = 0, warm = 0;
   for (uint64_t seed = first; seed < first + rounds; ++seed) {
-    Model model(seed);
+    Model model(seed, GetParam());
     ASSERT_EQ(model.run(400), "") << "STRATA_SEED=" << seed << " STRATA_ROUNDS=1";
     reads += model.reads, changes += model.changes, lives += model.lives;
     tier_1 += model.from_tier_1, ends += model.ends, bypasses += model.bypasses;
     in_storage += model.storage_checkpoints, in_memory += model.memory_checkpoints;
     from_pool += model.from_pool, lost += model.lost;
-    direct += model.direct, dropped += model.dropped;
+    direct += model.direct, dropped += model.dropped, warm += model.warm;
   }
   std::printf(
       "%lu reads (%lu from pools), %lu changes, %lu calls lost, %lu lives (%lu from memory, %lu "
-      "ended), %lu bypasses, %lu checkpoints in memory, %lu in storage, %lu pages written "
-      "directly, "
-      "%lu dropped\n",
-      reads, from_pool, changes, lost, lives, tier_1, ends, bypasses, in_memory, in_storage, direct,
-      dropped);
+      "ended, %lu with some of the pools), %lu bypasses, %lu checkpoints in memory, %lu in "
+      "storage, %lu pages written directly, %lu dropped\n",
+      reads, from_pool, changes, lost, lives, tier_1, ends, warm, bypasses, in_memory, in_storage,
+      direct, dropped);
   set_diag_sink(nullptr);
   if (rounds < 60) return;
   EXPECT_GT(from_pool * 4, reads);
@@ -438,7 +475,12 @@ TEST(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise
   EXPECT_GT(bypasses, 5u);
   EXPECT_GT(direct, 50u);
   EXPECT_GT(dropped, 50u);
+  if (GetParam() > 1) {
+    EXPECT_GT(warm, 5u);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Pools, MemoryPagesModel, ::testing::Values(1, 2));
 
 }  // namespace
 }  // namespace strata::clients

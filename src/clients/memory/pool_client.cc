@@ -124,8 +124,8 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
   if (reply->slots == 0 || !holds(reply->headers_at, kHeaderBytes) ||
       !holds(reply->pages_at, kPageBytes))
     return error_corruption("the memory node describes a pool that its memory does not hold");
-  const AttachedPool attached{reply->incarnation, reply->made, reply->slots, reply->checkpoint,
-                              reply->bias};
+  const AttachedPool attached{reply->incarnation, reply->made, reply->slots,
+                              reply->checkpoint,  reply->bias, reply->checkpoint_epoch};
   const MutexLock lock(mutex_);
   attachment_ = std::move(attachment);
   return attached;

@@ -28,6 +28,7 @@ struct AttachedPool {
   // The last checkpoint() of any user; lsn 0: there was none.
   Lsn checkpoint;
   uint64_t bias = 0;
+  Epoch checkpoint_epoch;
 };
 
 // A page to be read from its slot.
