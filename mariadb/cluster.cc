@@ -88,6 +88,7 @@ StatusOr<clients::RemoteMemoryOptions> memory_options() {
   if (std::set<std::string>(memory.nodes.begin(), memory.nodes.end()).size() != memory.nodes.size())
     return error_invalid_argument("strata_lego_memnode names a memory node twice");
   memory.nodes_max = setting_lego_memnodes_max;
+  memory.backup = setting_lego_backup != 0;
   memory.pool_bytes = setting_lego_pool_bytes;
   memory.free_slots = setting_lego_free_slots;
   memory.timeout_us = uint64_t{setting_lego_timeout_s} * 1'000'000;
@@ -249,6 +250,8 @@ void add_memory(const clients::RemoteMemory* memory, std::vector<engine::Kernel:
   using Counters = Pool::Counters;
   to->insert(to->end(),
              {{"lego_memory_nodes", pools.size()},
+              {"lego_backups", memory->backups().whole},
+              {"lego_switches", memory->backups().switches},
               {"lego_attached", sum([](const Pool& pool) { return pool.attachment().attached(); })},
               {"lego_pool_slots", sum([](const Pool& pool) { return pool.directory().slots(); })},
               {"lego_pool_used", sum([](const Pool& pool) { return pool.directory().size(); })},

@@ -1,5 +1,5 @@
-// Which memory nodes keep pages for the writer of a log stream, in which order, and which content of
-// each one's pool counts (memnode/pool/pool.h). One record per log stream. Thread-safe.
+// Which memory nodes keep pages for the writer of a log stream, in which order, and which content
+// of each one's pool counts (memnode/pool/pool.h). One record per log stream. Thread-safe.
 //   MPR1  Only the stream's writer changes it, and only in place of what it has read or published.
 //   MPR2  A pool that is not named there counts for nothing: whoever recovers does without it. So
 //        the name is removed before a page goes past the pool, and published before one that
@@ -22,6 +22,9 @@ namespace strata::cluster {
 struct MemoryPool {
   std::string node;          // the member's name (Role::kMemory)
   uint64_t incarnation = 0;  // of the pool's content; 0: nothing of it counts
+  // The node that has a copy, or would have one; empty: there is to be none.
+  std::string backup;
+  uint64_t backup_incarnation = 0;  // of the copy; 0: it is not whole
   bool operator==(const MemoryPool&) const = default;
 };
 

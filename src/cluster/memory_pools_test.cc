@@ -1,5 +1,5 @@
-// Goal: only the last writer of a stream says which memory nodes have its pools, over what it has read
-// (MPR1), and lost outcomes are found out (MPR3). Method: the simulated registry.
+// Goal: only the last writer of a stream says which memory nodes have its pools, over what it has
+// read (MPR1), and lost outcomes are found out (MPR3). Method: the simulated registry.
 #include "cluster/memory_pools.h"
 
 #include <gtest/gtest.h>
@@ -75,6 +75,14 @@ TEST_F(Pools, ComeBackAsTheyWerePublishedAndGo) {
   EXPECT_TRUE(remove(grant, Version{}).ok());
 }
 
+TEST_F(Pools, ACopyIsNamedWithItsPool) {
+  const EpochGrant grant = acquire("a");
+  const MemoryPoolSet set{{{"memory-1", 7, "memory-2", 0}, {"memory-4", 8, "memory-3", 9}},
+                          Epoch{2}};
+  ASSERT_TRUE(publish(grant, Version{}, set).ok());
+  EXPECT_EQ(pool(), set);
+}
+
 TEST_F(Pools, ARecordOfOnePoolAsItWasOnceIsRead) {
   ASSERT_TRUE(
       registry_
@@ -127,6 +135,12 @@ TEST_F(Pools, WhatIsNoPoolIsRefused) {
   EXPECT_TRUE(is_invalid_argument(publish(grant, Version{}, {{{"memory-1", 0}}, {}}).status()));
   EXPECT_TRUE(is_invalid_argument(
       publish(grant, Version{}, {{{"memory-1", 1}, {"memory-1", 2}}, {}}).status()));
+  EXPECT_TRUE(is_invalid_argument(
+      publish(grant, Version{}, {{{"memory-1", 1, "memory-1", 2}}, {}}).status()));
+  EXPECT_TRUE(
+      is_invalid_argument(publish(grant, Version{}, {{{"memory-1", 1, "", 2}}, {}}).status()));
+  EXPECT_TRUE(is_invalid_argument(
+      publish(grant, Version{}, {{{"memory-1", 0, "memory-2", 2}, {"memory-3", 1}}, {}}).status()));
   for (const char* value :
        {"", "{}", R"({"format":1,"node":"memory-1"})",
         R"({"format":1,"incarnation":"0000000000000000","node":"memory-1"})",

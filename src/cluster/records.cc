@@ -315,8 +315,14 @@ Status check_memory_pools(const MemoryPoolSet& set) {
   std::set<std::string_view> names;
   for (const MemoryPool& pool : set.pools) {
     STRATA_RETURN_IF_ERROR(check_name("memory node", pool.node));
-    if (!names.insert(pool.node).second)
-      return error_invalid_argument("a memory node has one pool of a stream");
+    bool once = names.insert(pool.node).second;
+    if (!pool.backup.empty()) {
+      STRATA_RETURN_IF_ERROR(check_name("memory node", pool.backup));
+      once = names.insert(pool.backup).second && once;
+    }
+    if (!once) return error_invalid_argument("a memory node has one pool of a stream");
+    if (pool.backup_incarnation != 0 && (pool.backup.empty() || pool.incarnation == 0))
+      return error_invalid_argument("a copy of no pool");
     any = any || pool.incarnation != 0;
   }
   if (!any) return error_invalid_argument("no pool that counts is named");
@@ -329,6 +335,10 @@ std::string encode_memory_pools(const MemoryPoolSet& set) {
     Json one = Json::object();
     one["node"] = pool.node;
     one["incarnation"] = hex(pool.incarnation);
+    if (!pool.backup.empty()) {
+      one["backup"] = pool.backup;
+      one["backup_incarnation"] = hex(pool.backup_incarnation);
+    }
     list.push_back(std::move(one));
   }
   Json json = record();
@@ -343,7 +353,11 @@ StatusOr<MemoryPoolSet> decode_memory_pools(const KeyValue& entry) {
   const auto add = [&](const Json& one) {
     set.pools.emplace_back();
     MemoryPool& pool = set.pools.back();
-    return read_string(one, "node", &pool.node) && read_hex(one, "incarnation", &pool.incarnation);
+    return read_string(one, "node", &pool.node) &&
+           read_hex(one, "incarnation", &pool.incarnation) &&
+           (find_field(one, "backup") == nullptr ||
+            (read_string(one, "backup", &pool.backup) && !pool.backup.empty() &&
+             read_hex(one, "backup_incarnation", &pool.backup_incarnation)));
   };
   bool whole = true;
   const Json::array_t* const pools = read_array(json, "pools", &whole);

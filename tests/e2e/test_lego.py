@@ -212,6 +212,30 @@ def test_two_memory_nodes_have_the_pages_between_them() -> None:
         assert is_whole(cluster, 2 * ROWS)
 
 
+def test_with_a_backup_a_lost_memory_node_is_missed_by_nobody() -> None:
+    """It is killed with all it has under writes: every row that was acknowledged is there, and the server was not started again.
+    Once it is back and storage has what was there before, the other one may go."""
+    with started(Wishes(memory="32M", memory_backup=True)) as cluster:
+        fill(cluster)
+        assert variable(cluster, "lego_backups") == 1
+        pid = server(cluster).pid()
+        for switches, name in enumerate(("memory-1", "memory-2"), start=1):
+            writing = threading.Thread(target=fill, args=(cluster, switches * ROWS))
+            writing.start()
+            cluster.kill_part(name)
+            cluster.memory[name].wipe_pools()
+            writing.join(WAIT_S)
+            assert not writing.is_alive() and is_whole(cluster, (switches + 1) * ROWS)
+            assert server(cluster).pid() == pid and variable(cluster, "lego_switches") == switches
+            cluster.start_part(name)
+            assert wait_until(lambda: variable(cluster, "lego_backups") == 1, WAIT_S)
+        assert variable(cluster, "lego_ended") == 0
+        # A killed compute node begins at the checkpoint in memory.
+        wait_for_tier_1(cluster)
+        restart(cluster)
+        assert is_whole(cluster, 3 * ROWS)
+
+
 def test_another_memory_node_takes_its_place(cluster: Cluster) -> None:
     fill(cluster)
     change = memory_changes.replace(cluster, "memory-1", None, "64M", lambda _: None)

@@ -129,6 +129,17 @@ def test_they_are_added_replaced_and_removed(cluster: Cluster) -> None:
     assert cluster.settings().memory["memory-1"].memory == "32M"
 
 
+def test_with_a_backup_memory_nodes_go_in_pairs(cluster: Cluster) -> None:
+    with pytest.raises(StrataError, match="go in pairs"):
+        cluster.create(POOLED, Wishes(memory_nodes=3, memory="16M", memory_backup=True))
+    cluster.create(POOLED, Wishes(memory="16M", memory_backup=True))
+    assert list(cluster.memory) == ["memory-1", "memory-2"]
+    options = cluster.compute_settings("compute-1", 1).options
+    assert {"--strata-lego-memnode=memory-1,memory-2", "--strata-lego-backup=ON"} <= set(options)
+    cluster.create(POOLED)  # as it is
+    assert cluster.settings().memory_backup
+
+
 def test_one_of_several_is_replaced_in_its_place(cluster: Cluster) -> None:
     start(cluster, Wishes(memory_nodes=2, memory="16M"))
     with pytest.raises(StrataError, match="compute uses memory-2 already"):

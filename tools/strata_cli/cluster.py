@@ -96,6 +96,7 @@ class Wishes:
 
     memory_nodes: int | None = None  # Of a new cluster, all of them used by compute.
     memory: str | None = None  # Of each of them.
+    memory_backup: bool | None = None  # Of a new cluster: each page on two of them.
     buffer_pool: str | None = None  # Of the compute node; as in 64M.
     cores: float | None = None  # That it may use; 0: all there are.
 
@@ -111,6 +112,7 @@ class ClusterSettings:
     memory: dict[str, MemoryPorts] = field(default_factory=dict)
     # The memory nodes that compute uses, in the order in which it has its pages on them.
     memory_in_use: list[str] = field(default_factory=list)
+    memory_backup: bool = False  # The first two of those have the same pages, and so have the next two.
     buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
     cores: float = 0.0  # That it may use; 0: all.
     standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
@@ -205,16 +207,19 @@ class Cluster:
 
     def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
         with_memory = BY_NAME[profile].has_memory_nodes
-        count = (1 if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
+        usual = 2 if wishes.memory_backup else 1
+        count = (usual if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
         ports = _free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
         storage = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
         settings = ClusterSettings(profile, ports[0], storage)
         if not with_memory:
-            if wishes.memory_nodes or wishes.memory:
+            if wishes.memory_nodes or wishes.memory or wishes.memory_backup:
                 raise StrataError(f"profile '{profile}' has no memory nodes")
             return settings
         if count == 0:
             raise StrataError(f"profile '{profile}' needs a memory node")
+        if wishes.memory_backup and count % 2:
+            raise StrataError(f"with --memory-backup memory nodes go in pairs: --memory-nodes 2 or 4, not {count}")
         size = memory_node.memory_of(wishes.memory or memory_node.DEFAULT_MEMORY)
         for i in range(count):
             taken = i * memory_node.bytes_of(size)
@@ -222,6 +227,7 @@ class Cluster:
             own = ports[2 * (len(STORAGE_NODES) + i) + 1 :]
             settings.memory[f"memory-{i + 1}"] = MemoryPorts(own[0], own[1], size, str(pools))
         settings.memory_in_use = list(settings.memory)
+        settings.memory_backup = bool(wishes.memory_backup)
         settings.buffer_pool = SMALL_LOCAL_POOL
         return settings
 
@@ -229,7 +235,8 @@ class Cluster:
         """Memory nodes of a cluster that is there are changed by another command."""
         sizes = {memory_node.bytes_of(ports.memory) for ports in settings.memory.values()}
         other_size = wishes.memory is not None and sizes != {memory_node.bytes_of(wishes.memory)}
-        if other_size or wishes.memory_nodes not in (None, len(settings.memory)):
+        other_backup = wishes.memory_backup not in (None, settings.memory_backup)
+        if other_size or other_backup or wishes.memory_nodes not in (None, len(settings.memory)):
             there = ", ".join(f"{name} {ports.memory}" for name, ports in settings.memory.items()) or "none"
             raise StrataError(
                 f"{paths.relative(self.data)} has its memory nodes already ({there}); they are changed with"
@@ -548,6 +555,8 @@ class Cluster:
         }
         if settings.memory_in_use:
             options["lego-memnode"] = ",".join(settings.memory_in_use)
+        if settings.memory_backup:
+            options["lego-backup"] = "ON"
         if settings.buffer_pool:
             options["buffer-pool-size"] = settings.buffer_pool
         standby = self.standbys.get(name)

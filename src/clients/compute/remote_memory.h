@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/latch.h"
+#include "clients/memory/mirrored_pool.h"
 #include "clients/memory/pool_client.h"
 #include "clients/memory/pool_set.h"
 #include "clients/memory/written_below.h"
@@ -27,6 +28,8 @@ struct RemoteMemoryOptions {
   // stream, else the first members by name, up to nodes_max.
   std::vector<std::string> nodes;
   uint32_t nodes_max = 1;
+  // The first two of the names have the same pages, and so have the next two, and so on.
+  bool backup = false;
   std::string token;                        // its tenant's, on all of them
   uint64_t pool_bytes = uint64_t{1} << 40;  // asked of each when a pool is made; it may be less
   uint32_t free_slots = 100;
@@ -34,22 +37,26 @@ struct RemoteMemoryOptions {
   bool remote_addresses = true;     // false: it is asked where a page is, before each read
 };
 
-// The registry's names of the stream's pools, as its writer keeps them. One change at a time: others
-// wait. Thread-safe.
+// The registry's names of the stream's pools, as its writer keeps them. One change at a time:
+// others wait. Thread-safe.
 class RegistryPoolNaming {
  public:
+  // By place the name of the memory node, or of the two that have a copy each.
+  using Nodes = std::vector<std::vector<std::string>>;
   RegistryPoolNaming(registry::Registry* registry, const cluster::ClusterKeys& keys,
-                     std::function<cluster::EpochGrant()> grant, std::vector<std::string> nodes,
-                     uint64_t timeout_us);
+                     std::function<cluster::EpochGrant()> grant, Nodes nodes, uint64_t timeout_us);
   ~RegistryPoolNaming();
-  [[nodiscard]] PoolNaming* of(size_t place) const;
-  Status remove_all();  // whatever there is
+  [[nodiscard]] PoolNaming* of(size_t place) const;           // where there is one copy
+  [[nodiscard]] CopiesNaming* copies_of(size_t place) const;  // where there are two
+  Status remove_all();                                        // whatever there is
 
  private:
   class Member;
+  class Single;
   class Turn;
-  StatusOr<std::optional<uint64_t>> named(size_t place);
-  Status change(size_t place, uint64_t incarnation, PoolLoss loss);
+  StatusOr<std::optional<NamedCopies>> named(size_t place);
+  Status change(size_t place, const NamedCopies& copies, PoolLoss loss);
+  [[nodiscard]] bool are_mine(const cluster::MemoryPoolSet& set) const;
   Status read();
   Status publish(const cluster::MemoryPoolSet& set);
   Status remove();
@@ -60,9 +67,10 @@ class RegistryPoolNaming {
   cluster::MemoryPools pools_;
   cluster::StreamEpochs epochs_;
   const std::function<cluster::EpochGrant()> grant_;
-  const std::vector<std::string> nodes_;
+  const Nodes nodes_;
   const uint64_t timeout_us_;
   std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<Single>> singles_;
   std::atomic<uint64_t> since_{0};
   Mutex mutex_{LatchRank::kLeaf};
   CondVar ended_;
@@ -87,7 +95,8 @@ class RemoteMemory {
     std::function<bool()> pause;  // waits a little for memory nodes to be there; false: no longer
   };
   // Before the storage nodes are opened. Blocks. Errors: kUnavailable (no memory node is in the
-  // registry, and none is named), those of the registry.
+  // registry, and none is named), kInvalidArgument (names that do not go together), those of the
+  // registry.
   static StatusOr<std::unique_ptr<RemoteMemory>> find(Parts parts,
                                                       const RemoteMemoryOptions& options);
   // For WrittenNodesOptions::write_again; valid as long as this.
@@ -98,16 +107,22 @@ class RemoteMemory {
 
   [[nodiscard]] PoolSet* pages() noexcept { return pages_.get(); }
   [[nodiscard]] const PoolSet* pages() const noexcept { return pages_.get(); }
+  struct Backups {
+    uint64_t whole = 0;  // pools that have one which counts
+    uint64_t switches = 0;
+  };
+  [[nodiscard]] Backups backups() const;
 
  private:
   RemoteMemory(Parts parts, const RemoteMemoryOptions& options,
-               const std::vector<std::string>& nodes);
+               const RegistryPoolNaming::Nodes& nodes);
   const Parts parts_;
   const RemoteMemoryOptions options_;
   WrittenBelow storage_;
   RegistryPoolNaming naming_;
-  std::vector<std::unique_ptr<PoolClient>> clients_;  // by place
-  std::unique_ptr<PoolSet> pages_;                    // goes first
+  std::vector<std::unique_ptr<PoolClient>> clients_;    // one or two of each place
+  std::vector<std::unique_ptr<MirroredPool>> mirrors_;  // by place, if there are two of each
+  std::unique_ptr<PoolSet> pages_;                      // goes first
 };
 
 }  // namespace strata::clients

@@ -128,13 +128,18 @@ Status MemoryPageSource::locate(const PageId* ids, uint32_t count, bool ask, Loc
   STRATA_RETURN_IF_ERROR(attachment_.ended());
   std::vector<PageId> unknown;
   std::array<uint32_t, kReadBatchPages> which;
-  const bool complete = directory_.complete();
-  for (uint32_t i = 0; i < count; ++i) {
-    at[i] = directory_.find(ids[i]);
-    if (!ask && (at[i].has_value() || complete)) continue;
-    which[unknown.size()] = i;
-    unknown.push_back(ids[i]);
-  }
+  uint64_t resets = 0;
+  do {
+    unknown.clear();
+    resets = directory_.resets();
+    const bool complete = directory_.complete();
+    for (uint32_t i = 0; i < count; ++i) {
+      at[i] = directory_.find(ids[i]);
+      if (!ask && (at[i].has_value() || complete)) continue;
+      which[unknown.size()] = i;
+      unknown.push_back(ids[i]);
+    }
+  } while (directory_.resets() != resets);  // another copy of the pool is used by now
   if (unknown.empty() || attachment_.bypassed()) return ok_status();
   std::vector<proto::PoolLookupReply::Found> found;
   bool bypass = false;

@@ -19,8 +19,9 @@
 //   MS7  Nothing of a space is in the pool, nor on its way to storage, when storage deletes it.
 //   MS8  Without a memory node pages go to storage alone, as long as that has everything; a new
 //        pool is tried from time to time (PAT1-PAT3, pool_attachment.h).
-//   MS9  A memory node that does not answer is noticed within about a second, also when nobody
-//        wants a page of it.
+//   MS9  A memory node that has lost its pool is noticed within about a second, also when nobody
+//        wants a page of it; one that does not answer, when it has a backup. Without one it has
+//        some timeouts more: only pages that somebody needs make it urgent.
 // With several memory nodes there is one of these for each (pool_set.h).
 #pragma once
 
@@ -186,6 +187,7 @@ class MemoryPageSource final : public PageSource {
   [[nodiscard]] size_t free_wanted() const noexcept;
   [[nodiscard]] bool is_short() const noexcept;
   bool relieve();
+  bool store_some(Lsn below);
   size_t drop_cold(bool* dirty);
   void wake(std::atomic<bool>* wanted) noexcept;
 
@@ -217,7 +219,8 @@ class MemoryPageSource final : public PageSource {
   uint64_t new_pool_at_us_ STRATA_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> register_wanted_{false};
   std::atomic<bool> relief_wanted_{false};
-  AlignedBytes batch_;  // of who registers
+  AlignedBytes batch_;            // of who registers
+  uint64_t silent_since_us_ = 0;  // of who looks after the pool; 0: it answers
   std::thread registrar_;
   std::thread reliever_;
 };

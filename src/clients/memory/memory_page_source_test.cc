@@ -333,6 +333,7 @@ TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {
     StatusOr<proto::PoolSyncedReply> synced(uint64_t report) override {
       return pool_->synced(report);
     }
+    Status stored(const std::vector<StoredPage>& pages) override { return pool_->stored(pages); }
     Status checkpoint(Lsn lsn, uint64_t bias) override { return pool_->checkpoint(lsn, bias); }
     void read_slots(absl::Span<SlotRead> reads) override { pool_->read_slots(reads); }
     bool full = false;

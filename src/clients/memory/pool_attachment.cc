@@ -247,6 +247,8 @@ Status PoolAttachment::attach_again(uint64_t begun_us) {
   for (;;) {
     auto attached = pool_->attach(incarnation, /*fresh=*/false, deadline_us);
     Status status = attached.status();
+    if (attached.ok() && attached->elsewhere)
+      directory_->reset(attached->slots, /*complete=*/false);
     if (status.ok()) status = look_up_doubtful();
     if (status.ok()) {
       counters_.attached.fetch_add(1, std::memory_order_relaxed);

@@ -6,8 +6,8 @@
 //         storage, whichever pools are used then. Recovery begins there only if every pool that is
 //         named was found whole and has such a note that counts; the least of them is taken.
 //   PST3  sync_below() is OK once it is for the pages of every pool.
-//   PST4  A pool that is lost concerns its own pages only: if storage lacks nothing of them, they go
-//         to storage, and the others stay as they are. Otherwise this ends (PAT3).
+//   PST4  A pool that is lost concerns its own pages only: if storage lacks nothing of them, they
+//         go to storage, and the others stay as they are. Otherwise this ends (PAT3).
 //   PST5  What a storage node has forgotten it is told again by all pools, or not at all.
 #pragma once
 

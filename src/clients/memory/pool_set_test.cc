@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include "base/clock.h"
 #include "base/diag.h"
 #include "clients/memory/testing/fake_pool.h"
 #include "clients/memory/testing/fake_storage.h"
@@ -234,6 +235,20 @@ TEST_F(Pools, AnIdleNodeThatIsLostIsNoticed) {  // MS9
   EXPECT_TRUE(set_->ended().ok());
   set_->look_after_pools();
   EXPECT_TRUE(is_ended(set_->ended()));
+}
+
+TEST_F(Pools, AnIdleNodeHasSomeTimeToComeBack) {  // MS9
+  ASSERT_TRUE(write({page_of(1)}, 5).ok());
+  down(1);
+  const uint64_t begun_us = monotonic_us();
+  set_->look_after_pools();
+  EXPECT_TRUE(set_->ended().ok()) << "nobody waits for it";
+  up(1);
+  set_->look_after_pools();
+  down(1);
+  while (set_->ended().ok() && monotonic_us() - begun_us < 10'000'000) set_->look_after_pools();
+  EXPECT_TRUE(is_ended(set_->ended()));
+  EXPECT_GE(monotonic_us() - begun_us, 80'000u);
 }
 
 TEST_F(Pools, AStorageNodeIsToldAgainByAll) {  // PST5

@@ -430,6 +430,21 @@ class FakePool final : public RemotePool {
       return proto::PoolSyncedReply{node_.oldest_now(), node_.dirty_now()};
     });
   }
+  Status stored(const std::vector<StoredPage>& pages) override {
+    return run<bool>("stored", true,
+                     [this, pages] {
+                       for (const StoredPage& page : pages) {
+                         const auto at = node_.pages_.find(page.id);
+                         if (at == node_.pages_.end() || at->second.llsn > page.llsn ||
+                             at->second.written != 0 || node_.writing_.contains(page.id))
+                           continue;
+                         at->second.dirty_from.reset();
+                         at->second.own_from.reset();
+                       }
+                       return true;
+                     })
+        .status();
+  }
   Status checkpoint(Lsn lsn, uint64_t bias) override {
     return run<bool>("checkpoint", true,
                      [this, lsn, bias] {

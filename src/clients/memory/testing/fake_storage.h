@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "clients/memory/mirrored_pool.h"
 #include "clients/memory/storage_below.h"
 #include "clients/memory/testing/pages.h"
 #include "pagefile/page_source.h"
@@ -252,6 +253,37 @@ class FakeNames {
     const size_t place_;
   };
   std::vector<std::unique_ptr<Member>> members_;
+};
+
+// The same, of two copies. One thread at a time.
+class FakeCopyNames final : public CopiesNaming {
+ public:
+  bool fails = false;
+  std::optional<NamedCopies> now;
+  Epoch epoch;  // of who changes it
+  Epoch since_now;
+
+  StatusOr<std::optional<NamedCopies>> named() override {
+    STRATA_RETURN_IF_ERROR(fault());
+    return now;
+  }
+  Status name(const NamedCopies& copies) override {
+    STRATA_RETURN_IF_ERROR(fault());
+    now = copies;
+    return ok_status();
+  }
+  Status remove(PoolLoss loss) override {
+    STRATA_RETURN_IF_ERROR(fault());
+    if (loss == PoolLoss::kUnknown && now.has_value()) since_now = epoch;
+    now.reset();
+    return ok_status();
+  }
+  [[nodiscard]] Epoch since() const override { return since_now; }
+
+ private:
+  [[nodiscard]] Status fault() const {
+    return fails ? error_peer_down("no registry") : ok_status();
+  }
 };
 
 }  // namespace strata::clients::testing
