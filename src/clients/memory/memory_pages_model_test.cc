@@ -113,8 +113,9 @@ class Model {
     if (trouble_ == 0 || !rng_.one_in(4)) return;
     const uint64_t session = storage_.session();
     // Whatever becomes of it: what matters is that nobody takes it for durable.
-    (void)pools_[rng_.below(pools_.size())]->write(Lsn{UINT64_MAX}, 64,
-                                                   {{"a", session}, {"b", session}});
+    size_t which = rng_.below(pools_.size());
+    if (mirror_ != nullptr) which = copy_names_.now.has_value() ? copy_names_.now->used : 0;
+    (void)pools_[which]->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
   }
 
   // --- lives ---
@@ -285,6 +286,9 @@ class Model {
       if (there < newest_below(page, *promised))
         fail("pool and storage lack page " + std::to_string(page) + " of the checkpoint in memory" +
              (backup ? ", in the backup" : ""));
+      // What it would bring back if it took over now.
+      if (backup && slot.has_value() && !local_.contains(page) && slot->llsn != written_[page])
+        fail("the backup has an old version of page " + std::to_string(page));
     }
   }
 
