@@ -3,8 +3,10 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <set>
 #include <string>
 
+#include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/profiles.h"
@@ -81,7 +83,12 @@ std::string path_of(const char* setting) {
 
 StatusOr<clients::RemoteMemoryOptions> memory_options() {
   clients::RemoteMemoryOptions memory;
-  memory.node = text_of(setting_lego_memnode);
+  memory.nodes =
+      absl::StrSplit(text_of(setting_lego_memnode), absl::ByAnyChar(", "), absl::SkipEmpty());
+  if (std::set<std::string>(memory.nodes.begin(), memory.nodes.end()).size() != memory.nodes.size())
+    return error_invalid_argument("strata_lego_memnode names a memory node twice");
+  memory.nodes_max = setting_lego_memnodes_max;
+  memory.backup = setting_lego_backup != 0;
   memory.pool_bytes = setting_lego_pool_bytes;
   memory.free_slots = setting_lego_free_slots;
   memory.timeout_us = uint64_t{setting_lego_timeout_s} * 1'000'000;
@@ -228,29 +235,44 @@ namespace {
 
 void add_memory(const clients::RemoteMemory* memory, std::vector<engine::Kernel::Counter>* to) {
   if (memory == nullptr) return;
-  const clients::MemoryPageSource& pages = *memory->pages();
-  const clients::MemoryPageSource::Counters& counts = pages.counters();
-  to->insert(to->end(), {{"lego_attached", pages.attachment().attached() ? 1u : 0u},
-                         {"lego_pool_slots", pages.directory().slots()},
-                         {"lego_pool_used", pages.directory().size()},
-                         {"lego_pool_dirty", pages.directory().dirty()},
-                         {"lego_remote_hits", counts.from_pool},
-                         {"lego_storage_reads", counts.from_storage},
-                         {"lego_get_ns", counts.get_ns},
-                         {"lego_mismatches", counts.mismatches},
-                         {"lego_lookups", counts.lookups},
-                         {"lego_pages_flushed", counts.put},
-                         {"lego_pages_registered", counts.registered},
-                         {"lego_pages_dropped", counts.dropped},
-                         {"lego_not_staged", counts.not_staged},
-                         {"lego_written_directly", counts.written_directly},
-                         {"lego_grants", counts.grants},
-                         {"lego_pages_to_storage", counts.flushed},
-                         {"lego_memory_checkpoints", counts.memory_checkpoints},
-                         {"lego_storage_checkpoints", counts.storage_checkpoints},
-                         {"lego_damaged_clean", counts.damaged_clean},
-                         {"lego_damaged_dirty", counts.damaged_dirty},
-                         {"lego_ended", pages.ended().ok() ? 0u : 1u}});
+  const clients::PoolSet& pools = *memory->pages();
+  // Of all memory nodes together.
+  const auto sum = [&](auto of) {
+    uint64_t sum = 0;
+    for (size_t i = 0; i < pools.size(); ++i) sum += uint64_t{of(pools.pool(i))};
+    return sum;
+  };
+  using Pool = clients::MemoryPageSource;
+  using Counter = std::atomic<uint64_t> Pool::Counters::*;
+  const auto count = [&](Counter counter) {
+    return sum([counter](const Pool& pool) { return (pool.counters().*counter).load(); });
+  };
+  using Counters = Pool::Counters;
+  to->insert(to->end(),
+             {{"lego_memory_nodes", pools.size()},
+              {"lego_backups", memory->backups().whole},
+              {"lego_switches", memory->backups().switches},
+              {"lego_attached", sum([](const Pool& pool) { return pool.attachment().attached(); })},
+              {"lego_pool_slots", sum([](const Pool& pool) { return pool.directory().slots(); })},
+              {"lego_pool_used", sum([](const Pool& pool) { return pool.directory().size(); })},
+              {"lego_pool_dirty", sum([](const Pool& pool) { return pool.directory().dirty(); })},
+              {"lego_remote_hits", count(&Counters::from_pool)},
+              {"lego_storage_reads", count(&Counters::from_storage)},
+              {"lego_get_ns", count(&Counters::get_ns)},
+              {"lego_mismatches", count(&Counters::mismatches)},
+              {"lego_lookups", count(&Counters::lookups)},
+              {"lego_pages_flushed", count(&Counters::put)},
+              {"lego_pages_registered", count(&Counters::registered)},
+              {"lego_pages_dropped", count(&Counters::dropped)},
+              {"lego_not_staged", count(&Counters::not_staged)},
+              {"lego_written_directly", count(&Counters::written_directly)},
+              {"lego_grants", count(&Counters::grants)},
+              {"lego_pages_to_storage", count(&Counters::flushed)},
+              {"lego_memory_checkpoints", count(&Counters::memory_checkpoints)},
+              {"lego_storage_checkpoints", count(&Counters::storage_checkpoints)},
+              {"lego_damaged_clean", count(&Counters::damaged_clean)},
+              {"lego_damaged_dirty", count(&Counters::damaged_dirty)},
+              {"lego_ended", pools.ended().ok() ? 0u : 1u}});
 }
 
 }  // namespace

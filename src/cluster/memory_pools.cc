@@ -6,19 +6,19 @@
 
 namespace strata::cluster {
 
-StatusOr<std::optional<PublishedPool>> MemoryPools::read(StreamId stream, uint64_t deadline_us) {
+StatusOr<std::optional<PublishedPools>> MemoryPools::read(StreamId stream, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const std::optional<KeyValue> entry,
                           registry_->get(keys_.memory(stream), deadline_us));
-  if (!entry.has_value()) return std::optional<PublishedPool>();
-  STRATA_ASSIGN_OR_RETURN(MemoryPool pool, internal::decode_memory_pool(*entry));
-  return std::optional<PublishedPool>({std::move(pool), entry->version});
+  if (!entry.has_value()) return std::optional<PublishedPools>();
+  STRATA_ASSIGN_OR_RETURN(MemoryPoolSet set, internal::decode_memory_pools(*entry));
+  return std::optional<PublishedPools>({std::move(set), entry->version});
 }
 
 StatusOr<Version> MemoryPools::publish(StreamId stream, Version writer, Version current,
-                                       const MemoryPool& pool, uint64_t deadline_us) {
-  STRATA_RETURN_IF_ERROR(internal::check_memory_pool(pool));
+                                       const MemoryPoolSet& set, uint64_t deadline_us) {
+  STRATA_RETURN_IF_ERROR(internal::check_memory_pools(set));
   const std::array changes = {
-      Change::replace(keys_.memory(stream), current, internal::encode_memory_pool(pool)),
+      Change::replace(keys_.memory(stream), current, internal::encode_memory_pools(set)),
       Change::require(keys_.writer(stream), writer)};
   for (;;) {
     const auto changed = registry_->change(changes, deadline_us);
@@ -28,8 +28,7 @@ StatusOr<Version> MemoryPools::publish(StreamId stream, Version writer, Version 
     if (!in_doubt) return changed.status();
     // A try that comes late finds another version there, so what is read now decides.
     STRATA_ASSIGN_OR_RETURN(const auto found, read(stream, deadline_us));
-    if (found.has_value() && found->pool == pool && found->version != current)
-      return found->version;
+    if (found.has_value() && found->set == set && found->version != current) return found->version;
     if (is_conflict(changed.status())) return changed.status();
     if (registry_->now_us() >= deadline_us) return changed.status();
   }

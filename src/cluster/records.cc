@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "registry/json.h"
 
@@ -307,27 +308,69 @@ StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry) {
   return nodes;
 }
 
-Status check_memory_pool(const MemoryPool& pool) {
-  STRATA_RETURN_IF_ERROR(check_name("memory node", pool.node));
-  if (pool.incarnation == 0) return error_invalid_argument("a pool's incarnation is not 0");
+Status check_memory_pools(const MemoryPoolSet& set) {
+  if (set.pools.empty() || set.pools.size() > kMemoryPoolsMax || set.since.value > kEpochMax)
+    return error_invalid_argument("a stream's memory nodes are 1 to 64");
+  bool any = false;
+  std::set<std::string_view> names;
+  for (const MemoryPool& pool : set.pools) {
+    STRATA_RETURN_IF_ERROR(check_name("memory node", pool.node));
+    bool once = names.insert(pool.node).second;
+    if (!pool.backup.empty()) {
+      STRATA_RETURN_IF_ERROR(check_name("memory node", pool.backup));
+      once = names.insert(pool.backup).second && once;
+    }
+    if (!once) return error_invalid_argument("a memory node has one pool of a stream");
+    if (pool.backup_incarnation != 0 && (pool.backup.empty() || pool.incarnation == 0))
+      return error_invalid_argument("a copy of no pool");
+    any = any || pool.incarnation != 0;
+  }
+  if (!any) return error_invalid_argument("no pool that counts is named");
   return ok_status();
 }
 
-std::string encode_memory_pool(const MemoryPool& pool) {
+std::string encode_memory_pools(const MemoryPoolSet& set) {
+  Json list = Json::array();
+  for (const MemoryPool& pool : set.pools) {
+    Json one = Json::object();
+    one["node"] = pool.node;
+    one["incarnation"] = hex(pool.incarnation);
+    if (!pool.backup.empty()) {
+      one["backup"] = pool.backup;
+      one["backup_incarnation"] = hex(pool.backup_incarnation);
+    }
+    list.push_back(std::move(one));
+  }
   Json json = record();
-  json["node"] = pool.node;
-  json["incarnation"] = hex(pool.incarnation);
+  json["pools"] = std::move(list);
+  json["since"] = set.since.value;
   return text_of(json);
 }
 
-StatusOr<MemoryPool> decode_memory_pool(const KeyValue& entry) {
+StatusOr<MemoryPoolSet> decode_memory_pools(const KeyValue& entry) {
   STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
-  MemoryPool pool;
-  if (!read_string(json, "node", &pool.node) || !read_hex(json, "incarnation", &pool.incarnation))
-    return unreadable(entry, "no pool of a memory node");
-  const Status status = check_memory_pool(pool);
+  MemoryPoolSet set;
+  const auto add = [&](const Json& one) {
+    set.pools.emplace_back();
+    MemoryPool& pool = set.pools.back();
+    return read_string(one, "node", &pool.node) &&
+           read_hex(one, "incarnation", &pool.incarnation) &&
+           (find_field(one, "backup") == nullptr ||
+            (read_string(one, "backup", &pool.backup) && !pool.backup.empty() &&
+             read_hex(one, "backup_incarnation", &pool.backup_incarnation)));
+  };
+  bool whole = true;
+  const Json::array_t* const pools = read_array(json, "pools", &whole);
+  if (pools == nullptr) {
+    whole = whole && add(json);  // as it was when there was one
+  } else {
+    for (const Json& one : *pools) whole = whole && add(one);
+    whole = whole && read_u64(json, "since", &set.since.value);
+  }
+  if (!whole) return unreadable(entry, "no pools of memory nodes");
+  const Status status = check_memory_pools(set);
   if (!status.ok()) return unreadable(entry, text::message_of(status));
-  return pool;
+  return set;
 }
 
 namespace {

@@ -466,6 +466,33 @@ StatusOr<PoolSyncedReply> decode_pool_synced_reply(Bytes bytes) {
   return out;
 }
 
+std::string encode(const PoolStoredRequest& request) {
+  std::string out;
+  append_user(&out, request.user);
+  append_u32(&out, static_cast<uint32_t>(request.pages.size()));
+  for (const StoredPage& page : request.pages) {
+    append_u64(&out, page.id.packed());
+    append_u64(&out, page.llsn.value);
+  }
+  return out;
+}
+
+StatusOr<PoolStoredRequest> decode_pool_stored(Bytes bytes) {
+  const Status bad = error_invalid_argument("not a message of pages that storage has");
+  ByteReader in(bytes);
+  PoolStoredRequest out;
+  out.user = read_user(&in);
+  const uint32_t count = in.u32();
+  if (!can_follow(in, count, kPagesMax, 16) || count == 0) return bad;
+  out.pages.resize(count);
+  for (StoredPage& page : out.pages) {
+    page.id = PageId::unpack(in.u64());
+    page.llsn = Llsn{in.u64()};
+  }
+  if (!whole(in) || !is_user(out.user)) return bad;
+  return out;
+}
+
 std::string encode(const PoolCheckpointRequest& request) {
   std::string out;
   append_user(&out, request.user);

@@ -136,6 +136,17 @@ struct PoolAnswer {
   bool answered = false;
   Status status;
 };
+// A version of a page that storage has.
+struct StoredPage {
+  PageId id;
+  Llsn llsn;
+  bool operator==(const StoredPage&) const noexcept = default;
+};
+struct PoolStoredRequest {
+  PoolUser user;
+  std::vector<StoredPage> pages;
+  bool operator==(const PoolStoredRequest&) const noexcept = default;
+};
 struct PoolWriteRequest {
   PoolUser user;
   Lsn below;  // pages with a first change before it; the largest there is: any
@@ -144,11 +155,7 @@ struct PoolWriteRequest {
   bool operator==(const PoolWriteRequest&) const noexcept = default;
 };
 struct PoolWriteReply {
-  struct Page {
-    PageId id;
-    Llsn llsn;
-    bool operator==(const Page&) const noexcept = default;
-  };
+  using Page = StoredPage;
   uint64_t report = 0;  // grows
   Lsn oldest;           // first change that storage may lack, of all pages; the largest: none
   uint64_t dirty = 0;   // pages that it may lack
@@ -216,6 +223,8 @@ std::string encode(const PoolSyncedRequest& request);
 StatusOr<PoolSyncedRequest> decode_pool_synced(Bytes bytes);
 std::string encode(const PoolSyncedReply& reply);
 StatusOr<PoolSyncedReply> decode_pool_synced_reply(Bytes bytes);
+std::string encode(const PoolStoredRequest& request);
+StatusOr<PoolStoredRequest> decode_pool_stored(Bytes bytes);
 std::string encode(const PoolCheckpointRequest& request);
 StatusOr<PoolCheckpointRequest> decode_pool_checkpoint(Bytes bytes);
 

@@ -1,6 +1,7 @@
-"""A cluster with a memory node, nothing simulated: what is acknowledged outlives compute, memory node and both, a compute node
-that was killed redoes little, and memory nodes come and go."""
+"""A cluster with memory nodes, nothing simulated: what is acknowledged outlives compute, memory node and both, a compute node
+that was killed redoes little, pages are spread over several memory nodes, and these come and go."""
 
+import contextlib
 import json
 import secrets
 import shutil
@@ -39,12 +40,18 @@ OPTIONS = (
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
+    with started(Wishes(memory="32M")) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def started(wishes: Wishes) -> Iterator[Cluster]:
     shutil.rmtree(FOLDER, ignore_errors=True)
     made = Cluster(DATA)
     made.lease_s = 2
     made.compute_options = OPTIONS
     try:
-        made.start(PROFILE, wishes=Wishes(memory="32M"))
+        made.start(PROFILE, wishes=wishes)
         server(made).query("CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(600))", database="test")
         server(made).query("CREATE TABLE changing (n INT PRIMARY KEY AUTO_INCREMENT)", database="test")
         yield made
@@ -161,23 +168,72 @@ def test_compute_and_memory_node_lost_at_once(cluster: Cluster) -> None:
 def test_dropped_and_truncated_tables_leave_the_pool(cluster: Cluster) -> None:
     fill(cluster)
     wait_for_tier_1(cluster)
-    node = cluster.memory["memory-1"]
-
-    def used() -> int:
-        pools = Pools()
-        read_memory_status(pools, node.status())
-        return pools.used or 0
-
-    full = used()
+    full = used(cluster, "memory-1")
     assert full * 16_384 > ROWS * 500 / 2
     server(cluster).query("TRUNCATE TABLE t", database="test")
     assert is_whole(cluster, 0)
-    assert wait_until(lambda: used() < full / 2, WAIT_S)
+    assert wait_until(lambda: used(cluster, "memory-1") < full / 2, WAIT_S)
     fill(cluster)
     assert is_whole(cluster)
     server(cluster).query("DROP TABLE t, changing", database="test")
     restart(cluster)
     assert server(cluster).query("SHOW TABLES", database="test") == []
+
+
+def used(cluster: Cluster, name: str) -> int:
+    """Pages that a memory node keeps."""
+    pools = Pools()
+    read_memory_status(pools, cluster.memory[name].status())
+    return pools.used or 0
+
+
+def test_two_memory_nodes_have_the_pages_between_them() -> None:
+    """A killed compute node finds both again. An idle one notices by itself that one of them has lost what storage lacks; with
+    the next one the other is warm, and nothing is lost."""
+    with started(Wishes(memory_nodes=2, memory="32M")) as cluster:
+        fill(cluster)
+        wait_for_tier_1(cluster)
+        assert variable(cluster, "lego_memory_nodes") == variable(cluster, "lego_attached") == 2
+        pages = [used(cluster, name) for name in ("memory-1", "memory-2")]
+        assert min(pages) > sum(pages) / 4
+        behind = variable(cluster, "log_lsn") - variable(cluster, "log_checkpoint_lsn")
+        restart(cluster)
+        assert is_whole(cluster) and variable(cluster, "recovery_log_bytes") < behind / 4
+        cluster.kill_part("memory-2")
+        cluster.memory["memory-2"].wipe_pools()
+        cluster.start_part("memory-2")
+        assert wait_until(lambda: variable(cluster, "lego_ended") == 1, WAIT_S)
+        warm = used(cluster, "memory-1")
+        restart(cluster)
+        assert is_whole(cluster) and variable(cluster, "recovery_log_bytes") >= behind / 2
+        assert used(cluster, "memory-1") >= warm
+        fill(cluster, ROWS)
+        restart(cluster)
+        assert is_whole(cluster, 2 * ROWS)
+
+
+def test_with_a_backup_a_lost_memory_node_is_missed_by_nobody() -> None:
+    """It is killed with all it has under writes: every row that was acknowledged is there, and the server was not started again.
+    Once it is back and storage has what was there before, the other one may go."""
+    with started(Wishes(memory="32M", memory_backup=True)) as cluster:
+        fill(cluster)
+        assert variable(cluster, "lego_backups") == 1
+        pid = server(cluster).pid()
+        for switches, name in enumerate(("memory-1", "memory-2"), start=1):
+            writing = threading.Thread(target=fill, args=(cluster, switches * ROWS))
+            writing.start()
+            cluster.kill_part(name)
+            cluster.memory[name].wipe_pools()
+            writing.join(WAIT_S)
+            assert not writing.is_alive() and is_whole(cluster, (switches + 1) * ROWS)
+            assert server(cluster).pid() == pid and variable(cluster, "lego_switches") == switches
+            cluster.start_part(name)
+            assert wait_until(lambda: variable(cluster, "lego_backups") == 1, WAIT_S)
+        assert variable(cluster, "lego_ended") == 0
+        # A killed compute node begins at the checkpoint in memory.
+        wait_for_tier_1(cluster)
+        restart(cluster)
+        assert is_whole(cluster, 3 * ROWS)
 
 
 def test_another_memory_node_takes_its_place(cluster: Cluster) -> None:

@@ -67,7 +67,7 @@ def test_a_life(cluster: Cluster) -> None:
     assert node.illness() is None and node.pool_bytes() > 0
     assert node.settings.pools.stat().st_mode & 0o777 == 0o700
     options = cluster.compute_settings("compute-1", 1).options
-    assert {"--strata-lego-memnode=memory-1", "--strata-buffer-pool-size=64M"} <= set(options)
+    assert {"--strata-lego-memnode=memory-1,memory-2", "--strata-buffer-pool-size=64M"} <= set(options)
     cluster.disown()
     found = made()
     assert found.kill_part("memory-1") is not None
@@ -112,12 +112,12 @@ def test_a_profile_without_memory_nodes_gets_none(cluster: Cluster) -> None:
 
 def test_they_are_added_replaced_and_removed(cluster: Cluster) -> None:
     start(cluster, Wishes(memory="16M"))
-    with pytest.raises(StrataError, match=r"memory-1 is the memory node that compute uses.*node replace memory-1$"):
+    with pytest.raises(StrataError, match=r"memory-1 is a memory node that compute uses.*node replace memory-1$"):
         memory_changes.remove(cluster, "memory-1", say)
     assert memory_changes.add(cluster, None, "32M", say).node == "memory-2"
-    assert cluster.settings().memory["memory-2"].memory == "32M" and cluster.settings().memory_in_use == "memory-1"
+    assert cluster.settings().memory["memory-2"].memory == "32M" and cluster.settings().memory_in_use == ["memory-1"]
     change = memory_changes.replace(cluster, "memory-1", "memory-2", None, say)
-    assert (change.node, change.replaced, change.in_use, change.gap_s) == ("memory-2", "memory-1", "memory-2", None)
+    assert (change.node, change.replaced, change.in_use, change.gap_s) == ("memory-2", "memory-1", ["memory-2"], None)
     assert names(cluster) == ["etcd", "s1", "s2", "s3", "memory-2"]
     assert not (DATA / "memory" / "memory-1").exists()
     memory_changes.add(cluster, "spare", "16M", say)
@@ -127,6 +127,27 @@ def test_they_are_added_replaced_and_removed(cluster: Cluster) -> None:
     cluster.kill_part("memory-2")
     assert memory_changes.replace(cluster, "memory-2", None, None, say).node == "memory-1"
     assert cluster.settings().memory["memory-1"].memory == "32M"
+
+
+def test_with_a_backup_memory_nodes_go_in_pairs(cluster: Cluster) -> None:
+    with pytest.raises(StrataError, match="go in pairs"):
+        cluster.create(POOLED, Wishes(memory_nodes=3, memory="16M", memory_backup=True))
+    cluster.create(POOLED, Wishes(memory="16M", memory_backup=True))
+    assert list(cluster.memory) == ["memory-1", "memory-2"]
+    options = cluster.compute_settings("compute-1", 1).options
+    assert {"--strata-lego-memnode=memory-1,memory-2", "--strata-lego-backup=ON"} <= set(options)
+    cluster.create(POOLED)  # as it is
+    assert cluster.settings().memory_backup
+
+
+def test_one_of_several_is_replaced_in_its_place(cluster: Cluster) -> None:
+    start(cluster, Wishes(memory_nodes=2, memory="16M"))
+    with pytest.raises(StrataError, match="compute uses memory-2 already"):
+        memory_changes.replace(cluster, "memory-1", "memory-2", None, say)
+    assert names(cluster) == ["etcd", "s1", "s2", "s3", "memory-1", "memory-2"]
+    assert memory_changes.replace(cluster, "memory-1", None, None, say).in_use == ["memory-3", "memory-2"]
+    with pytest.raises(StrataError, match=r"memory-2 is a memory node that compute uses.*node replace memory-2$"):
+        memory_changes.remove(cluster, "memory-2", say)
 
 
 def test_one_that_cannot_start_is_no_part_of_the_cluster(cluster: Cluster) -> None:
@@ -145,7 +166,8 @@ def test_one_that_cannot_start_is_no_part_of_the_cluster(cluster: Cluster) -> No
 
 
 def test_status_says_what_they_hold_and_which_one_is_needed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
-    start(cluster, Wishes(memory_nodes=2, memory="16M"))
+    start(cluster, Wishes(memory="16M"))
+    memory_changes.add(cluster, None, "16M", say)
     cluster.kill_part("memory-2")
     cluster.disown()
     status.status(DATA, True)

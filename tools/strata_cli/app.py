@@ -124,6 +124,9 @@ def up(
     memory: Annotated[
         str | None, typer.Option(help="Of each memory node of a new cluster.", show_default=memory_node.DEFAULT_MEMORY)
     ] = None,
+    memory_backup: Annotated[
+        bool, typer.Option("--memory-backup", help="Of a new cluster: each page on two memory nodes, which go in pairs.")
+    ] = False,
     buffer_pool: BufferPool = None,
     cores: Cores = None,
 ) -> None:
@@ -133,9 +136,10 @@ def up(
     the MariaDB server as compute node; where the profile has them, memory nodes memory-1 ... between these. What already runs is
     left alone; when something cannot start, what this command has started is stopped again.
 
-    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G
+    Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G;
+    ./strata up --profile lego --memory-nodes 2 --memory-backup
     """
-    wishes = Wishes(memory_nodes, memory, buffer_pool, cores)
+    wishes = Wishes(memory_nodes, memory, memory_backup or None, buffer_pool, cores)
     server_cmd.up(profile, server_cmd.folder_for(profile, data), port, wishes=wishes)
 
 

@@ -94,8 +94,9 @@ class MemoryPorts(NodePorts):
 class Wishes:
     """What `up` and `compute move` may be told of a cluster; None: as it is, or what is usual."""
 
-    memory_nodes: int | None = None  # Of a new cluster.
+    memory_nodes: int | None = None  # Of a new cluster, all of them used by compute.
     memory: str | None = None  # Of each of them.
+    memory_backup: bool | None = None  # Of a new cluster: each page on two of them.
     buffer_pool: str | None = None  # Of the compute node; as in 64M.
     cores: float | None = None  # That it may use; 0: all there are.
 
@@ -109,7 +110,9 @@ class ClusterSettings:
     retired: dict[str, NodePorts] = field(default_factory=dict)  # Storage nodes that were replaced; names are not used again.
     joining: dict[str, JoiningPorts] = field(default_factory=dict)
     memory: dict[str, MemoryPorts] = field(default_factory=dict)
-    memory_in_use: str = ""  # The memory node that compute uses.
+    # The memory nodes that compute uses, in the order in which it has its pages on them.
+    memory_in_use: list[str] = field(default_factory=list)
+    memory_backup: bool = False  # The first two of those have the same pages, and so have the next two.
     buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
     cores: float = 0.0  # That it may use; 0: all.
     standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
@@ -169,7 +172,9 @@ class Cluster:
             retired = {name: NodePorts(**ports) for name, ports in facts.pop("retired", {}).items()}
             joining = {name: JoiningPorts(**ports) for name, ports in facts.pop("joining", {}).items()}
             memory = {name: MemoryPorts(**ports) for name, ports in facts.pop("memory", {}).items()}
-            return ClusterSettings(storage=nodes, retired=retired, joining=joining, memory=memory, **facts)
+            in_use = facts.pop("memory_in_use", [])
+            used = [in_use] if isinstance(in_use, str) and in_use else list(in_use)  # There was only one once.
+            return ClusterSettings(storage=nodes, retired=retired, joining=joining, memory=memory, memory_in_use=used, **facts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise StrataError(
                 f"{self.settings_file} cannot be read ({error!r}); it names the cluster's profile and ports"
@@ -202,23 +207,27 @@ class Cluster:
 
     def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
         with_memory = BY_NAME[profile].has_memory_nodes
-        count = (1 if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
+        usual = 2 if wishes.memory_backup else 1
+        count = (usual if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
         ports = _free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
         storage = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
         settings = ClusterSettings(profile, ports[0], storage)
         if not with_memory:
-            if wishes.memory_nodes or wishes.memory:
+            if wishes.memory_nodes or wishes.memory or wishes.memory_backup:
                 raise StrataError(f"profile '{profile}' has no memory nodes")
             return settings
         if count == 0:
             raise StrataError(f"profile '{profile}' needs a memory node")
+        if wishes.memory_backup and count % 2:
+            raise StrataError(f"with --memory-backup memory nodes go in pairs: --memory-nodes 2 or 4, not {count}")
         size = memory_node.memory_of(wishes.memory or memory_node.DEFAULT_MEMORY)
         for i in range(count):
             taken = i * memory_node.bytes_of(size)
             pools = memory_node.choose_pools(self.data, f"memory-{i + 1}", size, taken=taken)
             own = ports[2 * (len(STORAGE_NODES) + i) + 1 :]
             settings.memory[f"memory-{i + 1}"] = MemoryPorts(own[0], own[1], size, str(pools))
-        settings.memory_in_use = next(iter(settings.memory))
+        settings.memory_in_use = list(settings.memory)
+        settings.memory_backup = bool(wishes.memory_backup)
         settings.buffer_pool = SMALL_LOCAL_POOL
         return settings
 
@@ -226,7 +235,8 @@ class Cluster:
         """Memory nodes of a cluster that is there are changed by another command."""
         sizes = {memory_node.bytes_of(ports.memory) for ports in settings.memory.values()}
         other_size = wishes.memory is not None and sizes != {memory_node.bytes_of(wishes.memory)}
-        if other_size or wishes.memory_nodes not in (None, len(settings.memory)):
+        other_backup = wishes.memory_backup not in (None, settings.memory_backup)
+        if other_size or other_backup or wishes.memory_nodes not in (None, len(settings.memory)):
             there = ", ".join(f"{name} {ports.memory}" for name, ports in settings.memory.items()) or "none"
             raise StrataError(
                 f"{paths.relative(self.data)} has its memory nodes already ({there}); they are changed with"
@@ -362,10 +372,10 @@ class Cluster:
         self._make_parts(settings)
         return chosen
 
-    def use_memory_node(self, name: str) -> None:
-        """From the next start of a compute node on."""
+    def use_memory_node(self, name: str, old: str) -> None:
+        """In place of another one, from the next start of a compute node on."""
         settings = self.settings()
-        settings.memory_in_use = name
+        settings.memory_in_use = [name if node == old else node for node in settings.memory_in_use]
         self._keep(settings)
 
     def forget_memory_node(self, name: str) -> None:
@@ -544,7 +554,9 @@ class Cluster:
             "lease-seconds": math.ceil(self.lease_s * self._slower()),
         }
         if settings.memory_in_use:
-            options["lego-memnode"] = settings.memory_in_use
+            options["lego-memnode"] = ",".join(settings.memory_in_use)
+        if settings.memory_backup:
+            options["lego-backup"] = "ON"
         if settings.buffer_pool:
             options["buffer-pool-size"] = settings.buffer_pool
         standby = self.standbys.get(name)

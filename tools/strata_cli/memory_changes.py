@@ -1,8 +1,8 @@
-"""`./strata node add | replace | remove` of memory nodes: which there are, and which one the compute node keeps its pages in.
+"""`./strata node add | replace | remove` of memory nodes: which there are, and which ones the compute node keeps its pages in.
 
 What a memory node holds is never the only copy: what of it storage nodes do not have is in the log. So one may go at any time;
-the compute node then starts with an empty pool and redoes the log since the last checkpoint that storage has. It names its memory
-node when it starts, so changing that restarts it.
+the compute node then starts with empty pools and redoes the log since the last checkpoint that storage has. It names its memory
+nodes when it starts, so changing them restarts it.
 """
 
 import time
@@ -20,7 +20,7 @@ class MemoryChange:
 
     node: str
     replaced: str | None
-    in_use: str  # by the compute node
+    in_use: list[str]  # by the compute node
     seconds: float
     gap_s: float | None = None  # without a compute node
 
@@ -31,7 +31,7 @@ def add(cluster: Cluster, name: str | None, memory: str, say: Callable[[str], No
     _check(cluster)
     chosen = _started(cluster, name, memory)
     in_use = cluster.settings().memory_in_use
-    say(f"  {chosen:<10} is there ({memory}); to use it: ./strata node replace {in_use} --with {chosen}")
+    say(f"  {chosen:<10} is there ({memory}); to use it: ./strata node replace {in_use[0]} --with {chosen}")
     return MemoryChange(chosen, None, in_use, time.monotonic() - began)
 
 
@@ -47,8 +47,10 @@ def replace(cluster: Cluster, old: str, new: str | None, memory: str | None, say
     else:
         chosen = _started(cluster, new, size)
     gap_s = None
-    if cluster.settings().memory_in_use == old:
-        gap_s = _use(cluster, chosen)
+    if old in cluster.settings().memory_in_use:
+        if chosen in cluster.settings().memory_in_use:
+            raise StrataError(f"compute uses {chosen} already; to do: ./strata node replace {old} without --with, for a new one")
+        gap_s = _use(cluster, chosen, old)
         say(f"  {chosen:<10} is used in place of {old}" + ("" if gap_s is None else f"; {gap_s:.1f} s without a compute node"))
     _forget(cluster, old)
     return MemoryChange(chosen, old, cluster.settings().memory_in_use, time.monotonic() - began, gap_s)
@@ -57,10 +59,11 @@ def replace(cluster: Cluster, old: str, new: str | None, memory: str | None, say
 def remove(cluster: Cluster, name: str, say: Callable[[str], None]) -> MemoryChange:
     """One that the compute node does not use."""
     began = time.monotonic()
-    if cluster.settings().memory_in_use == name:
-        others = [other for other in cluster.memory if other != name]
+    used = cluster.settings().memory_in_use
+    if name in used:
+        others = [other for other in cluster.memory if other not in used]
         way = f"./strata node replace {name}" + (f" --with {others[0]}" if others else "")
-        raise StrataError(f"{name} is the memory node that compute uses. Nothing was changed; to take it out all the same: {way}")
+        raise StrataError(f"{name} is a memory node that compute uses. Nothing was changed; to take it out all the same: {way}")
     _forget(cluster, name)
     say(f"  {name:<10} is out, and its memory free")
     return MemoryChange(name, None, cluster.settings().memory_in_use, time.monotonic() - began)
@@ -84,16 +87,16 @@ def _started(cluster: Cluster, name: str | None, memory: str) -> str:
     return chosen
 
 
-def _use(cluster: Cluster, name: str) -> float | None:
+def _use(cluster: Cluster, name: str, old: str) -> float | None:
     """Returns for how long there was no compute node; None: there was none before."""
     serving = cluster.serving_compute()
     if serving is None:
-        cluster.use_memory_node(name)
+        cluster.use_memory_node(name, old)
         return None
     with cluster.standbys_held():
         began = time.monotonic()
         cluster.stop_part(serving)
-        cluster.use_memory_node(name)
+        cluster.use_memory_node(name, old)
         cluster.start_compute(serving)
     return time.monotonic() - began
 

@@ -110,7 +110,7 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
         processes = [of_etcd.result(), *(process.result() for process in [*of_storage, *of_memory])]
     in_use = cluster.settings().memory_in_use
     for process in processes:
-        process.needed = process.name not in cluster.outsiders and (process.pools is None or process.name == in_use)
+        process.needed = process.name not in cluster.outsiders and (process.pools is None or process.name in in_use)
     for name, server in cluster.computes.items():
         if name in cluster.standbys and server.pid() is None:
             processes.append(standby_process(cluster.standbys[name]))
@@ -120,8 +120,8 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
         processes.append(process)
     facts = of_computes[serving or FIRST_COMPUTE].result()
     for process in processes:
-        if process.pools is not None and process.name == in_use:
-            read_tiers(process.pools, facts.get("variables", {}))
+        if process.pools is not None and process.name in in_use:
+            read_tiers(process.pools, facts.get("variables", {}), alone=len(in_use) == 1)
     return {**facts, "data": str(cluster.data), "profile": profile, "placement": placement_facts(cluster)}, processes
 
 
@@ -179,14 +179,16 @@ def read_memory_status(pools: Pools, said: dict[str, Any]) -> None:
     pools.tier1_lsn = _largest(each, "checkpoint_lsn")
 
 
-def read_tiers(pools: Pools, variables: dict[str, str]) -> None:
-    """What the compute node that uses it has counted."""
+def read_tiers(pools: Pools, variables: dict[str, str], *, alone: bool = True) -> None:
+    """What the compute node that uses it has counted, of all its memory nodes together."""
     counts = {key.lower().removeprefix("strata_"): value for key, value in variables.items()}
     hits, misses = _number(counts, "lego_remote_hits"), _number(counts, "lego_storage_reads")
     if hits is not None and misses is not None and hits + misses > 0:
         pools.hit_ratio = hits / (hits + misses)
     pools.tier1_lsn = _first(_number(counts, "log_memory_checkpoint_lsn"), pools.tier1_lsn)
     pools.tier2_lsn = _number(counts, "log_checkpoint_lsn")
+    if not alone:
+        return
     pools.slots = _first(pools.slots, _number(counts, "lego_pool_slots"))
     pools.dirty = _first(pools.dirty, _number(counts, "lego_pool_dirty"))
 

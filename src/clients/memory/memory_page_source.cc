@@ -12,6 +12,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/page_name.h"
+#include "clients/memory/rest_of_batch.h"
 #include "proto/methods.h"
 
 namespace strata::clients {
@@ -127,13 +128,18 @@ Status MemoryPageSource::locate(const PageId* ids, uint32_t count, bool ask, Loc
   STRATA_RETURN_IF_ERROR(attachment_.ended());
   std::vector<PageId> unknown;
   std::array<uint32_t, kReadBatchPages> which;
-  const bool complete = directory_.complete();
-  for (uint32_t i = 0; i < count; ++i) {
-    at[i] = directory_.find(ids[i]);
-    if (!ask && (at[i].has_value() || complete)) continue;
-    which[unknown.size()] = i;
-    unknown.push_back(ids[i]);
-  }
+  uint64_t resets = 0;
+  do {
+    unknown.clear();
+    resets = directory_.resets();
+    const bool complete = directory_.complete();
+    for (uint32_t i = 0; i < count; ++i) {
+      at[i] = directory_.find(ids[i]);
+      if (!ask && (at[i].has_value() || complete)) continue;
+      which[unknown.size()] = i;
+      unknown.push_back(ids[i]);
+    }
+  } while (directory_.resets() != resets);  // another copy of the pool is used by now
   if (unknown.empty() || attachment_.bypassed()) return ok_status();
   std::vector<proto::PoolLookupReply::Found> found;
   bool bypass = false;
@@ -244,29 +250,36 @@ Status MemoryPageSource::read(PageId id, Llsn at_least, char* page) {
 
 // --- batches ---
 
-uint32_t MemoryPageSource::read_batch_slots(const PageId* ids, uint32_t count, char* pages,
-                                            Status* results, uint32_t* missing) {
+uint32_t MemoryPageSource::read_from_pool(const PageId* ids, const uint32_t* which, uint32_t count,
+                                          char* pages, Status* results, uint32_t* missing) {
   STRATA_ASSERT(count <= kReadBatchPages);
+  std::array<PageId, kReadBatchPages> wanted;
+  for (uint32_t i = 0; i < count; ++i) wanted[i] = ids[which[i]];
   std::array<Located, kReadBatchPages> at;
-  if (const Status status = locate(ids, count, !options_.remote_addresses, at.data());
+  if (const Status status = locate(wanted.data(), count, !options_.remote_addresses, at.data());
       !status.ok()) {
-    std::fill(results, results + count, status);
+    for (uint32_t i = 0; i < count; ++i) results[which[i]] = status;
     return 0;
   }
   std::array<SlotRead, kReadBatchPages> reads;
-  std::array<uint32_t, kReadBatchPages> which;
+  std::array<uint32_t, kReadBatchPages> read;
   uint32_t reads_count = 0, missing_count = 0;
   for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t n = which[i];
     if (!at[i].has_value()) {
-      missing[missing_count++] = i;
+      missing[missing_count++] = n;
       continue;
     }
-    which[reads_count] = i;
-    reads[reads_count++] = {ids[i], *at[i], pages + size_t{i} * kPageBytes, {}};
+    read[reads_count] = n;
+    reads[reads_count++] = {ids[n], *at[i], pages + size_t{n} * kPageBytes, {}};
   }
   if (reads_count != 0) read_located(absl::MakeSpan(reads.data(), reads_count));
-  for (uint32_t i = 0; i < reads_count; ++i) results[which[i]] = std::move(reads[i].status);
+  for (uint32_t i = 0; i < reads_count; ++i) results[read[i]] = std::move(reads[i].status);
   return missing_count;
+}
+
+void MemoryPageSource::count_from_storage(uint32_t pages) noexcept {
+  count(counters_.from_storage, pages);
 }
 
 void MemoryPageSource::read_batch(const PageId* ids, uint32_t count_of, char* pages,
@@ -274,59 +287,30 @@ void MemoryPageSource::read_batch(const PageId* ids, uint32_t count_of, char* pa
   start_read_batch(ids, count_of, pages, results, nullptr);
 }
 
-// Those of a batch that storage has, next to each other.
-struct MemoryPageSource::MixedBatch {
-  std::optional<AlignedBytes> bytes;
-  std::array<PageId, kReadBatchPages> ids;
-  std::array<uint32_t, kReadBatchPages> which;
-  std::array<Status, kReadBatchPages> results;
-};
-
 // Without `done` it blocks until all is read.
 void MemoryPageSource::start_read_batch(const PageId* ids, uint32_t count_of, char* pages,
                                         Status* results, ReadBatchDone done) {
+  STRATA_ASSERT(count_of <= kReadBatchPages);
+  std::array<uint32_t, kReadBatchPages> all;
+  std::iota(all.begin(), all.begin() + count_of, 0);
   std::array<uint32_t, kReadBatchPages> missing;
-  const uint32_t missing_count = read_batch_slots(ids, count_of, pages, results, missing.data());
+  const uint32_t missing_count =
+      read_from_pool(ids, all.data(), count_of, pages, results, missing.data());
   if (missing_count == 0) {
     if (done) done();
     return;
   }
-  count(counters_.from_storage, missing_count);
-  const bool all = missing_count == count_of;
-  auto mixed = std::make_unique<MixedBatch>();
-  MixedBatch* const of = mixed.get();
-  if (!all) of->bytes.emplace(size_t{missing_count} * kPageBytes);
-  for (uint32_t i = 0; i < missing_count; ++i) {
-    of->ids[i] = ids[missing[i]];
-    of->which[i] = missing[i];
+  count_from_storage(missing_count);
+  if (done) {
+    batches_under_way_.fetch_add(1);
+    done = [this, done = std::move(done)]() mutable {
+      batches_under_way_.fetch_sub(1);
+      done();  // after it this may be gone
+    };
   }
-  char* const to = all ? pages : of->bytes->get();
-  Status* const told = all ? results : of->results.data();
-  // In whatever thread storage has.
-  auto ended = [this, of, pages, results, missing_count, to, told] {
-    for (uint32_t i = 0; i < missing_count; ++i) {
-      char* const page = pages + size_t{of->which[i]} * kPageBytes;
-      const char* const read = to + size_t{i} * kPageBytes;
-      if (told[i].ok()) {
-        stage(of->ids[i], read, /*out_of_use=*/false);
-        if (page != read) std::copy_n(read, kPageBytes, page);
-      }
-      if (told != results) results[of->which[i]] = std::move(told[i]);
-    }
-  };
-  if (!done) {
-    below_->read_batch(of->ids.data(), missing_count, to, told);
-    return ended();
-  }
-  batches_under_way_.fetch_add(1);
-  below_->start_read_batch(
-      of->ids.data(), missing_count, to, told,
-      [this, ended, mixed = std::move(mixed), done = std::move(done)]() mutable {
-        ended();
-        mixed.reset();
-        batches_under_way_.fetch_sub(1);
-        done();  // after it this may be gone
-      });
+  read_rest(
+      below_, {ids, count_of, pages, results}, {missing.data(), missing_count},
+      [this](PageId id, const char* page) { keep_copy(id, page); }, std::move(done));
 }
 
 // MS5

@@ -19,6 +19,10 @@
 //   MS7  Nothing of a space is in the pool, nor on its way to storage, when storage deletes it.
 //   MS8  Without a memory node pages go to storage alone, as long as that has everything; a new
 //        pool is tried from time to time (PAT1-PAT3, pool_attachment.h).
+//   MS9  A memory node that has lost its pool is noticed within about a second, also when nobody
+//        wants a page of it; one that does not answer, when it has a backup. Without one it has
+//        some timeouts more: only pages that somebody needs make it urgent.
+// With several memory nodes there is one of these for each (pool_set.h).
 #pragma once
 
 #include <atomic>
@@ -89,6 +93,17 @@ class MemoryPageSource final : public PageSource {
   }
   [[nodiscard]] bool needs_page_images() const override { return below_->needs_page_images(); }
 
+  // --- for who has several of them (pool_set.h) ---
+  // Those of the batch, by number in `which`, that the pool has are read; the others are put to
+  // missing[0..result).
+  uint32_t read_from_pool(const PageId* ids, const uint32_t* which, uint32_t count, char* pages,
+                          Status* results, uint32_t* missing);
+  // MS5: a page that was read from storage; that many more were.
+  void keep_copy(PageId id, const char* page) noexcept { stage(id, page, /*out_of_use=*/false); }
+  void count_from_storage(uint32_t pages) noexcept;
+  Status forget_space(SpaceId space);  // MS7, but for storage
+  Status sync_direct_writes();         // MS3
+
   // What the pool has found at the start is not to be used: its checkpoint does not fit the log, or
   // the database is a new one. A new pool takes its place, or none. Before any page is read or
   // written. Blocks. Errors: fenced, those of the registry.
@@ -98,6 +113,7 @@ class MemoryPageSource final : public PageSource {
   void stop();
   // One round of what the threads do: lists, registers, frees slots, looks for a pool. For tests.
   void do_work();
+  void look_after_pool();  // MS9: asks whether it is there. Blocks.
 
   struct Counters {
     std::atomic<uint64_t> from_pool{0}, from_storage{0};  // pages read
@@ -118,7 +134,6 @@ class MemoryPageSource final : public PageSource {
 
  private:
   using Located = std::optional<proto::PoolSlot>;
-  struct MixedBatch;
   // What one grant came to.
   struct Granted {
     bool bypass = false;
@@ -141,9 +156,6 @@ class MemoryPageSource final : public PageSource {
   Status read_slot(PageId id, Llsn at_least, char* page, bool* elsewhere, Llsn* known);
   void drop_damaged(PageId id, const proto::PoolSlot& at);
   Status read_storage(PageId id, Llsn at_least, char* page);
-  // Reads what is in the pool; the rest is in missing[0..result), by number.
-  uint32_t read_batch_slots(const PageId* ids, uint32_t count, char* pages, Status* results,
-                            uint32_t* missing);
   void stage(PageId id, const char* page, bool out_of_use) noexcept;
 
   // --- writing ---
@@ -158,7 +170,6 @@ class MemoryPageSource final : public PageSource {
                         bool* ok);
 
   // --- checkpoints, and the memory node's writes (memory_page_source_tasks.cc) ---
-  Status sync_direct_writes();
   StatusOr<Granted> grant(Lsn below);
   StatusOr<Told> sync_and_tell();
   void note_flushed(const proto::PoolWriteReply& reply, uint64_t number);
@@ -176,6 +187,7 @@ class MemoryPageSource final : public PageSource {
   [[nodiscard]] size_t free_wanted() const noexcept;
   [[nodiscard]] bool is_short() const noexcept;
   bool relieve();
+  bool store_some(Lsn below);
   size_t drop_cold(bool* dirty);
   void wake(std::atomic<bool>* wanted) noexcept;
 
@@ -207,7 +219,8 @@ class MemoryPageSource final : public PageSource {
   uint64_t new_pool_at_us_ STRATA_GUARDED_BY(mutex_) = 0;
   std::atomic<bool> register_wanted_{false};
   std::atomic<bool> relief_wanted_{false};
-  AlignedBytes batch_;  // of who registers
+  AlignedBytes batch_;            // of who registers
+  uint64_t silent_since_us_ = 0;  // of who looks after the pool; 0: it answers
   std::thread registrar_;
   std::thread reliever_;
 };

@@ -19,7 +19,8 @@ constexpr size_t kVictimsMax = 64;       // dropped by one call
 constexpr uint32_t kIdleRoundsMax = 3;   // of sync_below() in which nothing got done
 constexpr uint64_t kPauseUsMin = 5'000;  // when there is nothing to be done for want of slots
 constexpr uint64_t kPauseUsMax = 100'000;
-constexpr uint64_t kListUs = 1'000'000;  // between two tries to list the pool
+constexpr uint64_t kIdlePatience = 4;    // times the timeout of who needs the pool
+constexpr uint64_t kLookUs = 1'000'000;  // between two looks at the pool, also to list it
 
 void count(std::atomic<uint64_t>& counter, uint64_t by = 1) {
   counter.fetch_add(by, std::memory_order_relaxed);
@@ -35,9 +36,12 @@ bool all_ok(const std::vector<proto::PoolAnswer>& answers) {
 
 // What earlier reports say counts no more: the pool takes what it has written for dirty again.
 void MemoryPageSource::attached_anew() {
-  const MutexLock lock(mutex_);
-  flushed_.clear();
-  report_ = 0;
+  {
+    const MutexLock lock(mutex_);
+    flushed_.clear();
+    report_ = 0;
+  }
+  if (!directory_.complete()) wake(&register_wanted_);
 }
 
 // --- the memory node's writes ---
@@ -218,22 +222,26 @@ StatusOr<bool> MemoryPageSource::publish_memory_checkpoint(const MemoryCheckpoin
   }
 }
 
-// MS7
 Status MemoryPageSource::delete_space(SpaceId space) {
+  STRATA_RETURN_IF_ERROR(forget_space(space));
+  return below_->delete_space(space);
+}
+
+// MS7
+Status MemoryPageSource::forget_space(SpaceId space) {
   const uint64_t begun_us = monotonic_us();
   for (;;) {
     staged_.clear_space(space);
     auto use = attachment_.use();
     if (!use.ok()) return use.status();
-    if (use->bypass()) break;
+    if (use->bypass()) return ok_status();
     const Status status = pool_->forget_space(space);
     if (status.ok()) {
       directory_.erase_space(space);
-      break;
+      return ok_status();
     }
     STRATA_RETURN_IF_ERROR(settle(&*use, status, begun_us));
   }
-  return below_->delete_space(space);
 }
 
 // --- registering ---
@@ -241,9 +249,11 @@ Status MemoryPageSource::delete_space(SpaceId space) {
 // RDR2
 void MemoryPageSource::list_pages() {
   uint32_t from = 0;
+  uint64_t resets = directory_.resets();
   while (attachment_.attached() && !directory_.complete()) {
     auto use = attachment_.use();
     if (!use.ok() || use->bypass()) return;
+    if (std::exchange(resets, directory_.resets()) != directory_.resets()) from = 0;
     auto reply = pool_->list(from);
     if (!reply.ok() || (reply->next <= from && reply->next < directory_.slots())) {
       // Whoever calls the pool next hears of it as well. It begins anew in a moment.
@@ -256,6 +266,28 @@ void MemoryPageSource::list_pages() {
     const MutexLock lock(mutex_);
     if (stopped_) return;
   }
+}
+
+// MS9. Any page will do.
+void MemoryPageSource::look_after_pool() {
+  auto use = attachment_.use();
+  if (!use.ok() || use->bypass()) return;
+  const auto answer = pool_->lookup({PageId{1, 0}});
+  const bool silent = is_peer_down(answer.status()) || is_timed_out(answer.status());
+  const uint64_t now_us = monotonic_us();
+  if (!silent) silent_since_us_ = 0;
+  if (silent && silent_since_us_ == 0) silent_since_us_ = now_us;
+  // Nobody waits for it: its process may be started again.
+  if (silent && !pool_->has_backup() &&
+      now_us - silent_since_us_ < kIdlePatience * options_.timeout_us)
+    return;
+  // What is to be done about it is done here, and whoever needs the pool next hears of it.
+  if (!answer.ok()) return (void)settle(&*use, answer.status(), monotonic_us());
+  const uint64_t number = use->number();
+  use->end();
+  if (const Lsn below = pool_->wants_stored_below(); !below.is_zero()) store_some(below);
+  // As above: how it ends concerns whoever needs the pool next.
+  if (pool_->wants_attach()) (void)attachment_.renew(number);
 }
 
 void MemoryPageSource::look_for_pool() {
@@ -314,14 +346,19 @@ void MemoryPageSource::take_registered(const std::vector<StagedPages::Taken>& st
 
 void MemoryPageSource::register_main() {
   name_this_thread("pool-register");
+  uint64_t looked_at_us = monotonic_us();
   for (;;) {
     {
       MutexLock lock(mutex_);
       changed_.wait_for_us(
-          lock, attachment_.attached() ? kListUs : options_.new_pool_us,
+          lock, attachment_.attached() ? kLookUs : options_.new_pool_us,
           [this]() STRATA_REQUIRES(mutex_) { return stopped_ || register_wanted_.load(); });
       if (stopped_) return;
       register_wanted_.store(false);
+    }
+    if (attachment_.attached() && monotonic_us() - looked_at_us >= kLookUs) {
+      look_after_pool();
+      looked_at_us = monotonic_us();
     }
     if (attachment_.bypassed()) look_for_pool();
     if (!attachment_.attached()) continue;
@@ -391,9 +428,14 @@ bool MemoryPageSource::relieve() {
   bool cold_dirty = false;
   if (directory_.size() + free_wanted() + ahead > slots && drop_cold(&cold_dirty) != 0) return true;
   if (!(cold_dirty && is_short()) && directory_.dirty() <= slots / 2) return false;
+  return store_some(kAny);
+}
+
+// False: there was nothing to be done, or it cannot be done now.
+bool MemoryPageSource::store_some(Lsn below) {
   size_t pages = 0;
   for (size_t i = 0; i < kGrantsOfRelief; ++i) {
-    const auto granted = grant(kAny);
+    const auto granted = grant(below);
     if (!granted.ok() || granted->pages == 0) break;
     pages += granted->pages;
   }

@@ -15,7 +15,7 @@ namespace strata::clients {
 namespace {
 
 using testing::FakeMemoryNode;
-using testing::FakeNaming;
+using testing::FakeNames;
 using testing::FakePool;
 using testing::FakeStorage;
 using testing::Fate;
@@ -36,7 +36,7 @@ class MemoryPages : public ::testing::Test {
     source_.reset();
     storage_.new_life();
     pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
-    auto opened = MemoryPageSource::open(options(), pool_.get(), &naming_, &storage_);
+    auto opened = MemoryPageSource::open(options(), pool_.get(), naming_.of(0), &storage_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     source_ = *std::move(opened);
   }
@@ -76,7 +76,7 @@ class MemoryPages : public ::testing::Test {
   Lsn durable_{1'000'000};
   bool remote_addresses_ = true;
   FakeStorage storage_;
-  FakeNaming naming_;
+  FakeNames naming_;
   FakeMemoryNode node_{32, 2, &storage_};
   uint64_t epoch_ = 0;
   std::unique_ptr<FakePool> pool_;
@@ -241,12 +241,12 @@ TEST_F(MemoryPages, ALaterLifeFindsThePoolAndItsCheckpoint) {  // PAT2
 TEST_F(MemoryPages, APoolThatTheRegistryDoesNotNameCountsForNothing) {
   ASSERT_TRUE(write(page_of(1), 5).ok());
   ASSERT_TRUE(source_->publish_memory_checkpoint({Lsn{50}, 3}).ok());
-  naming_.name_now.reset();
+  naming_.now[0].reset();
   open();
   EXPECT_FALSE(source_->memory_checkpoint().has_value());
   EXPECT_TRUE(source_->directory().complete());
   EXPECT_EQ(node_.size(), 0u);
-  EXPECT_EQ(naming_.name_now, node_.incarnation());
+  EXPECT_EQ(naming_.now[0], node_.incarnation());
 }
 
 TEST_F(MemoryPages, AFoundPoolMayBeDiscarded) {
@@ -256,7 +256,7 @@ TEST_F(MemoryPages, AFoundPoolMayBeDiscarded) {
   ASSERT_TRUE(source_->discard_pool().ok());
   EXPECT_FALSE(source_->memory_checkpoint().has_value());
   EXPECT_EQ(node_.size(), 0u);
-  EXPECT_EQ(naming_.name_now, node_.incarnation());
+  EXPECT_EQ(naming_.now[0], node_.incarnation());
   EXPECT_TRUE(is_not_found(read(page_of(1)).status()));
   ASSERT_TRUE(write(page_of(1), 6).ok());
   EXPECT_EQ(*read(page_of(1)), 6u);
@@ -266,7 +266,7 @@ TEST_F(MemoryPages, ANamedPoolThatDoesNotAnswerIsUnnamedFirst) {  // PAT2
   ASSERT_TRUE(write(page_of(1), 5).ok());
   node_.fate = [](const char*) { return Fate::kNotRun; };
   open();
-  EXPECT_FALSE(naming_.name_now.has_value());
+  EXPECT_FALSE(naming_.now[0].has_value());
   EXPECT_TRUE(source_->attachment().bypassed());
   EXPECT_FALSE(source_->memory_checkpoint().has_value());
   ASSERT_TRUE(write(page_of(2), 6).ok());
@@ -274,7 +274,7 @@ TEST_F(MemoryPages, ANamedPoolThatDoesNotAnswerIsUnnamedFirst) {  // PAT2
   node_.fate = [](const char*) { return Fate::kFine; };
   source_->do_work();
   EXPECT_TRUE(source_->attachment().attached());
-  EXPECT_EQ(naming_.name_now, node_.incarnation());
+  EXPECT_EQ(naming_.now[0], node_.incarnation());
   EXPECT_FALSE(node_.slot(page_of(1)).has_value());
 }
 
@@ -333,6 +333,7 @@ TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {
     StatusOr<proto::PoolSyncedReply> synced(uint64_t report) override {
       return pool_->synced(report);
     }
+    Status stored(const std::vector<StoredPage>& pages) override { return pool_->stored(pages); }
     Status checkpoint(Lsn lsn, uint64_t bias) override { return pool_->checkpoint(lsn, bias); }
     void read_slots(absl::Span<SlotRead> reads) override { pool_->read_slots(reads); }
     bool full = false;
@@ -343,7 +344,7 @@ TEST_F(MemoryPages, APageWithASlotIsNeverWrittenPastThePool) {
   FakePool inner(&node_, ++epoch_);
   NoReserve pool(&inner);
   source_.reset();
-  source_ = *MemoryPageSource::open(options(), &pool, &naming_, &storage_);
+  source_ = *MemoryPageSource::open(options(), &pool, naming_.of(0), &storage_);
   ASSERT_TRUE(write(page_of(1), 5).ok());
   pool.full = true;
   const PageId ids[] = {page_of(1), page_of(2)};
@@ -420,7 +421,7 @@ TEST_F(MemoryPages, ALostCleanPoolIsBypassedAndAnotherOneTakesItsPlace) {  // MS
   };
   ASSERT_TRUE(write(page_of(2), 6).ok());
   EXPECT_TRUE(source_->attachment().bypassed());
-  EXPECT_FALSE(naming_.name_now.has_value());
+  EXPECT_FALSE(naming_.now[0].has_value());
   EXPECT_EQ(*read(page_of(1)), 5u);
   EXPECT_EQ(*read(page_of(2)), 6u);
   EXPECT_TRUE(source_->sync_below(Lsn{100}).ok());

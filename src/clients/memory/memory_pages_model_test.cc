@@ -1,5 +1,6 @@
-// Goal: whatever happens to a compute node, its memory node, storage, and the calls between them, a
-// page that is read has exactly its newest written bytes; and at any time storage and pool together
+// Goal: whatever happens to a compute node, its memory nodes (one, two with the pages spread over
+// them, or two of which one is the other's backup), storage, and the calls between them, a page
+// that is read has exactly its newest written bytes; and at any time storage and pools together
 // have every page at least as new as the last checkpoint in memory promises, and storage alone,
 // with what it has made durable, as new as the last one there. Method: many short histories, each
 // by a seed (STRATA_SEED, STRATA_ROUNDS), in one thread, with an oracle that knows every version of
@@ -7,21 +8,23 @@
 // the engine does: pages that the log since the checkpoint names are made anew and count as dirty.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <map>
 #include <set>
 
 #include "base/diag.h"
 #include "base/rng.h"
-#include "clients/memory/memory_page_source.h"
+#include "clients/memory/pool_set.h"
 #include "clients/memory/testing/fake_pool.h"
 #include "clients/memory/testing/fake_storage.h"
 
 namespace strata::clients {
 namespace {
 
+using testing::FakeCopyNames;
 using testing::FakeMemoryNode;
-using testing::FakeNaming;
+using testing::FakeNames;
 using testing::FakePool;
 using testing::FakeStorage;
 using testing::Fate;
@@ -29,17 +32,27 @@ using testing::llsn_of;
 using testing::make_page;
 
 constexpr uint32_t kPages = 40;
-constexpr uint32_t kSlots = 32;
+constexpr uint32_t kSlots = 32;  // of all pools together
 
 uint64_t number_from(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
+struct Shape {
+  uint32_t pools, copies;
+};
+
 class Model {
  public:
-  explicit Model(uint64_t seed) : rng_(seed), trouble_(rng_.below(4)) {
-    node_.fate = [this](const char* call) { return fate(call); };
+  Model(uint64_t seed, const Shape& shape)
+      : rng_(seed), trouble_(rng_.below(4)), copies_(shape.copies), names_(shape.pools) {
+    const uint32_t pools = shape.pools * shape.copies;
+    for (uint32_t i = 0; i < pools; ++i) {
+      nodes_.push_back(std::make_unique<FakeMemoryNode>(kSlots / shape.pools, 4, &storage_));
+      nodes_.back()->fate = [this, i](const char* call) { return fate(i, call); };
+    }
+    down_.resize(pools);
     storage_.fault = [this](const char* call) { return fault(call); };
     storage_.after_sync = [this] { write_meanwhile(); };
     remote_addresses_ = !rng_.one_in(8);
@@ -63,7 +76,7 @@ class Model {
 
   uint64_t reads = 0, changes = 0, lives = 0, from_tier_1 = 0, ends = 0, bypasses = 0,
            storage_checkpoints = 0, memory_checkpoints = 0, from_pool = 0, lost = 0, direct = 0,
-           dropped = 0;
+           dropped = 0, warm = 0, switches = 0;
 
  private:
   struct Version {
@@ -75,12 +88,13 @@ class Model {
     bool dirty = false;
     Lsn first, end;
   };
-  static PageId id_of(uint32_t page) { return {300, page}; }
+  static PageId id_of(uint32_t page) { return {300 + page / 8, page}; }
+  FakeMemoryNode& some_node() { return *nodes_[rng_.below(nodes_.size())]; }
 
   // --- what goes wrong ---
-  Fate fate(const char* call) {
-    if (down_ != 0) {
-      --down_;
+  Fate fate(uint32_t node, const char* call) {
+    if (down_[node] != 0) {
+      --down_[node];
       return Fate::kNotRun;
     }
     if (trouble_ == 0 || !rng_.one_in(std::string(call) == "attach" ? 10 : 25)) return Fate::kFine;
@@ -99,14 +113,16 @@ class Model {
     if (trouble_ == 0 || !rng_.one_in(4)) return;
     const uint64_t session = storage_.session();
     // Whatever becomes of it: what matters is that nobody takes it for durable.
-    (void)pool_->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
+    size_t which = rng_.below(pools_.size());
+    if (mirror_ != nullptr) which = copy_names_.now.has_value() ? copy_names_.now->used : 0;
+    (void)pools_[which]->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
   }
 
   // --- lives ---
   void begin_life() {
     ++lives;
     storage_.new_life();
-    naming_.fails = false;  // a start waits for the registry
+    names_.fails = false;  // a start waits for the registry
     MemoryPagesOptions options;
     options.durable = [this] { return lsn_; };
     options.free_slots = 4;
@@ -117,8 +133,26 @@ class Model {
     options.new_pool_us = rng_.one_in(2) ? 0 : 1'000'000'000;
     options.remote_addresses = remote_addresses_;
     options.keeps_up = false;
-    pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
-    auto opened = MemoryPageSource::open(options, pool_.get(), &naming_, &storage_);
+    names_.epoch = Epoch{++epoch_};
+    for (auto& pool : pools_) earlier_.push_back(std::move(pool));  // calls may be late
+    pools_.clear();
+    copy_names_.epoch = names_.epoch;
+    copy_names_.fails = false;
+    std::vector<PoolSet::Member> members;
+    for (const auto& node : nodes_)
+      pools_.push_back(std::make_unique<FakePool>(node.get(), epoch_));
+    if (copies_ == 1) {
+      for (size_t i = 0; i < nodes_.size(); ++i) members.push_back({pools_[i].get(), names_.of(i)});
+    } else {
+      MirrorOptions mirror;
+      mirror.durable = options.durable;
+      mirror.timeout_us = options.timeout_us;
+      mirror.retry_us = rng_.one_in(2) ? 0 : 1'000'000'000;
+      mirror_ = std::make_unique<MirroredPool>(
+          mirror, std::array<RemotePool*, 2>{pools_[0].get(), pools_[1].get()}, &copy_names_);
+      members.push_back({mirror_.get(), mirror_->naming()});
+    }
+    auto opened = PoolSet::open(options, members, &storage_);
     if (!opened.ok()) return fail("open: " + opened.status().ToString());
     source_ = *std::move(opened);
     recover();
@@ -159,19 +193,27 @@ class Model {
       note_counters();
     }
     source_.reset();
+    mirror_.reset();
     local_.clear();
-    if (rng_.one_in(3)) node_.do_late();
     if (rng_.one_in(4)) storage_.restart();
-    if (trouble_ != 0 && rng_.one_in(4)) node_.lose();
-    if (trouble_ != 0 && rng_.one_in(4)) node_.restart();
+    for (const auto& node : nodes_) {
+      if (rng_.one_in(3)) node->do_late();
+      if (trouble_ != 0 && rng_.one_in(4)) node->lose();
+      if (trouble_ != 0 && rng_.one_in(4)) node->restart();
+    }
     begin_life();
   }
   void note_counters() {
     if (source_ == nullptr) return;
-    from_pool += source_->counters().from_pool;
-    direct += source_->counters().written_directly;
-    dropped += source_->counters().dropped;
-    bypasses += source_->attachment().counters().bypassed;
+    for (size_t i = 0; i < source_->size(); ++i) {
+      const MemoryPageSource& pool = source_->pool(i);
+      from_pool += pool.counters().from_pool;
+      direct += pool.counters().written_directly;
+      dropped += pool.counters().dropped;
+      bypasses += pool.attachment().counters().bypassed;
+      if (mirror_ != nullptr) switches += mirror_->switches();
+      warm += i != 0 && pool.attachment().bypassed() != source_->pool(0).attachment().bypassed();
+    }
   }
 
   // --- the oracle ---
@@ -184,24 +226,70 @@ class Model {
   void fail(const std::string& what) {
     if (wrong_.empty()) wrong_ = "step " + std::to_string(step_) + ": " + what;
   }
+  // The node whose pool counts for a place; nothing: none does. `backup`: the other copy, if the
+  // registry names it.
+  [[nodiscard]] FakeMemoryNode* named(size_t place, bool backup, uint64_t* incarnation) const {
+    if (copies_ == 1) {
+      if (!names_.now[place].has_value()) return nullptr;
+      *incarnation = *names_.now[place];
+      return nodes_[place].get();
+    }
+    if (!copy_names_.now.has_value()) return nullptr;
+    const NamedCopies& now = *copy_names_.now;
+    const uint32_t copy = backup && now.incarnations[1 - now.used] != 0 ? 1 - now.used : now.used;
+    *incarnation = now.incarnations[copy];
+    return nodes_[copy].get();
+  }
+  // Where the next life may begin, if the pools stay as they are.
+  [[nodiscard]] std::optional<Lsn> promised(bool backup) const {
+    std::optional<Lsn> least;
+    for (size_t i = 0; i < nodes_.size() / copies_; ++i) {
+      uint64_t incarnation = 0;
+      const FakeMemoryNode* const node = named(i, backup, &incarnation);
+      if (node == nullptr) continue;
+      const Lsn noted = node->checkpoint();
+      if (node->incarnation() != incarnation || noted.is_zero() ||
+          node->checkpoint_epoch() < (copies_ == 1 ? names_.since : copy_names_.since_now))
+        return std::nullopt;
+      least = std::min(least.value_or(noted), noted);
+    }
+    return least;
+  }
   void look() {
-    if (source_ != nullptr) source_->directory().check();
-    const bool whole = naming_.name_now.has_value() && node_.incarnation() == *naming_.name_now;
+    for (size_t i = 0; source_ != nullptr && i < source_->size(); ++i)
+      source_->pool(i).directory().check();
+    for (uint32_t page = 0; page < kPages; ++page)
+      if (storage_.durable_llsn(id_of(page)) < newest_below(page, tier_2_))
+        fail("storage lacks page " + std::to_string(page) + " of the checkpoint there");
+    look_at_pools(/*backup=*/false);
+    if (copies_ > 1) look_at_pools(/*backup=*/true);
+    // A backup that takes over may have an older version than storage of a page that nobody was
+    // told to be written.
+    if (storage_.went_back && session_ == epoch_ && copies_ == 1)
+      fail("storage was given an older version");
+    storage_.went_back = false;
+    session_ = epoch_;
+  }
+  void look_at_pools(bool backup) {
+    const std::optional<Lsn> promised = this->promised(backup);
+    if (!promised.has_value()) return;
+    if (*promised > tier_1_) fail("a checkpoint that nobody has made");
     for (uint32_t page = 0; page < kPages; ++page) {
       const PageId id = id_of(page);
-      if (storage_.durable_llsn(id) < newest_below(page, tier_2_))
-        fail("storage lacks page " + std::to_string(page) + " of the checkpoint there");
-      if (!whole) continue;
-      const auto slot = node_.slot(id);
+      uint64_t incarnation = 0;
+      const FakeMemoryNode* const node =
+          named(place_of(id, static_cast<uint32_t>(nodes_.size() / copies_)), backup, &incarnation);
+      const auto slot = node == nullptr ? std::nullopt : node->slot(id);
       // A clean one may be dropped: it counts for nothing.
       const bool dirty = slot.has_value() && slot->dirty_from.has_value();
       const Llsn there = dirty ? slot->llsn : storage_.durable_llsn(id);
-      if (there < newest_below(page, std::min(tier_1_, node_.checkpoint())))
-        fail("pool and storage lack page " + std::to_string(page) + " of the checkpoint in memory");
+      if (there < newest_below(page, *promised))
+        fail("pool and storage lack page " + std::to_string(page) + " of the checkpoint in memory" +
+             (backup ? ", in the backup" : ""));
+      // What it would bring back if it took over now.
+      if (backup && slot.has_value() && !local_.contains(page) && slot->llsn != written_[page])
+        fail("the backup has an old version of page " + std::to_string(page));
     }
-    if (storage_.went_back && session_ == epoch_) fail("storage was given an older version");
-    storage_.went_back = false;
-    session_ = epoch_;
   }
 
   // --- steps ---
@@ -229,6 +317,7 @@ class Model {
         return evict();
       case 14:
       case 15:
+        if (rng_.one_in(2)) source_->look_after_pools();
         return source_->do_work();
       case 16:
         return checkpoint_in_memory();
@@ -245,25 +334,25 @@ class Model {
         return crash();
       case 1:
       case 2:
-        return node_.restart();
+        return some_node().restart();
       case 3:
-        if (trouble_ == 3) node_.lose();
+        if (trouble_ == 3) some_node().lose();
         return;
       case 4:
-        down_ = 1 + rng_.below(40);
+        down_[rng_.below(down_.size())] = 1 + rng_.below(40);
         return;
       case 5:
       case 6:
         if (trouble_ >= 2) storage_.restart();
         return;
       case 7:
-        naming_.fails = trouble_ == 3;
+        names_.fails = copy_names_.fails = trouble_ == 3;
         return;
       case 8:
-        node_.do_late();
+        some_node().do_late();
         return;
       default:
-        naming_.fails = false;
+        names_.fails = copy_names_.fails = false;
     }
   }
 
@@ -393,13 +482,17 @@ class Model {
 
   Rng rng_;
   uint64_t trouble_;  // 0: none; 1: calls; 2: storage, too; 3: everything
+  const uint32_t copies_;
   FakeStorage storage_;
-  FakeNaming naming_;
-  FakeMemoryNode node_{kSlots, 4, &storage_};
-  std::unique_ptr<FakePool> pool_;
-  std::unique_ptr<MemoryPageSource> source_;
+  FakeNames names_;
+  FakeCopyNames copy_names_;  // of two copies
+  std::vector<std::unique_ptr<FakeMemoryNode>> nodes_;
+  std::vector<std::unique_ptr<FakePool>> pools_, earlier_;
+  std::unique_ptr<MirroredPool> mirror_;
+  std::unique_ptr<PoolSet> source_;
   bool remote_addresses_ = true;
-  uint64_t epoch_ = 0, session_ = 0, llsn_ = 0, down_ = 0;
+  uint64_t epoch_ = 0, session_ = 0, llsn_ = 0;
+  std::vector<uint64_t> down_;
   Lsn lsn_{1000}, tier_1_, tier_2_, confirmed_;
   std::map<uint32_t, Local> local_;
   std::vector<Version> versions_[kPages];
@@ -408,37 +501,52 @@ class Model {
   std::string wrong_;
 };
 
-TEST(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise) {
+class MemoryPagesModel : public ::testing::TestWithParam<Shape> {};
+
+TEST_P(MemoryPagesModel, EveryPlaceHasTheNewestBytesAndCheckpointsKeepTheirPromise) {
   set_diag_sink([](Severity, std::string_view) {});
   const uint64_t first = number_from("STRATA_SEED", 1);
   const uint64_t rounds = number_from("STRATA_ROUNDS", 60);
   uint64_t reads = 0, changes = 0, lives = 0, tier_1 = 0, ends = 0, bypasses = 0, in_storage = 0,
-           in_memory = 0, from_pool = 0, lost = 0, direct = 0, dropped = 0;
+           in_memory = 0, from_pool = 0, lost = 0, direct = 0, dropped = 0, warm = 0, switches = 0;
   for (uint64_t seed = first; seed < first + rounds; ++seed) {
-    Model model(seed);
+    Model model(seed, GetParam());
     ASSERT_EQ(model.run(400), "") << "STRATA_SEED=" << seed << " STRATA_ROUNDS=1";
     reads += model.reads, changes += model.changes, lives += model.lives;
     tier_1 += model.from_tier_1, ends += model.ends, bypasses += model.bypasses;
     in_storage += model.storage_checkpoints, in_memory += model.memory_checkpoints;
     from_pool += model.from_pool, lost += model.lost;
-    direct += model.direct, dropped += model.dropped;
+    direct += model.direct, dropped += model.dropped, warm += model.warm;
+    switches += model.switches;
   }
   std::printf(
       "%lu reads (%lu from pools), %lu changes, %lu calls lost, %lu lives (%lu from memory, %lu "
-      "ended), %lu bypasses, %lu checkpoints in memory, %lu in storage, %lu pages written "
-      "directly, "
-      "%lu dropped\n",
-      reads, from_pool, changes, lost, lives, tier_1, ends, bypasses, in_memory, in_storage, direct,
-      dropped);
+      "ended, %lu with some of the pools), %lu bypasses, %lu switches, %lu checkpoints in "
+      "memory, %lu in storage, %lu pages written directly, %lu dropped\n",
+      reads, from_pool, changes, lost, lives, tier_1, ends, warm, bypasses, switches, in_memory,
+      in_storage, direct, dropped);
   set_diag_sink(nullptr);
   if (rounds < 60) return;
   EXPECT_GT(from_pool * 4, reads);
   EXPECT_GT(tier_1, 10u);
-  EXPECT_GT(ends, 5u);
-  EXPECT_GT(bypasses, 5u);
+  EXPECT_GT(ends, GetParam().copies == 1 ? 5u : 0u);
+  EXPECT_GT(bypasses, GetParam().copies == 1 ? 5u : 0u);
   EXPECT_GT(direct, 50u);
   EXPECT_GT(dropped, 50u);
+  if (GetParam().pools > 1) {
+    EXPECT_GT(warm, 5u);
+  }
+  if (GetParam().copies > 1) {
+    EXPECT_GT(switches, 20u);
+  }
 }
+
+INSTANTIATE_TEST_SUITE_P(Pools, MemoryPagesModel,
+                         ::testing::Values(Shape{1, 1}, Shape{2, 1}, Shape{1, 2}),
+                         [](const auto& shape) {
+                           return "Of" + std::to_string(shape.param.pools) + "In" +
+                                  std::to_string(shape.param.copies) + "Copies";
+                         });
 
 }  // namespace
 }  // namespace strata::clients

@@ -19,7 +19,7 @@ namespace strata::clients {
 namespace {
 
 using testing::FakeMemoryNode;
-using testing::FakeNaming;
+using testing::FakeNames;
 using testing::FakePool;
 using testing::FakeStorage;
 using testing::Fate;
@@ -71,7 +71,7 @@ class Stress : public ::testing::Test {
   }
 
   FakeStorage storage_;
-  FakeNaming naming_;
+  FakeNames naming_;
   FakeMemoryNode node_{128, 8, &storage_};
   FakePool pool_{&node_, 1};
   std::unique_ptr<MemoryPageSource> source_;
@@ -92,7 +92,7 @@ TEST_F(Stress, ManyThreadsSeeTheNewestVersions) {
   options.reserve_slots = 8;
   options.staged_pages_max = 32;
   options.pause_us = 500;
-  auto opened = MemoryPageSource::open(options, &pool_, &naming_, &storage_);
+  auto opened = MemoryPageSource::open(options, &pool_, naming_.of(0), &storage_);
   ASSERT_TRUE(opened.ok()) << opened.status();
   source_ = *std::move(opened);
   std::vector<std::thread> threads;

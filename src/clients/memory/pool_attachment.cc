@@ -49,6 +49,8 @@ Status PoolAttachment::open() {
       if (attached.ok()) {
         if (!attached->checkpoint.is_zero())
           found_ = MemoryCheckpoint{attached->checkpoint, attached->bias};
+        found_epoch_ = attached->checkpoint_epoch;
+        found_whole_ = true;
         directory_->reset(attached->slots, /*complete=*/attached->made);
         counters_.attached.fetch_add(1, std::memory_order_relaxed);
         if (renewed_) renewed_();
@@ -66,7 +68,7 @@ Status PoolAttachment::open() {
     diag(Severity::kWarning,
          "the memory node's pool is lost (%s): recovery begins where storage has everything",
          std::string(why.message()).c_str());
-    STRATA_RETURN_IF_ERROR(naming_->remove());  // PAT2
+    STRATA_RETURN_IF_ERROR(naming_->remove(PoolLoss::kUnknown));  // PAT2
   }
   const Status fresh = have_new_pool();
   if (fresh.ok() || is_fenced(fresh)) return fresh;
@@ -74,6 +76,10 @@ Status PoolAttachment::open() {
        std::string(fresh.message()).c_str());
   counters_.bypassed.fetch_add(1, std::memory_order_relaxed);
   return ok_status();
+}
+
+std::optional<MemoryCheckpoint> PoolAttachment::found_checkpoint() const {
+  return found_epoch_ < naming_->since() ? std::nullopt : found_;
 }
 
 // An empty pool that the registry does not name, or one that it names, changes nothing.
@@ -96,12 +102,13 @@ Status PoolAttachment::have_new_pool() {
 Status PoolAttachment::discard() {
   Status result;
   found_.reset();
+  found_whole_ = false;
   if (!claim(number(), &result)) return result;
   {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });
   }
-  Status status = naming_->remove();  // PAT2
+  Status status = naming_->remove(PoolLoss::kUnknown);  // PAT2
   if (status.ok()) {
     directory_->reset(0, /*complete=*/true);
     {
@@ -240,6 +247,8 @@ Status PoolAttachment::attach_again(uint64_t begun_us) {
   for (;;) {
     auto attached = pool_->attach(incarnation, /*fresh=*/false, deadline_us);
     Status status = attached.status();
+    if (attached.ok() && attached->elsewhere)
+      directory_->reset(attached->slots, /*complete=*/false);
     if (status.ok()) status = look_up_doubtful();
     if (status.ok()) {
       counters_.attached.fetch_add(1, std::memory_order_relaxed);
@@ -287,7 +296,7 @@ Status PoolAttachment::lost(const Status& why) {
     return end(error_ended("the memory node's pool, with pages that storage lacks, is lost (" +
                            std::string(why.message()) + ")" + std::string(kRemedyMark) +
                            "restart this server: it recovers from storage and the log"));
-  const Status removed = naming_->remove();  // PAT2
+  const Status removed = naming_->remove(PoolLoss::kNothing);  // PAT2
   if (ends_right(removed)) return end(removed);
   if (!removed.ok()) return removed;
   directory_->reset(0, /*complete=*/true);

@@ -14,6 +14,7 @@
 //         pages of which a call had an unknown end are looked up before the next call.
 //   PAT2  A pool is used only while the registry names it, and pages go past it only once the
 //        registry does not.
+//         An attachment to a copy elsewhere makes what was known of slots void.
 //   PAT3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
 //        work: what storage lacks is in the log, and recovery's to find.
 #pragma once
@@ -49,8 +50,10 @@ class PoolAttachment {
   // The pool that the registry names, a new one, or none for now. Blocks. Errors: fenced, those of
   // the registry.
   Status open();
-  // The last one of the pool that was found whole at the start.
-  [[nodiscard]] std::optional<MemoryCheckpoint> found_checkpoint() const { return found_; }
+  // Whether the pool that the registry named was found whole at the start.
+  [[nodiscard]] bool found() const { return found_whole_; }
+  // The last one of that pool, if it counts.
+  [[nodiscard]] std::optional<MemoryCheckpoint> found_checkpoint() const;
 
   // A call to the pool, or one past it, is under way while it lives.
   class Use {
@@ -122,7 +125,9 @@ class PoolAttachment {
   RemoteDirectory* const directory_;
   const std::function<void()> renewed_;
   StopFlag stop_;
+  bool found_whole_ = false;
   std::optional<MemoryCheckpoint> found_;
+  Epoch found_epoch_;  // of it
   std::atomic<State> state_now_{State::kBypass};
   mutable Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;

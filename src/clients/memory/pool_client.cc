@@ -124,8 +124,9 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
   if (reply->slots == 0 || !holds(reply->headers_at, kHeaderBytes) ||
       !holds(reply->pages_at, kPageBytes))
     return error_corruption("the memory node describes a pool that its memory does not hold");
-  const AttachedPool attached{reply->incarnation, reply->made, reply->slots, reply->checkpoint,
-                              reply->bias};
+  const AttachedPool attached{reply->incarnation, reply->made, reply->slots,
+                              reply->checkpoint,  reply->bias, reply->checkpoint_epoch,
+                              /*elsewhere=*/false};
   const MutexLock lock(mutex_);
   attachment_ = std::move(attachment);
   return attached;
@@ -212,6 +213,12 @@ StatusOr<proto::PoolSyncedReply> PoolClient::synced(uint64_t report) {
                               proto::encode(proto::PoolSyncedRequest{user(), report}),
                               monotonic_us() + options_.call_timeout_us, &bytes));
   return proto::decode_pool_synced_reply(bytes);
+}
+
+Status PoolClient::stored(const std::vector<StoredPage>& pages) {
+  std::string reply;
+  return call(proto::kPoolStored, proto::encode(proto::PoolStoredRequest{user(), pages}),
+              monotonic_us() + options_.call_timeout_us, &reply);
 }
 
 Status PoolClient::checkpoint(Lsn lsn, uint64_t bias) {

@@ -51,6 +51,7 @@ class PoolClient final : public RemotePool {
   StatusOr<proto::PoolWriteAgainReply> write_again(uint32_t from,
                                                    const proto::PoolTarget& target) override;
   StatusOr<proto::PoolSyncedReply> synced(uint64_t report) override;
+  Status stored(const std::vector<StoredPage>& pages) override;
   Status checkpoint(Lsn lsn, uint64_t bias) override;
   void read_slots(absl::Span<SlotRead> reads) override;
 

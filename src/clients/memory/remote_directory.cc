@@ -111,6 +111,7 @@ RemoteDirectory::Shard& RemoteDirectory::shard_of(PageId id) const noexcept {
 }
 
 void RemoteDirectory::reset(uint32_t slots, bool complete) {
+  resets_.fetch_add(1, std::memory_order_seq_cst);
   complete_.store(false, std::memory_order_release);
   const size_t each = slots / kShards + slots / kShards / 8 + 64;
   size_t buckets = 64;

@@ -69,6 +69,9 @@ class RemoteDirectory {
   // Clean pages out of use, about the coldest.
   [[nodiscard]] Cold coldest(size_t max) const;
 
+  // Grows before anything is forgotten: what was found, and what complete() said, between two equal
+  // ones is of one content.
+  [[nodiscard]] uint64_t resets() const noexcept { return resets_.load(std::memory_order_seq_cst); }
   [[nodiscard]] bool complete() const noexcept { return complete_.load(std::memory_order_acquire); }
   [[nodiscard]] uint32_t slots() const noexcept { return slots_.load(std::memory_order_relaxed); }
   [[nodiscard]] size_t size() const noexcept { return size_.load(std::memory_order_relaxed); }
@@ -82,6 +85,7 @@ class RemoteDirectory {
   const std::unique_ptr<Shard[]> shards_;
   Mutex gone_mutex_{LatchRank::kLeaf};
   std::vector<SpaceId> gone_ STRATA_GUARDED_BY(gone_mutex_);  // erased while a list was read
+  std::atomic<uint64_t> resets_{0};
   std::atomic<bool> complete_{false};
   std::atomic<uint32_t> slots_{0};
   std::atomic<size_t> size_{0};

@@ -28,7 +28,13 @@ struct AttachedPool {
   // The last checkpoint() of any user; lsn 0: there was none.
   Lsn checkpoint;
   uint64_t bias = 0;
+  Epoch checkpoint_epoch;
+  // It is another memory node's than that of the last attach(), with the same pages: what was known
+  // of slots counts no more.
+  bool elsewhere = false;
 };
+
+using proto::StoredPage;
 
 // A page to be read from its slot.
 struct SlotRead {
@@ -68,9 +74,18 @@ class RemotePool {
   virtual StatusOr<proto::PoolWriteAgainReply> write_again(uint32_t from,
                                                            const proto::PoolTarget& target) = 0;
   virtual StatusOr<proto::PoolSyncedReply> synced(uint64_t report) = 0;
+  // Storage has made durable these versions, up to kPagesMax, which somebody else wrote there.
+  virtual Status stored(const std::vector<StoredPage>& pages) = 0;
   virtual Status checkpoint(Lsn lsn, uint64_t bias) = 0;
   // Reads them in one batch: of each the slot's generation, the page, and the generation again.
   virtual void read_slots(absl::Span<SlotRead> reads) = 0;
+  // Whether another attach() has something to do, about a second memory node. Asked about once a
+  // second. Blocks.
+  virtual bool wants_attach() { return false; }
+  // Another memory node can take over now.
+  [[nodiscard]] virtual bool has_backup() const { return false; }
+  // Storage is to have what was changed below that place soon; zero: there is no hurry.
+  [[nodiscard]] virtual Lsn wants_stored_below() const { return {}; }
 };
 
 }  // namespace strata::clients

@@ -38,15 +38,24 @@ class StorageBelow {
   virtual void set_write_again(WriteAgain write_again) = 0;
 };
 
+// What storage lacks of a pool that is named no more.
+enum class PoolLoss : uint8_t {
+  kNothing,
+  kUnknown,  // perhaps something: checkpoints in memory from before count for nothing
+};
+
 // Which content of the stream's pool the registry names: the next life of this node relies on that
-// one, so no page may go past it to storage while it is named. Block. Errors: those of the
-// registry; fenced (somebody else has the stream).
+// one, so no page may go past it to storage while it is named. Block, but for since(). Errors:
+// those of the registry; fenced (somebody else has the stream). Thread-safe.
 class PoolNaming {
  public:
   virtual ~PoolNaming() = default;
   virtual StatusOr<std::optional<uint64_t>> named() = 0;
   virtual Status name(uint64_t incarnation) = 0;
-  virtual Status remove() = 0;  // OK, too, if there is none
+  virtual Status remove(PoolLoss loss) = 0;  // OK, too, if there is none
+  // Checkpoints that the pool keeps from earlier epochs count for nothing (MPR4); as far as the
+  // last of these calls has told.
+  [[nodiscard]] virtual Epoch since() const = 0;
 };
 
 }  // namespace strata::clients

@@ -47,9 +47,9 @@ Status check_in_sync(const std::vector<InSyncNode>& nodes);  // kInvalidArgument
 std::string encode_in_sync(const std::vector<InSyncNode>& nodes);
 StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry);
 
-Status check_memory_pool(const MemoryPool& pool);  // kInvalidArgument
-std::string encode_memory_pool(const MemoryPool& pool);
-StatusOr<MemoryPool> decode_memory_pool(const KeyValue& entry);
+Status check_memory_pools(const MemoryPoolSet& set);  // kInvalidArgument
+std::string encode_memory_pools(const MemoryPoolSet& set);
+StatusOr<MemoryPoolSet> decode_memory_pools(const KeyValue& entry);
 
 Status check_removal(const RemovalRequest& request);  // kInvalidArgument
 std::string encode_removal(const RemovalRequest& request);

@@ -609,6 +609,19 @@ void Pool::synced(uint64_t report) {
   }
 }
 
+void Pool::stored(PageId id, Llsn llsn) {
+  const uint32_t slot = impl_->current(id);
+  if (slot == kNone) return;
+  SlotState& s = impl_->states[slot];
+  if (s.state != State::kDirty || s.leaving != kNone || s.llsn > llsn) return;
+  const Lsn before = impl_->dirty_from(s);
+  s.own = kNeverChanged;
+  s.behind = {};
+  s.behind_write = kNeverChanged;
+  impl_->become(slot, State::kClean);
+  impl_->restate(slot, before);
+}
+
 std::vector<Pool::Write> Pool::written_since_sync(uint32_t from, uint32_t max,
                                                   uint32_t* next) const {
   std::vector<Write> found;

@@ -25,7 +25,7 @@
 //         synced, then its own. A clean image that replaces one that storage may lack is not
 //         believed: it is dirty from where that one was.
 //   PSL5  Clean is only what synced(report) says: an image whose write was reported with that
-//         number or a lower one, and which was not replaced since.
+//         number or a lower one, and which was not replaced since; and what stored() says.
 //   PSL6  drop() frees clean pages only. A page that is being written keeps its slot until the
 //         write ends, whatever happens to the page.
 //   PSL7  At most one write of a page is under way. One that has ended badly leaves it dirty.
@@ -145,6 +145,9 @@ class Pool {
   void failed(const std::vector<Write>& writes);
   // Storage has made durable what reports up to that number said (PSL5).
   void synced(uint64_t report);
+  // Somebody else has written that version of the page to storage, which has made it durable. It
+  // counts as clean if it is here in that version or an older one, and nobody is writing it.
+  void stored(PageId id, Llsn llsn);
   // Pages of which something is written and not synced, from that slot on, as they are now:
   // perhaps newer than what was written, which holds that, too. `next` = slots: that was all.
   // Their bytes are to be copied before anything else is done here: nothing keeps them.

@@ -255,6 +255,26 @@ TEST_F(Pools, PSL5TheLlsnThatWasWrittenIsCleanedAndNoOther) {
   pool_->failed(again);
 }
 
+TEST_F(Pools, PSL5WhatSomebodyElseHasStoredIsClean) {
+  ASSERT_TRUE(put(pool_.get(), kPage, Llsn{5}, Lsn{10}).ok());
+  pool_->stored(kPage, Llsn{4});
+  pool_->stored(other(1), Llsn{9});
+  expect_dirty_from(kPage, Lsn{10});
+  pool_->stored(kPage, Llsn{5});
+  expect_dirty_from(kPage, kNeverChanged);
+  EXPECT_TRUE(pool_->take_writes(kNeverChanged, 64).empty());
+  // One that is being written here waits for that.
+  ASSERT_TRUE(put(pool_.get(), kPage, Llsn{6}, Lsn{20}).ok());
+  const auto writes = pool_->take_writes(kNeverChanged, 64);
+  pool_->stored(kPage, Llsn{6});
+  expect_dirty_from(kPage, Lsn{20});
+  pool_->failed(writes);
+  pool_->stored(kPage, Llsn{7});
+  expect_dirty_from(kPage, kNeverChanged);
+  pool_->check();
+  ASSERT_TRUE(pool_->drop(kPage).ok());
+}
+
 TEST_F(Pools, PSL5WrittenIsDirtyAgainForANewUser) {
   const uint64_t report = pool_->wrote(written_page());
   ASSERT_TRUE(put(pool_.get(), other(1), Llsn{3}, Lsn{30}).ok());

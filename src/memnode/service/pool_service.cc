@@ -110,6 +110,9 @@ void PoolService::pool_write_again(Bytes payload, const To& to) {
 void PoolService::pool_synced(Bytes payload, const To& to) {
   serve(proto::decode_pool_synced(payload), &ServedPool::synced, to);
 }
+void PoolService::pool_stored(Bytes payload, const To& to) {
+  serve(proto::decode_pool_stored(payload), &ServedPool::stored, to);
+}
 void PoolService::pool_checkpoint(Bytes payload, const To& to) {
   serve(proto::decode_pool_checkpoint(payload), &ServedPool::checkpoint, to);
 }

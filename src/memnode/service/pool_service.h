@@ -77,6 +77,7 @@ class PoolService {
   void pool_write(Bytes payload, const To& to);
   void pool_write_again(Bytes payload, const To& to);
   void pool_synced(Bytes payload, const To& to);
+  void pool_stored(Bytes payload, const To& to);
   void pool_checkpoint(Bytes payload, const To& to);
 
   template <class Message>

@@ -687,6 +687,19 @@ TEST(TenantsTest, SettingsThatCannotBeAreRefused) {
   EXPECT_TRUE(is_invalid_argument(check({{"a", "x", 1}, {"b", "x", 1}})));
 }
 
+TEST_F(PoolServiceTest, WhatAnotherMemoryNodeHasWrittenIsCleanOnceStorageHasIt) {  // PSL5
+  attached(4, 1);
+  ASSERT_TRUE(put({{kPage, 5, 100, 200}, {kOther, 6, 300, 400}}).ok());
+  const std::string stored =
+      proto::encode(proto::PoolStoredRequest{user_, {{kPage, Llsn{5}}, {kOther, Llsn{5}}}});
+  EXPECT_TRUE(is_busy(drop(kPage)));
+  ASSERT_TRUE(call(proto::kPoolStored, stored).ok());
+  EXPECT_TRUE(drop(kPage).ok());
+  EXPECT_TRUE(is_busy(drop(kOther))) << "of an older version";
+  attached(4, 2);
+  EXPECT_TRUE(is_fenced(call(proto::kPoolStored, stored).status()));
+}
+
 // --- garbage ---
 
 // Goal: bytes that are no request, or one that was changed on its way, are refused and counted, and
@@ -708,6 +721,7 @@ TEST_F(PoolServiceTest, GarbageChangesNothing) {  // PV2
       {proto::kPoolWriteAgain,
        proto::encode(proto::PoolWriteAgainRequest{user_, 0, targets().front()})},
       {proto::kPoolSynced, proto::encode(proto::PoolSyncedRequest{user_, 0})},
+      {proto::kPoolStored, proto::encode(proto::PoolStoredRequest{user_, {{kPage, Llsn{5}}}})},
       {proto::kPoolCheckpoint, proto::encode(proto::PoolCheckpointRequest{user_, Lsn{90}, 0})}};
   Rng rng(1);
   for (int round = 0; round < 2000; ++round) {

@@ -459,6 +459,15 @@ void ServedPool::synced(const proto::PoolSyncedRequest& request, const To& to) {
   answer(to, reply);
 }
 
+void ServedPool::stored(const proto::PoolStoredRequest& request, const To& to) {
+  if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
+  {
+    const MutexLock lock(mutex_);
+    for (const proto::StoredPage& page : request.pages) file_->pool()->stored(page.id, page.llsn);
+  }
+  to->reply({});
+}
+
 // PUS6
 void ServedPool::checkpoint(const proto::PoolCheckpointRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);

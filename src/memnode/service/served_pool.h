@@ -96,6 +96,7 @@ class ServedPool {
   void write(const proto::PoolWriteRequest& request, const To& to);
   void write_again(const proto::PoolWriteAgainRequest& request, const To& to);
   void synced(const proto::PoolSyncedRequest& request, const To& to);
+  void stored(const proto::PoolStoredRequest& request, const To& to);
   void checkpoint(const proto::PoolCheckpointRequest& request, const To& to);
 
  private:

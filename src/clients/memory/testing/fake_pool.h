@@ -113,6 +113,10 @@ class FakeMemoryNode {
     const std::lock_guard lock(mutex_);
     return checkpoint_;
   }
+  [[nodiscard]] Epoch checkpoint_epoch() const {
+    const std::lock_guard lock(mutex_);
+    return Epoch{checkpoint_epoch_};
+  }
   [[nodiscard]] Lsn oldest() const {
     const std::lock_guard lock(mutex_);
     return oldest_now();
@@ -271,7 +275,7 @@ class FakeMemoryNode {
   std::optional<User> user_;
   User last_user_;
   Lsn checkpoint_;
-  uint64_t bias_ = 0;
+  uint64_t bias_ = 0, checkpoint_epoch_ = 0;
   std::deque<std::function<void()>> late_;
 };
 
@@ -308,6 +312,7 @@ class FakePool final : public RemotePool {
     attached.slots = node_.slots_;
     attached.checkpoint = node_.checkpoint_;
     attached.bias = node_.bias_;
+    attached.checkpoint_epoch = Epoch{node_.checkpoint_epoch_};
     return attached;
   }
   StatusOr<proto::PoolListReply> list(uint32_t from) override {
@@ -425,11 +430,30 @@ class FakePool final : public RemotePool {
       return proto::PoolSyncedReply{node_.oldest_now(), node_.dirty_now()};
     });
   }
+  Status stored(const std::vector<StoredPage>& pages) override {
+    return run<bool>("stored", true,
+                     [this, pages] {
+                       for (const StoredPage& page : pages) {
+                         const auto at = node_.pages_.find(page.id);
+                         if (at == node_.pages_.end() || at->second.llsn > page.llsn ||
+                             at->second.written != 0 || node_.writing_.contains(page.id))
+                           continue;
+                         at->second.dirty_from.reset();
+                         at->second.own_from.reset();
+                       }
+                       return true;
+                     })
+        .status();
+  }
   Status checkpoint(Lsn lsn, uint64_t bias) override {
     return run<bool>("checkpoint", true,
                      [this, lsn, bias] {
-                       node_.checkpoint_ = std::max(node_.checkpoint_, lsn);
-                       node_.bias_ = bias;
+                       if (std::pair(epoch_, lsn) >=
+                           std::pair(node_.checkpoint_epoch_, node_.checkpoint_)) {
+                         node_.checkpoint_ = lsn;
+                         node_.checkpoint_epoch_ = epoch_;
+                         node_.bias_ = bias;
+                       }
                        return true;
                      })
         .status();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "clients/memory/mirrored_pool.h"
 #include "clients/memory/storage_below.h"
 #include "clients/memory/testing/pages.h"
 #include "pagefile/page_source.h"
@@ -207,23 +209,80 @@ class FakeStorage final : public PageSource, public StorageBelow {
   WriteAgain write_again_;
 };
 
-class FakeNaming final : public PoolNaming {
+// What the registry names: a content of a pool for each place. One thread at a time.
+class FakeNames {
+ public:
+  explicit FakeNames(size_t places = 1) : now(places) {
+    for (size_t i = 0; i < places; ++i) members_.push_back(std::make_unique<Member>(this, i));
+  }
+  [[nodiscard]] PoolNaming* of(size_t place) const { return members_[place].get(); }
+
+  bool fails = false;
+  std::vector<std::optional<uint64_t>> now;
+  Epoch epoch;  // of who changes it
+  Epoch since;
+  std::vector<PoolLoss> losses;
+
+ private:
+  class Member final : public PoolNaming {
+   public:
+    Member(FakeNames* of, size_t place) : of_(*of), place_(place) {}
+    StatusOr<std::optional<uint64_t>> named() override {
+      STRATA_RETURN_IF_ERROR(fault());
+      return of_.now[place_];
+    }
+    Status name(uint64_t incarnation) override {
+      STRATA_RETURN_IF_ERROR(fault());
+      of_.now[place_] = incarnation;
+      return ok_status();
+    }
+    Status remove(PoolLoss loss) override {
+      STRATA_RETURN_IF_ERROR(fault());
+      of_.now[place_].reset();
+      of_.losses.push_back(loss);
+      if (loss == PoolLoss::kUnknown) of_.since = of_.epoch;
+      return ok_status();
+    }
+    [[nodiscard]] Epoch since() const override { return of_.since; }
+
+   private:
+    [[nodiscard]] Status fault() const {
+      return of_.fails ? error_peer_down("no registry") : ok_status();
+    }
+    FakeNames& of_;
+    const size_t place_;
+  };
+  std::vector<std::unique_ptr<Member>> members_;
+};
+
+// The same, of two copies. One thread at a time.
+class FakeCopyNames final : public CopiesNaming {
  public:
   bool fails = false;
-  std::optional<uint64_t> name_now;
-  StatusOr<std::optional<uint64_t>> named() override {
-    if (fails) return error_peer_down("no registry");
-    return name_now;
+  std::optional<NamedCopies> now;
+  Epoch epoch;  // of who changes it
+  Epoch since_now;
+
+  StatusOr<std::optional<NamedCopies>> named() override {
+    STRATA_RETURN_IF_ERROR(fault());
+    return now;
   }
-  Status name(uint64_t incarnation) override {
-    if (fails) return error_peer_down("no registry");
-    name_now = incarnation;
+  Status name(const NamedCopies& copies) override {
+    STRATA_RETURN_IF_ERROR(fault());
+    now = copies;
     return ok_status();
   }
-  Status remove() override {
-    if (fails) return error_peer_down("no registry");
-    name_now.reset();
+  Status remove(PoolLoss loss) override {
+    STRATA_RETURN_IF_ERROR(fault());
+    if (loss == PoolLoss::kUnknown && now.has_value()) since_now = epoch;
+    now.reset();
     return ok_status();
+  }
+  [[nodiscard]] Epoch since() const override { return since_now; }
+
+ private:
+  [[nodiscard]] Status fault() const {
+    return fails ? error_peer_down("no registry") : ok_status();
   }
 };
 
