@@ -26,6 +26,7 @@ struct RemoteMemoryOptions {
   uint32_t free_slots = 100;
   uint64_t timeout_us = 5'000'000;  // for the memory node to answer
   bool remote_addresses = true;     // false: it is asked where a page is, before each read
+  bool pull = true;                 // false: calls carry pages, though the node could pull them
 };
 
 // The registry's name of the stream's pool, as its writer keeps it. Used by one thread at a time.
