@@ -24,6 +24,9 @@ struct NodeOptions {
   // Where the pools' files are: a folder on tmpfs, a DAX or an ordinary file system; made when
   // absent. Empty: the data folder.
   std::string pools;
+  // That folder keeps what was synced over a power loss: an ordinary or DAX file system, not tmpfs.
+  // Pages are warm after it then, and each call that changes the pool waits for the medium.
+  bool persistent = false;
   uint64_t memory_bytes = 1ull << 30;  // for all pools
   std::vector<TenantOptions> tenants;  // none: everybody in the cluster may have all of it
   uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h
@@ -38,6 +41,9 @@ struct NodeOptions {
   uint64_t start_timeout_us = 0;  // for the registry to answer; 0: until it does
   uint64_t call_timeout_us = 2'000'000;
   uint64_t storage_timeout_us = 3'000'000;  // for storage nodes to answer a write
+  // A pool that the registry does not name is given back once nobody has used it for so long; 0:
+  // never. Every tenth of it the node looks.
+  uint64_t unused_us = 60'000'000;
   uint32_t connections_max = 4096;
   uint32_t workers = 4;
   StopFlag* stop = nullptr;  // raised: open() gives up soon

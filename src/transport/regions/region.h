@@ -41,6 +41,9 @@ class Region {
   // it is durable when this returns. Errors: kResourceExhausted (no space), kInternal.
   static StatusOr<std::unique_ptr<Region>> create(const std::string& path, uint64_t bytes,
                                                   uint64_t epoch);
+  // One without a name, which lasts as long as somebody has it, and whose size nobody who is handed
+  // it can change. Blocks. Errors: as those of create().
+  static StatusOr<std::unique_ptr<Region>> create_in_memory(uint64_t bytes, uint64_t epoch);
   // One that an earlier life of the owner made. Its peers may still be writing to it (RN3).
   // Errors: kNotFound, kDataLoss (no region), kInternal.
   static StatusOr<std::unique_ptr<Region>> open(const std::string& path);
@@ -61,6 +64,9 @@ class Region {
   // Blocks until what is visible of these bytes now, whoever put it, is persistent. Thread-safe.
   // Errors: kOutOfRange, kInternal.
   Status persist(uint64_t offset, uint64_t bytes) const;
+  // Its memory goes back to the system; the bytes are zero from then on, for every mapping.
+  // Best effort: a file system that cannot do it keeps the memory until the last mapping goes.
+  void give_back() const noexcept;
   [[nodiscard]] bool holds(uint64_t offset, uint64_t bytes) const noexcept {
     return offset <= header_.bytes && bytes <= header_.bytes - offset;
   }
