@@ -91,6 +91,7 @@ class RedoPass {
 // pending-delete list was removed again: its file is gone as well).
 Status KernelImpl::scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_t>* gone) {
   LogReader reader(sink, from, *bias);
+  const bool tell = source->replays_log() && source->wants_changes_in_log();
   redo::GroupView group;
   for (;;) {
     STRATA_ASSIGN_OR_RETURN(const bool more, reader.next(&group));
@@ -98,6 +99,7 @@ Status KernelImpl::scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_
     ++recovery.groups;
     STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
       redo::for_each_dropped_space(section, [&](SpaceId space) { gone->insert(space.value); });
+      if (tell) source->changed_in_log(section.page_id, Llsn{group.header.llsn});
       return ok_status();
     }));
   }

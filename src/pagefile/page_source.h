@@ -116,6 +116,11 @@ class PageSource {
   // Pages are made from the log: what is written to this source only tells it which version the
   // next read must not be older than, and redo is the source's work, not the kernel's.
   [[nodiscard]] virtual bool replays_log() const { return false; }
+  // Whether recovery is to tell such a source what the log has changed since the checkpoint where
+  // it begins, once for each page and group, in the order of the log: for one that keeps copies of
+  // pages from before. Before begin_at(), and before any page is read.
+  [[nodiscard]] virtual bool wants_changes_in_log() const { return false; }
+  virtual void changed_in_log(PageId /*id*/, Llsn /*llsn*/) {}
   // Of such a source, once, after recovery: the log ends with `last`, and no read may return a page
   // that lacks something of it.
   virtual void begin_at(Llsn /*last*/) {}

@@ -349,6 +349,10 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
     STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group, deadline_us));
   else
     open_replayed_pages(nodes, node_keys);
+  if (!written && profile_->memory != MemoryTier::kNone) {
+    STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
+    STRATA_RETURN_IF_ERROR(memory_->open(pages_.get(), !control_->founded()));
+  }
   watch_placement(placement.generation);
   watch_removals();
   return ok_status();

@@ -211,7 +211,7 @@ class ComputeNode {
   std::unique_ptr<StoragePageSource> pages_;
   std::unique_ptr<InSyncSet> in_sync_;
   std::unique_ptr<WrittenPageSource> written_;
-  std::unique_ptr<RemoteMemory> memory_;  // over written_; it asks log_
+  std::unique_ptr<RemoteMemory> memory_;  // over either of them; it asks log_
   std::unique_ptr<QuorumLogSink> log_;
   // A reader's.
   std::unique_ptr<StreamWriters> writers_;

@@ -306,12 +306,27 @@ std::function<DelegateAnswer(const DelegateTarget&)> RemoteMemory::write_again()
 
 Status RemoteMemory::open(WrittenPageSource* storage, bool founding) {
   storage_.use(storage);
+  return open_over(&storage_, founding);
+}
+
+// Copies of copies would help nobody.
+Status RemoteMemory::open(StoragePageSource* storage, bool founding) {
+  if (options_.backup)
+    return error_invalid_argument(
+        "under this profile memory nodes have copies only, and losing one loses nothing: "
+        "strata_lego_backup is of no use here; to do: leave it off");
+  replayed_ = std::make_unique<ReplayedBelow>(storage);
+  return open_over(replayed_.get(), founding);
+}
+
+Status RemoteMemory::open_over(StorageBelow* storage, bool founding) {
   if (founding) STRATA_RETURN_IF_ERROR(naming_.remove_all());
   MemoryPagesOptions pages;
   pages.durable = parts_.durable;
   pages.free_slots = options_.free_slots;
   pages.timeout_us = options_.timeout_us;
   pages.remote_addresses = options_.remote_addresses;
+  pages.founding = founding;
   std::vector<PoolSet::Member> members;
   if (options_.backup) {
     for (const auto& mirror : mirrors_) members.push_back({mirror.get(), mirror->naming()});
@@ -319,7 +334,7 @@ Status RemoteMemory::open(WrittenPageSource* storage, bool founding) {
     for (size_t i = 0; i < clients_.size(); ++i)
       members.push_back({clients_[i].get(), naming_.of(i)});
   }
-  STRATA_ASSIGN_OR_RETURN(pages_, PoolSet::open(pages, members, &storage_));
+  STRATA_ASSIGN_OR_RETURN(pages_, PoolSet::open(pages, members, storage));
   return ok_status();
 }
 

@@ -16,7 +16,9 @@
 #include "clients/memory/mirrored_pool.h"
 #include "clients/memory/pool_client.h"
 #include "clients/memory/pool_set.h"
+#include "clients/memory/replayed_below.h"
 #include "clients/memory/written_below.h"
+#include "clients/storage/storage_page_source.h"
 #include "cluster/memory_pools.h"
 #include "cluster/node_addresses.h"
 #include "cluster/stream_epochs.h"
@@ -105,6 +107,9 @@ class RemoteMemory {
   // Once. Blocks. Errors: those of PoolSet::open(). `storage` outlives this. `founding`:
   // whatever pool there is, it is not of this database.
   Status open(WrittenPageSource* storage, bool founding);
+  // The same over storage nodes that make pages from the log (MS10). Errors also: kInvalidArgument, backups
+  // of copies are asked for.
+  Status open(StoragePageSource* storage, bool founding);
 
   [[nodiscard]] PoolSet* pages() noexcept { return pages_.get(); }
   [[nodiscard]] const PoolSet* pages() const noexcept { return pages_.get(); }
@@ -117,9 +122,12 @@ class RemoteMemory {
  private:
   RemoteMemory(Parts parts, const RemoteMemoryOptions& options,
                const RegistryPoolNaming::Nodes& nodes);
+  Status open_over(StorageBelow* storage, bool founding);
+
   const Parts parts_;
   const RemoteMemoryOptions options_;
   WrittenBelow storage_;
+  std::unique_ptr<ReplayedBelow> replayed_;  // in its place
   RegistryPoolNaming naming_;
   std::vector<std::unique_ptr<PoolClient>> clients_;    // one or two of each place
   std::vector<std::unique_ptr<MirroredPool>> mirrors_;  // by place, if there are two of each

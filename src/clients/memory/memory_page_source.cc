@@ -41,9 +41,11 @@ MemoryPageSource::MemoryPageSource(MemoryPagesOptions options, RemotePool* pool,
       pool_(pool),
       storage_(storage),
       below_(storage->pages()),
+      copies_(below_->replays_log()),
       staged_(options_.staged_pages_max),
-      attachment_({.timeout_us = options_.timeout_us, .pause_us = options_.pause_us}, pool, naming,
-                  &directory_, [this] { attached_anew(); }),
+      attachment_(
+          {.timeout_us = options_.timeout_us, .pause_us = options_.pause_us, .copies = copies_},
+          pool, naming, &directory_, [this] { attached_anew(); }),
       batch_(size_t{proto::kPoolImagesMax} * kPageBytes) {}
 
 StatusOr<std::unique_ptr<MemoryPageSource>> MemoryPageSource::open(MemoryPagesOptions options,
@@ -57,12 +59,16 @@ StatusOr<std::unique_ptr<MemoryPageSource>> MemoryPageSource::open(MemoryPagesOp
   storage->set_write_again([self](const proto::PoolTarget& target) {  //
     return self->write_again(target);
   });
-  if (self->options_.keeps_up) {
-    self->register_wanted_.store(true);  // there is a list to be read
-    self->registrar_ = std::thread([self] { self->register_main(); });
-    self->reliever_ = std::thread([self] { self->relieve_main(); });
-  }
+  // MS10: a list would bring back what is dropped meanwhile.
+  if (!self->copies_ || self->options_.founding) self->start_threads();
   return source;
+}
+
+void MemoryPageSource::start_threads() {
+  if (!options_.keeps_up || registrar_.joinable()) return;
+  register_wanted_.store(true);  // there is a list to be read
+  registrar_ = std::thread([this] { register_main(); });
+  reliever_ = std::thread([this] { relieve_main(); });
 }
 
 MemoryPageSource::~MemoryPageSource() {
@@ -248,6 +254,11 @@ Status MemoryPageSource::read(PageId id, Llsn at_least, char* page) {
   return read_storage(id, std::max(at_least, known), page);
 }
 
+Status MemoryPageSource::read_version(PageId id, Llsn at_least, Llsn at_most, char* page) {
+  if (at_most == Llsn{UINT64_MAX}) return read(id, at_least, page);
+  return below_->read_version(id, at_least, at_most, page);
+}
+
 // --- batches ---
 
 uint32_t MemoryPageSource::read_from_pool(const PageId* ids, const uint32_t* which, uint32_t count,
@@ -354,6 +365,10 @@ Status MemoryPageSource::write_changed(const PageId* ids, const PageChanges* cha
                                        uint32_t count_of, const char* pages, bool* ok) {
   STRATA_ASSERT(count_of <= proto::kPoolImagesMax);
   std::fill(ok, ok + count_of, false);
+  if (copies_) {
+    std::array<bool, kWriteBatchPages> noted;
+    STRATA_RETURN_IF_ERROR(below_->write_batch(ids, count_of, pages, noted.data()));
+  }
   staged_.begin(ids, count_of);  // SGP2
   const Status status = put_begun(ids, changes, count_of, pages, ok);
   staged_.end(ids, count_of);
@@ -369,7 +384,8 @@ Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes
   std::vector<proto::PoolImage> images;
   images.reserve(count_of);
   for (uint32_t i = 0; i < count_of; ++i)
-    images.push_back({ids[i], /*dirty=*/true, changes[i].first, changes[i].end});
+    images.push_back(copies_ ? proto::PoolImage{ids[i], /*dirty=*/false, {}, {}}
+                             : proto::PoolImage{ids[i], true, changes[i].first, changes[i].end});
   for (;;) {
     auto use = attachment_.use();
     if (!use.ok()) return use.status();
@@ -406,7 +422,7 @@ Status MemoryPageSource::take_answers(const std::vector<proto::PoolPutReply::Tak
     const uint32_t n = asked[i];
     if (taken[i].status.ok()) {
       const Llsn llsn{header_of(pages + size_t{n} * kPageBytes)->llsn};
-      directory_.put(ids[n], {taken[i].slot, taken[i].generation, llsn, /*dirty=*/true},
+      directory_.put(ids[n], {taken[i].slot, taken[i].generation, llsn, /*dirty=*/!copies_},
                      /*out_of_use=*/false);
       ok[n] = true;
       count(counters_.put);

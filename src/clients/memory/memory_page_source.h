@@ -22,6 +22,11 @@
 //   MS9  A memory node that has lost its pool is noticed within about a second, also when nobody
 //        wants a page of it; one that does not answer, when it has a backup. Without one it has
 //        some timeouts more: only pages that somebody needs make it urgent.
+//   MS10 Where storage makes pages from the log, the pool has copies only: what is written goes
+//        there clean, storage is told no more than which version the page's next reader must see,
+//        and losing the pool loses nothing. After a start every copy is the newest version of its
+//        page: all that was changed before the checkpoint in memory was put, or has no slot; what
+//        the log has changed since is dropped, unless the copy is that very version.
 // With several memory nodes there is one of these for each (pool_set.h).
 #pragma once
 
@@ -30,6 +35,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "base/aligned.h"
@@ -53,6 +59,7 @@ struct MemoryPagesOptions {
   uint64_t new_pool_us = 5'000'000;  // between two tries to have a pool again
   bool remote_addresses = true;      // false: the memory node is asked before each read
   bool keeps_up = true;              // false: no threads; tests call do_work()
+  bool founding = false;  // of a new database: nothing is recovered, begin_at() not called
 };
 
 class MemoryPageSource final : public PageSource {
@@ -64,6 +71,8 @@ class MemoryPageSource final : public PageSource {
   ~MemoryPageSource() override;  // stop(); no call may be under way
 
   Status read(PageId id, Llsn at_least, char* page) override;
+  // Older states are storage's.
+  Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) override;
   void read_batch(const PageId* ids, uint32_t count, char* pages, Status* results) override;
   // What is in the pool is read at once: a mapping takes no time. The rest ends as storage does it.
   void start_read_batch(const PageId* ids, uint32_t count, char* pages, Status* results,
@@ -91,6 +100,10 @@ class MemoryPageSource final : public PageSource {
   std::optional<MemoryCheckpoint> memory_checkpoint() override {
     return attachment_.found_checkpoint();
   }
+  [[nodiscard]] bool replays_log() const override { return copies_; }
+  [[nodiscard]] bool wants_changes_in_log() const override { return copies_; }
+  void changed_in_log(PageId id, Llsn llsn) override;
+  void begin_at(Llsn last) override;
   [[nodiscard]] bool needs_page_images() const override { return below_->needs_page_images(); }
 
   // --- for who has several of them (pool_set.h) ---
@@ -124,6 +137,7 @@ class MemoryPageSource final : public PageSource {
     std::atomic<uint64_t> staged{0}, not_staged{0}, registered{0}, not_registered{0}, dropped{0};
     std::atomic<uint64_t> grants{0}, flushed{0};  // writes of the memory node, and their pages
     std::atomic<uint64_t> storage_checkpoints{0}, memory_checkpoints{0};
+    std::atomic<uint64_t> outdated{0};  // copies that the log had changed (MS10)
   };
   [[nodiscard]] const Counters& counters() const noexcept { return counters_; }
   [[nodiscard]] const RemoteDirectory& directory() const noexcept { return directory_; }
@@ -144,6 +158,11 @@ class MemoryPageSource final : public PageSource {
 
   MemoryPageSource(MemoryPagesOptions options, RemotePool* pool, PoolNaming* naming,
                    StorageBelow* storage);
+
+  void start_threads();
+  // MS10
+  Status drop_outdated();
+  Status drop_outdated_of(const std::vector<PageId>& ids);
 
   // A call to the pool ended so. OK: it may be made once more. Otherwise what to return. Blocks.
   Status settle(PoolAttachment::Use* use, const Status& why, uint64_t begun_us);
@@ -195,6 +214,7 @@ class MemoryPageSource final : public PageSource {
   RemotePool* const pool_;
   StorageBelow* const storage_;
   PageSource* const below_;
+  const bool copies_;  // MS10
   RemoteDirectory directory_;
   StagedPages staged_;
   PoolAttachment attachment_;
@@ -221,6 +241,8 @@ class MemoryPageSource final : public PageSource {
   std::atomic<bool> relief_wanted_{false};
   AlignedBytes batch_;            // of who registers
   uint64_t silent_since_us_ = 0;  // of who looks after the pool; 0: it answers
+  // What the log has changed, and the newest version: of the start.
+  std::unordered_map<PageId, Llsn> changed_in_log_;
   std::thread registrar_;
   std::thread reliever_;
 };

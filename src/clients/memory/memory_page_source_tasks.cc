@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/diag.h"
 #include "base/thread_name.h"
 #include "clients/memory/memory_page_source.h"
 #include "proto/methods.h"
@@ -171,12 +172,66 @@ Status MemoryPageSource::sync() {
   return ok_status();
 }
 
+// --- the start, where storage makes pages from the log (MS10) ---
+
+void MemoryPageSource::changed_in_log(PageId id, Llsn llsn) {
+  Llsn& newest = changed_in_log_[id];
+  newest = std::max(newest, llsn);
+}
+
+void MemoryPageSource::begin_at(Llsn last) {
+  below_->begin_at(last);
+  if (!copies_) return;
+  Status status = drop_outdated();
+  if (!status.ok()) {
+    diag(Severity::kWarning,
+         "which pages on the memory node are outdated cannot be said (%s): an empty pool is used",
+         std::string(status.message()).c_str());
+    status = attachment_.discard();
+  }
+  changed_in_log_.clear();
+  if (!status.ok()) (void)attachment_.give_up(status);  // it says the same; every read ends with it
+  start_threads();
+}
+
+// Nothing else calls the pool yet, and the directory has no entry.
+Status MemoryPageSource::drop_outdated() {
+  std::vector<PageId> ids;
+  ids.reserve(proto::kPagesMax);
+  for (const auto& [id, llsn] : changed_in_log_) {
+    ids.push_back(id);
+    if (ids.size() < proto::kPagesMax) continue;
+    STRATA_RETURN_IF_ERROR(drop_outdated_of(ids));
+    ids.clear();
+  }
+  return ids.empty() ? ok_status() : drop_outdated_of(ids);
+}
+
+Status MemoryPageSource::drop_outdated_of(const std::vector<PageId>& ids) {
+  if (!attachment_.attached()) return ok_status();  // a new one is empty
+  STRATA_ASSIGN_OR_RETURN(const auto found, pool_->lookup(ids));
+  std::vector<PageId> outdated;
+  for (size_t i = 0; i < ids.size(); ++i)
+    if (found[i].there && found[i].at.llsn != changed_in_log_.at(ids[i]))
+      outdated.push_back(ids[i]);
+  if (outdated.empty()) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(const auto dropped, pool_->drop(outdated));
+  for (const Status& status : dropped)
+    if (!status.ok() && !is_not_found(status)) return status;
+  count(counters_.outdated, outdated.size());
+  return ok_status();
+}
+
 // MS3
 Status MemoryPageSource::sync_direct_writes() {
   return direct_writes_.load() == direct_synced_.load() ? ok_status() : sync();
 }
 
 Status MemoryPageSource::sync_below(Lsn floor) {
+  if (copies_) {  // MS10
+    count(counters_.storage_checkpoints);
+    return sync();
+  }
   for (uint32_t idle = 0; idle < kIdleRoundsMax;) {
     STRATA_RETURN_IF_ERROR(attachment_.ended());
     bool wrote = false;

@@ -292,7 +292,7 @@ Status PoolAttachment::look_up_doubtful() {
 
 // PAT3
 Status PoolAttachment::lost(const Status& why) {
-  if (!directory_->complete() || directory_->dirty() != 0)
+  if (!options_.copies && (!directory_->complete() || directory_->dirty() != 0))
     return end(error_ended("the memory node's pool, with pages that storage lacks, is lost (" +
                            std::string(why.message()) + ")" + std::string(kRemedyMark) +
                            "restart this server: it recovers from storage and the log"));

@@ -41,6 +41,7 @@ class PoolAttachment {
   struct Options {
     uint64_t timeout_us = 5'000'000;  // for the memory node to answer
     uint64_t pause_us = 50'000;       // between two tries
+    bool copies = false;              // storage lacks nothing of what the pool has, ever
   };
   // All of them outlive it. `renewed` is called, without latches, after each attach() that went
   // well and before any other call.
@@ -88,6 +89,8 @@ class PoolAttachment {
   Status renew(uint64_t number);
   // Has the registry forget the pool, and an empty one take its place if it can be had. Blocks.
   Status discard();
+  // Nothing is read or written any more, and why. Returns it.
+  Status give_up(const Status& why) { return end(why); }
   // Tries to have a pool again. Blocks. OK: there is one.
   Status try_again();
 

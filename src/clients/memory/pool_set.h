@@ -59,6 +59,16 @@ class PoolSet final : public PageSource {
   [[nodiscard]] bool has_memory_tier() const override { return true; }
   StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& at) override;
   std::optional<MemoryCheckpoint> memory_checkpoint() override;
+  Status read_version(PageId id, Llsn at_least, Llsn at_most, char* page) override {
+    return pool_of(id)->read_version(id, at_least, at_most, page);
+  }
+  // MS10
+  [[nodiscard]] bool replays_log() const override { return below_->replays_log(); }
+  [[nodiscard]] bool wants_changes_in_log() const override { return below_->replays_log(); }
+  void changed_in_log(PageId id, Llsn llsn) override { pool_of(id)->changed_in_log(id, llsn); }
+  void begin_at(Llsn last) override {
+    for (const auto& pool : pools_) pool->begin_at(last);
+  }
   [[nodiscard]] bool needs_page_images() const override { return below_->needs_page_images(); }
 
   void stop();                         // nothing is done in the background any more. Blocks.

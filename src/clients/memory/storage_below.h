@@ -21,6 +21,8 @@ struct WrittenThrough {
   std::vector<proto::PoolAnswer> answers;  // by target; empty: nobody knows what came of it
 };
 
+// If its pages() are made from the log (PageSource::replays_log()), what the pool has is a copy of
+// what storage has or will make: then nothing below is called but those pages.
 class StorageBelow {
  public:
   virtual ~StorageBelow() = default;

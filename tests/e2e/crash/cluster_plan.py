@@ -226,7 +226,7 @@ class _Chooser:
             "node_point": [p for p in fault_points if _is_passed_by_node(p, profile)],
             "compute_error": [p for p in kernel if not p.startswith(("recovery", *NEVER_KNOWN))],
             "node_error": [p for p in fault_points if _is_passed_by_node(p, profile)],
-            "memory_point": [p for p in fault_points if with_memory and p.startswith(MEMORY_POINTS)],
+            "memory_point": [p for p in fault_points if with_memory and _is_passed_by_memory_node(p, profile)],
             "node_wipe_point": [p for p in fault_points if _is_passed_by_copier(p, profile)],
         }
         if only in self._kinds:
@@ -274,6 +274,11 @@ class _Chooser:
         passes = 1 if kind == "recovery_point" else self._rng.randint(1, max(1, highest // 4) if kind in ERRORS else highest)
         how = "" if kind not in ERRORS else ":error" if self._rng.random() < 0.2 else ":fail"
         return f"{point}:{passes}{how}"
+
+
+def _is_passed_by_memory_node(point: str, profile: str) -> bool:
+    """It writes to storage nodes only where those take pages."""
+    return point.startswith(MEMORY_POINTS) and (BY_NAME[profile].pages_are_written or not point.startswith("memnode_write"))
 
 
 def _is_passed_by_node(point: str, profile: str) -> bool:

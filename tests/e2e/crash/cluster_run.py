@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pymysql
 from strata_cli.process import BackgroundProcess, replace_file
+from strata_cli.profile_list import BY_NAME
 from strata_cli.server import BINLOG_OPTIONS, Server
 from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
@@ -697,6 +698,8 @@ class ClusterRun:
                 raise Failure(f"compute ended by itself (signal {server.last_signal()}):\n{server.log_tail(40)}")
             self._expected.add("compute")
             return
+        if not BY_NAME[self._plan.profile].pages_are_written:
+            raise Failure(f"compute gave up though its memory node had copies only\n{server.log_tail(30)}")
         if was_short:
             raise Failure(f"compute gave up though its memory node was away for a moment only\n{server.log_tail(30)}")
         if server.pid() is None and server.last_signal() is not None:
