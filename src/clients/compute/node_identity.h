@@ -31,8 +31,8 @@ class HeldIdentity {
   static StatusOr<std::unique_ptr<HeldIdentity>> of(const std::string& directory,
                                                     uint64_t patience_us);
   // That of another node's folder on this machine, which tells that its process has ended. Makes
-  // nothing and does not wait. Errors: not_found: there is none (yet); in_use: its process lives; those of
-  // node_identity().
+  // nothing, does not wait. Errors: not_found: there is none (yet); in_use: its process lives;
+  // those of node_identity().
   static StatusOr<std::unique_ptr<HeldIdentity>> left_behind(const std::string& directory);
   ~HeldIdentity();
   HeldIdentity(const HeldIdentity&) = delete;
