@@ -107,8 +107,8 @@ class RemoteMemory {
   // Once. Blocks. Errors: those of PoolSet::open(). `storage` outlives this. `founding`:
   // whatever pool there is, it is not of this database.
   Status open(WrittenPageSource* storage, bool founding);
-  // The same over storage nodes that make pages from the log (MS10). Errors also: kInvalidArgument, backups
-  // of copies are asked for.
+  // The same over storage nodes that make pages from the log (MS10). Errors also:
+  // kInvalidArgument, backups of copies are asked for.
   Status open(StoragePageSource* storage, bool founding);
 
   [[nodiscard]] PoolSet* pages() noexcept { return pages_.get(); }

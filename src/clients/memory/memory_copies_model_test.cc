@@ -21,7 +21,7 @@ namespace strata::clients {
 namespace {
 
 using testing::FakeMemoryNode;
-using testing::FakeNaming;
+using testing::FakeNames;
 using testing::FakePool;
 using testing::FakeStorage;
 using testing::Fate;
@@ -137,7 +137,8 @@ class Model {
     options.keeps_up = false;
     naming_.fails = false;
     pool_ = std::make_unique<FakePool>(&node_, ++epoch_);
-    auto opened = MemoryPageSource::open(options, pool_.get(), &naming_, &below_);
+    naming_.epoch = Epoch{epoch_};
+    auto opened = MemoryPageSource::open(options, pool_.get(), naming_.of(0), &below_);
     if (!opened.ok()) return fail("open: " + opened.status().ToString());
     source_ = *std::move(opened);
     if (!source_->replays_log() || !source_->wants_changes_in_log()) return fail("not by the log");
@@ -303,7 +304,7 @@ class Model {
   ReplayingStorage storage_;
   ReplayedBelow below_{&storage_};
   FakeStorage unused_;
-  FakeNaming naming_;
+  FakeNames naming_;
   FakeMemoryNode node_{kSlots, 4, &unused_};
   std::unique_ptr<FakePool> pool_;
   std::unique_ptr<MemoryPageSource> source_;

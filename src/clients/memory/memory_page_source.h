@@ -22,7 +22,7 @@
 //   MS9  A memory node that has lost its pool is noticed within about a second, also when nobody
 //        wants a page of it; one that does not answer, when it has a backup. Without one it has
 //        some timeouts more: only pages that somebody needs make it urgent.
-//   MS10 Where storage makes pages from the log, the pool has copies only: what is written goes
+//   MS10  Where storage makes pages from the log, the pool has copies only: what is written goes
 //        there clean, storage is told no more than which version the page's next reader must see,
 //        and losing the pool loses nothing. After a start every copy is the newest version of its
 //        page: all that was changed before the checkpoint in memory was put, or has no slot; what
