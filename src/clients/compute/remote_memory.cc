@@ -131,7 +131,10 @@ RegistryPoolNaming::RegistryPoolNaming(registry::Registry* registry,
       grant_(std::move(grant)),
       nodes_(std::move(nodes)),
       timeout_us_(timeout_us) {
-  for (size_t i = 0; i < nodes_.size(); ++i) members_.push_back(std::make_unique<Member>(this, i));
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    members_.push_back(std::make_unique<Member>(this, i));
+    singles_.push_back(std::make_unique<Single>(members_.back().get()));
+  }
 }
 
 RegistryPoolNaming::~RegistryPoolNaming() = default;
