@@ -23,7 +23,7 @@ struct MemoryPool {
   std::string node;          // the member's name (Role::kMemory)
   uint64_t incarnation = 0;  // of the pool's content; 0: nothing of it counts
   // The node that has a copy, or would have one; empty: there is to be none.
-  std::string backup{};
+  std::string backup = {};
   uint64_t backup_incarnation = 0;  // of the copy; 0: it is not whole
   bool operator==(const MemoryPool&) const = default;
 };

@@ -147,7 +147,7 @@ TEST_F(Pools, WhatIsNoPoolIsRefused) {
         R"({"format":1,"incarnation":"0000000000000001","node":"."})",
         R"({"format":1,"pools":7,"since":0})", R"({"format":1,"pools":["memory-1"],"since":0})",
         R"({"format":1,"pools":[{"node":"memory-1"}],"since":0})",
-        R"({"format":1,"pools":[{"incarnation":"0000000000000001","node":"a"}]})"}) {
+        R"({"format":1,"pools":[{"incarnation":"0000000000000001","node":"a"}],"since":"x"})"}) {
     const auto found = registry_->get(keys_.memory(kStream), deadline());
     ASSERT_TRUE(found.ok());
     const Version version = found->has_value() ? (*found)->version : Version{};

@@ -225,8 +225,9 @@ def test_with_a_backup_a_lost_memory_node_is_missed_by_nobody() -> None:
             cluster.kill_part(name)
             cluster.memory[name].wipe_pools()
             writing.join(WAIT_S)
-            assert not writing.is_alive() and is_whole(cluster, (switches + 1) * ROWS)
-            assert server(cluster).pid() == pid and variable(cluster, "lego_switches") == switches
+            assert not writing.is_alive()
+            assert wait_until(lambda: variable(cluster, "lego_switches") == switches, WAIT_S)  # noqa: B023
+            assert is_whole(cluster, (switches + 1) * ROWS) and server(cluster).pid() == pid
             cluster.start_part(name)
             assert wait_until(lambda: variable(cluster, "lego_backups") == 1, WAIT_S)
         assert variable(cluster, "lego_ended") == 0
