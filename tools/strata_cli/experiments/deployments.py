@@ -70,6 +70,8 @@ def run(plan: Plan, repeats: int, lock: Path | None, keep: Callable[[Result], No
         for number in range(repeats):
             for setup in plan.setups if number % 2 == 0 else reversed(plan.setups):
                 with undisturbed(lock):
+                    for deployment in found.values():  # What another one still writes back is not measured with it.
+                        deployment.wait_until_quiet()
                     measured = _measured(found[setup.kind], plan, setup, result)
                 result.runs.append(measured)
                 console.print(f"  {setup.label}: {measured.tps:,.1f} {load.unit} {_shown(measured)}", markup=False)
