@@ -49,7 +49,7 @@ Secret secret() {
 std::unique_ptr<PoolFile> open_pool() {
   const std::string path = directory() + "/pool.tmp";
   auto file = PoolFile::open(
-      {.path = path, .stream = StreamId{1}, .database = 1, .pool = {.slots = kSlots}, .boot = {}});
+      {.path = path, .stream = StreamId{1}, .node = 1, .pool = {.slots = kSlots}, .boot = {}});
   must(file.status());
   ::unlink(path.c_str());
   return *std::move(file);

@@ -18,6 +18,7 @@ struct Raw {
   std::vector<std::string> tenants;
   uint64_t start_timeout_s = 0;
   uint64_t storage_timeout_s = 3;
+  uint64_t unused_s = 60;
 };
 
 // "shop:/etc/strata/shop.token:4G". The file's name may have colons.
@@ -81,6 +82,11 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                   "Seconds for storage nodes to answer a write")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
+  app->add_option("--unused-pools", raw->unused_s,
+                  "Seconds after which a pool that the registry does not name and nobody uses is "
+                  "given back; 0: never")
+      ->check(CLI::Range(0, 86400))
+      ->capture_default_str();
   app->add_option("--lease", node.lease_s, "Seconds after which others miss this node")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
@@ -96,6 +102,7 @@ void finish(Settings* settings, const Raw& raw) {
   if (!raw.listen.empty()) node.listen = raw.listen;
   settings->http = daemon::finish_http(raw.http);
   node.start_timeout_us = raw.start_timeout_s * kSecondUs;
+  node.unused_us = raw.unused_s * kSecondUs;
   node.storage_timeout_us = raw.storage_timeout_s * kSecondUs;
   for (const std::string& text : raw.tenants)
     settings->tenants.push_back(*parse_tenant(text));  // checked by then

@@ -1,9 +1,12 @@
 #include "memnode/file/pool_file.h"
 
 #include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <fstream>
 #include <utility>
 
@@ -79,9 +82,9 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
     region = *std::move(there);
     STRATA_RETURN_IF_ERROR(lock_file(*region, options.path));
     owner = owner_of(*region);
-    if (owner.ok() && (owner->stream != options.stream || owner->database != options.database))
+    if (owner.ok() && (owner->stream != options.stream || owner->node != options.node))
       return error_wrong_database("pool file " + options.path +
-                                  " is of another database or stream");
+                                  " is of another memory node, cluster or stream");
   } else if (is_corruption(there.status())) {
     owner = there.status();
   } else if (!is_not_found(there.status())) {
@@ -100,8 +103,7 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
     STRATA_RETURN_IF_ERROR(lock_file(*region, options.path));
   }
   auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), slots));
-  file->state_.begin(
-      {.stream = options.stream, .database = options.database, .slots = options.pool.slots});
+  file->state_.begin({.stream = options.stream, .node = options.node, .slots = options.pool.slots});
   file->begin_content();
   return file;
 }
@@ -144,6 +146,13 @@ void PoolFile::begin_content() {
 void PoolFile::discard() {
   state_.set_incarnation(0, {});
   begin_content();
+}
+
+void PoolFile::remove() const {
+  if (::unlink(options_.path.c_str()) != 0 && errno != ENOENT)
+    diag(Severity::kWarning, "the pool file %s cannot be removed: %s", options_.path.c_str(),
+         std::strerror(errno));
+  region_->give_back();
 }
 
 Status PoolFile::accept(const StateRecords::User& user) {

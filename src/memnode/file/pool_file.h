@@ -5,7 +5,7 @@
 //        keep a second file's memory.
 //   MF2  What an earlier process left is used only after every header and every published page was
 //        verified; one failure discards all of it, with a line in the log. Any bytes may be there.
-//   MF3  A file of another stream or database is not touched.
+//   MF3  A file of another stream, memory node or cluster is not touched.
 //   MF4  The last user is kept beyond contents: who was refused once stays refused.
 //   MF5  What an earlier boot of the machine left is discarded, on whichever medium: nothing here
 //        is synced, so a file system that lost its last writes would have pages without their
@@ -33,7 +33,7 @@ using Boot = std::array<uint64_t, 2>;
 struct PoolFileOptions {
   std::string path;
   StreamId stream;
-  uint64_t database = 0;
+  uint64_t node = 0;         // whose it is: a number of the memory node in its cluster; not 0
   PoolOptions pool;          // slots: of a new file; one that is there keeps its number
   std::optional<Boot> boot;  // instead of the machine's: for tests
 };
@@ -58,6 +58,10 @@ class PoolFile {
   [[nodiscard]] uint64_t incarnation() const noexcept { return incarnation_; }
   // The content is one of an earlier process.
   [[nodiscard]] bool found() const noexcept { return found_; }
+
+  // The file is gone, and its memory given back, even where a peer has it mapped: he reads zeros,
+  // which are no generation. Nothing else may be asked of it afterwards.
+  void remove() const;
 
   // MF1: all pages go. Nobody fills or writes a slot meanwhile.
   void discard();

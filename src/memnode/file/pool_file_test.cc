@@ -40,7 +40,7 @@ class PoolFiles : public ::testing::Test {
   PoolFileOptions options() {
     return {.path = folder_ / "pool",
             .stream = StreamId{7},
-            .database = 42,
+            .node = 42,
             .pool = {.slots = kSlots},
             .boot = std::nullopt};
   }
@@ -181,13 +181,13 @@ TEST_F(PoolFiles, MF2AFileThatIsNoPoolIsMadeOne) {
   EXPECT_TRUE(open()->found());
 }
 
-TEST_F(PoolFiles, MF3AFileOfAnotherDatabaseIsNotTouched) {
+TEST_F(PoolFiles, MF3AFileOfAnotherNodeOrStreamIsNotTouched) {
   {
     const auto file = open();
     ASSERT_TRUE(put(file->pool(), kPage, Llsn{5}, Lsn{10}).ok());
   }
   PoolFileOptions other = options();
-  other.database = 43;
+  other.node = 43;
   EXPECT_TRUE(is_wrong_database(PoolFile::open(other).status()));
   other = options();
   other.stream = StreamId{8};

@@ -18,7 +18,7 @@ struct OwnerBytes {
   uint64_t magic = 0;
   uint32_t version = 0;
   uint32_t crc32c = 0;  // of what is behind it
-  uint64_t database = 0;
+  uint64_t node = 0;
   uint32_t stream = 0;
   uint32_t slots = 0;
 };
@@ -35,7 +35,7 @@ constexpr uint64_t kRecordBytes = 64;  // between two
 enum Which : uint64_t { kContent = 1, kUser = 2, kCheckpoint = 3 };
 
 uint32_t checksum(const OwnerBytes& owner) noexcept {
-  return crc32c(&owner.database, sizeof owner - offsetof(OwnerBytes, database));
+  return crc32c(&owner.node, sizeof owner - offsetof(OwnerBytes, node));
 }
 uint64_t checksum(const Record& record, Which which) noexcept {
   const uint64_t kind = which;
@@ -79,7 +79,7 @@ StatusOr<StateRecords::Owner> StateRecords::owner() const {
   if (bytes.magic != kMagic || bytes.crc32c != checksum(bytes))
     return error_corruption("the header of a pool");
   if (bytes.version != kVersion) return error_corruption("a pool of another version");
-  return Owner{.stream = StreamId{bytes.stream}, .database = bytes.database, .slots = bytes.slots};
+  return Owner{.stream = StreamId{bytes.stream}, .node = bytes.node, .slots = bytes.slots};
 }
 
 void StateRecords::begin(const Owner& owner) noexcept {
@@ -87,7 +87,7 @@ void StateRecords::begin(const Owner& owner) noexcept {
   OwnerBytes bytes{.magic = 0,
                    .version = kVersion,
                    .crc32c = 0,
-                   .database = owner.database,
+                   .node = owner.node,
                    .stream = owner.stream.value,
                    .slots = owner.slots};
   bytes.crc32c = checksum(bytes);

@@ -20,7 +20,7 @@ class StateRecords {
  public:
   struct Owner {
     StreamId stream;
-    uint64_t database = 0;
+    uint64_t node = 0;  // the memory node, in its cluster
     uint32_t slots = 0;
     bool operator==(const Owner&) const noexcept = default;
   };

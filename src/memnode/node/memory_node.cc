@@ -1,9 +1,13 @@
 #include "memnode/node/memory_node.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
+#include "base/crc32c.h"
 #include "base/diag.h"
 #include "cluster/membership.h"
+#include "cluster/memory_pools.h"
 #include "cluster/stream_epochs.h"
 
 namespace strata::memnode {
@@ -57,7 +61,9 @@ Status MemoryNode::start() {
   STRATA_RETURN_IF_ERROR(open_folders());
   STRATA_RETURN_IF_ERROR(make_services());
   STRATA_RETURN_IF_ERROR(listen());
-  return join(&calls);
+  STRATA_RETURN_IF_ERROR(join(&calls));
+  if (options_.unused_us != 0) giver_back_ = std::thread([this] { give_back_unused(); });
+  return ok_status();
 }
 
 // MY1
@@ -99,11 +105,16 @@ Status MemoryNode::make_services() {
       world, secret_, StorageWriterOptions{.timeout_us = options_.storage_timeout_us});
   PoolService::Parts parts;
   parts.folder = pools_folder();
+  parts.node = number_in_cluster();
   parts.reserve_slots = options_.reserve_slots;
   parts.check_epoch = [this](StreamId stream, Epoch epoch) { return check_epoch(stream, epoch); };
+  parts.is_named = [this](StreamId stream, uint64_t incarnation) {
+    return is_named(stream, incarnation);
+  };
   parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region) {
     regions_->expose(name, region, transport::RegionAccess::kReadOnly);
   };
+  parts.withdraw = [this](const std::string& name) { regions_->withdraw(name); };
   parts.offload = [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); };
   parts.offload_attach = [this](daemon::WorkerPool::Task task) {
     return attachers_->run(std::move(task));
@@ -132,6 +143,30 @@ Status MemoryNode::check_epoch(StreamId stream, Epoch epoch) {
   if ((*holder)->epoch > epoch)
     return error_fenced("the stream is " + (*holder)->holder + "'s now");
   return ok_status();
+}
+
+// MY5. Two folders have different identities, and one folder may be started for another cluster.
+uint64_t MemoryNode::number_in_cluster() const {
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;
+  const uint64_t number =
+      folder_->stamp()->identity ^
+      (kOdd * (1 + uint64_t{crc32c(options_.cluster.data(), options_.cluster.size())}));
+  return number == 0 ? 1 : number;
+}
+
+// PV4: what the registry says last, or why that is not known.
+StatusOr<bool> MemoryNode::is_named(StreamId stream, uint64_t incarnation) {
+  const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
+  STRATA_ASSIGN_OR_RETURN(const auto named,
+                          cluster::MemoryPools(registry_, keys_).read(stream, deadline_us));
+  return named.has_value() && named->pool.node == options_.name &&
+         named->pool.incarnation == incarnation;
+}
+
+void MemoryNode::give_back_unused() {
+  constexpr uint64_t kPauseUsMin = 1'000;
+  while (!stopping_.wait_for_us(std::max(kPauseUsMin, options_.unused_us / 10)))
+    service_->give_back_unused(monotonic_us(), options_.unused_us);
 }
 
 Status MemoryNode::listen() {
@@ -171,6 +206,7 @@ Status MemoryNode::join(cluster::RegistryCalls* calls) {
 void MemoryNode::stop() {
   if (std::exchange(stopped_, true)) return;
   stopping_.raise();
+  if (giver_back_.joinable()) giver_back_.join();
   if (membership_ != nullptr) membership_->leave();  // MY2
   // Nothing new comes in; what is under way ends, before what it hands its results to.
   server_.reset();

@@ -9,10 +9,12 @@
 //        this one never was, attaches nobody either.
 //   MY4  After stop(), and after a kill, the pools' files are what they were: the next process
 //        finds the pages, checks all of them, and has nobody attached (PUS7).
+//   MY5  A pool's file says which node of which cluster it is of; no other one serves it (PV5).
 #pragma once
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/status.h"
@@ -66,6 +68,9 @@ class MemoryNode {
   Status listen();
   Status join(cluster::RegistryCalls* calls);
   Status check_epoch(StreamId stream, Epoch epoch);
+  StatusOr<bool> is_named(StreamId stream, uint64_t incarnation);
+  [[nodiscard]] uint64_t number_in_cluster() const;
+  void give_back_unused();
   [[nodiscard]] const std::string& pools_folder() const noexcept {
     return options_.pools.empty() ? options_.directory : options_.pools;
   }
@@ -95,6 +100,7 @@ class MemoryNode {
   std::vector<std::string> addresses_;
   std::unique_ptr<cluster::MembershipKeeper> membership_;
   std::unique_ptr<transport::RegionServer> regions_;
+  std::thread giver_back_;  // PV4
   // Gone after stop().
   std::unique_ptr<transport::RpcServer> server_;
 };

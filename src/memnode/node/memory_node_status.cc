@@ -51,7 +51,10 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
   const PoolCounters& of = service_->counters();
   count("pool_attached_total", "Attachments accepted.", of.attached);
   count("pool_attach_refused_total", "Attachments refused.", of.attach_refused);
+  count("pool_tokens_refused_total", "Attachments with a token that no tenant has, of those.",
+        of.tokens_refused);
   count("pool_stale_calls_total", "Calls of who is not attached, refused.", of.stale_calls);
+  count("pool_calls_too_many_total", "Calls refused since too many waited.", of.too_many_requests);
   count("pool_bad_requests_total", "Requests that made no sense.", of.bad_requests);
   count("pool_images_taken_total", "Pages taken into pools.", of.images_taken);
   count("pool_images_rejected_total",
@@ -75,6 +78,11 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
   count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
   count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
   count("pool_discarded_total", "Contents discarded.", of.discarded);
+  count("pool_unused_total", "Pools given back: nobody named or used them.", of.unused);
+  gauge("pool_files_aside", "Files of other memory nodes' pools, put aside and never used.",
+        of.files_aside);
+  count("region_out_of_bounds_total", "Accesses by call beyond the end of a region, refused.",
+        regions_->out_of_bounds());
   count("region_writes_refused_total", "Writes to pools' memory asked for by call, refused.",
         regions_->writes_refused());
   count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/testing/wait_until.h"
+#include "cluster/memory_pools.h"
 #include "cluster/stream_epochs.h"
 #include "cluster/testing/held_by.h"
 #include "memnode/service/testing/memory_node_fixture.h"
@@ -70,6 +71,7 @@ class MemoryNodeTest : public ::testing::Test {
         {kStream, holder, Epoch{}, cluster::testing::held_by(&epochs, kStream, deadline)},
         *leases_.back(), deadline);
     EXPECT_TRUE(grant.ok()) << grant.status();
+    if (grant.ok()) writer_ = grant->writer;
     return grant.ok() ? grant->epoch : Epoch{};
   }
   static StatusOr<std::string> call(const std::string& address, uint16_t method, Bytes request,
@@ -115,6 +117,7 @@ class MemoryNodeTest : public ::testing::Test {
   std::unique_ptr<registry::SimRegistry> registry_ = sim_.store().connect();
   std::unique_ptr<registry::SimRegistry> watcher_ = sim_.store().connect();
   std::vector<std::unique_ptr<registry::Lease>> leases_;
+  registry::Version writer_;  // of the last acquire()
 };
 
 TEST_F(MemoryNodeTest, ServesAsAMemberAndLeaves) {  // MY2
@@ -226,6 +229,59 @@ TEST_F(MemoryNodeTest, TheNextProcessFindsThePages) {  // MY4
                         {page.data(), page.size()}, monotonic_us() + 10'000'000)
                   .ok());
   EXPECT_EQ(page, testing::page_of(kPage, 5));
+}
+
+TEST_F(MemoryNodeTest, GivesBackWhatTheRegistryDoesNotNameAndNobodyUses) {  // PV4
+  NodeOptions impatient = options();
+  impatient.unused_us = 50'000;
+  const auto node = open(impatient);
+  ASSERT_TRUE(node.ok()) << node.status();
+  const std::string address = (*node)->address();
+  cluster::MemoryPools names(watcher_.get(), keys_);
+  const uint64_t deadline = watcher_->now_us() + 10'000'000;
+  const Epoch epoch = acquire("compute-1");
+  const auto pool = attach(address, epoch, 1);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  const auto named = names.publish(kStream, writer_, {}, {"m1", pool->incarnation}, deadline);
+  ASSERT_TRUE(named.ok()) << named.status();
+  const proto::PoolUser user{kStream, epoch, 1, pool->incarnation};
+  ASSERT_TRUE(put(address, user, 5).ok());
+  // It looks every 5 ms, and stays as long as it is named, or the registry cannot say.
+  const uint64_t until = monotonic_us() + 150'000;
+  EXPECT_TRUE(wait_until([&] { return monotonic_us() > until; }));
+  ASSERT_EQ((*node)->status().pools.size(), 1u);
+  registry_->set_connected(false);
+  ASSERT_TRUE(names.remove(kStream, writer_, *named, deadline).ok());
+  const uint64_t until_2 = monotonic_us() + 150'000;
+  EXPECT_TRUE(wait_until([&] { return monotonic_us() > until_2; }));
+  EXPECT_EQ((*node)->status().pools.size(), 1u);
+  registry_->set_connected(true);
+  EXPECT_TRUE(wait_until([&] { return (*node)->status().pools.empty(); }));
+  EXPECT_EQ((*node)->status().tenants.at(0).used_bytes, 0u);
+  EXPECT_TRUE(is_not_found(put(address, user, 6)));
+}
+
+TEST_F(MemoryNodeTest, NeverServesTheFileOfAnotherNodeOrCluster) {  // MY5
+  NodeOptions first = options();
+  first.pools = folder_ / "medium";
+  const Epoch epoch = acquire("compute-1");
+  auto node = open(first);
+  ASSERT_TRUE(node.ok()) << node.status();
+  ASSERT_TRUE(attach((*node)->address(), epoch, 1).ok());
+  node->reset();
+  NodeOptions other = options("m2");
+  other.pools = first.pools;
+  node = open(other);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_TRUE((*node)->status().pools.empty());
+  const auto pool = attach((*node)->address(), epoch, 2);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_TRUE(pool->made);
+  node->reset();
+  other.cluster = "another";
+  node = open(other);
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_TRUE((*node)->status().pools.empty());
 }
 
 TEST_F(MemoryNodeTest, FoldersOfOthersAreRefused) {  // MY1

@@ -38,6 +38,9 @@ struct NodeOptions {
   uint64_t start_timeout_us = 0;  // for the registry to answer; 0: until it does
   uint64_t call_timeout_us = 2'000'000;
   uint64_t storage_timeout_us = 3'000'000;  // for storage nodes to answer a write
+  // A pool that the registry does not name is given back once nobody has used it for so long; 0:
+  // never. Every tenth of it the node looks.
+  uint64_t unused_us = 60'000'000;
   uint32_t connections_max = 4096;
   uint32_t workers = 4;
   StopFlag* stop = nullptr;  // raised: open() gives up soon

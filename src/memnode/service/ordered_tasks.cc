@@ -25,6 +25,11 @@ void OrderedTasks::post_always(Task task) {
   run_if_idle();
 }
 
+bool OrderedTasks::idle() const {
+  const MutexLock lock(mutex_);
+  return !running_ && waiting_.empty();
+}
+
 void OrderedTasks::run_if_idle() {
   {
     const MutexLock lock(mutex_);

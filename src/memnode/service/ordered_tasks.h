@@ -29,6 +29,8 @@ class OrderedTasks {
   // False: too much waits; the task was not taken. `bytes`: what it holds.
   [[nodiscard]] bool post(Task task, uint64_t bytes);
   void post_always(Task task);
+  // Nothing runs and nothing waits.
+  [[nodiscard]] bool idle() const;
 
  private:
   struct Waiting {
@@ -39,7 +41,7 @@ class OrderedTasks {
   void run_all();
   const daemon::Offload offload_;
   const Limits limits_;
-  Mutex mutex_{LatchRank::kLeaf};
+  mutable Mutex mutex_{LatchRank::kLeaf};
   std::deque<Waiting> waiting_ STRATA_GUARDED_BY(mutex_);
   uint64_t bytes_ STRATA_GUARDED_BY(mutex_) = 0;
   bool running_ STRATA_GUARDED_BY(mutex_) = false;

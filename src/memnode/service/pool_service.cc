@@ -18,6 +18,7 @@ using transport::Responder;
 namespace {
 
 constexpr std::string_view kFilePrefix = "pool-";
+constexpr std::string_view kAsidePrefix = "aside-";  // PV5
 using transport::kRegionHeaderBytes;
 constexpr uint32_t kSlotsMin = 64;  // who wants as much as there is gets no less
 
@@ -65,13 +66,18 @@ void PoolService::refuse(const Status& why, const To& to) {
   to->fail(why);
 }
 
+void PoolService::refuse_too_much(const To& to) {
+  counters_.too_many_requests.fetch_add(1, std::memory_order_relaxed);
+  to->fail(too_much());
+}
+
 // The pool of that content, or else one of the stream: that one knows what to say.
-ServedPool* PoolService::find(const proto::PoolUser& user) const {
+PoolService::PoolPtr PoolService::find(const proto::PoolUser& user) const {
   const MutexLock lock(mutex_);
-  ServedPool* found = nullptr;
+  PoolPtr found;
   for (const auto& [key, pool] : pools_) {
     if (key.stream != user.stream) continue;
-    if (found == nullptr || pool->incarnation() == user.incarnation) found = pool.get();
+    if (found == nullptr || pool->incarnation() == user.incarnation) found = pool;
   }
   return found;
 }
@@ -80,13 +86,14 @@ template <class Message>
 void PoolService::serve(const StatusOr<Message>& request,
                         void (ServedPool::*run)(const Message&, const To&), const To& to) {
   if (!request.ok()) return refuse(request.status(), to);
-  ServedPool* const pool = find(request->user);
+  const PoolPtr pool = find(request->user);
   if (pool == nullptr) {
     counters_.stale_calls.fetch_add(1, std::memory_order_relaxed);
     return to->fail(error_not_found("this memory node has no pool of that stream"));
   }
-  if (!pool->tasks()->post([pool, run, to, asked = *request] { (pool->*run)(asked, to); }, 0))
-    to->fail(too_much());
+  if (!pool->tasks()->post(
+          [pool = pool.get(), run, to, asked = *request] { (pool->*run)(asked, to); }, 0))
+    refuse_too_much(to);
 }
 
 void PoolService::pool_list(Bytes payload, const To& to) {
@@ -121,7 +128,7 @@ void PoolService::pool_checkpoint(Bytes payload, const To& to) {
 void PoolService::pool_put(Bytes payload, const To& to) {
   auto request = proto::decode_pool_put(payload);
   if (!request.ok()) return refuse(request.status(), to);
-  ServedPool* const pool = find(request->user);
+  const PoolPtr pool = find(request->user);
   if (pool == nullptr) {
     counters_.stale_calls.fetch_add(1, std::memory_order_relaxed);
     return to->fail(error_not_found("this memory node has no pool of that stream"));
@@ -130,9 +137,10 @@ void PoolService::pool_put(Bytes payload, const To& to) {
   auto pages = std::make_shared<AlignedBytes>(bytes);
   std::memcpy(pages->get(), request->pages.data(), bytes);
   request->pages = Bytes(pages->get(), bytes);
-  if (!pool->tasks()->post([pool, to, pages, asked = *std::move(request)] { pool->put(asked, to); },
-                           bytes))
-    to->fail(too_much());
+  if (!pool->tasks()->post(
+          [pool = pool.get(), to, pages, asked = *std::move(request)] { pool->put(asked, to); },
+          bytes))
+    refuse_too_much(to);
 }
 
 // --- attaching ---
@@ -146,35 +154,40 @@ void PoolService::pool_attach(Bytes payload, const To& to) {
     counters_.attach_refused.fetch_add(1, std::memory_order_relaxed);
     to->fail(begun);
   });
-  if (!taken) to->fail(too_much());
+  if (!taken) refuse_too_much(to);
 }
 
 // PV1. OK: the pool answers.
 Status PoolService::attach(const proto::PoolAttachRequest& request, const To& to) {
-  STRATA_ASSIGN_OR_RETURN(const Tenants::Number tenant, parts_.tenants->with_token(request.token));
+  const StatusOr<Tenants::Number> tenant = parts_.tenants->with_token(request.token);
+  if (!tenant.ok()) {
+    counters_.tokens_refused.fetch_add(1, std::memory_order_relaxed);
+    return tenant.status();
+  }
   STRATA_RETURN_IF_ERROR(parts_.check_epoch(request.user.stream, request.user.epoch));
-  STRATA_ASSIGN_OR_RETURN(ServedPool* const pool, pool_for({tenant, request.user.stream}, request));
-  return pool->tasks()->post([pool, to, request] { pool->attach(request, to); }, 0) ? ok_status()
-                                                                                    : too_much();
+  STRATA_ASSIGN_OR_RETURN(const PoolPtr pool, pool_for({*tenant, request.user.stream}, request));
+  const bool taken =
+      pool->tasks()->post([pool = pool.get(), to, request] { pool->attach(request, to); }, 0);
+  return taken ? ok_status() : too_much();
 }
 
-StatusOr<ServedPool*> PoolService::pool_for(const Key& key,
-                                            const proto::PoolAttachRequest& request) {
+StatusOr<PoolService::PoolPtr> PoolService::pool_for(const Key& key,
+                                                     const proto::PoolAttachRequest& request) {
   {
     const MutexLock lock(mutex_);
-    if (const auto found = pools_.find(key); found != pools_.end()) return found->second.get();
+    if (const auto found = pools_.find(key); found != pools_.end()) return found->second;
     if (request.user.incarnation != 0 && !request.fresh)
       return error_not_found("this memory node has no pool of that stream");
     if (!being_made_.insert(key).second)
       return error_busy("the pool is being made; to do: ask again in a moment");
   }
-  StatusOr<ServedPool*> made = make_pool(key, request.slots_max);
+  StatusOr<PoolPtr> made = make_pool(key, request.slots_max);
   const MutexLock lock(mutex_);
   being_made_.erase(key);
   return made;
 }
 
-StatusOr<ServedPool*> PoolService::make_pool(const Key& key, uint32_t slots_max) {
+StatusOr<PoolService::PoolPtr> PoolService::make_pool(const Key& key, uint32_t slots_max) {
   slots_max = std::max(slots_max, kPoolSlotsMin);
   const uint32_t slots = std::min(slots_max, slots_in(parts_.tenants->left(key.tenant)));
   if (slots < std::min(slots_max, kSlotsMin))
@@ -183,7 +196,11 @@ StatusOr<ServedPool*> PoolService::make_pool(const Key& key, uint32_t slots_max)
         "more");
   const uint64_t bytes = PoolFile::region_bytes(slots);
   STRATA_RETURN_IF_ERROR(parts_.tenants->reserve(key.tenant, bytes));
-  StatusOr<ServedPool*> pool = enter(key, slots);
+  StatusOr<PoolPtr> pool = enter(key, slots);
+  if (is_wrong_database(pool.status())) {  // PV5
+    const Status aside = put_aside(path_of(key));
+    pool = aside.ok() ? enter(key, slots) : StatusOr<PoolPtr>(aside);
+  }
   const uint64_t taken =
       pool.ok() ? (*pool)->bytes() : 0;  // a file that was there has its own size
   if (taken != bytes) {
@@ -193,10 +210,11 @@ StatusOr<ServedPool*> PoolService::make_pool(const Key& key, uint32_t slots_max)
   return pool;
 }
 
-StatusOr<ServedPool*> PoolService::enter(const Key& key, uint32_t slots) {
+StatusOr<PoolService::PoolPtr> PoolService::enter(const Key& key, uint32_t slots) {
   STRATA_ASSIGN_OR_RETURN(std::unique_ptr<PoolFile> file,
                           PoolFile::open({.path = path_of(key),
                                           .stream = key.stream,
+                                          .node = parts_.node,
                                           .pool = {slots, parts_.reserve_slots},
                                           .boot = {}}));
   const std::shared_ptr<transport::Region> region = file->region();
@@ -209,11 +227,10 @@ StatusOr<ServedPool*> PoolService::enter(const Key& key, uint32_t slots) {
   parts.writer = parts_.writer;
   parts.counters = &counters_;
   parts_.expose(parts.region, region);
-  auto pool = std::make_unique<ServedPool>(std::move(parts));
-  ServedPool* const entered = pool.get();
+  auto pool = std::make_shared<ServedPool>(std::move(parts));
   const MutexLock lock(mutex_);
-  pools_[key] = std::move(pool);
-  return entered;
+  pools_[key] = pool;
+  return pool;
 }
 
 // --- files ---
@@ -259,8 +276,36 @@ Status PoolService::open_pools() {
     } else if (std::string_view(name).starts_with(kFilePrefix)) {
       diag(Severity::kWarning, "the pool file %s is of no tenant that this node has; it stays",
            name.c_str());
+    } else if (std::string_view(name).starts_with(kAsidePrefix)) {
+      counters_.files_aside.fetch_add(1, std::memory_order_relaxed);
+      diag(Severity::kWarning,
+           "the pool file %s is of another memory node, cluster or stream; it takes memory and is "
+           "not used; to do: remove it unless that one is to have it back",
+           name.c_str());
     }
   }
+  return ok_status();
+}
+
+// PV5
+Status PoolService::put_aside(const std::string& path) {
+  const std::filesystem::path from(path);
+  std::error_code error;
+  std::filesystem::path to;
+  for (uint32_t n = 1; to.empty() || std::filesystem::exists(to, error); ++n)
+    to = from.parent_path() /
+         (std::string(kAsidePrefix) + from.filename().string() + "." + std::to_string(n));
+  std::filesystem::rename(from, to, error);
+  if (error)
+    return error_wrong_database("the pool file " + path +
+                                " is of another memory node, cluster or stream, and cannot be put "
+                                "aside: " +
+                                error.message());
+  counters_.files_aside.fetch_add(1, std::memory_order_relaxed);
+  diag(Severity::kWarning,
+       "the pool file %s is of another memory node, cluster or stream: it was put aside as %s; to "
+       "do: remove it unless that one is to have it back",
+       path.c_str(), to.filename().c_str());
   return ok_status();
 }
 
@@ -269,16 +314,78 @@ void PoolService::open_pool(const Key& key, const std::string& path) {
   std::error_code error;
   const uint64_t bytes = std::filesystem::file_size(path, error);
   const uint32_t slots = error ? 0 : slots_in(bytes - std::min(bytes, kRegionHeaderBytes));
-  StatusOr<ServedPool*> entered = error_corruption("too small for a pool");
+  StatusOr<PoolPtr> entered = error_corruption("too small for a pool");
   if (slots >= kPoolSlotsMin) entered = enter(key, slots);
-  if (!entered.ok()) {
+  Status unusable = entered.status();
+  if (is_wrong_database(unusable)) {
+    unusable = put_aside(path);
+    if (unusable.ok()) return;
+  }
+  if (!unusable.ok()) {
     counters_.damaged.fetch_add(1, std::memory_order_relaxed);
     diag(Severity::kError, "the pool file %s cannot be used: %s", path.c_str(),
-         std::string(entered.status().message()).c_str());
+         std::string(unusable.message()).c_str());
     return;
   }
   parts_.tenants->count_in(key.tenant, (*entered)->bytes());
   if (!(*entered)->found()) counters_.damaged.fetch_add(1, std::memory_order_relaxed);
+}
+
+// --- what counts for nobody ---
+
+// PV4
+void PoolService::give_back_unused(uint64_t now_us, uint64_t unused_us) {
+  forget_ended();
+  std::map<Key, PoolPtr> pools;
+  {
+    const MutexLock lock(mutex_);
+    pools = pools_;
+  }
+  std::erase_if(seen_, [&](const auto& seen) { return !pools.contains(seen.first); });
+  for (const auto& [key, pool] : pools) {
+    const Seen now{pool->incarnation(), pool->uses(), now_us};
+    Seen& seen = seen_.try_emplace(key, now).first->second;
+    if (seen.incarnation != now.incarnation || seen.uses != now.uses) seen = now;
+    if (now_us - seen.since_us < unused_us || parts_.is_named == nullptr) continue;
+    // What it says holds for what was seen before: a name that comes later is of another content,
+    // or comes before anything is put.
+    const StatusOr<bool> named = parts_.is_named(key.stream, seen.incarnation);
+    if (!named.ok() || *named) continue;
+    const auto task = [this, key, seen] { give_back(key, seen.incarnation, seen.uses); };
+    if (!pool->tasks()->post(task, 0)) continue;  // it is used, then
+  }
+}
+
+// In the pool's tasks: nothing else of it runs.
+void PoolService::give_back(const Key& key, uint64_t incarnation, uint64_t uses) {
+  PoolPtr pool;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = pools_.find(key);
+    if (found != pools_.end()) pool = found->second;
+  }
+  if (pool == nullptr || !pool->end_unused(incarnation, uses)) return;
+  parts_.withdraw(pool->region());
+  pool->remove_file();
+  parts_.tenants->release(key.tenant, pool->bytes());
+  counters_.unused.fetch_add(1, std::memory_order_relaxed);
+  diag(Severity::kInfo,
+       "the pool of stream %u is given back with its memory: the registry does not name it, and "
+       "nobody uses it",
+       key.stream.value);
+  const MutexLock lock(mutex_);
+  pools_.erase(key);
+  ended_.push_back(std::move(pool));
+}
+
+void PoolService::forget_ended() {
+  std::vector<PoolPtr> over;  // go without the mutex
+  const MutexLock lock(mutex_);
+  const auto still = std::partition(ended_.begin(), ended_.end(), [](const PoolPtr& pool) {
+    return pool.use_count() > 1 || !pool->tasks()->idle();
+  });
+  over.assign(std::make_move_iterator(still), std::make_move_iterator(ended_.end()));
+  ended_.erase(still, ended_.end());
 }
 
 ServiceStatus PoolService::status() const {

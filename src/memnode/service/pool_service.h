@@ -5,6 +5,11 @@
 //   PV2  A request that makes no sense, or is of nobody, changes nothing and is counted.
 //   PV3  Nothing here blocks the server's thread. One pool's calls run in the order in which they
 //        came; pools do not wait for each other.
+//   PV4  A pool that the registry, asked for its latest word, does not name, and that nobody has used
+//        for a while before, is given back with its memory (LG12): no recovery would believe it,
+//        and whoever names it later finds that it is gone. Without the registry none is.
+//   PV5  A file of another memory node, cluster or stream is never served, written or removed: it
+//        is put aside under another name, with a line in the log.
 #pragma once
 
 #include <functional>
@@ -31,12 +36,17 @@ class PoolService {
  public:
   struct Parts {
     std::string folder;  // of the pools' files; it is there
+    uint64_t node = 0;   // whose they are; not 0
     uint32_t reserve_slots = 256;
     // MY3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
     // be said now.
     std::function<Status(StreamId stream, Epoch epoch)> check_epoch;
-    // Peers can open that region under the name from now on. Blocks.
+    // PV4: whether the registry names that content of this node for the stream. Blocks. Null: no
+    // pool is ever given back.
+    std::function<StatusOr<bool>(StreamId stream, uint64_t incarnation)> is_named;
+    // Peers can open that region under the name from now on, until it is withdrawn. Block.
     std::function<void(const std::string& name, std::shared_ptr<transport::Region> region)> expose;
+    std::function<void(const std::string& name)> withdraw;
     daemon::Offload offload;  // refuses nothing until it is stopped
     // Of threads of their own: what waits for the registry, or for a file of many gigabytes to get
     // its blocks, keeps nobody's pages waiting.
@@ -54,6 +64,10 @@ class PoolService {
   Status open_pools();
   // Once, before the server listens.
   void register_on(transport::RpcServer* server);
+
+  // PV4: gives back what was unused for so long, of the times at which this was called. By one
+  // thread at a time. Blocks for the registry.
+  void give_back_unused(uint64_t now_us, uint64_t unused_us);
 
   [[nodiscard]] const PoolCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] ServiceStatus status() const;
@@ -84,21 +98,33 @@ class PoolService {
   void serve(const StatusOr<Message>& request, void (ServedPool::*run)(const Message&, const To&),
              const To& to);
   void refuse(const Status& why, const To& to);
-  ServedPool* find(const proto::PoolUser& user) const;
+  void refuse_too_much(const To& to);
+  using PoolPtr = std::shared_ptr<ServedPool>;
+  PoolPtr find(const proto::PoolUser& user) const;
   Status attach(const proto::PoolAttachRequest& request, const To& to);
-  StatusOr<ServedPool*> pool_for(const Key& key, const proto::PoolAttachRequest& request);
-  StatusOr<ServedPool*> make_pool(const Key& key, uint32_t slots_max);
+  StatusOr<PoolPtr> pool_for(const Key& key, const proto::PoolAttachRequest& request);
+  StatusOr<PoolPtr> make_pool(const Key& key, uint32_t slots_max);
   // Opens or makes the file's pool, exposes it and puts it into the table.
-  StatusOr<ServedPool*> enter(const Key& key, uint32_t slots);
+  StatusOr<PoolPtr> enter(const Key& key, uint32_t slots);
   void open_pool(const Key& key, const std::string& path);
+  Status put_aside(const std::string& path);
+  void give_back(const Key& key, uint64_t incarnation, uint64_t uses);
+  void forget_ended();
   [[nodiscard]] std::string path_of(const Key& key) const;
   [[nodiscard]] std::optional<Key> key_of(std::string_view file) const;
 
   const Parts parts_;
   PoolCounters counters_;
   mutable Mutex mutex_{LatchRank::kPeers};
-  std::map<Key, std::unique_ptr<ServedPool>> pools_ STRATA_GUARDED_BY(mutex_);  // none goes
+  std::map<Key, PoolPtr> pools_ STRATA_GUARDED_BY(mutex_);
+  // Given back; they go once no thread has them and nothing runs for them.
+  std::vector<PoolPtr> ended_ STRATA_GUARDED_BY(mutex_);
   std::set<Key> being_made_ STRATA_GUARDED_BY(mutex_);
+  // Of who gives back: since when a pool is as it was.
+  struct Seen {
+    uint64_t incarnation = 0, uses = 0, since_us = 0;
+  };
+  std::map<Key, Seen> seen_;
 };
 
 }  // namespace strata::memnode

@@ -14,6 +14,7 @@
 #include "base/testing/wait_until.h"
 #include "io/token_file.h"
 #include "memnode/service/testing/memory_node_fixture.h"
+#include "transport/regions/region_memory.h"
 #include "transport/regions/remote_region.h"
 
 namespace strata::memnode {
@@ -755,6 +756,124 @@ TEST_F(PoolServiceTest, GarbageChangesNothing) {  // PV2
   EXPECT_EQ(status.checkpoint, Lsn{});
   EXPECT_EQ(lookup(kPage)->at.llsn, Llsn{5});
   EXPECT_TRUE(storage_[0]->writers().empty());
+}
+
+// --- what counts for nobody, and files of others ---
+
+TEST_F(PoolServiceTest, APoolThatNobodyNamesOrUsesIsGivenBackWithItsMemory) {  // PV4, PUS8
+  const auto pool = attached();
+  ASSERT_TRUE(put_one({kPage, 5, 100, 200}).ok());
+  const auto region = transport::open_remote_region(channel_, pool.region,
+                                                    transport::RegionPath::kMapped, deadline());
+  ASSERT_TRUE(region.ok()) << region.status();
+  const proto::PoolSlot at = lookup(kPage)->at;
+  const auto there = [&] { return service_->status().pools.size(); };
+  const std::string path = folder_ / "pool-1";
+  // While it is named, while it is used, and while the registry does not answer it stays.
+  name(pool.incarnation);
+  service_->give_back_unused(0, 10);
+  service_->give_back_unused(100, 10);
+  name(0);
+  EXPECT_TRUE(lookup(kPage)->there);
+  service_->give_back_unused(200, 10);
+  EXPECT_TRUE(lookup(kPage)->there);
+  service_->give_back_unused(300, 10);
+  registry_is(false);
+  service_->give_back_unused(400, 10);
+  registry_is(true);
+  EXPECT_TRUE(lookup(kPage)->there);
+  service_->give_back_unused(500, 10);
+  service_->give_back_unused(505, 10);
+  EXPECT_EQ(there(), 1u);
+  EXPECT_GT(service_->status().tenants.at(0).used_bytes, 0u);
+  service_->give_back_unused(510, 10);
+  EXPECT_TRUE(wait_until([&] { return there() == 0; }));
+  EXPECT_EQ(counters().unused, 1u);
+  EXPECT_EQ(service_->status().tenants.at(0).used_bytes, 0u);
+  struct stat info {};
+  EXPECT_NE(::stat(path.c_str(), &info), 0);
+  // Who sleeps with it mapped reads no generation that it knows, and holds no memory.
+  uint64_t generation = 1;
+  ASSERT_TRUE((*region)
+                  ->get(pool.headers_at + uint64_t{at.slot} * sizeof(SlotHeader),
+                        {reinterpret_cast<char*>(&generation), 8}, deadline())
+                  .ok());
+  EXPECT_EQ(generation, 0u);
+  EXPECT_TRUE(is_not_found(lookup(kPage).status()));
+  EXPECT_FALSE(transport::open_remote_region(channel_, pool.region, transport::RegionPath::kMapped,
+                                             deadline())
+                   .ok());
+  EXPECT_TRUE(
+      is_not_found(attach({{StreamId{1}, Epoch{1}, 2, pool.incarnation}, false, 64, {}}).status()));
+  service_->give_back_unused(520, 10);
+  const auto again = attached(1, 3);
+  EXPECT_TRUE(again.made);
+  EXPECT_NE(again.incarnation, pool.incarnation);
+  EXPECT_TRUE(put_one({kPage, 6}).ok());
+}
+
+TEST_F(PoolServiceTest, APoolThatAnEarlierProcessLeftIsGivenBackToo) {  // PV4
+  attached();
+  ASSERT_TRUE(put_one({kPage, 5}).ok());
+  stop();
+  start();
+  ASSERT_EQ(service_->status().pools.size(), 1u);
+  service_->give_back_unused(0, 10);
+  service_->give_back_unused(10, 10);
+  EXPECT_TRUE(wait_until([&] { return service_->status().pools.empty(); }));
+}
+
+TEST_F(PoolServiceTest, AFileOfAnotherNodeIsPutAsideAndNeverServed) {  // PV5, MF3
+  const auto pool = attached();
+  ASSERT_TRUE(put_one({kPage, 5}).ok());
+  stop();
+  number_ = 78;
+  start();
+  EXPECT_TRUE(service_->status().pools.empty());
+  EXPECT_EQ(counters().files_aside, 1u);
+  EXPECT_TRUE(
+      is_not_found(attach({{StreamId{1}, Epoch{2}, 1, pool.incarnation}, false, 64, {}}).status()));
+  const auto own = attached(2, 2);
+  EXPECT_TRUE(own.made);
+  EXPECT_FALSE(lookup(kPage)->there);
+  stop();
+  start();
+  EXPECT_EQ(counters().files_aside, 1u) << "it is told of at every start";
+  EXPECT_EQ(service_->status().pools.at(0).incarnation, own.incarnation);
+  stop();
+  // It is whole: given its name back, and to its own node, it is what it was.
+  ASSERT_EQ(::rename((folder_ / "aside-pool-1.1").c_str(), (folder_ / "pool-1").c_str()), 0);
+  number_ = 77;
+  start();
+  EXPECT_EQ(service_->status().pools.at(0).incarnation, pool.incarnation);
+  EXPECT_EQ(service_->status().pools.at(0).counts.clean, 1u);
+}
+
+TEST_F(PoolServiceTest, RefusalsAreCounted) {
+  stop();
+  tenant_options_ = {{"a", "the token of a.", 4u << 20}};
+  start();
+  token_ = "the token of a.";
+  const auto pool = attached();
+  const auto with = [&](const std::string& token) {
+    return attach({{StreamId{1}, Epoch{1}, 9, 0}, false, 64, token}).status();
+  };
+  EXPECT_TRUE(is_invalid_argument(with("another token")));
+  EXPECT_TRUE(is_invalid_argument(with("")));
+  EXPECT_EQ(counters().tokens_refused, 2u);
+  EXPECT_EQ(counters().attach_refused, 2u);
+  // A client of ours checks bounds itself; of one that does not the node refuses it.
+  std::string open(1, '\0');
+  const auto opened = call(transport::kRegionOpenMethod, open + pool.region);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const uint64_t bytes = load_u64(opened->data());
+  char target[8];
+  const auto beyond = transport::RegionOperation::get(bytes - 4, absl::MakeSpan(target));
+  const std::string run =
+      transport::encode_operations(load_u64(opened->data() + 16), absl::MakeConstSpan(&beyond, 1));
+  EXPECT_TRUE(is_out_of_range(call(transport::kRegionRunMethod, run).status()));
+  EXPECT_EQ(regions_->out_of_bounds(), 1u);
+  EXPECT_EQ(regions_->writes_refused(), 0u);
 }
 
 }  // namespace

@@ -59,10 +59,18 @@ uint64_t ServedPool::incarnation() const {
   return file_->incarnation();
 }
 
-Status ServedPool::check_user(const proto::PoolUser& user) const {
+uint64_t ServedPool::uses() const {
+  const MutexLock lock(mutex_);
+  return uses_;
+}
+
+Status ServedPool::check_user(const proto::PoolUser& user) {
   const MutexLock lock(mutex_);
   const auto order = place_of(user) <=> file_->user();
-  if (order == 0 && attached_ && user.incarnation == file_->incarnation()) return ok_status();
+  if (order == 0 && attached_ && user.incarnation == file_->incarnation()) {
+    ++uses_;
+    return ok_status();
+  }
   count(&counters_->stale_calls);
   if (order < 0) return error_fenced("another one has the pool now");
   return error_not_found("nobody is attached to such a pool; to do: attach to it first");
@@ -70,6 +78,7 @@ Status ServedPool::check_user(const proto::PoolUser& user) const {
 
 Status ServedPool::check_newcomer(const proto::PoolAttachRequest& request) const {
   const MutexLock lock(mutex_);
+  if (ended_) return error_busy("the pool was given back just now; to do: ask again in a moment");
   if (place_of(request.user) <= file_->user())
     return error_fenced("a later user has been attached to the pool");
   const bool another =
@@ -85,6 +94,7 @@ void ServedPool::attach(const proto::PoolAttachRequest& request, const To& to) {
     const MutexLock lock(mutex_);
     accepted = file_->accept(place_of(request.user));
     if (accepted.ok()) {
+      ++uses_;
       attached_ = false;
       if (newcomer_.has_value()) before = newcomer_->to;
       newcomer_ = Newcomer{request, to};
@@ -480,6 +490,16 @@ void ServedPool::checkpoint(const proto::PoolCheckpointRequest& request, const T
   if (!kept.ok()) return to->fail(kept);
   count(&counters_->checkpoints);
   to->reply({});
+}
+
+// PUS8
+bool ServedPool::end_unused(uint64_t incarnation, uint64_t uses) {
+  const MutexLock lock(mutex_);
+  const bool unused = !ended_ && uses_ == uses && file_->incarnation() == incarnation;
+  if (!unused || !batches_.empty() || newcomer_.has_value()) return false;
+  ended_ = true;
+  attached_ = false;
+  return true;
 }
 
 PoolStatus ServedPool::status() const {

@@ -13,6 +13,8 @@
 //         they were; he alone judges storage nodes.
 //   PUS6  The checkpoint never goes back. A content that is discarded has none.
 //   PUS7  Nobody is attached when the node starts: reports of another process mean nothing here.
+//   PUS8  A content that counts for nobody (LG12: the registry does not name it) ends for good with
+//         its file: whoever asks later finds no pool. Only one that nobody has used meanwhile.
 #pragma once
 
 #include <array>
@@ -37,11 +39,13 @@ namespace strata::memnode {
 
 // Of all pools of a node. Relaxed: for people.
 struct PoolCounters {
-  std::atomic<uint64_t> attached{0}, attach_refused{0}, stale_calls{0}, bad_requests{0};
+  std::atomic<uint64_t> attached{0}, attach_refused{0}, tokens_refused{0}, stale_calls{0};
+  std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
   std::atomic<uint64_t> images_taken{0}, images_rejected{0}, images_older{0}, images_no_slot{0};
   std::atomic<uint64_t> lookups{0}, listed{0}, dropped{0}, drops_refused{0}, forgotten{0};
   std::atomic<uint64_t> writes{0}, writes_failed{0}, pages_written{0}, pages_written_again{0};
   std::atomic<uint64_t> syncs{0}, checkpoints{0}, damaged{0}, discarded{0};
+  std::atomic<uint64_t> unused{0}, files_aside{0};
 };
 
 struct PoolStatus {
@@ -85,6 +89,9 @@ class ServedPool {
   [[nodiscard]] uint64_t incarnation() const;
   [[nodiscard]] bool found() const;  // its content is one of an earlier process
   [[nodiscard]] PoolStatus status() const;
+  // Grows with every attachment and every call of its user.
+  [[nodiscard]] uint64_t uses() const;
+  [[nodiscard]] const std::string& region() const noexcept { return region_; }
 
   // The calls, in its tasks. Each answers, now or later.
   void attach(const proto::PoolAttachRequest& request, const To& to);
@@ -98,6 +105,10 @@ class ServedPool {
   void synced(const proto::PoolSyncedRequest& request, const To& to);
   void stored(const proto::PoolStoredRequest& request, const To& to);
   void checkpoint(const proto::PoolCheckpointRequest& request, const To& to);
+  // PUS8. In its tasks. True: this was the end, of the content with this incarnation that had so
+  // many uses; the file is still there.
+  bool end_unused(uint64_t incarnation, uint64_t uses);
+  void remove_file() const { place_->remove(); }
 
  private:
   // Something on its way to storage.
@@ -121,7 +132,7 @@ class ServedPool {
   };
 
   // PUS1. OK: it is the user.
-  Status check_user(const proto::PoolUser& user) const;
+  Status check_user(const proto::PoolUser& user);
   [[nodiscard]] Status check_newcomer(const proto::PoolAttachRequest& request) const;
   void finish_attach();
   void enter(const Newcomer& newcomer);
@@ -153,6 +164,8 @@ class ServedPool {
   // held over anything that blocks.
   mutable Mutex mutex_{LatchRank::kLeaf};
   const std::unique_ptr<PoolFile> file_ STRATA_PT_GUARDED_BY(mutex_);
+  uint64_t uses_ STRATA_GUARDED_BY(mutex_) = 0;
+  bool ended_ STRATA_GUARDED_BY(mutex_) = false;     // PUS8
   bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the file names
   bool made_ STRATA_GUARDED_BY(mutex_);              // and nobody was told yet
   std::list<BatchPtr> batches_ STRATA_GUARDED_BY(mutex_);

@@ -12,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/crc32c.h"
+#include "base/diag.h"
 #include "transport/secret.h"
 
 namespace strata::transport {
@@ -112,6 +113,15 @@ Status Region::persist(uint64_t offset, uint64_t bytes) const {
   if (::msync(data() + begin, offset + bytes - begin, MS_SYNC) != 0)
     return failed("persist", "", errno);
   return ok_status();
+}
+
+void Region::give_back() const noexcept {
+  // Not the header: who opens it by the name still sees that it is a region.
+  const auto bytes = static_cast<off_t>(header_.bytes);
+  if (::fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kRegionHeaderBytes,
+                  bytes) != 0)
+    diag(Severity::kInfo, "the memory of a region goes with its last mapping: %s",
+         std::strerror(errno));
 }
 
 }  // namespace strata::transport

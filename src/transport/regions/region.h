@@ -61,6 +61,9 @@ class Region {
   // Blocks until what is visible of these bytes now, whoever put it, is persistent. Thread-safe.
   // Errors: kOutOfRange, kInternal.
   Status persist(uint64_t offset, uint64_t bytes) const;
+  // Its memory goes back to the system; the bytes are zero from then on, for every mapping.
+  // Best effort: a file system that cannot do it keeps the memory until the last mapping goes.
+  void give_back() const noexcept;
   [[nodiscard]] bool holds(uint64_t offset, uint64_t bytes) const noexcept {
     return offset <= header_.bytes && bytes <= header_.bytes - offset;
   }

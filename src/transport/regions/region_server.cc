@@ -70,7 +70,7 @@ struct RegionServer::Core {
   std::deque<Job> jobs STRATA_GUARDED_BY(mutex);
   bool stopping STRATA_GUARDED_BY(mutex) = false;
   CondVar changed;
-  std::atomic<uint64_t> writes_refused{0};
+  std::atomic<uint64_t> writes_refused{0}, out_of_bounds{0};
   std::thread worker;
 };
 
@@ -109,6 +109,8 @@ void RegionServer::expose(const std::string& name, const std::shared_ptr<Region>
 void RegionServer::withdraw(const std::string& name) { core_->replace(name, nullptr, {}); }
 
 uint64_t RegionServer::writes_refused() const noexcept { return core_->writes_refused.load(); }
+
+uint64_t RegionServer::out_of_bounds() const noexcept { return core_->out_of_bounds.load(); }
 
 void RegionServer::Core::replace(const std::string& name, const std::shared_ptr<Region>& region,
                                  RegionAccess access) {
@@ -193,6 +195,7 @@ void RegionServer::Core::run(const Request& request, Responder responder) {
   StatusOr<std::string> reply =
       run_encoded(reader.bytes(reader.remaining()), *region, reply_bytes_max, access, &refused);
   if (refused > 0) writes_refused.fetch_add(refused);
+  if (is_out_of_range(reply.status())) out_of_bounds.fetch_add(1);
   if (!reply.ok()) return responder.fail(reply.status(), region->epoch());
   responder.reply(*std::move(reply), region->epoch());
 }
@@ -222,6 +225,7 @@ void RegionServer::Core::work() {
     if (done.ok()) {
       job.responder.reply(std::string(), job.region->epoch());
     } else {
+      if (is_out_of_range(done)) out_of_bounds.fetch_add(1);
       job.responder.fail(done, job.region->epoch());
     }
     lock.lock();

@@ -39,6 +39,8 @@ class RegionServer {
   void withdraw(const std::string& name);
   // Operations that peers asked for by call and were not allowed to (RX3).
   [[nodiscard]] uint64_t writes_refused() const noexcept;
+  // Batches and persists asked for by call that named bytes outside of their region (RR1).
+  [[nodiscard]] uint64_t out_of_bounds() const noexcept;
 
  private:
   struct Core;

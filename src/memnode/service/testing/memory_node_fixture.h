@@ -148,10 +148,13 @@ class MemoryNodeFixture : public ::testing::Test {
     tenants_ = std::make_unique<Tenants>(tenant_options_, memory_bytes_);
     PoolService::Parts parts;
     parts.folder = folder_ / "";
+    parts.node = number_;
+    parts.is_named = [this](StreamId, uint64_t incarnation) { return is_named(incarnation); };
     parts.check_epoch = [this](StreamId, Epoch epoch) { return check_epoch(epoch); };
     parts.expose = [this](const std::string& name, std::shared_ptr<transport::Region> region) {
       regions_->expose(name, region, transport::RegionAccess::kReadOnly);
     };
+    parts.withdraw = [this](const std::string& name) { regions_->withdraw(name); };
     parts.offload = [this](daemon::WorkerPool::Task task) {
       return workers_->run(std::move(task));
     };
@@ -187,6 +190,15 @@ class MemoryNodeFixture : public ::testing::Test {
     if (!registry_there_) return error_peer_down("asked for by a test");
     if (epoch.value < last_epoch_) return error_fenced("asked for by a test");
     return ok_status();
+  }
+  StatusOr<bool> is_named(uint64_t incarnation) {
+    const MutexLock lock(mutex_);
+    if (!registry_there_) return error_peer_down("asked for by a test");
+    return incarnation == named_;
+  }
+  void name(uint64_t incarnation) {
+    const MutexLock lock(mutex_);
+    named_ = incarnation;
   }
   void registry_is(bool there) {
     const MutexLock lock(mutex_);
@@ -300,6 +312,7 @@ class MemoryNodeFixture : public ::testing::Test {
   std::vector<TenantOptions> tenant_options_;
   uint64_t memory_bytes_ = 8u << 20;
   std::string token_;
+  uint64_t number_ = 77;
   std::vector<std::unique_ptr<StorageNode>> storage_;
   std::unique_ptr<IoNode> node_;
   std::unique_ptr<daemon::WorkerPool> workers_, attachers_;
@@ -316,6 +329,7 @@ class MemoryNodeFixture : public ::testing::Test {
   Mutex mutex_{LatchRank::kLeaf};
   bool registry_there_ STRATA_GUARDED_BY(mutex_) = true;
   uint64_t last_epoch_ STRATA_GUARDED_BY(mutex_) = 0;
+  uint64_t named_ STRATA_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace strata::memnode::testing
