@@ -93,6 +93,7 @@ StatusOr<clients::RemoteMemoryOptions> memory_options() {
   memory.free_slots = setting_lego_free_slots;
   memory.timeout_us = uint64_t{setting_lego_timeout_s} * 1'000'000;
   memory.remote_addresses = setting_lego_remote_addresses != 0;
+  memory.pull = setting_lego_pull != 0;
   if (const std::string path = path_of(setting_lego_token_file); !path.empty()) {
     STRATA_ASSIGN_OR_RETURN(memory.token, read_token(path));
   }

@@ -1,13 +1,17 @@
 // A page read from a pool on a memory node as a compute node reads it: header, page and generation
 // in one batch, then checksum, identity and llsn; over a mapping and by calls over TCP on loopback.
-// And what the node does to take a page.
+// What the node does to take a page; and a whole call that puts pages, which the call carries or the
+// node pulls from memory that both have mapped.
 #include <unistd.h>
 
 #include <array>
 #include <vector>
 
 #include "base/clock.h"
+#include "clients/memory/pool_client.h"
+#include "daemon/worker_pool.h"
 #include "memnode/file/pool_file.h"
+#include "memnode/service/pool_service.h"
 #include "micro.h"
 #include "transport/calls/blocking_channel.h"
 #include "transport/calls/rpc_server.h"
@@ -137,6 +141,85 @@ void take(benchmark::State& state) {
   state.SetLabel("limit: memcpy_16k");
 }
 BENCHMARK(take)->Name("memory_pool/put");
+
+// A memory node's service, without a registry, and a compute node's client.
+struct Service {
+  explicit Service(bool tcp, uint32_t places) {
+    memnode::PoolService::Parts parts;
+    parts.folder = directory();
+    parts.node = 1;
+    parts.check_epoch = [](StreamId, Epoch) { return ok_status(); };
+    parts.expose = [this](const std::string& name, const std::shared_ptr<Region>& region,
+                          RegionAccess access) { regions.expose(name, region, access); };
+    parts.withdraw = [this](const std::string& name) { regions.withdraw(name); };
+    parts.offload = [this](daemon::WorkerPool::Task task) { return workers.run(std::move(task)); };
+    parts.offload_attach = parts.offload;
+    parts.tenants = &tenants;
+    parts.writer = &writer;
+    pools = std::make_unique<memnode::PoolService>(std::move(parts));
+    pools->register_on(server.get());
+    char* const folder = ::realpath(directory().c_str(), nullptr);
+    std::string address = std::string("unix:") + folder + "/pool-service.tmp";
+    ::free(folder);
+    const auto listens = server->listen(tcp ? "tcp:127.0.0.1:0" : address);
+    must(listens.status());
+    clients::PoolClientOptions options;
+    options.stream = StreamId{1};
+    options.epoch = Epoch{1};
+    options.slots_max = 4096;
+    options.places = places;
+    client = std::make_unique<clients::PoolClient>(secret(), *listens, options);
+    must(client->attach(0, true, monotonic_us() + 10'000'000).status());
+    ::unlink((directory() + "/pool-1").c_str());
+    STRATA_ASSERT(client->pulls() == (places != 0));
+  }
+  ~Service() {
+    client.reset();
+    server.reset();
+    writer.stop();
+    workers.stop();
+  }
+  World world() { return {io.loop(), &network, system_entropy()}; }
+  IoThread io;
+  SocketNetwork network{io.loop()};
+  daemon::WorkerPool workers{2, 1000};
+  std::unique_ptr<RpcServer> server =
+      std::make_unique<RpcServer>(world(), secret(), ServerOptions());
+  RegionServer regions{server.get()};
+  memnode::StorageWriter writer{world(), secret()};
+  memnode::Tenants tenants{{}, uint64_t{256} << 20};
+  std::unique_ptr<memnode::PoolService> pools;
+  std::unique_ptr<clients::PoolClient> client;
+};
+
+// So many images of a call take the places of the ones before.
+void put_call(benchmark::State& state, bool tcp, uint32_t places) {
+  Service service(tcp, places);
+  const auto count = static_cast<uint32_t>(state.range(0));
+  std::vector<proto::PoolImage> images;
+  for (uint32_t number = 0; number < count; number++)
+    images.push_back({id_of(number), true, Lsn{100}, Lsn{200}});
+  uint64_t llsn = 0;
+  std::string pages;
+  for (auto _ : state) {
+    state.PauseTiming();
+    llsn++;
+    pages.clear();
+    for (uint32_t number = 0; number < count; number++) pages += page_of(number, Llsn{llsn});
+    state.ResumeTiming();
+    const auto taken = service.client->put(images, pages, Lsn{1000});
+    must(taken.status());
+    must(taken->back().status);
+  }
+  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * count));
+  state.SetLabel(tcp ? "limit: tcp_exchange_16k" : "limit: memcpy_16k");
+}
+void put_pulled(benchmark::State& state) { put_call(state, false, 256); }
+void put_carried(benchmark::State& state) { put_call(state, false, 0); }
+void put_tcp(benchmark::State& state) { put_call(state, true, 0); }
+BENCHMARK(put_pulled)->Name("memory_pool/put_pulled")->Arg(1)->Arg(20)->UseRealTime();
+BENCHMARK(put_carried)->Name("memory_pool/put_carried")->Arg(1)->Arg(20)->UseRealTime();
+BENCHMARK(put_tcp)->Name("memory_pool/put_tcp")->Arg(1)->Arg(20)->UseRealTime();
 
 }  // namespace
 }  // namespace strata::micro

@@ -16,6 +16,7 @@ struct Raw {
   std::vector<std::string> listen;
   std::string http = "127.0.0.1:0";
   std::vector<std::string> tenants;
+  std::string medium = "memory";
   uint64_t start_timeout_s = 0;
   uint64_t storage_timeout_s = 3;
   uint64_t unused_s = 60;
@@ -59,6 +60,12 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
   app->add_option("--pools", node.pools,
                   "Folder of the pools' files, on tmpfs or a DAX or other file system; made when "
                   "absent; default: the data folder");
+  app->add_option(
+         "--pool-medium", raw->medium,
+         "What that folder is on: memory; file (disk) or pmem (DAX), which keep pages over a "
+         "power loss, at the price of two syncs for each call that brings pages")
+      ->check(CLI::IsMember({"memory", "file", "pmem"}).description(""))
+      ->capture_default_str();
   app->add_option("--tenant", raw->tenants,
                   "name:token-file:quota of who may have pools; repeatable; default: everybody who "
                   "knows the secret, all of the memory")
@@ -102,6 +109,7 @@ void finish(Settings* settings, const Raw& raw) {
   if (!raw.listen.empty()) node.listen = raw.listen;
   settings->http = daemon::finish_http(raw.http);
   node.start_timeout_us = raw.start_timeout_s * kSecondUs;
+  node.persistent = raw.medium != "memory";
   node.unused_us = raw.unused_s * kSecondUs;
   node.storage_timeout_us = raw.storage_timeout_s * kSecondUs;
   for (const std::string& text : raw.tenants)

@@ -50,7 +50,7 @@ constexpr SlotsValue kSlotStates[] = {
     {"free", &Pool::Counts::free},       {"filling", &Pool::Counts::filling},
     {"clean", &Pool::Counts::clean},     {"dirty", &Pool::Counts::dirty},
     {"writing", &Pool::Counts::writing}, {"written", &Pool::Counts::written},
-    {"leaving", &Pool::Counts::leaving},
+    {"leaving", &Pool::Counts::leaving}, {"held", &Pool::Counts::held},
 };
 
 struct MethodValue {

@@ -7,6 +7,7 @@ namespace {
 
 constexpr size_t kSlotBytes = 4 + 8 + 8 + 1;
 constexpr size_t kImageBytes = 8 + 1 + 8 + 8;
+constexpr size_t kStagedBytes = kImageBytes + 8 + 4;
 constexpr size_t kStatusBytesMin = 1 + 4;
 constexpr size_t kTakenBytesMin = kStatusBytesMin + 4 + 8;
 
@@ -59,6 +60,21 @@ bool read_slot(ByteReader* in, PoolSlot* at) {
   return read_flag(in, &at->dirty);
 }
 
+void append_image(std::string* out, const PoolImage& image) {
+  append_u64(out, image.id.packed());
+  append_flag(out, image.dirty);
+  append_u64(out, image.first.value);
+  append_u64(out, image.end.value);
+}
+
+bool read_image(ByteReader* in, PoolImage* image) {
+  image->id = PageId::unpack(in->u64());
+  const bool well_formed = read_flag(in, &image->dirty);
+  image->first = Lsn{in->u64()};
+  image->end = Lsn{in->u64()};
+  return well_formed;
+}
+
 void append_target(std::string* out, const PoolTarget& target) {
   append_bytes32(out, target.address);
   append_u64(out, target.session);
@@ -92,6 +108,7 @@ std::string encode(const PoolAttachRequest& request) {
   append_flag(&out, request.fresh);
   append_u32(&out, request.slots_max);
   append_bytes32(&out, request.token);
+  append_u32(&out, request.places_max);
   return out;
 }
 
@@ -102,8 +119,9 @@ StatusOr<PoolAttachRequest> decode_pool_attach(Bytes bytes) {
   const bool well_formed = read_flag(&in, &out.fresh);
   out.slots_max = in.u32();
   const Bytes token = in.bytes32();
+  out.places_max = in.u32();
   if (!well_formed || !whole(in) || !is_newcomer(out.user) || out.slots_max == 0 ||
-      token.size() > kPoolTokenBytesMax)
+      token.size() > kPoolTokenBytesMax || out.places_max > kPoolStagedMax)
     return error_invalid_argument("not a request to attach to a pool");
   out.token.assign(token.data(), token.size());
   return out;
@@ -121,6 +139,8 @@ std::string encode(const PoolAttachReply& reply) {
   append_u64(&out, reply.checkpoint_epoch.value);
   append_u64(&out, reply.checkpoint.value);
   append_u64(&out, reply.bias);
+  append_bytes32(&out, reply.staging);
+  append_u32(&out, reply.places);
   return out;
 }
 
@@ -137,10 +157,14 @@ StatusOr<PoolAttachReply> decode_pool_attach_reply(Bytes bytes) {
   out.checkpoint_epoch = Epoch{in.u64()};
   out.checkpoint = Lsn{in.u64()};
   out.bias = in.u64();
+  const Bytes staging = in.bytes32();
+  out.places = in.u32();
   if (!well_formed || !whole(in) || out.incarnation == 0 || out.slots == 0 || region.empty() ||
-      region.size() > kPoolTokenBytesMax)
+      region.size() > kPoolTokenBytesMax || staging.size() > kPoolTokenBytesMax ||
+      staging.empty() != (out.places == 0) || out.places > kPoolStagedMax)
     return error_corruption("not a reply to a request to attach to a pool");
   out.region.assign(region.data(), region.size());
+  out.staging.assign(staging.data(), staging.size());
   return out;
 }
 
@@ -197,12 +221,7 @@ std::string encode(const PoolPutRequest& request) {
   append_user(&out, request.user);
   append_u64(&out, request.durable.value);
   append_u32(&out, static_cast<uint32_t>(request.images.size()));
-  for (const PoolImage& image : request.images) {
-    append_u64(&out, image.id.packed());
-    append_flag(&out, image.dirty);
-    append_u64(&out, image.first.value);
-    append_u64(&out, image.end.value);
-  }
+  for (const PoolImage& image : request.images) append_image(&out, image);
   out += request.pages;
   return out;
 }
@@ -218,13 +237,42 @@ StatusOr<PoolPutRequest> decode_pool_put(Bytes bytes) {
       in.remaining() != count * (kImageBytes + kPageBytes))
     return bad;
   out.images.resize(count);
-  for (PoolImage& image : out.images) {
-    image.id = PageId::unpack(in.u64());
-    if (!read_flag(&in, &image.dirty)) return bad;
-    image.first = Lsn{in.u64()};
-    image.end = Lsn{in.u64()};
-  }
+  for (PoolImage& image : out.images)
+    if (!read_image(&in, &image)) return bad;
   out.pages = in.bytes(in.remaining());
+  return out;
+}
+
+std::string encode(const PoolPutStagedRequest& request) {
+  std::string out;
+  out.reserve(48 + request.images.size() * kStagedBytes);
+  append_user(&out, request.user);
+  append_u64(&out, request.durable.value);
+  append_u32(&out, static_cast<uint32_t>(request.images.size()));
+  for (const PoolStagedImage& staged : request.images) {
+    append_image(&out, staged.image);
+    append_u64(&out, staged.llsn.value);
+    append_u32(&out, staged.place);
+  }
+  return out;
+}
+
+StatusOr<PoolPutStagedRequest> decode_pool_put_staged(Bytes bytes) {
+  const Status bad = error_invalid_argument("not a request to put staged pages into a pool");
+  ByteReader in(bytes);
+  PoolPutStagedRequest out;
+  out.user = read_user(&in);
+  out.durable = Lsn{in.u64()};
+  const uint32_t count = in.u32();
+  if (!can_follow(in, count, kPoolImagesMax, kStagedBytes) || count == 0 || !is_user(out.user))
+    return bad;
+  out.images.resize(count);
+  for (PoolStagedImage& staged : out.images) {
+    if (!read_image(&in, &staged.image)) return bad;
+    staged.llsn = Llsn{in.u64()};
+    staged.place = in.u32();
+  }
+  if (!whole(in)) return bad;
   return out;
 }
 

@@ -40,9 +40,10 @@ struct PoolSlot {
 
 struct PoolAttachRequest {
   PoolUser user;
-  bool fresh = false;      // discard what there is
-  uint32_t slots_max = 0;  // of a pool that is made now; not 0
-  std::string token;       // the tenant's
+  bool fresh = false;       // discard what there is
+  uint32_t slots_max = 0;   // of a pool that is made now; not 0
+  std::string token;        // the tenant's
+  uint32_t places_max = 0;  // for pages that the node shall pull; 0: it need not
   bool operator==(const PoolAttachRequest&) const noexcept = default;
 };
 struct PoolAttachReply {
@@ -57,6 +58,10 @@ struct PoolAttachReply {
   Epoch checkpoint_epoch;
   Lsn checkpoint;
   uint64_t bias = 0;
+  // Memory that this user alone writes pages to, for kPoolPutStaged, until the next kPoolAttach is
+  // accepted: a region of `places` pages. No name: there is none, calls carry the bytes.
+  std::string staging;
+  uint32_t places = 0;
   bool operator==(const PoolAttachReply&) const noexcept = default;
 };
 
@@ -90,6 +95,19 @@ struct PoolPutRequest {
   Lsn durable;  // of the stream
   std::vector<PoolImage> images;
   Bytes pages;  // of the message; sealed
+};
+// A page that lies in the staging memory as it is to be, until the reply is there.
+struct PoolStagedImage {
+  PoolImage image;
+  Llsn llsn;
+  uint32_t place = 0;
+  bool operator==(const PoolStagedImage&) const noexcept = default;
+};
+struct PoolPutStagedRequest {  // its reply is a PoolPutReply
+  PoolUser user;
+  Lsn durable;
+  std::vector<PoolStagedImage> images;
+  bool operator==(const PoolPutStagedRequest&) const noexcept = default;
 };
 struct PoolPutReply {
   struct Taken {
@@ -201,6 +219,8 @@ std::string encode(const PoolListReply& reply);
 StatusOr<PoolListReply> decode_pool_list_reply(Bytes bytes);
 std::string encode(const PoolPutRequest& request);
 StatusOr<PoolPutRequest> decode_pool_put(Bytes bytes);  // a view of `bytes`
+std::string encode(const PoolPutStagedRequest& request);
+StatusOr<PoolPutStagedRequest> decode_pool_put_staged(Bytes bytes);
 std::string encode(const PoolPutReply& reply);
 StatusOr<PoolPutReply> decode_pool_put_reply(Bytes bytes);
 std::string encode(const PoolPagesRequest& request);

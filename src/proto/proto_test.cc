@@ -266,11 +266,25 @@ TEST_P(Messages, OfACopy) {
 TEST_P(Messages, OfAttachingToAPool) {
   const PoolUser user{kStream, Epoch{rng_.next() | 1}, rng_.next() | 1, rng_.next() | 1};
   message(request_of(kPoolAttach),
-          PoolAttachRequest{{kStream, Epoch{3}, 1, 0}, rng_.one_in(2), 9, some_bytes(40)},
+          PoolAttachRequest{{kStream, Epoch{3}, 1, 0}, rng_.one_in(2), 9, some_bytes(40), 12},
           decode_pool_attach);
   message(reply_of(kPoolAttach),
-          PoolAttachReply{user.incarnation, rng_.one_in(2), some_bytes(40), 9, rng_.next(),
-                          rng_.next(), rng_.next(), epoch(), lsn(), rng_.next()},
+          PoolAttachReply{user.incarnation,
+                          rng_.one_in(2),
+                          some_bytes(40),
+                          9,
+                          rng_.next(),
+                          rng_.next(),
+                          rng_.next(),
+                          epoch(),
+                          lsn(),
+                          rng_.next(),
+                          {},
+                          0},
+          decode_pool_attach_reply);
+  message(reply_of(kPoolAttach),
+          PoolAttachReply{user.incarnation, false, "pool", 9, 4096, 8192, 0, epoch(), lsn(), 0,
+                          "staging-" + some_bytes(40), kPoolStagedMax},
           decode_pool_attach_reply);
   message(request_of(kPoolList), PoolListRequest{user, 17, kPoolListMax}, decode_pool_list);
   PoolListReply listed{static_cast<uint32_t>(rng_.next()), {}};
@@ -307,6 +321,11 @@ TEST_P(Messages, OfPagesInAPool) {
   EXPECT_EQ(decoded->images, put.images);
   EXPECT_FALSE(decode_pool_put(Bytes(bytes).substr(0, bytes.size() - 1)).ok());
   EXPECT_FALSE(decode_pool_put(bytes + "x").ok());
+  message(request_of(kPoolPutStaged),
+          PoolPutStagedRequest{user, lsn(), {{put.images[0], Llsn{rng_.next()}, 7}}},
+          decode_pool_put_staged);
+  message(reply_of(kPoolPutStaged), PoolPutReply{{{status(), 3, rng_.next()}}},
+          decode_pool_put_reply);
   message(reply_of(kPoolPut), PoolPutReply{{{status(), 3, rng_.next()}, {status(), 0, 0}}},
           decode_pool_put_reply);
   const PoolTarget target{"unix:" + some_bytes(40), rng_.next() | 1};

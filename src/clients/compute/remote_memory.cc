@@ -62,6 +62,7 @@ PoolClientOptions client_options(const RemoteMemory::Parts& parts,
   client.slots_max =
       static_cast<uint32_t>(std::min<uint64_t>(options.pool_bytes / kPageBytes, UINT32_MAX));
   client.call_timeout_us = std::max<uint64_t>(options.timeout_us / 2, 1'000'000);
+  if (!options.pull) client.places = 0;
   client.write_timeout_us = options.timeout_us + 1'000'000;
   client.link_model = parts.link_model;
   client.counters = parts.counters;

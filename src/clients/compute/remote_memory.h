@@ -35,6 +35,7 @@ struct RemoteMemoryOptions {
   uint32_t free_slots = 100;
   uint64_t timeout_us = 5'000'000;  // for a memory node to answer
   bool remote_addresses = true;     // false: it is asked where a page is, before each read
+  bool pull = true;                 // false: calls carry pages, though the node could pull them
 };
 
 // The registry's names of the stream's pools, as its writer keeps them. One change at a time:

@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/diag.h"
 #include "base/page_name.h"
 #include "base/wait_interrupt.h"
 #include "proto/methods.h"
+#include "transport/clock.h"
+#include "transport/link_model.h"
 
 namespace strata::clients {
 
@@ -60,6 +64,11 @@ bool PoolClient::one_sided() const {
   return attachment != nullptr && attachment->region->truly_one_sided();
 }
 
+bool PoolClient::pulls() const {
+  const auto attachment = now();
+  return attachment != nullptr && attachment->staging != nullptr;
+}
+
 Status PoolClient::call(uint16_t method, const std::string& request, uint64_t deadline_us,
                         std::string* reply) {
   transport::CallOptions call;
@@ -95,10 +104,11 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
     before = attachment_;
   }
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(call(proto::kPoolAttach,
-                              proto::encode(proto::PoolAttachRequest{
-                                  attachment->user, fresh, options_.slots_max, options_.token}),
-                              deadline_us, &bytes));
+  STRATA_RETURN_IF_ERROR(
+      call(proto::kPoolAttach,
+           proto::encode(proto::PoolAttachRequest{attachment->user, fresh, options_.slots_max,
+                                                  options_.token, options_.places}),
+           deadline_us, &bytes));
   auto reply = proto::decode_pool_attach_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   if (incarnation != 0 && !fresh && reply->incarnation != incarnation)
@@ -124,6 +134,8 @@ StatusOr<AttachedPool> PoolClient::attach(uint64_t incarnation, bool fresh, uint
   if (reply->slots == 0 || !holds(reply->headers_at, kHeaderBytes) ||
       !holds(reply->pages_at, kPageBytes))
     return error_corruption("the memory node describes a pool that its memory does not hold");
+  if (!reply->staging.empty() && attachment->region->truly_one_sided())
+    attachment->staging = open_staging(reply->staging, reply->places, deadline_us);
   const AttachedPool attached{reply->incarnation, reply->made, reply->slots,
                               reply->checkpoint,  reply->bias, reply->checkpoint_epoch,
                               /*elsewhere=*/false};
@@ -142,15 +154,60 @@ StatusOr<proto::PoolListReply> PoolClient::list(uint32_t from) {
 
 StatusOr<std::vector<proto::PoolPutReply::Taken>> PoolClient::put(
     const std::vector<proto::PoolImage>& images, Bytes pages, Lsn durable) {
+  const auto attachment = now();
+  std::vector<uint32_t> places;
+  if (attachment != nullptr && attachment->staging != nullptr)
+    places = attachment->staging->take(images.size());
   std::string bytes;
-  STRATA_RETURN_IF_ERROR(call(proto::kPoolPut,
-                              proto::encode(proto::PoolPutRequest{user(), durable, images, pages}),
-                              monotonic_us() + options_.call_timeout_us, &bytes));
+  if (!places.empty()) {
+    STRATA_ASSIGN_OR_RETURN(bytes, put_staged(*attachment, images, pages, durable, places));
+  } else {
+    STRATA_RETURN_IF_ERROR(
+        call(proto::kPoolPut, proto::encode(proto::PoolPutRequest{user(), durable, images, pages}),
+             monotonic_us() + options_.call_timeout_us, &bytes));
+  }
   auto reply = proto::decode_pool_put_reply(bytes);
   if (!reply.ok()) return unreadable(reply.status());
   if (reply->taken.size() != images.size())
     return error_outcome_unknown("a reply for another number of pages");
   return std::move(reply->taken);
+}
+
+// PCL3
+StatusOr<std::string> PoolClient::put_staged(const Attachment& attachment,
+                                             const std::vector<proto::PoolImage>& images,
+                                             Bytes pages, Lsn durable,
+                                             const std::vector<uint32_t>& places) {
+  proto::PoolPutStagedRequest request{attachment.user, durable, {}};
+  request.images.reserve(images.size());
+  for (size_t i = 0; i < images.size(); ++i) {
+    const char* const page = pages.data() + i * kPageBytes;
+    std::memcpy(attachment.staging->page(places[i]), page, kPageBytes);
+    request.images.push_back({images[i], Llsn{header_of(page)->llsn}, places[i]});
+  }
+  std::string bytes;
+  const Status called = call(proto::kPoolPutStaged, proto::encode(request),
+                             monotonic_us() + options_.call_timeout_us, &bytes);
+  if (!is_outcome_unknown(called)) attachment.staging->give_back(places);
+  STRATA_RETURN_IF_ERROR(called);
+  // Over a real link the pull is an exchange of its own, within the call's.
+  if (transport::LinkModel* const model = channel_->link_model(); model != nullptr)
+    transport::sleep_until_ns(model->round_trip(transport::monotonic_ns(), pages.size(), 0));
+  return bytes;
+}
+
+// Null: the pages go with the calls.
+std::shared_ptr<StagingPlaces> PoolClient::open_staging(const std::string& name, uint32_t places,
+                                                        uint64_t deadline_us) {
+  auto region =
+      transport::open_remote_region(channel_, name, transport::RegionPath::kMapped, deadline_us);
+  const bool usable = region.ok() && (*region)->access() == transport::RegionAccess::kReadWrite &&
+                      (*region)->bytes() / kPageBytes >= places;
+  if (usable) return std::make_shared<StagingPlaces>(*std::move(region), places);
+  diag(Severity::kInfo, "pages go to the memory node with the calls, it cannot pull them: %s",
+       region.ok() ? "the memory is another one than it says"
+                   : std::string(region.status().message()).c_str());
+  return nullptr;
 }
 
 StatusOr<std::vector<proto::PoolLookupReply::Found>> PoolClient::lookup(

@@ -6,6 +6,9 @@
 //         is wanted, the slot had one content (PSL2 of the pool). That the page between them is
 //         that content its checksum, identity and llsn say: over a fabric reads may overtake each
 //         other.
+//   PCL3  Where the node's memory is mapped, and it has given memory for it, pages are put there and
+//         the node copies them from it. Such a place is used again only after the reply, or in the
+//         next attachment, which has other memory: until then the node may be reading it.
 #pragma once
 
 #include <memory>
@@ -14,6 +17,7 @@
 
 #include "base/latch.h"
 #include "clients/memory/remote_pool.h"
+#include "clients/memory/staging_places.h"
 #include "transport/address.h"
 #include "transport/calls/blocking_channel.h"
 #include "transport/regions/remote_region.h"
@@ -29,6 +33,9 @@ struct PoolClientOptions {
   uint64_t write_timeout_us = 6'000'000;  // of calls that wait for storage nodes
   // How its memory is read; nothing: as its address says.
   std::optional<transport::RegionPath> path;
+  // Places for pages that the node shall pull; 0: calls carry the bytes, as they do where its memory
+  // cannot be mapped, or when all places are taken.
+  uint32_t places = 256;
   std::shared_ptr<transport::LinkModel> link_model;
   std::shared_ptr<transport::Counters> counters;  // null: its own
 };
@@ -57,6 +64,8 @@ class PoolClient final : public RemotePool {
 
   // Whether pages are read without the node's processor.
   [[nodiscard]] bool one_sided() const;
+  // Whether the node pulls pages (PCL3).
+  [[nodiscard]] bool pulls() const;
 
  private:
   // What one attach() has brought.
@@ -67,6 +76,7 @@ class PoolClient final : public RemotePool {
     uint32_t slots = 0;
     uint64_t headers_at = 0;
     uint64_t pages_at = 0;
+    std::shared_ptr<StagingPlaces> staging;  // or null
   };
   [[nodiscard]] std::shared_ptr<const Attachment> now() const STRATA_EXCLUDES(mutex_);
   [[nodiscard]] proto::PoolUser user() const;
@@ -74,6 +84,11 @@ class PoolClient final : public RemotePool {
                                                                  uint64_t deadline_us);
   Status call(uint16_t method, const std::string& request, uint64_t deadline_us,
               std::string* reply);
+  std::shared_ptr<StagingPlaces> open_staging(const std::string& name, uint32_t places,
+                                              uint64_t deadline_us);
+  StatusOr<std::string> put_staged(const Attachment& attachment,
+                                   const std::vector<proto::PoolImage>& images, Bytes pages,
+                                   Lsn durable, const std::vector<uint32_t>& places);
   void read_batch(const Attachment& from, absl::Span<SlotRead> reads);
 
   const PoolClientOptions options_;

@@ -34,7 +34,7 @@ class PoolClients : public ::testing::TestWithParam<RegionPath> {
     server_ = std::make_unique<transport::RpcServer>(node_.world(), secret_of('s'),
                                                      transport::ServerOptions());
     regions_ = std::make_unique<transport::RegionServer>(server_.get(), nullptr);
-    for (uint16_t method = proto::kPoolAttach; method <= proto::kPoolCheckpoint; ++method)
+    for (uint16_t method = proto::kPoolAttach; method <= proto::kPoolPutStaged; ++method)
       server_->handle(method,
                       [this](const transport::Request& request, transport::Responder responder) {
                         answer(request, std::move(responder));

@@ -67,7 +67,12 @@ StatusOr<StateRecords::Owner> owner_of(const Region& region) {
 }  // namespace
 
 PoolFile::PoolFile(const PoolFileOptions& options, std::shared_ptr<Region> region, uint32_t slots)
-    : options_(options),
+    : options_([&] {
+        PoolFileOptions used = options;
+        used.pool.slots = slots;
+        used.pool.persistent = options.persistent;
+        return used;
+      }()),
       region_(std::move(region)),
       slots_(slots),
       boot_(options.boot.value_or(boot_of_machine())),
@@ -92,7 +97,7 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   }
   if (owner.ok()) {
     auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), owner->slots));
-    file->use_what_is_there();
+    STRATA_RETURN_IF_ERROR(file->use_what_is_there());
     return file;
   }
   if (is_corruption(owner.status())) say_discarded(options.path, owner.status());
@@ -104,7 +109,7 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   }
   auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), slots));
   file->state_.begin({.stream = options.stream, .node = options.node, .slots = options.pool.slots});
-  file->begin_content();
+  STRATA_RETURN_IF_ERROR(file->begin_new());
   return file;
 }
 
@@ -113,39 +118,69 @@ PoolMemory PoolFile::memory() const noexcept {
           region_->data() + pages_at()};
 }
 
-void PoolFile::use_what_is_there() {
+Status PoolFile::use_what_is_there() {
   incarnation_ = state_.incarnation();
-  if (incarnation_ == 0) return begin_content();    // killed while it began, or emptied
-  if (state_.boot() != boot_ || boot_ == Boot{}) {  // MF5
+  if (incarnation_ == 0) return begin_new();  // killed while it began, or emptied
+  const bool of_this_boot = state_.boot() == boot_ && boot_ != Boot{};
+  if (!of_this_boot && !(state_.persistent() && persistent())) {  // MF5
     say_discarded(options_.path, error_corruption("it is from before the machine's last start"));
     return discard();
   }
-  PoolOptions options = options_.pool;
-  options.slots = slots_;
-  StatusOr<std::unique_ptr<Pool>> recovered = Pool::recover(options, memory());
+  StatusOr<std::unique_ptr<Pool>> recovered = Pool::recover(options_.pool, memory());
   if (!recovered.ok()) {  // MF2
     say_discarded(options_.path, recovered.status());
     return discard();
   }
   pool_ = *std::move(recovered);
   found_ = true;
+  // MF5: it says so before anything changes that is not made durable, and after everything is.
+  if (state_.persistent()) {
+    state_.set_incarnation(incarnation_, boot_, persistent());
+    STRATA_RETURN_IF_ERROR(region_->persist(0, kStateBytes));
+  }
+  STRATA_RETURN_IF_ERROR(persist());
+  if (persistent() && !state_.persistent()) {
+    state_.set_incarnation(incarnation_, boot_, true);
+    STRATA_RETURN_IF_ERROR(persist());
+  }
+  pool_->persisted();
+  return ok_status();
 }
 
-// A process that is killed in here leaves a file without content.
+void PoolFile::end_content() {
+  incarnation_ = 0;
+  state_.set_incarnation(0, {}, false);
+}
+
+// A process that is killed before the next step leaves a file without content.
 void PoolFile::begin_content() {
-  PoolOptions options = options_.pool;
-  options.slots = slots_;
-  pool_ = std::make_unique<Pool>(options, memory());
+  pool_ = std::make_unique<Pool>(options_.pool, memory());
   found_ = false;
+}
+
+void PoolFile::name_content() {
   do {
     transport::system_entropy()->fill(reinterpret_cast<char*>(&incarnation_), sizeof incarnation_);
   } while (incarnation_ == 0);
-  state_.set_incarnation(incarnation_, boot_);
+  state_.set_incarnation(incarnation_, boot_, persistent());
 }
 
-void PoolFile::discard() {
-  state_.set_incarnation(0, {});
+Status PoolFile::begin_new() {
   begin_content();
+  Status durable = persist();
+  name_content();
+  return durable.ok() ? persist() : durable;
+}
+
+Status PoolFile::discard() {
+  end_content();
+  const Status ended = persist();
+  const Status begun = begin_new();
+  return ended.ok() ? begun : ended;
+}
+
+Status PoolFile::persist() const {
+  return persistent() ? region_->persist(0, region_->bytes()) : ok_status();
 }
 
 void PoolFile::remove() const {

@@ -7,10 +7,13 @@
 //        verified; one failure discards all of it, with a line in the log. Any bytes may be there.
 //   MF3  A file of another stream, memory node or cluster is not touched.
 //   MF4  The last user is kept beyond contents: who was refused once stays refused.
-//   MF5  What an earlier boot of the machine left is discarded, on whichever medium: nothing here
-//        is synced, so a file system that lost its last writes would have pages without their
-//        headers, and a page that storage lacks would be missed by nobody.
+//   MF5  What an earlier boot of the machine left is discarded, unless the medium is persistent and
+//        was so during the content's whole life: a file system that lost its last writes would have
+//        pages without their headers, and a page that storage lacks would be missed by nobody.
 //   MF6  One process uses it at a time.
+//   MF7  On a persistent medium what was answered for is durable, in the order that PSL9 asks for;
+//        so is the end of a content before anything of it changes, and the next one's emptiness
+//        before it has an incarnation. If something cannot be made durable, the content ends.
 #pragma once
 
 #include <array>
@@ -35,6 +38,7 @@ struct PoolFileOptions {
   StreamId stream;
   uint64_t node = 0;         // whose it is: a number of the memory node in its cluster; not 0
   PoolOptions pool;          // slots: of a new file; one that is there keeps its number
+  bool persistent = false;   // the medium keeps what was synced (MF7)
   std::optional<Boot> boot;  // instead of the machine's: for tests
 };
 
@@ -63,8 +67,16 @@ class PoolFile {
   // which are no generation. Nothing else may be asked of it afterwards.
   void remove() const;
 
-  // MF1: all pages go. Nobody fills or writes a slot meanwhile.
-  void discard();
+  // MF1: all pages go. Nobody fills or writes a slot meanwhile. In three steps, persist() behind
+  // each of them (MF7) and nothing else between: there is no content, slots are free, there is one.
+  void end_content();
+  void begin_content();
+  void name_content();
+  // All of them. Blocks if the medium is persistent. Errors: kInternal; the content has ended.
+  Status discard();
+  // MF7: what was stored is durable. Blocks. Nothing, where the medium is not persistent.
+  Status persist() const;
+  [[nodiscard]] bool persistent() const noexcept { return options_.pool.persistent; }
 
   // fenced: not larger than the last one.
   Status accept(const StateRecords::User& user);
@@ -85,8 +97,8 @@ class PoolFile {
   PoolFile(const PoolFileOptions& options, std::shared_ptr<transport::Region> region,
            uint32_t slots);
   [[nodiscard]] PoolMemory memory() const noexcept;
-  void use_what_is_there();
-  void begin_content();
+  Status use_what_is_there();
+  Status begin_new();
 
   const PoolFileOptions options_;
   const std::shared_ptr<transport::Region> region_;

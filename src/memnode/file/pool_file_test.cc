@@ -120,7 +120,7 @@ TEST_F(PoolFiles, MF1DiscardedContentEndsItsIncarnationInTheSameFile) {
   ASSERT_TRUE(slot.ok());
   ASSERT_TRUE(file->accept({Epoch{3}, 2}).ok());
   ASSERT_TRUE(file->set_checkpoint({Epoch{3}, Lsn{9}, 17}).ok());
-  file->discard();
+  ASSERT_TRUE(file->discard().ok());
   EXPECT_NE(file->incarnation(), incarnation);
   EXPECT_EQ(file->pool()->lookup(kPage), std::nullopt);
   EXPECT_EQ(file->checkpoint(), Checkpoint()) << "it was of the other content";
@@ -203,7 +203,7 @@ TEST_F(PoolFiles, MF4WhoWasRefusedOnceStaysRefused) {
     EXPECT_TRUE(is_fenced(file->accept({Epoch{3}, 2})));
     EXPECT_TRUE(is_fenced(file->accept({Epoch{3}, 1})));
     EXPECT_TRUE(is_fenced(file->accept({Epoch{2}, 9})));
-    file->discard();
+    ASSERT_TRUE(file->discard().ok());
     EXPECT_TRUE(is_fenced(file->accept({Epoch{3}, 2})));
   }
   const auto file = open();
@@ -227,7 +227,7 @@ TEST_F(PoolFiles, MS2OfTheTwoPlacesOfACheckpointOneMayBeDamaged) {
   for (const off_t place : {6, 7}) {
     {
       const auto file = open();
-      file->discard();
+      ASSERT_TRUE(file->discard().ok());
       ASSERT_TRUE(file->set_checkpoint({Epoch{3}, Lsn{9}, 1}).ok());
       ASSERT_TRUE(file->set_checkpoint({Epoch{3}, Lsn{10}, 2}).ok());
     }
@@ -268,6 +268,46 @@ TEST_F(PoolFiles, MF5WhatAnEarlierBootLeftIsDiscarded) {
   EXPECT_EQ(lines_logged, 1u);
 }
 
+TEST_F(PoolFiles, MF5OnAPersistentMediumItIsThereAfterTheMachinesRestart) {
+  const auto open_as = [&](bool persistent, uint64_t boot) {
+    PoolFileOptions as = options();
+    as.persistent = persistent;
+    as.boot = Boot{1, boot};
+    auto file = PoolFile::open(as);
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  };
+  uint64_t incarnation = 0;
+  {
+    const auto file = open_as(true, 2);
+    incarnation = file->incarnation();
+    ASSERT_TRUE(put(file->pool(), kPage, Llsn{5}, Lsn{10}).ok());
+    ASSERT_TRUE(file->persist().ok());
+    ASSERT_TRUE(file->accept({Epoch{3}, 2}).ok());
+  }
+  {
+    const auto file = open_as(true, 3);
+    EXPECT_TRUE(file->found());
+    EXPECT_EQ(file->incarnation(), incarnation);
+    EXPECT_EQ(file->pool()->lookup(kPage)->llsn, Llsn{5});
+    EXPECT_EQ(file->user(), (User{Epoch{3}, 2}));
+    ASSERT_TRUE(file->discard().ok());
+    EXPECT_NE(file->incarnation(), incarnation);
+    ASSERT_TRUE(put(file->pool(), kPage, Llsn{6}, Lsn{10}).ok());
+  }
+  // Once it was used without syncs, it is as good as memory.
+  { EXPECT_TRUE(open_as(false, 3)->found()); }
+  { EXPECT_FALSE(open_as(true, 4)->found()); }
+  // From memory to persistent within a boot: all of it was synced then.
+  { ASSERT_TRUE(open_as(false, 4)->discard().ok()); }
+  {
+    const auto file = open_as(false, 4);
+    ASSERT_TRUE(put(file->pool(), kPage, Llsn{7}, Lsn{10}).ok());
+  }
+  { EXPECT_TRUE(open_as(true, 4)->found()); }
+  EXPECT_EQ(open_as(true, 5)->pool()->lookup(kPage)->llsn, Llsn{7});
+}
+
 TEST_F(PoolFiles, MF5AMachineThatDoesNotTellItsBootFindsNothing) {
   PoolFileOptions silent = options();
   silent.boot = Boot{};
@@ -294,7 +334,7 @@ TEST_F(PoolFiles, MF6OneProcessUsesItAtATime) {
   if (!file.ok()) ::_exit(1);
   const uint64_t begin = (*file)->user().number;
   for (uint64_t round = begin + 1;; round++) {
-    if (round % 64 == 0) (*file)->discard();
+    if (round % 64 == 0 && !(*file)->discard().ok()) ::_exit(4);
     const Status put_there = put((*file)->pool(), kPage, Llsn{round}, Lsn{round}).status();
     if (!put_there.ok() || !(*file)->accept({Epoch{1}, round}).ok() ||
         !(*file)->set_checkpoint({Epoch{1}, Lsn{round}, round}).ok())

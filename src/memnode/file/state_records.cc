@@ -101,9 +101,10 @@ std::array<uint64_t, 2> StateRecords::boot() const noexcept {
   const Record record = read(place_, kContent);
   return {record.words[1], record.words[2]};
 }
-void StateRecords::set_incarnation(uint64_t incarnation,
-                                   const std::array<uint64_t, 2>& boot) noexcept {
-  write(place_, kContent, {incarnation, boot[0], boot[1], 0});
+bool StateRecords::persistent() const noexcept { return read(place_, kContent).words[3] == 1; }
+void StateRecords::set_incarnation(uint64_t incarnation, const std::array<uint64_t, 2>& boot,
+                                   bool persistent) noexcept {
+  write(place_, kContent, {incarnation, boot[0], boot[1], persistent ? 1u : 0u});
 }
 
 StateRecords::User StateRecords::user() const noexcept {

@@ -50,7 +50,10 @@ class StateRecords {
   [[nodiscard]] uint64_t incarnation() const noexcept;
   // During which boot of the machine it was set.
   [[nodiscard]] std::array<uint64_t, 2> boot() const noexcept;
-  void set_incarnation(uint64_t incarnation, const std::array<uint64_t, 2>& boot) noexcept;
+  // Whether all that was answered for in this content is durable, since it began.
+  [[nodiscard]] bool persistent() const noexcept;
+  void set_incarnation(uint64_t incarnation, const std::array<uint64_t, 2>& boot,
+                       bool persistent) noexcept;
   [[nodiscard]] User user() const noexcept;  // epoch 0: nobody yet
   void set_user(const User& user) noexcept;
   // Lsn 0: none, or of another content.

@@ -1,5 +1,8 @@
 #include "memnode/node/memory_node.h"
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -73,14 +76,24 @@ Status MemoryNode::open_folders() {
   STRATA_RETURN_IF_ERROR(folder_->check(options_.name, {}));
   if (!folder_->stamp().has_value())
     STRATA_RETURN_IF_ERROR(folder_->write({.name = options_.name, .identity = random_id()}));
-  if (options_.pools.empty() || options_.pools == options_.directory) return ok_status();
+  if (options_.pools.empty() || options_.pools == options_.directory) return check_medium();
   STRATA_RETURN_IF_ERROR(files_->make_directory(options_.pools));
   auto locked = files_->lock_file(options_.pools + "/lock");
   if (is_in_use(locked.status()))
     return error_in_use("the folder of pools " + options_.pools + " is in use by another process");
   STRATA_RETURN_IF_ERROR(locked.status());
   pools_lock_ = *std::move(locked);
-  return ok_status();
+  return check_medium();
+}
+
+// Whoever asks for persistence and names a folder in memory has made a mistake.
+Status MemoryNode::check_medium() const {
+  struct statfs info {};
+  if (!options_.persistent || ::statfs(pools_folder().c_str(), &info) != 0) return ok_status();
+  if (info.f_type != TMPFS_MAGIC && info.f_type != HUGETLBFS_MAGIC) return ok_status();
+  return error_invalid_argument("the folder of pools " + pools_folder() +
+                                " is in memory and keeps nothing over a power loss; to do: name a "
+                                "folder on persistent memory or a disk, or leave the medium out");
 }
 
 Status MemoryNode::make_services() {
@@ -106,14 +119,14 @@ Status MemoryNode::make_services() {
   PoolService::Parts parts;
   parts.folder = pools_folder();
   parts.node = number_in_cluster();
+  parts.persistent = options_.persistent;
   parts.reserve_slots = options_.reserve_slots;
   parts.check_epoch = [this](StreamId stream, Epoch epoch) { return check_epoch(stream, epoch); };
   parts.is_named = [this](StreamId stream, uint64_t incarnation) {
     return is_named(stream, incarnation);
   };
-  parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region) {
-    regions_->expose(name, region, transport::RegionAccess::kReadOnly);
-  };
+  parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region,
+                        transport::RegionAccess access) { regions_->expose(name, region, access); };
   parts.withdraw = [this](const std::string& name) { regions_->withdraw(name); };
   parts.offload = [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); };
   parts.offload_attach = [this](daemon::WorkerPool::Task task) {

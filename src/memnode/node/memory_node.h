@@ -64,6 +64,7 @@ class MemoryNode {
              NodeOptions options);
   Status start();
   Status open_folders();
+  [[nodiscard]] Status check_medium() const;
   Status make_services();
   Status listen();
   Status join(cluster::RegistryCalls* calls);

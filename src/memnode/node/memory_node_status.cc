@@ -57,6 +57,10 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
   count("pool_calls_too_many_total", "Calls refused since too many waited.", of.too_many_requests);
   count("pool_bad_requests_total", "Requests that made no sense.", of.bad_requests);
   count("pool_images_taken_total", "Pages taken into pools.", of.images_taken);
+  count("pool_images_pulled_total", "Pages copied from the memory where compute put them.",
+        of.images_pulled);
+  count("pool_places_refused_total", "Pages said to be outside of that memory, refused.",
+        of.places_refused);
   count("pool_images_rejected_total",
         "Pages refused: damaged, another page, or changed with a log that is not durable.",
         of.images_rejected);

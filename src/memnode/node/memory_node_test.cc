@@ -131,7 +131,7 @@ TEST_F(MemoryNodeTest, ServesAsAMemberAndLeaves) {  // MY2
   EXPECT_EQ(members()[0].identity, status.identity);
   EXPECT_TRUE(status.joined);
   EXPECT_EQ(status.memory_bytes, 8u << 20);
-  EXPECT_EQ(status.methods.size(), 10u);
+  EXPECT_EQ(status.methods.size(), 11u);
   const Epoch epoch = acquire("compute-1");
   const std::string address = (*node)->address();
   const auto pool = attach(address, epoch, 1);

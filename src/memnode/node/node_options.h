@@ -24,6 +24,9 @@ struct NodeOptions {
   // Where the pools' files are: a folder on tmpfs, a DAX or an ordinary file system; made when
   // absent. Empty: the data folder.
   std::string pools;
+  // That folder keeps what was synced over a power loss: an ordinary or DAX file system, not tmpfs.
+  // Pages are warm after it then, and each call that changes the pool waits for the medium.
+  bool persistent = false;
   uint64_t memory_bytes = 1ull << 30;  // for all pools
   std::vector<TenantOptions> tenants;  // none: everybody in the cluster may have all of it
   uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h

@@ -26,8 +26,9 @@ enum class State : uint8_t {
   kWriting,
   kWritten,
   kLeaving,  // replaced or forgotten while it was being written; its header is free already
+  kHeld,     // to be free, once that is durable (PSL9)
 };
-constexpr size_t kStates = 7;
+constexpr size_t kStates = 8;
 
 bool is_published(State state) noexcept {
   return state >= State::kClean && state <= State::kWritten;
@@ -76,6 +77,7 @@ struct Pool::Impl {
   Impl(const PoolOptions& options, PoolMemory memory_in)
       : memory(memory_in),
         reserve(std::max(2u, std::min(options.reserve, options.slots / 8))),
+        persistent(options.persistent),
         states(options.slots),
         buckets(buckets_for(options.slots), kNone),
         writable(options.slots),
@@ -85,6 +87,10 @@ struct Pool::Impl {
     STRATA_ASSERT(memory.headers != nullptr);
     STRATA_ASSERT(memory.pages != nullptr);
     spaces.reserve(kSpacesExpected);
+    if (!persistent) return;
+    stale.resize(options.slots, false);
+    superseded.reserve(options.slots);
+    held.reserve(options.slots);
   }
 
   [[nodiscard]] uint32_t slots() const noexcept { return static_cast<uint32_t>(states.size()); }
@@ -231,10 +237,13 @@ struct Pool::Impl {
 
   // Of one that is in no list by page or dirty Lsn any more.
   void release(uint32_t slot) {
+    const bool never_published = states[slot].state == State::kFilling;
     unlink_space(slot);
     become(slot, State::kFree);
     states[slot] = SlotState();
-    push_free(slot);
+    if (!persistent || never_published) return push_free(slot);
+    become(slot, State::kHeld);
+    held.push_back(slot);
   }
   // PSL6, PSL1: the published one goes, at once for readers; its bytes stay while they are
   // written.
@@ -244,6 +253,38 @@ struct Pool::Impl {
     if (states[slot].state == State::kWriting) return become(slot, State::kLeaving);
     unlink_page(slot);
     release(slot);
+  }
+  // PSL1, PSL9: another image has taken its place. What is in its header counts for who recovers,
+  // until the other one's is durable.
+  void replace(uint32_t slot) {
+    if (!persistent) return retire(slot);
+    stale[slot] = true;
+    superseded.push_back(slot);
+    delist(slot);
+    if (states[slot].state == State::kWriting) return become(slot, State::kLeaving);
+    unlink_page(slot);
+    release(slot);
+  }
+  // Before a page goes for good, no older image of it may be left.
+  void free_superseded() noexcept {
+    for (const uint32_t slot : superseded) {
+      free_header(&memory.headers[slot]);
+      stale[slot] = false;
+    }
+    superseded.clear();
+  }
+  void persisted() {
+    size_t kept = 0;
+    for (const uint32_t slot : held) {
+      if (stale[slot]) {
+        held[kept++] = slot;
+        continue;
+      }
+      become(slot, State::kFree);
+      push_free(slot);
+    }
+    held.resize(kept);
+    free_superseded();
   }
   void adopt_successor(SlotState* next, const SlotState& old, uint32_t old_slot, bool dirty);
   StatusOr<Slot> publish(uint32_t slot);
@@ -258,6 +299,7 @@ struct Pool::Impl {
 
   const PoolMemory memory;
   const uint32_t reserve;
+  const bool persistent;
   std::vector<SlotState> states;
   std::vector<uint32_t> buckets;
   absl::flat_hash_map<uint32_t, SpaceState> spaces;
@@ -266,6 +308,9 @@ struct Pool::Impl {
   SlotHeap settling;  // what waits for a sync; by report
   uint32_t free_first = kNone, free_last = kNone;
   std::array<uint32_t, kStates> in_state{};
+  // PSL9. Superseded: their headers are still published (stale), whatever their state. Held: kHeld.
+  std::vector<bool> stale;
+  std::vector<uint32_t> superseded, held;
   uint64_t report = 0;
   uint64_t published = 0, rejected = 0, dropped = 0, replaced = 0, writes = 0;
 };
@@ -315,7 +360,7 @@ StatusOr<Pool::Slot> Pool::Impl::publish(uint32_t slot) {
   SlotHeader* const header = &memory.headers[slot];
   publish_header(header, s.id, s.llsn, dirty_from(s));
   s.generation = header->generation;
-  if (old != kNone) retire(old);
+  if (old != kNone) replace(old);
   become(slot, s.own == kNeverChanged ? State::kClean : State::kDirty);
   link_page(slot);
   relist(slot);
@@ -437,7 +482,7 @@ void Pool::Impl::check() const {
     } else {
       const StatusOr<HeaderContent> content = read_header(memory.headers[slot]);
       STRATA_ASSERT(content.ok());
-      STRATA_ASSERT(!content->published);
+      STRATA_ASSERT(content->published == (persistent && stale[slot]));
       STRATA_ASSERT(!writable.has(slot));
       STRATA_ASSERT(!waiting.has(slot));
       STRATA_ASSERT(!settling.has(slot));
@@ -461,7 +506,8 @@ void Pool::Impl::check() const {
       of_spaces++;
     }
   }
-  STRATA_ASSERT(of_spaces + listed == slots());
+  STRATA_ASSERT(of_spaces + listed + held.size() == slots());
+  STRATA_ASSERT(held.size() == count(State::kHeld));
   STRATA_ASSERT(writes_of_spaces == count(State::kWriting) + count(State::kLeaving));
 }
 
@@ -542,6 +588,7 @@ Status Pool::drop(PageId id) {
   const uint32_t at = impl_->current(id);
   if (at == kNone) return error_not_found();
   if (impl_->states[at].state != State::kClean) return error_busy();  // PSL6
+  impl_->free_superseded();
   impl_->retire(at);
   impl_->dropped++;
   return ok_status();
@@ -550,6 +597,7 @@ Status Pool::drop(PageId id) {
 void Pool::forget_space(SpaceId space) {
   const auto found = impl_->spaces.find(space.value);
   if (found == impl_->spaces.end()) return;
+  impl_->free_superseded();
   uint32_t next = kNone;
   for (uint32_t slot = found->second.first; slot != kNone; slot = next) {
     SlotState& s = impl_->states[slot];
@@ -646,6 +694,12 @@ void Pool::doubt_written() {
   }
 }
 
+void Pool::persisted() {
+  if (impl_->persistent) impl_->persisted();
+}
+
+uint32_t Pool::held() const noexcept { return static_cast<uint32_t>(impl_->held.size()); }
+
 Lsn Pool::oldest_dirty() const {
   uint64_t least = kNeverChanged.value;
   if (!impl_->writable.empty()) least = std::min(least, impl_->writable.least());
@@ -666,6 +720,7 @@ Pool::Counts Pool::counts() const {
   counts.writing = impl_->count(State::kWriting);
   counts.written = impl_->count(State::kWritten);
   counts.leaving = impl_->count(State::kLeaving);
+  counts.held = impl_->count(State::kHeld);
   counts.published = impl_->published;
   counts.rejected = impl_->rejected;
   counts.dropped = impl_->dropped;

@@ -33,6 +33,10 @@
 //         slot never waits for storage. Half of them is for the slots whose write is still under
 //         way when they are replaced, so no more are being written at a time; the other half for
 //         images that are being filled at a time.
+//   PSL9  Where the memory is persistent (PoolOptions::persistent), what an answer was given for
+//         survives a power loss: a header is published once its page's bytes are durable, the image
+//         that it replaces is freed once it is durable itself, and a slot is filled again once its
+//         being free is durable. persisted() says that everything stored before is.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +72,9 @@ static_assert(sizeof(SlotHeader) == 64);
 constexpr uint32_t kPoolSlotsMin = 16;
 
 struct PoolOptions {
-  uint32_t slots = 0;      // kPoolSlotsMin at least
-  uint32_t reserve = 256;  // PSL8, 2 at least; less in a small pool: an eighth of it at most
+  uint32_t slots = 0;       // kPoolSlotsMin at least
+  uint32_t reserve = 256;   // PSL8, 2 at least; less in a small pool: an eighth of it at most
+  bool persistent = false;  // PSL9
 };
 
 // Where headers and pages are; outlives the pool. `headers` and `pages` are written by the pool
@@ -156,6 +161,12 @@ class Pool {
   // not touched.
   void doubt_written();
 
+  // PSL9. All of the memory is durable as it is now. Of slots that were replaced the headers become
+  // free; those that were free before may be filled. Nothing, where it is not persistent.
+  void persisted();
+  // Slots that only persisted() makes usable, once or twice.
+  [[nodiscard]] uint32_t held() const noexcept;
+
   // The least dirty_from of all pages; kNeverChanged: none is dirty.
   [[nodiscard]] Lsn oldest_dirty() const;
   [[nodiscard]] uint64_t last_report() const noexcept;
@@ -164,7 +175,7 @@ class Pool {
 
   struct Counts {
     uint32_t slots = 0, free = 0, filling = 0, clean = 0, dirty = 0, writing = 0, written = 0,
-             leaving = 0;
+             leaving = 0, held = 0;
     uint64_t published = 0, rejected = 0, dropped = 0, replaced = 0, writes = 0;
   };
   [[nodiscard]] Counts counts() const;

@@ -22,11 +22,10 @@ constexpr std::string_view kAsidePrefix = "aside-";  // PV5
 using transport::kRegionHeaderBytes;
 constexpr uint32_t kSlotsMin = 64;  // who wants as much as there is gets no less
 
-std::string random_name() {
+std::string random_name(std::string name) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   char bytes[16];
   transport::system_entropy()->fill(bytes, sizeof bytes);
-  std::string name = "pool-";
   for (const char byte : bytes) {
     name += kDigits[(static_cast<uint8_t>(byte) >> 4) & 15];
     name += kDigits[static_cast<uint8_t>(byte) & 15];
@@ -98,6 +97,9 @@ void PoolService::serve(const StatusOr<Message>& request,
 
 void PoolService::pool_list(Bytes payload, const To& to) {
   serve(proto::decode_pool_list(payload), &ServedPool::list, to);
+}
+void PoolService::pool_put_staged(Bytes payload, const To& to) {
+  serve(proto::decode_pool_put_staged(payload), &ServedPool::put_staged, to);
 }
 void PoolService::pool_lookup(Bytes payload, const To& to) {
   serve(proto::decode_pool_pages(payload), &ServedPool::lookup, to);
@@ -215,22 +217,38 @@ StatusOr<PoolService::PoolPtr> PoolService::enter(const Key& key, uint32_t slots
                           PoolFile::open({.path = path_of(key),
                                           .stream = key.stream,
                                           .node = parts_.node,
+
                                           .pool = {slots, parts_.reserve_slots},
+                                          .persistent = parts_.persistent,
                                           .boot = {}}));
   const std::shared_ptr<transport::Region> region = file->region();
   ServedPool::Parts parts;
   parts.tenant = parts_.tenants->name(key.tenant);
   parts.stream = key.stream;
-  parts.region = random_name();
+  parts.region = random_name("pool-");
   parts.file = std::move(file);
   parts.offload = parts_.offload;
+  parts.stage = [this](uint32_t places) { return stage(places); };
   parts.writer = parts_.writer;
   parts.counters = &counters_;
-  parts_.expose(parts.region, region);
+  parts_.expose(parts.region, region, transport::RegionAccess::kReadOnly);
   auto pool = std::make_shared<ServedPool>(std::move(parts));
   const MutexLock lock(mutex_);
   pools_[key] = pool;
   return pool;
+}
+
+// Without it the calls carry the bytes.
+std::shared_ptr<Staging> PoolService::stage(uint32_t places) {
+  auto region = Staging::make_region(places);
+  if (!region.ok()) {
+    diag(Severity::kWarning, "no memory to pull pages from: %s",
+         std::string(region.status().message()).c_str());
+    return nullptr;
+  }
+  const std::string name = random_name("staging-");
+  parts_.expose(name, *region, transport::RegionAccess::kReadWrite);
+  return std::make_shared<Staging>(name, *std::move(region), parts_.withdraw);
 }
 
 // --- files ---

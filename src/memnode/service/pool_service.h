@@ -35,8 +35,9 @@ struct ServiceStatus {
 class PoolService {
  public:
   struct Parts {
-    std::string folder;  // of the pools' files; it is there
-    uint64_t node = 0;   // whose they are; not 0
+    std::string folder;       // of the pools' files; it is there
+    uint64_t node = 0;        // whose they are; not 0
+    bool persistent = false;  // the folder's medium keeps what was synced (MF7)
     uint32_t reserve_slots = 256;
     // MY3: OK if the stream has no later holder than that one. Blocks. fenced; peer_down: it cannot
     // be said now.
@@ -45,7 +46,9 @@ class PoolService {
     // pool is ever given back.
     std::function<StatusOr<bool>(StreamId stream, uint64_t incarnation)> is_named;
     // Peers can open that region under the name from now on, until it is withdrawn. Block.
-    std::function<void(const std::string& name, std::shared_ptr<transport::Region> region)> expose;
+    std::function<void(const std::string& name, std::shared_ptr<transport::Region> region,
+                       transport::RegionAccess access)>
+        expose;
     std::function<void(const std::string& name)> withdraw;
     daemon::Offload offload;  // refuses nothing until it is stopped
     // Of threads of their own: what waits for the registry, or for a file of many gigabytes to get
@@ -85,6 +88,7 @@ class PoolService {
   void pool_attach(Bytes payload, const To& to);
   void pool_list(Bytes payload, const To& to);
   void pool_put(Bytes payload, const To& to);
+  void pool_put_staged(Bytes payload, const To& to);
   void pool_lookup(Bytes payload, const To& to);
   void pool_drop(Bytes payload, const To& to);
   void pool_forget(Bytes payload, const To& to);
@@ -106,6 +110,7 @@ class PoolService {
   StatusOr<PoolPtr> make_pool(const Key& key, uint32_t slots_max);
   // Opens or makes the file's pool, exposes it and puts it into the table.
   StatusOr<PoolPtr> enter(const Key& key, uint32_t slots);
+  std::shared_ptr<Staging> stage(uint32_t places);
   void open_pool(const Key& key, const std::string& path);
   Status put_aside(const std::string& path);
   void give_back(const Key& key, uint64_t incarnation, uint64_t uses);

@@ -29,6 +29,25 @@ proto::PoolSlot told(const Pool::Slot& slot) {
   return {slot.number, slot.generation, slot.llsn, slot.dirty};
 }
 
+proto::PoolPutReply::Taken told(const StatusOr<Pool::Slot>& slot) {
+  if (!slot.ok()) return {slot.status(), 0, 0};
+  return {ok_status(), slot->number, slot->generation};
+}
+
+// PUS3: it is that page, and whole. If not, it is what was sent that is wrong, not this node's data.
+Status check_bytes(const char* page, PageId id) {
+  const Status sound = verify_page(page, id);
+  if (!sound.ok()) return error_invalid_argument(std::string(sound.message()));
+  if (header_of(page)->llsn == 0) return error_invalid_argument("a page without an llsn");
+  return ok_status();
+}
+
+// PUS3, K9
+Status check_log(const proto::PoolImage& image, Lsn durable) {
+  if (!image.dirty || (image.first <= image.end && image.end <= durable)) return ok_status();
+  return error_invalid_argument("a changed page whose log is not durable");
+}
+
 std::vector<proto::PoolAnswer> nobody(size_t targets, const Status& why) {
   return std::vector<proto::PoolAnswer>(targets, {false, why});
 }
@@ -41,6 +60,7 @@ ServedPool::ServedPool(Parts parts)
       region_(std::move(parts.region)),
       place_(parts.file.get()),
       offload_(parts.offload),
+      stage_(std::move(parts.stage)),
       writer_(parts.writer),
       counters_(parts.counters),
       file_(std::move(parts.file)),
@@ -116,9 +136,19 @@ void ServedPool::finish_attach() {
     if (!batches_.empty() || !newcomer_.has_value()) return;
     newcomer.swap(newcomer_);
   }
-  enter(*newcomer);
+  if (const Status entered = enter(*newcomer); !entered.ok()) {
+    count(&counters_->attach_refused);
+    return newcomer->to->fail(entered);
+  }
   count(&counters_->attached);
   proto::PoolAttachReply reply;
+  std::shared_ptr<Staging> staging;  // STG1; the old one goes without the mutex
+  if (newcomer->request.places_max != 0 && newcomer->to->carries_descriptors())
+    staging = stage_(newcomer->request.places_max);
+  if (staging != nullptr) {
+    reply.staging = staging->name();
+    reply.places = staging->places();
+  }
   reply.region = region_;
   reply.slots = place_->slots();
   reply.headers_at = place_->headers_at();
@@ -132,20 +162,62 @@ void ServedPool::finish_attach() {
     reply.checkpoint_epoch = checkpoint.epoch;
     reply.checkpoint = checkpoint.lsn;
     reply.bias = checkpoint.bias;
+    staging.swap(staging_);
   }
   newcomer->to->reply(proto::encode(reply));
 }
 
-void ServedPool::enter(const Newcomer& newcomer) {
+Status ServedPool::enter(const Newcomer& newcomer) {
+  bool fresh = false;
+  {
+    const MutexLock lock(mutex_);
+    fresh = (newcomer.request.fresh && !made_) || file_->incarnation() == 0;
+    if (fresh) file_->end_content();
+  }
+  Status durable = fresh ? begin_content() : place_->persist();  // PUS1: who was accepted
   const MutexLock lock(mutex_);
-  if (newcomer.request.fresh && !made_) {
-    file_->discard();
-    made_ = true;
-    trouble_.clear();
-    count(&counters_->discarded);
+  if (!durable.ok()) {
+    file_->end_content();  // PUS9
+    return durable;
   }
   file_->pool()->doubt_written();
   attached_ = true;
+  return ok_status();
+}
+
+// After end_content().
+Status ServedPool::begin_content() {
+  STRATA_RETURN_IF_ERROR(place_->persist());
+  {
+    const MutexLock lock(mutex_);
+    file_->begin_content();
+  }
+  STRATA_RETURN_IF_ERROR(place_->persist());
+  {
+    const MutexLock lock(mutex_);
+    file_->name_content();
+    made_ = true;
+    trouble_.clear();
+  }
+  count(&counters_->discarded);
+  return place_->persist();
+}
+
+// PUS9
+Status ServedPool::make_durable() {
+  const Status durable = place_->persist();
+  const MutexLock lock(mutex_);
+  if (file_->incarnation() == 0) return error_outcome_unknown(trouble_);  // it has ended already
+  if (durable.ok()) {
+    file_->pool()->persisted();
+    return ok_status();
+  }
+  // Slots may be on their way to storage: the next user begins another content.
+  file_->end_content();
+  attached_ = false;
+  trouble_ = "it cannot be made durable: " + std::string(durable.message());
+  diag(Severity::kError, "the pool of stream %u is lost, %s", stream_.value, trouble_.c_str());
+  return error_outcome_unknown(trouble_);
 }
 
 // --- pages ---
@@ -171,77 +243,150 @@ void ServedPool::list(const proto::PoolListRequest& request, const To& to) {
 
 void ServedPool::put(const proto::PoolPutRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
-  proto::PoolPutReply reply;
-  reply.taken.reserve(request.images.size());
-  for (size_t i = 0; i < request.images.size(); ++i) {
-    const StatusOr<Pool::Slot> slot =
-        take(request.images[i], request.durable, request.pages.data() + i * kPageBytes);
-    if (slot.ok())
-      reply.taken.push_back({ok_status(), slot->number, slot->generation});
-    else
-      reply.taken.push_back({slot.status(), 0, 0});
+  Takes takes;
+  takes.reply.taken.reserve(request.images.size());
+  for (size_t i = 0; i < request.images.size(); ++i)
+    takes.reply.taken.push_back(told(take_carried(request.images[i], request.durable,
+                                                  request.pages.data() + i * kPageBytes, &takes)));
+  end_put(&takes, to);
+}
+
+void ServedPool::put_staged(const proto::PoolPutStagedRequest& request, const To& to) {
+  if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
+  std::shared_ptr<Staging> staging;
+  {
+    const MutexLock lock(mutex_);
+    staging = staging_;
   }
+  Takes takes;
+  takes.reply.taken.reserve(request.images.size());
+  for (const proto::PoolStagedImage& staged : request.images)
+    takes.reply.taken.push_back(told(pull(staged, request.durable, staging.get(), &takes)));
+  end_put(&takes, to);
+}
+
+void ServedPool::end_put(Takes* takes, const To& to) {
+  if (const Status published = publish(takes); !published.ok()) return to->fail(published);
   if (fault(FaultPoint::memnode_before_reply))
     return to->fail(error_outcome_unknown("asked for by a test"));
-  to->reply(proto::encode(reply));
+  to->reply(proto::encode(takes->reply));
+}
+
+// PSL9: bytes, headers, answers.
+Status ServedPool::publish(Takes* takes) {
+  if (takes->filled.empty() && !takes->lowered) return ok_status();
+  if (!takes->filled.empty()) STRATA_RETURN_IF_ERROR(make_durable());
+  {
+    const MutexLock lock(mutex_);
+    for (const Takes::Filled& filled : takes->filled) {
+      const StatusOr<Pool::Slot> taken = file_->pool()->publish(filled.slot);
+      count_taken(taken.status());
+      takes->reply.taken[filled.image] = told(taken);
+    }
+  }
+  takes->filled.clear();
+  takes->lowered = false;
+  return make_durable();
 }
 
 // PUS3
-Status ServedPool::check_image(const proto::PoolImage& image, Lsn durable, const char* page) {
-  const Status sound = verify_page(page, image.id);
-  // That page is damaged, not this node's data: the caller is to hear that what it sent is wrong.
-  if (!sound.ok()) return error_invalid_argument(std::string(sound.message()));
-  if (header_of(page)->llsn == 0) return error_invalid_argument("a page without an llsn");
-  if (!image.dirty) return ok_status();
-  if (image.first > image.end || image.end > durable)
-    return error_invalid_argument("a changed page whose log is not durable");
-  return ok_status();
+Status ServedPool::rejected(Status why) {
+  count(&counters_->images_rejected);
+  return why;
 }
 
-void ServedPool::fill(const Pool& pool, uint32_t slot, const char* page) { pool.fill(slot, page); }
+StatusOr<Pool::Slot> ServedPool::take_carried(const proto::PoolImage& image, Lsn durable,
+                                              const char* page, Takes* takes) {
+  Status sound = check_bytes(page, image.id);
+  if (sound.ok()) sound = check_log(image, durable);
+  if (!sound.ok()) return rejected(std::move(sound));
+  const auto copy = [page](const Pool& pool, uint32_t slot) {
+    pool.fill(slot, page);
+    return ok_status();
+  };
+  return take(image, Llsn{header_of(page)->llsn}, copy, takes);
+}
 
-StatusOr<Pool::Slot> ServedPool::take(const proto::PoolImage& image, Lsn durable,
-                                      const char* page) {
-  if (Status sound = check_image(image, durable, page); !sound.ok()) {
-    count(&counters_->images_rejected);
-    return sound;
+// What is copied may be changed meanwhile by who put it there: the copy is looked at (STG3).
+StatusOr<Pool::Slot> ServedPool::pull(const proto::PoolStagedImage& staged, Lsn durable,
+                                      const Staging* staging, Takes* takes) {
+  if (staging == nullptr || staged.place >= staging->places()) {
+    count(&counters_->places_refused);
+    return rejected(error_invalid_argument("a place outside of the staging memory"));
   }
-  const Llsn llsn{header_of(page)->llsn};
-  Pool::Slot there;
-  StatusOr<uint32_t> slot = uint32_t{0};
-  {
-    const MutexLock lock(mutex_);
-    slot = file_->pool()->begin_fill(image.id, llsn, image.dirty, image.dirty ? image.first : Lsn{},
-                                     &there);
-  }
-  StatusOr<Pool::Slot> taken = there;  // if it is there already
-  if (slot.ok())
-    taken = take_new(*slot, page);
-  else if (!is_duplicate_key(slot.status()))
-    taken = slot.status();
+  if (Status sound = check_log(staged.image, durable); !sound.ok())
+    return rejected(std::move(sound));
+  const auto pull = [&](const Pool& pool, uint32_t slot) -> Status {
+    pool.fill(slot, staging->page(staged.place));
+    count(&counters_->images_pulled);
+    if (fault(FaultPoint::memnode_pull_half)) return error_io_error("asked for by a test");
+    const char* const page = pool.bytes_of(slot);
+    STRATA_RETURN_IF_ERROR(check_bytes(page, staged.image.id));
+    if (header_of(page)->llsn == staged.llsn.value) return ok_status();
+    return error_invalid_argument("a staged page has another llsn than was said");
+  };
+  return take(staged.image, staged.llsn, pull, takes);
+}
+
+void ServedPool::count_taken(const Status& taken) {
   if (taken.ok())
     count(&counters_->images_taken);
-  else if (is_conflict(taken.status()))
+  else if (is_conflict(taken))
     count(&counters_->images_older);
-  else if (is_no_space(taken.status()))
+  else if (is_no_space(taken))
     count(&counters_->images_no_slot);
   else
     count(&counters_->images_rejected);
-  return taken;
 }
 
-StatusOr<Pool::Slot> ServedPool::take_new(uint32_t slot, const char* page) {
+StatusOr<uint32_t> ServedPool::begin_fill(const proto::PoolImage& image, Llsn llsn, Takes* takes,
+                                          Pool::Slot* there) {
+  const auto begin = [&] {
+    const MutexLock lock(mutex_);
+    return file_->pool()->begin_fill(image.id, llsn, image.dirty, image.dirty ? image.first : Lsn{},
+                                     there);
+  };
+  StatusOr<uint32_t> slot = begin();
+  if (!is_no_space(slot.status()) || !place_->persistent()) return slot;
+  // PSL9: slots that are free once something is durable. Replaced ones take two rounds.
+  STRATA_RETURN_IF_ERROR(publish(takes));
+  STRATA_RETURN_IF_ERROR(make_durable());
+  return begin();
+}
+
+StatusOr<Pool::Slot> ServedPool::end_fill(uint32_t slot, const Status& filled) {
+  const MutexLock lock(mutex_);
+  if (filled.ok()) return file_->pool()->publish(slot);
+  file_->pool()->abandon(slot);
+  return filled;
+}
+
+// On a persistent medium what is said of an image that was filled is replaced by publish().
+StatusOr<Pool::Slot> ServedPool::take(const proto::PoolImage& image, Llsn llsn, Fill fill,
+                                      Takes* takes) {
+  Pool::Slot there;
+  const StatusOr<uint32_t> slot = begin_fill(image, llsn, takes, &there);
+  if (!slot.ok()) {
+    const bool is_there = is_duplicate_key(slot.status());
+    takes->lowered = takes->lowered || is_there;
+    count_taken(is_there ? ok_status() : slot.status());
+    return is_there ? StatusOr<Pool::Slot>(there) : slot.status();
+  }
   const Pool* pool = nullptr;
   {
     const MutexLock lock(mutex_);
     pool = file_->pool();
   }
-  fill(*pool, slot, page);
-  const bool broken = fault(FaultPoint::memnode_put_half);
-  const MutexLock lock(mutex_);
-  if (!broken) return file_->pool()->publish(slot);
-  file_->pool()->abandon(slot);
-  return error_io_error("asked for by a test");
+  Status filled = fill(*pool, *slot);
+  if (filled.ok() && fault(FaultPoint::memnode_put_half))
+    filled = error_io_error("asked for by a test");
+  if (filled.ok() && place_->persistent()) {  // PSL9
+    takes->filled.push_back({takes->reply.taken.size(), *slot});
+    return Pool::Slot{};
+  }
+  const StatusOr<Pool::Slot> taken = end_fill(*slot, filled);
+  count_taken(taken.status());
+  return taken;
 }
 
 void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
@@ -265,6 +410,7 @@ void ServedPool::drop(const proto::PoolPagesRequest& request, const To& to) {
     const MutexLock lock(mutex_);
     for (const PageId id : request.pages) reply.dropped.push_back(file_->pool()->drop(id));
   }
+  if (const Status durable = make_durable(); !durable.ok()) return to->fail(durable);
   for (const Status& dropped : reply.dropped)
     count(dropped.ok() ? &counters_->dropped : &counters_->drops_refused);
   to->reply(proto::encode(reply));
@@ -277,6 +423,10 @@ void ServedPool::forget(const proto::PoolForgetRequest& request, const To& to) {
   {
     const MutexLock lock(mutex_);
     file_->pool()->forget_space(request.space);
+  }
+  if (const Status durable = make_durable(); !durable.ok()) return to->fail(durable);
+  {
+    const MutexLock lock(mutex_);
     if (under_way(request.space)) return forgetting_.push_back({request.space, to});
   }
   to->reply({});
@@ -487,6 +637,7 @@ void ServedPool::checkpoint(const proto::PoolCheckpointRequest& request, const T
     const MutexLock lock(mutex_);
     kept = file_->set_checkpoint({request.user.epoch, request.lsn, request.bias});
   }
+  if (kept.ok()) kept = make_durable();
   if (!kept.ok()) return to->fail(kept);
   count(&counters_->checkpoints);
   to->reply({});

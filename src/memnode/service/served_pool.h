@@ -15,6 +15,8 @@
 //   PUS7  Nobody is attached when the node starts: reports of another process mean nothing here.
 //   PUS8  A content that counts for nobody (LG12: the registry does not name it) ends for good with
 //         its file: whoever asks later finds no pool. Only one that nobody has used meanwhile.
+//   PUS9  On a persistent medium nothing is answered for that is not durable (MF7). What cannot be
+//         made durable ends the content: its user hears not_found, as if the memory had been lost.
 #pragma once
 
 #include <array>
@@ -26,11 +28,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "base/aligned.h"
 #include "base/latch.h"
 #include "memnode/file/pool_file.h"
 #include "memnode/pool/pool.h"
 #include "memnode/service/ordered_tasks.h"
+#include "memnode/service/staging.h"
 #include "memnode/service/storage_writer.h"
 #include "proto/memory_messages.h"
 #include "transport/calls/rpc_server.h"
@@ -42,6 +46,7 @@ struct PoolCounters {
   std::atomic<uint64_t> attached{0}, attach_refused{0}, tokens_refused{0}, stale_calls{0};
   std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
   std::atomic<uint64_t> images_taken{0}, images_rejected{0}, images_older{0}, images_no_slot{0};
+  std::atomic<uint64_t> images_pulled{0}, places_refused{0};
   std::atomic<uint64_t> lookups{0}, listed{0}, dropped{0}, drops_refused{0}, forgotten{0};
   std::atomic<uint64_t> writes{0}, writes_failed{0}, pages_written{0}, pages_written_again{0};
   std::atomic<uint64_t> syncs{0}, checkpoints{0}, damaged{0}, discarded{0};
@@ -74,6 +79,8 @@ class ServedPool {
     std::string region;  // its name
     std::unique_ptr<PoolFile> file;
     daemon::Offload offload;
+    // New memory of so many places, or null: there is none to be had. Blocks.
+    std::function<std::shared_ptr<Staging>(uint32_t places)> stage;
     // All outlive it.
     StorageWriter* writer = nullptr;
     PoolCounters* counters = nullptr;
@@ -97,6 +104,7 @@ class ServedPool {
   void attach(const proto::PoolAttachRequest& request, const To& to);
   void list(const proto::PoolListRequest& request, const To& to);
   void put(const proto::PoolPutRequest& request, const To& to);
+  void put_staged(const proto::PoolPutStagedRequest& request, const To& to);
   void lookup(const proto::PoolPagesRequest& request, const To& to);
   void drop(const proto::PoolPagesRequest& request, const To& to);
   void forget(const proto::PoolForgetRequest& request, const To& to);
@@ -135,12 +143,34 @@ class ServedPool {
   Status check_user(const proto::PoolUser& user);
   [[nodiscard]] Status check_newcomer(const proto::PoolAttachRequest& request) const;
   void finish_attach();
-  void enter(const Newcomer& newcomer);
-  StatusOr<Pool::Slot> take(const proto::PoolImage& image, Lsn durable, const char* page);
-  StatusOr<Pool::Slot> take_new(uint32_t slot, const char* page);
-  static Status check_image(const proto::PoolImage& image, Lsn durable, const char* page);
-  // Where the bytes of an image come from: today its call brought them.
-  static void fill(const Pool& pool, uint32_t slot, const char* page);
+  Status enter(const Newcomer& newcomer);
+  Status begin_content();
+  // Brings an image's bytes into a slot that nobody sees yet. Not OK: they are not that image.
+  using Fill = absl::FunctionRef<Status(const Pool& pool, uint32_t slot)>;
+  // The images of one call. On a persistent medium they are published together, so that it is asked
+  // twice in a call, not for each page.
+  struct Takes {
+    proto::PoolPutReply reply;
+    struct Filled {
+      size_t image = 0;
+      uint32_t slot = 0;
+    };
+    std::vector<Filled> filled;  // and not published yet; their answers come then
+    bool lowered = false;        // an image that was there already is to be written sooner
+  };
+  StatusOr<uint32_t> begin_fill(const proto::PoolImage& image, Llsn llsn, Takes* takes,
+                                Pool::Slot* there);
+  StatusOr<Pool::Slot> end_fill(uint32_t slot, const Status& filled);
+  StatusOr<Pool::Slot> take(const proto::PoolImage& image, Llsn llsn, Fill fill, Takes* takes);
+  StatusOr<Pool::Slot> take_carried(const proto::PoolImage& image, Lsn durable, const char* page,
+                                    Takes* takes);
+  StatusOr<Pool::Slot> pull(const proto::PoolStagedImage& staged, Lsn durable,
+                            const Staging* staging, Takes* takes);
+  Status rejected(Status why);
+  void count_taken(const Status& taken);
+  Status publish(Takes* takes);
+  Status make_durable();
+  void end_put(Takes* takes, const To& to);
   void begin(const BatchPtr& batch);
   void send(const BatchPtr& batch);
   Status copy_pages(Batch* batch);
@@ -157,6 +187,7 @@ class ServedPool {
   // What is constant of it needs no mutex; the rest is file_.
   const PoolFile* const place_;
   const daemon::Offload offload_;
+  const std::function<std::shared_ptr<Staging>(uint32_t places)> stage_;
   StorageWriter* const writer_;
   PoolCounters* const counters_;
 
@@ -165,9 +196,10 @@ class ServedPool {
   mutable Mutex mutex_{LatchRank::kLeaf};
   const std::unique_ptr<PoolFile> file_ STRATA_PT_GUARDED_BY(mutex_);
   uint64_t uses_ STRATA_GUARDED_BY(mutex_) = 0;
-  bool ended_ STRATA_GUARDED_BY(mutex_) = false;     // PUS8
-  bool attached_ STRATA_GUARDED_BY(mutex_) = false;  // whom the file names
-  bool made_ STRATA_GUARDED_BY(mutex_);              // and nobody was told yet
+  bool ended_ STRATA_GUARDED_BY(mutex_) = false;                // PUS8
+  bool attached_ STRATA_GUARDED_BY(mutex_) = false;             // whom the file names
+  bool made_ STRATA_GUARDED_BY(mutex_);                         // and nobody was told yet
+  std::shared_ptr<Staging> staging_ STRATA_GUARDED_BY(mutex_);  // of who is attached; or null
   std::list<BatchPtr> batches_ STRATA_GUARDED_BY(mutex_);
   std::optional<Newcomer> newcomer_ STRATA_GUARDED_BY(mutex_);
   std::vector<Forgetting> forgetting_ STRATA_GUARDED_BY(mutex_);

@@ -33,6 +33,18 @@ Status failed(const char* what, const std::string& path, int error) {
   return error_internal(text);
 }
 
+RegionHeader new_header(uint64_t bytes, uint64_t epoch) {
+  STRATA_ASSERT(bytes > 0 && bytes % kPageBytes == 0);
+  RegionHeader header;
+  header.magic = kMagic;
+  header.version = kVersion;
+  header.epoch = epoch;
+  header.bytes = bytes;
+  system_entropy()->fill(reinterpret_cast<char*>(&header.incarnation), sizeof header.incarnation);
+  header.crc32c = checksum(header);
+  return header;
+}
+
 Status sync_folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -54,14 +66,7 @@ Status write_new_file(int fd, const std::string& path, const RegionHeader& heade
 
 StatusOr<std::unique_ptr<Region>> Region::create(const std::string& path, uint64_t bytes,
                                                  uint64_t epoch) {
-  STRATA_ASSERT(bytes > 0 && bytes % kPageBytes == 0);
-  RegionHeader header;
-  header.magic = kMagic;
-  header.version = kVersion;
-  header.epoch = epoch;
-  header.bytes = bytes;
-  system_entropy()->fill(reinterpret_cast<char*>(&header.incarnation), sizeof header.incarnation);
-  header.crc32c = checksum(header);
+  const RegionHeader header = new_header(bytes, epoch);
   const std::string draft = path + ".new";
   if (::unlink(draft.c_str()) != 0 && errno != ENOENT) return failed("remove", draft, errno);
   FileDescriptor fd(::open(draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -74,6 +79,16 @@ StatusOr<std::unique_ptr<Region>> Region::create(const std::string& path, uint64
   }
   STRATA_RETURN_IF_ERROR(sync_folder_of(path));
   return map(std::move(fd), path);
+}
+
+StatusOr<std::unique_ptr<Region>> Region::create_in_memory(uint64_t bytes, uint64_t epoch) {
+  constexpr const char* kName = "in memory";
+  FileDescriptor fd(::memfd_create("strata-region", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return failed("make", kName, errno);
+  STRATA_RETURN_IF_ERROR(write_new_file(fd.get(), kName, new_header(bytes, epoch)));
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return failed("seal", kName, errno);
+  return map(std::move(fd), kName);
 }
 
 StatusOr<std::unique_ptr<Region>> Region::open(const std::string& path) {

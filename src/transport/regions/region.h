@@ -41,6 +41,9 @@ class Region {
   // it is durable when this returns. Errors: kResourceExhausted (no space), kInternal.
   static StatusOr<std::unique_ptr<Region>> create(const std::string& path, uint64_t bytes,
                                                   uint64_t epoch);
+  // One without a name, which lasts as long as somebody has it, and whose size nobody who is handed
+  // it can change. Blocks. Errors: as those of create().
+  static StatusOr<std::unique_ptr<Region>> create_in_memory(uint64_t bytes, uint64_t epoch);
   // One that an earlier life of the owner made. Its peers may still be writing to it (RN3).
   // Errors: kNotFound, kDataLoss (no region), kInternal.
   static StatusOr<std::unique_ptr<Region>> open(const std::string& path);

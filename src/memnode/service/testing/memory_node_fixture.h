@@ -149,10 +149,12 @@ class MemoryNodeFixture : public ::testing::Test {
     PoolService::Parts parts;
     parts.folder = folder_ / "";
     parts.node = number_;
+    parts.persistent = persistent_;
     parts.is_named = [this](StreamId, uint64_t incarnation) { return is_named(incarnation); };
     parts.check_epoch = [this](StreamId, Epoch epoch) { return check_epoch(epoch); };
-    parts.expose = [this](const std::string& name, std::shared_ptr<transport::Region> region) {
-      regions_->expose(name, region, transport::RegionAccess::kReadOnly);
+    parts.expose = [this](const std::string& name, const std::shared_ptr<transport::Region>& region,
+                          transport::RegionAccess access) {
+      regions_->expose(name, region, access);
     };
     parts.withdraw = [this](const std::string& name) { regions_->withdraw(name); };
     parts.offload = [this](daemon::WorkerPool::Task task) {
@@ -313,6 +315,7 @@ class MemoryNodeFixture : public ::testing::Test {
   uint64_t memory_bytes_ = 8u << 20;
   std::string token_;
   uint64_t number_ = 77;
+  bool persistent_ = false;
   std::vector<std::unique_ptr<StorageNode>> storage_;
   std::unique_ptr<IoNode> node_;
   std::unique_ptr<daemon::WorkerPool> workers_, attachers_;
