@@ -217,9 +217,24 @@ void put_call(benchmark::State& state, bool tcp, uint32_t places) {
 void put_pulled(benchmark::State& state) { put_call(state, false, 256); }
 void put_carried(benchmark::State& state) { put_call(state, false, 0); }
 void put_tcp(benchmark::State& state) { put_call(state, true, 0); }
-BENCHMARK(put_pulled)->Name("memory_pool/put_pulled")->Arg(1)->Arg(20)->UseRealTime();
-BENCHMARK(put_carried)->Name("memory_pool/put_carried")->Arg(1)->Arg(20)->UseRealTime();
-BENCHMARK(put_tcp)->Name("memory_pool/put_tcp")->Arg(1)->Arg(20)->UseRealTime();
+BENCHMARK(put_pulled)
+    ->Name("memory_pool/put_pulled")
+    ->Arg(1)
+    ->Arg(20)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+BENCHMARK(put_carried)
+    ->Name("memory_pool/put_carried")
+    ->Arg(1)
+    ->Arg(20)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
+BENCHMARK(put_tcp)
+    ->Name("memory_pool/put_tcp")
+    ->Arg(1)
+    ->Arg(20)
+    ->MeasureProcessCPUTime()
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace strata::micro
