@@ -1,7 +1,7 @@
 // A page read from a pool on a memory node as a compute node reads it: header, page and generation
 // in one batch, then checksum, identity and llsn; over a mapping and by calls over TCP on loopback.
-// What the node does to take a page; and a whole call that puts pages, which the call carries or the
-// node pulls from memory that both have mapped.
+// What the node does to take a page; and a whole call that puts pages, which the call carries or
+// the node pulls from memory that both have mapped.
 #include <unistd.h>
 
 #include <array>

@@ -4,6 +4,7 @@
 
 #include "daemon/data_folder.h"
 #include "daemon/metrics_text.h"
+#include "daemon/status_json.h"
 
 namespace strata::memnode {
 namespace {
@@ -53,22 +54,6 @@ constexpr SlotsValue kSlotStates[] = {
     {"leaving", &Pool::Counts::leaving}, {"held", &Pool::Counts::held},
 };
 
-struct MethodValue {
-  const char* name;
-  const char* help;
-  uint64_t (*of)(const NodeStatus::Method&);
-};
-using Method = NodeStatus::Method;
-constexpr MethodValue kMethodValues[] = {
-    {"operations_total", "Requests answered.", [](const Method& m) { return m.operations; }},
-    {"errors_total", "Requests answered with an error, of those.",
-     [](const Method& m) { return m.errors; }},
-    {"received_bytes_total", "Bytes of requests.", [](const Method& m) { return m.bytes_in; }},
-    {"sent_bytes_total", "Bytes of answers.", [](const Method& m) { return m.bytes_out; }},
-    {"nanoseconds_total", "Time from a request's arrival to its answer.",
-     [](const Method& m) { return m.nanoseconds; }},
-};
-
 nlohmann::json json_of(const PoolStatus& pool) {
   nlohmann::json json = {{"stream", pool.stream.value},
                          {"tenant", pool.tenant},
@@ -79,12 +64,6 @@ nlohmann::json json_of(const PoolStatus& pool) {
   if (pool.oldest_dirty == kNeverChanged) json["oldest_dirty_lsn"] = nullptr;
   json["slots"]["all"] = pool.counts.slots;
   for (const SlotsValue& state : kSlotStates) json["slots"][state.state] = pool.counts.*state.of;
-  return json;
-}
-
-nlohmann::json json_of(const Method& method) {
-  nlohmann::json json;
-  for (const MethodValue& value : kMethodValues) json[value.name] = value.of(method);
   return json;
 }
 
@@ -141,11 +120,8 @@ std::string status_json(const NodeStatus& status, const Status& health) {
     json["tenants"].push_back({{"name", tenant.name},
                                {"quota_bytes", tenant.quota_bytes},
                                {"used_bytes", tenant.used_bytes}});
-  for (const NodeStatus::Value& value : status.values) json["values"][value.name] = value.value;
-  for (const Method& method : status.methods) json["methods"][method.name] = json_of(method);
-  for (const NodeStatus::Refused& refused : status.refusals)
-    json["refused"][refused.why] = refused.count;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  daemon::add_values(&json, status);
+  return daemon::text_of(json);
 }
 
 std::string metrics_text(const NodeStatus& status, const Status& health) {
@@ -161,20 +137,10 @@ std::string metrics_text(const NodeStatus& status, const Status& health) {
   out.sample(status.joined ? 1 : 0);
   out.family("node_times_joined_total", "Times the node became a member.", true);
   out.sample(status.times_joined);
-  for (const NodeStatus::Value& value : status.values) {
-    out.family(value.name, value.help, value.counter);
-    out.sample(value.value);
-  }
+  daemon::add_values(&out, status);
   add_pools(&out, status);
   add_tenants(&out, status);
-  for (const MethodValue& value : kMethodValues) {
-    out.family(std::string("rpc_") + value.name, value.help, true);
-    for (const Method& method : status.methods)
-      out.sample(value.of(method), {{"method", method.name}});
-  }
-  out.family("rpc_refused_total", "Connections closed by this node, by the reason.", true);
-  for (const NodeStatus::Refused& refused : status.refusals)
-    out.sample(refused.count, {{"why", refused.why}});
+  daemon::add_calls(&out, status);
   return out.take();
 }
 

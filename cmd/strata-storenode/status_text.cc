@@ -4,6 +4,7 @@
 
 #include "daemon/data_folder.h"
 #include "daemon/metrics_text.h"
+#include "daemon/status_json.h"
 
 namespace strata::storenode {
 namespace {
@@ -36,32 +37,10 @@ constexpr StreamValue kStreamValues[] = {
     {"damages", "Damaged ranges of the log.", [](const Stream& s) { return s.damages; }},
 };
 
-struct MethodValue {
-  const char* name;
-  const char* help;
-  uint64_t (*of)(const NodeStatus::Method&);
-};
-using Method = NodeStatus::Method;
-constexpr MethodValue kMethodValues[] = {
-    {"operations_total", "Requests answered.", [](const Method& m) { return m.operations; }},
-    {"errors_total", "Requests answered with an error, of those.",
-     [](const Method& m) { return m.errors; }},
-    {"received_bytes_total", "Bytes of requests.", [](const Method& m) { return m.bytes_in; }},
-    {"sent_bytes_total", "Bytes of answers.", [](const Method& m) { return m.bytes_out; }},
-    {"nanoseconds_total", "Time from a request's arrival to its answer.",
-     [](const Method& m) { return m.nanoseconds; }},
-};
-
 nlohmann::json json_of(const NodeStatus::Stream& stream) {
   nlohmann::json json = {{"stream", stream.stream}, {"failure", stream.failure}};
   for (const StreamValue& value : kStreamValues) json[value.name] = value.of(stream);
   json["voting"] = stream.voting;
-  return json;
-}
-
-nlohmann::json json_of(const NodeStatus::Method& method) {
-  nlohmann::json json;
-  for (const MethodValue& value : kMethodValues) json[value.name] = value.of(method);
   return json;
 }
 
@@ -93,12 +72,8 @@ std::string status_json(const NodeStatus& status, const Status& health) {
                          {"streams", nlohmann::json::array()}};
   for (const NodeStatus::Stream& stream : status.streams)
     json["streams"].push_back(json_of(stream));
-  for (const NodeStatus::Value& value : status.values) json["values"][value.name] = value.value;
-  for (const NodeStatus::Method& method : status.methods)
-    json["methods"][method.name] = json_of(method);
-  for (const NodeStatus::Refused& refused : status.refusals)
-    json["refused"][refused.why] = refused.count;
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  daemon::add_values(&json, status);
+  return daemon::text_of(json);
 }
 
 std::string metrics_text(const NodeStatus& status, const Status& health) {
@@ -119,23 +94,13 @@ std::string metrics_text(const NodeStatus& status, const Status& health) {
   out.sample(status.out_of_group.empty() ? 1 : 0);
   out.family("node_times_joined_total", "Times the node became a member.", true);
   out.sample(status.times_joined);
-  for (const NodeStatus::Value& value : status.values) {
-    out.family(value.name, value.help, value.counter);
-    out.sample(value.value);
-  }
+  daemon::add_values(&out, status);
   for (const StreamValue& value : kStreamValues) {
     out.family(std::string("stream_") + value.name, value.help, false);
     for (const NodeStatus::Stream& stream : status.streams)
       out.sample(value.of(stream), {{"stream", std::to_string(stream.stream)}});
   }
-  for (const MethodValue& value : kMethodValues) {
-    out.family(std::string("rpc_") + value.name, value.help, true);
-    for (const NodeStatus::Method& method : status.methods)
-      out.sample(value.of(method), {{"method", method.name}});
-  }
-  out.family("rpc_refused_total", "Connections closed by this node, by the reason.", true);
-  for (const NodeStatus::Refused& refused : status.refusals)
-    out.sample(refused.count, {{"why", refused.why}});
+  daemon::add_calls(&out, status);
   return out.take();
 }
 

@@ -1,8 +1,8 @@
-// Goal: what a compute node does with a remote pool (clients/memory) and what a memory node does with
-// its calls (memnode/node) fit together: over restarts, take-overs, lost answers, a node that fails
-// in the middle, garbage and wrong tokens. Method: the real PoolClient and the real MemoryNode over
-// sockets in one process, the registry in memory; over a mapping with pages pulled and with pages
-// carried, and by calls over TCP.
+// Goal: what a compute node does with a remote pool (clients/memory) and what a memory node does
+// with its calls (memnode/node) fit together: over restarts, take-overs, lost answers, a node that
+// fails in the middle, garbage and wrong tokens. Method: the real PoolClient and the real
+// MemoryNode over sockets in one process, the registry in memory; over a mapping with pages pulled
+// and with pages carried, and by calls over TCP.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -246,9 +246,9 @@ TEST_P(PoolOnMemoryNode, TheNodeDiesWhileItTakesAPage) {
   expect_there(client_.get(), kPage, 6);
 }
 
-// Goal: a compute node that dies while its page is being taken leaves the page as it was, or the new
-// one whole. Method: the node pauses in the middle, its caller gives up and goes, memory and all; the
-// next one looks.
+// Goal: a compute node that dies while its page is being taken leaves the page as it was, or the
+// new one whole. Method: the node pauses in the middle, its caller gives up and goes, memory and
+// all; the next one looks.
 TEST_P(PoolOnMemoryNode, ComputeDiesWhileItsPageIsTaken) {
   call_timeout_us_ = 30'000;
   client_ = client(epoch_);

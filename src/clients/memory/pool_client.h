@@ -6,9 +6,9 @@
 //         is wanted, the slot had one content (PSL2 of the pool). That the page between them is
 //         that content its checksum, identity and llsn say: over a fabric reads may overtake each
 //         other.
-//   PCL3  Where the node's memory is mapped, and it has given memory for it, pages are put there and
-//         the node copies them from it. Such a place is used again only after the reply, or in the
-//         next attachment, which has other memory: until then the node may be reading it.
+//   PCL3  Where the node's memory is mapped, and it has given memory for it, pages are put there
+//         and the node copies them from it. Such a place is used again only after the reply, or in
+//         the next attachment, which has other memory: until then the node may be reading it.
 #pragma once
 
 #include <memory>
@@ -33,8 +33,8 @@ struct PoolClientOptions {
   uint64_t write_timeout_us = 6'000'000;  // of calls that wait for storage nodes
   // How its memory is read; nothing: as its address says.
   std::optional<transport::RegionPath> path;
-  // Places for pages that the node shall pull; 0: calls carry the bytes, as they do where its memory
-  // cannot be mapped, or when all places are taken.
+  // Places for pages that the node shall pull; 0: calls carry the bytes, as they do where its
+  // memory cannot be mapped, or when all places are taken.
   uint32_t places = 256;
   std::shared_ptr<transport::LinkModel> link_model;
   std::shared_ptr<transport::Counters> counters;  // null: its own

@@ -31,79 +31,71 @@ NodeStatus MemoryNode::status() const {
 }
 
 void MemoryNode::add_pool_values(NodeStatus* status) const {
-  const auto gauge = [&](const char* name, const char* help, uint64_t value) {
-    status->values.push_back({name, help, false, value});
-  };
-  const auto count = [&](const char* name, const char* help, uint64_t value) {
-    status->values.push_back({name, help, true, value});
-  };
   uint64_t used = 0;
   for (const Tenants::Use& tenant : status->tenants) used += tenant.used_bytes;
   uint64_t oldest = kNeverChanged.value;
   for (const PoolStatus& pool : status->pools) oldest = std::min(oldest, pool.oldest_dirty.value);
-  gauge("memory_bytes", "Memory for pools.", options_.memory_bytes);
-  gauge("memory_used_bytes", "Memory that pools have.", used);
-  gauge("pools", "Pools there are.", status->pools.size());
-  gauge("oldest_dirty_lsn",
-        "Least Lsn, of all pools, of a change that storage may lack; the largest number: none.",
-        oldest);
-  gauge("pool_work_waiting", "Tasks that wait for a worker.", workers_->waiting());
+  status->gauge("memory_bytes", "Memory for pools.", options_.memory_bytes);
+  status->gauge("memory_used_bytes", "Memory that pools have.", used);
+  status->gauge("pools", "Pools there are.", status->pools.size());
+  status->gauge(
+      "oldest_dirty_lsn",
+      "Least Lsn, of all pools, of a change that storage may lack; the largest number: none.",
+      oldest);
+  status->gauge("pool_work_waiting", "Tasks that wait for a worker.", workers_->waiting());
   const PoolCounters& of = service_->counters();
-  count("pool_attached_total", "Attachments accepted.", of.attached);
-  count("pool_attach_refused_total", "Attachments refused.", of.attach_refused);
-  count("pool_tokens_refused_total", "Attachments with a token that no tenant has, of those.",
-        of.tokens_refused);
-  count("pool_stale_calls_total", "Calls of who is not attached, refused.", of.stale_calls);
-  count("pool_calls_too_many_total", "Calls refused since too many waited.", of.too_many_requests);
-  count("pool_bad_requests_total", "Requests that made no sense.", of.bad_requests);
-  count("pool_images_taken_total", "Pages taken into pools.", of.images_taken);
-  count("pool_images_pulled_total", "Pages copied from the memory where compute put them.",
-        of.images_pulled);
-  count("pool_places_refused_total", "Pages said to be outside of that memory, refused.",
-        of.places_refused);
-  count("pool_images_rejected_total",
-        "Pages refused: damaged, another page, or changed with a log that is not durable.",
-        of.images_rejected);
-  count("pool_images_older_total", "Pages refused since a newer one was there.", of.images_older);
-  count("pool_images_no_slot_total", "Pages refused for want of a free slot.", of.images_no_slot);
-  count("pool_lookups_total", "Pages looked for by calls.", of.lookups);
-  count("pool_listed_total", "Pages listed.", of.listed);
-  count("pool_dropped_total", "Pages dropped.", of.dropped);
-  count("pool_drops_refused_total", "Pages not dropped: not there, or not clean.",
-        of.drops_refused);
-  count("pool_spaces_forgotten_total", "Spaces forgotten.", of.forgotten);
-  count("pool_writes_total", "Writes to storage nodes.", of.writes);
-  count("pool_writes_failed_total", "Writes that a storage node did not say OK to, of those.",
-        of.writes_failed);
-  count("pool_pages_written_total", "Pages written to all storage nodes.", of.pages_written);
-  count("pool_pages_written_again_total", "Pages written once more to one storage node.",
-        of.pages_written_again);
-  count("pool_syncs_total", "Times that compute said that storage has synced.", of.syncs);
-  count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
-  count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
-  count("pool_discarded_total", "Contents discarded.", of.discarded);
-  count("pool_unused_total", "Pools given back: nobody named or used them.", of.unused);
-  gauge("pool_files_aside", "Files of other memory nodes' pools, put aside and never used.",
-        of.files_aside);
-  count("region_out_of_bounds_total", "Accesses by call beyond the end of a region, refused.",
-        regions_->out_of_bounds());
-  count("region_writes_refused_total", "Writes to pools' memory asked for by call, refused.",
-        regions_->writes_refused());
-  count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
-  count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
+  status->count("pool_attached_total", "Attachments accepted.", of.attached);
+  status->count("pool_attach_refused_total", "Attachments refused.", of.attach_refused);
+  status->count("pool_tokens_refused_total",
+                "Attachments with a token that no tenant has, of those.", of.tokens_refused);
+  status->count("pool_stale_calls_total", "Calls of who is not attached, refused.", of.stale_calls);
+  status->count("pool_calls_too_many_total", "Calls refused since too many waited.",
+                of.too_many_requests);
+  status->count("pool_bad_requests_total", "Requests that made no sense.", of.bad_requests);
+  status->count("pool_images_taken_total", "Pages taken into pools.", of.images_taken);
+  status->count("pool_images_pulled_total", "Pages copied from the memory where compute put them.",
+                of.images_pulled);
+  status->count("pool_places_refused_total", "Pages said to be outside of that memory, refused.",
+                of.places_refused);
+  status->count("pool_images_rejected_total",
+                "Pages refused: damaged, another page, or changed with a log that is not durable.",
+                of.images_rejected);
+  status->count("pool_images_older_total", "Pages refused since a newer one was there.",
+                of.images_older);
+  status->count("pool_images_no_slot_total", "Pages refused for want of a free slot.",
+                of.images_no_slot);
+  status->count("pool_lookups_total", "Pages looked for by calls.", of.lookups);
+  status->count("pool_listed_total", "Pages listed.", of.listed);
+  status->count("pool_dropped_total", "Pages dropped.", of.dropped);
+  status->count("pool_drops_refused_total", "Pages not dropped: not there, or not clean.",
+                of.drops_refused);
+  status->count("pool_spaces_forgotten_total", "Spaces forgotten.", of.forgotten);
+  status->count("pool_writes_total", "Writes to storage nodes.", of.writes);
+  status->count("pool_writes_failed_total",
+                "Writes that a storage node did not say OK to, of those.", of.writes_failed);
+  status->count("pool_pages_written_total", "Pages written to all storage nodes.",
+                of.pages_written);
+  status->count("pool_pages_written_again_total", "Pages written once more to one storage node.",
+                of.pages_written_again);
+  status->count("pool_syncs_total", "Times that compute said that storage has synced.", of.syncs);
+  status->count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
+  status->count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
+  status->count("pool_discarded_total", "Contents discarded.", of.discarded);
+  status->count("pool_unused_total", "Pools given back: nobody named or used them.", of.unused);
+  status->gauge("pool_files_aside", "Files of other memory nodes' pools, put aside and never used.",
+                of.files_aside);
+  status->count("region_out_of_bounds_total",
+                "Accesses by call beyond the end of a region, refused.", regions_->out_of_bounds());
+  status->count("region_writes_refused_total",
+                "Writes to pools' memory asked for by call, refused.", regions_->writes_refused());
 }
 
 void MemoryNode::add_calls(NodeStatus* status) const {
   for (const proto::MethodTraits& method : proto::all_methods()) {
     if (method.service != proto::Service::kPools) continue;
-    const transport::MethodCounters& of = counters_->of(method.method);
-    status->methods.push_back(
-        {method.name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
+    status->add_call(method.name, counters_->of(method.method));
   }
-  for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
-    const auto why = static_cast<transport::Refusal>(i);
-    status->refusals.push_back({transport::refusal_name(why), counters_->refused(why)});
-  }
+  status->add_connections(*counters_);
 }
 
 Status MemoryNode::health() const {

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "daemon/node_values.h"
 #include "memnode/service/pool_service.h"
 
 namespace strata::memnode {
 
-struct NodeStatus {
+struct NodeStatus : daemon::NodeValues {
   std::string name;
   std::string cluster;
   uint64_t identity = 0;
@@ -26,25 +27,6 @@ struct NodeStatus {
 
   std::vector<PoolStatus> pools;
   std::vector<Tenants::Use> tenants;
-
-  struct Value {
-    const char* name;  // as in metrics: snake_case, the unit last
-    const char* help;
-    bool counter = false;  // grows; otherwise it goes up and down
-    uint64_t value = 0;
-  };
-  std::vector<Value> values;
-
-  struct Method {
-    const char* name;
-    uint64_t operations = 0, errors = 0, bytes_in = 0, bytes_out = 0, nanoseconds = 0;
-  };
-  std::vector<Method> methods;
-  struct Refused {
-    const char* why;
-    uint64_t count = 0;
-  };
-  std::vector<Refused> refusals;
 };
 
 }  // namespace strata::memnode

@@ -562,7 +562,7 @@ TEST(PoolKilled, LeavesAllThatItHasPublished) {
 class PowerLoss {
  public:
   explicit PowerLoss(uint64_t seed)
-      : rng_(seed), memory_(kSlots), medium_(kSlots), told_(share<Told>(1)) {
+      : rng_(seed), memory_(kFewSlots), medium_(kFewSlots), told_(share<Told>(1)) {
     pool_ = std::make_unique<Pool>(kPersistent, memory_.get());
     persist();
   }
@@ -582,7 +582,9 @@ class PowerLoss {
   }
 
  private:
-  static constexpr PoolOptions kPersistent{.slots = kSlots, .persistent = true};
+  // So few that slots are filled again soon.
+  static constexpr uint32_t kFewSlots = 16, kFewPages = 20;
+  static constexpr PoolOptions kPersistent{.slots = kFewSlots, .persistent = true};
   static constexpr size_t kSector = 512;
 
   // Of a call's pages: bytes, sync, headers, sync, answers.
@@ -593,7 +595,7 @@ class PowerLoss {
     };
     std::vector<Filled> filled;
     for (uint64_t n = 1 + rng_.below(4); n > 0; n--) {
-      const auto number = static_cast<uint32_t>(rng_.below(kPages));
+      const auto number = static_cast<uint32_t>(rng_.below(kFewPages));
       Told::Page& page = told_->pages[number];
       const uint64_t llsn = page.begun + 1;
       if (llsn >= 4096) return;
@@ -625,9 +627,15 @@ class PowerLoss {
       told_->pages[one.number].dropping = 0;
     }
   }
+  // Pages are replaced while they are on their way to storage, too.
   void write() {
-    const auto writes = pool_->take_writes(kNeverChanged, 3);
-    if (maybe_lose_power()) return;
+    if (writes_.size() < 3 && rng_.one_in(2)) {
+      writes_.push_back(pool_->take_writes(kNeverChanged, 2));
+      return;
+    }
+    if (writes_.empty() || maybe_lose_power()) return;
+    const std::vector<Pool::Write> writes = std::move(writes_.front());
+    writes_.erase(writes_.begin());
     if (rng_.one_in(3)) return pool_->failed(writes);
     const uint64_t report = pool_->wrote(writes);
     for (const Pool::Write& written : writes) {
@@ -637,7 +645,7 @@ class PowerLoss {
     pool_->synced(report);
   }
   void drop() {
-    const auto number = static_cast<uint32_t>(rng_.below(kPages));
+    const auto number = static_cast<uint32_t>(rng_.below(kFewPages));
     Told::Page& page = told_->pages[number];
     const Status dropped = pool_->drop(id_of(number));
     if (!dropped.ok()) return;
@@ -647,7 +655,7 @@ class PowerLoss {
   }
 
   void persist() {
-    for (uint32_t slot = 0; slot < kSlots; slot++) medium_.header(slot) = memory_.header(slot);
+    for (uint32_t slot = 0; slot < kFewSlots; slot++) medium_.header(slot) = memory_.header(slot);
     std::memcpy(medium_.pages(), memory_.pages(), memory_.page_bytes());
   }
   // False: the power went.
@@ -664,9 +672,10 @@ class PowerLoss {
   }
   void lose_power() {
     lost_ = true;
+    writes_.clear();
     const bool all_or_little = rng_.one_in(3);
     const auto keeps_old = [&] { return all_or_little ? rng_.one_in(20) : rng_.one_in(2); };
-    for (uint32_t slot = 0; slot < kSlots; slot++)
+    for (uint32_t slot = 0; slot < kFewSlots; slot++)
       if (keeps_old()) memory_.header(slot) = medium_.header(slot);
     for (size_t at = 0; at < memory_.page_bytes(); at += kSector)
       if (keeps_old()) std::memcpy(memory_.pages() + at, medium_.pages() + at, kSector);
@@ -690,6 +699,7 @@ class PowerLoss {
   Rng rng_;
   Memory memory_, medium_;
   std::unique_ptr<Pool> pool_;
+  std::vector<std::vector<Pool::Write>> writes_;
   Told* const told_;
   uint64_t lsn_ = 0;
   bool lost_ = false;
@@ -698,7 +708,7 @@ class PowerLoss {
 
 TEST(PoolPowerLoss, KeepsWhatWasAnsweredForAndNothingThatWasDropped) {
   const uint64_t one = number_from("STRATA_SEED", 0);
-  const uint64_t rounds = number_from("STRATA_ROUNDS", 15);
+  const uint64_t rounds = number_from("STRATA_ROUNDS", 30);
   for (uint64_t seed = one != 0 ? one : 1; seed <= (one != 0 ? one : rounds); seed++) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     PowerLoss model(seed);

@@ -5,9 +5,9 @@
 //   PV2  A request that makes no sense, or is of nobody, changes nothing and is counted.
 //   PV3  Nothing here blocks the server's thread. One pool's calls run in the order in which they
 //        came; pools do not wait for each other.
-//   PV4  A pool that the registry, asked for its latest word, does not name, and that nobody has used
-//        for a while before, is given back with its memory (LG12): no recovery would believe it,
-//        and whoever names it later finds that it is gone. Without the registry none is.
+//   PV4  A pool that the registry, asked for its latest word, does not name, and that nobody has
+//        used for a while before, is given back with its memory (LG12): no recovery would believe
+//        it, and whoever names it later finds that it is gone. Without the registry none is.
 //   PV5  A file of another memory node, cluster or stream is never served, written or removed: it
 //        is put aside under another name, with a line in the log.
 #pragma once

@@ -34,7 +34,7 @@ proto::PoolPutReply::Taken told(const StatusOr<Pool::Slot>& slot) {
   return {ok_status(), slot->number, slot->generation};
 }
 
-// PUS3: it is that page, and whole. If not, it is what was sent that is wrong, not this node's data.
+// PUS3: it is that page, and whole. If not, what was sent is wrong, not this node's data.
 Status check_bytes(const char* page, PageId id) {
   const Status sound = verify_page(page, id);
   if (!sound.ok()) return error_invalid_argument(std::string(sound.message()));

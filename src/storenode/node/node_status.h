@@ -6,10 +6,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "daemon/node_values.h"
 
 namespace strata::storenode {
 
-struct NodeStatus {
+struct NodeStatus : daemon::NodeValues {
   std::string name;
   std::string cluster;
   uint64_t identity = 0;
@@ -37,25 +38,6 @@ struct NodeStatus {
     std::string failure;
   };
   std::vector<Stream> streams;
-
-  struct Value {
-    const char* name;  // as in metrics: snake_case, the unit last
-    const char* help;
-    bool counter = false;  // grows; otherwise it goes up and down
-    uint64_t value = 0;
-  };
-  std::vector<Value> values;  // of the log store, the page store, replay and the transport
-
-  struct Method {
-    const char* name;
-    uint64_t operations = 0, errors = 0, bytes_in = 0, bytes_out = 0, nanoseconds = 0;
-  };
-  std::vector<Method> methods;
-  struct Refused {
-    const char* why;
-    uint64_t count = 0;
-  };
-  std::vector<Refused> refusals;
 
   std::string failure;     // what keeps the log from being replayed
   std::string trouble;     // what failed in the background and is tried again

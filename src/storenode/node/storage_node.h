@@ -122,7 +122,6 @@ class StorageNode {
   void add_log_values(NodeStatus* status) const;
   void add_replay_values(NodeStatus* status, const PageStoreStatus& pages) const;
   void add_written_values(NodeStatus* status) const;
-  void add_transport_values(NodeStatus* status) const;
   [[nodiscard]] Status pages_failure(const PageStoreStatus& pages) const;
   void add_calls(NodeStatus* status) const;
 

@@ -25,20 +25,6 @@ uint64_t disk_bytes(const std::string& directory) {
   return bytes;
 }
 
-struct Values {
-  NodeStatus* status;
-  [[nodiscard]] auto gauge() const {
-    return [status = status](const char* name, const char* help, uint64_t value) {
-      status->values.push_back({name, help, false, value});
-    };
-  }
-  [[nodiscard]] auto count() const {
-    return [status = status](const char* name, const char* help, uint64_t value) {
-      status->values.push_back({name, help, true, value});
-    };
-  }
-};
-
 void add_streams(NodeStatus* status, const std::vector<StreamStatus>& logs,
                  const PageStoreStatus& pages) {
   for (const StreamStatus& log : logs) {
@@ -93,126 +79,121 @@ NodeStatus StorageNode::status() const {
   add_log_values(&status);
   if (pages_ != nullptr) add_replay_values(&status, pages);
   if (written_ != nullptr) add_written_values(&status);
-  add_transport_values(&status);
   add_calls(&status);
   return status;
 }
 
 void StorageNode::add_log_values(NodeStatus* status) const {
-  const Values values{status};
-  const auto gauge = values.gauge();
-  const auto count = values.count();
-  gauge("disk_used_bytes", "Disk space the data folder takes.", disk_bytes(options_.directory));
+  status->gauge("disk_used_bytes", "Disk space the data folder takes.",
+                disk_bytes(options_.directory));
 
   const LogStoreCounters& log = logs_->counters();
-  gauge("log_pending_bytes", "Log queued and not yet durable.", logs_->pending_bytes());
-  count("log_appends_total", "Appends to the log.", log.appends);
-  count("log_appended_bytes_total", "Bytes appended to the log.", log.bytes);
-  count("log_batches_total", "Batches made durable together.", log.batches);
-  count("log_batches_gathered_total",
-        "Batches that waited for more, since the other nodes are a write quorum.", log.gathered);
-  count("log_syncs_total", "Syncs of log files.", log.syncs);
-  count("log_sync_us_total", "Time spent in syncs of log files, in microseconds.", log.sync_us);
-  count("log_fenced_total", "Requests of epochs that were taken over.", log.fenced);
-  count("log_gaps_total", "Appends beyond the end of the log, refused.", log.gaps);
-  count("log_failed_syncs_total", "Syncs or writes of log files that failed.", log.failed_syncs);
-  count("log_disk_full_total", "Appends refused since the disk was full.", log.disk_full);
-  count("log_damages_total", "Damaged ranges of the log that were met.", log.damages);
+  status->gauge("log_pending_bytes", "Log queued and not yet durable.", logs_->pending_bytes());
+  status->count("log_appends_total", "Appends to the log.", log.appends);
+  status->count("log_appended_bytes_total", "Bytes appended to the log.", log.bytes);
+  status->count("log_batches_total", "Batches made durable together.", log.batches);
+  status->count("log_batches_gathered_total",
+                "Batches that waited for more, since the other nodes are a write quorum.",
+                log.gathered);
+  status->count("log_syncs_total", "Syncs of log files.", log.syncs);
+  status->count("log_sync_us_total", "Time spent in syncs of log files, in microseconds.",
+                log.sync_us);
+  status->count("log_fenced_total", "Requests of epochs that were taken over.", log.fenced);
+  status->count("log_gaps_total", "Appends beyond the end of the log, refused.", log.gaps);
+  status->count("log_failed_syncs_total", "Syncs or writes of log files that failed.",
+                log.failed_syncs);
+  status->count("log_disk_full_total", "Appends refused since the disk was full.", log.disk_full);
+  status->count("log_damages_total", "Damaged ranges of the log that were met.", log.damages);
 }
 
 void StorageNode::add_written_values(NodeStatus* status) const {
-  const Values values{status};
-  const auto gauge = values.gauge();
-  const auto count = values.count();
   const WrittenStore::Counters& store = written_->counters();
   const proto::Writer session = written_->session();
   const proto::CopyPagesReply copy = copier_->progress();
-  gauge("page_store", "Which store of pages this is: another number, another disk.",
-        written_->number());
-  gauge("write_session", "The write session of now; 0: none, the node takes no pages.",
-        session.session);
-  gauge("write_session_epoch", "The epoch it belongs to.", session.epoch.value);
-  gauge("copy_pages_seen", "Pages of another node looked at by the last copy.", copy.pages_seen);
-  gauge("copy_pages_taken", "Pages taken by it, since they were newer.", copy.pages_taken);
-  count("write_sessions_total", "Write sessions begun.", store.sessions);
-  count("writes_refused_total", "Writes and syncs of another session, refused.", store.refused);
-  count("page_write_calls_total", "Calls that wrote pages.", store.write_calls);
-  count("pages_written_total", "Pages written by compute.", store.pages_written);
-  count("page_syncs_total", "Syncs of pages asked for.", store.syncs);
-  count("pages_read_total", "Pages read from files.", store.pages_read);
-  count("pages_not_found_total", "Pages asked for that were never written.", store.pages_not_found);
-  count("pages_damaged_total", "Damaged pages met.", store.pages_damaged);
-  count("pages_taken_total", "Pages copied from other nodes.", store.pages_taken);
-  count("pages_kept_total", "Pages of other nodes that were not newer.", store.pages_kept);
-  count("pages_sent_total", "Pages sent.", written_service_->pages_sent());
+  status->gauge("page_store", "Which store of pages this is: another number, another disk.",
+                written_->number());
+  status->gauge("write_session", "The write session of now; 0: none, the node takes no pages.",
+                session.session);
+  status->gauge("write_session_epoch", "The epoch it belongs to.", session.epoch.value);
+  status->gauge("copy_pages_seen", "Pages of another node looked at by the last copy.",
+                copy.pages_seen);
+  status->gauge("copy_pages_taken", "Pages taken by it, since they were newer.", copy.pages_taken);
+  status->count("write_sessions_total", "Write sessions begun.", store.sessions);
+  status->count("writes_refused_total", "Writes and syncs of another session, refused.",
+                store.refused);
+  status->count("page_write_calls_total", "Calls that wrote pages.", store.write_calls);
+  status->count("pages_written_total", "Pages written by compute.", store.pages_written);
+  status->count("page_syncs_total", "Syncs of pages asked for.", store.syncs);
+  status->count("pages_read_total", "Pages read from files.", store.pages_read);
+  status->count("pages_not_found_total", "Pages asked for that were never written.",
+                store.pages_not_found);
+  status->count("pages_damaged_total", "Damaged pages met.", store.pages_damaged);
+  status->count("pages_taken_total", "Pages copied from other nodes.", store.pages_taken);
+  status->count("pages_kept_total", "Pages of other nodes that were not newer.", store.pages_kept);
+  status->count("pages_sent_total", "Pages sent.", written_service_->pages_sent());
 }
 
 void StorageNode::add_replay_values(NodeStatus* status, const PageStoreStatus& pages) const {
-  const Values values{status};
-  const auto gauge = values.gauge();
-  const auto count = values.count();
-  gauge("replay_backlog_bytes", "Log that is durable and not replayed.", pages.backlog_bytes);
-  gauge("replay_scan_lag_bytes", "Log that is durable and not scanned.", pages.scan_lag_bytes);
-  gauge("version_store_bytes", "Size of the version store.", pages.version_store_bytes);
-  gauge("version_map_memory_bytes", "Memory of the version map.", pages.map_memory_bytes);
-  gauge("version_map_unwritten", "Entries of the version map that are in memory only.",
-        pages.map_entries_unwritten);
-  count("version_map_written_total", "Entries of the version map written to the version store.",
-        pages.map_entries_written);
-  gauge("copying", "1 while the pages are being copied from a peer.", pages.copying ? 1 : 0);
-  gauge("pages_copied", "Pages copied by the last copy.", pages.pages_copied);
-  gauge("pages_to_copy", "Pages the last copy was to bring, about.", pages.pages_to_copy);
-  count("copies_total", "Copies of all pages that came to their end.", store_copier_->completed());
-  count("log_mended_total", "Damaged ranges of the log mended with a peer's bytes.",
-        mender_->mended_ranges());
-  gauge("reader_leases", "Readers that hold versions back.", pages.leases);
-  count("page_cache_hits_total", "Pages found in the page cache.", pages.page_cache_hits);
-  count("page_cache_misses_total", "Pages not found in the page cache.", pages.page_cache_misses);
-  count("versions_stored_total", "Page versions stored.", pages.versions_stored);
-  count("versions_collected_total", "Page versions collected.", pages.versions_collected);
-  count("spaces_reclaimed_total", "Dropped spaces reclaimed.", pages.spaces_reclaimed);
+  status->gauge("replay_backlog_bytes", "Log that is durable and not replayed.",
+                pages.backlog_bytes);
+  status->gauge("replay_scan_lag_bytes", "Log that is durable and not scanned.",
+                pages.scan_lag_bytes);
+  status->gauge("version_store_bytes", "Size of the version store.", pages.version_store_bytes);
+  status->gauge("version_map_memory_bytes", "Memory of the version map.", pages.map_memory_bytes);
+  status->gauge("version_map_unwritten", "Entries of the version map that are in memory only.",
+                pages.map_entries_unwritten);
+  status->count("version_map_written_total",
+                "Entries of the version map written to the version store.",
+                pages.map_entries_written);
+  status->gauge("copying", "1 while the pages are being copied from a peer.",
+                pages.copying ? 1 : 0);
+  status->gauge("pages_copied", "Pages copied by the last copy.", pages.pages_copied);
+  status->gauge("pages_to_copy", "Pages the last copy was to bring, about.", pages.pages_to_copy);
+  status->count("copies_total", "Copies of all pages that came to their end.",
+                store_copier_->completed());
+  status->count("log_mended_total", "Damaged ranges of the log mended with a peer's bytes.",
+                mender_->mended_ranges());
+  status->gauge("reader_leases", "Readers that hold versions back.", pages.leases);
+  status->count("page_cache_hits_total", "Pages found in the page cache.", pages.page_cache_hits);
+  status->count("page_cache_misses_total", "Pages not found in the page cache.",
+                pages.page_cache_misses);
+  status->count("versions_stored_total", "Page versions stored.", pages.versions_stored);
+  status->count("versions_collected_total", "Page versions collected.", pages.versions_collected);
+  status->count("spaces_reclaimed_total", "Dropped spaces reclaimed.", pages.spaces_reclaimed);
 
   const ReplayCounters& replay = pages_->counters();
-  count("pages_requested_total", "Pages asked for.", replay.get_pages);
-  count("pages_at_hand_total", "Pages that were in memory, answered by the thread that was asked.",
-        replay.at_hand);
-  count("pages_waited_total", "Pages that could not be answered at once.", replay.waited);
-  count("pages_waited_log_bytes_total", "Log that had to be replayed before an answer.",
-        replay.waited_log_bytes);
-  count("pages_not_found_total", "Pages asked for that were never written.", replay.not_found);
-  count("pages_too_old_total", "Pages asked for as of a time no longer kept.", replay.too_old);
-  count("pages_timed_out_total", "Pages not there in time.", replay.timed_out);
-  count("pages_failed_total", "Pages that could not be made.", replay.failed);
-  count("pages_sent_total", "Pages sent.", page_service_->pages_sent());
-  count("replay_groups_scanned_total", "Log groups scanned.", replay.groups_scanned);
-  count("replay_scanned_bytes_total", "Log scanned, in bytes.", replay.bytes_scanned);
-  count("replay_groups_replayed_total", "Log groups replayed.", replay.groups_replayed);
-  count("replay_sections_applied_total", "Page sections applied.", replay.sections_applied);
-  count("replay_sections_skipped_total", "Page sections that need not be applied.",
-        replay.sections_skipped);
-  count("replay_pages_made_total", "Page versions made.", replay.pages_made);
-  count("replay_pages_broken_total", "Pages whose log was damaged.", replay.pages_broken);
-  count("pages_repaired_total", "Damaged pages mended with a peer's copy.", replay.pages_repaired);
-  count("replay_on_demand_total", "Pages replayed for a request.", replay.on_demand);
-  count("replay_background_total", "Pages replayed ahead of requests.", replay.background);
-}
-
-void StorageNode::add_transport_values(NodeStatus* status) const {
-  const auto count = Values{status}.count();
-  count("connections_opened_total", "Connections authenticated.", counters_->connections_opened);
-  count("connections_closed_total", "Connections closed, of those.", counters_->connections_closed);
+  status->count("pages_requested_total", "Pages asked for.", replay.get_pages);
+  status->count("pages_at_hand_total",
+                "Pages that were in memory, answered by the thread that was asked.",
+                replay.at_hand);
+  status->count("pages_waited_total", "Pages that could not be answered at once.", replay.waited);
+  status->count("pages_waited_log_bytes_total", "Log that had to be replayed before an answer.",
+                replay.waited_log_bytes);
+  status->count("pages_not_found_total", "Pages asked for that were never written.",
+                replay.not_found);
+  status->count("pages_too_old_total", "Pages asked for as of a time no longer kept.",
+                replay.too_old);
+  status->count("pages_timed_out_total", "Pages not there in time.", replay.timed_out);
+  status->count("pages_failed_total", "Pages that could not be made.", replay.failed);
+  status->count("pages_sent_total", "Pages sent.", page_service_->pages_sent());
+  status->count("replay_groups_scanned_total", "Log groups scanned.", replay.groups_scanned);
+  status->count("replay_scanned_bytes_total", "Log scanned, in bytes.", replay.bytes_scanned);
+  status->count("replay_groups_replayed_total", "Log groups replayed.", replay.groups_replayed);
+  status->count("replay_sections_applied_total", "Page sections applied.", replay.sections_applied);
+  status->count("replay_sections_skipped_total", "Page sections that need not be applied.",
+                replay.sections_skipped);
+  status->count("replay_pages_made_total", "Page versions made.", replay.pages_made);
+  status->count("replay_pages_broken_total", "Pages whose log was damaged.", replay.pages_broken);
+  status->count("pages_repaired_total", "Damaged pages mended with a peer's copy.",
+                replay.pages_repaired);
+  status->count("replay_on_demand_total", "Pages replayed for a request.", replay.on_demand);
+  status->count("replay_background_total", "Pages replayed ahead of requests.", replay.background);
 }
 
 void StorageNode::add_calls(NodeStatus* status) const {
-  for (const proto::MethodTraits& method : proto::all_methods()) {
-    const transport::MethodCounters& of = counters_->of(method.method);
-    status->methods.push_back(
-        {method.name, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
-  }
-  for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
-    const auto why = static_cast<transport::Refusal>(i);
-    status->refusals.push_back({transport::refusal_name(why), counters_->refused(why)});
-  }
+  for (const proto::MethodTraits& method : proto::all_methods())
+    status->add_call(method.name, counters_->of(method.method));
+  status->add_connections(*counters_);
 }
 
 // With what the copier says of it, whether it is under way or does not get on.
