@@ -8,12 +8,12 @@ void NodeValues::add_call(const char* method, const transport::MethodCounters& o
   methods.push_back({method, of.operations, of.errors, of.bytes_in, of.bytes_out, of.nanoseconds});
 }
 
-void NodeValues::add_connections(const transport::Counters& counters) {
-  count("connections_opened_total", "Connections authenticated.", counters.connections_opened);
-  count("connections_closed_total", "Connections closed, of those.", counters.connections_closed);
+void NodeValues::add_connections(transport::Counters* counters) {
+  count("connections_opened_total", "Connections authenticated.", counters->connections_opened);
+  count("connections_closed_total", "Connections closed, of those.", counters->connections_closed);
   for (size_t i = 0; i < static_cast<size_t>(transport::Refusal::count); ++i) {
     const auto why = static_cast<transport::Refusal>(i);
-    refusals.push_back({transport::refusal_name(why), counters.refused(why)});
+    refusals.push_back({transport::refusal_name(why), counters->refused(why)});
   }
 }
 

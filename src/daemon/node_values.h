@@ -38,7 +38,7 @@ struct NodeValues {
   }
   void add_call(const char* method, const transport::MethodCounters& of);
   // Connections made, closed and refused.
-  void add_connections(const transport::Counters& counters);
+  void add_connections(transport::Counters* counters);
 };
 
 // A number of each method, as JSON and metrics name it.

@@ -95,7 +95,7 @@ void MemoryNode::add_calls(NodeStatus* status) const {
     if (method.service != proto::Service::kPools) continue;
     status->add_call(method.name, counters_->of(method.method));
   }
-  status->add_connections(*counters_);
+  status->add_connections(counters_.get());
 }
 
 Status MemoryNode::health() const {

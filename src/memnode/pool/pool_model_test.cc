@@ -650,6 +650,7 @@ class PowerLoss {
     const Status dropped = pool_->drop(id_of(number));
     if (!dropped.ok()) return;
     page.dropping = 1;
+    if (rng_.one_in(2)) return put();  // its slot is free, but not durably so
     if (!sync()) return;
     gone_[number] = page.published;  // what is answered for stays away
   }

@@ -193,7 +193,7 @@ void StorageNode::add_replay_values(NodeStatus* status, const PageStoreStatus& p
 void StorageNode::add_calls(NodeStatus* status) const {
   for (const proto::MethodTraits& method : proto::all_methods())
     status->add_call(method.name, counters_->of(method.method));
-  status->add_connections(*counters_);
+  status->add_connections(counters_.get());
 }
 
 // With what the copier says of it, whether it is under way or does not get on.
