@@ -3,8 +3,10 @@
 #include "memnode/node/memory_node.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
@@ -320,6 +322,16 @@ TEST_F(MemoryNodeTest, SettingsThatCannotBeAreRefused) {
   EXPECT_TRUE(says(refusal(bad), "no name for a tenant")) << refusal(bad);
   bad.tenants = {{"x", "0123456789abcdef", 16u << 20}};
   EXPECT_TRUE(says(refusal(bad), "more than the node's memory")) << refusal(bad);
+  EXPECT_TRUE(members().empty());
+}
+
+TEST_F(MemoryNodeTest, AFolderInMemoryIsNoPersistentMedium) {
+  NodeOptions persistent = options();
+  persistent.persistent = true;
+  persistent.pools = "/dev/shm/strata-memory-node-test-" + std::to_string(::getpid());
+  EXPECT_TRUE(says(refusal(persistent), "is in memory")) << refusal(persistent);
+  std::error_code error;
+  std::filesystem::remove_all(persistent.pools, error);
   EXPECT_TRUE(members().empty());
 }
 
