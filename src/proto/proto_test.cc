@@ -345,7 +345,7 @@ TEST_P(Messages, OfPagesInAPool) {
   message(request_of(kPoolSynced), PoolSyncedRequest{user, rng_.next()}, decode_pool_synced);
   PoolStoredRequest stored{user, {}};
   for (uint64_t i = 0; i <= rng_.below(4); ++i)
-    stored.pages.push_back({page_id(), Llsn{rng_.next()}});
+    stored.pages.push_back({PageId::unpack(rng_.next()), Llsn{rng_.next()}});
   message(request_of(kPoolStored), stored, decode_pool_stored);
   message(reply_of(kPoolSynced), PoolSyncedReply{lsn(), rng_.next()}, decode_pool_synced_reply);
 }

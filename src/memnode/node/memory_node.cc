@@ -172,8 +172,15 @@ StatusOr<bool> MemoryNode::is_named(StreamId stream, uint64_t incarnation) {
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   STRATA_ASSIGN_OR_RETURN(const auto named,
                           cluster::MemoryPools(registry_, keys_).read(stream, deadline_us));
-  return named.has_value() && named->pool.node == options_.name &&
-         named->pool.incarnation == incarnation;
+  if (!named.has_value()) return false;
+  for (const cluster::MemoryPool& pool : named->set.pools) {
+    if (pool.node == options_.name && pool.incarnation == incarnation) return true;
+    // A copy that is not whole yet (0) is on its way to be.
+    if (pool.backup == options_.name &&
+        (pool.backup_incarnation == incarnation || pool.backup_incarnation == 0))
+      return true;
+  }
+  return false;
 }
 
 void MemoryNode::give_back_unused() {

@@ -133,7 +133,7 @@ TEST_F(MemoryNodeTest, ServesAsAMemberAndLeaves) {  // MY2
   EXPECT_EQ(members()[0].identity, status.identity);
   EXPECT_TRUE(status.joined);
   EXPECT_EQ(status.memory_bytes, 8u << 20);
-  EXPECT_EQ(status.methods.size(), 11u);
+  EXPECT_EQ(status.methods.size(), 12u);
   const Epoch epoch = acquire("compute-1");
   const std::string address = (*node)->address();
   const auto pool = attach(address, epoch, 1);
@@ -244,7 +244,8 @@ TEST_F(MemoryNodeTest, GivesBackWhatTheRegistryDoesNotNameAndNobodyUses) {  // P
   const Epoch epoch = acquire("compute-1");
   const auto pool = attach(address, epoch, 1);
   ASSERT_TRUE(pool.ok()) << pool.status();
-  const auto named = names.publish(kStream, writer_, {}, {"m1", pool->incarnation}, deadline);
+  const auto named =
+      names.publish(kStream, writer_, {}, {{{"m1", pool->incarnation, {}, 0}}, Epoch{}}, deadline);
   ASSERT_TRUE(named.ok()) << named.status();
   const proto::PoolUser user{kStream, epoch, 1, pool->incarnation};
   ASSERT_TRUE(put(address, user, 5).ok());

@@ -369,7 +369,7 @@ void PoolService::give_back_unused(uint64_t now_us, uint64_t unused_us) {
     // or comes before anything is put.
     const StatusOr<bool> named = parts_.is_named(key.stream, seen.incarnation);
     if (!named.ok() || *named) continue;
-    const auto task = [this, key, seen] { give_back(key, seen.incarnation, seen.uses); };
+    const auto task = [this, key = key, seen] { give_back(key, seen.incarnation, seen.uses); };
     if (!pool->tasks()->post(task, 0)) continue;  // it is used, then
   }
 }
