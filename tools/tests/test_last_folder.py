@@ -78,10 +78,12 @@ def test_a_compute_node_that_was_started_by_itself_is_what_is_meant_next(tmp_pat
     class Started:
         data = cluster
         computes: dict[str, Server] = {}
-        locked = staticmethod(nullcontext)
+        locked = standbys_held = staticmethod(nullcontext)
 
         def add_compute(self, data: Path, _: int | None) -> Server:
             return Server(data)
+
+        def disown(self) -> None: ...
 
     monkeypatch.setattr(setup_cmd, "ensure_setup", lambda: None)
     monkeypatch.setattr(cluster_cmd, "_existing", lambda _: Started())
