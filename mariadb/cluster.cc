@@ -140,7 +140,7 @@ StatusOr<clients::StandBy::Turn> wait_for_turn(const engine::KernelOptions& kern
   STRATA_RETURN_IF_ERROR(check_settings(kernel_options.profile));
   STRATA_RETURN_IF_ERROR(compute_options(kernel_options).status());
   STRATA_RETURN_IF_ERROR(transport::load_secret(path_of(setting_secret_file)).status());
-  STRATA_ASSIGN_OR_RETURN(cluster::ClusterKeys keys,
+  STRATA_ASSIGN_OR_RETURN(const cluster::ClusterKeys keys,
                           cluster::ClusterKeys::of(text_of(setting_cluster)));
   STRATA_ASSIGN_OR_RETURN(const auto registry, connect_registry());
   clients::StandByOptions options;
@@ -148,7 +148,7 @@ StatusOr<clients::StandBy::Turn> wait_for_turn(const engine::KernelOptions& kern
   options.neighbours = parts_of(text_of(setting_stand_by_neighbours));
   options.lease_seconds = setting_lease_seconds;
   options.stop = told_to_stop;
-  return clients::StandBy(registry.get(), std::move(keys), options).wait();
+  return clients::StandBy(registry.get(), keys, options).wait();
 }
 
 // `turn`: of a server that stands by; null: it does not.

@@ -216,11 +216,11 @@ TEST(Checkpointer, WaitingWritersHearThatCheckpointsFail) {
 TEST(Checkpointer, OfTwoTiersTheLogGoesByTheOneInStorage) {
   CheckpointHarness h({.background = false}, 64, false, /*memory_tier=*/true);
   Lsn published, durable;
-  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint& at) {
+  h.source.on_memory_checkpoint([&](const MemoryCheckpoint& at) {
     published = at.lsn;
     durable = h.log->durable_lsn();
     return ok_status();
-  };
+  });
   for (uint32_t i = 0; i < 10; ++i) h.make(page(i));
   const Lsn next = h.log->next_lsn();
   ASSERT_TRUE(h.checkpointer->run_once().ok());
@@ -241,11 +241,10 @@ TEST(Checkpointer, ACleanEndLeavesStorageAsItIsWhileThereIsTheMemory) {  // CP7
   EXPECT_TRUE(h.source.synced_below.empty());
   EXPECT_EQ(h.checkpointer->last_checkpoint(), Lsn{4096});
   h.modify(page(1));
-  h.source.on_memory_checkpoint = [](const MemoryCheckpoint&) {
-    return error_peer_down("no answer");
-  };
+  h.source.on_memory_checkpoint(
+      [](const MemoryCheckpoint&) { return error_peer_down("no answer"); });
   EXPECT_FALSE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
-  h.source.on_memory_checkpoint = nullptr;
+  h.source.on_memory_checkpoint(nullptr);
   h.source.memory_kept = false;  // it is gone: the source has given everything to storage
   ASSERT_TRUE(h.checkpointer->run_once(/*clean_shutdown=*/true).ok());
   EXPECT_EQ(h.source.synced_below, std::vector<Lsn>{h.log->next_lsn()});
@@ -256,11 +255,11 @@ TEST(Checkpointer, TheMemoryTierFollowsByItself) {  // MC1, MC3
   CheckpointHarness h({.log_bytes = 1u << 30, .memory_interval_us = 1000}, 64, false, true);
   std::atomic<uint64_t> at{0};
   std::atomic<int> refusals{2};
-  h.source.on_memory_checkpoint = [&](const MemoryCheckpoint& checkpoint) {
+  h.source.on_memory_checkpoint([&](const MemoryCheckpoint& checkpoint) {
     if (refusals.fetch_sub(1) > 0) return error_peer_down("by order");
     at = checkpoint.lsn.value;
     return ok_status();
-  };
+  });
   h.make(page(1));
   const uint64_t next = h.log->next_lsn().value;
   EXPECT_TRUE(wait_until([&] { return at == next; }));

@@ -110,7 +110,12 @@ class MemoryPageSource : public PageSource {
     return ok_status();
   }
   StatusOr<bool> publish_memory_checkpoint(const MemoryCheckpoint& at) override {
-    if (on_memory_checkpoint) STRATA_RETURN_IF_ERROR(on_memory_checkpoint(at));
+    std::function<Status(const MemoryCheckpoint&)> first;
+    {
+      const std::lock_guard lock(mutex_);
+      first = on_memory_checkpoint_;
+    }
+    if (first) STRATA_RETURN_IF_ERROR(first(at));
     const std::lock_guard lock(mutex_);
     if (memory_kept) in_memory = at;
     return memory_kept;
@@ -123,7 +128,11 @@ class MemoryPageSource : public PageSource {
   bool memory_kept = true;                    // there is such a memory now
   std::vector<Lsn> synced_below;              // while nobody else is at work
   std::optional<MemoryCheckpoint> in_memory;  // likewise
-  std::function<Status(const MemoryCheckpoint&)> on_memory_checkpoint;
+  // Asked first from now on; null: nobody. May come while others are at work.
+  void on_memory_checkpoint(std::function<Status(const MemoryCheckpoint&)> first) {
+    const std::lock_guard lock(mutex_);
+    on_memory_checkpoint_ = std::move(first);
+  }
 
   void damage(PageId id) {
     const std::lock_guard lock(mutex_);
@@ -140,6 +149,7 @@ class MemoryPageSource : public PageSource {
   std::function<Status(PageId, const char*)> on_write;
 
  private:
+  std::function<Status(const MemoryCheckpoint&)> on_memory_checkpoint_;
   std::mutex mutex_;
   std::map<PageId, std::string> pages_;
   uint64_t writes_ = 0;

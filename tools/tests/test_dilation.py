@@ -91,8 +91,8 @@ def test_a_guard_is_a_quota_that_the_kernel_takes() -> None:
     assert quota >= 1_000 and quota / period == pytest.approx(1.6 / 53, rel=0.01)
 
 
-@pytest.mark.skipif(not dilation.preload_file().exists(), reason="not built")
 def test_what_is_loaded_into_a_program_is_found_out_by_trying(tmp_path: Path) -> None:
+    assert dilation.preload_file().exists(), "build it first: ./strata build"
     assert dilation.why_impossible([sys.executable], tmp_path) is None
     static = tmp_path / "static"
     static.write_text("#!/nowhere\n")

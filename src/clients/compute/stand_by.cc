@@ -26,7 +26,8 @@ void RegistryPatience::answered(uint64_t sent_us, uint64_t now_us) noexcept {
 
 // A writer renews its lease every third of its time: a pause of half of it loses none. One that has
 // lost its lease asks for another again and again, with pauses below half of its time.
-StandBy::StandBy(registry::Registry* registry, cluster::ClusterKeys keys, StandByOptions options)
+StandBy::StandBy(registry::Registry* registry, const cluster::ClusterKeys& keys,
+                 StandByOptions options)
     : registry_(registry),
       options_(std::move(options)),
       lease_us_(uint64_t{options_.lease_seconds} * 1'000'000),

@@ -63,7 +63,7 @@ class StandBy {
     std::string holder;  // who had it last; empty: nobody ever
     std::string why;     // for people
   };
-  StandBy(registry::Registry* registry, cluster::ClusterKeys keys, StandByOptions options);
+  StandBy(registry::Registry* registry, const cluster::ClusterKeys& keys, StandByOptions options);
 
   // Blocks as long as it takes. A registry that does not answer is waited for. Errors: kDataLoss,
   // those of HeldIdentity::of(); interrupted: `stop` said so.
