@@ -38,6 +38,7 @@ void reset(Trx* trx) {
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
   trx->undo_failure = ok_status();
+  trx->refuses_unseen = false;
   trx->frees_room = false;
   trx->recovered = false;
   trx->leaves_work = 0;

@@ -55,6 +55,7 @@ struct KernelImpl final : SchemaUser {
   KernelOptions options;
   KernelSeams seams;
   std::unique_ptr<FileSystem> own_file_system;
+  std::unique_ptr<FileSystem> unsynced_files;  // E30
   FileSystem* files = nullptr;
   std::unique_ptr<FileLock> directory_lock;
 
@@ -172,6 +173,9 @@ struct KernelImpl final : SchemaUser {
   Status create_log(const ControlData& data);
   Status open_log(const ControlData& data);
   Status publish_first(const ControlData& data);
+  // unlogged.cc
+  Status open_unlogged();
+  Status remove_left_files();
   // recovery.cc
   Status redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped);
   Status collect_pending_deletes(std::set<uint32_t>* gone);
