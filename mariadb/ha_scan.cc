@@ -17,8 +17,9 @@ ScanTerms ha_strata::terms() const {
           .generation = connection_->generation,
           .lock = locks_.in_force,
           .skip_locked = locks_.skip_locked,
+          .reads_dirty = reads_what_is_there(),
           .protects_gaps = protects_gaps,
-          .needs_limits = locks_.protects_ranges || protects_gaps};
+          .needs_limits = locks_.needs_limits || protects_gaps};
 }
 
 // --- one entry ---

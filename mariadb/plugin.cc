@@ -22,6 +22,7 @@
 #include "mariadb/settings.h"
 #include "mariadb/status.h"
 #include "mariadb/system_tables.h"
+#include "mariadb/temporary.h"
 
 // sql_show.cc of the server; no header of it declares the function.
 void ignore_db_dirs_append(const char* name);
@@ -93,7 +94,7 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
 }
 
 void wire(handlerton* hton) {
-  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_TEMPORARY_NOT_SUPPORTED | HTON_NO_PARTITION |
+  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_NO_PARTITION |
                 HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
   hton->create = create_handler;
   hton->close_connection = close_connection;
@@ -106,7 +107,7 @@ void wire(handlerton* hton) {
   hton->rollback_by_xid = rollback_by_xid;
   hton->commit_ordered = commit_ordered;
   hton->commit_checkpoint_request = commit_checkpoint_request;
-  hton->savepoint_offset = sizeof(engine::Savepoint);
+  hton->savepoint_offset = sizeof(ServerSavepoint);
   hton->savepoint_set = savepoint_set;
   hton->savepoint_rollback = savepoint_rollback;
   hton->savepoint_release = savepoint_release;
@@ -147,6 +148,7 @@ int start(void* plugin) {
       return 1;
     }
     kernel = std::move(opened).value().release();
+    remove_temporary_folder();
     if (const Status coordinated = start_coordination(); !coordinated.ok()) {
       sql_print_error("STRATA: %s", cause_and_remedy(coordinated).c_str());
       give_kernel_up();
@@ -168,6 +170,7 @@ int stop(void*) {
     if (kernel == nullptr) return 0;
     stop_server_files();
     stop_coordination();
+    close_temporary_kernel();
     std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())
