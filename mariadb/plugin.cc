@@ -16,6 +16,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/information.h"
 #include "mariadb/lock_waits.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_files.h"
@@ -206,7 +207,67 @@ maria_declare_plugin(strata)
   strata::glue::system_variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_GAMMA
-}
+},
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_TRX",
+    "the Strata project",
+    "Transactions of STRATA that have changed or locked something",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_trx,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_LOCK_WAITS",
+    "the Strata project",
+    "Transactions of STRATA that wait for a row",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_lock_waits,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_POOL",
+    "the Strata project",
+    "Cached pages of STRATA",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_pool,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_LOG",
+    "the Strata project",
+    "The redo log of STRATA",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_log,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  }
 maria_declare_plugin_end;
 // clang-format on
 #pragma GCC visibility pop

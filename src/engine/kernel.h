@@ -82,6 +82,7 @@ enum class Durability : uint8_t { kSync, kNoSync };
 using strata::IndexSpec;
 using strata::TableSpec;
 using strata::WaitListener;
+using strata::WaitOwner;
 
 class Kernel;
 struct KernelImpl;
@@ -454,6 +455,25 @@ class Kernel {
   Status checkpoint();
   Status memory_checkpoint();  // in the memory tier; OK without one
   std::string status_text();   // SHOW ENGINE STRATA STATUS
+  // For people. A transaction is listed once it has changed or locked something.
+  struct TransactionInfo {
+    uint64_t id;
+    const char* state;  // ACTIVE, PREPARED, COMMITTING
+    uint64_t age_us;
+    uint64_t connection;    // 0: it has none (any more)
+    std::string statement;  // which runs in it
+  };
+  std::vector<TransactionInfo> transactions();
+  struct LockWaitInfo {
+    uint64_t waiter, holder;  // transactions; 0: not known
+    uint64_t waiter_connection, holder_connection;
+    std::string waiter_statement, holder_statement;
+    uint64_t waited_us;
+    std::string schema, table, index;  // empty: not known
+    std::string key;                   // in hexadecimal digits, or its beginning
+  };
+  // `most` at most.
+  std::vector<LockWaitInfo> lock_waits(size_t most);
   // What a person should know and do (cause_and_remedy()). OK: all is well.
   [[nodiscard]] Status trouble() const;
   struct Counter {

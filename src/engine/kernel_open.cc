@@ -231,6 +231,7 @@ void make_trxs(KernelImpl* k) {
   if (k->options.wait_listener != nullptr)
     k->waits->set_listener(k->options.wait_listener,
                            [trxs = k->trxs.get()](TrxId id) { return trxs->owner_of(id); });
+  k->waits->on_deadlock([k](const DeadlockReport& report) { k->note_deadlock(report); });
   wire_rows(k);
   k->dictionary = std::make_unique<Dictionary>(&k->row);
 }

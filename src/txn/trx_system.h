@@ -261,6 +261,14 @@ class TrxSystem {
   [[nodiscard]] RowWaits* waits() const noexcept;
   [[nodiscard]] TrxCounters& counters() noexcept;
   [[nodiscard]] uint64_t active_count() const noexcept;
+  // For people: those of this node that have an id and are not decided.
+  struct Undecided {
+    TrxId id;
+    TrxState state;
+    uint64_t age_us;
+    WaitOwner owner;
+  };
+  [[nodiscard]] std::vector<Undecided> list_undecided() const;
 
  private:
   struct Impl;
