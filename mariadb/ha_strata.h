@@ -141,7 +141,7 @@ class ha_strata final : public handler {
     return (is_temporary() ? connection_->temporary : connection_->session).get();
   }
   [[nodiscard]] bool is_sequence() const noexcept;
-  // TT4, SQ2: no snapshot, no locks of readers.
+  // TT4, SEQ2: no snapshot, no locks of readers.
   [[nodiscard]] bool reads_what_is_there() const noexcept {
     return is_temporary() || is_sequence();
   }

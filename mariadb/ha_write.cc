@@ -32,7 +32,7 @@ int ha_strata::duplicate(uint32_t kernel_index) {
 
 int ha_strata::write_row(const uchar* record) {
   return guarded([&]() -> int {
-    if (is_sequence()) {  // the server locks nothing to write the first row of a temporary one
+    if (is_sequence()) {  // SEQ3
       if (const int error = begin_on_table()) return error;
     }
     if (table->next_number_field != nullptr && record == table->record[0]) {

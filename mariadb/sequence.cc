@@ -1,9 +1,11 @@
 // Sequences (CREATE SEQUENCE): tables of one row, which the server's own handler writes through ours.
 //
-//   SQ1  update_first_row() is a transaction of its own, durable when it returns: a ROLLBACK of the
+//   SEQ1  update_first_row() is a transaction of its own, durable when it returns: a ROLLBACK of the
 //        connection does not take numbers back, and neither does a crash, so none is given out twice.
-//   SQ2  The row is never locked by the connection's own transaction, and it is read as it is now:
-//        SQ1 would wait for the first, and a snapshot would show old numbers.
+//   SEQ2  The row is never locked by the connection's own transaction, and it is read as it is now:
+//        SEQ1 would wait for the first, and a snapshot would show old numbers.
+//   SEQ3  The server's handler passes external_lock() on, but not start_stmt(), and it writes the first
+//        row of a temporary sequence without either. So reads and writes begin the statement.
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
@@ -30,10 +32,11 @@ Status ha_strata::write_sequence_row(engine::Session* own, const uchar* record) 
                          update.old_entry_count, &conflict);
 }
 
-// SQ1
+// SEQ1
 int ha_strata::update_first_row(const uchar* record) {
   return guarded([&]() -> int {
     THD* const thd = ha_thd();
+    bind(thd);
     const std::unique_ptr<engine::Session> own = home_->new_session();
     own->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
     own->begin(engine::Isolation::kReadCommitted);
