@@ -131,14 +131,14 @@ using Show::Column;
 using Show::ULonglong;
 using Show::Varchar;
 
-Show::ST_FIELD_INFO trx_columns[] = {Column("TRX_ID", ULonglong(), NOT_NULL),
-                                     Column("STATE", Varchar(16), NOT_NULL),
-                                     Column("AGE_MS", ULonglong(), NOT_NULL),
-                                     Column("CONNECTION_ID", ULonglong(), NULLABLE),
-                                     Column("STATEMENT", Varchar(kStatementCharacters), NULLABLE),
-                                     CEnd()};
+ST_FIELD_INFO trx_columns[] = {Column("TRX_ID", ULonglong(), NOT_NULL),
+                               Column("STATE", Varchar(16), NOT_NULL),
+                               Column("AGE_MS", ULonglong(), NOT_NULL),
+                               Column("CONNECTION_ID", ULonglong(), NULLABLE),
+                               Column("STATEMENT", Varchar(kStatementCharacters), NULLABLE),
+                               CEnd()};
 
-Show::ST_FIELD_INFO lock_wait_columns[] = {
+ST_FIELD_INFO lock_wait_columns[] = {
     Column("WAITING_TRX_ID", ULonglong(), NOT_NULL),
     Column("WAITING_CONNECTION_ID", ULonglong(), NULLABLE),
     Column("WAITING_STATEMENT", Varchar(kStatementCharacters), NULLABLE),
@@ -152,31 +152,31 @@ Show::ST_FIELD_INFO lock_wait_columns[] = {
     Column("LOCK_KEY", Varchar(kKeyCharacters), NOT_NULL),
     CEnd()};
 
-Show::ST_FIELD_INFO pool_columns[] = {Column("POOL", Varchar(32), NOT_NULL),
-                                      Column("FRAMES", ULonglong(), NOT_NULL),
-                                      Column("FREE_FRAMES", ULonglong(), NOT_NULL),
-                                      Column("DIRTY_FRAMES", ULonglong(), NOT_NULL),
-                                      Column("HITS", ULonglong(), NOT_NULL),
-                                      Column("MISSES", ULonglong(), NOT_NULL),
-                                      Column("PAGES_READ", ULonglong(), NOT_NULL),
-                                      Column("PAGES_READ_AHEAD", ULonglong(), NOT_NULL),
-                                      Column("PAGES_WRITTEN", ULonglong(), NOT_NULL),
-                                      Column("EVICTIONS", ULonglong(), NOT_NULL),
-                                      Column("WRITE_ERRORS", ULonglong(), NOT_NULL),
-                                      CEnd()};
+ST_FIELD_INFO pool_columns[] = {Column("POOL", Varchar(32), NOT_NULL),
+                                Column("FRAMES", ULonglong(), NOT_NULL),
+                                Column("FREE_FRAMES", ULonglong(), NOT_NULL),
+                                Column("DIRTY_FRAMES", ULonglong(), NOT_NULL),
+                                Column("HITS", ULonglong(), NOT_NULL),
+                                Column("MISSES", ULonglong(), NOT_NULL),
+                                Column("PAGES_READ", ULonglong(), NOT_NULL),
+                                Column("PAGES_READ_AHEAD", ULonglong(), NOT_NULL),
+                                Column("PAGES_WRITTEN", ULonglong(), NOT_NULL),
+                                Column("EVICTIONS", ULonglong(), NOT_NULL),
+                                Column("WRITE_ERRORS", ULonglong(), NOT_NULL),
+                                CEnd()};
 
-Show::ST_FIELD_INFO log_columns[] = {Column("LSN", ULonglong(), NOT_NULL),
-                                     Column("DURABLE_LSN", ULonglong(), NOT_NULL),
-                                     Column("CHECKPOINT_LSN", ULonglong(), NOT_NULL),
-                                     Column("GROUPS_WRITTEN", ULonglong(), NOT_NULL),
-                                     Column("BYTES_WRITTEN", ULonglong(), NOT_NULL),
-                                     Column("PAGE_IMAGE_BYTES", ULonglong(), NOT_NULL),
-                                     Column("SYNCS", ULonglong(), NOT_NULL),
-                                     Column("SYNC_US", ULonglong(), NOT_NULL),
-                                     Column("WAITS_FOR_SYNC", ULonglong(), NOT_NULL),
-                                     CEnd()};
+ST_FIELD_INFO log_columns[] = {Column("LSN", ULonglong(), NOT_NULL),
+                               Column("DURABLE_LSN", ULonglong(), NOT_NULL),
+                               Column("CHECKPOINT_LSN", ULonglong(), NOT_NULL),
+                               Column("GROUPS_WRITTEN", ULonglong(), NOT_NULL),
+                               Column("BYTES_WRITTEN", ULonglong(), NOT_NULL),
+                               Column("PAGE_IMAGE_BYTES", ULonglong(), NOT_NULL),
+                               Column("SYNCS", ULonglong(), NOT_NULL),
+                               Column("SYNC_US", ULonglong(), NOT_NULL),
+                               Column("WAITS_FOR_SYNC", ULonglong(), NOT_NULL),
+                               CEnd()};
 
-int init(void* schema_table, Show::ST_FIELD_INFO* columns, int (*fill)(THD*, TABLE_LIST*, Item*)) {
+int init(void* schema_table, ST_FIELD_INFO* columns, int (*fill)(THD*, TABLE_LIST*, Item*)) {
   auto* const schema = static_cast<ST_SCHEMA_TABLE*>(schema_table);
   schema->fields_info = columns;
   schema->fill_table = fill;
