@@ -3,6 +3,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/diag.h"
 #include "base/testing/wait_until.h"
 #include "engine/testing/test_database.h"
 
@@ -24,6 +25,9 @@ class Listener final : public WaitListener {
     return {number, "statement " + std::to_string(number)};
   }
 };
+
+std::string logged;  // by the one thread that finds the deadlock
+void keep_message(Severity /*severity*/, std::string_view message) { logged.append(message); }
 
 class LookingInsideTest : public ::testing::Test {
  protected:
@@ -84,7 +88,11 @@ TEST_F(LookingInsideTest, WaitsAndADeadlockAreToldWithStatementsTablesAndKeys) {
   EXPECT_EQ(wait.schema + "." + wait.table + "." + wait.index, "test.t.PRIMARY");
   EXPECT_EQ(wait.key, "0000000000000002");
 
+  set_diag_sink(keep_message);
   EXPECT_TRUE(is_deadlock(touch(second.get(), 1)));
+  set_diag_sink(nullptr);
+  EXPECT_NE(logged.find("connection 11: statement 11"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("connection 22: statement 22"), std::string::npos) << logged;
   const std::string text = kernel_->status_text();
   for (const char* part :
        {"Latest deadlock", "connection 11: statement 11", "connection 22: statement 22",
