@@ -53,17 +53,16 @@ void close_if_outcome_unknown(const Status& status, THD* thd) {
   thd->set_killed(KILL_CONNECTION);
 }
 
-// What is left of a KILL QUERY of an earlier statement goes. One that comes now has marked the THD
-// before it interrupts, so it is seen here or comes after.
-static void renew_interrupt(Connection* connection) {
-  connection->session->clear_interrupt();
-  if (thd_kill_level(connection->thd) != THD_IS_NOT_KILLED) connection->session->interrupt();
+// A KILL that comes now has marked the THD before it interrupts, so it is seen here or comes after.
+void renew_interrupt(THD* thd, engine::Session* session) {
+  session->clear_interrupt();
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED) session->interrupt();
 }
 
 KillReachesReads::KillReachesReads(THD* thd) {
   Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
   if (connection == nullptr) return;
-  renew_interrupt(connection);
+  renew_interrupt(thd, connection->session.get());
   scope_.emplace(connection->session->wait_interrupt());
 }
 
@@ -79,8 +78,9 @@ int begin_statement(Connection* connection) {
     connection->ordered = connection->prepared = connection->xa_prepared = false;
     connection->in_binary_log = false;
   }
+  session->set_refuses_unseen(session_setting_snapshot_isolation(thd));
   session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  renew_interrupt(connection);
+  renew_interrupt(thd, session);
   return 0;
 }
 
@@ -91,6 +91,7 @@ int close_connection(handlerton*, THD* thd) {
     // From here on kill_query() no longer finds the session.
     thd_set_ha_data(thd, strata_hton, nullptr);
     abandon_swap(connection.get());
+    connection->temporary.reset();  // its transaction is rolled back (engine E18)
     if (connection->xa_prepared && connection->session->has_changes()) {
       connection->session->detach_prepared();
       connection->writes.never_ends();
@@ -108,6 +109,7 @@ void kill_query(handlerton*, THD* thd, thd_kill_levels) {
   connection->session->interrupt();
   const MutexLock lock(connection->ddl_mutex);
   if (connection->ddl_session != nullptr) connection->ddl_session->interrupt();
+  if (connection->interrupted_too != nullptr) connection->interrupted_too->interrupt();
 }
 
 KillReaches::KillReaches(Connection* connection, engine::Session* session)

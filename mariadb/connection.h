@@ -35,6 +35,9 @@ struct Connection {
   THD* const thd;
   std::unique_ptr<engine::Session> session;
   engine::Savepoint statement{};
+  // TT3 in temporary.h; null until it is needed.
+  std::unique_ptr<engine::Session> temporary;
+  engine::Savepoint temporary_statement{};
   uint64_t generation = 1;
   uint32_t tables_in_use = 0;
   uint64_t began = 0;          // last_change() when the transaction began (QY1)
@@ -46,7 +49,8 @@ struct Connection {
   std::unique_ptr<AlterSwap> swap;
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};
-  engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;  // of a KillReaches
+  engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;      // of a KillReaches
+  engine::Session* interrupted_too STRATA_GUARDED_BY(ddl_mutex) = nullptr;  // `temporary`
 };
 
 // While it lives, KILL of the connection interrupts `session` too.
@@ -81,6 +85,8 @@ void register_with_server(Connection* connection);
 // Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
 // back first.
 int begin_statement(Connection* connection);
+// What is left of a KILL QUERY of an earlier statement goes.
+void renew_interrupt(THD* thd, engine::Session* session);
 // For the statement that is about to begin; lock_wait_timeout.cc. On the session's own thread, with
 // no mutex held.
 uint64_t lock_wait_timeout_us(THD* thd);
@@ -91,6 +97,14 @@ engine::Isolation isolation_of(THD* thd);
 // After a commit that failed: if nobody knows its outcome, neither success nor failure may be
 // reported, and the client must find out by itself. Ends the connection then. `thd` may be null.
 void close_if_outcome_unknown(const Status& status, THD* thd);
+
+// TT3 in temporary.h: what could fail of the commit. Before the connection's own is decided.
+Status reserve_temporary_commit(Connection* connection);
+// What the server keeps for a savepoint.
+struct ServerSavepoint {
+  engine::Savepoint own;
+  engine::Savepoint temporary;  // of nothing, if that transaction begins later
+};
 
 // hton callbacks: transaction.cc, xa.cc.
 int close_connection(handlerton*, THD* thd);

@@ -3,11 +3,13 @@
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/temporary.h"
 
 namespace strata::glue {
 namespace {
 
-// TableSpec::options: empty, or the first AUTO_INCREMENT value, in decimal.
+// TableSpec::options: empty, or the first AUTO_INCREMENT value, in decimal, or what follows.
+constexpr std::string_view kSequence = "sequence";
 std::string encode_options(ulonglong auto_increment) {
   return auto_increment > 1 ? std::to_string(auto_increment) : std::string();
 }
@@ -39,7 +41,6 @@ bool defines_foreign_key(THD* thd) {
 // True when the definition asks for something the engine does not have; the error is raised.
 bool is_refused(THD* thd, const TABLE* form, const HA_CREATE_INFO* info) {
   const char* option = nullptr;
-  if ((info->options & HA_LEX_CREATE_TMP_TABLE) != 0) option = "TEMPORARY";
   if (info->data_file_name != nullptr) option = "DATA DIRECTORY";
   if (info->index_file_name != nullptr) option = "INDEX DIRECTORY";
   // Unsupported clauses would otherwise be dropped without a word.
@@ -63,7 +64,7 @@ std::string describe_collations(const TABLE* form, const KEY& key) {
   return out;
 }
 
-engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_increment) {
+engine::TableSpec make_spec(const TableName& name, TABLE* form, const HA_CREATE_INFO& info) {
   engine::TableSpec spec;
   spec.schema = name.schema;
   spec.name = name.table;
@@ -72,7 +73,7 @@ engine::TableSpec make_spec(const TableName& name, TABLE* form, ulonglong auto_i
   spec.definition.assign(reinterpret_cast<const char*>(image.str), image.length);
   const LEX_CUSTRING& version = form->s->tabledef_version;
   spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
-  spec.options = encode_options(auto_increment);
+  spec.options = info.sequence ? std::string(kSequence) : encode_options(info.auto_increment_value);
   TableLayout layout;
   layout.open(form, key_form(spec));
   for (size_t i = 0; i < layout.index_count(); ++i)
@@ -103,6 +104,8 @@ bool schema_exists(const char* path) {
 
 }  // namespace
 
+bool is_sequence(const engine::TableSpec& spec) { return spec.options == kSequence; }
+
 KeyForm key_form(const engine::TableSpec& spec) {
   return spec.format == kSpecFormatOfUnboundedKeys ? KeyForm::kFirst : KeyForm::kBounded;
 }
@@ -126,11 +129,12 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     if (!fits_a_file_name(path)) return ENAMETOOLONG;
     if (is_refused(thd, form, info)) return HA_ERR_GENERIC;
     if (form->s->frm_image == nullptr) return HA_ERR_UNSUPPORTED;
+    if (is_temporary_path(name)) return create_temporary(path, form, *info);
     if (!schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;
     }
-    const engine::TableSpec spec = make_spec(path, form, info->auto_increment_value);
+    const engine::TableSpec spec = make_spec(path, form, *info);
     AlterJournal journal;
     if ((info->options & HA_CREATE_TMP_ALTER) != 0) {
       if (const TABLE* const original = table_being_altered(thd, info)) {
@@ -160,6 +164,23 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
   });
 }
 
+// TT2: the copy of an ALTER has such a path, too, and takes the place of the table in the server's
+// memory only.
+int ha_strata::create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info) {
+  const StatusOr<engine::Kernel*> home = temporary_kernel();
+  if (!home.ok()) {
+    tell_client(home.status());
+    return handler_error(home.status(), ha_thd());
+  }
+  engine::TableSpec spec = make_spec(path, form, info);
+  spec.definition.clear();  // nobody asks for it
+  engine::TableRef table;
+  return handler_error(
+      run_ddl_in(*home, Killable::kYes,
+                 [&](engine::Session* session) { return session->create_table(spec, &table); }),
+      ha_thd());
+}
+
 // CREATE ... AUTO_INCREMENT = n: the counter on disk only moves with rows.
 void ha_strata::apply_auto_increment_start() {
   const uint64_t first = first_auto_increment(table_->spec());
@@ -170,14 +191,15 @@ int ha_strata::truncate() {
   return guarded([&]() -> int {
     const engine::TableSpec old = table_->spec();
     engine::TableRef fresh;
-    const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
-      if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
-      // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
-      engine::TableSpec spec = old;
-      spec.options.clear();
-      STRATA_RETURN_IF_ERROR(session->drop_table(old.schema, old.name));
-      return session->create_table(spec, &fresh);
-    });
+    const Status status =
+        run_ddl_in(home_, Killable::kYes, [&](engine::Session* session) -> Status {
+          if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
+          // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
+          engine::TableSpec spec = old;
+          spec.options.clear();
+          STRATA_RETURN_IF_ERROR(session->drop_table(old.schema, old.name));
+          return session->create_table(spec, &fresh);
+        });
     if (!status.ok()) return fail(status);
     scan_.drop_cursors();
     table_ = std::move(fresh);

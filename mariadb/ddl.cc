@@ -8,6 +8,7 @@
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/temporary.h"
 
 namespace strata::glue {
 namespace {
@@ -141,7 +142,7 @@ int commit_swap(Connection* connection) {
 bool is_sequence_statement_on_table(THD* thd, const TableName& name) {
   if (thd == nullptr || thd_sql_command(thd) != SQLCOM_DROP_SEQUENCE) return false;
   const StatusOr<engine::TableRef> table = find_table(name);
-  if (!table.ok()) return false;
+  if (!table.ok() || is_sequence((*table)->spec())) return false;
   (void)write_definition_file((*table)->spec());  // DF2
   my_error(ER_NOT_SEQUENCE2, MYF(0), (name.schema + "." + name.table).c_str());
   return true;
@@ -160,7 +161,12 @@ void warn_of_lost_table(THD* thd, const char* path, const TableName& name) {
 }  // namespace
 
 Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body) {
-  const std::unique_ptr<engine::Session> session = kernel->new_session();
+  return run_ddl_in(kernel, killable, body);
+}
+
+Status run_ddl_in(engine::Kernel* home, Killable killable,
+                  const std::function<Status(engine::Session*)>& body) {
+  const std::unique_ptr<engine::Session> session = home->new_session();
   THD* const thd = current_thd;
   if (thd != nullptr) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
   session->begin(engine::Isolation::kReadCommitted);
@@ -214,6 +220,8 @@ void abandon_swap(Connection* connection) {
 
 int drop_table_by_path(THD* thd, const char* path) {
   const TableName name = parse_path(path);
+  if (is_temporary_path(path))
+    return drop_temporary_table(thd == nullptr ? nullptr : existing_connection(thd), name);
   if (!ddl_recovery_done.load()) {
     const StatusOr<bool> postpone = must_postpone_drop(name);
     if (!postpone.ok()) return handler_error(postpone.status(), nullptr);

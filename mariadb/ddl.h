@@ -31,8 +31,11 @@ namespace strata::glue {
 // up after a statement: that may have been killed already.
 enum class Killable : uint8_t { kNo, kYes };
 Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body);
+Status run_ddl_in(engine::Kernel* home, Killable killable,
+                  const std::function<Status(engine::Session*)>& body);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 
+bool is_sequence(const engine::TableSpec& spec);
 // How the keys of a table are made.
 KeyForm key_form(const engine::TableSpec& spec);
 

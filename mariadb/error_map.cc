@@ -33,6 +33,8 @@ Mapped mapped(const Status& status) {
     case Error::deadlock:
       // With a message: rolled back for another reason (engine E18).
       return says_something ? Mapped{HA_ERR_ROLLBACK, "rolled back"} : Mapped{HA_ERR_LOCK_DEADLOCK};
+    case Error::row_changed:
+      return {HA_ERR_RECORD_CHANGED};
     case Error::lock_wait_timeout:
       return {HA_ERR_LOCK_WAIT_TIMEOUT};
     case Error::interrupted:

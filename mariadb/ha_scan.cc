@@ -15,10 +15,11 @@ ScanTerms ha_strata::terms() const {
   return {.session = session(),
           .table = &table_,
           .generation = connection_->generation,
-          .lock = locks_.in_force,
+          .lock = is_sequence() ? engine::LockMode::kNone : locks_.in_force,  // SEQ2
           .skip_locked = locks_.skip_locked,
+          .reads_dirty = reads_what_is_there(),
           .protects_gaps = protects_gaps,
-          .needs_limits = locks_.protects_ranges || protects_gaps};
+          .needs_limits = locks_.needs_limits || protects_gaps};
 }
 
 // --- one entry ---
@@ -166,7 +167,8 @@ int ha_strata::end_of_scan(int error) {
 
 int ha_strata::rnd_init(bool scan) {
   scan_.begin_table(scan);
-  return 0;
+  if (!is_sequence()) return 0;
+  return guarded([&] { return begin_on_table(); });  // SEQ3
 }
 
 int ha_strata::rnd_end() {

@@ -7,6 +7,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/settings.h"
+#include "mariadb/temporary.h"
 
 namespace strata::glue {
 
@@ -58,7 +59,7 @@ handler::Table_flags ha_strata::table_flags() const {
          HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_VIRTUAL_COLUMNS | HA_CAN_SQL_HANDLER |
          HA_BINLOG_ROW_CAPABLE | HA_CAN_SKIP_LOCKED | HA_ONLINE_ANALYZE | HA_CAN_GEOMETRY |
          HA_CRASH_SAFE | HA_CONCURRENT_OPTIMIZE | HA_REUSES_FILE_NAMES | HA_CAN_ONLINE_BACKUPS |
-         HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE |
+         HA_CAN_FORCE_BULK_UPDATE | HA_CAN_FORCE_BULK_DELETE | HA_CAN_TABLES_WITHOUT_ROLLBACK |
          (checks_after_write() ? HA_CHECK_UNIQUE_AFTER_WRITE : 0);
 }
 
@@ -90,20 +91,24 @@ int ha_strata::open(const char* name, int, uint) {
   return guarded([&] {
     THD* const thd = ha_thd() != nullptr ? ha_thd() : current_thd;
     const TableName path = parse_path(name);
+    home_ = is_temporary_path(name) ? open_temporary_kernel() : kernel;
+    if (home_ == nullptr) return HA_ERR_NO_SUCH_TABLE;
     std::unique_ptr<engine::Session> own;
     engine::Session* look_up = nullptr;
-    if (thd != nullptr) {
-      bind(thd);
+    if (thd != nullptr) bind(thd);
+    if (thd != nullptr && !is_temporary()) {
       look_up = session();
     } else {
-      own = kernel->new_session();
+      own = home_->new_session();
       look_up = own.get();
     }
     StatusOr<engine::TableRef> found = look_up->open_table(path.schema, path.table);
     if (!found.ok())
       return is_not_found(found.status()) ? HA_ERR_NO_SUCH_TABLE : fail(found.status());
     // The server may have the definition from a file: opening is a claim that it is of now (MA8).
-    if (const Status may = may_answer(); !may.ok()) return fail(may);
+    if (!is_temporary()) {
+      if (const Status may = may_answer(); !may.ok()) return fail(may);
+    }
     const engine::TableSpec& spec = (*found)->spec();
     const LEX_CUSTRING& version = table->s->tabledef_version;
     if (version.length != 0 &&
@@ -114,7 +119,7 @@ int ha_strata::open(const char* name, int, uint) {
     if (spec.indexes.size() != layout.index_count()) return HA_ERR_TABLE_DEF_CHANGED;
     scan_.open(rows_.scan_indexes(), &rows_);
     table_ = std::move(found).value();
-    cached_ = cached_table(spec.schema + "/" + spec.name);
+    cached_ = is_temporary() ? nullptr : cached_table(spec.schema + "/" + spec.name);
     apply_auto_increment_start();
     const size_t key_bytes = layout.hidden_key() ? 8 : layout.index(0).stored_bytes_most();
     ref_length = static_cast<uint>(kRefLengthBytes + key_bytes);
@@ -221,15 +226,17 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       return 0;
     }
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
-    if (const int error = begin_statement(connection_)) return error;
+    if (const int error = begin_on_table()) return error;
     ++connection_->tables_in_use;
-    if (lock_type == F_WRLCK) connection_->writes.add(cached_);
+    if (lock_type == F_WRLCK && cached_ != nullptr) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
     scan_.change_later(false);
     locks_.in_force = lock_type == F_WRLCK ? engine::LockMode::kExclusive : locks_.requested;
-    if (locks_.in_force == engine::LockMode::kNone &&
-        isolation_of(thd) == engine::Isolation::kSerializable &&
-        thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
+    if (reads_what_is_there()) {
+      if (lock_type != F_WRLCK) locks_.in_force = engine::LockMode::kNone;
+    } else if (locks_.in_force == engine::LockMode::kNone &&
+               isolation_of(thd) == engine::Isolation::kSerializable &&
+               thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN))
       locks_.in_force = engine::LockMode::kShared;
     locks_.of_locked_tables = locks_.in_force;
     note_isolation(thd);
@@ -242,12 +249,14 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
 int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
   return guarded([&] {
     bind(thd);
-    if (const int error = begin_statement(connection_)) return error;
+    if (const int error = begin_on_table()) return error;
     auto_increment_rows_left_ = 0;
     scan_.change_later(false);
     if (!locks_.taken || type >= TL_WRITE_ALLOW_WRITE) {
       locks_.in_force = engine::LockMode::kExclusive;
-      connection_->writes.add(cached_);
+      if (cached_ != nullptr) connection_->writes.add(cached_);
+    } else if (reads_what_is_there()) {
+      locks_.in_force = engine::LockMode::kNone;
     } else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ &&
                isolation_of(thd) != engine::Isolation::kSerializable) {
       locks_.in_force = engine::LockMode::kNone;
@@ -259,12 +268,22 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
   });
 }
 
+int ha_strata::begin_on_table() {
+  return is_temporary() ? begin_temporary_statement(connection_) : begin_statement(connection_);
+}
+
 void ha_strata::note_isolation(THD* thd) {
-  const engine::Isolation isolation = isolation_of(thd);
-  locks_.protects_ranges =
-      isolation == engine::Isolation::kSerializable && locks_.in_force != engine::LockMode::kNone;
-  locks_.releases_rows = isolation <= engine::Isolation::kReadCommitted;
   scan_.try_semi_read(false);
+  if (reads_what_is_there()) {
+    locks_.needs_limits = locks_.releases_rows = false;
+    return;
+  }
+  const engine::Isolation isolation = isolation_of(thd);
+  locks_.needs_limits = locks_.in_force != engine::LockMode::kNone &&
+                        (isolation == engine::Isolation::kSerializable ||
+                         (isolation == engine::Isolation::kRepeatableRead &&
+                          session_setting_snapshot_isolation(thd)));
+  locks_.releases_rows = isolation <= engine::Isolation::kReadCommitted;
 }
 
 void ha_strata::try_semi_consistent_read(bool yes) {
@@ -315,7 +334,7 @@ void ha_strata::init_table_handle_for_HANDLER() {
   (void)guarded([&] {
     bind(ha_thd());
     // Refused only while the transaction has to roll back; then every read is refused, too.
-    (void)begin_statement(connection_);
+    (void)begin_on_table();
     locks_.in_force = engine::LockMode::kNone;
     note_isolation(ha_thd());
     return 0;

@@ -84,6 +84,7 @@ class ha_strata final : public handler {
   // --- writing (ha_write.cc) ---
   int write_row(const uchar* record) override;
   int update_row(const uchar* old_record, const uchar* new_record) override;
+  int update_first_row(const uchar* record) override;  // sequence.cc
   int delete_row(const uchar* record) override;
   bool start_bulk_update() override;
   bool start_bulk_delete() override;
@@ -126,8 +127,8 @@ class ha_strata final : public handler {
     engine::LockMode of_locked_tables = engine::LockMode::kNone;
     bool taken = false;  // external_lock() was called
     bool skip_locked = false;
-    bool protects_ranges = false;  // locking reads at SERIALIZABLE
-    bool releases_rows = false;    // READ COMMITTED and below
+    bool needs_limits = false;   // of locking reads, the kernel is told how far they go (SCN5)
+    bool releases_rows = false;  // READ COMMITTED and below
 
     [[nodiscard]] bool none() const noexcept { return in_force == engine::LockMode::kNone; }
     [[nodiscard]] bool to_change() const noexcept {
@@ -135,7 +136,18 @@ class ha_strata final : public handler {
     }
   };
 
-  engine::Session* session() const { return connection_->session.get(); }
+  [[nodiscard]] bool is_temporary() const noexcept { return home_ != kernel; }
+  engine::Session* session() const {
+    return (is_temporary() ? connection_->temporary : connection_->session).get();
+  }
+  [[nodiscard]] bool is_sequence() const noexcept;
+  // TT4, SEQ2: no snapshot, no locks of readers.
+  [[nodiscard]] bool reads_what_is_there() const noexcept {
+    return is_temporary() || is_sequence();
+  }
+  Status write_sequence_row(engine::Session* own, const uchar* record);
+  int begin_on_table();  // a statement
+  int create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info);
   int bind(THD* thd);
   int prepare_for_lock_tables(THD* thd, int lock_type);
   int fail(const Status& status) const { return handler_error(status, ha_thd()); }
@@ -149,7 +161,7 @@ class ha_strata final : public handler {
   int report_duplicate(TABLE* altered, Alter_inplace_info* info, const engine::IndexBuild& build);
 
   // Scanning.
-  [[nodiscard]] bool needs_limits() const { return locks_.protects_ranges || checks_uniqueness(); }
+  [[nodiscard]] bool needs_limits() const { return locks_.needs_limits || checks_uniqueness(); }
   [[nodiscard]] ScanTerms terms() const;
   int walk(uchar* buffer, Direction direction);  // from where the scan stands
   int step(uchar* buffer, Direction direction);  // one entry on, then walk
@@ -181,6 +193,7 @@ class ha_strata final : public handler {
   void tell_sizes();
 
   // From open() to close(), or to the TRUNCATE that makes another table.
+  engine::Kernel* home_ = kernel;  // of the table: the one of temporary tables for those (TT1)
   engine::TableRef table_;
   std::shared_ptr<CachedTable> cached_;  // QY2
   StrataShare* share_ = nullptr;         // the server's: lives as long as the definition is used

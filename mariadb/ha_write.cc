@@ -32,6 +32,9 @@ int ha_strata::duplicate(uint32_t kernel_index) {
 
 int ha_strata::write_row(const uchar* record) {
   return guarded([&]() -> int {
+    if (is_sequence()) {  // SEQ3
+      if (const int error = begin_on_table()) return error;
+    }
     if (table->next_number_field != nullptr && record == table->record[0]) {
       if (const int error = update_auto_increment()) return error;
     }

@@ -6,6 +6,7 @@
 // sql_class.cc of the server; no header of it declares them.
 extern "C" int thd_need_wait_reports(const MYSQL_THD thd);
 extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other_thd);
+extern "C" size_t thd_query_safe(MYSQL_THD thd, char* buf, size_t buflen);
 extern "C" int thd_deadlock_victim_preference(const MYSQL_THD thd1, const MYSQL_THD thd2);
 
 namespace strata::glue {
@@ -40,6 +41,13 @@ class ServerHearsOfWaits final : public engine::WaitListener {
   }
   int preferred_victim(void* first, void* second) noexcept override {
     return thd_deadlock_victim_preference(thd_of(first), thd_of(second));
+  }
+  // An empty statement: none, or the server is just about to change it.
+  engine::WaitOwner describe(void* owner) noexcept override {
+    constexpr size_t kStatementBytesMost = 1024;
+    char text[kStatementBytesMost];
+    const size_t bytes = thd_query_safe(thd_of(owner), text, sizeof text);
+    return {thd_of(owner)->thread_id, std::string(text, std::min(bytes, sizeof text))};
   }
 };
 

@@ -16,12 +16,14 @@
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/information.h"
 #include "mariadb/lock_waits.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_files.h"
 #include "mariadb/settings.h"
 #include "mariadb/status.h"
 #include "mariadb/system_tables.h"
+#include "mariadb/temporary.h"
 
 // sql_show.cc of the server; no header of it declares the function.
 void ignore_db_dirs_append(const char* name);
@@ -93,7 +95,7 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
 }
 
 void wire(handlerton* hton) {
-  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_TEMPORARY_NOT_SUPPORTED | HTON_NO_PARTITION |
+  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_NO_PARTITION |
                 HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
   hton->create = create_handler;
   hton->close_connection = close_connection;
@@ -106,7 +108,7 @@ void wire(handlerton* hton) {
   hton->rollback_by_xid = rollback_by_xid;
   hton->commit_ordered = commit_ordered;
   hton->commit_checkpoint_request = commit_checkpoint_request;
-  hton->savepoint_offset = sizeof(engine::Savepoint);
+  hton->savepoint_offset = sizeof(ServerSavepoint);
   hton->savepoint_set = savepoint_set;
   hton->savepoint_rollback = savepoint_rollback;
   hton->savepoint_release = savepoint_release;
@@ -147,6 +149,7 @@ int start(void* plugin) {
       return 1;
     }
     kernel = std::move(opened).value().release();
+    remove_temporary_folder();
     if (const Status coordinated = start_coordination(); !coordinated.ok()) {
       sql_print_error("STRATA: %s", cause_and_remedy(coordinated).c_str());
       give_kernel_up();
@@ -168,6 +171,7 @@ int stop(void*) {
     if (kernel == nullptr) return 0;
     stop_server_files();
     stop_coordination();
+    close_temporary_kernel();
     std::unique_ptr<engine::Kernel> last(kernel);
     const Status status = last->shutdown();
     if (!status.ok())
@@ -203,7 +207,67 @@ maria_declare_plugin(strata)
   strata::glue::system_variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_GAMMA
-}
+},
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_TRX",
+    "the Strata project",
+    "Transactions of STRATA that have changed or locked something",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_trx,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_LOCK_WAITS",
+    "the Strata project",
+    "Transactions of STRATA that wait for a row",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_lock_waits,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_POOL",
+    "the Strata project",
+    "Cached pages of STRATA",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_pool,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  },
+{
+    MYSQL_INFORMATION_SCHEMA_PLUGIN,
+    &strata::glue::information_descriptor,
+    "STRATA_LOG",
+    "the Strata project",
+    "The redo log of STRATA",
+    PLUGIN_LICENSE_GPL,
+    strata::glue::init_strata_log,
+    nullptr,
+    0x0001,
+    nullptr,
+    nullptr,
+    "0.1",
+    MariaDB_PLUGIN_MATURITY_GAMMA
+  }
 maria_declare_plugin_end;
 // clang-format on
 #pragma GCC visibility pop

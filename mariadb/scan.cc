@@ -73,6 +73,7 @@ engine::TableCursor* Scan::make_cursor(const ScanTerms& terms, uint32_t index) {
   cursor_->set_lock_mode(terms.lock);
   cursor_->set_skip_locked(terms.skip_locked);
   cursor_->set_protects_ranges(terms.protects_gaps);
+  cursor_->set_reads_dirty(terms.reads_dirty);
   generation_ = terms.generation;
   return cursor_.get();
 }
@@ -290,6 +291,7 @@ Status Scan::read_row(const ScanTerms& terms, Bytes clustered_key, engine::Table
   point_->use_in(terms.session);
   point_->set_lock_mode(terms.lock);
   point_->set_skip_locked(terms.skip_locked);
+  point_->set_reads_dirty(terms.reads_dirty);
   *cursor = point_.get();
   return point_->get(clustered_key, gone);
 }

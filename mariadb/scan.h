@@ -14,8 +14,8 @@
 //         transaction it stood in has ended (CX3, HANDLER). Then must_resume() is true, and
 //         resume() finds the place again. Or it has never begun; then resume() says that it ends.
 //   SCN5  The kernel is told what the scan may still read (set_bounds) before the cursor moves,
-//         where it protects that and no more; those bounds never lie inside a group of cut keys
-//         (LK1).
+//         where it protects that and no more, or refuses what the snapshot does not show there;
+//         those bounds never lie inside a group of cut keys (LK1).
 //   SCN6  Of an UPDATE at READ COMMITTED that only looked at the row (HC2), the next step locks the
 //         same row and delivers it again; any other way on gives it up.
 // One thread. Functions return the kernel's errors.
@@ -56,6 +56,7 @@ struct ScanTerms {
   uint64_t generation = 0;  // of the connection's transactions (CX3)
   engine::LockMode lock = engine::LockMode::kNone;
   bool skip_locked = false;
+  bool reads_dirty = false;    // without a lock: what is in the rows now, not a snapshot
   bool protects_gaps = false;  // also below SERIALIZABLE: of the walking cursor only
   bool needs_limits = false;   // the kernel protects what may be read (SCN5)
 };

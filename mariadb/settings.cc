@@ -27,6 +27,9 @@ namespace strata::glue {
   static MYSQL_THDVAR_ULONG(name, PLUGIN_VAR_RQCMDARG, why, nullptr, nullptr, value, least, most, \
                             0);                                                                   \
   unsigned long session_setting_##name(THD* thd) { return THDVAR(thd, name); }
+#define STRATA_SETTING_SWITCH(name, value, why)                                      \
+  static MYSQL_THDVAR_BOOL(name, PLUGIN_VAR_OPCMDARG, why, nullptr, nullptr, value); \
+  bool session_setting_##name(THD* thd) { return THDVAR(thd, name) != 0; }
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT
 #undef STRATA_SETTING_BYTES
@@ -34,6 +37,7 @@ namespace strata::glue {
 #undef STRATA_SETTING_FLAG
 #undef STRATA_SETTING_LIVE
 #undef STRATA_SETTING_USER
+#undef STRATA_SETTING_SWITCH
 
 st_mysql_sys_var* system_variables[] = {
 #define STRATA_SETTING_TEXT(name, value, why) MYSQL_SYSVAR(name),
@@ -42,6 +46,7 @@ st_mysql_sys_var* system_variables[] = {
 #define STRATA_SETTING_FLAG(name, value, why) MYSQL_SYSVAR(name),
 #define STRATA_SETTING_LIVE(name, value, least, most, why) MYSQL_SYSVAR(name),
 #define STRATA_SETTING_USER(name, value, least, most, why) MYSQL_SYSVAR(name),
+#define STRATA_SETTING_SWITCH(name, value, why) MYSQL_SYSVAR(name),
 #include "mariadb/settings.def"
     nullptr};
 

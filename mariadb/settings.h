@@ -16,6 +16,7 @@ namespace strata::glue {
 #define STRATA_SETTING_USER(name, value, least, most, why) \
   unsigned long session_setting_##name(THD* thd);          \
   constexpr unsigned long default_##name = value;
+#define STRATA_SETTING_SWITCH(name, value, why) bool session_setting_##name(THD* thd);
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT
 #undef STRATA_SETTING_BYTES
@@ -23,6 +24,7 @@ namespace strata::glue {
 #undef STRATA_SETTING_FLAG
 #undef STRATA_SETTING_LIVE
 #undef STRATA_SETTING_USER
+#undef STRATA_SETTING_SWITCH
 
 extern st_mysql_sys_var* system_variables[];
 

@@ -73,8 +73,8 @@ void ha_strata::sample_indexes() {
     const KeyCodec& codec = rows_.layout().index(index).codec;
     PrefixCounter counter(&codec);
     const Status sampled =
-        kernel->sample(table_.get(), index, setting_stats_pages,
-                       [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
+        home_->sample(table_.get(), index, setting_stats_pages,
+                      [&](uint32_t leaf, Bytes entry) { counter.add(leaf, entry); });
     if (is_interrupted(sampled)) return;  // the next query does it; other errors: what there is
     for (size_t part = 0; part < codec.parts().size(); ++part) {
       double per = counter.rows_per_prefix(part, rows);
@@ -95,7 +95,7 @@ int ha_strata::info(uint flags) {
           table->found_next_number_field == nullptr ? 0 : table_->next_auto_increment();
     if ((flags & HA_STATUS_VARIABLE) != 0) {
       const KillReachesReads reaches(current_thd);
-      (void)kernel->refresh_old_statistics(table_.get());  // old ones do, too
+      (void)home_->refresh_old_statistics(table_.get());  // old ones do, too
       stats.records = table_->estimated_rows();
       stats.deleted = 0;
       stats.data_file_length = table_->data_bytes();
@@ -120,7 +120,7 @@ int ha_strata::info(uint flags) {
 }
 
 void ha_strata::tell_sizes() {
-  const engine::TableSizes sizes = kernel->sizes(*table_);
+  const engine::TableSizes sizes = home_->sizes(*table_);
   stats.data_file_length = sizes.data;
   stats.index_file_length = sizes.indexes;
   stats.delete_length = sizes.free;
@@ -174,7 +174,7 @@ ha_rows ha_strata::records_in_range(uint key, const key_range* low, const key_ra
     if (infinite) to.clear();
     const KillReachesReads reaches(current_thd);
     const StatusOr<uint64_t> estimate =
-        kernel->estimate_range(table_.get(), index, from.bytes(), to.bytes());
+        home_->estimate_range(table_.get(), index, from.bytes(), to.bytes());
     // 0 would be believed.
     if (estimate.ok()) rows = std::max<uint64_t>(*estimate, 1);
     return 0;
@@ -201,7 +201,7 @@ double ha_strata::read_time(uint key, uint ranges, ha_rows rows) {
 int ha_strata::analyze(THD* thd, HA_CHECK_OPT*) {
   return guarded([&]() -> int {
     const KillReachesReads reaches(thd);
-    const Status status = kernel->refresh_statistics(table_.get());
+    const Status status = home_->refresh_statistics(table_.get());
     if (!status.ok()) return handler_error(status, thd) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
     sample_indexes();
     return info(HA_STATUS_CONST | HA_STATUS_VARIABLE) == 0 ? HA_ADMIN_OK : HA_ADMIN_FAILED;
@@ -226,7 +226,7 @@ int ha_strata::check(THD* thd, HA_CHECK_OPT* options) {
     };
     const bool entries = (options->flags & T_QUICK) == 0;
     const KillReachesReads reaches(thd);
-    const Status status = kernel->check_table(session(), table_, entries, row_entries, &result);
+    const Status status = home_->check_table(session(), table_, entries, row_entries, &result);
     for (const std::string& problem : result.problems) {
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "STRATA: %s",
                           problem.c_str());

@@ -38,7 +38,15 @@ void transaction_ended(Connection* connection) {
   connection->statement = {};
 }
 
+// TT3. Null: it has none.
+engine::Session* temporary_transaction(Connection* connection) {
+  engine::Session* const session = connection->temporary.get();
+  return session != nullptr && session->in_transaction() ? session : nullptr;
+}
+
 void statement_ended(Connection* connection) {
+  if (engine::Session* const temporary = temporary_transaction(connection))
+    connection->temporary_statement = temporary->savepoint();
   engine::Session* const session = connection->session.get();
   if (!session->in_transaction()) return;
   connection->statement = session->savepoint();
@@ -51,7 +59,14 @@ void report_rolled_back(const char* what, const Status& why) {
                   static_cast<int>(why.message().size()), why.message().data());
 }
 
+void roll_back_temporary(Connection* connection) {
+  // At once or in the background (engine E18); nobody else comes to the rows.
+  if (engine::Session* const temporary = temporary_transaction(connection))
+    temporary->rollback().IgnoreError();
+}
+
 int commit_failed(Connection* connection, const Status& status) {
+  roll_back_temporary(connection);
   close_if_outcome_unknown(status, connection->thd);
   if (error_class(status) == ErrorClass::abort_trx) {
     if (status.message().empty()) {
@@ -74,7 +89,19 @@ void give_up_transaction(THD* thd, const Status& undo_failure) {
                      undo_failure);
 }
 
+// Nothing of it waits for a disk, and what could fail has been done (TT3).
+void commit_temporary(Connection* connection) {
+  engine::Session* const temporary = temporary_transaction(connection);
+  if (temporary == nullptr) return;
+  const Status status = temporary->commit(engine::Durability::kNoSync);
+  if (status.ok()) return;
+  push_warning_printf(connection->thd, Sql_condition::WARN_LEVEL_WARN, ER_ERROR_DURING_COMMIT,
+                      "STRATA: changes of temporary tables are lost: %.*s",
+                      static_cast<int>(status.message().size()), status.message().data());
+}
+
 int roll_back_whole(Connection* connection) {
+  roll_back_temporary(connection);
   // Only what the log says about a prepared one makes its rollback certain, also after a crash.
   const bool was_prepared = connection->prepared || connection->xa_prepared;
   const Status status = connection->session->rollback();
@@ -90,6 +117,12 @@ int roll_back_whole(Connection* connection) {
 
 }  // namespace
 
+Status reserve_temporary_commit(Connection* connection) {
+  engine::Session* const temporary = temporary_transaction(connection);
+  if (temporary == nullptr || !temporary->has_changes()) return ok_status();
+  return temporary->reserve_commit();
+}
+
 int commit(handlerton*, THD* thd, bool all) {
   return guarded([&] {
     Connection* const connection = existing_connection(thd);
@@ -99,7 +132,10 @@ int commit(handlerton*, THD* thd, bool all) {
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
       // not roll back as a statement any more.
-      const Status made = session->make_later_changes();
+      Status made = session->make_later_changes();
+      if (engine::Session* const temporary = temporary_transaction(connection);
+          made.ok() && temporary != nullptr)
+        made = temporary->make_later_changes();
       if (!made.ok()) {
         thd->mark_transaction_to_rollback(true);
         (void)roll_back_whole(connection);  // its own failure is a warning by then
@@ -109,10 +145,15 @@ int commit(handlerton*, THD* thd, bool all) {
       return error;
     }
     if (session->in_transaction()) {
-      const Status status = session->commit(durability_of(*connection));
+      Status status = connection->ordered ? ok_status() : reserve_temporary_commit(connection);
+      if (status.ok())
+        status = session->commit(durability_of(*connection));
+      else
+        session->rollback().IgnoreError();  // at once or in the background (engine E18)
       thd_wakeup_subsequent_commits(thd, status.ok() ? 0 : 1);
       if (!status.ok()) return commit_failed(connection, status);
     }
+    commit_temporary(connection);
     transaction_ended(connection);
     return error;
   });
@@ -133,29 +174,39 @@ int rollback(handlerton*, THD* thd, bool all) {
     abandon_swap(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
-      if (ends_transaction(thd, all)) transaction_ended(connection);
+      if (ends_transaction(thd, all)) {
+        roll_back_temporary(connection);
+        transaction_ended(connection);
+      }
       return 0;
     }
     const bool whole = ends_transaction(thd, all);
+    engine::Session* const temporary = temporary_transaction(connection);
     if (!whole && !session->must_rollback()) {
       // A failure is seen below.
-      if (session->rollback_to(connection->statement).ok()) {
+      if (session->rollback_to(connection->statement).ok() &&
+          (temporary == nullptr || temporary->rollback_to(connection->temporary_statement).ok())) {
         statement_ended(connection);
         return 0;
       }
     }
-    if (!whole) give_up_transaction(thd, session->undo_failure());
+    if (!whole)
+      give_up_transaction(thd, temporary == nullptr || !session->undo_failure().ok()
+                                   ? session->undo_failure()
+                                   : temporary->undo_failure());
     return roll_back_whole(connection);
   });
 }
 
-static_assert(std::is_trivially_copyable_v<engine::Savepoint>);
+static_assert(std::is_trivially_copyable_v<ServerSavepoint>);
 
 int savepoint_set(handlerton*, THD* thd, void* savepoint) {
   return guarded([&] {
     Connection* const connection = connection_of(thd);
     if (const int error = begin_statement(connection)) return error;
-    const engine::Savepoint now = connection->session->savepoint();
+    ServerSavepoint now{connection->session->savepoint(), {}};
+    if (engine::Session* const temporary = temporary_transaction(connection))
+      now.temporary = temporary->savepoint();
     std::memcpy(savepoint, &now, sizeof now);
     return 0;
   });
@@ -164,14 +215,21 @@ int savepoint_set(handlerton*, THD* thd, void* savepoint) {
 int savepoint_rollback(handlerton*, THD* thd, void* savepoint) {
   return guarded([&] {
     Connection* const connection = connection_of(thd);
-    engine::Savepoint to;
+    ServerSavepoint to;
     std::memcpy(&to, savepoint, sizeof to);
-    const Status status = connection->session->rollback_to(to);
+    engine::Session* failed = connection->session.get();
+    Status status = failed->rollback_to(to.own);
+    engine::Session* const temporary = temporary_transaction(connection);
+    if (status.ok() && temporary != nullptr) {
+      failed = temporary;
+      status = temporary->rollback_to(to.temporary);
+    }
     if (!status.ok()) {
-      give_up_transaction(thd, connection->session->undo_failure());
+      give_up_transaction(thd, failed->undo_failure());
       return HA_ERR_ROLLBACK;
     }
     connection->statement = connection->session->savepoint();
+    if (temporary != nullptr) connection->temporary_statement = temporary->savepoint();
     return 0;
   });
 }

@@ -53,7 +53,8 @@ int prepare(handlerton*, THD* thd, bool all) {
     connection->in_binary_log = !user_xa && in_binary_log(thd, all);
     const std::string xid =
         user_xa ? user_xid_to_store(given) : server_xid_to_store(given, connection->in_binary_log);
-    Status status = session->prepare(xid);
+    Status status = reserve_temporary_commit(connection);
+    if (status.ok()) status = session->prepare(xid);
     // A user's XA COMMIT comes who knows when and does both halves at once.
     if (status.ok() && !user_xa) status = session->reserve_commit();
     if (!status.ok()) return handler_error(status, thd);

@@ -14,6 +14,9 @@
 //        has locked, so nobody sees when they are made; the session itself makes them before it
 //        reads anything but the next row of that scan, before another change, and before a
 //        savepoint or the transaction's end.
+//   E30  An unlogged kernel is for what may be lost with the process (temporary tables). All that
+//        E1 to E21 say of a living kernel holds. But its log is thrown away, no file is ever synced,
+//        and nothing is recovered: each opening begins with an empty database.
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
 //       their commit would find it empty; reading it is refused (definition_changed). The same
 //       goes for an index that was added later: it has entries for the rows of its day only.
@@ -66,6 +69,8 @@ struct KernelOptions {
   uint32_t purge_threads = 1;
   FileSystem* file_system = nullptr;      // null: posix
   WaitListener* wait_listener = nullptr;  // hears of waits of sessions that have an owner
+  // E30: the database ends with the kernel; what an earlier one has left in the folder is removed.
+  bool unlogged = false;
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };
@@ -77,6 +82,7 @@ enum class Durability : uint8_t { kSync, kNoSync };
 using strata::IndexSpec;
 using strata::TableSpec;
 using strata::WaitListener;
+using strata::WaitOwner;
 
 class Kernel;
 struct KernelImpl;
@@ -228,6 +234,9 @@ class Session {
   Status open_view();                              // consistent snapshot now (idempotent)
   void close_view() noexcept;                      // READ COMMITTED: at statement end
   void set_isolation(Isolation isolation) noexcept;
+  // At REPEATABLE READ, once there is a view: what it does not show is neither changed nor locked
+  // (row_changed; only rollback is left). Until the transaction ends, or the next call.
+  void set_refuses_unseen(bool refuses) noexcept;
   void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
 
   Savepoint savepoint();
@@ -334,8 +343,12 @@ class TableCursor {
   // What is read with a lock mode stays so until the transaction ends, as at SERIALIZABLE, from the
   // next seek on: for whoever is about to write what was not there.
   void set_protects_ranges(bool protects) noexcept;
+  // Whatever the isolation level: kNone reads what is in the rows now, by a session whose tables no
+  // other one changes.
+  void set_reads_dirty(bool dirty) noexcept;
   // A promise that nothing outside [low, high) is wanted (empty high: no bound), in force from the
-  // next move on: SERIALIZABLE protects no more than that. Entries outside may be left out.
+  // next move on: SERIALIZABLE protects no more than that, and no delete outside of it is refused
+  // (set_refuses_unseen()). Entries outside may be left out.
   void set_bounds(Bytes low, Bytes high);
   // Stand on the first entry with key >= `key` (prefixes are fine) / the last with key < `key`
   // (empty = last of all). Afterwards valid() says whether there is one.
@@ -442,6 +455,25 @@ class Kernel {
   Status checkpoint();
   Status memory_checkpoint();  // in the memory tier; OK without one
   std::string status_text();   // SHOW ENGINE STRATA STATUS
+  // For people. A transaction is listed once it has changed or locked something.
+  struct TransactionInfo {
+    uint64_t id;
+    const char* state;  // ACTIVE, PREPARED, COMMITTING
+    uint64_t age_us;
+    uint64_t connection;    // 0: it has none (any more)
+    std::string statement;  // which runs in it
+  };
+  std::vector<TransactionInfo> transactions();
+  struct LockWaitInfo {
+    uint64_t waiter, holder;  // transactions; 0: not known
+    uint64_t waiter_connection, holder_connection;
+    std::string waiter_statement, holder_statement;
+    uint64_t waited_us;
+    std::string schema, table, index;  // empty: not known
+    std::string key;                   // in hexadecimal digits, or its beginning
+  };
+  // `most` at most.
+  std::vector<LockWaitInfo> lock_waits(size_t most);
   // What a person should know and do (cause_and_remedy()). OK: all is well.
   [[nodiscard]] Status trouble() const;
   struct Counter {

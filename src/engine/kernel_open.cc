@@ -68,6 +68,11 @@ Status KernelImpl::open() {
   }
   if (options.file_system == nullptr) own_file_system = make_posix_file_system();
   files = options.file_system != nullptr ? options.file_system : own_file_system.get();
+  if (options.unlogged) {
+    STRATA_RETURN_IF_ERROR(open_unlogged());
+    start_threads();
+    return ok_status();
+  }
   STRATA_RETURN_IF_ERROR(files->make_directory(options.directory));
   // Before the lock file is made: a folder of somebody else's stays as it is. With a lock file
   // another process may be creating the database right now.
@@ -101,7 +106,7 @@ StatusOr<bool> KernelImpl::find_control() {
 }
 
 Status KernelImpl::publish_first(const ControlData& data) {
-  if (seams.control != nullptr) return control->publish(data);
+  if (seams.control != nullptr || options.unlogged) return control->publish(data);
   STRATA_RETURN_IF_ERROR(files->sync_directory(options.directory));
   STRATA_ASSIGN_OR_RETURN(
       own_control, ControlFile::create(files, path(control_name(options.node).c_str()), data));
@@ -164,7 +169,7 @@ LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
 }  // namespace
 
 Status KernelImpl::create_log(const ControlData& data) {
-  sink = seams.log_sink;
+  sink = options.unlogged ? own_sink.get() : seams.log_sink;
   if (sink != nullptr) {
     // Whatever an earlier attempt left behind that was never a database.
     return sink->cut_at(data.checkpoint_lsn);
@@ -226,6 +231,7 @@ void make_trxs(KernelImpl* k) {
   if (k->options.wait_listener != nullptr)
     k->waits->set_listener(k->options.wait_listener,
                            [trxs = k->trxs.get()](TrxId id) { return trxs->owner_of(id); });
+  k->waits->on_deadlock([k](const DeadlockReport& report) { k->note_deadlock(report); });
   wire_rows(k);
   k->dictionary = std::make_unique<Dictionary>(&k->row);
 }
@@ -293,7 +299,7 @@ Status KernelImpl::create_database() {
   if (!options.create) {
     return error_not_found("no database in " + options.directory + " (no control file)");
   }
-  STRATA_RETURN_IF_ERROR(check_folder());
+  if (!options.unlogged) STRATA_RETURN_IF_ERROR(check_folder());
   ControlData data;
   data.database_id = random_database_id();
   data.profile = options.profile;

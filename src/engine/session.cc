@@ -33,6 +33,10 @@ bool Session::must_rollback() const noexcept { return impl_->trx->must_rollback;
 uint64_t Session::trx_id() const noexcept { return impl_->trx->id.value; }
 void Session::set_isolation(Isolation isolation) noexcept { impl_->isolation = isolation; }
 
+void Session::set_refuses_unseen(bool refuses) noexcept {
+  impl_->trx->refuses_unseen = refuses && impl_->isolation == Isolation::kRepeatableRead;
+}
+
 void Session::set_lock_wait_timeout_us(uint64_t timeout_us) noexcept {
   impl_->lock_wait_timeout_us = timeout_us;
   impl_->trx->lock_wait_timeout_us = timeout_us;

@@ -69,6 +69,10 @@ std::string Kernel::status_text() {
   }
   const std::string waits = k->waits->describe(20);
   if (!waits.empty()) out += "Row lock waits\n" + waits;
+  {
+    const MutexLock lock(k->deadlock_mutex);
+    if (!k->last_deadlock.empty()) out += "Latest deadlock\n" + k->last_deadlock;
+  }
   const std::string unfinished = k->describe_unfinished(20);
   if (!unfinished.empty()) out += "Transactions that are ended in the background\n" + unfinished;
   return out;

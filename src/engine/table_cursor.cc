@@ -12,6 +12,7 @@ struct TableCursor::Impl {
   LockMode lock = LockMode::kNone;
   bool skip_locked = false;
   bool protects = false;  // whatever the isolation level
+  bool dirty = false;     // likewise
   RowCursor cursor;
   // Instead of `cursor` where reads must stay repeatable for good (SERIALIZABLE).
   std::unique_ptr<RangeCursor> range;
@@ -91,7 +92,8 @@ struct TableCursor::Impl {
   void note_view() noexcept { moved_at = trx()->view.open ? trx()->view.snapshot : Cts{}; }
 
   [[nodiscard]] bool reads_dirty() const {
-    return lock == LockMode::kNone && session->impl_->isolation == Isolation::kReadUncommitted;
+    return lock == LockMode::kNone &&
+           (dirty || session->impl_->isolation == Isolation::kReadUncommitted);
   }
   [[nodiscard]] bool protects_ranges() const {
     return lock != LockMode::kNone && !skip_locked &&
@@ -285,12 +287,15 @@ TableCursor::~TableCursor() = default;
 void TableCursor::set_lock_mode(LockMode mode) noexcept { impl_->lock = mode; }
 void TableCursor::set_skip_locked(bool skip) noexcept { impl_->skip_locked = skip; }
 
+void TableCursor::set_reads_dirty(bool dirty) noexcept { impl_->dirty = dirty; }
+
 void TableCursor::set_protects_ranges(bool protects) noexcept { impl_->protects = protects; }
 
 void TableCursor::set_bounds(Bytes low, Bytes high) {
   impl_->bound_low.assign(low);
   impl_->bound_high.assign(high);
   if (impl_->range != nullptr) impl_->range->set_bounds(low, high);
+  impl_->cursor.set_bounds(low, high);
 }
 
 Status TableCursor::seek(Bytes key) {
@@ -403,6 +408,7 @@ void TableCursor::reset() noexcept {
   c.cursor.reset();
   c.range.reset();
   c.protecting = c.skip_locked = c.point = c.fetched = c.fresh = c.shown = c.show_again = false;
+  c.dirty = false;
   c.lock = LockMode::kNone;
   c.moved_at = Cts{};
   c.bound_low.clear();

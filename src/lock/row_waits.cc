@@ -128,7 +128,8 @@ struct RowWaits::Impl {
   std::array<HolderShard, kSharedShards> holder_shards;
   WaitListener* listener = nullptr;
   std::function<void*(TrxId)> owner_of;
-  std::atomic<uint32_t> reports{0};  // being made, under the mutex (L14)
+  std::function<void(const DeadlockReport&)> deadlock_call;
+  mutable std::atomic<uint32_t> reports{0};  // being made, under the mutex (L14)
   ExclusiveLocks exclusive;
   ExclusiveRuns runs;
   SharedRuns shared_runs;  // counted in index_shared, too: each of them
@@ -284,6 +285,40 @@ struct RowWaits::Impl {
     reports.fetch_sub(1, std::memory_order_seq_cst);
   }
 
+  // For people; L14 as in report().
+  [[nodiscard]] RowWait describe(const Waiter& w, TrxId holder) const STRATA_REQUIRES(mutex) {
+    RowWait out{.waiter = w.trx,
+                .holder = holder,
+                .index = w.queue->row.index,
+                .key = w.queue->row.key,
+                .waited_us = monotonic_us() - w.since_us,
+                .waiter_owner = {},
+                .holder_owner = {}};
+    if (listener == nullptr) return out;
+    reports.fetch_add(1, std::memory_order_seq_cst);
+    if (void* const owner = owner_of(w.trx)) out.waiter_owner = listener->describe(owner);
+    void* const owner = holder.is_zero() ? nullptr : owner_of(holder);
+    if (owner != nullptr) out.holder_owner = listener->describe(owner);
+    reports.fetch_sub(1, std::memory_order_seq_cst);
+    return out;
+  }
+
+  // L16, of the cycle that is the path's end from `first` on.
+  template <typename Path>
+  DeadlockReport describe_cycle(const Path& path, TrxId first, TrxId victim)
+      STRATA_REQUIRES(mutex) {
+    DeadlockReport report;
+    report.victim = victim;
+    bool inside = false;
+    for (size_t i = 0; i < path.size(); ++i) {
+      inside |= path[i].trx == first;
+      if (!inside) continue;
+      const TrxId next = i + 1 < path.size() ? path[i + 1].trx : first;
+      report.waits.push_back(describe(*waiting.find(path[i].trx)->second, next));
+    }
+    return report;
+  }
+
   // Of the cycle that is the path's end from `first` on.
   template <typename Path>
   TrxId victim_of(const Path& path, TrxId first, TrxId usual) STRATA_REQUIRES(mutex) {
@@ -299,7 +334,8 @@ struct RowWaits::Impl {
   // Depth first from `start`. Cycles that do not contain it (they arise when a queue's holder
   // changes under its waiters) lose a waiter of theirs here. Returns true if `start` itself is in a
   // cycle then.
-  bool resolve_cycles(TrxId start, std::atomic<uint64_t>* deadlocks) STRATA_REQUIRES(mutex) {
+  bool resolve_cycles(TrxId start, std::atomic<uint64_t>* deadlocks,
+                      std::vector<DeadlockReport>* found) STRATA_REQUIRES(mutex) {
     struct Step {
       TrxId trx;
       std::vector<TrxId> edges;
@@ -307,6 +343,7 @@ struct RowWaits::Impl {
     };
     for (;;) {
       bool start_in_cycle = false;
+      std::erase_if(*found, [start](const DeadlockReport& r) { return r.victim == start; });
       TrxId victim;
       std::unordered_map<TrxId, bool> on_path;  // visited; true while on the path
       std::vector<Step> path;
@@ -329,6 +366,7 @@ struct RowWaits::Impl {
           enter(to);
         } else if (seen->second) {
           const TrxId loser = victim_of(path, to, to == start ? start : step.trx);
+          if (deadlock_call) found->push_back(describe_cycle(path, to, loser));
           if (loser == start) {
             start_in_cycle = true;
           } else {
@@ -409,6 +447,27 @@ void RowWaits::set_listener(WaitListener* listener, std::function<void*(TrxId)> 
   impl_->owner_of = std::move(owner_of);
 }
 
+void RowWaits::on_deadlock(std::function<void(const DeadlockReport&)> call) {
+  impl_->deadlock_call = std::move(call);
+}
+
+void RowWaits::with_owners(const std::function<void(WaitListener* listener)>& body) const {
+  const MutexLock lock(impl_->mutex);
+  impl_->reports.fetch_add(1, std::memory_order_seq_cst);
+  body(impl_->listener);
+  impl_->reports.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+std::vector<RowWait> RowWaits::list_waits(size_t limit) const {
+  std::vector<RowWait> out;
+  const MutexLock lock(impl_->mutex);
+  for (const auto& [trx, w] : impl_->waiting) {
+    if (out.size() == limit) break;
+    out.push_back(impl_->describe(*w, w->queue->holder));
+  }
+  return out;
+}
+
 void RowWaits::let_reports_end() noexcept {
   if (impl_->reports.load(std::memory_order_seq_cst) == 0) return;
   const MutexLock lock(impl_->mutex);
@@ -487,6 +546,15 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
     told.listener->wait_begins(told.owner);
   }
 
+  // And of deadlocks.
+  struct Found {
+    const std::function<void(const DeadlockReport&)>* call;
+    std::vector<DeadlockReport> reports;
+    ~Found() {
+      for (const DeadlockReport& report : reports) (*call)(report);
+    }
+  } found{&impl_->deadlock_call, {}};
+
   MutexLock lock(impl_->mutex);
   Queue* q = impl_->find(row, hash, kind);
   const bool again = q != nullptr && q->retrier == waiter;
@@ -520,7 +588,8 @@ Status RowWaits::wait_in(QueueKind kind, TrxId waiter, TrxId holder, RowId row, 
     impl_->pass_turn(q);  // gave its turn up to one that must come first
   }
   if (w.state == WaiterState::kQueued && impl_->listener != nullptr) impl_->report(w);
-  if (w.state == WaiterState::kQueued && impl_->resolve_cycles(waiter, &counters_.deadlocks)) {
+  if (w.state == WaiterState::kQueued &&
+      impl_->resolve_cycles(waiter, &counters_.deadlocks, &found.reports)) {
     counters_.deadlocks.fetch_add(1, std::memory_order_relaxed);
     impl_->give_up(&w);
     return error_deadlock();

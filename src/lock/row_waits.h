@@ -44,6 +44,8 @@
 //   L14  Whose owner the listener is told of does not end meanwhile: whoever ends, or parts with
 //        its owner, takes the owner away first and then calls holder_ended() or let_reports_end(),
 //        which wait for reports that may have seen it.
+//   L16  A deadlock is reported as it was when it was found: who waited for whom, at which row, and
+//        with which statement. The report is made under the queue mutex, and told without it.
 //   L15  A waiter is reported with its holders and with everybody before it in its queue, when it
 //        joins; those behind it with it, and with a new holder that it finds: each of them will
 //        hold the row before they do, without another call of wait() of theirs.
@@ -60,6 +62,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/ids.h"
@@ -83,6 +86,21 @@ struct WaitCounters {
   std::atomic<uint64_t> waits{0}, wait_us{0}, deadlocks{0}, timeouts{0};
 };
 
+// For people: one that waits.
+struct RowWait {
+  TrxId waiter;
+  TrxId holder;  // zero: not known
+  IndexId index;
+  std::string key;
+  uint64_t waited_us = 0;
+  WaitOwner waiter_owner;
+  WaitOwner holder_owner;
+};
+struct DeadlockReport {
+  std::vector<RowWait> waits;  // each for the next one, the last for the first
+  TrxId victim;
+};
+
 class RowWaits {
  public:
   // With an authority, which outlives it, waits, shared locks and ranges are those of all nodes,
@@ -95,6 +113,14 @@ class RowWaits {
   // Before the first wait. `owner_of` gives a transaction's owner, or nullptr; it may be called
   // under the queue mutex.
   void set_listener(WaitListener* listener, std::function<void*(TrxId)> owner_of);
+
+  // L16. Before the first wait. Called by the thread that has found it, with no mutex held.
+  void on_deadlock(std::function<void(const DeadlockReport&)> call);
+  // Runs `body` while no owner that `owner_of` gives can end (L14). It may call describe() of the
+  // listener, and may not wait.
+  void with_owners(const std::function<void(WaitListener* listener)>& body) const;
+  // At most `limit`. None where an authority keeps them.
+  [[nodiscard]] std::vector<RowWait> list_waits(size_t limit) const;
 
   // Blocks until it is `waiter`'s turn to try the row again. `still_held` says (cheaply) whether
   // `holder` is still undecided. timeout_us 0 = fail at once.

@@ -3,7 +3,16 @@
 // transactions by (nullptr: it does not know this one); this library never looks into them.
 #pragma once
 
+#include <cstdint>
+#include <string>
+
 namespace strata {
+
+// What people know an owner by.
+struct WaitOwner {
+  uint64_t connection = 0;  // number; 0: nobody knows
+  std::string statement;    // which runs in it, or its beginning
+};
 
 class WaitListener {
  public:
@@ -22,6 +31,8 @@ class WaitListener {
   virtual void waits_for(void* waiter, void* holder) noexcept = 0;
   // Which of two would better be a deadlock's victim: below zero the first, above zero the second.
   virtual int preferred_victim(void* first, void* second) noexcept = 0;
+  // For a report. It may not wait for anything.
+  virtual WaitOwner describe(void* /*owner*/) noexcept { return {}; }
 };
 
 }  // namespace strata

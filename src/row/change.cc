@@ -50,6 +50,9 @@ Status RecordChange::back_off(const Outcome& outcome) {
     case Next::kUndoRoom:
       undo_bytes_ = static_cast<uint32_t>(outcome.bytes);
       return ok_status();
+    case Next::kUnseen:
+      trx_->must_rollback = true;
+      return error_row_changed();
     case Next::kLookAgain:
     case Next::kDone:
       return ok_status();
@@ -61,6 +64,10 @@ bool RecordChange::is_free(RecordHeader* header, Outcome* outcome) {
   if (!is_decided(header, outcome)) return false;
   is_row_ = header->trx_id != trx_->id && !header->deleted();
   if (header->trx_id == trx_->id) return true;
+  if (trx_->may_not_touch(header->cts)) {
+    *outcome = Outcome{.next = Next::kUnseen};
+    return false;
+  }
   if (trx_->held.last_run_holds(RowId{tree_.index_id, key_}, header->cts)) return true;
   const TrxId holder = conflicts_.holder_in_memory(key_, header->cts);
   if (holder == trx_->id) return true;

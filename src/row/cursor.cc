@@ -37,6 +37,7 @@ struct RowCursor::Impl {
     kSkip,
     kOlder,    // an older version is needed, or a page must be read to decide
     kResolve,  // kLatest: only a status page knows the writer's state
+    kUnseen,   // kLatest: a row that the view shows is gone (RW22)
   };
 
   RowContext* const context;
@@ -65,6 +66,10 @@ struct RowCursor::Impl {
   WalkScratch scratch;
   TrxId resolved;  // kLatest: a writer a status page was read for
   bool resolved_undecided = false;
+  Cts resolved_cts;
+  std::string bound_low;
+  std::string bound_high;
+  Cts latest_cts;  // kLatest: when the record looked at last was committed, if that is known
 
   Impl(RowContext* c, TreeId t)
       : context(c), tree(t), mtr(c->tree.pool, c->tree.log), at(&c->tree, t, &mtr) {}
@@ -85,6 +90,7 @@ struct RowCursor::Impl {
   }
   // The record under the tree cursor, which is nobody else's by what it says itself.
   [[nodiscard]] bool can_take_here() {
+    if (trx->may_not_touch(latest_cts)) return false;  // locking it alone says why not
     RowWaits* const waits = context->trxs->waits();
     at.copy_key(&key);
     const RowId row{tree.index_id, key};
@@ -189,21 +195,31 @@ struct RowCursor::Impl {
   Seen look_latest(const RecordHeader& header) {
     const TrxId id = header.trx_id;
     bool open = false;
+    latest_cts = header.cts;
     if (!id.is_zero() && header.cts.is_zero() && id != trx->id) {
       TrxLookup found;
       if (context->trxs->lookup_fast(id, &found)) {
         open = found.state == TrxState::kActive || found.state == TrxState::kPrepared ||
                found.state == TrxState::kCommitting;
+        latest_cts = open ? Cts{} : found.cts;
       } else if (id == resolved) {
         open = resolved_undecided;
+        latest_cts = resolved_cts;
       } else {
         return Seen::kResolve;
       }
     }
-    if (header.deleted() && !open) return Seen::kSkip;
+    if (header.deleted() && !open)
+      return trx->may_not_touch(latest_cts) && is_wanted() ? Seen::kUnseen : Seen::kSkip;
     undecided = open;
     deleted = header.deleted();
     return Seen::kShow;
+  }
+
+  // Whether the record under the tree cursor lies within the bounds.
+  [[nodiscard]] bool is_wanted() {
+    at.copy_key(&key);
+    return Bytes(key) >= Bytes(bound_low) && (bound_high.empty() || Bytes(key) < Bytes(bound_high));
   }
 
   // --- moving ---
@@ -260,6 +276,15 @@ struct RowCursor::Impl {
         if (!items.empty()) break;
         STRATA_RETURN_IF_ERROR(come_back());
         continue;
+      }
+      if (seen == Seen::kUnseen) {
+        if (items.empty()) {
+          trx->must_rollback = true;
+          return error_row_changed();
+        }
+        take_items();  // what comes before it may be all that is wanted
+        pause(true);
+        break;
       }
       const bool takes = ahead && forward && seen == Seen::kShow;
       if (takes && (undecided || !can_take_here())) {  // the caller locks that one by itself
@@ -332,6 +357,11 @@ struct RowCursor::Impl {
     const TrxId id = read_record_header(value).trx_id;
     pause(true);
     STRATA_ASSIGN_OR_RETURN(resolved_undecided, context->trxs->is_undecided(id, trx->id));
+    resolved_cts = Cts{};
+    if (trx->refuses_unseen && !resolved_undecided) {
+      STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context->trxs->lookup(id));
+      if (found.state == TrxState::kCommitted) resolved_cts = found.cts;
+    }
     resolved = id;
     return ok_status();
   }
@@ -417,7 +447,14 @@ Status RowCursor::seek_before(Trx* trx, Read read, Bytes key, bool infinite) {
 Status RowCursor::next() { return impl_->move(true); }
 Status RowCursor::prev() { return impl_->move(false); }
 
+void RowCursor::set_bounds(Bytes low, Bytes high) {
+  impl_->bound_low.assign(low);
+  impl_->bound_high.assign(high);
+}
+
 void RowCursor::reset() noexcept {
+  impl_->bound_low.clear();
+  impl_->bound_high.clear();
   impl_->ahead = false;
   impl_->start(nullptr, Read::kConsistent, true);
   if (impl_->arena.capacity() > kBatchBytesKept) impl_->arena = std::string();

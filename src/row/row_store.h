@@ -33,6 +33,12 @@
 //         (a wait, room, another page) ends the group, and is done as a single change.
 //   RW21  Purge erases neighbours on a leaf in one mini-transaction, too; what is freed outside the
 //         rows comes after.
+//   RW22  A transaction with `refuses_unseen` and an open view neither changes nor locks a record
+//         whose newest decided version the view does not see, deleted ones included: row_changed,
+//         and only rollback is left. A locking scan does not pass such a delete mark in silence,
+//         either: it stands for a row that the view shows. What the transaction holds was seen
+//         when it was locked, and nobody has changed it since. A lock-only version (RW2) counts as
+//         a version.
 //   RW10  Whoever commits a small transaction purges it at once if no view needs what it left
 //         (T11). It merges no leaves: what would need that, or fails, a purge thread does.
 #pragma once
@@ -82,7 +88,7 @@ struct Duplicate {
 
 // --- changes; each may wait for row locks. Errors: kAlreadyExists, kAborted (deadlock: the
 // transaction must roll back), kDeadlineExceeded, kCancelled, kNotFound, kResourceExhausted,
-// kDataLoss ---
+// kDataLoss, row_changed (RW22; the transaction must roll back) ---
 
 // unique_bytes: length of the key's leading part that must be unique among live entries; 0 = only
 // the whole key must be (primary key); SIZE_MAX = no check beyond that either (non-unique index:
@@ -155,6 +161,8 @@ class RowCursor {
   // Gives back the rows behind the last one that was taken. The cursor then shows none: only seek()
   // may follow. `trx`: what seek() was called with, if it has not ended.
   void give_back(Trx* trx) noexcept;
+  // kLatest: nothing outside [low, high) is wanted (empty high: no bound), whatever is shown; RW22.
+  void set_bounds(Bytes low, Bytes high);
   // First visible record with key >= `key`, or last with key < `key` (`infinite`: last of all).
   Status seek(Trx* trx, Read read, Bytes key);
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);

@@ -985,6 +985,122 @@ TEST_F(RowTest, OwnChangeBringsTheRowsNewestEntriesIntoView) {
   commit(&trx);
 }
 
+// RW22, every way to a record that others have changed, deleted or inserted since the view.
+TEST_F(RowTest, WhatAViewDoesNotShowIsNeitherChangedNorLockedByWhoRefusesIt) {
+  for (const char* key : {"changed", "deleted", "undone", "untouched"}) put(key, "1");
+  const auto refused = [this](Bytes key, auto&& touch) {
+    Trx trx;
+    begin_read(&trx);
+    trx.refuses_unseen = true;
+    Trx writer;
+    begin(&writer);
+    ASSERT_TRUE(update(&writer, "changed", "2").ok());
+    ASSERT_TRUE(erase(&writer, "deleted").ok());
+    ASSERT_TRUE(insert(&writer, "new", "2").ok());
+    commit(&writer);
+    Trx undone;
+    begin(&undone);
+    ASSERT_TRUE(update(&undone, "undone", "2").ok());
+    rollback(&undone);
+    for (const Bytes seen : {"undone", "untouched"}) {
+      Status status = update(&trx, seen, "3");
+      ASSERT_TRUE(status.ok()) << status;
+      status = touch(&trx, seen);
+      ASSERT_TRUE(status.ok() || is_duplicate_key(status)) << status;
+    }
+    Status status = touch(&trx, key);
+    EXPECT_TRUE(is_row_changed(status)) << key << ": " << status;
+    EXPECT_EQ(error_class(status), ErrorClass::abort_trx);
+    EXPECT_TRUE(is_deadlock(update(&trx, "untouched", "4")));  // only rollback is left
+    rollback(&trx);
+    Trx again;
+    begin_read(&again);
+    again.refuses_unseen = true;
+    status = touch(&again, key);
+    EXPECT_FALSE(is_row_changed(status)) << key << ": " << status;
+    rollback(&again);
+    Trx restore;
+    begin(&restore);
+    ASSERT_TRUE(insert(&restore, "deleted", "1").ok());
+    ASSERT_TRUE(erase(&restore, "new").ok());
+    commit(&restore);
+  };
+  std::string payload;
+  for (const Bytes key : {"changed", "deleted", "new"}) {
+    refused(key, [&](Trx* trx, Bytes k) { return update(trx, k, "5"); });
+    refused(key, [&](Trx* trx, Bytes k) { return insert(trx, k, "5"); });
+    for (const RowLock mode : {RowLock::kShared, RowLock::kExclusive})
+      refused(key, [&](Trx* trx, Bytes k) {
+        return lock_record(rows(), trx, tree(), k, mode, &payload);
+      });
+    refused(key, [&](Trx* trx, Bytes k) {
+      const HeldChange change{.key = k, .payload = payload};
+      return change_held_records(rows(), trx, tree(), &change, 1);
+    });
+  }
+  for (const Bytes key : {"changed", "deleted"})
+    refused(key, [&](Trx* trx, Bytes k) -> Status {
+      if (k != key) return ok_status();
+      return erase(trx, k);
+    });
+}
+
+TEST_F(RowTest, WhoHasNoViewYetRefusesNothing) {  // RW22
+  put("k", "1");
+  Trx trx;
+  begin(&trx);
+  trx.refuses_unseen = true;
+  put("l", "1");
+  EXPECT_TRUE(update(&trx, "k", "2").ok());
+  ASSERT_TRUE(trxs()->open_view(&trx).ok());
+  put("m", "1");
+  EXPECT_TRUE(update(&trx, "l", "2").ok());
+  EXPECT_TRUE(update(&trx, "k", "3").ok());
+  commit(&trx);
+}
+
+// RW22, RW11: a scan that locks leaf by leaf stops at the row, and holds those before it.
+TEST_F(RowTest, ALockingScanStopsAtWhatTheViewDoesNotShow) {
+  for (const bool ahead : {false, true}) {
+    for (const bool deletes : {false, true}) {
+      const std::string prefix = std::string(ahead ? "a" : "o") + (deletes ? "d" : "u");
+      for (int i = 0; i < 6; ++i) put(prefix + std::to_string(i), "1");
+      Trx trx;
+      begin_read(&trx);
+      trx.refuses_unseen = true;
+      ASSERT_TRUE(trxs()->ensure_id(&trx).ok());
+      Trx writer;
+      begin(&writer);
+      ASSERT_TRUE(
+          (deletes ? erase(&writer, prefix + "3") : update(&writer, prefix + "3", "2")).ok());
+      commit(&writer);
+      const auto scan_to = [&](const std::string& high, Status* status) {
+        RowCursor cursor(rows(), tree());
+        cursor.set_lock_ahead(ahead);
+        cursor.set_bounds(prefix, high);
+        std::string payload;
+        std::string shown;
+        *status = cursor.seek(&trx, Read::kLatest, prefix);
+        while (status->ok() && cursor.valid() && cursor.key() < Bytes(high)) {
+          shown += cursor.key().back();
+          cursor.took();
+          if (!cursor.locked())
+            *status = lock_record(rows(), &trx, tree(), std::string(cursor.key()),
+                                  RowLock::kExclusive, &payload);
+          if (status->ok()) *status = cursor.next();
+        }
+        return shown;
+      };
+      Status status;
+      EXPECT_EQ(scan_to(prefix + "3", &status), "012");  // behind the bound nothing is refused
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(scan_to(prefix + "9", &status), deletes ? "012" : "0123");
+      EXPECT_TRUE(is_row_changed(status)) << status;
+      rollback(&trx);
+    }
+  }
+}
+
 TEST_F(RowTest, DroppedSpaceDoesNotStopRollback) {
   Trx trx;
   begin(&trx);

@@ -38,6 +38,7 @@ void reset(Trx* trx) {
   trx->next_overflow_ordinal = 1;
   trx->must_rollback = false;
   trx->undo_failure = ok_status();
+  trx->refuses_unseen = false;
   trx->frees_room = false;
   trx->recovered = false;
   trx->leaves_work = 0;
@@ -436,6 +437,29 @@ void TrxSystem::disown(Trx* trx) noexcept {
 
 RowWaits* TrxSystem::waits() const noexcept { return impl_->waits; }
 TrxCounters& TrxSystem::counters() noexcept { return impl_->counters; }
+std::vector<TrxSystem::Undecided> TrxSystem::list_undecided() const {
+  const Impl& s = *impl_;
+  std::vector<Undecided> out;
+  const uint64_t now_us = monotonic_us();
+  s.waits->with_owners([&](WaitListener* listener) {
+    for (uint32_t slot = 0; slot < s.tit.size(); ++slot) {
+      const uint64_t sequence = s.tit.sequence_at(slot);
+      TrxLookup found;
+      if (sequence == 0 || !s.tit.read(sequence, &found) ||
+          !txn_internal::is_undecided_state(found.state))
+        continue;
+      const uint64_t since_us = s.tit.since_us(sequence);
+      Undecided& one = out.emplace_back(Undecided{make_trx_id(s.node, sequence),
+                                                  found.state,
+                                                  now_us > since_us ? now_us - since_us : 0,
+                                                  {}});
+      void* const owner = owner_of(one.id);
+      if (listener != nullptr && owner != nullptr) one.owner = listener->describe(owner);
+    }
+  });
+  return out;
+}
+
 uint64_t TrxSystem::active_count() const noexcept {
   return impl_->active.load(std::memory_order_relaxed);
 }

@@ -114,9 +114,10 @@ struct Trx {
   Lsn commit_end;      // end of the commit group
   LastLeaf last_leaf;  // a guess
   uint32_t next_overflow_ordinal = 1;
-  bool must_rollback = false;  // a deadlock victim, or T13: only rollback is allowed
-  Status undo_failure;         // T13: what stopped the undoing
-  bool frees_room = false;     // a DROP or TRUNCATE: goes on while the disk is full (wal W9)
+  bool must_rollback = false;   // a deadlock victim, or T13: only rollback is allowed
+  Status undo_failure;          // T13: what stopped the undoing
+  bool refuses_unseen = false;  // RW22: neither changes nor locks what its view does not show
+  bool frees_room = false;      // a DROP or TRUNCATE: goes on while the disk is full (wal W9)
   bool recovered = false;
   uint64_t leaves_work = 0;  // for purge: about as many records to take out as this
   // Of a transaction without a session (recovered, or prepared and left): where it has changes.
@@ -133,6 +134,11 @@ struct Trx {
   uint32_t status_page = kNoPage;    // holds this transaction's entry (T4)
   void* owner = nullptr;             // of the session that runs it, for the listener of waits
   std::unique_ptr<Mtr> commit_mtr;   // log capacity of the commit group; kept for the next one
+
+  // Whether RW22 keeps the transaction from a version that another one committed at `written`.
+  [[nodiscard]] bool may_not_touch(Cts written) const noexcept {
+    return refuses_unseen && view.open && written > view.snapshot;
+  }
 };
 
 struct TrxSystemOptions {
@@ -255,6 +261,14 @@ class TrxSystem {
   [[nodiscard]] RowWaits* waits() const noexcept;
   [[nodiscard]] TrxCounters& counters() noexcept;
   [[nodiscard]] uint64_t active_count() const noexcept;
+  // For people: those of this node that have an id and are not decided.
+  struct Undecided {
+    TrxId id;
+    TrxState state;
+    uint64_t age_us;
+    WaitOwner owner;
+  };
+  [[nodiscard]] std::vector<Undecided> list_undecided() const;
 
  private:
   struct Impl;

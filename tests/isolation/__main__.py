@@ -11,7 +11,7 @@ from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.storage_beneath import storage_beneath
 
-from .campaign import KINDS, SNAPSHOT_ISOLATION, Campaign, Totals, make_plan
+from .campaign import KINDS, Campaign, Totals, make_plan
 from .checker import Report, check
 from .history import load
 
@@ -23,7 +23,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--first", type=int, default=0, help="begin with this history of the seed")
     parser.add_argument("--history-seconds", type=float, default=5, help="of one history")
     parser.add_argument("--clients", type=int, default=0, help="in every history; without, the seed chooses 4 to 16")
-    parser.add_argument("--levels", default=",".join(KINDS), help=f"in turn; {SNAPSHOT_ISOLATION} is for InnoDB only")
+    parser.add_argument("--levels", default=",".join(KINDS), help="in turn")
     parser.add_argument("--no-kill", action="store_true", help="never kill -9 the server in the middle")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")

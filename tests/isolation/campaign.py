@@ -17,7 +17,7 @@ JOIN_TIMEOUT_S = 90.0
 PROBLEMS_SHOWN_MOST = 6
 MIXED = "mixed"
 SNAPSHOT_ISOLATION = "RR+SI"
-KINDS = (*(level.value for level in Level), MIXED)
+KINDS = (*(level.value for level in Level), SNAPSHOT_ISOLATION, MIXED)
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Plan:
     """Everything about one history that its seed decides; the threads' timing is not part of that."""
 
     seed: str  # of the campaign, and which of its histories
-    kind: str  # a level, mixed, or RR+SI (InnoDB only)
+    kind: str  # a level, mixed, or RR+SI (REPEATABLE READ with snapshot isolation)
     clients: int
     keys: int
     durable: bool

@@ -18,7 +18,7 @@ LEVELS = {"RU": "READ UNCOMMITTED", "RC": "READ COMMITTED", "RR": "REPEATABLE RE
 class Column:
     engine: str
     level: str
-    snapshot_isolation: bool = False  # innodb_snapshot_isolation
+    snapshot_isolation: bool = False  # strata_snapshot_isolation, innodb_snapshot_isolation
 
     @property
     def title(self) -> str:
@@ -27,6 +27,7 @@ class Column:
 
 COLUMNS = (
     *(Column("STRATA", level) for level in LEVELS),
+    Column("STRATA", "RR", snapshot_isolation=True),
     *(Column("InnoDB", level) for level in LEVELS),
     Column("InnoDB", "RR", snapshot_isolation=True),
 )
@@ -36,7 +37,7 @@ KINDS = {"v without a key": False, "v with a key": True}
 def run_case(server: Server, case: Case, column: Column, keyed: bool) -> Outcome:
     settings = [
         f"SET SESSION TRANSACTION ISOLATION LEVEL {LEVELS[column.level]}",
-        f"SET SESSION innodb_snapshot_isolation={'ON' if column.snapshot_isolation else 'OFF'}",
+        *(f"SET SESSION {engine}_snapshot_isolation={int(column.snapshot_isolation)}" for engine in ("innodb", "strata")),
     ]
     with server.connect(autocommit=True) as control, control.cursor() as cursor:
         for sql in (
@@ -108,7 +109,7 @@ def differences(expected: dict[Key, str]) -> set[Key]:
 def explained(text: str) -> set[tuple[str, str]]:
     """The pairs (case, level) that the section on differences explains: `- **case** at levels: why`."""
     pairs: set[tuple[str, str]] = set()
-    for case, levels in re.findall(r"^- \*\*(.+?)\*\* at ([A-Z, ]+):", text, re.MULTILINE):
+    for case, levels in re.findall(r"^- \*\*(.+?)\*\* at ([A-Z+, ]+):", text, re.MULTILINE):
         pairs |= {(case, level.strip()) for level in levels.split(",")}
     return pairs
 

@@ -24,7 +24,7 @@ BETWEEN_LOOKS_S = 0.005
 PATIENCE_MOST = 5.0
 ANSWER_TIMEOUT_S = 20.0
 DEADLOCK = 1213
-ROW_CHANGED = 1020  # innodb_snapshot_isolation
+ROW_CHANGED = 1020  # snapshot isolation
 
 
 def patience() -> float:

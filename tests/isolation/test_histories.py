@@ -1,7 +1,6 @@
 """Short histories of both engines: right at their own level, and found wrong when they claim a higher one."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from strata_cli import paths
@@ -58,14 +57,10 @@ def test_a_server_killed_in_the_middle(campaign: Campaign) -> None:
     assert report.ok, [str(problem) for problem in report.problems]
 
 
-def test_snapshot_isolation(tmp_path: Path) -> None:
-    running = Campaign(tmp_path, "InnoDB")
-    running.start()
-    try:
-        history = running.record(plan(SNAPSHOT_ISOLATION), SECONDS)
-    finally:
-        running.stop()
-    report = check(history)
+def test_snapshot_isolation(campaign: Campaign) -> None:
+    report = check(campaign.record(plan(SNAPSHOT_ISOLATION), SECONDS))
     assert report.ok, [str(problem) for problem in report.problems]
     assert report.permitted["P4 lost update"] == 0
+    if campaign.engine == "STRATA":  # InnoDB passes rows that have left an index
+        assert report.permitted["G-single read skew"] == 0
     assert report.permitted["G2 write skew"] > 0

@@ -94,7 +94,8 @@ class Client(threading.Thread):
                 database=DATABASE, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=60
             )
             self._execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {levels[self._level]}")
-            self._execute(f"SET SESSION innodb_snapshot_isolation={int(self._shared.snapshot_isolation)}")
+            for engine in ("innodb", "strata"):
+                self._execute(f"SET SESSION {engine}_snapshot_isolation={int(self._shared.snapshot_isolation)}")
             self._execute("SET SESSION innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
         except (pymysql.MySQLError, OSError, Gone):
             self._disconnect()

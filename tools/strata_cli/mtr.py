@@ -16,7 +16,6 @@ OWN_OPTIONS = (
     "--mysqld=--plugin-load-add=ha_strata.so",
     "--mysqld=--plugin-maturity=experimental",
     "--mysqld=--innodb",
-    "--mysqld=--default-tmp-storage-engine=InnoDB",
 )
 SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
 DIFFERENCES = paths.ROOT / "tests" / "mtr" / "differences"
@@ -159,7 +158,6 @@ def engine_options(engine: str) -> list[str]:
         f"--combination=--default-storage-engine={engine}",
         f"--mysqld=--default-storage-engine={engine}",
         "--mysqld=--innodb",
-        "--mysqld=--default-tmp-storage-engine=InnoDB",
     ]
     if engine.upper() == "STRATA":
         options += ["--mysqld=--plugin-load-add=ha_strata.so", "--mysqld=--plugin-maturity=experimental"]

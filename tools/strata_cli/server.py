@@ -185,7 +185,6 @@ class Server(BackgroundProcess):
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
-            "--default-tmp-storage-engine=InnoDB",
             *INNODB_SIZES,
         ]
         if os.geteuid() == 0:

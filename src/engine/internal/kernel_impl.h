@@ -55,6 +55,7 @@ struct KernelImpl final : SchemaUser {
   KernelOptions options;
   KernelSeams seams;
   std::unique_ptr<FileSystem> own_file_system;
+  std::unique_ptr<FileSystem> unsynced_files;  // E30
   FileSystem* files = nullptr;
   std::unique_ptr<FileLock> directory_lock;
 
@@ -128,6 +129,12 @@ struct KernelImpl final : SchemaUser {
   // A change was refused for want of room; until look_for_disk_room() finds some.
   std::atomic<bool> growth_refused{false};
 
+  // The last one, as text; and when one was last written to the error log.
+  Mutex deadlock_mutex{LatchRank::kLeaf};
+  std::string last_deadlock STRATA_GUARDED_BY(deadlock_mutex);
+  uint64_t deadlock_logged_us STRATA_GUARDED_BY(deadlock_mutex) = 0;
+  uint64_t deadlocks_not_logged STRATA_GUARDED_BY(deadlock_mutex) = 0;
+
   Mutex flusher_mutex{LatchRank::kLeaf};
   CondVar flusher_wakes;
 
@@ -172,6 +179,12 @@ struct KernelImpl final : SchemaUser {
   Status create_log(const ControlData& data);
   Status open_log(const ControlData& data);
   Status publish_first(const ControlData& data);
+  // looking_inside.cc
+  [[nodiscard]] std::vector<Kernel::LockWaitInfo> with_names(const std::vector<RowWait>& waits);
+  void note_deadlock(const DeadlockReport& report);
+  // unlogged.cc
+  Status open_unlogged();
+  Status remove_left_files();
   // recovery.cc
   Status redo(Lsn from, Lsn* end, uint64_t* bias, std::vector<SpaceId>* dropped);
   Status collect_pending_deletes(std::set<uint32_t>* gone);

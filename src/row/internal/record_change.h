@@ -37,7 +37,8 @@ class RecordChange {
     kResolve,
     kRoom,
     kUndoRoom,
-    kLookAgain
+    kLookAgain,
+    kUnseen  // RW22
   };
   struct Outcome {
     Next next = Next::kDone;

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "txn/trx_system.h"
 
@@ -35,7 +36,16 @@ class Tit {
   void resize(uint32_t slots) {
     STRATA_ASSERT((slots & (slots - 1)) == 0 && slots != 0);
     slots_ = std::make_unique<Slot[]>(slots);
+    since_us_ = std::make_unique<std::atomic<uint64_t>[]>(slots);
     mask_ = slots - 1;
+  }
+  // Of whatever is in that slot; 0: nothing.
+  [[nodiscard]] uint64_t sequence_at(uint32_t slot) const noexcept {
+    return slots_[slot].sequence.load(std::memory_order_acquire);
+  }
+  // When the slot was claimed last, for people.
+  [[nodiscard]] uint64_t since_us(uint64_t sequence) const noexcept {
+    return since_us_[sequence & mask_].load(std::memory_order_relaxed);
   }
   [[nodiscard]] uint32_t size() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 
@@ -74,6 +84,7 @@ class Tit {
     s.sequence.store(0, std::memory_order_relaxed);
     s.commit_lsn.store(kLsnUnknown.value, std::memory_order_release);
     s.owner.store(owner, std::memory_order_release);
+    since_us_[sequence & mask_].store(monotonic_us(), std::memory_order_relaxed);
     s.word.store(pack_state(state, Cts{}), std::memory_order_release);
     s.sequence.store(sequence, std::memory_order_release);
   }
@@ -95,6 +106,7 @@ class Tit {
   };
   static_assert(sizeof(Slot) == 32);
   std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<std::atomic<uint64_t>[]> since_us_;
   uint64_t mask_ = 0;
 };
 
