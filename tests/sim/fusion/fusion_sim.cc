@@ -190,6 +190,15 @@ class FusionSim::Server : public Process, public TitOwners {
   [[nodiscard]] uint64_t life() const noexcept { return life_; }
   [[nodiscard]] uint64_t next_sequence() const noexcept { return next_sequence_; }
   [[nodiscard]] const clients::FetchCounters& counters() const { return fetcher_.counters(); }
+  [[nodiscard]] std::string describe() const {
+    return "life " + std::to_string(life_) + ", epoch " + std::to_string(epoch_.value) +
+           (dead ? ", dead" : "") + (fenced ? ", fenced" : "") + (sealed ? ", sealed" : "") +
+           (released_ ? ", released" : "") + ", lease at " + std::to_string(last_lease_at) +
+           ", refused: " + refusal_ + ", commits " + std::to_string(commits) + ", views " +
+           std::to_string(views) + ", newest memory node " +
+           std::to_string(sim_->memory_nodes_.back()->epoch().value) +
+           (sim_->memory_nodes_.back()->serves() ? " serves" : " does not serve");
+  }
   uint64_t last_lease_at = 0;  // when it got one last
   bool fenced = false;         // asked to be
   bool sealed = false;         // its log
@@ -197,6 +206,7 @@ class FusionSim::Server : public Process, public TitOwners {
 
   // Another server may decide for it.
   void release() {
+    if (released_) return;
     released_ = true;
     auto it = sim_->transactions_.lower_bound({id_.value, first_sequence_});
     for (; it != sim_->transactions_.end() && it->first.first == id_.value; ++it) {
@@ -328,8 +338,10 @@ class FusionSim::Server : public Process, public TitOwners {
       // FU12: the clock, then the views.
       if (sim_->mutation_ == FusionMutation::kScanBeforeClock) {
         const uint64_t scanned = oldest_registered();
-        ask(false, [this, scanned](Asked* now) {
-          send_beat(now->status.ok(), std::min(scanned, now->value.value));
+        later(sim_->delay(), [this, scanned] {
+          ask(false, [this, scanned](Asked* now) {
+            send_beat(now->status.ok(), std::min(scanned, now->value.value));
+          });
         });
       } else {
         ask(false, [this](Asked* now) {
@@ -356,8 +368,9 @@ class FusionSim::Server : public Process, public TitOwners {
       node->run_when_awake([=, this] {
         const uint64_t now = node->local_now();
         const Status joined = node->service()->join(id_, life_, now);
-        StatusOr<proto::HeartbeatReply> reply = joined;
-        if (joined.ok()) reply = node->service()->heartbeat(beat, now);
+        const StatusOr<proto::HeartbeatReply> reply =
+            joined.ok() ? node->service()->heartbeat(beat, now)
+                        : StatusOr<proto::HeartbeatReply>(joined);
         if (sim_->now_ < node->mute_until || sim_->now_ < deaf_until || sim_->lost()) return;
         sim_->after(sim_->delay(), [=, this] { deliver([=, this] { heard(reply, asked_us); }); });
       });
@@ -365,7 +378,7 @@ class FusionSim::Server : public Process, public TitOwners {
   }
   void heard(const StatusOr<proto::HeartbeatReply>& reply, uint64_t asked_us) {
     if (!reply.ok()) {
-      ++sim_->counts_.refused;
+      refusal_ = reply.status().ToString();
       return;
     }
     if (reply->epoch != epoch_) return;
@@ -395,7 +408,7 @@ class FusionSim::Server : public Process, public TitOwners {
 
   // --- commits ---
   void commit_some() {
-    if (node_ != nullptr) begin_commit();
+    if (last_lease_at != 0) begin_commit();  // FA1: it has nothing before it has joined
     later(1 + sim_->rng_.below(16'000), [this] { commit_some(); });
   }
   void begin_commit() {
@@ -487,7 +500,7 @@ class FusionSim::Server : public Process, public TitOwners {
 
   // --- views ---
   void view_some() {
-    if (node_ != nullptr) begin_view();
+    if (last_lease_at != 0) begin_view();
     later(1 + sim_->rng_.below(16'000), [this] { view_some(); });
   }
   void begin_view() {
@@ -571,6 +584,7 @@ class FusionSim::Server : public Process, public TitOwners {
   uint64_t fences_heard_ = 0;
   std::multiset<uint64_t> registered_;
   std::array<bool, kSlots> busy_ = {};
+  std::string refusal_;
   std::set<uint64_t> prepared_;
   std::map<Asked*, std::unique_ptr<Asked>> asked_;
 };
@@ -635,61 +649,58 @@ FusionSim::MemoryNode* FusionSim::serving() {
   return nullptr;
 }
 
+// Another life of a server, which knows nothing.
+void FusionSim::restart(NodeId id) {
+  std::unique_ptr<Server>& server = servers_[id.value];
+  const uint64_t next = server->next_sequence();
+  server->dead = true;
+  graveyard_.push_back(std::move(server));
+  server = std::make_unique<Server>(this, id, ++last_life_, next);
+  server->begin();
+}
+
 // Fences who is silent, lets others adopt what it had, and starts it again.
 void FusionSim::supervise() {
-  MemoryNode* const node = serving();
-  if (node != nullptr && now_ >= node->paused_until) {
-    fusion::Authority* const authority = node->service()->authority();
-    for (auto& server : servers_) {
-      if (server == nullptr) continue;
-      const bool silent = server->dead || (server->last_lease_at + 3 * kLeaseUs < now_ && rng_.one_in(20));
-      if (silent && !server->fenced) {
-        const bool known = authority->fence(server->id()).ok();
-        server->fenced = known;
-        if (known) ++counts_.fences;
-        if (!known && server->dead) {  // it never came so far
-          server->release();
-          const NodeId id = server->id();
-          const uint64_t next = server->next_sequence();
-          after(0, [this, id, next] {
-            graveyard_.push_back(std::move(servers_[id.value]));
-            servers_[id.value] = std::make_unique<Server>(this, id, ++last_life_, next);
-            servers_[id.value]->begin();
-          });
-          return;
-        }
-      }
-      if (!server->fenced) continue;
-      const std::vector<fusion::Member>& durable = authority->durable().members;
-      const auto member = std::find_if(durable.begin(), durable.end(), [&](const fusion::Member& m) {
-        return m.server == server->id() && m.life == server->life();
-      });
-      if (member == durable.end() && !server->released()) {
-        // A record that was not durable has gone with its memory node.
-        server->fenced = authority->fence(server->id()).ok() && server->fenced;
-        continue;
-      }
-      if (member != durable.end() && member->fence == 0) {
-        (void)authority->fence(server->id()).ok();
-        continue;
-      }
-      if (member != durable.end()) server->sealed = true;
-      if (member != durable.end() && authority->may_release(server->id(), node->local_now())) {
-        if (!server->released()) server->release();
-        authority->forget(server->id());
-        continue;
-      }
-      if (member == durable.end() && server->released()) {
-        const NodeId id = server->id();
-        const uint64_t next = server->next_sequence();
-        server->dead = true;
-        graveyard_.push_back(std::move(server));
-        server = std::make_unique<Server>(this, id, ++last_life_, next);
-        server->begin();
-      }
-    }
-  }
   after(3'000, [this] { supervise(); });
+  MemoryNode* const node = serving();
+  if (node == nullptr || now_ < node->paused_until) return;
+  fusion::Authority* const authority = node->service()->authority();
+  for (uint8_t number = 1; number <= kServers; ++number) {
+    const NodeId id{number};
+    Server* const server = servers_[number].get();
+    const auto of_it = [&](const fusion::Member& m) { return m.server == id; };
+    const std::vector<fusion::Member> members = authority->members();
+    const auto member = std::find_if(members.begin(), members.end(), of_it);
+    if (member != members.end() && member->life != server->life()) {
+      // An earlier life that came in late, or that is not forgotten yet: nothing of it is left.
+      authority->fence(id).IgnoreError();  // it is there
+      if (authority->may_release(id, node->local_now())) authority->forget(id);
+      continue;
+    }
+    if (member == members.end()) {
+      if (server->released() || server->dead) {
+        server->release();
+        restart(id);
+      }
+      continue;
+    }
+    const bool silent =
+        server->dead || (server->last_lease_at + 3 * kLeaseUs < now_ && rng_.one_in(20));
+    if (member->fence == 0) {
+      if (!silent && !server->fenced) continue;
+      if (!server->fenced) ++counts_.fences;
+      server->fenced = true;
+      authority->fence(id).IgnoreError();  // it is there
+      continue;
+    }
+    const std::vector<fusion::Member>& durable = authority->durable().members;
+    const auto known = std::find_if(durable.begin(), durable.end(), of_it);
+    if (known == durable.end() || known->fence == 0) continue;
+    server->fenced = server->sealed = true;
+    if (!authority->may_release(id, node->local_now())) continue;
+    if (!server->released()) server->release();
+    authority->forget(id);
+  }
 }
 
 void FusionSim::next_fault() {
@@ -759,7 +770,7 @@ std::string FusionSim::run() {
   run_until(kEndUs);
   for (uint8_t id = 1; id <= kServers && failure_.empty(); ++id)
     if (servers_[id]->commits == 0 || servers_[id]->views == 0)
-      fail("FS6: server " + std::to_string(id) + " does not go on");
+      fail("FS6: server " + std::to_string(id) + " does not go on: " + servers_[id]->describe());
   if (failure_.empty() && largest_horizon_ <= horizon_at_heal_)
     fail("FS6: the horizon stays at " + std::to_string(largest_horizon_) + ", the clock is at " +
          std::to_string(largest_had_));

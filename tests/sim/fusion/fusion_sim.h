@@ -62,7 +62,7 @@ class FusionSim {
 
   struct Counts {
     uint64_t commits = 0, views = 0, takeovers = 0, fences = 0, adopted = 0, pauses = 0, kills = 0;
-    uint64_t fetches = 0, served = 0, refused = 0;
+    uint64_t fetches = 0, served = 0;
   };
   [[nodiscard]] const Counts& counts() const noexcept { return counts_; }
 
@@ -97,6 +97,7 @@ class FusionSim {
   void one_fault();
   void heal();
   void supervise();
+  void restart(NodeId id);
   void fail(const std::string& what) {
     if (failure_.empty()) failure_ = what;
   }
