@@ -136,6 +136,11 @@ Status Authority::fence(NodeId server) {
   return ok_status();
 }
 
+void Authority::exited(NodeId server, uint64_t life) {
+  const Member* const member = find(wanted_, server);
+  if (member != nullptr && member->life == life) kept_[server.value].lease_end_us = 0;
+}
+
 bool Authority::has_ended(NodeId server, uint64_t now_us) const {
   const Member* const member = find(durable_, server);
   if (member == nullptr || member->fence == 0 || phase(now_us) != Phase::kServing) return false;

@@ -20,7 +20,8 @@
 //   FU4  A server is fenced by a record; it gets no lease from when that is asked for. What it holds
 //        is released only once the record is durable, its last lease has ended, and every other
 //        server has said that it has heard of the fence, or has no lease left: nobody goes by what
-//        the fenced one has last shown. (That its log is sealed is up to the caller.)
+//        the fenced one has last shown. (That its log is sealed is up to the caller.) Whose process
+//        is known to have ended has no lease.
 //   FA1  A server is in a durable record before it gets its first lease: a successor knows all who
 //        may have one.
 //   FA2  Another life of a server comes in only after the earlier one was fenced, released and
@@ -88,6 +89,8 @@ class Authority {
   void leave(NodeId server, uint64_t life);
   // Fences a member. Errors: kNotFound.
   Status fence(NodeId server);
+  // FU4. Its supervisor has seen the process end.
+  void exited(NodeId server, uint64_t life);
   // FU4. The member is fenced, and has no lease (and so no view that counts) any more.
   [[nodiscard]] bool has_ended(NodeId server, uint64_t now_us) const;
   // FU4. And nobody goes by it.

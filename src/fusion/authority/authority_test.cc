@@ -119,6 +119,18 @@ TEST_F(AuthorityTest, AFencedServerIsReleasedOnceItsLeaseIsOverAndAllOthersHaveH
   EXPECT_EQ(first_.fences_above(0).size(), 1u);
 }
 
+TEST_F(AuthorityTest, WhoseProcessHasEndedIsNotWaitedFor) {  // FU4
+  join(kA, 7, 10'000);
+  ASSERT_TRUE(first_.renew(beat_of(kA, 7, Epoch{5}), 10'000).ok());
+  ASSERT_TRUE(first_.fence(kA).ok());
+  settle(&first_, 20'000);
+  EXPECT_FALSE(first_.has_ended(kA, 20'000));
+  first_.exited(kA, 6);  // an earlier one
+  EXPECT_FALSE(first_.has_ended(kA, 20'000));
+  first_.exited(kA, 7);
+  EXPECT_TRUE(first_.has_ended(kA, 20'000));
+}
+
 TEST_F(AuthorityTest, WhoSleptThroughAFenceIsNotWaitedForLongerThanItsLeaseButTold) {  // FU4, FA3
   join(kA, 7, 10'000);
   join(kB, 8, 10'000);
