@@ -21,7 +21,7 @@ class TimestampSource {
   [[nodiscard]] virtual bool is_remote() const noexcept { return false; }
   // Called without latches before next(): does the I/O that next() would otherwise have to.
   virtual Status prepare_next() { return ok_status(); }
-  virtual StatusOr<Cts> next() = 0;           // a fresh cts, larger than every one before
+  virtual StatusOr<Cts> next() = 0;  // a fresh cts, larger than every one before
   // A view's snapshot: no commit that was acknowledged before the call is younger, and none that is
   // given a cts after it has returned is as old.
   virtual StatusOr<Cts> current() = 0;

@@ -234,8 +234,9 @@ StatusOr<TrxLookup> TrxSystem::Impl::wait_logged(uint64_t sequence, Cts snapshot
       const uint64_t now_us = monotonic_us();
       result = is_interrupted_now(interrupt)
                    ? error_interrupted()
-                   : error_lock_wait_timeout("a commit that this statement has to wait for has not "
-                                             "ended in time");
+                   : error_lock_wait_timeout(
+                         "a commit that this statement has to wait for has not "
+                         "ended in time");
       if (is_interrupted_now(interrupt) || now_us >= deadline_us) break;
       outcome_changed.wait_for_us(lock, deadline_us - now_us);
     }
@@ -273,8 +274,7 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
   }
   if (found.cts.is_zero() || found.commit_lsn == kLsnUnknown) {  // T14
     if (!may_block) return error_busy();
-    STRATA_ASSIGN_OR_RETURN(found,
-                            s.wait_logged(sequence_of(id), view.snapshot, view.wait_us_max));
+    STRATA_ASSIGN_OR_RETURN(found, s.wait_logged(sequence_of(id), view.snapshot, view.wait_us_max));
     if (found.state == TrxState::kNone) return visible(view, header, true);  // ended long since
     if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
     if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;

@@ -295,7 +295,9 @@ class TitTest : public ::testing::Test {
  protected:
   static constexpr uint64_t kSlots = 8;
   TitTest() { reader_.opened(NodeId{2}, region_, kSlots); }
-  TrxState state_of(uint64_t sequence) { return reader_.read(make_trx_id(NodeId{2}, sequence))->state; }
+  TrxState state_of(uint64_t sequence) {
+    return reader_.read(make_trx_id(NodeId{2}, sequence))->state;
+  }
   uint64_t calls() const { return reader_.counters().calls.load(); }
 
   alignas(64) std::array<char, TitRegion::bytes_of(kSlots)> memory_ = {};

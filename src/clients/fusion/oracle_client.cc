@@ -75,8 +75,8 @@ Status OracleClient::raise_to(Cts at_least) {
   STRATA_ASSIGN_OR_RETURN(const Cts now, current());
   if (now >= at_least) return ok_status();
   return error_corruption("a transaction of this server has the timestamp " +
-                          std::to_string(at_least.value) + ", but the memory node's clock stands at " +
-                          std::to_string(now.value));
+                          std::to_string(at_least.value) +
+                          ", but the memory node's clock stands at " + std::to_string(now.value));
 }
 
 }  // namespace strata::clients

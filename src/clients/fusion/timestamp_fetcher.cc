@@ -43,8 +43,10 @@ void TimestampFetcher::lead() {
 
 void TimestampFetcher::begin(Fetch* fetch) {
   fetch->fresh = 0;
-  for (const Request* r = fetch->first; r != nullptr; r = r->next_) fetch->fresh += r->fresh ? 1 : 0;
-  if (fetch->times == nullptr) return ended(error_peer_down("there is no memory node at the moment"));
+  for (const Request* r = fetch->first; r != nullptr; r = r->next_)
+    fetch->fresh += r->fresh ? 1 : 0;
+  if (fetch->times == nullptr)
+    return ended(error_peer_down("there is no memory node at the moment"));
   counters_.fetches.fetch_add(1, std::memory_order_relaxed);
   // The ceiling is read last: what was acknowledged before is at or below it.
   fetch->operations[0] = fetch->fresh != 0

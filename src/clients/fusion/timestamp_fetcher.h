@@ -25,7 +25,8 @@
 namespace strata::clients {
 
 struct FetchCounters {
-  std::atomic<uint64_t> fetches{0};  // round trips; how many a read costs: fetches / (views + commits)
+  std::atomic<uint64_t> fetches{
+      0};  // round trips; how many a read costs: fetches / (views + commits)
   std::atomic<uint64_t> views{0}, commits{0};  // requests served
   std::atomic<uint64_t> above_ceiling{0}, without_lease{0}, failed{0};
 };

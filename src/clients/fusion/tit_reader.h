@@ -35,8 +35,9 @@ class TitOwners {
 };
 
 struct TitCounters {
-  std::atomic<uint64_t> gets{0};   // slots read
-  std::atomic<uint64_t> calls{0};  // their servers asked: another sequence, an open commit, no table
+  std::atomic<uint64_t> gets{0};  // slots read
+  std::atomic<uint64_t> calls{
+      0};  // their servers asked: another sequence, an open commit, no table
 };
 
 class TitReader final : public TitSource {

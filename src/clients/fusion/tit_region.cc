@@ -40,7 +40,8 @@ void TitRegion::claim(uint64_t sequence, TrxState state) noexcept {
   const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
   if (is_undecided(proto::tit_state(slot.word.load()))) return;  // FC7
   slot.sequence.store(0);
-  slot.word.store(proto::tit_word(static_cast<uint8_t>(state), Cts{}, proto::tit_tag(sequence, slots_)));
+  slot.word.store(
+      proto::tit_word(static_cast<uint8_t>(state), Cts{}, proto::tit_tag(sequence, slots_)));
   slot.sequence.store(sequence);
 }
 

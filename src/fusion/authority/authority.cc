@@ -112,7 +112,8 @@ StatusOr<uint64_t> Authority::renew(const proto::Heartbeat& beat, uint64_t now_u
     return error_fenced("this server was fenced, or has never joined");
   if (durable == nullptr || durable->life != beat.life)  // FA1
     return error_peer_down("the server is not a member yet");
-  if (!serves(now_us)) return error_peer_down("the memory node cannot tell whether it still serves");
+  if (!serves(now_us))
+    return error_peer_down("the memory node cannot tell whether it still serves");
   Kept& kept = kept_[beat.server.value];
   kept.fences_heard = std::max(kept.fences_heard, beat.fences_heard);
   const uint64_t lease_us = valid_until_us_ - now_us;

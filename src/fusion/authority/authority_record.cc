@@ -33,7 +33,9 @@ std::string encode(const AuthorityRecord& record) {
 }
 
 StatusOr<AuthorityRecord> decode_authority_record(Bytes bytes) {
-  const auto damaged = [] { return error_corruption("a record of the authority stream is damaged"); };
+  const auto damaged = [] {
+    return error_corruption("a record of the authority stream is damaged");
+  };
   ByteReader reader(bytes);
   const uint32_t crc = reader.u32();
   if (!reader.ok() || crc != crc32c(bytes.data() + 4, bytes.size() - 4)) return damaged();

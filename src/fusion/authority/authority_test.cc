@@ -83,7 +83,8 @@ TEST_F(AuthorityTest, ASuccessorWaitsForTheLeasesOfItsPredecessor) {  // FU2
   EXPECT_TRUE(second.serves(5'000'000 + kWait));
   // It knows the members; they need not join again.
   EXPECT_TRUE(second.renew(beat_of(kA, 7, Epoch{6}), 5'000'000 + kWait).ok());
-  EXPECT_TRUE(is_fenced(second.renew(beat_of(kA, 7, Epoch{5}), 5'000'000 + kWait).status()));  // FU1
+  EXPECT_TRUE(
+      is_fenced(second.renew(beat_of(kA, 7, Epoch{5}), 5'000'000 + kWait).status()));  // FU1
   // The first one hears of it at its next append.
   first_.refused();
   EXPECT_FALSE(first_.serves(300'000));

@@ -63,8 +63,7 @@ StatusOr<proto::HeartbeatReply> TimeService::heartbeat(const proto::Heartbeat& b
 
 void TimeService::leave(NodeId server, uint64_t life) {
   for (const Member& member : authority_.members())
-    if (member.server == server && member.life == life && member.fence == 0)
-      horizon_.ended(server);
+    if (member.server == server && member.life == life && member.fence == 0) horizon_.ended(server);
   authority_.leave(server, life);
 }
 

@@ -93,7 +93,7 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   // (T7).
   std::deque<std::pair<Cts, uint64_t>> aborted STRATA_GUARDED_BY(purge_mutex);
   std::vector<uint64_t> unstamped STRATA_GUARDED_BY(purge_mutex);  // the same, without a cts yet
-  std::vector<PurgeItem> failed STRATA_GUARDED_BY(purge_mutex);  // T12
+  std::vector<PurgeItem> failed STRATA_GUARDED_BY(purge_mutex);    // T12
   uint64_t retry_at_us STRATA_GUARDED_BY(purge_mutex) = 0;
   std::vector<PurgeItem> marks
       STRATA_GUARDED_BY(purge_mutex);  // purged, not yet marked so in the status pages

@@ -58,8 +58,8 @@ class Regions {
     return region;
   }
   std::shared_ptr<RemoteRegion> open(const std::string& name) {
-    auto opened =
-        transport::open_remote_region(channel_, name, RegionPath::kMapped, monotonic_us() + 60'000'000);
+    auto opened = transport::open_remote_region(channel_, name, RegionPath::kMapped,
+                                                monotonic_us() + 60'000'000);
     EXPECT_TRUE(opened.ok()) << opened.status();
     return *std::move(opened);
   }
@@ -214,9 +214,11 @@ TEST(FusionClientsThreads, TimestampsAndTransactionsOverAMappedRegion) {
     return static_cast<double>(c.fetches.load()) /
            static_cast<double>(c.views.load() + c.commits.load());
   };
-  std::printf("%zu commits, %llu looks at undecided ones, fetches per request: writers %.2f, readers %.2f\n",
-              all.size(), static_cast<unsigned long long>(looked), per(writer_clock.counters()),
-              per(reader_clock.counters()));
+  std::printf(
+      "%zu commits, %llu looks at undecided ones, fetches per request: writers %.2f, readers "
+      "%.2f\n",
+      all.size(), static_cast<unsigned long long>(looked), per(writer_clock.counters()),
+      per(reader_clock.counters()));
 }
 
 }  // namespace

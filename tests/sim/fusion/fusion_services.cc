@@ -44,7 +44,7 @@ using transport::RemoteRegion;
 using transport::RpcServer;
 
 constexpr Epoch kEpoch{1};
-constexpr uint64_t kTitSlots = 1u << 16;  // as many as a node's own table has
+constexpr uint64_t kTitSlots = 1u << 16;   // as many as a node's own table has
 constexpr uint64_t kLeaseUs = 60'000'000;  // nobody loses it only because the machine is busy
 
 // Calls between nodes are calls of functions.
@@ -89,9 +89,9 @@ class FusionServices final : public ClusterServices {
     server_ = std::make_unique<RpcServer>(io_.world(), transport::test::secret_of('s'),
                                           transport::ServerOptions());
     regions_ = std::make_unique<RegionServer>(server_.get());
-    channel_ = std::make_shared<BlockingChannel>(
-        transport::test::secret_of('s'), *server_->listen("unix:" + (folder_ / "socket")),
-        transport::BlockingChannelOptions());
+    channel_ = std::make_shared<BlockingChannel>(transport::test::secret_of('s'),
+                                                 *server_->listen("unix:" + (folder_ / "socket")),
+                                                 transport::BlockingChannelOptions());
     times_ = make("times", proto::kTimesBytes, RegionAccess::kReadWrite);
     fusion::TimeServiceOptions options;
     options.authority.lease_us = kLeaseUs;
@@ -313,7 +313,7 @@ class FusionServices final : public ClusterServices {
   bool stopping_ = false;
   std::optional<TimeService> service_;              // under mutex_
   std::map<uint8_t, std::shared_ptr<Life>> lives_;  // under mutex_
-  std::vector<std::shared_ptr<Life>> graveyard_;    // the last views of a kernel may still point here
+  std::vector<std::shared_ptr<Life>> graveyard_;  // the last views of a kernel may still point here
   uint64_t last_life_ = 0;
   std::thread keeper_;
 };

@@ -59,11 +59,11 @@ class FusionSim::MemoryNode : public Process {
       last = *decoded;
     }
     fusion::TimeServiceOptions options;
-    options.authority = {.lease_us = kLeaseUs,
-                         .renew_us = kRenewUs,
-                         .takeover_wait_us = sim_->mutation_ == FusionMutation::kSuccessorWithoutWait
-                                                 ? 0
-                                                 : kLeaseUs + kLeaseUs / 8};
+    options.authority = {
+        .lease_us = kLeaseUs,
+        .renew_us = kRenewUs,
+        .takeover_wait_us =
+            sim_->mutation_ == FusionMutation::kSuccessorWithoutWait ? 0 : kLeaseUs + kLeaseUs / 8};
     options.oracle.step = 40;
     service_.emplace(options, epoch_, last, local(sim_->now_), times_.data());
     tick();
@@ -82,10 +82,14 @@ class FusionSim::MemoryNode : public Process {
     sim_->after(kTickUs, [this] { tick(); });
   }
 
-  [[nodiscard]] bool serves() { return !dead && service_.has_value() && service_->authority()->serves(local(sim_->now_)); }
+  [[nodiscard]] bool serves() {
+    return !dead && service_.has_value() && service_->authority()->serves(local(sim_->now_));
+  }
   [[nodiscard]] uint64_t local_now() const { return local(sim_->now_); }
   [[nodiscard]] Epoch epoch() const noexcept { return epoch_; }
-  [[nodiscard]] TimeService* service() noexcept { return service_.has_value() ? &*service_ : nullptr; }
+  [[nodiscard]] TimeService* service() noexcept {
+    return service_.has_value() ? &*service_ : nullptr;
+  }
   [[nodiscard]] char* times() noexcept { return times_.data(); }
   void run_when_awake(std::function<void()> action) {
     if (dead) return;
@@ -169,7 +173,8 @@ class FusionSim::Server : public Process, public TitOwners {
         next_sequence_(first_sequence),
         lease_([this] { return local(sim_->now_); }),
         check_(this),
-        fetcher_(&check_, [this] { return local(sim_->now_); }, 10'000),
+        fetcher_(
+            &check_, [this] { return local(sim_->now_); }, 10'000),
         horizon_(&check_),
         tit_(table_.data(), kSlots),
         reader_(&check_, this, &tit_) {}
@@ -199,9 +204,9 @@ class FusionSim::Server : public Process, public TitOwners {
            std::to_string(sim_->memory_nodes_.back()->epoch().value) +
            (sim_->memory_nodes_.back()->serves() ? " serves" : " does not serve");
   }
-  uint64_t last_lease_at = 0;  // when it got one last
-  bool fenced = false;         // asked to be
-  bool sealed = false;         // its log
+  uint64_t last_lease_at = 0;       // when it got one last
+  bool fenced = false;              // asked to be
+  bool sealed = false;              // its log
   uint64_t commits = 0, views = 0;  // acknowledged since faults ended
 
   // Another server may decide for it.
@@ -247,7 +252,10 @@ class FusionSim::Server : public Process, public TitOwners {
   };
   struct Asked final : TimestampFetcher::Request {
     Asked(Server* s, bool fresh, std::function<void(Asked*)> d)
-        : Request(fresh), server(s), done(std::move(d)), had_before(fresh ? s->sim_->largest_had_ : s->sim_->largest_fresh_) {}
+        : Request(fresh),
+          server(s),
+          done(std::move(d)),
+          had_before(fresh ? s->sim_->largest_had_ : s->sim_->largest_fresh_) {}
     void answered() noexcept override {
       if (status.ok()) server->sim_->note_value(fresh, value.value, had_before);
       done(this);
@@ -332,7 +340,8 @@ class FusionSim::Server : public Process, public TitOwners {
   }
   void beat() {
     // The registry tells of a newer memory node, sooner or later.
-    MemoryNode* const newest = sim_->memory_nodes_.empty() ? nullptr : sim_->memory_nodes_.back().get();
+    MemoryNode* const newest =
+        sim_->memory_nodes_.empty() ? nullptr : sim_->memory_nodes_.back().get();
     if (newest != nullptr && newest->service() != nullptr && sim_->rng_.one_in(2)) use(newest);
     if (node_ != nullptr) {
       // FU12: the clock, then the views.
@@ -351,7 +360,9 @@ class FusionSim::Server : public Process, public TitOwners {
     }
     later(kBeatUs, [this] { beat(); });
   }
-  uint64_t oldest_registered() const { return registered_.empty() ? UINT64_MAX : *registered_.begin(); }
+  uint64_t oldest_registered() const {
+    return registered_.empty() ? UINT64_MAX : *registered_.begin();
+  }
   void send_beat(bool has_views, uint64_t oldest) {
     proto::Heartbeat beat;
     beat.server = id_;
@@ -368,9 +379,9 @@ class FusionSim::Server : public Process, public TitOwners {
       node->run_when_awake([=, this] {
         const uint64_t now = node->local_now();
         const Status joined = node->service()->join(id_, life_, now);
-        const StatusOr<proto::HeartbeatReply> reply =
-            joined.ok() ? node->service()->heartbeat(beat, now)
-                        : StatusOr<proto::HeartbeatReply>(joined);
+        const StatusOr<proto::HeartbeatReply> reply = joined.ok()
+                                                          ? node->service()->heartbeat(beat, now)
+                                                          : StatusOr<proto::HeartbeatReply>(joined);
         if (sim_->now_ < node->mute_until || sim_->now_ < deaf_until || sim_->lost()) return;
         sim_->after(sim_->delay(), [=, this] { deliver([=, this] { heard(reply, asked_us); }); });
       });
@@ -387,8 +398,10 @@ class FusionSim::Server : public Process, public TitOwners {
         close_fenced(fence);
       fences_heard_ = std::max(fences_heard_, fence.number);
     }
-    lease_.granted(reply->epoch, sim_->mutation_ == FusionMutation::kLeaseFromTheReply ? local(sim_->now_) : asked_us,
-                   reply->lease_us);
+    lease_.granted(
+        reply->epoch,
+        sim_->mutation_ == FusionMutation::kLeaseFromTheReply ? local(sim_->now_) : asked_us,
+        reply->lease_us);
     last_lease_at = sim_->now_;
     sim_->note_horizon(reply->horizon.value);
     horizon_.heard(reply->horizon);
@@ -433,7 +446,10 @@ class FusionSim::Server : public Process, public TitOwners {
     if (!late) set(sequence, Transaction::State::kCommitting, 0);
     ask(true, [=, this](Asked* cts) {
       if (!cts->status.ok()) {  // it goes back, and on later
-        set(sequence, prepared_.contains(sequence) ? Transaction::State::kPrepared : Transaction::State::kActive, 0);
+        set(sequence,
+            prepared_.contains(sequence) ? Transaction::State::kPrepared
+                                         : Transaction::State::kActive,
+            0);
         later(5'000 + sim_->rng_.below(20'000), [=, this] { mark(sequence); });
         return;
       }
@@ -466,7 +482,8 @@ class FusionSim::Server : public Process, public TitOwners {
     Transaction& trx = sim_->transactions_[{id_.value, sequence}];
     trx.state = state;
     trx.cts = cts;
-    constexpr TrxState kStates[] = {TrxState::kActive, TrxState::kPrepared, TrxState::kCommitting, TrxState::kCommitted, TrxState::kAborted};
+    constexpr TrxState kStates[] = {TrxState::kActive, TrxState::kPrepared, TrxState::kCommitting,
+                                    TrxState::kCommitted, TrxState::kAborted};
     tit_.set(sequence, kStates[static_cast<size_t>(state)], Cts{cts});
   }
   // It has found that it is fenced.
@@ -524,8 +541,9 @@ class FusionSim::Server : public Process, public TitOwners {
     const uint64_t sequence = last - std::min<uint64_t>(last, 1 + sim_->rng_.below(2 * kSlots));
     const std::pair<uint8_t, uint64_t> which{server, sequence};
     if (sim_->transactions_.contains(which)) {
-      StatusOr<TrxLookup> found = server == id_.value ? told(make_trx_id(id_, sequence))
-                                                      : reader_.read(make_trx_id(NodeId{server}, sequence));
+      StatusOr<TrxLookup> found = server == id_.value
+                                      ? told(make_trx_id(id_, sequence))
+                                      : reader_.read(make_trx_id(NodeId{server}, sequence));
       if (!found.ok()) {
         // Nobody can tell at the moment: this view gives no answer.
         registered_.erase(registered_.find(view->snapshot));
@@ -538,7 +556,8 @@ class FusionSim::Server : public Process, public TitOwners {
         view->invisible.push_back(which);
       }  // else it would wait for the outcome
     }
-    const uint64_t think = sim_->rng_.one_in(10) ? sim_->rng_.below(150'000) : sim_->rng_.below(4'000);
+    const uint64_t think =
+        sim_->rng_.one_in(10) ? sim_->rng_.below(150'000) : sim_->rng_.below(4'000);
     later(think, [=, this] { read_some(view); });
   }
   void answer(const std::shared_ptr<View>& view) {
@@ -551,8 +570,8 @@ class FusionSim::Server : public Process, public TitOwners {
       sim_->fail("FS3: a view at " + std::to_string(view->snapshot) + " misses the commit " +
                  std::to_string(view->acknowledged_before) + " acknowledged before it");
     if (sim_->largest_horizon_ > view->snapshot)
-      sim_->fail("FS5: the horizon " + std::to_string(sim_->largest_horizon_) + " passed an open view at " +
-                 std::to_string(view->snapshot));
+      sim_->fail("FS5: the horizon " + std::to_string(sim_->largest_horizon_) +
+                 " passed an open view at " + std::to_string(view->snapshot));
     for (const auto& which : view->visible)
       if (sim_->transactions_[which].state != Transaction::State::kCommitted)
         sim_->fail("FS4: a view saw what is not durable");
@@ -593,12 +612,15 @@ class FusionSim::Server : public Process, public TitOwners {
 
 void FusionSim::note_value(bool fresh, uint64_t value, uint64_t had_before) {
   if (fresh) {
-    if (!used_.insert(value).second) fail("FS1: the timestamp " + std::to_string(value) + " was given twice");
+    if (!used_.insert(value).second)
+      fail("FS1: the timestamp " + std::to_string(value) + " was given twice");
     if (value <= had_before)
-      fail("FS1: the timestamp " + std::to_string(value) + " was given after " + std::to_string(had_before));
+      fail("FS1: the timestamp " + std::to_string(value) + " was given after " +
+           std::to_string(had_before));
     largest_fresh_ = std::max(largest_fresh_, value);
   } else if (value < had_before) {
-    fail("FS1: the snapshot " + std::to_string(value) + " was given after the commit " + std::to_string(had_before));
+    fail("FS1: the snapshot " + std::to_string(value) + " was given after the commit " +
+         std::to_string(had_before));
   }
   largest_had_ = std::max(largest_had_, value);
 }

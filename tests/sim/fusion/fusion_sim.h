@@ -133,7 +133,7 @@ class FusionSim {
   std::vector<std::unique_ptr<Server>> graveyard_;  // earlier lives: their tables can still be read
   std::map<std::pair<uint8_t, uint64_t>, Transaction> transactions_;  // server, sequence
   std::set<uint64_t> used_;
-  uint64_t largest_had_ = 0;       // fresh or snapshot
+  uint64_t largest_had_ = 0;  // fresh or snapshot
   uint64_t largest_fresh_ = 0;
   uint64_t largest_acknowledged_ = 0;
   uint64_t largest_horizon_ = 0;  // told
