@@ -1,9 +1,9 @@
 // What several servers that write the same tables, and the memory node between them, read and write
 // in each other's memory, and what a server tells and hears several times a second.
 //
-//   FM1  A word of 8 bytes has one writer at a time or is changed by atomics only, and is read as one
-//        word. Nothing relies on two words having been read at one moment.
-//   FM2  What is read from another node may be anything: it is judged, never asserted.
+//   FW1  A word of 8 bytes has one writer at a time or is changed by atomics only, and is read as
+//        one word. Nothing relies on two words having been read at one moment.
+//   FW2  What is read from another node may be anything: it is judged, never asserted.
 #pragma once
 
 #include <cstdint>

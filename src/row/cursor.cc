@@ -95,7 +95,8 @@ struct RowCursor::Impl {
   void take_items() {
     locked = false;
     if (!ahead || !forward) return;
-    // Several nodes have none: and the clock may be far away, which nobody asks with a leaf latched.
+    // Several nodes have none: and the clock may be far away, which nobody asks with a leaf
+    // latched.
     if (context->runs_max == 0) {
       run = nullptr;
       return;

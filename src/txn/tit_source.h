@@ -27,11 +27,11 @@
 
 namespace strata {
 
-// A copy of a node's table that others read without asking it (FU9). Owned by the TIT source; told
+// A copy of a node's table that others read without asking it (clients/fusion). Owned by the TIT source; told
 // of every change by the node's transaction system. The node itself never reads it.
-//   MW15  What a transaction's owner is told to set is there, for all to see, when the call
+//   MW19  What a transaction's owner is told to set is there, for all to see, when the call
 //         returns: the mark kCommitting is before the cts is fetched (MW8).
-//   MW16  kCommitted is shown only once it is durable (MW9): set_ended() until then, and
+//   MW20  kCommitted is shown only once it is durable (MW9): set_ended() until then, and
 //         made_durable() later.
 class PublishedSlots {
  public:

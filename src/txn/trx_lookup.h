@@ -1,5 +1,5 @@
-// What is known of a transaction. Read from the table in memory, from status pages, or from the node
-// whose transaction it is.
+// What is known of a transaction. Read from the table in memory, from status pages, or from the
+// node whose transaction it is.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Goal: what is different where timestamps come from another node and other nodes read this one's
-// table (T8, T14, MW15, MW16): nothing is fetched under a mutex or twice, the mark is there before the
-// fetch, and whoever meets it waits for what comes of it, and no longer.
+// table (T8, T14, MW19, MW20): nothing is fetched under a mutex or twice, the mark is there before
+// the fetch, and whoever meets it waits for what comes of it, and no longer.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -56,12 +56,17 @@ struct FixedHorizon final : ViewHorizon {
 
 struct Shown final : PublishedSlots {
   std::vector<std::pair<uint64_t, std::string>> said;
-  void claim(uint64_t sequence, TrxState) noexcept override { said.emplace_back(sequence, "claimed"); }
+  void claim(uint64_t sequence, TrxState) noexcept override {
+    said.emplace_back(sequence, "claimed");
+  }
   void set(uint64_t sequence, TrxState state, Cts cts) noexcept override {
-    said.emplace_back(sequence, std::to_string(static_cast<int>(state)) + (cts.is_zero() ? "" : " cts"));
+    said.emplace_back(sequence,
+                      std::to_string(static_cast<int>(state)) + (cts.is_zero() ? "" : " cts"));
   }
   void set_ended(uint64_t sequence, Cts) noexcept override { said.emplace_back(sequence, "ended"); }
-  void made_durable(uint64_t sequence, Cts) noexcept override { said.emplace_back(sequence, "durable"); }
+  void made_durable(uint64_t sequence, Cts) noexcept override {
+    said.emplace_back(sequence, "durable");
+  }
 };
 
 struct Others final : TitSource {
@@ -123,7 +128,7 @@ TEST_F(RemoteClockTest, AViewAndACommitCostOneFetchEach) {  // T8
   EXPECT_EQ(clock.fetches.load(), before + 3);  // the horizon's
 }
 
-TEST_F(RemoteClockTest, TheMarkIsThereBeforeTheFetchAndNothingIsHeldDuringIt) {  // T14, MW15
+TEST_F(RemoteClockTest, TheMarkIsThereBeforeTheFetchAndNothingIsHeldDuringIt) {  // T14, MW19
   auto early = begin_with_view();
   auto writer = begin_with_change();
   const TrxId id = writer->id;
@@ -159,7 +164,8 @@ struct WaitingReader {
           const InterruptScope scope(&reader->interrupt);
           result = test->trxs()->visible(reader->view, RemoteClockTest::version_of(id), true);
         }) {
-    EXPECT_TRUE(testing::wait_until([&] { return test->trxs()->counters().commit_waits.load() != 0; }));
+    EXPECT_TRUE(
+        testing::wait_until([&] { return test->trxs()->counters().commit_waits.load() != 0; }));
   }
   StatusOr<bool> get() {
     thread.join();
@@ -249,7 +255,7 @@ TEST_F(RemoteClockTest, ARollbackThatGetsNoTimestampGetsOneLater) {
   EXPECT_GT(trxs()->all_visible_below(), sequence);
 }
 
-TEST_F(RemoteClockTest, OthersAreShownACommitOnceItIsDurable) {  // MW16
+TEST_F(RemoteClockTest, OthersAreShownACommitOnceItIsDurable) {  // MW20
   auto writer = begin_with_change();
   const uint64_t sequence = sequence_of(writer->id);
   ASSERT_TRUE(trxs()->reserve_commit(writer.get()).ok());

@@ -15,7 +15,7 @@
 //       No I/O under the mutex. With one writer cts order = log order.
 //   T2  A reader that meets kCommitting with cts <= view waits until the commit group is durable
 //       (Log::persist of its Lsn), never for the committing thread.
-//   T14  (FU7) Where the oracle is far away (TimestampSource::is_remote) its cts is fetched in
+//   T14  Where the oracle is far away (TimestampSource::is_remote) its cts is fetched in
 //        reserve_commit(), with no latch or mutex held, after the slot says kCommitting: whoever
 //        opens a view at or above that cts finds the mark. If the commit does not come to its order
 //        the slot says again what it said before. Who meets the mark without a cts, or with one in

@@ -78,8 +78,8 @@ Status TrxSystem::Impl::join_horizon() {
 // --- look-up ---
 
 // False: not in the table. A slot between "committing" and its cts or log position being known
-// belongs to a thread inside the commit mutex: a moment, without I/O. With an oracle far away it may
-// be long before either is known, and is told as it is (T14).
+// belongs to a thread inside the commit mutex: a moment, without I/O. With an oracle far away it
+// may be long before either is known, and is told as it is (T14).
 bool TrxSystem::Impl::lookup_tit(uint64_t sequence, TrxLookup* out) noexcept {
   while (tit.read(sequence, out)) {
     if (out->state != TrxState::kCommitting) return true;

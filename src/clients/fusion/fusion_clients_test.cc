@@ -333,7 +333,7 @@ TEST_F(TitTest, AnotherServersTransactionIsReadWithoutAskingIt) {  // FU9
   EXPECT_EQ(calls(), 2u);
 }
 
-TEST_F(TitTest, WhatIsNotDurableIsNotToldAsCommitted) {  // FC9, MW16
+TEST_F(TitTest, WhatIsNotDurableIsNotToldAsCommitted) {  // FC9, MW20
   tit_.claim(3, TrxState::kActive);
   tit_.set(3, TrxState::kCommitting, Cts{9});
   tit_.set_ended(3, Cts{9});

@@ -3,8 +3,8 @@
 //
 //   FC1  A lease belongs to an epoch. valid(epoch) says that at this moment the memory node of that
 //        epoch, and no later one, decides, and that this server is not fenced, or nothing of it has
-//        been released yet. Whoever reads something of another node checks it *afterwards*, with the
-//        epoch that it had read under.
+//        been released yet. Whoever reads something of another node checks it *afterwards*, with
+//        the epoch that it had read under.
 //   FC2  It is counted from when it was asked for, less a part in 32 for clocks that run at
 //        different speeds. Epochs only grow: what an earlier one grants is not heard any more.
 #pragma once

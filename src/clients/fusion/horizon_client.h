@@ -1,7 +1,7 @@
-// A server's end of the horizon (txn/view_horizon.h): what it says of its own views, and what it has
-// heard. Thread-safe.
+// A server's end of the horizon (txn/view_horizon.h): what it says of its own views, and what it
+// has heard. Thread-safe.
 //
-//   FU12  A view registers the horizon last heard, then fetches its snapshot; what the server says
+//   FC10  A view registers the horizon last heard, then fetches its snapshot; what the server says
 //         of itself is the least of what is registered and of the clock read *before* it looked.
 //   FC6  newest() reads the word that the memory node shows before it tells anybody (FT5), and it
 //        counts only under a lease of that epoch valid afterwards: so it is no older than what

@@ -1,9 +1,10 @@
-// The timestamps of a server that is one of several: a TimestampSource over the memory node's clock.
-// Thread-safe; blocks for a round trip, and while there is no lease or the ceiling is too low.
+// The timestamps of a server that is one of several: a TimestampSource over the memory node's
+// clock. Thread-safe; blocks for a round trip, and while there is no lease or the ceiling is too
+// low.
 //
-//   FC5  A call ends by wait_us_max and two fetches more; or when its statement is interrupted (BA9),
-//        but no fetch is broken off for that, since others wait for it, too. Nothing is used then of
-//        what may have been fetched.
+//   FC5  A call ends by wait_us_max and two fetches more; or when its statement is interrupted
+//        (BA9), but no fetch is broken off for that, since others wait for it, too. Nothing is used
+//        then of what may have been fetched.
 #pragma once
 
 #include <cstdint>

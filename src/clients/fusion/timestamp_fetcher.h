@@ -7,7 +7,8 @@
 //   FU5  What is fetched counts only if the lease of the epoch that it was fetched under is valid
 //        afterwards, and only up to the ceiling read after it. A commit above that gets busy and
 //        asks again; a snapshot above is taken at the ceiling: no acknowledged commit is younger.
-//   FC3  Numbers that were fetched for nobody (a lost reply, the ceiling, the lease) are never used.
+//   FC3  Numbers that were fetched for nobody (a lost reply, the ceiling, the lease) are never
+//        used.
 //   FC4  A request is told to lead at most once, before it is answered; whoever is told calls
 //        lead() soon: the others wait for that.
 #pragma once
@@ -58,8 +59,8 @@ class TimestampFetcher {
 
   // From the next fetch on. Null: there is none at the moment.
   void use(std::shared_ptr<transport::RemoteRegion> times, Epoch epoch);
-  // Errors a request may end with: lease_lost, peer_down (no region), busy (FU5), kDataLoss, and the
-  // region's.
+  // Errors a request may end with: lease_lost, peer_down (no region), busy (FU5), kDataLoss, and
+  // the region's.
   void ask(Request* request);
   void lead();
   [[nodiscard]] const FetchCounters& counters() const noexcept { return counters_; }

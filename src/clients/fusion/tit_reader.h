@@ -3,9 +3,9 @@
 //
 //   FC8  A slot is believed if sequence and tag fit (FU9), the lease is valid afterwards, and after
 //        that the server's table is still the one that was read: a table is closed before the fence
-//        of its server is confirmed, and before a lease that was told of the fence is used (FU4). So
-//        nobody goes by what a fenced server has last shown once another decides for it.
-//   FC9  What a slot says of a commit that is not durable is "committing" (MW16): who needs to know
+//        of its server is confirmed, and before a lease that was told of the fence is used (FU4).
+//        So nobody goes by what a fenced server has last shown once another decides for it.
+//   FC9  What a slot says of a commit that is not durable is "committing" (MW20): who needs to know
 //        asks its server, which makes it durable.
 #pragma once
 

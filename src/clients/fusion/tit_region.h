@@ -1,12 +1,12 @@
 // A server's table of transactions as others read it (FU9): slots in a region of the server's own,
 // which it exposes for reading only. The server itself never reads it.
 //
-//   FU9  claim(): sequence 0, then the word of the new sequence, then the sequence. Whoever reads the
-//        sequence and then a word with its tag has a state that the transaction had in between: a
-//        word of another transaction has another tag.
-//   FC7  A slot whose transaction is undecided is left to it: a younger one that would have the same
-//        slot is not shown, and others ask. (The server's own table has as many slots, and skips
-//        busy ones; after a restart with many old transactions it may have more.)
+//   FU9  claim(): sequence 0, then the word of the new sequence, then the sequence. Whoever reads
+//        the sequence and then a word with its tag has a state that the transaction had in between:
+//        a word of another transaction has another tag.
+//   FC7  A slot whose transaction is undecided is left to it: a younger one that would have the
+//        same slot is not shown, and others ask. (The server's own table has as many slots, and
+//        skips busy ones; after a restart with many old transactions it may have more.)
 #pragma once
 
 #include <cstdint>

@@ -434,8 +434,8 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
-// Timestamps, views and other nodes' transactions by other means than the objects above. A test that
-// is built with such means sets cluster_services before it begins.
+// Timestamps, views and other nodes' transactions by other means than the objects above. A test
+// that is built with such means sets cluster_services before it begins.
 class ClusterServices {
  public:
   struct Seams {

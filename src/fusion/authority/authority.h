@@ -2,8 +2,8 @@
 // servers that are fenced. A pure state machine: no I/O and no clock; time is passed in, and is the
 // memory node's own (one that goes on while the machine sleeps). Not thread-safe.
 //
-// A memory node that wants the authority gets an epoch from the registry, seals the authority stream
-// on the storage nodes under it, reads the last record, and makes an Authority of the two.
+// A memory node that wants the authority gets an epoch from the registry, seals the authority
+// stream on the storage nodes under it, reads the last record, and makes an Authority of the two.
 //
 //     (sealed)               takeover_wait_us after the seal, a record of its own durable
 //   kWaiting ---------------------------------------------------------------> kServing
@@ -17,11 +17,11 @@
 //        at different speeds. Nobody's record becomes durable once the stream is sealed, so a
 //        successor that waits that long after the seal, and a little more, finds no lease of its
 //        predecessor's alive: no two epochs answer at a time.
-//   FU4  A server is fenced by a record; it gets no lease from when that is asked for. What it holds
-//        is released only once the record is durable, its last lease has ended, and every other
-//        server has said that it has heard of the fence, or has no lease left: nobody goes by what
-//        the fenced one has last shown. (That its log is sealed is up to the caller.) Whose process
-//        is known to have ended has no lease.
+//   FU4  A server is fenced by a record; it gets no lease from when that is asked for. What it
+//        holds is released only once the record is durable, its last lease has ended, and every
+//        other server has said that it has heard of the fence, or has no lease left: nobody goes by
+//        what the fenced one has last shown. (That its log is sealed is up to the caller.) Whose
+//        process is known to have ended has no lease.
 //   FA1  A server is in a durable record before it gets its first lease: a successor knows all who
 //        may have one.
 //   FA2  Another life of a server comes in only after the earlier one was fenced, released and

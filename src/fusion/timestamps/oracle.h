@@ -1,5 +1,5 @@
-// How far timestamps may go. A pure state machine: the clock itself is a word in memory that servers
-// add to by themselves (proto/fusion.h).
+// How far timestamps may go. A pure state machine: the clock itself is a word in memory that
+// servers add to by themselves (proto/fusion.h).
 //
 //   FT1  (FU5) A timestamp counts only if it is at or below the ceiling, and the ceiling is shown
 //        once a durable record of the authority's says so. So no timestamp above a durable ceiling

@@ -1,6 +1,6 @@
 // What a memory node does for timestamps, views and leases: an authority, an oracle and a horizon,
-// and the words that servers read by themselves. No I/O and no clock, as its parts. Not thread-safe,
-// but for the words: servers change and read them at any moment.
+// and the words that servers read by themselves. No I/O and no clock, as its parts. Not
+// thread-safe, but for the words: servers change and read them at any moment.
 //
 // The owner calls tick() often (each 10 ms, and after anything else), hands what it returns to the
 // authority stream, and says what became of it.

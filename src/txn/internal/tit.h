@@ -80,7 +80,7 @@ class Tit {
     s.sequence.store(sequence, std::memory_order_release);
     if (published_ != nullptr) published_->claim(sequence, state);
   }
-  // What others are told of a commit that is not durable yet is not kCommitted (MW16).
+  // What others are told of a commit that is not durable yet is not kCommitted (MW20).
   void set(uint64_t sequence, TrxState state, Cts cts, bool durable = true) noexcept {
     Slot& s = slots_[sequence & mask_];
     STRATA_ASSERT(s.sequence.load(std::memory_order_relaxed) == sequence);

@@ -1,7 +1,7 @@
 // Goal: timestamps and the table of transactions, read and written by many threads at once over a
 // mapped region of another's, keep their promises: no timestamp twice; none that is given, and no
-// snapshot, is older than what anybody had before it was asked for (FU5, FU6); a view never takes for
-// undecided what has committed within it (FU7, FU9). For TSan, too.
+// snapshot, is older than what anybody had before it was asked for (FU5, FU6); a view never takes
+// for undecided what has committed within it (T14, FU9). For TSan, too.
 #include <gtest/gtest.h>
 
 #include <algorithm>

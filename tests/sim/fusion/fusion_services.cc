@@ -1,6 +1,7 @@
 // Timestamps, views and other nodes' transactions of a test's Cluster by the clients of a memory
-// node, over regions that are exposed over a unix socket and mapped: what several servers on one host
-// have. The memory node's half is a thread here, its authority stream always takes what it gets.
+// node, over regions that are exposed over a unix socket and mapped: what several servers on one
+// host have. The memory node's half is a thread here, its authority stream always takes what it
+// gets.
 #include <chrono>
 #include <condition_variable>
 #include <map>

@@ -470,7 +470,7 @@ class FusionSim::Server : public Process, public TitOwners {
     set(sequence, Transaction::State::kCommitted, trx->cts);
     busy_[sequence % kSlots] = false;
     later(sim_->rng_.below(2'000), [=, this] {
-      if (!lease_.valid(lease_.epoch())) return;  // FU3: no answer
+      if (!lease_.valid(lease_.epoch())) return;  // FC1: no answer
       sim_->note_answer(lease_.epoch());
       sim_->largest_acknowledged_ = std::max(sim_->largest_acknowledged_, trx->cts);
       ++sim_->counts_.commits;
@@ -562,7 +562,7 @@ class FusionSim::Server : public Process, public TitOwners {
   }
   void answer(const std::shared_ptr<View>& view) {
     registered_.erase(registered_.find(view->snapshot));
-    if (!lease_.valid(lease_.epoch())) return;  // FU3
+    if (!lease_.valid(lease_.epoch())) return;  // FC1
     sim_->note_answer(lease_.epoch());
     ++sim_->counts_.views;
     if (!sim_->faulty()) ++views;

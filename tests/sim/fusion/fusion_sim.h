@@ -2,11 +2,11 @@
 // code of authority, oracle and horizon on one side, of leases, timestamps and other servers'
 // transactions on the other. Clocks run at different speeds; messages and one-sided operations are
 // slow, and their replies get lost; links are cut one way; memory nodes and servers are paused and
-// killed, and memory nodes are succeeded while they live. Memory of a node that is dead can still be
-// read and added to, as a mapping can. Everything follows from the seed.
+// killed, and memory nodes are succeeded while they live. Memory of a node that is dead can still
+// be read and added to, as a mapping can. Everything follows from the seed.
 //
-// Stand-ins: the authority stream is a list that refuses appends of sealed epochs (the log itself is
-// simulated by log_quorum_sim.h), a server's log is a delay and a seal.
+// Stand-ins: the authority stream is a list that refuses appends of sealed epochs (the log itself
+// is simulated by log_quorum_sim.h), a server's log is a delay and a seal.
 //
 //   FS1  No timestamp is given twice; each, and each snapshot, is larger than any that somebody had
 //        before it was asked for, and no smaller in a snapshot's case.
@@ -15,8 +15,8 @@
 //        before it was asked for (real-time order).
 //   FS4  A view changes its mind about no transaction: what it took for undecided or aborted never
 //        commits within its snapshot, and what it saw is durable.
-//   FS5  Nobody was told a horizon beyond the snapshot of a view that goes on to give an answer; and
-//        no horizon that is read or told is older than one that was told before (MW2).
+//   FS5  Nobody was told a horizon beyond the snapshot of a view that goes on to give an answer;
+//        and no horizon that is read or told is older than one that was told before (MW2).
 //   FS6  Once faults end, every server commits and reads, and the horizon moves.
 #pragma once
 
@@ -45,7 +45,7 @@ namespace strata::sim {
 enum class FusionMutation : uint8_t {
   kNone,
   kValueOfAnotherEpoch,   // FU5: any lease will do
-  kMarkAfterFetch,        // FU7
+  kMarkAfterFetch,        // T14
   kSuccessorWithoutWait,  // FU2
   kLeaseFromTheReply,     // FU2: counted from when the reply came
   kHorizonBeforeRecord,   // FT5
@@ -114,8 +114,8 @@ class FusionSim {
   void note_horizon(uint64_t told);
   void note_durable(Transaction* trx);
 
-  static constexpr uint64_t kFaultsUntilUs = 2'500'000;
-  static constexpr uint64_t kEndUs = 4'500'000;
+  static constexpr uint64_t kFaultsUntilUs = 1'400'000;
+  static constexpr uint64_t kEndUs = 2'400'000;
   Rng rng_;
   const FusionMutation mutation_;
   uint64_t now_ = 0, last_event_ = 0;

@@ -1,7 +1,7 @@
-// Goal: no schedule of kills, pauses, cuts, lost replies and takeovers lets two memory nodes answer,
-// gives a timestamp twice, makes a view miss what was acknowledged before it, change its mind, or lose
-// what it may still read (FS1-FS6). And each rule is needed: with one broken some seed shows it.
-// STRATA_SEED=n replays one, STRATA_ROUNDS=n runs so many.
+// Goal: no schedule of kills, pauses, cuts, lost replies and takeovers lets two memory nodes
+// answer, gives a timestamp twice, makes a view miss what was acknowledged before it, change its
+// mind, or lose what it may still read (FS1-FS6). And each rule is needed: with one broken some
+// seed shows it. STRATA_SEED=n replays one, STRATA_ROUNDS=n runs so many.
 #include "fusion_sim.h"
 
 #include <gtest/gtest.h>
