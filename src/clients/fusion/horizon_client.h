@@ -24,8 +24,8 @@ namespace strata::clients {
 
 class HorizonClient final : public ViewHorizon {
  public:
-  HorizonClient(const LeaseCheck* lease, std::function<uint64_t()> now_us = monotonic_us,
-                uint64_t read_us_max = 500'000)
+  explicit HorizonClient(const LeaseCheck* lease, std::function<uint64_t()> now_us = monotonic_us,
+                         uint64_t read_us_max = 500'000)
       : lease_(lease), now_us_(std::move(now_us)), read_us_max_(read_us_max) {}
   void use(std::shared_ptr<transport::RemoteRegion> times, Epoch epoch);
 
