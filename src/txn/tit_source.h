@@ -27,8 +27,8 @@
 
 namespace strata {
 
-// A copy of a node's table that others read without asking it (clients/fusion). Owned by the TIT source; told
-// of every change by the node's transaction system. The node itself never reads it.
+// A copy of a node's table that others read without asking it (clients/fusion). Owned by the TIT
+// source; told of every change by the node's transaction system. The node itself never reads it.
 //   MW19  What a transaction's owner is told to set is there, for all to see, when the call
 //         returns: the mark kCommitting is before the cts is fetched (MW8).
 //   MW20  kCommitted is shown only once it is durable (MW9): set_ended() until then, and
