@@ -101,6 +101,12 @@ struct RowCursor::Impl {
   void take_items() {
     locked = false;
     if (!ahead || !forward) return;
+    // Several nodes have none: and the clock may be far away, which nobody asks with a leaf
+    // latched.
+    if (context->runs_max == 0) {
+      run = nullptr;
+      return;
+    }
     RowWaits* const waits = context->trxs->waits();
     // Of rows that another has locked shared, one at a time is wanted: we would keep it from going
     // on while we wait for it.

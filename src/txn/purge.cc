@@ -53,6 +53,7 @@ bool TrxSystem::next_to_purge(PurgeItem* out) {
   Impl& s = *impl_;
   bool found = false;
   bool flush = false;
+  s.stamp_aborted();
   s.finish_unseen();
   {
     const MutexLock lock(s.purge_mutex);

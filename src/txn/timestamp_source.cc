@@ -1,4 +1,6 @@
 // The in-process oracle: a counter below a durable ceiling (T6).
+#include "txn/timestamp_source.h"
+
 #include <algorithm>
 #include <atomic>
 #include <memory>

@@ -23,10 +23,28 @@
 #include "base/ids.h"
 #include "base/status.h"
 #include "base/wait_interrupt.h"
+#include "txn/trx_lookup.h"
 
 namespace strata {
 
-struct TrxLookup;
+// A copy of a node's table that others read without asking it (clients/fusion). Owned by the TIT
+// source; told of every change by the node's transaction system. The node itself never reads it.
+//   MW19  What a transaction's owner is told to set is there, for all to see, when the call
+//         returns: the mark kCommitting is before the cts is fetched (MW8).
+//   MW20  kCommitted is shown only once it is durable (MW9): set_ended() until then, and
+//         made_durable() later.
+class PublishedSlots {
+ public:
+  virtual ~PublishedSlots() = default;
+  // One caller at a time.
+  virtual void claim(uint64_t sequence, TrxState state) noexcept = 0;
+  // By the transaction's owner.
+  virtual void set(uint64_t sequence, TrxState state, Cts cts) noexcept = 0;
+  // Committed as far as this node goes, but perhaps not durable: others ask.
+  virtual void set_ended(uint64_t sequence, Cts cts) noexcept = 0;
+  // By anybody, of a transaction whose slot may be another's by now.
+  virtual void made_durable(uint64_t sequence, Cts cts) noexcept = 0;
+};
 
 // What a node tells of its own transactions. Thread-safe. Called by the threads of a TIT source.
 class OwnTransactions {
@@ -56,6 +74,10 @@ class TitSource {
   // MW9. Blocks until the outcome is known or the interrupt of the calling thread comes
   // (WaitInterrupt::current()). kNotFound as above. No latch held.
   virtual StatusOr<TrxLookup> wait_decided(TrxId id) = 0;
+
+  // Where this node's own slots are shown to others; null: they always ask. Of the same life as
+  // this.
+  [[nodiscard]] virtual PublishedSlots* published() noexcept { return nullptr; }
 
   // MW10. A load, for use per record.
   [[nodiscard]] uint64_t bound(NodeId node) const noexcept {

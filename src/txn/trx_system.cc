@@ -1,6 +1,7 @@
 // Life of a transaction: id, undo, prepare, commit, rollback.
 #include "txn/trx_system.h"
 
+#include <iterator>
 #include <utility>
 
 #include "base/assert.h"
@@ -47,6 +48,7 @@ void reset(Trx* trx) {
   trx->drop_on_rollback.clear();
   trx->on_publish = nullptr;
   trx->status_page = kNoPage;
+  trx->marked = false;
 }
 
 }  // namespace
@@ -196,6 +198,40 @@ Status TrxSystem::prepare(Trx* trx, Bytes xid) {
 
 // --- commit ---
 
+// T14. The mark goes first. What is fetched for a commit that then fails is never used.
+Status TrxSystem::Impl::mark(Trx* trx) {
+  if (!timestamps->is_remote() || trx->marked) return ok_status();
+  const uint64_t sequence = sequence_of(trx->id);
+  trx->marked = true;
+  tit.set(sequence, TrxState::kCommitting, Cts{});
+  const StatusOr<Cts> cts = timestamps->next();
+  if (!cts.ok()) {
+    unmark(trx);
+    return cts.status();
+  }
+  trx->cts = *cts;
+  tit.set(sequence, TrxState::kCommitting, *cts);
+  outcome_has_changed();
+  return ok_status();
+}
+
+// The slot says again what it said before: a view that waited takes it for undecided, and if there
+// is another commit, its cts is younger than that view.
+void TrxSystem::Impl::unmark(Trx* trx) {
+  if (!trx->marked) return;
+  trx->marked = false;
+  trx->cts = Cts{};
+  tit.set(sequence_of(trx->id), trx->state, Cts{});
+  outcome_has_changed();
+}
+
+void TrxSystem::Impl::outcome_has_changed() {
+  // Pairs with wait_logged(): after this either it is counted, or it sees what was stored before.
+  if (outcome_waiters.fetch_add(0, std::memory_order_acq_rel) == 0) return;
+  const MutexLock lock(outcome_mutex);
+  outcome_changed.notify_all();
+}
+
 Status TrxSystem::reserve_commit(Trx* trx) {
   STRATA_ASSERT(trx->started);
   if (trx->must_rollback) return error_deadlock();  // T13
@@ -216,8 +252,12 @@ Status TrxSystem::reserve_commit(Trx* trx) {
     STRATA_RETURN_IF_ERROR(s.pool->bring_in(kPendingDeletePage));
     log_bytes += Mtr::kPageLogBytesMax;
   }
+  // Before log room is taken, which a slow oracle would keep from others.
+  STRATA_RETURN_IF_ERROR(s.mark(trx));
   if (trx->commit_mtr == nullptr) trx->commit_mtr = std::make_unique<Mtr>(s.pool, s.log);
-  return trx->commit_mtr->begin_write(log_bytes, true);
+  const Status room = trx->commit_mtr->begin_write(log_bytes, true);
+  if (!room.ok()) s.unmark(trx);
+  return room;
 }
 
 Status TrxSystem::commit_order(Trx* trx) {
@@ -230,8 +270,9 @@ Status TrxSystem::commit_order(Trx* trx) {
   Mtr* mtr = trx->commit_mtr.get();
   const uint64_t sequence = sequence_of(trx->id);
   // Leaves nothing latched or reserved behind; the transaction is as before.
-  const auto failed = [mtr](const Status& status) {
+  const auto failed = [&s, trx, mtr](const Status& status) {
     mtr->abandon();
+    s.unmark(trx);
     return status;
   };
   if (fault(FaultPoint::commit_before_log))
@@ -247,9 +288,21 @@ Status TrxSystem::commit_order(Trx* trx) {
         redo::kPendingDeletesMax)
       return failed(error_no_space("too many dropped tables wait for the deletion of their files"));
   }
-  {
+  const auto publish = [&](Cts cts) {
+    txn_internal::write_entry(mtr, *page, sequence, {TrxState::kCommitted, cts, trx->undo.first});
+    for (const SpaceId space : trx->drop_on_commit) mtr->pending_delete_add(system_page, space);
+    trx->commit_end = mtr->publish();
+    trx->cts = cts;
+    s.tit.set_commit_lsn(sequence, trx->commit_end);
+  };
+  if (trx->marked) {  // T14
+    publish(trx->cts);
+    trx->marked = false;
+    s.outcome_has_changed();
+  } else {
     // T1 (K12). The state goes first: whoever reads a clock that includes our cts finds us
     // committing.
+    STRATA_ASSERT(!s.timestamps->is_remote());
     const MutexLock lock(s.commit_mutex);
     s.tit.set(sequence, TrxState::kCommitting, Cts{});
     const StatusOr<Cts> cts = s.timestamps->next();
@@ -258,11 +311,7 @@ Status TrxSystem::commit_order(Trx* trx) {
       return failed(cts.status());
     }
     s.tit.set(sequence, TrxState::kCommitting, *cts);
-    txn_internal::write_entry(mtr, *page, sequence, {TrxState::kCommitted, *cts, trx->undo.first});
-    for (const SpaceId space : trx->drop_on_commit) mtr->pending_delete_add(system_page, space);
-    trx->commit_end = mtr->publish();
-    trx->cts = *cts;
-    s.tit.set_commit_lsn(sequence, trx->commit_end);
+    publish(*cts);
   }
   trx->state = TrxState::kCommitting;
   return ok_status();
@@ -290,19 +339,39 @@ void TrxSystem::Impl::end_without_group(Trx* trx) {
   }
 }
 
-// T7. Its records are restored; views opened from now on have a snapshot at or above this cts.
+// T7. Its records are restored; views opened from now on have a snapshot at or above the cts that
+// is taken for it.
 void TrxSystem::Impl::finish_when_unseen(uint64_t sequence) {
-  Status status = timestamps->prepare_next();
-  if (status.ok()) {
+  {
     const MutexLock lock(purge_mutex);
-    const StatusOr<Cts> now = timestamps->next();
-    status = now.status();
-    if (status.ok()) aborted.emplace_back(*now, sequence);
+    unstamped.push_back(sequence);
   }
-  if (!status.ok()) {  // the bound stays below it until the next start: only slower
-    diag(Severity::kWarning, "rollback: no timestamp: %s", status.ToString().c_str());
-  }
+  stamp_aborted();
   finish_unseen();
+}
+
+// Without a timestamp (an oracle far away does not answer, the ceiling cannot be raised) they wait
+// for the next purge, and the bound with them: only slower.
+void TrxSystem::Impl::stamp_aborted() {
+  std::vector<uint64_t> todo;
+  {
+    const MutexLock lock(purge_mutex);
+    todo.swap(unstamped);
+  }
+  if (todo.empty()) return;
+  Status status = timestamps->prepare_next();
+  StatusOr<Cts> now = Cts{};
+  if (status.ok()) now = timestamps->next();  // perhaps of another node: no mutex
+  if (status.ok()) status = now.status();
+  const MutexLock lock(purge_mutex);
+  if (!status.ok()) {
+    unstamped.insert(unstamped.end(), todo.begin(), todo.end());
+    diag(Severity::kWarning, "rollback: no timestamp yet: %s", status.ToString().c_str());
+    return;
+  }
+  auto at = aborted.end();  // in the order of cts, which is nearly that of coming here
+  while (at != aborted.begin() && std::prev(at)->first > *now) --at;
+  for (const uint64_t sequence : todo) at = std::next(aborted.insert(at, {*now, sequence}));
 }
 
 void TrxSystem::Impl::finish_unseen() {
@@ -345,7 +414,9 @@ Status TrxSystem::commit_finish(Trx* trx, bool durable, PurgeItem* own) {
   }
   const TrxId id = trx->id;
   const uint64_t sequence = sequence_of(id);
-  s.tit.set(sequence, TrxState::kCommitted, trx->cts);
+  s.tit.set(sequence, TrxState::kCommitted, trx->cts,
+            durable || s.log->durable_lsn() >= trx->commit_end);
+  if (s.timestamps->is_remote()) s.outcome_has_changed();
   if (trx->on_publish) trx->on_publish();
   s.release_locks(trx);
   s.undo->detach(&trx->undo);
@@ -381,8 +452,9 @@ Status TrxSystem::commit(Trx* trx, PurgeItem* own) {
 // that it is rolled back must not find it prepared after a crash.
 Status TrxSystem::begin_rollback(Trx* trx) {
   STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
-  if (trx->state != TrxState::kPrepared) return ok_status();
   Impl& s = *impl_;
+  s.unmark(trx);
+  if (trx->state != TrxState::kPrepared) return ok_status();
   if (!trx->id.is_zero()) {
     const uint64_t sequence = sequence_of(trx->id);
     if (!trx->undo.first.is_zero()) {
@@ -401,6 +473,7 @@ Status TrxSystem::begin_rollback(Trx* trx) {
 Status TrxSystem::finish_rollback(Trx* trx) {
   STRATA_ASSERT(trx->started && trx->state != TrxState::kCommitting);
   Impl& s = *impl_;
+  s.unmark(trx);
   if (trx->commit_mtr != nullptr) trx->commit_mtr->abandon();
   if (!trx->id.is_zero()) {
     const uint64_t sequence = sequence_of(trx->id);
@@ -431,6 +504,7 @@ void* TrxSystem::owner_of(TrxId id) const noexcept {
 void TrxSystem::disown(Trx* trx) noexcept {
   trx->owner = nullptr;
   if (trx->id.is_zero()) return;
+  impl_->unmark(trx);
   impl_->tit.forget_owner(sequence_of(trx->id));
   impl_->waits->let_reports_end();
 }

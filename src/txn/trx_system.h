@@ -15,6 +15,12 @@
 //       No I/O under the mutex. With one writer cts order = log order.
 //   T2  A reader that meets kCommitting with cts <= view waits until the commit group is durable
 //       (Log::persist of its Lsn), never for the committing thread.
+//   T14  Where the oracle is far away (TimestampSource::is_remote) its cts is fetched in
+//        reserve_commit(), with no latch or mutex held, after the slot says kCommitting: whoever
+//        opens a view at or above that cts finds the mark. If the commit does not come to its order
+//        the slot says again what it said before. Who meets the mark without a cts, or with one in
+//        its view and no commit group in the log yet, waits for what comes of it, without latches
+//        and at most its lock wait timeout.
 //   T3  TIT slot = sequence mod size, busy slots (active, prepared, committing) are skipped, so
 //       sequences have gaps. A slot that holds another version means: look in the status pages.
 //   T4  Status pages: entry of 16 bytes per sequence {state|cts u64, first_undo u64}, redo-logged,
@@ -49,7 +55,9 @@
 #include "minitxn/mtr.h"
 #include "page/record.h"
 #include "space/space_manager.h"
+#include "txn/timestamp_source.h"
 #include "txn/tit_source.h"
+#include "txn/trx_lookup.h"
 #include "txn/view_horizon.h"
 #include "undo/undo_log.h"
 
@@ -63,39 +71,13 @@ constexpr HeaderSlot kVisibleBelowSlot = static_cast<HeaderSlot>(3);
 // Stands for the unknown, very old cts of a transaction below the bound (T7). Real ones are larger.
 constexpr Cts kOldestCts{1};
 
-enum class TrxState : uint8_t {
-  kNone = 0,
-  kActive = 1,
-  kPrepared = 2,
-  kCommitting = 3,
-  kCommitted = 4,
-  kAborted = 5
-};
-
-// Seam: in-process counter with one writer, fusion service with many.
-class TimestampSource {
- public:
-  virtual ~TimestampSource() = default;
-  // Called without latches before next(): does the I/O that next() would otherwise have to.
-  virtual Status prepare_next() { return ok_status(); }
-  virtual StatusOr<Cts> next() = 0;           // a fresh cts, larger than every one before
-  virtual StatusOr<Cts> current() = 0;        // largest issued so far: a view's snapshot
-  virtual Status raise_to(Cts at_least) = 0;  // recovery: later ones are larger
-};
-
-// What a reader needs to decide.
-struct TrxLookup {
-  TrxState state = TrxState::kNone;
-  Cts cts;
-  Lsn commit_lsn;  // kCommitting: end of the commit group
-};
-
 // What a reader sees: versions with cts <= snapshot, and its own.
 struct ReadView {
   Cts snapshot;
   TrxId own;          // kept up to date by the Trx that owns the view
   uint32_t slot = 0;  // registration
   bool open = false;
+  uint64_t wait_us_max = 50000000;  // T14
 };
 
 // Where a transaction has found a row last: what it does to that row next begins there.
@@ -132,6 +114,7 @@ struct Trx {
       drop_on_rollback;              // spaces created by this transaction (the engine drops them)
   std::function<void()> on_publish;  // called after publish, before waiters wake; cleared at end
   uint32_t status_page = kNoPage;    // holds this transaction's entry (T4)
+  bool marked = false;               // T14: the slot says kCommitting, and cts is fetched
   void* owner = nullptr;             // of the session that runs it, for the listener of waits
   std::unique_ptr<Mtr> commit_mtr;   // log capacity of the commit group; kept for the next one
 
@@ -186,8 +169,9 @@ class TrxSystem {
   StatusOr<UndoPtr> add_undo(Mtr* mtr, Trx* trx, UndoRecord* record);
 
   Status prepare(Trx* trx, Bytes xid);  // XA: durable when it returns
-  // Sets log capacity aside and reads what commit_order() will latch. May block. After a failure of
-  // either the transaction is as before: the caller rolls it back.
+  // Sets log capacity aside and reads what commit_order() will latch; fetches the cts where the
+  // oracle is far away (T14). May block. After a failure of either the transaction is as before:
+  // the caller rolls it back.
   Status reserve_commit(Trx* trx);
   // First half of commit (commit_ordered): cts, commit group published to the log buffer (T1). No
   // I/O, no wait but for latches; only if the status page was evicted since reserve_commit() it is
@@ -274,9 +258,5 @@ class TrxSystem {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// In-process oracle with a durable ceiling kept in a header slot of the system space (T6).
-std::unique_ptr<TimestampSource> make_local_timestamp_source(BufferPool* pool, Log* log,
-                                                             SpaceManager* spaces);
 
 }  // namespace strata

@@ -386,6 +386,14 @@ TEST_F(TrxTest, StatusPagesAreTruncatedBelowTheBound) {
   db.purge_all();
   const uint64_t end = *db.spaces()->used_pages(SpaceId{1});
   EXPECT_LE(end, before + 4 + 2 * txn_internal::kStripes);  // directory leaf, two groups, tails
+  // Another node finds no entry, and the bound that says why.
+  ASSERT_TRUE(db.spaces()->create(SpaceId{undo_space_of(NodeId{2})}).ok());
+  UndoSpace undo2(db.pool(), db.log(), db.spaces(), NodeId{2});
+  RowWaits waits2;
+  TrxSystem node2({.node = NodeId{2}, .tit_slots = 8}, db.pool(), db.log(), db.spaces(), &undo2,
+                  db.timestamps(), &waits2);
+  ASSERT_TRUE(node2.initialise().ok());
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(node2.lookup(ids[10])->state, TrxState::kCommitted);
   // An id of long ago, met in a record that was never stamped.
   auto reader = begin();
   ASSERT_TRUE(trxs()->open_view(reader.get()).ok());
@@ -569,6 +577,9 @@ TEST_F(TrxTest, AnotherNodeReadsTheStatusPages) {
   const TrxId writer_id = writer->id;
   ASSERT_TRUE(trxs()->commit(writer.get()).ok());
   EXPECT_FALSE(*node2.is_undecided(writer_id, TrxId{}));
+  // An entry that was never made and never freed: damage, not "long ago, visible to all".
+  const TrxId unknown = make_trx_id(NodeId{1}, 50 * txn_internal::kSequencesPerGroup);
+  EXPECT_TRUE(is_corruption(node2.lookup(unknown).status()));
   // Node 3 has no undo space: an error, not an answer.
   EXPECT_FALSE(node2.lookup(make_trx_id(NodeId{3}, 5)).ok());
   Trx reader;

@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/clock.h"
+#include "base/wait_interrupt.h"
 #include "txn/internal/trx_impl.h"
 #include "txn/trx_system.h"
 
@@ -13,6 +15,7 @@ using txn_internal::StatusEntry;
 
 namespace {
 constexpr TrxLookup kLongAgo{TrxState::kCommitted, kOldestCts, Lsn{}};
+constexpr uint64_t kOutcomeWaitUsMax = 50'000'000;  // of who asks for another node's view
 }  // namespace
 
 // --- views ---
@@ -22,8 +25,12 @@ StatusOr<Cts> TrxSystem::newest_cts() { return impl_->timestamps->current(); }
 Status TrxSystem::open_view(Trx* trx) {
   STRATA_ASSERT(trx->started && !trx->view.open);
   Impl& s = *impl_;
-  // T8: a lower bound is registered before the snapshot is read.
-  STRATA_ASSIGN_OR_RETURN(const Cts lower_bound, s.timestamps->current());
+  // T8: a lower bound is registered before the snapshot is read. Where there are several nodes that
+  // is the horizon last heard: no snapshot that is read later is older, and it needs no fetch.
+  Cts lower_bound = s.horizon != nullptr ? s.horizon->known() : Cts{};
+  if (s.horizon == nullptr) {
+    STRATA_ASSIGN_OR_RETURN(lower_bound, s.timestamps->current());
+  }
   uint32_t hint = trx->view.slot;
   if (hint == 0) hint = s.next_view_hint.fetch_add(1, std::memory_order_relaxed) % 64;
   if (!s.views.acquire(hint, std::max(lower_bound, kOldestCts), &trx->view.slot))
@@ -36,6 +43,7 @@ Status TrxSystem::open_view(Trx* trx) {
   s.views.set(trx->view.slot, std::max(*snapshot, kOldestCts));
   trx->view.snapshot = *snapshot;
   trx->view.own = trx->id;
+  trx->view.wait_us_max = trx->lock_wait_timeout_us;
   trx->view.open = true;
   return ok_status();
 }
@@ -70,11 +78,13 @@ Status TrxSystem::Impl::join_horizon() {
 // --- look-up ---
 
 // False: not in the table. A slot between "committing" and its cts or log position being known
-// belongs to a thread inside the commit mutex: a moment, without I/O.
+// belongs to a thread inside the commit mutex: a moment, without I/O. With an oracle far away it
+// may be long before either is known, and is told as it is (T14).
 bool TrxSystem::Impl::lookup_tit(uint64_t sequence, TrxLookup* out) noexcept {
   while (tit.read(sequence, out)) {
     if (out->state != TrxState::kCommitting) return true;
     if (!out->cts.is_zero() && out->commit_lsn != kLsnUnknown) return true;
+    if (timestamps->is_remote()) return true;
     const MutexLock lock(commit_mutex);
   }
   return false;
@@ -119,9 +129,29 @@ StatusOr<TrxLookup> TrxSystem::Impl::read_status(TrxId id) {
   if (!is_not_found(entry.status())) return entry.status();
   // Truncated: older than every view of every node (MW1). (Or, for this node, a sequence that was
   // never given out.)
-  if (node_of(id) != node || sequence < all_visible_below.load(std::memory_order_acquire))
-    return kLongAgo;
+  if (node_of(id) != node) return truncated(id);
+  if (sequence < all_visible_below.load(std::memory_order_acquire)) return kLongAgo;
   return TrxLookup{};
+}
+
+// Of another node's entry that is not there. That node writes its bound before it frees an entry
+// below, and the bound is read after the entry was not found: so an entry above it was never freed,
+// and a page that names it, or the way to it, is damaged or older than the page that names it.
+StatusOr<TrxLookup> TrxSystem::Impl::truncated(TrxId id) {
+  std::atomic<uint64_t>& known = truncated_below[node_of(id).value];
+  if (sequence_of(id) < known.load(std::memory_order_relaxed)) return kLongAgo;
+  STRATA_ASSIGN_OR_RETURN(
+      const uint64_t bound,
+      spaces->read_slot(SpaceId{undo_space_of(node_of(id))}, kVisibleBelowSlot));
+  if (sequence_of(id) >= bound)
+    return error_corruption("transaction " + std::to_string(sequence_of(id)) + " of node " +
+                            std::to_string(node_of(id).value) +
+                            " is in none of its status pages, which reach down to " +
+                            std::to_string(bound));
+  uint64_t before = known.load(std::memory_order_relaxed);
+  while (before < bound && !known.compare_exchange_weak(before, bound, std::memory_order_relaxed)) {
+  }
+  return kLongAgo;
 }
 
 StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id) {
@@ -155,18 +185,64 @@ uint64_t TrxSystem::Impl::own_bound() const noexcept {
 StatusOr<TrxLookup> TrxSystem::Impl::own_state(uint64_t sequence) {
   STRATA_ASSIGN_OR_RETURN(const TrxLookup found, lookup(make_trx_id(node, sequence)));
   // MW9: a commit that did not wait for the log is told here, and to nobody elsewhere so far.
-  if (found.state == TrxState::kCommitted && found.commit_lsn > log->durable_lsn())
-    STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  if (found.state == TrxState::kCommitted && !found.commit_lsn.is_zero()) {
+    if (found.commit_lsn > log->durable_lsn())
+      STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+    tit.made_durable(sequence, found.cts);
+  }
   return found;
 }
 
 StatusOr<TrxLookup> TrxSystem::Impl::own_outcome(uint64_t sequence) {
   STRATA_ASSIGN_OR_RETURN(TrxLookup found, own_state(sequence));
+  if (found.state == TrxState::kCommitting &&
+      (found.cts.is_zero() || found.commit_lsn == kLsnUnknown)) {
+    STRATA_ASSIGN_OR_RETURN(found, wait_logged(sequence, Cts{UINT64_MAX}, kOutcomeWaitUsMax));
+    if (found.state != TrxState::kCommitting) return own_state(sequence);
+  }
   if (found.state != TrxState::kCommitting) return found;
-  counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
-  STRATA_RETURN_IF_ERROR(log->persist(found.commit_lsn));
+  STRATA_RETURN_IF_ERROR(await_durable(found.commit_lsn));
   found.state = TrxState::kCommitted;
   return found;
+}
+
+Status TrxSystem::Impl::await_durable(Lsn commit_lsn) {
+  if (log->durable_lsn() >= commit_lsn) return ok_status();
+  counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+  return log->persist(commit_lsn);
+}
+
+// T14. Until the commit that the slot marks has its group in the log, or a cts that is not in the
+// view, or does not come. What the table says then; kNone: the slot is another's.
+StatusOr<TrxLookup> TrxSystem::Impl::wait_logged(uint64_t sequence, Cts snapshot,
+                                                 uint64_t timeout_us) {
+  CondVarSleep sleeper(&outcome_mutex, &outcome_changed);
+  WaitInterrupt* const interrupt = WaitInterrupt::current();
+  const WaitInterrupt::Asleep asleep(interrupt, &sleeper);
+  const uint64_t deadline_us = monotonic_us() + std::min(timeout_us, kOutcomeWaitUsMax);
+  counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
+  outcome_waiters.fetch_add(1, std::memory_order_acq_rel);
+  StatusOr<TrxLookup> result = TrxLookup{};
+  {
+    MutexLock lock(outcome_mutex);
+    for (;;) {
+      TrxLookup found;
+      if (!tit.read(sequence, &found)) break;
+      result = found;
+      if (found.state != TrxState::kCommitting) break;
+      if (!found.cts.is_zero() && (found.cts > snapshot || found.commit_lsn != kLsnUnknown)) break;
+      const uint64_t now_us = monotonic_us();
+      result = is_interrupted_now(interrupt)
+                   ? error_interrupted()
+                   : error_lock_wait_timeout(
+                         "a commit that this statement has to wait for has not "
+                         "ended in time");
+      if (is_interrupted_now(interrupt) || now_us >= deadline_us) break;
+      outcome_changed.wait_for_us(lock, deadline_us - now_us);
+    }
+  }
+  outcome_waiters.fetch_sub(1, std::memory_order_relaxed);
+  return result;
 }
 
 StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& header,
@@ -192,13 +268,21 @@ StatusOr<bool> TrxSystem::visible(const ReadView& view, const RecordHeader& head
     StatusOr<TrxLookup> decided = s.others->wait_decided(id);
     if (is_not_found(decided.status())) decided = s.read_status(id);
     STRATA_RETURN_IF_ERROR(decided.status());
-    return decided->state == TrxState::kCommitted && decided->cts <= view.snapshot;
+    if (decided->state != TrxState::kCommitted) return false;
+    s.cts_cache.put(id, decided->cts);
+    return decided->cts <= view.snapshot;
+  }
+  if (found.cts.is_zero() || found.commit_lsn == kLsnUnknown) {  // T14
+    if (!may_block) return error_busy();
+    STRATA_ASSIGN_OR_RETURN(found, s.wait_logged(sequence_of(id), view.snapshot, view.wait_us_max));
+    if (found.state == TrxState::kNone) return visible(view, header, true);  // ended long since
+    if (found.state == TrxState::kCommitted) return found.cts <= view.snapshot;
+    if (found.state != TrxState::kCommitting || found.cts > view.snapshot) return false;
   }
   // T2: it will be there if, and only if, its group is durable.
   if (s.log->durable_lsn() >= found.commit_lsn) return true;
   if (!may_block) return error_busy();
-  s.counters.commit_waits.fetch_add(1, std::memory_order_relaxed);
-  STRATA_RETURN_IF_ERROR(s.log->persist(found.commit_lsn));
+  STRATA_RETURN_IF_ERROR(s.await_durable(found.commit_lsn));
   return true;
 }
 

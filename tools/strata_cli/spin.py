@@ -36,6 +36,16 @@ REPLACE_BUGS = ("BUG_NEW_NODE_VOTES", "BUG_NEW_NODE_PROMISES_NOTHING", "BUG_PLAC
 REMOVE_FROM_3 = ("-DREMOVE", "-DLEN=1")
 REMOVE_FROM_4 = ("-DREMOVE", "-DN=4", "-DW=3", "-DEPOCHS=2", "-DLEN=1")
 
+TIT_SLOT_BUGS = ("BUG_MARK_AFTER_FETCH", "BUG_NO_TAG", "BUG_SHOWN_BEFORE_DURABLE", "BUG_NO_WAIT_FOR_AN_UNKNOWN_CTS")
+TIT_FENCE_BUGS = (
+    "BUG_NOBODY_IS_ASKED",
+    "BUG_THE_SILENT_ARE_FORGOTTEN",
+    "BUG_LEASE_BEFORE_FENCE",
+    "BUG_LEASE_FROM_THE_REPLY",
+    "BUG_TABLE_BEFORE_LEASE",
+    "BUG_TABLE_IS_NOT_LOOKED_AT_AGAIN",
+)
+
 CHECKS = (
     Check("log_quorum", "2 of 3"),
     Check("log_quorum", "all of 3", ("-DW=3",)),
@@ -47,6 +57,10 @@ CHECKS = (
     Check("log_quorum", "removed by old holder", (*REMOVE_FROM_4, "-DBUG_REMOVED_BY_OLD_HOLDER"), must_fail=True),
     Check("log_quorum", "old holder follows", (*REMOVE_FROM_4, "-DBUG_OLD_HOLDER_FOLLOWS"), must_fail=True),
     *(Check("log_quorum", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in LOG_QUORUM_BUGS),
+    Check("tit_slot", "three in a slot"),
+    *(Check("tit_slot", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_SLOT_BUGS),
+    Check("tit_fence", "one other"),
+    *(Check("tit_fence", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_FENCE_BUGS),
 )
 
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -433,6 +434,24 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
+// Timestamps, views and other nodes' transactions by other means than the objects above. A test
+// that is built with such means sets cluster_services before it begins.
+class ClusterServices {
+ public:
+  struct Seams {
+    TimestampSource* timestamps = nullptr;
+    ViewHorizon* horizon = nullptr;
+    TitSource* others = nullptr;
+  };
+  virtual ~ClusterServices() = default;
+  // For a new life of the node; they last until ended().
+  virtual Seams start(uint8_t node) = 0;
+  virtual void ended(uint8_t node, bool crashed) = 0;  // its kernel has gone
+  virtual void hear(uint8_t node) = 0;
+  [[nodiscard]] virtual uint64_t reads_of_others(uint8_t node) = 0;
+};
+inline std::function<std::unique_ptr<ClusterServices>(uint8_t nodes)> cluster_services;
+
 // A session that ends rolls back, which a crash does not: it is put here before its node crashes.
 // Reachable for ever, for the sanitizers.
 inline void bury(std::unique_ptr<Session> session) {
@@ -447,7 +466,9 @@ class Cluster {
   // The first node makes the database and `tables`; the others find them.
   explicit Cluster(uint8_t nodes, const std::vector<std::string>& tables = {"t"},
                    bool background = true, uint64_t pool_bytes = 4u << 20)
-      : background_(background), pool_bytes_(pool_bytes) {
+      : background_(background),
+        pool_bytes_(pool_bytes),
+        services_(cluster_services ? cluster_services(nodes) : nullptr) {
     EXPECT_TRUE(disk_->make_directory("/shared").ok());
     auto source = open_local_page_source(disk_.get(), {"/shared", false});
     EXPECT_TRUE(source.ok()) << source.status();
@@ -478,9 +499,12 @@ class Cluster {
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
   PageLocks* page_locks() noexcept { return &page_locks_; }
   strata::testing::SharedLocks* row_locks() noexcept { return &row_locks_; }
-  [[nodiscard]] uint64_t reads_of_others(uint8_t node) const { return others_[node - 1]->reads(); }
+  [[nodiscard]] uint64_t reads_of_others(uint8_t node) const {
+    return services_ != nullptr ? services_->reads_of_others(node) : others_[node - 1]->reads();
+  }
   // What a heartbeat brings: the node hears the horizon and the bounds of now.
   void hear(uint8_t node) {
+    if (services_ != nullptr) return services_->hear(node);
     horizons_[node - 1]->hear();
     others_[node - 1]->hear();
   }
@@ -502,6 +526,12 @@ class Cluster {
     seams.attach = node != 1 || exists_;
     seams.horizon = horizons_[node - 1].get();
     seams.others = others_[node - 1].get();
+    if (services_ != nullptr) {
+      const ClusterServices::Seams other = services_->start(node);
+      seams.timestamps = other.timestamps;
+      seams.horizon = other.horizon;
+      seams.others = other.others;
+    }
     seams.locks = &row_locks_;
     seams.schema = &schema_;
     seams.page_reuse = reuses_[node - 1].get();
@@ -513,11 +543,13 @@ class Cluster {
   void stop(uint8_t node) {
     EXPECT_TRUE(kernel(node)->shutdown().ok());
     kernels_[node - 1].reset();
+    if (services_ != nullptr) services_->ended(node, false);
     page_locks_.node_ended(node);
   }
   // As kill -9: what is in memory only is lost. Its sessions' transactions stay undecided.
   void crash(uint8_t node) {
     kernels_[node - 1].reset();
+    if (services_ != nullptr) services_->ended(node, true);
     page_locks_.node_crashed(node);
     row_locks_.node_gone(NodeId{node});
   }
@@ -537,6 +569,7 @@ class Cluster {
  private:
   const bool background_;
   const uint64_t pool_bytes_;
+  const std::unique_ptr<ClusterServices> services_;
   bool exists_ = false;
   std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
   std::unique_ptr<PageSource> source_;

@@ -47,6 +47,8 @@ class Tit {
   [[nodiscard]] uint64_t since_us(uint64_t sequence) const noexcept {
     return since_us_[sequence & mask_].load(std::memory_order_relaxed);
   }
+  // Where changes are shown to other nodes; only before any.
+  void publish_to(PublishedSlots* published) noexcept { published_ = published; }
   [[nodiscard]] uint32_t size() const noexcept { return static_cast<uint32_t>(mask_ + 1); }
 
   // False if the slot belongs to another sequence.
@@ -87,11 +89,24 @@ class Tit {
     since_us_[sequence & mask_].store(monotonic_us(), std::memory_order_relaxed);
     s.word.store(pack_state(state, Cts{}), std::memory_order_release);
     s.sequence.store(sequence, std::memory_order_release);
+    if (published_ != nullptr) published_->claim(sequence, state);
   }
-  void set(uint64_t sequence, TrxState state, Cts cts) noexcept {
+  // What others are told of a commit that is not durable yet is not kCommitted (MW20).
+  void set(uint64_t sequence, TrxState state, Cts cts, bool durable = true) noexcept {
     Slot& s = slots_[sequence & mask_];
     STRATA_ASSERT(s.sequence.load(std::memory_order_relaxed) == sequence);
+    // The copy first: once the slot is not busy another sequence may claim it.
+    if (published_ != nullptr) {
+      if (durable) {
+        published_->set(sequence, state, cts);
+      } else {
+        published_->set_ended(sequence, cts);
+      }
+    }
     s.word.store(pack_state(state, cts), std::memory_order_release);
+  }
+  void made_durable(uint64_t sequence, Cts cts) noexcept {
+    if (published_ != nullptr) published_->made_durable(sequence, cts);
   }
   void set_commit_lsn(uint64_t sequence, Lsn lsn) noexcept {
     slots_[sequence & mask_].commit_lsn.store(lsn.value, std::memory_order_release);
@@ -108,6 +123,7 @@ class Tit {
   std::unique_ptr<Slot[]> slots_;
   std::unique_ptr<std::atomic<uint64_t>[]> since_us_;
   uint64_t mask_ = 0;
+  PublishedSlots* published_ = nullptr;
 };
 
 // trx_id -> cts of committed transactions, found in status pages. Direct mapped; each entry's two

@@ -6,6 +6,7 @@
 // it; so readers may take it for a moment whatever latches they hold.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <queue>
 #include <vector>
@@ -31,7 +32,9 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
         horizon(options.horizon),
         others(options.others),
         tit(options.tit_slots),
-        status(pool, log, spaces, options.node) {}
+        status(pool, log, spaces, options.node) {
+    if (others != nullptr) tit.publish_to(others->published());
+  }
 
   const NodeId node;
   BufferPool* const pool;
@@ -68,6 +71,15 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
 
   Mutex commit_mutex{LatchRank::kCommitOrder};  // T1
 
+  // T14: who waits for what comes of a mark. A waiter counts itself, then looks; who changes a
+  // marked slot looks at the count afterwards (both by read-modify-writes).
+  Mutex outcome_mutex{LatchRank::kLeaf};
+  CondVar outcome_changed;
+  std::atomic<uint64_t> outcome_waiters{0};
+
+  // What status pages of other nodes are known to be truncated below, as they say (T7).
+  std::array<std::atomic<uint64_t>, 256> truncated_below{};
+
   // Purge.
   struct LaterCommit {
     bool operator()(const PurgeItem& a, const PurgeItem& b) const noexcept { return a.cts > b.cts; }
@@ -80,7 +92,8 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   // that may still look at a copy it made of one, and must find "aborted", not "below the bound"
   // (T7).
   std::deque<std::pair<Cts, uint64_t>> aborted STRATA_GUARDED_BY(purge_mutex);
-  std::vector<PurgeItem> failed STRATA_GUARDED_BY(purge_mutex);  // T12
+  std::vector<uint64_t> unstamped STRATA_GUARDED_BY(purge_mutex);  // the same, without a cts yet
+  std::vector<PurgeItem> failed STRATA_GUARDED_BY(purge_mutex);    // T12
   uint64_t retry_at_us STRATA_GUARDED_BY(purge_mutex) = 0;
   std::vector<PurgeItem> marks
       STRATA_GUARDED_BY(purge_mutex);  // purged, not yet marked so in the status pages
@@ -102,7 +115,15 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   void release_locks(Trx* trx);
   void end_without_group(Trx* trx);
   void finish_when_unseen(uint64_t sequence);
+  void stamp_aborted();
   void finish_unseen();
+
+  // T14
+  Status mark(Trx* trx);
+  void unmark(Trx* trx);
+  void outcome_has_changed();
+  StatusOr<TrxLookup> wait_logged(uint64_t sequence, Cts snapshot, uint64_t timeout_us);
+  Status await_durable(Lsn commit_lsn);
 
   Status join_horizon();
   Status join_others();
@@ -117,6 +138,7 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
   // What lookup_fast() could not tell, from status pages.
   StatusOr<TrxLookup> read_status(TrxId id);
+  StatusOr<TrxLookup> truncated(TrxId id);
   StatusOr<TrxLookup> lookup(TrxId id);
 };
 

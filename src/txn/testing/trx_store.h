@@ -14,8 +14,16 @@ namespace strata::testing {
 
 class TrxStore {
  public:
+  // What else a node that is one of several has; null: as with one writer. They outlive this.
+  struct Seams {
+    TimestampSource* timestamps = nullptr;
+    ViewHorizon* horizon = nullptr;
+    TitSource* others = nullptr;
+  };
   explicit TrxStore(uint32_t tit_slots = 1u << 10, uint32_t frames = 256)
-      : tit_slots_(tit_slots), store_({.frames = frames}) {
+      : TrxStore(tit_slots, frames, Seams()) {}
+  TrxStore(uint32_t tit_slots, uint32_t frames, const Seams& seams)
+      : tit_slots_(tit_slots), seams_(seams), store_({.frames = frames}) {
     EXPECT_TRUE(spaces()->create(SpaceId{kSystemSpace}).ok());
     make_system_page();
     EXPECT_TRUE(spaces()->create(SpaceId{undo_space_of(NodeId{1})}).ok());
@@ -29,7 +37,9 @@ class TrxStore {
   TrxSystem* trxs() { return trxs_.get(); }
   UndoSpace* undo() { return undo_.get(); }
   RowWaits* waits() { return waits_.get(); }
-  TimestampSource* timestamps() { return timestamps_.get(); }
+  TimestampSource* timestamps() {
+    return seams_.timestamps != nullptr ? seams_.timestamps : timestamps_.get();
+  }
   BufferPool* pool() { return store_.pool(); }
   Log* log() { return store_.log(); }
   SpaceManager* spaces() { return store_.spaces(); }
@@ -103,8 +113,9 @@ class TrxStore {
     undo_ = std::make_unique<UndoSpace>(pool(), log(), spaces(), NodeId{1});
     waits_ = std::make_unique<RowWaits>();
     timestamps_ = make_local_timestamp_source(pool(), log(), spaces());
-    trxs_ = std::make_unique<TrxSystem>(TrxSystemOptions{NodeId{1}, tit_slots_}, pool(), log(),
-                                        spaces(), undo_.get(), timestamps_.get(), waits_.get());
+    trxs_ = std::make_unique<TrxSystem>(
+        TrxSystemOptions{NodeId{1}, tit_slots_, seams_.horizon, seams_.others}, pool(), log(),
+        spaces(), undo_.get(), timestamps(), waits_.get());
   }
   void unwire() {
     trxs_.reset();
@@ -114,6 +125,7 @@ class TrxStore {
   }
 
   uint32_t tit_slots_;
+  const Seams seams_;
   TestStore store_;
   std::unique_ptr<UndoSpace> undo_;
   std::unique_ptr<RowWaits> waits_;

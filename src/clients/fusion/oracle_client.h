@@ -1,0 +1,51 @@
+// The timestamps of a server that is one of several: a TimestampSource over the memory node's
+// clock. Thread-safe; blocks for a round trip, and while there is no lease or the ceiling is too
+// low.
+//
+//   FC5  A call ends by wait_us_max and two fetches more; or when its statement is interrupted
+//        (BA9), but no fetch is broken off for that, since others wait for it, too. Nothing is used
+//        then of what may have been fetched.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/latch.h"
+#include "clients/fusion/timestamp_fetcher.h"
+#include "txn/timestamp_source.h"
+
+namespace strata::clients {
+
+struct OracleClientOptions {
+  uint64_t fetch_us_max = 500'000;
+  uint64_t wait_us_max = 10'000'000;
+  std::function<uint64_t()> now_us = monotonic_us;
+};
+
+class OracleClient final : public TimestampSource {
+ public:
+  explicit OracleClient(const LeaseCheck* lease, const OracleClientOptions& options = {});
+  // Of a new memory node, or a new life of it; those who wait try at once.
+  void use(std::shared_ptr<transport::RemoteRegion> times, Epoch epoch);
+
+  [[nodiscard]] bool is_remote() const noexcept override { return true; }
+  StatusOr<Cts> next() override { return get(true); }
+  StatusOr<Cts> current() override { return get(false); }
+  // The clock is never behind what was committed: kDataLoss if it is, since then it is the clock of
+  // another database, or its record was lost.
+  Status raise_to(Cts at_least) override;
+  [[nodiscard]] const FetchCounters& counters() const noexcept { return fetcher_.counters(); }
+
+ private:
+  StatusOr<Cts> get(bool fresh);
+  bool wait_a_little(uint64_t us);  // false: interrupted
+
+  const OracleClientOptions options_;
+  TimestampFetcher fetcher_;
+  Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+};
+
+}  // namespace strata::clients

@@ -1,0 +1,328 @@
+// Timestamps, views and other nodes' transactions of a test's Cluster by the clients of a memory
+// node, over regions that are exposed over a unix socket and mapped: what several servers on one
+// host have. The memory node's half is a thread here, its authority stream always takes what it
+// gets.
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/diag.h"
+#include "clients/fusion/fusion_lease.h"
+#include "clients/fusion/horizon_client.h"
+#include "clients/fusion/oracle_client.h"
+#include "clients/fusion/tit_reader.h"
+#include "clients/fusion/tit_region.h"
+#include "engine/testing/cluster.h"
+#include "fusion/timestamps/time_service.h"
+#include "proto/fusion.h"
+#include "transport/calls/testing/io_node.h"
+#include "transport/regions/region_server.h"
+
+namespace strata::engine::testing {
+namespace {
+
+using clients::FusionLease;
+using clients::HorizonClient;
+using clients::OracleClient;
+using clients::TitOwners;
+using clients::TitReader;
+using clients::TitRegion;
+using fusion::TimeService;
+using transport::BlockingChannel;
+using transport::Region;
+using transport::RegionAccess;
+using transport::RegionPath;
+using transport::RegionServer;
+using transport::RemoteRegion;
+using transport::RpcServer;
+
+constexpr Epoch kEpoch{1};
+constexpr uint64_t kTitSlots = 1u << 16;   // as many as a node's own table has
+constexpr uint64_t kLeaseUs = 60'000'000;  // nobody loses it only because the machine is busy
+
+// Calls between nodes are calls of functions.
+class Owners final : public TitOwners {
+ public:
+  Status join(NodeId node, OwnTransactions* own) override {
+    const std::unique_lock lock(mutex_);
+    nodes_[node.value] = own;
+    return ok_status();
+  }
+  void leave(NodeId node) noexcept override {
+    const std::unique_lock lock(mutex_);  // nobody is asking it
+    nodes_.erase(node.value);
+  }
+  StatusOr<TrxLookup> read(TrxId id) override {
+    return ask(id, [&](OwnTransactions* own) { return own->own_state(sequence_of(id)); });
+  }
+  StatusOr<TrxLookup> wait_decided(TrxId id) override {
+    return ask(id, [&](OwnTransactions* own) { return own->own_outcome(sequence_of(id)); });
+  }
+  uint64_t bound_of(uint8_t node) {
+    const std::shared_lock lock(mutex_);
+    const auto it = nodes_.find(node);
+    return it == nodes_.end() ? 0 : it->second->own_bound();
+  }
+
+ private:
+  template <typename Ask>
+  StatusOr<TrxLookup> ask(TrxId id, const Ask& ask) {
+    const std::shared_lock lock(mutex_);
+    const auto it = nodes_.find(node_of(id).value);
+    if (it == nodes_.end()) return error_not_found();
+    return ask(it->second);
+  }
+  std::shared_mutex mutex_;
+  std::map<uint8_t, OwnTransactions*> nodes_;
+};
+
+class FusionServices final : public ClusterServices {
+ public:
+  FusionServices() {
+    server_ = std::make_unique<RpcServer>(io_.world(), transport::test::secret_of('s'),
+                                          transport::ServerOptions());
+    regions_ = std::make_unique<RegionServer>(server_.get());
+    channel_ = std::make_shared<BlockingChannel>(transport::test::secret_of('s'),
+                                                 *server_->listen("unix:" + (folder_ / "socket")),
+                                                 transport::BlockingChannelOptions());
+    times_ = make("times", proto::kTimesBytes, RegionAccess::kReadWrite);
+    fusion::TimeServiceOptions options;
+    options.authority.lease_us = kLeaseUs;
+    options.oracle.step = 10'000;  // the ceiling is met, too
+    service_.emplace(options, kEpoch, std::nullopt, now_us(), times_->data());
+    settle();
+    keeper_ = std::thread([this] { keep(); });
+  }
+  ~FusionServices() override {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    stop_.notify_all();
+    keeper_.join();
+    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0;
+    for (const auto* list : {&graveyard_})
+      for (const auto& life : *list) {
+        const auto& c = life->oracle.counters();
+        fetches += c.fetches.load();
+        requests += c.views.load() + c.commits.load();
+        gets += life->reader.counters().gets.load();
+        calls += life->reader.counters().calls.load();
+      }
+    std::printf("fusion: %llu timestamps by %llu fetches; %llu slots read, %llu owners asked\n",
+                static_cast<unsigned long long>(requests), static_cast<unsigned long long>(fetches),
+                static_cast<unsigned long long>(gets), static_cast<unsigned long long>(calls));
+    lives_.clear();
+    graveyard_.clear();
+    server_.reset();
+  }
+
+  Seams start(uint8_t node) override {
+    auto life = std::make_shared<Life>(this, node, ++last_life_);
+    for (;;) {
+      {
+        const std::lock_guard lock(mutex_);
+        const Status joined = service_->join(life->id, life->number, now_us());
+        if (joined.ok()) break;
+        EXPECT_TRUE(may_pass(joined)) << joined;
+        settle();
+      }
+    }
+    life->oracle.use(open("times"), kEpoch);
+    life->horizon.use(open("times"), kEpoch);
+    beat(life.get());
+    const std::lock_guard lock(mutex_);
+    for (auto& [other, there] : lives_) {
+      there->reader.opened(life->id, open(life->table_name()), kTitSlots);
+      life->reader.opened(there->id, open(there->table_name()), kTitSlots);
+    }
+    lives_[node] = life;
+    return {&life->oracle, &life->horizon, &life->reader};
+  }
+
+  void ended(uint8_t node, bool crashed) override {
+    std::shared_ptr<Life> life;
+    {
+      const std::lock_guard lock(mutex_);
+      life = lives_[node];
+      lives_.erase(node);
+      graveyard_.push_back(life);
+      if (!crashed) {
+        service_->leave(life->id, life->number);
+        settle();
+        for (auto& [other, there] : lives_) there->reader.closed(life->id);
+        return;
+      }
+      EXPECT_TRUE(service_->authority()->fence(life->id).ok());
+      service_->authority()->exited(life->id, life->number);
+      settle();
+    }
+    // FU4: all others hear of it, and say so; who comes meanwhile hears of it, too.
+    for (const uint64_t deadline_us = now_us() + 60'000'000;;) {
+      for (const auto& there : living()) beat(there.get());
+      const std::lock_guard lock(mutex_);
+      if (service_->authority()->may_release(life->id, now_us())) break;
+      if (now_us() < deadline_us) continue;
+      ADD_FAILURE() << "node " << int{node} << " is never released";
+      break;
+    }
+    const std::lock_guard lock(mutex_);
+    service_->authority()->forget(life->id);
+    settle();
+  }
+
+  void hear(uint8_t node) override {
+    for (const auto& life : living()) say(life.get());
+    std::shared_ptr<Life> life;
+    {
+      const std::lock_guard lock(mutex_);
+      settle();
+      const auto it = lives_.find(node);
+      if (it != lives_.end()) life = it->second;
+    }
+    if (life != nullptr) beat(life.get());
+  }
+  [[nodiscard]] uint64_t reads_of_others(uint8_t node) override {
+    const std::lock_guard lock(mutex_);
+    const clients::TitCounters& counters = lives_[node]->reader.counters();
+    return counters.gets.load() + counters.calls.load();
+  }
+
+ private:
+  struct Life {
+    Life(FusionServices* all, uint8_t node, uint64_t number)
+        : id(node),
+          number(number),
+          table(all->make(table_name(), TitRegion::bytes_of(kTitSlots), RegionAccess::kReadOnly)),
+          tit(table->data(), kTitSlots),
+          oracle(&lease),
+          horizon(&lease),
+          reader(&lease, &all->owners_, &tit) {}
+    [[nodiscard]] std::string table_name() const {
+      return "tit-" + std::to_string(id.value) + "-" + std::to_string(number);
+    }
+    const NodeId id;
+    const uint64_t number;
+    const std::shared_ptr<Region> table;
+    TitRegion tit;
+    FusionLease lease;
+    OracleClient oracle;
+    HorizonClient horizon;
+    TitReader reader;
+    std::mutex beating;
+    uint64_t fences_heard = 0;  // under beating
+  };
+
+  static uint64_t now_us() { return clients::boot_time_us(); }
+  std::shared_ptr<Region> make(const std::string& name, uint64_t bytes, RegionAccess access) {
+    std::shared_ptr<Region> region = *Region::create(folder_ / name, bytes, kEpoch.value);
+    regions_->expose(name, region, access);
+    return region;
+  }
+  std::shared_ptr<RemoteRegion> open(const std::string& name) {
+    auto opened = transport::open_remote_region(channel_, name, RegionPath::kMapped,
+                                                monotonic_us() + 60'000'000);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
+  }
+  std::vector<std::shared_ptr<Life>> living() {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<Life>> all;
+    for (const auto& [node, life] : lives_) all.push_back(life);
+    return all;
+  }
+  // The memory node's records are durable at once. Under mutex_.
+  void settle() {
+    for (;;) {
+      const auto append = service_->tick(now_us());
+      if (!append.has_value()) return;
+      service_->append_durable(append->number);
+    }
+  }
+  // What a heartbeat says and brings. `hears`: the reply comes.
+  void beat(Life* life, bool hears = true) {
+    const std::lock_guard one(life->beating);
+    proto::Heartbeat beat;
+    beat.server = life->id;
+    beat.life = life->number;
+    beat.epoch = kEpoch;
+    beat.fences_heard = life->fences_heard;
+    const std::optional<Cts> oldest = life->horizon.oldest_own_view();  // may fetch
+    beat.has_views = oldest.has_value();
+    beat.oldest_view = oldest.value_or(Cts{});
+    beat.bound = owners_.bound_of(life->id.value);
+    const uint64_t asked_us = now_us();
+    StatusOr<proto::HeartbeatReply> reply = error_peer_down();
+    {
+      const std::lock_guard lock(mutex_);
+      reply = service_->heartbeat(beat, now_us());
+    }
+    if (!reply.ok()) {
+      const std::lock_guard lock(mutex_);
+      const auto it = lives_.find(life->id.value);
+      const bool is_current = it != lives_.end() && it->second.get() == life;
+      EXPECT_FALSE(is_current) << reply.status();  // else it was fenced meanwhile
+      return;
+    }
+    for (const proto::Fence& fence : reply->fences) {
+      // Of a life that is there again the table is another one.
+      const std::lock_guard lock(mutex_);
+      if (!lives_.contains(fence.server.value)) life->reader.closed(fence.server);
+      life->fences_heard = std::max(life->fences_heard, fence.number);
+    }
+    life->lease.granted(reply->epoch, asked_us, reply->lease_us);
+    if (!hears) return;
+    life->horizon.heard(reply->horizon);
+    for (const proto::HeartbeatReply::Bound& bound : reply->bounds)
+      life->reader.heard_bound(bound.server, bound.bound);
+  }
+  void say(Life* life) { beat(life, false); }
+  // Raises the ceiling in time and renews leases. What nodes hear is up to the test.
+  void keep() {
+    uint64_t beats_at_us = now_us();
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      settle();
+      if (now_us() >= beats_at_us) {
+        beats_at_us = now_us() + kLeaseUs / 8;
+        lock.unlock();
+        for (const auto& life : living()) say(life.get());
+        lock.lock();
+        continue;
+      }
+      stop_.wait_for(lock, std::chrono::milliseconds(1));
+    }
+  }
+
+  transport::test::Folder folder_;
+  transport::test::IoNode io_;
+  std::unique_ptr<RegionServer> regions_;
+  std::unique_ptr<RpcServer> server_;
+  std::shared_ptr<BlockingChannel> channel_;
+  std::shared_ptr<Region> times_;
+  Owners owners_;
+  std::mutex mutex_;
+  std::condition_variable stop_;
+  bool stopping_ = false;
+  std::optional<TimeService> service_;              // under mutex_
+  std::map<uint8_t, std::shared_ptr<Life>> lives_;  // under mutex_
+  std::vector<std::shared_ptr<Life>> graveyard_;  // the last views of a kernel may still point here
+  uint64_t last_life_ = 0;
+  std::thread keeper_;
+};
+
+const bool is_set = [] {
+  cluster_services = [](uint8_t) { return std::make_unique<FusionServices>(); };
+  return true;
+}();
+
+}  // namespace
+}  // namespace strata::engine::testing
