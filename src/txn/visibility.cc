@@ -231,13 +231,16 @@ StatusOr<TrxLookup> TrxSystem::Impl::wait_logged(uint64_t sequence, Cts snapshot
       result = found;
       if (found.state != TrxState::kCommitting) break;
       if (!found.cts.is_zero() && (found.cts > snapshot || found.commit_lsn != kLsnUnknown)) break;
+      if (is_interrupted_now(interrupt)) {
+        result = error_interrupted();
+        break;
+      }
       const uint64_t now_us = monotonic_us();
-      result = is_interrupted_now(interrupt)
-                   ? error_interrupted()
-                   : error_lock_wait_timeout(
-                         "a commit that this statement has to wait for has not "
-                         "ended in time");
-      if (is_interrupted_now(interrupt) || now_us >= deadline_us) break;
+      if (now_us >= deadline_us) {
+        result = error_lock_wait_timeout(
+            "a commit that this statement has to wait for has not ended in time");
+        break;
+      }
       outcome_changed.wait_for_us(lock, deadline_us - now_us);
     }
   }
