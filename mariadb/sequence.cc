@@ -1,11 +1,14 @@
-// Sequences (CREATE SEQUENCE): tables of one row, which the server's own handler writes through ours.
+// Sequences (CREATE SEQUENCE): tables of one row, which the server's own handler writes through
+// ours.
 //
-//   SEQ1  update_first_row() is a transaction of its own, durable when it returns: a ROLLBACK of the
-//        connection does not take numbers back, and neither does a crash, so none is given out twice.
+//   SEQ1  update_first_row() is a transaction of its own, durable when it returns: a ROLLBACK of
+//         the connection does not take numbers back, and neither does a crash, so none is given out
+//         twice.
 //   SEQ2  The row is never locked by the connection's own transaction, and it is read as it is now:
 //        SEQ1 would wait for the first, and a snapshot would show old numbers.
-//   SEQ3  The server's handler passes external_lock() on, but not start_stmt(), and it writes the first
-//        row of a temporary sequence without either. So reads and writes begin the statement.
+//   SEQ3  The server's handler passes external_lock() on, but not start_stmt(), and it writes the
+//         first row of a temporary sequence without either. So reads and writes begin the
+//         statement.
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"

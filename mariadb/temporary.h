@@ -2,7 +2,8 @@
 //
 //   TT1  They are in a kernel of their own, which logs nothing and forgets everything when it ends
 //        (engine E30). It opens with the first such table, in a folder beside the server's own
-//        files, in a cluster as well. The first thing a start does with that folder is to remove it.
+//        files, in a cluster as well. The first thing a start does with that folder is to remove
+//        it.
 //   TT2  The server has the definition in memory, under a path that no other table has
 //        (is_temporary_path()). Nothing of them is in the database's dictionary, and nothing is
 //        discovered.
@@ -10,8 +11,8 @@
 //        statement on such a table, follows the connection's own in statements, savepoints, commit
 //        and rollback, and is never prepared: what could fail of its commit is done before the
 //        connection's own is decided.
-//   TT4  Nobody else comes to the rows. So plain reads are of what is there now (a snapshot could be
-//        older than the table), and no lock of the server's or of the cluster's is asked for.
+//   TT4  Nobody else comes to the rows. So plain reads are of what is there now (a snapshot could
+//        be older than the table), and no lock of the server's or of the cluster's is asked for.
 #pragma once
 
 #include "mariadb/connection.h"

@@ -15,8 +15,8 @@
 //        reads anything but the next row of that scan, before another change, and before a
 //        savepoint or the transaction's end.
 //   E30  An unlogged kernel is for what may be lost with the process (temporary tables). All that
-//        E1 to E21 say of a living kernel holds. But its log is thrown away, no file is ever synced,
-//        and nothing is recovered: each opening begins with an empty database.
+//        E1 to E21 say of a living kernel holds. But its log is thrown away, no file is ever
+//        synced, and nothing is recovered: each opening begins with an empty database.
 //   E6  CREATE, TRUNCATE and a copying ALTER write anew what a table holds. A view from before
 //       their commit would find it empty; reading it is refused (definition_changed). The same
 //       goes for an index that was added later: it has entries for the rows of its day only.
