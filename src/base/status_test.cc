@@ -66,7 +66,8 @@ TEST(Errors, NumbersKeepTheirMeaning) {  // ER1
                                                               {40, "ended"},
                                                               {41, "lease_lost"},
                                                               {42, "no_session"},
-                                                              {43, "wrong_secret"}};
+                                                              {43, "wrong_secret"},
+                                                              {48, "row_changed"}};
   EXPECT_EQ(kept.size(), std::size(kRows));
   for (const auto& [number, name] : kept)
     EXPECT_EQ(error_name(static_cast<Error>(number)), name) << number;
