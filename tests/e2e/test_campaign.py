@@ -10,7 +10,17 @@ from pathlib import Path
 import pymysql
 import pytest
 from crash.clients import Clients
-from crash.cluster_plan import KINDS, MEMORY_KINDS, MEMORY_NODE, NODES, OF_TWO_NODES, ClusterPlan, Strike, make_cluster_plan
+from crash.cluster_plan import (
+    KINDS,
+    MEMORY_KINDS,
+    MEMORY_OF_TWO,
+    MEMORY_SETUPS,
+    NODES,
+    OF_TWO_NODES,
+    ClusterPlan,
+    Strike,
+    make_cluster_plan,
+)
 from crash.damage import damage_some_file
 from crash.errors_plan import IO_RULES, make_errors_plan
 from crash.plan import make_plan
@@ -110,7 +120,9 @@ def test_only_points_that_are_passed_there(profile: str) -> None:
     assert all(strike.fault == "recovery_after_redo:1" for strike in strikes(profile) if strike.kind == "recovery_point")
     for strike in strikes(profile):
         assert bool(strike.fault) == strike.kind.endswith(("_point", "_error", "_io"))
-        assert bool(strike.other) == (strike.kind in OF_TWO_NODES) and (strike.node != strike.other or not strike.node)
+        may_be_two = strike.kind in MEMORY_OF_TWO
+        assert may_be_two or bool(strike.other) == (strike.kind in OF_TWO_NODES)
+        assert strike.node != strike.other or not strike.node
 
 
 def test_memory_nodes_are_struck_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,7 +131,13 @@ def test_memory_nodes_are_struck_where_there_are_some(monkeypatch: pytest.Monkey
     assert plans("remote-disk") == before  # A seed of another profile means what it meant.
     found = strikes("pooled")
     assert {strike.kind for strike in found} == {*KINDS, *MEMORY_KINDS, "corrupt"}
-    assert {strike.node for strike in found if strike.kind in MEMORY_KINDS} == {MEMORY_NODE}
+    assert {(plan.memory_nodes, plan.memory_backup) for plan in plans("pooled")} == set(MEMORY_SETUPS.values())
+    for plan in plans("pooled"):
+        struck = {n for r in plan.rounds for s in r.strikes if s.kind in MEMORY_KINDS for n in (s.node, s.other) if n}
+        assert struck <= {f"memory-{number + 1}" for number in range(plan.memory_nodes)}
+    assert any(strike.other for strike in found if strike.kind in MEMORY_OF_TWO)
+    backup = make_cluster_plan(3, "pooled", POINTS, memory="backup")
+    assert (backup.memory_nodes, backup.memory_backup) == (2, True)
     assert {strike.fault.split(":")[0] for strike in found if strike.kind == "memory_point"} == {"memnode_put_half"}
     assert any(strike.fault.startswith("memory_checkpoint_before_publish") for strike in found if strike.kind == "compute_point")
     slow = [plan for plan in plans("pooled") if {"memory_cut", "memory_slow"} & {s.kind for r in plan.rounds for s in r.strikes}]

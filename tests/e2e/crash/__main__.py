@@ -18,7 +18,7 @@ from strata_cli.cluster import PROFILES
 from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 
-from .cluster_plan import ClusterPlan, make_cluster_plan
+from .cluster_plan import MEMORY_SETUPS, ClusterPlan, make_cluster_plan
 from .cluster_run import ClusterRun
 from .errors_plan import ErrorsPlan, error_points, make_errors_plan
 from .errors_run import ErrorsRun
@@ -56,6 +56,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-xa-rollback", action="store_true", help="on one server: what is prepared is always committed")
     parser.add_argument("--errors", action="store_true", help="on one server: errors without a crash")
     parser.add_argument("--fault", help="only this fault point, or on clusters this kind of fault")
+    parser.add_argument(
+        "--memory",
+        choices=("draw", *MEMORY_SETUPS),
+        default="draw",
+        help="memory nodes of a cluster: one, two, or two with the same pages",
+    )
     parser.add_argument(
         "--binlog", choices=BINLOG, default="draw", help="with a binary log, compared with the tables; draw: by seed"
     )
@@ -247,6 +253,7 @@ def _cluster_plans(arguments: argparse.Namespace, points: list[str]) -> Iterator
             force_power_loss=arguments.power_loss,
             faults_max=left,
             binlog=arguments.binlog,
+            memory=arguments.memory,
         )
         if not plan.rounds:
             return
@@ -272,6 +279,7 @@ def _one_cluster(
         command += " --power-loss" if arguments.power_loss else ""
         command += f" --fault {arguments.fault}" if arguments.fault else ""
         command += f" --binlog {arguments.binlog}" if arguments.binlog != "draw" else ""
+        command += f" --memory {arguments.memory}" if arguments.memory != "draw" else ""
         print(f"  data and logs kept in {paths.relative(folder)}; again: {command}", flush=True)
         return False
     finally:
@@ -279,6 +287,7 @@ def _one_cluster(
         kinds.update(run.result.faults)
     kind = f"power loss, {result.sectors_lost} sectors" if plan.power_loss else "kill -9"
     kind += ", binlog" if plan.binlog else ""
+    kind += f", {plan.memory_setup}" if plan.memory_setup else ""
     away = f", {result.turned_away} times turned away" if result.turned_away else ""
     print(
         f"seed {plan.seed}: ok  {plan.profile:<11} {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"

@@ -48,8 +48,11 @@ MEMORY_KINDS = {
     "memory_both": 3,  # it and compute at once
     "memory_both_wipe": 3,  # and all that it held is gone
 }
-MEMORY_NODE = "memory-1"
+# How many memory nodes a run has, whether each page is on two of them, and how often that is drawn.
+MEMORY_SETUPS = {"one": (1, False), "two": (2, False), "backup": (2, True)}
+MEMORY_WEIGHTS = (4, 2, 3)
 MEMORY_LINKS = ("memory_cut", "memory_slow")
+MEMORY_OF_TWO = ("memory_kill", "memory_wipe", "memory_both", "memory_both_wipe")  # if there are two, sometimes
 LINKS = ("link_cut", "link_slow", "quorum_cut")  # These need relays between the processes.
 OF_NODES = ("quorum_kill", "full_disk", *LINKS)
 OF_TWO_NODES = ("quorum_kill", "quorum_cut")
@@ -110,7 +113,7 @@ AT_TAKE_OVER = ("node_log_sealed", "node_log_begun")
 @dataclass(frozen=True)
 class Strike:
     kind: str
-    node: str = ""  # the storage node that is struck, or the first of two
+    node: str = ""  # the storage or memory node that is struck, or the first of two
     other: str = ""  # the second
     fault: str = ""  # STRATA_FAULT of whoever is to die at a point
     work_s: float = 0.5  # the clients work for so long before
@@ -142,6 +145,8 @@ class ClusterPlan:
     small: bool  # Tiny caches, segments and intervals everywhere
     rounds: tuple[ClusterRound, ...]
     binlog: bool = False  # The compute nodes keep binary logs, which are compared with the tables
+    memory_nodes: int = 0
+    memory_backup: bool = False  # Each page is on two of them
 
     @property
     def faults(self) -> int:
@@ -161,10 +166,21 @@ class ClusterPlan:
         kinds = {*MEMORY_KINDS, "takeover"}
         return any(strike.kind in kinds for round_ in self.rounds for strike in round_.strikes)
 
+    @property
+    def memory_setup(self) -> str:
+        """Empty: one memory node, or none."""
+        if self.memory_nodes < 2:
+            return ""
+        return f"{self.memory_nodes} memory nodes{' with the same pages' if self.memory_backup else ''}"
+
     def text(self) -> str:
         kind = "power loss" if self.power_loss else "kill -9"
         rounds = "\n".join(f"  round {number}: {round_.text()}" for number, round_ in enumerate(self.rounds, 1))
-        extra = "".join(f", {word}" for word, said in (("small", self.small), ("binlog", self.binlog)) if said)
+        extra = "".join(
+            f", {word}"
+            for word, said in (("small", self.small), ("binlog", self.binlog), (self.memory_setup, self.memory_setup))
+            if said
+        )
         return f"{self.profile}, {kind}{extra}, {self.faults} faults\n{rounds}"
 
 
@@ -177,17 +193,27 @@ def make_cluster_plan(
     force_power_loss: bool = False,
     faults_max: int | None = None,
     binlog: str = "draw",
+    memory: str = "draw",
 ) -> ClusterPlan:
     """`only`: a kind of fault, or a fault point. `faults_max` cuts the plan off; what is left is as it would be without."""
     rng = random.Random(f"cluster plan {profile} {seed}")
     power_loss = rng.random() < 0.5
     small = rng.random() < 0.7
-    chooser = _Chooser(seed, profile, rng, fault_points, only)
+    nodes, backup = _memory_setup(seed, profile, memory)
+    chooser = _Chooser(seed, profile, rng, fault_points, only, nodes)
     rounds = [_round(chooser, rng) for _ in range(rng.randint(ROUNDS_MIN, ROUNDS_MAX))]
     if only == "corrupt" or (only is None and rng.random() < 0.5):
         rounds.append(ClusterRound((Strike("corrupt", rng.choice(NODES)),), rng.uniform(0.2, 0.6), "drain", ""))
     logged = drawn_binlog(profile, seed, binlog)
-    return ClusterPlan(seed, profile, force_power_loss or power_loss, small, _first(rounds, faults_max), logged)
+    return ClusterPlan(seed, profile, force_power_loss or power_loss, small, _first(rounds, faults_max), logged, nodes, backup)
+
+
+def _memory_setup(seed: int, profile: str, memory: str) -> tuple[int, bool]:
+    if not BY_NAME[profile].has_memory_nodes:
+        return 0, False
+    rng = random.Random(f"memory nodes {profile} {seed}")
+    drawn = rng.choices(list(MEMORY_SETUPS), MEMORY_WEIGHTS)[0]
+    return MEMORY_SETUPS[drawn if memory == "draw" else memory]
 
 
 def _first(rounds: list[ClusterRound], faults_max: int | None) -> tuple[ClusterRound, ...]:
@@ -211,8 +237,12 @@ def _round(chooser: "_Chooser", rng: random.Random) -> ClusterRound:
 
 
 class _Chooser:
-    def __init__(self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None) -> None:
+    def __init__(
+        self, seed: int, profile: str, rng: random.Random, fault_points: list[str], only: str | None, memory_nodes: int
+    ) -> None:
         self._rng = rng
+        self._memory = [f"memory-{number + 1}" for number in range(memory_nodes)]
+        self._memory_rng = random.Random(f"struck memory nodes {profile} {seed}")
         self._kinds = dict(KINDS)
         with_memory = BY_NAME[profile].has_memory_nodes
         if with_memory:
@@ -248,15 +278,23 @@ class _Chooser:
         rng = self._rng
         kind = rng.choices(list(self._kinds), list(self._kinds.values()))[0]
         node, other = rng.sample(NODES, 2)
+        if kind in MEMORY_KINDS:
+            node, other = self._memory_nodes(kind)
         return Strike(
             kind,
-            MEMORY_NODE if kind in MEMORY_KINDS else node if kind.startswith("node_") or kind in OF_NODES else "",
-            other if kind in OF_TWO_NODES else "",
+            node if kind.startswith(("node_", "memory_")) or kind in OF_NODES else "",
+            other if kind in (*OF_TWO_NODES, *MEMORY_KINDS) else "",
             self._fault(kind),
             work_s=rng.uniform(0.15, 0.6),
             down_s=rng.uniform(0.2, 0.8),
             fresh=rng.random() < 0.35 and kind in MAY_BE_FRESH,
         )
+
+    def _memory_nodes(self, kind: str) -> tuple[str, str]:
+        """Mostly one of them; the other with it in some of the kinds that end processes."""
+        one, *others = self._memory_rng.sample(self._memory, len(self._memory))
+        both = bool(others) and kind in MEMORY_OF_TWO and self._memory_rng.random() < 0.25
+        return one, others[0] if both else ""
 
     def _fault(self, kind: str) -> str:
         if kind == "node_io":

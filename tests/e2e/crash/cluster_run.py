@@ -42,6 +42,7 @@ SAYS_WHY = re.compile(r"\[ERROR\] STRATA: .*; to do: ")
 BRIEF_S = 0.5  # etcd is away for less than a lease, or for more
 # RocksDB 7.8 as Debian builds it does not always bear a full disk (docs/correctness.md). Restarted, the node goes on.
 KNOWN_ABORT = "RollbackMemtableFlush"
+BACKUP_TIMEOUT_S = 10.0
 ROOM_TIMEOUT_S = 15.0  # It tries again every five seconds.
 # Where compute writes the pages, the last node that has them all must not go before another one has copied them: these wait.
 STRIKES_NODES = ("node_kill", "node_point", "node_pause", "node_error", "node_io", "quorum_kill", "full_disk", "corrupt", *LINKS)
@@ -92,6 +93,8 @@ class ClusterRun:
             seed=plan.seed,
             small=plan.small,
             power_loss=plan.power_loss,
+            memory_nodes=plan.memory_nodes,
+            memory_backup=plan.memory_backup,
             relays=plan.strikes_links,
             errors=plan.brings_errors,
             compute_options=BINLOG_OPTIONS if self._mirror else (),
@@ -108,6 +111,7 @@ class ClusterRun:
         self._doubtful: set[str] = set()  # Nodes that have had errors, and may say so only with their next checkpoint.
         self._may_give_up = False  # Since it has lost its memory node for a while.
         self._memory = tuple(self._parts.cluster.memory)
+        self._is_backed = False  # Whoever was struck last had a whole backup: nothing of it may be lost.
         self._wiped = ""  # The node that lost everything and is not known to be whole again.
         self.result = ClusterResult()
 
@@ -304,6 +308,7 @@ class ClusterRun:
         """It may learn late what was lost with its memory node; then it is started again."""
         if not self._may_give_up or not self._has_ended():
             return False
+        self._refuse_if_backed()
         self.result.notes.append("compute had to be started again: it had lost pages with its memory node")
         self._kill_compute()
         self._restart_compute(fresh=False)
@@ -368,7 +373,8 @@ class ClusterRun:
                 if self._parts.node(strike.node).last_signal() != signal.SIGKILL:
                     raise Failure(f"start with fault {strike.fault}: {error}") from error
         elif strike.kind == "memory_point":
-            self._lose_memory()
+            self._lose_memory(strike)
+            self._is_backed = False  # It dies again, at whatever moment.
             try:
                 self._parts.start_memory(strike.fault)
             except StrataError as error:
@@ -378,6 +384,7 @@ class ClusterRun:
     # --- the faults --------------------------------------------------------------------------------------------
 
     def _strike(self, strike: Strike) -> None:
+        self._is_backed = False
         if self._armed is not strike:
             if self._wiped and strike.kind not in WHILE_ONE_IS_WIPED:
                 self._wait_whole()
@@ -560,7 +567,7 @@ class ClusterRun:
         for name in NODES:
             self._parts.lose_power(self._parts.node(name))
         if self._memory and self._rng.random() < 0.5:  # The machine was started again.
-            self._parts.kill_memory(wipe=True)
+            self._parts.kill_memory(self._memory, wipe=True)
         self._parts.start_etcd()
         self._parts.start_nodes(NODES)
         self._parts.start_memory()
@@ -678,12 +685,36 @@ class ClusterRun:
 
     # --- the faults of memory nodes ---
 
-    def _lose_memory(self, *, with_compute: bool = False, wipe: bool = False) -> None:
+    def _lose_memory(self, strike: Strike, *, with_compute: bool = False, wipe: bool = False) -> None:
         """Compute may end: it says so then, and its next start makes of the log what only the memory node had."""
+        lost = tuple(name for name in (strike.node, strike.other) if name)
+        self._memory_will_be_away(strike)
         self._clients.tolerant = True
+        self._expected.difference_update({*lost, "compute"})
+        self._parts.kill_memory(lost, with_compute=with_compute, wipe=wipe)
+
+    def _memory_will_be_away(self, strike: Strike) -> None:
+        """With a whole backup elsewhere compute has to go on; mostly that is waited for."""
         self._may_give_up = True
-        self._expected.difference_update({*self._memory, "compute"})
-        self._parts.kill_memory(with_compute=with_compute, wipe=wipe)
+        self._is_backed = False
+        if not self._plan.memory_backup or strike.other or self._parts.compute.pid() is None:
+            return
+        if self._rng.random() < 0.7:
+            wait_until(self._has_backup, BACKUP_TIMEOUT_S)  # Otherwise it is struck while the copy is made.
+        self._is_backed = self._has_backup()
+        if self._is_backed:
+            self.result.notes.append(f"{strike.kind} struck one of two memory nodes that were the same")
+
+    def _has_backup(self) -> bool:
+        try:
+            return ("1",) in [row[1:] for row in self._query("SHOW GLOBAL STATUS LIKE 'strata_lego_backups'")]
+        except pymysql.MySQLError:
+            return False
+
+    def _refuse_if_backed(self) -> None:
+        if self._is_backed:
+            tail = self._parts.compute.log_tail(30)
+            raise Failure(f"compute gave up though all that its memory node had was on the other one, too\n{tail}")
 
     def _memory_is_back(self, strike: Strike, *, was_short: bool = False) -> None:
         """Compute goes on, or has ended with an error that says what to do. `was_short`: it has to go on."""
@@ -698,6 +729,7 @@ class ClusterRun:
                 raise Failure(f"compute ended by itself (signal {server.last_signal()}):\n{server.log_tail(40)}")
             self._expected.add("compute")
             return
+        self._refuse_if_backed()
         if not BY_NAME[self._plan.profile].pages_are_written:
             raise Failure(f"compute gave up though its memory node had copies only\n{server.log_tail(30)}")
         if was_short:
@@ -709,7 +741,7 @@ class ClusterRun:
         self._restart_compute(fresh=strike.fresh)
 
     def _strike_memory_kill(self, strike: Strike) -> None:
-        self._lose_memory()
+        self._lose_memory(strike)
         self._watch(strike.down_s if strike.down_s < BRIEF_S else MEMORY_TIMEOUT_S + strike.down_s)
         self._parts.start_memory()
         self._memory_is_back(strike)
@@ -718,7 +750,7 @@ class ClusterRun:
         self._kill_compute()
         self._parts.launch_compute(fresh=strike.fresh)
         self._watch(strike.down_s / 2)
-        self._lose_memory()
+        self._lose_memory(strike)
         self._watch(strike.down_s)
         self._parts.start_memory()
         try:
@@ -732,7 +764,7 @@ class ClusterRun:
         self._memory_is_back(strike)
 
     def _strike_memory_wipe(self, strike: Strike) -> None:
-        self._lose_memory(wipe=True)
+        self._lose_memory(strike, wipe=True)
         self._watch(strike.down_s)
         self._parts.start_memory()
         self._memory_is_back(strike)
@@ -741,7 +773,7 @@ class ClusterRun:
         self._clients.tolerant = True
         brief = strike.down_s < BRIEF_S
         if not brief:
-            self._may_give_up = True
+            self._memory_will_be_away(strike)
             self._expected.discard("compute")
         pid = pause_process(self._parts.memory_node(strike.node))
         try:
@@ -751,7 +783,8 @@ class ClusterRun:
         self._memory_is_back(strike, was_short=brief)
 
     def _strike_memory_cut(self, strike: Strike) -> None:
-        self._clients.tolerant = self._may_give_up = True
+        self._memory_will_be_away(strike)
+        self._clients.tolerant = True
         self._expected.discard("compute")
         self._parts.links[strike.node].cut()
         self._watch(strike.down_s if strike.down_s < BRIEF_S else MEMORY_TIMEOUT_S + 1 + strike.down_s)
@@ -773,13 +806,13 @@ class ClusterRun:
             if node.last_signal() != signal.SIGKILL:
                 raise Failure(f"{node.name} ended by itself (signal {node.last_signal()}):\n{node.log_tail(40)}")
             self.result.struck.add(strike.fault.split(":")[0])
-        self._lose_memory()
+        self._lose_memory(strike)
         self._watch(strike.down_s)
         self._parts.start_memory()
         self._memory_is_back(strike)
 
     def _strike_memory_both(self, strike: Strike, *, wipe: bool = False) -> None:
-        self._lose_memory(with_compute=True, wipe=wipe)
+        self._lose_memory(strike, with_compute=True, wipe=wipe)
         memory_first = self._rng.random() < 0.7
         if memory_first:
             self._parts.start_memory()

@@ -59,6 +59,8 @@ class ClusterUnderTest:
         seed: int,
         small: bool,
         power_loss: bool,
+        memory_nodes: int = 1,
+        memory_backup: bool = False,
         relays: bool = False,
         errors: bool = False,
         compute_options: tuple[str, ...] = (),
@@ -66,7 +68,8 @@ class ClusterUnderTest:
         self.cluster = Cluster(folder / "cluster", preset=preset)
         self.cluster.lease_s = COMPUTE_LEASE_S
         with_memory = BY_NAME[profile].has_memory_nodes
-        self.cluster.create(profile, Wishes(memory=SMALL_MEMORY if small else USUAL_MEMORY) if with_memory else None)
+        wishes = Wishes(memory_nodes=memory_nodes, memory=SMALL_MEMORY if small else USUAL_MEMORY, memory_backup=memory_backup)
+        self.cluster.create(profile, wishes if with_memory else None)
         self.sectors_lost = 0
         self._folder = folder
         self._preset = preset
@@ -257,15 +260,16 @@ class ClusterUnderTest:
         return self.cluster.memory[name]
 
     def start_memory(self, fault: str = "") -> None:
-        """All there are. With relays compute reaches them over TCP; without over a socket, and maps their pools."""
-        for name, node in self.cluster.memory.items():
-            env = {"STRATA_FAULT": fault} if fault else {}
+        """All that do not run. With relays compute reaches them over TCP; without over a socket, and maps their pools."""
+        env = {"STRATA_FAULT": fault} if fault else {}
+        started = {name: node for name, node in self.cluster.memory.items() if node.pid() is None}
+        for name, node in started.items():
             node.launch(env=env, extra=(f"--lease={NODE_LEASE_S}", *self._advertised(name)))
-        for node in self.cluster.memory.values():
+        for node in started.values():
             node.wait_ready(START_TIMEOUT_S)
 
-    def kill_memory(self, *, with_compute: bool = False, wipe: bool = False) -> None:
-        nodes = list(self.cluster.memory.values())
+    def kill_memory(self, names: Sequence[str], *, with_compute: bool = False, wipe: bool = False) -> None:
+        nodes = [self.memory_node(name) for name in names]
         kill_all([*nodes, *([self.compute] if with_compute else [])])
         for node in nodes if wipe else []:
             node.wipe_pools()
