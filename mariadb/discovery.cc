@@ -20,6 +20,9 @@ bool is_server_schema(const char* schema) {
 
 // Of the table that a statement is about to make; null where it is not known yet.
 handlerton* engine_to_be(THD* thd) {
+  // What is enforced is taken, or the statement is refused.
+  if (const plugin_ref enforced = thd->variables.enforced_table_plugin)
+    return plugin_hton(enforced);
   const LEX* const lex = thd->lex;
   if (lex->create_info.db_type != nullptr) return lex->create_info.db_type;
   if (!lex->create_info.like()) return ha_default_handlerton(thd);
