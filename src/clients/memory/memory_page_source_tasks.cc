@@ -129,10 +129,6 @@ StatusOr<MemoryPageSource::Told> MemoryPageSource::sync_and_tell() {
   if (!use.ok()) return use.status();
   if (use->bypass() || use->number() != number) return Told();
   auto reply = pool_->synced(report);
-  if (!reply.ok()) {
-    STRATA_RETURN_IF_ERROR(settle(&*use, reply.status(), begun_us));
-    return Told();
-  }
   std::vector<Flushed> synced;
   {
     const MutexLock lock(mutex_);
@@ -140,6 +136,14 @@ StatusOr<MemoryPageSource::Told> MemoryPageSource::sync_and_tell() {
                                              [&](const Flushed& f) { return f.report > report; });
     synced.assign(first, flushed_.end());
     flushed_.erase(first, flushed_.end());
+  }
+  if (!reply.ok()) {
+    // What the pool has cleaned all the same it does not say again: it is asked.
+    std::vector<PageId> pages;
+    for (const Flushed& page : synced) pages.push_back(page.id);
+    use->doubt(pages);
+    STRATA_RETURN_IF_ERROR(settle(&*use, reply.status(), begun_us));
+    return Told();
   }
   for (const Flushed& page : synced) directory_.cleaned(page.id, page.llsn);
   return Told(*reply);

@@ -122,7 +122,7 @@ class Model {
   void begin_life() {
     ++lives;
     storage_.new_life();
-    names_.fails = false;  // a start waits for the registry
+    registry_is(Registry::kThere);  // a start waits for it
     MemoryPagesOptions options;
     options.durable = [this] { return lsn_; };
     options.free_slots = 4;
@@ -137,7 +137,6 @@ class Model {
     for (auto& pool : pools_) earlier_.push_back(std::move(pool));  // calls may be late
     pools_.clear();
     copy_names_.epoch = names_.epoch;
-    copy_names_.fails = false;
     std::vector<PoolSet::Member> members;
     for (const auto& node : nodes_)
       pools_.push_back(std::make_unique<FakePool>(node.get(), epoch_));
@@ -346,14 +345,19 @@ class Model {
         if (trouble_ >= 2) storage_.restart();
         return;
       case 7:
-        names_.fails = copy_names_.fails = trouble_ == 3;
+        if (trouble_ == 3) registry_is(rng_.one_in(2) ? Registry::kAway : Registry::kLosesReplies);
         return;
       case 8:
         some_node().do_late();
         return;
       default:
-        names_.fails = copy_names_.fails = false;
+        registry_is(Registry::kThere);
     }
+  }
+  enum class Registry : uint8_t { kThere, kAway, kLosesReplies };
+  void registry_is(Registry what) {
+    names_.fails = copy_names_.fails = what == Registry::kAway;
+    names_.reply_lost = copy_names_.reply_lost = what == Registry::kLosesReplies;
   }
 
   // What is read must be the newest that was written, and whole. Nothing: the read failed.

@@ -213,7 +213,12 @@ Status MirroredPool::attach_backup(uint64_t deadline_us) {
     if (status.ok() && broken_) status = error_not_found("it has missed a page");
     undropped = undropped_;
   }
-  if (status.ok() && !undropped.empty()) status = drop_from_backup(now, undropped);
+  if (status.ok() && !undropped.empty()) {
+    const auto gone = gone_from_used(now, undropped);
+    // What is wrong with the used copy is no reason to give up this one: attach() tells next time.
+    if (!gone.ok()) return error_peer_down(cause_of(gone.status()));
+    status = drop_from_backup(now, undropped, *gone);
+  }
   if (status.ok() || is_fenced(status)) return status;
   if (!is_gone(now.other(), status, deadline_us)) return status;
   return leave_backup(status);
@@ -414,22 +419,31 @@ StatusOr<std::vector<Status>> MirroredPool::drop(const std::vector<PageId>& page
     return dropped;
   }
   if (gone.empty()) return dropped;
-  const Status status = drop_from_backup(now, gone);
+  const Status status = drop_from_backup(now, gone, gone);
   if (status.ok()) return dropped;
   const MutexLock lock(mutex_);
   undropped_.insert(undropped_.end(), gone.begin(), gone.end());
   return half_done(status);
 }
 
-// Those that the used copy has not. It had what was dropped there clean, so storage has at least
-// the version that the backup has, whether the backup knows or not. OK: they are not there.
-Status MirroredPool::drop_from_backup(const Now& now, const std::vector<PageId>& pages) {
-  RemotePool* const backup = copies_[now.other()];
+StatusOr<std::vector<PageId>> MirroredPool::gone_from_used(const Now& now,
+                                                           const std::vector<PageId>& pages) {
   const uint64_t begun_us = monotonic_us();
-  STRATA_ASSIGN_OR_RETURN(const auto still_used, copies_[now.used]->lookup(pages));
+  const auto found = copies_[now.used]->lookup(pages);
+  if (!heard(now.used, found.status(), begun_us)) return found.status();
   std::vector<PageId> gone;
   for (size_t i = 0; i < pages.size(); ++i)
-    if (!still_used[i].there) gone.push_back(pages[i]);
+    if (!(*found)[i].there) gone.push_back(pages[i]);
+  return gone;
+}
+
+// `gone`: of them, what the used copy has no more. It had what was dropped there clean, so storage
+// has at least the version that the backup has, whether the backup knows or not. OK: they are not
+// there.
+Status MirroredPool::drop_from_backup(const Now& now, const std::vector<PageId>& pages,
+                                      const std::vector<PageId>& gone) {
+  RemotePool* const backup = copies_[now.other()];
+  const uint64_t begun_us = monotonic_us();
   if (!gone.empty()) {
     const auto found = backup->lookup(gone);
     if (!heard(now.other(), found.status(), begun_us)) return found.status();
@@ -484,22 +498,23 @@ StatusOr<proto::PoolSyncedReply> MirroredPool::synced(uint64_t report) {
   return reply;
 }
 
-// MIR3
+// MIR3. Several threads may tell it, each something else.
 Status MirroredPool::tell_backup(const Now& now) {
   for (;;) {
     std::vector<StoredPage> some;
     {
       const MutexLock lock(mutex_);
-      const size_t count = std::min<size_t>(untold_.size(), proto::kPagesMax);
-      some.assign(untold_.begin(), untold_.begin() + static_cast<ptrdiff_t>(count));
+      const size_t rest = untold_.size() - std::min<size_t>(untold_.size(), proto::kPagesMax);
+      some.assign(untold_.begin() + static_cast<ptrdiff_t>(rest), untold_.end());
+      untold_.resize(rest);
     }
     if (some.empty()) return ok_status();
     const uint64_t begun_us = monotonic_us();
     const Status told = copies_[now.other()]->stored(some);
-    if (!heard(now.other(), told, begun_us)) return half_done(told);
+    if (heard(now.other(), told, begun_us)) continue;
     const MutexLock lock(mutex_);
-    untold_.erase(untold_.begin(),
-                  untold_.begin() + static_cast<ptrdiff_t>(std::min(some.size(), untold_.size())));
+    untold_.insert(untold_.end(), some.begin(), some.end());
+    return half_done(told);
   }
 }
 

@@ -112,7 +112,9 @@ class MirroredPool final : public RemotePool {
   [[nodiscard]] bool is_gone(uint32_t copy, const Status& status, uint64_t deadline_us) const;
   Status put_to_backup(const Now& now, const std::vector<proto::PoolImage>& images, Bytes pages,
                        Lsn durable, const std::vector<proto::PoolPutReply::Taken>& taken);
-  Status drop_from_backup(const Now& now, const std::vector<PageId>& pages);
+  StatusOr<std::vector<PageId>> gone_from_used(const Now& now, const std::vector<PageId>& pages);
+  Status drop_from_backup(const Now& now, const std::vector<PageId>& pages,
+                          const std::vector<PageId>& gone);
   Status tell_backup(const Now& now);
   [[nodiscard]] uint64_t attempt_us() const {
     return std::max<uint64_t>(options_.timeout_us / 4, 1);

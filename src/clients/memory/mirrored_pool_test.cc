@@ -291,5 +291,80 @@ TEST_F(Mirror, WhatWasDroppedDoesNotComeBackFromTheBackup) {  // MIR1
   EXPECT_EQ(nodes_[1].llsn(page_of(1)), Llsn{});
 }
 
+// What is wrong with the used copy while a page is dropped from the backup is not the backup's
+// fault: it takes over.
+TEST_F(Mirror, AUsedCopyThatIsLostWhileTheBackupIsAttachedLeavesTheBackup) {  // MIR2
+  ASSERT_TRUE(write(page_of(1), 5, 50).ok());
+  ASSERT_TRUE(source_->sync_below(Lsn{100}).ok());
+  bool drop_lost = false, content_lost = false;
+  nodes_[1].fate = [&](const char* call) {
+    return std::string(call) == "drop" && !std::exchange(drop_lost, true) ? Fate::kLost
+                                                                          : Fate::kFine;
+  };
+  nodes_[0].fate = [&](const char* call) {
+    if (drop_lost && std::string(call) == "lookup" && !std::exchange(content_lost, true))
+      nodes_[0].lose();
+    return Fate::kFine;
+  };
+  source_->evicted(page_of(1), make_page(page_of(1), Llsn{5}).data());
+  for (uint32_t i = 10; i < 40; ++i) ASSERT_TRUE(write(page_of(i), 6, 60).ok());
+  source_->do_work();
+  EXPECT_TRUE(content_lost);
+  EXPECT_TRUE(source_->ended().ok()) << source_->ended();
+  EXPECT_EQ(mirror_->switches(), 1u);
+  EXPECT_EQ(named().used, 1u);
+  for (uint32_t i = 10; i < 40; ++i) EXPECT_EQ(*read(page_of(i)), 6u);
+  EXPECT_EQ(*read(page_of(1)), 5u);
+}
+
+// Two threads tell the backup at once what is durable, and a third one's call fails meanwhile:
+// nothing is forgotten to be told.
+TEST_F(Mirror, WhatIsDurableIsToldToTheBackupWhoeverTellsItMeanwhile) {  // MIR3
+  const std::vector<proto::PoolTarget> targets = {{"a", storage_.session()}};
+  const auto flush_to_storage = [&](uint32_t page) {
+    EXPECT_TRUE(write(page_of(page), 5, 50).ok());
+    const auto reply = mirror_->write(Lsn{UINT64_MAX}, 64, targets);
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(storage_.sync().ok());
+    return reply.ok() ? reply->report : 0;
+  };
+  const uint64_t first = flush_to_storage(1);
+  int calls = 0;
+  nodes_[1].fate = [&](const char* call) {
+    if (std::string(call) != "stored") return Fate::kFine;
+    const int number = ++calls;
+    if (number == 3) return Fate::kNotRun;
+    if (number == 1) {
+      EXPECT_TRUE(mirror_->synced(flush_to_storage(2)).ok());
+      EXPECT_FALSE(mirror_->synced(flush_to_storage(3)).ok());
+    }
+    return Fate::kFine;
+  };
+  EXPECT_TRUE(mirror_->synced(first).ok());
+  EXPECT_EQ(calls, 4);
+  for (uint32_t page = 1; page <= 3; ++page) {
+    EXPECT_FALSE(is_dirty(0, page_of(page))) << page;
+    EXPECT_FALSE(is_dirty(1, page_of(page))) << page;
+  }
+}
+
+// The used copy takes pages for clean, the backup is lost before it is told, so the call is not OK.
+TEST_F(Mirror, WhatTheUsedCopyHasCleanedIsKnownToBeCleanWhenTheBackupIsLost) {  // MIR2
+  ASSERT_TRUE(write(page_of(1), 5, 50).ok());
+  nodes_[1].fate = [&](const char* call) {
+    if (std::string(call) == "stored") lose(1);
+    return Fate::kFine;
+  };
+  ASSERT_TRUE(source_->sync_below(Lsn{100}).ok());
+  EXPECT_EQ(mirror_->backup(), Backup::kNone);
+  EXPECT_FALSE(is_dirty(0, page_of(1)));
+  EXPECT_EQ(source_->directory().dirty(), 0u) << "its slot would never be freed";
+  // Nothing is lost with the other one.
+  lose(0);
+  EXPECT_EQ(*read(page_of(1)), 5u);
+  EXPECT_TRUE(write(page_of(2), 6, 200).ok());
+  EXPECT_TRUE(source_->attachment().bypassed());
+}
+
 }  // namespace
 }  // namespace strata::clients

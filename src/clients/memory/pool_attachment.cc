@@ -94,6 +94,7 @@ Status PoolAttachment::have_new_pool() {
   const MutexLock lock(mutex_);
   incarnation_ = attached.incarnation;
   ++number_;
+  may_be_unnamed_ = false;
   doubtful_.clear();
   set(State::kAttached);
   return ok_status();
@@ -249,6 +250,11 @@ Status PoolAttachment::attach_again(uint64_t begun_us) {
     Status status = attached.status();
     if (attached.ok() && attached->elsewhere)
       directory_->reset(attached->slots, /*complete=*/false);
+    if (attached.ok()) {
+      const Status named = name_again(attached->incarnation);
+      if (ends_right(named)) return end(named);
+      if (!named.ok()) return named;
+    }
     if (status.ok()) status = look_up_doubtful();
     if (status.ok()) {
       counters_.attached.fetch_add(1, std::memory_order_relaxed);
@@ -265,6 +271,18 @@ Status PoolAttachment::attach_again(uint64_t begun_us) {
     if (monotonic_us() + options_.pause_us >= deadline_us) return lost(status);
     if (stop_.wait_for_us(options_.pause_us)) return status;
   }
+}
+
+// PAT2. Once the registry was asked to forget it and has not answered: it may have done so.
+Status PoolAttachment::name_again(uint64_t incarnation) {
+  {
+    const MutexLock lock(mutex_);
+    if (!may_be_unnamed_) return ok_status();
+  }
+  STRATA_RETURN_IF_ERROR(naming_->name(incarnation));
+  const MutexLock lock(mutex_);
+  may_be_unnamed_ = false;
+  return ok_status();
 }
 
 // PAT1
@@ -296,6 +314,10 @@ Status PoolAttachment::lost(const Status& why) {
     return end(error_ended("the memory node's pool, with pages that storage lacks, is lost (" +
                            std::string(why.message()) + ")" + std::string(kRemedyMark) +
                            "restart this server: it recovers from storage and the log"));
+  {
+    const MutexLock lock(mutex_);
+    may_be_unnamed_ = true;
+  }
   const Status removed = naming_->remove(PoolLoss::kNothing);  // PAT2
   if (ends_right(removed)) return end(removed);
   if (!removed.ok()) return removed;

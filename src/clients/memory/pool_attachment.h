@@ -13,7 +13,8 @@
 //   PAT1  Before the pool is attached again no call of the attachment before is under way, and
 //         pages of which a call had an unknown end are looked up before the next call.
 //   PAT2  A pool is used only while the registry names it, and pages go past it only once the
-//        registry does not.
+//        registry does not. If it was asked to forget a pool and its answer was lost, the pool is
+//        named again before it is used.
 //         An attachment to a copy elsewhere makes what was known of slots void.
 //   PAT3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
 //        work: what storage lacks is in the log, and recovery's to find.
@@ -115,6 +116,7 @@ class PoolAttachment {
   void doubt(const std::vector<PageId>& pages);
   void set(State state) STRATA_REQUIRES(mutex_);
   Status attach_again(uint64_t begun_us);
+  Status name_again(uint64_t incarnation);
   Status look_up_doubtful();
   Status lost(const Status& why);
   Status end(const Status& why);
@@ -139,6 +141,7 @@ class PoolAttachment {
   uint32_t uses_ STRATA_GUARDED_BY(mutex_) = 0;
   uint64_t number_ STRATA_GUARDED_BY(mutex_) = 0;  // of attachments that went well
   uint64_t incarnation_ STRATA_GUARDED_BY(mutex_) = 0;
+  bool may_be_unnamed_ STRATA_GUARDED_BY(mutex_) = false;  // the registry was asked to forget it
   std::vector<PageId> doubtful_ STRATA_GUARDED_BY(mutex_);
   Status ended_ STRATA_GUARDED_BY(mutex_);
   Counters counters_;

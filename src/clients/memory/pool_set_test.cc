@@ -220,6 +220,28 @@ TEST_F(Pools, ALostCleanPoolIsGoneAroundAndTheOtherStaysWarm) {  // PST4
   EXPECT_EQ(nodes_[1].llsn(page_of(1)), Llsn{8});
 }
 
+// One that comes back after the registry was asked to forget it, and nobody has heard whether it did.
+// The next life would do without its pages, and believe the checkpoint of the other pool.
+TEST_F(Pools, APoolThatMayBeUnnamedIsNamedAgainBeforeItIsUsed) {  // PAT2, PST2
+  ASSERT_TRUE(write({page_of(1), page_of(2)}, 5, 50).ok());
+  ASSERT_TRUE(set_->sync_below(Lsn{100}).ok());
+  down(1);
+  names_.reply_lost = true;
+  EXPECT_FALSE(write({page_of(1)}, 6, 150).ok());
+  EXPECT_EQ(names_.now[1], std::nullopt);
+  up(1);
+  EXPECT_FALSE(write({page_of(1)}, 6, 150).ok()) << "it may still be unnamed";
+  names_.reply_lost = false;
+  ASSERT_TRUE(write({page_of(1)}, 6, 150).ok());
+  EXPECT_EQ(nodes_[1].llsn(page_of(1)), Llsn{6});
+  EXPECT_EQ(names_.now[1], nodes_[1].incarnation());
+  ASSERT_TRUE(*set_->publish_memory_checkpoint({Lsn{200}, 0}));
+  open();
+  ASSERT_TRUE(set_->memory_checkpoint().has_value());
+  EXPECT_EQ(set_->memory_checkpoint()->lsn, Lsn{200});
+  EXPECT_EQ(*read(page_of(1)), 6u) << "its change is not in the log that is redone";
+}
+
 TEST_F(Pools, ALostDirtyPoolEndsAll) {  // PST4
   ASSERT_TRUE(write({page_of(1), page_of(2)}, 5).ok());
   nodes_[1].lose();

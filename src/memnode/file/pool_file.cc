@@ -109,7 +109,7 @@ StatusOr<std::unique_ptr<PoolFile>> PoolFile::open(const PoolFileOptions& option
   }
   auto file = std::unique_ptr<PoolFile>(new PoolFile(options, std::move(region), slots));
   file->state_.begin({.stream = options.stream, .node = options.node, .slots = options.pool.slots});
-  STRATA_RETURN_IF_ERROR(file->begin_new());
+  STRATA_RETURN_IF_ERROR(file->discard());
   return file;
 }
 
@@ -120,7 +120,7 @@ PoolMemory PoolFile::memory() const noexcept {
 
 Status PoolFile::use_what_is_there() {
   incarnation_ = state_.incarnation();
-  if (incarnation_ == 0) return begin_new();  // killed while it began, or emptied
+  if (incarnation_ == 0) return discard();  // killed while it began, or emptied
   const bool of_this_boot = state_.boot() == boot_ && boot_ != Boot{};
   if (!of_this_boot && !(state_.persistent() && persistent())) {  // MF5
     say_discarded(options_.path, error_corruption("it is from before the machine's last start"));
@@ -133,10 +133,16 @@ Status PoolFile::use_what_is_there() {
   }
   pool_ = *std::move(recovered);
   found_ = true;
-  // MF5: it says so before anything changes that is not made durable, and after everything is.
+  const Status kept = keep_found();
+  if (!kept.ok()) end_content();  // MF7
+  return kept;
+}
+
+// MF5: it says so before anything changes that is not made durable, and after everything is.
+Status PoolFile::keep_found() {
   if (state_.persistent()) {
     state_.set_incarnation(incarnation_, boot_, persistent());
-    STRATA_RETURN_IF_ERROR(region_->persist(0, kStateBytes));
+    STRATA_RETURN_IF_ERROR(sync(kStateBytes));
   }
   STRATA_RETURN_IF_ERROR(persist());
   if (persistent() && !state_.persistent()) {
@@ -165,22 +171,25 @@ void PoolFile::name_content() {
   state_.set_incarnation(incarnation_, boot_, persistent());
 }
 
-Status PoolFile::begin_new() {
-  begin_content();
-  Status durable = persist();
-  name_content();
-  return durable.ok() ? persist() : durable;
-}
-
 Status PoolFile::discard() {
   end_content();
-  const Status ended = persist();
-  const Status begun = begin_new();
-  return ended.ok() ? begun : ended;
+  STRATA_RETURN_IF_ERROR(persist());
+  begin_content();
+  STRATA_RETURN_IF_ERROR(persist());
+  name_content();
+  const Status named = persist();
+  if (!named.ok()) end_content();  // MF7
+  return named;
 }
 
-Status PoolFile::persist() const {
-  return persistent() ? region_->persist(0, region_->bytes()) : ok_status();
+Status PoolFile::persist() const { return persistent() ? sync(region_->bytes()) : ok_status(); }
+
+// So many bytes from the beginning.
+Status PoolFile::sync(uint64_t bytes) const {
+  const Status synced = region_->persist(0, bytes);
+  if (synced.ok()) return synced;
+  return error_io_error("the pool file " + options_.path +
+                        " cannot be made durable: " + std::string(synced.message()));
 }
 
 void PoolFile::remove() const {

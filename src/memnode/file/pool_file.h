@@ -13,7 +13,8 @@
 //   MF6  One process uses it at a time.
 //   MF7  On a persistent medium what was answered for is durable, in the order that PSL9 asks for;
 //        so is the end of a content before anything of it changes, and the next one's emptiness
-//        before it has an incarnation. If something cannot be made durable, the content ends.
+//        before it has an incarnation. If something cannot be made durable, the content ends: what
+//        the kernel has given up nobody can tell, and a later sync that goes well says nothing of it.
 #pragma once
 
 #include <array>
@@ -98,7 +99,8 @@ class PoolFile {
            uint32_t slots);
   [[nodiscard]] PoolMemory memory() const noexcept;
   Status use_what_is_there();
-  Status begin_new();
+  Status keep_found();
+  Status sync(uint64_t bytes) const;
 
   const PoolFileOptions options_;
   const std::shared_ptr<transport::Region> region_;

@@ -1,6 +1,6 @@
-// Goal: a pool's file keeps its promises (MF1-MF6, MST1, MST2). Method: each by hand; children
-// that are killed while they use one; files of any bytes, of which nothing may crash and no wrong
-// page may come.
+// Goal: a pool's file keeps its promises (MF1-MF7, MST1, MST2). Method: each by hand; children
+// that are killed while they use one; a medium whose syncs fail, or that loses power at any of
+// them; files of any bytes, of which nothing may crash and no wrong page may come.
 #include "memnode/file/pool_file.h"
 
 #include <fcntl.h>
@@ -11,9 +11,12 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
+#include <vector>
 
 #include "base/diag.h"
 #include "base/rng.h"
+#include "memnode/file/testing/medium.h"
 #include "memnode/pool/slot_header.h"
 #include "memnode/pool/testing/pool_memory.h"
 #include "transport/calls/testing/io_node.h"
@@ -324,6 +327,113 @@ TEST_F(PoolFiles, MF6OneProcessUsesItAtATime) {
     ASSERT_TRUE(put(file->pool(), kPage, Llsn{5}).ok());
   }
   EXPECT_TRUE(open()->found());
+}
+
+// --- a medium that fails, or loses power ---------------------------------------------------------
+
+class PersistentFiles : public PoolFiles {
+ protected:
+  PoolFileOptions persistent() {
+    PoolFileOptions as = options();
+    as.persistent = true;
+    return as;
+  }
+  std::unique_ptr<PoolFile> open_persistent() {
+    auto file = PoolFile::open(persistent());
+    EXPECT_TRUE(file.ok()) << file.status();
+    return *std::move(file);
+  }
+  // A content with kPage, durable. Its incarnation.
+  uint64_t make_content() {
+    const auto file = open_persistent();
+    EXPECT_TRUE(file->discard().ok());
+    EXPECT_TRUE(put(file->pool(), kPage, Llsn{5}, Lsn{10}).ok());
+    EXPECT_TRUE(file->persist().ok());
+    return file->incarnation();
+  }
+  // Which parts of what was not synced a power loss has kept: what of the state, of the headers, of
+  // the pages; or any.
+  std::vector<std::function<bool(uint64_t)>> ways() {
+    std::vector<std::function<bool(uint64_t)>> ways;
+    for (uint32_t kept = 0; kept < 4; kept++)
+      ways.emplace_back([kept](uint64_t at) { return ((at < kStateBytes ? 1u : 2u) & kept) != 0; });
+    for (int any = 0; any < 8; any++)
+      ways.emplace_back([this](uint64_t) { return rng_.one_in(2); });
+    return ways;
+  }
+  Rng rng_{7};
+  test::Medium medium_{options().path};
+};
+
+TEST_F(PersistentFiles, MF7ASyncThatFailsWhileItIsOpenedEndsTheContent) {
+  for (uint32_t after = 0;; after++) {
+    const uint64_t incarnation = make_content();
+    {
+      const auto file = open_persistent();
+      // A process that is killed here has told nobody of it.
+      ASSERT_TRUE(put(file->pool(), kPage, Llsn{6}, Lsn{10}).ok());
+    }
+    medium_.fail(after, 1);
+    const auto failed = PoolFile::open(persistent());
+    medium_.heal();
+    if (failed.ok()) {
+      EXPECT_GE(after, 2u);
+      EXPECT_EQ((*failed)->incarnation(), incarnation);
+      break;
+    }
+    EXPECT_NE(failed.status().message().find("cannot be made durable"), std::string_view::npos);
+    // The medium has lost llsn 6, and the next sync goes well all the same.
+    const auto file = open_persistent();
+    EXPECT_FALSE(file->found());
+    EXPECT_NE(file->incarnation(), incarnation);
+    EXPECT_EQ(file->pool()->lookup(kPage), std::nullopt);
+  }
+}
+
+TEST_F(PersistentFiles, MF7TheEndOfAContentIsDurableBeforeAnythingOfItChanges) {
+  for (uint32_t after = 0; after < 4; after++) {
+    for (const auto& way : ways()) {
+      const uint64_t incarnation = make_content();
+      open_persistent()->end_content();  // and the process is killed
+      medium_.lose_power(after);
+      open_persistent();
+      medium_.restore(way);
+      const auto file = open_persistent();
+      if (file->incarnation() == incarnation) {
+        ASSERT_TRUE(file->pool()->lookup(kPage).has_value()) << after;
+      } else {
+        ASSERT_FALSE(file->pool()->lookup(kPage).has_value()) << after;
+      }
+    }
+  }
+}
+
+TEST_F(PersistentFiles, MF7AContentThatBeganWithAFailedSyncIsNotBelieved) {
+  for (uint32_t after = 0; after < 4; after++) {
+    for (const auto& way : ways()) {
+      const uint64_t incarnation = make_content();
+      {
+        const auto file = open_persistent();
+        medium_.fail(after, 1);
+        EXPECT_EQ(file->discard().ok(), after >= 3) << after;
+        medium_.heal();
+      }
+      uint64_t next = 0;
+      {
+        const auto file = open_persistent();
+        next = file->incarnation();
+        ASSERT_NE(next, incarnation);
+        ASSERT_EQ(file->pool()->lookup(kPage), std::nullopt);
+        ASSERT_TRUE(put(file->pool(), PageId{300, 2}, Llsn{5}, Lsn{10}).ok());
+        ASSERT_TRUE(file->persist().ok());
+      }
+      medium_.restore(way);
+      const auto file = open_persistent();
+      ASSERT_EQ(file->incarnation(), next);
+      ASSERT_EQ(file->pool()->lookup(kPage), std::nullopt) << "a page of the content before it";
+      ASSERT_TRUE(file->pool()->lookup(PageId{300, 2}).has_value());
+    }
+  }
 }
 
 // --- killed at any place -----------------------------------------------------------------------

@@ -81,6 +81,9 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
   status->count("pool_checkpoints_total", "Checkpoints recorded.", of.checkpoints);
   status->count("pool_damaged_total", "Damaged pages or files met in pools.", of.damaged);
   status->count("pool_discarded_total", "Contents discarded.", of.discarded);
+  status->count("pool_not_durable_total",
+                "Contents that ended since their medium did not make them durable.",
+                of.not_durable);
   status->count("pool_unused_total", "Pools given back: nobody named or used them.", of.unused);
   status->gauge("pool_files_aside", "Files of other memory nodes' pools, put aside and never used.",
                 of.files_aside);

@@ -265,13 +265,16 @@ struct Pool::Impl {
     unlink_page(slot);
     release(slot);
   }
-  // Before a page goes for good, no older image of it may be left.
+  // What replaced them is durable.
   void free_superseded() noexcept {
     for (const uint32_t slot : superseded) {
       free_header(&memory.headers[slot]);
       stale[slot] = false;
     }
     superseded.clear();
+  }
+  [[nodiscard]] uint32_t unsettled() const noexcept {
+    return static_cast<uint32_t>(superseded.size()) + freed;
   }
   void persisted() {
     size_t kept = 0;
@@ -284,6 +287,7 @@ struct Pool::Impl {
       push_free(slot);
     }
     held.resize(kept);
+    freed = static_cast<uint32_t>(superseded.size());
     free_superseded();
   }
   void adopt_successor(SlotState* next, const SlotState& old, uint32_t old_slot, bool dirty);
@@ -311,6 +315,7 @@ struct Pool::Impl {
   // PSL9. Superseded: their headers are still published (stale), whatever their state. Held: kHeld.
   std::vector<bool> stale;
   std::vector<uint32_t> superseded, held;
+  uint32_t freed = 0;  // headers of replaced images that are free, but not durably so
   uint64_t report = 0;
   uint64_t published = 0, rejected = 0, dropped = 0, replaced = 0, writes = 0;
 };
@@ -409,7 +414,8 @@ Status Pool::Impl::recover() {
       return error_corruption("a page has another llsn than its slot says");
     if (content.llsn.is_zero()) return error_corruption("a page without an llsn");
   }
-  // Nothing is damaged; now it may be changed.
+  // Nothing is damaged; now it may be changed. What is free may not be so durably.
+  freed = persistent ? 1 : 0;
   for (uint32_t slot = 0; slot < slots(); slot++) {
     SlotHeader* const header = &memory.headers[slot];
     const HeaderContent content = *read_header(*header);
@@ -588,7 +594,7 @@ Status Pool::drop(PageId id) {
   const uint32_t at = impl_->current(id);
   if (at == kNone) return error_not_found();
   if (impl_->states[at].state != State::kClean) return error_busy();  // PSL6
-  impl_->free_superseded();
+  STRATA_ASSERT(impl_->unsettled() == 0);                             // PSL9
   impl_->retire(at);
   impl_->dropped++;
   return ok_status();
@@ -597,7 +603,7 @@ Status Pool::drop(PageId id) {
 void Pool::forget_space(SpaceId space) {
   const auto found = impl_->spaces.find(space.value);
   if (found == impl_->spaces.end()) return;
-  impl_->free_superseded();
+  STRATA_ASSERT(impl_->unsettled() == 0);  // PSL9
   uint32_t next = kNone;
   for (uint32_t slot = found->second.first; slot != kNone; slot = next) {
     SlotState& s = impl_->states[slot];
@@ -699,6 +705,7 @@ void Pool::persisted() {
 }
 
 uint32_t Pool::held() const noexcept { return static_cast<uint32_t>(impl_->held.size()); }
+uint32_t Pool::unsettled() const noexcept { return impl_->unsettled(); }
 
 Lsn Pool::oldest_dirty() const {
   uint64_t least = kNeverChanged.value;

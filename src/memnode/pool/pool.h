@@ -36,7 +36,8 @@
 //   PSL9  Where the memory is persistent (PoolOptions::persistent), what an answer was given for
 //         survives a power loss: a header is published once its page's bytes are durable, the image
 //         that it replaces is freed once it is durable itself, and a slot is filled again once its
-//         being free is durable. persisted() says that everything stored before is.
+//         being free is durable. persisted() says that everything stored before is. A page goes for
+//         good only while no older image of any page may come back (unsettled() is 0).
 #pragma once
 
 #include <cstdint>
@@ -126,9 +127,10 @@ class Pool {
   [[nodiscard]] std::optional<Slot> lookup(PageId id) const;
   // The page in a slot, if one is published there.
   [[nodiscard]] std::optional<PageId> page_at(uint32_t slot) const;
-  // Errors: kNotFound, busy (PSL6: not clean).
+  // Errors: kNotFound, busy (PSL6: not clean). Only while nothing is unsettled().
   Status drop(PageId id);
-  // Every page of the space is gone for lookups; slots being written are freed when that ends.
+  // Every page of the space is gone for lookups; slots being written are freed when that ends. Only
+  // while nothing is unsettled().
   void forget_space(SpaceId space);
   // A write of a page of this space is under way.
   [[nodiscard]] bool writes_of(SpaceId space) const;
@@ -166,6 +168,9 @@ class Pool {
   void persisted();
   // Slots that only persisted() makes usable, once or twice.
   [[nodiscard]] uint32_t held() const noexcept;
+  // Images that were replaced and that a power loss may bring back. persisted(), once or twice,
+  // makes that 0. Always 0, where the memory is not persistent.
+  [[nodiscard]] uint32_t unsettled() const noexcept;
 
   // The least dirty_from of all pages; kNeverChanged: none is dirty.
   [[nodiscard]] Lsn oldest_dirty() const;

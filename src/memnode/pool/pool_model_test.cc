@@ -18,6 +18,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "base/rng.h"
 #include "memnode/pool/pool.h"
@@ -586,46 +587,51 @@ class PowerLoss {
   static constexpr uint32_t kFewSlots = 16, kFewPages = 20;
   static constexpr PoolOptions kPersistent{.slots = kFewSlots, .persistent = true};
   static constexpr size_t kSector = 512;
+  struct Filled {
+    uint32_t slot, number;
+    uint64_t llsn;
+  };
 
-  // Of a call's pages: bytes, sync, headers, sync, answers.
+  // Of a call's pages: bytes, sync, headers, sync, answers. Writes that end and another call's bytes
+  // may come between the headers and that sync: slots that may not be filled then are not to be had.
   void put() {
-    struct Filled {
-      uint32_t slot, number;
-      uint64_t llsn;
-    };
-    std::vector<Filled> filled;
-    for (uint64_t n = 1 + rng_.below(4); n > 0; n--) {
+    if (!fill(1 + rng_.below(4), true) || !sync()) return;
+    std::vector<Filled> taken;
+    for (const Filled& one : std::exchange(filled_, {})) {
+      if (pool_->publish(one.slot).ok()) taken.push_back(one);
+      if (maybe_lose_power()) return;
+    }
+    for (uint64_t n = rng_.below(3); n > 0 && !lost_; n--) write();
+    if (lost_ || (rng_.one_in(2) && !fill(1 + rng_.below(3), false)) || !sync()) return;
+    for (const Filled& one : taken) {
+      told_->pages[one.number].published = one.llsn;
+      told_->pages[one.number].dropping = 0;
+    }
+  }
+  // False: the power went, or there is an end to the llsns.
+  bool fill(uint64_t pages, bool may_sync) {
+    for (uint64_t n = pages; n > 0; n--) {
       const auto number = static_cast<uint32_t>(rng_.below(kFewPages));
       Told::Page& page = told_->pages[number];
       const uint64_t llsn = page.begun + 1;
-      if (llsn >= 4096) return;
+      if (llsn >= 4096) return false;
       page.changes[llsn] = ++lsn_;
       const uint64_t known = std::max(page.published.load(), page.durable.load());
       const Lsn first{page.changes[known + 1].load()};
       Pool::Slot there;
       auto slot = pool_->begin_fill(id_of(number), Llsn{llsn}, true, first, &there);
-      if (is_no_space(slot.status()) && filled.empty()) {
+      if (is_no_space(slot.status()) && may_sync && filled_.empty()) {
         for (int round = 0; round < 2; round++)
-          if (!sync()) return;
+          if (!sync()) return false;
         slot = pool_->begin_fill(id_of(number), Llsn{llsn}, true, first, &there);
       }
       if (!slot.ok()) continue;
       page.begun = llsn;
       pool_->fill(*slot, page_of(id_of(number), Llsn{llsn}).data());
-      filled.push_back({*slot, number, llsn});
-      if (maybe_lose_power()) return;
+      filled_.push_back({*slot, number, llsn});
+      if (maybe_lose_power()) return false;
     }
-    if (!sync()) return;
-    std::vector<Filled> taken;
-    for (const Filled& one : filled) {
-      if (pool_->publish(one.slot).ok()) taken.push_back(one);
-      if (maybe_lose_power()) return;
-    }
-    if (!sync()) return;
-    for (const Filled& one : taken) {
-      told_->pages[one.number].published = one.llsn;
-      told_->pages[one.number].dropping = 0;
-    }
+    return true;
   }
   // Pages are replaced while they are on their way to storage, too.
   void write() {
@@ -647,6 +653,8 @@ class PowerLoss {
   void drop() {
     const auto number = static_cast<uint32_t>(rng_.below(kFewPages));
     Told::Page& page = told_->pages[number];
+    while (pool_->unsettled() != 0)
+      if (!sync()) return;
     const Status dropped = pool_->drop(id_of(number));
     if (!dropped.ok()) return;
     page.dropping = 1;
@@ -674,6 +682,7 @@ class PowerLoss {
   void lose_power() {
     lost_ = true;
     writes_.clear();
+    filled_.clear();
     const bool all_or_little = rng_.one_in(3);
     const auto keeps_old = [&] { return all_or_little ? rng_.one_in(20) : rng_.one_in(2); };
     for (uint32_t slot = 0; slot < kFewSlots; slot++)
@@ -701,6 +710,7 @@ class PowerLoss {
   Memory memory_, medium_;
   std::unique_ptr<Pool> pool_;
   std::vector<std::vector<Pool::Write>> writes_;
+  std::vector<Filled> filled_;  // and not published yet
   Told* const told_;
   uint64_t lsn_ = 0;
   bool lost_ = false;

@@ -1,9 +1,10 @@
-// Goal: a pool keeps its promises (PSL1-PSL8), and so do headers (PH1-PH3). Method: each by hand,
+// Goal: a pool keeps its promises (PSL1-PSL9), and so do headers (PH1-PH3). Method: each by hand,
 // on a small pool; for headers every prefix of the stores of a change, and every flipped bit.
 #include "memnode/pool/pool.h"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <set>
 
 #include "base/rng.h"
@@ -418,6 +419,97 @@ TEST_F(Pools, PSL8AReplacementOfADroppedPageDoesNotKeepTheReserve) {
   EXPECT_EQ(pool_->publish(*next).status().code(), StatusCode::kResourceExhausted);
   pool_->abandon(*last);
   EXPECT_EQ(pool_->counts().free, 5u);
+}
+
+// PSL9. What is persisted is what the test says, so that each step is seen.
+class PersistentPool : public ::testing::Test {
+ protected:
+  ~PersistentPool() override { pool_.check(); }
+  void persist() { pool_.persisted(); }
+  // Every slot that can be filled now, while an image of the page is to be replaced.
+  std::set<uint32_t> fillable(PageId id, Llsn above) {
+    std::set<uint32_t> slots;
+    Pool::Slot there;
+    for (uint64_t llsn = above.value + 1;; llsn++) {
+      const auto slot = pool_.begin_fill(id, Llsn{llsn}, true, Lsn{10}, &there);
+      if (!slot.ok()) break;
+      slots.insert(*slot);
+    }
+    for (const uint32_t slot : slots) pool_.abandon(slot);
+    return slots;
+  }
+  bool published(uint32_t slot) { return read_header(memory_.header(slot))->published; }
+
+  static constexpr uint32_t kFew = 16;
+  Memory memory_{kFew};
+  Pool pool_{{.slots = kFew, .persistent = true}, memory_.get()};
+};
+
+TEST_F(PersistentPool, PSL9ASlotIsFilledAgainOnceItsBeingFreeIsDurable) {
+  const auto first = put(&pool_, kPage, Llsn{1}, Lsn{10});
+  ASSERT_TRUE(first.ok());
+  persist();
+  const auto second = put(&pool_, kPage, Llsn{2}, Lsn{10});
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(published(first->number)) << "the second one may not be durable";
+  EXPECT_FALSE(fillable(kPage, Llsn{2}).contains(first->number));
+  EXPECT_EQ(pool_.held(), 1u);
+  persist();  // the second one is durable
+  EXPECT_FALSE(published(first->number));
+  EXPECT_FALSE(fillable(kPage, Llsn{2}).contains(first->number)) << "that it is free is not";
+  EXPECT_EQ(pool_.held(), 1u);
+  persist();
+  EXPECT_TRUE(fillable(kPage, Llsn{2}).contains(first->number));
+  EXPECT_EQ(pool_.held(), 0u);
+}
+
+TEST_F(PersistentPool, PSL9SoIsOneWhoseWriteIsUnderWay) {
+  const auto first = put(&pool_, kPage, Llsn{1}, Lsn{10});
+  ASSERT_TRUE(first.ok());
+  persist();
+  const auto writes = pool_.take_writes(kNeverChanged, 1);
+  ASSERT_EQ(writes.size(), 1u);
+  ASSERT_TRUE(put(&pool_, kPage, Llsn{2}, Lsn{20}).ok());
+  EXPECT_TRUE(published(first->number));
+  persist();
+  EXPECT_FALSE(published(first->number));
+  pool_.failed(writes);
+  EXPECT_FALSE(fillable(kPage, Llsn{2}).contains(first->number));
+  persist();
+  EXPECT_TRUE(fillable(kPage, Llsn{2}).contains(first->number));
+}
+
+TEST_F(PersistentPool, PSL9APageGoesForGoodOnceNoOlderImageOfItCanComeBack) {
+  ASSERT_TRUE(put(&pool_, kPage, Llsn{1}, Lsn{10}).ok());
+  persist();
+  EXPECT_EQ(pool_.unsettled(), 0u);
+  ASSERT_TRUE(put(&pool_, kPage, Llsn{2}, Lsn{10}).ok());
+  EXPECT_EQ(pool_.unsettled(), 1u);
+  persist();
+  EXPECT_EQ(pool_.unsettled(), 1u) << "on the medium the older one's header is as it was";
+  pool_.stored(kPage, Llsn{2});
+  EXPECT_DEATH((void)pool_.drop(kPage), "unsettled");
+  EXPECT_DEATH(pool_.forget_space(SpaceId{kPage.space}), "unsettled");
+  persist();
+  EXPECT_EQ(pool_.unsettled(), 0u);
+  EXPECT_TRUE(pool_.drop(kPage).ok());
+  // Its slot is free, but not durably so.
+  EXPECT_EQ(fillable(other(1), Llsn{0}).size(), kFew - 2u - 1u);
+  persist();
+  EXPECT_EQ(fillable(other(1), Llsn{0}).size(), kFew - 2u);
+}
+
+TEST_F(PersistentPool, PSL9WhatIsFoundMayHaveOlderImagesUntilItIsPersisted) {
+  ASSERT_TRUE(put(&pool_, kPage, Llsn{2}).ok());
+  Memory copy(kFew);
+  for (uint32_t slot = 0; slot < kFew; slot++) copy.header(slot) = memory_.header(slot);
+  std::memcpy(copy.pages(), memory_.pages(), memory_.page_bytes());
+  const auto found = Pool::recover({.slots = kFew, .persistent = true}, copy.get());
+  ASSERT_TRUE(found.ok());
+  EXPECT_NE((*found)->unsettled(), 0u);
+  (*found)->persisted();
+  EXPECT_EQ((*found)->unsettled(), 0u);
+  EXPECT_TRUE((*found)->drop(kPage).ok());
 }
 
 TEST_F(Pools, WhatWasWrittenSinceTheSyncIsToldInPieces) {

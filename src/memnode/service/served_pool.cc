@@ -177,7 +177,7 @@ Status ServedPool::enter(const Newcomer& newcomer) {
   Status durable = fresh ? begin_content() : place_->persist();  // PUS1: who was accepted
   const MutexLock lock(mutex_);
   if (!durable.ok()) {
-    file_->end_content();  // PUS9
+    end_undurable(durable);
     return durable;
   }
   file_->pool()->doubt_written();
@@ -212,12 +212,28 @@ Status ServedPool::make_durable() {
     file_->pool()->persisted();
     return ok_status();
   }
-  // Slots may be on their way to storage: the next user begins another content.
+  end_undurable(durable);
+  return error_outcome_unknown(trouble_);
+}
+
+// PUS9. Slots may be on their way to storage: the next user begins another content.
+void ServedPool::end_undurable(const Status& why) {
   file_->end_content();
   attached_ = false;
-  trouble_ = "it cannot be made durable: " + std::string(durable.message());
-  diag(Severity::kError, "the pool of stream %u is lost, %s", stream_.value, trouble_.c_str());
-  return error_outcome_unknown(trouble_);
+  trouble_ = std::string(why.message());
+  count(&counters_->not_durable);
+  diag(Severity::kError, "the pool of stream %u is lost: %s", stream_.value, trouble_.c_str());
+}
+
+// PSL9: before pages go for good.
+Status ServedPool::settle() {
+  for (;;) {
+    {
+      const MutexLock lock(mutex_);
+      if (file_->pool()->unsettled() == 0) return ok_status();
+    }
+    STRATA_RETURN_IF_ERROR(make_durable());
+  }
 }
 
 // --- pages ---
@@ -405,6 +421,7 @@ void ServedPool::lookup(const proto::PoolPagesRequest& request, const To& to) {
 
 void ServedPool::drop(const proto::PoolPagesRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
+  if (const Status settled = settle(); !settled.ok()) return to->fail(settled);
   proto::PoolDropReply reply;
   {
     const MutexLock lock(mutex_);
@@ -419,6 +436,7 @@ void ServedPool::drop(const proto::PoolPagesRequest& request, const To& to) {
 // PUS4
 void ServedPool::forget(const proto::PoolForgetRequest& request, const To& to) {
   if (const Status known = check_user(request.user); !known.ok()) return to->fail(known);
+  if (const Status settled = settle(); !settled.ok()) return to->fail(settled);
   count(&counters_->forgotten);
   {
     const MutexLock lock(mutex_);
@@ -558,7 +576,8 @@ void ServedPool::end_write(const Batch& batch, const Status& sent,
     if (!batch.writes.empty())
       all_ok ? static_cast<void>(file_->pool()->wrote(batch.writes))
              : file_->pool()->failed(batch.writes);
-    if (all_ok && !batch.writes.empty()) trouble_.clear();
+    // That of a content that was lost stays.
+    if (all_ok && !batch.writes.empty() && file_->incarnation() != 0) trouble_.clear();
     reply.report = file_->pool()->last_report();
     reply.oldest = file_->pool()->oldest_dirty();
     reply.dirty = file_->pool()->unclean();

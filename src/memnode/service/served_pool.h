@@ -49,7 +49,7 @@ struct PoolCounters {
   std::atomic<uint64_t> images_pulled{0}, places_refused{0};
   std::atomic<uint64_t> lookups{0}, listed{0}, dropped{0}, drops_refused{0}, forgotten{0};
   std::atomic<uint64_t> writes{0}, writes_failed{0}, pages_written{0}, pages_written_again{0};
-  std::atomic<uint64_t> syncs{0}, checkpoints{0}, damaged{0}, discarded{0};
+  std::atomic<uint64_t> syncs{0}, checkpoints{0}, damaged{0}, discarded{0}, not_durable{0};
   std::atomic<uint64_t> unused{0}, files_aside{0};
 };
 
@@ -67,7 +67,7 @@ struct PoolStatus {
   uint64_t writes_under_way = 0;
   Epoch checkpoint_epoch;
   Lsn checkpoint;
-  std::string trouble;  // a damaged page that nobody else has
+  std::string trouble;  // a damaged page that nobody else has, or a content that was lost
 };
 
 class ServedPool {
@@ -170,6 +170,8 @@ class ServedPool {
   void count_taken(const Status& taken);
   Status publish(Takes* takes);
   Status make_durable();
+  void end_undurable(const Status& why) STRATA_REQUIRES(mutex_);
+  Status settle();
   void end_put(Takes* takes, const To& to);
   void begin(const BatchPtr& batch);
   void send(const BatchPtr& batch);

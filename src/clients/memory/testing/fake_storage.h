@@ -218,6 +218,7 @@ class FakeNames {
   [[nodiscard]] PoolNaming* of(size_t place) const { return members_[place].get(); }
 
   bool fails = false;
+  bool reply_lost = false;  // of a change, which is made
   std::vector<std::optional<uint64_t>> now;
   Epoch epoch;  // of who changes it
   Epoch since;
@@ -234,18 +235,21 @@ class FakeNames {
     Status name(uint64_t incarnation) override {
       STRATA_RETURN_IF_ERROR(fault());
       of_.now[place_] = incarnation;
-      return ok_status();
+      return changed();
     }
     Status remove(PoolLoss loss) override {
       STRATA_RETURN_IF_ERROR(fault());
       of_.now[place_].reset();
       of_.losses.push_back(loss);
       if (loss == PoolLoss::kUnknown) of_.since = of_.epoch;
-      return ok_status();
+      return changed();
     }
     [[nodiscard]] Epoch since() const override { return of_.since; }
 
    private:
+    [[nodiscard]] Status changed() const {
+      return of_.reply_lost ? error_outcome_unknown("no reply") : ok_status();
+    }
     [[nodiscard]] Status fault() const {
       return of_.fails ? error_peer_down("no registry") : ok_status();
     }
@@ -259,6 +263,7 @@ class FakeNames {
 class FakeCopyNames final : public CopiesNaming {
  public:
   bool fails = false;
+  bool reply_lost = false;  // of a change, which is made
   std::optional<NamedCopies> now;
   Epoch epoch;  // of who changes it
   Epoch since_now;
@@ -270,17 +275,20 @@ class FakeCopyNames final : public CopiesNaming {
   Status name(const NamedCopies& copies) override {
     STRATA_RETURN_IF_ERROR(fault());
     now = copies;
-    return ok_status();
+    return changed();
   }
   Status remove(PoolLoss loss) override {
     STRATA_RETURN_IF_ERROR(fault());
     if (loss == PoolLoss::kUnknown && now.has_value()) since_now = epoch;
     now.reset();
-    return ok_status();
+    return changed();
   }
   [[nodiscard]] Epoch since() const override { return since_now; }
 
  private:
+  [[nodiscard]] Status changed() const {
+    return reply_lost ? error_outcome_unknown("no reply") : ok_status();
+  }
   [[nodiscard]] Status fault() const {
     return fails ? error_peer_down("no registry") : ok_status();
   }
