@@ -353,7 +353,7 @@ TEST_F(RandomCalls, PUS9NothingThatWasAnsweredForIsLostWithThePower) {
     return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
   };
   const uint64_t one = number_from("STRATA_SEED", 0);
-  const uint64_t rounds = number_from("STRATA_ROUNDS", 8);
+  const uint64_t rounds = number_from("STRATA_ROUNDS", 12);
   for (uint64_t seed = one != 0 ? one : 1; seed <= (one != 0 ? one : rounds); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     run(seed);
