@@ -1,6 +1,7 @@
 // Goal: what the registry says of a stream's pools is what its writer has said last, place by place
 // (RM1, MPR1-MPR4): a later life finds it, other memory nodes than those named give all of them up,
-// lost answers are found out, and who was taken over changes nothing. Method: the simulated registry.
+// lost answers are found out, and who was taken over changes nothing. Method: the simulated
+// registry.
 #include "clients/compute/remote_memory.h"
 
 #include <gtest/gtest.h>

@@ -220,8 +220,8 @@ TEST_F(Pools, ALostCleanPoolIsGoneAroundAndTheOtherStaysWarm) {  // PST4
   EXPECT_EQ(nodes_[1].llsn(page_of(1)), Llsn{8});
 }
 
-// One that comes back after the registry was asked to forget it, and nobody has heard whether it did.
-// The next life would do without its pages, and believe the checkpoint of the other pool.
+// One that comes back after the registry was asked to forget it, and nobody has heard whether it
+// did. The next life would do without its pages, and believe the checkpoint of the other pool.
 TEST_F(Pools, APoolThatMayBeUnnamedIsNamedAgainBeforeItIsUsed) {  // PAT2, PST2
   ASSERT_TRUE(write({page_of(1), page_of(2)}, 5, 50).ok());
   ASSERT_TRUE(set_->sync_below(Lsn{100}).ok());

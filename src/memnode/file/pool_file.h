@@ -14,7 +14,8 @@
 //   MF7  On a persistent medium what was answered for is durable, in the order that PSL9 asks for;
 //        so is the end of a content before anything of it changes, and the next one's emptiness
 //        before it has an incarnation. If something cannot be made durable, the content ends: what
-//        the kernel has given up nobody can tell, and a later sync that goes well says nothing of it.
+//        the kernel has given up nobody can tell, and a later sync that goes well says nothing of
+//        it.
 #pragma once
 
 #include <array>

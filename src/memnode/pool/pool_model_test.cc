@@ -592,8 +592,9 @@ class PowerLoss {
     uint64_t llsn;
   };
 
-  // Of a call's pages: bytes, sync, headers, sync, answers. Writes that end and another call's bytes
-  // may come between the headers and that sync: slots that may not be filled then are not to be had.
+  // Of a call's pages: bytes, sync, headers, sync, answers. Writes that end and another call's
+  // bytes may come between the headers and that sync: slots that may not be filled then are not to
+  // be had.
   void put() {
     if (!fill(1 + rng_.below(4), true) || !sync()) return;
     std::vector<Filled> taken;

@@ -1,9 +1,9 @@
-// Goal: on a persistent medium nothing that a memory node has answered for is lost, and nothing that
-// was dropped comes back, when the power goes or a sync fails (PUS9, PSL9); a sync that fails ends
-// the content, is told to its user, said in the status and counted, and the node serves on. Method:
-// calls over sockets, on a medium that keeps what was synced (file/testing/medium.h): the power goes
-// at each sync of a call, and of what was stored since the last one any part is there. By hand, and
-// with random calls against a map (STRATA_SEED, STRATA_ROUNDS).
+// Goal: on a persistent medium nothing that a memory node has answered for is lost, and nothing
+// that was dropped comes back, when the power goes or a sync fails (PUS9, PSL9); a sync that fails
+// ends the content, is told to its user, said in the status and counted, and the node serves on.
+// Method: calls over sockets, on a medium that keeps what was synced (file/testing/medium.h): the
+// power goes at each sync of a call, and of what was stored since the last one any part is there.
+// By hand, and with random calls against a map (STRATA_SEED, STRATA_ROUNDS).
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -479,7 +479,8 @@ class FusionSim::Server : public Process, public TitOwners {
   }
   [[nodiscard]] bool log_takes() const noexcept { return !released_; }
   void set(uint64_t sequence, Transaction::State state, uint64_t cts) {
-    // Of one that was fenced, and finds it out late, others have decided: it has its own table only.
+    // Of one that was fenced, and finds it out late, others have decided: it has its own table
+    // only.
     if (!released_) {
       Transaction& trx = sim_->transactions_[{id_.value, sequence}];
       trx.state = state;
