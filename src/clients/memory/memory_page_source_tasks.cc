@@ -140,6 +140,7 @@ StatusOr<MemoryPageSource::Told> MemoryPageSource::sync_and_tell() {
   if (!reply.ok()) {
     // What the pool has cleaned all the same it does not say again: it is asked.
     std::vector<PageId> pages;
+    pages.reserve(synced.size());
     for (const Flushed& page : synced) pages.push_back(page.id);
     use->doubt(pages);
     STRATA_RETURN_IF_ERROR(settle(&*use, reply.status(), begun_us));
