@@ -138,6 +138,7 @@ def test_memory_nodes_are_struck_where_there_are_some(monkeypatch: pytest.Monkey
     assert any(strike.other for strike in found if strike.kind in MEMORY_OF_TWO)
     backup = make_cluster_plan(3, "pooled", POINTS, memory="backup")
     assert (backup.memory_nodes, backup.memory_backup) == (2, True)
+    assert {(plan.memory_nodes, plan.memory_backup) for plan in plans("lego-sr")} == {(1, False), (2, False)}
     assert {strike.fault.split(":")[0] for strike in found if strike.kind == "memory_point"} == {"memnode_put_half"}
     assert any(strike.fault.startswith("memory_checkpoint_before_publish") for strike in found if strike.kind == "compute_point")
     slow = [plan for plan in plans("pooled") if {"memory_cut", "memory_slow"} & {s.kind for r in plan.rounds for s in r.strikes}]

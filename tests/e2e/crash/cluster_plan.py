@@ -213,6 +213,10 @@ def _memory_setup(seed: int, profile: str, memory: str) -> tuple[int, bool]:
         return 0, False
     rng = random.Random(f"memory nodes {profile} {seed}")
     drawn = rng.choices(list(MEMORY_SETUPS), MEMORY_WEIGHTS)[0]
+    if not BY_NAME[profile].pages_are_written:  # Copies only, of which none is made twice.
+        if memory == "backup":
+            raise ValueError(f"memory nodes of profile {profile} have no backup")
+        drawn = "two" if drawn == "backup" else drawn
     return MEMORY_SETUPS[drawn if memory == "draw" else memory]
 
 
