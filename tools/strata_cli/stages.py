@@ -242,7 +242,7 @@ def tool_tests() -> StageResult:
 def e2e(quick: bool, binlog: bool = False) -> StageResult:
     """With `binlog` every server that a test starts keeps a binary log (server.py)."""
     env = {TEST_BINLOG: "1"} if binlog else {}
-    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=900, env=env)
+    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
 
 
 def isolation_tests() -> StageResult:
