@@ -9,13 +9,16 @@ declared and not described is found, and so is what is described and not there.
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 MANUAL = Path("docs") / "manual"
 MADE = re.compile(r"(<!-- made by tools/check_manual\.py: ([\w ]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
+
+# A table of the columns of an information_schema table.
+COLUMNS = re.compile(r"^\| column \| what \|\n((?:\|.*\n)+)", re.MULTILINE)
 
 # A number's unit is in its name, or is the first of these words that its text has.
 NAMED_UNITS = (("_seconds", "seconds"), ("_s", "seconds"), ("_ms", "milliseconds"), ("_size", "bytes"), ("_bytes", "bytes"))
@@ -27,6 +30,7 @@ OF_CLUSTERS = (
     "start_timeout", "stand_by", "stand_by_neighbours", "replay_backlog_size",
 )  # fmt: skip
 OF_MEMORY_NODES = "lego_"
+VARIABLES = ("variables of a server", "variables of a cluster", "variables of memory nodes")
 CHANGED = {"LIVE": "`SET GLOBAL`", "USER": "`SET SESSION`, `SET GLOBAL`", "SWITCH": "`SET SESSION`, `SET GLOBAL`"}
 
 # What the server makes of what a handler returns, in handler::print_error(); and of the texts that are the engine's own.
@@ -49,10 +53,10 @@ OURS = (1296, "ER_GET_ERRMSG")
 OURS_MAY_PASS = (1297, "ER_GET_TEMPORARY_ERRMSG")
 
 CLASSES = {
-    "retry": "It passes by itself: the same may be asked again.",
-    "statement": "The statement has failed and is undone; the transaction goes on.",
+    "retry": "It passes by itself: the same may be tried again.",
+    "statement": "The statement is undone, the transaction goes on.",
     "abort_trx": "The whole transaction is rolled back: begin it anew.",
-    "unknown": "Done or not: look before you repeat it.",
+    "unknown": "It may be done or not: look before you repeat it.",
     "ends_right": "This process does not go on with it; another one may.",
     "fatal": "It stays so until somebody changes what is stored or set up.",
 }
@@ -214,6 +218,13 @@ def variables(settings: Sequence[Setting]) -> str:
     return table(("variable", "default", "range and unit", "changed", "what"), rows)
 
 
+def part_of(setting: Setting) -> str:
+    """Which table it is in."""
+    if setting.name.startswith(OF_MEMORY_NODES):
+        return VARIABLES[2]
+    return VARIABLES[1] if setting.name in OF_CLUSTERS else VARIABLES[0]
+
+
 class Tree:
     """What is declared, read once."""
 
@@ -227,25 +238,12 @@ class Tree:
             raise DeclarationError(f"tools/check_manual.py: mariadb/settings.def has no {', '.join(strangers)}")
 
     def made(self, what: str) -> str:
-        parts: dict[str, Callable[[], str]] = {
-            "variables of a server": lambda: variables([s for s in self.settings if not self.of_cluster(s) and not self.of_memory(s)]),
-            "variables of a cluster": lambda: variables([s for s in self.settings if self.of_cluster(s)]),
-            "variables of memory nodes": lambda: variables([s for s in self.settings if self.of_memory(s)]),
-        }
-        if what in parts:
-            return parts[what]()
+        if what in VARIABLES:
+            return variables([setting for setting in self.settings if part_of(setting) == what])
         for error in self.errors:
             if what == f"error {error.name}":
                 return self.error_text(error)
         raise DeclarationError(f"nothing is called '{what}'")
-
-    @staticmethod
-    def of_cluster(setting: Setting) -> bool:
-        return setting.name in OF_CLUSTERS
-
-    @staticmethod
-    def of_memory(setting: Setting) -> bool:
-        return setting.name.startswith(OF_MEMORY_NODES)
 
     def error_text(self, error: Error) -> str:
         code, name = shown_number(error, self.handler_errors)
@@ -272,22 +270,25 @@ def with_made(text: str, tree: Tree) -> str:
 
 def not_described(tree: Tree, pages: dict[Path, str]) -> list[str]:
     """What is declared and not in the manual, or the other way round."""
-    problems = []
     text = "\n".join(pages.values())
+    columns = {name for lines in COLUMNS.findall(text) for name in re.findall(r"^\| `(\w+)` \|", lines, re.MULTILINE)}
     made = {found[2] for found in MADE.finditer(text)}
-    wanted = {f"error {error.name}" for error in tree.errors}
-    wanted |= {"variables of a server", "variables of a cluster", "variables of memory nodes"}
-    problems += [f"{MANUAL}: no page has the part '{name}'" for name in sorted(wanted - made)]
+    wanted = {f"error {error.name}" for error in tree.errors} | set(VARIABLES)
     named = set(re.findall(r"`Strata_(\w+)`", text))
-    problems += [f"{MANUAL}: the status variable Strata_{name} is not described" for name in sorted(tree.counters() - named)]
-    problems += [f"{MANUAL}: there is no status variable Strata_{name}" for name in sorted(named - tree.counters())]
-    columns = set(re.findall(r"^\| `([A-Z][A-Z_]+)` \|", text, re.MULTILINE))
-    problems += [f"{MANUAL}: the column {name} of information_schema is not described" for name in sorted(tree.columns() - columns)]
-    problems += [f"{MANUAL}: no table of information_schema has a column {name}" for name in sorted(columns - tree.columns())]
-    settings = {f"strata_{setting.name}" for setting in tree.settings}
     used = set(re.findall(r"`(?:@@)?(strata_[a-z0-9_]+)", text))
-    problems += [f"{MANUAL}: there is no variable {name}" for name in sorted(used - settings)]
-    return problems
+    problems = {
+        "no page has the part": wanted - made,
+        "this status variable is not described: Strata_": tree.counters() - named,
+        "there is no status variable Strata_": named - tree.counters(),
+        "this column of information_schema is not described:": tree.columns() - columns,
+        "no table of information_schema has a column": columns - tree.columns(),
+        "there is no variable": used - {f"strata_{setting.name}" for setting in tree.settings},
+    }
+    return [
+        f"{MANUAL}: {problem}{'' if problem.endswith('_') else ' '}{name}"
+        for problem, names in problems.items()
+        for name in sorted(names)
+    ]
 
 
 def check_tree(root: Path, write: bool) -> list[str]:

@@ -198,7 +198,7 @@ def python_checks() -> StageResult:
 def quick_checks() -> StageResult:
     checkers = [
         python_check(f"check_{name}.py")
-        for name in ("readmes", "comments", "invariants", "declared", "errors", "results", "pictures")
+        for name in ("readmes", "comments", "invariants", "declared", "manual", "errors", "results", "pictures")
     ]
     return summed(layers(), cpp_format(), *checkers, python_checks())
 
