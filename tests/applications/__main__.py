@@ -41,7 +41,7 @@ def installed(tool: Tool) -> tuple[Path, Path]:
         pip = [python, "-m", "pip", "--disable-pip-version-check"]
         steps = (
             [*pip, "install", tool.source, *tool.needs],
-            [*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", folder / "download", tool.source],
+            [*pip, "download", "--no-deps", "--no-binary", tool.source.split("==")[0], "-d", folder / "download", tool.source],
         )
         for number, step in enumerate(steps):
             if not run_logged(step, log, timeout_s=INSTALL_S, append=number > 0).ok:

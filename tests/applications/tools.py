@@ -79,7 +79,7 @@ ALL = {
     for tool in (
         Tool(
             name="django",
-            source="Django==5.2.8",
+            source="Django==5.2.19",
             needs=("pymysql>=1.1,<2",),
             tests=("basic", "transactions", "queries", "migrations"),
             command=_django_command,
@@ -89,7 +89,7 @@ ALL = {
         ),
         Tool(
             name="sqlalchemy",
-            source="SQLAlchemy==2.0.44",
+            source="SQLAlchemy==2.1.9",
             needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
             tests=("test/dialect/mysql", "test/dialect/test_suite.py"),
             command=_sqlalchemy_command,
