@@ -56,7 +56,7 @@ def installed(tool: Tool) -> tuple[Path, Path]:
 
 def run(tool: Tool, engine: str, tests: tuple[str, ...], timeout_s: float) -> tuple[Result, Outcome]:
     python, source = installed(tool)
-    server = Server(PLACE / "data")
+    server = Server(PLACE / f"{tool.name}-data")
     server.wipe()
     port = choose_port(None, PORT)
     server.start(

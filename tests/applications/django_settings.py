@@ -24,3 +24,8 @@ SECRET_KEY = "of tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
 USE_TZ = False
+
+if os.environ.get("STRATA_APPLICATIONS_WITHOUT_FOREIGN_KEYS"):
+    from django.db.backends.mysql.features import DatabaseFeatures
+
+    DatabaseFeatures.supports_foreign_keys = False

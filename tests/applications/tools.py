@@ -94,6 +94,7 @@ ALL = {
             tests=("test/dialect/mysql", "test/dialect/test_suite.py"),
             command=_sqlalchemy_command,
             read=read_pytest,
+            env={"COLUMNS": "400"},  # or what a test failed with is cut off
         ),
     )
 }
