@@ -93,7 +93,7 @@ def test_what_is_missing_stale_or_invented_is_found(tmp_path: Path) -> None:
         "there is no variable strata_nonsense",
     ):
         assert problem in found
-    for fine in ("error deadlock\n", "Strata_trouble", "TRX_ID", "strata_data_dir"):
+    for fine in ("error deadlock\n", "Strata_trouble", "described: TRX_ID", "strata_data_dir"):
         assert fine not in found
     check_tree(tmp_path, write=True)
     assert "Error 1213 (`ER_LOCK_DEADLOCK`)" in (tmp_path / "docs" / "manual" / "a.md").read_text()
