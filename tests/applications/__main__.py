@@ -38,8 +38,8 @@ def installed(tool: Tool) -> tuple[Path, Path]:
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder / "venv", with_pip=True)
         log = paths.LOGS / f"applications-{tool.name}-install.log"
-        pip = [python, "-m", "pip", "--disable-pip-version-check"]
-        steps = (
+        pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check"]
+        steps: tuple[list[str | Path], ...] = (
             [*pip, "install", tool.source, *tool.needs],
             [*pip, "download", "--no-deps", "--no-binary", tool.source.split("==")[0], "-d", folder / "download", tool.source],
         )
@@ -66,7 +66,7 @@ def run(tool: Tool, engine: str, tests: tuple[str, ...], timeout_s: float) -> tu
         for name in DATABASES:
             server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
         chosen = Tool(**{**tool.__dict__, "tests": tests})
-        command = [python, *chosen.command(chosen, source, port)]
+        command: list[str | Path] = [python, *chosen.command(chosen, source, port)]
         log = paths.LOGS / f"applications-{tool.name}-{engine.lower()}.log"
         environment = {**tool.env, "STRATA_APPLICATIONS_PORT": str(port), "PYTHONDONTWRITEBYTECODE": "1"}
         outcome = run_logged(command, log, env=environment, cwd=source, timeout_s=timeout_s)

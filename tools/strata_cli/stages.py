@@ -318,6 +318,11 @@ def differential_tests() -> StageResult:
     return pytest("differential", paths.ROOT / "tests" / "differential", timeout_s=300)
 
 
+def applications(timeout_s: float) -> StageResult:
+    """Tests that belong to Django and SQLAlchemy: what passes on InnoDB passes on STRATA."""
+    return runner([paths.venv_bin("python3"), "-m", "applications"], paths.LOGS / "applications.log", timeout_s=timeout_s)
+
+
 def sysbench(seconds: int) -> StageResult:
     """Every oltp workload with 8 threads runs to its end without an error."""
     problems = sweep("STRATA", seconds)
