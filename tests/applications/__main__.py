@@ -54,14 +54,12 @@ def installed(tool: Tool) -> tuple[Path, Path]:
     return python, source / tool.folder
 
 
-def run(tool: Tool, engine: str, tests: tuple[str, ...], timeout_s: float) -> tuple[Result, Outcome]:
+def run(tool: Tool, engine: str, tests: tuple[str, ...], preset: str, timeout_s: float) -> tuple[Result, Outcome]:
     python, source = installed(tool)
     server = Server(PLACE / f"{tool.name}-data")
     server.wipe()
     port = choose_port(None, PORT)
-    server.start(
-        Settings(port=port, engine=engine), extra=["--strata-flush-log-at-commit=2", "--innodb-flush-log-at-trx-commit=2"]
-    )
+    server.start(Settings(port=port, engine=engine, preset=preset), extra=QUICK)
     try:
         for name in DATABASES:
             server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
@@ -97,6 +95,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tool", choices=sorted(ALL), help="only this one")
     parser.add_argument("--tests", nargs="*", help="with --tool: these tests of it, not its usual ones")
+    parser.add_argument("--preset", default="release", help="of the plugin")
     parser.add_argument("--time-limit-s", type=float, default=1800, help="of one run on one engine")
     return parser.parse_args()
 
@@ -110,7 +109,7 @@ def main() -> int:
         tests = tuple(arguments.tests) if arguments.tests else tool.tests
         results = {}
         for engine in ("InnoDB", "STRATA"):
-            result, outcome = run(tool, engine, tests, arguments.time_limit_s)
+            result, outcome = run(tool, engine, tests, arguments.preset, arguments.time_limit_s)
             results[engine] = result
             print(f"{tool.source} on {engine}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s")
         good, problems = compare(tool, results["InnoDB"], results["STRATA"], expected)
