@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DOCUMENTS += sorted((ROOT / "docs" / "manual").rglob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+INTO_PAGE = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`|^    (\S.*)$", re.MULTILINE)
 # Not patterns of names, and not names to be chosen.
 PLACE = re.compile(r"\b(?:src|mariadb|tests|tools|docs|bench|cmd|cmake)/(?!\S*YYYY)[\w./-]++(?![*{<])")
@@ -49,6 +51,21 @@ def problems_of_command(words: list[str]) -> list[str]:
 def test_links_lead_to_files(document: Path) -> None:
     links = [link for link in LINK.findall(document.read_text()) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def anchors_of(text: str) -> set[str]:
+    """Of a page's headings, as they are made of them."""
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_pages_lead_to_headings(document: Path) -> None:
+    wrong = []
+    for target, anchor in INTO_PAGE.findall(document.read_text()):
+        page = document.parent / target if target else document
+        if page.suffix == ".md" and anchor not in anchors_of(page.read_text()):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
