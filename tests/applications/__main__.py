@@ -31,17 +31,17 @@ def expected_failures(text: str) -> dict[str, str]:
 
 def installed(tool: Tool) -> tuple[Path, Path]:
     """The python of the tool's own environment, and its source; made once per version."""
-    folder = PLACE / tool.name
+    folder = PLACE / tool.package
     stamp, python = folder / "VERSION", folder / "venv" / "bin" / "python3"
     wanted = "\n".join((tool.source, *tool.needs)) + "\n"
     if not stamp.exists() or stamp.read_text() != wanted:
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder / "venv", with_pip=True)
-        log = paths.LOGS / f"applications-{tool.name}-install.log"
+        log = paths.LOGS / f"applications-{tool.package}-install.log"
         pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check"]
         steps: tuple[list[str | Path], ...] = (
             [*pip, "install", tool.source, *tool.needs],
-            [*pip, "download", "--no-deps", "--no-binary", tool.source.split("==")[0], "-d", folder / "download", tool.source],
+            [*pip, "download", "--no-deps", "--no-binary", tool.package, "-d", folder / "download", tool.source],
         )
         for number, step in enumerate(steps):
             if not run_logged(step, log, timeout_s=INSTALL_S, append=number > 0).ok:
