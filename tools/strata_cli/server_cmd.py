@@ -102,7 +102,7 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
         return server
     chosen = choose_port(port, before.port)
     fresh = not server.exists()
-    seconds = server.start(Settings(profile=profile, port=chosen))
+    seconds = server.start(Settings(profile=profile, port=chosen, options=before.options))
     server.query("CREATE DATABASE IF NOT EXISTS test")
     server.disown()
     made = "created and started" if fresh else "started"

@@ -186,7 +186,7 @@ def python_checks() -> StageResult:
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
     typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests"]
-    typed += [paths.ROOT / "tests" / name for name in ("differential", "e2e", "isolation")]
+    typed += [paths.ROOT / "tests" / name for name in ("applications", "differential", "e2e", "isolation")]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
@@ -198,7 +198,7 @@ def python_checks() -> StageResult:
 def quick_checks() -> StageResult:
     checkers = [
         python_check(f"check_{name}.py")
-        for name in ("readmes", "comments", "invariants", "declared", "errors", "results", "pictures")
+        for name in ("readmes", "comments", "invariants", "declared", "manual", "errors", "results", "pictures")
     ]
     return summed(layers(), cpp_format(), *checkers, python_checks())
 
@@ -316,6 +316,11 @@ def differential(seed: int, statements: int, limit_s: int | None = None, profile
 
 def differential_tests() -> StageResult:
     return pytest("differential", paths.ROOT / "tests" / "differential", timeout_s=300)
+
+
+def applications(timeout_s: float) -> StageResult:
+    """Tests that belong to Django and SQLAlchemy: what passes on InnoDB passes on STRATA."""
+    return runner([paths.venv_bin("python3"), "-m", "applications"], paths.LOGS / "applications.log", timeout_s=timeout_s)
 
 
 def sysbench(seconds: int) -> StageResult:

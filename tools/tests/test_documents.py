@@ -12,7 +12,10 @@ from strata_cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS += sorted((ROOT / "docs" / "manual").rglob("*.md"))
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+INTO_PAGE = re.compile(r"\]\(([^)#\s:]*)#([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 CODE = re.compile(r"`([^`\n]+)`|^    (\S.*)$", re.MULTILINE)
 # Not patterns of names, and not names to be chosen.
 PLACE = re.compile(r"\b(?:src|mariadb|tests|tools|docs|bench|cmd|cmake)/(?!\S*YYYY)[\w./-]++(?![*{<])")
@@ -44,19 +47,34 @@ def problems_of_command(words: list[str]) -> list[str]:
     return [f"{said} has no {flag}" for flag in flags if flag not in options]
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_to_files(document: Path) -> None:
     links = [link for link in LINK.findall(document.read_text()) if "://" not in link]
     assert [link for link in links if not (document.parent / link).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def anchors_of(text: str) -> set[str]:
+    """Of a page's headings, as they are made of them."""
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_into_pages_lead_to_headings(document: Path) -> None:
+    wrong = []
+    for target, anchor in INTO_PAGE.findall(document.read_text()):
+        page = document.parent / target if target else document
+        if page.suffix == ".md" and anchor not in anchors_of(page.read_text()):
+            wrong.append(f"{target}#{anchor}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_places_of_the_source_exist(document: Path) -> None:
     named = {place for code in code_of(document.read_text()) for place in PLACE.findall(code) if f"/{place}" not in code}
     assert sorted(place for place in named if not (ROOT / place.rstrip(".")).exists()) == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_commands_and_their_options_exist(document: Path) -> None:
     found = []
     for code in code_of(document.read_text()):

@@ -1,0 +1,130 @@
+"""python -m applications [--tool NAME]: tests of Django and SQLAlchemy on STRATA and on InnoDB. What passes on InnoDB has to pass
+on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`."""
+
+import argparse
+import os
+import shutil
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+from strata_cli import paths
+from strata_cli.server import Server, Settings, choose_port
+from strata_cli.shell import Outcome, StrataError, end_cleanly_on_sigterm, run_logged
+
+from .tools import ALL, DATABASES, HERE, Result, Tool
+
+PLACE = paths.BUILD / "applications"
+EXPECTED = HERE / "expected_failures.txt"
+PORT = 23540
+INSTALL_S = 600.0
+# They test SQL, not durability.
+QUICK = ("--strata-flush-log-at-commit=2", "--innodb-flush-log-at-trx-commit=2")
+
+
+def expected_failures(text: str) -> dict[str, str]:
+    """Each test that is known not to pass on STRATA, with the reason."""
+    lines = (line.split("#", 1) for line in text.splitlines() if line.strip() and not line.startswith("#"))
+    return {parts[0].strip(): parts[1].strip() if len(parts) > 1 else "" for parts in lines}
+
+
+def installed(tool: Tool) -> tuple[Path, Path]:
+    """The python of the tool's own environment, and its source; made once per version."""
+    folder = PLACE / tool.package
+    stamp, python = folder / "VERSION", folder / "venv" / "bin" / "python3"
+    wanted = "\n".join((tool.source, *tool.needs)) + "\n"
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder / "venv", with_pip=True)
+        log = paths.LOGS / f"applications-{tool.package}-install.log"
+        pip: list[str | Path] = [python, "-m", "pip", "--disable-pip-version-check"]
+        steps: tuple[list[str | Path], ...] = (
+            [*pip, "install", tool.source, *tool.needs],
+            [*pip, "download", "--no-deps", "--no-binary", tool.package, "-d", folder / "download", tool.source],
+        )
+        for number, step in enumerate(steps):
+            if not run_logged(step, log, timeout_s=INSTALL_S, append=number > 0).ok:
+                raise StrataError(f"{tool.source} cannot be installed: see {paths.relative(log)}")
+        (archive,) = (folder / "download").iterdir()
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder / "source", filter="data")
+        stamp.write_text(wanted)
+    (source,) = (folder / "source").iterdir()
+    return python, source / tool.folder
+
+
+def run(tool: Tool, engine: str, tests: tuple[str, ...], preset: str, timeout_s: float) -> tuple[Result, Outcome]:
+    python, source = installed(tool)
+    server = Server(PLACE / f"{tool.name}-data")
+    server.wipe()
+    port = choose_port(None, PORT)
+    server.start(Settings(port=port, engine=engine, preset=preset), extra=QUICK)
+    try:
+        for name in DATABASES:
+            server.query(f"CREATE DATABASE {name} CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci")
+        chosen = Tool(**{**tool.__dict__, "tests": tests})
+        command: list[str | Path] = [python, *chosen.command(chosen, source, port)]
+        log = paths.LOGS / f"applications-{tool.name}-{engine.lower()}.log"
+        environment = {**tool.env, "STRATA_APPLICATIONS_PORT": str(port), "PYTHONDONTWRITEBYTECODE": "1"}
+        outcome = run_logged(command, log, env=environment, cwd=source, timeout_s=timeout_s)
+    finally:
+        server.kill()
+        server.wipe()
+    return tool.read(outcome.log.read_text(errors="replace")), outcome
+
+
+def compare(tool: Tool, innodb: Result, strata: Result, expected: dict[str, str]) -> tuple[int, list[str]]:
+    """How many passed on STRATA, or fail as listed, and what has to be looked at."""
+    problems = []
+    listed = 0
+    for name, why in sorted(strata.bad.items()):
+        if name in innodb.bad and name != "the run itself":
+            continue
+        if f"{tool.name}:{name}" in expected:
+            listed += 1
+        else:
+            problems.append(f"{tool.name}: {name}: {why}")
+    missing = innodb.passed - strata.passed - len(set(strata.bad) - set(innodb.bad))
+    if missing > 0:
+        problems.append(f"{tool.name}: {missing} tests that passed on InnoDB were not run on STRATA")
+    return strata.passed + listed, problems
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tool", choices=sorted(ALL), help="only this one")
+    parser.add_argument("--tests", nargs="*", help="with --tool: these tests of it, not its usual ones")
+    parser.add_argument("--preset", default="release", help="of the plugin")
+    parser.add_argument("--time-limit-s", type=float, default=1800, help="of one run on one engine")
+    return parser.parse_args()
+
+
+def main() -> int:
+    end_cleanly_on_sigterm()
+    arguments = parse()
+    expected = expected_failures(EXPECTED.read_text())
+    passed = failed = 0
+    for tool in [ALL[arguments.tool]] if arguments.tool else ALL.values():
+        tests = tuple(arguments.tests) if arguments.tests else tool.tests
+        results = {}
+        for engine in ("InnoDB", "STRATA"):
+            result, outcome = run(tool, engine, tests, arguments.preset, arguments.time_limit_s)
+            results[engine] = result
+            print(f"{tool.source} on {engine}: {result.passed} passed, {len(result.bad)} not, {outcome.seconds:.0f} s")
+        good, problems = compare(tool, results["InnoDB"], results["STRATA"], expected)
+        for problem in problems:
+            print(problem)
+        passed, failed = passed + good, failed + len(problems)
+    print(f"{passed} passed, {failed} failed")
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    try:
+        sys.exit(main())
+    except StrataError as error:
+        print(error)
+        print("0 passed, 1 failed")
+        sys.exit(1)
