@@ -201,6 +201,9 @@ class Emulation:
     def nodes(self) -> dict[str, Use]:
         return {node: read(self._file(node)).use for node in self._nodes if self._file(node).exists()}
 
+    def cores(self) -> dict[str, int]:
+        return {node: self.wish.cores_of(kind) for node, kind in self._nodes.items()}
+
     def guard(self, node: str, pid: int | None) -> None:
         """A limit of real CPU time for what slips through, where the machine lets us set one."""
         if pid is None or node not in self._nodes:
@@ -273,8 +276,9 @@ class Validity:
     """Of one run."""
 
     late_share: float = 0.0  # of the busy time of all nodes
-    latest: str = ""  # the node that was latest
-    latest_share: float = 0.0  # for how much of the run
+    latest: str = ""  # the node of which most of it was
+    slowest: str = ""  # the node that was late for most of its cores' time
+    slowest_share: float = 0.0  # of the run, times its cores
     cores_used: float = 0.0  # real ones, by all programs
     cores: int = 1
 
@@ -282,8 +286,8 @@ class Validity:
     def why_void(self) -> str | None:
         if self.late_share > LATE_SHARE_MAX:
             return f"{self.late_share:.1%} of all busy time was late, most of it of {self.latest}"
-        if self.latest_share > LATE_SHARE_MAX:
-            return f"{self.latest} was late for {self.latest_share:.1%} of the time"
+        if self.slowest_share > LATE_SHARE_MAX:
+            return f"{self.slowest} was late for {self.slowest_share:.1%} of its cores' time"
         if self.cores_used > CORES_SHARE_MAX * self.cores:
             return f"{self.cores_used:.2f} of {self.cores} real cores were used"
         return None
@@ -299,14 +303,22 @@ def watched(emulation: Emulation | None) -> Iterator[Callable[[], Validity | Non
     found: list[Validity] = []
     yield lambda: found[0]
     elapsed_s, used_s = time.monotonic() - began, machine.used_since()
-    found.append(judged(emulation.nodes(), before, elapsed_s, used_s))
+    found.append(judged(emulation.nodes(), before, elapsed_s, used_s, emulation.cores()))
 
 
-def judged(after: Mapping[str, Use], before: Mapping[str, Use], elapsed_s: float, used_s: float) -> Validity:
-    """A node that hardly computes is judged by the time that passed: of its busy time any delay would be much."""
+def judged(
+    after: Mapping[str, Use], before: Mapping[str, Use], elapsed_s: float, used_s: float, cores: Mapping[str, int] | None = None
+) -> Validity:
+    """A node that hardly computes is judged by the time that passed on its cores: of its busy time any delay would be much."""
     grown = {node: use.since(before.get(node, Use())) for node, use in after.items()}
     busy_s = sum(use.busy_s for use in grown.values())
     late_s = sum(use.late_s for use in grown.values())
-    latest = max(grown, key=lambda node: grown[node].late_s, default="")
-    latest_share = grown[latest].late_s / elapsed_s if latest else 0.0
-    return Validity(late_s / busy_s if busy_s else 0.0, latest, latest_share, used_s / elapsed_s, os.cpu_count() or 1)
+    shares = {node: use.late_s / (elapsed_s * (cores or {}).get(node, 1)) for node, use in grown.items()}
+    return Validity(
+        late_share=late_s / busy_s if busy_s else 0.0,
+        latest=max(grown, key=lambda node: grown[node].late_s, default=""),
+        slowest=max(shares, key=lambda node: shares[node], default=""),
+        slowest_share=max(shares.values(), default=0.0),
+        cores_used=used_s / elapsed_s,
+        cores=os.cpu_count() or 1,
+    )

@@ -59,7 +59,8 @@ def test_the_latest_node_and_real_cores_void_a_run() -> None:
     assert validity.why_void == "2.5% of all busy time was late, most of it of client"
     idle = {"s1": Use(busy_s=140.0, late_s=50.1), "client": Use(busy_s=0.001, late_s=0.3)}
     assert dilation.judged(idle, before, 50.0, 25.0).why_void is None, "its delays are a trifle"
-    assert dilation.judged(idle, before, 10.0, 5.0).why_void == "client was late for 3.0% of the time"
+    assert dilation.judged(idle, before, 10.0, 5.0).why_void == "client was late for 3.0% of its cores' time"
+    assert dilation.judged(idle, before, 10.0, 5.0, {"client": 2}).why_void is None, "on two cores it may be twice as much"
     assert dilation.judged({}, {}, 10.0, 15.0).why_void is None
     assert dilation.judged({}, {}, 10.0, 17.0).why_void == f"1.70 of {os.cpu_count()} real cores were used" or os.cpu_count() != 2
 

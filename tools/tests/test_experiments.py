@@ -104,7 +104,7 @@ def test_an_emulated_cluster_is_said_before_any_figure(tmp_path: Path) -> None:
     experiment, file = EXPERIMENTS["openaurora-fig18"], tmp_path / "a.json"
     result = measured("openaurora-fig18", REPLAY_TPS)
     result.plan = replace(result.plan, dilation=6.0, cores={"compute": 4, "storage": 2, "client": 3})
-    late = Validity(0.031, "s1", 0.01, 1.25, 2)
+    late = Validity(0.031, "s1", "s1", 0.01, 1.25, 2)
     ladder.Run(50.0, 20, {"log_bytes": 10}, late).add_to(result.points[0])
     said = report.emulation(result)
     assert said.startswith("Emulated: a compute node of 4 cores, 3 storage nodes of 2, clients on 3, time dilated by 6;")
@@ -134,7 +134,7 @@ def test_a_void_run_is_repeated_and_kept_as_void_at_last() -> None:
         shares: ClassVar[list[float]] = []
 
         def measure(self, workload: str, seconds: int) -> ladder.Run:
-            return replace(super().measure(workload, seconds), validity=Validity(self.shares.pop(0), "s1", 0.0, 0.1, 2))
+            return replace(super().measure(workload, seconds), validity=Validity(self.shares.pop(0), "s1", "s1", 0.0, 0.1, 2))
 
     site: Any = Late(plan.variants[0], [], lambda: True)
     Late.shares = [0.5, 0.01, 0.5]
