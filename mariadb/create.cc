@@ -33,29 +33,38 @@ bool defines_foreign_key(const HA_CREATE_INFO* info) {
   return false;
 }
 
-// Whether an ALTER drops an index; *name: one that it drops.
-bool drops_index(THD* thd, const HA_CREATE_INFO* info, const char** name) {
-  if (thd_sql_command(thd) != SQLCOM_ALTER_TABLE && thd_sql_command(thd) != SQLCOM_DROP_INDEX)
-    return false;
-  if (info->alter_info == nullptr) return false;
-  for (const Alter_drop& drop : thd->lex->alter_info.drop_list) {
-    if (drop.type != Alter_drop::KEY) continue;
-    *name = drop.name;
-    return true;
+// An index that begins with the columns and that an ALTER leaves out; null: there is none.
+const char* lost_index(const TABLE* before, const TABLE* after,
+                       const std::vector<std::string>& columns) {
+  for (uint i = 0; i < before->s->keys; ++i) {
+    const KEY& key = before->key_info[i];
+    const auto is_it = [&](const KEY& other) {
+      return lex_string_cmp(system_charset_info, &other.name, &key.name) == 0;
+    };
+    if (std::any_of(after->key_info, after->key_info + after->s->keys, is_it)) continue;
+    bool begins = columns.size() <= key.user_defined_key_parts;
+    for (size_t c = 0; c < columns.size() && begins; ++c) {
+      const Field* const field = before->field[key.key_part[c].fieldnr - 1];
+      begins = my_strcasecmp(system_charset_info, field->field_name.str, columns[c].c_str()) == 0;
+    }
+    if (begins) return key.name.str;
   }
-  return false;
+  return nullptr;
 }
 
 // Raises what the server has no text for; gives the handler error.
-int refuse_foreign_key(THD* thd, const TableName& name, bool alters, const HA_CREATE_INFO* info,
+int refuse_foreign_key(THD* thd, const TableName& name, const TABLE* original, const TABLE* form,
                        const engine::ForeignKeyError& error, const Status& why) {
   if (error.name_taken) return HA_ERR_FOUND_DUPP_KEY;
-  const char* index = nullptr;
-  if (alters && error.key.kept && drops_index(thd, info, &index)) {
-    my_error(ER_DROP_INDEX_FK, MYF(0), index);
-    return HA_ERR_GENERIC;
+  if (original != nullptr) {
+    const char* index = lost_index(original, form, error.key.columns);
+    if (index == nullptr) index = lost_index(original, form, error.key.parent_columns);
+    if (index != nullptr) {
+      my_error(ER_DROP_INDEX_FK, MYF(0), index);
+      return HA_ERR_GENERIC;
+    }
   }
-  warn_of_refused_key(thd, alters ? "Alter " : "Create ", name, error, why);
+  warn_of_refused_key(thd, original != nullptr ? "Alter " : "Create ", name, error, why);
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
@@ -158,8 +167,10 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     }
     engine::TableSpec spec = make_spec(path, form, *info);
     AlterJournal journal;
+    const TABLE* original = nullptr;
     if ((info->options & HA_CREATE_TMP_ALTER) != 0) {
-      if (const TABLE* const original = table_being_altered(thd, info)) {
+      original = table_being_altered(thd, info);
+      if (original != nullptr) {
         journal.original = parse_path(original->s->normalized_path.str);
         const LEX_CUSTRING& version = original->s->tabledef_version;
         journal.original_version.assign(reinterpret_cast<const char*>(version.str), version.length);
@@ -193,7 +204,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     });
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
     if (is_foreign_key_refused(status))
-      return refuse_foreign_key(thd, alters ? journal.original : path, alters, info, refused,
+      return refuse_foreign_key(thd, alters ? journal.original : path, original, form, refused,
                                 status);
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     // Of an ALTER's copy, too: the server renames its file with it.
