@@ -68,6 +68,16 @@ int refuse_foreign_key(THD* thd, const TableName& name, const TABLE* original, c
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
+// In words of InnoDB's.
+int refuse_temporary_child(THD* thd, const TABLE* form) {
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                      "%s table `%s`.`%s` with foreign key constraint failed. Temporary tables "
+                      "can't have foreign key constraints.",
+                      thd_sql_command(thd) == SQLCOM_ALTER_TABLE ? "Alter " : "Create ",
+                      form->s->db.str, form->s->table_name.str);
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
 // True when the definition asks for something the engine does not have; the error is raised.
 bool is_refused(THD* thd, const TABLE* form, const HA_CREATE_INFO* info) {
   const char* option = nullptr;
@@ -160,7 +170,10 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     if (!fits_a_file_name(path)) return ENAMETOOLONG;
     if (is_refused(thd, form, info)) return HA_ERR_GENERIC;
     if (form->s->frm_image == nullptr) return HA_ERR_UNSUPPORTED;
-    if (is_temporary_path(name)) return create_temporary(path, form, *info);
+    if (is_temporary_path(name)) {
+      if (defines_foreign_key(info)) return refuse_temporary_child(thd, form);
+      return create_temporary(path, form, *info);
+    }
     if (!schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;

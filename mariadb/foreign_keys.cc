@@ -326,10 +326,13 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
   info.update_method = option_of(key.on_update);
   info.delete_method = option_of(key.on_delete);
   info.referenced_key_name = nullptr;
-  const auto nullable = [](const engine::TableSpec& table, const std::string& column) {
+  const auto same = [](const std::string& a, const std::string& b) {
+    return my_strcasecmp(system_charset_info, a.c_str(), b.c_str()) == 0;
+  };
+  const auto nullable = [&same](const engine::TableSpec& table, const std::string& column) {
     for (const engine::IndexSpec& index : table.indexes)
       for (const engine::KeyPartSpec& part : index.parts)
-        if (part.column == column) return part.nullable;
+        if (same(part.column, column)) return part.nullable;
     return false;
   };
   const StatusOr<engine::TableRef> parent = session->open_table(parent_schema, parent_table);
@@ -345,7 +348,7 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
     for (const engine::IndexSpec& index : (*parent)->spec().indexes) {
       bool begins = index.parts.size() >= count;
       for (uint i = 0; i < count && begins; ++i)
-        begins = index.parts[i].column == key.parent_columns[i];
+        begins = same(index.parts[i].column, key.parent_columns[i]);
       if (!begins) continue;
       info.referenced_key_name = make_name(thd, index.name);
       break;

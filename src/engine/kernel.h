@@ -369,6 +369,7 @@ class Session {
                           ParentsMissing missing);
   Status check_names(const TableSpec& spec, Bytes but_of);
   Status refuse_if_referred_to(const TableSpec& spec, Bytes but_for_schema);
+  static Status refuse_if_too_old(const TableSpec& parent);
   Status refuse(const TableSpec& child, const ForeignKeySpec& key, const std::string& why);
   Status change_parents(const TableSpec& spec, const std::string& key, bool add);
   Status change_children(const std::string& parent, const std::string& child, bool add);

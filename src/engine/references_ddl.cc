@@ -188,6 +188,12 @@ Status Session::put_references(const std::string& key, const TableRef& table,
   return ok_status();
 }
 
+// Its keys have another form, and its format no place for children. A copy (ALTER) has both.
+Status Session::refuse_if_too_old(const TableSpec& parent) {
+  if (parent.format != kSpecFormatOfUnboundedKeys) return ok_status();
+  return error_foreign_key_refused("The referenced table was made by an older version.");
+}
+
 Status Session::change_children(const std::string& parent, const std::string& child, bool add) {
   const TableRef table = find(parent);
   if (table == nullptr) return ok_status();
@@ -195,9 +201,8 @@ Status Session::change_children(const std::string& parent, const std::string& ch
   const auto at = std::lower_bound(spec.children.begin(), spec.children.end(), child);
   const bool there = at != spec.children.end() && *at == child;
   if (there == add) return ok_status();
-  if (add && spec.format == kSpecFormatOfUnboundedKeys)
-    return error_foreign_key_refused("The referenced table was made by an older version.");
   if (add) {
+    STRATA_RETURN_IF_ERROR(refuse_if_too_old(spec));
     spec.children.insert(at, child);
   } else {
     spec.children.erase(at);

@@ -317,6 +317,7 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
     for (ForeignKeySpec& foreign : spec.foreign_keys) foreign.kept = false;
     STRATA_RETURN_IF_ERROR(k->tables_referring_to(&s, to, &spec.children));
     std::erase(spec.children, from);
+    if (!spec.children.empty()) STRATA_RETURN_IF_ERROR(refuse_if_too_old(spec));
     STRATA_RETURN_IF_ERROR(check_references(spec, to, spec.children, ParentsMissing::kOk));
     if (!old.internal_name) STRATA_RETURN_IF_ERROR(check_names(spec, from));
   }
@@ -370,6 +371,11 @@ Status Session::alter_table(const TableSpec& spec_in) {
   const TableSpec old = spec_now(key, *table);
   spec.foreign_keys = old.foreign_keys;
   spec.children = old.children;
+  // Those of a table of the format before are asked for together (describe()).
+  const bool has_parts = std::any_of(old.indexes.begin(), old.indexes.end(),
+                                     [](const IndexSpec& index) { return !index.parts.empty(); });
+  if (!has_parts)
+    for (IndexSpec& index : spec.indexes) index.parts.clear();
   STRATA_RETURN_IF_ERROR(check_references(spec, key, spec.children, ParentsMissing::kOk));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
