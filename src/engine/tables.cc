@@ -251,9 +251,26 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out, Bytes repl
   std::vector<std::string> children;
   STRATA_RETURN_IF_ERROR(
       k->tables_referring_to(&s, replaces.empty() ? key : std::string(replaces), &children));
-  STRATA_RETURN_IF_ERROR(check_references(spec, replaces.empty() ? Bytes(key) : replaces, children,
-                                          ParentsMissing::kAsChecked));
-  STRATA_RETURN_IF_ERROR(check_names(spec, replaces.empty() ? Bytes(key) : replaces));
+  const Bytes as = replaces.empty() ? Bytes(key) : replaces;
+  STRATA_RETURN_IF_ERROR(check_references(spec, as, children, ParentsMissing::kAsChecked));
+  STRATA_RETURN_IF_ERROR(check_names(spec, as));
+  // Its parents' columns are called what those call them.
+  for (ForeignKeySpec& foreign : spec.foreign_keys) {
+    TableSpec parent = spec;
+    if (foreign.parent != as) {
+      const size_t end = foreign.parent.find('\0');
+      const StatusOr<TableRef> there =
+          open_table(Bytes(foreign.parent).substr(0, end), Bytes(foreign.parent).substr(end + 1));
+      if (is_not_found(there.status())) continue;
+      STRATA_RETURN_IF_ERROR(there.status());
+      parent = (*there)->spec();
+    }
+    STRATA_RETURN_IF_ERROR(describe(*k, &parent));
+    Reference found;
+    if (!fit(foreign, spec, parent, &found)) continue;
+    for (size_t i = 0; i < foreign.parent_columns.size(); ++i)
+      foreign.parent_columns[i] = found.parent_parts[i].column;
+  }
   if (!spec.internal_name) spec.children = children;
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
