@@ -73,7 +73,7 @@ struct KernelOptions {
   WaitListener* wait_listener = nullptr;  // hears of waits of sessions that have an owner
   // E30: the database ends with the kernel; what an earlier one has left in the folder is removed.
   bool unlogged = false;
-  TableCodecs* codecs = nullptr;          // table_codec.h; null: no cascades, and no old parents
+  TableCodecs* codecs = nullptr;  // table_codec.h; null: no cascades, and no old parents
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };
