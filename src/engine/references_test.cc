@@ -368,6 +368,8 @@ TEST_F(ReferencesTest, ParentsAreReplacedUnderTheirChildren) {
   ASSERT_TRUE(put("p", {1}).ok());
   std::atomic<bool> keeps_rows{true};
   std::atomic<bool> done{false};
+  std::atomic<uint64_t> tries{0};
+  const auto let_one_try = [&tries] { tries.wait(tries.load()); };
   std::vector<std::thread> threads;
   for (uint64_t t = 1; t <= 3; ++t) {
     threads.emplace_back([&, t] {
@@ -382,10 +384,13 @@ TEST_F(ReferencesTest, ParentsAreReplacedUnderTheirChildren) {
         const Status bad = insert(session.get(), c, {own + 500'000, 9});
         EXPECT_TRUE(is_no_referenced_row(bad)) << bad;
         EXPECT_TRUE(session->commit().ok());
+        ++tries;
+        tries.notify_all();
       }
     });
   }
   for (int i = 0; i < 20; ++i) {
+    let_one_try();
     const TableSpec copy = family_spec("#sql-alter-1", i % 2 == 0);
     EXPECT_TRUE(ddl([&](Session* s) {
                   return s->create_table(copy, nullptr, table_key("test", "p"));
@@ -397,8 +402,10 @@ TEST_F(ReferencesTest, ParentsAreReplacedUnderTheirChildren) {
                   return s->drop_table("test", "#sql-backup-1");
                 }).ok());
   }
+  let_one_try();
   keeps_rows = false;
   for (int i = 0; i < 20; ++i) {
+    let_one_try();
     EXPECT_TRUE(
         ddl([&](Session* s) { return s->truncate_table("test", "p", nullptr); }, false).ok());
     EXPECT_TRUE(put("p", {1}).ok());
