@@ -26,9 +26,10 @@ uint64_t first_auto_increment(const engine::TableSpec& spec) {
 
 bool defines_foreign_key(const HA_CREATE_INFO* info) {
   if (info->alter_info == nullptr) return false;
+  const bool alters = (info->options & HA_CREATE_TMP_ALTER) != 0;
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key* const key = keys++) {
-    if (key->type == Key::FOREIGN_KEY) return true;
+    if (key->type == Key::FOREIGN_KEY && (alters || !key->old)) return true;  // not LIKE's
   }
   return false;
 }

@@ -12,6 +12,8 @@ namespace {
 constexpr const char* kMadeName = "_ibfk_";  // what applications know from other engines
 
 std::string plain(Bytes encoded) {
+  if (encoded.substr(0, tmp_file_prefix_length) == tmp_file_prefix)
+    return std::string(encoded);  // of an ALTER's copy: the server encodes nothing in it
   char name[NAME_LEN + 1];
   const std::string copy(encoded);
   return {name, filename_to_tablename(copy.c_str(), name, sizeof name, true)};
@@ -202,6 +204,7 @@ bool read_foreign_keys(THD* thd, const TableName& name, const TABLE* form,
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key* const any = keys++) {
     if (any->type != Key::FOREIGN_KEY) continue;
+    if (any->old && original == nullptr) continue;  // LIKE takes none over
     const auto* const asked = static_cast<const Foreign_key*>(any);
     engine::ForeignKeySpec key;
     key.kept = asked->old;
@@ -335,24 +338,30 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
         if (same(part.column, column)) return part.nullable;
     return false;
   };
-  const StatusOr<engine::TableRef> parent = session->open_table(parent_schema, parent_table);
+  engine::TableSpec parent;
+  const StatusOr<engine::TableRef> opened = session->open_table(parent_schema, parent_table);
+  if (opened.ok()) {
+    parent = (*opened)->spec();
+    const bool has_parts =
+        std::any_of(parent.indexes.begin(), parent.indexes.end(),
+                    [](const engine::IndexSpec& index) { return !index.parts.empty(); });
+    // The dictionary has none of tables of the format before; without them no index is named.
+    if (!has_parts && !table_codecs()->describe(&parent).ok()) parent.indexes.clear();
+  }
   const auto count = static_cast<uint>(key.columns.size());
   for (uint i = 0; i < count; ++i) {
     info.foreign_fields.push_back(make_name(thd, key.columns[i]), thd->mem_root);
     info.referenced_fields.push_back(make_name(thd, key.parent_columns[i]), thd->mem_root);
     if (nullable(child, key.columns[i])) info.set_nullable(thd, false, i, count);
-    if (parent.ok() && nullable((*parent)->spec(), key.parent_columns[i]))
-      info.set_nullable(thd, true, i, count);
+    if (nullable(parent, key.parent_columns[i])) info.set_nullable(thd, true, i, count);
   }
-  if (parent.ok()) {
-    for (const engine::IndexSpec& index : (*parent)->spec().indexes) {
-      bool begins = index.parts.size() >= count;
-      for (uint i = 0; i < count && begins; ++i)
-        begins = same(index.parts[i].column, key.parent_columns[i]);
-      if (!begins) continue;
-      info.referenced_key_name = make_name(thd, index.name);
-      break;
-    }
+  for (const engine::IndexSpec& index : parent.indexes) {
+    bool begins = index.parts.size() >= count;
+    for (uint i = 0; i < count && begins; ++i)
+      begins = same(index.parts[i].column, key.parent_columns[i]);
+    if (!begins) continue;
+    info.referenced_key_name = make_name(thd, index.name);
+    break;
   }
   return static_cast<FOREIGN_KEY_INFO*>(thd_memdup(thd, &info, sizeof info));
 }

@@ -283,9 +283,16 @@ Status Session::check_names(const TableSpec& spec, Bytes but_of) {
         if (other.schema != spec.schema || table_key(other.schema, other.name) == but_of) return;
         for (const ForeignKeySpec& key : keys) taken.insert(key.name);
       }));
+  // Twice among new ones is a mistake of the definition, and no name that is in use.
+  std::set<std::string> kept;
+  for (const ForeignKeySpec& key : spec.foreign_keys)
+    if (key.kept) kept.insert(key.name);
+  std::set<std::string> here;
   for (const ForeignKeySpec& key : spec.foreign_keys) {
-    if (taken.insert(key.name).second) continue;
-    impl_->foreign_key_error = {spec.schema, spec.name, key, true, {}};
+    const bool in_use = taken.find(key.name) != taken.end();
+    if (here.insert(key.name).second && !in_use) continue;
+    const bool is_taken = in_use || kept.find(key.name) != kept.end();
+    impl_->foreign_key_error = {spec.schema, spec.name, key, is_taken, {}};
     return error_foreign_key_refused("another foreign key has the name " + key.name);
   }
   return ok_status();
