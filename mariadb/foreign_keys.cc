@@ -11,14 +11,6 @@ namespace {
 
 constexpr const char* kMadeName = "_ibfk_";  // what applications know from other engines
 
-std::string plain(Bytes encoded) {
-  if (encoded.substr(0, tmp_file_prefix_length) == tmp_file_prefix)
-    return std::string(encoded);  // of an ALTER's copy: the server encodes nothing in it
-  char name[NAME_LEN + 1];
-  const std::string copy(encoded);
-  return {name, filename_to_tablename(copy.c_str(), name, sizeof name, true)};
-}
-
 std::pair<std::string, std::string> split(const std::string& key) {
   const size_t end = key.find('\0');
   return {key.substr(0, end), key.substr(end + 1)};
@@ -147,6 +139,14 @@ LEX_CSTRING* make_name(THD* thd, const std::string& name) {
 
 }  // namespace
 
+std::string plain_name(Bytes encoded) {
+  if (encoded.substr(0, tmp_file_prefix_length) == tmp_file_prefix)
+    return std::string(encoded);  // of an ALTER's copy: the server encodes nothing in it
+  char name[NAME_LEN + 1];
+  const std::string copy(encoded);
+  return {name, filename_to_tablename(copy.c_str(), name, sizeof name, true)};
+}
+
 void describe_parts(const TABLE* table, const IndexLayout& index, engine::IndexSpec* out) {
   out->parts.clear();
   out->most_key = index.most_key;
@@ -199,7 +199,7 @@ bool read_foreign_keys(THD* thd, const TableName& name, const TABLE* form,
   if (info->alter_info == nullptr) return true;
   const engine::TableReferences* const before =
       original == nullptr ? nullptr : original->references();
-  const std::string table = plain(original == nullptr ? name.table : original->spec().name);
+  const std::string table = plain_name(original == nullptr ? name.table : original->spec().name);
   uint64_t number = before == nullptr ? 0 : highest_made(table, before->foreign_keys);
   List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key* const any = keys++) {
@@ -261,10 +261,10 @@ std::string foreign_key_text(THD* thd, const std::string& schema,
   out.append(STRING_WITH_LEN(" REFERENCES "));
   const auto [parent_schema, parent_table] = split(key.parent);
   if (parent_schema != schema) {
-    append_name(thd, plain(parent_schema), &out);
+    append_name(thd, plain_name(parent_schema), &out);
     out.append('.');
   }
-  append_name(thd, plain(parent_table), &out);
+  append_name(thd, plain_name(parent_table), &out);
   out.append(' ');
   append_columns(thd, key.parent_columns, &out);
   append_action(" ON DELETE", key.on_delete, &out);
@@ -275,12 +275,12 @@ std::string foreign_key_text(THD* thd, const std::string& schema,
 void remember_foreign_key_error(THD* thd, const engine::ForeignKeyError& error) {
   String name;
   name.set_charset(system_charset_info);
-  append_name(thd, plain(error.schema), &name);
+  append_name(thd, plain_name(error.schema), &name);
   name.append('.');
-  append_name(thd, plain(error.table), &name);
+  append_name(thd, plain_name(error.table), &name);
   last_key_error.text.assign(name.ptr(), name.length());
   last_key_error.text += ", " + foreign_key_text(thd, error.schema, error.key);
-  last_key_error.table = plain(error.table);
+  last_key_error.table = plain_name(error.table);
   last_key_error.index = error.index;
 }
 
@@ -303,18 +303,19 @@ bool last_cascaded_duplicate(char* table, size_t table_bytes, char* index, size_
 
 void warn_of_refused_key(THD* thd, const char* operation, const TableName& name,
                          const engine::ForeignKeyError& error, const Status& why) {
-  String columns;
-  columns.set_charset(system_charset_info);
-  columns.append('(');
-  for (size_t i = 0; i < error.key.columns.size(); ++i) {
-    if (i > 0) columns.append(STRING_WITH_LEN(", "));
-    columns.append(error.key.columns[i].data(), error.key.columns[i].size());
+  // By its name, unless that was made by us.
+  std::string shown = "`" + error.key.name + "`";
+  if (error.key.name.empty() || highest_made(plain_name(name.table), {error.key}) != 0 ||
+      highest_made(plain_name(error.table), {error.key}) != 0) {
+    shown = "(";
+    for (const std::string& column : error.key.columns)
+      shown += (shown.size() > 1 ? ", " : "") + column;
+    shown += ")";
   }
-  columns.append(')');
   push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
                       "%s table `%s`.`%s` with foreign key %s constraint failed. %.*s", operation,
-                      plain(name.schema).c_str(), plain(name.table).c_str(), columns.c_ptr_safe(),
-                      static_cast<int>(why.message().size()), why.message().data());
+                      plain_name(name.schema).c_str(), plain_name(name.table).c_str(),
+                      shown.c_str(), static_cast<int>(why.message().size()), why.message().data());
 }
 
 FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
@@ -322,10 +323,10 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
   FOREIGN_KEY_INFO info;
   const auto [parent_schema, parent_table] = split(key.parent);
   info.foreign_id = make_name(thd, key.name);
-  info.foreign_db = make_name(thd, plain(child.schema));
-  info.foreign_table = make_name(thd, plain(child.name));
-  info.referenced_db = make_name(thd, plain(parent_schema));
-  info.referenced_table = make_name(thd, plain(parent_table));
+  info.foreign_db = make_name(thd, plain_name(child.schema));
+  info.foreign_table = make_name(thd, plain_name(child.name));
+  info.referenced_db = make_name(thd, plain_name(parent_schema));
+  info.referenced_table = make_name(thd, plain_name(parent_table));
   info.update_method = option_of(key.on_update);
   info.delete_method = option_of(key.on_delete);
   info.referenced_key_name = nullptr;

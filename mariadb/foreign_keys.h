@@ -18,6 +18,9 @@
 
 namespace strata::glue {
 
+// A name in the dictionary as people write it.
+std::string plain_name(Bytes encoded);
+
 // What the kernel gets to know of the first columns of an index.
 void describe_parts(const TABLE* table, const IndexLayout& index, engine::IndexSpec* out);
 

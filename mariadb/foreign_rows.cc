@@ -180,6 +180,8 @@ class Codecs final : public engine::TableCodecs {
       describe_parts(table.get(), layout.index(i), &spec->indexes[i]);
     return ok_status();
   }
+
+  std::string shown_name(Bytes name) override { return plain_name(name); }
 };
 
 Codecs codecs;

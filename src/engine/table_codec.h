@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "engine/kernel.h"
 
@@ -39,6 +40,9 @@ class TableCodecs {
   virtual StatusOr<std::unique_ptr<TableCodec>> open(const TableSpec& spec) = 0;
   // Fills in IndexSpec::parts and most_key, of a table that has none.
   virtual Status describe(TableSpec* spec) = 0;
+  // A table's name as people write it, and as names of constraints are made of it: the
+  // dictionary's are encoded.
+  virtual std::string shown_name(Bytes name) = 0;
 };
 
 }  // namespace strata::engine

@@ -326,7 +326,11 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   STRATA_RETURN_IF_ERROR(use_names({}, &old));
   if (!old.internal_name && !spec.internal_name) {
     STRATA_RETURN_IF_ERROR(use_names(old.children, nullptr));
-    rename_references(old.name, spec.name, from, to, &spec);
+    TableCodecs* const codecs = k->options.codecs;
+    const auto shown = [codecs](const std::string& encoded) {
+      return codecs == nullptr ? encoded : codecs->shown_name(encoded);
+    };
+    rename_references(shown(old.name), shown(spec.name), from, to, &spec);
     STRATA_RETURN_IF_ERROR(rename_parent(old.children, from, to));
   }
   spec.children.clear();

@@ -67,8 +67,8 @@ bool fit(const ForeignKeySpec& key, const TableSpec& child, const TableSpec& par
 Status describe(const KernelImpl& kernel, TableSpec* spec);
 
 TableReferences references_in(const TableSpec& spec);
-// Of a table with foreign keys that gets another name: theirs that were made of the old one, and
-// the name of the parent where that is the table itself.
+// Of a table with foreign keys that gets another name: theirs that were made of the old one, as
+// TableCodecs::shown_name() has it, and the name of the parent where that is the table itself.
 void rename_references(const std::string& old_name, const std::string& new_name,
                        const std::string& from, const std::string& to, TableSpec* spec);
 

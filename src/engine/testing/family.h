@@ -166,6 +166,10 @@ class FamilyCodecs final : public TableCodecs {
     }
     return ok_status();
   }
+  // `@0023p` is `#p`, as in the server.
+  std::string shown_name(Bytes name) override {
+    return name.substr(0, 5) == "@0023" ? "#" + std::string(name.substr(5)) : std::string(name);
+  }
 };
 
 inline Status insert(Session* s, const TableRef& t, const Member& m) {
