@@ -274,6 +274,10 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     Status status = session->alter_table(alter->spec);
     if (status.ok()) status = session->commit(engine::Durability::kSync);
     close_if_outcome_unknown(status, thd);  // D6
+    if (is_foreign_key_refused(status) && info->index_drop_count > 0) {
+      my_error(ER_DROP_INDEX_FK, MYF(0), info->index_drop_buffer[0]->name.str);
+      return HA_ERR_GENERIC;
+    }
     if (!status.ok()) return fail(status);
     // The server is about to rename the file with the new definition itself (DF1).
     scan_.drop_cursors();

@@ -2,6 +2,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/temporary.h"
 
@@ -23,19 +24,59 @@ uint64_t first_auto_increment(const engine::TableSpec& spec) {
   return value;
 }
 
-bool defines_foreign_key(THD* thd) {
-  switch (thd_sql_command(thd)) {
-    case SQLCOM_CREATE_TABLE:
-    case SQLCOM_ALTER_TABLE:
-      break;
-    default:
-      return false;
-  }
-  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+bool defines_foreign_key(const HA_CREATE_INFO* info) {
+  if (info->alter_info == nullptr) return false;
+  const bool alters = (info->options & HA_CREATE_TMP_ALTER) != 0;
+  List_iterator_fast<Key> keys(info->alter_info->key_list);
   while (const Key* const key = keys++) {
-    if (key->type == Key::FOREIGN_KEY) return true;
+    if (key->type == Key::FOREIGN_KEY && (alters || !key->old)) return true;  // not LIKE's
   }
   return false;
+}
+
+// An index that begins with the columns and that an ALTER leaves out; null: there is none.
+const char* lost_index(const TABLE* before, const TABLE* after,
+                       const std::vector<std::string>& columns) {
+  for (uint i = 0; i < before->s->keys; ++i) {
+    const KEY& key = before->key_info[i];
+    const auto is_it = [&](const KEY& other) {
+      return lex_string_cmp(system_charset_info, &other.name, &key.name) == 0;
+    };
+    if (std::any_of(after->key_info, after->key_info + after->s->keys, is_it)) continue;
+    bool begins = columns.size() <= key.user_defined_key_parts;
+    for (size_t c = 0; c < columns.size() && begins; ++c) {
+      const Field* const field = before->field[key.key_part[c].fieldnr - 1];
+      begins = my_strcasecmp(system_charset_info, field->field_name.str, columns[c].c_str()) == 0;
+    }
+    if (begins) return key.name.str;
+  }
+  return nullptr;
+}
+
+// Raises what the server has no text for; gives the handler error.
+int refuse_foreign_key(THD* thd, const TableName& name, const TABLE* original, const TABLE* form,
+                       const engine::ForeignKeyError& error, const Status& why) {
+  if (error.name_taken) return HA_ERR_FOUND_DUPP_KEY;
+  if (original != nullptr) {
+    const char* index = lost_index(original, form, error.key.columns);
+    if (index == nullptr) index = lost_index(original, form, error.key.parent_columns);
+    if (index != nullptr) {
+      my_error(ER_DROP_INDEX_FK, MYF(0), index);
+      return HA_ERR_GENERIC;
+    }
+  }
+  warn_of_refused_key(thd, original != nullptr ? "Alter " : "Create ", name, error, why);
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+// In words of InnoDB's.
+int refuse_temporary_child(THD* thd, const TABLE* form) {
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                      "%s table `%s`.`%s` with foreign key constraint failed. Temporary tables "
+                      "can't have foreign key constraints.",
+                      thd_sql_command(thd) == SQLCOM_ALTER_TABLE ? "Alter " : "Create ",
+                      form->s->db.str, form->s->table_name.str);
+  return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
 // True when the definition asks for something the engine does not have; the error is raised.
@@ -44,7 +85,7 @@ bool is_refused(THD* thd, const TABLE* form, const HA_CREATE_INFO* info) {
   if (info->data_file_name != nullptr) option = "DATA DIRECTORY";
   if (info->index_file_name != nullptr) option = "INDEX DIRECTORY";
   // Unsupported clauses would otherwise be dropped without a word.
-  if (defines_foreign_key(thd)) option = "FOREIGN KEY";
+  if (form->versioned() && defines_foreign_key(info)) option = "FOREIGN KEY ... SYSTEM VERSIONING";
   if (form->part_info != nullptr) option = "PARTITION BY";
   if (option != nullptr) {
     my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "STRATA", option);
@@ -119,6 +160,7 @@ engine::IndexSpec describe_index(const TABLE* form, const IndexLayout& index) {
     out.name.assign(key.name.str, key.name.length);
     out.meta = describe_collations(form, key);
   }
+  describe_parts(form, index, &out);
   return out;
 }
 
@@ -129,20 +171,37 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     if (!fits_a_file_name(path)) return ENAMETOOLONG;
     if (is_refused(thd, form, info)) return HA_ERR_GENERIC;
     if (form->s->frm_image == nullptr) return HA_ERR_UNSUPPORTED;
-    if (is_temporary_path(name)) return create_temporary(path, form, *info);
+    if (is_temporary_path(name)) {
+      if (defines_foreign_key(info)) return refuse_temporary_child(thd, form);
+      return create_temporary(path, form, *info);
+    }
     if (!schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;
     }
-    const engine::TableSpec spec = make_spec(path, form, *info);
+    engine::TableSpec spec = make_spec(path, form, *info);
     AlterJournal journal;
+    const TABLE* original = nullptr;
     if ((info->options & HA_CREATE_TMP_ALTER) != 0) {
-      if (const TABLE* const original = table_being_altered(thd, info)) {
+      original = table_being_altered(thd, info);
+      if (original != nullptr) {
         journal.original = parse_path(original->s->normalized_path.str);
         const LEX_CUSTRING& version = original->s->tabledef_version;
         journal.original_version.assign(reinterpret_cast<const char*>(version.str), version.length);
       }
     }
+    const bool alters = !journal.original.table.empty();
+    engine::TableRef replaced;
+    if (alters) {
+      StatusOr<engine::TableRef> found = find_table(journal.original);
+      if (!found.ok()) return handler_error(found.status(), thd);
+      replaced = *std::move(found);
+    }
+    if (!read_foreign_keys(thd, path, form, info, replaced.get(), &spec))
+      return HA_ERR_CANNOT_ADD_FOREIGN;
+    const std::string replaces =
+        alters ? table_key(journal.original.schema, journal.original.table) : std::string();
+    engine::ForeignKeyError refused;
     engine::TableRef table;
     const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
       if (!journal.original.table.empty()) {
@@ -151,11 +210,16 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
             session->open_table(journal.original.schema, journal.original.table));
         STRATA_RETURN_IF_ERROR(session->wait_until_decided(*original));
       }
-      STRATA_RETURN_IF_ERROR(session->create_table(spec, &table));
+      const Status created = session->create_table(spec, &table, replaces);
+      if (is_foreign_key_refused(created)) refused = session->foreign_key_error();
+      STRATA_RETURN_IF_ERROR(created);
       if (journal.original.table.empty()) return ok_status();
       return session->journal_put(journal_key(path), encode_journal(journal));
     });
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+    if (is_foreign_key_refused(status))
+      return refuse_foreign_key(thd, alters ? journal.original : path, original, form, refused,
+                                status);
     if (is_lock_wait_timeout(status)) my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
     // Of an ALTER's copy, too: the server renames its file with it.
     if (status.ok()) (void)write_definition_file(spec);    // DF2
@@ -193,12 +257,8 @@ int ha_strata::truncate() {
     engine::TableRef fresh;
     const Status status =
         run_ddl_in(home_, Killable::kYes, [&](engine::Session* session) -> Status {
-          if (old.options.empty()) return session->truncate_table(old.schema, old.name, &fresh);
           // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
-          engine::TableSpec spec = old;
-          spec.options.clear();
-          STRATA_RETURN_IF_ERROR(session->drop_table(old.schema, old.name));
-          return session->create_table(spec, &fresh);
+          return session->truncate_table(old.schema, old.name, &fresh, true);
         });
     if (!status.ok()) return fail(status);
     scan_.drop_cursors();

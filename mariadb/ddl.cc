@@ -7,6 +7,7 @@
 #include "mariadb/connection.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/temporary.h"
 
@@ -60,7 +61,11 @@ int ddl_error(const Status& status) {
 Status drop_now(const TableName& name) {
   const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
   return run_ddl(killable, [&](engine::Session* session) {
-    STRATA_RETURN_IF_ERROR(session->drop_table(name.schema, name.table));
+    const bool whole_schema =
+        current_thd != nullptr && thd_sql_command(current_thd) == SQLCOM_DROP_DB;
+    const Status dropped = session->drop_table(name.schema, name.table, whole_schema);
+    if (is_row_is_referenced(dropped)) forget_foreign_key_error();  // the server names none here
+    STRATA_RETURN_IF_ERROR(dropped);
     return name.internal() ? session->journal_erase(journal_key(name)) : ok_status();
   });
 }
@@ -160,6 +165,12 @@ void warn_of_lost_table(THD* thd, const char* path, const TableName& name) {
 
 }  // namespace
 
+// Not in what is replayed after a crash: it was allowed before.
+bool checks_foreign_keys(THD* thd) {
+  return thd != nullptr && ddl_recovery_done.load() &&
+         !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS);
+}
+
 Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body) {
   return run_ddl_in(kernel, killable, body);
 }
@@ -169,6 +180,7 @@ Status run_ddl_in(engine::Kernel* home, Killable killable,
   const std::unique_ptr<engine::Session> session = home->new_session();
   THD* const thd = current_thd;
   if (thd != nullptr) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+  session->set_foreign_key_checks(checks_foreign_keys(thd));
   session->begin(engine::Isolation::kReadCommitted);
   Status status;
   {
@@ -256,6 +268,7 @@ int drop_table_by_path(THD* thd, const char* path) {
 static int begin_swap(Connection* connection, const TableName& from, const TableName& to) {
   auto swap = std::make_unique<AlterSwap>();
   swap->session = kernel->new_session();
+  swap->session->set_foreign_key_checks(checks_foreign_keys(connection->thd));
   swap->session->begin(engine::Isolation::kReadCommitted);
   swap->target = from;
   const Status status = rename_in(swap->session.get(), from, to);

@@ -33,6 +33,7 @@ enum class Killable : uint8_t { kNo, kYes };
 Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body);
 Status run_ddl_in(engine::Kernel* home, Killable killable,
                   const std::function<Status(engine::Session*)>& body);
+bool checks_foreign_keys(THD* thd);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 
 bool is_sequence(const engine::TableSpec& spec);

@@ -51,6 +51,16 @@ Mapped mapped(const Status& status) {
       return {HA_ERR_UNSUPPORTED, says_something ? "not possible" : nullptr};
     case Error::out_of_range:
       return {HA_ERR_TO_BIG_ROW};
+    case Error::row_is_referenced:
+      return {HA_ERR_ROW_IS_REFERENCED};
+    case Error::no_referenced_row:
+      return {HA_ERR_NO_REFERENCED_ROW};
+    case Error::cascade_too_deep:
+      return {HA_ERR_FK_DEPTH_EXCEEDED};
+    case Error::cascaded_duplicate:
+      return {HA_ERR_FOREIGN_DUPLICATE_KEY};
+    case Error::foreign_key_refused:
+      return {HA_ERR_CANNOT_ADD_FOREIGN};
     case Error::definition_changed:
       return {HA_ERR_TABLE_DEF_CHANGED};
     case Error::outcome_unknown:

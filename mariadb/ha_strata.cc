@@ -6,6 +6,7 @@
 #include "mariadb/cluster.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
+#include "mariadb/foreign_keys.h"
 #include "mariadb/settings.h"
 #include "mariadb/temporary.h"
 
@@ -210,7 +211,16 @@ int ha_strata::prepare_for_lock_tables(THD* thd, int lock_type) {
 // No second, made-up text after an error of our own that says it all.
 bool ha_strata::get_error_message(int error, String* text) {
   if ((error == HA_ERR_GENERIC || error == ENAMETOOLONG) && ha_thd()->is_error()) return true;
+  if (last_foreign_key_text(error, text)) return false;
   return last_error_text(error, text);
+}
+
+int ha_strata::fail(const Status& status) const {
+  const bool about_a_key = is_row_is_referenced(status) || is_no_referenced_row(status) ||
+                           is_cascade_too_deep(status) || is_cascaded_duplicate(status);
+  if (about_a_key && connection_ != nullptr)
+    remember_foreign_key_error(ha_thd(), session()->foreign_key_error());
+  return handler_error(status, ha_thd());
 }
 
 int ha_strata::external_lock(THD* thd, int lock_type) {
@@ -273,6 +283,7 @@ int ha_strata::begin_on_table() {
 }
 
 void ha_strata::note_isolation(THD* thd) {
+  session()->set_foreign_key_checks(checks_foreign_keys(thd));
   scan_.try_semi_read(false);
   if (reads_what_is_there()) {
     locks_.needs_limits = locks_.releases_rows = false;

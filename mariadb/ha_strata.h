@@ -104,6 +104,16 @@ class ha_strata final : public handler {
   bool inplace_alter_table(TABLE* altered, Alter_inplace_info* info) override;
   bool commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* info, bool commit) override;
 
+  // --- foreign keys (ha_foreign_keys.cc) ---
+  int get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) override;
+  int get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  char* get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char* text) override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
+  bool get_foreign_dup_key(char* table, uint table_bytes, char* index, uint index_bytes) override;
+
   // --- statistics and administration (statistics.cc) ---
   int info(uint flags) override;
   row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
@@ -150,7 +160,7 @@ class ha_strata final : public handler {
   int create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info);
   int bind(THD* thd);
   int prepare_for_lock_tables(THD* thd, int lock_type);
-  int fail(const Status& status) const { return handler_error(status, ha_thd()); }
+  int fail(const Status& status) const;
   [[nodiscard]] bool checks_after_write() const;
   [[nodiscard]] bool checks_uniqueness() const;
   void note_isolation(THD* thd);

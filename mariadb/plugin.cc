@@ -15,6 +15,7 @@
 #include "mariadb/coordinator.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
+#include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 #include "mariadb/information.h"
 #include "mariadb/lock_waits.h"
@@ -63,6 +64,7 @@ engine::KernelOptions kernel_options() {
   options.open_files = static_cast<uint32_t>(setting_open_files);
   options.purge_threads = setting_purge_threads;
   options.wait_listener = wait_listener();
+  options.codecs = table_codecs();
   // A disk that remembers what was not yet durable, is full or fails on demand.
   files_for_tests = make_file_system_for_tests();
   if (files_for_tests != nullptr) options.file_system = files_for_tests.get();
@@ -95,7 +97,7 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
 }
 
 void wire(handlerton* hton) {
-  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_NO_PARTITION |
+  hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS | HTON_NO_PARTITION |
                 HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
   hton->create = create_handler;
   hton->close_connection = close_connection;

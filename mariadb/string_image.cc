@@ -260,6 +260,17 @@ size_t StringImage::measure(Bytes image, bool inverted) const {
   return at;
 }
 
+void StringImage::describe(uint32_t* fixed_bytes, std::string* levels) const {
+  *fixed_bytes = fixed_ ? fixed_bytes_ : 0;
+  levels->clear();
+  if (fixed_) return;
+  for (uint8_t i = 0; i < level_count_; ++i) {
+    const bool terminated = levels_[i].form == Form::kTerminated;
+    levels->push_back(static_cast<char>(terminated ? kGroup | engine::KeyPartSpec::kEndsAtMark
+                                                   : levels_[i].segment_bytes));
+  }
+}
+
 size_t StringImage::most_bytes(size_t text_bytes) const {
   if (fixed_) return fixed_bytes_;
   size_t weights = text_bytes;

@@ -39,6 +39,8 @@ class StringImage {
   void append(const uchar* text, size_t bytes, Buffer* out);
   // Length of the image at the start of `image`; 0: not an image.
   [[nodiscard]] size_t measure(Bytes image, bool inverted) const;
+  // KeyPartSpec: how the kernel measures it.
+  void describe(uint32_t* fixed_bytes, std::string* levels) const;
   // The most bytes an image of a string of this many bytes can take.
   [[nodiscard]] size_t most_bytes(size_t text_bytes) const;
 

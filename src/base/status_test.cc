@@ -67,7 +67,12 @@ TEST(Errors, NumbersKeepTheirMeaning) {  // ER1
                                                               {41, "lease_lost"},
                                                               {42, "no_session"},
                                                               {43, "wrong_secret"},
-                                                              {48, "row_changed"}};
+                                                              {44, "row_is_referenced"},
+                                                              {45, "no_referenced_row"},
+                                                              {46, "cascade_too_deep"},
+                                                              {47, "cascaded_duplicate"},
+                                                              {48, "row_changed"},
+                                                              {49, "foreign_key_refused"}};
   EXPECT_EQ(kept.size(), std::size(kRows));
   for (const auto& [number, name] : kept)
     EXPECT_EQ(error_name(static_cast<Error>(number)), name) << number;

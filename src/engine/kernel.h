@@ -51,6 +51,8 @@ struct Trx;
 
 namespace strata::engine {
 
+class TableCodecs;
+
 struct KernelOptions {
   std::string directory;  // data folder; made when absent and `create`
   std::string profile = "monolithic";
@@ -71,6 +73,7 @@ struct KernelOptions {
   WaitListener* wait_listener = nullptr;  // hears of waits of sessions that have an owner
   // E30: the database ends with the kernel; what an earlier one has left in the folder is removed.
   bool unlogged = false;
+  TableCodecs* codecs = nullptr;  // table_codec.h; null: no cascades, and no old parents
 };
 
 enum class Isolation : uint8_t { kReadUncommitted, kReadCommitted, kRepeatableRead, kSerializable };
@@ -79,7 +82,10 @@ enum class Durability : uint8_t { kSync, kNoSync };
 
 // --- schema objects ---
 // IndexSpec and TableSpec: dict/table_spec.h.
+using strata::ForeignKeySpec;
 using strata::IndexSpec;
+using strata::KeyPartSpec;
+using strata::ReferentialAction;
 using strata::TableSpec;
 using strata::WaitListener;
 using strata::WaitOwner;
@@ -87,6 +93,22 @@ using strata::WaitOwner;
 class Kernel;
 struct KernelImpl;
 class ReservedNumbers;
+
+// The foreign keys of a table and the tables that refer to it, as they are now: those in the spec
+// are of the day the Table was made (FK5). Never changed, but replaced.
+struct TableReferences {
+  std::vector<ForeignKeySpec> foreign_keys;
+  std::vector<std::string> children;  // table_key() of others
+  bool may_be_cascaded_to = false;    // a statement on another row may change rows here
+};
+
+// The foreign key that a row change, or DDL, has come to grief over. Names as in TableSpec.
+struct ForeignKeyError {
+  std::string schema, table;  // of the child
+  ForeignKeySpec key;
+  bool name_taken = false;  // of a key that was refused
+  std::string index;        // cascaded_duplicate: the child's index; its key is not told
+};
 
 // A table as committed (or as this session's own DDL made it). Shared, immutable but for counters.
 class Table : public std::enable_shared_from_this<Table> {
@@ -117,6 +139,11 @@ class Table : public std::enable_shared_from_this<Table> {
   // Whether the definition was dropped or replaced since (stale handle): the caller reopens.
   [[nodiscard]] bool stale() const noexcept { return stale_.load(std::memory_order_acquire); }
 
+  // Valid as long as the table. Null: it has no foreign keys, and nobody refers to it.
+  [[nodiscard]] const TableReferences* references() const noexcept {
+    return references_.load(std::memory_order_acquire);
+  }
+
   // Whether the counter in the table's space needs not be told of this value.
   [[nodiscard]] bool has_noted(uint64_t used) const noexcept;
 
@@ -141,7 +168,10 @@ class Table : public std::enable_shared_from_this<Table> {
   std::atomic<bool> statistics_known_{true};        // false: opened from disk, not yet sampled
   std::atomic<bool> rows_exact_{true};              // counted since the table was made
   std::atomic<bool> refreshing_{false};
-  std::atomic<uint64_t> rebuilt_at_{0};   // E6: commit timestamp
+  std::atomic<uint64_t> rebuilt_at_{0};             // E6: commit timestamp
+  void set_references(TableReferences references);  // under the table map's mutex, or unpublished
+  std::atomic<const TableReferences*> references_{nullptr};
+  std::vector<std::unique_ptr<const TableReferences>> all_references_;  // who reads one keeps none
   std::vector<uint64_t> index_built_at_;  // likewise; set before others see the table
 };
 using TableRef = std::shared_ptr<Table>;
@@ -238,6 +268,11 @@ class Session {
   // (row_changed; only rollback is left). Until the transaction ends, or the next call.
   void set_refuses_unseen(bool refuses) noexcept;
   void set_lock_wait_timeout_us(uint64_t timeout_us) noexcept;  // 0 = NOWAIT
+  // Off: foreign keys are neither checked nor followed, and tables may be made and dropped in any
+  // order (FK7).
+  void set_foreign_key_checks(bool on) noexcept;
+  // After an error that is about one, until the next.
+  [[nodiscard]] const ForeignKeyError& foreign_key_error() const noexcept;
 
   Savepoint savepoint();
   // kAborted: it could not, and only rollback() is left (E18).
@@ -283,12 +318,15 @@ class Session {
   // rollback_to() a savepoint, or rollback().
   Status make_later_changes();
 
-  // --- DDL (E3) ---
-  Status create_table(const TableSpec& spec, TableRef* out);  // kAlreadyExists
-  Status drop_table(Bytes schema, Bytes name);                // kNotFound
+  // --- DDL (E3). What it means for foreign keys: references.h. foreign_key_refused, and
+  // row_is_referenced of drop and truncate, if somebody else refers to the table ---
+  // kAlreadyExists. `replaces`: table_key() of the table whose copy this will be.
+  Status create_table(const TableSpec& spec, TableRef* out, Bytes replaces = {});
+  // kNotFound. `with_schema`: children in the table's schema do not keep it, they go as well.
+  Status drop_table(Bytes schema, Bytes name, bool with_schema = false);
   Status rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes new_name);
-  Status truncate_table(Bytes schema, Bytes name,
-                        TableRef* out);  // new empty space, same definition
+  // New empty space, same definition, but for the options if they are to be forgotten.
+  Status truncate_table(Bytes schema, Bytes name, TableRef* out, bool forget_options = false);
   // Waits, up to the lock wait timeout, while a prepared transaction without a session has changes
   // in the table; drop and truncate do it themselves, a copying ALTER before it copies.
   // kDeadlineExceeded, kCancelled.
@@ -296,7 +334,8 @@ class Session {
   // Makes `spec` the definition of the table whose name it has. The rows stay where they are: ids,
   // spaces and the clustered index are the old ones, every other index is an old one (index_id,
   // root_page, own_space_id; name and position may change) or one that build_indexes() has made in
-  // this transaction. Indexes with a space of their own may be left out: they are dropped.
+  // this transaction. Indexes with a space of their own may be left out: they are dropped, unless a
+  // foreign key needs them (foreign_key_refused). Foreign keys and children stay what they are.
   Status alter_table(const TableSpec& spec);
   // Builds those indexes of `spec` that have no index_id yet, each in a space of its own, from the
   // committed rows of `table`, and fills in what alter_table() needs. Nobody may change the table
@@ -322,6 +361,21 @@ class Session {
   StatusOr<SpaceId> make_space();
   Status make_table_space(TableSpec* spec);
   Status undo_row(const Savepoint& before, const Status& failure);
+  // references_ddl.cc
+  enum class ParentsMissing : uint8_t { kAsChecked, kOk };
+  TableSpec spec_now(const std::string& key, const Table& table);
+  Status use_names(std::vector<std::string> keys, const TableSpec* with_parents_of);
+  Status check_references(const TableSpec& spec, Bytes as, const std::vector<std::string>& children,
+                          ParentsMissing missing);
+  Status check_names(const TableSpec& spec, Bytes but_of);
+  Status refuse_if_referred_to(const TableSpec& spec, Bytes but_for_schema);
+  static Status refuse_if_too_old(const TableSpec& parent);
+  Status refuse(const TableSpec& child, const ForeignKeySpec& key, const std::string& why);
+  Status change_parents(const TableSpec& spec, const std::string& key, bool add);
+  Status change_children(const std::string& parent, const std::string& child, bool add);
+  Status rename_parent(const std::vector<std::string>& children, const std::string& from,
+                       const std::string& to);
+  Status put_references(const std::string& key, const TableRef& table, const TableSpec& spec);
   static void copy_counters(const Table& from, Table* to);
   static void copy_age(const Table& from, Table* to);
   explicit Session(std::unique_ptr<Impl> impl);
@@ -389,6 +443,9 @@ class TableCursor {
   [[nodiscard]] bool holds_run() const noexcept;
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
+  // Reads what is there now, whatever the session's view, and locks no row before it is fetched:
+  // for whoever follows foreign keys. Only with a lock mode.
+  void set_follows_references() noexcept;
   // As if just made. A cursor at rest may outlive its session, but must not be used then.
   void reset() noexcept;
   // From now on for this session of the same kernel; resets a cursor that was another's.

@@ -23,6 +23,8 @@ Status Session::update_row_later(Table* table, Bytes key, Bytes inline_bytes) {
 
 Status Session::delete_row_later(Table* table, Bytes key, const EntryImage* entries,
                                  uint32_t entry_count) {
+  // What follows from it (FK2) is not to be left for later.
+  if (table->references() != nullptr) return delete_row(table, key, entries, entry_count);
   const Impl::LaterRow row{.key_bytes = static_cast<uint32_t>(key.size()),
                            .payload_bytes = 0,
                            .entry_count = entry_count,

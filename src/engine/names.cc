@@ -6,9 +6,29 @@
 
 namespace strata::engine {
 
+// Without other nodes: the server's metadata locks keep statements on one table apart, but not one
+// that makes a child from one on its parent (FK5).
+Status KernelImpl::lock_name(Session::Impl* session, const std::string& key) {
+  if (session->used_names.find(key) != session->used_names.end()) return ok_status();
+  const uint64_t deadline_us = monotonic_us() + session->lock_wait_timeout_us;
+  WaitInterrupt* const interrupt = session->session->wait_interrupt();
+  CondVarSleep sleep(&tables_mutex, &names_changed);
+  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+  MutexLock lock(tables_mutex);
+  while (ddl_names.find(key) != ddl_names.end()) {
+    if (is_interrupted_now(interrupt)) return error_interrupted();
+    const uint64_t now_us = monotonic_us();
+    if (now_us >= deadline_us) return error_lock_wait_timeout();
+    names_changed.wait_for_us(lock, deadline_us - now_us);
+  }
+  ddl_names.insert(key);
+  session->used_names.emplace(key, true);
+  return ok_status();
+}
+
 // Until the transaction ends. The table map tells the truth about the name from here on.
 Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool exclusive) {
-  if (seams.schema == nullptr) return ok_status();
+  if (seams.schema == nullptr) return exclusive ? lock_name(session, key) : ok_status();
   const auto used = session->used_names.find(key);
   const bool counted = used != session->used_names.end();
   if (counted && (used->second || !exclusive)) return ok_status();
@@ -81,6 +101,15 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
 
 void KernelImpl::release_names(Session::Impl* session) noexcept {
   if (session->used_names.empty()) return;
+  if (seams.schema == nullptr) {
+    {
+      const MutexLock lock(tables_mutex);
+      for (const auto& [key, exclusive] : session->used_names) ddl_names.erase(key);
+    }
+    session->used_names.clear();
+    names_changed.notify_all();
+    return;
+  }
   for (const auto& [key, exclusive] : session->used_names)
     if (exclusive) seams.schema->unlock(NodeId{options.node}, key);
   {

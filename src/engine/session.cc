@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/internal/references.h"
 
 namespace strata::engine {
 
@@ -131,6 +132,7 @@ void Session::Impl::ended() {
   merge_floor = 0;
   ddl.clear();
   kernel->release_names(this);
+  if (references != nullptr) references->transaction_ended();
   ordered = false;
   reserved = false;
 }

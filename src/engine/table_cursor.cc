@@ -13,6 +13,7 @@ struct TableCursor::Impl {
   bool skip_locked = false;
   bool protects = false;  // whatever the isolation level
   bool dirty = false;     // likewise
+  bool follows = false;   // foreign keys: whatever the view
   RowCursor cursor;
   // Instead of `cursor` where reads must stay repeatable for good (SERIALIZABLE).
   std::unique_ptr<RangeCursor> range;
@@ -38,8 +39,13 @@ struct TableCursor::Impl {
   [[nodiscard]] RowContext* context() const { return &session->impl_->kernel->row; }
   [[nodiscard]] TreeId clustered() const { return tree_of(*table, 0); }
 
-  // RW11: rows of a forward scan that are locked, and all kept.
+  // RW11: rows of a forward scan that are locked, and all kept. Rows that a change of another one
+  // may reach (FK4) are not ours to keep for later.
   [[nodiscard]] bool locks_ahead() const noexcept {
+    if (follows) return false;
+    const TableReferences* const references = table->references();
+    if (references != nullptr && references->may_be_cascaded_to && lock == LockMode::kExclusive)
+      return false;
     return index == 0 && lock != LockMode::kNone && !skip_locked &&
            session->impl_->isolation == Isolation::kRepeatableRead;
   }
@@ -63,7 +69,7 @@ struct TableCursor::Impl {
     cursor.set_lock_ahead(ahead, lock == LockMode::kShared);
     if (reads_dirty()) return RowCursor::Read::kDirty;
     if (lock == LockMode::kNone) STRATA_RETURN_IF_ERROR(session->open_view());
-    if (is_older_than_table()) return error_definition_changed();
+    if (!follows && is_older_than_table()) return error_definition_changed();
     if (ahead) STRATA_RETURN_IF_ERROR(context()->trxs->ensure_id(trx()));
     return lock == LockMode::kNone ? RowCursor::Read::kConsistent : RowCursor::Read::kLatest;
   }
@@ -291,6 +297,11 @@ void TableCursor::set_reads_dirty(bool dirty) noexcept { impl_->dirty = dirty; }
 
 void TableCursor::set_protects_ranges(bool protects) noexcept { impl_->protects = protects; }
 
+void TableCursor::set_follows_references() noexcept {
+  STRATA_ASSERT(impl_->lock != LockMode::kNone);
+  impl_->follows = true;
+}
+
 void TableCursor::set_bounds(Bytes low, Bytes high) {
   impl_->bound_low.assign(low);
   impl_->bound_high.assign(high);
@@ -407,6 +418,7 @@ void TableCursor::reset() noexcept {
   c.give_back();
   c.cursor.reset();
   c.range.reset();
+  c.follows = false;
   c.protecting = c.skip_locked = c.point = c.fetched = c.fresh = c.shown = c.show_again = false;
   c.dirty = false;
   c.lock = LockMode::kNone;

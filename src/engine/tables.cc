@@ -6,6 +6,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "engine/internal/kernel_impl.h"
+#include "engine/internal/references.h"
 #include "engine/internal/reserved_numbers.h"
 #include "page/page.h"
 
@@ -80,6 +81,8 @@ TableRef KernelImpl::make_table(TableSpec spec) {
   TableRef table(new Table());
   table->spec_ = std::move(spec);
   table->index_built_at_.resize(table->spec_.indexes.size());
+  if (!table->spec_.foreign_keys.empty() || !table->spec_.children.empty())
+    table->set_references(references_in(table->spec_));
   if (several_writers()) {
     table->numbers_ =
         std::make_shared<ReservedNumbers>(numbers.get(), SpaceId{table->spec_.space_id});
@@ -236,14 +239,39 @@ Status Session::make_table_space(TableSpec* spec) {
   return ok_status();
 }
 
-Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
+Status Session::create_table(const TableSpec& spec_in, TableRef* out, Bytes replaces) {
   Impl& s = *impl_;
   KernelImpl* k = s.kernel;
   TableSpec spec = spec_in;
   if (spec.indexes.empty()) return error_invalid_argument("a table needs a clustered index");
   const std::string key = table_key(spec.schema, spec.name);
-  STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
+  spec.children.clear();
+  STRATA_RETURN_IF_ERROR(use_names({key}, spec.internal_name ? nullptr : &spec));
   if (find(key) != nullptr) return k->answer(error_duplicate_key());
+  std::vector<std::string> children;
+  STRATA_RETURN_IF_ERROR(
+      k->tables_referring_to(&s, replaces.empty() ? key : std::string(replaces), &children));
+  const Bytes as = replaces.empty() ? Bytes(key) : replaces;
+  STRATA_RETURN_IF_ERROR(check_references(spec, as, children, ParentsMissing::kAsChecked));
+  STRATA_RETURN_IF_ERROR(check_names(spec, as));
+  // Its parents' columns are called what those call them.
+  for (ForeignKeySpec& foreign : spec.foreign_keys) {
+    TableSpec parent = spec;
+    if (foreign.parent != as) {
+      const size_t end = foreign.parent.find('\0');
+      const StatusOr<TableRef> there =
+          open_table(Bytes(foreign.parent).substr(0, end), Bytes(foreign.parent).substr(end + 1));
+      if (is_not_found(there.status())) continue;
+      STRATA_RETURN_IF_ERROR(there.status());
+      parent = (*there)->spec();
+    }
+    STRATA_RETURN_IF_ERROR(describe(*k, &parent));
+    Reference found;
+    if (!fit(foreign, spec, parent, &found)) continue;
+    for (size_t i = 0; i < foreign.parent_columns.size(); ++i)
+      foreign.parent_columns[i] = found.parent_parts[i].column;
+  }
+  if (!spec.internal_name) spec.children = children;
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
@@ -251,6 +279,8 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out) {
   TableRef table = k->make_table(std::move(spec));
   s.ddl.push_back(
       DdlChange{.key = key, .table = table, .created_spaces = all_spaces(*table), .rebuilt = true});
+  if (!table->spec().internal_name)
+    STRATA_RETURN_IF_ERROR(change_parents(table->spec(), key, true));
   if (out != nullptr) *out = table;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
@@ -260,17 +290,21 @@ Status Session::wait_until_decided(const Table& table) {
   return impl_->kernel->wait_until_decided(SpaceId{table.spec().space_id}, impl_->trx.get());
 }
 
-Status Session::drop_table(Bytes schema, Bytes name) {
+Status Session::drop_table(Bytes schema, Bytes name, bool with_schema) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
   STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
+  const TableSpec spec = spec_now(key, *table);
+  STRATA_RETURN_IF_ERROR(use_names({}, spec.internal_name ? nullptr : &spec));
+  STRATA_RETURN_IF_ERROR(refuse_if_referred_to(spec, with_schema ? schema : Bytes()));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->erase_table(s.trx.get(), schema, name));
   s.ddl.push_back(DdlChange{.key = key, .replaced = table, .dropped_spaces = all_spaces(*table)});
+  if (!spec.internal_name) STRATA_RETURN_IF_ERROR(change_parents(spec, key, false));
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
 }
@@ -280,15 +314,34 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   KernelImpl* k = s.kernel;
   const std::string from = table_key(schema, name);
   const std::string to = table_key(new_schema, new_name);
-  for (const std::string& key : {std::min(from, to), std::max(from, to)})  // MW18
-    STRATA_RETURN_IF_ERROR(k->use_name(&s, key, true));
+  STRATA_RETURN_IF_ERROR(use_names({from, to}, nullptr));
   const TableRef table = find(from);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   if (find(to) != nullptr) return impl_->kernel->answer(error_duplicate_key());
-  TableSpec spec = table->spec();
+  const TableSpec old = spec_now(from, *table);
+  TableSpec spec = old;
   spec.schema = std::string(new_schema);
   spec.name = std::string(new_name);
   spec.internal_name = spec.name.compare(0, 4, "#sql") == 0;
+  STRATA_RETURN_IF_ERROR(use_names({}, &old));
+  if (!old.internal_name && !spec.internal_name) {
+    STRATA_RETURN_IF_ERROR(use_names(old.children, nullptr));
+    TableCodecs* const codecs = k->options.codecs;
+    const auto shown = [codecs](const std::string& encoded) {
+      return codecs == nullptr ? encoded : codecs->shown_name(encoded);
+    };
+    rename_references(shown(old.name), shown(spec.name), from, to, &spec);
+    STRATA_RETURN_IF_ERROR(rename_parent(old.children, from, to));
+  }
+  spec.children.clear();
+  if (!spec.internal_name) {
+    for (ForeignKeySpec& foreign : spec.foreign_keys) foreign.kept = false;
+    STRATA_RETURN_IF_ERROR(k->tables_referring_to(&s, to, &spec.children));
+    std::erase(spec.children, from);
+    if (!spec.children.empty()) STRATA_RETURN_IF_ERROR(refuse_if_too_old(spec));
+    STRATA_RETURN_IF_ERROR(check_references(spec, to, spec.children, ParentsMissing::kOk));
+    if (!old.internal_name) STRATA_RETURN_IF_ERROR(check_names(spec, from));
+  }
   STRATA_RETURN_IF_ERROR(k->dictionary->erase_table(s.trx.get(), schema, name));
   STRATA_RETURN_IF_ERROR(k->dictionary->put_table(s.trx.get(), spec));
   TableRef renamed = k->make_table(std::move(spec));
@@ -297,10 +350,11 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   // The copy of an ALTER was filled after it was made, under its internal name.
   const bool rebuilt = table->spec().internal_name && !renamed->spec().internal_name;
   s.ddl.push_back(DdlChange{.key = to, .table = renamed, .rebuilt = rebuilt});
-  return ok_status();
+  if (!old.internal_name) STRATA_RETURN_IF_ERROR(change_parents(old, from, false));
+  return renamed->spec().internal_name ? ok_status() : change_parents(renamed->spec(), to, true);
 }
 
-Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
+Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out, bool forget_options) {
   Impl& s = *impl_;
   KernelImpl* k = s.kernel;
   const std::string key = table_key(schema, name);
@@ -310,7 +364,9 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room(&s.trx->interrupt));
-  TableSpec spec = table->spec();
+  TableSpec spec = spec_now(key, *table);
+  STRATA_RETURN_IF_ERROR(refuse_if_referred_to(spec, Bytes()));
+  if (forget_options) spec.options.clear();
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
   STRATA_RETURN_IF_ERROR(k->dictionary->replace_table(s.trx.get(), spec));
   TableRef fresh = k->make_table(std::move(spec));
@@ -325,13 +381,23 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out) {
   return ok_status();
 }
 
-Status Session::alter_table(const TableSpec& spec) {
+Status Session::alter_table(const TableSpec& spec_in) {
   Impl& s = *impl_;
+  TableSpec spec = spec_in;
   const std::string key = table_key(spec.schema, spec.name);
   STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   STRATA_RETURN_IF_ERROR(check_successor(table->spec(), spec));
+  const TableSpec old = spec_now(key, *table);
+  spec.foreign_keys = old.foreign_keys;
+  spec.children = old.children;
+  // Those of a table of the format before are asked for together (describe()).
+  const bool has_parts = std::any_of(old.indexes.begin(), old.indexes.end(),
+                                     [](const IndexSpec& index) { return !index.parts.empty(); });
+  if (!has_parts)
+    for (IndexSpec& index : spec.indexes) index.parts.clear();
+  STRATA_RETURN_IF_ERROR(check_references(spec, key, spec.children, ParentsMissing::kOk));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
   STRATA_RETURN_IF_ERROR(s.kernel->dictionary->replace_table(s.trx.get(), spec));
@@ -405,6 +471,8 @@ void Session::Impl::publish_ddl() {
         change.replaced->stale_.store(true, std::memory_order_release);
       if (change.table == nullptr) {
         kernel->tables.erase(change.key);
+      } else if (change.references != nullptr) {
+        change.table->set_references(std::move(*change.references));
       } else {
         if (change.replaced != nullptr) copy_age(*change.replaced, change.table.get());
         if (change.rebuilt) change.table->rebuilt_at_.store(trx->cts.value);

@@ -92,6 +92,8 @@ struct KernelImpl final : SchemaUser {
   std::map<std::string, Name, std::less<>> names STRATA_GUARDED_BY(tables_mutex);
   CondVar names_changed;
   bool told_schema = false;
+  // Alone: names that a DDL transaction has to itself.
+  std::set<std::string, std::less<>> ddl_names STRATA_GUARDED_BY(tables_mutex);
 
   // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
   // sees it (E14); while it is being decided `trx` is null.
@@ -220,16 +222,25 @@ struct KernelImpl final : SchemaUser {
   void look_for_disk_room();
   // names.cc
   Status use_name(Session::Impl* session, const std::string& key, bool exclusive);
+  Status lock_name(Session::Impl* session, const std::string& key);
   void release_names(Session::Impl* session) noexcept;
   StatusOr<TableRef> load_table(const std::string& key);
   Status give_up(Bytes name, uint64_t timeout_us) override;
   Status leave_space(SpaceId space) override;
   // tables.cc
+  using VisitReferences =
+      std::function<void(const TableSpec& spec, const std::vector<ForeignKeySpec>& keys)>;
+  Status for_each_child(Session::Impl* session, const VisitReferences& visit);
+  Status tables_referring_to(Session::Impl* session, const std::string& name,
+                             std::vector<std::string>* children);
   TableRef make_table(TableSpec spec);
   Status make_trees(TableSpec* spec, SpaceId space, const std::vector<uint32_t>& indexes);
   Status load_counters(Table* table);
   [[nodiscard]] std::string path(const char* name) const { return options.directory + "/" + name; }
 };
+
+class References;
+struct RowKeys;
 
 // For people: what went wrong. Statuses of hot paths carry a code only.
 std::string text_of(const Status& failure);
@@ -251,6 +262,8 @@ struct DdlChange {
   std::vector<SpaceId> dropped_spaces = {};  // deleted when this commits
   bool rebuilt = false;                      // older views cannot read `table` (E6)
   std::vector<uint32_t> built = {};          // ... nor these indexes
+  // Only what refers to what has changed; `table` is the one that was there.
+  std::unique_ptr<TableReferences> references = nullptr;
 };
 
 struct Session::Impl {
@@ -275,6 +288,12 @@ struct Session::Impl {
   std::vector<DdlChange> ddl;
   std::map<std::string, bool> used_names;  // by this transaction; true: exclusively
   std::string payload, key, old_payload;   // scratch, reused
+  bool foreign_key_checks = true;
+  std::unique_ptr<References> references;  // made when a table has some
+  ForeignKeyError foreign_key_error;
+
+  Impl();
+  ~Impl();
   // E21
   struct LaterRow {  // places in `bytes`, one behind the other
     uint32_t key_bytes;
@@ -311,6 +330,9 @@ struct Session::Impl {
   Status delete_entry(const Table& table, uint32_t index, Bytes own_key, Bytes clustered_key);
   void ended();
   void note_rows(Table* table, int32_t delta);
+  // references.cc. Null: the table has no foreign keys that would have to be checked.
+  StatusOr<std::shared_ptr<const struct Links>> links_to_check(Table* table);
+  Status follow(Table* table, const RowKeys& keys, bool deletes);
   void apply_row_deltas();
   void publish_ddl();
 };

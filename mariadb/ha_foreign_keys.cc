@@ -1,0 +1,106 @@
+// What the handler tells of foreign keys (FG2).
+#include "mariadb/foreign_keys.h"
+#include "mariadb/ha_strata.h"
+
+namespace strata::glue {
+
+int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
+  return guarded([&] {
+    const engine::TableReferences* const now = table_->references();
+    if (now == nullptr) return 0;
+    const std::unique_ptr<engine::Session> own = kernel->new_session();
+    for (const engine::ForeignKeySpec& key : now->foreign_keys) {
+      FOREIGN_KEY_INFO* const info = foreign_key_info(thd, table_->spec(), key, own.get());
+      if (info == nullptr || list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
+    }
+    return 0;
+  });
+}
+
+int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
+  return guarded([&] {
+    const engine::TableReferences* const now = table_->references();
+    if (now == nullptr) return 0;
+    const engine::TableSpec& own_spec = table_->spec();
+    const std::string own_name = table_key(own_spec.schema, own_spec.name);
+    const std::unique_ptr<engine::Session> own = kernel->new_session();
+    const auto add = [&](const engine::Table& child) {
+      const engine::TableReferences* const theirs = child.references();
+      if (theirs == nullptr) return false;
+      for (const engine::ForeignKeySpec& key : theirs->foreign_keys) {
+        if (key.parent != own_name) continue;
+        FOREIGN_KEY_INFO* const info = foreign_key_info(thd, child.spec(), key, own.get());
+        if (info == nullptr || list->push_back(info, thd->mem_root)) return true;
+      }
+      return false;
+    };
+    if (add(*table_)) return HA_ERR_OUT_OF_MEM;
+    for (const std::string& name : now->children) {
+      const size_t end = name.find('\0');
+      const StatusOr<engine::TableRef> child =
+          own->open_table(Bytes(name).substr(0, end), Bytes(name).substr(end + 1));
+      if (child.ok() && add(**child)) return HA_ERR_OUT_OF_MEM;
+    }
+    return 0;
+  });
+}
+
+bool ha_strata::referenced_by_foreign_key() const noexcept {
+  const engine::TableReferences* const now = table_ == nullptr ? nullptr : table_->references();
+  if (now == nullptr) return false;
+  if (!now->children.empty()) return true;
+  const engine::TableSpec& spec = table_->spec();
+  return std::any_of(
+      now->foreign_keys.begin(), now->foreign_keys.end(), [&](const engine::ForeignKeySpec& key) {
+        return key.parent.size() == spec.schema.size() + 1 + spec.name.size() &&
+               key.parent.compare(0, spec.schema.size(), spec.schema) == 0 &&
+               key.parent.compare(spec.schema.size() + 1, std::string::npos, spec.name) == 0;
+      });
+}
+
+char* ha_strata::get_foreign_key_create_info() {
+  char* out = nullptr;
+  (void)guarded([&] {
+    const engine::TableReferences* const now = table_->references();
+    if (now == nullptr || now->foreign_keys.empty()) return 0;
+    std::string text;
+    for (const engine::ForeignKeySpec& key : now->foreign_keys)
+      text += ",\n  " + foreign_key_text(ha_thd(), table_->spec().schema, key);
+    out = my_strdup(PSI_NOT_INSTRUMENTED, text.c_str(), MYF(0));
+    return 0;
+  });
+  return out;
+}
+
+void ha_strata::free_foreign_key_create_info(char* text) { my_free(text); }
+
+bool ha_strata::can_switch_engines() {
+  const engine::TableReferences* const now = table_->references();
+  return now == nullptr || (now->foreign_keys.empty() && now->children.empty());
+}
+
+bool ha_strata::is_fk_defined_on_table_or_index(uint index) {
+  const engine::TableReferences* const now = table_->references();
+  if (now == nullptr) return false;
+  if (index == MAX_KEY) return !now->foreign_keys.empty() || referenced_by_foreign_key();
+  if (index >= table->s->keys) return false;
+  const KEY& key = table->key_info[index];
+  const auto begins_with = [&](const std::vector<std::string>& columns) {
+    if (columns.size() > key.user_defined_key_parts) return false;
+    for (size_t i = 0; i < columns.size(); ++i) {
+      const Field* const field = table->field[key.key_part[i].fieldnr - 1];
+      if (my_strcasecmp(system_charset_info, field->field_name.str, columns[i].c_str()) != 0)
+        return false;
+    }
+    return true;
+  };
+  return std::any_of(now->foreign_keys.begin(), now->foreign_keys.end(),
+                     [&](const auto& foreign) { return begins_with(foreign.columns); });
+}
+
+bool ha_strata::get_foreign_dup_key(char* table_name, uint table_bytes, char* index,
+                                    uint index_bytes) {
+  return last_cascaded_duplicate(table_name, table_bytes, index, index_bytes);
+}
+
+}  // namespace strata::glue

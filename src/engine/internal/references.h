@@ -1,0 +1,159 @@
+// Foreign keys: what a change of a row asks of other tables, and does to them. One object per
+// session; a session whose tables have none makes none.
+//
+//   FK1  Before a row gets a key that refers to a parent, the parent's record is locked, shared,
+//        until the transaction ends; in the index that the key names. It waits for whoever is
+//        changing that record, and for nobody else: children of one parent do not wait for each
+//        other. A child's entry is in its index only after that, so nobody who looks for children
+//        has to wait for one whose parent is still being looked for.
+//   FK2  A row that goes, or gets another key, is marked first, which waits for the shared locks
+//        (row, RW3); then its children are looked for: whoever comes later finds the mark.
+//   FK3  Children are what is there now, whatever the view. They are locked before they count:
+//        shared where they are in the way, exclusively where they go along.
+//   FK4  What follows from a row is part of its change (E8): undone with it, row by row, in the
+//        same transaction, up to kCascadesMost tables deep. A cascade never updates a table that an
+//        update above it is changing. The server hears nothing of such rows.
+//   FK5  A child knows its parent by name; a parent has the names of its children. Both are changed
+//        by the DDL that makes or removes either, under locks on both names, and a table in use
+//        gets to know at once (Table::references()). Tables with internal names, the copies of an
+//        ALTER, have foreign keys but are nobody's children.
+//   FK6  A parent that another definition has taken the place of (ALTER) while a child's row was
+//        being made is asked again once the row is there.
+//   FK7  With the checks off nothing of this happens, but for FK5; names that nobody has are
+//        remembered until somebody gets them.
+//   FK8  Keys are compared as bytes: the images of a value are the same in every index over columns
+//        of one type (KeyPartSpec), but for NULL flags and order. A value whose image is longer
+//        than an entry keeps whole cannot be referred to.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/internal/kernel_impl.h"
+#include "engine/table_codec.h"
+
+namespace strata::engine {
+
+constexpr uint32_t kCascadesMost = 15;
+
+// One foreign key between two tables as they are.
+struct Reference {
+  std::string parent_name;  // table_key()
+  std::string child_name;
+  TableRef parent;  // null: there is none, or its columns do not fit
+  TableRef child;
+  ForeignKeySpec key;
+  uint32_t parent_index = 0;
+  uint32_t child_index = 0;
+  uint32_t parent_most_key = UINT32_MAX;
+  uint32_t child_most_key = UINT32_MAX;
+  std::vector<KeyPartSpec> parent_parts;  // as many as the key has
+  std::vector<KeyPartSpec> child_parts;
+  bool names_row = false;  // the parent's whole clustered key
+};
+
+enum class KeyMade : uint8_t { kOk, kNull, kTooLong };
+// The beginning of a key in the other table's index.
+KeyMade parent_key(const Reference& reference, Bytes child_key, std::string* out);
+KeyMade child_key(const Reference& reference, Bytes parent_key, std::string* out);
+
+// Whatever the case: a parent that comes later may spell its columns in another one.
+bool same_column(Bytes a, Bytes b) noexcept;
+// Finds the indexes. False: there are none, or types differ. `child` and `parent` have their parts.
+bool fit(const ForeignKeySpec& key, const TableSpec& child, const TableSpec& parent,
+         Reference* out);
+// With the parts, whoever has them.
+Status describe(const KernelImpl& kernel, TableSpec* spec);
+
+TableReferences references_in(const TableSpec& spec);
+// Of a table with foreign keys that gets another name: theirs that were made of the old one, as
+// TableCodecs::shown_name() has it, and the name of the parent where that is the table itself.
+void rename_references(const std::string& old_name, const std::string& new_name,
+                       const std::string& from, const std::string& to, TableSpec* spec);
+
+// The keys of one row before and after its change; an index in neither list keeps its entry.
+struct RowKeys {
+  Bytes old_key = {};  // not of a new row
+  const EntryImage* old_entries = nullptr;
+  uint32_t old_count = 0;
+  Bytes new_key = {};  // not of a row that goes
+  const EntryImage* new_entries = nullptr;
+  uint32_t new_count = 0;
+
+  [[nodiscard]] bool old_of(uint32_t index, Bytes* out) const;
+  [[nodiscard]] bool new_of(uint32_t index, Bytes* out) const;
+};
+
+// Of one table, in both directions.
+struct Links {
+  TableRef table;
+  const TableReferences* seen = nullptr;
+  std::vector<Reference> parents;   // by name of the key
+  std::vector<Reference> children;  // by schema and name of the key
+};
+
+class References {
+ public:
+  using LinksRef = std::shared_ptr<const Links>;
+
+  explicit References(Session::Impl* session) : s_(session) {}
+
+  StatusOr<LinksRef> links_of(Table* table);
+  // FK1, for the keys of one index. `without`: the key that the change comes from.
+  Status check_parents(const Links& links, const RowKeys& keys, uint32_t index, Bytes key,
+                       const Reference* without);
+  // FK6
+  Status confirm_parents(LinksRef links, const RowKeys& keys, const Reference* without);
+  // FK2 to FK4, for a row whose change is made. `above`: the changes it follows from.
+  struct Frame {
+    const Table* table;
+    bool deletes;
+    const Frame* above;
+  };
+  Status follow(const Links& links, const RowKeys& keys, bool deletes, const Frame* above);
+  void transaction_ended() noexcept { ++transaction_; }
+
+ private:
+  struct OpenCodec {
+    TableRef table;
+    uint32_t depth = 0;
+    uint64_t transaction = 0;
+    std::unique_ptr<TableCodec> codec;
+  };
+  Status resolve(Table* table, Links* out);
+  Status fail(const Reference& reference, Status why);
+  Status find_parent(const Reference& reference, Bytes key);
+  Status apply(const Reference& reference, Bytes key, bool deletes, Bytes parent_row,
+               const Frame* frame);
+  Status change_child(const Reference& reference, TableCursor* at, bool deletes, Bytes parent_row,
+                      const Frame* frame, uint32_t depth);
+  Status remove_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
+  Status update_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
+  StatusOr<TableCodec*> codec_of(const TableRef& table, uint32_t depth);
+
+  Session::Impl* const s_;
+  std::vector<LinksRef> links_;
+  std::vector<OpenCodec> codecs_;
+  uint64_t transaction_ = 0;
+  std::string key_, other_;  // scratch of check_parents()
+};
+
+// What RowChange asks before it writes a key of the row.
+class ParentCheck {
+ public:
+  ParentCheck(References* references, const Links* links, const RowKeys* keys,
+              const Reference* without)
+      : references_(references), links_(links), keys_(keys), without_(without) {}
+  Status before(uint32_t index, Bytes key) const {
+    return references_->check_parents(*links_, *keys_, index, key, without_);
+  }
+
+ private:
+  References* references_;
+  const Links* links_;
+  const RowKeys* keys_;
+  const Reference* without_;
+};
+
+}  // namespace strata::engine
