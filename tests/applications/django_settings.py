@@ -24,8 +24,3 @@ SECRET_KEY = "of tests"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
 DEFAULT_AUTO_FIELD = "django.db.models.AutoField"
 USE_TZ = False
-
-if os.environ["STRATA_FOREIGN_KEYS"] == "0":
-    from django.db.backends.mysql.features import DatabaseFeatures
-
-    DatabaseFeatures.supports_foreign_keys = False

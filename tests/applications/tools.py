@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# False: neither engine is asked to make foreign keys, which STRATA refuses; the rest of such tests counts.
-FOREIGN_KEYS = False
 DATABASES = ("applications", "applications_other", "test", "test_schema", "test_schema_2")
 
 
@@ -69,8 +67,7 @@ PYTEST_BAD = re.compile(r"^(?:FAILED|ERROR) (\S+::\S+?(?:\[.*?\])?)(?: - (.*))?$
 def _sqlalchemy_command(tool: Tool, source: Path, port: int) -> list[str]:
     del source
     url = f"mysql+pymysql://root@127.0.0.1:{port}/test?charset=utf8mb4"
-    plugins = ["-p", "no:cacheprovider", *([] if FOREIGN_KEYS else ["-p", "without_foreign_keys"])]
-    return ["-m", "pytest", "-q", "-rfE", "--tb=line", *plugins, "--maxfail=1000000", "--dburi", url, *tool.tests]
+    return ["-m", "pytest", "-q", "-rfE", "--tb=line", "-p", "no:cacheprovider", "--maxfail=1000000", "--dburi", url, *tool.tests]
 
 
 def read_pytest(text: str) -> Result:
@@ -92,7 +89,7 @@ ALL = {
             command=_django_command,
             read=read_django,
             folder="tests",
-            env={"PYTHONPATH": str(HERE), "STRATA_FOREIGN_KEYS": str(int(FOREIGN_KEYS))},
+            env={"PYTHONPATH": str(HERE)},
         ),
         Tool(
             name="sqlalchemy",
@@ -101,7 +98,7 @@ ALL = {
             tests=("test/dialect/test_suite.py",),
             command=_sqlalchemy_command,
             read=read_pytest,
-            env={"PYTHONPATH": str(HERE), "COLUMNS": "400"},  # the width, or what a test failed with is cut off
+            env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
         ),
         # By itself: a test that cannot make its table with a FULLTEXT index leaves another one behind.
         Tool(
@@ -111,7 +108,7 @@ ALL = {
             tests=("test/dialect/mysql",),
             command=_sqlalchemy_command,
             read=read_pytest,
-            env={"PYTHONPATH": str(HERE), "COLUMNS": "400"},  # the width, or what a test failed with is cut off
+            env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
         ),
     )
 }
