@@ -70,17 +70,23 @@ Status act(THD* thd, const std::string& what) {
   if (!what.empty() && what[0] == '/') {
     if (is_owner(thd))
       return error_in_use("this session makes a backup already; to do: SET strata_backup='cancel'");
-    return begin(thd, what);
+    const Status begun = begin(thd, what);
+    if (!begun.ok()) give_up_backup_of(thd);
+    return begun;
   }
   if (what != "cut" && what != "finish")
-    return error_invalid_argument("strata_backup is set to an absolute folder, cut, finish or cancel");
+    return error_invalid_argument(
+        "strata_backup is set to an absolute folder, cut, finish or cancel");
   if (!is_owner(thd) || backup_is_cut != (what == "finish"))
     return error_invalid_argument(
-        "there is no backup of this session that this comes next for; to do: SET strata_backup to a "
+        "there is no backup of this session that this comes next for; to do: SET strata_backup to "
+        "a "
         "folder, then to 'cut', then to 'finish'");
   if (what == "cut") {
     backup_is_cut = true;
-    return backup_of_owner->cut();
+    const Status cut = backup_of_owner->cut();
+    if (!cut.ok()) give_up_backup_of(thd);
+    return cut;
   }
   const Status finished = backup_of_owner->finish();
   give_up_backup_of(thd);
@@ -127,9 +133,7 @@ int act_on_backup(THD* thd, st_mysql_sys_var*, void* save, st_mysql_value* value
     const KillReachesReads kill_reaches(thd);
     const Status status = act(thd, what);
     if (status.ok()) return 0;
-    give_up_backup_of(thd);
-    if (is_interrupted(status))
-      thd->send_kill_message();
+    if (is_interrupted(status)) thd->send_kill_message();
     if (!thd->is_error())
       my_printf_error(ER_UNKNOWN_ERROR, "STRATA: backup: %s", MYF(0),
                       cause_and_remedy(status).c_str());

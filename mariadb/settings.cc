@@ -30,8 +30,8 @@ namespace strata::glue {
 #define STRATA_SETTING_SWITCH(name, value, why)                                      \
   static MYSQL_THDVAR_BOOL(name, PLUGIN_VAR_OPCMDARG, why, nullptr, nullptr, value); \
   bool session_setting_##name(THD* thd) { return THDVAR(thd, name) != 0; }
-#define STRATA_SETTING_ACT(name, why)                                                             \
-  static MYSQL_THDVAR_STR(name, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC, why, act_on_##name,    \
+#define STRATA_SETTING_ACT(name, why)                                                          \
+  static MYSQL_THDVAR_STR(name, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC, why, act_on_##name, \
                           nullptr, nullptr);
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "engine/internal/kernel_impl.h"
 #include "page/page.h"
+#include "redo/gone_spaces.h"
 #include "redo/redo.h"
 #include "wal/log_reader.h"
 
@@ -60,7 +61,7 @@ struct Backup::Impl {
     return header_of(page)->llsn > options.since.value;
   }
   Status copy_log(Lsn to);
-  Status read_copied_log(std::set<uint32_t>* changed, std::set<uint32_t>* dropped);
+  Status read_copied_log(std::set<uint32_t>* changed, std::set<uint32_t>* gone);
   Status make_missing_files();
   [[nodiscard]] Status log_is_kept() const;
   [[nodiscard]] std::string path(const std::string& name) const {
@@ -189,7 +190,7 @@ Status Backup::Impl::copy_space(SpaceId space) {
 }
 
 // BU4. Nobody writes the copy any more, so a group that does not verify is damage.
-Status Backup::Impl::read_copied_log(std::set<uint32_t>* changed, std::set<uint32_t>* dropped) {
+Status Backup::Impl::read_copied_log(std::set<uint32_t>* changed, std::set<uint32_t>* gone) {
   LogReader reader(log_copy.get(), control.checkpoint_lsn, control.llsn_bias);
   redo::GroupView group;
   for (;;) {
@@ -198,7 +199,7 @@ Status Backup::Impl::read_copied_log(std::set<uint32_t>* changed, std::set<uint3
     if (options.go_on) STRATA_RETURN_IF_ERROR(options.go_on());
     STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
       changed->insert(section.page_id.space);
-      redo::for_each_dropped_space(section, [&](SpaceId space) { dropped->insert(space.value); });
+      redo::for_each_gone_space(section, [&](SpaceId space) { gone->insert(space.value); });
       return ok_status();
     }));
   }
@@ -211,10 +212,10 @@ Status Backup::Impl::read_copied_log(std::set<uint32_t>* changed, std::set<uint3
 // BU3. Redo finds a file for every space that it is to make.
 Status Backup::Impl::make_missing_files() {
   std::set<uint32_t> changed;
-  std::set<uint32_t> dropped;
-  STRATA_RETURN_IF_ERROR(read_copied_log(&changed, &dropped));
+  std::set<uint32_t> gone;
+  STRATA_RETURN_IF_ERROR(read_copied_log(&changed, &gone));
   for (const uint32_t space : changed) {
-    if (copied.contains(space) || dropped.contains(space)) continue;
+    if (copied.contains(space) || gone.contains(space)) continue;
     STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<File> file,
                             k->files->open(path("pages/" + file_name_of(SpaceId{space})),
                                            {.create = true, .exclusive = true}));

@@ -97,10 +97,13 @@ class _Backup:
         connection = self._server.connect(read_timeout=None)
         try:
             manifest, commits_waited_s = self._make(connection)
+            connection.close()
         except pymysql.MySQLError as error:
-            raise StrataError(f"the backup failed: {error.args[1] if len(error.args) > 1 else error}") from None
-        finally:
             self._end(connection)
+            raise StrataError(f"the backup failed: {error.args[1] if len(error.args) > 1 else error}") from None
+        except BaseException:
+            self._end(connection)
+            raise
         return {
             "bytes": manifest.bytes(),
             "files": len(manifest.files),
@@ -135,7 +138,6 @@ class _Backup:
         self._progress.update(task, total=1, completed=1)
         self._copy_pages(connection)
 
-        began = time.monotonic()
         for stage in STAGES:
             _do(connection, f"BACKUP STAGE {stage}")
         held = time.monotonic()
@@ -147,10 +149,6 @@ class _Backup:
         state = _backup_status(connection)
         _do(connection, "BACKUP STAGE END")
         commits_waited_s = time.monotonic() - held
-        self._progress.print(
-            f"  BACKUP STAGE took {time.monotonic() - began:.2f} s, {commits_waited_s:.2f} s of them at its last stage"
-        )
-
         task = self._progress.add_task("the rest of the log", total=None, amount="")
         self._run(connection, "SET strata_backup = 'finish'", task, lambda now: (now["log_bytes"], None))
         manifest = Manifest(
