@@ -86,7 +86,11 @@ Status Backup::Impl::begin() {
   if (!there.empty())
     return error_in_use("the folder " + options.folder +
                         " is not empty; to do: name one that is not there yet");
-  STRATA_RETURN_IF_ERROR(k->checkpointer->run_once());
+  {
+    // Of everybody: a KILL of the backup must not fail it.
+    const InterruptScope goes_on(nullptr);
+    STRATA_RETURN_IF_ERROR(k->checkpointer->run_once());
+  }
   control = k->checkpointer->keep_log();  // BU2
   control.clean_shutdown = false;
   log_end = control.checkpoint_lsn;

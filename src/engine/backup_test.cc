@@ -157,7 +157,7 @@ class BackupOfWork {
 TEST(Backup, IsTheDatabaseAtTheCut) {  // BU1, BU3
   const uint64_t first = environment("STRATA_SEED", 1);
   uint64_t torn = 0;
-  for (uint64_t seed = first; seed < first + environment("STRATA_ROUNDS", 6); ++seed) {
+  for (uint64_t seed = first; seed < first + environment("STRATA_ROUNDS", 4); ++seed) {
     BackupOfWork one(seed);
     const Status started = one.start(120);
     ASSERT_TRUE(started.ok()) << started;
@@ -223,7 +223,7 @@ Status lay_over(FileSystem* disk, const std::string& folder, const std::string& 
 
 TEST(Backup, IncrementsLaidOverAreTheDatabaseAtTheirCut) {  // BU6
   const uint64_t first = environment("STRATA_SEED", 100);
-  for (uint64_t seed = first; seed < first + environment("STRATA_ROUNDS", 3); ++seed) {
+  for (uint64_t seed = first; seed < first + environment("STRATA_ROUNDS", 2); ++seed) {
     BackupOfWork one(seed);
     ASSERT_TRUE(one.start(100).ok());
     Status made = one.back_up(kFolder);

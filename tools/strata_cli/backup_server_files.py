@@ -21,7 +21,7 @@ COPIED_ENGINES = (b"", b"STRATA", b"Aria", b"MyISAM", b"CSV", b"MEMORY", b"MRG_M
 LEFT_OUT_TOP = (
     *("ibdata*", "ib_logfile*", "ib_buffer_pool", "ibtmp*", "undo[0-9]*", "ib_*.dblwr"),
     *("master.info", "master-*.info", "relay-log.info", "relay-log-*.info", "multi-master.info"),
-    *("tc.log", "ddl.log", "*.pid", "*.sock", "*.err", "core", "core.*"),
+    *("*-relay-bin.*", "tc.log", "ddl.log", "*.pid", "*.sock", "*.err", "core", "core.*"),
 )
 LEFT_OUT_EVERYWHERE = ("*.ibd", "*.isl")
 LEFT_OUT_FOLDERS = ("#innodb_*", "#rocksdb", "lost+found")
