@@ -19,8 +19,9 @@ from typing import Any
 
 import pymysql
 import pytest
-from strata_cli import paths
+from strata_cli import backup_cmd, paths, restore_cmd
 from strata_cli.server import TEST_BINLOG, Server, Settings, choose_port
+from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "backup"
@@ -113,7 +114,7 @@ class Load:
         self.failures: list[str] = []
         self.rounds = 0
         server.query("CREATE TABLE test.accounts (id INT PRIMARY KEY, balance INT, KEY (balance))")
-        server.query(f"INSERT INTO test.accounts SELECT seq, 100 FROM seq_1_to_{ACCOUNTS}")
+        server.query(f"INSERT INTO test.accounts SELECT seq, 100 FROM test.seq_1_to_{ACCOUNTS}", autocommit=True)
         server.query("CREATE TABLE test.notes (id INT AUTO_INCREMENT PRIMARY KEY, who INT, text LONGTEXT, KEY (who))")
         server.query("CREATE VIEW test.totals AS SELECT SUM(balance) AS total FROM test.accounts")
         server.query("CREATE TABLE test.beside (id INT PRIMARY KEY, n INT) ENGINE=Aria")
@@ -154,7 +155,7 @@ class Load:
 
     def _write(self, cursor: Any, rng: random.Random, name: str) -> None:
         cursor.execute("INSERT INTO notes (who, text) VALUES (0, REPEAT(%s, %s))", (name, rng.randrange(4000)))
-        cursor.execute("DELETE FROM notes WHERE who = 0 AND id < LAST_INSERT_ID() - 300 ORDER BY id LIMIT 2")
+        cursor.execute("DELETE FROM notes WHERE who = 0 AND id + 300 < LAST_INSERT_ID() ORDER BY id LIMIT 2")
         cursor.execute("REPLACE INTO beside VALUES (%s, %s)", (rng.randrange(50), rng.randrange(1000)))
 
     def _define(self, cursor: Any, rng: random.Random, name: str) -> None:
@@ -202,15 +203,15 @@ def test_what_is_restored_is_the_database_at_the_position(source: Server) -> Non
 
 def test_increments_are_restored_with_what_they_build_on(source: Server) -> None:
     source.query(
-        "CREATE TABLE test.t (a INT PRIMARY KEY, b VARCHAR(500)) SELECT seq AS a, REPEAT('x', 400) AS b FROM seq_1_to_20000"
+        "CREATE TABLE test.t (a INT PRIMARY KEY, b VARCHAR(500)) SELECT seq AS a, REPEAT('x', 400) AS b FROM test.seq_1_to_20000"
     )
     source.query("CREATE TABLE test.goes (a INT PRIMARY KEY)")
     whole = backup("monday")
-    source.query("UPDATE test.t SET b = 'changed' WHERE a % 5000 = 0")
+    source.query("UPDATE test.t SET b = 'changed' WHERE a % 5000 = 0", autocommit=True)
     source.query("DROP TABLE test.goes")
-    source.query("CREATE TABLE test.comes (a INT PRIMARY KEY) SELECT seq AS a FROM seq_1_to_1000")
+    source.query("CREATE TABLE test.comes (a INT PRIMARY KEY) SELECT seq AS a FROM test.seq_1_to_1000")
     backup("tuesday", "--since", FOLDER / "monday")
-    source.query("DELETE FROM test.t WHERE a BETWEEN 100 AND 200")
+    source.query("DELETE FROM test.t WHERE a BETWEEN 100 AND 200", autocommit=True)
     part = backup("wednesday", "--since", FOLDER / "tuesday")
     assert part["since"] > whole["checkpoint_llsn"]
     blocks = [
@@ -238,7 +239,7 @@ def is_running(server: Server) -> bool:
 
 def test_a_backup_that_is_ended_leaves_nothing_behind(source: Server) -> None:
     """By SIGTERM, by a lock it cannot get, and by kill -9, which leaves a folder that is no backup."""
-    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM seq_1_to_1000")
+    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM test.seq_1_to_1000")
     waits = "SELECT 1 FROM information_schema.PROCESSLIST WHERE INFO = 'BACKUP STAGE START' AND STATE LIKE 'Waiting%'"
     holder = source.connect()
     with holder.cursor() as cursor:
@@ -278,7 +279,7 @@ def test_a_full_disk_fails_the_backup_and_nothing_else() -> None:
     source = start("source", *BINLOG, prefix=alone)
     source.query("CREATE DATABASE test")
     source.query(
-        "CREATE TABLE test.t (a INT PRIMARY KEY, b VARCHAR(500)) SELECT seq AS a, REPEAT('x', 400) AS b FROM seq_1_to_20000"
+        "CREATE TABLE test.t (a INT PRIMARY KEY, b VARCHAR(500)) SELECT seq AS a, REPEAT('x', 400) AS b FROM test.seq_1_to_20000"
     )
     inside = (
         "nsenter",
@@ -291,7 +292,7 @@ def test_a_full_disk_fails_the_backup_and_nothing_else() -> None:
     seen = Path(f"/proc/{source.pid()}/root{place}")
     assert list(seen.iterdir()) == []
     assert not is_running(source)
-    source.query("INSERT INTO test.t VALUES (0, 'still there')")
+    source.query("INSERT INTO test.t VALUES (0, 'still there')", autocommit=True)
 
     backup("elsewhere")
     text = refused("restore", FOLDER / "elsewhere", "--to", place / "restored", prefix=inside)
@@ -308,12 +309,19 @@ def flip(path: Path) -> None:
         file.write(bytes([byte[0] ^ 0x10]))
 
 
+def not_restored(folder: Path) -> str:
+    with pytest.raises(StrataError) as error:
+        restore_cmd.restore(folder, FOLDER / "restored", as_json=True)
+    return str(error.value)
+
+
 def test_a_damaged_backup_is_not_restored(source: Server) -> None:
-    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM seq_1_to_1000")
+    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM test.seq_1_to_1000")
     source.query("CREATE TABLE test.beside (a INT) ENGINE=Aria")
     backup("full")
     folder = FOLDER / "full"
-    assert "is there already" in refused("backup", folder, "--data", FOLDER / "source")
+    with pytest.raises(StrataError, match="is there already"):
+        backup_cmd.backup(FOLDER / "source", folder, None, 60, as_json=True)
     kinds = [
         *("manifest.json", "strata/control-1", "strata/pages/space-00000000.pages", "server/test/t.frm"),
         *("server/test/beside.MAD", "server/aria_log_control", "server/mysql/db.frm"),
@@ -321,26 +329,26 @@ def test_a_damaged_backup_is_not_restored(source: Server) -> None:
     ]
     for kind in kinds:
         flip(folder / kind)
-        text = refused("restore", folder, "--to", FOLDER / "restored")
+        text = not_restored(folder)
         assert Path(kind).name in text and "damaged" in text, text
         assert sorted(path.name for path in FOLDER.iterdir()) == ["full", "source"], kind
         flip(folder / kind)
     (folder / "server" / "test" / "t.frm").rename(FOLDER / "aside")
-    assert "t.frm is missing" in refused("restore", folder, "--to", FOLDER / "restored")
+    assert "t.frm is missing" in not_restored(folder)
     (FOLDER / "aside").rename(folder / "server" / "test" / "t.frm")
     (folder / "server" / "more").touch()
-    assert "none of the backup's files" in refused("restore", folder, "--to", FOLDER / "restored")
+    assert "none of the backup's files" in not_restored(folder)
     (folder / "server" / "more").unlink()
 
     (FOLDER / "restored").mkdir()
-    assert "is there already" in refused("restore", folder, "--to", FOLDER / "restored")
+    assert "is there already" in not_restored(folder)
     (FOLDER / "restored").rmdir()
     restore("full")
     assert checksums(start("restored")) == checksums(source)
 
 
 def test_a_restore_that_is_killed_leaves_no_half(source: Server) -> None:
-    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM seq_1_to_1000")
+    source.query("CREATE TABLE test.t (a INT PRIMARY KEY) SELECT seq AS a FROM test.seq_1_to_1000")
     backup("full")
     hidden = Server(FOLDER / ".restored.restoring")
     for number in (signal.SIGTERM, signal.SIGKILL):
