@@ -172,7 +172,10 @@ def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest) -> int:
     """Returns how many tables were checked. The server has ended cleanly afterwards, and left nothing of itself."""
     server = Server(hidden)
     try:
-        server.start(Settings(), extra=(*PRIVATE, f"--strata-log-segment-size={manifest.log_segment_size}"))
+        server.launch(Settings(), extra=(*PRIVATE, f"--strata-log-segment-size={manifest.log_segment_size}"))
+        # Before the server does so itself: the next restore finds it at once if this one is killed.
+        server.pid_file.write_text(f"{server.child_pid()}\n")
+        server.wait_ready()
         if not server.has_strata():
             raise StrataError(f"the engine refuses what was restored:\n{server.log_tail()}")
         tables = server.query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE ENGINE = 'STRATA'")
