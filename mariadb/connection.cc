@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "mariadb/backup.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/settings.h"
@@ -90,6 +91,7 @@ int close_connection(handlerton*, THD* thd) {
     if (connection == nullptr) return 0;
     // From here on kill_query() no longer finds the session.
     thd_set_ha_data(thd, strata_hton, nullptr);
+    give_up_backup_of(thd);
     abandon_swap(connection.get());
     connection->temporary.reset();  // its transaction is rolled back (engine E18)
     if (connection->xa_prepared && connection->session->has_changes()) {

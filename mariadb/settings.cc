@@ -30,6 +30,9 @@ namespace strata::glue {
 #define STRATA_SETTING_SWITCH(name, value, why)                                      \
   static MYSQL_THDVAR_BOOL(name, PLUGIN_VAR_OPCMDARG, why, nullptr, nullptr, value); \
   bool session_setting_##name(THD* thd) { return THDVAR(thd, name) != 0; }
+#define STRATA_SETTING_ACT(name, why)                                                          \
+  static MYSQL_THDVAR_STR(name, PLUGIN_VAR_NOCMDOPT | PLUGIN_VAR_MEMALLOC, why, act_on_##name, \
+                          nullptr, nullptr);
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT
 #undef STRATA_SETTING_BYTES
@@ -38,6 +41,7 @@ namespace strata::glue {
 #undef STRATA_SETTING_LIVE
 #undef STRATA_SETTING_USER
 #undef STRATA_SETTING_SWITCH
+#undef STRATA_SETTING_ACT
 
 st_mysql_sys_var* system_variables[] = {
 #define STRATA_SETTING_TEXT(name, value, why) MYSQL_SYSVAR(name),
@@ -47,6 +51,7 @@ st_mysql_sys_var* system_variables[] = {
 #define STRATA_SETTING_LIVE(name, value, least, most, why) MYSQL_SYSVAR(name),
 #define STRATA_SETTING_USER(name, value, least, most, why) MYSQL_SYSVAR(name),
 #define STRATA_SETTING_SWITCH(name, value, why) MYSQL_SYSVAR(name),
+#define STRATA_SETTING_ACT(name, why) MYSQL_SYSVAR(name),
 #include "mariadb/settings.def"
     nullptr};
 

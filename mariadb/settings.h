@@ -17,6 +17,9 @@ namespace strata::glue {
   unsigned long session_setting_##name(THD* thd);          \
   constexpr unsigned long default_##name = value;
 #define STRATA_SETTING_SWITCH(name, value, why) bool session_setting_##name(THD* thd);
+// Does what the new value says. Not 0: it failed, and the error is reported.
+#define STRATA_SETTING_ACT(name, why) \
+  int act_on_##name(THD* thd, st_mysql_sys_var* variable, void* save, st_mysql_value* value);
 #include "mariadb/settings.def"
 #undef STRATA_SETTING_TEXT
 #undef STRATA_SETTING_BYTES
@@ -25,6 +28,7 @@ namespace strata::glue {
 #undef STRATA_SETTING_LIVE
 #undef STRATA_SETTING_USER
 #undef STRATA_SETTING_SWITCH
+#undef STRATA_SETTING_ACT
 
 extern st_mysql_sys_var* system_variables[];
 

@@ -4,7 +4,9 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "base/fault.h"
@@ -19,6 +21,7 @@ constexpr uint64_t kLookUsMax = 1'000'000;  // how often the growth of the log i
 constexpr uint64_t kPaceLookUs = 10'000;  // how often a checkpoint that is ahead of its plan looks
 constexpr uint64_t kRetryUsMin = 1'000'000;  // after a failure
 constexpr uint64_t kRetryUsMax = 60'000'000;
+constexpr Lsn kNothingKept{UINT64_MAX};
 }  // namespace
 
 struct Checkpointer::Impl {
@@ -30,7 +33,8 @@ struct Checkpointer::Impl {
         marks_(pool->source()->replays_log()),
         last_lsn_(control->data().checkpoint_lsn.value),
         floor_lsn_(last_lsn_.load()),
-        last_us_(monotonic_us()) {
+        last_us_(monotonic_us()),
+        published_(control->data()) {
     if (pool->source()->has_memory_tier())
       memory_ = std::make_unique<MemoryCheckpointer>(
           MemoryCheckpointerOptions{options.memory_interval_us, options.background}, pool, log);
@@ -43,6 +47,7 @@ struct Checkpointer::Impl {
   Status run_behind_memory(bool clean_shutdown, Kind kind);
   Status move_start(Lsn lsn, uint64_t bias, bool clean_shutdown);
   Status publish(Lsn lsn, uint64_t bias, bool clean_shutdown);
+  Status truncate_below(Lsn lsn);
   void note_result(const Status& status) STRATA_REQUIRES(mutex_);
   void main();
   [[nodiscard]] uint64_t grown_since(const std::atomic<uint64_t>& lsn) const noexcept {
@@ -93,6 +98,8 @@ struct Checkpointer::Impl {
   bool failing_ STRATA_GUARDED_BY(mutex_) = false;
   uint64_t runs_ STRATA_GUARDED_BY(mutex_) = 0;  // ended, well or not
   Status last_status_ STRATA_GUARDED_BY(mutex_);
+  ControlData published_ STRATA_GUARDED_BY(mutex_);
+  Lsn kept_ STRATA_GUARDED_BY(mutex_) = kNothingKept;  // CP8
   std::thread thread_;
 };
 
@@ -102,7 +109,19 @@ Status Checkpointer::Impl::publish(Lsn lsn, uint64_t bias, bool clean_shutdown) 
   data.llsn_bias = bias;
   ++data.checkpoint_count;
   data.clean_shutdown = clean_shutdown;
-  return control_->publish(data);
+  STRATA_RETURN_IF_ERROR(control_->publish(data));
+  const MutexLock lock(mutex_);
+  published_ = std::move(data);
+  return ok_status();
+}
+
+// CP8. Whoever calls keep_log() after the look at kept_ is given this checkpoint or a later one.
+Status Checkpointer::Impl::truncate_below(Lsn lsn) {
+  {
+    const MutexLock lock(mutex_);
+    lsn = std::min(lsn, kept_);
+  }
+  return log_->truncate_below(lsn);
 }
 
 // CP4
@@ -165,7 +184,7 @@ Status Checkpointer::Impl::run(bool clean_shutdown, Kind kind) {
   }
   if (fault(FaultPoint::checkpoint_after_publish))
     return error_io_error("fault point checkpoint_after_publish");
-  return log_->truncate_below(floor);
+  return truncate_below(floor);
 }
 
 // CP7
@@ -181,7 +200,7 @@ Status Checkpointer::Impl::run_behind_memory(bool clean_shutdown, Kind kind) {
   floor_lsn_.store(at.lsn.value, std::memory_order_relaxed);
   if (fault(FaultPoint::checkpoint_after_publish))
     return error_io_error("fault point checkpoint_after_publish");
-  return log_->truncate_below(at.lsn);
+  return truncate_below(at.lsn);
 }
 
 // Every change below `lsn` is written, or its source's work.
@@ -291,6 +310,23 @@ void Checkpointer::stop() noexcept {
   }
   if (impl_->thread_.joinable()) impl_->thread_.join();
   if (impl_->memory_ != nullptr) impl_->memory_->stop();
+}
+
+ControlData Checkpointer::keep_log() {
+  const MutexLock lock(impl_->mutex_);
+  STRATA_ASSERT(impl_->kept_ == kNothingKept);
+  impl_->kept_ = impl_->published_.checkpoint_lsn;
+  return impl_->published_;
+}
+
+void Checkpointer::keep_log_from(Lsn lsn) noexcept {
+  const MutexLock lock(impl_->mutex_);
+  if (impl_->kept_ != kNothingKept) impl_->kept_ = std::max(impl_->kept_, lsn);
+}
+
+void Checkpointer::release_log() noexcept {
+  const MutexLock lock(impl_->mutex_);
+  impl_->kept_ = kNothingKept;
 }
 
 Status Checkpointer::failure() const {

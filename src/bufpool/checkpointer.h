@@ -20,6 +20,9 @@
 //   CP7  With a memory tier F is that of a checkpoint there (memory_checkpointer.h), a new one for
 //        who waits; what lies below it is written to storage by sync_below(F). At shutdown the one
 //        in the memory tier is enough, as long as there is that memory.
+//   CP8  From keep_log() to release_log() the log is cut off below what was asked for only, however
+//        many checkpoints there are meanwhile: who copies the pages has the log from the checkpoint
+//        that keep_log() returned.
 #pragma once
 
 #include <cstdint>
@@ -54,6 +57,10 @@ class Checkpointer {
   [[nodiscard]] Lsn last_memory_checkpoint() const noexcept;  // zero: there was none (CP7)
   [[nodiscard]] bool failing() const noexcept;                // since the last run
   [[nodiscard]] Status failure() const;                       // what the last one came to (CP3)
+  // CP8; one caller at a time. The last checkpoint, from which on the log is kept.
+  [[nodiscard]] ControlData keep_log();
+  void keep_log_from(Lsn lsn) noexcept;  // what lies before is not needed any more
+  void release_log() noexcept;           // any thread; what was kept goes with the next checkpoint
   // Backpressure: blocks (no latch held) while the log since the last checkpoint exceeds 4 x
   // log_bytes. kCancelled: interrupted. `interrupt` may be null.
   Status wait_for_log_room(WaitInterrupt* interrupt);

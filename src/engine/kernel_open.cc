@@ -152,21 +152,21 @@ StatusOr<std::unique_ptr<BufferPool>> make_pool(const KernelImpl& k) {
   return BufferPool::create(pool_options, k.source, lock, nullptr);
 }
 
-LocalLogOptions log_folder(const KernelImpl& k, uint64_t database_id) {
+}  // namespace
+
+LocalLogOptions KernelImpl::log_folder(uint64_t database_id) const {
   LocalLogOptions log_options;
-  log_options.directory = k.path("log");
-  log_options.node = NodeId{k.options.node};
+  log_options.directory = path("log");
+  log_options.node = NodeId{options.node};
   log_options.database_id = database_id;
-  log_options.segment_bytes = k.options.log_segment_bytes;
+  log_options.segment_bytes = options.log_segment_bytes;
   // As many as a checkpoint frees (CP5): filling a new one with zeroes writes every log byte twice.
   log_options.spare_segments_max = static_cast<uint32_t>(
-      std::max<uint64_t>(2 * k.options.log_checkpoint_bytes / k.options.log_segment_bytes, 4));
+      std::max<uint64_t>(2 * options.log_checkpoint_bytes / options.log_segment_bytes, 4));
   log_options.reserve_segments = 1;
-  log_options.direct_io = k.options.direct_io;
+  log_options.direct_io = options.direct_io;
   return log_options;
 }
-
-}  // namespace
 
 Status KernelImpl::create_log(const ControlData& data) {
   sink = options.unlogged ? own_sink.get() : seams.log_sink;
@@ -174,7 +174,7 @@ Status KernelImpl::create_log(const ControlData& data) {
     // Whatever an earlier attempt left behind that was never a database.
     return sink->cut_at(data.checkpoint_lsn);
   }
-  const LocalLogOptions folder = log_folder(*this, data.database_id);
+  const LocalLogOptions folder = log_folder(data.database_id);
   STRATA_RETURN_IF_ERROR(files->make_directory(folder.directory));
   STRATA_ASSIGN_OR_RETURN(own_sink, create_local_log(files, folder, data.checkpoint_lsn));
   sink = own_sink.get();
@@ -184,7 +184,7 @@ Status KernelImpl::create_log(const ControlData& data) {
 Status KernelImpl::open_log(const ControlData& data) {
   sink = seams.log_sink;
   if (sink != nullptr) return ok_status();
-  STRATA_ASSIGN_OR_RETURN(own_sink, open_local_log(files, log_folder(*this, data.database_id)));
+  STRATA_ASSIGN_OR_RETURN(own_sink, open_local_log(files, log_folder(data.database_id)));
   sink = own_sink.get();
   return ok_status();
 }

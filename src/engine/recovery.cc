@@ -8,6 +8,7 @@
 #include "base/fault.h"
 #include "base/page_name.h"
 #include "engine/internal/kernel_impl.h"
+#include "redo/gone_spaces.h"
 #include "redo/redo.h"
 #include "wal/log_reader.h"
 
@@ -98,7 +99,7 @@ Status KernelImpl::scan_log(Lsn from, Lsn* end, uint64_t* bias, std::set<uint32_
     if (!more) break;
     ++recovery.groups;
     STRATA_RETURN_IF_ERROR(redo::for_each_section(group, [&](const redo::SectionView& section) {
-      redo::for_each_dropped_space(section, [&](SpaceId space) { gone->insert(space.value); });
+      redo::for_each_gone_space(section, [&](SpaceId space) { gone->insert(space.value); });
       if (tell) source->changed_in_log(section.page_id, Llsn{group.header.llsn});
       return ok_status();
     }));

@@ -54,6 +54,13 @@ std::vector<Kernel::Counter> Kernel::counters() {
       {"ddl_waiting", k->ddl_waiting},
       {"unfinished_rollbacks", k->unfinished_rollbacks},
       {"unfinished_commits", k->unfinished_commits},
+      {"backup_running", k->backup.running},
+      {"backup_pages", k->backup.pages},
+      {"backup_pages_done", k->backup.pages_done},
+      {"backup_pages_copied", k->backup.pages_copied},
+      {"backup_log_bytes", k->backup.log_bytes},
+      {"backup_checkpoint_llsn", k->backup.checkpoint_llsn},
+      {"backup_end_lsn", k->backup.end_lsn},
   };
 }
 

@@ -41,6 +41,8 @@ bool KernelImpl::checkpoint_frees_log() const {
 }
 
 void KernelImpl::ask_for_log_room() {
+  if (backup.running.load() && !backup.log_given_up.exchange(true))
+    checkpointer->release_log();  // BU5
   if (checkpoint_frees_log()) checkpointer->request();
 }
 

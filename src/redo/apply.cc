@@ -1,6 +1,7 @@
 #include "base/assert.h"
 #include "base/page_name.h"
 #include "page/record.h"
+#include "redo/gone_spaces.h"
 #include "redo/internal/op.h"
 #include "redo/redo.h"
 
@@ -296,6 +297,15 @@ void for_each_dropped_space(const SectionView& section, const std::function<void
     expand_image(op, image);
     for (const SpaceId space : read_pending_deletes(image)) visit(space);
   }
+}
+
+void for_each_gone_space(const SectionView& section, const std::function<void(SpaceId)>& visit) {
+  for_each_dropped_space(section, visit);
+  Op op;
+  size_t consumed = 0;
+  for (Bytes ops = section.ops; !ops.empty() && parse_op(ops, &op, &consumed);
+       ops.remove_prefix(consumed))
+    if (op.kind == Kind::kPendingDeleteRemove) visit(SpaceId{op.number});
 }
 
 }  // namespace strata::redo

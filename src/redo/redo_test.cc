@@ -7,6 +7,7 @@
 
 #include "base/rng.h"
 #include "page/record.h"
+#include "redo/gone_spaces.h"
 
 namespace strata::redo {
 namespace {
@@ -374,6 +375,9 @@ TEST(Section, DroppedSpacesAreFound) {
   const auto collect = [&](SpaceId s) { found.push_back(s); };
   for_each_dropped_space(SectionView{kId, Llsn{0}, ops}, collect);
   EXPECT_EQ(found, (std::vector<SpaceId>{SpaceId{400}, SpaceId{402}}));
+  found.clear();
+  for_each_gone_space(SectionView{kId, Llsn{0}, ops}, collect);
+  EXPECT_EQ(found, (std::vector<SpaceId>{SpaceId{400}, SpaceId{402}, SpaceId{401}}));
   found.clear();
   ops.clear();
   encode_image(&ops, system.bytes);  // a full-page image takes the place of the ops

@@ -463,6 +463,42 @@ Status LocalLogSink::truncate_below(Lsn lsn) {
 
 }  // namespace
 
+Status DurableLogReader::open_segment_of(Lsn at) {
+  const uint64_t data_bytes = options_.segment_bytes - kHeaderBytes;
+  if (file_ != nullptr && at.value >= start_ && at.value - start_ < data_bytes) return ok_status();
+  file_ = nullptr;
+  STRATA_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->list(options_.directory));
+  for (const std::string& name : names) {
+    uint64_t start = 0;
+    if (!parse_segment_name(name, options_.node, &start)) continue;
+    if (at.value < start || at.value - start >= data_bytes) continue;
+    STRATA_ASSIGN_OR_RETURN(file_, fs_->open(options_.directory + "/" + name,
+                                             {.read_only = true, .direct = options_.direct_io}));
+    start_ = start;
+    return ok_status();
+  }
+  return error_corruption("no log segment in " + options_.directory + " has log offset " +
+                          std::to_string(at.value));
+}
+
+StatusOr<Bytes> DurableLogReader::read(Lsn at, Lsn end) {
+  STRATA_ASSERT(at < end);
+  STRATA_RETURN_IF_ERROR(open_segment_of(at));
+  const uint64_t segment_end = start_ + options_.segment_bytes - kHeaderBytes;
+  const uint64_t offset = kHeaderBytes + at.value - start_;
+  const size_t before = offset % BlockWriter::kBlock;
+  const size_t wanted =
+      std::min<uint64_t>(std::min(end.value, segment_end) - at.value, kChunk - before);
+  const size_t blocks =
+      (before + wanted + BlockWriter::kBlock - 1) / BlockWriter::kBlock * BlockWriter::kBlock;
+  size_t got = 0;
+  STRATA_RETURN_IF_ERROR(file_->read_at(offset - before, buffer_.get(), blocks, &got));
+  if (got < before + wanted)
+    return error_corruption("log segment " + file_->path() + " is cut off at byte " +
+                            std::to_string(offset - before + got));
+  return Bytes(buffer_.get() + before, wanted);
+}
+
 StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalLogOptions& options,
                                                     Lsn start) {
   auto sink = std::make_unique<LocalLogSink>(fs, options);

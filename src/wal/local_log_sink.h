@@ -16,11 +16,17 @@
 //   LS7  reserve_segments spare files are only for prepare_reserved_room(): prepare_room() makes
 //        its segments of others, and fails until as many are there. They are allocated, not filled:
 //        slower to append to, and quick to make.
+//   LS8  What is durable can be read beside the writer, past the operating system's cache, in which
+//        a direct write may leave an older state of its block. The caller sees to it that the
+//        segments stay (bufpool CP8).
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/aligned.h"
+#include "base/bytes.h"
 #include "io/file_system.h"
 #include "wal/log_sink.h"
 
@@ -43,5 +49,24 @@ StatusOr<std::unique_ptr<LogSink>> create_local_log(FileSystem* fs, const LocalL
                                                     Lsn start);
 // Opens what is there. kDataLoss: foreign, damaged or missing segment (says which).
 StatusOr<std::unique_ptr<LogSink>> open_local_log(FileSystem* fs, const LocalLogOptions& options);
+
+// LS8, for a copy of the log. One thread.
+class DurableLogReader {
+ public:
+  DurableLogReader(FileSystem* fs, LocalLogOptions options)
+      : fs_(fs), options_(std::move(options)) {}
+  // Some bytes from `at` on, at least one and none from `end` on, which is durable; valid until the
+  // next call. Blocks.
+  StatusOr<Bytes> read(Lsn at, Lsn end);
+
+ private:
+  static constexpr size_t kChunk = 1u << 20;
+  Status open_segment_of(Lsn at);
+  FileSystem* const fs_;
+  const LocalLogOptions options_;
+  std::unique_ptr<File> file_;
+  uint64_t start_ = 0;  // of the open segment: the Lsn of its first data byte
+  AlignedBytes buffer_{kChunk};
+};
 
 }  // namespace strata

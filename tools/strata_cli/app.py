@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from . import (
+    backup_cmd,
     build_cmd,
     cluster_cmd,
     demo_cmd,
@@ -17,6 +18,7 @@ from . import (
     logs_cmd,
     memory_node,
     paths,
+    restore_cmd,
     server_cmd,
     setup_cmd,
     stages,
@@ -179,6 +181,44 @@ def sql(
     Examples: ./strata sql; ./strata sql -e "SELECT 1"; ./strata sql -N -f --table < statements.sql
     """
     server_cmd.sql(last_folder.named_or_last(data), execute, database, context.args)
+
+
+BackupJson = Annotated[bool, typer.Option("--json", help="Print only what came of it, as JSON.")]
+
+
+@app.command()
+def backup(
+    to: Annotated[Path, typer.Argument(help="Folder of the backup; made by this command.", metavar="DIR")],
+    data: Data = None,
+    since: Annotated[
+        Path | None, typer.Option(help="An earlier backup: only pages that have changed since then. Restoring needs both.")
+    ] = None,
+    lock_wait: Annotated[
+        int, typer.Option(min=1, help="Seconds to wait for running DDL and commits; the backup fails then, and they go on.")
+    ] = 60,
+    as_json: BackupJson = False,
+) -> None:
+    """Back up a running server, while clients read and write, consistent with its binary log.
+
+    Profile monolithic. Tables of STRATA, Aria and MyISAM, views, triggers, routines and users; with tables of InnoDB the command
+    refuses. Commits wait for a moment at the end. Whatever goes wrong, nothing is left of the folder.
+
+    Examples: ./strata backup backups/monday; ./strata backup backups/tuesday --since backups/monday --json
+    """
+    backup_cmd.backup(last_folder.named_or_last(data), to, since, lock_wait, as_json)
+
+
+@app.command()
+def restore(
+    folder: Annotated[Path, typer.Argument(help="What ./strata backup has made.", metavar="DIR")],
+    to: Annotated[Path, typer.Option("--to", help="Data folder to make; then ./strata up --data <it>.")],
+    as_json: BackupJson = False,
+) -> None:
+    """Make a data folder of a backup: verify all checksums, copy, recover, CHECK TABLE. All of it or nothing.
+
+    Example: ./strata restore backups/tuesday --to data-restored
+    """
+    restore_cmd.restore(folder, to, as_json)
 
 
 @app.command()

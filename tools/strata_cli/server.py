@@ -256,6 +256,14 @@ def _template() -> Path:
     return TEMPLATE / "mysql"
 
 
+def innodb_files_of_template() -> list[tuple[Path, Path]]:
+    """InnoDB's files of a new data directory, and their places in it: for one whose own were left behind, with only the server's
+    own tables in them."""
+    template = _template()
+    names = ("ibdata*", "ib_logfile*", "ib_buffer_pool", "undo[0-9]*", "*/*.ibd")
+    return [(path, path.relative_to(template)) for name in names for path in sorted(template.glob(name))]
+
+
 def port_is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -40,6 +40,18 @@ struct DroppedSpace {
   Lsn forget_after;  // entry may go once redo starts here or later
 };
 
+// Of the backup that is being made, or of the last one (backup.h). Written by its thread.
+struct BackupState {
+  std::atomic<bool> running{false};       // one at a time
+  std::atomic<bool> log_given_up{false};  // BU5
+  std::atomic<uint64_t> pages{0};         // of the spaces there were at its beginning
+  std::atomic<uint64_t> pages_done{0};
+  std::atomic<uint64_t> pages_copied{0};
+  std::atomic<uint64_t> log_bytes{0};
+  std::atomic<uint64_t> checkpoint_llsn{0};  // every change up to here is in its pages
+  std::atomic<uint64_t> end_lsn{0};          // where its log ends; 0: not known yet
+};
+
 struct RecoveryStatistics {
   uint64_t log_bytes = 0;
   uint64_t groups = 0;
@@ -78,6 +90,7 @@ struct KernelImpl final : SchemaUser {
   std::unique_ptr<Dictionary> dictionary;
   std::unique_ptr<Checkpointer> checkpointer;
   RecoveryStatistics recovery;
+  BackupState backup;
 
   // Committed tables by table_key(). Published at commit, never while a page latch is held.
   Mutex tables_mutex{LatchRank::kDictionary};
@@ -178,6 +191,7 @@ struct KernelImpl final : SchemaUser {
   void start_threads();
   void stop_threads();
   StatusOr<bool> find_control();
+  [[nodiscard]] LocalLogOptions log_folder(uint64_t database_id) const;
   Status create_log(const ControlData& data);
   Status open_log(const ControlData& data);
   Status publish_first(const ControlData& data);
