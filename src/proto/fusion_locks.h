@@ -20,29 +20,29 @@ namespace strata::proto {
 
 // A server to the memory node. What each kind uses beside `trx`, whose wait or lock it is:
 enum class LockRequestKind : uint8_t {
-  kWait = 1,     // number, row, holder (zero: whoever is before it), ticket (zero: a new place),
-                 // flag: it holds the row shared, and goes first; announced: its server will hear
-                 // of the holder's end
-  kCancel,       // number, row: timeout, KILL; a turn that crosses this is handed back
-  kGone,         // number, row, holder: it does not hold the row any more; flag: found by a poll
-  kNote,         // number, row, holder: nobody could tell the holder's server by itself
-  kNoted,        // holder: its server has been told, and will say when it ends
-  kSettled,      // row; flag: it has taken the row, others wait for it. Otherwise it gives the turn
-                 // back
-  kEnded,        // its outcome is published, or it has given rows back
-  kWaitShared,   // number, row: until nobody else holds it shared
-  kAddShared,    // number (zero: nobody waits for the answer), row
-  kAddRange,     // number (as before), index, key and high, infinite
-  kDropShared,   // row: registered in vain
-  kDropRangeKey,    // row: registered in vain
-  kReleaseShared,   // all shared locks and ranges of the transaction
-  kConsultHeard,    // index, number: of the change
-  kAskShared,       // number, row: who but `trx` holds it shared?
-  kConfirmed,       // number: of the cycle; flag: all waits asked for are still on
-  kDescribe,        // number, ticket: lines at most
-  kHasTurn,         // of a report: number, row, ticket
-  kHeldConsult,     // of a report: index
-  kReported,        // the report is complete
+  kWait = 1,    // number, row, holder (zero: whoever is before it), ticket (zero: a new place),
+                // flag: it holds the row shared, and goes first; announced: its server will hear
+                // of the holder's end
+  kCancel,      // number, row: timeout, KILL; a turn that crosses this is handed back
+  kGone,        // number, row, holder: it does not hold the row any more; flag: found by a poll
+  kNote,        // number, row, holder: nobody could tell the holder's server by itself
+  kNoted,       // holder: its server has been told, and will say when it ends
+  kSettled,     // row; flag: it has taken the row, others wait for it. Otherwise it gives the turn
+                // back
+  kEnded,       // its outcome is published, or it has given rows back
+  kWaitShared,  // number, row: until nobody else holds it shared
+  kAddShared,   // number (zero: nobody waits for the answer), row
+  kAddRange,    // number (as before), index, key and high, infinite
+  kDropShared,  // row: registered in vain
+  kDropRangeKey,   // row: registered in vain
+  kReleaseShared,  // all shared locks and ranges of the transaction
+  kConsultHeard,   // index, number: of the change
+  kAskShared,      // number, row: who but `trx` holds it shared?
+  kConfirmed,      // number: of the cycle; flag: all waits asked for are still on
+  kDescribe,       // number, ticket: lines at most
+  kHasTurn,        // of a report: number, row, ticket
+  kHeldConsult,    // of a report: index
+  kReported,       // the report is complete
 };
 
 struct LockRequest {
@@ -98,7 +98,7 @@ struct LockBatch {
 
 struct LockReply {
   uint64_t accepted = 0;     // batches up to this one
-  bool active = false;       // everybody has reported (FR6)
+  bool active = false;       // everybody has reported (FQ6)
   uint64_t first_event = 0;  // number of the first of `events`
   std::vector<LockEvent> events = {};
 };

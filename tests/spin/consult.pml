@@ -7,7 +7,7 @@
  * on it is one step here.
  *
  * Checked:
- *   FR5, FS7  A writer that takes itself for alone is: nobody holds the row shared who has read it before the mark.
+ *   FQ5, FS7  A writer that takes itself for alone is: nobody holds the row shared who has read it before the mark.
  *
  * -DBUG_... breaks one rule each; each must be found (tools/strata_cli/spin.py runs them).
  */

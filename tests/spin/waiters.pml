@@ -21,6 +21,7 @@
 
 #define ACTIVE 1
 #define ENDED 2
+#define YOUNGER 99
 
 mtype = { wait, gone, note, noted_by_owner, ended, cancel, look, turn };
 
@@ -69,7 +70,11 @@ active proctype Owner() {
         shown = trx;
         known()
 #endif
-     :: known() /* the slot is left to an older one */
+     :: known(); /* the slot is left to an older one; when that has ended a younger one may claim it */
+        if
+        :: shown = 0; waiters = 0; shown = YOUNGER
+        :: true
+        fi
      fi;
      if
      :: true -> owner_dead = true; break

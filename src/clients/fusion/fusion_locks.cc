@@ -195,8 +195,8 @@ void FusionLocks::settled(TrxId waiter, RowId row, TrxId holder) {
 
 void FusionLocks::holder_ended(TrxId holder) {
   if (holder.is_zero()) return;
-  const bool word = own_ != nullptr && node_of(holder) == server_ &&
-                    own_->may_be_waited_for(sequence_of(holder));
+  const bool word =
+      own_ != nullptr && node_of(holder) == server_ && own_->may_be_waited_for(sequence_of(holder));
   if (!word && hints_.of(holder).fetch_add(0, std::memory_order_acq_rel) == 0) return;
   const MutexLock lock(mutex_);
   client_.holder_ended(holder, word);

@@ -35,7 +35,7 @@ void RowLockClient::use(Epoch epoch) {
                        .ticket = turn.ticket});
   for (const auto& [number, call] : calls_) {
     if (call->request_.kind != LockRequestKind::kWait) continue;
-    call->request_.announced = false;  // FR3: everybody looks again
+    call->request_.announced = false;  // FQ3: everybody looks again
     outbox_.push_back(call->request_);
   }
   for (const IndexId index : consulted_)
@@ -153,15 +153,13 @@ void RowLockClient::hear(const LockEvent& event) {
     case LockEventKind::kConsult:
       consult(event.index, event.flag);
       if (event.flag)
-        outbox_.push_back({.kind = LockRequestKind::kConsultHeard,
-                           .number = event.number,
-                           .index = event.index});
+        outbox_.push_back(
+            {.kind = LockRequestKind::kConsultHeard, .number = event.number, .index = event.index});
       return;
     case LockEventKind::kConfirm: {
       bool all = true;
       for (const uint64_t number : event.waits) all &= calls_.contains(number);
-      outbox_.push_back(
-          {.kind = LockRequestKind::kConfirmed, .number = event.number, .flag = all});
+      outbox_.push_back({.kind = LockRequestKind::kConfirmed, .number = event.number, .flag = all});
       return;
     }
     case LockEventKind::kRowQueued:
@@ -233,7 +231,7 @@ void RowLockClient::wait(Call* call, TrxId trx, TrxId holder, RowId row_id, bool
   ++row(request.index, request.key)->waits;
   ++counters_.waits;
   call->state = Call::State::kAsleep;
-  if (!holder.is_zero() && is_own(holder)) {  // FC11
+  if (!holder.is_zero() && is_own(holder)) {  // FU26
     note_waited_for(holder);
     request.announced = true;
     call->look_at = holder;
@@ -334,8 +332,8 @@ void RowLockClient::log_shared(TrxId trx, const LockRequest& request) {
   const auto [it, is_new] = sharers_.try_emplace(trx);
   if (is_new) hints_->sharers.fetch_add(1, std::memory_order_acq_rel);
   Sharer& sharer = it->second;
-  const bool is_add = request.kind == LockRequestKind::kAddShared ||
-                      request.kind == LockRequestKind::kAddRange;
+  const bool is_add =
+      request.kind == LockRequestKind::kAddShared || request.kind == LockRequestKind::kAddRange;
   if (is_add) {
     ++sharer.adds[request.index];
     if (request.infinite && request.key.empty()) {  // nothing before it matters any more

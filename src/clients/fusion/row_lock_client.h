@@ -2,14 +2,14 @@
 // node, what it has heard, what it has to say next. No I/O, no threads, no clock; not thread-safe.
 // FusionLocks (fusion_locks.h) is its face for threads; the simulation drives it by itself.
 //
-//   FC11  A waiter is registered, then makes sure that its server will hear of the holder's end,
-//         then looks whether that has ended (FU26). Of a holder of its own server it hears in any
+//   FU26  A waiter is registered, then makes sure that its server will hear of the holder's end,
+//         then looks whether that has ended: no wake-up is lost. Of a holder of its own server it hears in any
 //         case (it is noted here at once, and both go to the memory node in their order); of
 //         another server's by the word `waiters` in that one's table (tit_reader.h); where there is
 //         no such word, or it is another's, the memory node tells the holder's server. (A table is
-//         closed before anybody adopts its transactions, and whoever does is told, FR3.)
+//         closed before anybody adopts its transactions, and whoever does is told, FQ3.)
 //   FC12  A wait that its own server has ended (timeout, KILL) is over at once. A turn that crosses
-//         the message goes back (FR8, RowLocks::cancel()).
+//         the message goes back (FQ8, RowLocks::cancel()).
 //   FC13  A new memory node is told everything: shared locks and ranges, turns, waits with their
 //         tickets, and what writers ask for. What had been asked and not answered is asked again.
 //         A flag that says that writers ask stays until a memory node takes it back.
@@ -41,7 +41,7 @@ struct RowLockHints {
   // publishes its outcome and then does a read-modify-write here. One comes second and sees.
   std::array<std::atomic<uint32_t>, kHolders> waited_for{};
   std::array<std::atomic<uint32_t>, kIndexes> consulted{};  // indexes whose writers ask
-  std::atomic<uint32_t> rows{0};     // with waiters, a turn, or told of
+  std::atomic<uint32_t> rows{0};                            // with waiters, a turn, or told of
   std::atomic<uint32_t> sharers{0};  // transactions with shared locks or ranges
   [[nodiscard]] std::atomic<uint32_t>& of(TrxId trx) noexcept {
     return waited_for[mix64(trx.value) & (kHolders - 1)];
@@ -84,8 +84,8 @@ class RowLockClient {
     TrxId look_at;  // whose end is to be heard of
     uint64_t look = 0;
     bool told = false;  // it will be heard of
-    TrxId answer;      // of ask_shared()
-    std::string text;  // of describe()
+    TrxId answer;       // of ask_shared()
+    std::string text;   // of describe()
 
    private:
     friend class RowLockClient;
@@ -98,7 +98,7 @@ class RowLockClient {
   // --- the memory node ---
   // From now on that of this epoch (FC13).
   void use(Epoch epoch);
-  // It has heard what writers ask for: transactions may run (FR5).
+  // It has heard what writers ask for: transactions may run (FQ5).
   [[nodiscard]] bool joined() const noexcept { return joined_; }
   // What is to be sent, the same again until it is known to be accepted; one at a time.
   std::optional<proto::LockBatch> next_batch();

@@ -9,7 +9,7 @@
 //        asks its server, which makes it durable.
 //   FC16  Whoever wants to hear of a transaction's end adds to the word `waiters` of its slot, then
 //         reads the slot: if it is that transaction's, its owner will see (FC15); and after
-//         a crash whoever adopts its transactions is told of who waits (FR3).
+//         a crash whoever adopts its transactions is told of who waits (FQ3).
 #pragma once
 
 #include <array>

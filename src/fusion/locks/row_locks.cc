@@ -35,7 +35,7 @@ StatusOr<LockReply> RowLocks::exchange(const LockBatch& batch) {
   if (batch.number == s.accepted + 1) {
     s.accepted = batch.number;
     for (const LockRequest& request : batch.requests) {
-      // FR6. A report is heard at once, what follows it waits.
+      // FQ6. A report is heard at once, what follows it waits.
       if (active_ || !s.reported) {
         process(batch.server, request);
       } else {
@@ -121,9 +121,8 @@ void RowLocks::process(NodeId server, const LockRequest& request) {
       if (!active_) {
         consult.on = true;
       } else if (!consult.on) {
-        send(server, {.kind = LockEventKind::kConsult,
-                      .number = consult.change,
-                      .index = request.index});
+        send(server,
+             {.kind = LockEventKind::kConsult, .number = consult.change, .index = request.index});
       }
       return;
     }
@@ -152,7 +151,7 @@ void RowLocks::report_ends(NodeId server) {
   if (expected_.empty()) activate();
 }
 
-// FR6
+// FQ6
 void RowLocks::activate() {
   active_ = true;
   for (auto& [index, consult] : consults_)
@@ -218,12 +217,11 @@ void RowLocks::gone(NodeId server) {
   if (expected_.erase(server.value) != 0 && expected_.empty() && !active_) activate();
 }
 
-// FR3
+// FQ3
 void RowLocks::adopted(NodeId place, NodeId by) {
   owners_[place.value] = by;
   for (const auto& [holder, queues] : by_holder_)
-    if (node_of(holder) == place)
-      send(by, {.kind = LockEventKind::kWaitedFor, .trx = holder});
+    if (node_of(holder) == place) send(by, {.kind = LockEventKind::kWaitedFor, .trx = holder});
 }
 
 NodeId RowLocks::owner_of(TrxId trx) const {
@@ -273,13 +271,12 @@ void RowLocks::erase_if_idle(Queue* queue) {
   if (!queue->waits.empty() || !queue->retrier.is_zero()) return;
   set_holder(queue, TrxId{});
   for (const uint8_t server : queue->told)
-    send(NodeId{server}, {.kind = LockEventKind::kRowQueued,
-                          .index = queue->row.first,
-                          .key = queue->row.second});
+    send(NodeId{server},
+         {.kind = LockEventKind::kRowQueued, .index = queue->row.first, .key = queue->row.second});
   queues_.erase(RowKey(queue->row));
 }
 
-// FR1
+// FQ1
 void RowLocks::insert(Queue* queue, Wait* wait) {
   auto at = queue->waits.begin();
   while (at != queue->waits.end() && ((*at)->goes_first && !wait->goes_first)) ++at;
@@ -305,7 +302,6 @@ RowLocks::Wait* RowLocks::find_wait(NodeId server, uint64_t number) {
 // The transaction waits for nothing any more. Its queue may be idle by then.
 void RowLocks::forget(Wait* wait) {
   if (wait->queue != nullptr) {
-    if (wait->queue->waits.front() == wait) wait->queue->overtaken = 0;
     wait->queue->waits.erase(wait->at);
   } else {
     const auto waits = shared_waits_.find(wait->row.first);
@@ -334,12 +330,12 @@ void RowLocks::pass_turn(Queue* queue, NodeId releasing) {
   if (!active_) return;
   Wait* next = queue->waits.front();
   if (!releasing.is_zero() && next->server != releasing && !next->goes_first &&
-      queue->overtaken < options_.overtaken_max) {  // FR2
+      next->overtaken < options_.overtaken_max) {  // FQ2
     const auto near = std::find_if(queue->waits.begin(), queue->waits.end(),
                                    [releasing](Wait* w) { return w->server == releasing; });
     if (near != queue->waits.end()) {
+      ++next->overtaken;
       next = *near;
-      ++queue->overtaken;
       ++counters_.overtaken;
     }
   }
@@ -356,7 +352,7 @@ void RowLocks::pass_turn(Queue* queue, NodeId releasing) {
 }
 
 void RowLocks::wait(NodeId server, const LockRequest& request) {
-  if (find_wait(server, request.number) != nullptr) return;  // FR8
+  if (find_wait(server, request.number) != nullptr) return;  // FQ8
   if (const auto other = waiting_.find(request.trx); other != waiting_.end())
     give_up(other->second);
   Queue* const queue = queue_of(RowKey{request.index, request.key});
@@ -383,19 +379,17 @@ void RowLocks::wait(NodeId server, const LockRequest& request) {
     if (!request.announced) {
       look(*wait, request.holder);
     } else {
-      send(server, {.kind = LockEventKind::kRegistered,
-                    .number = wait->number,
-                    .ticket = wait->ticket});
+      send(server,
+           {.kind = LockEventKind::kRegistered, .number = wait->number, .ticket = wait->ticket});
     }
   } else {
-    send(server, {.kind = LockEventKind::kRegistered,
-                  .number = wait->number,
-                  .ticket = wait->ticket});
+    send(server,
+         {.kind = LockEventKind::kRegistered, .number = wait->number, .ticket = wait->ticket});
     if (again) pass_turn(queue);  // it gave its turn up to one that must come first
   }
   // The turn may have changed hands, the queue is there: it waits in it.
-  if (const auto still = waiting_.find(request.trx); still != waiting_.end() &&
-                                                     still->second->queue != nullptr)
+  if (const auto still = waiting_.find(request.trx);
+      still != waiting_.end() && still->second->queue != nullptr)
     tell_queued(still->second->queue);
   search(request.trx);
 }
@@ -403,7 +397,7 @@ void RowLocks::wait(NodeId server, const LockRequest& request) {
 void RowLocks::has_turn(NodeId server, const LockRequest& request) {
   if (active_) return;  // of a report that nobody waited for: it looks for itself
   Queue* const queue = queue_of(RowKey{request.index, request.key});
-  if (!queue->retrier.is_zero()) return;  // FR8
+  if (!queue->retrier.is_zero()) return;  // FQ8
   queue->retrier = request.trx;
   queue->turn = WaitKey{server.value, request.number};
   set_holder(queue, request.trx);
@@ -471,10 +465,8 @@ void RowLocks::set_consult(IndexId index, Consult* consult, bool on) {
   ++counters_.consults;
   for (const auto& [server, session] : sessions_) {
     if (on) consult->awaited.insert(server);
-    send(NodeId{server}, {.kind = LockEventKind::kConsult,
-                          .number = consult->change,
-                          .index = index,
-                          .flag = on});
+    send(NodeId{server},
+         {.kind = LockEventKind::kConsult, .number = consult->change, .index = index, .flag = on});
   }
 }
 
@@ -496,8 +488,7 @@ void RowLocks::add_now(NodeId server, const LockRequest& request) {
     shared_.add_range(request.trx, request.index, request.key, request.high, request.infinite);
   }
   consults_[request.index].idle_since_us = 0;
-  if (request.number != 0)
-    send(server, {.kind = LockEventKind::kAdded, .number = request.number});
+  if (request.number != 0) send(server, {.kind = LockEventKind::kAdded, .number = request.number});
 }
 
 void RowLocks::run_deferred(Consult* consult) {
@@ -570,8 +561,7 @@ std::vector<TrxId> RowLocks::edges_of(TrxId trx) const {
   const Wait& wait = *it->second;
   if (wait.queue == nullptr) return shared_.holders_of(wait.row.first, wait.row.second, trx);
   std::vector<TrxId> out;
-  if (!wait.queue->holder.is_zero() && wait.queue->holder != trx)
-    out.push_back(wait.queue->holder);
+  if (!wait.queue->holder.is_zero() && wait.queue->holder != trx) out.push_back(wait.queue->holder);
   if (wait.queue->waits.front() != &wait) out.push_back(wait.queue->waits.front()->trx);
   return out;
 }
@@ -613,7 +603,7 @@ void RowLocks::search(TrxId start) {
   }
 }
 
-// FR4
+// FQ4
 void RowLocks::confirm(TrxId start, const std::vector<TrxId>& path, TrxId victim) {
   const uint64_t number = ++last_cycle_;
   Cycle& cycle = cycles_[number];
@@ -655,7 +645,7 @@ bool RowLocks::is_still_there(const Cycle& cycle) const {
 }
 
 void RowLocks::conclude(uint64_t number) {
-  Cycle cycle = std::move(cycles_.find(number)->second);
+  const Cycle cycle = std::move(cycles_.find(number)->second);
   cycles_.erase(number);
   if (cycle.refused || !is_still_there(cycle)) {
     ++counters_.unconfirmed;
@@ -663,10 +653,12 @@ void RowLocks::conclude(uint64_t number) {
     Wait* const victim = waits_.find(cycle.members[cycle.victim].wait)->second.get();
     send(victim->server, {.kind = LockEventKind::kVictim, .number = victim->number});
     ++counters_.deadlocks;
-    last_deadlock_ = std::move(cycle.members);
+    last_deadlock_ = cycle.members;
     give_up(victim);
   }
+  // It may be there in another form by now, and whoever has found it not wait any more.
   search(cycle.start);
+  for (const DeadlockMember& member : cycle.members) search(member.trx);
 }
 
 // --- for people ---

@@ -7,29 +7,29 @@
 // batches in, sends replies, lets calls for events wait until has_events(), calls tick() each
 // second, and says which servers are gone and who has adopted their transactions.
 //
-//   FR1  A row's waiters are served in the order of their tickets. Whoever has the turn tries again
+//   FQ1  A row's waiters are served in the order of their tickets. Whoever has the turn tries again
 //        and keeps its ticket: if it finds another holder it waits in its old place (L1, L5). Who
 //        holds the row shared goes first: nobody ahead of it could be served.
-//   FR2  When a holder ends, a waiter of the same server may go before the first one, whose page
+//   FQ2  When a holder ends, a waiter of the same server may go before the first one, whose page
 //        would have to travel; but no first waiter is overtaken more than `overtaken_max` times.
-//   FR3  No wake-up is lost. Whoever becomes the first waiter for a holder is registered before its
+//   FQ3  No wake-up is lost. Whoever becomes the first waiter for a holder is registered before its
 //        server makes sure to hear of the holder's end, and looks after that. If it cannot make
 //        sure by itself the holder's server is told from here, and says so, before the look. When
 //        the holder's transactions are adopted, and when this memory node is a new one, it is told
 //        and looks again.
-//   FR4  A cycle of waits is broken only once the server of each wait has said, when asked for this
+//   FQ4  A cycle of waits is broken only once the server of each wait has said, when asked for this
 //        very cycle, that the wait is still on: so there was a moment at which all of them were.
 //        The victim is who closed the cycle; of a cycle that was closed without a new wait it is
 //        one of the waiters. What is asked for is searched again afterwards.
-//   FR5  A shared lock or a range counts once every server has said that its writers ask: the first
+//   FQ5  A shared lock or a range counts once every server has said that its writers ask: the first
 //        one in an index sets "consult" there, everywhere, and the others wait with it. A server
 //        that comes later hears it with its first reply, before it runs anything. The changes of
 //        an index are numbered: an answer to an earlier one counts for nothing.
-//   FR6  A new memory node gives no turn, lock or answer before every server that may hold
+//   FQ6  A new memory node gives no turn, lock or answer before every server that may hold
 //        something has reported what it holds and waits for, or is gone.
-//   FR7  A server that is gone waits for nothing and holds nothing shared. Rows that its
+//   FQ7  A server that is gone waits for nothing and holds nothing shared. Rows that its
 //        transactions have changed stay theirs; whoever adopts those ends each and says so.
-//   FR8  What a server says is judged, never asserted: a message about what is over is nothing.
+//   FQ8  What a server says is judged, never asserted: a message about what is over is nothing.
 #pragma once
 
 #include <cstdint>
@@ -51,8 +51,8 @@
 namespace strata::fusion {
 
 struct RowLockOptions {
-  uint32_t overtaken_max = 8;              // FR2
-  uint64_t consult_idle_us = 10'000'000;   // how long writers ask after the last shared lock
+  uint32_t overtaken_max = 8;             // FQ2
+  uint64_t consult_idle_us = 10'000'000;  // how long writers ask after the last shared lock
 };
 
 struct RowLockCounters {
@@ -64,7 +64,7 @@ struct RowLockCounters {
 
 class RowLocks {
  public:
-  // `expected`: servers that may hold something (FR6): the members that the authority knows of.
+  // `expected`: servers that may hold something (FQ6): the members that the authority knows of.
   RowLocks(Epoch epoch, const std::vector<NodeId>& expected, const RowLockOptions& options = {});
   ~RowLocks();
   RowLocks(const RowLocks&) = delete;
@@ -75,12 +75,12 @@ class RowLocks {
   StatusOr<proto::LockReply> exchange(const proto::LockBatch& batch);
   [[nodiscard]] bool has_events(NodeId server) const;
   void tick(uint64_t now_us);
-  // Fenced and released, or left (FR7). Before another life of it comes.
+  // Fenced and released, or left (FQ7). Before another life of it comes.
   void gone(NodeId server);
   // `by` ends the transactions of `place` from now on. A server that reports has its own place.
   void adopted(NodeId place, NodeId by);
 
-  [[nodiscard]] bool active() const noexcept { return active_; }  // FR6
+  [[nodiscard]] bool active() const noexcept { return active_; }  // FQ6
   [[nodiscard]] const RowLockCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] std::string describe(uint64_t limit) const;
   // The last deadlock that was broken: each wait for the transaction of the next.
@@ -104,6 +104,7 @@ class RowLocks {
     RowKey row;
     uint64_t ticket = 0;
     bool goes_first = false;
+    uint32_t overtaken = 0;
     Queue* queue = nullptr;  // null: waits for shared locks
     std::list<Wait*>::iterator at;
   };
@@ -113,7 +114,6 @@ class RowLocks {
     TrxId retrier;  // has the turn, or zero
     WaitKey turn;   // the wait that got it
     std::list<Wait*> waits;
-    uint32_t overtaken = 0;  // the first has been
     std::set<uint8_t> told;  // servers whose newcomers queue
   };
   struct Session {
@@ -192,7 +192,7 @@ class RowLocks {
   std::map<RowKey, std::unique_ptr<Queue>> queues_;
   std::map<TrxId, std::set<Queue*>> by_holder_;
   std::map<WaitKey, std::unique_ptr<Wait>> waits_;
-  std::map<TrxId, Wait*> waiting_;                           // a transaction waits once at most
+  std::map<TrxId, Wait*> waiting_;  // a transaction waits once at most
   std::map<IndexId, std::list<Wait*>> shared_waits_;
   uint64_t last_ticket_ = 0;
 

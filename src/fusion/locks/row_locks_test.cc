@@ -1,4 +1,4 @@
-// Goal: each rule of the memory node's half of row locks by itself (FR1-FR8), message by message.
+// Goal: each rule of the memory node's half of row locks by itself (FQ1-FQ8), message by message.
 #include "fusion/locks/row_locks.h"
 
 #include <gtest/gtest.h>
@@ -61,8 +61,7 @@ class Peer {
                  .flag = goes_first}});
   }
   std::vector<LockEvent> cancel(uint64_t number, const std::string& key) {
-    return say(
-        {{.kind = LockRequestKind::kCancel, .number = number, .index = kIndex, .key = key}});
+    return say({{.kind = LockRequestKind::kCancel, .number = number, .index = kIndex, .key = key}});
   }
   std::vector<LockEvent> settled(TrxId who, const std::string& key, bool took) {
     return say({{.kind = LockRequestKind::kSettled,
@@ -136,8 +135,8 @@ struct RowLocksTest : ::testing::Test {
 };
 
 TEST_F(RowLocksTest, FirstWaiterIsRegisteredBeforeItLooksAndGetsTheTurnWhenTheHolderEnds) {
-  const LockEvent registered = the(two.wait(1, trx(2, 5), trx(1, 9), "a"),
-                                   LockEventKind::kRegistered);
+  const LockEvent registered =
+      the(two.wait(1, trx(2, 5), trx(1, 9), "a"), LockEventKind::kRegistered);
   EXPECT_EQ(registered.number, 1u);
   EXPECT_TRUE(registered.flag);
   EXPECT_EQ(registered.trx, trx(1, 9));
@@ -160,7 +159,7 @@ TEST_F(RowLocksTest, WhoLooksInVainForTheHolderGetsTheTurn) {
   EXPECT_EQ(locks.counters().polls_found, 0u);
 }
 
-// FR1: whoever finds another holder when its turn comes waits in its old place.
+// FQ1: whoever finds another holder when its turn comes waits in its old place.
 TEST_F(RowLocksTest, TheTurnGoesByTickets) {
   const uint64_t ticket =
       the(two.wait(1, trx(2, 5), trx(1, 9), "a"), LockEventKind::kRegistered).ticket;
@@ -170,8 +169,8 @@ TEST_F(RowLocksTest, TheTurnGoesByTickets) {
   one.ended(trx(1, 9));
   EXPECT_EQ(the(two.hear(), LockEventKind::kGranted).number, 1u);
   // A transaction of server 1 that did not know of the queue was faster.
-  const auto again = the(two.wait(3, trx(2, 5), trx(1, 10), "a", false, ticket),
-                         LockEventKind::kRegistered);
+  const auto again =
+      the(two.wait(3, trx(2, 5), trx(1, 10), "a", false, ticket), LockEventKind::kRegistered);
   EXPECT_TRUE(again.flag);
   EXPECT_EQ(again.ticket, ticket);
   one.ended(trx(1, 10));
@@ -199,7 +198,7 @@ TEST_F(RowLocksTest, WhoHoldsTheRowSharedGoesFirst) {
   EXPECT_EQ(the(one.hear(), LockEventKind::kGranted).number, 2u);
 }
 
-// FR2: with many local waiters behind it the first one of another server waits for eight at most.
+// FQ2: with many local waiters behind it the first one of another server waits for eight at most.
 TEST_F(RowLocksTest, HotRowStaysOnItsServerButNotForLong) {
   two.wait(1, trx(2, 1), trx(1, 1), "hot");
   for (uint64_t i = 1; i <= 20; ++i) one.wait(i, trx(1, 100 + i), trx(1, 1), "hot");
@@ -219,14 +218,14 @@ TEST_F(RowLocksTest, HotRowStaysOnItsServerButNotForLong) {
   EXPECT_EQ(locks.counters().overtaken, 8u);
 }
 
-// FC12, FR8: a cancel is idempotent, and one that crosses the turn hands it on.
+// FC12, FQ8: a cancel is idempotent, and one that crosses the turn hands it on.
 TEST_F(RowLocksTest, CancelledWaitIsOverAndACrossingTurnGoesOn) {
   two.wait(1, trx(2, 5), trx(1, 9), "a");
   one.wait(1, trx(1, 5), trx(1, 9), "a");
   two.wait(2, trx(2, 6), trx(1, 9), "a");
   two.cancel(2, "a");
   two.cancel(2, "a");
-  one.ended(trx(1, 9));  // FR2: its own server's goes first
+  one.ended(trx(1, 9));  // FQ2: its own server's goes first
   two.cancel(1, "a");
   EXPECT_FALSE(the(one.cancel(1, "a"), LockEventKind::kRowQueued).flag);  // crosses the turn
   EXPECT_EQ(locks.describe(10), "");
@@ -241,7 +240,7 @@ TEST_F(RowLocksTest, WhenTheFirstGivesUpTheNextLooksForItself) {
   EXPECT_EQ(the(two.cancel(1, "a"), LockEventKind::kGranted).number, 2u);
 }
 
-// FR3: a holder whose table cannot be written to is told of from here, and the look comes after.
+// FQ3: a holder whose table cannot be written to is told of from here, and the look comes after.
 TEST_F(RowLocksTest, HoldersServerIsToldAndOnlyThenTheWaiterLooks) {
   two.wait(1, trx(2, 5), trx(1, 9), "a");
   two.say({{.kind = LockRequestKind::kNote, .number = 1, .holder = trx(1, 9)}});
@@ -253,7 +252,7 @@ TEST_F(RowLocksTest, HoldersServerIsToldAndOnlyThenTheWaiterLooks) {
   EXPECT_EQ(look.trx, trx(1, 9));
 }
 
-// FR3, FR7: rows of a server that is gone stay its transactions' until who adopts them ends each.
+// FQ3, FQ7: rows of a server that is gone stay its transactions' until who adopts them ends each.
 TEST_F(RowLocksTest, WhoAdoptsIsToldWhoIsWaitedFor) {
   two.wait(1, trx(2, 5), trx(1, 9), "a");
   locks.gone(NodeId{1});
@@ -261,8 +260,10 @@ TEST_F(RowLocksTest, WhoAdoptsIsToldWhoIsWaitedFor) {
   two.say({{.kind = LockRequestKind::kNote, .number = 1, .holder = trx(1, 9)}});  // nobody is there
   locks.adopted(NodeId{1}, NodeId{2});
   EXPECT_EQ(the(two.hear(), LockEventKind::kWaitedFor).trx, trx(1, 9));
-  EXPECT_EQ(the(two.say({{.kind = LockRequestKind::kNoted, .holder = trx(1, 9)}}),
-                LockEventKind::kLook).number, 1u);
+  EXPECT_EQ(
+      the(two.say({{.kind = LockRequestKind::kNoted, .holder = trx(1, 9)}}), LockEventKind::kLook)
+          .number,
+      1u);
   EXPECT_EQ(the(two.ended(trx(1, 9)), LockEventKind::kGranted).number, 1u);
 }
 
@@ -291,10 +292,11 @@ TEST_F(RowLocksTest, ServerThatIsGoneWaitsForNothingAndHoldsNothingShared) {
   EXPECT_EQ(granted, (std::vector<uint64_t>{2, 3, 1}));  // the first of `a` looks for itself
 }
 
-// FR5
+// FQ5
 TEST_F(RowLocksTest, SharedLockCountsOnceEveryWriterAsks) {
-  EXPECT_EQ(the(one.of_row(LockRequestKind::kAddShared, 1, trx(1, 4), "a"),
-                LockEventKind::kConsult).number, 1u);
+  EXPECT_EQ(the(one.of_row(LockRequestKind::kAddShared, 1, trx(1, 4), "a"), LockEventKind::kConsult)
+                .number,
+            1u);
   EXPECT_FALSE(has(one.consult_heard(1), LockEventKind::kAdded));
   EXPECT_EQ(the(two.hear(), LockEventKind::kConsult).number, 1u);
   // Another one meanwhile waits for the same answers.
@@ -302,14 +304,17 @@ TEST_F(RowLocksTest, SharedLockCountsOnceEveryWriterAsks) {
   EXPECT_EQ(the(two.consult_heard(1), LockEventKind::kAdded).number, 1u);
   EXPECT_EQ(the(one.hear(), LockEventKind::kAdded).number, 1u);
   // And the next at once.
-  EXPECT_TRUE(has(one.of_row(LockRequestKind::kAddShared, 2, trx(1, 4), "b"),
-                  LockEventKind::kAdded));
-  EXPECT_EQ(the(two.of_row(LockRequestKind::kAskShared, 2, trx(2, 9), "b"),
-                LockEventKind::kShared).trx, trx(1, 4));
-  EXPECT_EQ(the(two.of_row(LockRequestKind::kAskShared, 3, trx(1, 4), "b"),
-                LockEventKind::kShared).trx, TrxId{});
-  EXPECT_EQ(the(one.of_row(LockRequestKind::kAskShared, 3, trx(1, 4), "mm"),
-                LockEventKind::kShared).trx, trx(2, 4));
+  EXPECT_TRUE(
+      has(one.of_row(LockRequestKind::kAddShared, 2, trx(1, 4), "b"), LockEventKind::kAdded));
+  EXPECT_EQ(
+      the(two.of_row(LockRequestKind::kAskShared, 2, trx(2, 9), "b"), LockEventKind::kShared).trx,
+      trx(1, 4));
+  EXPECT_EQ(
+      the(two.of_row(LockRequestKind::kAskShared, 3, trx(1, 4), "b"), LockEventKind::kShared).trx,
+      TrxId{});
+  EXPECT_EQ(
+      the(one.of_row(LockRequestKind::kAskShared, 3, trx(1, 4), "mm"), LockEventKind::kShared).trx,
+      trx(2, 4));
 }
 
 TEST_F(RowLocksTest, AnswerToAnEarlierChangeCountsForNothing) {
@@ -339,8 +344,8 @@ TEST_F(RowLocksTest, NewServerHearsWhatWritersAskForWithItsFirstReply) {
   one.hear();
   Peer three(&locks, 3);
   EXPECT_TRUE(the(three.report(), LockEventKind::kConsult).flag);
-  EXPECT_FALSE(has(one.of_row(LockRequestKind::kAddShared, 2, trx(1, 4), "b"),
-                   LockEventKind::kAdded));
+  EXPECT_FALSE(
+      has(one.of_row(LockRequestKind::kAddShared, 2, trx(1, 4), "b"), LockEventKind::kAdded));
   three.consult_heard(1);
   EXPECT_TRUE(has(one.hear(), LockEventKind::kAdded));
 }
@@ -357,24 +362,26 @@ TEST_F(RowLocksTest, WriterWaitsUntilTheLastSharedHolderIsGone) {
   one.consult_heard(1);
   two.consult_heard(1);
   two.of_row(LockRequestKind::kAddShared, 1, trx(2, 4), "m");
-  EXPECT_FALSE(has(two.of_row(LockRequestKind::kWaitShared, 2, trx(2, 5), "m"),
-                   LockEventKind::kGranted));
+  EXPECT_FALSE(
+      has(two.of_row(LockRequestKind::kWaitShared, 2, trx(2, 5), "m"), LockEventKind::kGranted));
   one.of_row(LockRequestKind::kDropRangeKey, 0, trx(1, 4), "m");
   EXPECT_FALSE(has(two.hear(), LockEventKind::kGranted));
-  EXPECT_EQ(the(two.of_row(LockRequestKind::kDropShared, 0, trx(2, 4), "m"),
-                LockEventKind::kGranted).number, 2u);
+  EXPECT_EQ(
+      the(two.of_row(LockRequestKind::kDropShared, 0, trx(2, 4), "m"), LockEventKind::kGranted)
+          .number,
+      2u);
   // Only that key was taken out.
-  EXPECT_FALSE(has(two.of_row(LockRequestKind::kWaitShared, 3, trx(2, 5), "n"),
-                   LockEventKind::kGranted));
+  EXPECT_FALSE(
+      has(two.of_row(LockRequestKind::kWaitShared, 3, trx(2, 5), "n"), LockEventKind::kGranted));
   one.of_row(LockRequestKind::kReleaseShared, 0, trx(1, 4), "");
   EXPECT_EQ(the(two.hear(), LockEventKind::kGranted).number, 3u);
   // Nobody is in the way of its own.
   one.of_row(LockRequestKind::kAddShared, 2, trx(1, 4), "x");
-  EXPECT_TRUE(has(one.of_row(LockRequestKind::kWaitShared, 3, trx(1, 4), "x"),
-                  LockEventKind::kGranted));
+  EXPECT_TRUE(
+      has(one.of_row(LockRequestKind::kWaitShared, 3, trx(1, 4), "x"), LockEventKind::kGranted));
 }
 
-// FR4
+// FQ4
 TEST_F(RowLocksTest, DeadlockOverTwoServersEndsForTheNewcomerOnceBothHaveConfirmed) {
   one.wait(1, trx(1, 1), trx(2, 1), "b");
   const auto asked = the(two.wait(1, trx(2, 1), trx(1, 1), "a"), LockEventKind::kConfirm);
@@ -435,15 +442,16 @@ TEST_F(RowLocksTest, EveryCycleOfANewcomerLosesOne) {
   two.of_row(LockRequestKind::kAddShared, 1, trx(2, 1), "s");
   one.wait(2, trx(1, 1), trx(3, 1), "x");
   two.wait(2, trx(2, 1), trx(3, 1), "y");
-  const uint64_t cycle = the(three.of_row(LockRequestKind::kWaitShared, 1, trx(3, 1), "s"),
-                             LockEventKind::kConfirm).number;
+  const uint64_t cycle =
+      the(three.of_row(LockRequestKind::kWaitShared, 1, trx(3, 1), "s"), LockEventKind::kConfirm)
+          .number;
   one.confirmed(cycle, true);
   EXPECT_EQ(the(three.confirmed(cycle, true), LockEventKind::kVictim).number, 1u);
   EXPECT_FALSE(has(two.hear(), LockEventKind::kVictim));
   EXPECT_EQ(locks.counters().deadlocks, 1u);
 }
 
-// FR6
+// FQ6
 TEST(RowLocksOfANewMemoryNode, NothingIsGivenBeforeAllHaveReported) {
   RowLocks locks(Epoch{4}, {NodeId{1}, NodeId{2}, NodeId{3}});
   Peer one(&locks, 1, 1, Epoch{4}), two(&locks, 2, 1, Epoch{4});
@@ -456,12 +464,12 @@ TEST(RowLocksOfANewMemoryNode, NothingIsGivenBeforeAllHaveReported) {
                        .key = "a",
                        .ticket = ticket};
   };
-  EXPECT_TRUE(one.report({wait(11, trx(1, 5), trx(3, 1), 40), wait(12, trx(1, 6), trx(3, 1), 60),
-                          {.kind = LockRequestKind::kAddShared,
-                           .trx = trx(1, 7),
-                           .index = kIndex,
-                           .key = "s"}})
-                  .empty());
+  EXPECT_TRUE(
+      one.report(
+             {wait(11, trx(1, 5), trx(3, 1), 40),
+              wait(12, trx(1, 6), trx(3, 1), 60),
+              {.kind = LockRequestKind::kAddShared, .trx = trx(1, 7), .index = kIndex, .key = "s"}})
+          .empty());
   EXPECT_TRUE(one.of_row(LockRequestKind::kAskShared, 13, trx(1, 9), "t").empty());
   EXPECT_TRUE(one.wait(14, trx(1, 8), TrxId{}, "free").empty());
   EXPECT_FALSE(locks.active());
@@ -483,12 +491,13 @@ TEST(RowLocksOfANewMemoryNode, NothingIsGivenBeforeAllHaveReported) {
   EXPECT_EQ(the(at_one, LockEventKind::kShared).number, 13u);
   // Writers are told again to ask, under a number of this epoch, before a lock is added.
   const LockEvent consult = the(two.hear(), LockEventKind::kConsult);
-  EXPECT_FALSE(has(two.of_row(LockRequestKind::kAddShared, 22, trx(2, 9), "s"),
-                   LockEventKind::kAdded));
+  EXPECT_FALSE(
+      has(two.of_row(LockRequestKind::kAddShared, 22, trx(2, 9), "s"), LockEventKind::kAdded));
   one.consult_heard(consult.number);
   EXPECT_TRUE(has(two.consult_heard(consult.number), LockEventKind::kAdded));
-  EXPECT_EQ(the(two.of_row(LockRequestKind::kAskShared, 23, trx(2, 9), "s"),
-                LockEventKind::kShared).trx, trx(1, 7));
+  EXPECT_EQ(
+      the(two.of_row(LockRequestKind::kAskShared, 23, trx(2, 9), "s"), LockEventKind::kShared).trx,
+      trx(1, 7));
   // The turns go by the old tickets, and the turn that was held is.
   EXPECT_EQ(the(one.gone(11, trx(3, 1), "a"), LockEventKind::kGranted).number, 11u);
   EXPECT_TRUE(one.settled(trx(1, 5), "a", false).empty());
@@ -522,11 +531,8 @@ TEST_F(RowLocksTest, BatchesCountOnceAndEventsComeUntilTheyAreHeard) {
   batch.life = 1;
   batch.epoch = kEpoch;
   batch.number = one.number() + 1;
-  batch.requests.push_back({.kind = LockRequestKind::kWait,
-                            .number = 1,
-                            .trx = trx(1, 5),
-                            .index = kIndex,
-                            .key = "a"});
+  batch.requests.push_back(
+      {.kind = LockRequestKind::kWait, .number = 1, .trx = trx(1, 5), .index = kIndex, .key = "a"});
   for (int i = 0; i < 3; ++i) {  // as when replies are lost
     const auto reply = locks.exchange(batch);
     ASSERT_TRUE(reply.ok());

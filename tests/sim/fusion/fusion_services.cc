@@ -22,8 +22,8 @@
 #include "clients/fusion/tit_reader.h"
 #include "clients/fusion/tit_region.h"
 #include "engine/testing/cluster.h"
-#include "fusion/locks/row_locks.h"
 #include "fusion/timestamps/time_service.h"
+#include "lock_pump.h"
 #include "proto/fusion.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
@@ -38,8 +38,9 @@ using clients::OracleClient;
 using clients::TitOwners;
 using clients::TitReader;
 using clients::TitRegion;
-using fusion::RowLocks;
 using fusion::TimeService;
+using sim::LockPump;
+using sim::LockService;
 using transport::BlockingChannel;
 using transport::Region;
 using transport::RegionAccess;
@@ -86,88 +87,6 @@ class Owners final : public TitOwners {
   }
   std::shared_mutex mutex_;
   std::map<uint8_t, OwnTransactions*> nodes_;
-};
-
-// The memory node's row locks, and what brings messages to them and back.
-class LockService {
- public:
-  StatusOr<proto::LockReply> exchange(const proto::LockBatch& batch) {
-    const std::lock_guard lock(mutex_);
-    StatusOr<proto::LockReply> reply = locks_.exchange(batch);
-    changed_.notify_all();
-    return reply;
-  }
-  // As exchange(), once there are events, or it is time to ask again.
-  StatusOr<proto::LockReply> events(const proto::LockBatch& poll) {
-    std::unique_lock lock(mutex_);
-    proto::LockBatch batch = poll;
-    for (int tries = 0; tries < 2; ++tries) {
-      StatusOr<proto::LockReply> reply = locks_.exchange(batch);
-      if (!reply.ok() || !reply->events.empty() || tries == 1) return reply;
-      changed_.wait_for(lock, std::chrono::milliseconds(50));
-    }
-    return error_busy();
-  }
-  void gone(NodeId server) {
-    const std::lock_guard lock(mutex_);
-    locks_.gone(server);
-    changed_.notify_all();
-  }
-  void tick(uint64_t now_us) {
-    const std::lock_guard lock(mutex_);
-    locks_.tick(now_us);
-  }
-  [[nodiscard]] fusion::RowLockCounters counters() {
-    const std::lock_guard lock(mutex_);
-    return locks_.counters();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  RowLocks locks_{kEpoch, {}};
-};
-
-// A server's threads for its messages about row locks.
-class LockPump {
- public:
-  LockPump(FusionLocks* locks, LockService* service) : locks_(locks), service_(service) {
-    locks_->use(kEpoch);
-    sender_ = std::thread([this] { send(); });
-    hearer_ = std::thread([this] { hear(); });
-  }
-  ~LockPump() { stop(); }
-  void stop() {
-    if (stopping_.exchange(true)) return;
-    locks_->end();
-    sender_.join();
-    hearer_.join();
-  }
-
- private:
-  void send() {
-    while (!stopping_.load()) {
-      const auto batch = locks_->next_batch(20'000);
-      if (!batch.has_value()) continue;
-      const auto reply = service_->exchange(*batch);
-      if (reply.ok()) locks_->heard(kEpoch, *reply);
-    }
-  }
-  void hear() {
-    while (!stopping_.load()) {
-      const proto::LockBatch batch = locks_->poll();
-      const auto reply = service_->events(batch);
-      if (reply.ok()) {
-        locks_->heard(kEpoch, *reply);
-      } else {
-        std::this_thread::yield();  // it has not reported yet, or has gone
-      }
-    }
-  }
-  FusionLocks* const locks_;
-  LockService* const service_;
-  std::atomic<bool> stopping_{false};
-  std::thread sender_, hearer_;
 };
 
 class FusionServices final : public ClusterServices {
@@ -244,7 +163,7 @@ class FusionServices final : public ClusterServices {
       life->reader.opened(there->id, open(there->table_name()), kTitSlots);
     }
     lives_[node] = life;
-    life->pump = std::make_unique<LockPump>(&life->locks, &lock_service_);
+    life->pump = std::make_unique<LockPump>(&life->locks, &lock_service_, kEpoch);
     while (!life->locks.joined()) std::this_thread::yield();
     return {&life->oracle, &life->horizon, &life->reader, &life->locks};
   }
@@ -423,7 +342,7 @@ class FusionServices final : public ClusterServices {
   std::shared_ptr<BlockingChannel> channel_;
   std::shared_ptr<Region> times_;
   Owners owners_;
-  LockService lock_service_;
+  LockService lock_service_{kEpoch};
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;

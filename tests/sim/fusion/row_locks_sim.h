@@ -35,12 +35,12 @@ namespace strata::sim {
 // A rule that is broken, to see that the checks notice.
 enum class RowLocksMutation : uint8_t {
   kNone,
-  kLookBeforeRegistering,  // FU26, FC11
+  kLookBeforeRegistering,  // FU26
   kWordBeforeOutcome,      // FU26, FC15: the owner looks for waiters, then publishes
-  kEverythingIsConfirmed,  // FR4: cycles are taken for what they seem
-  kLockBeforeAnswers,      // FR5: a shared lock counts before all writers ask
-  kAdoptersAreNotTold,     // FR3
-  kNoReport                // FC13, FR6: a new memory node is not told of shared locks
+  kNobodyIsAsked,          // FQ4: cycles are taken for what they seem
+  kLockBeforeAnswers,      // FQ5: a shared lock counts before all writers ask
+  kAdoptersAreNotTold,     // FQ3
+  kNoReport                // FC13, FQ6: a new memory node is not told of shared locks
 };
 
 class RowLocksSim {
@@ -112,13 +112,13 @@ class RowLocksSim {
   std::map<uint8_t, uint8_t> adopters_;  // of places whose server has not come back
 
   std::array<TrxId, kRows> marks_{};
-  std::array<std::set<TrxId>, kRows> shared_;  // who has read it under a lock
+  std::array<std::set<TrxId>, kRows> shared_;      // who has read it under a lock
   std::map<TrxId, std::set<uint64_t>> undecided_;  // with the rows marked
   struct Interval {
     uint64_t begin = 0, end = UINT64_MAX;
   };
   std::map<std::pair<TrxId, uint64_t>, Interval> intervals_;  // of waits: trx, number of the wait
-  std::vector<std::unique_ptr<Server>> servers_;  // by number; the first is none
+  std::vector<std::unique_ptr<Server>> servers_;              // by number; the first is none
   std::vector<std::unique_ptr<Server>> graveyard_;
   std::map<uint8_t, uint64_t> next_sequence_;
   std::string failure_;
