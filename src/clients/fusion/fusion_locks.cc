@@ -181,13 +181,13 @@ Status FusionLocks::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout
 }
 
 bool FusionLocks::has_waiters(RowId row) const noexcept {
-  if (hints_.rows.load(std::memory_order_acquire) == 0) return false;
+  if (hints_.of(row).load(std::memory_order_acquire) == 0) return false;
   const MutexLock lock(mutex_);
   return client_.has_waiters(row);
 }
 
 void FusionLocks::settled(TrxId waiter, RowId row, TrxId holder) {
-  if (hints_.rows.load(std::memory_order_acquire) == 0) return;
+  if (hints_.of(row).load(std::memory_order_acquire) == 0) return;
   const MutexLock lock(mutex_);
   client_.settled(waiter, row, holder == waiter);
   say();

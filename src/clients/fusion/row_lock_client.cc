@@ -191,7 +191,7 @@ void RowLockClient::let_look(Call* call, TrxId at, bool told) {
 
 RowLockClient::Row* RowLockClient::row(IndexId index, const std::string& key) {
   const auto [it, is_new] = rows_.try_emplace(RowKey{index, key});
-  if (is_new) hints_->rows.fetch_add(1, std::memory_order_acq_rel);
+  if (is_new) hints_->of(RowId{index, key}).fetch_add(1, std::memory_order_acq_rel);
   return &it->second;
 }
 
@@ -200,7 +200,7 @@ void RowLockClient::tidy(IndexId index, const std::string& key) {
   if (it == rows_.end()) return;
   if (it->second.waits != 0 || it->second.turns != 0 || it->second.told) return;
   rows_.erase(it);
-  hints_->rows.fetch_sub(1, std::memory_order_acq_rel);
+  hints_->of(RowId{index, key}).fetch_sub(1, std::memory_order_acq_rel);
 }
 
 void RowLockClient::note_waited_for(TrxId trx) {

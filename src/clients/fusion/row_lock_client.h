@@ -19,10 +19,12 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,17 +39,22 @@ namespace strata::clients {
 struct RowLockHints {
   static constexpr size_t kHolders = 4096;  // power of two
   static constexpr size_t kIndexes = 1024;  // power of two
+  static constexpr size_t kRows = 4096;     // power of two
   // Of those that somebody waits for, by hash. A waiter adds to it and then looks; an ending holder
   // publishes its outcome and then does a read-modify-write here. One comes second and sees.
   std::array<std::atomic<uint32_t>, kHolders> waited_for{};
   std::array<std::atomic<uint32_t>, kIndexes> consulted{};  // indexes whose writers ask
-  std::atomic<uint32_t> rows{0};                            // with waiters, a turn, or told of
-  std::atomic<uint32_t> sharers{0};  // transactions with shared locks or ranges
+  std::array<std::atomic<uint32_t>, kRows> rows{};  // with waiters, a turn, or told of; by hash
+  std::atomic<uint32_t> sharers{0};                 // transactions with shared locks or ranges
   [[nodiscard]] std::atomic<uint32_t>& of(TrxId trx) noexcept {
     return waited_for[mix64(trx.value) & (kHolders - 1)];
   }
   [[nodiscard]] std::atomic<uint32_t>& of(IndexId index) noexcept {
     return consulted[index.value & (kIndexes - 1)];
+  }
+  [[nodiscard]] std::atomic<uint32_t>& of(RowId row) noexcept {
+    const uint64_t key = std::hash<std::string_view>{}(row.key);
+    return rows[mix64(key + row.index.value) & (kRows - 1)];
   }
 };
 

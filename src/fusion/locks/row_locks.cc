@@ -203,6 +203,13 @@ void RowLocks::gone(NodeId server) {
   for (const RowKey& row : turns)
     if (Queue* const queue = find_queue(row)) pass_turn(queue);
   for (const IndexId index : changed) shared_changed(index);
+  for (const auto& [holder, rows] : by_holder_) {
+    if (!owner_of(holder).is_zero()) continue;
+    for (const RowKey& row : rows) {
+      const Queue* const queue = find_queue(row);
+      if (queue->retrier.is_zero() && !queue->waits.empty()) look(*queue->waits.front(), holder);
+    }
+  }
   for (auto& [index, consult] : consults_) {
     if (consult.awaited.erase(server.value) == 0 || !consult.awaited.empty()) continue;
     run_deferred(&consult);
@@ -220,7 +227,7 @@ void RowLocks::gone(NodeId server) {
 // FQ3
 void RowLocks::adopted(NodeId place, NodeId by) {
   owners_[place.value] = by;
-  for (const auto& [holder, queues] : by_holder_)
+  for (const auto& [holder, rows] : by_holder_)
     if (node_of(holder) == place) send(by, {.kind = LockEventKind::kWaitedFor, .trx = holder});
 }
 
@@ -249,11 +256,11 @@ void RowLocks::set_holder(Queue* queue, TrxId holder) {
   if (queue->holder == holder) return;
   if (!queue->holder.is_zero()) {
     const auto it = by_holder_.find(queue->holder);
-    it->second.erase(queue);
+    it->second.erase(queue->row);
     if (it->second.empty()) by_holder_.erase(it);
   }
   queue->holder = holder;
-  if (!holder.is_zero()) by_holder_[holder].insert(queue);
+  if (!holder.is_zero()) by_holder_[holder].insert(queue->row);
 }
 
 // Newcomers of the holder's server queue; those of the waiters' servers know by themselves.
@@ -441,14 +448,15 @@ void RowLocks::settled(const LockRequest& request) {
 void RowLocks::ended(NodeId server, TrxId holder) {
   const auto it = by_holder_.find(holder);
   if (it == by_holder_.end()) return;
-  const std::vector<Queue*> queues(it->second.begin(), it->second.end());
-  for (Queue* const queue : queues) pass_turn(queue, server);
+  const std::vector<RowKey> rows(it->second.begin(), it->second.end());
+  for (const RowKey& row : rows) pass_turn(find_queue(row), server);
 }
 
 void RowLocks::noted(TrxId holder) {
   const auto it = by_holder_.find(holder);
   if (it == by_holder_.end()) return;
-  for (const Queue* const queue : it->second) {
+  for (const RowKey& row : it->second) {
+    const Queue* const queue = find_queue(row);
     if (!queue->retrier.is_zero() || queue->waits.empty()) continue;
     const Wait& first = *queue->waits.front();
     send(first.server, {.kind = LockEventKind::kLook, .number = first.number, .trx = holder});

@@ -27,7 +27,8 @@
 //        an index are numbered: an answer to an earlier one counts for nothing.
 //   FQ6  A new memory node gives no turn, lock or answer before every server that may hold
 //        something has reported what it holds and waits for, or is gone.
-//   FQ7  A server that is gone waits for nothing and holds nothing shared. Rows that its
+//   FQ7  A server that is gone waits for nothing and holds nothing shared. Whoever waits for its
+//         transactions looks again: what it had said last may not have come. Rows that its
 //        transactions have changed stay theirs; whoever adopts those ends each and says so.
 //   FQ8  What a server says is judged, never asserted: a message about what is over is nothing.
 #pragma once
@@ -190,7 +191,7 @@ class RowLocks {
   std::map<uint8_t, NodeId> owners_;                            // of places
 
   std::map<RowKey, std::unique_ptr<Queue>> queues_;
-  std::map<TrxId, std::set<Queue*>> by_holder_;
+  std::map<TrxId, std::set<RowKey>> by_holder_;
   std::map<WaitKey, std::unique_ptr<Wait>> waits_;
   std::map<TrxId, Wait*> waiting_;  // a transaction waits once at most
   std::map<IndexId, std::list<Wait*>> shared_waits_;

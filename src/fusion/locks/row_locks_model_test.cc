@@ -321,9 +321,10 @@ class Model {
         if (other.id != trx.id && other.shared.contains(trx.row)) out.push_back(other.id);
       return out;
     }
-    if (const Trx* const other = owner(trx.row); other != nullptr && other->id != trx.id)
-      out.push_back(other->id);
-    if (const Trx* const other = has_turn(trx.row)) out.push_back(other->id);
+    // Whoever has the turn is about to look who else has the row: that is known once it has.
+    const Trx* const turn = has_turn(trx.row);
+    const Trx* const other = turn != nullptr ? turn : owner(trx.row);
+    if (other != nullptr && other->id != trx.id) out.push_back(other->id);
     for (const Trx* const before : queue(trx.row)) {
       if (before->id == trx.id) break;
       out.push_back(before->id);
