@@ -616,8 +616,9 @@ TEST_F(RowLockClientTest, ManySharedLocksOfAnIndexAreReportedAsOne) {  // FC19
   EXPECT_TRUE(client_.has_whole(own(3), kIndex));
   client_.drop_range_key(own(3), RowId{kIndex, "c"});
   client_.use(Epoch{2});
+  const auto report = client_.next_batch();
   std::vector<LockRequestKind> kinds;
-  for (const LockRequest& request : client_.next_batch()->requests) kinds.push_back(request.kind);
+  for (const LockRequest& request : report->requests) kinds.push_back(request.kind);
   EXPECT_EQ(kinds, (std::vector{LockRequestKind::kAddRange, LockRequestKind::kDropRangeKey,
                                 LockRequestKind::kReported}));
   client_.release_shared(own(3));

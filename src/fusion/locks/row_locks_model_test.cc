@@ -252,6 +252,7 @@ class Model {
     wait(trx, row, holder == nullptr ? TrxId{} : holder->id, 0);
   }
   void wait(Trx* trx, uint64_t row, TrxId holder, uint64_t ticket) {
+    overtaken_.erase(trx->id);  // of this wait
     trx->waits = true;
     trx->row = row;
     trx->number = ++last_number_;

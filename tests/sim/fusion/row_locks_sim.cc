@@ -129,6 +129,7 @@ class RowLocksSim::Server {
   // Broken: what a server would be asked about a cycle counts as confirmed before it has heard it,
   // and before what it has said meanwhile. Such answers take numbers of the exchange.
   StatusOr<LockReply> confirm_all(LockBatch batch) {
+    if (batch.epoch.value != sim_->epoch_) return sim_->locks_->exchange(batch);  // too late
     if (batch.epoch != confirmed_in_) {
       confirmed_in_ = batch.epoch;
       last_assigned_ = 0;
