@@ -83,7 +83,7 @@ void FusionLocks::say() const {
 
 // --- waiting ---
 
-void FusionLocks::look(Sleeper* call, const Wish& wish, MutexLock* lock) const {
+void FusionLocks::look(Sleeper* call, const Wish& wish) const {
   const uint64_t look = call->look;
   const TrxId at = call->look_at;
   bool announced = call->told;
@@ -94,7 +94,6 @@ void FusionLocks::look(Sleeper* call, const Wish& wish, MutexLock* lock) const {
     held = (*wish.still_held)();
   }
   client_.looked(call, look, announced, held);
-  (void)lock;  // the proof that it is held
   say();
 }
 
@@ -110,7 +109,7 @@ Status FusionLocks::sleep(Sleeper* call, const Wish& wish, MutexLock* lock) cons
       case State::kEnded:
         return error_lease_lost("this server does not answer any more");
       case State::kLook:
-        look(call, wish, lock);
+        look(call, wish);
         continue;
       case State::kAsleep:
         break;

@@ -85,7 +85,7 @@ class FusionLocks final : public LockAuthority {
     const std::function<bool()>* still_held = nullptr;  // of a row
   };
   Status sleep(Sleeper* call, const Wish& wish, MutexLock* lock) const STRATA_REQUIRES(mutex_);
-  void look(Sleeper* call, const Wish& wish, MutexLock* lock) const STRATA_REQUIRES(mutex_);
+  void look(Sleeper* call, const Wish& wish) const STRATA_REQUIRES(mutex_);
   void say() const STRATA_REQUIRES(mutex_);  // there may be something to be sent
   void add(TrxId holder, IndexId index, const KeyRange* range, Bytes key);
 

@@ -129,6 +129,10 @@ class Model {
       }
       std::vector<std::pair<uint8_t, LockEvent>> events;
       events.swap(events_);
+      // Of what came at the same time: a victim has left before anybody got its turn.
+      std::stable_partition(events.begin(), events.end(), [](const auto& event) {
+        return event.second.kind == LockEventKind::kVictim;
+      });
       for (const auto& [server, event] : events) {
         hear(server, event);
         more = true;
