@@ -45,6 +45,24 @@ TIT_FENCE_BUGS = (
     "BUG_TABLE_BEFORE_LEASE",
     "BUG_TABLE_IS_NOT_LOOKED_AT_AGAIN",
 )
+WAITERS_BUGS = (
+    "BUG_LOOK_BEFORE_REGISTERING",
+    "BUG_LOOK_BEFORE_THE_WORD",
+    "BUG_WORD_BEFORE_OUTCOME",
+    "BUG_WORD_IS_CLEARED_LATE",
+    "BUG_SLOT_IS_NOT_CHECKED",
+    "BUG_ANSWER_BEFORE_NOTING",
+    "BUG_ADOPTER_IS_NOT_TOLD",
+    "BUG_CROSSING_TURN_IS_KEPT",
+)
+CONSULT_BUGS = (
+    "BUG_ANSWERS_ARE_NOT_AWAITED",
+    "BUG_ANSWER_BEFORE_THE_FLAG",
+    "BUG_NEW_SERVER_RUNS_BEFORE_IT_HEARS",
+    "BUG_TAKEN_BACK_WHILE_HELD",
+    "BUG_FLAG_BEFORE_THE_MARK",
+    "BUG_READ_BEFORE_REGISTERING",
+)
 
 CHECKS = (
     Check("log_quorum", "2 of 3"),
@@ -61,6 +79,10 @@ CHECKS = (
     *(Check("tit_slot", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_SLOT_BUGS),
     Check("tit_fence", "one other"),
     *(Check("tit_fence", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_FENCE_BUGS),
+    Check("waiters", "two in a slot"),
+    *(Check("waiters", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in WAITERS_BUGS),
+    Check("consult", "two writers"),
+    *(Check("consult", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in CONSULT_BUGS),
 )
 
 

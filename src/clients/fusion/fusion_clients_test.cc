@@ -1,4 +1,4 @@
-// Goal: each rule of a server's clients of the memory node by hand (FU5, FU6, FU9, FU12, FC1-FC9).
+// Goal: each rule of a server's clients of the memory node by hand (FU5, FU6, FU9, FU12, FC1-FC16).
 // Method: a region whose operations end when the test says so, a clock of the test's.
 #include <gtest/gtest.h>
 
@@ -15,6 +15,7 @@
 #include "clients/fusion/fusion_lease.h"
 #include "clients/fusion/horizon_client.h"
 #include "clients/fusion/oracle_client.h"
+#include "clients/fusion/row_lock_client.h"
 #include "clients/fusion/testing/memory_region.h"
 #include "clients/fusion/timestamp_fetcher.h"
 #include "clients/fusion/tit_reader.h"
@@ -385,6 +386,244 @@ TEST_F(TitTest, NobodyGoesByATableThatWasClosedOrWithoutALease) {  // FC8
   EXPECT_EQ(state_of(4), TrxState::kPrepared);
   region_->before = [] { return error_peer_down(); };
   EXPECT_EQ(state_of(4), TrxState::kCommitted);
+}
+
+TEST_F(TitTest, WhoWaitsSaysSoInTheSlotAndOnlyOfItsTransaction) {  // FC15, FC16
+  tit_.claim(3, TrxState::kActive);
+  EXPECT_FALSE(tit_.may_be_waited_for(3));
+  EXPECT_TRUE(reader_.announce_waiter(make_trx_id(NodeId{2}, 3)));
+  EXPECT_TRUE(tit_.may_be_waited_for(3));
+  // A younger one that would have the slot is not shown, takes nothing away, and may be waited for
+  // by who cannot say so.
+  tit_.claim(3 + kSlots, TrxState::kActive);
+  EXPECT_TRUE(tit_.may_be_waited_for(3));
+  EXPECT_TRUE(tit_.may_be_waited_for(3 + kSlots));
+  EXPECT_FALSE(reader_.announce_waiter(make_trx_id(NodeId{2}, 3 + kSlots)));
+  // The next one in the slot is waited for by nobody.
+  tit_.set(3, TrxState::kAborted, Cts{});
+  tit_.claim(3 + 2 * kSlots, TrxState::kActive);
+  EXPECT_FALSE(tit_.may_be_waited_for(3 + 2 * kSlots));
+  // A commit that is not durable is made so: its locks are given up by now.
+  tit_.set_ended(3 + 2 * kSlots, Cts{7});
+  owners_.states[3 + 2 * kSlots] = {TrxState::kCommitted, Cts{7}, Lsn{}};
+  EXPECT_TRUE(reader_.announce_waiter(make_trx_id(NodeId{2}, 3 + 2 * kSlots)));
+  EXPECT_EQ(calls(), 1u);
+  // A table that is closed meanwhile, or cannot be reached, tells nobody.
+  region_->after = [this] {
+    reader_.closed(NodeId{2});
+    return ok_status();
+  };
+  EXPECT_FALSE(reader_.announce_waiter(make_trx_id(NodeId{2}, 3 + 2 * kSlots)));
+  EXPECT_FALSE(reader_.announce_waiter(make_trx_id(NodeId{2}, 3 + 2 * kSlots)));
+  EXPECT_FALSE(reader_.announce_waiter(make_trx_id(NodeId{4}, 1)));
+}
+
+// --- row locks, message by message ---
+
+using proto::LockBatch;
+using proto::LockEvent;
+using proto::LockEventKind;
+using proto::LockReply;
+using proto::LockRequest;
+using proto::LockRequestKind;
+
+class RowLockClientTest : public ::testing::Test {
+ protected:
+  struct Call final : RowLockClient::Call {
+    void changed() noexcept override { ++changes; }
+    int changes = 0;
+  };
+  using State = RowLockClient::Call::State;
+  static constexpr IndexId kIndex{4};
+  static TrxId own(uint64_t sequence) { return make_trx_id(NodeId{1}, sequence); }
+  static TrxId other(uint64_t sequence) { return make_trx_id(NodeId{2}, sequence); }
+
+  RowLockClientTest() {
+    client_.use(Epoch{1});
+    EXPECT_EQ(said(), std::vector{LockRequestKind::kReported});
+  }
+  // What it says next, which arrives.
+  std::vector<LockRequest> batch(std::vector<LockEvent> events = {}) {
+    const auto next = client_.next_batch();
+    if (!next.has_value()) return {};
+    hear(next->number, std::move(events));
+    return next->requests;
+  }
+  std::vector<LockRequestKind> said() {
+    std::vector<LockRequestKind> kinds;
+    for (const LockRequest& request : batch()) kinds.push_back(request.kind);
+    return kinds;
+  }
+  void hear(uint64_t accepted, std::vector<LockEvent> events) {
+    LockReply reply;
+    reply.accepted = accepted;
+    reply.active = true;
+    reply.first_event = events_ + 1;
+    events_ += events.size();
+    reply.events = std::move(events);
+    client_.heard(client_.poll().epoch, reply);
+  }
+  RowLockHints hints_;
+  RowLockClient client_{NodeId{1}, 9, &hints_};
+  uint64_t events_ = 0;
+  const RowId row_{kIndex, "a"};
+};
+
+TEST_F(RowLockClientTest, BatchIsSentAgainUntilItIsAcceptedAndEventsCountOnce) {  // FW3
+  Call call;
+  client_.wait(&call, own(1), other(1), row_, false);
+  const auto first = client_.next_batch();
+  ASSERT_TRUE(first.has_value());
+  client_.settled(own(9), row_, true);  // nothing: it has no turn
+  const auto again = client_.next_batch();
+  EXPECT_EQ(again->number, first->number);
+  EXPECT_EQ(again->requests.size(), 1u);
+  LockReply reply;
+  reply.accepted = first->number;
+  reply.active = true;
+  reply.first_event = 1;
+  reply.events.push_back({.kind = LockEventKind::kRegistered,
+                          .number = call.number(),
+                          .trx = other(1),
+                          .ticket = 3,
+                          .flag = true});
+  client_.heard(Epoch{1}, reply);
+  client_.heard(Epoch{1}, reply);
+  client_.heard(Epoch{2}, reply);
+  EXPECT_EQ(call.changes, 1);
+  EXPECT_EQ(call.state, State::kLook);
+  EXPECT_FALSE(call.told);
+  EXPECT_EQ(client_.poll().heard, 1u);
+  EXPECT_FALSE(client_.next_batch().has_value());
+  client_.cancel(&call);
+}
+
+TEST_F(RowLockClientTest, LookThatIsOutOfDateSaysNothing) {  // FU26
+  Call call;
+  client_.wait(&call, own(1), other(1), row_, false);
+  batch({{.kind = LockEventKind::kRegistered,
+          .number = call.number(),
+          .trx = other(1),
+          .ticket = 3,
+          .flag = true}});
+  const uint64_t look = call.look;
+  hear(2, {{.kind = LockEventKind::kLook, .number = call.number(), .trx = other(1)}});
+  client_.looked(&call, look, true, true);  // from before its server was told
+  EXPECT_EQ(call.state, State::kLook);
+  EXPECT_TRUE(call.told);
+  client_.looked(&call, call.look, true, false);
+  EXPECT_EQ(call.state, State::kAsleep);
+  EXPECT_EQ(said(), std::vector{LockRequestKind::kGone});
+  client_.cancel(&call);
+}
+
+TEST_F(RowLockClientTest, HolderOfTheSameServerIsNotedAtOnce) {  // FU26
+  Call call;
+  client_.wait(&call, own(2), own(1), row_, false);
+  EXPECT_EQ(call.state, State::kLook);
+  EXPECT_TRUE(call.told);
+  EXPECT_NE(hints_.of(own(1)).load(), 0u);
+  client_.holder_ended(own(1), false);
+  EXPECT_EQ(hints_.of(own(1)).load(), 0u);
+  const auto requests = batch();  // in this order
+  ASSERT_EQ(requests.size(), 2u);
+  EXPECT_EQ(requests[0].kind, LockRequestKind::kWait);
+  EXPECT_TRUE(requests[0].announced);
+  EXPECT_EQ(requests[1].kind, LockRequestKind::kEnded);
+  client_.cancel(&call);
+}
+
+TEST_F(RowLockClientTest, TurnThatCrossesACancelIsNobodys) {  // FC12
+  Call call;
+  client_.wait(&call, own(2), other(1), row_, false);
+  const uint64_t number = call.number();
+  batch();
+  client_.cancel(&call);
+  EXPECT_FALSE(client_.has_waiters(row_));
+  hear(2, {{.kind = LockEventKind::kGranted, .number = number, .ticket = 3}});
+  EXPECT_FALSE(client_.has_turn(own(2), row_));
+  EXPECT_EQ(said(), std::vector{LockRequestKind::kCancel});
+}
+
+TEST_F(RowLockClientTest, NewMemoryNodeIsToldEverything) {  // FC13
+  Call waits, had, shared, dropped, adds, asks;
+  client_.wait(&had, own(1), TrxId{}, row_, false);
+  batch({{.kind = LockEventKind::kGranted, .number = had.number(), .ticket = 5}});
+  EXPECT_TRUE(client_.has_turn(own(1), row_));
+  client_.wait(&waits, own(2), other(1), RowId{kIndex, "b"}, false);
+  batch({{.kind = LockEventKind::kRegistered, .number = waits.number(), .ticket = 6}});
+  client_.add_shared(&shared, own(3), RowId{kIndex, "s"});
+  client_.add_shared(&dropped, own(3), RowId{kIndex, "t"});
+  batch({{.kind = LockEventKind::kConsult, .number = 1, .index = kIndex, .flag = true},
+         {.kind = LockEventKind::kAdded, .number = shared.number()},
+         {.kind = LockEventKind::kAdded, .number = dropped.number()}});
+  client_.drop_shared(own(3), RowId{kIndex, "t"});
+  client_.add_range(&adds, own(4), kIndex, {"m", "n", false});
+  client_.ask_shared(&asks, own(5), row_);
+  hear(5, {{.kind = LockEventKind::kRowQueued, .index = kIndex, .key = "q", .flag = true}});
+  EXPECT_TRUE(client_.has_waiters(RowId{kIndex, "q"}));
+
+  client_.use(Epoch{2});
+  events_ = 0;
+  EXPECT_FALSE(client_.has_waiters(RowId{kIndex, "q"}));
+  EXPECT_NE(hints_.of(kIndex).load(), 0u);  // writers go on asking
+  const auto report = client_.next_batch();
+  ASSERT_TRUE(report.has_value());
+  EXPECT_EQ(report->number, 1u);
+  EXPECT_EQ(report->heard, 0u);
+  std::vector<LockRequestKind> kinds;
+  for (const LockRequest& request : report->requests) kinds.push_back(request.kind);
+  EXPECT_EQ(kinds, (std::vector{LockRequestKind::kAddShared, LockRequestKind::kHasTurn,
+                                LockRequestKind::kWait, LockRequestKind::kHeldConsult,
+                                LockRequestKind::kReported, LockRequestKind::kAddRange,
+                                LockRequestKind::kAskShared}));
+  EXPECT_EQ(report->requests[0].key, "s");
+  EXPECT_EQ(report->requests[0].number, 0u);  // nobody waits for the answer
+  EXPECT_EQ(report->requests[1].ticket, 5u);
+  EXPECT_EQ(report->requests[2].ticket, 6u);
+  EXPECT_FALSE(report->requests[2].announced);
+  EXPECT_EQ(report->requests[5].number, adds.number());
+  client_.end();
+  for (const Call* call : {&waits, &adds, &asks}) EXPECT_EQ(call->state, State::kEnded);
+}
+
+TEST_F(RowLockClientTest, ConfirmsWhatIsStillOn) {  // FQ4
+  Call call;
+  client_.wait(&call, own(2), other(1), row_, false);
+  batch();
+  const uint64_t number = call.number();
+  hear(2, {{.kind = LockEventKind::kConfirm, .number = 8, .waits = {number}}});
+  auto answer = batch();
+  ASSERT_EQ(answer.size(), 1u);
+  EXPECT_TRUE(answer[0].flag);
+  client_.cancel(&call);
+  hear(3, {{.kind = LockEventKind::kConfirm, .number = 9, .waits = {number}}});
+  answer = batch();
+  ASSERT_EQ(answer.size(), 2u);
+  EXPECT_EQ(answer[0].kind, LockRequestKind::kCancel);  // before the answer
+  EXPECT_FALSE(answer[1].flag);
+}
+
+TEST_F(RowLockClientTest, ManySharedLocksOfAnIndexAreReportedAsOne) {  // FC19
+  Call call;
+  for (int i = 0; i < 5; ++i) {
+    client_.add_shared(&call, own(3), RowId{kIndex, std::string(1, static_cast<char>('a' + i))});
+    batch({{.kind = LockEventKind::kAdded, .number = call.number()}});
+  }
+  EXPECT_EQ(client_.adds_in(own(3), kIndex), 5u);
+  client_.add_range(&call, own(3), kIndex, {{}, {}, true});
+  batch({{.kind = LockEventKind::kAdded, .number = call.number()}});
+  EXPECT_TRUE(client_.has_whole(own(3), kIndex));
+  client_.drop_range_key(own(3), RowId{kIndex, "c"});
+  client_.use(Epoch{2});
+  const auto report = client_.next_batch();
+  std::vector<LockRequestKind> kinds;
+  for (const LockRequest& request : report->requests) kinds.push_back(request.kind);
+  EXPECT_EQ(kinds, (std::vector{LockRequestKind::kAddRange, LockRequestKind::kDropRangeKey,
+                                LockRequestKind::kReported}));
+  client_.release_shared(own(3));
+  EXPECT_FALSE(client_.has_whole(own(3), kIndex));
+  EXPECT_EQ(hints_.sharers.load(), 0u);
 }
 
 }  // namespace

@@ -74,6 +74,27 @@ StatusOr<TrxLookup> TitReader::read(TrxId id) {
   return owners_->read(id);
 }
 
+bool TitReader::announce_waiter(TrxId holder) {
+  const std::shared_ptr<const Table> table = table_of(node_of(holder));
+  if (table == nullptr) return false;
+  const uint64_t sequence = sequence_of(holder);
+  const uint64_t at = (sequence & (table->slots - 1)) * sizeof(proto::TitSlot);
+  alignas(8) char sequence_bytes[8] = {};
+  alignas(8) char word_bytes[8] = {};
+  RegionOperation operations[] = {
+      RegionOperation::fetch_add(at + offsetof(proto::TitSlot, waiters), 1),
+      RegionOperation::get(at + offsetof(proto::TitSlot, sequence), sequence_bytes),
+      RegionOperation::get(at + offsetof(proto::TitSlot, word), word_bytes)};
+  counters_.gets.fetch_add(1, std::memory_order_relaxed);
+  if (!table->region->run(absl::MakeSpan(operations), now_us_() + read_us_max_).ok()) return false;
+  if (load_u64(sequence_bytes) != sequence || table_of(node_of(holder)) != table) return false;
+  const uint64_t word = load_u64(word_bytes);
+  if (proto::tit_state(word) != proto::kTitEnded) return true;
+  // Its locks are given up, but read_slot() takes it for undecided until it is durable (FC9).
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  return owners_->read(holder).ok();
+}
+
 StatusOr<TrxLookup> TitReader::wait_decided(TrxId id) {
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
   return owners_->wait_decided(id);

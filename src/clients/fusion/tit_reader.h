@@ -7,6 +7,9 @@
 //        So nobody goes by what a fenced server has last shown once another decides for it.
 //   FC9  What a slot says of a commit that is not durable is "committing" (MW20): who needs to know
 //        asks its server, which makes it durable.
+//   FC16  Whoever wants to hear of a transaction's end adds to the word `waiters` of its slot, then
+//         reads the slot: if it is that transaction's, its owner will see (FC15); and after
+//         a crash whoever adopts its transactions is told of who waits (FQ3).
 #pragma once
 
 #include <array>
@@ -51,6 +54,10 @@ class TitReader final : public TitSource {
   void opened(NodeId server, std::shared_ptr<transport::RemoteRegion> region, uint64_t slots);
   void closed(NodeId server);  // FC8
   void heard_bound(NodeId server, uint64_t bound) noexcept { raise_bound(server, bound); }
+
+  // FC16. False: the table does not show it, or there is none. A commit that is not durable is made
+  // so by its server: then nobody waits for it any more. No latch held.
+  bool announce_waiter(TrxId holder);
 
   Status join(NodeId node, OwnTransactions* own) override { return owners_->join(node, own); }
   void leave(NodeId node) noexcept override { owners_->leave(node); }

@@ -12,7 +12,7 @@ namespace {
 static_assert(static_cast<uint8_t>(TrxState::kAborted) < proto::kTitEnded);
 
 struct Slot {
-  std::atomic_ref<uint64_t> sequence, word;
+  std::atomic_ref<uint64_t> sequence, word, waiters;
 };
 
 Slot slot_at(char* memory, uint64_t index) noexcept {
@@ -20,7 +20,9 @@ Slot slot_at(char* memory, uint64_t index) noexcept {
   return {std::atomic_ref<uint64_t>(
               *reinterpret_cast<uint64_t*>(slot + offsetof(proto::TitSlot, sequence))),
           std::atomic_ref<uint64_t>(
-              *reinterpret_cast<uint64_t*>(slot + offsetof(proto::TitSlot, word)))};
+              *reinterpret_cast<uint64_t*>(slot + offsetof(proto::TitSlot, word))),
+          std::atomic_ref<uint64_t>(
+              *reinterpret_cast<uint64_t*>(slot + offsetof(proto::TitSlot, waiters)))};
 }
 
 bool is_undecided(uint8_t state) noexcept {
@@ -40,6 +42,7 @@ void TitRegion::claim(uint64_t sequence, TrxState state) noexcept {
   const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
   if (is_undecided(proto::tit_state(slot.word.load()))) return;  // FC7
   slot.sequence.store(0);
+  slot.waiters.store(0);  // FC15
   slot.word.store(
       proto::tit_word(static_cast<uint8_t>(state), Cts{}, proto::tit_tag(sequence, slots_)));
   slot.sequence.store(sequence);
@@ -66,6 +69,12 @@ void TitRegion::made_durable(uint64_t sequence, Cts cts) noexcept {
   uint64_t before = proto::tit_word(proto::kTitEnded, cts, tag);
   slot.word.compare_exchange_strong(
       before, proto::tit_word(static_cast<uint8_t>(TrxState::kCommitted), cts, tag));
+}
+
+bool TitRegion::may_be_waited_for(uint64_t sequence) noexcept {
+  const Slot slot = slot_at(memory_, sequence & (slots_ - 1));
+  const bool waited_for = slot.waiters.fetch_add(0) != 0;  // FC15
+  return waited_for || slot.sequence.load() != sequence;
 }
 
 }  // namespace strata::clients

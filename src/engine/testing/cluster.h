@@ -434,14 +434,15 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
-// Timestamps, views and other nodes' transactions by other means than the objects above. A test
-// that is built with such means sets cluster_services before it begins.
+// Timestamps, views, other nodes' transactions and row locks by other means than the objects above.
+// A test that is built with such means sets cluster_services before it begins.
 class ClusterServices {
  public:
   struct Seams {
     TimestampSource* timestamps = nullptr;
     ViewHorizon* horizon = nullptr;
     TitSource* others = nullptr;
+    LockAuthority* locks = nullptr;
   };
   virtual ~ClusterServices() = default;
   // For a new life of the node; they last until ended().
@@ -449,6 +450,8 @@ class ClusterServices {
   virtual void ended(uint8_t node, bool crashed) = 0;  // its kernel has gone
   virtual void hear(uint8_t node) = 0;
   [[nodiscard]] virtual uint64_t reads_of_others(uint8_t node) = 0;
+  // Of some node that is there.
+  [[nodiscard]] virtual LockAuthority* any_locks() = 0;
 };
 inline std::function<std::unique_ptr<ClusterServices>(uint8_t nodes)> cluster_services;
 
@@ -498,7 +501,10 @@ class Cluster {
   [[nodiscard]] Kernel* kernel(uint8_t node) const noexcept { return kernels_[node - 1].get(); }
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
   PageLocks* page_locks() noexcept { return &page_locks_; }
-  strata::testing::SharedLocks* row_locks() noexcept { return &row_locks_; }
+  LockAuthority* row_locks() {
+    LockAuthority* const other = services_ != nullptr ? services_->any_locks() : nullptr;
+    return other != nullptr ? other : &row_locks_;
+  }
   [[nodiscard]] uint64_t reads_of_others(uint8_t node) const {
     return services_ != nullptr ? services_->reads_of_others(node) : others_[node - 1]->reads();
   }
@@ -531,8 +537,10 @@ class Cluster {
       seams.timestamps = other.timestamps;
       seams.horizon = other.horizon;
       seams.others = other.others;
+      seams.locks = other.locks;
+    } else {
+      seams.locks = &row_locks_;
     }
-    seams.locks = &row_locks_;
     seams.schema = &schema_;
     seams.page_reuse = reuses_[node - 1].get();
     auto opened = open_with_seams(options, seams);
@@ -551,7 +559,7 @@ class Cluster {
     kernels_[node - 1].reset();
     if (services_ != nullptr) services_->ended(node, true);
     page_locks_.node_crashed(node);
-    row_locks_.node_gone(NodeId{node});
+    if (services_ == nullptr) row_locks_.node_gone(NodeId{node});
   }
   TableRef table(Session* session, const std::string& name = "t") {
     auto table = session->open_table("test", name);

@@ -1,7 +1,7 @@
-// Timestamps, views and other nodes' transactions of a test's Cluster by the clients of a memory
-// node, over regions that are exposed over a unix socket and mapped: what several servers on one
-// host have. The memory node's half is a thread here, its authority stream always takes what it
-// gets.
+// Timestamps, views, other nodes' transactions and row locks of a test's Cluster by the clients of a
+// memory node, over regions that are exposed over a unix socket and mapped: what several servers on
+// one host have. The memory node's half is a thread here, its authority stream always takes what it
+// gets, and messages about row locks are calls of functions.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -16,12 +16,14 @@
 #include "base/clock.h"
 #include "base/diag.h"
 #include "clients/fusion/fusion_lease.h"
+#include "clients/fusion/fusion_locks.h"
 #include "clients/fusion/horizon_client.h"
 #include "clients/fusion/oracle_client.h"
 #include "clients/fusion/tit_reader.h"
 #include "clients/fusion/tit_region.h"
 #include "engine/testing/cluster.h"
 #include "fusion/timestamps/time_service.h"
+#include "lock_pump.h"
 #include "proto/fusion.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
@@ -30,12 +32,15 @@ namespace strata::engine::testing {
 namespace {
 
 using clients::FusionLease;
+using clients::FusionLocks;
 using clients::HorizonClient;
 using clients::OracleClient;
 using clients::TitOwners;
 using clients::TitReader;
 using clients::TitRegion;
 using fusion::TimeService;
+using sim::LockPump;
+using sim::LockService;
 using transport::BlockingChannel;
 using transport::Region;
 using transport::RegionAccess;
@@ -108,7 +113,7 @@ class FusionServices final : public ClusterServices {
     }
     stop_.notify_all();
     keeper_.join();
-    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0;
+    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0, waits = 0, notes = 0, ends = 0;
     for (const auto* list : {&graveyard_})
       for (const auto& life : *list) {
         const auto& c = life->oracle.counters();
@@ -116,10 +121,23 @@ class FusionServices final : public ClusterServices {
         requests += c.views.load() + c.commits.load();
         gets += life->reader.counters().gets.load();
         calls += life->reader.counters().calls.load();
+        const clients::RowLockClientCounters of = life->locks.counters();
+        waits += of.waits;
+        notes += of.notes;
+        ends += of.ends_told;
       }
     std::printf("fusion: %llu timestamps by %llu fetches; %llu slots read, %llu owners asked\n",
                 static_cast<unsigned long long>(requests), static_cast<unsigned long long>(fetches),
                 static_cast<unsigned long long>(gets), static_cast<unsigned long long>(calls));
+    const fusion::RowLockCounters rows = lock_service_.counters();
+    std::printf(
+        "row locks: %llu waits, %llu turns (%llu before others), %llu holders' ends told, %llu "
+        "holders told of, %llu deadlocks, %llu that were none any more\n",
+        static_cast<unsigned long long>(waits), static_cast<unsigned long long>(rows.turns),
+        static_cast<unsigned long long>(rows.overtaken), static_cast<unsigned long long>(ends),
+        static_cast<unsigned long long>(notes), static_cast<unsigned long long>(rows.deadlocks),
+        static_cast<unsigned long long>(rows.unconfirmed));
+    EXPECT_EQ(rows.polls_found, 0u);  // no wake-up was lost (FU26)
     lives_.clear();
     graveyard_.clear();
     server_.reset();
@@ -145,7 +163,9 @@ class FusionServices final : public ClusterServices {
       life->reader.opened(there->id, open(there->table_name()), kTitSlots);
     }
     lives_[node] = life;
-    return {&life->oracle, &life->horizon, &life->reader};
+    life->pump = std::make_unique<LockPump>(&life->locks, &lock_service_, kEpoch);
+    while (!life->locks.joined()) std::this_thread::yield();
+    return {&life->oracle, &life->horizon, &life->reader, &life->locks};
   }
 
   void ended(uint8_t node, bool crashed) override {
@@ -155,7 +175,9 @@ class FusionServices final : public ClusterServices {
       life = lives_[node];
       lives_.erase(node);
       graveyard_.push_back(life);
+      life->pump->stop();
       if (!crashed) {
+        lock_service_.gone(life->id);
         service_->leave(life->id, life->number);
         settle();
         for (auto& [other, there] : lives_) there->reader.closed(life->id);
@@ -175,6 +197,7 @@ class FusionServices final : public ClusterServices {
       break;
     }
     const std::lock_guard lock(mutex_);
+    lock_service_.gone(life->id);
     service_->authority()->forget(life->id);
     settle();
   }
@@ -195,17 +218,22 @@ class FusionServices final : public ClusterServices {
     const clients::TitCounters& counters = lives_[node]->reader.counters();
     return counters.gets.load() + counters.calls.load();
   }
+  [[nodiscard]] LockAuthority* any_locks() override {
+    const std::lock_guard lock(mutex_);
+    return lives_.empty() ? nullptr : &lives_.begin()->second->locks;
+  }
 
  private:
   struct Life {
     Life(FusionServices* all, uint8_t node, uint64_t number)
         : id(node),
           number(number),
-          table(all->make(table_name(), TitRegion::bytes_of(kTitSlots), RegionAccess::kReadOnly)),
+          table(all->make(table_name(), TitRegion::bytes_of(kTitSlots), RegionAccess::kReadWrite)),
           tit(table->data(), kTitSlots),
           oracle(&lease),
           horizon(&lease),
-          reader(&lease, &all->owners_, &tit) {}
+          reader(&lease, &all->owners_, &tit),
+          locks(id, number, &reader, &tit) {}
     [[nodiscard]] std::string table_name() const {
       return "tit-" + std::to_string(id.value) + "-" + std::to_string(number);
     }
@@ -217,6 +245,8 @@ class FusionServices final : public ClusterServices {
     OracleClient oracle;
     HorizonClient horizon;
     TitReader reader;
+    FusionLocks locks;
+    std::unique_ptr<LockPump> pump;
     std::mutex beating;
     uint64_t fences_heard = 0;  // under beating
   };
@@ -275,7 +305,9 @@ class FusionServices final : public ClusterServices {
     for (const proto::Fence& fence : reply->fences) {
       // Of a life that is there again the table is another one.
       const std::lock_guard lock(mutex_);
-      if (!lives_.contains(fence.server.value)) life->reader.closed(fence.server);
+      if (!lives_.contains(fence.server.value)) {
+        life->reader.closed(fence.server);
+      }
       life->fences_heard = std::max(life->fences_heard, fence.number);
     }
     life->lease.granted(reply->epoch, asked_us, reply->lease_us);
@@ -293,6 +325,7 @@ class FusionServices final : public ClusterServices {
       settle();
       if (now_us() >= beats_at_us) {
         beats_at_us = now_us() + kLeaseUs / 8;
+        lock_service_.tick(now_us());
         lock.unlock();
         for (const auto& life : living()) say(life.get());
         lock.lock();
@@ -309,6 +342,7 @@ class FusionServices final : public ClusterServices {
   std::shared_ptr<BlockingChannel> channel_;
   std::shared_ptr<Region> times_;
   Owners owners_;
+  LockService lock_service_{kEpoch};
   std::mutex mutex_;
   std::condition_variable stop_;
   bool stopping_ = false;
