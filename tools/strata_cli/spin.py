@@ -46,6 +46,8 @@ TIT_FENCE_BUGS = (
     "BUG_TABLE_IS_NOT_LOOKED_AT_AGAIN",
 )
 
+PLOCK_BUGS = ("BUG_GRANT_BEFORE_PUT", "BUG_PUT_BEFORE_LOG", "BUG_UNNUMBERED_GRANT", "BUG_NOT_HELD_OF_WHAT_IS_THERE")
+
 CHECKS = (
     Check("log_quorum", "2 of 3"),
     Check("log_quorum", "all of 3", ("-DW=3",)),
@@ -61,6 +63,8 @@ CHECKS = (
     *(Check("tit_slot", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_SLOT_BUGS),
     Check("tit_fence", "one other"),
     *(Check("tit_fence", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_FENCE_BUGS),
+    Check("plock", "two servers"),
+    *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
 )
 
 

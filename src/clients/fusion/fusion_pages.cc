@@ -133,7 +133,7 @@ Status FusionPages::begin() {
 }
 
 void FusionPages::heard(const Status& status) {
-  if (is_fenced(status)) holds_.end(status);  // FH7
+  if (is_fenced(status)) holds_.end(status);  // FU3
 }
 
 // --- page locks ---
@@ -160,7 +160,7 @@ Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
       }
       request.wait_answered();  // it is being answered
     }
-    if (request.status.ok() && !lease_->valid(epoch_)) {  // FH7
+    if (request.status.ok() && !lease_->valid(epoch_)) {  // FU3
       holds_.release(id);
       return error_lease_lost("this server has no lease from the memory node at the moment");
     }
@@ -324,16 +324,18 @@ Status FusionPages::take_slots(uint32_t count, std::vector<uint32_t>* slots) {
   return ok_status();
 }
 
-Status FusionPages::put(const std::vector<uint32_t>& slots, const char* pages, uint32_t count) {
+// Puts pages[which[i]] into slots[i].
+Status FusionPages::put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
+                        const char* pages) {
   RegionOperation puts[kPutsAtOnce];
-  for (uint32_t from = 0; from < count; from += kPutsAtOnce) {
-    const uint32_t some = std::min(kPutsAtOnce, count - from);
-    for (uint32_t i = 0; i < some; ++i)
-      puts[i] = PageSlots::put(slots[from + i], pages + size_t{from + i} * kPageBytes);
+  for (size_t from = 0; from < which.size(); from += kPutsAtOnce) {
+    const size_t some = std::min<size_t>(kPutsAtOnce, which.size() - from);
+    for (size_t i = 0; i < some; ++i)
+      puts[i] = PageSlots::put(slots[from + i], pages + size_t{which[from + i]} * kPageBytes);
     STRATA_RETURN_IF_ERROR(
         pool_region_->run(absl::MakeSpan(puts, some), monotonic_us() + options_.io_us_max));
   }
-  counters_.puts.fetch_add(count, std::memory_order_relaxed);
+  counters_.puts.fetch_add(which.size(), std::memory_order_relaxed);
   return ok_status();
 }
 
@@ -341,21 +343,29 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
                           const char* pages, bool* ok) {
   std::fill(ok, ok + count, false);
   const InterruptScope carried_through(nullptr);
-  if (!lease_->valid(epoch_))  // FH7
+  if (!lease_->valid(epoch_))  // FU3
     return error_lease_lost("this server has no lease from the memory node at the moment");
   for (uint32_t i = 0; i < count; ++i)
     if (holds_.number(ids[i]) == 0)
       return error_fenced("this server does not have " + name_of(ids[i]) + " any more");
   STRATA_RETURN_IF_ERROR(report_unreported(ids, count));
-  std::vector<uint32_t> slots;
-  STRATA_RETURN_IF_ERROR(take_slots(count, &slots));
-  STRATA_RETURN_IF_ERROR(put(slots, pages, count));  // FH4: else these slots are lost
-  std::vector<PageId> kept;
+  std::vector<uint32_t> which;
   for (uint32_t i = 0; i < count; ++i) {
+    const PageHolds::Version version = holds_.version(ids[i]);
+    // The memory node has it, as after a restart that finds nothing to redo.
+    ok[i] = version.known && version.llsn.value == header_of(pages + size_t{i} * kPageBytes)->llsn;
+    if (!ok[i]) which.push_back(i);
+  }
+  std::vector<uint32_t> slots;
+  STRATA_RETURN_IF_ERROR(take_slots(static_cast<uint32_t>(which.size()), &slots));
+  STRATA_RETURN_IF_ERROR(put(slots, which, pages));  // FH4: else these slots are lost
+  std::vector<PageId> kept;
+  for (size_t at = 0; at < which.size(); ++at) {
+    const uint32_t i = which[at];
     PageReport version;
     version.page = ids[i];
     version.llsn = Llsn{header_of(pages + size_t{i} * kPageBytes)->llsn};
-    version.slot = slots[i];
+    version.slot = slots[at];
     version.stream = options_.stream;
     version.first = changes[i].first;
     version.end = changes[i].end;

@@ -3,13 +3,13 @@
 // storage where it knows none; changed ones are put into slots, and the memory node is told.
 // Thread-safe.
 //
-//   FU21 Threads wait for a page lock where they would wait for the page's latch, and in that order;
+//   FU21  Threads wait for a page lock where they would wait for the page's latch, and in that order;
 //        who does not wait for a latch asks nobody.
-//   FU22 Pages that are given up together share one persist, one batch of puts and one report.
+//   FU22  Pages that are given up together share one persist, one batch of puts and one report.
 //   FH6  A page is given up in this order: its log is durable (K9), its version is in a slot, the
 //        report is answered. One that cannot be put stays the server's, and is tried again; a report
 //        is repeated until it is answered, and the page is nobody's until then.
-//   FH7  Nothing is put, and no grant is used, without a lease of the memory node's epoch (FU3). A
+//   FU3  Nothing is put, and no grant is used, without a lease of the memory node's epoch. A
 //        server that hears that it is fenced has no pages from then on.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
@@ -81,7 +81,7 @@ class FusionPages final : public PageLock {
   // From the memory node, in any order, any number of times.
   void granted(const proto::PageGrant& grant) { holds_.granted(grant); }
   void asked_back(const proto::PageGiveUp& give_up) { holds_.asked_back(give_up); }
-  // FH7.
+  // FU3.
   void fenced(const Status& why) { holds_.end(why); }
 
   // PageLock. Errors: fenced, lease_lost, timed_out, interrupted.
@@ -110,7 +110,8 @@ class FusionPages final : public PageLock {
                bool* ok);
   Status report_unreported(const PageId* ids, uint32_t count);
   Status take_slots(uint32_t count, std::vector<uint32_t>* slots);
-  Status put(const std::vector<uint32_t>& slots, const char* pages, uint32_t count);
+  Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
+             const char* pages);
 
   const FusionPagesOptions options_;
   const Epoch epoch_;

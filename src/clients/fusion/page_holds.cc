@@ -106,7 +106,7 @@ bool PageHolds::cancel(Request* request) {
   return false;
 }
 
-// Whoever may have it now: FU20. Returns them, with references.
+// Whoever may have it now: FH7. Returns them, with references.
 PageHolds::Request* PageHolds::admit(const Shard&, Hold* hold) {
   Request* admitted = nullptr;
   Request** admitted_end = &admitted;
@@ -167,6 +167,7 @@ void PageHolds::release(PageId page) {
 }
 
 void PageHolds::forget(PageId page) {
+  if (!serving_.load()) return;  // it could not be given up, and whoever redoes the log comes again
   Shard& shard = shard_of(page);
   bool is_ready = false;
   {
@@ -289,9 +290,9 @@ std::vector<PageReport> PageHolds::take_not_held() {
 
 std::vector<PageHolds::Ready> PageHolds::take_ready(uint32_t pages_max) {
   std::vector<PageId> pages;
+  if (!serving_.load() || ended_.load()) return {};
   {
     const MutexLock lock(mutex_);
-    if (!serving_ || ended_.load(std::memory_order_relaxed)) return {};
     while (pages.size() < pages_max && !ready_.empty()) {
       pages.push_back(ready_.front());
       ready_.pop_front();
@@ -392,10 +393,7 @@ void PageHolds::give_up_failed(PageId page) {
 }
 
 void PageHolds::serve(bool on) {
-  {
-    const MutexLock lock(mutex_);
-    serving_ = on;
-  }
+  serving_.store(on);
   if (on) work_();
 }
 

@@ -13,7 +13,7 @@
 //   FU19  No conversion: who wants to write what the server has for reading waits until the last
 //         reference has gone and the page is given up, and then for a grant like anybody else. So a
 //         thread that has a reference must not ask for the page again.
-//   FU20  A page that is wanted back is used by nobody but those who have references, which are at
+//   FH7  A page that is wanted back is used by nobody but those who have references, which are at
 //         most cohort_max who waited when it was granted, and those who came before it was wanted.
 //   FH1  A grant counts if it answers the ask that is under way, and is newer than what the server
 //        has said it did not have; any other is answered "not held", but for one that is there
@@ -92,7 +92,7 @@ class PageHolds {
   // True: it was not answered, and will not be.
   bool cancel(Request* request);
   void release(PageId page);
-  // Nothing of the page is in memory any more: it may be given up.
+  // Nothing of the page is in memory any more: it may be given up. Ignored before serve(true).
   void forget(PageId page);
   [[nodiscard]] bool seems_held(PageId page, proto::PageMode mode) const;
   // Of a page that the caller has a reference to, or is giving up.
@@ -171,11 +171,11 @@ class PageHolds {
   std::atomic<uint64_t> last_ask_{0};
   std::atomic<bool> redo_{false};
   std::atomic<bool> ended_{false};
+  std::atomic<bool> serving_{false};
   mutable Mutex mutex_{LatchRank::kLeaf};
   std::vector<proto::PageAsk> asks_ STRATA_GUARDED_BY(mutex_);
   std::vector<proto::PageReport> not_held_ STRATA_GUARDED_BY(mutex_);
   std::deque<PageId> ready_ STRATA_GUARDED_BY(mutex_);
-  bool serving_ STRATA_GUARDED_BY(mutex_) = false;
   Status end_ STRATA_GUARDED_BY(mutex_);
   PageHoldsCounters counters_;
 };

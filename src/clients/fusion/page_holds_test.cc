@@ -1,4 +1,4 @@
-// Goal: each rule of page_holds.h and page_slots.h by hand, at exact steps (FU18-FU20, FH1-FH5).
+// Goal: each rule of page_holds.h and page_slots.h by hand, at exact steps (FU18, FU19, FH1-FH5, FH7).
 #include "clients/fusion/page_holds.h"
 
 #include <gtest/gtest.h>
@@ -109,7 +109,7 @@ TEST_F(PageHoldsTest, IsGivenUpWhenTheLastReferenceGoes) {  // FU18
   EXPECT_EQ(late->answers, 1u);
 }
 
-TEST_F(PageHoldsTest, NobodyGetsWhatIsWantedBack) {  // FU20
+TEST_F(PageHoldsTest, NobodyGetsWhatIsWantedBack) {  // FH7
   hold(kP, kX, 5);
   EXPECT_TRUE(has(kP, kS));
   holds_.asked_back({kP, 5});
@@ -118,7 +118,7 @@ TEST_F(PageHoldsTest, NobodyGetsWhatIsWantedBack) {  // FU20
   EXPECT_FALSE(holds_.seems_held(kP, kS));
 }
 
-TEST_F(PageHoldsTest, AFreshGrantIsUsedOnceBeforeItIsTakenBack) {  // FU18, FU20
+TEST_F(PageHoldsTest, AFreshGrantIsUsedOnceBeforeItIsTakenBack) {  // FU18, FH7
   std::vector<Thread*> waiting;
   for (int i = 0; i < 5; ++i) waiting.push_back(wait(kP, kX));
   grant(asked(), 5, kX);

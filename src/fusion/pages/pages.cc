@@ -93,8 +93,11 @@ void Pages::release_fenced(NodeId server) {
   for (auto& [place, dead] : dead_)
     if (dead.adopter == server) dead.adopter = NodeId{};
   remove_holders(0, [&](Holder* h) {
-    if (h->server != server) return true;
-    if (h->mode == PageMode::kExclusive) h->dead = true;
+    if (h->dead || h->server != server) return true;
+    if (!h->redo_of.is_zero())
+      *h = dead_holder(h->redo_of);
+    else if (h->mode == PageMode::kExclusive)
+      *h = dead_holder(server);
     return h->dead;
   });
 }
@@ -108,6 +111,14 @@ void Pages::mapping_gone(NodeId server, uint64_t life) {
 
 // --- adopting ---
 
+Pages::Holder Pages::dead_holder(NodeId place) noexcept {
+  Holder holder;
+  holder.server = place;
+  holder.mode = PageMode::kExclusive;
+  holder.dead = true;
+  return holder;
+}
+
 std::vector<Pages::DeadPage> Pages::dead_pages(NodeId place) const {
   std::vector<DeadPage> pages;
   for (const auto& [page, entry] : entries_)
@@ -117,20 +128,26 @@ std::vector<Pages::DeadPage> Pages::dead_pages(NodeId place) const {
   return pages;
 }
 
-Status Pages::adopt(NodeId place, NodeId adopter) {
+Status Pages::adopt(const PageCaller& adopter, NodeId place) {
+  STRATA_RETURN_IF_ERROR(check_caller(adopter));
   const auto it = dead_.find(place.value);
-  const auto member = members_.find(adopter.value);
-  if (it == dead_.end() || member == members_.end() || member->second.fenced)
-    return error_not_found();
-  if (!it->second.adopter.is_zero() && it->second.adopter != adopter)
+  if (it == dead_.end()) return error_not_found();
+  if (!it->second.adopter.is_zero() && it->second.adopter != adopter.server)
     return error_in_use("another server is taking this one's place over");
-  it->second.adopter = adopter;
+  it->second.adopter = adopter.server;
   return ok_status();
 }
 
-void Pages::adoption_ended(NodeId place) {
-  if (dead_.erase(place.value) == 0) return;
-  remove_holders(0, [&](const Holder* h) { return !h->dead || h->server != place; });
+Status Pages::adoption_ended(const PageCaller& adopter, NodeId place) {
+  STRATA_RETURN_IF_ERROR(check_caller(adopter));
+  const auto it = dead_.find(place.value);
+  if (it == dead_.end() || it->second.adopter != adopter.server) return ok_status();
+  dead_.erase(it);
+  remove_holders(0, [&](Holder* h) {
+    if (h->redo_of == place) h->redo_of = NodeId{};
+    return !h->dead || h->server != place;
+  });
+  return ok_status();
 }
 
 // --- what servers say ---
@@ -196,7 +213,9 @@ bool Pages::grant_dead(NodeId server, const PageAsk& ask, Entry* entry) {
   for (Holder& holder : entry->holders) {
     const auto dead = holder.dead ? dead_.find(holder.server.value) : dead_.end();
     if (dead == dead_.end() || dead->second.adopter != server) continue;
+    const NodeId place = holder.server;
     holder = Holder{server, PageMode::kExclusive, ++last_number_, ask.ask};
+    holder.redo_of = place;
     ++counters_.grants;
     send_grant(ask.page, *entry, holder);
     return true;
@@ -246,9 +265,13 @@ void Pages::report_one(NodeId server, const PageReport& report, uint64_t now_us)
   const Holder* const holder = holder_of(entry, server);
   if (holder == nullptr || holder->number != report.number) return;  // FU13
   if (report.changed) take_version(&entry, report);
-  if (report.gives_up)
-    std::erase_if(entry.holders,
-                  [&](const Holder& h) { return !h.dead && h.number == report.number; });
+  if (report.gives_up) {
+    const size_t at = static_cast<size_t>(holder - entry.holders.data());
+    if (holder->redo_of.is_zero())
+      entry.holders.erase(entry.holders.begin() + static_cast<ptrdiff_t>(at));
+    else
+      entry.holders[at] = dead_holder(holder->redo_of);  // FP3
+  }
   if (!entry.firsts.empty() && !entry.queued && !entry.writing) {
     entry.queued = true;
     to_write_.push_back(report.page);

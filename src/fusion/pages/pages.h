@@ -30,10 +30,10 @@
 //        written to storage while the page has another already. What was given to a server that has
 //        ended is free once nothing of that life can reach the memory any more (FU4).
 //   FP3  Of a server that was fenced what it held shared is released, what it held exclusively is
-//        kept for whoever adopts its place, who alone is granted it, to redo the dead one's log, and
-//        reports what it made. If that one is fenced, too, before adoption_ended(), whoever adopts
-//        its place adopts first what it was adopting: what it held is kept, as before.
-//   FP4  oldest() of a stream is at or below the first change of it that is in a slot and not in
+//        kept for whoever adopts its place, who alone is granted it, to redo the dead one's log.
+//        Until adoption_ended() nobody else gets it: what the adopter gives up, never heard of, or
+//        holds when it is fenced itself, is the dead place's again.
+//   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //        storage. A write takes over what was to be written when it began; what is reported
 //        meanwhile stays.
 #pragma once
@@ -102,10 +102,12 @@ class Pages {
 
   // --- adopting a dead place (FP3) ---
   [[nodiscard]] std::vector<DeadPage> dead_pages(NodeId place) const;
-  // A member; it may be the next life of the same server. Errors: kNotFound, in_use.
-  Status adopt(NodeId place, NodeId adopter);
-  // Everything of the place's log is redone; what it still holds was not changed.
-  void adoption_ended(NodeId place);
+  // The adopter is a member; it may be the next life of the same server. Errors: fenced, kNotFound
+  // (the place is not dead), in_use.
+  Status adopt(const proto::PageCaller& adopter, NodeId place);
+  // Everything of the place's log is redone; what it still holds was not changed. Does nothing if
+  // the adopter is another one: said again, it may come late. Errors: fenced.
+  Status adoption_ended(const proto::PageCaller& adopter, NodeId place);
 
   // --- what servers say. Errors: fenced (another epoch, not a member, fenced), kInvalidArgument (no
   // server of ours says that; nothing of it is done) ---
@@ -157,7 +159,8 @@ class Pages {
     uint64_t number = 0;
     uint64_t ask = 0;
     bool dead = false;
-    bool asked = false;  // to give it up
+    NodeId redo_of = {};  // the dead place that it was granted for
+    bool asked = false;   // to give it up
     uint64_t asked_us = 0;
   };
   struct Waiter {
@@ -192,6 +195,7 @@ class Pages {
 
   Status check_caller(const proto::PageCaller& caller) const;
   Status check_report(const proto::PageCaller& caller, const proto::PageReport& report) const;
+  static Holder dead_holder(NodeId place) noexcept;
   static const Holder* holder_of(const Entry& entry, NodeId server) noexcept;
   Entries::iterator entry_of(PageId page);
   void ask_one(NodeId server, const proto::PageAsk& ask, uint64_t now_us);

@@ -1,4 +1,4 @@
-// Goal: each rule of pages.h by hand, at exact steps (FU13, FU14, FU16, FU20, FP1-FP4).
+// Goal: each rule of pages.h by hand, at exact steps (FU13, FU14, FU16, FU17, FU20, FP1-FP3).
 #include "fusion/pages/pages.h"
 
 #include <gtest/gtest.h>
@@ -312,7 +312,7 @@ TEST_F(PagesTest, NoSlotIsLostWithAnAnswer) {  // FP2
   EXPECT_TRUE(is_invalid_argument(pages_->take_slots(caller(kA), 1, 3).status()));
 }
 
-TEST_F(PagesTest, AWriteTakesOverWhatThereWasWhenItBegan) {  // FP4, FP2
+TEST_F(PagesTest, AWriteTakesOverWhatThereWasWhenItBegan) {  // FU17, FP2
   EXPECT_EQ(pages_->oldest(StreamId{1}), Lsn{UINT64_MAX});
   const PageGrant a = take(kA, kP, kX, 1);
   ASSERT_TRUE(say(kA, version(kP, a.number, 70, slot(kA), kA, false)).ok());
@@ -353,7 +353,7 @@ TEST_F(PagesTest, ADroppedSpaceHoldsNothingBack) {
   EXPECT_EQ(pages_->free_slots(), 8u);
 }
 
-TEST_F(PagesTest, ChangesOfSeveralStreamsCountEach) {  // FP4
+TEST_F(PagesTest, ChangesOfSeveralStreamsCountEach) {  // FU17
   const PageGrant a = take(kA, kP, kX, 1);
   ASSERT_TRUE(say(kA, version(kP, a.number, 70, slot(kA), kA)).ok());
   const PageGrant b = take(kB, kP, kX, 1);
@@ -378,19 +378,29 @@ TEST_F(PagesTest, WhatAFencedServerReadIsFreeWhatItWroteIsItsAdopters) {  // FP3
   ASSERT_EQ(dead.size(), 1u);
   EXPECT_EQ(dead[0].page, kP);
   EXPECT_EQ(dead[0].llsn, Llsn{70});
-  EXPECT_TRUE(is_not_found(pages_->adopt(kB, kC)));
-  ASSERT_TRUE(pages_->adopt(kA, kC).ok());
-  EXPECT_TRUE(is_in_use(pages_->adopt(kA, kB)));
+  EXPECT_TRUE(is_not_found(pages_->adopt(caller(kC), kB)));
+  EXPECT_TRUE(is_fenced(pages_->adopt(caller(kA), kA)));
+  ASSERT_TRUE(pages_->adopt(caller(kC), kA).ok());
+  EXPECT_TRUE(is_in_use(pages_->adopt(caller(kB), kA)));
   ask(kB, kP, kX, 1, 0, true);  // not the adopter: it waits, as it did
   nothing();
   ask(kC, kP, kX, 1, 0, true);
-  const auto out = pages_->take_outgoing();
+  auto out = pages_->take_outgoing();
   ASSERT_EQ(out.size(), 2u);  // granted, before B that asked earlier; and asked for it
-  const auto& redo = std::get<PageGrant>(out[0].message);
+  const auto& crossing = std::get<PageGrant>(out[0].message);
   EXPECT_EQ(out[0].server, kC);
-  EXPECT_EQ(redo.llsn, Llsn{70});
+  EXPECT_EQ(crossing.llsn, Llsn{70});
+  // The request to give up overtakes the grant: "not held" does not make it B's.
+  give_up(kC, kP, crossing.number);
+  nothing();
+  ask(kC, kP, kX, 1, 0, true);
+  out = pages_->take_outgoing();
+  ASSERT_EQ(out.size(), 2u);
+  const auto& redo = std::get<PageGrant>(out[0].message);
   PageReport made = version(kP, redo.number, 75, slot(kC), kA);
   ASSERT_TRUE(say(kC, made).ok());
+  nothing();  // there may be more to redo
+  ASSERT_TRUE(pages_->adoption_ended(caller(kC), kA).ok());
   const PageGrant b = granted(kB);
   EXPECT_EQ(b.llsn, Llsn{75});
   EXPECT_EQ(pages_->oldest(StreamId{1}), Lsn{700});
@@ -403,8 +413,13 @@ TEST_F(PagesTest, WhatWasNotChangedIsFreeWhenTheAdoptionEnds) {  // FP3
   fence(kA);
   nothing();
   ASSERT_TRUE(pages_->joined(kA, 900).ok());  // another life of it
-  ASSERT_TRUE(pages_->adopt(kA, kA).ok());
-  pages_->adoption_ended(kA);
+  const PageCaller next{kA, 900, kEpoch};
+  ASSERT_TRUE(pages_->adopt(next, kA).ok());
+  // One of an earlier life, or of somebody else, comes late.
+  EXPECT_TRUE(is_fenced(pages_->adoption_ended(caller(kA), kA)));
+  ASSERT_TRUE(pages_->adoption_ended(caller(kB), kA).ok());
+  nothing();
+  ASSERT_TRUE(pages_->adoption_ended(next, kA).ok());
   EXPECT_EQ(granted(kB).page, kP);
   EXPECT_TRUE(pages_->dead_pages(kA).empty());
 }
@@ -413,21 +428,20 @@ TEST_F(PagesTest, AnAdopterThatDiesLeavesItAllToTheNext) {  // FP3
   take(kA, kP, kX, 1);
   take(kA, kQ, kX, 2);
   fence(kA);
-  ASSERT_TRUE(pages_->adopt(kA, kB).ok());
+  ASSERT_TRUE(pages_->adopt(caller(kB), kA).ok());
   ask(kB, kP, kX, 1, 0, true);
   granted(kB);
   fence(kB);
-  EXPECT_EQ(pages_->dead_pages(kA).size(), 1u);
-  EXPECT_EQ(pages_->dead_pages(kB).size(), 1u);
-  ASSERT_TRUE(pages_->adopt(kA, kC).ok());
-  ASSERT_TRUE(pages_->adopt(kB, kC).ok());
+  EXPECT_EQ(pages_->dead_pages(kA).size(), 2u);
+  EXPECT_EQ(pages_->dead_pages(kB).size(), 0u);
+  ASSERT_TRUE(pages_->adopt(caller(kC), kA).ok());
   ask(kC, kP, kX, 1, 0, true);
   granted(kC);
   ask(kC, kQ, kX, 2, 0, true);
   granted(kC);
   // One that leaves in the middle leaves it all, too.
   pages_->left(kC, life(kC));
-  EXPECT_EQ(pages_->dead_pages(kC).size(), 2u);
+  EXPECT_EQ(pages_->dead_pages(kA).size(), 2u);
 }
 
 TEST_F(PagesTest, SlotsOfAFencedServerAreFreeOnceItsMappingIsGone) {  // FU14, FP2

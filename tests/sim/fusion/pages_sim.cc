@@ -273,11 +273,12 @@ class PagesSim::Server {
     const auto dead_pages = std::make_shared<std::vector<Pages::DeadPage>>();
     call(
         [=, this] {
-          const Status status = sim_->pages_->adopt(id_, id_);
+          const Status status = sim_->pages_->adopt(caller(), id_);
           *dead_pages = sim_->pages_->dead_pages(id_);
           return is_not_found(status) ? ok_status() : status;
         },
         [=, this](const Status& status) {
+          if (is_fenced(status)) return end(status);
           if (!status.ok()) return later(5'000, [this] { adopt(); });
           const auto& changes = sim_->streams_[id_.value].changes;
           if (!changes.empty()) llsn_ = std::max(llsn_, changes.back().second.llsn);
@@ -298,7 +299,7 @@ class PagesSim::Server {
         for (const auto& [of, change] : sim_->streams_[id_.value].changes) {
           if (of != page || change.llsn <= frame.llsn) continue;
           if (change.prev != frame.llsn)
-            sim_->fail("PS3: redo finds page " + std::to_string(page.number) + " at llsn " +
+            sim_->fail("FY3: redo finds page " + std::to_string(page.number) + " at llsn " +
                        std::to_string(frame.llsn) + ", the log goes on from " +
                        std::to_string(change.prev));
           touch(&frame, change.llsn, change.start, change.end);
@@ -314,20 +315,17 @@ class PagesSim::Server {
     });
   }
   void adopted() {
-    call(
-        [=, this] {
-          sim_->pages_->adoption_ended(id_);
-          return ok_status();
-        },
-        [=, this](const Status& status) {
-          if (!status.ok()) return later(5'000, [this] { adopted(); });
-          if (serving) return;
-          holds_.redo(false);
-          serving = true;
-          holds_.serve(true);
-          for (uint32_t i = 0; i < kThreads; ++i) work();
-          background();
-        });
+    call([=, this] { return sim_->pages_->adoption_ended(caller(), id_); },
+         [=, this](const Status& status) {
+           if (is_fenced(status)) return end(status);
+           if (!status.ok()) return later(5'000, [this] { adopted(); });
+           if (serving) return;
+           holds_.redo(false);
+           serving = true;
+           holds_.serve(true);
+           for (uint32_t i = 0; i < kThreads; ++i) work();
+           background();
+         });
   }
 
   // --- threads ---
@@ -393,7 +391,7 @@ class PagesSim::Server {
     // What it changed itself after its log was sealed nobody hears of.
     const bool counts = !sealed || (answers && !frame.changed_here);
     if (counts && (answers || !released) && frame.llsn != sim_->newest(page))
-      sim_->fail("PS1: server " + std::to_string(id_.value) + " uses page " +
+      sim_->fail("FY1: server " + std::to_string(id_.value) + " uses page " +
                  std::to_string(page.number) + " at llsn " + std::to_string(frame.llsn) +
                  ", the newest is " + std::to_string(sim_->newest(page)));
     const bool writes = mode == PageMode::kExclusive && sim_->rng_.one_in(2);
@@ -453,7 +451,7 @@ class PagesSim::Server {
           is_there &= sim_->streams_[at.stream.value].scanned >= at.lsn.value;
       if (!is_there) {  // it may come
         if (++stored_tries_ > 2'000 && !released)
-          sim_->fail("PS1: page " + std::to_string(page.number) + " at llsn " +
+          sim_->fail("FY1: page " + std::to_string(page.number) + " at llsn " +
                      std::to_string(version.llsn.value) + " is nowhere");
         return load_stored(page, version);
       }
@@ -702,7 +700,7 @@ void PagesSim::seal(uint8_t server) {
     stream.changes.pop_back();
     std::vector<Change>& chain = chains_[page];
     if (chain.back().llsn != change.llsn || chain.back().server != server)
-      fail("PS2: page " + std::to_string(page.number) + " was changed again upon llsn " +
+      fail("FY2: page " + std::to_string(page.number) + " was changed again upon llsn " +
            std::to_string(change.llsn) + ", which is not durable");
     std::erase_if(chain, [&](const Change& c) { return c.llsn == change.llsn; });
   }
@@ -735,7 +733,7 @@ void PagesSim::check_checkpoints() {
         checkpoint = std::min(checkpoint, pages_->oldest(StreamId{s}).value);
       for (const auto& [page, change] : streams_[s].changes)
         if (change.start < checkpoint && change.llsn > stored_[page])
-          fail("PS4: the log would be cut off at " + std::to_string(checkpoint) +
+          fail("FY4: the log would be cut off at " + std::to_string(checkpoint) +
                ", and storage lacks the change at " + std::to_string(change.start));
     });
   }
@@ -780,7 +778,7 @@ void PagesSim::write_some() {
   for (const Pages::Write& write : pages_->begin_writes(1 + static_cast<uint32_t>(rng_.below(3)))) {
     const char* const bytes = pool_.data() + uint64_t{write.slot} * kPageBytes;
     if (!PageSlots::check(bytes, write.page, write.llsn).ok())
-      fail("PS5: slot " + std::to_string(write.slot) + " has not the version that it should have");
+      fail("FY5: slot " + std::to_string(write.slot) + " has not the version that it should have");
     after(delay(), [=, this] {
       const bool ok = !rng_.one_in(6);
       uint64_t& stored = stored_[write.page];
@@ -923,11 +921,11 @@ std::string PagesSim::run() {
   for (uint8_t s = 1; s <= kServers && failure_.empty(); ++s)
     for (uint32_t page = 0; page < kPageCount; ++page)
       if (servers_[s]->used[page].first == 0 || servers_[s]->used[page].second == 0)
-        fail("PS6: server " + std::to_string(s) + " does not come to page " + std::to_string(page) +
+        fail("FY6: server " + std::to_string(s) + " does not come to page " + std::to_string(page) +
              ": " + servers_[s]->describe());
   for (const auto& [page, chain] : chains_)
     for (size_t i = 1; i < chain.size(); ++i)
-      if (chain[i].prev != chain[i - 1].llsn) fail("PS2: a chain has a gap");
+      if (chain[i].prev != chain[i - 1].llsn) fail("FY2: a chain has a gap");
   return failure_;
 }
 

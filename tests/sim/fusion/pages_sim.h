@@ -10,14 +10,14 @@
 // `remote-disk`), or makes pages from what it has scanned of the logs (as under `logdb-mv-sr`); the
 // authority stream takes what it gets at once.
 //
-//   PS1  Whoever changes or reads a page, and may answer for that, has its newest version: no change
+//   FY1  Whoever changes or reads a page, and may answer for that, has its newest version: no change
 //        is lost or seen late.
-//   PS2  A change that others have built on is durable: what a seal cuts off is the end of each
+//   FY2  A change that others have built on is durable: what a seal cuts off is the end of each
 //        page's chain. So the logs, merged by llsn, have every page's chain without a gap or a fork.
-//   PS3  Who redoes a log finds each page as the first change that is missing wants it.
-//   PS4  Below a stream's checkpoint there is no change that storage lacks.
-//   PS5  What the memory node writes to storage is the version that it thinks.
-//   PS6  Once faults end, every server reads and writes every page.
+//   FY3  Who redoes a log finds each page as the first change that is missing wants it.
+//   FY4  Below a stream's checkpoint there is no change that storage lacks.
+//   FY5  What the memory node writes to storage is the version that it thinks.
+//   FY6  Once faults end, every server reads and writes every page.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Goal: no schedule of kills, pauses, cuts, lost and repeated messages and late puts lets two
 // servers use a page beside each other, loses a change, leaves a gap in the merged logs, cuts a log
-// off too early, or leaves somebody waiting (PS1-PS6); over storage that compute writes to and over
+// off too early, or leaves somebody waiting (FY1-FY6); over storage that compute writes to and over
 // storage that replays. And each rule is needed: with one broken some seed shows it. STRATA_SEED=n
 // replays one, STRATA_ROUNDS=n runs so many.
 #include "pages_sim.h"
