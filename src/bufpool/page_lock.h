@@ -11,9 +11,9 @@
 //        before is got again. So a frame that is latched after its lock was got and is still in the
 //        pool is locked.
 //   PL5  Each acquire() or try_acquire() that returned OK is followed by one release(), when the
-//        guard has gone that came of it, or it is clear that none comes. A service may wait for that
-//        before it takes the page back. With a reference to a page a thread does not acquire() it
-//        again but for the same use of it.
+//        guard has gone that came of it, or it is clear that none comes. A service may wait for
+//        that before it takes the page back. With a reference to a page a thread does not acquire()
+//        it again but for the same use of it.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@
 #define ASKS 2 /* of each server */
 #endif
 #define SERVERS 2
-#define SLOTS 5
+#define SLOTS 3 /* and so one change less */
 
 #define NONE 0
 #define ASKED 1
@@ -29,10 +29,10 @@
 #define S 1
 #define X 2
 
-chan ask[SERVERS] = [2] of { byte, byte };                 /* mode, ask */
-chan report[SERVERS] = [4] of { byte, byte, byte };        /* number, llsn (0: not changed), slot */
-chan grant[SERVERS] = [3] of { byte, byte, byte, byte, byte }; /* mode, ask, number, llsn, slot */
-chan back[SERVERS] = [3] of { byte };                      /* number */
+chan ask[SERVERS] = [1] of { byte, byte };                 /* mode, ask */
+chan report[SERVERS] = [2] of { byte, byte, byte };        /* number, llsn (0: not changed), slot */
+chan grant[SERVERS] = [2] of { byte, byte, byte, byte, byte }; /* mode, ask, number, llsn, slot */
+chan back[SERVERS] = [1] of { byte };                      /* number */
 
 byte newest;             /* what is true, for the checks only: every change is one more */
 byte durable;
@@ -71,14 +71,14 @@ proctype Server(byte me) {
      :: !(state[me] == ASKED && a == asks && n > refused) && !(state[me] >= HELD && n == number) ->
 #endif
         atomic { if :: n > refused -> refused = n :: else fi; report[me]!n, 0, 0 };
-        if :: state[me] == ASKED && a == asks && len(ask[me]) < 2 -> ask[me]!mode, asks :: else fi
+        if :: state[me] == ASKED && a == asks && len(ask[me]) < 1 -> ask[me]!mode, asks :: else fi
      fi
   :: back[me]?n ->
      if
      :: state[me] >= HELD && n == number -> wanted = true
      :: else ->
         atomic { if :: n > refused -> refused = n :: else fi; report[me]!n, 0, 0 };
-        if :: state[me] == ASKED && len(ask[me]) < 2 -> ask[me]!mode, asks :: else fi
+        if :: state[me] == ASKED && len(ask[me]) < 1 -> ask[me]!mode, asks :: else fi
      fi
   :: state[me] == HELD && !dirty ->
      atomic {
@@ -141,7 +141,7 @@ end:
        if
        :: holds[who] != 0 && a <= of_ask[who] ->
           if
-          :: a == of_ask[who] && len(grant[who]) < 3 -> grant[who]!holds[who], a, number[who], llsn, at
+          :: a == of_ask[who] && len(grant[who]) < 2 -> grant[who]!holds[who], a, number[who], llsn, at
           :: else
           fi
        :: else ->

@@ -3,12 +3,12 @@
 // storage where it knows none; changed ones are put into slots, and the memory node is told.
 // Thread-safe.
 //
-//   FU21  Threads wait for a page lock where they would wait for the page's latch, and in that order;
-//        who does not wait for a latch asks nobody.
+//   FU21  Threads wait for a page lock where they would wait for the page's latch, and in that
+//         order; who does not wait for a latch asks nobody.
 //   FU22  Pages that are given up together share one persist, one batch of puts and one report.
 //   FH6  A page is given up in this order: its log is durable (K9), its version is in a slot, the
-//        report is answered. One that cannot be put stays the server's, and is tried again; a report
-//        is repeated until it is answered, and the page is nobody's until then.
+//        report is answered. One that cannot be put stays the server's, and is tried again; a
+//        report is repeated until it is answered, and the page is nobody's until then.
 //   FU3  Nothing is put, and no grant is used, without a lease of the memory node's epoch. A
 //        server that hears that it is fenced has no pages from then on.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what

@@ -1,6 +1,6 @@
 // Which pages this server has, who of its threads uses them, and what it has to say to the memory
 // node about that (proto/page_locks.h). Thread-safe. Nobody blocks in it, and it does no I/O: who
-// asks is called back, and whoever owns it sends what take_...() returns and says what became of it.
+// asks is called back; whoever owns it sends what take_...() returns and says what became of it.
 //
 //              acquire()          granted()           refs 0 and wanted back, take_ready()
 //   (none) -------------> asked -----------> held --------------------------> giving up
@@ -8,13 +8,14 @@
 //      `------------------------------------------------------ given_up() ----------'
 //
 //   FU18  A page stays with the server until somebody wants it. A thread's reference runs from when
-//         acquire() is answered to its release(); while there is one, the page is not given up. Those
-//         who wait when a grant comes have references at once: it is used before it is taken back.
+//         acquire() is answered to its release(); while there is one, the page is not given up.
+//         Those who wait when a grant comes have references at once: it is used before it is taken
+//         back.
 //   FU19  No conversion: who wants to write what the server has for reading waits until the last
 //         reference has gone and the page is given up, and then for a grant like anybody else. So a
 //         thread that has a reference must not ask for the page again.
 //   FH7  A page that is wanted back is used by nobody but those who have references, which are at
-//         most cohort_max who waited when it was granted, and those who came before it was wanted.
+//        most cohort_max who waited when it was granted, and those who came before it was wanted.
 //   FH1  A grant counts if it answers the ask that is under way, and is newer than what the server
 //        has said it did not have; any other is answered "not held", but for one that is there
 //        already. So no grant is used that the memory node thinks was given up (FU13).

@@ -1,4 +1,5 @@
-// Goal: each rule of page_holds.h and page_slots.h by hand, at exact steps (FU18, FU19, FH1-FH5, FH7).
+// Goal: each rule of page_holds.h and page_slots.h by hand, at exact steps (FU18, FU19, FH1-FH5,
+// FH7).
 #include "clients/fusion/page_holds.h"
 
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 //   (no hold) ------> waits ----> granted -----------------> (no hold)
 //                                    | fence(), release_fenced()
 //                                    |---- shared: (no hold)
-//                                    `---- exclusive: dead --- its adopter asks to redo ---> granted
+//                                    `---- exclusive: dead --- its adopter asks to redo --> granted
 //                                                         `--- adoption_ended() ---> (no hold)
 //
 //   FU13  A grant has a number that is never given twice under an epoch. Reports and requests to
@@ -34,8 +34,8 @@
 //        Until adoption_ended() nobody else gets it: what the adopter gives up, never heard of, or
 //        holds when it is fenced itself, is the dead place's again.
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
-//        storage. A write takes over what was to be written when it began; what is reported
-//        meanwhile stays.
+//         storage. A write takes over what was to be written when it began; what is reported
+//         meanwhile stays.
 #pragma once
 
 #include <cstdint>
@@ -109,14 +109,14 @@ class Pages {
   // the adopter is another one: said again, it may come late. Errors: fenced.
   Status adoption_ended(const proto::PageCaller& adopter, NodeId place);
 
-  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), kInvalidArgument (no
-  // server of ours says that; nothing of it is done) ---
+  // --- what servers say. Errors: fenced (another epoch, not a member, fenced), kInvalidArgument
+  // (no server of ours says that; nothing of it is done) ---
   Status ask(const proto::PageCaller& caller, absl::Span<const proto::PageAsk> asks,
              uint64_t now_us);
   Status report(const proto::PageCaller& caller, absl::Span<const proto::PageReport> reports,
                 uint64_t now_us);
-  // Free slots for it to put into, so many at most. `request`: grows; the last one's answer is given
-  // again, so that no slot is lost with an answer.
+  // Free slots for it to put into, so many at most. `request`: grows; the last one's answer is
+  // given again, so that no slot is lost with an answer.
   StatusOr<std::vector<uint32_t>> take_slots(const proto::PageCaller& caller, uint64_t request,
                                              uint32_t wanted);
 

@@ -1,9 +1,9 @@
 // Goal: whatever order messages arrive in, however often, and whoever is fenced meanwhile: a page
 // that a server uses for writing nobody else uses, who is granted a page is told of its newest
-// version (or, if nothing is known of it, of a floor that is not below it), no slot is put into that
-// anybody may read, and storage is never thought to have what it has not (FU13, FU14, FU16,
-// FU17, FP1-FP3). Servers are a few lines each here, that keep to the rules; what they think they have is
-// compared. STRATA_SEED=n replays one.
+// version (or, if nothing is known of it, of a floor that is not below it), no slot is put into
+// that anybody may read, and storage is never thought to have what it has not (FU13, FU14, FU16,
+// FU17, FP1-FP3). Servers are a few lines each here, that keep to the rules; what they think they
+// have is compared. STRATA_SEED=n replays one.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -55,7 +55,7 @@ void fill(char* page, PageId id, uint64_t llsn) {
 
 }  // namespace
 
-// --- the pool, as one server reaches it: by halves, slowly, and for as long as its process lives ---
+// --- the pool, as one server reaches it: by halves, slowly, while its process lives ---
 
 class PagesSim::Slots final : public transport::RemoteRegion {
  public:
@@ -259,6 +259,7 @@ class PagesSim::Server {
             adopt();
           });
     });
+    run_when_awake([this] { holds_.repeat(local()); });
     sim_->after(kBeatUs, [this] { beat(); });
   }
   void end(const Status& status) {
@@ -645,7 +646,6 @@ class PagesSim::Server {
   void background() {
     if (ended_) return;
     later(2'000 + sim_->rng_.below(4'000), [this] {
-      holds_.repeat(local());
       const PageId page = page_at(static_cast<uint32_t>(sim_->rng_.below(kPageCount)));
       const auto it = frames_.find(page);
       const bool idle = it != frames_.end() && it->second.ready && !it->second.writing &&

@@ -2,7 +2,7 @@
 // virtual time: the production code of the directory and its page locks, of leases and fences, on
 // one side, of what a server holds and of versions in slots on the other. Messages are slow, are
 // lost, and come twice and in any order; puts and gets go by halves; servers are paused, cut off,
-// killed and fenced while they live, and their next life redoes what the log has. Everything follows
+// killed and fenced while they live, and their next life redoes what the log has. All of it follows
 // from the seed.
 //
 // Stand-ins: a server's log is a list that becomes durable after a while unless it is sealed; pages
@@ -10,10 +10,11 @@
 // `remote-disk`), or makes pages from what it has scanned of the logs (as under `logdb-mv-sr`); the
 // authority stream takes what it gets at once.
 //
-//   FY1  Whoever changes or reads a page, and may answer for that, has its newest version: no change
-//        is lost or seen late.
+//   FY1  Whoever changes or reads a page, and may answer for that, has its newest version: no
+//        change is lost or seen late.
 //   FY2  A change that others have built on is durable: what a seal cuts off is the end of each
-//        page's chain. So the logs, merged by llsn, have every page's chain without a gap or a fork.
+//        page's chain. So the logs, merged by llsn, have every page's chain without a gap or a
+//        fork.
 //   FY3  Who redoes a log finds each page as the first change that is missing wants it.
 //   FY4  Below a stream's checkpoint there is no change that storage lacks.
 //   FY5  What the memory node writes to storage is the version that it thinks.
