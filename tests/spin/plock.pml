@@ -18,6 +18,9 @@
 #ifndef ASKS
 #define ASKS 2 /* of each server */
 #endif
+#ifndef GRANTS
+#define GRANTS 5 /* in all: else one that is refused could come again for ever, with another number */
+#endif
 #define SERVERS 2
 #define SLOTS 3 /* and so one change less */
 
@@ -86,11 +89,10 @@ proctype Server(byte me) {
        if
        :: mode == X && newest < SLOTS - 1 ->
           assert(state[1 - me] != HELD);
-          newest = newest + 1; frame = newest; dirty = true
-       :: mode == S || newest == SLOTS - 1 -> dirty = true /* used once */
+          newest = newest + 1; frame = newest; dirty = true; step = 1
+       :: mode == S || newest == SLOTS - 1 -> dirty = true; step = 3 /* used once */
        fi
-     };
-     step = (mode == X && frame != 0 -> 1 : 3);
+     }
   :: state[me] == HELD && wanted && dirty -> state[me] = GIVING
 #ifdef BUG_PUT_BEFORE_LOG
   :: state[me] == GIVING && step == 1 -> step = 2
@@ -167,7 +169,7 @@ end:
        :: else
        fi
      }
-  :: atomic { first != SERVERS && holds[first] == 0 &&
+  :: atomic { first != SERVERS && holds[first] == 0 && numbers < GRANTS &&
        (holds[1 - first] == 0 || (holds[1 - first] == S && waits[first] == S)) && nfull(grant[first]) ->
        numbers = numbers + 1;
        holds[first] = waits[first]; number[first] = numbers; of_ask[first] = wait_ask[first];

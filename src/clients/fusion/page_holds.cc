@@ -205,6 +205,21 @@ uint64_t PageHolds::holds() const {
   return count;
 }
 
+std::string PageHolds::describe(PageId page) const {
+  Shard& shard = shard_of(page);
+  const MutexLock lock(shard.mutex);
+  const auto it = shard.holds.find(page);
+  if (it == shard.holds.end()) return "not here";
+  const Hold& hold = it->second;
+  const char* const state = hold.state == State::kAsked  ? "asked for by "
+                            : hold.state == State::kHeld ? "held by "
+                                                         : "being given up, was held by ";
+  return state + std::to_string(hold.state == State::kAsked ? hold.ask : hold.number) +
+         (hold.mode == PageMode::kExclusive ? " to write" : " to read") + ", used by " +
+         std::to_string(hold.refs) + (hold.wanted_back ? ", wanted back" : "") +
+         (hold.ready ? ", ready" : "") + (hold.waiting != nullptr ? ", waited for" : "");
+}
+
 uint64_t PageHolds::number(PageId page) const {
   Shard& shard = shard_of(page);
   const MutexLock lock(shard.mutex);

@@ -30,6 +30,7 @@
 #include <deque>
 #include <functional>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -129,6 +130,8 @@ class PageHolds {
 
   [[nodiscard]] const PageHoldsCounters& counters() const noexcept { return counters_; }
   [[nodiscard]] uint64_t holds() const;
+  // For people.
+  [[nodiscard]] std::string describe(PageId page) const;
   // Of the grant that the server has or is giving up; 0: it has none.
   [[nodiscard]] uint64_t number(PageId page) const;
 

@@ -526,7 +526,23 @@ Lsn Pages::oldest(StreamId stream) const {
   return Lsn{*it->second.begin()};
 }
 
-// --- for tests ---
+// --- for people, and for tests ---
+
+std::string Pages::describe(PageId page) const {
+  const auto it = entries_.find(page);
+  if (it == entries_.end()) return "nothing is known of it";
+  const Entry& entry = it->second;
+  const auto name = [](PageMode mode) { return mode == PageMode::kExclusive ? "X" : "S"; };
+  std::string text = "llsn " + std::to_string(entry.known ? entry.llsn.value : 0) + ", held by";
+  for (const Holder& h : entry.holders)
+    text += " " + std::to_string(h.server.value) + name(h.mode) + ":" + std::to_string(h.number) +
+            (h.dead ? " dead" : "") + (h.redo_of.is_zero() ? "" : " to redo") +
+            (h.asked ? " asked" : "");
+  text += ", waited for by";
+  for (const Waiter& w : entry.waiters)
+    text += " " + std::to_string(w.server.value) + name(w.mode) + ":" + std::to_string(w.ask);
+  return text;
+}
 
 std::string Pages::check() const {
   std::map<uint32_t, PageId> used;

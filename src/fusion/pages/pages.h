@@ -43,6 +43,7 @@
 #include <list>
 #include <map>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <variant>
 #include <vector>
@@ -140,6 +141,8 @@ class Pages {
   [[nodiscard]] uint64_t entries() const noexcept { return entries_.size(); }
   [[nodiscard]] uint64_t free_slots() const noexcept { return free_slots_.size(); }
   [[nodiscard]] const PagesCounters& counters() const noexcept { return counters_; }
+  // For people: who has the page and who waits for it.
+  [[nodiscard]] std::string describe(PageId page) const;
   // For tests: what is wrong with it; empty if nothing is.
   [[nodiscard]] std::string check() const;
 

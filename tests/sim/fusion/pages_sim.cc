@@ -119,7 +119,11 @@ class PagesSim::Server {
         holds_({.cohort_max = 3, .ask_again_us = 30'000}, [this] { pump_soon(); }),
         region_(sim, [this](std::function<void()> action) { run_when_awake(std::move(action)); }) {}
 
-  void begin() { beat(); }
+  // It is silent only once it has not had a lease for a while.
+  void begin() {
+    last_lease_at = sim_->now_;
+    beat();
+  }
 
   [[nodiscard]] NodeId id() const noexcept { return id_; }
   [[nodiscard]] uint64_t life() const noexcept { return life_; }
