@@ -442,18 +442,13 @@ class ClusterServices {
     TimestampSource* timestamps = nullptr;
     ViewHorizon* horizon = nullptr;
     TitSource* others = nullptr;
-    // Both or none: page locks, and the pages that go with them.
-    PageLock* page_lock = nullptr;
-    PageSource* pages = nullptr;
   };
   virtual ~ClusterServices() = default;
-  // For a new life of the node; they last until ended(). `storage`: of all nodes.
-  virtual Seams start(uint8_t node, PageSource* storage) = 0;
+  // For a new life of the node; they last until ended().
+  virtual Seams start(uint8_t node) = 0;
   virtual void ended(uint8_t node, bool crashed) = 0;  // its kernel has gone
   virtual void hear(uint8_t node) = 0;
   [[nodiscard]] virtual uint64_t reads_of_others(uint8_t node) = 0;
-  // Storage has every page then, as far as the nodes have written it back.
-  virtual Status store_all() { return ok_status(); }
 };
 inline std::function<std::unique_ptr<ClusterServices>(uint8_t nodes)> cluster_services;
 
@@ -513,7 +508,6 @@ class Cluster {
     horizons_[node - 1]->hear();
     others_[node - 1]->hear();
   }
-  Status store_all() { return services_ != nullptr ? services_->store_all() : ok_status(); }
   SimFileSystem* disk() noexcept { return disk_.get(); }
   PageSource* source() noexcept { return source_.get(); }
 
@@ -533,14 +527,10 @@ class Cluster {
     seams.horizon = horizons_[node - 1].get();
     seams.others = others_[node - 1].get();
     if (services_ != nullptr) {
-      const ClusterServices::Seams other = services_->start(node, source_.get());
+      const ClusterServices::Seams other = services_->start(node);
       seams.timestamps = other.timestamps;
       seams.horizon = other.horizon;
       seams.others = other.others;
-      if (other.page_lock != nullptr) {
-        seams.page_lock = other.page_lock;
-        seams.page_source = other.pages;
-      }
     }
     seams.locks = &row_locks_;
     seams.schema = &schema_;
@@ -605,8 +595,6 @@ inline void expect_merged_logs_make_pages(Cluster* cluster) {
     ASSERT_TRUE(k->pool->write_back_below(k->log->next_lsn()).ok());
     sinks.push_back(k->sink);
   }
-  const Status stored = cluster->store_all();
-  ASSERT_TRUE(stored.ok()) << stored;
   const Replayed replayed = replay_merged(sinks);
   EXPECT_GT(replayed.groups, 0u);
   std::set<uint32_t> dropped;

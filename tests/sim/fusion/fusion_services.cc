@@ -1,7 +1,7 @@
-// Timestamps, views, other nodes' transactions, page locks and shared pages of a test's Cluster by
-// the clients of a memory node, over regions that are exposed over a unix socket and mapped: what
-// several servers on one host have. The memory node's half is two threads here, its authority
-// stream always takes what it gets.
+// Timestamps, views and other nodes' transactions of a test's Cluster by the clients of a memory
+// node, over regions that are exposed over a unix socket and mapped: what several servers on one
+// host have. The memory node's half is a thread here, its authority stream always takes what it
+// gets.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -11,20 +11,17 @@
 #include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "clients/fusion/fusion_lease.h"
-#include "clients/fusion/fusion_pages.h"
 #include "clients/fusion/horizon_client.h"
 #include "clients/fusion/oracle_client.h"
 #include "clients/fusion/tit_reader.h"
 #include "clients/fusion/tit_region.h"
 #include "engine/testing/cluster.h"
 #include "fusion/timestamps/time_service.h"
-#include "pages_node.h"
 #include "proto/fusion.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
@@ -33,14 +30,12 @@ namespace strata::engine::testing {
 namespace {
 
 using clients::FusionLease;
-using clients::FusionPages;
 using clients::HorizonClient;
 using clients::OracleClient;
 using clients::TitOwners;
 using clients::TitReader;
 using clients::TitRegion;
 using fusion::TimeService;
-using sim::PagesNode;
 using transport::BlockingChannel;
 using transport::Region;
 using transport::RegionAccess;
@@ -99,12 +94,6 @@ class FusionServices final : public ClusterServices {
                                                  *server_->listen("unix:" + (folder_ / "socket")),
                                                  transport::BlockingChannelOptions());
     times_ = make("times", proto::kTimesBytes, RegionAccess::kReadWrite);
-    fusion::PagesOptions pages;
-    pages.slots = 2048;
-    pages.entries_max = 1024;  // they are dropped, too
-    const uint64_t pool_bytes = uint64_t{pages.slots} * kPageBytes;
-    pages_ = std::make_unique<PagesNode>(pages, kEpoch,
-                                         make("pages", pool_bytes, RegionAccess::kReadWrite));
     fusion::TimeServiceOptions options;
     options.authority.lease_us = kLeaseUs;
     options.oracle.step = 10'000;  // the ceiling is met, too
@@ -119,9 +108,6 @@ class FusionServices final : public ClusterServices {
     }
     stop_.notify_all();
     keeper_.join();
-    pages_->stop();
-    for (const auto& life : graveyard_) life->pages.reset();  // their threads end
-    pages_.reset();
     uint64_t fetches = 0, requests = 0, gets = 0, calls = 0;
     for (const auto* list : {&graveyard_})
       for (const auto& life : *list) {
@@ -139,7 +125,7 @@ class FusionServices final : public ClusterServices {
     server_.reset();
   }
 
-  Seams start(uint8_t node, PageSource* storage) override {
+  Seams start(uint8_t node) override {
     auto life = std::make_shared<Life>(this, node, ++last_life_);
     for (;;) {
       {
@@ -159,16 +145,7 @@ class FusionServices final : public ClusterServices {
       life->reader.opened(there->id, open(there->table_name()), kTitSlots);
     }
     lives_[node] = life;
-    clients::FusionPagesOptions options;
-    options.stream = StreamId{node};
-    life->service = std::make_unique<PagesNode::Server>(
-        pages_.get(), proto::PageCaller{life->id, life->number, kEpoch});
-    life->pages = std::make_unique<FusionPages>(options, kEpoch, &life->lease, life->service.get(),
-                                                open("pages"), storage);
-    pages_->joined(life->id, life->number, life->pages.get(), storage);
-    const Status begun = life->pages->begin();
-    EXPECT_TRUE(begun.ok()) << begun;
-    return {&life->oracle, &life->horizon, &life->reader, life->pages.get(), life->pages->source()};
+    return {&life->oracle, &life->horizon, &life->reader};
   }
 
   void ended(uint8_t node, bool crashed) override {
@@ -178,7 +155,6 @@ class FusionServices final : public ClusterServices {
       life = lives_[node];
       lives_.erase(node);
       graveyard_.push_back(life);
-      pages_->ended(life->id, life->number, crashed);
       if (!crashed) {
         service_->leave(life->id, life->number);
         settle();
@@ -214,7 +190,6 @@ class FusionServices final : public ClusterServices {
     }
     if (life != nullptr) beat(life.get());
   }
-  Status store_all() override { return pages_->store_all(); }
   [[nodiscard]] uint64_t reads_of_others(uint8_t node) override {
     const std::lock_guard lock(mutex_);
     const clients::TitCounters& counters = lives_[node]->reader.counters();
@@ -242,8 +217,6 @@ class FusionServices final : public ClusterServices {
     OracleClient oracle;
     HorizonClient horizon;
     TitReader reader;
-    std::unique_ptr<PagesNode::Server> service;
-    std::unique_ptr<FusionPages> pages;
     std::mutex beating;
     uint64_t fences_heard = 0;  // under beating
   };
@@ -335,7 +308,6 @@ class FusionServices final : public ClusterServices {
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<BlockingChannel> channel_;
   std::shared_ptr<Region> times_;
-  std::unique_ptr<PagesNode> pages_;
   Owners owners_;
   std::mutex mutex_;
   std::condition_variable stop_;
