@@ -63,7 +63,6 @@ CHECKS = (
     *(Check("tit_slot", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_SLOT_BUGS),
     Check("tit_fence", "one other"),
     *(Check("tit_fence", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in TIT_FENCE_BUGS),
-    Check("plock", "two servers"),
     *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
 )
 
