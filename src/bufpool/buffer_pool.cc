@@ -24,8 +24,11 @@ PageGuard& PageGuard::operator=(PageGuard&& other) noexcept {
 
 void PageGuard::release() noexcept {
   if (frame_ == nullptr) return;
+  BufferPool::Impl& impl = *pool_->impl_;
+  const PageId id = frame_->id();
   frame_->unlock_handed_on(mode_);
-  pool_->impl_->unpin(frame_);
+  impl.unpin(frame_);
+  impl.release_lock(id);
   frame_ = nullptr;
   page_ = nullptr;
 }
@@ -187,18 +190,28 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
 // page up, while this node's own older hold is being taken away: surrender() must not wait for this
 // frame then. It marks the frame instead, and what was acquired before the mark is acquired again.
 // Once the frame is kLoading, surrender() waits for the latch (PL1).
-Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mode,
+Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mode, Access access,
                                           Llsn* newest) noexcept {
   Partition& p = partition_of(id.packed());
   for (;;) {
-    STRATA_RETURN_IF_ERROR(lock_->acquire(id, mode, newest));
-    const MutexLock lock(p.mutex);
-    if (frame->state.load(std::memory_order_relaxed) == FrameState::kLocking) {
-      frame->state.store(FrameState::kLoading, std::memory_order_relaxed);
-      return ok_status();
+    STRATA_RETURN_IF_ERROR(acquire_lock(id, mode, access, newest));
+    {
+      const MutexLock lock(p.mutex);
+      if (frame->state.load(std::memory_order_relaxed) == FrameState::kLocking) {
+        frame->state.store(FrameState::kLoading, std::memory_order_relaxed);
+        return ok_status();
+      }
+      frame->state.store(FrameState::kLocking, std::memory_order_relaxed);
     }
-    frame->state.store(FrameState::kLocking, std::memory_order_relaxed);
+    release_lock(id);
   }
+}
+
+// Who does not want to wait for a latch does not wait for another node either.
+Status BufferPool::Impl::acquire_lock(PageId id, LatchMode mode, Access access,
+                                      Llsn* newest) noexcept {
+  const bool never_waits = access == Access::kTry || access == Access::kAtHand;
+  return never_waits ? lock_->try_acquire(id, mode, newest) : lock_->acquire(id, mode, newest);
 }
 
 // Fills a frame that insert() made. On success it is kReady or kBlank and still latched
@@ -206,7 +219,9 @@ Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mod
 Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access access,
                               bool* damaged) noexcept {
   Llsn newest;
-  Status status = lock_ != nullptr ? lock_before_load(frame, id, mode, &newest) : ok_status();
+  Status status =
+      lock_ != nullptr ? lock_before_load(frame, id, mode, access, &newest) : ok_status();
+  const bool locked = status.ok();
   FrameState state = FrameState::kReady;
   if (status.ok() && access == Access::kNew) {
     std::memset(frame->page, 0, kPageBytes);
@@ -221,7 +236,9 @@ Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access ac
       status = ok_status();
     }
   }
-  return finish_load(frame, id, std::move(status), state);
+  status = finish_load(frame, id, std::move(status), state);
+  if (!status.ok() && locked) release_lock(id);
+  return status;
 }
 
 // load() once the page is in the frame, or could not be read.
@@ -335,8 +352,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
         frame->latch.unlock_shared();
       }
       Llsn newest;
-      Status status =
-          never_waits ? lock_->try_acquire(id, mode, &newest) : lock_->acquire(id, mode, &newest);
+      Status status = acquire_lock(id, mode, access, &newest);
       if (!status.ok()) {
         unpin(frame);
         return status;
@@ -347,6 +363,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     } else if (never_waits) {
       if (!frame->try_lock_to_hand_on(mode)) {
         unpin(frame);
+        release_lock(id);
         return error_busy();
       }
     } else {
@@ -479,6 +496,9 @@ Status BufferPool::write_back_below(Lsn lsn, absl::FunctionRef<void(size_t)> wri
 Lsn BufferPool::oldest_dirty_lsn() const { return Lsn{impl_->dirty_->oldest()}; }
 
 void BufferPool::discard_space(SpaceId space) { impl_->discard_space(space.value); }
+Status BufferPool::write_back_pages(const PageId* ids, uint32_t count) {
+  return impl_->write_back_pages(ids, count);
+}
 Status BufferPool::surrender(PageId id) { return impl_->surrender(id); }
 
 BufferPoolCounters& BufferPool::counters() noexcept {

@@ -121,6 +121,9 @@ class BufferPool {
   // Forgets all frames of a space without writing them. No guard on any of them may exist or
   // appear.
   void discard_space(SpaceId space);
+  // Writes back those of up to kWriteBatchPages pages that are here and dirty, with one persist and
+  // one batch: for who is about to give them up. Waits for their latches. Blocks.
+  Status write_back_pages(const PageId* ids, uint32_t count);
   // Gives a page up to another node: waits for guards to go, persists, writes back, drops the
   // frame.
   Status surrender(PageId id);

@@ -10,6 +10,10 @@
 //        whoever loads it: what is taken away afterwards detaches the frame, what was taken away
 //        before is got again. So a frame that is latched after its lock was got and is still in the
 //        pool is locked.
+//   PL5  Each acquire() or try_acquire() that returned OK is followed by one release(), when the
+//        guard has gone that came of it, or it is clear that none comes. A service may wait for
+//        that before it takes the page back. With a reference to a page a thread does not acquire()
+//        it again but for the same use of it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +34,8 @@ class PageLock {
   // Cheap when the node already holds it. *newest is the least llsn a read must return.
   virtual Status acquire(PageId id, LatchMode mode, Llsn* newest) = 0;
   // Same, but returns busy at once when it would have to wait: BufferPool::try_fix is
-  // called out of latch order. A lock service overrides this.
+  // called out of latch order (also where it would have to read the page). A lock service
+  // overrides this.
   virtual Status try_acquire(PageId id, LatchMode mode, Llsn* newest) {
     return acquire(id, mode, newest);
   }
@@ -39,6 +44,8 @@ class PageLock {
   [[nodiscard]] virtual bool seems_held(PageId /*id*/, LatchMode /*mode*/) const noexcept {
     return false;
   }
+  // PL5. Must not block nor call the pool.
+  virtual void release(PageId /*id*/) noexcept {}
   // The frame was evicted; the node does not need the lock any more. Called under the partition
   // mutex, so that it cannot overtake the next acquire of the page: must not block nor call the
   // pool.

@@ -95,7 +95,12 @@ struct BufferPool::Impl {
     return load_waits_[static_cast<size_t>(frame - frames_.get()) % load_waits_.size()];
   }
   Status finish_load(Frame* frame, PageId id, Status status, FrameState state) noexcept;
-  Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Llsn* newest) noexcept;
+  Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Access access,
+                          Llsn* newest) noexcept;
+  Status acquire_lock(PageId id, LatchMode mode, Access access, Llsn* newest) noexcept;
+  void release_lock(PageId id) noexcept {  // PL5
+    if (lock_ != nullptr) lock_->release(id);
+  }
   void unpin(Frame* frame) noexcept;
   // Exclusive latch held, not dirty: takes the frame out of the hash table. Unlatch and unpin
   // follow.
@@ -153,6 +158,7 @@ struct BufferPool::Impl {
   void note_write_result(const Status& status, PageId id) noexcept;
   Status write_back_below(uint64_t lsn, absl::FunctionRef<void(size_t)> written) noexcept;
   void discard_space(uint32_t space) noexcept;
+  Status write_back_pages(const PageId* ids, uint32_t count) noexcept;
   Status surrender(PageId id) noexcept;
   Frame* pin_to_surrender(uint64_t packed) noexcept;
   // Brings one partition's free list back to its target. Returns false when it could not.

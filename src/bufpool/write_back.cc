@@ -161,7 +161,25 @@ Status BufferPool::Impl::write_back_below(uint64_t lsn,
   return ok_status();
 }
 
-// --- giving a page up (PL2) ---
+// --- giving pages up (PL2) ---
+
+Status BufferPool::Impl::write_back_pages(const PageId* ids, uint32_t count) noexcept {
+  STRATA_ASSERT(count <= kWriteBatchPages);
+  Frame* dirty[kWriteBatchPages];
+  size_t dirty_count = 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    Frame* const frame = pin_cached(ids[i].packed());
+    if (frame == nullptr) continue;
+    if ((frame->dirty.load(std::memory_order_acquire) & kListed) != 0)
+      dirty[dirty_count++] = frame;
+    else
+      unpin(frame);
+  }
+  if (dirty_count == 0) return ok_status();
+  sort_by_page(dirty, dirty_count);
+  WriteBuffer buffer;
+  return write_frames(buffer, dirty, dirty_count, /*wait=*/true, nullptr, nullptr);
+}
 
 // Null: nothing of the page is here, nor will be without another acquire().
 Frame* BufferPool::Impl::pin_to_surrender(uint64_t packed) noexcept {

@@ -64,6 +64,8 @@ CONSULT_BUGS = (
     "BUG_READ_BEFORE_REGISTERING",
 )
 
+PLOCK_BUGS = ("BUG_GRANT_BEFORE_PUT", "BUG_PUT_BEFORE_LOG", "BUG_UNNUMBERED_GRANT", "BUG_NOT_HELD_OF_WHAT_IS_THERE")
+
 CHECKS = (
     Check("log_quorum", "2 of 3"),
     Check("log_quorum", "all of 3", ("-DW=3",)),
@@ -83,6 +85,7 @@ CHECKS = (
     *(Check("waiters", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in WAITERS_BUGS),
     Check("consult", "two writers"),
     *(Check("consult", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in CONSULT_BUGS),
+    *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
 )
 
 

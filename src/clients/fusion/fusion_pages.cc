@@ -1,0 +1,384 @@
+#include "clients/fusion/fusion_pages.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/diag.h"
+#include "base/page_name.h"
+#include "base/thread_name.h"
+#include "base/wait_interrupt.h"
+
+namespace strata::clients {
+
+using proto::kNoPageSlot;
+using proto::PageMode;
+using proto::PageReport;
+using transport::RegionOperation;
+
+namespace {
+
+constexpr uint32_t kPutsAtOnce = 16;  // a batch of puts by call has room for that many pages
+
+PageMode mode_of(LatchMode mode) noexcept {
+  return mode == LatchMode::kExclusive ? PageMode::kExclusive : PageMode::kShared;
+}
+
+}  // namespace
+
+// The pool's page source.
+class FusionPages::Source final : public PageSource {
+ public:
+  explicit Source(FusionPages* pages) : pages_(pages), storage_(pages->storage_) {}
+  Status read(PageId id, Llsn at_least, char* page) override {
+    return pages_->read(id, at_least, page);
+  }
+  Status write(PageId, const char*) override {
+    return error_unsupported("a page is written with the places of its changes in the log");
+  }
+  Status write_changed(const PageId* ids, const PageChanges* changes, uint32_t count,
+                       const char* pages, bool* ok) override {
+    return pages_->write(ids, changes, count, pages, ok);
+  }
+  Status sync() override { return sync_below(Lsn{UINT64_MAX}); }
+  Status sync_below(Lsn floor) override {
+    return pages_->service_->write_back_below(pages_->options_.stream, floor);
+  }
+  Status create_space(SpaceId space) override { return storage_->create_space(space); }
+  Status delete_space(SpaceId space) override {
+    STRATA_RETURN_IF_ERROR(pages_->service_->forget_space(space));
+    return storage_->delete_space(space);
+  }
+  StatusOr<bool> space_exists(SpaceId space) override { return storage_->space_exists(space); }
+  StatusOr<std::vector<SpaceId>> list_spaces() override { return storage_->list_spaces(); }
+  Status grow_space(SpaceId space, uint32_t pages) override {
+    return storage_->grow_space(space, pages);
+  }
+  StatusOr<uint32_t> space_pages(SpaceId space) override { return storage_->space_pages(space); }
+  [[nodiscard]] bool needs_page_images() const override { return storage_->needs_page_images(); }
+
+ private:
+  FusionPages* const pages_;
+  PageSource* const storage_;
+};
+
+// A thread that waits for a page, until it is answered, interrupted, or has waited long enough.
+class FusionPages::Sleeping final : public PageHolds::Request {
+ public:
+  using Request::Request;
+  void answered() noexcept override {
+    const MutexLock lock(mutex_);
+    answered_ = true;
+    changed_.notify_one();
+  }
+  // False: it is not answered.
+  bool wait(uint64_t us) {
+    WaitInterrupt* const interrupt = WaitInterrupt::current();
+    CondVarSleep sleep(&mutex_, &changed_);
+    const WaitInterrupt::Asleep asleep(interrupt, &sleep);
+    const uint64_t end_us = monotonic_us() + us;
+    MutexLock lock(mutex_);
+    while (!answered_) {
+      const uint64_t now_us = monotonic_us();
+      if (now_us >= end_us || is_interrupted_now(interrupt)) return false;
+      changed_.wait_for_us(lock, end_us - now_us);
+    }
+    return true;
+  }
+  void wait_answered() {
+    MutexLock lock(mutex_);
+    while (!answered_) changed_.wait(lock);
+  }
+
+ private:
+  Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  bool answered_ = false;  // mutex_
+};
+
+FusionPages::FusionPages(const FusionPagesOptions& options, Epoch epoch, const LeaseCheck* lease,
+                         PageService* service, std::shared_ptr<transport::RemoteRegion> pool,
+                         PageSource* storage)
+    : options_(options),
+      epoch_(epoch),
+      lease_(lease),
+      service_(service),
+      pool_region_(std::move(pool)),
+      storage_(storage),
+      source_(std::make_unique<Source>(this)),
+      holds_(options.holds, [this] {
+        const MutexLock lock(mutex_);
+        has_work_ = true;
+        changed_.notify_all();
+      }) {
+  thread_ = std::thread([this] { work(); });
+}
+
+FusionPages::~FusionPages() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+PageSource* FusionPages::source() noexcept { return source_.get(); }
+
+Status FusionPages::begin() {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<PageId> pages, service_->adopt());
+  to_redo_.insert(pages.begin(), pages.end());
+  holds_.redo(true);
+  return ok_status();
+}
+
+void FusionPages::heard(const Status& status) {
+  if (is_fenced(status)) holds_.end(status);  // FU3
+}
+
+// --- page locks ---
+
+// Everybody's asks that are not sent yet, in one call: others' ride along.
+void FusionPages::ask() {
+  const std::vector<proto::PageAsk> asks = holds_.take_asks();
+  if (asks.empty()) return;
+  const InterruptScope carried_through(nullptr);
+  const auto grants = service_->ask(asks);
+  // Those without an answer are asked again after a while (PageHolds::repeat()).
+  if (!grants.ok()) return heard(grants.status());
+  for (const proto::PageGrant& grant : *grants) holds_.granted(grant);
+}
+
+Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
+  Sleeping request(id, mode_of(mode));
+  if (!holds_.acquire(&request, monotonic_us())) {
+    ask();
+    if (!request.wait(options_.wait_us_max)) {
+      if (holds_.cancel(&request)) {
+        if (is_interrupted_now(WaitInterrupt::current())) return error_interrupted();
+        return error_timed_out("other servers have not given up " + name_of(id));
+      }
+      request.wait_answered();  // it is being answered
+    }
+    if (request.status.ok() && !lease_->valid(epoch_)) {  // FU3
+      holds_.release(id);
+      return error_lease_lost("this server has no lease from the memory node at the moment");
+    }
+  }
+  if (request.status.ok()) *newest = holds_.version(id).llsn;
+  return request.status;
+}
+
+Status FusionPages::try_acquire(PageId id, LatchMode mode, Llsn* newest) {
+  if (!holds_.try_acquire(id, mode_of(mode))) return error_busy();
+  *newest = holds_.version(id).llsn;
+  return ok_status();
+}
+
+bool FusionPages::seems_held(PageId id, LatchMode mode) const noexcept {
+  return holds_.seems_held(id, mode_of(mode));
+}
+
+void FusionPages::serve(BufferPool* pool) {
+  if (pool != nullptr && !adoption_ended_) {
+    holds_.redo(false);
+    // If it fails, what the last life held and did not change stays locked until this life ends.
+    const Status status = service_->adoption_ended();
+    adoption_ended_ = status.ok();
+    if (!status.ok())
+      diag(Severity::kError, "the memory node has not heard that the log is redone: %s",
+           std::string(status.message()).c_str());
+  }
+  {
+    MutexLock lock(mutex_);
+    pool_ = pool;
+    while (pool == nullptr && surrendering_) changed_.wait(lock);
+  }
+  holds_.serve(pool != nullptr);
+}
+
+// --- the thread that gives pages up ---
+
+void FusionPages::work() {
+  name_this_thread("page-give-up");
+  uint64_t looked_us = monotonic_us();
+  for (;;) {
+    BufferPool* pool = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!has_work_ && !stopping_) changed_.wait_for_us(lock, options_.look_us);
+      if (stopping_) return;
+      has_work_ = false;
+      pool = pool_;
+      surrendering_ = pool != nullptr;
+    }
+    const std::vector<PageReport> not_held = holds_.take_not_held();
+    // One that is lost is asked for again.
+    if (!not_held.empty()) heard(service_->report(not_held));
+    ask();
+    report_given_up();
+    if (pool != nullptr) give_up(pool);
+    MutexLock lock(mutex_);
+    surrendering_ = false;
+    if (pool_ == nullptr) changed_.notify_all();  // serve() waits
+    lock.unlock();
+    if (monotonic_us() - looked_us < options_.look_us) continue;
+    looked_us = monotonic_us();
+    holds_.repeat(looked_us);
+  }
+}
+
+void FusionPages::give_up(BufferPool* pool) {
+  const std::vector<PageHolds::Ready> ready = holds_.take_ready(kWriteBatchPages);
+  if (ready.empty()) return;
+  if (ready.size() == kWriteBatchPages) {  // there may be more
+    const MutexLock lock(mutex_);
+    has_work_ = true;
+  }
+  std::vector<PageId> ids;
+  for (const PageHolds::Ready& page : ready)
+    if (page.mode == PageMode::kExclusive) ids.push_back(page.page);
+  // If that fails, so will those of them that are still dirty.
+  if (!ids.empty())
+    pool->write_back_pages(ids.data(), static_cast<uint32_t>(ids.size())).IgnoreError();
+  for (const PageHolds::Ready& page : ready) {
+    const Status status = pool->surrender(page.page);
+    if (status.ok()) {
+      given_up_.push_back(page.page);
+      continue;
+    }
+    counters_.give_up_failures.fetch_add(1, std::memory_order_relaxed);
+    holds_.give_up_failed(page.page);  // its turn comes with the next look
+  }
+  report_given_up();
+}
+
+void FusionPages::report_given_up() {
+  if (given_up_.empty()) return;
+  std::vector<PageReport> reports;
+  for (const PageId page : given_up_) reports.push_back(holds_.last_report(page));
+  counters_.reports.fetch_add(1, std::memory_order_relaxed);
+  const Status status = service_->report(reports);
+  heard(status);
+  if (!status.ok()) return;  // and again, with the next look
+  for (const PageId page : std::exchange(given_up_, {})) holds_.given_up(page, monotonic_us());
+  ask();
+}
+
+// --- pages ---
+
+Status FusionPages::read(PageId id, Llsn at_least, char* page) {
+  const PageHolds::Version version = holds_.version(id);
+  if (version.known && version.slot != kNoPageSlot) {
+    RegionOperation get = PageSlots::get(version.slot, page);
+    const Status got =
+        pool_region_->run(absl::MakeSpan(&get, 1), monotonic_us() + options_.io_us_max);
+    if (got.ok() && PageSlots::check(page, id, version.llsn).ok()) {
+      counters_.gets.fetch_add(1, std::memory_order_relaxed);
+      return ok_status();
+    }
+    counters_.slots_changed.fetch_add(1, std::memory_order_relaxed);
+  }
+  const Llsn wanted = std::max(at_least, version.known ? version.llsn : Llsn{});
+  counters_.storage_reads.fetch_add(1, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(storage_->read(id, wanted, page));
+  if (header_of(page)->llsn >= wanted.value) return ok_status();  // FH8
+  return error_peer_down("storage does not have the newest version of " + name_of(id) +
+                         ", and the memory node's slot cannot be read");
+}
+
+// FH2.
+Status FusionPages::report_unreported(const PageId* ids, uint32_t count) {
+  std::vector<PageReport> reports;
+  for (uint32_t i = 0; i < count; ++i)
+    if (const auto report = holds_.unreported(ids[i]); report.has_value())
+      reports.push_back(*report);
+  if (reports.empty()) return ok_status();
+  counters_.reports.fetch_add(1, std::memory_order_relaxed);
+  const Status status = service_->report(reports);
+  heard(status);
+  if (status.ok())
+    for (const PageReport& report : reports) holds_.reported(report);
+  return status;
+}
+
+Status FusionPages::take_slots(uint32_t count, std::vector<uint32_t>* slots) {
+  const MutexLock lock(slots_mutex_);
+  while (slots->size() < count) {
+    if (const auto slot = slots_.take(); slot.has_value()) {
+      slots->push_back(*slot);
+      continue;
+    }
+    const auto taken = service_->take_slots(slots_request_ + 1, options_.slots_at_once);
+    if (!taken.ok()) {
+      slots_.add(*slots);  // nothing was put into them
+      heard(taken.status());
+      return taken.status();
+    }
+    ++slots_request_;
+    slots_.add(*taken);
+    if (!taken->empty()) continue;
+    slots_.add(*slots);
+    return error_busy("the memory node's pool is full of pages that storage lacks");
+  }
+  return ok_status();
+}
+
+// Puts pages[which[i]] into slots[i].
+Status FusionPages::put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
+                        const char* pages) {
+  RegionOperation puts[kPutsAtOnce];
+  for (size_t from = 0; from < which.size(); from += kPutsAtOnce) {
+    const size_t some = std::min<size_t>(kPutsAtOnce, which.size() - from);
+    for (size_t i = 0; i < some; ++i)
+      puts[i] = PageSlots::put(slots[from + i], pages + size_t{which[from + i]} * kPageBytes);
+    STRATA_RETURN_IF_ERROR(
+        pool_region_->run(absl::MakeSpan(puts, some), monotonic_us() + options_.io_us_max));
+  }
+  counters_.puts.fetch_add(which.size(), std::memory_order_relaxed);
+  return ok_status();
+}
+
+Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_t count,
+                          const char* pages, bool* ok) {
+  std::fill(ok, ok + count, false);
+  const InterruptScope carried_through(nullptr);
+  if (!lease_->valid(epoch_))  // FU3
+    return error_lease_lost("this server has no lease from the memory node at the moment");
+  for (uint32_t i = 0; i < count; ++i)
+    if (holds_.number(ids[i]) == 0)
+      return error_fenced("this server does not have " + name_of(ids[i]) + " any more");
+  STRATA_RETURN_IF_ERROR(report_unreported(ids, count));
+  std::vector<uint32_t> which;
+  for (uint32_t i = 0; i < count; ++i) {
+    const PageHolds::Version version = holds_.version(ids[i]);
+    // The memory node has it, as after a restart that finds nothing to redo.
+    ok[i] = version.known && version.llsn.value == header_of(pages + size_t{i} * kPageBytes)->llsn;
+    if (!ok[i]) which.push_back(i);
+  }
+  std::vector<uint32_t> slots;
+  STRATA_RETURN_IF_ERROR(take_slots(static_cast<uint32_t>(which.size()), &slots));
+  STRATA_RETURN_IF_ERROR(put(slots, which, pages));  // FH4: else these slots are lost
+  std::vector<PageId> kept;
+  for (size_t at = 0; at < which.size(); ++at) {
+    const uint32_t i = which[at];
+    PageReport version;
+    version.page = ids[i];
+    version.llsn = Llsn{header_of(pages + size_t{i} * kPageBytes)->llsn};
+    version.slot = slots[at];
+    version.stream = options_.stream;
+    version.first = changes[i].first;
+    version.end = changes[i].end;
+    holds_.put(version);
+    // Of one that is given up the last report tells it, too.
+    if (holds_.is_giving_up(ids[i]))
+      ok[i] = true;
+    else
+      kept.push_back(ids[i]);
+  }
+  const Status status = report_unreported(kept.data(), static_cast<uint32_t>(kept.size()));
+  if (status.ok()) std::fill(ok, ok + count, true);
+  return status;
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,142 @@
+// A server's pages where several servers write the same ones: the page locks (bufpool/page_lock.h)
+// and the page source that its buffer pool has. Pages are got from the memory node's slots, or from
+// storage where it knows none; changed ones are put into slots, and the memory node is told.
+// Thread-safe.
+//
+//   FU21  Threads wait for a page lock where they would wait for the page's latch, and in that
+//         order; who does not wait for a latch asks nobody.
+//   FU22  Pages that are given up together share one persist, one batch of puts and one report.
+//   FH6  A page is given up in this order: its log is durable (K9), its version is in a slot, the
+//        report is answered. One that cannot be put stays the server's, and is tried again; a
+//        report is repeated until it is answered, and the page is nobody's until then.
+//   FU3  Nothing is put, and no grant is used, without a lease of the memory node's epoch. A
+//        server that hears that it is fenced has no pages from then on.
+//   FH8  What was read is the version of the grant, or, where the memory node knew none, what
+//        storage has; storage has all of it then (FU16).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/latch.h"
+#include "bufpool/buffer_pool.h"
+#include "bufpool/page_lock.h"
+#include "clients/fusion/fusion_lease.h"
+#include "clients/fusion/page_holds.h"
+#include "clients/fusion/page_slots.h"
+#include "pagefile/page_source.h"
+#include "transport/regions/remote_region.h"
+
+namespace strata::clients {
+
+// How the memory node is asked. Thread-safe. Blocks until there is an answer, or for as long as a
+// call may take; errors are the calls', and those of fusion::Pages.
+class PageService {
+ public:
+  virtual ~PageService() = default;
+  // What can be granted at once; the rest comes by FusionPages::granted().
+  virtual StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) = 0;
+  virtual Status report(const std::vector<proto::PageReport>& reports) = 0;
+  virtual StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) = 0;
+  // Adopts this server's own place: the pages that its last life had exclusively.
+  virtual StatusOr<std::vector<PageId>> adopt() = 0;
+  virtual Status adoption_ended() = 0;
+  // Until storage has what the stream changed below that place, as far as slots have it.
+  virtual Status write_back_below(StreamId stream, Lsn below) = 0;
+  virtual Status forget_space(SpaceId space) = 0;
+};
+
+struct FusionPagesOptions {
+  StreamId stream;  // this server's
+  PageHoldsOptions holds;
+  uint64_t wait_us_max = 60'000'000;  // for a page; then timed_out
+  uint64_t io_us_max = 5'000'000;     // for a put or a get
+  uint64_t look_us = 50'000;          // how often it is looked for what was not answered
+  uint32_t slots_at_once = 64;
+};
+
+struct FusionPagesCounters {
+  std::atomic<uint64_t> gets{0}, puts{0}, storage_reads{0}, slots_changed{0}, reports{0},
+      give_up_failures{0};
+};
+
+class FusionPages final : public PageLock {
+ public:
+  // `pool`: the memory node's slots; `storage`: where pages are that are in none.
+  FusionPages(const FusionPagesOptions& options, Epoch epoch, const LeaseCheck* lease,
+              PageService* service, std::shared_ptr<transport::RemoteRegion> pool,
+              PageSource* storage);
+  ~FusionPages() override;  // after the kernel has gone
+
+  // Before the kernel is opened: what the last life of the server has left. Errors as the calls'.
+  Status begin();
+  // What goes into KernelSeams beside this.
+  [[nodiscard]] PageSource* source() noexcept;
+
+  // From the memory node, in any order, any number of times.
+  void granted(const proto::PageGrant& grant) { holds_.granted(grant); }
+  void asked_back(const proto::PageGiveUp& give_up) { holds_.asked_back(give_up); }
+  // FU3.
+  void fenced(const Status& why) { holds_.end(why); }
+
+  // PageLock. Errors: fenced, lease_lost, timed_out, interrupted.
+  Status acquire(PageId id, LatchMode mode, Llsn* newest) override;
+  Status try_acquire(PageId id, LatchMode mode, Llsn* newest) override;
+  void release(PageId id) noexcept override { holds_.release(id); }
+  [[nodiscard]] bool seems_held(PageId id, LatchMode mode) const noexcept override;
+  void forget(PageId id) override { holds_.forget(id); }
+  bool needs_redo(PageId id) override { return to_redo_.contains(id); }
+  void serve(BufferPool* pool) override;
+
+  [[nodiscard]] const PageHolds& holds() const noexcept { return holds_; }
+  [[nodiscard]] const FusionPagesCounters& counters() const noexcept { return counters_; }
+
+ private:
+  class Source;
+  class Sleeping;
+
+  void ask();
+  void work();  // its thread
+  void give_up(BufferPool* pool);
+  void report_given_up();
+  void heard(const Status& status);
+  Status read(PageId id, Llsn at_least, char* page);
+  Status write(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
+               bool* ok);
+  Status report_unreported(const PageId* ids, uint32_t count);
+  Status take_slots(uint32_t count, std::vector<uint32_t>* slots);
+  Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
+             const char* pages);
+
+  const FusionPagesOptions options_;
+  const Epoch epoch_;
+  const LeaseCheck* const lease_;
+  PageService* const service_;
+  const std::shared_ptr<transport::RemoteRegion> pool_region_;
+  PageSource* const storage_;
+  const std::unique_ptr<Source> source_;
+  std::set<PageId> to_redo_;  // constant once the kernel is opened
+
+  Mutex slots_mutex_{LatchRank::kPeers};  // one call for slots at a time
+  uint64_t slots_request_ STRATA_GUARDED_BY(slots_mutex_) = 0;
+  PageSlots slots_;
+
+  Mutex mutex_{LatchRank::kLeaf};
+  CondVar changed_;
+  bool has_work_ STRATA_GUARDED_BY(mutex_) = false;
+  bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
+  bool surrendering_ STRATA_GUARDED_BY(mutex_) = false;  // pages of pool_, at the moment
+  BufferPool* pool_ STRATA_GUARDED_BY(mutex_) = nullptr;
+  bool adoption_ended_ = false;   // serve()'s
+  std::vector<PageId> given_up_;  // the thread's: their reports are not answered yet
+  FusionPagesCounters counters_;
+  PageHolds holds_;
+  std::thread thread_;
+};
+
+}  // namespace strata::clients

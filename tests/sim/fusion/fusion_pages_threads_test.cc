@@ -1,0 +1,174 @@
+// Goal: threads of three servers change and read the same pages through real buffer pools, page
+// locks and slots, and no change is lost, nobody reads an older page than somebody was told of, no
+// page leaves before its log; with pools so small that pages are evicted, and a memory node's pool so
+// small that slots are taken back. And no data race under TSan.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/rng.h"
+#include "bufpool/pool_test_support.h"
+#include "clients/fusion/testing/memory_region.h"
+#include "pages_node.h"
+
+namespace strata::sim {
+namespace {
+
+using testing::check_page;
+using testing::fill_page;
+using testing::MemoryLogSink;
+using testing::MemoryPageSource;
+using testing::PageVersion;
+using testing::tiny_pool;
+
+constexpr uint8_t kServers = 3;
+constexpr uint32_t kShared = 60;
+constexpr uint32_t kSpace = 300;
+constexpr Epoch kEpoch{1};
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kOperations = 300;
+#else
+constexpr int kOperations = 2000;
+#endif
+
+class AlwaysValid final : public clients::LeaseCheck {
+ public:
+  [[nodiscard]] bool valid(Epoch epoch) const noexcept override { return epoch == kEpoch; }
+  [[nodiscard]] Epoch epoch() const noexcept override { return kEpoch; }
+};
+
+struct Server {
+  Server(PagesNode* node, uint8_t number, transport::Region* pool_region, PageSource* storage)
+      : id(number),
+        service(node, proto::PageCaller{id, number, kEpoch}),
+        log(std::make_unique<Log>(LogOptions{.buffer_bytes = 1u << 20}, &sink, Lsn{4096}, 0)) {
+    clients::FusionPagesOptions options;
+    options.stream = StreamId{number};
+    options.look_us = 5'000;
+    options.slots_at_once = 8;
+    pages = std::make_unique<FusionPages>(
+        options, kEpoch, &lease, &service,
+        std::make_shared<clients::testing::MemoryRegion>(pool_region->data(), pool_region->bytes()),
+        storage);
+    node->joined(id, number, pages.get(), storage);
+    EXPECT_TRUE(pages->begin().ok());
+    auto made = BufferPool::create(tiny_pool(40, 1), pages->source(), pages.get(), log.get());
+    EXPECT_TRUE(made.ok()) << made.status();
+    pool = std::move(*made);
+    pages->serve(pool.get());
+  }
+  void change(PageId page) {
+    ASSERT_TRUE(log->reserve_capacity(64, false).ok());
+    auto guard = pool->fix(page, LatchMode::kExclusive);
+    ASSERT_TRUE(guard.ok()) << guard.status();
+    PageVersion v;
+    ASSERT_EQ(check_page(guard->page(), page, &v), "");
+    LogReservation r;
+    while (!log->reserve(64, log->image_floor(), Llsn{header_of(guard->page())->llsn}, &r)) {
+    }
+    log->copy(r, std::string(64, 'g'));
+    fill_page(guard->mutable_page(), page, r.llsn.value, PageVersion{v.version + 1, 0});
+    pool->note_modified(*guard, r.start, r.end, false);
+    log->complete(r);
+  }
+
+  const NodeId id;
+  AlwaysValid lease;
+  PagesNode::Server service;
+  MemoryLogSink sink;
+  std::unique_ptr<Log> log;
+  std::unique_ptr<FusionPages> pages;
+  std::unique_ptr<BufferPool> pool;
+};
+
+TEST(FusionPagesThreads, ServersThatChangeTheSamePagesLoseNothing) {
+  MemoryPageSource storage;
+  std::vector<char> bytes(kPageBytes);
+  for (uint32_t i = 0; i < kShared; ++i) {
+    const PageId page{kSpace, i};
+    fill_page(bytes.data(), page, 1, PageVersion{0, 0});
+    seal_page(bytes.data());
+    ASSERT_TRUE(storage.write(page, bytes.data()).ok());
+  }
+  fusion::PagesOptions options;
+  options.slots = 128;
+  options.entries_max = 48;
+  options.ask_again_us = 20'000;
+  auto made = transport::Region::create_in_memory(uint64_t{options.slots} * kPageBytes, 1);
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::shared_ptr<transport::Region> region = *std::move(made);
+  PagesNode node(options, kEpoch, region);
+  std::vector<std::unique_ptr<Server>> servers;
+  for (uint8_t s = 1; s <= kServers; ++s)
+    servers.push_back(std::make_unique<Server>(&node, s, region.get(), &storage));
+  std::array<std::atomic<uint64_t>, kShared> least{};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 2 * kServers; ++t) {
+    threads.emplace_back([&, t] {
+      Rng rng(700 + t);
+      Server& server = *servers[t % kServers];
+      for (int i = 0; i < kOperations && !::testing::Test::HasFailure(); ++i) {
+        const auto number = static_cast<uint32_t>(rng.below(kShared));
+        const PageId page{kSpace, number};
+        if (rng.one_in(2)) {
+          server.change(page);
+          least[number].fetch_add(1);
+          continue;
+        }
+        const uint64_t told = least[number].load();
+        const auto guard = rng.one_in(8) ? server.pool->try_fix(page, LatchMode::kShared)
+                                         : server.pool->fix(page, LatchMode::kShared);
+        if (!guard.ok()) {  // only who does not wait
+          ASSERT_TRUE(may_pass(guard.status())) << guard.status();
+          continue;
+        }
+        PageVersion v;
+        ASSERT_EQ(check_page(guard->page(), page, &v), "");
+        ASSERT_GE(v.version, told) << "page " << number;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (uint32_t i = 0; i < kShared && !HasFailure(); ++i) {
+    auto guard = servers[i % kServers]->pool->fix(PageId{kSpace, i}, LatchMode::kShared);
+    ASSERT_TRUE(guard.ok()) << guard.status();
+    PageVersion v;
+    EXPECT_EQ(check_page(guard->page(), PageId{kSpace, i}, &v), "");
+    EXPECT_EQ(v.version, least[i].load()) << "page " << i;
+  }
+  // All of it is in storage once every server has written back and the memory node has, too.
+  for (const auto& server : servers) {
+    EXPECT_TRUE(server->log->persist(server->log->next_lsn()).ok());
+    EXPECT_TRUE(server->pool->write_back_below(server->log->next_lsn()).ok());
+    EXPECT_TRUE(server->pool->source()->sync_below(server->log->next_lsn()).ok());
+  }
+  EXPECT_TRUE(node.store_all().ok());
+  for (uint32_t i = 0; i < kShared; ++i) {
+    ASSERT_TRUE(storage.read(PageId{kSpace, i}, Llsn{}, bytes.data()).ok());
+    PageVersion v;
+    EXPECT_EQ(check_page(bytes.data(), PageId{kSpace, i}, &v), "");
+    EXPECT_EQ(v.version, least[i].load()) << "page " << i;
+  }
+  uint64_t gets = 0, held = 0, given_up = 0;
+  for (const auto& server : servers) {
+    gets += server->pages->counters().gets.load();
+    held += server->pages->holds().counters().held.load();
+    given_up += server->pages->holds().counters().given_up.load();
+    server->pages->serve(nullptr);
+    server->pool.reset();
+    node.ended(server->id, server->id.value, false);
+  }
+  EXPECT_GT(gets, 0u);
+  EXPECT_GT(held, 0u);
+  EXPECT_GT(given_up, 0u);
+  node.stop();
+  servers.clear();
+}
+
+}  // namespace
+}  // namespace strata::sim
