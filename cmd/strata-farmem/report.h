@@ -28,9 +28,25 @@ struct ProcessReport {
   [[nodiscard]] uint64_t bytes_out() const { return evicted_dirty * kPageBytes; }
 };
 
+// The run as a whole.
+struct RunReport {
+  std::string mode;  // as --mode takes it
+  double seconds = 0;
+  bool ended = false;
+  int exit_code = 0;
+  std::string memory_node;
+  std::string policy;
+  uint32_t prefetch = 0;
+  uint64_t local_pages_cap = 0;
+  uint64_t link_round_trip_ns = 0;
+  uint64_t link_bytes_per_second = 0;
+  std::vector<ProcessReport> processes;
+};
+
 ProcessReport report_of(const ProcessCounters& counters);
-std::string json_of(const std::vector<ProcessReport>& processes, const SharedSetup& setup,
-                    double seconds, int exit_code, bool ended);
+std::string json_of(const RunReport& run);
+// Whole or not at all, for whoever reads it meanwhile; says so when it cannot be.
+void write_stats(const std::string& file, const RunReport& run);
 std::string table_of(const std::vector<ProcessReport>& processes, double seconds);
 
 }  // namespace strata::farmem

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "farmem/node/memory_client.h"
 #include "farmem/pager/userfault.h"
+#include "farmem/trace/trace_writer.h"
 #include "report.h"
 #include "transport/secret.h"
 
@@ -35,6 +36,14 @@ std::string library_path() {
   const ssize_t bytes = ::readlink("/proc/self/exe", self.data(), self.size());
   const std::string program(self.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
   return program.substr(0, program.rfind('/') + 1) + kLibrary;
+}
+
+StatusOr<std::string> absolute_path(const std::string& path) {
+  if (path.front() == '/') return path;
+  std::array<char, PATH_MAX> folder;
+  if (::getcwd(folder.data(), folder.size()) == nullptr)
+    return error_invalid_argument(std::string("this folder is gone: ") + std::strerror(errno));
+  return std::string(folder.data()) + "/" + path;
 }
 
 // Whether this user may have the kernel tell of faults: by the device, else by the system call.
@@ -84,6 +93,19 @@ class Run {
     return node->close();
   }
 
+  // Better refused now than by a line in the program's output.
+  Status prepare_trace() {
+    if (settings_.trace_file.empty()) return ok_status();
+    STRATA_ASSIGN_OR_RETURN(const std::string path, absolute_path(settings_.trace_file));
+    if (path.size() + 8 >= kPathBytesMax)
+      return error_invalid_argument("the trace's path is too long");
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return error_invalid_argument("cannot write " + path + ": " + std::strerror(errno));
+    ::close(fd);
+    put_text(&setup_->trace, path);
+    return ok_status();
+  }
+
   Status start(const sigset_t& ours) {
     std::vector<std::string> environment = environment_of_program();
     std::vector<char*> variables, arguments;
@@ -113,6 +135,10 @@ class Run {
   int finish(const transport::Secret& secret) {
     look();
     close_regions(secret);
+    if (!settings_.trace_file.empty())
+      for (size_t i = 0; i < setup_->processes.size(); i++)
+        if (setup_->processes[i].pid.load() != 0)
+          trim_trace(trace_path(std::string(text_of(setup_->trace)), i));
     write_stats(true);
     if (!settings_.quiet) std::fputs(table().c_str(), stderr);
     return exit_code_;
@@ -182,13 +208,18 @@ class Run {
 
   void write_stats(bool ended) const {
     if (settings_.stats_file.empty()) return;
-    // Whole or not at all, for whoever reads it meanwhile.
-    const std::string draft = settings_.stats_file + ".new";
-    std::ofstream out(draft, std::ios::trunc);
-    out << json_of(reports_, *setup_, seconds(), exit_code_, ended);
-    out.close();
-    if (!out || std::rename(draft.c_str(), settings_.stats_file.c_str()) != 0)
-      std::fprintf(stderr, "strata-farmem: cannot write %s\n", settings_.stats_file.c_str());
+    farmem::write_stats(settings_.stats_file,
+                        {.mode = "uffd",
+                         .seconds = seconds(),
+                         .ended = ended,
+                         .exit_code = exit_code_,
+                         .memory_node = settings_.memory_node,
+                         .policy = policy_name(settings_.policy),
+                         .prefetch = settings_.policy.prefetch,
+                         .local_pages_cap = settings_.policy.frames,
+                         .link_round_trip_ns = settings_.link.round_trip_ns,
+                         .link_bytes_per_second = settings_.link.bytes_per_second,
+                         .processes = reports_});
   }
 
   [[nodiscard]] std::string table() const { return table_of(reports_, seconds()); }
@@ -224,6 +255,7 @@ int run(const RunSettings& settings) {
   const auto shared = SharedMemory::create();
   if (!shared.ok()) return not_started(shared.status());
   Run run(settings, *shared);
+  if (const Status traced = run.prepare_trace(); !traced.ok()) return not_started(traced);
   if (const Status ready = run.prepare(*secret, *device); !ready.ok())
     return not_started(with_message(
         ready, "memory node " + settings.memory_node + ": " + std::string(ready.message())));
