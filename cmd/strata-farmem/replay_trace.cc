@@ -1,5 +1,6 @@
 #include "replay_trace.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -94,7 +95,7 @@ int replay_trace(const ReplaySettings& settings) {
   std::vector<PolicyOptions> policies{trace->policy};
   policies.insert(policies.end(), settings.policies.begin(), settings.policies.end());
   for (const PolicyOptions& policy : policies) {
-    const auto counts = replay(trace->accesses, policy, trace->pages);
+    const auto counts = replay(trace->accesses, policy, std::max<uint64_t>(trace->pages_end, 1));
     if (!counts.ok()) return refuse(counts.status());
     rows.push_back({"replayed", policy, *counts});
   }

@@ -71,9 +71,13 @@ class SwappedRun {
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) {
         exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+        // The kernel tells a program by a signal that a page is lost; not why.
+        if (const auto why = reason_of_loss(); why && WIFSIGNALED(status)) end(*why);
         break;
       }
       if (const auto why = reason_to_end()) {
+        // It may wait for a page that comes only when swapping has ended: not waited for here.
+        ::kill(child_, SIGKILL);
         end(*why);
         break;
       }
@@ -107,11 +111,16 @@ class SwappedRun {
     ::_exit(kNotStarted);
   }
 
-  std::optional<std::string> reason_to_end() {
+  [[nodiscard]] std::optional<std::string> reason_of_loss() const {
     const SwapState& state = keeper_->state();
     if (state.lost.load() != 0) return "is lost: " + std::string(text_of(state.message));
     if (keeper_->is_gone()) return "is lost: the process that keeps the swap was ended";
-    if (!is_stuck(state.changes)) {
+    return std::nullopt;
+  }
+
+  std::optional<std::string> reason_to_end() {
+    if (auto why = reason_of_loss()) return why;
+    if (!is_stuck(keeper_->state().changes)) {
       stuck_since_us_ = 0;
       return std::nullopt;
     }
@@ -125,8 +134,6 @@ class SwappedRun {
     lost_ = why;
     std::fprintf(stderr, "strata-farmem: far memory of process %d %s; the process ends\n", child_,
                  why.c_str());
-    ::kill(child_, SIGKILL);
-    // It may wait for a page that comes only when swapping has ended: not waited for here.
     exit_code_ = kLostExit;
   }
 

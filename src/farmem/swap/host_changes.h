@@ -2,7 +2,8 @@
 // two processes share, of which either may be killed: the one that is left puts back.
 //
 //   FM40  What is done is written down here before it is done, and struck out after it was undone:
-//         put_back() undoes all of it, in whatever moment the one who did it was stopped.
+//         put_back() undoes all of it, in whatever moment the one who did it was stopped. (But for
+//         a zram device, whose number is known only once it is there.)
 //   FM41  Only what was written down is undone: nothing that was there before.
 #pragma once
 

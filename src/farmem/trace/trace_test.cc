@@ -223,13 +223,13 @@ TEST(RecordedTrace, EachPolicyComesToTheCountsItEverDid) {
   const auto trace = read_trace(STRATA_TRACES "/hash_join.trace");
   ASSERT_TRUE(trace.ok()) << trace.status();
   EXPECT_EQ(trace->program, "python3.11");
-  EXPECT_EQ(*replay(trace->accesses, trace->policy, trace->pages), trace->recorded);  // FM32
+  EXPECT_EQ(*replay(trace->accesses, trace->policy, trace->pages_end), trace->recorded);  // FM32
   for (const Case& one : cases) {
     SCOPED_TRACE(std::string(one.policy) + ", " + std::to_string(one.frames) + " frames, " +
                  std::to_string(one.prefetch) + " along");
     PolicyOptions options{.frames = one.frames, .prefetch = one.prefetch};
     ASSERT_TRUE(parse_policy(one.policy, &options).ok());
-    EXPECT_EQ(*replay(trace->accesses, options, trace->pages), one.counts);
+    EXPECT_EQ(*replay(trace->accesses, options, trace->pages_end), one.counts);
   }
 }
 
