@@ -126,6 +126,15 @@ signal.pause()
 """
 
 
+# Goes through 3 MiB three times, and changes each page.
+TURNS = """
+memory = bytearray(3 << 20)
+for turn in range(3):
+    for at in range(0, len(memory), 4096): memory[at + turn] = turn + 1
+print(sum(memory))
+"""
+
+
 def python(text: str) -> list[str]:
     return [sys.executable, "-c", text]
 
@@ -168,14 +177,14 @@ def test_registered_buffers_are_kept_or_refused(node: farmem.MemoryNode) -> None
 
 def test_a_recorded_run_is_replayed_to_the_same_counts(node: farmem.MemoryNode, tmp_path: Path) -> None:
     trace = tmp_path / "run.trace"
-    sweep = tmp_path / "sweep.py"
-    sweep.write_text(SWEEP)
-    shell = ["sh", "-c", f"{sys.executable} {sweep}; {sys.executable} {sweep}"]
+    turns = tmp_path / "turns.py"
+    turns.write_text(TURNS)
+    shell = ["sh", "-c", f"{sys.executable} -S {turns}; {sys.executable} -S {turns}"]
     with node as place:
-        far = farmem.measure(place, farmem.Options(local="2M", policy="second-chance", trace=trace), shell, TIMEOUT_S)
+        far = farmem.measure(place, farmem.Options(local="1M", policy="second-chance", trace=trace), shell, TIMEOUT_S)
     assert len(far.stats["processes"]) == 2
     for process, file in zip(far.stats["processes"], (trace, tmp_path / "run.trace.2"), strict=True):
-        command = farmem.replay_command(file, ["fifo"], ["2M", "256M"], [0, 15], True)
+        command = farmem.replay_command(file, ["fifo"], ["1M", "256M"], [0, 15], True)
         said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout)
         recorded, again, fifo, along, roomy, _ = said["rows"]
         assert said["pid"] == process["pid"] and said["complete"]
