@@ -19,6 +19,7 @@ nlohmann::ordered_json json_of(const ProcessReport& process) {
                              {"far_bytes", process.far_bytes},
                              {"far_bytes_refused", process.far_bytes_refused},
                              {"outside_bytes_max", process.outside_bytes_max},
+                             {"outside_anonymous_bytes_max", process.outside_anonymous_bytes_max},
                              {"faults", process.faults},
                              {"soft_hits", process.soft_hits},
                              {"zero_filled", process.zero_filled},

@@ -18,6 +18,7 @@ struct ProcessReport {
   uint64_t far_bytes = 0;  // allocated now
   uint64_t far_bytes_refused = 0;
   uint64_t outside_bytes_max = 0;  // resident beyond the pages of far memory, at most so far
+  uint64_t outside_anonymous_bytes_max = 0;  // of it, what is no file's: code is, mostly
   uint64_t faults = 0, soft_hits = 0, zero_filled = 0, fetched = 0, prefetched = 0;
   uint64_t evicted_dirty = 0, evicted_clean = 0, evicted_zero = 0, discarded = 0, pinned = 0;
   uint64_t local_pages = 0, local_pages_max = 0;

@@ -54,14 +54,22 @@ StatusOr<int> userfault_device() {
   return device;
 }
 
-// 0: there is no such process. Without shared memory: the memory node's may be mapped.
-uint64_t resident_bytes(uint64_t pid) {
+struct Resident {
+  uint64_t anonymous = 0;
+  uint64_t file = 0;
+};
+
+// Zeros: there is no such process. Without shared memory: the memory node's may be mapped.
+Resident resident_bytes(uint64_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  uint64_t sum = 0;
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("RssAnon:", 0) == 0 || line.rfind("RssFile:", 0) == 0)
-      sum += std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
-  return sum;
+  Resident out;
+  for (std::string line; std::getline(status, line);) {
+    const uint64_t bytes =
+        std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
+    if (line.rfind("RssAnon:", 0) == 0) out.anonymous = bytes;
+    if (line.rfind("RssFile:", 0) == 0) out.file = bytes;
+  }
+  return out;
 }
 
 class Run {
@@ -186,12 +194,17 @@ class Run {
     for (const ProcessCounters& place : setup_->processes) {
       if (place.pid.load() == 0) continue;
       ProcessReport report = report_of(place);
-      const uint64_t resident = resident_bytes(report.pid);
-      report.runs = resident > 0;
-      uint64_t& most = outside_[report.pid];
+      const Resident resident = resident_bytes(report.pid);
+      report.runs = resident.anonymous + resident.file > 0;
+      Resident& most = outside_[report.pid];
       const uint64_t far_local = report.local_pages * kPageBytes;
-      if (resident > far_local) most = std::max(most, resident - far_local);
-      report.outside_bytes_max = most;
+      // Far memory is anonymous; it is counted at another moment than the rest.
+      const uint64_t anonymous =
+          resident.anonymous > far_local ? resident.anonymous - far_local : 0;
+      most.anonymous = std::max(most.anonymous, anonymous);
+      most.file = std::max(most.file, resident.file);
+      report.outside_bytes_max = most.anonymous + most.file;
+      report.outside_anonymous_bytes_max = most.anonymous;
       reports_.push_back(std::move(report));
     }
   }
@@ -231,7 +244,7 @@ class Run {
   int exit_code_ = 0;
   uint64_t begun_us_ = 0;
   std::vector<ProcessReport> reports_;
-  std::map<uint64_t, uint64_t> outside_;  // by pid
+  std::map<uint64_t, Resident> outside_;  // by pid, at most so far
 };
 
 int not_started(const Status& why) {

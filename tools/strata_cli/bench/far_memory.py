@@ -2,7 +2,7 @@
 beside what the kernel does by itself: swapping to the same memory node, to zram and to a disk.
 
 A program that swaps has its whole memory limited, one on far memory only what it allocates; so the first gets what is local of
-the second's far memory and, besides, what the second had outside of it.
+the second's far memory and, besides, what the second had outside of it: not its code, which others have mapped, too.
 
 What is counted is said first: pages fetched, bytes both ways, faults. Time is beside it, as a ratio of the same program's with
 all memory local, the variants in turns, the median of the rounds. Every variant must give the same answers.
@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from rich.console import Console
 from rich.table import Table
 
 from .. import farmem, paths
@@ -67,7 +68,7 @@ class Row:
     bytes_out: int = 0
     faults: int = 0
     us_per_fault: float = 0.0
-    local_mib: float = 0.0  # memory of its own, at most, with what is outside of far memory
+    local_mib: float = 0.0  # memory of its own, at most, with what is outside of far memory; when swapping: all that is charged
     skipped: str = ""  # why it cannot be here
 
 
@@ -115,7 +116,7 @@ def run(plan: Plan, json_file: Path | None) -> None:
                     raise StrataError(f"{variant}: other answers than before")
                 _note(row, measured, outside)
     done = [row for row in rows if row.seconds]
-    console.print(_table(done), width=TABLE_WIDTH)
+    Console(highlight=False, width=max(console.width, TABLE_WIDTH)).print(_table(done))
     for row in rows:
         if row.skipped:
             console.print(f"{row.variant.way}, {row.variant.local}: skipped, {row.skipped}", markup=False)
@@ -155,7 +156,7 @@ def _note(row: Row, measured: farmem.Measured, outside: dict[str, int]) -> None:
     if variant.way != LOCAL:
         row.local_mib = (measured.total("local_pages_max") * 4096 + measured.total("outside_bytes_max")) / MEBI
     if variant.way != LOCAL and WAYS[variant.way][0] == farmem.UFFD:
-        outside[variant.local] = max(outside.get(variant.local, 0), measured.total("outside_bytes_max"))
+        outside[variant.local] = max(outside.get(variant.local, 0), measured.total("outside_anonymous_bytes_max"))
     row.seconds.append(sum(float(line.split()[1]) for line in measured.said.splitlines()))
     row.fetched, row.prefetched = measured.total("fetched"), measured.total("prefetched")
     row.bytes_in, row.bytes_out = measured.total("bytes_in"), measured.total("bytes_out")
