@@ -91,7 +91,8 @@ int replay_trace(const ReplaySettings& settings) {
   const auto trace = read_trace(settings.trace_file);
   if (!trace.ok()) return refuse(trace.status());
   std::vector<Row> rows{{"recorded", trace->policy, trace->recorded}};
-  // The recording's own first: that it comes to the same counts says how far replay can be believed.
+  // The recording's own first: that it comes to the same counts says how far replay can be
+  // believed.
   std::vector<PolicyOptions> policies{trace->policy};
   policies.insert(policies.end(), settings.policies.begin(), settings.policies.end());
   for (const PolicyOptions& policy : policies) {

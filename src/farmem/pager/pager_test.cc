@@ -226,8 +226,8 @@ int direct_file(const std::string& name) {
   return file;
 }
 
-// Linux's own asynchronous input and output (what libaio calls): several requests have pages at once
-// while other threads want room, and the requests of one submission do not begin one by one.
+// Linux's own asynchronous input and output (what libaio calls): several requests have pages at
+// once while other threads want room, and the requests of one submission do not begin one by one.
 TEST_P(PagerTest, RequestsInFlightKeepTheirPages) {
   start();
   constexpr uint64_t kRequests = 16, kPagesEach = 8;

@@ -1,5 +1,5 @@
-// Buffers that a program registers with an io_uring are the kernel's until they are taken back: their
-// pages never leave local memory. This stands in front of liburing's functions for it.
+// Buffers that a program registers with an io_uring are the kernel's until they are taken back:
+// their pages never leave local memory. This stands in front of liburing's functions for it.
 //   FM28  Registered pages of far memory are at most half of the local ones. A registration beyond
 //         that fails with ENOMEM, as one beyond the limit of locked memory does, and nothing of it
 //         is registered; programs go on without, or say so.
@@ -23,7 +23,8 @@
 namespace strata::farmem {
 namespace {
 
-// liburing's own. A library that was loaded for itself alone (RTLD_LOCAL) is not among the next ones.
+// liburing's own. A library that was loaded for itself alone (RTLD_LOCAL) is not among the next
+// ones.
 template <typename Function>
 Function next(const char* name) {
   void* found = ::dlsym(RTLD_NEXT, name);

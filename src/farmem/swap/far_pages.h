@@ -1,5 +1,5 @@
-// A memory client's region as the content of a block device: any pages may be read and written, those
-// that were never written read as zeros. For one thread at a time.
+// A memory client's region as the content of a block device: any pages may be read and written,
+// those that were never written read as zeros. For one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
-// One file whose content this process has: the kernel asks for pages of it through /dev/fuse. What a
-// loop device, and so a place to swap to, can be made of without a module of the kernel's.
+// One file whose content this process has: the kernel asks for pages of it through /dev/fuse. What
+// a loop device, and so a place to swap to, can be made of without a module of the kernel's.
 //
 //   FM42  Once the process has locked its memory (lock_memory()), serve() touches none that can be
-//         swapped and waits for none that it would have to make room for itself: what it is asked to
-//         keep may be what the kernel needs to have memory at all.
+//         swapped and waits for none that it would have to make room for itself: what it is asked
+//         to keep may be what the kernel needs to have memory at all.
 // The file is seen in the mount namespace of the caller of make() only.
 #pragma once
 

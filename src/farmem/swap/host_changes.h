@@ -1,5 +1,5 @@
-// What was changed on this host for a program that swaps, and how it is put back. Lies in memory that
-// two processes share, of which either may be killed: the one that is left puts back.
+// What was changed on this host for a program that swaps, and how it is put back. Lies in memory
+// that two processes share, of which either may be killed: the one that is left puts back.
 //
 //   FM40  What is done is written down here before it is done, and struck out after it was undone:
 //         put_back() undoes all of it, in whatever moment the one who did it was stopped. (But for

@@ -15,8 +15,8 @@ namespace strata::farmem {
 
 // Makes the group, with no process in it. All of a process's memory counts: what it allocates, its
 // code, and the files that it reads. When it is full and nothing can be swapped, its processes wait
-// (is_stuck()), where the kernel can be told so; else they are ended. Error: kInvalidArgument, which
-// says what is missing.
+// (is_stuck()), where the kernel can be told so; else they are ended. Error: kInvalidArgument,
+// which says what is missing.
 Status make_memory_group(uint64_t bytes, HostChanges* changes);
 // Besides: so many reads and as many writes a second of the disk that `file` is on. Error as above.
 Status make_io_group(uint64_t operations_per_second, const std::string& file, HostChanges* changes);

@@ -1,7 +1,7 @@
 // Goal: the head of a swap area is what the kernel's mkswap would have written; places that are in
-// use are found; what was not written down is not undone (FM41), and what was is, from whatever point
-// (FM40). Method: bytes and texts by hand, folders and files of the test's own. What needs the kernel
-// and root is in tests/e2e/test_farmem_swap.py.
+// use are found; what was not written down is not undone (FM41), and what was is, from whatever
+// point (FM40). Method: bytes and texts by hand, folders and files of the test's own. What needs
+// the kernel and root is in tests/e2e/test_farmem_swap.py.
 #include "farmem/swap/swap_area.h"
 
 #include <gtest/gtest.h>

@@ -1,16 +1,16 @@
-// A process that makes a place to swap to, keeps it, and puts everything back when it is told to, or
-// when whoever started it is gone. It serves the pages of a memory node to the kernel itself, so
-// that pages of anybody can be taken back from there before it ends.
+// A process that makes a place to swap to, keeps it, and puts everything back when it is told to,
+// or when whoever started it is gone. It serves the pages of a memory node to the kernel itself,
+// so that pages of anybody can be taken back from there before it ends.
 //
 //   program's process tree --swaps--> kernel --loop device--> FUSE file --> keeper --> memory node
 //                                            --swap file, zram
 //
-//   FM43  When the starter is killed, the keeper ends the program and puts everything back; when the
-//         keeper is killed, the starter does. (When both are, at once: nobody does.)
+//   FM43  When the starter is killed, the keeper ends the program and puts everything back; when
+//         the keeper is killed, the starter does. (When both are, at once: nobody does.)
 //   FM44  When the memory node is lost or silent, `lost` is set, with the reason, in time: nothing
 //         waits for ever.
-// Places to swap to are everybody's on a host: while this one is used, any process may be swapped there
-// if the whole host runs out of memory. So only one can be used, and none beside another.
+// Places to swap to are everybody's on a host: while this one is used, any process may be swapped
+// there if the whole host runs out of memory. So only one can be used, and none beside another.
 #pragma once
 
 #include <sys/types.h>

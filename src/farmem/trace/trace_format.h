@@ -1,5 +1,6 @@
-// A file of what one process's pager was asked and did, in its order: for replay with other policies
-// (policy/replay.h), and for looking at how a program touches its memory. Little endian, packed.
+// A file of what one process's pager was asked and did, in its order: for replay with other
+// policies (policy/replay.h), and for looking at how a program touches its memory. Little endian,
+// packed.
 //
 //   header    kTraceHeaderBytes, most of them zeros (TraceHeader)
 //   records   16 bytes each, as many as the header says (TraceRecord)

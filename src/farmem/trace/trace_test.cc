@@ -1,7 +1,8 @@
-// Goal: what a pager's thread records is what replay() gets, also when the process is killed (FM31);
-// versions and bytes that no writer wrote are refused, at whatever place (FM30); a recording that
-// finds no room ends, and says so; a run that was recorded once comes to the same counts with each
-// policy as ever (FM32). Method: hand-made recordings in files, and one of a real program.
+// Goal: what a pager's thread records is what replay() gets, also when the process is killed
+// (FM31); versions and bytes that no writer wrote are refused, at whatever place (FM30); a
+// recording that finds no room ends, and says so; a run that was recorded once comes to the same
+// counts with each policy as ever (FM32). Method: hand-made recordings in files, and one of a real
+// program.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -192,9 +193,9 @@ TEST_F(TraceTest, RefusesWhatNoWriterWrote) {
   EXPECT_TRUE(is_corruption(read()));
 }
 
-// Python, with 1 MiB of local memory: a table of 300 pages that is filled, probed at random, read through
-// twice, with another one of 100 pages between. A policy that decides otherwise than ever shows here,
-// and so does a version that reads old traces otherwise.
+// Python, with 1 MiB of local memory: a table of 300 pages that is filled, probed at random, read
+// through twice, with another one of 100 pages between. A policy that decides otherwise than ever
+// shows here, and so does a version that reads old traces otherwise.
 TEST(RecordedTrace, EachPolicyComesToTheCountsItEverDid) {
   struct Case {
     const char* policy;

@@ -1,6 +1,7 @@
-// Writes a trace (trace_format.h) while a program runs. For the pager's thread: it touches no memory
-// but its own mappings, and takes no latch. Every 4 MiB it asks the file system for more room. It
-// keeps no descriptor: a program may close all it finds, and then have another file at the number.
+// Writes a trace (trace_format.h) while a program runs. For the pager's thread: it touches no
+// memory but its own mappings, and takes no latch. Every 4 MiB it asks the file system for more
+// room. It keeps no descriptor: a program may close all it finds, and then have another file at
+// the number.
 #pragma once
 
 #include <cstdint>
