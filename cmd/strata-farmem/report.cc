@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace strata::farmem {
@@ -18,6 +19,7 @@ nlohmann::ordered_json json_of(const ProcessReport& process) {
                              {"far_bytes", process.far_bytes},
                              {"far_bytes_refused", process.far_bytes_refused},
                              {"outside_bytes_max", process.outside_bytes_max},
+                             {"outside_anonymous_bytes_max", process.outside_anonymous_bytes_max},
                              {"faults", process.faults},
                              {"soft_hits", process.soft_hits},
                              {"zero_filled", process.zero_filled},
@@ -75,25 +77,30 @@ ProcessReport report_of(const ProcessCounters& counters) {
   return out;
 }
 
-std::string json_of(const std::vector<ProcessReport>& processes, const SharedSetup& setup,
-                    double seconds, int exit_code, bool ended) {
-  PolicyOptions policy{.replacement = static_cast<Replacement>(setup.replacement),
-                       .frames = setup.frames,
-                       .ways = setup.ways,
-                       .prefetch = setup.prefetch};
-  nlohmann::ordered_json out{{"seconds", seconds},
-                             {"ended", ended},
-                             {"exit_code", exit_code},
-                             {"memory_node", std::string(text_of(setup.address))},
-                             {"policy", policy_name(policy)},
-                             {"prefetch", setup.prefetch},
-                             {"local_pages_cap", setup.frames},
-                             {"link_round_trip_ns", setup.link_round_trip_ns},
-                             {"link_bytes_per_second", setup.link_bytes_per_second}};
+std::string json_of(const RunReport& run) {
+  nlohmann::ordered_json out{{"mode", run.mode},
+                             {"seconds", run.seconds},
+                             {"ended", run.ended},
+                             {"exit_code", run.exit_code},
+                             {"memory_node", run.memory_node},
+                             {"policy", run.policy},
+                             {"prefetch", run.prefetch},
+                             {"local_pages_cap", run.local_pages_cap},
+                             {"link_round_trip_ns", run.link_round_trip_ns},
+                             {"link_bytes_per_second", run.link_bytes_per_second}};
   out["processes"] = nlohmann::ordered_json::array();
-  for (const ProcessReport& process : processes) out["processes"].push_back(json_of(process));
+  for (const ProcessReport& process : run.processes) out["processes"].push_back(json_of(process));
   // Names of programs and messages may be bytes of any kind.
   return out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void write_stats(const std::string& file, const RunReport& run) {
+  const std::string draft = file + ".new";
+  std::ofstream out(draft, std::ios::trunc);
+  out << json_of(run);
+  out.close();
+  if (!out || std::rename(draft.c_str(), file.c_str()) != 0)
+    std::fprintf(stderr, "strata-farmem: cannot write %s\n", file.c_str());
 }
 
 std::string table_of(const std::vector<ProcessReport>& processes, double seconds) {

@@ -18,6 +18,7 @@ struct ProcessReport {
   uint64_t far_bytes = 0;  // allocated now
   uint64_t far_bytes_refused = 0;
   uint64_t outside_bytes_max = 0;  // resident beyond the pages of far memory, at most so far
+  uint64_t outside_anonymous_bytes_max = 0;  // of it, what is no file's: code is, mostly
   uint64_t faults = 0, soft_hits = 0, zero_filled = 0, fetched = 0, prefetched = 0;
   uint64_t evicted_dirty = 0, evicted_clean = 0, evicted_zero = 0, discarded = 0, pinned = 0;
   uint64_t local_pages = 0, local_pages_max = 0;
@@ -28,9 +29,25 @@ struct ProcessReport {
   [[nodiscard]] uint64_t bytes_out() const { return evicted_dirty * kPageBytes; }
 };
 
+// The run as a whole.
+struct RunReport {
+  std::string mode;  // as --mode takes it
+  double seconds = 0;
+  bool ended = false;
+  int exit_code = 0;
+  std::string memory_node;
+  std::string policy;
+  uint32_t prefetch = 0;
+  uint64_t local_pages_cap = 0;
+  uint64_t link_round_trip_ns = 0;
+  uint64_t link_bytes_per_second = 0;
+  std::vector<ProcessReport> processes;
+};
+
 ProcessReport report_of(const ProcessCounters& counters);
-std::string json_of(const std::vector<ProcessReport>& processes, const SharedSetup& setup,
-                    double seconds, int exit_code, bool ended);
+std::string json_of(const RunReport& run);
+// Whole or not at all, for whoever reads it meanwhile; says so when it cannot be.
+void write_stats(const std::string& file, const RunReport& run);
 std::string table_of(const std::vector<ProcessReport>& processes, double seconds);
 
 }  // namespace strata::farmem

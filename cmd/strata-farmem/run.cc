@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "farmem/node/memory_client.h"
 #include "farmem/pager/userfault.h"
+#include "farmem/trace/trace_writer.h"
 #include "report.h"
 #include "transport/secret.h"
 
@@ -37,6 +38,14 @@ std::string library_path() {
   return program.substr(0, program.rfind('/') + 1) + kLibrary;
 }
 
+StatusOr<std::string> absolute_path(const std::string& path) {
+  if (path.front() == '/') return path;
+  std::array<char, PATH_MAX> folder;
+  if (::getcwd(folder.data(), folder.size()) == nullptr)
+    return error_invalid_argument(std::string("this folder is gone: ") + std::strerror(errno));
+  return std::string(folder.data()) + "/" + path;
+}
+
 // Whether this user may have the kernel tell of faults: by the device, else by the system call.
 StatusOr<int> userfault_device() {
   const int device = ::open("/dev/userfaultfd", O_RDWR);  // inherited
@@ -45,14 +54,22 @@ StatusOr<int> userfault_device() {
   return device;
 }
 
-// 0: there is no such process. Without shared memory: the memory node's may be mapped.
-uint64_t resident_bytes(uint64_t pid) {
+struct Resident {
+  uint64_t anonymous = 0;
+  uint64_t file = 0;
+};
+
+// Zeros: there is no such process. Without shared memory: the memory node's may be mapped.
+Resident resident_bytes(uint64_t pid) {
   std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  uint64_t sum = 0;
-  for (std::string line; std::getline(status, line);)
-    if (line.rfind("RssAnon:", 0) == 0 || line.rfind("RssFile:", 0) == 0)
-      sum += std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
-  return sum;
+  Resident out;
+  for (std::string line; std::getline(status, line);) {
+    const uint64_t bytes =
+        std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
+    if (line.rfind("RssAnon:", 0) == 0) out.anonymous = bytes;
+    if (line.rfind("RssFile:", 0) == 0) out.file = bytes;
+  }
+  return out;
 }
 
 class Run {
@@ -84,6 +101,19 @@ class Run {
     return node->close();
   }
 
+  // Better refused now than by a line in the program's output.
+  Status prepare_trace() {
+    if (settings_.trace_file.empty()) return ok_status();
+    STRATA_ASSIGN_OR_RETURN(const std::string path, absolute_path(settings_.trace_file));
+    if (path.size() + 8 >= kPathBytesMax)
+      return error_invalid_argument("the trace's path is too long");
+    const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return error_invalid_argument("cannot write " + path + ": " + std::strerror(errno));
+    ::close(fd);
+    put_text(&setup_->trace, path);
+    return ok_status();
+  }
+
   Status start(const sigset_t& ours) {
     std::vector<std::string> environment = environment_of_program();
     std::vector<char*> variables, arguments;
@@ -113,6 +143,10 @@ class Run {
   int finish(const transport::Secret& secret) {
     look();
     close_regions(secret);
+    if (!settings_.trace_file.empty())
+      for (size_t i = 0; i < setup_->processes.size(); i++)
+        if (setup_->processes[i].pid.load() != 0)
+          trim_trace(trace_path(std::string(text_of(setup_->trace)), i));
     write_stats(true);
     if (!settings_.quiet) std::fputs(table().c_str(), stderr);
     return exit_code_;
@@ -160,12 +194,17 @@ class Run {
     for (const ProcessCounters& place : setup_->processes) {
       if (place.pid.load() == 0) continue;
       ProcessReport report = report_of(place);
-      const uint64_t resident = resident_bytes(report.pid);
-      report.runs = resident > 0;
-      uint64_t& most = outside_[report.pid];
+      const Resident resident = resident_bytes(report.pid);
+      report.runs = resident.anonymous + resident.file > 0;
+      Resident& most = outside_[report.pid];
       const uint64_t far_local = report.local_pages * kPageBytes;
-      if (resident > far_local) most = std::max(most, resident - far_local);
-      report.outside_bytes_max = most;
+      // Far memory is anonymous; it is counted at another moment than the rest.
+      const uint64_t anonymous =
+          resident.anonymous > far_local ? resident.anonymous - far_local : 0;
+      most.anonymous = std::max(most.anonymous, anonymous);
+      most.file = std::max(most.file, resident.file);
+      report.outside_bytes_max = most.anonymous + most.file;
+      report.outside_anonymous_bytes_max = most.anonymous;
       reports_.push_back(std::move(report));
     }
   }
@@ -182,13 +221,18 @@ class Run {
 
   void write_stats(bool ended) const {
     if (settings_.stats_file.empty()) return;
-    // Whole or not at all, for whoever reads it meanwhile.
-    const std::string draft = settings_.stats_file + ".new";
-    std::ofstream out(draft, std::ios::trunc);
-    out << json_of(reports_, *setup_, seconds(), exit_code_, ended);
-    out.close();
-    if (!out || std::rename(draft.c_str(), settings_.stats_file.c_str()) != 0)
-      std::fprintf(stderr, "strata-farmem: cannot write %s\n", settings_.stats_file.c_str());
+    farmem::write_stats(settings_.stats_file,
+                        {.mode = "uffd",
+                         .seconds = seconds(),
+                         .ended = ended,
+                         .exit_code = exit_code_,
+                         .memory_node = settings_.memory_node,
+                         .policy = policy_name(settings_.policy),
+                         .prefetch = settings_.policy.prefetch,
+                         .local_pages_cap = settings_.policy.frames,
+                         .link_round_trip_ns = settings_.link.round_trip_ns,
+                         .link_bytes_per_second = settings_.link.bytes_per_second,
+                         .processes = reports_});
   }
 
   [[nodiscard]] std::string table() const { return table_of(reports_, seconds()); }
@@ -200,7 +244,7 @@ class Run {
   int exit_code_ = 0;
   uint64_t begun_us_ = 0;
   std::vector<ProcessReport> reports_;
-  std::map<uint64_t, uint64_t> outside_;  // by pid
+  std::map<uint64_t, Resident> outside_;  // by pid, at most so far
 };
 
 int not_started(const Status& why) {
@@ -224,6 +268,7 @@ int run(const RunSettings& settings) {
   const auto shared = SharedMemory::create();
   if (!shared.ok()) return not_started(shared.status());
   Run run(settings, *shared);
+  if (const Status traced = run.prepare_trace(); !traced.ok()) return not_started(traced);
   if (const Status ready = run.prepare(*secret, *device); !ready.ok())
     return not_started(with_message(
         ready, "memory node " + settings.memory_node + ": " + std::string(ready.message())));

@@ -8,6 +8,7 @@
 
 #include "farmem/node/memory_service.h"
 #include "farmem/policy/policy_options.h"
+#include "farmem/swap/swap_keeper.h"
 #include "transport/link_model.h"
 
 namespace strata::farmem {
@@ -27,12 +28,30 @@ struct RunSettings {
   uint64_t timeout_us = 5'000'000;
   transport::LinkSpeed link;
   std::string stats_file;  // empty: none
+  std::string trace_file;  // empty: none
   bool live = false;
   bool quiet = false;
   std::vector<std::string> command;
 };
 
-using Settings = std::variant<ServeSettings, RunSettings>;
+// A program that swaps: the kernel decides what is local.
+struct SwapSettings {
+  SwapOptions swap;
+  std::string mode;  // as given
+  std::string secret_file;
+  std::string stats_file;  // empty: none
+  bool live = false;
+  bool quiet = false;
+  std::vector<std::string> command;
+};
+
+struct ReplaySettings {
+  std::string trace_file;
+  std::vector<PolicyOptions> policies;  // all combinations of what was given
+  bool json = false;
+};
+
+using Settings = std::variant<ServeSettings, RunSettings, SwapSettings, ReplaySettings>;
 
 // The settings, or the code to exit with: 0 after --help, 2 after one line on standard error.
 std::variant<Settings, int> read_settings(int argc, char** argv);

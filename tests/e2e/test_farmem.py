@@ -1,6 +1,7 @@
 """strata-farmem as its users see it: unmodified programs on remote memory give the answers they give on local memory, within
 the cap; a memory node that goes ends them with a reason; what cannot be is refused before the program starts."""
 
+import ctypes.util
 import json
 import os
 import signal
@@ -77,6 +78,38 @@ out = void()
 assert c.posix_memalign(ctypes.byref(out), size(24), size(100_000)) == 22
 assert c.posix_memalign(ctypes.byref(out), size(1 << 16), size(100_000)) == 0 and out.value % (1 << 16) == 0
 assert c.munmap(void(b + 1), size(PAGE)) == -1 and ctypes.get_errno() == 22
+for refused in (c.mlock(void(a), size(PAGE)), c.mlock2(void(a), size(PAGE), 1), c.mlockall(3)):
+    assert refused == -1 and ctypes.get_errno() == 12
+assert c.munlock(void(a), size(PAGE)) == 0 and get(a, 3) == b"000"
+print("kept")
+"""
+# Registers buffers with an io_uring: what fits stays the kernel's, what does not fit is refused and nothing is lost.
+REGISTERED = """
+import ctypes
+c = ctypes.CDLL(None, use_errno=True)
+uring = ctypes.CDLL("liburing.so.2")
+c.malloc.restype = c.memalign.restype = ctypes.c_void_p
+size, void, PAGE = ctypes.c_size_t, ctypes.c_void_p, 4096
+class Vector(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("bytes", ctypes.c_size_t)]
+ring = (ctypes.c_char * 1024)()
+assert uring.io_uring_queue_init(8, ring, 0) == 0
+memory = c.memalign(size(PAGE), size(8 << 20))
+for page in range(2048): ctypes.memmove(memory + page * PAGE, b"%04d" % page, 4)
+def register(pages): return c.io_uring_register_buffers(ring, ctypes.byref(Vector(memory, pages * PAGE)), 1)
+def churn():
+    for page in range(2048): assert ctypes.string_at(memory + page * PAGE, 4) == b"%04d" % page
+assert register(513) == -12, "more than half of 1024 pages"
+assert register(512) == 0; churn()
+assert register(1) == -16; churn()  # one at a time
+assert c.io_uring_unregister_buffers(ring) == 0; churn()
+assert register(100) == 0; c.io_uring_queue_exit(ring); churn()
+assert uring.io_uring_queue_init(8, ring, 0) == 0
+assert c.io_uring_register_buffers_sparse(ring, 4) == 0
+tags = (ctypes.c_uint64 * 4)()
+def update(slot, pages):
+    return c.io_uring_register_buffers_update_tag(ring, slot, ctypes.byref(Vector(memory, pages * PAGE)), tags, 1)
+assert update(0, 300) == 1 and update(1, 300) == -12 and update(0, 10) == 1 and update(1, 300) == 1; churn()
+c.io_uring_queue_exit(ring)
 print("kept")
 """
 # Says that it is there, then reads its memory until it is ended.
@@ -90,6 +123,15 @@ while TOUCHING:
         memory[at] += 0
 import signal
 signal.pause()
+"""
+
+
+# Goes through 3 MiB three times, and changes each page.
+TURNS = """
+memory = bytearray(3 << 20)
+for turn in range(3):
+    for at in range(0, len(memory), 4096): memory[at + turn] = turn + 1
+print(sum(memory))
 """
 
 
@@ -125,6 +167,52 @@ def test_memory_functions_keep_their_contract(node: farmem.MemoryNode) -> None:
     assert far.said == "kept\n" and far.total("fetched") > 0 and far.total("far_bytes_refused") == 0
 
 
+def test_registered_buffers_are_kept_or_refused(node: farmem.MemoryNode) -> None:
+    if ctypes.util.find_library("uring") is None:
+        pytest.skip("liburing is not installed")
+    with node as place:
+        far = farmem.measure(place, farmem.Options(local="4M"), python(REGISTERED), TIMEOUT_S)
+    assert far.said == "kept\n" and far.total("pinned") > 0 and far.total("local_pages_max") <= 1024
+
+
+def test_a_recorded_run_is_replayed_to_the_same_counts(node: farmem.MemoryNode, tmp_path: Path) -> None:
+    trace = tmp_path / "run.trace"
+    turns = tmp_path / "turns.py"
+    turns.write_text(TURNS)
+    shell = ["sh", "-c", f"{sys.executable} -S {turns}; {sys.executable} -S {turns}"]
+    with node as place:
+        far = farmem.measure(place, farmem.Options(local="1M", policy="second-chance", trace=trace), shell, TIMEOUT_S)
+    assert len(far.stats["processes"]) == 2
+    for process, file in zip(far.stats["processes"], (trace, tmp_path / "run.trace.2"), strict=True):
+        command = farmem.replay_command(file, ["fifo"], ["1M", "256M"], [0, 15], True)
+        said = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=TIMEOUT_S).stdout)
+        recorded, again, fifo, along, roomy, _ = said["rows"]
+        assert said["pid"] == process["pid"] and said["complete"]
+        for counter in ("faults", "soft_hits", "zero_filled", "fetched", "evicted_dirty", "evicted_clean", "bytes_out"):
+            assert recorded[counter] == process[counter]
+            if not said["pinned"]:
+                assert again[counter] == process[counter]
+        assert fifo["fetched"] > along["fetched"] and along["prefetched"] > 0
+        assert roomy["fetched"] == 0 and roomy["faults"] < fifo["faults"]
+
+
+def test_what_is_no_trace_is_refused(tmp_path: Path) -> None:
+    for name, content in (("none", None), ("other", b"not a trace"), ("empty", b"")):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        refused = subprocess.run(
+            farmem.replay_command(tmp_path / name, ["fifo"], ["2M"], [0], False),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        assert refused.returncode == NOT_STARTED and refused.stderr.count("\n") == 1
+    with farmem.MemoryNode("64M") as place:
+        options = farmem.Options(local="4M", trace=tmp_path / "no" / "folder")
+        refused = run(place, options, ["true"])
+        assert refused.returncode == NOT_STARTED and "cannot write" in refused.stderr
+
+
 def test_an_unmodified_database_gives_the_same_answers() -> None:
     command = far_memory.command_of(0.01, list(range(1, 23)))
     local = farmem.measure(None, farmem.Options(), command, TIMEOUT_S)
@@ -143,9 +231,16 @@ QUESTIONS = (
 )
 
 
-def test_an_unmodified_mariadb_gives_the_same_answers(server: Server) -> None:
-    """InnoDB, whose pool is read and written by the kernel on behalf of its I/O threads; the data outlive the far memory."""
-    server.query("CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(200), c INT, KEY (c)) ENGINE=InnoDB", database="test")
+POOLS = {
+    "InnoDB": ["--innodb-buffer-pool-size=32M", "--innodb-buffer-pool-size-max=32M"],
+    "STRATA": ["--strata-buffer-pool-size=32M", "--innodb-buffer-pool-size=8M", "--innodb-buffer-pool-size-max=8M"],
+}
+
+
+@pytest.mark.parametrize("engine", POOLS)
+def test_an_unmodified_mariadb_gives_the_same_answers(server: Server, engine: str) -> None:
+    """Its pool is read and written by the kernel, directly and through io_uring; the data outlive the far memory."""
+    server.query(f"CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(200), c INT, KEY (c)) ENGINE={engine}", database="test")
     fill = "INSERT INTO t SELECT seq, REPEAT(CHAR(65 + seq % 26), 180), seq * 7919 % 100003 FROM seq_1_to_"
     server.query(f"{fill}{ROWS}", database="test", autocommit=True)
     expected = [server.query(question, database="test") for question in QUESTIONS]
@@ -153,7 +248,7 @@ def test_an_unmodified_mariadb_gives_the_same_answers(server: Server) -> None:
     server.stop()
     with farmem.MemoryNode("1G") as place:
         prefix = farmem.run_command(place, farmem.Options(local="4M", quiet=True, stats=server.data / "far.json"), [])
-        server.launch(settings, prefix=prefix, extra=["--innodb-buffer-pool-size=32M", "--innodb-buffer-pool-size-max=32M"])
+        server.launch(settings, prefix=prefix, extra=POOLS[engine])
         server.wait_ready()
         try:
             assert [server.query(question, database="test") for question in QUESTIONS] == expected

@@ -504,13 +504,21 @@ def farmem_run(
     secret: FarSecret = None,
     policy: Annotated[str, typer.Option(help="fifo, second-chance, or assoc:N for N ways.")] = "fifo",
     prefetch: Annotated[int, typer.Option(help="Pages that come along with a missing one.", min=0, max=63)] = 0,
-    far: Annotated[str, typer.Option(help="Far memory each process may have.")] = "16G",
+    far: Annotated[str, typer.Option(help="Far memory each process may have; 2G in modes that take it at once.")] = "16G",
     far_from: Annotated[str, typer.Option(help="Smaller allocations stay local.")] = "16K",
     link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = "none",
     timeout_ms: Annotated[int, typer.Option(help="The program ends when the memory node has not answered for so long.")] = 5000,
     stats: Annotated[Path | None, typer.Option(help="Write the counters here as JSON, each second and at the end.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Record every fault here, 32 bytes each, for ./strata farmem replay.")
+    ] = None,
     live: Annotated[bool, typer.Option("--live", help="Show the counters each second.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No table at the end.")] = False,
+    mode: Annotated[
+        str, typer.Option(help="uffd; to compare with, as root: swap (to the memory node), disk (to a file), zram.")
+    ] = farmem.UFFD,
+    disk_folder: Annotated[Path | None, typer.Option(help="Mode disk: where the file is.", show_default="this one")] = None,
+    disk_iops: Annotated[int, typer.Option(help="Mode disk: operations the disk does in a second; 0: all it can.", min=0)] = 0,
 ) -> None:
     """Run a program that knows nothing of it with most of its memory in a memory node; show faults and bytes.
 
@@ -524,8 +532,43 @@ def farmem_run(
     if (memory_node is None) != (secret is None):
         raise StrataError("--memory-node and --secret-file go together; without both a memory node is started for the program")
     place = farmem.Place(memory_node, secret) if memory_node is not None and secret is not None else None
-    options = farmem.Options(local, far, far_from, policy, prefetch, link, timeout_ms, stats, live, quiet)
+    options = farmem.Options(
+        local=local,
+        far=far if farmem.needs_memory_node(mode) or far != "16G" else "",
+        far_from=far_from,
+        policy=policy,
+        prefetch=prefetch,
+        link=link,
+        timeout_ms=timeout_ms,
+        stats=stats,
+        trace=trace,
+        live=live,
+        quiet=quiet,
+        mode=mode,
+        disk_folder=disk_folder,
+        disk_iops=disk_iops,
+    )
     raise typer.Exit(farmem.run(place, far, options, command))
+
+
+@far.command("replay")
+def farmem_replay(
+    trace: Annotated[Path, typer.Argument(help="What run --trace has written.")],
+    policies: Annotated[
+        str, typer.Option("--policy", help="fifo, second-chance, assoc:N; several with commas.")
+    ] = "fifo,second-chance",
+    local: Annotated[str, typer.Option(help="Local memory, several with commas.")] = "64M",
+    prefetch: Annotated[str, typer.Option(help="Pages that come along, several with commas.")] = "0",
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
+) -> None:
+    """What policies, sizes of local memory and prefetch would have done with a recorded run: faults and bytes, in seconds.
+
+    Nothing is run again. A trace recorded with little local memory tells most: of pages that are local nothing is seen.
+
+    Example: ./strata farmem replay q9.trace --policy fifo,second-chance,assoc:256 --local 16M,64M
+    """
+    numbers = [int(n) for n in prefetch.split(",")]
+    raise typer.Exit(farmem.replay(trace, policies.split(","), local.split(","), numbers, as_json))
 
 
 @app.command()
@@ -845,12 +888,21 @@ def bench_farmem(
     prefetch: Annotated[str, typer.Option(help="Pages that come along.")] = "0,15",
     link: Annotated[str, typer.Option(help="Modelled network: none, 1g, 10g, 30g, rdma25g.")] = "none",
     rounds: Annotated[int, typer.Option(help="Times through all variants, in turns.")] = 3,
+    ways: Annotated[str, typer.Option(help=f"Of {', '.join(far_memory.WAYS)}; or all.")] = "shared memory,tcp",
+    disk_iops: Annotated[int, typer.Option(help="Of the disk that is swapped to; 0: all it can.", min=0)] = 0,
     json_file: JsonFile = None,
 ) -> None:
     """TPC-H in DuckDB on far memory, over shared memory and TCP, beside all memory local; answers must be equal.
 
-    Example: ./strata bench farmem --local 16M,64M --scale 0.1
+    With --ways also beside what the kernel does by itself, as root: it swaps to the same memory node, to zram, to a disk.
+
+    Examples: ./strata bench farmem --local 16M,64M --scale 0.1
+
+      ./strata bench farmem --ways all --local 64M --disk-iops 3000
     """
+    chosen = list(far_memory.WAYS) if ways == "all" else ways.split(",")
+    if unknown := [way for way in chosen if way not in far_memory.WAYS]:
+        raise StrataError(f"--ways: {unknown[0]} is none of {', '.join(far_memory.WAYS)}")
     plan = far_memory.Plan(
         local.split(","),
         scale,
@@ -859,6 +911,8 @@ def bench_farmem(
         [int(n) for n in prefetch.split(",")],
         link,
         rounds,
+        chosen,
+        disk_iops,
     )
     far_memory.run(plan, json_file)
 

@@ -32,31 +32,52 @@ class Place:
     secret: Path
 
 
+# What a program's memory is in: far memory by our own pager, or, to compare with, what the kernel swaps to.
+UFFD, SWAP, DISK, ZRAM = MODES = ("uffd", "swap", "disk", "zram")
+NOT_STARTED = 2  # exit code
+
+
+class NotStartedError(StrataError):
+    """What is missing here for what was wished."""
+
+
 @dataclass(frozen=True)
 class Options:
     """Of `strata-farmem run`, as its flags take them."""
 
     local: str = "64M"
-    far: str = "16G"
+    far: str = ""  # 16G, or less where it is taken at once
     far_from: str = "16K"
     policy: str = "fifo"
     prefetch: int = 0
     link: str = "none"
     timeout_ms: int = 5000
     stats: Path | None = None
+    trace: Path | None = None
     live: bool = False
     quiet: bool = False
+    mode: str = UFFD
+    disk_folder: Path | None = None
+    disk_iops: int = 0
 
     def flags(self) -> list[str]:
-        flags = ["--local", self.local, "--far", self.far, "--far-from", self.far_from, "--policy", self.policy]
+        flags = ["--mode", self.mode, "--local", self.local, "--far-from", self.far_from, "--policy", self.policy]
+        flags += ["--far", self.far] if self.far else []
+        flags += ["--disk-folder", str(self.disk_folder)] if self.disk_folder else []
+        flags += ["--disk-iops", str(self.disk_iops)] if self.disk_iops else []
         flags += ["--prefetch", str(self.prefetch), "--link", self.link, "--timeout-ms", str(self.timeout_ms)]
         flags += ["--stats", str(self.stats)] if self.stats else []
+        flags += ["--trace", str(self.trace)] if self.trace else []
         return flags + ["--live"] * self.live + ["--quiet"] * self.quiet
 
 
-def run_command(place: Place, options: Options, command: Sequence[str]) -> list[str]:
+def needs_memory_node(mode: str) -> bool:
+    return mode in (UFFD, SWAP)
+
+
+def run_command(place: Place | None, options: Options, command: Sequence[str]) -> list[str]:
     check_built(program())
-    where = ["--memory-node", place.address, "--secret-file", str(place.secret)]
+    where = ["--memory-node", place.address, "--secret-file", str(place.secret)] if place else []
     return [str(program()), "run", *where, *options.flags(), "--", *command]
 
 
@@ -117,9 +138,21 @@ def serve(listen: str, secret: Path, capacity: str) -> int:
     return _foreground([str(program()), "serve", "--listen", listen, "--secret-file", str(secret), "--capacity", capacity])
 
 
+def replay_command(
+    trace: Path, policies: Sequence[str], local: Sequence[str], prefetch: Sequence[int], as_json: bool
+) -> list[str]:
+    check_built(program())
+    flags = ["--policy", ",".join(policies), "--local", ",".join(local), "--prefetch", ",".join(map(str, prefetch))]
+    return [str(program()), "replay", str(trace), *flags, *["--json"] * as_json]
+
+
+def replay(trace: Path, policies: Sequence[str], local: Sequence[str], prefetch: Sequence[int], as_json: bool) -> int:
+    return _foreground(replay_command(trace, policies, local, prefetch, as_json))
+
+
 def run(place: Place | None, capacity: str, options: Options, command: Sequence[str]) -> int:
     """The program's exit code. Without a place: a memory node of its own, on this machine."""
-    if place is not None:
+    if place is not None or not needs_memory_node(options.mode):
         return _foreground(run_command(place, options, command))
     with MemoryNode(capacity) as own:
         return _foreground(run_command(own, options, command))
@@ -157,15 +190,18 @@ class Measured:
 
 
 def measure(place: Place | None, options: Options, command: Sequence[str], timeout_s: float) -> Measured:
-    """Runs a program and takes what it says on standard output; with no place all its memory is local."""
+    """Runs a program and takes what it says on standard output; all its memory is local without a place for what is not."""
+    is_far = place is not None or not needs_memory_node(options.mode)
     with tempfile.TemporaryDirectory(prefix="strata-farmem-") as folder:
         stats = Path(folder) / "stats.json"
         started = time.monotonic()
-        if place is not None:
+        if is_far:
             wished = Options(**{**vars(options), "stats": stats, "quiet": True})
             command = run_command(place, wished, command)
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
         seconds = time.monotonic() - started
+        if is_far and done.returncode == NOT_STARTED and not stats.exists():
+            raise NotStartedError(done.stderr.strip())
         if done.returncode != 0:
             raise StrataError(f"{command[-1]}: exit code {done.returncode}\n{done.stderr[-2000:]}")
-        return Measured(seconds, done.returncode, done.stdout, json.loads(stats.read_text()) if place else {})
+        return Measured(seconds, done.returncode, done.stdout, json.loads(stats.read_text()) if is_far else {})

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/clock.h"
 #include "base/thread_name.h"
 #include "farmem/policy/prefetch.h"
 #include "transport/clock.h"
@@ -21,9 +22,7 @@
 namespace strata::farmem {
 namespace {
 
-// A device takes its time, but not for ever: 5 s.
 constexpr auto kWaitForKernel = std::chrono::microseconds(200);
-constexpr uint64_t kWaitsForKernelMax = 25'000;
 constexpr size_t kFaultsAtOnceMax = 16;
 const char kZeros[kPageBytes] = {};
 
@@ -129,7 +128,7 @@ void Pager::run() {
   if (options_.on_thread) options_.on_thread();
   std::array<pollfd, 2> watched{{{.fd = userfault_->fd(), .events = POLLIN, .revents = 0},
                                  {.fd = wake_fd_, .events = POLLIN, .revents = 0}}};
-  std::array<uint64_t, kFaultsAtOnceMax> addresses;
+  std::array<Fault, kFaultsAtOnceMax> waiting;
   while (!stop_.load()) {
     if (::poll(watched.data(), watched.size(), -1) < 0) continue;
     if (watched[1].revents != 0) {
@@ -139,9 +138,10 @@ void Pager::run() {
       do_discards();
     }
     if (watched[0].revents == 0) continue;
-    const size_t faults = userfault_->read(absl::MakeSpan(addresses));
-    for (size_t i = 0; i < faults; i++) serve(addresses[i]);
+    const size_t faults = userfault_->read(absl::MakeSpan(waiting));
+    for (size_t i = 0; i < faults; i++) serve(waiting[i]);
     if (faults == 0) continue;
+    if (options_.trace != nullptr) options_.trace->mark_quiet();
     moves_.clear();
     local_->tidy(&moves_);
     evict(moves_.evict);
@@ -149,20 +149,32 @@ void Pager::run() {
   }
 }
 
-void Pager::serve(uint64_t address) {
+void Pager::note(TraceKind kind, uint64_t page, uint64_t pages, uint8_t flags) const noexcept {
+  if (options_.trace != nullptr) options_.trace->add(kind, page, pages, flags);
+}
+
+void Pager::serve(const Fault& fault) {
   const uint64_t begin_ns = transport::monotonic_ns();
-  const uint64_t offset = address - reinterpret_cast<uint64_t>(base_);
+  const uint8_t flags = fault.write ? kTraceWrite : 0;
+  const uint64_t offset = fault.address - reinterpret_cast<uint64_t>(base_);
   STRATA_ASSERT(offset < pages_ * kPageBytes);  // FM23: nobody touches the staging area
   const uint64_t page = offset / kPageBytes;
   switch (local_->place(page)) {
-    case Place::kMapped:  // two threads had touched it
-      check(userfault_->wake(at(page), kPageBytes), "wake");
-      return;
+    case Place::kMapped:
+      if (!serve_mapped(page)) return;
+      note(TraceKind::kNew, page, 0, flags);
+      break;
     case Place::kStaged:
       serve_staged(page);
+      note(TraceKind::kSoft, page, 0, flags);
       break;
     case Place::kAway:
-      client_->is_far(page) ? serve_far(page) : serve_new(page);
+      if (client_->is_far(page)) {
+        note(TraceKind::kFetched, page, serve_far(page), flags);
+      } else {
+        serve_new(page);
+        note(TraceKind::kNew, page, 0, flags);
+      }
       break;
   }
   PagerCounters& counters = *options_.counters;
@@ -171,6 +183,30 @@ void Pager::serve(uint64_t address) {
   count(counters.service_ns, took_ns);
   const auto width = static_cast<size_t>(std::bit_width(took_ns | 1)) - 1;
   count(counters.service_histogram[std::min(width, kHistogramBuckets - 1)]);
+}
+
+// False: there was nothing to do.
+bool Pager::serve_mapped(uint64_t page) {
+  const int error = userfault_->copy(at(page), kZeros, kPageBytes);
+  if (error == EEXIST) {  // two threads had touched it
+    check(userfault_->wake(at(page), kPageBytes), "wake");
+    return false;
+  }
+  check(error, "zeros");
+  // The program has given the page back by a way we do not see (FM21).
+  take_back(page);
+  moves_.clear();
+  local_->bring(page, &moves_);
+  STRATA_ASSERT(moves_.stage.empty());  // it had a place
+  count(options_.counters->zero_filled);
+  return true;
+}
+
+void Pager::take_back(uint64_t page) {
+  local_->forget(page);
+  note(TraceKind::kDiscarded, page, 1);
+  const Status status = client_->discard(page, 1);
+  if (!status.ok()) lose(status);
 }
 
 void Pager::serve_staged(uint64_t page) {
@@ -186,7 +222,7 @@ void Pager::serve_new(uint64_t page) {
   count(options_.counters->zero_filled);
 }
 
-void Pager::serve_far(uint64_t page) {
+uint32_t Pager::serve_far(uint64_t page) {
   const uint32_t along = pages_to_prefetch(
       options_.policy, local_->shares(), page, pages_,
       [this](uint64_t p) { return local_->place(p) == Place::kAway && client_->is_far(p); });
@@ -196,6 +232,7 @@ void Pager::serve_far(uint64_t page) {
   check(userfault_->copy(at(page), buffer_.get(), (along + 1) * kPageBytes), "copy");
   count(options_.counters->fetched);
   count(options_.counters->prefetched, along);
+  return along;
 }
 
 void Pager::bring(uint64_t first, uint32_t pages) {
@@ -210,7 +247,7 @@ void Pager::bring(uint64_t first, uint32_t pages) {
 }
 
 void Pager::stage(Framed victim) {
-  uint64_t waits = 0;
+  uint64_t waiting_since_us = 0;
   for (uint32_t tried = 1;; tried++) {
     // What is coming is not there yet.
     const bool is_coming = victim.page - coming_first_ < coming_pages_;
@@ -218,16 +255,21 @@ void Pager::stage(Framed victim) {
         is_coming ? EBUSY : userfault_->move(staging(victim.frame), at(victim.page), kPageBytes);
     if (error == 0) return;
     if (error == ENOENT) {
-      // The program has taken the page back by a way we do not see; it reads as zeros then.
-      local_->forget(victim.page);
+      // As in serve_mapped(). Nobody has touched it since.
+      take_back(victim.page);
       return;
     }
     // EBUSY: the kernel is reading or writing it, for a device (a database reads ahead hundreds of
     // pages at once): the next one in line has to go instead.
     if (error != EBUSY && error != EAGAIN) check(error, "move");
-    if (!is_coming) count(options_.counters->pinned);
+    if (!is_coming) {
+      count(options_.counters->pinned);
+      note(TraceKind::kPinned, victim.page);
+    }
     if (tried % local_->shares().ways == 0) {  // all that could make room
-      if (++waits == kWaitsForKernelMax)
+      const uint64_t now_us = monotonic_us();
+      if (waiting_since_us == 0) waiting_since_us = now_us;
+      if (now_us - waiting_since_us > options_.pinned_us_max)
         lose(
             error_no_space("the kernel is using all local pages for input and output: the program "
                            "needs more local memory"));
@@ -250,7 +292,7 @@ void Pager::evict(const std::vector<Framed>& gone) {
   const Status status =
       client_->store({out.data(), gone.size()}, absl::MakeSpan(outcome.data(), gone.size()));
   if (!status.ok()) lose(status);
-  for (size_t i = 0; i < gone.size(); i++) count_outcome(outcome[i]);
+  for (size_t i = 0; i < gone.size(); i++) count_outcome(gone[i].page, outcome[i]);
   // Frames that were filled one after the other are neighbours, most of the time.
   for (size_t i = 0; i < gone.size();) {
     uint32_t low = gone[i].frame, high = low;
@@ -265,14 +307,17 @@ void Pager::evict(const std::vector<Framed>& gone) {
   }
 }
 
-void Pager::count_outcome(Stored stored) noexcept {
+void Pager::count_outcome(uint64_t page, Stored stored) noexcept {
   PagerCounters& counters = *options_.counters;
   switch (stored) {
     case Stored::kWritten:
+      note(TraceKind::kLeftWritten, page);
       return count(counters.evicted_dirty);
     case Stored::kClean:
+      note(TraceKind::kLeftClean, page);
       return count(counters.evicted_clean);
     case Stored::kZero:
+      note(TraceKind::kLeftZero, page);
       return count(counters.evicted_zero);
   }
 }
@@ -322,6 +367,7 @@ void Pager::do_discards() {
 
 void Pager::do_discard(const Discard& discard) {
   STRATA_ASSERT(discard.first <= pages_ && discard.count <= pages_ - discard.first);
+  note(TraceKind::kDiscarded, discard.first, discard.count);
   for (uint64_t page = discard.first; page < discard.first + discard.count; page++) {
     const Place place = local_->place(page);
     if (place == Place::kAway) continue;

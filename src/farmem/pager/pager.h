@@ -26,15 +26,19 @@
 #include "farmem/pager/counters.h"
 #include "farmem/pager/userfault.h"
 #include "farmem/policy/local_pages.h"
+#include "farmem/trace/trace_writer.h"
 
 namespace strata::farmem {
 
 struct PagerOptions {
   PolicyOptions policy;
-  int userfault_device = -1;                   // see Userfault::open()
-  uint64_t renew_us = 1'000'000;               // between signs of life
-  PagerCounters* counters = nullptr;           // outlives the pager
-  std::function<void(const Status&)> on_lost;  // in a thread of the pager's; does not return
+  int userfault_device = -1;      // see Userfault::open()
+  uint64_t renew_us = 1'000'000;  // between signs of life
+  // A device takes its time, but not for ever: so long no page can go before that is the end.
+  uint64_t pinned_us_max = 5'000'000;
+  PagerCounters* counters = nullptr;             // outlives the pager
+  std::shared_ptr<TraceWriter> trace = nullptr;  // null: none; the pager's thread writes it
+  std::function<void(const Status&)> on_lost;    // in a thread of the pager's; does not return
   // First thing in each thread of the pager's. What it allocates must never be far memory (FM23).
   std::function<void()> on_thread;
   // Pages given to discard_later() can be used for something else. In the pager's thread.
@@ -78,14 +82,17 @@ class Pager {
   void wake_thread() noexcept;
   void do_discards();
   void do_discard(const Discard& discard);
-  void serve(uint64_t address);
+  void serve(const Fault& fault);
+  bool serve_mapped(uint64_t page);
+  void take_back(uint64_t page);
   void serve_staged(uint64_t page);
   void serve_new(uint64_t page);
-  void serve_far(uint64_t page);
+  uint32_t serve_far(uint64_t page);  // how many came along
   void bring(uint64_t first, uint32_t pages);
   void stage(Framed victim);
   void evict(const std::vector<Framed>& gone);
-  void count_outcome(Stored stored) noexcept;
+  void count_outcome(uint64_t page, Stored stored) noexcept;
+  void note(TraceKind kind, uint64_t page, uint64_t pages = 0, uint8_t flags = 0) const noexcept;
   void note_places() noexcept;
   void check(int error, const char* what);
   [[noreturn]] void lose(const Status& why);

@@ -6,7 +6,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/aio_abi.h>
+#include <linux/io_uring.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +21,8 @@
 #include "base/testing/wait_until.h"
 #include "farmem/node/memory_service.h"
 #include "farmem/pager/userfault.h"
+#include "farmem/policy/replay.h"
+#include "farmem/trace/trace_reader.h"
 #include "transport/calls/testing/io_node.h"
 
 namespace strata::farmem {
@@ -51,7 +57,9 @@ class PagerTest : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(client.ok());
     PagerOptions options{.policy = {.frames = kFrames, .prefetch = prefetch},
                          .renew_us = 50'000,
+                         .pinned_us_max = pinned_us_max_,
                          .counters = &counters_,
+                         .trace = trace_,
                          .on_lost =
                              [](const Status& why) {
                                (void)!::write(2, why.message().data(), why.message().size());
@@ -85,6 +93,8 @@ class PagerTest : public ::testing::TestWithParam<const char*> {
   std::unique_ptr<MemoryService> service_;
   std::string tcp_, unix_;
   PagerCounters counters_;
+  uint64_t pinned_us_max_ = 5'000'000;
+  std::shared_ptr<TraceWriter> trace_;
   std::atomic<uint64_t> discarded_{0};
   std::unique_ptr<Pager> pager_;
 };
@@ -147,6 +157,23 @@ TEST_P(PagerTest, DiscardedPagesReadAsZerosTheOthersDoNot) {
   }
 }
 
+// Not by way of the pager: by the system call itself.
+TEST_P(PagerTest, PagesGivenBackBehindItsBackReadAsZerosToo) {
+  start();
+  for (uint64_t page = 0; page < kPages; page++) *word(page) = page + 1;
+  const auto give_back = [this](uint64_t page) {
+    ASSERT_EQ(::madvise(pager_->base() + page * kPageBytes, kPageBytes, MADV_DONTNEED), 0);
+  };
+  *word(5) += 1;  // is local now, and far memory has what it was before
+  give_back(5);
+  EXPECT_EQ(*word(5), 0u);
+  *word(7) += 1;
+  give_back(7);
+  for (uint64_t page = 8; page < kPages; page++) ASSERT_EQ(*word(page), page + 1);
+  EXPECT_EQ(*word(7), 0u);  // was to go meanwhile
+  EXPECT_EQ(*word(6), 7u);
+}
+
 TEST_P(PagerTest, TheKernelReadsAndWritesItToo) {
   start();
   for (uint64_t page = 0; page < kPages; page++) *word(page) = page + 1;
@@ -191,6 +218,132 @@ TEST_P(PagerTest, PagesThatADeviceUsesStayAndOthersGo) {
   }
 }
 
+// A file that direct input and output work on, which is gone with its descriptor.
+int direct_file(const std::string& name) {
+  const std::string path = std::filesystem::current_path() / name;
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_DIRECT | O_CLOEXEC, 0600);
+  ::unlink(path.c_str());
+  return file;
+}
+
+// Linux's own asynchronous input and output (what libaio calls): several requests have pages at
+// once while other threads want room, and the requests of one submission do not begin one by one.
+TEST_P(PagerTest, RequestsInFlightKeepTheirPages) {
+  start();
+  constexpr uint64_t kRequests = 16, kPagesEach = 8;
+  const int file = direct_file("pager_test.aio." + std::string(GetParam()));
+  ASSERT_GE(file, 0);
+  aio_context_t context = 0;
+  ASSERT_EQ(::syscall(SYS_io_setup, kRequests, &context), 0);
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    Rng rng(1);
+    while (!done) *word(1024 + rng.below(1024)) += 1;
+  });
+  const auto submit = [&](uint16_t operation, uint64_t first) {
+    std::array<iocb, kRequests> requests{};
+    std::array<iocb*, kRequests> list{};
+    for (uint64_t i = 0; i < kRequests; i++) {
+      requests[i].aio_lio_opcode = operation;
+      requests[i].aio_fildes = static_cast<uint32_t>(file);
+      requests[i].aio_buf =
+          reinterpret_cast<uint64_t>(pager_->base()) + (first + i * kPagesEach) * kPageBytes;
+      requests[i].aio_nbytes = kPagesEach * kPageBytes;
+      requests[i].aio_offset = static_cast<int64_t>(i * kPagesEach * kPageBytes);
+      list[i] = &requests[i];
+    }
+    ASSERT_EQ(::syscall(SYS_io_submit, context, kRequests, list.data()), long{kRequests});
+    std::array<io_event, kRequests> ends{};
+    ASSERT_EQ(::syscall(SYS_io_getevents, context, kRequests, kRequests, ends.data(), nullptr),
+              long{kRequests});
+    for (const io_event& end : ends) ASSERT_EQ(end.res, int64_t{kPagesEach * kPageBytes});
+  };
+  for (uint64_t round = 0; round < 10; round++) {
+    for (uint64_t page = 0; page < kRequests * kPagesEach; page++) *word(page) = page + round;
+    submit(IOCB_CMD_PWRITE, 0);
+    submit(IOCB_CMD_PREAD, 512);
+    for (uint64_t page = 0; page < kRequests * kPagesEach; page++)
+      ASSERT_EQ(*(word(page) + 512 * kPageBytes / sizeof(uint64_t)), page + round);
+  }
+  done = true;
+  other.join();
+  EXPECT_EQ(::syscall(SYS_io_destroy, context), 0);
+  ::close(file);
+  EXPECT_LE(counters_.local_max, kFrames);
+}
+
+// Registered with an io_uring, pages are the kernel's until they are taken back: they never go, and
+// what the device writes into them is what the program reads.
+int ring_of(unsigned entries) {
+  io_uring_params params{};
+  return static_cast<int>(::syscall(SYS_io_uring_setup, entries, &params));
+}
+int register_buffers(int ring, void* base, uint64_t bytes) {
+  const iovec buffer{base, bytes};
+  return static_cast<int>(
+      ::syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &buffer, 1));
+}
+
+TEST_P(PagerTest, RegisteredBuffersStayWhereTheyAre) {
+  const int ring = ring_of(8);
+  if (ring < 0) GTEST_SKIP() << "this kernel has no io_uring for us";
+  start();
+  constexpr uint64_t kRegistered = 100;
+  for (uint64_t page = 0; page < kRegistered; page++) *word(page) = page + 1;
+  ASSERT_EQ(register_buffers(ring, pager_->base(), kRegistered * kPageBytes), 0);
+  for (int round = 0; round < 3; round++)
+    for (uint64_t page = kRegistered; page < kPages; page++) *word(page) += 1;
+  EXPECT_GT(counters_.pinned, 0u);
+  EXPECT_LE(counters_.local_max, kFrames);
+  const uint64_t before = counters_.faults;
+  for (uint64_t page = 0; page < kRegistered; page++) ASSERT_EQ(*word(page), page + 1);
+  EXPECT_EQ(counters_.faults, before);  // they were all there
+  ::close(ring);
+  // The kernel takes its time to give them back.
+  ASSERT_TRUE(testing::wait_until([&] {
+    for (uint64_t page = kRegistered; page < kPages; page++) *word(page) += 1;
+    const uint64_t faults = counters_.faults;
+    for (uint64_t page = 0; page < kRegistered; page++) EXPECT_EQ(*word(page), page + 1);
+    return counters_.faults - faults == kRegistered;
+  }));
+}
+
+// FM32: what a policy does is what its replay says, number by number.
+TEST_P(PagerTest, ARecordedTraceReplaysToTheSameCounts) {
+  const std::vector<std::pair<const char*, uint32_t>> policies{
+      {"fifo", 0}, {"fifo", 7}, {"second-chance", 0}, {"second-chance", 15}, {"assoc:16", 3}};
+  for (const auto& [policy, prefetch] : policies) {
+    SCOPED_TRACE(policy);
+    const std::string path = folder_ / "trace";
+    PolicyOptions options{.frames = kFrames, .prefetch = prefetch};
+    ASSERT_TRUE(parse_policy(policy, &options).ok());
+    trace_ = *TraceWriter::create(path, {.policy = options, .pages = kPages});
+    start(policy, prefetch);
+    std::vector<std::thread> threads;
+    for (uint64_t t = 0; t < 2; t++) {
+      threads.emplace_back([&, t] {
+        Rng rng(t + 1);
+        uint64_t page = 0;
+        for (int step = 0; step < 6000; step++) {
+          page = rng.one_in(8) ? rng.below(kPages) : (page + 1) % kPages;  // runs, and jumps
+          uint64_t* const mine = word(page) - page % 512 + t;
+          if (rng.one_in(3)) *mine = rng.one_in(4) ? 0 : rng.next();
+          if (rng.one_in(500)) pager_->discard(page, std::min<uint64_t>(20, kPages - page));
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    pager_.reset();
+    trace_.reset();
+    const auto trace = read_trace(path);
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ(trace->pinned, 0u);
+    EXPECT_EQ(*replay(trace->accesses, trace->policy, trace->pages), trace->recorded);
+    EXPECT_GT(trace->recorded.fetched, 500u);
+    EXPECT_GT(trace->recorded.evicted_clean, 0u);
+  }
+}
+
 int status_of_child(const std::function<void()>& work) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -229,6 +382,22 @@ TEST_P(PagerDeathTest, ALostNodeEndsTheProgramWithAReason) {
   };
   EXPECT_EXIT(go(true), ::testing::ExitedWithCode(kLostExit), ".+");
   EXPECT_EXIT(go(false), ::testing::ExitedWithCode(kLostExit), ".+");
+}
+
+// More pages in the kernel's hands than are local: nothing can go, and the program is told why.
+TEST_P(PagerDeathTest, MorePagesInUseByTheKernelThanFitEndTheProgramWithAReason) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto go = [this] {
+    pinned_us_max_ = 200'000;
+    start();
+    const int ring = ring_of(8);
+    if (ring < 0) {
+      (void)!::write(2, "needs more local memory", 23);  // nothing can be registered here
+      ::_exit(kLostExit);
+    }
+    register_buffers(ring, pager_->base(), (kFrames + 1) * kPageBytes);
+  };
+  EXPECT_EXIT(go(), ::testing::ExitedWithCode(kLostExit), "needs more local memory");
 }
 
 // Where the kernel or the rights are not enough, what is promised is that it says so.

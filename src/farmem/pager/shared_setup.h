@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 #include <type_traits>
 
@@ -17,6 +18,7 @@ namespace strata::farmem {
 
 constexpr const char* kSetupVariable = "STRATA_FARMEM_SETUP";
 constexpr size_t kAddressBytesMax = 128;
+constexpr size_t kPathBytesMax = 1024;
 constexpr size_t kProcessesMax = 64;
 
 struct SharedSetup {
@@ -35,9 +37,15 @@ struct SharedSetup {
   uint64_t timeout_us = 0;
   uint64_t link_round_trip_ns = 0;  // modelled; 0 and 0: none
   uint64_t link_bytes_per_second = 0;
+  std::array<char, kPathBytesMax> trace{};  // empty: none
   std::array<ProcessCounters, kProcessesMax> processes;
 };
 static_assert(std::is_standard_layout_v<SharedSetup>);
+
+// Of the process that has place `index`: FILE, FILE.2, FILE.3 ...
+inline std::string trace_path(const std::string& file, size_t index) {
+  return index == 0 ? file : file + "." + std::to_string(index + 1);
+}
 
 class SharedMemory {
  public:

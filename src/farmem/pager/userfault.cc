@@ -66,15 +66,17 @@ Status Userfault::watch(const void* begin, uint64_t bytes) const {
   return ok_status();
 }
 
-size_t Userfault::read(absl::Span<uint64_t> addresses) const {
+size_t Userfault::read(absl::Span<Fault> faults) const {
   std::array<uffd_msg, kMessagesMax> messages;
-  const size_t most = std::min(messages.size(), addresses.size());
+  const size_t most = std::min(messages.size(), faults.size());
   const ssize_t bytes = ::read(fd_, messages.data(), most * sizeof(uffd_msg));
   if (bytes <= 0) return 0;
   size_t count = 0;
   for (size_t i = 0; i < static_cast<size_t>(bytes) / sizeof(uffd_msg); i++)
     if (messages[i].event == UFFD_EVENT_PAGEFAULT)
-      addresses[count++] = messages[i].arg.pagefault.address;
+      faults[count++] = {
+          .address = messages[i].arg.pagefault.address,
+          .write = (messages[i].arg.pagefault.flags & UFFD_PAGEFAULT_FLAG_WRITE) != 0};
   return count;
 }
 

@@ -10,6 +10,11 @@
 
 namespace strata::farmem {
 
+struct Fault {
+  uint64_t address = 0;
+  bool write = false;  // the thread wants to write, as far as the kernel can tell
+};
+
 class Userfault {
  public:
   // `device`: an open /dev/userfaultfd, or -1 for the system call, which needs root. Error:
@@ -21,9 +26,8 @@ class Userfault {
 
   // Private anonymous memory. Error: kInternal.
   Status watch(const void* begin, uint64_t bytes) const;
-  // The next addresses that are missing, as far as `addresses` holds them; 0 when there is none
-  // now.
-  size_t read(absl::Span<uint64_t> addresses) const;
+  // The next faults, as far as `faults` holds them; 0 when there is none now.
+  size_t read(absl::Span<Fault> faults) const;
   // Each returns 0 or an error number. Pages of `to` must be missing. Sleepers are woken.
   int copy(void* to, const void* from, uint64_t bytes) const;
   int move(void* to, const void* from, uint64_t bytes) const;  // `from` is missing afterwards

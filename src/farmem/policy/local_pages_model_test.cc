@@ -117,7 +117,7 @@ TEST_P(LocalPagesModel, CountsAddUp) {
     // Runs, and now and then a jump: as programs do.
     static uint64_t at = 0;
     at = rng.one_in(8) ? rng.below(kPages) : (at + 1) % kPages;
-    access = {at, rng.one_in(3)};
+    access = {at, rng.one_in(3) ? Change::kWritten : Change::kNone};
   }
   for (const uint32_t prefetch : {0u, 1u, 7u, 15u}) {
     PolicyOptions options{.frames = 96, .prefetch = prefetch};
@@ -125,7 +125,7 @@ TEST_P(LocalPagesModel, CountsAddUp) {
     const PageCounts counts = *replay(trace, options, kPages);
     EXPECT_EQ(counts.faults, counts.soft_hits + counts.zero_filled + counts.fetched);
     const uint64_t came = counts.zero_filled + counts.fetched + counts.prefetched;
-    const uint64_t gone = counts.evicted_clean + counts.evicted_dirty;
+    const uint64_t gone = counts.evicted_clean + counts.evicted_dirty + counts.evicted_zero;
     EXPECT_GE(came, gone);
     EXPECT_LE(came - gone, options.frames);
     EXPECT_EQ(counts.prefetched == 0, prefetch == 0);

@@ -126,9 +126,9 @@ TEST(LocalPages, AForgottenPageLeavesItsFrame) {
 
 TEST(Replay, CleanPagesAreDroppedWithoutAWrite) {
   std::vector<Access> trace;
-  for (uint64_t page = 0; page < 64; page++) trace.push_back({page, true});
+  for (uint64_t page = 0; page < 64; page++) trace.push_back({page, Change::kWritten});
   for (int round = 0; round < 3; round++)
-    for (uint64_t page = 0; page < 64; page++) trace.push_back({page, false});
+    for (uint64_t page = 0; page < 64; page++) trace.push_back({page});
   const PageCounts counts = *replay(trace, options_of("fifo", 32), 64);
   EXPECT_EQ(counts.faults, 4u * 64);  // a sweep over more than there is room for never hits
   EXPECT_EQ(counts.zero_filled, 64u);
@@ -140,7 +140,8 @@ TEST(Replay, CleanPagesAreDroppedWithoutAWrite) {
 TEST(Replay, PrefetchTradesFaultsForPages) {
   std::vector<Access> trace;
   for (int round = 0; round < 2; round++)
-    for (uint64_t page = 0; page < 640; page++) trace.push_back({page, round == 0});
+    for (uint64_t page = 0; page < 640; page++)
+      trace.push_back({page, round == 0 ? Change::kWritten : Change::kNone});
   const PageCounts alone = *replay(trace, options_of("fifo", 64), 640);
   const PageCounts along = *replay(trace, options_of("fifo", 64, 7), 640);
   EXPECT_EQ(alone.fetched, 640u);
@@ -148,9 +149,46 @@ TEST(Replay, PrefetchTradesFaultsForPages) {
   EXPECT_EQ(along.prefetched, 560u);
 }
 
+TEST(Replay, PagesOfZerosAndDiscardedOnesAreNew) {
+  std::vector<Access> trace;
+  for (uint64_t page = 0; page < 64; page++) trace.push_back({page, Change::kWritten});
+  trace.push_back({.page = 0, .event = Event::kDiscard, .pages = 16});
+  for (uint64_t page = 0; page < 64; page++)  // 16 new ones, then 48 from far memory
+    trace.push_back({page, page < 32 ? Change::kCleared : Change::kNone});
+  for (uint64_t page = 0; page < 64; page++) trace.push_back({page});
+  const PageCounts counts = *replay(trace, options_of("fifo", 32), 64);
+  EXPECT_EQ(counts.faults, 3u * 64);
+  EXPECT_EQ(counts.zero_filled, 64u + 16 + 32);
+  EXPECT_EQ(counts.fetched, 48u + 32);
+  EXPECT_GE(counts.evicted_zero, 32u);
+}
+
+TEST(Replay, AChangeWithoutATouchCountsWhereThePageIs) {
+  std::vector<Access> trace;
+  for (uint64_t page = 0; page < 64; page++) trace.push_back({page, Change::kWritten});
+  const PageCounts before = *replay(trace, options_of("fifo", 32), 64);
+  trace.push_back({.page = 0, .change = Change::kWritten, .event = Event::kChange});  // is away
+  trace.push_back({.page = 63, .change = Change::kCleared, .event = Event::kChange});
+  EXPECT_EQ(*replay(trace, options_of("fifo", 32), 64), before);
+  for (uint64_t page = 0; page < 60; page++) trace.push_back({page});
+  EXPECT_EQ(replay(trace, options_of("fifo", 32), 64)->evicted_zero, 1u);
+}
+
+// The pager tidies up when nobody waits: what leaves then, and not a moment before, is counted.
+TEST(Replay, PagesStayWhileThreadsWait) {
+  std::vector<Access> trace;
+  for (uint64_t page = 0; page < 32; page++)
+    trace.push_back({.page = page, .change = Change::kWritten, .quiet = false});
+  EXPECT_EQ(replay(trace, options_of("fifo", 32), 64)->evicted_dirty, 0u);
+  trace.back().quiet = true;
+  EXPECT_EQ(replay(trace, options_of("fifo", 32), 64)->evicted_dirty, 2u);
+}
+
 TEST(Replay, RefusesPagesThatAreNotThere) {
   const std::vector<Access> trace{{.page = 64}};
   EXPECT_TRUE(is_out_of_range(replay(trace, options_of("fifo", 32), 64).status()));
+  const std::vector<Access> discard{{.page = 60, .event = Event::kDiscard, .pages = 5}};
+  EXPECT_TRUE(is_out_of_range(replay(discard, options_of("fifo", 32), 64).status()));
 }
 
 }  // namespace

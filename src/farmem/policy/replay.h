@@ -10,10 +10,25 @@
 
 namespace strata::farmem {
 
+enum class Event : uint8_t {
+  kTouch,    // by the program
+  kChange,   // it was changed without a touch that was seen; nothing if it is not local
+  kDiscard,  // the program has no more use for `pages` pages from here on
+};
+enum class Change : uint8_t {
+  kNone,
+  kWritten,  // other content
+  kCleared,  // all zeros
+};
+
 struct Access {
   uint64_t page = 0;
-  bool write = false;
+  Change change = Change::kNone;  // of what is in the page, from here on
+  Event event = Event::kTouch;
+  bool quiet = true;  // no other thread waits for a page afterwards: staged pages may go
+  uint32_t pages = 0;
 };
+static_assert(sizeof(Access) == 16);
 
 struct PageCounts {
   uint64_t faults = 0;         // touches of a page that was not mapped
@@ -23,9 +38,11 @@ struct PageCounts {
   uint64_t prefetched = 0;     // pages that came along
   uint64_t evicted_dirty = 0;  // written to far memory
   uint64_t evicted_clean = 0;  // dropped: far memory had the same content
+  uint64_t evicted_zero = 0;   // dropped: zeros
+  friend bool operator==(const PageCounts&, const PageCounts&) = default;
 };
 
-// Every access in turn, with local memory empty at first. Errors: those of LocalPages::make(),
+// Every one in turn, with local memory empty at first. Errors: those of LocalPages::make(),
 // kOutOfRange (a page beyond `pages`).
 StatusOr<PageCounts> replay(absl::Span<const Access> trace, const PolicyOptions& options,
                             uint64_t pages);

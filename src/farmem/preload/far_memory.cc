@@ -93,6 +93,29 @@ void release(uint64_t first, uint64_t count) {
   process->heap->give_back(first, count);
 }
 
+PolicyOptions policy_of(const SharedSetup& setup) {
+  return {.replacement = static_cast<Replacement>(setup.replacement),
+          .frames = setup.frames,
+          .ways = setup.ways,
+          .prefetch = setup.prefetch};
+}
+
+// Null: none is wanted, or it cannot be written, which costs the program nothing.
+std::shared_ptr<TraceWriter> make_trace() {
+  const SharedSetup& setup = *process->setup;
+  const std::string file(text_of(setup.trace));
+  if (file.empty() || process->counters == &spare_counters) return nullptr;
+  const auto index = static_cast<size_t>(process->counters - setup.processes.data());
+  auto writer =
+      TraceWriter::create(trace_path(file, index), {.policy = policy_of(setup),
+                                                    .pages = setup.far_pages,
+                                                    .pid = static_cast<uint64_t>(::getpid()),
+                                                    .name = name_of_program()});
+  if (writer.ok()) return *std::move(writer);
+  say("strata-farmem: " + std::string(writer.status().message()) + "\n");
+  return nullptr;
+}
+
 StatusOr<std::unique_ptr<Pager>> make_pager() {
   const SharedSetup& setup = *process->setup;
   ClientOptions client_options{.address = std::string(text_of(setup.address)),
@@ -105,12 +128,10 @@ StatusOr<std::unique_ptr<Pager>> make_pager() {
   STRATA_ASSIGN_OR_RETURN(auto client,
                           MemoryClient::open(transport::Secret(setup.secret), client_options));
   process->counters->credentials = client->credentials();
-  PagerOptions options{.policy = {.replacement = static_cast<Replacement>(setup.replacement),
-                                  .frames = setup.frames,
-                                  .ways = setup.ways,
-                                  .prefetch = setup.prefetch},
+  PagerOptions options{.policy = policy_of(setup),
                        .userfault_device = setup.userfault_device,
                        .counters = &process->counters->pager,
+                       .trace = make_trace(),
                        .on_lost = end_process,
                        .on_thread = InsideFarmem::for_good,
                        .on_discarded = release};
@@ -173,6 +194,12 @@ __attribute__((constructor)) void set_up() {
 bool wants_far(size_t bytes) noexcept {
   return bytes >= far_from.load(std::memory_order_relaxed) && !InsideFarmem::now() &&
          state.load(std::memory_order_acquire) != State::kOff;
+}
+
+bool far_memory_is_used() noexcept { return state.load(std::memory_order_acquire) != State::kOff; }
+
+uint64_t far_pages_to_pin_max() noexcept {
+  return far_memory_is_used() ? process->setup->frames / 2 : UINT64_MAX;
 }
 
 void* far_allocate(size_t bytes, size_t alignment) noexcept {

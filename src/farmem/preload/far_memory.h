@@ -25,6 +25,10 @@ class InsideFarmem {
 // Whether an allocation of so many bytes should be far. False in the library's own code, in forked
 // children, in programs that were not started by `strata-farmem run`, and for small ones.
 [[nodiscard]] bool wants_far(size_t bytes) noexcept;
+// Whether this process has far memory or may get some.
+[[nodiscard]] bool far_memory_is_used() noexcept;
+// Local pages that the program may give to the kernel for good (registered buffers): half of them.
+[[nodiscard]] uint64_t far_pages_to_pin_max() noexcept;
 // Null: there is no room (counted), the caller takes local memory. Zeros, aligned to 4096 and
 // `alignment`, a power of two.
 [[nodiscard]] void* far_allocate(size_t bytes, size_t alignment) noexcept;

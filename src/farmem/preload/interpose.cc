@@ -246,6 +246,34 @@ STRATA_PUBLIC int madvise(void* address, size_t bytes, int advice) noexcept {
   return 0;
 }
 
+// Locked memory would have to be local, all of it and at once: the kernel would fetch the whole
+// region, and could move none of it away. The program is told what it is told when its limit of
+// locked memory is reached.
+STRATA_PUBLIC int mlock(const void* address, size_t bytes) noexcept {
+  if (!is_programs_far(address)) return static_cast<int>(::syscall(SYS_mlock, address, bytes));
+  errno = ENOMEM;
+  return -1;
+}
+
+STRATA_PUBLIC int mlock2(const void* address, size_t bytes, unsigned flags) noexcept {
+  if (!is_programs_far(address))
+    return static_cast<int>(::syscall(SYS_mlock2, address, bytes, flags));
+  errno = ENOMEM;
+  return -1;
+}
+
+STRATA_PUBLIC int munlock(const void* address, size_t bytes) noexcept {
+  if (is_programs_far(address)) return 0;  // it never is locked
+  return static_cast<int>(::syscall(SYS_munlock, address, bytes));
+}
+
+STRATA_PUBLIC int mlockall(int flags) noexcept {
+  if (!strata::farmem::far_memory_is_used())
+    return static_cast<int>(::syscall(SYS_mlockall, flags));
+  errno = ENOMEM;
+  return -1;
+}
+
 STRATA_PUBLIC int mprotect(void* address, size_t bytes, int protection) noexcept {
   if (!is_programs_far(address))
     return static_cast<int>(::syscall(SYS_mprotect, address, bytes, protection));

@@ -27,7 +27,7 @@ LEAST_POOL = 8 << 20  # strata_buffer_pool_size takes no less
 MIB = 1 << 20
 NO_SWAP = (
     "The paper's other baseline, MySQL on memory that is swapped to another machine, was skipped:"
-    " ./strata farmem has no mode for swapping yet."
+    " ./strata farmem run --mode swap runs a program so; these experiments do not use it yet."
 )
 
 
