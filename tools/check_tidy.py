@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from strata_cli.draw import takes
+
 JOBS = 2
 GROUP_MAX = 24
 GCC_ONLY = ("-Winvalid-pch", "-finline-small-functions", "-findirect-inlining")
@@ -225,6 +227,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--build", type=Path, default=Path("build/release"))
     parser.add_argument("--time-limit-s", type=float, default=900)
+    parser.add_argument("--share", type=float, default=1, help="check only so much of the files")
+    parser.add_argument("--draw", default="", help="with --share: a word from which they are drawn, such as a commit")
     parser.add_argument("folders", nargs="*", help="only these folders of src/, with those in them: btree, storenode/copy")
     arguments = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
@@ -239,6 +243,7 @@ def main() -> int:
         if not folder.is_dir():
             parser.error(f"there is no {folder.relative_to(root)}: name folders as src/ has them")
     chosen = [u for u in units(root, cache) if any(u.path.is_relative_to(folder) for folder in wanted)]
+    chosen = [u for u in chosen if takes(arguments.draw, str(u.path.relative_to(root)), arguments.share)]
     check = Check(root, cache, {unit: sources.key(unit, config) for unit in chosen}, time.monotonic() + arguments.time_limit_s)
     with ThreadPoolExecutor(JOBS) as pool:
         findings = [text for text in pool.map(check.together, groups_of(check.unclean(), sources)) if text]

@@ -3,6 +3,7 @@
 Every commit tests another part, the same commit always the same, and over many commits everything has its turn.
 """
 
+import hashlib
 import random
 from dataclasses import dataclass
 
@@ -13,6 +14,9 @@ from .shell import capture
 OUTSIDE_GIT = "0"
 SEEDS = 1_000_000
 BINLOG_SHARE = 0.5
+END_TO_END_SHARE = 0.7  # of the files
+TIDY_SHARE = 0.35  # of the sources
+ASAN_SHARE = 0.5  # of the model tests; the others run under TSan
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,18 @@ class Draw:
 
     def again(self) -> str:
         return f"./strata test --draw {self.commit}"
+
+    def takes_end_to_end(self, file: str) -> bool:
+        return takes(self.commit, file, END_TO_END_SHARE)
+
+    def takes_model_under_asan(self, program: str) -> bool:
+        return takes(self.commit, program, ASAN_SHARE)
+
+
+def takes(commit: str, name: str, share: float) -> bool:
+    """Whether a run on this commit takes this one of very many: each by itself, so that a new one changes no other's turn."""
+    digest = hashlib.sha256(f"{commit} {name}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") < share * 2**32
 
 
 def make_draw(commit: str) -> Draw:

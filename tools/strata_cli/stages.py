@@ -12,6 +12,7 @@ from . import build_cmd, mtr, paths
 from . import spin as spin_models
 from .bench.sysbench import sweep
 from .build_cmd import BuildType
+from .draw import TIDY_SHARE
 from .profile_list import MONOLITHIC
 from .server import TEST_BINLOG
 from .shell import JOBS, Outcome, capture, nice, run_logged
@@ -25,6 +26,12 @@ SANITIZER_ENV = {
     "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
+
+Takes = Callable[[str], bool]  # whether a run takes the one of this name
+
+
+def everything(_: str) -> bool:
+    return True
 
 
 @dataclass
@@ -75,6 +82,15 @@ def ctest(build_type: BuildType, timeout_s: float, extra: tuple[str, ...] = ()) 
     command = nice(["ctest", "--test-dir", folder, "-V", "-j", str(slots), "--timeout", "900", *extra])
     outcome = run_logged(command, paths.LOGS / f"ctest-{build_type}.log", env=SANITIZER_ENV, timeout_s=timeout_s)
     return parse_ctest(outcome)
+
+
+def ctest_sanitized(build_type: BuildType, timeout_s: float, takes_model: Takes, *extra: str) -> StageResult:
+    """All unit tests, and of the model tests those that are taken."""
+    folder = paths.preset_dir(build_type)
+    listed = capture(["ctest", "--test-dir", folder, "-N", "-L", "model", *extra]).stdout
+    others = [name for name in re.findall(r"^ *Test +#\d+: (\S+)", listed, re.MULTILINE) if not takes_model(name)]
+    without = ("-E", f"^({'|'.join(map(re.escape, others))})$") if others else ()
+    return ctest(build_type, timeout_s, (*extra, *without))
 
 
 def write_prefixes(seed: int, timeout_s: float) -> StageResult:
@@ -209,11 +225,13 @@ def spin() -> StageResult:
     return StageResult(len(spin_models.CHECKS) - len(problems), len(problems), details=problems)
 
 
-def slow_checks() -> StageResult:
+def slow_checks(drawn_from: str | None) -> StageResult:
+    """clang-tidy looks at the share of the sources that is drawn from a commit, or at all of them."""
+    share = [] if drawn_from is None else ["--share", str(TIDY_SHARE), "--draw", drawn_from]
     return summed(
         python_check("check_headers.py"),
         python_check("check_locks.py", "--time-limit-s", "500"),
-        python_check("check_tidy.py", "--time-limit-s", "900", timeout_s=1000),
+        python_check("check_tidy.py", "--time-limit-s", "900", *share, timeout_s=1000),
     )
 
 
@@ -239,10 +257,11 @@ def tool_tests() -> StageResult:
     return pytest("tools", paths.ROOT / "tools" / "tests", timeout_s=300)
 
 
-def e2e(quick: bool, binlog: bool = False) -> StageResult:
+def e2e(quick: bool, binlog: bool = False, takes_file: Takes = everything) -> StageResult:
     """With `binlog` every server that a test starts keeps a binary log (server.py)."""
     env = {TEST_BINLOG: "1"} if binlog else {}
-    return pytest("e2e", paths.ROOT / "tests" / "e2e", *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
+    files = [file for file in sorted((paths.ROOT / "tests" / "e2e").glob("test_*.py")) if takes_file(file.stem)]
+    return pytest("e2e", *files, *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
 
 
 def isolation_tests() -> StageResult:

@@ -44,17 +44,25 @@ def quick_stages() -> list[Stage]:
 
 
 def usual_stages(
-    drawn: Draw, crash_runs: int = CRASH_RUNS, error_runs: int = ERROR_RUNS, history_seconds: int = HISTORY_SECONDS
+    drawn: Draw,
+    crash_runs: int = CRASH_RUNS,
+    error_runs: int = ERROR_RUNS,
+    history_seconds: int = HISTORY_SECONDS,
+    *,
+    whole: bool = False,
 ) -> list[Stage]:
-    """What is too much for each run is drawn from the commit; the stages' names say what was."""
+    """What is too much for each run is drawn from the commit, but for a `whole` one; the stages' names say what was."""
     binlog = drawn.crash_binlog
+    under_asan = stages.everything if whole else drawn.takes_model_under_asan
+    under_tsan = stages.everything if whole else lambda program: not drawn.takes_model_under_asan(program)
+    models = "unit and model tests" if whole else "unit and drawn model tests"
     return [
         Stage("build release", lambda: stages.build(BuildType.release)),
         Stage("checks", stages.quick_checks),
         Stage("tool tests", stages.tool_tests),
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
         Stage("protocol models, spin", stages.spin),
-        _end_to_end(drawn.e2e_binlog),
+        _end_to_end(drawn.e2e_binlog, None if whole else drawn),
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage(
             f"isolation: histories, {history_seconds} s, seed {drawn.history_seed}",
@@ -82,10 +90,16 @@ def usual_stages(
             needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, drawn.cluster_seed, CLUSTER_LIMIT_S, binlog)),
         ),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
-        Stage("unit and model tests, asan + ubsan", lambda: stages.ctest(BuildType.asan, 1200)),
+        Stage(f"{models}, asan + ubsan", lambda: stages.ctest_sanitized(BuildType.asan, 1200, under_asan)),
         Stage("build tsan", lambda: stages.build(BuildType.tsan)),
-        Stage("unit and model tests, tsan", lambda: stages.ctest(BuildType.tsan, 1500, ("-LE", "sequential"))),
-        Stage("headers alone, locks, clang-tidy", stages.slow_checks),
+        Stage(
+            f"{models}, tsan",
+            lambda: stages.ctest_sanitized(BuildType.tsan, 1500, under_tsan, "-LE", "sequential"),
+        ),
+        Stage(
+            f"headers alone, locks, clang-tidy{'' if whole else ' of a drawn third'}",
+            lambda: stages.slow_checks(None if whole else drawn.commit),
+        ),
         Stage("nothing left running", stages.run_folder_is_clean),
     ]
 
@@ -94,7 +108,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
     """All that is drawn, and all that was not."""
     partition = "--mysqld=--partition"
     return [
-        *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL),
+        *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL, whole=True),
         _end_to_end(not drawn.e2e_binlog),
         *(_crash_on(profile) for profile in PROFILES),
         *(stage for profile in PROFILES for stage in _sql_on(profile)),
@@ -121,9 +135,10 @@ def all_stages(drawn: Draw) -> list[Stage]:
     ]
 
 
-def _end_to_end(binlog: bool) -> Stage:
-    name = "end to end, binlog on" if binlog else "end to end"
-    return Stage(name, needs_plugin(lambda: stages.e2e(quick=False, binlog=binlog)))
+def _end_to_end(binlog: bool, drawn: Draw | None = None) -> Stage:
+    takes = stages.everything if drawn is None else drawn.takes_end_to_end
+    name = f"end to end{'' if drawn is None else ', drawn files'}{', binlog on' if binlog else ''}"
+    return Stage(name, needs_plugin(lambda: stages.e2e(quick=False, binlog=binlog, takes_file=takes)))
 
 
 def suite_stages(profile: str) -> list[Stage]:

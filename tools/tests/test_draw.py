@@ -32,6 +32,17 @@ def test_many_commits_draw_everything() -> None:
     assert {one.cluster_seed % len(PROFILES) for one in drawn} == set(range(len(PROFILES)))
 
 
+def test_every_commit_takes_its_share_of_what_is_too_much() -> None:
+    names = [f"test_{n}" for n in range(60)]
+    for share in (0.35, 0.7):
+        taken = [sum(draw.takes(commit, name, share) for name in names) / len(names) for commit in COMMITS]
+        assert abs(sum(taken) / len(taken) - share) < 0.02
+    for name in names:
+        assert {make_draw(commit).takes_end_to_end(name) for commit in COMMITS} == {True, False}
+        assert {make_draw(commit).takes_model_under_asan(name) for commit in COMMITS} == {True, False}
+    assert draw.takes("abc", "test_backup", 1) and not draw.takes("abc", "test_backup", 0)
+
+
 def test_a_stage_says_what_it_drew() -> None:
     one = make_draw("abc")
     names = [stage.name for stage in test_cmd.usual_stages(one)]
@@ -39,7 +50,8 @@ def test_a_stage_says_what_it_drew() -> None:
     for seed in (one.crash_seed, one.errors_seed, one.cluster_seed, one.history_seed, one.differential_seed):
         assert f"seed {seed}" in shown
     assert f"mtr: strata on {one.suite_profile}" in names
-    assert any(name.startswith("end to end") and ("binlog" in name) == one.e2e_binlog for name in names)
+    assert any(name.startswith("end to end, drawn files") and ("binlog" in name) == one.e2e_binlog for name in names)
+    assert any(name.startswith("unit and drawn model tests, asan") for name in names)
 
 
 def test_everything_is_in_all() -> None:
@@ -48,6 +60,7 @@ def test_everything_is_in_all() -> None:
         assert f"mtr: strata on {profile}" in names
         assert any(name.startswith(f"crash campaign on {profile}") and "binlog on" in name for name in names)
     assert len([name for name in names if name.startswith("end to end")]) == 2
+    assert not any("drawn" in name for name in names)
 
 
 def test_outside_git_it_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
