@@ -159,6 +159,12 @@ StatusOr<TableSpec> decode_table_spec(Bytes bytes) {
         "with "
         "that build and load them with this one");
   }
+  if (format > kSpecFormat) {
+    return error_unsupported("a table's definition was written by a newer version (format " +
+                             std::to_string(format) + "; this one knows formats up to " +
+                             std::to_string(kSpecFormat) +
+                             "); nothing was changed; to do: start that version");
+  }
   if (format != kSpecFormat && format != kSpecFormatWithoutReferences &&
       format != kSpecFormatOfUnboundedKeys)
     return error_corruption("dictionary: a table definition has an unknown format");

@@ -14,6 +14,7 @@ from . import (
     demo_cmd,
     dilation,
     farmem,
+    import_cmd,
     last_folder,
     logs_cmd,
     memory_node,
@@ -219,6 +220,33 @@ def restore(
     Example: ./strata restore backups/tuesday --to data-restored
     """
     restore_cmd.restore(folder, to, as_json)
+
+
+@app.command("import")
+def import_tables(
+    from_innodb: Annotated[bool, typer.Option("--from-innodb", help="Tables of InnoDB; there is nothing else yet.")] = False,
+    data: Data = None,
+    defaults_file: Annotated[
+        Path | None, typer.Option(help="Another server: an option file of MariaDB whose [client] says where, and who you are.")
+    ] = None,
+    database: Annotated[list[str] | None, typer.Option("--database", "-D", help="Only this one; may be given again.")] = None,
+    lock_wait: Annotated[int, typer.Option(min=1, help="Seconds to wait for whoever uses a table; then it stays.")] = 60,
+    binlog: Annotated[bool, typer.Option(help="Write it into the binary log, so that replicas do the same.")] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print only what came of it, as JSON.")] = False,
+) -> None:
+    """Make tables of InnoDB tables of STRATA, in the same server, one after the other.
+
+    Whoever writes to a table waits while it is converted; reading goes on. Tables that foreign keys tie together are converted
+    together, and have none meanwhile. Ended or interrupted in any way, the command goes on when it is run again.
+    Exit code 0: all are STRATA's. 1: some stay what they are, the table says why.
+
+    Examples: ./strata import --from-innodb --dry-run; ./strata import --from-innodb --defaults-file ~/.my.cnf -D shop
+    """
+    if not from_innodb:
+        raise StrataError("from where? there is --from-innodb")
+    wishes = import_cmd.Wishes(database or [], lock_wait, binlog, dry_run)
+    raise typer.Exit(import_cmd.import_tables(last_folder.named_or_last(data), defaults_file, wishes, as_json))
 
 
 @app.command()

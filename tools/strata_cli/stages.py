@@ -202,7 +202,7 @@ def python_checks() -> StageResult:
     existing = _python_places()
     ruff = paths.venv_bin("ruff")
     typed = [paths.ROOT / "tools" / "strata_cli", paths.ROOT / "tools" / "tests"]
-    typed += [paths.ROOT / "tests" / name for name in ("applications", "differential", "e2e", "isolation")]
+    typed += [paths.ROOT / "tests" / name for name in ("applications", "differential", "e2e", "isolation", "upgrade")]
     typed += sorted((paths.ROOT / "tools").glob("*.py"))
     return summed(
         check("ruff", ruff, "check", "--cache-dir", cache, *existing),
