@@ -22,7 +22,7 @@ COLUMNS = re.compile(r"^\| column \| what \|\n((?:\|.*\n)+)", re.MULTILINE)
 
 # A number's unit is in its name, or is the first of these words that its text has.
 NAMED_UNITS = (("_seconds", "seconds"), ("_s", "seconds"), ("_ms", "milliseconds"), ("_size", "bytes"), ("_bytes", "bytes"))
-UNITS = ("seconds", "milliseconds", "bytes", "pages", "files", "threads", "memory nodes", "places")
+UNITS = ("seconds", "milliseconds", "bytes", "pages", "files", "threads", "memory nodes", "places", "position")
 CHOICES = re.compile(r"\b\d: |\(\d\)")  # a text that says what each value means
 
 OF_CLUSTERS = (
@@ -31,7 +31,12 @@ OF_CLUSTERS = (
 )  # fmt: skip
 OF_MEMORY_NODES = "lego_"
 VARIABLES = ("variables of a server", "variables of a cluster", "variables of memory nodes")
-CHANGED = {"LIVE": "`SET GLOBAL`", "USER": "`SET SESSION`, `SET GLOBAL`", "SWITCH": "`SET SESSION`, `SET GLOBAL`"}
+CHANGED = {
+    "LIVE": "`SET GLOBAL`",
+    "USER": "`SET SESSION`, `SET GLOBAL`",
+    "SWITCH": "`SET SESSION`, `SET GLOBAL`",
+    "ACT": "`SET SESSION`, which does it at once",
+}
 
 # What the server makes of what a handler returns, in handler::print_error(); and of the texts that are the engine's own.
 SERVER_ERRORS = {
@@ -81,7 +86,7 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        if self.kind == "TEXT":
+        if self.kind in ("TEXT", "ACT"):
             return "text"
         if self.kind in ("FLAG", "SWITCH"):
             return "`ON` or `OFF`"
@@ -98,7 +103,7 @@ class Setting:
 
     @property
     def default(self) -> str:
-        if self.kind == "TEXT":
+        if self.kind in ("TEXT", "ACT"):
             return f"`{self.default_text}`" if self.default_text else "empty"
         if self.kind in ("FLAG", "SWITCH"):
             return "`ON`" if self.numbers[0] == "true" else "`OFF`"
@@ -121,6 +126,8 @@ class Error:
 
 def number(expression: str) -> int:
     """128ULL << 20"""
+    if expression.strip() == "ULONG_MAX":
+        return 2**64 - 1
     match = re.fullmatch(r"(\d+)[UL]*(?:\s*<<\s*(\d+))?", expression.strip())
     if not match:
         raise DeclarationError(f"mariadb/settings.def: {expression} is no number that this tool can read")

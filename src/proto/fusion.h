@@ -24,9 +24,10 @@ constexpr uint64_t kCtsBits = 48;
 constexpr uint64_t kCtsMax = (uint64_t{1} << kCtsBits) - 1;
 
 // A slot of a server's region "tit": what a transaction of it has come to. Written by the server
-// alone, but for `waiters`, which is changed by atomics only; read by anyone, the sequence first. Torn read: the tag in the word is of another sequence
-// than the one asked for. Reused: when the state is not an undecided one; the same tag comes again
-// in the same slot after 8,192 transactions there.
+// alone, but for `waiters`, which is changed by atomics only; read by anyone, the sequence first.
+// Torn read: the tag in the word is of another sequence than the one asked for. Reused: when the
+// state is not an undecided one; the same tag comes again in the same slot after 8,192 transactions
+// there.
 struct TitSlot {
   uint64_t sequence = 0;
   uint64_t word = 0;     // state 3 bits | cts 48 | tag 13

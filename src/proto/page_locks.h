@@ -2,7 +2,7 @@
 // locks, and about the versions of pages in the memory node's slots. No codec yet: no daemon sends
 // these.
 //
-//   FW3  Nothing relies on the order in which these arrive, nor on their arriving once: each names
+//   FW5  Nothing relies on the order in which these arrive, nor on their arriving once: each names
 //        what it answers (the number of an ask, of a grant), and may be said again.
 #pragma once
 

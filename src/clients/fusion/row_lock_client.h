@@ -3,11 +3,12 @@
 // FusionLocks (fusion_locks.h) is its face for threads; the simulation drives it by itself.
 //
 //   FU26  A waiter is registered, then makes sure that its server will hear of the holder's end,
-//         then looks whether that has ended: no wake-up is lost. Of a holder of its own server it hears in any
-//         case (it is noted here at once, and both go to the memory node in their order); of
-//         another server's by the word `waiters` in that one's table (tit_reader.h); where there is
-//         no such word, or it is another's, the memory node tells the holder's server. (A table is
-//         closed before anybody adopts its transactions, and whoever does is told, FQ3.)
+//         then looks whether that has ended: no wake-up is lost. Of a holder of its own server it
+//         hears in any case (it is noted here at once, and both go to the memory node in their
+//         order); of another server's by the word `waiters` in that one's table (tit_reader.h);
+//         where there is no such word, or it is another's, the memory node tells the holder's
+//         server. (A table is closed before anybody adopts its transactions, and whoever does is
+//         told, FQ3.)
 //   FC12  A wait that its own server has ended (timeout, KILL) is over at once. A turn that crosses
 //         the message goes back (FQ8, RowLocks::cancel()).
 //   FC13  A new memory node is told everything: shared locks and ranges, turns, waits with their
@@ -118,8 +119,8 @@ class RowLockClient {
 
   // --- rows ---
   void wait(Call* call, TrxId trx, TrxId holder, RowId row, bool goes_first);
-  // `look`: call->look, before it made sure. `announced`: the holder's server will see. Does nothing
-  // if there is something new to be looked at by now.
+  // `look`: call->look, before it made sure. `announced`: the holder's server will see. Does
+  // nothing if there is something new to be looked at by now.
   void looked(Call* call, uint64_t look, bool announced, bool held);
   void poll_found(Call* call);  // whom it looked at last has ended, and nobody has said so
   void cancel(Call* call);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/assert.h"
+#include "base/page_name.h"
 
 namespace strata::fusion {
 
@@ -549,7 +550,7 @@ std::string Pages::check() const {
   uint64_t dirty = 0;
   uint64_t idle = 0;
   for (const auto& [page, entry] : entries_) {
-    const std::string name = std::to_string(page.space) + ":" + std::to_string(page.number);
+    const std::string name = text_of(page);
     for (const uint32_t slot : {entry.slot, entry.writing ? entry.writing_slot : kNoPageSlot})
       if (slot != kNoPageSlot && !used.try_emplace(slot, page).second && used[slot] != page)
         return "slot " + std::to_string(slot) + " has two pages, one of them " + name;

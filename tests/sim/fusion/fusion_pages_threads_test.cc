@@ -1,7 +1,7 @@
 // Goal: threads of three servers change and read the same pages through real buffer pools, page
 // locks and slots, and no change is lost, nobody reads an older page than somebody was told of, no
-// page leaves before its log; with pools so small that pages are evicted, and a memory node's pool so
-// small that slots are taken back. And no data race under TSan.
+// page leaves before its log; with pools so small that pages are evicted, and a memory node's pool
+// so small that slots are taken back. And no data race under TSan.
 #include <gtest/gtest.h>
 
 #include <array>

@@ -1,7 +1,7 @@
-// Timestamps, views, other nodes' transactions and row locks of a test's Cluster by the clients of a
-// memory node, over regions that are exposed over a unix socket and mapped: what several servers on
-// one host have. The memory node's half is a thread here, its authority stream always takes what it
-// gets, and messages about row locks are calls of functions.
+// Timestamps, views, other nodes' transactions and row locks of a test's Cluster by the clients of
+// a memory node, over regions that are exposed over a unix socket and mapped: what several servers
+// on one host have. The memory node's half is a thread here, its authority stream always takes what
+// it gets, and messages about row locks are calls of functions.
 #include <chrono>
 #include <condition_variable>
 #include <map>
