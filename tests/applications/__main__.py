@@ -1,5 +1,5 @@
-"""python -m applications [--tool NAME]: tests of Django and SQLAlchemy on STRATA and on InnoDB. What passes on InnoDB has to pass
-on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`."""
+"""python -m applications [--tool NAME | --schema NAME]: schemas of programs, and tests of Django and SQLAlchemy, on STRATA and on
+InnoDB. What works on InnoDB has to work on STRATA, but for what expected_failures.txt lists; ends with `N passed, M failed`."""
 
 import argparse
 import os
@@ -13,6 +13,7 @@ from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
 from strata_cli.shell import Outcome, StrataError, end_cleanly_on_sigterm, run_logged
 
+from . import schemas
 from .tools import ALL, DATABASES, HERE, Result, Tool
 
 PLACE = paths.BUILD / "applications"
@@ -91,9 +92,31 @@ def compare(tool: Tool, innodb: Result, strata: Result, expected: dict[str, str]
     return strata.passed + listed, problems
 
 
+def compare_schemas(chosen: list[schemas.Schema], preset: str, expected: dict[str, str]) -> tuple[int, int]:
+    """Tables that are the same on both engines, and places that are not."""
+    server = Server(PLACE / "schemas-data")
+    server.wipe()
+    server.start(Settings(port=choose_port(None, PORT), preset=preset), extra=QUICK)
+    passed = failed = 0
+    try:
+        for schema in chosen:
+            innodb, strata = (schemas.load(server, schema, engine) for engine in ("InnoDB", "STRATA"))
+            known = [name.split(":", 1)[1] for name in expected if name.startswith(f"{schema.name}:")]
+            same, problems = schemas.differences(innodb, strata, known)
+            print(f"{schema.name} ({schema.package}): {same} of {len(innodb.tables)} tables as on InnoDB", flush=True)
+            for problem in problems:
+                print(f"{schema.name}: {problem}")
+            passed, failed = passed + same + len(known), failed + len(problems) + (0 if innodb.tables else 1)
+    finally:
+        server.kill()
+        server.wipe()
+    return passed, failed
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tool", choices=sorted(ALL), help="only this one")
+    parser.add_argument("--schema", choices=[*(one.name for one in schemas.ALL), "all"], help="only this one, or only schemas")
     parser.add_argument("--tests", nargs="*", help="with --tool: these tests of it, not its usual ones")
     parser.add_argument("--preset", default="release", help="of the plugin")
     parser.add_argument("--time-limit-s", type=float, default=1800, help="of one run on one engine")
@@ -105,7 +128,10 @@ def main() -> int:
     arguments = parse()
     expected = expected_failures(EXPECTED.read_text())
     passed = failed = 0
-    for tool in [ALL[arguments.tool]] if arguments.tool else ALL.values():
+    if not arguments.tool:
+        chosen = [one for one in schemas.ALL if arguments.schema in (None, "all", one.name)]
+        passed, failed = compare_schemas(chosen, arguments.preset, expected)
+    for tool in [] if arguments.schema else [ALL[arguments.tool]] if arguments.tool else ALL.values():
         tests = tuple(arguments.tests) if arguments.tests else tool.tests
         results = {}
         for engine in ("InnoDB", "STRATA"):
