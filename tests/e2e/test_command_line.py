@@ -26,12 +26,12 @@ def test_up_sql_status_down(data: Path) -> None:
     strata("sql", "--data", data, "-e", "CREATE TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (41)")
     assert strata("down", "--data", data).returncode == 0
     assert strata("status", "--data", data).returncode == 3
-    settings = json.loads((data / "instance.json").read_text()) | {"options": ["--max-connections=77"]}
-    (data / "instance.json").write_text(json.dumps(settings))
-    assert strata("up", "--data", data).returncode == 0
+    assert strata("up", "--data", data, "--option=--max-connections=77").returncode == 0
+    assert "is ignored" in strata("up", "--data", data, "--option=--max-connections=78").stderr
     again = strata("sql", "--data", data, "-e", "SELECT a + 1 AS answer, @@max_connections AS options FROM t")
     assert again.stdout.split() == ["answer", "options", "42", "77"]
-    assert json.loads((data / "instance.json").read_text())["options"] == ["--max-connections=77"]
+    assert json.loads((data / "instance.json").read_text())["options"] == ["--max-connections=77"], "kept for the next start"
+    assert "chosen by ./strata" in strata("up", "--data", data, "--option=--port=1").stderr
     assert strata("down", "--data", data, "--wipe").returncode == 0
     assert not data.exists()
 

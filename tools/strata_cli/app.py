@@ -132,6 +132,10 @@ def up(
     ] = False,
     buffer_pool: BufferPool = None,
     cores: Cores = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="Of the server, as in --option=--max-connections=500; may be repeated. Kept until others are given."),
+    ] = None,
 ) -> None:
     """Start a private server or a whole cluster on a data folder, creating it when it is new.
 
@@ -140,9 +144,10 @@ def up(
     left alone; when something cannot start, what this command has started is stopped again.
 
     Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G;
-    ./strata up --profile lego --memory-nodes 2 --memory-backup
+    ./strata up --profile lego --memory-nodes 2 --memory-backup; ./strata up --option=--strata-buffer-pool-size=2G
     """
-    wishes = Wishes(memory_nodes, memory, memory_backup or None, buffer_pool, cores)
+    options = None if option is None else tuple(filter(None, option))
+    wishes = Wishes(memory_nodes, memory, memory_backup or None, buffer_pool, cores, options)
     server_cmd.up(profile, server_cmd.folder_for(profile, data), port, wishes=wishes)
 
 

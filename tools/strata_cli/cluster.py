@@ -99,6 +99,7 @@ class Wishes:
     memory_backup: bool | None = None  # Of a new cluster: each page on two of them.
     buffer_pool: str | None = None  # Of the compute node; as in 64M.
     cores: float | None = None  # That it may use; 0: all there are.
+    options: tuple[str, ...] | None = None  # Further ones of the server; they replace those it was given before.
 
 
 @dataclass
@@ -115,6 +116,7 @@ class ClusterSettings:
     memory_backup: bool = False  # The first two of those have the same pages, and so have the next two.
     buffer_pool: str = ""  # Of the compute node, whichever serves; "": as the plugin has it.
     cores: float = 0.0  # That it may use; 0: all.
+    server_options: list[str] = field(default_factory=list)  # Further ones of the compute node, whichever serves.
     standbys: dict[str, int] = field(default_factory=dict)  # Compute nodes that stand by, and their ports.
 
     def ports(self) -> set[int]:
@@ -204,6 +206,10 @@ class Cluster:
         _ensure_secret(self.secret)
         self._make_parts(settings)
         self.set_compute(wishes.buffer_pool, wishes.cores)
+        if wishes.options is not None:
+            settings = self.settings()
+            settings.server_options = list(wishes.options)
+            self._keep(settings)
 
     def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
         with_memory = BY_NAME[profile].has_memory_nodes
@@ -567,7 +573,12 @@ class Cluster:
             port=port,
             cluster=str(self.data),
             cores=settings.cores,
-            options=[*(f"--strata-{option}={value}" for option, value in options.items()), *elsewhere, *self.compute_options],
+            options=[
+                *(f"--strata-{option}={value}" for option, value in options.items()),
+                *elsewhere,
+                *settings.server_options,
+                *self.compute_options,
+            ],
         )
 
     def _environment(self, name: str, kind: str) -> Mapping[str, str]:

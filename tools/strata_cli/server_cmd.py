@@ -5,6 +5,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,6 +74,18 @@ def check_folder(data: Path) -> None:
         ) from None
 
 
+OWN_OPTIONS = ("--datadir", "--port", "--socket", "--pid-file", "--bind-address", "--log-error", "--plugin-dir", "--basedir")
+
+
+def check_options(options: Sequence[str]) -> None:
+    for option in options:
+        name = option.split("=", 1)[0].replace("_", "-")
+        if not name.startswith("--") or name == "--":
+            raise StrataError(f"'{option}' is no option of the server; as in --option=--max-connections=500")
+        if name in OWN_OPTIONS:
+            raise StrataError(f"{name} is chosen by ./strata; see --data and --port")
+
+
 def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
     if wanted is not None and wanted != used:
         errors.print(
@@ -82,9 +95,10 @@ def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
 
 def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False, wishes: Wishes = NO_WISHES) -> Server:
     profile = _chosen_profile(wanted, data)
-    if profile == MONOLITHIC and wishes != NO_WISHES:
+    if profile == MONOLITHIC and replace(wishes, options=None) != NO_WISHES:
         raise StrataError("memory nodes, --cores and --buffer-pool-size are for clusters; say --profile")
     cpu_share.check(wishes.cores or 0.0)
+    check_options(wishes.options or ())
     check_folder(data)
     setup_cmd.ensure_setup()
     build_what_is_missing(profile)
@@ -99,10 +113,13 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
     if server.pid() is not None:
         console.print(f"  already running (pid {server.pid()}, port {before.port})")
         say_port_is_ignored("the server", port, before.port)
+        if wishes.options not in (None, tuple(before.options)):
+            errors.print("[yellow]warning:[/] --option is ignored: the server runs already; stop it first to change that")
         return server
+    options = before.options if wishes.options is None else list(wishes.options)
     chosen = choose_port(port, before.port)
     fresh = not server.exists()
-    seconds = server.start(Settings(profile=profile, port=chosen, options=before.options))
+    seconds = server.start(Settings(profile=profile, port=chosen, options=options))
     server.query("CREATE DATABASE IF NOT EXISTS test")
     server.disown()
     made = "created and started" if fresh else "started"
