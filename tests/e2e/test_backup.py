@@ -13,7 +13,9 @@ import shutil
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -369,3 +371,55 @@ def test_tables_that_would_not_be_in_the_backup_are_named(source: Server) -> Non
     text = refused("backup", FOLDER / "full", "--data", FOLDER / "source")
     assert "test.other (InnoDB)" in text and not (FOLDER / "full").exists()
     assert "no server runs" in refused("backup", FOLDER / "full", "--data", FOLDER / "mirror")
+
+
+def position(server: Server) -> str:
+    file, at = server.query("SHOW MASTER STATUS")[0][:2]
+    return f"{file}:{at}"
+
+
+def test_a_restore_goes_on_to_a_time_or_a_position(source: Server) -> None:
+    run = partial(source.query, database="test", autocommit=True)
+    run("CREATE TABLE parents (id INT PRIMARY KEY)")
+    run("CREATE TABLE t (id INT PRIMARY KEY, v TEXT, parent INT, FOREIGN KEY (parent) REFERENCES parents (id) ON DELETE CASCADE)")
+    run("INSERT INTO parents SELECT seq FROM seq_1_to_10")
+    run("INSERT INTO t SELECT seq, seq, seq MOD 10 + 1 FROM seq_1_to_1000")
+    backup("first")
+    run("UPDATE t SET v = REVERSE(v)")
+    run("FLUSH BINARY LOGS")
+    run("CREATE TABLE later (id INT PRIMARY KEY)")
+    run("DELETE FROM parents WHERE id = 3")
+    wanted, at = checksums(source), position(source)
+    time.sleep(1.1)  # What follows has another second in the log.
+    before = source.query("SELECT NOW()")[0][0]
+    time.sleep(1.1)
+    run("DROP TABLE later")
+    run("DELETE FROM t")
+    run("FLUSH BINARY LOGS")
+    emptied = checksums(source)
+
+    logs = ("--binary-logs", source.datadir, "--json")
+    for number, until in enumerate((("--until", at), ("--until", str(before)), ())):
+        place = FOLDER / "restored"
+        done = strata("restore", FOLDER / "first", "--to", place, *logs, *until)
+        assert done.returncode == 0, done.stderr
+        restored = start("restored")
+        assert checksums(restored) == (wanted if number < 2 else emptied), until
+        restored.kill()
+        shutil.rmtree(place)
+
+    target = ("--to", FOLDER / "restored")
+    assert "neither a time" in refused("restore", FOLDER / "first", *target, *logs, "--until", "yesterday")
+    assert "needs --binary-logs" in refused("restore", FOLDER / "first", *target, "--until", at)
+    assert "is none of the binary logs" in refused("restore", FOLDER / "first", *target, *logs, "--until", "bin.000099:4")
+    copies = FOLDER / "logs"
+    copies.mkdir()
+    for log in binary_logs(source):
+        shutil.copy(log, copies)
+    flip(sorted(copies.glob("bin.*"))[1])
+    assert "binary logs could not be" in refused("restore", FOLDER / "first", *target, "--binary-logs", copies)
+    sorted(copies.glob("bin.*"))[1].unlink()
+    assert "not the binary log before it" in refused("restore", FOLDER / "first", *target, "--binary-logs", copies)
+    sorted(copies.glob("bin.*"))[0].unlink()
+    assert "in which the backup ends" in refused("restore", FOLDER / "first", *target, "--binary-logs", copies)
+    assert not (FOLDER / "restored").exists() and not (FOLDER / ".restored.restoring").exists()

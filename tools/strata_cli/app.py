@@ -218,13 +218,21 @@ def backup(
 def restore(
     folder: Annotated[Path, typer.Argument(help="What ./strata backup has made.", metavar="DIR")],
     to: Annotated[Path, typer.Option("--to", help="Data folder to make; then ./strata up --data <it>.")],
+    binary_logs: Annotated[
+        Path | None, typer.Option(help="Folder with the server's binary logs: apply also what came after the backup.")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option(help="With --binary-logs: up to this time (local) or position; else all there is.")
+    ] = None,
     as_json: BackupJson = False,
 ) -> None:
     """Make a data folder of a backup: verify all checksums, copy, recover, CHECK TABLE. All of it or nothing.
 
-    Example: ./strata restore backups/tuesday --to data-restored
+    Examples: ./strata restore backups/tuesday --to data-restored;
+    ./strata restore backups/tuesday --to data-restored --binary-logs data/mysql --until "2026-11-26 11:59:00";
+    ./strata restore backups/tuesday --to data-restored --binary-logs /archive/binlogs --until bin.000007:4711
     """
-    restore_cmd.restore(folder, to, as_json)
+    restore_cmd.restore(folder, to, as_json, binary_logs, until)
 
 
 @app.command("import")

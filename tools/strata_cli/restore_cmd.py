@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backup_manifest, mariadb_packages, paths
+from . import backup_manifest, mariadb_packages, paths, restore_later
 from .backup_manifest import CHUNK, OnBytes
 from .server import Server, Settings, innodb_files_of_template
 from .shell import StrataError, console, errors
@@ -33,12 +33,13 @@ PRIVATE = ("--skip-networking", "--skip-log-bin", "--skip-slave-start")
 CHECKED_AT_ONCE = 50
 
 
-def restore(folder: Path, to: Path, as_json: bool) -> None:
+def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = None, until: str | None = None) -> None:
     started = time.monotonic()
     folder, to = folder.resolve(), to.resolve()
     if to.exists():
         raise StrataError(f"{to} is there already; name a folder that is not")
     backups = backup_manifest.chain(folder)
+    later = restore_later.wanted(backups[-1][1].binary_log, binary_logs, until)
     quiet = as_json or not errors.is_terminal
     columns = (TextColumn("  {task.description:24}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=quiet) as progress:
@@ -51,8 +52,8 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
         with _hidden_folder(to) as hidden:
             task = progress.add_task("files", total=total)
             _lay_out(backups, hidden, lambda count: progress.advance(task, count))
-            progress.add_task("recovery, CHECK TABLE", total=None)
-            tables = _recover_and_check(hidden, backups[-1][1])
+            progress.add_task("recovery, CHECK TABLE" if later is None else "recovery, binary logs, CHECK TABLE", total=None)
+            tables = _recover_and_check(hidden, backups[-1][1], later)
             hidden.rename(to)
             backup_manifest.sync_folder(to.parent)
     manifest = backups[-1][1]
@@ -61,6 +62,7 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
         "tables": tables,
         "binary_log": manifest.binary_log and vars(manifest.binary_log),
         "gtid_slave_pos": manifest.gtid_slave_pos,
+        "until": None if later is None else later.until or "the end",
         "seconds": round(time.monotonic() - started, 3),
     }
     if as_json:
@@ -72,11 +74,13 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
             f"[yellow]warning:[/] it was made with MariaDB {manifest.mariadb}, this is {mariadb_packages.version()}:"
             " run mariadb-upgrade once it is up"
         )
-    if at := manifest.binary_log:
+    if later is not None:
+        console.print(f"  with the binary logs up to {later.until or 'their end, ' + later.files[-1].name}", markup=False)
+    elif at := manifest.binary_log:
         console.print(
             f"  as of binary log {at.file} position {at.position}, GTID {at.gtid or 'none'}; what came later:", markup=False
         )
-        console.print(f"  mariadb-binlog --start-position={at.position} {at.file} ... | mariadb", markup=False)
+        console.print("  ./strata restore ... --binary-logs <folder> [--until <time>]", markup=False)
     console.print(f"  ./strata up --data {paths.relative(to)}", markup=False)
 
 
@@ -168,7 +172,7 @@ def _write_at(target: BinaryIO, offset: int, data: bytes) -> None:
         rest, offset = rest[written:], offset + written
 
 
-def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest) -> int:
+def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest, later: restore_later.Later | None) -> int:
     """Returns how many tables were checked. The server has ended cleanly afterwards, and left nothing of itself."""
     server = Server(hidden)
     try:
@@ -178,6 +182,8 @@ def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest) -> int:
         server.wait_ready()
         if not server.has_strata():
             raise StrataError(f"the engine refuses what was restored:\n{server.log_tail()}")
+        if later is not None:
+            restore_later.apply(server, later)
         tables = server.query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE ENGINE = 'STRATA'")
         names = [f"`{schema.replace('`', '``')}`.`{table.replace('`', '``')}`" for schema, table in tables]
         problems = []
@@ -188,7 +194,7 @@ def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest) -> int:
             ]
         if problems:
             raise StrataError(f"what was restored does not pass CHECK TABLE: {'; '.join(problems[:10])}. Nothing was restored")
-        if manifest.gtid_slave_pos:
+        if manifest.gtid_slave_pos and later is None:
             server.query(f"SET GLOBAL gtid_slave_pos = '{manifest.gtid_slave_pos}'")
         if not server.stop():
             raise StrataError(f"the server that checked {hidden} did not end cleanly. Nothing was restored")
