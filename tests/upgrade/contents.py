@@ -6,7 +6,7 @@ from pathlib import Path
 from strata_cli.server import Server
 
 SCHEMA = "kept"
-ROWS = 1500
+ROWS = 400
 PREPARED = "kept-branch"  # an XA transaction that only the next server can end
 
 TABLES = (
@@ -36,16 +36,17 @@ FAMILY = (
     "INSERT INTO children SELECT seq, seq MOD 40 + 1, CONCAT('p', seq MOD 40 + 1), NULLIF(seq - 1, 0) FROM seq_1_to_200",
 )
 FILLED = (
-    f"""INSERT INTO numbers SELECT seq, seq MOD 200 - 100, seq, -seq, seq * 1000003, seq / 7, seq / 11, seq / 13, seq & 8191,
+    f"""INSERT INTO numbers SELECT seq, CAST(seq MOD 200 AS SIGNED) - 100, seq, -CAST(seq AS SIGNED),
+        seq * 1000003, seq / 7, seq / 11, seq / 13, seq & 8191,
         1970 + seq MOD 100 FROM seq_1_to_{ROWS}""",
     f"""INSERT INTO times SELECT seq, '2001-01-01' + INTERVAL seq DAY, SEC_TO_TIME(seq * 7),
         '2001-01-01' + INTERVAL seq * 1001 SECOND,
         IF(seq MOD 5, '2010-03-04 05:06:07.25' + INTERVAL seq MINUTE, NULL) FROM seq_1_to_{ROWS}""",
     f"""INSERT INTO texts SELECT seq, CONCAT('c', seq MOD 50), CONCAT(IF(seq MOD 3, 'Ärger ', 'arger '), seq),
         CONCAT('n ', seq, IF(seq MOD 2, ' ', '')),
-        UNHEX(MD5(seq)), 1 + seq MOD 3, seq MOD 8, REPEAT(CONCAT('w', seq MOD 10), seq MOD 700) FROM seq_1_to_{ROWS}""",
+        UNHEX(MD5(seq)), 1 + seq MOD 3, seq MOD 8, REPEAT(CONCAT('w', seq MOD 10), seq MOD 1300) FROM seq_1_to_{ROWS}""",
     """INSERT INTO large SELECT seq, REPEAT(UNHEX(MD5(seq)), seq * 300), REPEAT(CONCAT('word ', seq, ' '), seq * 20)
-        FROM seq_1_to_60""",
+        FROM seq_1_to_24""",
     f"INSERT INTO no_key SELECT seq MOD 300, CONCAT('row ', seq) FROM seq_1_to_{ROWS}",
     f"INSERT INTO computed (id, a) SELECT seq, seq MOD 77 FROM seq_1_to_{ROWS}",
     f"INSERT INTO altered SELECT seq, seq MOD 91, seq FROM seq_1_to_{ROWS}",
@@ -59,7 +60,7 @@ CHANGED = (
     "DELETE FROM numbers WHERE id MOD 3 = 0",
     "UPDATE texts SET v = CONCAT(v, ' changed'), bin = REVERSE(bin) WHERE id MOD 4 = 0",
     "UPDATE large SET body = CONCAT(body, body) WHERE id < 10",
-    "DELETE FROM large WHERE id > 50",
+    "DELETE FROM large WHERE id > 20",
     "UPDATE no_key SET a = a + 1000 WHERE a < 20",
     "CREATE SEQUENCE counter START WITH 100 INCREMENT BY 5 CACHE 10 ENGINE=STRATA",
     "CREATE VIEW seen AS SELECT id, b FROM numbers WHERE t > 0",
