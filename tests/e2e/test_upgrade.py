@@ -10,7 +10,7 @@ import pymysql
 import pytest
 from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
-from upgrade.contents import PREPARED, ROWS, SCHEMA, facts
+from upgrade.contents import PREPARED, ROWS, SCHEMA, SMALL, facts
 
 FOLDERS = paths.ROOT / "tests" / "upgrade" / "folders"
 ARCHIVES = sorted(FOLDERS.glob("*.tar.xz"))
@@ -32,7 +32,8 @@ def unpacked(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
     with tarfile.open(archive) as packed:
         packed.extractall(server.datadir, filter="data")
     try:
-        server.start(Settings(port=choose_port(None, 23560)))
+        server.start(Settings(port=choose_port(None, 23560), options=SMALL))
+        assert server.has_strata(), server.log_tail()
         yield server, name
     finally:
         server.kill()

@@ -10,13 +10,11 @@ from pathlib import Path
 from strata_cli import paths
 from strata_cli.server import Server, Settings, choose_port
 
-from .contents import facts, fill, kept_files, leave_unfinished
+from .contents import SMALL, facts, fill, kept_files, leave_unfinished
 
 FOLDERS = Path(__file__).resolve().parent / "folders"
 PLACE = paths.BUILD / "upgrade"
 PORT = 23560
-# Small files: an archive is kept for good.
-SMALL = ["--strata-buffer-pool-size=16M", "--strata-log-segment-size=4M"]
 
 
 def pack(server: Server, name: str) -> None:
