@@ -46,7 +46,7 @@ def run(server: Server, *statements: str) -> None:
 
 
 def expect_sound(server: Server, tables: list[str]) -> None:
-    for table in tables:
+    for table in set(tables) - {"counter"}:  # sequences have no CHECK TABLE
         assert server.query(f"CHECK TABLE {table} EXTENDED", database=SCHEMA)[-1][3] == "OK", table
 
 
@@ -55,7 +55,7 @@ def test_it_opens_with_all_that_was_in_it(unpacked: tuple[Server, str]) -> None:
     expected = json.loads((FOLDERS / f"{name}.json").read_text())
     killed = name.endswith("-killed")
     prepared = [row[3] for row in server.query("XA RECOVER")]
-    assert prepared == ([PREPARED] if killed else [])
+    assert prepared == ([PREPARED.encode()] if killed else [])
     if killed:
         found = facts(server)
         touched = {"branches", "large"}  # by the prepared transaction, whose rows are nobody's yet
