@@ -43,7 +43,7 @@ def problems_of_command(words: list[str]) -> list[str]:
     options = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     if command.context_settings.get("ignore_unknown_options"):
         return []
-    flags = [flag for word in words for flag in re.findall(r"--[a-z][a-z-]*", word)]
+    flags = [flag for word in words for flag in re.findall(r"(?<!=)--[a-z][a-z-]*", word)]  # not --option=--of-the-server
     return [f"{said} has no {flag}" for flag in flags if flag not in options]
 
 
