@@ -86,8 +86,10 @@ def compare(tool: Tool, innodb: Result, strata: Result, expected: dict[str, str]
             listed += 1
         else:
             problems.append(f"{tool.name}: {name}: {why}")
+    # What the program itself leaves out on other engines than InnoDB, by their names.
+    left_out = sum(name.startswith(f"{tool.name}:") and why.startswith("not run") for name, why in expected.items())
     missing = innodb.passed - strata.passed - len(set(strata.bad) - set(innodb.bad))
-    if missing > 0:
+    if missing > left_out:
         problems.append(f"{tool.name}: {missing} tests that passed on InnoDB were not run on STRATA")
     return strata.passed + listed, problems
 

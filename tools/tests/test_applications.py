@@ -60,3 +60,5 @@ def test_what_fails_on_both_engines_or_is_listed_is_no_failure() -> None:
     assert (
         compare(ALL["django"], innodb, fewer, expected)[1][-1] == "django: 1 tests that passed on InnoDB were not run on STRATA"
     )
+    listed = expected_failures("django:b  # as it is\ndjango:d  # not run: it asks for the engine by name\n")
+    assert compare(ALL["django"], innodb, fewer, listed)[1] == ["django: c: z"]
