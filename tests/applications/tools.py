@@ -35,6 +35,21 @@ class Tool:
 
 # --- Django ----------------------------------------------------------------------------------------------------------
 
+# All that use models: what is left out needs no database, or tests administration pages.
+DJANGO_LABELS = """
+aggregation aggregation_regress annotations backends basic bulk_create constraints custom_columns custom_lookups
+custom_managers custom_pk datatypes dates datetimes db_functions db_typecasts defer defer_regress delete delete_regress
+distinct_on_fields empty expressions expressions_case expressions_window extra_regress field_defaults filtered_relation
+fixtures fixtures_regress force_insert_update foreign_object from_db_value generic_relations generic_relations_regress
+get_earliest_or_latest get_object_or_404 get_or_create indexes inspectdb introspection known_related_objects lookup
+m2m_and_m2o m2m_intermediary m2m_multiple m2m_recursive m2m_regress m2m_signals m2m_through m2m_through_regress m2o_recursive
+many_to_many many_to_one many_to_one_null max_lengths migrations model_fields model_inheritance model_inheritance_regress
+multiple_database mutually_referential nested_foreign_keys null_fk null_fk_ordering null_queries one_to_one or_lookups
+order_with_respect_to ordering prefetch_related properties proxy_models queries queryset_pickle raw_query reserved_names
+reverse_lookup save_delete_hooks schema select_for_update select_related select_related_onetoone select_related_regress
+serializers transaction_hooks transactions unmanaged_models update update_only_fields
+""".split()
+
 DJANGO_BAD = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.MULTILINE)
 DJANGO_END = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
 SECTION_END = re.compile(r"^(?:={70}|-{70})$", re.MULTILINE)
@@ -85,7 +100,7 @@ ALL = {
             name="django",
             source="Django==5.2.19",
             needs=("pymysql>=1.1,<2",),
-            tests=("basic", "transactions", "queries", "migrations"),
+            tests=tuple(DJANGO_LABELS),
             command=_django_command,
             read=read_django,
             folder="tests",
