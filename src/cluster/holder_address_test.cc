@@ -32,7 +32,7 @@ class HolderAddressTest : public ::testing::Test {
     StreamEpochs epochs(client_.get(), keys_);
     const auto before = epochs.current(kStream, deadline());
     EXPECT_TRUE(before.ok()) << before.status();
-    EpochRequest request{kStream, name, Epoch{}, 0};
+    EpochRequest request{kStream, name, Epoch{}, {}};
     if (before->has_value()) request.in_place_of = (*before)->writer;
     const auto grant = epochs.acquire(request, lease, deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();

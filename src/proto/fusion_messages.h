@@ -4,7 +4,7 @@
 //        memory node's state machines to judge (FW2).
 //   FN2  decode(encode(x)) == x.
 //   FN3  Whoever encodes keeps to the limits: lists are cut into several messages before, which
-//        FW3 allows everywhere.
+//        FW3 and FW5 allow.
 // Errors of decoding are kInvalidArgument for requests and kDataLoss for replies. Answers without
 // anything to say have no bytes. What the calls do: memnode/fusion/fusion_service.h.
 #pragma once

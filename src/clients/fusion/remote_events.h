@@ -2,7 +2,7 @@
 // transactions: a thread that asks for events again and again, and is answered once there are some.
 //
 //   FC26  What is heard is handed on without blocking, in the order of its coming; what is lost on
-//         the way is said again when it is asked for again (FW3).
+//         the way is said again when it is asked for again (FW5).
 //   FC27  When the memory node says that this server is fenced, or serves no more, `ended` is told,
 //         once, and the thread ends.
 #pragma once

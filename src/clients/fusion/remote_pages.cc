@@ -25,7 +25,7 @@ std::vector<T> part_of(const std::vector<T>& all, size_t from, size_t max) {
 // FC22
 StatusOr<std::string> RemotePages::call(uint16_t method, Bytes request, uint64_t wait_us) {
   StatusOr<std::string> reply = calls_->call(method, request, wait_us);
-  if (is_withdrawn(reply.status())) return error_fenced(reply.status().message());
+  if (is_withdrawn(reply.status())) return error_fenced(std::string(reply.status().message()));
   return reply;
 }
 

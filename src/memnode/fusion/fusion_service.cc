@@ -257,6 +257,7 @@ void FusionService::append_ended(uint64_t number, const Status& status) {
   advance();
   look_after_members();
   try_joins();
+  take_snapshot();
 }
 
 void FusionService::take_snapshot() {
@@ -422,6 +423,7 @@ Status FusionService::try_join(const Join& join) {
   server.member = true;
   count(&counters_.joined);
   list_changed();
+  take_snapshot();
   return ok_status();
 }
 
@@ -693,6 +695,7 @@ void FusionService::release(NodeId id) {
   time_->authority()->forget(id);
   count(&counters_.released);
   list_changed();
+  take_snapshot();
   say_pages(NodeId{}, nullptr);
   tell_locks();
 }

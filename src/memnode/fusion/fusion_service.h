@@ -19,7 +19,7 @@
 //        fenced, or when the service stops. Of each kind that tells events one per server waits; a
 //        newer one ends it.
 //   FS6  What is to be said to a server that does not listen is bounded. Of pages the rest is
-//        thrown away, and said again when it is asked for again (FW3); nothing of row locks is, but
+//        thrown away, and said again when it is asked for again (FW5); nothing of row locks is, but
 //        those of a server end with it.
 //   FS7  Slots that an ended life was given are free only once its process is known to have gone
 //        (the next life says that it is alone) and, slot_wait_us later, nothing of it is on its way.
@@ -146,7 +146,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void exited(NodeId server, uint64_t life);
 
   [[nodiscard]] Epoch epoch() const noexcept { return epoch_; }
-  // As of the last tick.
+  // As of the last tick, or change of who takes part.
   [[nodiscard]] FusionStatus status() const;
   [[nodiscard]] const FusionServiceCounters& counters() const noexcept { return counters_; }
 

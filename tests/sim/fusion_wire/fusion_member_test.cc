@@ -260,9 +260,10 @@ TEST_F(FusionMemberTest, AWaiterGetsItsTurnWhenAnotherServersTransactionEnds) { 
       b->locks()->settled(trx(2, sequence), kRow, trx(2, sequence));
       b->locks()->holder_ended(trx(2, sequence));
     });
-    if (sequence % 2 == 0)  // in time, or at any moment
+    if (sequence % 2 == 0) {  // in time, or at any moment
       EXPECT_TRUE(
           wait_until([&] { return node_.service()->status().locks.waits >= sequence - 4; }));
+    }
     held = false;
     slots->set(sequence, TrxState::kAborted, Cts{});
     a->locks()->holder_ended(trx(1, sequence));
@@ -284,10 +285,11 @@ TEST_F(FusionMemberTest, ADeadlockOverTwoServersHasOneVictim) {  // FQ4
                         std::atomic<bool>* held, std::atomic<bool>* own) {
     const Status got = member->locks()->wait(waiter, holder, row, kForeverUs, nullptr,
                                              [held] { return held->load(); });
-    if (is_deadlock(got))
+    if (is_deadlock(got)) {
       ++victims;
-    else
+    } else {
       EXPECT_TRUE(got.ok()) << got;
+    }
     *own = false;  // it rolls back, or commits
     member->locks()->holder_ended(waiter);
   };
