@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/thread_name.h"
 #include "base/wait_interrupt.h"
 
@@ -90,7 +91,7 @@ void RemoteOwners::work(Queue* queue) {
 }
 
 void RemoteOwners::answer(const proto::OwnerQuestion& question) {
-  StatusOr<TrxLookup> found = error_peer_down("it is not ready, or ends");
+  StatusOr<TrxLookup> found = error_not_found();  // FC23
   OwnTransactions* const own =
       node_of(question.trx) == calls_->caller().server ? begin_asking() : nullptr;
   if (own != nullptr) {
@@ -119,14 +120,19 @@ StatusOr<TrxLookup> RemoteOwners::ask(TrxId id, bool decided) {
   return TrxLookup{static_cast<TrxState>(outcome.state), outcome.cts, outcome.commit};
 }
 
-StatusOr<TrxLookup> RemoteOwners::read(TrxId id) { return ask(id, false); }
+StatusOr<TrxLookup> RemoteOwners::read(TrxId id) {
+  return ask_again(id, false, monotonic_us() + options_.read_us_max);
+}
+
+StatusOr<TrxLookup> RemoteOwners::wait_decided(TrxId id) { return ask_again(id, true, UINT64_MAX); }
 
 // FC24
-StatusOr<TrxLookup> RemoteOwners::wait_decided(TrxId id) {
+StatusOr<TrxLookup> RemoteOwners::ask_again(TrxId id, bool decided, uint64_t deadline_us) {
   for (;;) {
-    StatusOr<TrxLookup> found = ask(id, true);
-    if (found.ok() && found->state != TrxState::kCommitting) return found;
-    if (!found.ok() && !may_be_repeated(found.status())) return found;
+    StatusOr<TrxLookup> found = ask(id, decided);
+    if (found.ok() && !(decided && found->state == TrxState::kCommitting)) return found;
+    const bool again = found.ok() || may_be_repeated(found.status());
+    if (!again || monotonic_us() >= deadline_us) return found;
     if (!lease_->valid(calls_->caller().epoch))
       return error_lease_lost("this server has no lease from the memory node at the moment");
     counters_.asked_again.fetch_add(1, std::memory_order_relaxed);

@@ -1,11 +1,11 @@
 // What has become of other servers' transactions, asked by way of the memory node, and what others
 // ask about this server's (tit_reader.h, TitOwners). Thread-safe.
 //
-//   FC23  A question is answered while its server is there, has joined and knows; else the asker
-//         hears that it may ask again. not_found: nobody owns the place (MW8).
-//   FC24  wait_decided() asks again until there is an outcome, its thread is interrupted, or this
-//         server has lost its lease or its membership. It never waits for one thread of the other
-//         server only: a question that was lost is asked again.
+//   FC23  A question is answered while its server is there and has joined. Before and after that
+//         nobody owns the place (not_found, MW8): its status pages tell, as soon as they are redone.
+//   FC24  What was not answered is asked again: by read() for read_us_max, by wait_decided() until
+//         there is an outcome; until the thread is interrupted, or this server has lost its lease or
+//         its membership. So none of them waits for one thread of the other server only.
 //   FC25  Questions of others run in threads of their own, those that wait apart from those that
 //         read; more than fit are dropped, and asked again. When leave() has returned nobody asks
 //         this server's transactions any more.
@@ -28,6 +28,7 @@ namespace strata::clients {
 struct RemoteOwnersOptions {
   uint32_t wait_us = 1'000'000;  // how long the memory node lets one question wait
   uint64_t pause_us = 10'000;    // before one is asked again
+  uint64_t read_us_max = 10'000'000;
   size_t readers = 2, waiters = 4;
   size_t questions_max = 1024;
 };
@@ -59,6 +60,7 @@ class RemoteOwners final : public TitOwners {
     std::deque<proto::OwnerQuestion> questions;
   };
   StatusOr<TrxLookup> ask(TrxId id, bool decided);
+  StatusOr<TrxLookup> ask_again(TrxId id, bool decided, uint64_t deadline_us);
   void work(Queue* queue);
   void answer(const proto::OwnerQuestion& question);
   OwnTransactions* begin_asking() const;  // null: there is none

@@ -972,11 +972,10 @@ void FusionService::ask_owner(Bytes payload, const To& to) {
 void FusionService::ask_about(const proto::AskOwnerRequest& request, const To& to) {
   Server* const asker = check(request.caller, to);
   if (asker == nullptr) return;
-  const NodeId id = node_of(request.trx);
-  Server* const owner = find(id);
-  if (owner == nullptr && member(id) == nullptr) return to->fail(error_not_found(), epoch_.value);
+  Server* const owner = find(node_of(request.trx));
+  // What the dead one had for writing nobody gets before its log is redone: its pages tell then.
   if (owner == nullptr || owner->fenced || !owner->member)
-    return to->fail(error_peer_down("the transaction's server is being replaced"), epoch_.value);
+    return to->fail(error_not_found(), epoch_.value);
   if (std::max(owner->asked.size(), owner->questions.size()) >= options_.questions_max) {
     count(&counters_.too_many_requests);
     return to->fail(error_busy("too many ask that server about its transactions"), epoch_.value);
@@ -1006,6 +1005,8 @@ void FusionService::answer(const proto::AnswerAskersRequest& request, const To& 
     owner->asked.erase(question);
     if (one.status.ok())
       asker->reply(proto::encode(one.outcome), epoch_.value);
+    else if (is_not_found(one.status))
+      asker->fail(error_not_found(), epoch_.value);
     else  // whatever keeps it from knowing is its own: it is no reason for the asker to end
       asker->fail(error_peer_down("the transaction's server does not know: " +
                                   std::string(one.status.message())),

@@ -26,8 +26,9 @@
 //   FS8  What is written to storage is a copy that was verified to be the version that was reported;
 //        what is not that is not written, counted, and stays (FU17).
 //   FS9  Questions about a transaction go to the server whose it is, and its answers back, by the
-//        numbers that they were given. Who does not know its state because it is not ready, is
-//        fenced, or has no owner yet, is asked again; not_found says that nobody owns the place.
+//        numbers that they were given. not_found: nobody owns the place, or who does is not ready
+//        to say (it recovers, or ends): its status pages tell, which are locked until they are
+//        redone (FP3). Whatever else keeps it from answering is no reason for the asker to end.
 //
 // A service begins under an authority record of a predecessor only once storage has everything that
 // the streams of that one's servers hold, or makes pages from the log: this one knows nothing of
