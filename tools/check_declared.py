@@ -82,9 +82,20 @@ def rows_of_methods(macro: str) -> list[tuple[str, ...]]:
 
 
 def methods_table() -> str:
-    services = {"LOG": "log", "PAGE": "pages", "WRITTEN": "written pages", "PEER": "peers", "POOL": "remote pools"}
+    services = {
+        "LOG": "log",
+        "PAGE": "pages",
+        "WRITTEN": "written pages",
+        "PEER": "peers",
+        "POOL": "remote pools",
+        "FUSION": "fusion",
+    }
     head = ("number", "method", "service", "asked by", "is answered", "sent again", "in words")
-    ends = {"kAtOnce": "at once", "kDurable": "when it is durable", "kWaits": "when there is log enough, or its time is over"}
+    ends = {
+        "kAtOnce": "at once",
+        "kDurable": "when it is durable",
+        "kWaits": "when there is what it waits for, or its time is over",
+    }
     again = {"kRepeat": "yes", "kNever": "no"}
     rows = [
         (number, f"`{counter}`", services[macro.removesuffix("_METHOD")], words(caller), ends[end], again[repeat], what)

@@ -353,6 +353,7 @@ TEST(SeveralKernels, SharedLockKeepsWritersOfOtherNodesOut) {
   EXPECT_TRUE(is_lock_wait_timeout(add_to(writer.get(), at_writer, 3, 1)));
   ASSERT_TRUE(writer->rollback().ok());
   ASSERT_TRUE(reader->commit().ok());
+  writer->set_lock_wait_timeout_us(10'000'000);  // that it is released may still be on its way
   writer->begin(Isolation::kRepeatableRead);
   EXPECT_TRUE(add_to(writer.get(), at_writer, 3, 1).ok());
   ASSERT_TRUE(writer->commit().ok());
@@ -387,6 +388,7 @@ TEST(SeveralKernels, WhatAScanHoldsOtherNodesDoNotChange) {
       ASSERT_TRUE(writer->rollback().ok());
     }
     ASSERT_TRUE(reader->commit().ok());
+    writer->set_lock_wait_timeout_us(10'000'000);
     writer->begin(Isolation::kRepeatableRead);
     EXPECT_TRUE(add_to(writer.get(), at_writer, 7, 1).ok());
     ASSERT_TRUE(writer->commit().ok());

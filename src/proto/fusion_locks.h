@@ -91,14 +91,14 @@ struct LockBatch {
   NodeId server = {};
   uint64_t life = 0;
   Epoch epoch = {};
-  uint64_t number = 0;  // the first of an epoch is 1, and is a report
+  uint64_t number = 0;  // the first of an epoch is 1, and begins a report, which ends by kReported
   uint64_t heard = 0;   // events up to this one
   std::vector<LockRequest> requests = {};
 };
 
 struct LockReply {
   uint64_t accepted = 0;     // batches up to this one
-  bool active = false;       // everybody has reported (FQ6)
+  bool active = false;       // everybody has reported (FQ6), and `events` are all there are
   uint64_t first_event = 0;  // number of the first of `events`
   std::vector<LockEvent> events = {};
 };

@@ -16,7 +16,7 @@ enum Method : uint16_t {
 #define STRATA_LIMIT(name, value, what) constexpr uint32_t name = value;
 #include "proto/methods.def"
 
-enum class Service : uint8_t { kLog, kPages, kWritten, kPeers, kPools };
+enum class Service : uint8_t { kLog, kPages, kWritten, kPeers, kPools, kFusion };
 enum class Caller : uint8_t { kCompute, kStorage, kBoth };
 enum class Ends : uint8_t { kAtOnce, kDurable, kWaits };
 enum class Again : uint8_t { kRepeat, kNever };

@@ -1,6 +1,6 @@
 // What several servers that write the same tables and the memory node say to each other about page
-// locks, and about the versions of pages in the memory node's slots. No codec yet: no daemon sends
-// these.
+// locks, and about the versions of pages in the memory node's slots. The codecs are in
+// fusion_messages.h.
 //
 //   FW5  Nothing relies on the order in which these arrive, nor on their arriving once: each names
 //        what it answers (the number of an ask, of a grant), and may be said again.

@@ -11,6 +11,7 @@
 
 #include "base/rng.h"
 #include "proto/copy_messages.h"
+#include "proto/fusion_messages.h"
 #include "proto/log_messages.h"
 #include "proto/memory_messages.h"
 #include "proto/methods.h"
@@ -348,6 +349,209 @@ TEST_P(Messages, OfPagesInAPool) {
     stored.pages.push_back({PageId::unpack(rng_.next()), Llsn{rng_.next()}});
   message(request_of(kPoolStored), stored, decode_pool_stored);
   message(reply_of(kPoolSynced), PoolSyncedReply{lsn(), rng_.next()}, decode_pool_synced_reply);
+}
+
+// --- of servers that write the same tables ---
+
+class FusionMessages : public Messages {
+ protected:
+  PageCaller caller() {
+    return {NodeId{static_cast<uint8_t>(1 + rng_.below(kFusionServersMax))}, rng_.next() | 1,
+            Epoch{rng_.next() | 1}};
+  }
+  FusionTable table() { return {"tit-" + some_bytes(20), 1u << rng_.below(20)}; }
+  PageMode mode() { return rng_.one_in(2) ? PageMode::kShared : PageMode::kExclusive; }
+  PageGrant grant() {
+    PageGrant out{PageId::unpack(rng_.next()),
+                  rng_.next(),
+                  rng_.next() | 1,
+                  mode(),
+                  rng_.one_in(2),
+                  Llsn{rng_.next()},
+                  static_cast<uint32_t>(rng_.next()),
+                  {Llsn{rng_.next()}, {}}};
+    for (uint64_t n = rng_.below(3); n > 0; --n)
+      out.floor.scanned_to.push_back({StreamId{static_cast<uint32_t>(n)}, lsn()});
+    return out;
+  }
+  Cts cts() { return Cts{rng_.next() & kCtsMax}; }
+  TrxId trx() { return make_trx_id(NodeId{3}, rng_.next()); }
+};
+
+TEST_P(FusionMessages, OfWhoTakesPart) {
+  const PageCaller who = caller();
+  message(request_of(kFusionJoin),
+          FusionJoinRequest{who.server, who.life, rng_.one_in(2), some_bytes(40)},
+          decode_fusion_join);
+  message(reply_of(kFusionJoin), FusionJoinReply{who.epoch, "times-1", "pool-1", 9, table()},
+          decode_fusion_join_reply);
+  message(reply_of(kFusionJoin), FusionJoinReply{who.epoch, "times-1", "", 0, table()},
+          decode_fusion_join_reply);
+  FusionRenewRequest renew;
+  renew.beat = {who.server, who.life, who.epoch, rng_.next(), rng_.one_in(2), cts(), rng_.next()};
+  renew.members = rng_.next();
+  message(request_of(kFusionRenew), renew, decode_fusion_renew);
+  FusionRenewReply renewed;
+  renewed.reply.epoch = who.epoch;
+  renewed.reply.lease_us = rng_.next();
+  renewed.reply.horizon = cts();
+  renewed.members = rng_.next();
+  for (uint64_t n = rng_.below(4); n > 0; --n) {
+    renewed.reply.fences.push_back({caller().server, n});
+    renewed.reply.bounds.push_back({caller().server, rng_.next()});
+    renewed.servers.push_back({caller().server, rng_.next() | 1, table()});
+  }
+  message(reply_of(kFusionRenew), renewed, decode_fusion_renew_reply);
+  message(request_of(kFusionLeave), FusionCallerRequest{who}, decode_fusion_caller);
+}
+
+TEST_P(FusionMessages, OfPages) {
+  const PageCaller who = caller();
+  AskPagesRequest asks{who, {}};
+  AskPagesReply granted;
+  ReportPagesRequest reports{who, {}};
+  TakePageSlotsReply slots;
+  AdoptPagesReply adopted{rng_.one_in(2), {}};
+  FusionEventsReply events;
+  for (uint64_t n = 1 + rng_.below(3); n > 0; --n) {
+    const PageId page = PageId::unpack(rng_.next());
+    asks.asks.push_back({page, mode(), rng_.next() | 1, rng_.one_in(2)});
+    granted.grants.push_back(grant());
+    reports.reports.push_back({page, rng_.next(), rng_.one_in(2), rng_.one_in(2), Llsn{rng_.next()},
+                               static_cast<uint32_t>(rng_.next()), kStream, lsn(), lsn()});
+    slots.slots.push_back(static_cast<uint32_t>(rng_.below(kNoPageSlot)));
+    adopted.pages.push_back(page);
+    events.grants.push_back(grant());
+    events.give_ups.push_back({page, rng_.next() | 1});
+    events.questions.push_back({rng_.next() | 1, trx(), rng_.one_in(2)});
+  }
+  message(request_of(kAskPages), asks, decode_ask_pages);
+  message(reply_of(kAskPages), granted, decode_ask_pages_reply);
+  message(request_of(kReportPages), reports, decode_report_pages);
+  message(request_of(kTakePageSlots), TakePageSlotsRequest{who, rng_.next() | 1, 64},
+          decode_take_page_slots);
+  message(reply_of(kTakePageSlots), slots, decode_take_page_slots_reply);
+  message(request_of(kAdoptPages), AdoptPagesRequest{who, NodeId{7}, {3, 4}}, decode_adopt_pages);
+  message(reply_of(kAdoptPages), adopted, decode_adopt_pages_reply);
+  message(request_of(kAdoptionEnded), AdoptionEndedRequest{who, NodeId{7}}, decode_adoption_ended);
+  message(request_of(kWriteBackPages), WriteBackPagesRequest{who, kStream, lsn(), 17},
+          decode_write_back_pages);
+  message(reply_of(kWriteBackPages), WriteBackPagesReply{lsn()}, decode_write_back_pages_reply);
+  message(request_of(kForgetSpacePages), ForgetSpacePagesRequest{who, SpaceId{300}},
+          decode_forget_space_pages);
+  message(request_of(kFusionEvents), FusionEventsRequest{who, 17}, decode_fusion_events);
+  message(reply_of(kFusionEvents), events, decode_fusion_events_reply);
+  message(reply_of(kFusionEvents), FusionEventsReply{}, decode_fusion_events_reply);
+}
+
+TEST_P(FusionMessages, OfTransactionsOfOthers) {
+  const PageCaller who = caller();
+  message(request_of(kAskOwner), AskOwnerRequest{who, trx(), rng_.one_in(2), 17}, decode_ask_owner);
+  const TrxOutcome outcome{static_cast<uint8_t>(rng_.below(6)), cts(), lsn()};
+  message(reply_of(kAskOwner), outcome, decode_ask_owner_reply);
+  AnswerAskersRequest answers{who, {}};
+  for (uint64_t n = 1 + rng_.below(3); n > 0; --n) {
+    answers.answers.push_back({rng_.next() | 1, status(), {}});
+    if (answers.answers.back().status.ok()) answers.answers.back().outcome = outcome;
+  }
+  message(request_of(kAnswerAskers), answers, decode_answer_askers);
+}
+
+TEST_P(FusionMessages, OfRowLocks) {
+  const PageCaller who = caller();
+  LockBatch batch{who.server, who.life, who.epoch, rng_.next() | 1, rng_.next(), {}};
+  LockReply reply{rng_.next(), rng_.one_in(2), rng_.next(), {}};
+  for (uint64_t n = rng_.below(4); n > 0; --n) {
+    LockRequest request;
+    request.kind = static_cast<LockRequestKind>(1 + rng_.below(20));
+    request.number = rng_.next();
+    request.trx = trx();
+    request.holder = trx();
+    request.index = IndexId{static_cast<uint32_t>(rng_.next())};
+    request.key = some_bytes(40);
+    request.high = rng_.one_in(2) ? some_bytes(40) : "";
+    request.ticket = rng_.next();
+    request.infinite = rng_.one_in(2);
+    request.flag = rng_.one_in(2);
+    request.announced = rng_.one_in(2);
+    EXPECT_LE(encoded_bytes(request), encode(LockBatch{.requests = {request}}).size());
+    batch.requests.push_back(request);
+    LockEvent event;
+    event.kind = static_cast<LockEventKind>(1 + rng_.below(11));
+    event.number = rng_.next();
+    event.trx = trx();
+    event.index = request.index;
+    event.key = some_bytes(40);
+    event.ticket = rng_.next();
+    event.flag = rng_.one_in(2);
+    for (uint64_t w = rng_.below(3); w > 0; --w) event.waits.push_back(rng_.next());
+    reply.events.push_back(event);
+  }
+  message(request_of(kRowLocks), batch, decode_row_locks);
+  message(reply_of(kRowLocks), reply, decode_row_locks_reply);
+  message(request_of(kRowLockEvents), RowLockEventsRequest{who, rng_.next(), 17},
+          decode_row_lock_events);
+  message(reply_of(kRowLockEvents), reply, decode_row_locks_reply);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, FusionMessages, ::testing::Range<uint64_t>(1, 21));
+
+// FN1, the limits.
+TEST(FusionMessagesRefused, WhatIsTooMuchOrNobodys) {
+  const PageCaller who{NodeId{1}, 5, Epoch{2}};
+  for (const PageCaller& nobody :
+       {PageCaller{NodeId{0}, 5, Epoch{2}}, PageCaller{NodeId{255}, 5, Epoch{2}},
+        PageCaller{NodeId{1}, 0, Epoch{2}}, PageCaller{NodeId{1}, 5, Epoch{0}}}) {
+    EXPECT_FALSE(decode_fusion_caller(encode(FusionCallerRequest{nobody})).ok());
+    EXPECT_FALSE(
+        decode_ask_pages(encode(AskPagesRequest{nobody, {{{1, 1}, PageMode::kShared, 1, false}}}))
+            .ok());
+  }
+  EXPECT_FALSE(decode_fusion_join(encode(FusionJoinRequest{NodeId{1}, 0, false, ""})).ok());
+  EXPECT_FALSE(
+      decode_fusion_join(encode(FusionJoinRequest{NodeId{1}, 5, false, std::string(257, 't')}))
+          .ok());
+  EXPECT_FALSE(
+      decode_fusion_join_reply(encode(FusionJoinReply{Epoch{1}, "t", "p", 1, {"x", 3}})).ok())
+      << "a table has a power of two of slots";
+  EXPECT_FALSE(
+      decode_fusion_join_reply(encode(FusionJoinReply{Epoch{1}, "t", "", 1, {"x", 4}})).ok());
+  EXPECT_FALSE(decode_ask_pages(encode(AskPagesRequest{who, {}})).ok()) << "no page";
+  AskPagesRequest asks{
+      who, std::vector<PageAsk>(kFusionPagesMax, {{1, 1}, PageMode::kShared, 1, false})};
+  EXPECT_TRUE(decode_ask_pages(encode(asks)).ok());
+  asks.asks.push_back(asks.asks.back());
+  EXPECT_FALSE(decode_ask_pages(encode(asks)).ok());
+  EXPECT_FALSE(
+      decode_ask_pages(encode(AskPagesRequest{who, {{{1, 1}, PageMode::kShared, 0, false}}})).ok());
+  EXPECT_FALSE(decode_report_pages(
+                   encode(ReportPagesRequest{who, std::vector<PageReport>(kFusionPagesMax + 1)}))
+                   .ok());
+  EXPECT_FALSE(
+      decode_take_page_slots(encode(TakePageSlotsRequest{who, 1, kFusionSlotsMax + 1})).ok());
+  EXPECT_FALSE(decode_take_page_slots(encode(TakePageSlotsRequest{who, 0, 1})).ok());
+  EXPECT_FALSE(decode_adopt_pages_reply(encode(AdoptPagesReply{true, {}})).ok()) << "no end of it";
+  EXPECT_FALSE(decode_ask_owner(encode(AskOwnerRequest{who, TrxId{}, false, 1})).ok());
+  EXPECT_FALSE(decode_ask_owner_reply(encode(TrxOutcome{6, {}, {}})).ok());
+  EXPECT_FALSE(decode_ask_owner_reply(encode(TrxOutcome{4, Cts{kCtsMax + 1}, {}})).ok());
+  LockBatch batch{who.server, who.life, who.epoch, 1, 0, {}};
+  batch.requests.resize(1);
+  batch.requests[0].key = std::string(kLockKeyBytesMax, 'k');
+  EXPECT_TRUE(decode_row_locks(encode(batch)).ok());
+  batch.requests[0].key += "k";
+  EXPECT_FALSE(decode_row_locks(encode(batch)).ok());
+  batch.requests[0].key = "";
+  batch.requests[0].kind = static_cast<LockRequestKind>(21);
+  EXPECT_FALSE(decode_row_locks(encode(batch)).ok());
+  batch.requests[0].kind = LockRequestKind::kWait;
+  batch.number = 0;
+  EXPECT_FALSE(decode_row_locks(encode(batch)).ok()) << "who only asks for events says nothing";
+  LockReply reply;
+  reply.events.resize(1);
+  reply.events[0].key = std::string(kLockKeyBytesMax + 1, 't');
+  EXPECT_FALSE(decode_row_locks_reply(encode(reply)).ok());
+  reply.events[0].kind = LockEventKind::kDescription;
+  EXPECT_TRUE(decode_row_locks_reply(encode(reply)).ok()) << "a text may be longer than a key";
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, Messages, ::testing::Range<uint64_t>(1, 21));

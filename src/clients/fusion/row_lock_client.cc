@@ -1,6 +1,9 @@
 #include "clients/fusion/row_lock_client.h"
 
+#include <iterator>
 #include <utility>
+
+#include "proto/fusion_messages.h"
 
 namespace strata::clients {
 
@@ -50,11 +53,28 @@ std::optional<LockBatch> RowLockClient::next_batch() {
   if (!in_flight_.has_value()) {
     in_flight_ = poll();
     in_flight_->number = ++last_batch_;
-    in_flight_->requests.swap(outbox_);
+    in_flight_->requests = take_some();
     ++counters_.batches;
   }
   in_flight_->heard = heard_;
   return in_flight_;
+}
+
+// What fits into one message (FN3). A report may be several: it ends with kReported.
+std::vector<LockRequest> RowLockClient::take_some() {
+  size_t count = 0;
+  size_t bytes = 0;
+  while (count < outbox_.size() && count < proto::kLockRequestsMax) {
+    bytes += proto::encoded_bytes(outbox_[count]);
+    if (count != 0 && bytes > proto::kLockMessageBytesMax) break;
+    ++count;
+  }
+  if (count == outbox_.size()) return std::exchange(outbox_, {});
+  const auto end = outbox_.begin() + static_cast<ptrdiff_t>(count);
+  std::vector<LockRequest> some(std::make_move_iterator(outbox_.begin()),
+                                std::make_move_iterator(end));
+  outbox_.erase(outbox_.begin(), end);
+  return some;
 }
 
 LockBatch RowLockClient::poll() const {

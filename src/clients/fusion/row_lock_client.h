@@ -160,6 +160,7 @@ class RowLockClient {
     std::set<IndexId> whole;
   };
 
+  std::vector<proto::LockRequest> take_some();
   void ask(Call* call, proto::LockRequest request);
   void hear(const proto::LockEvent& event);
   void registered(Call* call, const proto::LockEvent& event);

@@ -49,9 +49,10 @@ StatusOr<LockReply> RowLocks::exchange(const LockBatch& batch) {
   }
   LockReply reply;
   reply.accepted = s.accepted;
-  reply.active = active_;
   reply.first_event = s.first_event;
-  reply.events.assign(s.events.begin(), s.events.end());
+  const size_t told = std::min(s.events.size(), options_.events_max);
+  reply.events.assign(s.events.begin(), s.events.begin() + static_cast<ptrdiff_t>(told));
+  reply.active = active_ && told == s.events.size();  // FQ5: who joins has heard all of it
   return reply;
 }
 

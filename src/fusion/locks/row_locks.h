@@ -54,6 +54,7 @@ namespace strata::fusion {
 struct RowLockOptions {
   uint32_t overtaken_max = 8;             // FQ2
   uint64_t consult_idle_us = 10'000'000;  // how long writers ask after the last shared lock
+  size_t events_max = SIZE_MAX;           // of one reply; the others come with the next ones (FW3)
 };
 
 struct RowLockCounters {

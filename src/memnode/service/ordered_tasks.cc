@@ -30,6 +30,11 @@ bool OrderedTasks::idle() const {
   return !running_ && waiting_.empty();
 }
 
+void OrderedTasks::wait_idle() {
+  MutexLock lock(mutex_);
+  while (running_) ended_.wait(lock);
+}
+
 void OrderedTasks::run_if_idle() {
   {
     const MutexLock lock(mutex_);
@@ -39,6 +44,7 @@ void OrderedTasks::run_if_idle() {
   if (offload_([this] { run_all(); })) return;
   const MutexLock lock(mutex_);
   running_ = false;  // it was stopped: what waits goes with this object
+  ended_.notify_all();
 }
 
 void OrderedTasks::run_all() {
@@ -48,6 +54,7 @@ void OrderedTasks::run_all() {
       const MutexLock lock(mutex_);
       if (waiting_.empty()) {
         running_ = false;
+        ended_.notify_all();
         return;
       }
       next = std::move(waiting_.front());

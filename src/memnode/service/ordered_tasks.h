@@ -31,6 +31,8 @@ class OrderedTasks {
   void post_always(Task task);
   // Nothing runs and nothing waits.
   [[nodiscard]] bool idle() const;
+  // Blocks until nothing runs; nobody posts any more. Not in a task.
+  void wait_idle();
 
  private:
   struct Waiting {
@@ -45,6 +47,7 @@ class OrderedTasks {
   std::deque<Waiting> waiting_ STRATA_GUARDED_BY(mutex_);
   uint64_t bytes_ STRATA_GUARDED_BY(mutex_) = 0;
   bool running_ STRATA_GUARDED_BY(mutex_) = false;
+  CondVar ended_;
 };
 
 }  // namespace strata::memnode

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/diag.h"
+#include "memnode/service/random_name.h"
 #include "proto/methods.h"
-#include "transport/secret.h"
 
 namespace strata::memnode {
 
@@ -21,17 +21,6 @@ constexpr std::string_view kFilePrefix = "pool-";
 constexpr std::string_view kAsidePrefix = "aside-";  // PV5
 using transport::kRegionHeaderBytes;
 constexpr uint32_t kSlotsMin = 64;  // who wants as much as there is gets no less
-
-std::string random_name(std::string name) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  char bytes[16];
-  transport::system_entropy()->fill(bytes, sizeof bytes);
-  for (const char byte : bytes) {
-    name += kDigits[(static_cast<uint8_t>(byte) >> 4) & 15];
-    name += kDigits[static_cast<uint8_t>(byte) & 15];
-  }
-  return name;
-}
 
 // The most slots of a region of at most so many bytes.
 uint32_t slots_in(uint64_t bytes) {

@@ -1,0 +1,280 @@
+#include "clients/fusion/fusion_member.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/diag.h"
+#include "base/thread_name.h"
+#include "proto/methods.h"
+
+namespace strata::clients {
+
+using transport::BlockingChannel;
+using transport::RemoteRegion;
+
+namespace {
+
+constexpr uint64_t kJoinWaitUs = 6'000'000;  // longer than the memory node keeps one waiting
+constexpr uint64_t kJoinPauseUs = 50'000;
+constexpr uint64_t kServeUsMax = 30'000'000;
+constexpr uint64_t kRenewPauseUs = 50'000;  // after a renewal that failed
+
+// False: the thread was interrupted.
+bool pause_for_us(uint64_t us) {
+  Mutex mutex(LatchRank::kLeaf);
+  CondVar never;
+  CondVarSleep sleeper(&mutex, &never);
+  WaitInterrupt* const interrupt = WaitInterrupt::current();
+  const WaitInterrupt::Asleep asleep(interrupt, &sleeper);
+  MutexLock lock(mutex);
+  if (is_interrupted_now(interrupt)) return false;
+  never.wait_for_us(lock, us);
+  return !is_interrupted_now(interrupt);
+}
+
+std::unique_ptr<TitRegion> table_over(RemoteRegion* region, uint64_t slots) {
+  if (region->direct() == nullptr) return nullptr;
+  return std::make_unique<TitRegion>(region->direct(), slots);
+}
+
+}  // namespace
+
+// --- joining ---
+
+StatusOr<proto::FusionJoinReply> FusionMember::ask_to_join(const FusionMemberOptions& options,
+                                                           BlockingChannel* channel) {
+  const std::string request = proto::encode(
+      proto::FusionJoinRequest{options.server, options.life, options.alone, options.token});
+  const uint64_t deadline_us = monotonic_us() + options.join_us_max;
+  for (;;) {
+    transport::CallOptions call;
+    call.method = proto::kFusionJoin;
+    call.deadline_us = std::min(deadline_us, monotonic_us() + kJoinWaitUs);
+    call.idempotent = proto::may_repeat(call.method);
+    transport::BlockingReply reply;
+    const Status status = channel->call(call, request, &reply);
+    if (status.ok()) return proto::decode_fusion_join_reply(reply.payload);
+    // The same life may ask as often as it likes. Who serves no more has a successor.
+    const bool again = may_be_repeated(status) || is_in_use(status) || is_withdrawn(status);
+    if (!again || monotonic_us() + kJoinPauseUs >= deadline_us) return status;
+    if (!pause_for_us(kJoinPauseUs)) return error_interrupted();
+  }
+}
+
+StatusOr<FusionMember::Opened> FusionMember::open_regions(
+    const FusionMemberOptions& options, const std::shared_ptr<BlockingChannel>& channel,
+    const proto::FusionJoinReply& joined) {
+  const uint64_t deadline_us = monotonic_us() + options.open_us_max;
+  Opened opened;
+  STRATA_ASSIGN_OR_RETURN(opened.times, transport::open_remote_region(channel, joined.times,
+                                                                      options.path, deadline_us));
+  STRATA_ASSIGN_OR_RETURN(opened.table, transport::open_remote_region(channel, joined.table.region,
+                                                                      options.path, deadline_us));
+  if (joined.slots != 0) {
+    STRATA_ASSIGN_OR_RETURN(opened.pool, transport::open_remote_region(channel, joined.pool,
+                                                                       options.path, deadline_us));
+    if (opened.pool->bytes() != uint64_t{joined.slots} * kPageBytes)
+      return error_corruption("the memory node's pool has another size than it says");
+  }
+  if (opened.times->bytes() < proto::kTimesBytes ||
+      opened.table->bytes() != TitRegion::bytes_of(joined.table.slots))
+    return error_corruption("a region of the memory node's has another size than it says");
+  return opened;
+}
+
+StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
+    const FusionMemberOptions& options, std::shared_ptr<BlockingChannel> channel) {
+  STRATA_ASSERT(options.life != 0 && !options.server.is_zero());
+  STRATA_ASSIGN_OR_RETURN(const proto::FusionJoinReply joined, ask_to_join(options, channel.get()));
+  STRATA_ASSIGN_OR_RETURN(Opened opened, open_regions(options, channel, joined));
+  std::unique_ptr<FusionMember> member(
+      new FusionMember(options, std::move(channel), joined, std::move(opened)));
+  const uint64_t deadline_us = monotonic_us() + options.call_us_max;
+  for (;;) {
+    const Status renewed = member->renew();
+    if (renewed.ok()) break;
+    if (!may_be_repeated(renewed) || monotonic_us() >= deadline_us) return renewed;
+    if (!pause_for_us(kJoinPauseUs)) return error_interrupted();
+  }
+  member->renewer_ = std::thread([m = member.get()] { m->keep_renewing(); });
+  return member;
+}
+
+FusionMember::FusionMember(const FusionMemberOptions& options,
+                           std::shared_ptr<BlockingChannel> channel,
+                           const proto::FusionJoinReply& joined, Opened opened)
+    : options_(options),
+      pool_region_(opened.pool),
+      table_region_(opened.table),
+      calls_(std::move(channel), {options.server, options.life, joined.epoch}, options.call_us_max),
+      table_(table_over(table_region_.get(), joined.table.slots)),
+      oracle_(&lease_),
+      horizon_(&lease_),
+      owners_(&calls_, &lease_, options.owners),
+      reader_(&lease_, &owners_, table_.get()),
+      locks_(options.server, options.life, &reader_, table_.get(), options.locks),
+      page_service_(&calls_, options.pages) {
+  oracle_.use(opened.times, joined.epoch);
+  horizon_.use(opened.times, joined.epoch);
+}
+
+FusionMember::~FusionMember() { stop(); }
+
+void FusionMember::stop() {
+  stopping_.raise();
+  interrupt_.interrupt();
+  if (renewer_.joinable()) renewer_.join();
+  row_locks_.reset();
+  events_.reset();
+  locks_.end();
+}
+
+// --- what the server uses ---
+
+StatusOr<FusionPages*> FusionMember::make_pages(const FusionPagesOptions& options,
+                                                PageSource* storage) {
+  STRATA_ASSERT(pages_ == nullptr && events_ == nullptr);
+  if (pool_region_ == nullptr) return error_unsupported("the memory node shares no pages");
+  auto pages = std::make_unique<FusionPages>(options, epoch(), &lease_, &page_service_,
+                                             pool_region_, storage);
+  const MutexLock lock(mutex_);
+  STRATA_RETURN_IF_ERROR(ended_);
+  pages_ = std::move(pages);
+  return pages_.get();
+}
+
+Status FusionMember::serve() {
+  STRATA_ASSERT(events_ == nullptr);
+  events_ = std::make_unique<RemoteEvents>(&calls_, pages_.get(), &owners_,
+                                           [this](const Status& why) { end(why); });
+  row_locks_ = std::make_unique<RemoteRowLocks>(&calls_, &locks_);
+  if (row_locks_->wait_joined(kServeUsMax)) return status();
+  STRATA_RETURN_IF_ERROR(status());
+  return error_timed_out("the memory node does not answer about row locks");
+}
+
+Status FusionMember::leave() {
+  stop();
+  pages_.reset();
+  lease_.end();  // FC32
+  STRATA_RETURN_IF_ERROR(status());
+  const Status left =
+      calls_.call(proto::kFusionLeave, proto::encode(proto::FusionCallerRequest{calls_.caller()}))
+          .status();
+  return is_fenced(left) ? ok_status() : left;  // an earlier try was heard
+}
+
+Status FusionMember::status() const {
+  const MutexLock lock(mutex_);
+  return ended_;
+}
+
+// --- the lease ---
+
+void FusionMember::keep_renewing() {
+  name_this_thread("fusion-lease");
+  const InterruptScope scope(&interrupt_);
+  uint64_t pause_us = options_.renew_us;
+  while (!stopping_.wait_for_us(pause_us)) {
+    const Status renewed = renew();
+    if (!status().ok()) return;
+    pause_us = renewed.ok() ? options_.renew_us : std::min(kRenewPauseUs, options_.renew_us);
+  }
+}
+
+Status FusionMember::renew() {
+  proto::FusionRenewRequest request;
+  request.beat.server = options_.server;
+  request.beat.life = options_.life;
+  request.beat.epoch = epoch();
+  const std::optional<Cts> oldest = horizon_.oldest_own_view();  // may fetch
+  request.beat.has_views = oldest.has_value();
+  request.beat.oldest_view = oldest.value_or(Cts{});
+  request.beat.bound = owners_.own_bound();
+  const MutexLock lock(renewing_);
+  STRATA_RETURN_IF_ERROR(status());
+  request.beat.fences_heard = fences_heard_;
+  request.members = members_heard_;
+  const uint64_t asked_us = boot_time_us();
+  const auto bytes = calls_.call(proto::kFusionRenew, proto::encode(request));
+  const auto reply = bytes.ok() ? proto::decode_fusion_renew_reply(*bytes) : bytes.status();
+  if (!reply.ok()) {
+    counters_.renewals_failed.fetch_add(1, std::memory_order_relaxed);
+    if (has_ended(reply.status())) end(reply.status());
+    return reply.status();
+  }
+  if (reply->reply.epoch != epoch()) return error_corruption("a lease of another epoch");
+  counters_.renewals.fetch_add(1, std::memory_order_relaxed);
+  // FC30, in this order.
+  close_tables(*reply);
+  lease_.granted(reply->reply.epoch, asked_us, reply->reply.lease_us);
+  horizon_.heard(reply->reply.horizon);
+  for (const proto::HeartbeatReply::Bound& bound : reply->reply.bounds)
+    if (bound.server != options_.server) reader_.heard_bound(bound.server, bound.bound);
+  if (open_tables(*reply)) members_heard_ = reply->members;
+  return ok_status();
+}
+
+void FusionMember::close_tables(const proto::FusionRenewReply& reply) {
+  const auto close = [this](uint8_t server) STRATA_REQUIRES(renewing_) {
+    if (tables_.erase(server) == 0) return;
+    reader_.closed(NodeId{server});
+    counters_.tables_closed.fetch_add(1, std::memory_order_relaxed);
+  };
+  for (const proto::Fence& fence : reply.reply.fences) {
+    close(fence.server.value);
+    fences_heard_ = std::max(fences_heard_, fence.number);
+  }
+  if (reply.members == members_heard_) return;
+  std::map<uint8_t, uint64_t> there;
+  for (const proto::FusionServer& server : reply.servers) there[server.server.value] = server.life;
+  const std::map<uint8_t, uint64_t> opened = tables_;
+  for (const auto& [server, life] : opened) {
+    const auto now = there.find(server);
+    if (now == there.end() || now->second != life) close(server);
+  }
+}
+
+// False: not all of them, to be tried again.
+bool FusionMember::open_tables(const proto::FusionRenewReply& reply) {
+  if (reply.members == members_heard_) return true;
+  bool all = true;
+  for (const proto::FusionServer& server : reply.servers) {
+    if (server.server == options_.server || tables_.contains(server.server.value)) continue;
+    auto opened =
+        transport::open_remote_region(calls_.channel(), server.table.region, options_.path,
+                                      monotonic_us() + options_.open_us_max);
+    const bool fits = opened.ok() && (*opened)->bytes() == TitRegion::bytes_of(server.table.slots);
+    if (!fits) {
+      all = false;  // whoever has it is asked meanwhile
+      continue;
+    }
+    reader_.opened(server.server, *std::move(opened), server.table.slots);
+    tables_[server.server.value] = server.life;
+    counters_.tables_opened.fetch_add(1, std::memory_order_relaxed);
+  }
+  return all;
+}
+
+// FC31
+void FusionMember::end(const Status& why) {
+  FusionPages* pages = nullptr;
+  {
+    const MutexLock lock(mutex_);
+    if (!ended_.ok()) return;
+    ended_ = why;
+    pages = pages_.get();
+  }
+  diag(Severity::kWarning, "fusion: this server has ended: %s", std::string(why.message()).c_str());
+  lease_.end();
+  // FC22
+  if (pages != nullptr)
+    pages->fenced(is_fenced(why) ? why : error_fenced(std::string(why.message())));
+  locks_.end();
+  if (options_.ended) options_.ended(why);
+}
+
+}  // namespace strata::clients

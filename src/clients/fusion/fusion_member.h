@@ -1,0 +1,156 @@
+// A server's membership among several that write the same tables: joins at the memory node, renews
+// its lease, hears who else is there, and has the kernel's seams over all of that. What a server's
+// agent runs; thread-safe but for join(), serve(), leave() and stop().
+//
+//   join() -> make_pages() -> FusionPages::begin() -> serve() -> (the kernel) -> leave()
+//
+//   FC30  A renewal that tells of fences and of who is there is heeded in this order: tables of
+//         those that are fenced or gone are closed, then the lease counts, then tables of newcomers
+//         are opened (FC8). What could not be opened is asked for again.
+//   FC31  A server that hears that it is fenced, or that the memory node serves no more under the
+//         epoch, has no lease, no pages and nobody that waits for rows from then on, and tells its
+//         owner once; it stays so. A memory node that is silent only lets the lease run out: when it
+//         answers again everything goes on.
+//   FC32  leave() ends the lease first, then says so: what the memory node gives to others meanwhile
+//         nobody here uses. If the answer is lost, the server is fenced when its lease is over.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "base/stop_flag.h"
+#include "base/wait_interrupt.h"
+#include "clients/fusion/fusion_lease.h"
+#include "clients/fusion/fusion_locks.h"
+#include "clients/fusion/fusion_pages.h"
+#include "clients/fusion/horizon_client.h"
+#include "clients/fusion/oracle_client.h"
+#include "clients/fusion/remote_calls.h"
+#include "clients/fusion/remote_events.h"
+#include "clients/fusion/remote_owners.h"
+#include "clients/fusion/remote_pages.h"
+#include "clients/fusion/remote_row_locks.h"
+#include "clients/fusion/tit_reader.h"
+#include "clients/fusion/tit_region.h"
+#include "proto/fusion_messages.h"
+#include "transport/calls/blocking_channel.h"
+#include "transport/regions/remote_region.h"
+
+namespace strata::clients {
+
+struct FusionMemberOptions {
+  NodeId server;
+  uint64_t life = 0;  // random, of the process; not 0
+  // No earlier process of the server's is there any more, and nothing of it reaches the memory node
+  // (whoever has its data folder's lock knows).
+  bool alone = false;
+  std::string token;  // the tenant's
+  transport::RegionPath path = transport::RegionPath::kMapped;
+  uint64_t join_us_max = 30'000'000;
+  uint64_t call_us_max = 2'000'000;
+  uint64_t open_us_max = 5'000'000;  // for a region
+  uint64_t renew_us = 300'000;
+  FusionLocksOptions locks = {};
+  RemoteOwnersOptions owners = {};
+  RemotePagesOptions pages = {};
+  // FC31. In a thread of this; must not block for it.
+  std::function<void(const Status&)> ended = nullptr;
+};
+
+struct FusionMemberCounters {
+  std::atomic<uint64_t> renewals{0}, renewals_failed{0}, tables_opened{0}, tables_closed{0};
+};
+
+class FusionMember {
+ public:
+  // Blocks until the server is a member and has its first lease, as long as join_us_max or until the
+  // thread is interrupted. `channel`: to the memory node that has the authority, wherever that is by
+  // now. Errors: the memory node's, in_use (an earlier process of this server is still a member),
+  // peer_down, timed_out, interrupted.
+  static StatusOr<std::unique_ptr<FusionMember>> join(
+      const FusionMemberOptions& options, std::shared_ptr<transport::BlockingChannel> channel);
+  ~FusionMember();  // stop()
+  FusionMember(const FusionMember&) = delete;
+  FusionMember& operator=(const FusionMember&) = delete;
+
+  // Before serve(), at most once: pages that are shared, over `storage`, which outlives this. Errors:
+  // unsupported (the memory node shares none), and why this has ended.
+  StatusOr<FusionPages*> make_pages(const FusionPagesOptions& options, PageSource* storage);
+  // From here on events are heard. Before the kernel is opened. Blocks until row locks can be asked
+  // for. Errors: timed_out, and why this has ended.
+  Status serve();
+  // The kernel has gone: all that was held is given back. Errors: as the calls'; it has left anyway.
+  Status leave();
+  // Nothing is said and heard from here on, as if the process had ended. Not by options.ended. Again:
+  // nothing.
+  void stop();
+
+  [[nodiscard]] const FusionLease* lease() const noexcept { return &lease_; }
+  [[nodiscard]] OracleClient* timestamps() noexcept { return &oracle_; }
+  [[nodiscard]] HorizonClient* horizon() noexcept { return &horizon_; }
+  [[nodiscard]] TitReader* others() noexcept { return &reader_; }
+  [[nodiscard]] FusionLocks* locks() noexcept { return &locks_; }
+  [[nodiscard]] RemoteOwners* owners() noexcept { return &owners_; }
+  [[nodiscard]] FusionPages* pages() noexcept { return pages_.get(); }  // null: not shared
+  [[nodiscard]] Epoch epoch() const noexcept { return calls_.caller().epoch; }
+  // OK, or why it has ended (FC31).
+  [[nodiscard]] Status status() const;
+  // Hears what there is now, once that is possible; for tests, and who cannot wait for the next
+  // renewal. Errors: as the calls'.
+  Status renew();
+  [[nodiscard]] const FusionMemberCounters& counters() const noexcept { return counters_; }
+
+ private:
+  struct Opened {
+    std::shared_ptr<transport::RemoteRegion> times, pool, table;
+  };
+  FusionMember(const FusionMemberOptions& options,
+               std::shared_ptr<transport::BlockingChannel> channel,
+               const proto::FusionJoinReply& joined, Opened opened);
+  static StatusOr<proto::FusionJoinReply> ask_to_join(const FusionMemberOptions& options,
+                                                      transport::BlockingChannel* channel);
+  static StatusOr<Opened> open_regions(const FusionMemberOptions& options,
+                                       const std::shared_ptr<transport::BlockingChannel>& channel,
+                                       const proto::FusionJoinReply& joined);
+  void keep_renewing();
+  void close_tables(const proto::FusionRenewReply& reply) STRATA_REQUIRES(renewing_);
+  bool open_tables(const proto::FusionRenewReply& reply) STRATA_REQUIRES(renewing_);
+  void end(const Status& why);
+
+  const FusionMemberOptions options_;
+  const std::shared_ptr<transport::RemoteRegion> pool_region_, table_region_;
+  RemoteCalls calls_;
+  FusionLease lease_;
+  std::unique_ptr<TitRegion> table_;  // null: it is reached by calls only, and shows nothing
+  OracleClient oracle_;
+  HorizonClient horizon_;
+  RemoteOwners owners_;
+  TitReader reader_;
+  FusionLocks locks_;
+  RemotePages page_service_;
+  FusionMemberCounters counters_;
+
+  Mutex renewing_{LatchRank::kServer};  // one renewal at a time: over a call, taken by nobody else
+  uint64_t fences_heard_ STRATA_GUARDED_BY(renewing_) = 0;
+  uint64_t members_heard_ STRATA_GUARDED_BY(renewing_) = 0;
+  std::map<uint8_t, uint64_t> tables_ STRATA_GUARDED_BY(renewing_);  // of which life
+
+  mutable Mutex mutex_{LatchRank::kLeaf};
+  Status ended_ STRATA_GUARDED_BY(mutex_);
+  std::unique_ptr<FusionPages> pages_;  // set under mutex_ while renewals run
+
+  std::unique_ptr<RemoteRowLocks> row_locks_;
+  std::unique_ptr<RemoteEvents> events_;
+  StopFlag stopping_;
+  WaitInterrupt interrupt_;
+  std::thread renewer_;
+};
+
+}  // namespace strata::clients

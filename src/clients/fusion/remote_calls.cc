@@ -1,0 +1,19 @@
+#include "clients/fusion/remote_calls.h"
+
+#include "base/clock.h"
+#include "proto/methods.h"
+
+namespace strata::clients {
+
+StatusOr<std::string> RemoteCalls::call(uint16_t method, Bytes request, uint64_t wait_us) {
+  transport::CallOptions options;
+  options.method = method;
+  options.epoch = caller_.epoch.value;
+  options.deadline_us = monotonic_us() + call_us_max_ + wait_us;
+  options.idempotent = proto::may_repeat(method);
+  transport::BlockingReply reply;
+  STRATA_RETURN_IF_ERROR(channel_->call(options, request, &reply));
+  return std::move(reply.payload);
+}
+
+}  // namespace strata::clients

@@ -1,0 +1,43 @@
+// Hears what the memory node has to say to this server about pages, and what others ask about its
+// transactions: a thread that asks for events again and again, and is answered once there are some.
+//
+//   FC26  What is heard is handed on without blocking, in the order of its coming; what is lost on
+//         the way is said again when it is asked for again (FW5).
+//   FC27  When the memory node says that this server is fenced, or serves no more, `ended` is told,
+//         once, and the thread ends.
+#pragma once
+
+#include <functional>
+#include <thread>
+
+#include "base/status.h"
+#include "base/stop_flag.h"
+#include "base/wait_interrupt.h"
+#include "clients/fusion/fusion_pages.h"
+#include "clients/fusion/remote_calls.h"
+#include "clients/fusion/remote_owners.h"
+
+namespace strata::clients {
+
+class RemoteEvents {
+ public:
+  // What is null hears nothing; the others outlive this. `ended` runs in the thread of this.
+  RemoteEvents(RemoteCalls* calls, FusionPages* pages, RemoteOwners* owners,
+               std::function<void(const Status&)> ended, uint32_t wait_us = 2'000'000);
+  ~RemoteEvents();  // stop()
+  // Blocks for what is being handed on. Again: nothing. Not by `ended`.
+  void stop();
+
+ private:
+  void work();
+  RemoteCalls* const calls_;
+  FusionPages* const pages_;
+  RemoteOwners* const owners_;
+  const std::function<void(const Status&)> ended_;
+  const uint32_t wait_us_;
+  StopFlag stopping_;
+  WaitInterrupt interrupt_;
+  std::thread thread_;
+};
+
+}  // namespace strata::clients

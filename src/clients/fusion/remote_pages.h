@@ -1,0 +1,41 @@
+// The memory node's pages by calls (fusion_pages.h, PageService). Thread-safe; blocks.
+//
+//   FC21  What does not fit into one message goes in several, each complete by itself (FW5). Of asks
+//         the grants that were got count, even if a later message fails: the rest is asked again.
+//   FC22  A memory node that has ended is to this server as if it were fenced: it knew what the
+//         server holds, and its successor does not.
+#pragma once
+
+#include <vector>
+
+#include "clients/fusion/fusion_pages.h"
+#include "clients/fusion/remote_calls.h"
+
+namespace strata::clients {
+
+struct RemotePagesOptions {
+  uint64_t write_back_us_max = 60'000'000;  // for write_back_below(); then timed_out
+  uint64_t write_back_wait_us = 1'000'000;  // of one call
+};
+
+class RemotePages final : public PageService {
+ public:
+  // `calls` outlives this.
+  explicit RemotePages(RemoteCalls* calls, const RemotePagesOptions& options = {})
+      : calls_(calls), options_(options) {}
+
+  StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override;
+  Status report(const std::vector<proto::PageReport>& reports) override;
+  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) override;
+  StatusOr<std::vector<PageId>> adopt() override;
+  Status adoption_ended() override;
+  Status write_back_below(StreamId stream, Lsn below) override;
+  Status forget_space(SpaceId space) override;
+
+ private:
+  StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t wait_us = 0);
+  RemoteCalls* const calls_;
+  const RemotePagesOptions options_;
+};
+
+}  // namespace strata::clients
