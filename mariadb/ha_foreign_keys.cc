@@ -3,6 +3,13 @@
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
+namespace {
+
+bool changes_rows(enum_fk_option option) {
+  return option == FK_OPTION_CASCADE || option == FK_OPTION_SET_NULL;
+}
+
+}  // namespace
 
 int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
   return guarded([&] {
@@ -24,6 +31,12 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     const engine::TableSpec& own_spec = table_->spec();
     const std::string own_name = table_key(own_spec.schema, own_spec.name);
     const std::unique_ptr<engine::Session> own = kernel->new_session();
+    // The server asks with the statement's event which children it has to lock for changes, of every
+    // table that it gets to. Where this one is reached by a foreign key, a DELETE may have become an
+    // update on the way (SET NULL), so children that follow updates are among them.
+    const TABLE_LIST* const place = table->pos_in_table_list;
+    const bool reached =
+        place != nullptr && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK;
     const auto add = [&](const engine::Table& child) {
       const engine::TableReferences* const theirs = child.references();
       if (theirs == nullptr) return false;
@@ -31,6 +44,7 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
         if (key.parent != own_name) continue;
         FOREIGN_KEY_INFO* const info = foreign_key_info(thd, child.spec(), key, own.get());
         if (info == nullptr || list->push_back(info, thd->mem_root)) return true;
+        if (reached && changes_rows(info->update_method)) info->delete_method = info->update_method;
       }
       return false;
     };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/assert.h"
+#include "base/fault.h"
 #include "engine/internal/row_change.h"
 
 namespace strata::engine {
@@ -339,11 +340,15 @@ Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes pare
   bool infinite = false;
   make_successor_of_prefix(&behind, &infinite);
   cursor.set_bounds(key, infinite ? Bytes() : Bytes(behind));
+  // Rows of a table that has been replaced since it was looked up say nothing (FK9).
+  const auto told = [&r](Status status) {
+    return r.child->stale() && !is_deadlock(status) ? error_definition_changed() : status;
+  };
   for (Status moved = cursor.seek(key);; moved = cursor.next()) {
-    STRATA_RETURN_IF_ERROR(moved);
+    STRATA_RETURN_IF_ERROR(told(std::move(moved)));
     if (!cursor.valid() || !starts_with(cursor.entry().whole, key)) return ok_status();
     bool gone = false;
-    STRATA_RETURN_IF_ERROR(cursor.fetch(&gone));
+    STRATA_RETURN_IF_ERROR(told(cursor.fetch(&gone)));
     if (gone) continue;
     if (!changes) return fail(r, error_row_is_referenced());
     if (!deletes || action == ReferentialAction::kSetNull) {
@@ -373,6 +378,11 @@ StatusOr<TableCodec*> References::codec_of(const TableRef& table, uint32_t depth
 Status References::change_child(const Reference& r, TableCursor* at, bool deletes, Bytes parent_row,
                                 const Frame* frame, uint32_t depth) {
   STRATA_RETURN_IF_ERROR(s_->wait_for_log_room());
+  if (s_->trx->interrupt.interrupted()) return error_interrupted();
+  if (s_->cascaded_to.find(r.child_name) == s_->cascaded_to.end()) {  // FK9
+    STRATA_RETURN_IF_ERROR(s_->kernel->use_for_cascade(s_, r.child_name));
+    if (r.child->stale()) return error_definition_changed();
+  }
   // Each level has its own: what one gives has to stay while those below it work.
   if (depth == 1) {
     const auto old = [](const OpenCodec& open) { return open.table->stale(); };
@@ -407,6 +417,7 @@ Status References::remove_row(const Reference& r, const TableCodec::Row& row, co
   Table* const table = r.child.get();
   RowChange change(s_, table);
   STRATA_RETURN_IF_ERROR(change.delete_clustered(row.old_key));
+  if (fault(FaultPoint::cascade_half)) return error_internal("fault: cascade_half");
   STRATA_RETURN_IF_ERROR(change.delete_entries(row.old_key, row.old_entries, row.old_entry_count));
   s_->forget_lock(*table, row.old_key);
   s_->note_rows(table, -1);
@@ -429,6 +440,8 @@ Status References::update_row(const Reference& r, const TableCodec::Row& row, co
   RowChange change(s_, table, &check);
   uint32_t duplicate = 0;
   Status status = change.update_clustered(row.old_key, row.image);
+  if (status.ok() && fault(FaultPoint::cascade_half))
+    status = error_internal("fault: cascade_half");
   if (status.ok())
     status = change.delete_entries(row.old_key, row.old_entries, row.old_entry_count);
   if (status.ok()) status = change.insert_entries(row.image, &duplicate);

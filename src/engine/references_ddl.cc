@@ -17,6 +17,13 @@ bool refers_to(const std::vector<ForeignKeySpec>& keys, Bytes parent) {
                      [&](const ForeignKeySpec& key) { return key.parent == parent; });
 }
 
+const std::string& new_name_of(const std::string& column,
+                               const std::vector<ColumnRename>& renamed) {
+  for (const ColumnRename& one : renamed)
+    if (same_column(one.from, column)) return one.to;
+  return column;
+}
+
 // For people.
 std::string shown(Bytes key) {
   const size_t end = key.find('\0');
@@ -71,6 +78,16 @@ void rename_references(const std::string& old_name, const std::string& new_name,
   }
   std::sort(spec->foreign_keys.begin(), spec->foreign_keys.end(),
             [](const auto& a, const auto& b) { return a.name < b.name; });
+}
+
+// In the keys of the table itself, and in those of it that refer to it.
+void rename_columns(const std::string& own_name, const std::vector<ColumnRename>& renamed,
+                    TableSpec* spec) {
+  for (ForeignKeySpec& key : spec->foreign_keys) {
+    for (std::string& column : key.columns) column = new_name_of(column, renamed);
+    if (key.parent != own_name) continue;
+    for (std::string& column : key.parent_columns) column = new_name_of(column, renamed);
+  }
 }
 
 // As this transaction sees it, other tables' DDL included.
@@ -229,6 +246,28 @@ Status Session::rename_parent(const std::vector<std::string>& children, const st
     for (ForeignKeySpec& key : spec.foreign_keys)
       if (key.parent == from) key.parent = to;
     STRATA_RETURN_IF_ERROR(put_references(name, child, spec));
+  }
+  return ok_status();
+}
+
+// A child names its parent's columns.
+Status Session::rename_parent_columns(const TableSpec& parent, const std::string& key,
+                                      const std::vector<ColumnRename>& renamed) {
+  STRATA_RETURN_IF_ERROR(use_names(parent.children, nullptr));
+  for (const std::string& name : parent.children) {
+    const TableRef child = find(name);
+    if (child == nullptr || name == key) continue;
+    TableSpec spec = spec_now(name, *child);
+    bool changes = false;
+    for (ForeignKeySpec& foreign : spec.foreign_keys) {
+      if (foreign.parent != key) continue;
+      for (std::string& column : foreign.parent_columns) {
+        const std::string& now = new_name_of(column, renamed);
+        changes |= now != column;
+        column = now;
+      }
+    }
+    if (changes) STRATA_RETURN_IF_ERROR(put_references(name, child, spec));
   }
   return ok_status();
 }

@@ -303,8 +303,8 @@ void Session::detach_prepared() {
   for (const Impl::RowDelta& delta : s.row_deltas)
     s.trx->changed_spaces.emplace_back(delta.table->spec().space_id);
   s.count_unseen();
+  s.kernel->keep_prepared(s.give_up_trx());  // before the names it uses are given back (E14, FK9)
   s.ended();
-  s.kernel->keep_prepared(s.give_up_trx());
 }
 
 void Session::interrupt() noexcept {

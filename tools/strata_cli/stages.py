@@ -425,6 +425,14 @@ def mtr_selected(timeout_s: float, *, longer: bool = False) -> StageResult:
     return _from_mtr(result, set())
 
 
+def mtr_rewritten(timeout_s: float) -> StageResult:
+    """Tests of MariaDB's own suites that name InnoDB (tests/mtr/rewritten.txt), with STRATA in its place."""
+    mtr.prepare("release")
+    tests = mtr.rewrite(mtr.rewritten())
+    options = mtr.engine_options("STRATA")
+    return _from_mtr(mtr.run(mtr.suites_of(tests), options, timeout_s=timeout_s, tests=tests, label="rewritten"), set())
+
+
 def mtr_like_innodb(suite: str, timeout_s: float) -> StageResult:
     """MariaDB's tests for engines, whose recorded results are of older servers: what differs from them differs as with InnoDB."""
     mtr.prepare("release")
