@@ -2,6 +2,7 @@
 #include "engine/internal/references.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/fault.h"
@@ -480,7 +481,14 @@ Status Session::Impl::follow(Table* table, const RowKeys& keys, bool deletes) {
   if (now == nullptr || !foreign_key_checks) return ok_status();
   if (references == nullptr) references = std::make_unique<References>(this);
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, references->links_of(table));
-  return references->follow(*links, keys, deletes, nullptr);
+  // Rows are counted as they change. What is undone when this fails must not be in one count with
+  // what was before; what is not is, so that a long statement keeps no long list.
+  const size_t before = row_deltas.size();
+  const size_t floor = std::exchange(merge_floor, before);
+  Status followed = references->follow(*links, keys, deletes, nullptr);
+  merge_floor = floor;
+  if (followed.ok()) merge_row_deltas(before);
+  return followed;
 }
 
 }  // namespace strata::engine
