@@ -29,9 +29,17 @@ class CascadeFailuresTest : public FamilyTest {
       ASSERT_TRUE(put("c", {10 + i, 1}).ok());
       ASSERT_TRUE(put("g", {100 + i, 10 + i}).ok());
     }
+    wait_for_nobody();
+  }
+  void wait_for_nobody() {
     session_->set_lock_wait_timeout_us(0);
     other_ = kernel_->new_session();
     other_->set_lock_wait_timeout_us(0);
+  }
+  void crash_and_start(uint64_t seed) {
+    other_.reset();
+    crash(seed);
+    wait_for_nobody();
   }
   void TearDown() override {
     other_.reset();
@@ -177,7 +185,7 @@ TEST_F(CascadeFailuresTest, AFullDiskInTheMiddle) {
   EXPECT_TRUE(kernel_->run_unfinished().ok());
   EXPECT_EQ(all("c"), c);
   EXPECT_EQ(all("p").size(), 4u);
-  crash(7);
+  crash_and_start(7);
   EXPECT_EQ(all("c"), c);
   ASSERT_TRUE(change("p", {1}, {77}).ok());
   EXPECT_EQ(all("c")[1000], (Member{1000, 77, 0}));
@@ -367,8 +375,7 @@ TEST_F(CascadesAndDdlTest, ColumnsOfForeignKeysGetOtherNames) {
   EXPECT_EQ(own.parent_columns, std::vector<std::string>{"down"});
   ASSERT_TRUE(put("s", {1, 1}).ok());
   EXPECT_TRUE(is_no_referenced_row(put("s", {2, 7})));
-  crash(3);
-  other_ = kernel_->new_session();
+  crash_and_start(3);
   EXPECT_EQ(open("g")->references()->foreign_keys[0].parent_columns,
             std::vector<std::string>{"number"});
   EXPECT_TRUE(is_no_referenced_row(put("c", {40, 9})));
