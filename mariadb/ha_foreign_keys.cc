@@ -33,10 +33,16 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     const std::unique_ptr<engine::Session> own = kernel->new_session();
     // The server asks with the statement's event which children it has to lock for changes, of every
     // table that it gets to. Where this one is reached by a foreign key, a DELETE may have become an
-    // update on the way (SET NULL), so children that follow updates are among them.
+    // update, here (SET NULL) or on the way here, so children that follow updates are among them.
     const TABLE_LIST* const place = table->pos_in_table_list;
-    const bool reached =
-        place != nullptr && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK;
+    const auto updates = [](const engine::ForeignKeySpec& key) {
+      return key.on_delete == engine::ReferentialAction::kSetNull ||
+             key.on_update == engine::ReferentialAction::kSetNull ||
+             key.on_update == engine::ReferentialAction::kCascade;
+    };
+    const bool may_be_update =
+        place != nullptr && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
+        std::any_of(now->foreign_keys.begin(), now->foreign_keys.end(), updates);
     const auto add = [&](const engine::Table& child) {
       const engine::TableReferences* const theirs = child.references();
       if (theirs == nullptr) return false;
@@ -44,7 +50,8 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
         if (key.parent != own_name) continue;
         FOREIGN_KEY_INFO* const info = foreign_key_info(thd, child.spec(), key, own.get());
         if (info == nullptr || list->push_back(info, thd->mem_root)) return true;
-        if (reached && changes_rows(info->update_method)) info->delete_method = info->update_method;
+        if (may_be_update && changes_rows(info->update_method))
+          info->delete_method = info->update_method;
       }
       return false;
     };
