@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/assert.h"
-#include "base/fault.h"
 #include "engine/internal/row_change.h"
 
 namespace strata::engine {
@@ -418,7 +417,6 @@ Status References::remove_row(const Reference& r, const TableCodec::Row& row, co
   Table* const table = r.child.get();
   RowChange change(s_, table);
   STRATA_RETURN_IF_ERROR(change.delete_clustered(row.old_key));
-  if (fault(FaultPoint::cascade_half)) return error_internal("fault: cascade_half");
   STRATA_RETURN_IF_ERROR(change.delete_entries(row.old_key, row.old_entries, row.old_entry_count));
   s_->forget_lock(*table, row.old_key);
   s_->note_rows(table, -1);
@@ -441,8 +439,6 @@ Status References::update_row(const Reference& r, const TableCodec::Row& row, co
   RowChange change(s_, table, &check);
   uint32_t duplicate = 0;
   Status status = change.update_clustered(row.old_key, row.image);
-  if (status.ok() && fault(FaultPoint::cascade_half))
-    status = error_internal("fault: cascade_half");
   if (status.ok())
     status = change.delete_entries(row.old_key, row.old_entries, row.old_entry_count);
   if (status.ok()) status = change.insert_entries(row.image, &duplicate);
