@@ -1,4 +1,8 @@
 // What the handler tells of foreign keys (FG2).
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
 #include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 
@@ -43,24 +47,35 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     const bool may_be_update =
         place != nullptr && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
         std::any_of(now->foreign_keys.begin(), now->foreign_keys.end(), updates);
-    const auto add = [&](const engine::Table& child) {
-      const engine::TableReferences* const theirs = child.references();
-      if (theirs == nullptr) return false;
-      for (const engine::ForeignKeySpec& key : theirs->foreign_keys) {
-        if (key.parent != own_name) continue;
-        FOREIGN_KEY_INFO* const info = foreign_key_info(thd, child.spec(), key, own.get());
-        if (info == nullptr || list->push_back(info, thd->mem_root)) return true;
-        if (may_be_update && changes_rows(info->update_method))
-          info->delete_method = info->update_method;
-      }
-      return false;
+    // By the names of the keys, in which order they are followed, too.
+    struct Child {
+      engine::TableRef table;
+      engine::ForeignKeySpec key;
     };
-    if (add(*table_)) return HA_ERR_OUT_OF_MEM;
+    std::vector<Child> children;
+    const auto add = [&](const engine::TableRef& child) {
+      const engine::TableReferences* const theirs = child->references();
+      if (theirs == nullptr) return;
+      for (const engine::ForeignKeySpec& key : theirs->foreign_keys)
+        if (key.parent == own_name) children.push_back({child, key});
+    };
+    add(table_);
     for (const std::string& name : now->children) {
       const size_t end = name.find('\0');
       const StatusOr<engine::TableRef> child =
           own->open_table(Bytes(name).substr(0, end), Bytes(name).substr(end + 1));
-      if (child.ok() && add(**child)) return HA_ERR_OUT_OF_MEM;
+      if (child.ok()) add(*child);
+    }
+    std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
+      return std::tie(a.table->spec().schema, a.key.name) <
+             std::tie(b.table->spec().schema, b.key.name);
+    });
+    for (const Child& child : children) {
+      FOREIGN_KEY_INFO* const info =
+          foreign_key_info(thd, child.table->spec(), child.key, own.get());
+      if (info == nullptr || list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
+      if (may_be_update && changes_rows(info->update_method))
+        info->delete_method = info->update_method;
     }
     return 0;
   });

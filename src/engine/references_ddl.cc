@@ -17,6 +17,17 @@ bool refers_to(const std::vector<ForeignKeySpec>& keys, Bytes parent) {
                      [&](const ForeignKeySpec& key) { return key.parent == parent; });
 }
 
+// Of a key that would set it to NULL; null: there is none.
+const std::string* column_that_is_never_null(const ForeignKeySpec& key, const TableSpec& table) {
+  if (key.on_delete != ReferentialAction::kSetNull && key.on_update != ReferentialAction::kSetNull)
+    return nullptr;
+  for (const IndexSpec& index : table.indexes)
+    for (const KeyPartSpec& part : index.parts)
+      for (const std::string& column : key.columns)
+        if (!part.nullable && same_column(part.column, column)) return &part.column;
+  return nullptr;
+}
+
 const std::string& new_name_of(const std::string& column,
                                const std::vector<ColumnRename>& renamed) {
   for (const ColumnRename& one : renamed)
@@ -139,6 +150,12 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
   };
   Reference found;
   for (const ForeignKeySpec& key : spec.foreign_keys) {
+    // Whoever the parent is, or will be.
+    const std::string* const never_null = column_that_is_never_null(key, spec);
+    if (never_null != nullptr)
+      return refuse(spec, key,
+                    "You have defined a SET NULL condition but column '" + *never_null +
+                        "' is defined as NOT NULL.");
     TableSpec other;
     const bool self = key.parent == as;
     if (!self) {
@@ -156,14 +173,6 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
       if (missing == ParentsMissing::kOk && !s.foreign_key_checks) continue;
       return refuse(spec, key, why_not(key, spec, parent));
     }
-    if (key.on_delete != ReferentialAction::kSetNull &&
-        key.on_update != ReferentialAction::kSetNull)
-      continue;
-    for (const KeyPartSpec& part : found.child_parts)
-      if (!part.nullable)
-        return refuse(spec, key,
-                      "You have defined a SET NULL condition but column '" + part.column +
-                          "' is defined as NOT NULL.");
   }
   for (const std::string& name : children) {
     TableSpec child;

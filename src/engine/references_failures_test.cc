@@ -68,7 +68,9 @@ class CascadeFailuresTest : public FamilyTest {
     EXPECT_EQ(all("p").size(), 4u);
   }
   void expect_the_cascade_works() {
-    if (other_->in_transaction()) ASSERT_TRUE(other_->rollback().ok());
+    if (other_->in_transaction()) {
+      ASSERT_TRUE(other_->rollback().ok());
+    }
     ASSERT_TRUE(take("p", {1}).ok());
     for (const auto& [id, child] : all("c")) EXPECT_NE(child.a, Number(1)) << id;
     for (const auto& [id, grandchild] : all("g")) EXPECT_EQ(grandchild.a, std::nullopt) << id;
@@ -108,7 +110,9 @@ TEST_F(CascadeFailuresTest, ADeadlockInTheMiddle) {
   Status theirs;
   std::thread thread([&] {
     theirs = remove(other_.get(), p, {2});
-    if (other_->must_rollback()) EXPECT_TRUE(other_->rollback().ok());
+    if (other_->must_rollback()) {
+      EXPECT_TRUE(other_->rollback().ok());
+    }
   });
   const Status ours = remove(session_.get(), p, {1});
   const bool victim = session_->must_rollback();
@@ -340,7 +344,9 @@ TEST_F(CascadesAndDdlTest, ACascadeThatHasWaitedForACopyFindsTheNewTable) {
   ASSERT_TRUE(other_->commit().ok());
   EXPECT_EQ(all("c").count(30), done.ok() ? 0u : 1u);
   EXPECT_EQ(all("p").count(3), done.ok() ? 0u : 1u);
-  if (!done.ok()) EXPECT_TRUE(take("p", {3}).ok());
+  if (!done.ok()) {
+    EXPECT_TRUE(take("p", {3}).ok());
+  }
 }
 
 // --- names of columns ---

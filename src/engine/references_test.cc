@@ -491,8 +491,9 @@ class ReferencesModelTest : public ReferencesTest {
   void disturb(Rng* rng) {
     if (!rng->one_in(4)) return;
     codecs_.failure.in = static_cast<int>(1 + rng->below(3));
-    if (rng->one_in(4))
+    if (rng->one_in(4)) {
       ASSERT_TRUE(arm_fault("rollback_half:" + std::to_string(1 + rng->below(4)) + ":error"));
+    }
   }
   // `failing`: a statement that failed that way has done nothing; where it could not be undone, its
   // transaction is.
@@ -582,7 +583,9 @@ class ReferencesModelTest : public ReferencesTest {
         codecs_.failure.in = 0;
         if (session_->must_rollback()) {
           ASSERT_TRUE(failing) << status;
-          if (!session_->rollback().ok()) ASSERT_TRUE(kernel_->run_unfinished().ok());
+          if (!session_->rollback().ok()) {
+            ASSERT_TRUE(kernel_->run_unfinished().ok());
+          }
           given_up = true;
           ++failures_;
           break;
