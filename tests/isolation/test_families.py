@@ -32,7 +32,7 @@ def test_no_orphan_in_any_committed_state_at_any_level(campaign: Campaign) -> No
         report = campaign.family(Plan(f"test/{kind}", kind, clients=8, keys=0, durable=False, kills=0, long_share=0), SECONDS)
         assert report.ok, report.problems
         assert report.committed > 20
-        assert report.looks > 5
+        assert report.looks > 5 or kind == "RU"  # which sees what is not committed
         assert report.refused > 0
 
 
