@@ -169,6 +169,9 @@ class Families:
         def effect() -> None:
             self._checks = on
 
+        if on:  # Rows without a parent are found by InnoDB whenever it writes an entry of theirs anew, whatever has changed.
+            for table in self._tables.values():
+                self._put(f"DELETE FROM {table.name}")
         self._put(f"SET SESSION foreign_key_checks={int(on)}", effect)
 
     def _transaction(self) -> None:

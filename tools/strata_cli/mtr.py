@@ -27,7 +27,7 @@ RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<resul
 
 
 # Where a test, or what it gives, names InnoDB as an engine.
-NAMES_INNODB = re.compile(r"(\bengine\s*=?\s*[`'\"]?)innodb\b", re.IGNORECASE)
+NAMES_INNODB = re.compile(r"(engine\s*=?\s*[`'\"]?)innodb\b", re.IGNORECASE)
 # A line of SHOW PROCESSLIST, which says for how long: it differs from run to run.
 PROCESS = re.compile(r"^[+-]\d+\t\w+\tlocalhost\t")
 
@@ -126,7 +126,7 @@ def rewrite(tests: Sequence[str]) -> list[str]:
         shutil.rmtree(target, ignore_errors=True)
         for folder in (".", "t", "r", "include"):
             for file in sorted((source / folder).glob("*")):
-                shared = file.suffix == ".inc" or file.name.split(".")[0] in ("suite", "my")
+                shared = file.suffix == ".inc" or file.name.split(".")[0] == "suite" or (folder == "." and file.suffix == ".cnf")
                 if file.is_file() and (shared or file.name.split(".")[0] in names):
                     (target / folder).mkdir(parents=True, exist_ok=True)
                     text = file.read_bytes().decode("latin-1")  # some are in other character sets: bytes are kept

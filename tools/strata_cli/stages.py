@@ -429,7 +429,7 @@ def mtr_rewritten(timeout_s: float) -> StageResult:
     """Tests of MariaDB's own suites that name InnoDB (tests/mtr/rewritten.txt), with STRATA in its place."""
     mtr.prepare("release")
     tests = mtr.rewrite(mtr.rewritten())
-    options = mtr.engine_options("STRATA")
+    options = [option for option in mtr.engine_options("STRATA") if not option.startswith("--combination")]  # they have their own
     result = mtr.run(mtr.suites_of(tests), options, timeout_s=timeout_s, tests=tests, label="rewritten")
     found = mtr.differences(result.outcome.log) if result.outcome is not None else {}
     as_known = {name for name, lines in found.items() if lines and lines == mtr.recorded_differences(name)}
