@@ -311,7 +311,7 @@ class Families:
 
     def _rename(self, table: Member) -> None:
         free = [n for n in NAMES if n not in self._tables]
-        if not free:
+        if not free or not self._checks:
             return
         new = self._rng.choice(free)
 
