@@ -62,7 +62,7 @@ std::vector<engine::ColumnRename> renamed_columns(const TABLE* before, const TAB
   return out;
 }
 
-// CHANGE and MODIFY may have added the CHECK, which rows that stay where they are would not be told.
+// CHANGE and MODIFY may have added the CHECK, of which rows that stay where they are hear nothing.
 bool checks_a_column(const TABLE* after) {
   return std::any_of(after->field, after->field + after->s->fields,
                      [](const Field* field) { return field->check_constraint != nullptr; });

@@ -35,9 +35,10 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     const engine::TableSpec& own_spec = table_->spec();
     const std::string own_name = table_key(own_spec.schema, own_spec.name);
     const std::unique_ptr<engine::Session> own = kernel->new_session();
-    // The server asks with the statement's event which children it has to lock for changes, of every
-    // table that it gets to. Where this one is reached by a foreign key, a DELETE may have become an
-    // update, here (SET NULL) or on the way here, so children that follow updates are among them.
+    // The server asks with the statement's event which children it has to lock for changes, of
+    // every table that it gets to. Where this one is reached by a foreign key, a DELETE may have
+    // become an update, here (SET NULL) or on the way here, so children that follow updates are
+    // among them.
     const TABLE_LIST* const place = table->pos_in_table_list;
     const auto updates = [](const engine::ForeignKeySpec& key) {
       return key.on_delete == engine::ReferentialAction::kSetNull ||

@@ -346,8 +346,9 @@ class Session {
   Status alter_table(const TableSpec& spec, const std::vector<ColumnRename>& renamed = {});
   // Builds those indexes of `spec` that have no index_id yet, each in a space of its own, from the
   // committed rows of `table`, and fills in what alter_table() needs. Nobody may change the table
-  // until this transaction ends: a metadata lock sees to that, FK9 to cascades. Blocks for long; log and disk are bounded as for
-  // row changes. kAlreadyExists, kCancelled, kResourceExhausted, kDeadlineExceeded, kDataLoss.
+  // until this transaction ends: a metadata lock sees to that, FK9 to cascades. Blocks for long;
+  // log and disk are bounded as for row changes. kAlreadyExists, kCancelled, kResourceExhausted,
+  // kDeadlineExceeded, kDataLoss.
   Status build_indexes(const TableRef& table, TableSpec* spec, IndexBuild* build);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);

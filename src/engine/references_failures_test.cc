@@ -1,5 +1,5 @@
-// What a foreign key does when it cannot go on, and when DDL comes between (FK4, FK9): a change of a
-// row happens with everything that follows from it, or not at all, and never into a table that
+// What a foreign key does when it cannot go on, and when DDL comes between (FK4, FK9): a change of
+// a row happens with everything that follows from it, or not at all, and never into a table that
 // somebody is copying or has replaced.
 #include <gtest/gtest.h>
 

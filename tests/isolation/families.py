@@ -1,13 +1,7 @@
 """Histories with parents and children: what foreign keys promise at every level, and what commits promise of such rows.
 
 Clients add, move and take away parents, children and grandchildren. Ids are never used twice, and each row says in `who` to which
-parent it belongs, whatever id that one has by now. So every committed state can be judged by itself:
-
-  IS9   A plain statement sees one committed state (READ COMMITTED and above): no child is without its parent, none is with
-        another one than it was given, and a parent that children hold on to is there.
-  IS10  In the end a child that was committed, and that nobody has moved or taken away, is there exactly if its parent is; one
-        whose key is set to NULL is there, and has a parent exactly if that is there. Nothing else is there. A commit without an
-        answer may have happened or not.
+parent it belongs, whatever id that one has by now. So every committed state can be judged by itself (IS9, IS10).
 """
 
 import random

@@ -73,7 +73,7 @@ bool fit(const ForeignKeySpec& key, const TableSpec& child, const TableSpec& par
 Status describe(const KernelImpl& kernel, TableSpec* spec);
 
 TableReferences references_in(const TableSpec& spec);
-// Columns of the table that get other names: in its keys, and in those of them that refer to itself.
+// Columns of the table that get other names: in its keys, on both sides of those to itself.
 void rename_columns(const std::string& own_name, const std::vector<ColumnRename>& renamed,
                     TableSpec* spec);
 // Of a table with foreign keys that gets another name: theirs that were made of the old one, as
