@@ -175,6 +175,8 @@ class Families:
             self._checks = on
 
         if on:  # Rows without a parent are found by InnoDB whenever it writes an entry of theirs anew, whatever has changed.
+            if self._open:
+                self._put("COMMIT")  # or they could come back
             for table in self._tables.values():
                 self._put(f"DELETE FROM {table.name}")
         self._put(f"SET SESSION foreign_key_checks={int(on)}", effect)
