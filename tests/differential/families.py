@@ -264,6 +264,10 @@ class Families:
         if parent is table:
             # InnoDB does not let a row go that refers to itself, unless it goes along or is set to NULL.
             actions = rng.choice((" ON DELETE CASCADE", " ON DELETE SET NULL"))
+        # InnoDB follows its indexes in their order, STRATA the names of keys: a parent is referred to by one index.
+        everybody = [*self._tables.values(), table]
+        by = {key.parent_columns for one in everybody for key in one.keys if key.parent == parent.name}
+        pairs = [pair for pair in pairs if not by or pair[1] in by]
         if not pairs:
             return None
         own, others = rng.choice(pairs)
