@@ -247,7 +247,7 @@ class Families:
         if rng.random() < 0.06 and not self._checks:  # a parent to come
             missing = [n for n in NAMES if n not in self._tables and n != table.name]
             return ForeignKey(("a",), rng.choice(missing), ("id",), actions, name) if missing else None
-        pairs = [
+        pairs: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
             ((child,), (other,))
             for child, domain in table.columns.items()
             for other, theirs in parent.columns.items()
