@@ -10,7 +10,8 @@ from .families import Born, Deed, Kind, compare
 from .history import End
 
 SECONDS = 1.5
-EMPTY: dict[str, dict[int, tuple[int | None, int]]] = {
+Found = dict[str, dict[int, tuple[int | None, int]]]
+EMPTY: Found = {
     "parent": {},
     Kind.cascade: {},
     Kind.null: {},
@@ -46,11 +47,11 @@ def test_what_must_be_there_in_the_end() -> None:
     child = Born(Kind.cascade, 5, 1, 1)
     orphan = Born(Kind.null, 6, 1, 1)
     born = Deed(End.committed, [child, orphan], [1])
-    whole = {**EMPTY, "parent": {1: (1, 1)}, Kind.cascade: {5: (1, 1)}, Kind.null: {6: (1, 1)}}
+    whole: Found = {**EMPTY, "parent": {1: (1, 1)}, Kind.cascade: {5: (1, 1)}, Kind.null: {6: (1, 1)}}
     assert compare([born], whole) == []
     assert compare([born], {**whole, Kind.cascade: {}})  # a child has gone by itself
     assert compare([born], {**whole, "parent": {}})  # a parent has
-    gone = {**EMPTY, Kind.null: {6: (None, 1)}}
+    gone: Found = {**EMPTY, Kind.null: {6: (None, 1)}}
     taken = Deed(End.committed, gone=[1])
     assert compare([born, taken], gone) == []
     assert compare([born, taken], {**gone, Kind.cascade: {5: (1, 1)}})  # left behind
@@ -60,5 +61,5 @@ def test_what_must_be_there_in_the_end() -> None:
     assert compare([born, unknown], gone) == []
     assert compare([born, unknown], whole) == []
     assert compare([born, unknown], {**whole, Kind.cascade: {}})  # half of it
-    moved = {**whole, "parent": {9: (9, 1)}}
+    moved: Found = {**whole, "parent": {9: (9, 1)}}
     assert compare([born], moved)  # the parent has another id, its child the old one
