@@ -1,4 +1,5 @@
-// ALTER TABLE that only adds, drops or renames secondary indexes: rows stay where they are.
+// ALTER TABLE that only adds, drops or renames secondary indexes, or gives columns other names or
+// defaults: rows stay where they are.
 //
 // The server calls, all with writers kept out: check_if_supported_inplace_alter() ->
 // prepare_inplace_alter_table() -> inplace_alter_table(), which builds the new indexes ->
@@ -17,7 +18,8 @@ constexpr alter_table_operations kAddsIndexes =
     ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations kInPlace =
     kAddsIndexes | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX |
-    ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT;
+    ALTER_RENAME_INDEX | ALTER_INDEX_ORDER | ALTER_INDEX_IGNORABILITY | ALTER_CHANGE_INDEX_COMMENT |
+    ALTER_COLUMN_NAME | ALTER_COLUMN_DEFAULT;
 
 bool same_name(const LEX_CSTRING& a, const LEX_CSTRING& b) {
   return a.length == b.length && std::memcmp(a.str, b.str, a.length) == 0;
@@ -47,6 +49,23 @@ bool same_rows(const TABLE* before, const TABLE* after) {
       return false;
   }
   return true;
+}
+
+// Foreign keys name columns: nothing else in the dictionary does that is not made anew.
+std::vector<engine::ColumnRename> renamed_columns(const TABLE* before, const TABLE* after) {
+  std::vector<engine::ColumnRename> out;
+  for (uint i = 0; i < before->s->fields; ++i) {
+    const LEX_CSTRING& old = before->field[i]->field_name;
+    const LEX_CSTRING& now = after->field[i]->field_name;
+    if (!same_name(old, now)) out.push_back({{old.str, old.length}, {now.str, now.length}});
+  }
+  return out;
+}
+
+// CHANGE and MODIFY may have added the CHECK, of which rows that stay where they are hear nothing.
+bool checks_a_column(const TABLE* after) {
+  return std::any_of(after->field, after->field + after->s->fields,
+                     [](const Field* field) { return field->check_constraint != nullptr; });
 }
 
 // The key of the old table that a key of the new one continues; MAX_KEY: it has to be built.
@@ -171,6 +190,8 @@ enum_alter_inplace_result ha_strata::check_if_supported_inplace_alter(TABLE* alt
   (void)guarded([&] {
     if ((info->handler_flags & ~kInPlace) != 0 || info->ignore || !same_rows(table, altered))
       return 0;
+    if ((info->handler_flags & ALTER_COLUMN_NAME) != 0 && table->versioned()) return 0;
+    if ((info->handler_flags & ALTER_COLUMN_DEFAULT) != 0 && checks_a_column(altered)) return 0;
     for (uint i = 0; i < altered->s->keys; ++i) {
       if ((altered->key_info[i].flags & (HA_FULLTEXT | HA_SPATIAL)) != 0) return 0;
     }
@@ -271,7 +292,7 @@ bool ha_strata::commit_inplace_alter_table(TABLE* altered, Alter_inplace_info* i
     const LEX_CUSTRING& version = altered->s->tabledef_version;
     alter->spec.definition.assign(reinterpret_cast<const char*>(image.str), image.length);
     alter->spec.version.assign(reinterpret_cast<const char*>(version.str), version.length);
-    Status status = session->alter_table(alter->spec);
+    Status status = session->alter_table(alter->spec, renamed_columns(table, altered));
     if (status.ok()) status = session->commit(engine::Durability::kSync);
     close_if_outcome_unknown(status, thd);  // D6
     if (is_foreign_key_refused(status) && info->index_drop_count > 0) {

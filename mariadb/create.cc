@@ -204,12 +204,6 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
     engine::ForeignKeyError refused;
     engine::TableRef table;
     const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
-      if (!journal.original.table.empty()) {
-        STRATA_ASSIGN_OR_RETURN(
-            const engine::TableRef original,
-            session->open_table(journal.original.schema, journal.original.table));
-        STRATA_RETURN_IF_ERROR(session->wait_until_decided(*original));
-      }
       const Status created = session->create_table(spec, &table, replaces);
       if (is_foreign_key_refused(created)) refused = session->foreign_key_error();
       STRATA_RETURN_IF_ERROR(created);

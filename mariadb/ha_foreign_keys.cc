@@ -1,8 +1,19 @@
 // What the handler tells of foreign keys (FG2).
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
 #include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
 
 namespace strata::glue {
+namespace {
+
+bool changes_rows(enum_fk_option option) {
+  return option == FK_OPTION_CASCADE || option == FK_OPTION_SET_NULL;
+}
+
+}  // namespace
 
 int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
   return guarded([&] {
@@ -24,22 +35,48 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     const engine::TableSpec& own_spec = table_->spec();
     const std::string own_name = table_key(own_spec.schema, own_spec.name);
     const std::unique_ptr<engine::Session> own = kernel->new_session();
-    const auto add = [&](const engine::Table& child) {
-      const engine::TableReferences* const theirs = child.references();
-      if (theirs == nullptr) return false;
-      for (const engine::ForeignKeySpec& key : theirs->foreign_keys) {
-        if (key.parent != own_name) continue;
-        FOREIGN_KEY_INFO* const info = foreign_key_info(thd, child.spec(), key, own.get());
-        if (info == nullptr || list->push_back(info, thd->mem_root)) return true;
-      }
-      return false;
+    // The server asks with the statement's event which children it has to lock for changes, of
+    // every table that it gets to. Where this one is reached by a foreign key, a DELETE may have
+    // become an update, here (SET NULL) or on the way here, so children that follow updates are
+    // among them.
+    const TABLE_LIST* const place = table->pos_in_table_list;
+    const auto updates = [](const engine::ForeignKeySpec& key) {
+      return key.on_delete == engine::ReferentialAction::kSetNull ||
+             key.on_update == engine::ReferentialAction::kSetNull ||
+             key.on_update == engine::ReferentialAction::kCascade;
     };
-    if (add(*table_)) return HA_ERR_OUT_OF_MEM;
+    const bool may_be_update =
+        place != nullptr && place->prelocking_placeholder == TABLE_LIST::PRELOCK_FK &&
+        std::any_of(now->foreign_keys.begin(), now->foreign_keys.end(), updates);
+    // By the names of the keys, in which order they are followed, too.
+    struct Child {
+      engine::TableRef table;
+      engine::ForeignKeySpec key;
+    };
+    std::vector<Child> children;
+    const auto add = [&](const engine::TableRef& child) {
+      const engine::TableReferences* const theirs = child->references();
+      if (theirs == nullptr) return;
+      for (const engine::ForeignKeySpec& key : theirs->foreign_keys)
+        if (key.parent == own_name) children.push_back({child, key});
+    };
+    add(table_);
     for (const std::string& name : now->children) {
       const size_t end = name.find('\0');
       const StatusOr<engine::TableRef> child =
           own->open_table(Bytes(name).substr(0, end), Bytes(name).substr(end + 1));
-      if (child.ok() && add(**child)) return HA_ERR_OUT_OF_MEM;
+      if (child.ok()) add(*child);
+    }
+    std::sort(children.begin(), children.end(), [](const Child& a, const Child& b) {
+      return std::tie(a.table->spec().schema, a.key.name) <
+             std::tie(b.table->spec().schema, b.key.name);
+    });
+    for (const Child& child : children) {
+      FOREIGN_KEY_INFO* const info =
+          foreign_key_info(thd, child.table->spec(), child.key, own.get());
+      if (info == nullptr || list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
+      if (may_be_update && changes_rows(info->update_method))
+        info->delete_method = info->update_method;
     }
     return 0;
   });

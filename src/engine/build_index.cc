@@ -230,6 +230,8 @@ Status Session::build_indexes(const TableRef& table, TableSpec* spec, IndexBuild
   if (wanted[0] == 0) return error_invalid_argument("the clustered index is not built in place");
   if (impl_->isolation == Isolation::kReadUncommitted)
     return error_invalid_argument("indexes are built of committed rows");
+  STRATA_RETURN_IF_ERROR(
+      impl_->kernel->keep_still(impl_.get(), table_key(table->spec().schema, table->spec().name)));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   for (const uint32_t i : wanted) {
     STRATA_ASSIGN_OR_RETURN(const SpaceId space, make_space());

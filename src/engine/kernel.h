@@ -102,6 +102,11 @@ struct TableReferences {
   bool may_be_cascaded_to = false;    // a statement on another row may change rows here
 };
 
+// What alter_table() may call otherwise.
+struct ColumnRename {
+  std::string from, to;
+};
+
 // The foreign key that a row change, or DDL, has come to grief over. Names as in TableSpec.
 struct ForeignKeyError {
   std::string schema, table;  // of the child
@@ -172,6 +177,7 @@ class Table : public std::enable_shared_from_this<Table> {
   void set_references(TableReferences references);  // under the table map's mutex, or unpublished
   std::atomic<const TableReferences*> references_{nullptr};
   std::vector<std::unique_ptr<const TableReferences>> all_references_;  // who reads one keeps none
+  std::vector<std::string> keeps_still_;  // FK9: of a copy; under the table map's mutex
   std::vector<uint64_t> index_built_at_;  // likewise; set before others see the table
 };
 using TableRef = std::shared_ptr<Table>;
@@ -328,19 +334,21 @@ class Session {
   // New empty space, same definition, but for the options if they are to be forgotten.
   Status truncate_table(Bytes schema, Bytes name, TableRef* out, bool forget_options = false);
   // Waits, up to the lock wait timeout, while a prepared transaction without a session has changes
-  // in the table; drop and truncate do it themselves, a copying ALTER before it copies.
+  // in the table. What replaces a table, or begins to copy it, does that itself.
   // kDeadlineExceeded, kCancelled.
   Status wait_until_decided(const Table& table);
   // Makes `spec` the definition of the table whose name it has. The rows stay where they are: ids,
   // spaces and the clustered index are the old ones, every other index is an old one (index_id,
   // root_page, own_space_id; name and position may change) or one that build_indexes() has made in
   // this transaction. Indexes with a space of their own may be left out: they are dropped, unless a
-  // foreign key needs them (foreign_key_refused). Foreign keys and children stay what they are.
-  Status alter_table(const TableSpec& spec);
+  // foreign key needs them (foreign_key_refused). Foreign keys and children stay what they are, but
+  // for the names of columns that are renamed: in the table's own keys, and in its children's.
+  Status alter_table(const TableSpec& spec, const std::vector<ColumnRename>& renamed = {});
   // Builds those indexes of `spec` that have no index_id yet, each in a space of its own, from the
   // committed rows of `table`, and fills in what alter_table() needs. Nobody may change the table
-  // until this transaction ends (metadata lock). Blocks for long; log and disk are bounded as for
-  // row changes. kAlreadyExists, kCancelled, kResourceExhausted, kDeadlineExceeded, kDataLoss.
+  // until this transaction ends: a metadata lock sees to that, FK9 to cascades. Blocks for long;
+  // log and disk are bounded as for row changes. kAlreadyExists, kCancelled, kResourceExhausted,
+  // kDeadlineExceeded, kDataLoss.
   Status build_indexes(const TableRef& table, TableSpec* spec, IndexBuild* build);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);
@@ -360,6 +368,7 @@ class Session {
   TableRef find(const std::string& key);
   StatusOr<SpaceId> make_space();
   Status make_table_space(TableSpec* spec);
+  Status keep_originals_still(const TableSpec& copy, Bytes original);
   Status undo_row(const Savepoint& before, const Status& failure);
   // references_ddl.cc
   enum class ParentsMissing : uint8_t { kAsChecked, kOk };
@@ -375,6 +384,8 @@ class Session {
   Status change_children(const std::string& parent, const std::string& child, bool add);
   Status rename_parent(const std::vector<std::string>& children, const std::string& from,
                        const std::string& to);
+  Status rename_parent_columns(const TableSpec& parent, const std::string& key,
+                               const std::vector<ColumnRename>& renamed);
   Status put_references(const std::string& key, const TableRef& table, const TableSpec& spec);
   static void copy_counters(const Table& from, Table* to);
   static void copy_age(const Table& from, Table* to);

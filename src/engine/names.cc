@@ -1,29 +1,93 @@
 // Names of tables between nodes (SchemaChanges): what this node knows of a table it knows under a
 // lock on its name, and forgets before it gives that up (MW15).
+#include <algorithm>
+
 #include "base/assert.h"
 #include "base/clock.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
 
+// Up to the lock wait timeout. The caller has said before it took the mutex that it may sleep here.
+template <typename Free>
+Status KernelImpl::wait_for_names(Session::Impl* session, const Free& is_free) {
+  const uint64_t deadline_us = monotonic_us() + session->lock_wait_timeout_us;
+  while (!is_free()) {
+    if (is_interrupted_now(session->session->wait_interrupt())) return error_interrupted();
+    const uint64_t now_us = monotonic_us();
+    if (now_us >= deadline_us) return error_lock_wait_timeout();
+    names_changed.wait_for_us(tables_mutex, deadline_us - now_us);
+  }
+  return ok_status();
+}
+
 // Without other nodes: the server's metadata locks keep statements on one table apart, but not one
 // that makes a child from one on its parent (FK5).
 Status KernelImpl::lock_name(Session::Impl* session, const std::string& key) {
   if (session->used_names.find(key) != session->used_names.end()) return ok_status();
-  const uint64_t deadline_us = monotonic_us() + session->lock_wait_timeout_us;
-  WaitInterrupt* const interrupt = session->session->wait_interrupt();
   CondVarSleep sleep(&tables_mutex, &names_changed);
-  const WaitInterrupt::Asleep asleep(interrupt, &sleep);
-  MutexLock lock(tables_mutex);
-  while (ddl_names.find(key) != ddl_names.end()) {
-    if (is_interrupted_now(interrupt)) return error_interrupted();
-    const uint64_t now_us = monotonic_us();
-    if (now_us >= deadline_us) return error_lock_wait_timeout();
-    names_changed.wait_for_us(lock, deadline_us - now_us);
-  }
+  const WaitInterrupt::Asleep asleep(session->session->wait_interrupt(), &sleep);
+  const MutexLock lock(tables_mutex);
+  STRATA_RETURN_IF_ERROR(wait_for_names(session, [&]() STRATA_REQUIRES(tables_mutex) {
+    return ddl_names.find(key) == ddl_names.end();
+  }));
   ddl_names.insert(key);
   session->used_names.emplace(key, true);
   return ok_status();
+}
+
+// FK9: until the transaction ends nobody replaces the table, or begins to copy it.
+Status KernelImpl::use_for_cascade(Session::Impl* session, const std::string& key) {
+  CondVarSleep sleep(&tables_mutex, &names_changed);
+  const WaitInterrupt::Asleep asleep(session->session->wait_interrupt(), &sleep);
+  const MutexLock lock(tables_mutex);
+  STRATA_RETURN_IF_ERROR(wait_for_names(session, [&]() STRATA_REQUIRES(tables_mutex) {
+    const auto it = cascades.find(key);
+    return it == cascades.end() || it->second.kept_still == 0;
+  }));
+  if (session->cascaded_to.insert(key).second) ++cascades[key].users;
+  return ok_status();
+}
+
+// FK9: waits for cascades that have changed the table, and keeps others away until the transaction
+// ends. Where one of those waits for other DDL, and that for somebody who waits for this, the lock
+// wait timeout ends it.
+Status KernelImpl::keep_still(Session::Impl* session, const std::string& key) {
+  std::vector<std::string>& kept = session->kept_still;
+  if (std::find(kept.begin(), kept.end(), key) != kept.end()) return ok_status();
+  CondVarSleep sleep(&tables_mutex, &names_changed);
+  const WaitInterrupt::Asleep asleep(session->session->wait_interrupt(), &sleep);
+  const MutexLock lock(tables_mutex);
+  ++cascades[key].kept_still;
+  const uint32_t own = session->cascaded_to.find(key) == session->cascaded_to.end() ? 0 : 1;
+  const Status waited = wait_for_names(
+      session, [&]() STRATA_REQUIRES(tables_mutex) { return cascades[key].users == own; });
+  if (waited.ok()) {
+    kept.push_back(key);
+  } else {
+    let_go({key});
+    names_changed.notify_all();
+  }
+  return waited;
+}
+
+void KernelImpl::let_go(const std::vector<std::string>& kept) {
+  for (const std::string& key : kept) {
+    const auto it = cascades.find(key);
+    STRATA_ASSERT(it != cascades.end() && it->second.kept_still != 0);
+    if (--it->second.kept_still == 0 && it->second.users == 0) cascades.erase(it);
+  }
+}
+
+// The copy of an ALTER that has failed is about to go. If it cannot, it keeps nobody away all the
+// same: nothing takes the original's place any more.
+void KernelImpl::give_up_copy(Table* copy) {
+  {
+    const MutexLock lock(tables_mutex);
+    let_go(copy->keeps_still_);
+    copy->keeps_still_.clear();
+  }
+  names_changed.notify_all();
 }
 
 // Until the transaction ends. The table map tells the truth about the name from here on.
@@ -100,6 +164,20 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
 }
 
 void KernelImpl::release_names(Session::Impl* session) noexcept {
+  if (!session->cascaded_to.empty() || !session->kept_still.empty()) {
+    {
+      const MutexLock lock(tables_mutex);
+      for (const std::string& key : session->cascaded_to) {
+        const auto it = cascades.find(key);
+        STRATA_ASSERT(it != cascades.end() && it->second.users != 0);
+        if (--it->second.users == 0 && it->second.kept_still == 0) cascades.erase(it);
+      }
+      let_go(session->kept_still);
+    }
+    session->cascaded_to.clear();
+    session->kept_still.clear();
+    names_changed.notify_all();
+  }
   if (session->used_names.empty()) return;
   if (seams.schema == nullptr) {
     {

@@ -2,6 +2,7 @@
 #include "engine/internal/references.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "engine/internal/row_change.h"
@@ -339,11 +340,15 @@ Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes pare
   bool infinite = false;
   make_successor_of_prefix(&behind, &infinite);
   cursor.set_bounds(key, infinite ? Bytes() : Bytes(behind));
+  // Rows of a table that has been replaced since it was looked up say nothing (FK9).
+  const auto told = [&r](Status status) {
+    return r.child->stale() && !is_deadlock(status) ? error_definition_changed() : status;
+  };
   for (Status moved = cursor.seek(key);; moved = cursor.next()) {
-    STRATA_RETURN_IF_ERROR(moved);
+    STRATA_RETURN_IF_ERROR(told(std::move(moved)));
     if (!cursor.valid() || !starts_with(cursor.entry().whole, key)) return ok_status();
     bool gone = false;
-    STRATA_RETURN_IF_ERROR(cursor.fetch(&gone));
+    STRATA_RETURN_IF_ERROR(told(cursor.fetch(&gone)));
     if (gone) continue;
     if (!changes) return fail(r, error_row_is_referenced());
     if (!deletes || action == ReferentialAction::kSetNull) {
@@ -373,6 +378,11 @@ StatusOr<TableCodec*> References::codec_of(const TableRef& table, uint32_t depth
 Status References::change_child(const Reference& r, TableCursor* at, bool deletes, Bytes parent_row,
                                 const Frame* frame, uint32_t depth) {
   STRATA_RETURN_IF_ERROR(s_->wait_for_log_room());
+  if (s_->trx->interrupt.interrupted()) return error_interrupted();
+  if (s_->cascaded_to.find(r.child_name) == s_->cascaded_to.end()) {  // FK9
+    STRATA_RETURN_IF_ERROR(s_->kernel->use_for_cascade(s_, r.child_name));
+    if (r.child->stale()) return error_definition_changed();
+  }
   // Each level has its own: what one gives has to stay while those below it work.
   if (depth == 1) {
     const auto old = [](const OpenCodec& open) { return open.table->stale(); };
@@ -467,7 +477,14 @@ Status Session::Impl::follow(Table* table, const RowKeys& keys, bool deletes) {
   if (now == nullptr || !foreign_key_checks) return ok_status();
   if (references == nullptr) references = std::make_unique<References>(this);
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, references->links_of(table));
-  return references->follow(*links, keys, deletes, nullptr);
+  // Rows are counted as they change. What is undone when this fails must not be in one count with
+  // what was before; what is not is, so that a long statement keeps no long list.
+  const size_t before = row_deltas.size();
+  const size_t floor = std::exchange(merge_floor, before);
+  Status followed = references->follow(*links, keys, deletes, nullptr);
+  merge_floor = floor;
+  if (followed.ok()) merge_row_deltas(before);
+  return followed;
 }
 
 }  // namespace strata::engine

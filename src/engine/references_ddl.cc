@@ -17,6 +17,24 @@ bool refers_to(const std::vector<ForeignKeySpec>& keys, Bytes parent) {
                      [&](const ForeignKeySpec& key) { return key.parent == parent; });
 }
 
+// Of a key that would set it to NULL; null: there is none.
+const std::string* column_that_is_never_null(const ForeignKeySpec& key, const TableSpec& table) {
+  if (key.on_delete != ReferentialAction::kSetNull && key.on_update != ReferentialAction::kSetNull)
+    return nullptr;
+  for (const IndexSpec& index : table.indexes)
+    for (const KeyPartSpec& part : index.parts)
+      for (const std::string& column : key.columns)
+        if (!part.nullable && same_column(part.column, column)) return &part.column;
+  return nullptr;
+}
+
+const std::string& new_name_of(const std::string& column,
+                               const std::vector<ColumnRename>& renamed) {
+  for (const ColumnRename& one : renamed)
+    if (same_column(one.from, column)) return one.to;
+  return column;
+}
+
 // For people.
 std::string shown(Bytes key) {
   const size_t end = key.find('\0');
@@ -73,6 +91,16 @@ void rename_references(const std::string& old_name, const std::string& new_name,
             [](const auto& a, const auto& b) { return a.name < b.name; });
 }
 
+// In the keys of the table itself, and in those of it that refer to it.
+void rename_columns(const std::string& own_name, const std::vector<ColumnRename>& renamed,
+                    TableSpec* spec) {
+  for (ForeignKeySpec& key : spec->foreign_keys) {
+    for (std::string& column : key.columns) column = new_name_of(column, renamed);
+    if (key.parent != own_name) continue;
+    for (std::string& column : key.parent_columns) column = new_name_of(column, renamed);
+  }
+}
+
 // As this transaction sees it, other tables' DDL included.
 TableSpec Session::spec_now(const std::string& key, const Table& table) {
   TableSpec spec = table.spec();
@@ -122,6 +150,12 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
   };
   Reference found;
   for (const ForeignKeySpec& key : spec.foreign_keys) {
+    // Whoever the parent is, or will be.
+    const std::string* const never_null = column_that_is_never_null(key, spec);
+    if (never_null != nullptr)
+      return refuse(spec, key,
+                    "You have defined a SET NULL condition but column '" + *never_null +
+                        "' is defined as NOT NULL.");
     TableSpec other;
     const bool self = key.parent == as;
     if (!self) {
@@ -139,14 +173,6 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
       if (missing == ParentsMissing::kOk && !s.foreign_key_checks) continue;
       return refuse(spec, key, why_not(key, spec, parent));
     }
-    if (key.on_delete != ReferentialAction::kSetNull &&
-        key.on_update != ReferentialAction::kSetNull)
-      continue;
-    for (const KeyPartSpec& part : found.child_parts)
-      if (!part.nullable)
-        return refuse(spec, key,
-                      "You have defined a SET NULL condition but column '" + part.column +
-                          "' is defined as NOT NULL.");
   }
   for (const std::string& name : children) {
     TableSpec child;
@@ -229,6 +255,28 @@ Status Session::rename_parent(const std::vector<std::string>& children, const st
     for (ForeignKeySpec& key : spec.foreign_keys)
       if (key.parent == from) key.parent = to;
     STRATA_RETURN_IF_ERROR(put_references(name, child, spec));
+  }
+  return ok_status();
+}
+
+// A child names its parent's columns.
+Status Session::rename_parent_columns(const TableSpec& parent, const std::string& key,
+                                      const std::vector<ColumnRename>& renamed) {
+  STRATA_RETURN_IF_ERROR(use_names(parent.children, nullptr));
+  for (const std::string& name : parent.children) {
+    const TableRef child = find(name);
+    if (child == nullptr || name == key) continue;
+    TableSpec spec = spec_now(name, *child);
+    bool changes = false;
+    for (ForeignKeySpec& foreign : spec.foreign_keys) {
+      if (foreign.parent != key) continue;
+      for (std::string& column : foreign.parent_columns) {
+        const std::string& now = new_name_of(column, renamed);
+        changes |= now != column;
+        column = now;
+      }
+    }
+    if (changes) STRATA_RETURN_IF_ERROR(put_references(name, child, spec));
   }
   return ok_status();
 }

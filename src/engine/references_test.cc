@@ -5,9 +5,10 @@
 #include <atomic>
 #include <thread>
 
+#include "base/fault.h"
 #include "base/rng.h"
 #include "engine/testing/cluster.h"
-#include "engine/testing/family.h"
+#include "engine/testing/family_test.h"
 
 namespace strata::engine {
 namespace {
@@ -15,75 +16,7 @@ namespace {
 using namespace testing;  // NOLINT: test helpers
 using Action = ReferentialAction;
 
-class ReferencesTest : public ::testing::Test {
- protected:
-  void SetUp() override { start(); }
-  void start() {
-    KernelOptions options = options_on(disk_.get());
-    options.codecs = &codecs_;
-    auto opened = Kernel::open(options);
-    ASSERT_TRUE(opened.ok()) << opened.status();
-    kernel_ = std::move(opened).value();
-    session_ = kernel_->new_session();
-  }
-  void crash(uint64_t seed) {
-    session_.reset();
-    disk_->crash(seed);
-    kernel_.reset();
-    start();
-  }
-  Status ddl(const std::function<Status(Session*)>& body, bool checks = true) {
-    const auto session = kernel_->new_session();
-    session->set_foreign_key_checks(checks);
-    session->begin(Isolation::kReadCommitted);
-    const Status done = body(session.get());
-    if (!done.ok()) {
-      EXPECT_TRUE(session->rollback().ok());
-      return done;
-    }
-    return session->commit();
-  }
-  Status make(const std::string& name, std::vector<ForeignKeySpec> keys = {}, bool checks = true,
-              bool descending = false) {
-    TableSpec spec = family_spec(name, descending);
-    spec.foreign_keys = std::move(keys);
-    return ddl([&](Session* s) { return s->create_table(spec, nullptr); }, checks);
-  }
-  TableRef open(const std::string& name) {
-    auto table = session_->open_table("test", name);
-    EXPECT_TRUE(table.ok()) << name << ": " << table.status();
-    return table.ok() ? *table : nullptr;
-  }
-  Status in_one(const std::function<Status(Session*)>& body,
-                Isolation isolation = Isolation::kRepeatableRead) {
-    session_->begin(isolation);
-    const Status done = body(session_.get());
-    EXPECT_TRUE(session_->commit().ok());
-    return done;
-  }
-  Status put(const std::string& table, const Member& m) {
-    return in_one([&](Session* s) { return insert(s, open(table), m); });
-  }
-  Status change(const std::string& table, const Member& from, const Member& to) {
-    return in_one([&](Session* s) { return update(s, open(table), from, to); });
-  }
-  Status take(const std::string& table, const Member& m) {
-    return in_one([&](Session* s) { return remove(s, open(table), m); });
-  }
-  Members all(const std::string& name) {
-    session_->begin(Isolation::kRepeatableRead);
-    auto rows = members(session_.get(), open(name));
-    EXPECT_TRUE(rows.ok()) << rows.status();
-    EXPECT_TRUE(session_->commit().ok());
-    expect_whole(kernel_.get(), open(name));
-    return rows.ok() ? *rows : Members{};
-  }
-
-  FamilyCodecs codecs_;
-  std::unique_ptr<SimFileSystem> disk_ = make_sim_file_system();
-  std::unique_ptr<Kernel> kernel_;
-  std::unique_ptr<Session> session_;
-};
+class ReferencesTest : public FamilyTest {};
 
 TEST_F(ReferencesTest, AChildNeedsItsParentAndKeepsIt) {
   ASSERT_TRUE(make("p").ok());
@@ -554,7 +487,17 @@ Outcome outcome_of(const Status& status) {
 
 class ReferencesModelTest : public ReferencesTest {
  protected:
-  void round(uint64_t seed) {
+  // Sometimes the next change of a child fails half-way, and sometimes what undoes it, too.
+  void disturb(Rng* rng) {
+    if (!rng->one_in(4)) return;
+    codecs_.failure.in = static_cast<int>(1 + rng->below(3));
+    if (rng->one_in(4)) {
+      ASSERT_TRUE(arm_fault("rollback_half:" + std::to_string(1 + rng->below(4)) + ":error"));
+    }
+  }
+  // `failing`: a statement that failed that way has done nothing; where it could not be undone, its
+  // transaction is.
+  void round(uint64_t seed, bool failing) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
     Rng rng(seed);
     const std::vector<std::string> names = {"t0", "t1", "t2", "t3"};
@@ -600,6 +543,7 @@ class ReferencesModelTest : public ReferencesTest {
       std::optional<Savepoint> savepoint;
       World at_savepoint;
       const uint64_t statements = 1 + rng.below(8);
+      bool given_up = false;
       for (uint64_t i = 0; i < statements; ++i) {
         const std::string& name = names[rng.below(names.size())];
         const World before = oracle.world;
@@ -607,6 +551,7 @@ class ReferencesModelTest : public ReferencesTest {
         Outcome expected = Outcome::kDone;
         Status status;
         const uint64_t kind = rng.below(10);
+        if (failing && kind > 1) disturb(&rng);
         if (kind == 0 && !savepoint.has_value()) {
           savepoint = session_->savepoint();
           at_savepoint = oracle.world;
@@ -634,12 +579,30 @@ class ReferencesModelTest : public ReferencesTest {
             status = remove(session_.get(), tables[name], from);
           }
         }
+        disarm_faults();
+        codecs_.failure.in = 0;
+        if (session_->must_rollback()) {
+          ASSERT_TRUE(failing) << status;
+          if (!session_->rollback().ok()) {
+            ASSERT_TRUE(kernel_->run_unfinished().ok());
+          }
+          given_up = true;
+          ++failures_;
+          break;
+        }
+        if (failing && error_of(status) == Error::internal) {
+          oracle.world = before;
+          ++failures_;
+          continue;
+        }
         if (expected != Outcome::kDone) oracle.world = before;
         ASSERT_EQ(outcome_of(status), expected)
             << "transaction " << transaction << ", statement " << i << ", table " << name;
         ++seen[expected];
       }
-      if (rng.below(4) == 0) {
+      if (given_up) {
+        oracle.world = at_begin;
+      } else if (rng.below(4) == 0) {
         ASSERT_TRUE(session_->rollback().ok());
         oracle.world = at_begin;
       } else {
@@ -653,12 +616,24 @@ class ReferencesModelTest : public ReferencesTest {
     for (auto name = names.rbegin(); name != names.rend(); ++name)
       ASSERT_TRUE(ddl([&](Session* s) { return s->drop_table("test", *name); }).ok()) << *name;
   }
+
+  uint64_t failures_ = 0;
 };
 
 TEST_F(ReferencesModelTest, RandomFamilies) {
   const uint64_t first = environment("STRATA_SEED", 1);
   const uint64_t rounds = environment("STRATA_ROUNDS", 25);
-  for (uint64_t seed = first; seed < first + rounds && !HasFatalFailure(); ++seed) round(seed);
+  for (uint64_t seed = first; seed < first + rounds && !HasFatalFailure(); ++seed)
+    round(seed, false);
+}
+
+// Whatever a cascade has done when it fails in the middle is undone, row by row, and nothing else.
+TEST_F(ReferencesModelTest, RandomFamiliesWithFailures) {
+  const uint64_t first = environment("STRATA_SEED", 1);
+  const uint64_t rounds = environment("STRATA_ROUNDS", 25);
+  for (uint64_t seed = first; seed < first + rounds && !HasFatalFailure(); ++seed)
+    round(seed, true);
+  EXPECT_GT(failures_, rounds);
 }
 
 // Threads that add and remove parents and children: nobody is left without a parent.

@@ -116,6 +116,24 @@ void Session::Impl::note_rows(Table* table, int32_t delta) {
   }
 }
 
+// Entries from here on go into earlier ones of their tables, if those are near.
+void Session::Impl::merge_row_deltas(size_t from) {
+  constexpr size_t kNear = 8;
+  size_t kept = from;
+  for (size_t i = from; i < row_deltas.size(); ++i) {
+    size_t at = std::max(merge_floor, kept - std::min(kept, kNear));
+    while (at < kept && row_deltas[at].table != row_deltas[i].table) ++at;
+    if (at < kept) {
+      row_deltas[at].net += row_deltas[i].net;
+      row_deltas[at].changed += row_deltas[i].changed;
+    } else {
+      if (kept != i) row_deltas[kept] = std::move(row_deltas[i]);
+      ++kept;
+    }
+  }
+  row_deltas.erase(row_deltas.begin() + static_cast<ptrdiff_t>(kept), row_deltas.end());
+}
+
 void Session::Impl::apply_row_deltas() {
   if (row_deltas.empty()) return;
   const int64_t now = std::time(nullptr);
@@ -303,8 +321,8 @@ void Session::detach_prepared() {
   for (const Impl::RowDelta& delta : s.row_deltas)
     s.trx->changed_spaces.emplace_back(delta.table->spec().space_id);
   s.count_unseen();
+  s.kernel->keep_prepared(s.give_up_trx());  // before the names it uses are given back (E14, FK9)
   s.ended();
-  s.kernel->keep_prepared(s.give_up_trx());
 }
 
 void Session::interrupt() noexcept {

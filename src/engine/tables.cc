@@ -1,4 +1,5 @@
 // Tables: creating, dropping, renaming, counters. DDL works inside the session's transaction (E3).
+#include <algorithm>
 #include <ctime>
 #include <numeric>
 
@@ -272,6 +273,7 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out, Bytes repl
       foreign.parent_columns[i] = found.parent_parts[i].column;
   }
   if (!spec.internal_name) spec.children = children;
+  if (!replaces.empty()) STRATA_RETURN_IF_ERROR(keep_originals_still(spec, replaces));
   STRATA_ASSIGN_OR_RETURN(spec.table_id, k->dictionary->new_table_id());
   spec.created_at = static_cast<uint64_t>(std::time(nullptr));
   STRATA_RETURN_IF_ERROR(make_table_space(&spec));
@@ -279,11 +281,25 @@ Status Session::create_table(const TableSpec& spec_in, TableRef* out, Bytes repl
   TableRef table = k->make_table(std::move(spec));
   s.ddl.push_back(
       DdlChange{.key = key, .table = table, .created_spaces = all_spaces(*table), .rebuilt = true});
+  if (!replaces.empty()) s.ddl.back().keeps_still = s.kept_still;
   if (!table->spec().internal_name)
     STRATA_RETURN_IF_ERROR(change_parents(table->spec(), key, true));
   if (out != nullptr) *out = table;
   fault(FaultPoint::ddl_before_commit);
   return ok_status();
+}
+
+// FK9, of a copy: its original, and the parents that its rows are checked against.
+Status Session::keep_originals_still(const TableSpec& copy, Bytes original) {
+  Impl& s = *impl_;
+  std::vector<std::string> keys = {std::string(original)};
+  for (const ForeignKeySpec& key : copy.foreign_keys)
+    if (!key.kept && key.parent != original) keys.push_back(key.parent);
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  for (const std::string& key : keys) STRATA_RETURN_IF_ERROR(s.kernel->keep_still(&s, key));
+  const TableRef table = find(std::string(original));
+  return table == nullptr ? ok_status() : wait_until_decided(*table);
 }
 
 Status Session::wait_until_decided(const Table& table) {
@@ -293,12 +309,14 @@ Status Session::wait_until_decided(const Table& table) {
 Status Session::drop_table(Bytes schema, Bytes name, bool with_schema) {
   Impl& s = *impl_;
   const std::string key = table_key(schema, name);
+  if (const TableRef copy = find(key); copy != nullptr) s.kernel->give_up_copy(copy.get());
   STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   const TableSpec spec = spec_now(key, *table);
   STRATA_RETURN_IF_ERROR(use_names({}, spec.internal_name ? nullptr : &spec));
   STRATA_RETURN_IF_ERROR(refuse_if_referred_to(spec, with_schema ? schema : Bytes()));
+  STRATA_RETURN_IF_ERROR(s.kernel->keep_still(&s, key));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
@@ -318,6 +336,7 @@ Status Session::rename_table(Bytes schema, Bytes name, Bytes new_schema, Bytes n
   const TableRef table = find(from);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
   if (find(to) != nullptr) return impl_->kernel->answer(error_duplicate_key());
+  STRATA_RETURN_IF_ERROR(k->keep_still(&s, from));
   const TableSpec old = spec_now(from, *table);
   TableSpec spec = old;
   spec.schema = std::string(new_schema);
@@ -361,6 +380,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out, bool for
   STRATA_RETURN_IF_ERROR(s.kernel->use_name(&s, key, true));
   const TableRef table = find(key);
   if (table == nullptr) return impl_->kernel->answer(error_not_found());
+  STRATA_RETURN_IF_ERROR(k->keep_still(&s, key));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   s.trx->frees_room = true;
   STRATA_RETURN_IF_ERROR(k->wait_for_drop_room(&s.trx->interrupt));
@@ -381,7 +401,7 @@ Status Session::truncate_table(Bytes schema, Bytes name, TableRef* out, bool for
   return ok_status();
 }
 
-Status Session::alter_table(const TableSpec& spec_in) {
+Status Session::alter_table(const TableSpec& spec_in, const std::vector<ColumnRename>& renamed) {
   Impl& s = *impl_;
   TableSpec spec = spec_in;
   const std::string key = table_key(spec.schema, spec.name);
@@ -397,6 +417,11 @@ Status Session::alter_table(const TableSpec& spec_in) {
                                      [](const IndexSpec& index) { return !index.parts.empty(); });
   if (!has_parts)
     for (IndexSpec& index : spec.indexes) index.parts.clear();
+  STRATA_RETURN_IF_ERROR(s.kernel->keep_still(&s, key));
+  if (!renamed.empty()) {
+    rename_columns(key, renamed, &spec);
+    STRATA_RETURN_IF_ERROR(rename_parent_columns(spec, key, renamed));
+  }
   STRATA_RETURN_IF_ERROR(check_references(spec, key, spec.children, ParentsMissing::kOk));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));
   STRATA_RETURN_IF_ERROR(s.kernel->wait_for_drop_room(&s.trx->interrupt));
@@ -465,10 +490,19 @@ void Session::Impl::publish_ddl() {
   {
     const MutexLock lock(kernel->tables_mutex);
     STRATA_ASSERT(!trx->cts.is_zero());  // committed
+    std::vector<std::string> gone;
     for (DdlChange& change : ddl) {
       STRATA_ASSERT(change.table != nullptr || change.replaced != nullptr);
-      if (change.replaced != nullptr)
+      if (change.replaced != nullptr) {
         change.replaced->stale_.store(true, std::memory_order_release);
+        gone.insert(gone.end(), change.replaced->keeps_still_.begin(),
+                    change.replaced->keeps_still_.end());
+        change.replaced->keeps_still_.clear();
+      }
+      if (change.table != nullptr && !change.keeps_still.empty()) {  // no longer the session's
+        for (const std::string& kept : change.keeps_still) std::erase(kept_still, kept);
+        change.table->keeps_still_ = std::move(change.keeps_still);
+      }
       if (change.table == nullptr) {
         kernel->tables.erase(change.key);
       } else if (change.references != nullptr) {
@@ -481,7 +515,9 @@ void Session::Impl::publish_ddl() {
         kernel->tables[change.key] = change.table;
       }
     }
+    kernel->let_go(gone);  // whoever has waited finds all of the tables that are no more stale
   }
+  kernel->names_changed.notify_all();
   fault(FaultPoint::ddl_after_commit);
   for (const DdlChange& change : ddl) {
     for (const SpaceId space : change.dropped_spaces) {

@@ -32,6 +32,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minimise", action="store_true", help="shrink what fails")
     parser.add_argument("--replay", type=Path, help="run the statements of this file instead")
     parser.add_argument("--long-keys", action="store_true", help="long keys, and unique keys that are hashes, in every case")
+    parser.add_argument("--families", action="store_true", help="tables that refer to each other, in every case")
     parser.add_argument("--preset", default="release")
     parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
     parser.add_argument("--engine", default="STRATA", help="the engine compared with InnoDB")
@@ -87,7 +88,9 @@ class Campaign:
 
     def _one(self, case: int) -> None:
         seed = self._arguments.seed * CASES_PER_SEED + case
-        result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS, long_keys=self._arguments.long_keys)
+        arguments = self._arguments
+        kind = {"long_keys": arguments.long_keys, "families": arguments.families}
+        result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS, **kind)
         self._statements += result.statements
         self._refused += result.refused
         self._codes.update(result.error_codes)

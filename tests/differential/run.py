@@ -7,6 +7,7 @@ from functools import partial
 
 from .compare import Difference
 from .excused import Conditions, Excuses
+from .families import Families, is_family
 from .generator import Generator
 from .pair import Pair
 from .plans import hangs_on_the_plan
@@ -38,9 +39,12 @@ class CaseResult:
     error_codes: dict[int, int] = field(default_factory=dict)
 
 
-def run_case(make_pair: PairMaker, excuses: Excuses, seed: int, statements: int, *, long_keys: bool = False) -> CaseResult:
+def run_case(
+    make_pair: PairMaker, excuses: Excuses, seed: int, statements: int, *, long_keys: bool = False, families: bool = False
+) -> CaseResult:
     began = time.monotonic()
-    generator = Generator(seed, statements, long_keys)
+    family = families or (not long_keys and is_family(seed))
+    generator = Families(seed, statements) if family else Generator(seed, statements, long_keys)
     pair = make_pair()
     result = CaseResult()
     transactions = Transactions()

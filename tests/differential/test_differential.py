@@ -236,6 +236,16 @@ def test_an_engine_agrees_with_itself(server: Target) -> None:
         assert result.statements > 100
 
 
+def test_an_engine_agrees_with_itself_about_tables_that_refer_to_each_other(server: Target) -> None:
+    excuses = Excuses()
+    codes: set[int] = set()
+    for seed in (1, 2, 3):
+        result = run_case(server.pair, excuses, seed, 250, families=True)
+        assert result.failure is None, [result.failure.steps[-1].sql, *map(str, result.failure.differences)]
+        codes |= result.error_codes.keys()
+    assert {1451, 1452} <= codes  # A parent that is in use, a parent that is not there.
+
+
 class Sabotage(Pair):
     """One side silently loses an update."""
 

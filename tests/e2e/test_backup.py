@@ -107,6 +107,30 @@ def binary_logs(server: Server) -> list[Path]:
     return [server.datadir / row[0] for row in server.query("SHOW BINARY LOGS")]
 
 
+def make_family(server: Server) -> None:
+    server.query("CREATE TABLE test.parent (id INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(50))")
+    server.query(
+        "CREATE TABLE test.child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, q INT, KEY (p), KEY (q),"
+        " CONSTRAINT cp FOREIGN KEY (p) REFERENCES test.parent (id) ON DELETE CASCADE ON UPDATE CASCADE,"
+        " CONSTRAINT cq FOREIGN KEY (q) REFERENCES test.parent (id) ON DELETE CASCADE ON UPDATE SET NULL)"
+    )
+
+
+def expect_family(server: Server) -> None:
+    """No orphans, and its foreign keys are those it was made with."""
+    for column in "pq":
+        orphans = f"FROM test.child c LEFT JOIN test.parent p ON p.id = c.{column} WHERE c.{column} IS NOT NULL AND p.id IS NULL"
+        assert server.query(f"SELECT COUNT(*) {orphans}") == [(0,)]
+    for statement, code in (("INSERT INTO test.child (p) VALUES (8888888)", 1452), ("DROP TABLE test.parent", 1451)):
+        with pytest.raises(pymysql.MySQLError) as error:
+            server.query(statement, autocommit=True)
+        assert error.value.args[0] == code
+    server.query("INSERT INTO test.parent VALUES (7777777, 'new')", autocommit=True)
+    server.query("INSERT INTO test.child (id, p) VALUES (7777777, 7777777)", autocommit=True)
+    server.query("DELETE FROM test.parent WHERE id = 7777777", autocommit=True)
+    assert server.query("SELECT COUNT(*) FROM test.child WHERE id = 7777777") == [(0,)]
+
+
 class Load:
     """Clients that move money, write large values, and make, change and drop tables until they are told to stop."""
 
@@ -120,7 +144,8 @@ class Load:
         server.query("CREATE TABLE test.notes (id INT AUTO_INCREMENT PRIMARY KEY, who INT, text LONGTEXT, KEY (who))")
         server.query("CREATE VIEW test.totals AS SELECT SUM(balance) AS total FROM test.accounts")
         server.query("CREATE TABLE test.beside (id INT PRIMARY KEY, n INT) ENGINE=Aria")
-        work = [self._transfer, self._transfer, self._write, self._define]
+        make_family(server)
+        work = [self._transfer, self._transfer, self._write, self._define, self._family]
         self._threads = [threading.Thread(target=self._run, args=(what, n)) for n, what in enumerate(work)]
         for thread in self._threads:
             thread.start()
@@ -159,6 +184,16 @@ class Load:
         cursor.execute("INSERT INTO notes (who, text) VALUES (0, REPEAT(%s, %s))", (name, rng.randrange(4000)))
         cursor.execute("DELETE FROM notes WHERE who = 0 AND id + 300 < LAST_INSERT_ID() ORDER BY id LIMIT 2")
         cursor.execute("REPLACE INTO beside VALUES (%s, %s)", (rng.randrange(50), rng.randrange(1000)))
+
+    def _family(self, cursor: Any, rng: random.Random, name: str) -> None:
+        """Half of the parents go again, with their children."""
+        cursor.execute("INSERT INTO parent (name) VALUES (%s)", (name,))
+        parent = cursor.lastrowid
+        cursor.execute("INSERT INTO child (p, q) SELECT %s, %s FROM seq_1_to_10", (parent, parent))
+        if rng.random() < 0.5:
+            cursor.execute("DELETE FROM parent WHERE id = %s", (parent,))
+        elif rng.random() < 0.5:
+            cursor.execute("UPDATE parent SET id = -id WHERE id = %s", (parent,))
 
     def _define(self, cursor: Any, rng: random.Random, name: str) -> None:
         cursor.execute(f"CREATE TABLE {name} (a INT PRIMARY KEY, b VARCHAR(200))")
@@ -199,6 +234,7 @@ def test_what_is_restored_is_the_database_at_the_position(source: Server) -> Non
     replay(logs[cut:], restored, f"--start-position={at['position']}")
     assert checksums(restored) == checksums(source)
     assert len(checksums(source)) > 3
+    expect_family(restored)
     # A restored server is backed up and restored again like any other.
     assert restored.stop() and mirror.stop() and source.stop()
 
@@ -412,6 +448,8 @@ def test_a_restore_goes_on_to_a_time_or_a_position(source: Server) -> None:
     assert "neither a time" in refused("restore", FOLDER / "first", *target, *logs, "--until", "yesterday")
     assert "needs --binary-logs" in refused("restore", FOLDER / "first", *target, "--until", at)
     assert "is none of the binary logs" in refused("restore", FOLDER / "first", *target, *logs, "--until", "bin.000099:4")
+    assert "has no position" in refused("restore", FOLDER / "first", *target, *logs, "--until", f"{at}000")
+    assert "use an earlier one" in refused("restore", FOLDER / "first", *target, *logs, "--until", "2001-01-01 00:00:00")
     copies = FOLDER / "logs"
     copies.mkdir()
     for log in binary_logs(source):

@@ -11,9 +11,11 @@ from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.storage_beneath import storage_beneath
 
-from .campaign import KINDS, Campaign, Totals, make_plan
+from .campaign import KINDS, Campaign, Plan, Totals, make_plan
 from .checker import Report, check
 from .history import load
+
+FAMILY_EVERY = 5  # histories; every kind comes to it, as it divides none of their numbers
 
 
 def parse() -> argparse.Namespace:
@@ -24,6 +26,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--history-seconds", type=float, default=5, help="of one history")
     parser.add_argument("--clients", type=int, default=0, help="in every history; without, the seed chooses 4 to 16")
     parser.add_argument("--levels", default=",".join(KINDS), help="in turn")
+    parser.add_argument("--families", action="store_true", help="only histories of parents and children; else every fifth")
     parser.add_argument("--no-kill", action="store_true", help="never kill -9 the server in the middle")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
@@ -75,13 +78,31 @@ def _histories(arguments: argparse.Namespace, campaign: Campaign, kinds: tuple[s
         number = arguments.first
         while time.monotonic() < deadline:
             plan = make_plan(arguments.seed, number, kinds, arguments.clients, kill)
-            report = campaign.one(plan, min(arguments.history_seconds, max(1.0, deadline - time.monotonic())))
-            totals.add(report)
-            _print_one(plan.seed, plan.kind, plan.clients, plan.kills, report)
+            seconds = min(arguments.history_seconds, max(1.0, deadline - time.monotonic()))
+            if arguments.families or number % FAMILY_EVERY == FAMILY_EVERY - 1:
+                _family(campaign, plan, seconds, totals)
+            else:
+                report = campaign.one(plan, seconds)
+                totals.add(report)
+                _print_one(plan.seed, plan.kind, plan.clients, plan.kills, report)
             number += 1
     finally:
         campaign.stop()
     return totals
+
+
+def _family(campaign: Campaign, plan: Plan, seconds: float, totals: Totals) -> None:
+    report = campaign.family(plan, seconds)
+    totals.passed += report.ok
+    totals.failed += not report.ok
+    totals.committed += report.committed
+    totals.aborted += report.aborted
+    totals.unknown += report.unknown
+    print(
+        f"seed {plan.seed}, families: {'ok' if report.ok else 'FAILED'}, {plan.kind}, {plan.clients} clients, {plan.kills} kills,"
+        f" {report.committed} committed, {report.aborted} not, {report.refused} statements refused, {report.looks} looks",
+        flush=True,
+    )
 
 
 def _print_one(seed: str, kind: str, clients: int, kills: int, report: Report) -> None:

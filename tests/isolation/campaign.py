@@ -1,15 +1,17 @@
 """Histories one after the other on one private server: made, written down, checked."""
 
 import random
+import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from strata_cli.server import Server, Settings
 from strata_cli.waiting import wait_until
 
-from . import target, workload
+from . import families, target, workload
 from .checker import Report, check
 from .history import History, Level, save
 
@@ -17,6 +19,7 @@ JOIN_TIMEOUT_S = 90.0
 PROBLEMS_SHOWN_MOST = 6
 MIXED = "mixed"
 SNAPSHOT_ISOLATION = "RR+SI"
+AnyClient = workload.Client | families.Client
 KINDS = (*(level.value for level in Level), SNAPSHOT_ISOLATION, MIXED)
 
 
@@ -114,23 +117,25 @@ class Campaign:
         history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self.engine, "clients": plan.clients, "keys": plan.keys}
         shared = workload.Shared(server, plan.seed, plan.levels, plan.keys, plan.long_share, snapshot_isolation)
         clients = [workload.Client(shared, number) for number in range(plan.clients)]
-        for client in clients:
-            client.start()
-        self._let_work(plan, seconds, clients, history)
-        shared.stopping.set()
-        for client in clients:
-            client.join(JOIN_TIMEOUT_S)
-            if client.is_alive():
-                history.problems.append(f"{client.name} hangs")
+        history.problems += self._let_work(plan, seconds, clients, shared.stopping)
         for client in clients:
             history.transactions += client.transactions
             history.problems += client.problems
-        if server.pid() is None:
-            history.problems.append(f"the server crashed:\n{server.log_tail(40)}")
-            server.kill()
-            server.start(self._settings, extra=self._options)
         workload.read_final(server, history)
         return history
+
+    def family(self, plan: Plan, seconds: float) -> families.Report:
+        """A history of parents and children."""
+        families.create_tables(self._server, self.engine)
+        self._set_globals(plan)
+        shared = families.Shared(self._server, plan.seed, plan.levels, plan.kind == SNAPSHOT_ISOLATION)
+        clients = [families.Client(shared, number) for number in range(plan.clients)]
+        problems = self._let_work(plan, seconds, clients, shared.stopping)
+        report = families.judge(self._server, clients)
+        report.problems = problems + report.problems
+        for problem in report.problems[:PROBLEMS_SHOWN_MOST]:
+            print(f"  {problem}", flush=True)
+        return report
 
     def _set_globals(self, plan: Plan) -> None:
         for name, value in (
@@ -139,7 +144,25 @@ class Campaign:
         ):
             self._server.query(f"SET GLOBAL {name} = {value}")
 
-    def _let_work(self, plan: Plan, seconds: float, clients: list[workload.Client], history: History) -> None:
+    def _let_work(self, plan: Plan, seconds: float, clients: Sequence[AnyClient], stopping: threading.Event) -> list[str]:
+        """Starts the clients and ends them; what went wrong with all of it. The server is there when this returns."""
+        for client in clients:
+            client.start()
+        self._kill_sometimes(plan, seconds, clients)
+        stopping.set()
+        problems = []
+        for client in clients:
+            client.join(JOIN_TIMEOUT_S)
+            if client.is_alive():
+                problems.append(f"{client.name} hangs")
+        server = self._server
+        if server.pid() is None:
+            problems.append(f"the server crashed:\n{server.log_tail(40)}")
+            server.kill()
+            server.start(self._settings, extra=self._options)
+        return problems
+
+    def _kill_sometimes(self, plan: Plan, seconds: float, clients: Sequence[AnyClient]) -> None:
         rng = random.Random(f"kills {plan.seed}")
         began = time.monotonic()
         kills = sorted(began + seconds * rng.uniform(0.15, 0.85) for _ in range(plan.kills))

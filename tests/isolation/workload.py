@@ -10,31 +10,17 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-import pymysql
-from pymysql.constants import CLIENT
 from strata_cli.server import Server
 
 from .history import Append, End, History, Level, Mode, Read, Savepoint, Transaction
+from .session import Failed, Gone, Result, Session
 
 DATABASE = "isolation"
 TABLE = "lists"
 GROUP_KEYS = 4
 APPENDS_PER_KEY = 24
-GONE = {0, 2002, 2003, 2006, 2013, 2014, 2055, 1053, 1927}
-DEADLOCK = 1213
-# The statement failed, the transaction is still there: lock wait timeout, row changed since the snapshot.
-FAILED = {1205, 1020}
 SUFFIX = {Mode.plain: "", Mode.share: " LOCK IN SHARE MODE", Mode.update: " FOR UPDATE"}
-
-
-class Gone(Exception):
-    """The server is not there any more."""
-
-
-class Failed(Exception):
-    """The transaction is over, by the server's will."""
 
 
 @dataclass
@@ -63,7 +49,7 @@ class Client(threading.Thread):
         self._rng = random.Random(f"{shared.rng_seed} client {number}")
         self._level = shared.levels[number % len(shared.levels)]
         self._next_value = number + 1
-        self._connection: pymysql.connections.Connection[Any] | None = None
+        self._session = Session(shared.server, DATABASE, self._level, shared.snapshot_isolation)
         self._transaction = Transaction(number, self._level, 0.0)
         self.transactions: list[Transaction] = []
         self.problems: list[str] = []
@@ -71,59 +57,19 @@ class Client(threading.Thread):
     def run(self) -> None:
         try:
             while not self._shared.stopping.is_set() and not self.problems:
-                if self._connection is None and not self._connect():
+                if not self._session.connected and not self._session.connect():
                     self._shared.stopping.wait(0.05)
                     continue
                 self._one_transaction()
         except Exception as error:  # Whatever it is, it is a finding.
             self.problems.append(f"client {self._number}: {type(error).__name__}: {error}")
         finally:
-            self._disconnect()
+            self._session.disconnect()
 
-    # --- connection ---
-
-    def _connect(self) -> bool:
-        levels = {
-            Level.RU: "READ UNCOMMITTED",
-            Level.RC: "READ COMMITTED",
-            Level.RR: "REPEATABLE READ",
-            Level.SER: "SERIALIZABLE",
-        }
-        try:
-            self._connection = self._shared.server.connect(
-                database=DATABASE, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=60
-            )
-            self._execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {levels[self._level]}")
-            for engine in ("innodb", "strata"):
-                self._execute(f"SET SESSION {engine}_snapshot_isolation={int(self._shared.snapshot_isolation)}")
-            self._execute("SET SESSION innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
-        except (pymysql.MySQLError, OSError, Gone):
-            self._disconnect()
-        return self._connection is not None
-
-    def _disconnect(self) -> None:
-        if self._connection is not None:
-            try:
-                self._connection.close()
-            except (pymysql.MySQLError, OSError):
-                pass
-            self._connection = None
-
-    def _execute(self, sql: str) -> tuple[list[tuple[Any, ...]], int]:
-        assert self._connection is not None
-        try:
-            with self._connection.cursor() as cursor:
-                affected = cursor.execute(sql)
-                return list(cursor.fetchall()), affected
-        except pymysql.MySQLError as error:
-            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
-            if isinstance(error, pymysql.err.InterfaceError) or code in GONE:
-                raise Gone(str(error)) from error
-            if code == DEADLOCK or code in FAILED:
-                raise Failed(str(code)) from error
-            raise RuntimeError(f"{error} [{sql[:200]}]") from error
-        except (OSError, ValueError, AttributeError) as error:  # What a half-closed socket makes of pymysql.
-            raise Gone(str(error)) from error
+    def _execute(self, sql: str) -> Result:
+        result = self._session.execute(sql)
+        assert result is not None  # No error is expected.
+        return result
 
     # --- transactions ---
 
@@ -138,7 +84,7 @@ class Client(threading.Thread):
             self._transaction.end = End.aborted
             self._roll_back_what_is_left()
         except Gone:
-            self._disconnect()
+            self._session.disconnect()
         self._transaction.ended = time.monotonic()
         self.transactions.append(self._transaction)
 
@@ -146,7 +92,7 @@ class Client(threading.Thread):
         try:
             self._execute("ROLLBACK")
         except Gone:
-            self._disconnect()
+            self._session.disconnect()
 
     def _single_statement(self) -> None:
         self._transaction.single = True

@@ -34,6 +34,7 @@ from .bench import (
     micro,
     performance,
     profiles,
+    references,
     report,
     restart,
     results,
@@ -846,6 +847,22 @@ def bench_scans(
 ) -> None:
     """Statements that delete, update or lock many rows at once. Example: ./strata bench scans --vs innodb --scan delete"""
     scans.run(scans.Plan(scans.chosen(only), _engines(versus), rows, rounds), json_file, plot_file)
+
+
+@bench.command("references")
+def bench_references(
+    versus: Versus = None,
+    only: Annotated[list[references.Change] | None, typer.Option("--change", help="Only these (may be repeated).")] = None,
+    threads: Annotated[str, typer.Option(help="Numbers of clients that insert children.")] = "1,16",
+    rows: Annotated[int, typer.Option(help="Children in a statement.", min=1000)] = 200_000,
+    seconds: Annotated[int, typer.Option(help="Of inserts by clients.", min=1)] = 5,
+    rounds: Annotated[int, typer.Option(min=1)] = 5,
+    json_file: JsonFile = None,
+    plot_file: PlotFile = None,
+) -> None:
+    """Children inserted, parents deleted with theirs. Example: ./strata bench references --vs innodb --change insert"""
+    plan = references.Plan(references.chosen(only), _engines(versus), _threads(threads), rows, seconds, rounds)
+    references.run(plan, json_file, plot_file)
 
 
 @bench.command("tpcc")

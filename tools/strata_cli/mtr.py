@@ -18,12 +18,16 @@ OWN_OPTIONS = (
     "--mysqld=--innodb",
 )
 SELECTED = paths.ROOT / "tests" / "mtr" / "selected.txt"
+REWRITTEN = paths.ROOT / "tests" / "mtr" / "rewritten.txt"
+REWRITTEN_SUFFIX = "_strata"  # of a suite's copy with another engine
 DIFFERENCES = paths.ROOT / "tests" / "mtr" / "differences"
 # mtr takes ports 10000 + 30 * thread and up; a run that was killed leaves its ports busy for a while.
 BUILD_THREADS = range(300, 640)
 RESULT = re.compile(r"^(?P<name>[\w.\-/]+(?: '[^']*')*)\s+(?:w\d+ )?\[ (?P<result>pass|fail|skipped|disabled|retry-\w+) \]")
 
 
+# Where a test, or what it gives, names InnoDB as an engine.
+NAMES_INNODB = re.compile(r"(engine\s*=?\s*[`'\"]?)innodb\b", re.IGNORECASE)
 # A line of SHOW PROCESSLIST, which says for how long: it differs from run to run.
 PROCESS = re.compile(r"^[+-]\d+\t\w+\tlocalhost\t")
 
@@ -108,6 +112,31 @@ def selected(longer: bool) -> list[str]:
     """The tests of MariaDB's own suites that run with every table in STRATA: suite.test; `longer` adds those marked `long`."""
     lines = (line.split("#", 1)[0].split() for line in SELECTED.read_text().splitlines())
     return [words[0] for words in lines if words and (longer or words[1:] != ["long"])]
+
+
+def rewrite(tests: Sequence[str]) -> list[str]:
+    """Copies tests that name InnoDB, suite.test, with STRATA in its place, in what they give as well; the copies' names."""
+    suites: dict[str, set[str]] = {}
+    for suite, _, test in (name.rpartition(".") for name in tests):
+        suites.setdefault(suite, set()).add(test)
+    for suite, names in suites.items():
+        top = TREE / "mysql-test"
+        source = top / suite if suite == "main" else top / "suite" / suite
+        target = top / "suite" / f"{suite}{REWRITTEN_SUFFIX}"
+        shutil.rmtree(target, ignore_errors=True)
+        for folder in (".", "t", "r", "include"):
+            for file in sorted((source / folder).glob("*")):
+                shared = file.suffix == ".inc" or file.name.split(".")[0] == "suite" or (folder == "." and file.suffix == ".cnf")
+                if file.is_file() and (shared or file.name.split(".")[0] in names):
+                    (target / folder).mkdir(parents=True, exist_ok=True)
+                    text = file.read_bytes().decode("latin-1")  # some are in other character sets: bytes are kept
+                    (target / folder / file.name).write_bytes(NAMES_INNODB.sub(r"\g<1>STRATA", text).encode("latin-1"))
+    return ["{0}{2}.{1}".format(*name.rsplit(".", 1), REWRITTEN_SUFFIX) for name in tests]
+
+
+def rewritten() -> list[str]:
+    lines = (line.split("#", 1)[0].split() for line in REWRITTEN.read_text().splitlines())
+    return [words[0] for words in lines if words]
 
 
 def own_test(name: str) -> str:

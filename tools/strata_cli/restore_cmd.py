@@ -39,7 +39,7 @@ def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = No
     if to.exists():
         raise StrataError(f"{to} is there already; name a folder that is not")
     backups = backup_manifest.chain(folder)
-    later = restore_later.wanted(backups[-1][1].binary_log, binary_logs, until)
+    later = restore_later.wanted(backups[-1][1].binary_log, backups[-1][1].made, binary_logs, until)
     quiet = as_json or not errors.is_terminal
     columns = (TextColumn("  {task.description:24}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=quiet) as progress:

@@ -28,8 +28,8 @@ class Later:
     options: tuple[str, ...]  # Of mariadb-binlog, which say the same.
 
 
-def wanted(at: BinaryLog | None, folder: Path | None, until: str | None) -> Later | None:
-    """Looks at names only; None: nothing was asked for."""
+def wanted(at: BinaryLog | None, made: str, folder: Path | None, until: str | None) -> Later | None:
+    """Looks at names and sizes only; None: nothing was asked for. `made`: when the backup was finished."""
     if folder is None:
         if until:
             raise StrataError("--until needs --binary-logs, the folder where the server's binary logs are")
@@ -37,6 +37,7 @@ def wanted(at: BinaryLog | None, folder: Path | None, until: str | None) -> Late
     if at is None:
         raise StrataError("the backup names no position: its server had no binary log then. Nothing was restored")
     files = _files_from(at.file, folder.resolve())
+    _refuse_if_shorter(files[0], at.position)
     if not until:
         return Later(files, at.position, "", ())
     if found := POSITION.fullmatch(until):
@@ -45,6 +46,10 @@ def wanted(at: BinaryLog | None, folder: Path | None, until: str | None) -> Late
         time = datetime.datetime.fromisoformat(until)
     except ValueError:
         raise StrataError(f"'{until}' is neither a time, as '2026-11-26 12:00:00', nor a position, as bin.000007:4711") from None
+    finished = datetime.datetime.fromisoformat(made).astimezone()
+    if time.astimezone() < finished:
+        when = finished.replace(tzinfo=None)
+        raise StrataError(f"the backup was finished at {when}, after {until}: use an earlier one. Nothing was restored")
     if time.tzinfo is not None:
         time = time.astimezone().replace(tzinfo=None)  # mariadb-binlog reads local time.
     return Later(files, at.position, until, (f"--stop-datetime={time.isoformat(sep=' ', timespec='seconds')}",))
@@ -56,7 +61,13 @@ def _up_to_position(at: BinaryLog, files: list[Path], name: str, position: int) 
         raise StrataError(f"{name} is none of the binary logs from {names[0]} to {names[-1]}. Nothing was restored")
     if name == at.file and position < at.position:
         raise StrataError(f"the backup ends at {at.file}:{at.position}, behind {name}:{position}. Nothing was restored")
+    _refuse_if_shorter(files[names.index(name)], position)
     return Later(files[: names.index(name) + 1], at.position, f"{name}:{position}", (f"--stop-position={position}",))
+
+
+def _refuse_if_shorter(file: Path, position: int) -> None:
+    if file.stat().st_size < position:
+        raise StrataError(f"{file} has no position {position}: it is cut off, or of another server. Nothing was restored")
 
 
 def _files_from(first: str, folder: Path) -> list[Path]:

@@ -71,6 +71,7 @@ def usual_stages(
         Stage("sysbench, every oltp workload", needs_plugin(lambda: stages.sysbench(seconds=4))),
         *suite_stages(MONOLITHIC),
         Stage("mtr: selected tests", needs_plugin(lambda: stages.mtr_selected(300))),
+        Stage("mtr: InnoDB's tests of foreign keys", needs_plugin(lambda: stages.mtr_rewritten(300))),
         _own_suite(drawn.suite_profile),
         Stage("differential, the runner itself", needs_plugin(stages.differential_tests)),
         Stage(

@@ -107,6 +107,12 @@ struct KernelImpl final : SchemaUser {
   bool told_schema = false;
   // Alone: names that a DDL transaction has to itself.
   std::set<std::string, std::less<>> ddl_names STRATA_GUARDED_BY(tables_mutex);
+  // FK9. By table_key(): transactions in which a cascade changes the table; how many keep it still.
+  struct Cascades {
+    uint32_t users = 0;
+    uint32_t kept_still = 0;
+  };
+  std::map<std::string, Cascades, std::less<>> cascades STRATA_GUARDED_BY(tables_mutex);
 
   // Transactions without a session. A prepared one stays here until its end is reached, so that DDL
   // sees it (E14); while it is being decided `trx` is null.
@@ -238,6 +244,12 @@ struct KernelImpl final : SchemaUser {
   Status use_name(Session::Impl* session, const std::string& key, bool exclusive);
   Status lock_name(Session::Impl* session, const std::string& key);
   void release_names(Session::Impl* session) noexcept;
+  Status use_for_cascade(Session::Impl* session, const std::string& key);
+  Status keep_still(Session::Impl* session, const std::string& key);
+  void let_go(const std::vector<std::string>& kept) STRATA_REQUIRES(tables_mutex);
+  void give_up_copy(Table* copy);
+  template <typename Free>
+  Status wait_for_names(Session::Impl* session, const Free& is_free) STRATA_REQUIRES(tables_mutex);
   StatusOr<TableRef> load_table(const std::string& key);
   Status give_up(Bytes name, uint64_t timeout_us) override;
   Status leave_space(SpaceId space) override;
@@ -278,6 +290,7 @@ struct DdlChange {
   std::vector<uint32_t> built = {};          // ... nor these indexes
   // Only what refers to what has changed; `table` is the one that was there.
   std::unique_ptr<TableReferences> references = nullptr;
+  std::vector<std::string> keeps_still = {};  // FK9: by `table`, a copy, from the commit on
 };
 
 struct Session::Impl {
@@ -300,8 +313,10 @@ struct Session::Impl {
   size_t merge_floor =
       0;  // journal length at the newest savepoint: entries below it keep their extent
   std::vector<DdlChange> ddl;
-  std::map<std::string, bool> used_names;  // by this transaction; true: exclusively
-  std::string payload, key, old_payload;   // scratch, reused
+  std::map<std::string, bool> used_names;          // by this transaction; true: exclusively
+  std::set<std::string, std::less<>> cascaded_to;  // FK9
+  std::vector<std::string> kept_still;             // likewise; until this transaction ends
+  std::string payload, key, old_payload;           // scratch, reused
   bool foreign_key_checks = true;
   std::unique_ptr<References> references;  // made when a table has some
   ForeignKeyError foreign_key_error;
@@ -347,6 +362,7 @@ struct Session::Impl {
   // references.cc. Null: the table has no foreign keys that would have to be checked.
   StatusOr<std::shared_ptr<const struct Links>> links_to_check(Table* table);
   Status follow(Table* table, const RowKeys& keys, bool deletes);
+  void merge_row_deltas(size_t from);
   void apply_row_deltas();
   void publish_ddl();
 };

@@ -24,6 +24,12 @@
 //   FK8  Keys are compared as bytes: the images of a value are the same in every index over columns
 //        of one type (KeyPartSpec), but for NULL flags and order. A value whose image is longer
 //        than an entry keeps whole cannot be referred to.
+//   FK9  A cascade changes a table while nobody replaces or copies it, however it got there: the
+//        server need not have locked it. It uses the table's name until its transaction ends; DDL
+//        that copies, empties, renames, alters or drops a table, or builds an index of it, waits
+//        for that and keeps others away: the copy of an ALTER until it takes the place or is given
+//        up, from its original and from the parents of its new keys. A statement whose view of who
+//        refers to whom is older than such DDL fails, and can be tried again (definition_changed).
 #pragma once
 
 #include <memory>
@@ -67,6 +73,9 @@ bool fit(const ForeignKeySpec& key, const TableSpec& child, const TableSpec& par
 Status describe(const KernelImpl& kernel, TableSpec* spec);
 
 TableReferences references_in(const TableSpec& spec);
+// Columns of the table that get other names: in its keys, on both sides of those to itself.
+void rename_columns(const std::string& own_name, const std::vector<ColumnRename>& renamed,
+                    TableSpec* spec);
 // Of a table with foreign keys that gets another name: theirs that were made of the old one, as
 // TableCodecs::shown_name() has it, and the name of the parent where that is the table itself.
 void rename_references(const std::string& old_name, const std::string& new_name,

@@ -112,15 +112,25 @@ inline Member member_of(Bytes row) {
   return m;
 }
 
+// The call after which a codec fails; 0: none does.
+struct CodecFailure {
+  int in = 0;
+  Status next() {
+    return in != 0 && --in == 0 ? error_internal("the codec was to fail here") : ok_status();
+  }
+};
+
 class FamilyCodec final : public TableCodec {
  public:
-  explicit FamilyCodec(const TableSpec& spec) : spec_(spec) {}
+  FamilyCodec(const TableSpec& spec, CodecFailure* failure) : spec_(spec), failure_(failure) {}
   Status remove(TableCursor* at, Row* out) override {
+    STRATA_RETURN_IF_ERROR(failure_->next());
     before_.make(member_of(at->row()), spec_);
     *out = Row{{}, before_.key, before_.entries.data(), 3, false};
     return ok_status();
   }
   Status set_null(TableCursor* at, const ForeignKeySpec& key, Row* out) override {
+    STRATA_RETURN_IF_ERROR(failure_->next());
     Member m = member_of(at->row());
     before_.make(m, spec_);
     Number id;
@@ -129,6 +139,7 @@ class FamilyCodec final : public TableCodec {
   }
   Status copy_from(TableCodec*, TableCursor* parent_at, TableCursor* at, const ForeignKeySpec& key,
                    Row* out) override {
+    STRATA_RETURN_IF_ERROR(failure_->next());
     Member parent = member_of(parent_at->row());
     Member m = member_of(at->row());
     before_.make(m, spec_);
@@ -149,14 +160,16 @@ class FamilyCodec final : public TableCodec {
     return ok_status();
   }
   TableSpec spec_;
+  CodecFailure* const failure_;
   MemberImage before_, after_;
 };
 
 class FamilyCodecs final : public TableCodecs {
  public:
+  CodecFailure failure;  // for one thread
   void about_to_change(const TableSpec&) override {}
   StatusOr<std::unique_ptr<TableCodec>> open(const TableSpec& spec) override {
-    return std::unique_ptr<TableCodec>(new FamilyCodec(spec));
+    return std::unique_ptr<TableCodec>(new FamilyCodec(spec, &failure));
   }
   Status describe(TableSpec* spec) override {
     const TableSpec with = family_spec(spec->name, spec->definition == "d");

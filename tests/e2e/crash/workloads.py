@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from . import bank, bulk, ddl, events, items, undo, xa
+from . import bank, bulk, ddl, events, families, items, undo, xa
 from .ledger import Ledger
 from .session import Connector, ServerGone, Session
 from .tables import rows_are_free, verify_table
@@ -42,6 +42,7 @@ class Workloads:
         self._xa = xa.XaWorker(server, database, 1, random.Random(), self._xa_ledger)
         self._items = [items.ItemsWorker(server, database, n, random.Random(), {}, 0) for n in (1, 2)]
         self._bulk = bulk.BulkWorker(server, database, 1, random.Random(), {}, 0)
+        self._family = families.FamiliesWorker(server, database, 1, random.Random(), {}, 0)
         self._ddl = ddl.DdlWorker(server, database, 1, random.Random(), engine, {}, 0)
 
     def close(self) -> None:
@@ -50,7 +51,7 @@ class Workloads:
 
     def create(self) -> None:
         with Session(self._server, self._database) as session:
-            for workload in (bank, bulk, events, items, undo, xa):
+            for workload in (bank, bulk, events, families, items, undo, xa):
                 workload.create(session, self._engine)
 
     def workers(self, rng: random.Random) -> list[Worker]:
@@ -64,17 +65,18 @@ class Workloads:
         self._ddl = ddl.DdlWorker(server, database, 1, own_rng(), self._engine, self._ddl.catalog, self._ddl.next_name)
         self._bulk = bulk.BulkWorker(server, database, 1, own_rng(), self._bulk.committed, self._bulk.next_id)
         self._bulk.rows_max = self._bulk_rows
+        self._family = families.FamiliesWorker(server, database, 1, own_rng(), self._family.committed, self._family.next_id)
         tellers = [bank.BankWorker(server, database, n, own_rng(), self.bank) for n in (1, 2, 3)]
         writers = [events.EventsWorker(server, database, n, own_rng(), self._events) for n in (1, 2)]
         self._xa = xa.XaWorker(server, database, 1, own_rng(), self._xa_ledger, rollback_too=self._xa_rollback_too)
         auditor = bank.Auditor(server, database, 1, own_rng())
         undoers = [undo.UndoWorker(server, database, n, own_rng(), self._undo) for n in (1, 2)]
         schema = [self._ddl] if self._ddl_too else []
-        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, *schema, *undoers]
+        return [*tellers, auditor, *writers, self._xa, *self._items, self._bulk, self._family, *schema, *undoers]
 
     def tables(self) -> list[str]:
         """All there are, as the last verify() saw them."""
-        known = (bank, events, items, bulk, xa, undo)
+        known = (bank, events, items, bulk, families, xa, undo)
         return [*(table for workload in known for table in workload.TABLES), *sorted(self._ddl.catalog)]
 
     def acknowledged(self) -> dict[str, set[int]]:
@@ -101,6 +103,7 @@ class Workloads:
                 problems += events.verify(session, self._events)
                 problems += items.verify(session, self._items)
                 problems += bulk.verify(session, self._bulk)
+                problems += families.verify(session, self._family)
                 problems += undo.verify(session, self._undo)
                 problems += ddl.verify(session, self._ddl)
                 for table in self.tables():

@@ -1,0 +1,81 @@
+"""One connection of a client at its isolation level, and what becomes of its statements."""
+
+from collections.abc import Collection
+from typing import Any
+
+import pymysql
+from pymysql.constants import CLIENT
+from strata_cli.server import Server
+
+from .history import Level
+
+GONE = {0, 2002, 2003, 2006, 2013, 2014, 2055, 1053, 1927}
+DEADLOCK = 1213
+# The statement failed, the transaction is still there: lock wait timeout, row changed since the snapshot.
+FAILED = {1205, 1020}
+LEVELS = {
+    Level.RU: "READ UNCOMMITTED",
+    Level.RC: "READ COMMITTED",
+    Level.RR: "REPEATABLE READ",
+    Level.SER: "SERIALIZABLE",
+}
+Result = tuple[list[tuple[Any, ...]], int]
+
+
+class Gone(Exception):
+    """The server is not there any more."""
+
+
+class Failed(Exception):
+    """The transaction is over, by the server's will."""
+
+
+class Session:
+    def __init__(self, server: Server, database: str, level: Level, snapshot_isolation: bool) -> None:
+        self._server, self._database, self._level = server, database, level
+        self._snapshot_isolation = snapshot_isolation
+        self._connection: pymysql.connections.Connection[Any] | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._connection is not None
+
+    def connect(self) -> bool:
+        try:
+            self._connection = self._server.connect(
+                database=self._database, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=60
+            )
+            self.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {LEVELS[self._level]}")
+            for engine in ("innodb", "strata"):
+                self.execute(f"SET SESSION {engine}_snapshot_isolation={int(self._snapshot_isolation)}")
+            self.execute("SET SESSION innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
+        except (pymysql.MySQLError, OSError, Gone):
+            self.disconnect()
+        return self.connected
+
+    def disconnect(self) -> None:
+        if self._connection is not None:
+            try:
+                self._connection.close()
+            except (pymysql.MySQLError, OSError):
+                pass
+            self._connection = None
+
+    def execute(self, sql: str, refused: Collection[int] = ()) -> Result | None:
+        """Rows and how many were affected. None: one of the errors in `refused`."""
+        assert self._connection is not None
+        try:
+            with self._connection.cursor() as cursor:
+                affected = cursor.execute(sql)
+                return list(cursor.fetchall()), affected
+        except pymysql.MySQLError as error:
+            code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
+            if isinstance(error, pymysql.err.InterfaceError) or code in GONE:
+                raise Gone(str(error)) from error
+            if code == DEADLOCK or code in FAILED:
+                raise Failed(str(code)) from error
+            if code in refused:
+                return None
+            raise RuntimeError(f"{error} [{sql[:200]}]") from error
+        except (OSError, ValueError, AttributeError) as error:  # What a half-closed socket makes of pymysql.
+            raise Gone(str(error)) from error
