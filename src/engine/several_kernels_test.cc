@@ -288,7 +288,7 @@ TEST(SeveralKernels, SnapshotsAreTheSameOnEveryNodeWhileAllWrite) {
     expect_merged_logs_make_pages(&cluster);
     std::printf("%d nodes: %llu commits, %llu pages taken\n", nodes,
                 static_cast<unsigned long long>(work.commits()),
-                static_cast<unsigned long long>(cluster.page_locks()->transfers()));
+                static_cast<unsigned long long>(cluster.page_transfers()));
   }
 }
 

@@ -357,6 +357,16 @@ std::optional<PageReport> PageHolds::unreported(PageId page) const {
   return it == shard.holds.end() ? std::nullopt : it->second.unreported;
 }
 
+std::vector<PageReport> PageHolds::all_unreported() const {
+  std::vector<PageReport> reports;
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (const auto& [page, hold] : shard.holds)
+      if (hold.unreported.has_value()) reports.push_back(*hold.unreported);
+  }
+  return reports;
+}
+
 void PageHolds::reported(const PageReport& report) {
   Shard& shard = shard_of(report.page);
   const MutexLock lock(shard.mutex);

@@ -115,6 +115,7 @@ class PageHolds {
   void put(proto::PageReport version);
   // The one that was put last, if no report of it has been answered.
   [[nodiscard]] std::optional<proto::PageReport> unreported(PageId page) const;
+  [[nodiscard]] std::vector<proto::PageReport> all_unreported() const;
   void reported(const proto::PageReport& report);
   // With that version, if there is one.
   [[nodiscard]] proto::PageReport last_report(PageId page) const;
