@@ -198,7 +198,7 @@ class FusionServices final : public ClusterServices {
     pages_->joined(life->id, life->number, life->pages.get(), storage);
     const Status begun = life->pages->begin();
     EXPECT_TRUE(begun.ok()) << begun;
-    return {&life->oracle, &life->horizon,     &life->reader,
+    return {&life->oracle, &life->horizon,    &life->reader,
             &life->locks,  life->pages.get(), life->pages->source()};
   }
 

@@ -228,7 +228,7 @@ class PagesNode {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::condition_variable said_;
-  Pages pages_;                        // under mutex_
+  Pages pages_;                                         // under mutex_
   std::map<uint8_t, std::shared_ptr<Client>> clients_;  // under mutex_
   PageSource* storage_ = nullptr;                       // under mutex_
   bool stopping_ = false;                               // under mutex_

@@ -71,7 +71,7 @@ class PagesSim::Slots final : public transport::RemoteRegion {
     auto bytes = std::make_shared<std::string>(operation->source);
     const uint64_t offset = operation->offset;
     if (operation->kind == RegionOperation::Kind::kPut) {
-      const uint64_t more = unknown ? sim_->rng_.below(60'000) : 0;
+      const uint64_t more = unknown ? sim_->rng_.below(100'000) : 0;
       half(more, [=, this] {
         std::memcpy(sim_->pool_.data() + offset, bytes->data(), kPageBytes / 2);
         half(unknown ? sim_->rng_.below(20'000) : 0, [=, this] {
@@ -636,6 +636,8 @@ class PagesSim::Server {
           PageReport with_slot = version;
           with_slot.slot = slot;
           if (!ended_) holds_.put(with_slot);
+          if (sim_->mutation_ == PagesMutation::kCheckpointWithoutReports)
+            frames_[page].dirty = false;
           if (--*left == 0 && !ended_) reported();
         });
       }
@@ -772,7 +774,7 @@ void PagesSim::tick() {
 }
 
 void PagesSim::write_some() {
-  after(1'000 + rng_.below(5'000), [this] { write_some(); });
+  after(1'000 + rng_.below(write_back_us_), [this] { write_some(); });
   if (storage_replays_) {
     for (Stream& stream : streams_)
       if (rng_.one_in(2) || !faulty())
@@ -798,6 +800,8 @@ PagesSim::PagesSim(uint64_t seed, PagesMutation mutation, bool storage_replays)
     : rng_(seed),
       mutation_(mutation),
       storage_replays_(storage_replays),
+      write_back_us_(rng_.one_in(3) ? 150'000 : 5'000),
+      patience_us_(rng_.one_in(3) ? kLeaseUs / 3 : 3 * kLeaseUs),
       pool_(uint64_t{kSlotCount} * kPageBytes) {
   servers_.resize(kServers + 1);
 }
@@ -835,8 +839,9 @@ void PagesSim::supervise() {
       servers_[number]->begin();
       continue;
     }
+    const uint64_t patience_us = faulty() ? patience_us_ : 3 * kLeaseUs;
     const bool silent =
-        server->dead || (server->last_lease_at + 3 * kLeaseUs < now_ && rng_.one_in(10));
+        server->dead || (server->last_lease_at + patience_us < now_ && rng_.one_in(10));
     if (member->fence == 0) {
       if (!silent) continue;
       if (!server->fenced) ++counts_.fences;
