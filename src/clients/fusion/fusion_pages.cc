@@ -311,25 +311,28 @@ Status FusionPages::report_all(const std::vector<PageReport>& reports) {
 }
 
 Status FusionPages::take_slots(uint32_t count, std::vector<uint32_t>* slots) {
-  const MutexLock lock(slots_mutex_);
-  while (slots->size() < count) {
-    if (const auto slot = slots_.take(); slot.has_value()) {
+  Status status;
+  while (status.ok() && slots->size() < count) {
+    if (const auto slot = slots_.take(); slot.has_value())
       slots->push_back(*slot);
-      continue;
-    }
-    const auto taken = service_->take_slots(slots_request_ + 1, options_.slots_at_once);
-    if (!taken.ok()) {
-      slots_.add(*slots);  // nothing was put into them
-      heard(taken.status());
-      return taken.status();
-    }
-    ++slots_request_;
-    slots_.add(*taken);
-    if (!taken->empty()) continue;
-    slots_.add(*slots);
-    return error_busy("the memory node's pool is full of pages that storage lacks");
+    else
+      status = get_slots();
   }
-  return ok_status();
+  if (!status.ok()) slots_.add(*slots);  // nothing was put into them
+  heard(status);
+  return status;
+}
+
+// So that there are some.
+Status FusionPages::get_slots() {
+  const MutexLock lock(slots_mutex_);
+  if (slots_.free() != 0) return ok_status();  // somebody else has got some meanwhile
+  STRATA_ASSIGN_OR_RETURN(const std::vector<uint32_t> taken,
+                          service_->take_slots(slots_request_ + 1, options_.slots_at_once));
+  ++slots_request_;
+  slots_.add(taken);
+  if (!taken.empty()) return ok_status();
+  return error_busy("the memory node's pool is full of pages that storage lacks");
 }
 
 // Puts pages[which[i]] into slots[i].

@@ -113,6 +113,7 @@ class FusionPages final : public PageLock {
   Status report_unreported(const PageId* ids, uint32_t count);
   Status report_all(const std::vector<proto::PageReport>& reports);
   Status take_slots(uint32_t count, std::vector<uint32_t>* slots);
+  Status get_slots();
   Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
              const char* pages);
 
