@@ -17,6 +17,8 @@
  *   FY1  Whoever uses the page has its newest version, and nobody else uses it beside a writer.
  *   FY2  A version that the memory node knows is durable in its writer's log.
  *   FH2  What it knows is in its slot.
+ *   FH6  A page is nobody's until the report that gives it up is answered: else FY1 does not hold, since a grant that
+ *        comes again would be refused before the version is known.
  *   FU13 A grant that arrives after its "not held" is not used, and a report of an earlier hold ends no later one:
  *        else FY1 does not hold.
  * That nobody waits for ever, and what happens when a server dies, is in tests/sim/fusion.
@@ -71,8 +73,7 @@ bit asked[2];
 byte first = NOBODY; /* who has waited longest */
 
 /* Of one atomic step; means nothing afterwards. */
-hidden byte who, m, a, n, l;
-hidden bit g;
+hidden byte who, m, a, n, l, g;
 
 #define ROOM (nfull(grant[0]) && nfull(grant[1]) && nfull(back[0]) && nfull(back[1]))
 
@@ -224,7 +225,14 @@ inline given_up() {
   state[me] = NONE; mode[me] = 0; number = 0; wanted = 0; used = 0; dirty = 0; told = 0; step = 0; FORGET_FRAME
 }
 
-/* Steps of a version on its way: its log is durable (1), half of it is in a slot (2), all of it is (3). */
+inline say_given_up(version) {
+  report[me]!number, 1, version;
+  if :: !late && late_number == 0 -> late_number = number; late_llsn = version :: 1 fi;
+  step = 4
+}
+
+/* Steps of a version on its way: its log is durable (1), half of it is in a slot (2), all of it is (3). 4: the page
+ * is given up, and nobody knows whether the memory node knows: until the report is answered it is nobody's. */
 proctype Server(bit me) {
   byte asks, number, refused, step, frame = NOTHING;
   byte late_number, late_llsn; /* a report that comes again */
@@ -249,7 +257,7 @@ proctype Server(bit me) {
   :: atomic { state[me] == GIVING && dirty && step == 1 && nfull(report[me]) ->
        report[me]!number, 1, frame; step = 2
      }
-  :: atomic { state[me] == GIVING && dirty && step == 2 -> is_put[frame] = 1; given_up() }
+  :: atomic { state[me] == GIVING && dirty && step == 2 -> is_put[frame] = 1; step = 4 }
 #else
   :: atomic { state[me] >= HELD && dirty && step == 1 -> step = 2 }
   :: atomic { state[me] >= HELD && dirty && step == 2 -> is_put[frame] = 1; step = 3 }
@@ -257,18 +265,19 @@ proctype Server(bit me) {
   :: atomic { state[me] == HELD && dirty && step == 3 && nfull(report[me]) ->
        report[me]!number, 0, frame; dirty = 0; told = 1; step = 0
      }
-  :: atomic { state[me] == GIVING && (dirty && step == 3 || told) && nfull(report[me]) ->
-       report[me]!number, 1, frame;
-       if :: !late && late_number == 0 -> late_number = number; late_llsn = frame :: 1 fi;
-       given_up()
+  :: atomic { state[me] == GIVING && step != 4 && (dirty && step == 3 || told) && nfull(report[me]) ->
+       say_given_up(frame)
      }
 #endif
   /* Not changed, or what was pushed has been answered. */
-  :: atomic { state[me] == GIVING && !dirty && (!told || empty(report[me])) && nfull(report[me]) ->
-       report[me]!number, 1, 0;
-       if :: !late && late_number == 0 -> late_number = number; late_llsn = 0 :: 1 fi;
-       given_up()
+  :: atomic { state[me] == GIVING && step != 4 && !dirty && (!told || empty(report[me])) && nfull(report[me]) ->
+       say_given_up(0)
      }
+#ifdef BUG_NOT_AWAITED
+  :: atomic { state[me] == GIVING && step == 4 -> given_up() }
+#else
+  :: atomic { state[me] == GIVING && step == 4 && empty(report[me]) -> given_up() } /* it is answered */
+#endif
   :: atomic { late_number != 0 && nfull(report[me]) ->
        report[me]!late_number, 1, late_llsn; late = 1; late_number = 0; late_llsn = 0
      }

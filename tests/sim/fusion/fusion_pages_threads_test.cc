@@ -27,6 +27,7 @@ using testing::MemoryLogSink;
 using testing::MemoryPageSource;
 using testing::PageVersion;
 using testing::tiny_pool;
+using testing::wait_until;
 
 constexpr uint8_t kServers = 3;
 constexpr uint32_t kShared = 60;
