@@ -103,9 +103,10 @@ class Work {
         for (size_t i = 0; i < kNames && !::testing::Test::HasFailure(); ++i) {
           session->begin(Isolation::kRepeatableRead);
           const auto table = session->open_table("test", name_of(i));
-          if (table.ok())
+          if (table.ok()) {
             for (const auto& [id, row] : committed_[t][(*table)->spec().space_id])
               ASSERT_TRUE(remove(session.get(), *table, id, row).ok()) << id;
+          }
           ASSERT_TRUE(session->commit().ok());
         }
       });

@@ -4,9 +4,10 @@
  * Each server asks for the page to read or to write it, uses it, and gives it up when it is asked to: its log
  * becomes durable, the version is put into a slot of its own, the report is sent. A version may also be pushed in
  * the background, while the page is held. Asks, refusals ("not held"), reports, grants and requests to give up go
- * by ways of their own, so each may overtake the others; an ask and a report may come a second time, a report much
- * later, and a grant is sent again for an ask that comes again. A put is two steps: whoever reads in between finds
- * no version.
+ * by ways of their own, so each may overtake the others; an ask and a report of the first server may come a second
+ * time, the report much later, and a grant is sent again for an ask that comes again. Until it is put, whoever reads a
+ * version finds none. (That the log is durable and that the version is put is one step: nobody sees anything of it
+ * before the report.)
  *
  * -DCOPIES: a server keeps what it had of a page that it has given up. The flag that says that it is valid is
  * cleared by whoever publishes, one-sided and unwaited, so it may be late (FU15): then the page is dropped though
@@ -46,6 +47,10 @@
 
 #define S 1
 #define X 2
+
+/* How far a version is, or a page that is given up. */
+#define PUT 1
+#define SAID 2 /* and whether the memory node knows nobody knows: until that is answered it is nobody's (FH6) */
 
 chan ask[2] = [2] of { byte, byte };                 /* mode, ask */
 chan refusal[2] = [2] of { byte };                   /* number */
@@ -206,12 +211,7 @@ inline use() {
   used = 1;
   if
   :: mode[me] == X && newest < CHANGES ->
-     newest++; frame = newest; dirty = 1;
-#ifdef BUG_PUT_BEFORE_LOG
-     step = 1
-#else
-     step = 0
-#endif
+     newest++; frame = newest; dirty = 1
   :: 1
   fi
 }
@@ -227,12 +227,12 @@ inline given_up() {
 
 inline say_given_up(version) {
   report[me]!number, 1, version;
-  if :: !late && late_number == 0 -> late_number = number; late_llsn = version :: 1 fi;
-  step = 4
+  if :: me == 0 && !late && late_number == 0 -> late_number = number; late_llsn = version :: 1 fi;
+  step = SAID
 }
 
-/* Steps of a version on its way: its log is durable (1), half of it is in a slot (2), all of it is (3). 4: the page
- * is given up, and nobody knows whether the memory node knows: until the report is answered it is nobody's. */
+inline make_durable() { if :: frame > durable -> durable = frame :: else fi }
+
 proctype Server(bit me) {
   byte asks, number, refused, step, frame = NOTHING;
   byte late_number, late_llsn; /* a report that comes again */
@@ -244,39 +244,39 @@ proctype Server(bit me) {
        state[me] = ASKED;
        ask[me]!mode[me], asks
      }
-  :: atomic { state[me] == ASKED && !again && nfull(ask[me]) -> again = 1; ask[me]!mode[me], asks }
+  :: atomic { me == 0 && state[me] == ASKED && !again && nfull(ask[me]) -> again = 1; ask[me]!mode[me], asks }
   :: atomic { nempty(grant[me]) && CAN_REFUSE -> grant[me]?m, a, n, l; take_grant() }
   :: atomic { nempty(back[me]) && CAN_REFUSE -> back[me]?n; take_back() }
   :: atomic { state[me] == HELD && !used -> use() }
   :: atomic { state[me] == HELD && used && wanted -> state[me] = GIVING }
-  :: atomic { state[me] >= HELD && dirty && step == 0 ->
-       if :: frame > durable -> durable = frame :: else fi;
-       step = 1
-     }
 #ifdef BUG_GRANT_BEFORE_PUT
-  :: atomic { state[me] == GIVING && dirty && step == 1 && nfull(report[me]) ->
-       report[me]!number, 1, frame; step = 2
+  :: atomic { state[me] == GIVING && dirty && step == 0 && nfull(report[me]) ->
+       make_durable(); report[me]!number, 1, frame; step = 1
      }
-  :: atomic { state[me] == GIVING && dirty && step == 2 -> is_put[frame] = 1; step = 4 }
+  :: atomic { state[me] == GIVING && dirty && step == 1 -> is_put[frame] = 1; step = SAID }
 #else
-  :: atomic { state[me] >= HELD && dirty && step == 1 -> step = 2 }
-  :: atomic { state[me] >= HELD && dirty && step == 2 -> is_put[frame] = 1; step = 3 }
+  :: atomic { state[me] >= HELD && dirty && step == 0 ->
+#ifndef BUG_PUT_BEFORE_LOG
+       make_durable();
+#endif
+       is_put[frame] = 1; step = PUT
+     }
   /* Pushed, and held on to. */
-  :: atomic { state[me] == HELD && dirty && step == 3 && nfull(report[me]) ->
+  :: atomic { state[me] == HELD && dirty && step == PUT && nfull(report[me]) ->
        report[me]!number, 0, frame; dirty = 0; told = 1; step = 0
      }
-  :: atomic { state[me] == GIVING && step != 4 && (dirty && step == 3 || told) && nfull(report[me]) ->
+  :: atomic { state[me] == GIVING && step != SAID && (dirty && step == PUT || told) && nfull(report[me]) ->
        say_given_up(frame)
      }
 #endif
   /* Not changed, or what was pushed has been answered. */
-  :: atomic { state[me] == GIVING && step != 4 && !dirty && (!told || empty(report[me])) && nfull(report[me]) ->
+  :: atomic { state[me] == GIVING && step != SAID && !dirty && (!told || empty(report[me])) && nfull(report[me]) ->
        say_given_up(0)
      }
 #ifdef BUG_NOT_AWAITED
-  :: atomic { state[me] == GIVING && step == 4 -> given_up() }
+  :: atomic { state[me] == GIVING && step == SAID -> given_up() }
 #else
-  :: atomic { state[me] == GIVING && step == 4 && empty(report[me]) -> given_up() } /* it is answered */
+  :: atomic { state[me] == GIVING && step == SAID && empty(report[me]) -> given_up() } /* it is answered */
 #endif
   :: atomic { late_number != 0 && nfull(report[me]) ->
        report[me]!late_number, 1, late_llsn; late = 1; late_number = 0; late_llsn = 0

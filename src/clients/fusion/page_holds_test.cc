@@ -255,6 +255,11 @@ TEST_F(PageHoldsTest, NothingIsGivenUpBeforeItServes) {  // PL3
   hold(kP, kX, 5);
   holds_.asked_back({kP, 5});
   EXPECT_TRUE(holds_.take_ready(10).empty());
+  EXPECT_TRUE(has(kP, kX));  // the log goes on
+  EXPECT_TRUE(holds_.try_acquire(kP, kX));
+  holds_.release(kP);
+  holds_.release(kP);
+  EXPECT_TRUE(holds_.take_ready(10).empty());
   holds_.serve(true);
   EXPECT_EQ(holds_.take_ready(10).size(), 1u);
 }

@@ -124,10 +124,9 @@ class FusionServices final : public ClusterServices {
     }
     stop_.notify_all();
     keeper_.join();
-    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0, waits = 0, notes = 0, ends = 0;
     pages_->stop();
     pages_.reset();
-    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0;
+    uint64_t fetches = 0, requests = 0, gets = 0, calls = 0, waits = 0, notes = 0, ends = 0;
     for (const auto* list : {&graveyard_})
       for (const auto& life : *list) {
         const auto& c = life->oracle.counters();
@@ -188,7 +187,6 @@ class FusionServices final : public ClusterServices {
     lives_[node] = life;
     life->pump = std::make_unique<LockPump>(&life->locks, &lock_service_, kEpoch);
     while (!life->locks.joined()) std::this_thread::yield();
-    return {&life->oracle, &life->horizon, &life->reader, &life->locks};
     clients::FusionPagesOptions options;
     options.stream = StreamId{node};
     life->service = std::make_unique<PagesNode::Server>(

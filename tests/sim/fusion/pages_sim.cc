@@ -300,6 +300,8 @@ class PagesSim::Server {
     pages->pop_back();
     acquire(page, PageMode::kExclusive, [=, this] {
       ensure_frame(page, [=, this] {
+        if (sealed)
+          return;  // another life redoes it, and writes that log by now; this one will hear
         Frame& frame = frames_[page];
         for (const auto& [of, change] : sim_->streams_[id_.value].changes) {
           if (of != page || change.llsn <= frame.llsn) continue;
@@ -774,7 +776,7 @@ void PagesSim::tick() {
 }
 
 void PagesSim::write_some() {
-  after(1'000 + rng_.below(write_back_us_), [this] { write_some(); });
+  after(1'000 + rng_.below(faulty() ? write_back_us_ : 5'000), [this] { write_some(); });
   if (storage_replays_) {
     for (Stream& stream : streams_)
       if (rng_.one_in(2) || !faulty())
@@ -812,6 +814,12 @@ uint64_t PagesSim::delay() {
   return 20 + rng_.below(1'000);
 }
 
+bool PagesSim::may_put(NodeId server, uint64_t life) const {
+  return std::any_of(graveyard_.begin(), graveyard_.end(), [&](const auto& one) {
+    return one->id() == server && one->life() == life && !one->dead;
+  });
+}
+
 // Fences who is silent; its next life adopts its place.
 void PagesSim::supervise() {
   after(3'000, [this] { supervise(); });
@@ -828,7 +836,8 @@ void PagesSim::supervise() {
       const uint64_t life = member->life;
       pages_->fence(id);
       pages_->release_fenced(id);
-      pages_->mapping_gone(id, life);
+      // Unless it may still put: then that is said when it ends.
+      if (!may_put(id, life)) pages_->mapping_gone(id, life);
       authority_->forget(id);
       continue;
     }

@@ -90,6 +90,7 @@ class PagesSim {
   uint64_t delay();
   void send_outgoing();
   void tick();
+  [[nodiscard]] bool may_put(NodeId server, uint64_t life) const;  // after its release
   void supervise();
   void next_fault();
   void one_fault();
