@@ -52,13 +52,23 @@ class Work {
  public:
   Work(Cluster* cluster, uint64_t seed) : cluster_(cluster), seed_(seed) {}
 
+  // For so long, and until there was something of everything, however busy the machine is.
   void run(uint64_t milliseconds, bool crashes) {
     const uint64_t stop_us = monotonic_us() + milliseconds * 1000;
+    const uint64_t deadline_us = stop_us + 60'000'000;
     std::vector<std::thread> keepers;
     for (uint8_t node = 1; node <= kNodes; ++node)
-      keepers.emplace_back([=, this] { keep(node, stop_us, crashes && node != 1); });
+      keepers.emplace_back([=, this] { keep(node, crashes && node != 1); });
+    for (uint8_t node = 0; !::testing::Test::HasFailure(); node = (node + 1) % kNodes) {
+      cluster_->hear(node + 1);
+      std::this_thread::yield();
+      const uint64_t now_us = monotonic_us();
+      const bool enough = commits.load() >= 20 && definitions.load() >= 5;
+      if (now_us >= deadline_us || (now_us >= stop_us && enough)) break;
+    }
+    stopping_.store(true);
     std::atomic<bool> ended{false};
-    std::thread heartbeat([&] {
+    std::thread heartbeat([&] {  // whoever ends may wait for it
       for (uint8_t node = 0; !ended.load(); node = (node + 1) % kNodes) {
         cluster_->hear(node + 1);
         std::this_thread::yield();
@@ -172,18 +182,16 @@ class Work {
   }
 
   // One node's life: threads that work, and now and then a crash and another life.
-  void keep(uint8_t node, uint64_t stop_us, bool may_crash) {
+  void keep(uint8_t node, bool crash) {
     Rng rng(seed_ * 100 + node);
-    for (uint64_t life = 0; monotonic_us() < stop_us && !::testing::Test::HasFailure(); ++life) {
-      const uint64_t end_us =
-          may_crash ? std::min(stop_us, monotonic_us() + 50'000 + rng.below(300'000)) : stop_us;
-      const bool crash = end_us < stop_us;
+    for (uint64_t life = 0; !stopping_.load() && !::testing::Test::HasFailure(); ++life) {
+      const uint64_t end_us = crash ? monotonic_us() + 50'000 + rng.below(300'000) : UINT64_MAX;
       std::vector<std::thread> threads;
       for (uint64_t t = (node - 1) * kThreadsPerNode; t < node * kThreadsPerNode; ++t)
         threads.emplace_back(
             [=, this] { work(t, seed_ * 1000 + life * kThreads + t, end_us, crash); });
       for (std::thread& thread : threads) thread.join();
-      if (!crash) continue;
+      if (!crash || ::testing::Test::HasFailure()) continue;
       cluster_->crash(node);
       ++crashes;
       cluster_->start(node);
@@ -194,7 +202,7 @@ class Work {
     Rng rng(seed);
     auto session = cluster_->kernel(node_of(thread))->new_session();
     session->set_lock_wait_timeout_us(2'000'000);
-    while (monotonic_us() < end_us && !::testing::Test::HasFailure()) {
+    while (!stopping_.load() && monotonic_us() < end_us && !::testing::Test::HasFailure()) {
       session->begin(Isolation::kRepeatableRead);
       if (rng.one_in(5))
         change_definition(thread, session.get(), &rng);
@@ -313,6 +321,7 @@ class Work {
 
   Cluster* const cluster_;
   const uint64_t seed_;
+  std::atomic<bool> stopping_{false};
   std::array<std::array<std::shared_mutex, kNames>, kNodes> metadata_;
   // By thread and life of a table, that is, its space: a thread's ids are its own.
   std::array<std::map<uint32_t, Rows>, kThreads> committed_;
