@@ -94,6 +94,7 @@ CHECKS = (
     Check("consult", "two writers"),
     *(Check("consult", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in CONSULT_BUGS),
     Check("plock", "two servers"),
+    Check("plock", "copies are kept", (*PLOCK_COPIES, "-DGRANTS=4")),
     *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
     Check("plock", "flag is believed", (*PLOCK_COPIES, "-DBUG_FLAG_IS_BELIEVED"), must_fail=True),
 )
