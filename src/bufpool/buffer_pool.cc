@@ -131,7 +131,8 @@ Frame* BufferPool::Impl::pin_cached(uint64_t packed) noexcept {
 void BufferPool::Impl::insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept {
   const bool latched = frame->try_lock_to_hand_on(LatchMode::kExclusive);
   STRATA_ASSERT(latched);  // latches are taken with a pin only
-  frame->state.store(lock_ != nullptr ? FrameState::kLocking : FrameState::kLoading,
+  const bool locks_now = lock_ != nullptr && !locks_first_;
+  frame->state.store(locks_now ? FrameState::kLocking : FrameState::kLoading,
                      std::memory_order_relaxed);
   frame->newest_end = 0;
   frame->image_lsn = 0;
@@ -186,15 +187,46 @@ Frame* BufferPool::Impl::pin_or_insert(uint64_t packed, Access access, bool* ins
   }
 }
 
+// The page lock of one access(), until there is a guard that it goes with (PL5). Without locks
+// nothing is ever held.
+class BufferPool::Impl::HeldLock {
+ public:
+  HeldLock(Impl* impl, PageId id) noexcept : impl_(impl), id_(id) {}
+  ~HeldLock() { release(); }
+  HeldLock(const HeldLock&) = delete;
+  HeldLock& operator=(const HeldLock&) = delete;
+
+  // Who does not want to wait for a latch does not wait for another node either.
+  Status acquire(LatchMode mode, Access access) noexcept {
+    const bool never_waits = access == Access::kTry || access == Access::kAtHand;
+    Status status = never_waits ? impl_->lock_->try_acquire(id_, mode, &newest)
+                                : impl_->lock_->acquire(id_, mode, &newest);
+    held_ = status.ok();
+    return status;
+  }
+  void release() noexcept {
+    if (held_) impl_->release_lock(id_);
+    held_ = false;
+  }
+  void pass_to_guard() noexcept { held_ = false; }
+
+  Llsn newest;  // what a read must return at least
+
+ private:
+  Impl* const impl_;
+  const PageId id_;
+  bool held_ = false;
+};
+
 // The exclusive latch of a new frame is held, and acquire() may wait for another node to give the
 // page up, while this node's own older hold is being taken away: surrender() must not wait for this
 // frame then. It marks the frame instead, and what was acquired before the mark is acquired again.
 // Once the frame is kLoading, surrender() waits for the latch (PL1).
-Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mode, Access access,
-                                          Llsn* newest) noexcept {
-  Partition& p = partition_of(id.packed());
+Status BufferPool::Impl::lock_before_load(Frame* frame, LatchMode mode, Access access,
+                                          HeldLock* held) noexcept {
+  Partition& p = partition_of(frame->page_id.load(std::memory_order_relaxed));
   for (;;) {
-    STRATA_RETURN_IF_ERROR(acquire_lock(id, mode, access, newest));
+    STRATA_RETURN_IF_ERROR(held->acquire(mode, access));
     {
       const MutexLock lock(p.mutex);
       if (frame->state.load(std::memory_order_relaxed) == FrameState::kLocking) {
@@ -203,32 +235,23 @@ Status BufferPool::Impl::lock_before_load(Frame* frame, PageId id, LatchMode mod
       }
       frame->state.store(FrameState::kLocking, std::memory_order_relaxed);
     }
-    release_lock(id);
+    held->release();
   }
-}
-
-// Who does not want to wait for a latch does not wait for another node either.
-Status BufferPool::Impl::acquire_lock(PageId id, LatchMode mode, Access access,
-                                      Llsn* newest) noexcept {
-  const bool never_waits = access == Access::kTry || access == Access::kAtHand;
-  return never_waits ? lock_->try_acquire(id, mode, newest) : lock_->acquire(id, mode, newest);
 }
 
 // Fills a frame that insert() made. On success it is kReady or kBlank and still latched
 // exclusively; on failure it is detached and let go (B6).
 Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access access,
-                              bool* damaged) noexcept {
-  Llsn newest;
-  Status status =
-      lock_ != nullptr ? lock_before_load(frame, id, mode, access, &newest) : ok_status();
-  const bool locked = status.ok();
+                              HeldLock* held, bool* damaged) noexcept {
+  const bool locks_now = lock_ != nullptr && !locks_first_;
+  Status status = locks_now ? lock_before_load(frame, mode, access, held) : ok_status();
   FrameState state = FrameState::kReady;
   if (status.ok() && access == Access::kNew) {
     std::memset(frame->page, 0, kPageBytes);
     state = FrameState::kBlank;
   } else if (status.ok()) {
     counters_.reads.fetch_add(1, std::memory_order_relaxed);
-    status = source_->read(id, newest, frame->page);
+    status = source_->read(id, held->newest, frame->page);
     if (access == Access::kRedo && (is_not_found(status) || is_corruption(status))) {
       state = is_corruption(status) ? FrameState::kBlankDamaged : FrameState::kBlank;
       if (damaged != nullptr) *damaged = is_corruption(status);
@@ -236,9 +259,7 @@ Status BufferPool::Impl::load(Frame* frame, PageId id, LatchMode mode, Access ac
       status = ok_status();
     }
   }
-  status = finish_load(frame, id, std::move(status), state);
-  if (!status.ok() && locked) release_lock(id);
-  return status;
+  return finish_load(frame, id, std::move(status), state);
 }
 
 // load() once the page is in the frame, or could not be read.
@@ -309,6 +330,8 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
                                              bool* damaged) noexcept {
   const uint64_t packed = id.packed();
   const bool never_waits = access == Access::kTry || access == Access::kAtHand;
+  HeldLock held(this, id);
+  if (locks_first_) STRATA_RETURN_IF_ERROR(held.acquire(mode, access));  // PL6
   bool counted = false;
   for (;;) {
     Frame* frame = find_and_pin(packed);
@@ -327,7 +350,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
         count_hit();
     }
     if (inserted) {
-      STRATA_RETURN_IF_ERROR(load(frame, id, mode, access, damaged));
+      STRATA_RETURN_IF_ERROR(load(frame, id, mode, access, &held, damaged));
       // The pin keeps the page here.
       if (mode == LatchMode::kShared) frame->unlock_handed_on(LatchMode::kExclusive);
     }
@@ -342,7 +365,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     // frame. One that is still being locked it cannot detach, only mark (lock_before_load()): a
     // lock got meanwhile would be taken away unnoticed, and the page be changed under another's
     // nose.
-    if (lock_ != nullptr && !inserted) {
+    if (lock_ != nullptr && !inserted && !locks_first_) {
       if (is_loading(*frame)) {
         if (never_waits) {
           unpin(frame);
@@ -351,8 +374,7 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
         frame->latch.lock_shared();
         frame->latch.unlock_shared();
       }
-      Llsn newest;
-      Status status = acquire_lock(id, mode, access, &newest);
+      Status status = held.acquire(mode, access);
       if (!status.ok()) {
         unpin(frame);
         return status;
@@ -363,33 +385,32 @@ StatusOr<PageGuard> BufferPool::Impl::access(PageId id, LatchMode mode, Access a
     } else if (never_waits) {
       if (!frame->try_lock_to_hand_on(mode)) {
         unpin(frame);
-        release_lock(id);
         return error_busy();
       }
     } else {
       frame->lock_to_hand_on(mode);
     }
-    PageGuard guard;
-    guard.pool_ = pool_;
-    guard.frame_ = frame;
-    guard.page_ = frame->page;
-    guard.mode_ = mode;
     const FrameState state = frame->state.load(std::memory_order_relaxed);
-    if (__builtin_expect(state == FrameState::kReady, 1)) {
-      if (!inserted && lru_of(frame).needs_touch(frame)) touch(frame);
+    const bool blank = state == FrameState::kBlank || state == FrameState::kBlankDamaged;
+    const bool may_be_blank = access == Access::kNew || access == Access::kRedo;
+    if (__builtin_expect(state == FrameState::kReady, 1) || (blank && may_be_blank)) {
+      if (!blank && !inserted && lru_of(frame).needs_touch(frame)) touch(frame);
+      if (blank && access == Access::kRedo && damaged != nullptr)
+        *damaged = state == FrameState::kBlankDamaged;
+      PageGuard guard;
+      guard.pool_ = pool_;
+      guard.frame_ = frame;
+      guard.page_ = frame->page;
+      guard.mode_ = mode;
+      held.pass_to_guard();
       return guard;
     }
-    if (state == FrameState::kBlank || state == FrameState::kBlankDamaged) {
-      if (access == Access::kNew) return guard;
-      if (access == Access::kRedo) {
-        if (damaged != nullptr) *damaged = state == FrameState::kBlankDamaged;
-        return guard;
-      }
-      // Zeroes nobody ever read are not a page: forget them and ask the source.
-      guard.release();
-      drop_blank(packed);
-    }
-    // kDetached: the load failed or the page was given up meanwhile. Look again.
+    frame->unlock_handed_on(mode);
+    unpin(frame);
+    if (!locks_first_) held.release();
+    // Zeroes nobody ever read are not a page: forget them and ask the source. kDetached: the load
+    // failed or the page was given up meanwhile. Look again.
+    if (blank) drop_blank(packed);
   }
 }
 

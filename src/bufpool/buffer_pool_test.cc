@@ -76,6 +76,46 @@ TEST(BufferPool, PageLockGotWhileAFrameIsBeingLockedIsGotAgainAfterItWasTakenAwa
   changer.join();
 }
 
+// PL6: another node wants the page all the time, so whenever nobody uses it it is taken away. Whoever
+// has got it uses it all the same; it is not asked for again only because its frame was lost.
+TEST(BufferPool, PageThatIsAlwaysWantedElsewhereIsUsedOncePerLock) {
+  class Wanted final : public PageLock {
+   public:
+    Status acquire(PageId id, LatchMode, Llsn* newest) override {
+      *newest = Llsn{};
+      if (++acquired > 100) return error_timed_out("nobody uses what was got");
+      if (users++ == 0) take_away(id);
+      return ok_status();
+    }
+    void release(PageId id) noexcept override {
+      if (--users == 0) take_away(id);
+    }
+    [[nodiscard]] bool awaits_release() const noexcept override { return true; }
+    void forget(PageId) override {}
+    void take_away(PageId id) {
+      if (pool == nullptr) return;
+      EXPECT_TRUE(pool->surrender(id).ok());
+    }
+    BufferPool* pool = nullptr;
+    int acquired = 0, users = 0;
+  };
+  Wanted lock;
+  PoolHarness h(tiny_pool(32), &lock);
+  lock.pool = h.pool.get();
+  h.make(page(1));
+  EXPECT_EQ(lock.acquired, 1);
+  for (int i = 2; i < 10; ++i) {
+    h.modify(page(1));
+    EXPECT_EQ(lock.acquired, i);
+    EXPECT_EQ(lock.users, 0);
+  }
+  EXPECT_TRUE(h.pool->fix(page(1), LatchMode::kShared).ok());
+  EXPECT_EQ(lock.acquired, 10);
+  EXPECT_TRUE(is_not_found(h.pool->fix(page(2), LatchMode::kShared).status()));
+  EXPECT_EQ(lock.users, 0);
+  lock.pool = nullptr;
+}
+
 // A page that is cached and seems to be ours is not fixed again, nor locked.
 TEST(BufferPool, BringInKeepsItsFastPathWithAPageLock) {
   class Counting final : public PageLock {

@@ -9,7 +9,8 @@
 //                                                kReady --surrender--^
 //
 // With page locks between nodes, kLocking (acquire() not answered yet) comes before kLoading; a
-// surrender() meanwhile makes it kLockRevoked: acquire again. Both under the partition mutex.
+// surrender() meanwhile makes it kLockRevoked: acquire again. Both under the partition mutex; and
+// neither where the service awaits releases (PL6), since the page is locked already then.
 // kBlank: the bytes are zeroes that were never read; only fix_new() and fix_for_redo() may see
 // them. kDetached: not in the hash table any more; whoever latches it lets go and looks the page up
 // again.

@@ -28,6 +28,7 @@ BufferPool::Impl::Impl(const BufferPoolOptions& options, PageSource* source, Pag
     : options_(options),
       source_(source),
       lock_(lock == no_page_lock() ? nullptr : lock),
+      locks_first_(lock_ != nullptr && lock_->awaits_release()),
       feeds_source_(source->wants_evicted()),
       log_(log) {}
 

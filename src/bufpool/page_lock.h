@@ -6,14 +6,18 @@
 //   PL3  Between serve(pool) and serve(nullptr) the service may take any page back, by surrender()
 //        from a thread of its own choice. Outside nothing is given up: a node that redoes its log
 //        holds what it held in its last life, and who wants such a page waits.
-//   PL4  A page lock counts for a frame only if it was got when the frame was loaded already, or by
-//        whoever loads it: what is taken away afterwards detaches the frame, what was taken away
-//        before is got again. So a frame that is latched after its lock was got and is still in the
-//        pool is locked.
+//   PL4  Of a service that does not wait for releases (PL6) a page lock counts for a frame only if
+//        it was got when the frame was loaded already, or by whoever loads it: what is taken away
+//        afterwards detaches the frame, what was taken away before is got again. So a frame that is
+//        latched after its lock was got and is still in the pool is locked.
 //   PL5  Each acquire() or try_acquire() that returned OK is followed by one release(), when the
 //        guard has gone that came of it, or it is clear that none comes. A service may wait for
 //        that before it takes the page back. With a reference to a page a thread does not acquire()
 //        it again but for the same use of it.
+//   PL6  A service that always waits for that (awaits_release()) is asked before the pool looks for
+//        the page, once for each use: whoever has got the page uses it, whatever became of the
+//        frame meanwhile. Else two nodes that want a page all the time would take it from each
+//        other for ever, and nobody would ever use it.
 #pragma once
 
 #include <cstdint>
@@ -46,6 +50,8 @@ class PageLock {
   }
   // PL5. Must not block nor call the pool.
   virtual void release(PageId /*id*/) noexcept {}
+  // PL6. Constant.
+  [[nodiscard]] virtual bool awaits_release() const noexcept { return false; }
   // The frame was evicted; the node does not need the lock any more. Called under the partition
   // mutex, so that it cannot overtake the next acquire of the page: must not block nor call the
   // pool.

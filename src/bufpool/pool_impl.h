@@ -86,7 +86,9 @@ struct BufferPool::Impl {
   Frame* pin_or_insert(uint64_t packed, Access access, bool* inserted, Status* status) noexcept;
   void insert(Partition& p, Frame* frame, uint64_t packed, Access access) noexcept
       STRATA_REQUIRES(p.mutex);
-  Status load(Frame* frame, PageId id, LatchMode mode, Access access, bool* damaged) noexcept;
+  class HeldLock;
+  Status load(Frame* frame, PageId id, LatchMode mode, Access access, HeldLock* held,
+              bool* damaged) noexcept;
   struct LoadWait;
   // Until the page has been read, or could not be. The frame is pinned.
   Status wait_for_load(Frame* frame) noexcept;
@@ -95,9 +97,7 @@ struct BufferPool::Impl {
     return load_waits_[static_cast<size_t>(frame - frames_.get()) % load_waits_.size()];
   }
   Status finish_load(Frame* frame, PageId id, Status status, FrameState state) noexcept;
-  Status lock_before_load(Frame* frame, PageId id, LatchMode mode, Access access,
-                          Llsn* newest) noexcept;
-  Status acquire_lock(PageId id, LatchMode mode, Access access, Llsn* newest) noexcept;
+  Status lock_before_load(Frame* frame, LatchMode mode, Access access, HeldLock* held) noexcept;
   void release_lock(PageId id) noexcept {  // PL5
     if (lock_ != nullptr) lock_->release(id);
   }
@@ -179,6 +179,7 @@ struct BufferPool::Impl {
   const BufferPoolOptions options_;
   PageSource* const source_;
   PageLock* const lock_;     // nullptr: the no-op lock
+  const bool locks_first_;   // PL6
   const bool feeds_source_;  // the source hears of evictions
   std::atomic<Log*> log_;
 

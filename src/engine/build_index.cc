@@ -230,6 +230,12 @@ Status Session::build_indexes(const TableRef& table, TableSpec* spec, IndexBuild
   if (wanted[0] == 0) return error_invalid_argument("the clustered index is not built in place");
   if (impl_->isolation == Isolation::kReadUncommitted)
     return error_invalid_argument("indexes are built of committed rows");
+  // E16: what writers of other nodes add behind the view would not be in the index.
+  if (impl_->kernel->seams.schema != nullptr) {
+    STRATA_RETURN_IF_ERROR(
+        use_names({table_key(table->spec().schema, table->spec().name)}, nullptr));
+    if (table->stale()) return impl_->kernel->answer(error_definition_changed());
+  }
   STRATA_RETURN_IF_ERROR(
       impl_->kernel->keep_still(impl_.get(), table_key(table->spec().schema, table->spec().name)));
   STRATA_RETURN_IF_ERROR(wait_until_decided(*table));

@@ -368,8 +368,10 @@ class Simulation {
 
 TEST(SeveralKernelsSim, EveryStatementDoesWhatItWouldOnOneNode) {
   const uint64_t first = environment("STRATA_SEED", 1);
-  const uint64_t rounds =
-      environment("STRATA_ROUNDS", strata::testing::fewer_if_sanitized(1000, 60));
+  // Clients of a memory node take longer.
+  const uint64_t most = cluster_services ? strata::testing::fewer_if_sanitized(150, 15)
+                                         : strata::testing::fewer_if_sanitized(1000, 60);
+  const uint64_t rounds = environment("STRATA_ROUNDS", most);
   set_diag_sink([](Severity, std::string_view) {});  // each crash tells of its recovery
   for (uint64_t seed = first; seed < first + rounds && !HasFailure(); ++seed) {
     SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));

@@ -64,7 +64,15 @@ CONSULT_BUGS = (
     "BUG_READ_BEFORE_REGISTERING",
 )
 
-PLOCK_BUGS = ("BUG_GRANT_BEFORE_PUT", "BUG_PUT_BEFORE_LOG", "BUG_UNNUMBERED_GRANT", "BUG_NOT_HELD_OF_WHAT_IS_THERE")
+PLOCK_BUGS = (
+    "BUG_GRANT_BEFORE_PUT",
+    "BUG_PUT_BEFORE_LOG",
+    "BUG_UNNUMBERED_GRANT",
+    "BUG_UNNUMBERED_REPORT",
+    "BUG_NOT_HELD_OF_WHAT_IS_THERE",
+    "BUG_NOT_AWAITED",
+)
+PLOCK_COPIES = ("-DCOPIES",)
 
 CHECKS = (
     Check("log_quorum", "2 of 3"),
@@ -85,7 +93,10 @@ CHECKS = (
     *(Check("waiters", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in WAITERS_BUGS),
     Check("consult", "two writers"),
     *(Check("consult", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in CONSULT_BUGS),
+    Check("plock", "two servers"),
+    Check("plock", "copies are kept", (*PLOCK_COPIES, "-DGRANTS=4")),
     *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
+    Check("plock", "flag is believed", (*PLOCK_COPIES, "-DBUG_FLAG_IS_BELIEVED"), must_fail=True),
 )
 
 

@@ -41,7 +41,11 @@ class FusionPages::Source final : public PageSource {
     return pages_->write(ids, changes, count, pages, ok);
   }
   Status sync() override { return sync_below(Lsn{UINT64_MAX}); }
+  // FU17: what is in a slot, and the memory node does not know yet, is in no frame any more if its
+  // page is being given up (FH6). Looked at after the frames, and told before the rest is waited
+  // for.
   Status sync_below(Lsn floor) override {
+    STRATA_RETURN_IF_ERROR(pages_->report_all(pages_->holds_.all_unreported()));
     return pages_->service_->write_back_below(pages_->options_.stream, floor);
   }
   Status create_space(SpaceId space) override { return storage_->create_space(space); }
@@ -293,6 +297,10 @@ Status FusionPages::report_unreported(const PageId* ids, uint32_t count) {
   for (uint32_t i = 0; i < count; ++i)
     if (const auto report = holds_.unreported(ids[i]); report.has_value())
       reports.push_back(*report);
+  return report_all(reports);
+}
+
+Status FusionPages::report_all(const std::vector<PageReport>& reports) {
   if (reports.empty()) return ok_status();
   counters_.reports.fetch_add(1, std::memory_order_relaxed);
   const Status status = service_->report(reports);
@@ -303,25 +311,28 @@ Status FusionPages::report_unreported(const PageId* ids, uint32_t count) {
 }
 
 Status FusionPages::take_slots(uint32_t count, std::vector<uint32_t>* slots) {
-  const MutexLock lock(slots_mutex_);
-  while (slots->size() < count) {
-    if (const auto slot = slots_.take(); slot.has_value()) {
+  Status status;
+  while (status.ok() && slots->size() < count) {
+    if (const auto slot = slots_.take(); slot.has_value())
       slots->push_back(*slot);
-      continue;
-    }
-    const auto taken = service_->take_slots(slots_request_ + 1, options_.slots_at_once);
-    if (!taken.ok()) {
-      slots_.add(*slots);  // nothing was put into them
-      heard(taken.status());
-      return taken.status();
-    }
-    ++slots_request_;
-    slots_.add(*taken);
-    if (!taken->empty()) continue;
-    slots_.add(*slots);
-    return error_busy("the memory node's pool is full of pages that storage lacks");
+    else
+      status = get_slots();
   }
-  return ok_status();
+  if (!status.ok()) slots_.add(*slots);  // nothing was put into them
+  heard(status);
+  return status;
+}
+
+// So that there are some.
+Status FusionPages::get_slots() {
+  const MutexLock lock(slots_mutex_);
+  if (slots_.free() != 0) return ok_status();  // somebody else has got some meanwhile
+  STRATA_ASSIGN_OR_RETURN(const std::vector<uint32_t> taken,
+                          service_->take_slots(slots_request_ + 1, options_.slots_at_once));
+  ++slots_request_;
+  slots_.add(taken);
+  if (!taken.empty()) return ok_status();
+  return error_busy("the memory node's pool is full of pages that storage lacks");
 }
 
 // Puts pages[which[i]] into slots[i].

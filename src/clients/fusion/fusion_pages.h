@@ -8,7 +8,8 @@
 //   FU22  Pages that are given up together share one persist, one batch of puts and one report.
 //   FH6  A page is given up in this order: its log is durable (K9), its version is in a slot, the
 //        report is answered. One that cannot be put stays the server's, and is tried again; a
-//        report is repeated until it is answered, and the page is nobody's until then.
+//        report is repeated until it is answered, and the page is nobody's until then. The pool
+//        thinks it written before; a checkpoint does not (sync_below(): FU17).
 //   FU3  Nothing is put, and no grant is used, without a lease of the memory node's epoch. A
 //        server that hears that it is fenced has no pages from then on.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
@@ -88,6 +89,7 @@ class FusionPages final : public PageLock {
   Status acquire(PageId id, LatchMode mode, Llsn* newest) override;
   Status try_acquire(PageId id, LatchMode mode, Llsn* newest) override;
   void release(PageId id) noexcept override { holds_.release(id); }
+  [[nodiscard]] bool awaits_release() const noexcept override { return true; }  // FU18
   [[nodiscard]] bool seems_held(PageId id, LatchMode mode) const noexcept override;
   void forget(PageId id) override { holds_.forget(id); }
   bool needs_redo(PageId id) override { return to_redo_.contains(id); }
@@ -109,7 +111,9 @@ class FusionPages final : public PageLock {
   Status write(const PageId* ids, const PageChanges* changes, uint32_t count, const char* pages,
                bool* ok);
   Status report_unreported(const PageId* ids, uint32_t count);
+  Status report_all(const std::vector<proto::PageReport>& reports);
   Status take_slots(uint32_t count, std::vector<uint32_t>* slots);
+  Status get_slots();
   Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
              const char* pages);
 

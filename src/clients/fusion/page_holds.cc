@@ -63,7 +63,7 @@ bool PageHolds::acquire(Request* request, uint64_t now_us) {
       return false;
     }
     const bool held = hold.state == State::kHeld;
-    if (held && !hold.wanted_back && is_enough(hold.mode, request->mode)) {
+    if (held && is_free(hold) && is_enough(hold.mode, request->mode)) {
       ++hold.refs;
       counters_.held.fetch_add(1, std::memory_order_relaxed);
       return true;
@@ -85,7 +85,7 @@ bool PageHolds::try_acquire(PageId page, PageMode mode) {
   const auto it = shard.holds.find(page);
   if (it == shard.holds.end() || ended_.load(std::memory_order_relaxed)) return false;
   Hold& hold = it->second;
-  if (hold.state != State::kHeld || hold.wanted_back || !is_enough(hold.mode, mode)) return false;
+  if (hold.state != State::kHeld || !is_free(hold) || !is_enough(hold.mode, mode)) return false;
   ++hold.refs;
   counters_.held.fetch_add(1, std::memory_order_relaxed);
   return true;
@@ -159,7 +159,7 @@ void PageHolds::release(PageId page) {
     Hold& hold = it->second;
     STRATA_ASSERT(hold.refs != 0);
     --hold.refs;
-    if (hold.waiting != nullptr && !hold.wanted_back) admitted = admit(shard, &hold);
+    if (hold.waiting != nullptr && is_free(hold)) admitted = admit(shard, &hold);
     is_ready = list_if_ready(shard, page, &hold);
   }
   answer(admitted);
@@ -355,6 +355,16 @@ std::optional<PageReport> PageHolds::unreported(PageId page) const {
   const MutexLock lock(shard.mutex);
   const auto it = shard.holds.find(page);
   return it == shard.holds.end() ? std::nullopt : it->second.unreported;
+}
+
+std::vector<PageReport> PageHolds::all_unreported() const {
+  std::vector<PageReport> reports;
+  for (Shard& shard : shards_) {
+    const MutexLock lock(shard.mutex);
+    for (const auto& [page, hold] : shard.holds)
+      if (hold.unreported.has_value()) reports.push_back(*hold.unreported);
+  }
+  return reports;
 }
 
 void PageHolds::reported(const PageReport& report) {

@@ -16,6 +16,7 @@
 //         thread that has a reference must not ask for the page again.
 //   FH7  A page that is wanted back is used by nobody but those who have references, which are at
 //        most cohort_max who waited when it was granted, and those who came before it was wanted.
+//        Before it serves it gives nothing up, and so keeps using what it has: a log is redone.
 //   FH1  A grant counts if it answers the ask that is under way, and is newer than what the server
 //        has said it did not have; any other is answered "not held", but for one that is there
 //        already. So no grant is used that the memory node thinks was given up (FU13).
@@ -115,6 +116,7 @@ class PageHolds {
   void put(proto::PageReport version);
   // The one that was put last, if no report of it has been answered.
   [[nodiscard]] std::optional<proto::PageReport> unreported(PageId page) const;
+  [[nodiscard]] std::vector<proto::PageReport> all_unreported() const;
   void reported(const proto::PageReport& report);
   // With that version, if there is one.
   [[nodiscard]] proto::PageReport last_report(PageId page) const;
@@ -159,6 +161,9 @@ class PageHolds {
   static constexpr size_t kShards = 64;
   Shard& shard_of(PageId page) const noexcept {
     return shards_[mix64(page.packed()) / 7 % kShards];
+  }
+  [[nodiscard]] bool is_free(const Hold& hold) const noexcept {  // FH7
+    return !hold.wanted_back || !serving_.load();
   }
   void ask(const Shard& shard, PageId page, Hold* hold, uint64_t now_us)
       STRATA_REQUIRES(shard.mutex);

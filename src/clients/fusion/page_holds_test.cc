@@ -226,7 +226,9 @@ TEST_F(PageHoldsTest, VersionsAreReportedUntilThatIsAnswered) {  // FH2
   EXPECT_FALSE(report->gives_up);
   EXPECT_EQ(holds_.version(kP).llsn, Llsn{70});
   EXPECT_EQ(holds_.version(kP).slot, 3u);
+  EXPECT_EQ(holds_.all_unreported().size(), 1u);
   holds_.reported(*report);
+  EXPECT_TRUE(holds_.all_unreported().empty());
   EXPECT_FALSE(holds_.unreported(kP).has_value());
   holds_.asked_back({kP, 5});
   ASSERT_EQ(holds_.take_ready(10).size(), 1u);
@@ -252,6 +254,11 @@ TEST_F(PageHoldsTest, NothingIsGivenUpBeforeItServes) {  // PL3
   holds_.serve(false);
   hold(kP, kX, 5);
   holds_.asked_back({kP, 5});
+  EXPECT_TRUE(holds_.take_ready(10).empty());
+  EXPECT_TRUE(has(kP, kX));  // the log goes on
+  EXPECT_TRUE(holds_.try_acquire(kP, kX));
+  holds_.release(kP);
+  holds_.release(kP);
   EXPECT_TRUE(holds_.take_ready(10).empty());
   holds_.serve(true);
   EXPECT_EQ(holds_.take_ready(10).size(), 1u);

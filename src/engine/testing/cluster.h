@@ -434,8 +434,8 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
-// Timestamps, views, other nodes' transactions and row locks by other means than the objects above.
-// A test that is built with such means sets cluster_services before it begins.
+// Timestamps, views, other nodes' transactions, row locks and pages by other means than the objects
+// above. A test that is built with such means sets cluster_services before it begins.
 class ClusterServices {
  public:
   struct Seams {
@@ -443,15 +443,21 @@ class ClusterServices {
     ViewHorizon* horizon = nullptr;
     TitSource* others = nullptr;
     LockAuthority* locks = nullptr;
+    // Both or none: page locks, and the pages that go with them.
+    PageLock* page_lock = nullptr;
+    PageSource* pages = nullptr;
   };
   virtual ~ClusterServices() = default;
-  // For a new life of the node; they last until ended().
-  virtual Seams start(uint8_t node) = 0;
+  // For a new life of the node; they last until ended(). `storage`: of all nodes.
+  virtual Seams start(uint8_t node, PageSource* storage) = 0;
   virtual void ended(uint8_t node, bool crashed) = 0;  // its kernel has gone
   virtual void hear(uint8_t node) = 0;
   [[nodiscard]] virtual uint64_t reads_of_others(uint8_t node) = 0;
   // Of some node that is there.
   [[nodiscard]] virtual LockAuthority* any_locks() = 0;
+  // Storage has every page then, as far as the nodes have written it back.
+  virtual Status store_all() = 0;
+  [[nodiscard]] virtual uint64_t page_transfers() = 0;
 };
 inline std::function<std::unique_ptr<ClusterServices>(uint8_t nodes)> cluster_services;
 
@@ -500,7 +506,10 @@ class Cluster {
   [[nodiscard]] uint8_t nodes() const noexcept { return static_cast<uint8_t>(kernels_.size()); }
   [[nodiscard]] Kernel* kernel(uint8_t node) const noexcept { return kernels_[node - 1].get(); }
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
-  PageLocks* page_locks() noexcept { return &page_locks_; }
+  // How often one node has given a page up to another.
+  [[nodiscard]] uint64_t page_transfers() const {
+    return services_ != nullptr ? services_->page_transfers() : page_locks_.transfers();
+  }
   LockAuthority* row_locks() {
     LockAuthority* const other = services_ != nullptr ? services_->any_locks() : nullptr;
     return other != nullptr ? other : &row_locks_;
@@ -514,6 +523,7 @@ class Cluster {
     horizons_[node - 1]->hear();
     others_[node - 1]->hear();
   }
+  Status store_all() { return services_ != nullptr ? services_->store_all() : ok_status(); }
   SimFileSystem* disk() noexcept { return disk_.get(); }
   PageSource* source() noexcept { return source_.get(); }
 
@@ -533,11 +543,15 @@ class Cluster {
     seams.horizon = horizons_[node - 1].get();
     seams.others = others_[node - 1].get();
     if (services_ != nullptr) {
-      const ClusterServices::Seams other = services_->start(node);
+      const ClusterServices::Seams other = services_->start(node, source_.get());
       seams.timestamps = other.timestamps;
       seams.horizon = other.horizon;
       seams.others = other.others;
       seams.locks = other.locks;
+      if (other.page_lock != nullptr) {
+        seams.page_lock = other.page_lock;
+        seams.page_source = other.pages;
+      }
     } else {
       seams.locks = &row_locks_;
     }
@@ -603,8 +617,8 @@ inline void expect_merged_logs_make_pages(Cluster* cluster) {
     ASSERT_TRUE(k->pool->write_back_below(k->log->next_lsn()).ok());
     sinks.push_back(k->sink);
   }
-  const Replayed replayed = replay_merged(sinks);
-  EXPECT_GT(replayed.groups, 0u);
+  const Status stored = cluster->store_all();
+  ASSERT_TRUE(stored.ok()) << stored;
   std::set<uint32_t> dropped;
   {
     KernelImpl* const k = cluster->impl(1);
@@ -613,6 +627,17 @@ inline void expect_merged_logs_make_pages(Cluster* cluster) {
     for (const SpaceId space : redo::read_pending_deletes(list->page()))
       dropped.insert(space.value);
   }
+  std::map<uint32_t, bool> known;
+  const Replayed replayed = replay_merged(sinks, [&](uint32_t space) {
+    const auto [it, is_new] = known.try_emplace(space, dropped.contains(space));
+    if (is_new && !it->second) {
+      const auto exists = cluster->source()->space_exists(SpaceId{space});
+      EXPECT_TRUE(exists.ok()) << exists.status();
+      it->second = exists.ok() && !*exists;
+    }
+    return it->second;
+  });
+  EXPECT_GT(replayed.groups, 0u);
   expect_stored(cluster->source(), replayed, dropped);
 }
 

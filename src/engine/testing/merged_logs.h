@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -21,8 +22,10 @@ struct Replayed {
   uint64_t groups = 0;
 };
 
-// A section whose predecessor has not been seen yet would be a gap.
-inline Replayed replay_merged(const std::vector<LogSink*>& sinks) {
+// A section whose predecessor has not been seen yet would be a gap. Of spaces that are gone there may
+// be some: each node leaves such a space by itself, and forgets what it has not written.
+inline Replayed replay_merged(const std::vector<LogSink*>& sinks,
+                              const std::function<bool(uint32_t space)>& is_gone = nullptr) {
   Replayed out;
   std::multimap<uint64_t, std::string> groups;  // llsn -> group bytes; small enough to keep
   for (LogSink* sink : sinks) {
@@ -43,6 +46,7 @@ inline Replayed replay_merged(const std::vector<LogSink*>& sinks) {
     group.body = Bytes(bytes).substr(sizeof group.header);
     const Status status =
         redo::for_each_section(group, [&](const redo::SectionView& section) -> Status {
+          if (is_gone && is_gone(section.page_id.space)) return ok_status();
           auto& page = out.pages[section.page_id];
           if (page.empty()) page.resize(kPageBytes, 0);
           auto applied = redo::apply_section(page.data(), Llsn{group.header.llsn}, section);

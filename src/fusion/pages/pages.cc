@@ -148,6 +148,8 @@ Status Pages::adoption_ended(const PageCaller& adopter, NodeId place) {
     if (h->redo_of == place) h->redo_of = NodeId{};
     return !h->dead || h->server != place;
   });
+  // What the adopter still has it is asked for from now on.
+  for (const PageId page : contended_) ask_holders(page, &entries_.at(page), 0, false);
   return ok_status();
 }
 
@@ -345,7 +347,7 @@ void Pages::send_grant(PageId page, const Entry& entry, const Holder& holder) {
 void Pages::ask_holders(PageId page, Entry* entry, uint64_t now_us, bool again) {
   const Waiter& first = entry->waiters.front();
   for (Holder& holder : entry->holders) {
-    if (holder.dead) continue;
+    if (holder.dead || !holder.redo_of.is_zero()) continue;  // FP3
     if (holder.server != first.server && !in_conflict(holder.mode, first.mode)) continue;
     if (holder.asked && !(again && now_us >= holder.asked_us + options_.ask_again_us)) continue;
     const auto member = members_.find(holder.server.value);

@@ -31,8 +31,8 @@
 //        ended is free once nothing of that life can reach the memory any more (FU4).
 //   FP3  Of a server that was fenced what it held shared is released, what it held exclusively is
 //        kept for whoever adopts its place, who alone is granted it, to redo the dead one's log.
-//        Until adoption_ended() nobody else gets it: what the adopter gives up, never heard of, or
-//        holds when it is fenced itself, is the dead place's again.
+//        Until adoption_ended() nobody else gets it, nor is the adopter asked for it: what that
+//        gives up, never heard of, or holds when it is fenced itself, is the dead place's again.
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.

@@ -1,7 +1,7 @@
-// Timestamps, views, other nodes' transactions and row locks of a test's Cluster by the clients of
-// a memory node, over regions that are exposed over a unix socket and mapped: what several servers
-// on one host have. The memory node's half is a thread here, its authority stream always takes what
-// it gets, and messages about row locks are calls of functions.
+// Timestamps, views, other nodes' transactions, row locks, page locks and shared pages of a test's
+// Cluster by the clients of a memory node, over regions that are exposed over a unix socket and
+// mapped: what several servers on one host have. The memory node's half is two threads here, its
+// authority stream always takes what it gets, and messages are calls of functions.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -11,12 +11,14 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/diag.h"
 #include "clients/fusion/fusion_lease.h"
 #include "clients/fusion/fusion_locks.h"
+#include "clients/fusion/fusion_pages.h"
 #include "clients/fusion/horizon_client.h"
 #include "clients/fusion/oracle_client.h"
 #include "clients/fusion/tit_reader.h"
@@ -24,6 +26,7 @@
 #include "engine/testing/cluster.h"
 #include "fusion/timestamps/time_service.h"
 #include "lock_pump.h"
+#include "pages_node.h"
 #include "proto/fusion.h"
 #include "transport/calls/testing/io_node.h"
 #include "transport/regions/region_server.h"
@@ -33,6 +36,7 @@ namespace {
 
 using clients::FusionLease;
 using clients::FusionLocks;
+using clients::FusionPages;
 using clients::HorizonClient;
 using clients::OracleClient;
 using clients::TitOwners;
@@ -41,6 +45,7 @@ using clients::TitRegion;
 using fusion::TimeService;
 using sim::LockPump;
 using sim::LockService;
+using sim::PagesNode;
 using transport::BlockingChannel;
 using transport::Region;
 using transport::RegionAccess;
@@ -99,6 +104,12 @@ class FusionServices final : public ClusterServices {
                                                  *server_->listen("unix:" + (folder_ / "socket")),
                                                  transport::BlockingChannelOptions());
     times_ = make("times", proto::kTimesBytes, RegionAccess::kReadWrite);
+    fusion::PagesOptions pages;
+    pages.slots = 2048;
+    pages.entries_max = 1024;  // they are dropped, too
+    const uint64_t pool_bytes = uint64_t{pages.slots} * kPageBytes;
+    pages_ = std::make_unique<PagesNode>(pages, kEpoch,
+                                         make("pages", pool_bytes, RegionAccess::kReadWrite));
     fusion::TimeServiceOptions options;
     options.authority.lease_us = kLeaseUs;
     options.oracle.step = 10'000;  // the ceiling is met, too
@@ -113,6 +124,8 @@ class FusionServices final : public ClusterServices {
     }
     stop_.notify_all();
     keeper_.join();
+    pages_->stop();
+    pages_.reset();
     uint64_t fetches = 0, requests = 0, gets = 0, calls = 0, waits = 0, notes = 0, ends = 0;
     for (const auto* list : {&graveyard_})
       for (const auto& life : *list) {
@@ -129,6 +142,15 @@ class FusionServices final : public ClusterServices {
     std::printf("fusion: %llu timestamps by %llu fetches; %llu slots read, %llu owners asked\n",
                 static_cast<unsigned long long>(requests), static_cast<unsigned long long>(fetches),
                 static_cast<unsigned long long>(gets), static_cast<unsigned long long>(calls));
+    std::printf(
+        "pages: %llu times held already, %llu grants, %llu given up, %llu got from slots, %llu "
+        "from storage, %llu put\n",
+        static_cast<unsigned long long>(of_pages_.held),
+        static_cast<unsigned long long>(of_pages_.grants),
+        static_cast<unsigned long long>(of_pages_.given_up),
+        static_cast<unsigned long long>(of_pages_.gets),
+        static_cast<unsigned long long>(of_pages_.storage_reads),
+        static_cast<unsigned long long>(of_pages_.puts));
     const fusion::RowLockCounters rows = lock_service_.counters();
     std::printf(
         "row locks: %llu waits, %llu turns (%llu before others), %llu holders' ends told, %llu "
@@ -143,7 +165,7 @@ class FusionServices final : public ClusterServices {
     server_.reset();
   }
 
-  Seams start(uint8_t node) override {
+  Seams start(uint8_t node, PageSource* storage) override {
     auto life = std::make_shared<Life>(this, node, ++last_life_);
     for (;;) {
       {
@@ -165,7 +187,17 @@ class FusionServices final : public ClusterServices {
     lives_[node] = life;
     life->pump = std::make_unique<LockPump>(&life->locks, &lock_service_, kEpoch);
     while (!life->locks.joined()) std::this_thread::yield();
-    return {&life->oracle, &life->horizon, &life->reader, &life->locks};
+    clients::FusionPagesOptions options;
+    options.stream = StreamId{node};
+    life->service = std::make_unique<PagesNode::Server>(
+        pages_.get(), proto::PageCaller{life->id, life->number, kEpoch});
+    life->pages = std::make_unique<FusionPages>(options, kEpoch, &life->lease, life->service.get(),
+                                                open("pages"), storage);
+    pages_->joined(life->id, life->number, life->pages.get(), storage);
+    const Status begun = life->pages->begin();
+    EXPECT_TRUE(begun.ok()) << begun;
+    return {&life->oracle, &life->horizon,    &life->reader,
+            &life->locks,  life->pages.get(), life->pages->source()};
   }
 
   void ended(uint8_t node, bool crashed) override {
@@ -175,14 +207,19 @@ class FusionServices final : public ClusterServices {
       life = lives_[node];
       lives_.erase(node);
       graveyard_.push_back(life);
-      life->pump->stop();
-      if (!crashed) {
-        lock_service_.gone(life->id);
-        service_->leave(life->id, life->number);
-        settle();
-        for (auto& [other, there] : lives_) there->reader.closed(life->id);
-        return;
-      }
+    }
+    life->pump->stop();
+    if (!crashed) {
+      end_pages(life.get(), false);
+      const std::lock_guard lock(mutex_);
+      lock_service_.gone(life->id);
+      service_->leave(life->id, life->number);
+      settle();
+      for (auto& [other, there] : lives_) there->reader.closed(life->id);
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
       EXPECT_TRUE(service_->authority()->fence(life->id).ok());
       service_->authority()->exited(life->id, life->number);
       settle();
@@ -196,6 +233,7 @@ class FusionServices final : public ClusterServices {
       ADD_FAILURE() << "node " << int{node} << " is never released";
       break;
     }
+    end_pages(life.get(), true);
     const std::lock_guard lock(mutex_);
     lock_service_.gone(life->id);
     service_->authority()->forget(life->id);
@@ -212,6 +250,14 @@ class FusionServices final : public ClusterServices {
       if (it != lives_.end()) life = it->second;
     }
     if (life != nullptr) beat(life.get());
+  }
+  Status store_all() override { return pages_->store_all(); }
+  [[nodiscard]] uint64_t page_transfers() override {
+    const std::lock_guard lock(mutex_);
+    uint64_t given_up = of_pages_.given_up;
+    for (const auto& [node, life] : lives_)
+      given_up += life->pages->holds().counters().given_up.load();
+    return given_up;
   }
   [[nodiscard]] uint64_t reads_of_others(uint8_t node) override {
     const std::lock_guard lock(mutex_);
@@ -247,9 +293,30 @@ class FusionServices final : public ClusterServices {
     TitReader reader;
     FusionLocks locks;
     std::unique_ptr<LockPump> pump;
+    std::unique_ptr<PagesNode::Server> service;
+    std::unique_ptr<FusionPages> pages;
     std::mutex beating;
     uint64_t fences_heard = 0;  // under beating
   };
+
+  struct PagesSum {
+    uint64_t held = 0, grants = 0, given_up = 0, gets = 0, storage_reads = 0, puts = 0;
+  };
+  // Nothing that its kernel had is left, and its thread ends.
+  void end_pages(Life* life, bool crashed) {
+    pages_->ended(life->id, life->number, crashed);
+    const std::lock_guard lock(mutex_);
+    const clients::PageHoldsCounters& holds = life->pages->holds().counters();
+    const clients::FusionPagesCounters& pages = life->pages->counters();
+    of_pages_.held += holds.held.load();
+    of_pages_.grants += holds.grants.load();
+    of_pages_.given_up += holds.given_up.load();
+    of_pages_.gets += pages.gets.load();
+    of_pages_.storage_reads += pages.storage_reads.load();
+    of_pages_.puts += pages.puts.load();
+    life->pages.reset();
+    life->service.reset();
+  }
 
   static uint64_t now_us() { return clients::boot_time_us(); }
   std::shared_ptr<Region> make(const std::string& name, uint64_t bytes, RegionAccess access) {
@@ -341,6 +408,7 @@ class FusionServices final : public ClusterServices {
   std::unique_ptr<RpcServer> server_;
   std::shared_ptr<BlockingChannel> channel_;
   std::shared_ptr<Region> times_;
+  std::unique_ptr<PagesNode> pages_;
   Owners owners_;
   LockService lock_service_{kEpoch};
   std::mutex mutex_;
@@ -350,6 +418,7 @@ class FusionServices final : public ClusterServices {
   std::map<uint8_t, std::shared_ptr<Life>> lives_;  // under mutex_
   std::vector<std::shared_ptr<Life>> graveyard_;  // the last views of a kernel may still point here
   uint64_t last_life_ = 0;
+  PagesSum of_pages_;  // of lives that have ended; under mutex_
   std::thread keeper_;
 };
 

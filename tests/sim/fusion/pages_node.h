@@ -98,11 +98,14 @@ class PagesNode {
     const std::lock_guard lock(mutex_);
     storage_ = storage;
     EXPECT_TRUE(pages_.joined(id, life).ok());
-    clients_[id.value] = {life, client};
+    clients_[id.value] = std::make_shared<Client>(life, client);
   }
-  // Its kernel has gone, and with it whoever could put anything.
+  // Its kernel has gone, and with it whoever could put anything. Nobody says anything to its client
+  // any more when this returns.
   void ended(NodeId id, uint64_t life, bool crashed) {
+    std::shared_ptr<Client> client;
     const Status status = call([&](Pages* pages) {
+      client = clients_[id.value];
       clients_.erase(id.value);
       if (crashed) {
         pages->fence(id);
@@ -114,9 +117,8 @@ class PagesNode {
       return ok_status();
     });
     EXPECT_TRUE(status.ok());
-    // Nobody says anything to it any more.
     std::unique_lock lock(mutex_);
-    while (saying_ != 0) changed_.wait_for(lock, std::chrono::milliseconds(1));
+    said_.wait(lock, [&] { return client->saying == 0; });
   }
   void stop() {
     {
@@ -132,8 +134,10 @@ class PagesNode {
 
  private:
   struct Client {
-    uint64_t life = 0;
-    FusionPages* pages = nullptr;
+    Client(uint64_t of_life, FusionPages* client) : life(of_life), pages(client) {}
+    const uint64_t life;
+    FusionPages* const pages;
+    uint32_t saying = 0;  // threads that say something to it; under mutex_
   };
   // Says what there is to say. Grants to `self` go to *granted instead.
   Status call(const std::function<Status(Pages*)>& action, NodeId self = {},
@@ -141,28 +145,24 @@ class PagesNode {
     std::unique_lock lock(mutex_);
     const Status status = action(&pages_);
     std::vector<Pages::Outgoing> out = pages_.take_outgoing();
-    ++saying_;
-    lock.unlock();
     for (Pages::Outgoing& one : out) {
       auto* const grant = std::get_if<proto::PageGrant>(&one.message);
       if (grant != nullptr && granted != nullptr && one.server == self) {
         granted->push_back(std::move(*grant));
         continue;
       }
-      FusionPages* client = nullptr;
-      {
-        const std::lock_guard look(mutex_);
-        const auto it = clients_.find(one.server.value);
-        if (it != clients_.end() && it->second.life == one.life) client = it->second.pages;
-      }
-      if (client == nullptr) continue;  // and its object lives on
+      const auto it = clients_.find(one.server.value);
+      if (it == clients_.end() || it->second->life != one.life) continue;
+      const std::shared_ptr<Client> client = it->second;
+      ++client->saying;
+      lock.unlock();
       if (grant != nullptr)
-        client->granted(*grant);
+        client->pages->granted(*grant);
       else
-        client->asked_back(std::get<proto::PageGiveUp>(one.message));
+        client->pages->asked_back(std::get<proto::PageGiveUp>(one.message));
+      lock.lock();
+      if (--client->saying == 0) said_.notify_all();
     }
-    lock.lock();
-    --saying_;
     return status;
   }
   // One batch; false: there is nothing to write.
@@ -227,11 +227,11 @@ class PagesNode {
   const std::shared_ptr<transport::Region> pool_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  Pages pages_;                        // under mutex_
-  std::map<uint8_t, Client> clients_;  // under mutex_
-  PageSource* storage_ = nullptr;      // under mutex_
-  uint64_t saying_ = 0;                // under mutex_
-  bool stopping_ = false;              // under mutex_
+  std::condition_variable said_;
+  Pages pages_;                                         // under mutex_
+  std::map<uint8_t, std::shared_ptr<Client>> clients_;  // under mutex_
+  PageSource* storage_ = nullptr;                       // under mutex_
+  bool stopping_ = false;                               // under mutex_
   std::thread writer_;
 };
 

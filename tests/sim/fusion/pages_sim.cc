@@ -71,7 +71,7 @@ class PagesSim::Slots final : public transport::RemoteRegion {
     auto bytes = std::make_shared<std::string>(operation->source);
     const uint64_t offset = operation->offset;
     if (operation->kind == RegionOperation::Kind::kPut) {
-      const uint64_t more = unknown ? sim_->rng_.below(60'000) : 0;
+      const uint64_t more = unknown ? sim_->rng_.below(100'000) : 0;
       half(more, [=, this] {
         std::memcpy(sim_->pool_.data() + offset, bytes->data(), kPageBytes / 2);
         half(unknown ? sim_->rng_.below(20'000) : 0, [=, this] {
@@ -300,6 +300,8 @@ class PagesSim::Server {
     pages->pop_back();
     acquire(page, PageMode::kExclusive, [=, this] {
       ensure_frame(page, [=, this] {
+        if (sealed)
+          return;  // another life redoes it, and writes that log by now; this one will hear
         Frame& frame = frames_[page];
         for (const auto& [of, change] : sim_->streams_[id_.value].changes) {
           if (of != page || change.llsn <= frame.llsn) continue;
@@ -636,6 +638,8 @@ class PagesSim::Server {
           PageReport with_slot = version;
           with_slot.slot = slot;
           if (!ended_) holds_.put(with_slot);
+          if (sim_->mutation_ == PagesMutation::kCheckpointWithoutReports)
+            frames_[page].dirty = false;
           if (--*left == 0 && !ended_) reported();
         });
       }
@@ -772,7 +776,7 @@ void PagesSim::tick() {
 }
 
 void PagesSim::write_some() {
-  after(1'000 + rng_.below(5'000), [this] { write_some(); });
+  after(1'000 + rng_.below(faulty() ? write_back_us_ : 5'000), [this] { write_some(); });
   if (storage_replays_) {
     for (Stream& stream : streams_)
       if (rng_.one_in(2) || !faulty())
@@ -798,6 +802,8 @@ PagesSim::PagesSim(uint64_t seed, PagesMutation mutation, bool storage_replays)
     : rng_(seed),
       mutation_(mutation),
       storage_replays_(storage_replays),
+      write_back_us_(rng_.one_in(3) ? 150'000 : 5'000),
+      patience_us_(rng_.one_in(3) ? kLeaseUs / 3 : 3 * kLeaseUs),
       pool_(uint64_t{kSlotCount} * kPageBytes) {
   servers_.resize(kServers + 1);
 }
@@ -806,6 +812,12 @@ PagesSim::~PagesSim() = default;
 uint64_t PagesSim::delay() {
   if (faulty() && rng_.one_in(60)) return rng_.below(40'000);
   return 20 + rng_.below(1'000);
+}
+
+bool PagesSim::may_put(NodeId server, uint64_t life) const {
+  return std::any_of(graveyard_.begin(), graveyard_.end(), [&](const auto& one) {
+    return one->id() == server && one->life() == life && !one->dead;
+  });
 }
 
 // Fences who is silent; its next life adopts its place.
@@ -824,7 +836,8 @@ void PagesSim::supervise() {
       const uint64_t life = member->life;
       pages_->fence(id);
       pages_->release_fenced(id);
-      pages_->mapping_gone(id, life);
+      // Unless it may still put: then that is said when it ends.
+      if (!may_put(id, life)) pages_->mapping_gone(id, life);
       authority_->forget(id);
       continue;
     }
@@ -835,8 +848,9 @@ void PagesSim::supervise() {
       servers_[number]->begin();
       continue;
     }
+    const uint64_t patience_us = faulty() ? patience_us_ : 3 * kLeaseUs;
     const bool silent =
-        server->dead || (server->last_lease_at + 3 * kLeaseUs < now_ && rng_.one_in(10));
+        server->dead || (server->last_lease_at + patience_us < now_ && rng_.one_in(10));
     if (member->fence == 0) {
       if (!silent) continue;
       if (!server->fenced) ++counts_.fences;

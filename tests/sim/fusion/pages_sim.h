@@ -40,16 +40,17 @@ namespace strata::sim {
 // A rule that is broken, to see that the checks notice.
 enum class PagesMutation : uint8_t {
   kNone,
-  kGrantBeforePut,             // FU14: reported while the put is under way
-  kPutBeforeLog,               // FU14, K9
-  kConversion,                 // FU19: who reads a page asks to write it and goes on reading
-  kUnnumberedGrant,            // FU13: a grant counts though the server has said "not held"
-  kFloorWithoutPositions,      // FU16
-  kSlotsFreeBeforeTheMapping,  // FU14: those of a fenced server, which may still put
-  kLostPutSlotReused,          // FH4
-  kReleaseWithoutRedo,         // FP3
-  kReleaseBeforeTheLease,      // FU4
-  kCheckpointWithoutDirectory  // FU17
+  kGrantBeforePut,              // FU14: reported while the put is under way
+  kPutBeforeLog,                // FU14, K9
+  kConversion,                  // FU19: who reads a page asks to write it and goes on reading
+  kUnnumberedGrant,             // FU13: a grant counts though the server has said "not held"
+  kFloorWithoutPositions,       // FU16
+  kSlotsFreeBeforeTheMapping,   // FU14: those of a fenced server, which may still put
+  kLostPutSlotReused,           // FH4
+  kReleaseWithoutRedo,          // FP3
+  kReleaseBeforeTheLease,       // FU4
+  kCheckpointWithoutDirectory,  // FU17
+  kCheckpointWithoutReports     // FU17: what is given up counts as written once it is in a slot
 };
 
 class PagesSim {
@@ -89,6 +90,7 @@ class PagesSim {
   uint64_t delay();
   void send_outgoing();
   void tick();
+  [[nodiscard]] bool may_put(NodeId server, uint64_t life) const;  // after its release
   void supervise();
   void next_fault();
   void one_fault();
@@ -119,6 +121,11 @@ class PagesSim {
   Rng rng_;
   const PagesMutation mutation_;
   const bool storage_replays_;
+  // Of the seed: how often the memory node writes back at most (while slots have what storage
+  // lacks, it matters what is put into them), and after which silence a server is fenced (before
+  // its lease has ended, too).
+  const uint64_t write_back_us_;
+  const uint64_t patience_us_;
   uint64_t now_ = 0, last_event_ = 0;
   std::priority_queue<Event> queue_;
   std::optional<fusion::Authority> authority_;
