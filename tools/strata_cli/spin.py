@@ -93,8 +93,8 @@ CHECKS = (
     *(Check("waiters", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in WAITERS_BUGS),
     Check("consult", "two writers"),
     *(Check("consult", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in CONSULT_BUGS),
-    Check("plock", "two servers"),
-    Check("plock", "copies are kept", (*PLOCK_COPIES, "-DGRANTS=4")),
+    Check("plock", "two servers", ("-DGRANTS=4",)),
+    Check("plock", "copies are kept", (*PLOCK_COPIES, "-DGRANTS=3")),
     *(Check("plock", bug.lower(), (f"-D{bug}",), must_fail=True) for bug in PLOCK_BUGS),
     Check("plock", "flag is believed", (*PLOCK_COPIES, "-DBUG_FLAG_IS_BELIEVED"), must_fail=True),
 )
