@@ -508,7 +508,7 @@ class Cluster {
   [[nodiscard]] KernelImpl* impl(uint8_t node) const noexcept { return kernel(node)->impl(); }
   // How often one node has given a page up to another.
   [[nodiscard]] uint64_t page_transfers() const {
-    return services_ != nullptr ? services_->page_transfers() : page_locks_.transfers();
+    return page_locks_.transfers() + (services_ != nullptr ? services_->page_transfers() : 0);
   }
   LockAuthority* row_locks() {
     LockAuthority* const other = services_ != nullptr ? services_->any_locks() : nullptr;

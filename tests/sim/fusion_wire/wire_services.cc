@@ -65,7 +65,7 @@ class WireServices final : public ClusterServices {
     node_.stop();
   }
 
-  Seams start(uint8_t node) override {
+  Seams start(uint8_t node, PageSource*) override {
     FusionMemberOptions options;
     options.server = NodeId{node};
     options.life = ++last_life_;
@@ -78,7 +78,12 @@ class WireServices final : public ClusterServices {
     for (const auto& other : living()) renew(other.get());  // they open its table
     const std::lock_guard lock(mutex_);
     members_[node] = member;
-    return {member->timestamps(), member->horizon(), member->others(), member->locks()};
+    Seams seams;  // page locks and pages are the test's own
+    seams.timestamps = member->timestamps();
+    seams.horizon = member->horizon();
+    seams.others = member->others();
+    seams.locks = member->locks();
+    return seams;
   }
 
   void ended(uint8_t node, bool crashed) override {
@@ -124,6 +129,8 @@ class WireServices final : public ClusterServices {
     const std::lock_guard lock(mutex_);
     return members_.empty() ? nullptr : members_.begin()->second->locks();
   }
+  Status store_all() override { return ok_status(); }
+  [[nodiscard]] uint64_t page_transfers() override { return 0; }
 
  private:
   std::vector<std::shared_ptr<FusionMember>> living() {
