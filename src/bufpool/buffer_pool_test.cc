@@ -76,8 +76,9 @@ TEST(BufferPool, PageLockGotWhileAFrameIsBeingLockedIsGotAgainAfterItWasTakenAwa
   changer.join();
 }
 
-// PL6: another node wants the page all the time, so whenever nobody uses it it is taken away. Whoever
-// has got it uses it all the same; it is not asked for again only because its frame was lost.
+// PL6: another node wants the page all the time, so whenever nobody uses it it is taken away.
+// Whoever has got it uses it all the same; it is not asked for again only because its frame was
+// lost.
 TEST(BufferPool, PageThatIsAlwaysWantedElsewhereIsUsedOncePerLock) {
   class Wanted final : public PageLock {
    public:

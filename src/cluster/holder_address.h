@@ -1,9 +1,9 @@
-// Where whoever holds a stream can be reached: servers that share tables ask the memory node that has
-// the authority, which is the holder of the authority stream. Thread-safe.
+// Where whoever holds a stream can be reached: servers that share tables ask the memory node that
+// has the authority, which is the holder of the authority stream. Thread-safe.
 //
-//   NA2  What it says is the address of whoever was given the last epoch that the watch has told of,
-//        perhaps of somebody who has been followed meanwhile: whoever is asked there knows its epoch
-//        and says so (FU1).
+//   NA2  What it says is the address of whoever was given the last epoch that the watch has told
+//        of, perhaps of somebody who has been followed meanwhile: whoever is asked there knows its
+//        epoch and says so (FU1).
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // The calls of servers that write the same tables to the memory node between them, as bytes. Pure.
-//   FN1  What decodes is well formed: a server, its life and an epoch are named, kinds and modes are
-//        known, sizes are within limits, nothing is left over. Whether it makes sense is for the
-//        memory node's state machines to judge (FW2).
+//   FN1  What decodes is well formed: a server, its life and an epoch are named, kinds and modes
+//        are known, sizes are within limits, nothing is left over. Whether it makes sense is for
+//        the memory node's state machines to judge (FW2).
 //   FN2  decode(encode(x)) == x.
 //   FN3  Whoever encodes keeps to the limits: lists are cut into several messages before, which
 //        FW3 and FW5 allow.

@@ -9,10 +9,11 @@
 //         are opened (FC8). What could not be opened is asked for again.
 //   FC31  A server that hears that it is fenced, or that the memory node serves no more under the
 //         epoch, has no lease, no pages and nobody that waits for rows from then on, and tells its
-//         owner once; it stays so. A memory node that is silent only lets the lease run out: when it
-//         answers again everything goes on.
-//   FC32  leave() ends the lease first, then says so: what the memory node gives to others meanwhile
-//         nobody here uses. If the answer is lost, the server is fenced when its lease is over.
+//         owner once; it stays so. A memory node that is silent only lets the lease run out: when
+//         it answers again everything goes on.
+//   FC32  leave() ends the lease first, then says so: what the memory node gives to others
+//         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
+//         over.
 #pragma once
 
 #include <atomic>
@@ -70,26 +71,27 @@ struct FusionMemberCounters {
 
 class FusionMember {
  public:
-  // Blocks until the server is a member and has its first lease, as long as join_us_max or until the
-  // thread is interrupted. `channel`: to the memory node that has the authority, wherever that is by
-  // now. Errors: the memory node's, in_use (an earlier process of this server is still a member),
-  // peer_down, timed_out, interrupted.
+  // Blocks until the server is a member and has its first lease, as long as join_us_max or until
+  // the thread is interrupted. `channel`: to the memory node that has the authority, wherever that
+  // is by now. Errors: the memory node's, in_use (an earlier process of this server is still a
+  // member), peer_down, timed_out, interrupted.
   static StatusOr<std::unique_ptr<FusionMember>> join(
       const FusionMemberOptions& options, std::shared_ptr<transport::BlockingChannel> channel);
   ~FusionMember();  // stop()
   FusionMember(const FusionMember&) = delete;
   FusionMember& operator=(const FusionMember&) = delete;
 
-  // Before serve(), at most once: pages that are shared, over `storage`, which outlives this. Errors:
-  // unsupported (the memory node shares none), and why this has ended.
+  // Before serve(), at most once: pages that are shared, over `storage`, which outlives this.
+  // Errors: unsupported (the memory node shares none), and why this has ended.
   StatusOr<FusionPages*> make_pages(const FusionPagesOptions& options, PageSource* storage);
   // From here on events are heard. Before the kernel is opened. Blocks until row locks can be asked
   // for. Errors: timed_out, and why this has ended.
   Status serve();
-  // The kernel has gone: all that was held is given back. Errors: as the calls'; it has left anyway.
+  // The kernel has gone: all that was held is given back. Errors: as the calls'; it has left
+  // anyway.
   Status leave();
-  // Nothing is said and heard from here on, as if the process had ended. Not by options.ended. Again:
-  // nothing.
+  // Nothing is said and heard from here on, as if the process had ended. Not by options.ended.
+  // Again: nothing.
   void stop();
 
   [[nodiscard]] const FusionLease* lease() const noexcept { return &lease_; }

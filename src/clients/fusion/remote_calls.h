@@ -23,7 +23,8 @@ class RemoteCalls {
               uint64_t call_us_max = 2'000'000)
       : channel_(std::move(channel)), caller_(caller), call_us_max_(call_us_max) {}
 
-  // The reply's bytes. No latch may be held. Errors: the memory node's (memnode/fusion), and as CA1.
+  // The reply's bytes. No latch may be held. Errors: the memory node's (memnode/fusion), and as
+  // CA1.
   StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t wait_us = 0);
   [[nodiscard]] const proto::PageCaller& caller() const noexcept { return caller_; }
   [[nodiscard]] const std::shared_ptr<transport::BlockingChannel>& channel() const noexcept {

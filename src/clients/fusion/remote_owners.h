@@ -2,10 +2,11 @@
 // ask about this server's (tit_reader.h, TitOwners). Thread-safe.
 //
 //   FC23  A question is answered while its server is there and has joined. Before and after that
-//         nobody owns the place (not_found, MW8): its status pages tell, as soon as they are redone.
+//         nobody owns the place (not_found, MW8): its status pages tell, as soon as they are
+//         redone.
 //   FC24  What was not answered is asked again: by read() for read_us_max, by wait_decided() until
-//         there is an outcome; until the thread is interrupted, or this server has lost its lease or
-//         its membership. So none of them waits for one thread of the other server only.
+//         there is an outcome; until the thread is interrupted, or this server has lost its lease
+//         or its membership. So none of them waits for one thread of the other server only.
 //   FC25  Questions of others run in threads of their own, those that wait apart from those that
 //         read; more than fit are dropped, and asked again. When leave() has returned nobody asks
 //         this server's transactions any more.

@@ -1,7 +1,8 @@
 // The memory node's pages by calls (fusion_pages.h, PageService). Thread-safe; blocks.
 //
-//   FC21  What does not fit into one message goes in several, each complete by itself (FW5). Of asks
-//         the grants that were got count, even if a later message fails: the rest is asked again.
+//   FC21  What does not fit into one message goes in several, each complete by itself (FW5). Of
+//         asks the grants that were got count, even if a later message fails: the rest is asked
+//         again.
 //   FC22  A memory node that has ended is to this server as if it were fenced: it knew what the
 //         server holds, and its successor does not.
 #pragma once

@@ -22,8 +22,8 @@ struct Replayed {
   uint64_t groups = 0;
 };
 
-// A section whose predecessor has not been seen yet would be a gap. Of spaces that are gone there may
-// be some: each node leaves such a space by itself, and forgets what it has not written.
+// A section whose predecessor has not been seen yet would be a gap. Of spaces that are gone there
+// may be some: each node leaves such a space by itself, and forgets what it has not written.
 inline Replayed replay_merged(const std::vector<LogSink*>& sinks,
                               const std::function<bool(uint32_t space)>& is_gone = nullptr) {
   Replayed out;

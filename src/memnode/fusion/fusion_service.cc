@@ -307,7 +307,7 @@ bool FusionService::is_member(const Server& server) const {
   return found != nullptr && found->life == server.life;
 }
 
-// FS1, but for whether this node serves at the moment.
+// FV1, but for whether this node serves at the moment.
 FusionService::Server* FusionService::check_life(const PageCaller& caller, const To& to) {
   Server* const server = find(caller.server);
   Status why;
@@ -330,7 +330,7 @@ FusionService::Server* FusionService::check_life(const PageCaller& caller, const
   return nullptr;
 }
 
-// FS1
+// FV1
 FusionService::Server* FusionService::check(const PageCaller& caller, const To& to) {
   Server* const server = check_life(caller, to);
   if (server == nullptr || authority().serves(now_us_)) return server;
@@ -437,7 +437,7 @@ Status FusionService::prepare_server(const proto::FusionJoinRequest& request) {
   for (EndedLife& ended : ended_lives_) {
     if (ended.server != request.server) continue;
     if (ended.life == request.life) return not_yours();
-    if (request.alone && ended.free_us == 0)  // FS7
+    if (request.alone && ended.free_us == 0)  // FV7
       ended.free_us = now_us_ + options_.slot_wait_us;
   }
   if (server != nullptr && server->fenced) return not_yours();
@@ -453,7 +453,7 @@ Status FusionService::prepare_server(const proto::FusionJoinRequest& request) {
   return error_peer_down("memory for this server is being made");
 }
 
-// FS2: allocating, and a fabric, may block.
+// FV2: allocating, and a fabric, may block.
 void FusionService::make_table(NodeId id, uint64_t life) {
   const uint64_t bytes = uint64_t{options_.table_slots} * sizeof(proto::TitSlot);
   const std::string name = find(id)->table;
@@ -560,7 +560,8 @@ void FusionService::fusion_leave(Bytes payload, const To& to) {
   serve(proto::decode_fusion_caller(payload), &FusionService::leave, to, payload.size());
 }
 
-// FS4. As a fenced one whose lease is over, so that its next life comes once nobody reads its table.
+// FV4. As a fenced one whose lease is over, so that its next life comes once nobody reads its
+// table.
 void FusionService::leave(const proto::FusionCallerRequest& request, const To& to) {
   Server* const server = check(request.caller, to);
   if (server == nullptr) return;
@@ -594,7 +595,7 @@ void FusionService::exited(NodeId server, uint64_t life) {
   });
 }
 
-// FU4, FS7. Its process is not there any more.
+// FU4, FV7. Its process is not there any more.
 void FusionService::note_exited(NodeId id, uint64_t life) {
   for (EndedLife& ended : ended_lives_)
     if (ended.server == id && ended.life == life && ended.free_us == 0)
@@ -628,7 +629,7 @@ void FusionService::begin_fenced(Server* server) {
   say_pages(NodeId{}, nullptr);
 }
 
-// FS4
+// FV4
 void FusionService::look_after_members() {
   const bool serves = authority().serves(now_us_);
   const uint64_t lease_us = options_.time.authority.lease_us;
@@ -700,7 +701,7 @@ void FusionService::release(NodeId id) {
   tell_locks();
 }
 
-// FS7
+// FV7
 void FusionService::free_slots_of_ended() {
   std::erase_if(ended_lives_, [this](const EndedLife& ended) {
     if (ended.free_us == 0 || now_us_ < ended.free_us) return false;
@@ -840,7 +841,7 @@ void FusionService::forget_space(const proto::ForgetSpacePagesRequest& request, 
 
 // --- what there is to be said about pages ---
 
-// FS6. What `self` is granted goes to *granted, which it is answered with.
+// FV6. What `self` is granted goes to *granted, which it is answered with.
 void FusionService::say_pages(NodeId self, std::vector<proto::PageGrant>* granted) {
   for (fusion::Pages::Outgoing& out : pages_.take_outgoing()) {
     auto* const grant = std::get_if<proto::PageGrant>(&out.message);
@@ -894,7 +895,7 @@ void FusionService::fusion_events(Bytes payload, const To& to) {
   serve(proto::decode_fusion_events(payload), &FusionService::events, to, payload.size());
 }
 
-// FS5
+// FV5
 void FusionService::events(const proto::FusionEventsRequest& request, const To& to) {
   Server* const server = check(request.caller, to);
   if (server == nullptr) return;
@@ -926,7 +927,7 @@ void FusionService::start_writes() {
   if (!runs) writes_ended(writes, std::vector<bool>(writes.size(), false));
 }
 
-// FS8. A slot that is being written is nobody's to put into.
+// FV8. A slot that is being written is nobody's to put into.
 void FusionService::write_slots(const std::vector<fusion::Pages::Write>& writes,
                                 std::vector<bool>* synced) {
   synced->assign(writes.size(), false);
@@ -968,7 +969,7 @@ void FusionService::ask_owner(Bytes payload, const To& to) {
   serve(proto::decode_ask_owner(payload), &FusionService::ask_about, to, payload.size());
 }
 
-// FS9
+// FV9
 void FusionService::ask_about(const proto::AskOwnerRequest& request, const To& to) {
   Server* const asker = check(request.caller, to);
   if (asker == nullptr) return;
@@ -1055,7 +1056,7 @@ void FusionService::row_lock_events(Bytes payload, const To& to) {
   serve(proto::decode_row_lock_events(payload), &FusionService::lock_events, to, payload.size());
 }
 
-// FS5
+// FV5
 void FusionService::lock_events(const proto::RowLockEventsRequest& request, const To& to) {
   Server* const server = check(request.caller, to);
   if (server == nullptr) return;

@@ -2,37 +2,39 @@
 // (proto/fusion_messages.h): it runs the state machines of src/fusion for one database, under one
 // epoch of its authority. Thread-safe.
 //
-//   FS1  Every call names a server, its life and the epoch. What is of another epoch, of nobody, of a
-//        server that is fenced or has left, or comes while this node cannot say that it still has
+//   FV1  Every call names a server, its life and the epoch. What is of another epoch, of nobody, of
+//        a server that is fenced or has left, or comes while this node cannot say that it still has
 //        the authority (FU1, FU2) changes nothing, is refused, and is counted.
-//   FS2  The state machines are used by one thread at a time, in the order in which calls came
+//   FV2  The state machines are used by one thread at a time, in the order in which calls came
 //        (OrderedTasks). No task blocks: what does (memory, storage) runs elsewhere and comes back.
-//   FS3  Regions are this epoch's own, with names that nobody can guess (FT6): the clock's words,
+//   FV3  Regions are this epoch's own, with names that nobody can guess (FT6): the clock's words,
 //        the pool's slots, and for each life of a server a table of its transactions. A table's
 //        name goes when its server is released.
-//   FS4  A member ends in this order: fenced, durably; its log sealed; its last lease over and every
-//        other server's answer that it has heard, or the end of that one's lease (FU4); released in
-//        the pages and the row locks, its table withdrawn; forgotten. Who leaves by itself gives its
-//        pages back first and goes the same way, so nobody reads its table when its next life comes.
-//        Who does not renew its lease is fenced once that is over, while this node serves.
-//   FS5  A call that waits is answered: with what it waits for, at its time, when its caller is
+//   FV4  A member ends in this order: fenced, durably; its log sealed; its last lease over and
+//        every other server's answer that it has heard, or the end of that one's lease (FU4);
+//        released in the pages and the row locks, its table withdrawn; forgotten. Who leaves by
+//        itself gives its pages back first and goes the same way, so nobody reads its table when
+//        its next life comes. Who does not renew its lease is fenced once that is over, while this
+//        node serves.
+//   FV5  A call that waits is answered: with what it waits for, at its time, when its caller is
 //        fenced, or when the service stops. Of each kind that tells events one per server waits; a
 //        newer one ends it.
-//   FS6  What is to be said to a server that does not listen is bounded. Of pages the rest is
+//   FV6  What is to be said to a server that does not listen is bounded. Of pages the rest is
 //        thrown away, and said again when it is asked for again (FW5); nothing of row locks is, but
 //        those of a server end with it.
-//   FS7  Slots that an ended life was given are free only once its process is known to have gone
-//        (the next life says that it is alone) and, slot_wait_us later, nothing of it is on its way.
-//   FS8  What is written to storage is a copy that was verified to be the version that was reported;
-//        what is not that is not written, counted, and stays (FU17).
-//   FS9  Questions about a transaction go to the server whose it is, and its answers back, by the
+//   FV7  Slots that an ended life was given are free only once its process is known to have gone
+//        (the next life says that it is alone) and, slot_wait_us later, nothing of it is on its
+//        way.
+//   FV8  What is written to storage is a copy that was verified to be the version that was
+//        reported; what is not that is not written, counted, and stays (FU17).
+//   FV9  Questions about a transaction go to the server whose it is, and its answers back, by the
 //        numbers that they were given. not_found: nobody owns the place, or who does is not ready
 //        to say (it recovers, or ends): its status pages tell, which are locked until they are
 //        redone (FP3). Whatever else keeps it from answering is no reason for the asker to end.
 //
 // A service begins under an authority record of a predecessor only once storage has everything that
 // the streams of that one's servers hold, or makes pages from the log: this one knows nothing of
-// what was in the old pool (FU41 is not here). The servers that the record names have to be started
+// what was in the old pool. The servers that the record names have to be started
 // again; they are fenced at once.
 #pragma once
 
@@ -70,10 +72,10 @@ struct FusionServiceOptions {
   uint32_t table_slots = 1u << 16;     // of a server's transactions; a power of two
   uint64_t tick_us = 10'000;           // as TimeService wants to be asked
   uint64_t join_us_max = 5'000'000;    // how long a server that wants to join is kept waiting
-  uint64_t slot_wait_us = 10'000'000;  // FS7; connections that are silent for less long are dead
+  uint64_t slot_wait_us = 10'000'000;  // FV7; connections that are silent for less long are dead
   uint64_t write_pause_us = 10'000;    // between batches to storage that nobody waits for
   uint64_t write_again_us = 200'000;   // after one that failed
-  size_t said_max = 1u << 16;          // pages to be told to one server (FS6)
+  size_t said_max = 1u << 16;          // pages to be told to one server (FV6)
   size_t questions_max = 1024;         // to one server, not answered yet
   std::function<uint64_t()> now_us;    // goes on while the machine sleeps; null: CLOCK_BOOTTIME
 };
@@ -81,11 +83,11 @@ struct FusionServiceOptions {
 // Relaxed, for people and tests.
 struct FusionServiceCounters {
   std::atomic<uint64_t> joined{0}, left{0}, fenced{0}, expired{0}, released{0};
-  std::atomic<uint64_t> stale_calls{0};    // FS1: another epoch, another life, nobody's
-  std::atomic<uint64_t> calls_unready{0};  // FS1: without the authority
+  std::atomic<uint64_t> stale_calls{0};    // FV1: another epoch, another life, nobody's
+  std::atomic<uint64_t> calls_unready{0};  // FV1: without the authority
   std::atomic<uint64_t> bad_requests{0}, too_many_requests{0};
   std::atomic<uint64_t> renewals{0}, appends{0}, appends_failed{0};
-  std::atomic<uint64_t> pages_told{0}, pages_untold{0};  // FS6
+  std::atomic<uint64_t> pages_told{0}, pages_untold{0};  // FV6
   std::atomic<uint64_t> questions{0}, answers{0}, answers_late{0};
   std::atomic<uint64_t> pages_written{0}, writes_failed{0}, slots_damaged{0};
 };
@@ -122,7 +124,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     // Runs the queue of tasks, which do not block: may run at once, in the thread that asks.
     daemon::Offload offload;
     daemon::Offload offload_blocking;
-    // FS4. Seals the log of a fenced server; `done` runs once, in any thread. If it fails it is
+    // FV4. Seals the log of a fenced server; `done` runs once, in any thread. If it fails it is
     // asked for again. Null: there is nothing to seal.
     std::function<void(NodeId server, uint64_t life, absl::AnyInvocable<void(const Status&)> done)>
         seal;
@@ -137,13 +139,13 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   FusionService(const FusionService&) = delete;
   FusionService& operator=(const FusionService&) = delete;
 
-  // FS5. Answers what waits; nothing of it runs any more when this returns. Blocks for what is under
-  // way. Once, while `offload` still runs what it was given; not in a task.
+  // FV5. Answers what waits; nothing of it runs any more when this returns. Blocks for what is
+  // under way. Once, while `offload` still runs what it was given; not in a task.
   void stop();
 
   // Fences a member. From a supervisor, or who adopts.
   void fence(NodeId server);
-  // Its supervisor has seen the process end (FU4, FS7).
+  // Its supervisor has seen the process end (FU4, FV7).
   void exited(NodeId server, uint64_t life);
 
   [[nodiscard]] Epoch epoch() const noexcept { return epoch_; }
@@ -299,7 +301,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   std::shared_ptr<transport::Region> times_, pool_;
   std::string times_name_, pool_name_;
 
-  // The tasks' (FS2).
+  // The tasks' (FV2).
   std::optional<fusion::TimeService> time_;
   fusion::Pages pages_;
   fusion::RowLocks locks_;
@@ -334,8 +336,8 @@ class FusionDoor {
  public:
   // Once, before the server listens; outlives it.
   void register_on(transport::RpcServer* server);
-  // Null: there is none, and who calls hears peer_down. Of a service that was there before calls may
-  // still be under way.
+  // Null: there is none, and who calls hears peer_down. Of a service that was there before calls
+  // may still be under way.
   void open(std::shared_ptr<FusionService> service);
 
  private:

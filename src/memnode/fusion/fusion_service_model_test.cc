@@ -1,8 +1,8 @@
 // Goal: whatever servers do, and whenever they vanish, no version of a page that a server's log has
 // is lost, and who is granted a page gets exactly the newest one. Method: three servers over real
-// sockets ask for pages, change them, give them up, are killed at any step, come back with or without
-// knowing that they are alone, and redo their logs; storage fails at times. The model knows what
-// each log has: a server's log takes nothing once the memory node has sealed it (FS4).
+// sockets ask for pages, change them, give them up, are killed at any step, come back with or
+// without knowing that they are alone, and redo their logs; storage fails at times. The model knows
+// what each log has: a server's log takes nothing once the memory node has sealed it (FV4).
 // STRATA_SEED, STRATA_ROUNDS.
 #include <gtest/gtest.h>
 

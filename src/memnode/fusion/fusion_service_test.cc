@@ -1,4 +1,4 @@
-// Goal: each rule of what a memory node does for several servers (FS1-FS9), and that whatever comes
+// Goal: each rule of what a memory node does for several servers (FV1-FV9), and that whatever comes
 // over the wire harms nobody. Method: real sockets, servers that make their calls by hand, a stream
 // and a storage that fail or keep silent.
 #include "memnode/fusion/fusion_service.h"
@@ -103,7 +103,7 @@ class FusionServiceTest : public ::testing::Test {
 
 // --- joining and leases ---
 
-TEST_F(FusionServiceTest, WhoJoinsGetsRegionsALeaseAndTheOthersTables) {  // FS3
+TEST_F(FusionServiceTest, WhoJoinsGetsRegionsALeaseAndTheOthersTables) {  // FV3
   node_.start(5);
   WireServer a = joined(1, 77);
   EXPECT_EQ(a.caller.epoch, Epoch{5});
@@ -152,7 +152,7 @@ TEST_F(FusionServiceTest, TheHorizonIsTheOldestViewOfAllAndBoundsAreTold) {
   EXPECT_TRUE(is_invalid_argument(a.renew(1u << 30).status())) << "nobody has such a view";
 }
 
-TEST_F(FusionServiceTest, WhatIsOfAnotherEpochOrLifeIsRefusedAndCounted) {  // FS1
+TEST_F(FusionServiceTest, WhatIsOfAnotherEpochOrLifeIsRefusedAndCounted) {  // FV1
   node_.start(5);
   WireServer a = joined(1, 77);
   ASSERT_EQ(node_.counters().stale_calls.load(), 0u);
@@ -187,7 +187,7 @@ TEST_F(FusionServiceTest, WhatIsOfAnotherEpochOrLifeIsRefusedAndCounted) {  // F
   EXPECT_TRUE(a.ask(kPage, PageMode::kShared, 1).ok()) << "none of this was anybody's end";
 }
 
-TEST_F(FusionServiceTest, WithoutTheAuthorityNothingIsAnswered) {  // FS1, FU2
+TEST_F(FusionServiceTest, WithoutTheAuthorityNothingIsAnswered) {  // FV1, FU2
   node_.options.time.authority.lease_us = 500'000;
   node_.options.time.authority.renew_us = 20'000;
   node_.start();
@@ -205,7 +205,7 @@ TEST_F(FusionServiceTest, WithoutTheAuthorityNothingIsAnswered) {  // FS1, FU2
   EXPECT_EQ(node_.counters().expired.load(), 0u);
 }
 
-TEST_F(FusionServiceTest, ADeposedMemoryNodeEndsAllThatWaits) {  // FS5
+TEST_F(FusionServiceTest, ADeposedMemoryNodeEndsAllThatWaits) {  // FV5
   node_.start();
   WireServer a = joined(1, 77);
   std::thread waits([&] { EXPECT_TRUE(is_withdrawn(a.events(kLongUs).status())); });
@@ -255,7 +255,7 @@ TEST_F(FusionServiceTest, OnlyWhoShowsTheTenantsTokenJoins) {
 
 // --- the end of a server ---
 
-TEST_F(FusionServiceTest, WhoDoesNotRenewIsFencedAndItsNextLifeAdoptsItsPages) {  // FS4
+TEST_F(FusionServiceTest, WhoDoesNotRenewIsFencedAndItsNextLifeAdoptsItsPages) {  // FV4
   node_.options.time.authority.lease_us = 1'000'000;
   node_.options.time.authority.renew_us = 50'000;
   node_.start();
@@ -299,7 +299,7 @@ TEST_F(FusionServiceTest, WhoDoesNotRenewIsFencedAndItsNextLifeAdoptsItsPages) {
   keeps_too.join();
 }
 
-TEST_F(FusionServiceTest, NothingIsReleasedBeforeTheOthersHaveHeardOfTheFence) {  // FS4, FU4
+TEST_F(FusionServiceTest, NothingIsReleasedBeforeTheOthersHaveHeardOfTheFence) {  // FV4, FU4
   node_.options.join_us_max = 300'000;
   node_.start();
   WireServer a = joined(1, 77);
@@ -320,7 +320,7 @@ TEST_F(FusionServiceTest, NothingIsReleasedBeforeTheOthersHaveHeardOfTheFence) {
   EXPECT_EQ(wait_events(&b).grants.size(), 1u);
 }
 
-TEST_F(FusionServiceTest, AFencedServersLogIsSealedFirst) {  // FS4
+TEST_F(FusionServiceTest, AFencedServersLogIsSealedFirst) {  // FV4
   Mutex mutex{LatchRank::kLeaf};
   std::deque<absl::AnyInvocable<void(const Status&)>> asked;
   node_.seal = [&](NodeId server, uint64_t life, absl::AnyInvocable<void(const Status&)> done) {
@@ -365,7 +365,7 @@ TEST_F(FusionServiceTest, WhoLeavesGivesAllBackAndItsNextLifeWaitsForTheReadersO
   EXPECT_EQ(node_.counters().fenced.load(), 0u);
 }
 
-TEST_F(FusionServiceTest, WhoIsAloneTakesItsPlaceOverAtOnceAndSlotsAreFreeLater) {  // FS7
+TEST_F(FusionServiceTest, WhoIsAloneTakesItsPlaceOverAtOnceAndSlotsAreFreeLater) {  // FV7
   node_.options.join_us_max = 300'000;
   node_.start();
   WireServer a = joined(1, 77);
@@ -380,7 +380,7 @@ TEST_F(FusionServiceTest, WhoIsAloneTakesItsPlaceOverAtOnceAndSlotsAreFreeLater)
   EXPECT_TRUE(is_in_use(server(1, 77).join())) << "a life that has ended does not come back";
 }
 
-TEST_F(FusionServiceTest, SlotsOfWhoMayStillBeThereAreNobodys) {  // FS7
+TEST_F(FusionServiceTest, SlotsOfWhoMayStillBeThereAreNobodys) {  // FV7
   node_.options.slot_wait_us = 0;
   node_.start();
   WireServer a = joined(1, 77);
@@ -416,7 +416,7 @@ TEST_F(FusionServiceTest, APageGoesFromServerToServerAndToStorage) {
   EXPECT_EQ(node_.store.llsn_of(kPage), 70u);
 }
 
-TEST_F(FusionServiceTest, AGrantThatIsLostIsToldAgainWhenItIsAskedForAgain) {  // FS6
+TEST_F(FusionServiceTest, AGrantThatIsLostIsToldAgainWhenItIsAskedForAgain) {  // FV6
   node_.options.said_max = 0;
   node_.start();
   WireServer a = joined(1, 77);
@@ -443,7 +443,7 @@ TEST_F(FusionServiceTest, WhatStorageDoesNotTakeStaysAndItsWriterIsToldInTime) {
   EXPECT_EQ(node_.store.llsn_of(kPage), 70u);
 }
 
-TEST_F(FusionServiceTest, ASlotThatHasSomethingElseIsNotWritten) {  // FS8
+TEST_F(FusionServiceTest, ASlotThatHasSomethingElseIsNotWritten) {  // FV8
   node_.start();
   WireServer a = joined(1, 77);
   const auto first = a.ask(kPage, PageMode::kExclusive, 1);
@@ -477,7 +477,7 @@ TEST_F(FusionServiceTest, NothingOfAForgottenSpaceIsOnItsWay) {
 
 // --- waiting ---
 
-TEST_F(FusionServiceTest, WhoWaitsIsAnsweredAtItsTimeAndANewerCallEndsTheOlder) {  // FS5
+TEST_F(FusionServiceTest, WhoWaitsIsAnsweredAtItsTimeAndANewerCallEndsTheOlder) {  // FV5
   node_.start();
   WireServer a = joined(1, 77);
   ASSERT_TRUE(a.locks(1, {{.kind = LockRequestKind::kReported}}).ok());
@@ -503,7 +503,7 @@ TEST_F(FusionServiceTest, WhoWaitsIsAnsweredAtItsTimeAndANewerCallEndsTheOlder) 
   lock_events.join();
 }
 
-TEST_F(FusionServiceTest, WhenTheServiceStopsEverybodyIsAnswered) {  // FS5
+TEST_F(FusionServiceTest, WhenTheServiceStopsEverybodyIsAnswered) {  // FV5
   node_.start();
   node_.store.will_fail(true);
   WireServer a = joined(1, 77);
@@ -535,7 +535,7 @@ TEST_F(FusionServiceTest, WhenTheServiceStopsEverybodyIsAnswered) {  // FS5
 
 // --- transactions ---
 
-TEST_F(FusionServiceTest, QuestionsGoToTheTransactionsServerAndAnswersBack) {  // FS9
+TEST_F(FusionServiceTest, QuestionsGoToTheTransactionsServerAndAnswersBack) {  // FV9
   node_.start();
   WireServer a = joined(1, 77);
   WireServer b = joined(2, 78);
@@ -570,7 +570,7 @@ TEST_F(FusionServiceTest, QuestionsGoToTheTransactionsServerAndAnswersBack) {  /
   EXPECT_TRUE(is_not_found(a.ask_owner(make_trx_id(NodeId{9}, 5), false, 20'000).status()));
 }
 
-// FS9
+// FV9
 TEST_F(FusionServiceTest, WhoAsksAServerThatIsFencedAsksAgainAndHearsThatNobodyOwnsThePlace) {
   node_.start();
   WireServer a = joined(1, 77);

@@ -139,8 +139,8 @@ uint64_t stored_version(MemoryPageSource* storage, PageId page) {
 }
 
 // FH6, FU17: a page is in a slot and in no frame any more, and the memory node has not heard of it:
-// its report is lost again and again. A checkpoint has to wait for it all the same: the log would be
-// cut off behind a change that nobody but this server knows.
+// its report is lost again and again. A checkpoint has to wait for it all the same: the log would
+// be cut off behind a change that nobody but this server knows.
 TEST(FusionPagesThreads, ACheckpointWaitsForWhatIsGivenUpAndNotReported) {
   MemoryPageSource storage;
   fill_storage(&storage);

@@ -1,6 +1,6 @@
 // Goal: a server that is a member (FusionMember) over a real memory node and sockets keeps what its
-// kernel counts on: FC20-FC32, and what becomes of every call when a peer is gone, the lease is lost,
-// the memory node is silent or ends, or the statement is killed.
+// kernel counts on: FC20-FC32, and what becomes of every call when a peer is gone, the lease is
+// lost, the memory node is silent or ends, or the statement is killed.
 #include "clients/fusion/fusion_member.h"
 
 #include <gtest/gtest.h>
@@ -306,7 +306,7 @@ TEST_F(FusionMemberTest, ADeadlockOverTwoServersHasOneVictim) {  // FQ4
   EXPECT_EQ(victims, 1);
 }
 
-TEST_F(FusionMemberTest, SharedLocksAndRangesCountOnAllServers) {  // FU24
+TEST_F(FusionMemberTest, SharedLocksAndRangesCountOnAllServers) {
   node_.start();
   const auto a = joined(1, 77);
   const auto b = joined(2, 78);

@@ -1,8 +1,8 @@
 // Goal: threads of three servers change and read the same pages through real buffer pools, over a
 // memory node and sockets, and no change is lost, nobody reads an older page than somebody was told
 // of, no page leaves before its log; while storage fails at times, and while a fourth server comes,
-// takes pages and is fenced. And what a server's pages come to when it is fenced itself, or the memory
-// node is silent.
+// takes pages and is fenced. And what a server's pages come to when it is fenced itself, or the
+// memory node is silent.
 #include <gtest/gtest.h>
 
 #include <array>
