@@ -341,11 +341,11 @@ Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes pare
   make_successor_of_prefix(&behind, &infinite);
   cursor.set_bounds(key, infinite ? Bytes() : Bytes(behind));
   // Rows of a table that has been replaced since it was looked up say nothing (FK9).
-  const auto told = [&r](Status status) {
+  const auto told = [&r](const Status& status) {
     return r.child->stale() && !is_deadlock(status) ? error_definition_changed() : status;
   };
   for (Status moved = cursor.seek(key);; moved = cursor.next()) {
-    STRATA_RETURN_IF_ERROR(told(std::move(moved)));
+    STRATA_RETURN_IF_ERROR(told(moved));
     if (!cursor.valid() || !starts_with(cursor.entry().whole, key)) return ok_status();
     bool gone = false;
     STRATA_RETURN_IF_ERROR(told(cursor.fetch(&gone)));

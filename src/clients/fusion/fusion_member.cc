@@ -91,7 +91,7 @@ StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
   STRATA_ASSIGN_OR_RETURN(const proto::FusionJoinReply joined, ask_to_join(options, channel.get()));
   STRATA_ASSIGN_OR_RETURN(Opened opened, open_regions(options, channel, joined));
   std::unique_ptr<FusionMember> member(
-      new FusionMember(options, std::move(channel), joined, std::move(opened)));
+      new FusionMember(options, std::move(channel), joined, opened));
   const uint64_t deadline_us = monotonic_us() + options.call_us_max;
   for (;;) {
     const Status renewed = member->renew();
@@ -105,7 +105,7 @@ StatusOr<std::unique_ptr<FusionMember>> FusionMember::join(
 
 FusionMember::FusionMember(const FusionMemberOptions& options,
                            std::shared_ptr<BlockingChannel> channel,
-                           const proto::FusionJoinReply& joined, Opened opened)
+                           const proto::FusionJoinReply& joined, const Opened& opened)
     : options_(options),
       pool_region_(opened.pool),
       table_region_(opened.table),

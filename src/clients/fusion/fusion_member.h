@@ -115,7 +115,7 @@ class FusionMember {
   };
   FusionMember(const FusionMemberOptions& options,
                std::shared_ptr<transport::BlockingChannel> channel,
-               const proto::FusionJoinReply& joined, Opened opened);
+               const proto::FusionJoinReply& joined, const Opened& opened);
   static StatusOr<proto::FusionJoinReply> ask_to_join(const FusionMemberOptions& options,
                                                       transport::BlockingChannel* channel);
   static StatusOr<Opened> open_regions(const FusionMemberOptions& options,
