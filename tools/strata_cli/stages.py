@@ -260,8 +260,10 @@ def tool_tests() -> StageResult:
 def e2e(quick: bool, binlog: bool = False, takes_file: Takes = everything) -> StageResult:
     """With `binlog` every server that a test starts keeps a binary log (server.py)."""
     env = {TEST_BINLOG: "1"} if binlog else {}
-    files = [file for file in sorted((paths.ROOT / "tests" / "e2e").glob("test_*.py")) if takes_file(file.stem)]
-    return pytest("e2e", *files, *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
+    folder = paths.ROOT / "tests" / "e2e"
+    # Not the files that are taken: what is named is collected even where conftest.py leaves it out.
+    left_out = [f"--ignore={file}" for file in sorted(folder.glob("test_*.py")) if not takes_file(file.stem)]
+    return pytest("e2e", folder, *left_out, *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
 
 
 def isolation_tests() -> StageResult:
