@@ -2,6 +2,7 @@
 // Cluster by the clients of a memory node, over regions that are exposed over a unix socket and
 // mapped: what several servers on one host have. The memory node's half is two threads here, its
 // authority stream always takes what it gets, and messages are calls of functions.
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -417,7 +418,7 @@ class FusionServices final : public ClusterServices {
   std::optional<TimeService> service_;              // under mutex_
   std::map<uint8_t, std::shared_ptr<Life>> lives_;  // under mutex_
   std::vector<std::shared_ptr<Life>> graveyard_;  // the last views of a kernel may still point here
-  uint64_t last_life_ = 0;
+  std::atomic<uint64_t> last_life_{0};
   PagesSum of_pages_;  // of lives that have ended; under mutex_
   std::thread keeper_;
 };

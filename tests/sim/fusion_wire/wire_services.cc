@@ -1,6 +1,7 @@
 // Timestamps, views, other nodes' transactions and row locks of a test's Cluster by members of a
 // memory node over sockets (FusionMember, FusionService): what servers in processes of their own
 // have. Renewals are made when the test says so, or seldom.
+#include <atomic>
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -161,7 +162,7 @@ class WireServices final : public ClusterServices {
   std::mutex mutex_;
   std::map<uint8_t, std::shared_ptr<FusionMember>> members_;  // under mutex_
   std::vector<std::shared_ptr<FusionMember>> graveyard_;
-  uint64_t last_life_ = 0;
+  std::atomic<uint64_t> last_life_{0};
 };
 
 const bool is_set = [] {
