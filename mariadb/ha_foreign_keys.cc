@@ -97,15 +97,17 @@ bool ha_strata::referenced_by_foreign_key() const noexcept {
 
 char* ha_strata::get_foreign_key_create_info() {
   char* out = nullptr;
-  (void)guarded([&] {
+  const int failed = guarded([&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr || now->foreign_keys.empty()) return 0;
     std::string text;
     for (const engine::ForeignKeySpec& key : now->foreign_keys)
       text += ",\n  " + foreign_key_text(ha_thd(), table_->spec().schema, key);
     out = my_strdup(PSI_NOT_INSTRUMENTED, text.c_str(), MYF(0));
-    return 0;
+    return out == nullptr ? HA_ERR_OUT_OF_MEM : 0;
   });
+  // For the server a null means that there are none: a dump would leave them out.
+  if (failed != 0) my_error(ER_OUT_OF_RESOURCES, MYF(0));
   return out;
 }
 
