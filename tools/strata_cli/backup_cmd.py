@@ -134,7 +134,7 @@ class _Backup:
         files.refuse_other_engines()
         _do(connection, f"SET SESSION lock_wait_timeout = {self._lock_wait_s}")
         task = self._progress.add_task("the server's files", total=None, amount="")
-        files.copy()
+        files.copy(writers_held=False)
         self._progress.update(task, total=1, completed=1)
         self._copy_pages(connection)
 
@@ -142,7 +142,7 @@ class _Backup:
             _do(connection, f"BACKUP STAGE {stage}")
         held = time.monotonic()
         files.refuse_other_engines()
-        files.copy()
+        files.copy(writers_held=True)
         binary_log = _binary_log(connection) if has_binlog else None
         slave_position = _row(connection, "SELECT @@GLOBAL.gtid_slave_pos")[0]
         _do(connection, "SET strata_backup = 'cut'")

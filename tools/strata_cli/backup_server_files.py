@@ -31,6 +31,7 @@ COPIED_ANEW = (".MYI", ".MYD")
 SURE_AFTER_NS = 2_000_000_000
 TICK_S = 0.02
 COPIES_MAX = 20
+COPIES_MAX_BUSY = 3
 NAMED_MOST = 10
 
 
@@ -73,15 +74,19 @@ class ServerFiles:
                 " ALTER TABLE ... ENGINE=STRATA, or back this server up with mariadb-dump"
             )
 
-    def copy(self) -> int:
-        """What is new or changed since the last call; what has gone goes. Returns how many files were copied."""
+    def copy(self, *, writers_held: bool) -> int:
+        """What is new or changed since the last call; what has gone goes. Returns how many files were copied.
+
+        Unless writers are held, a file that never keeps still is left for the last call, which must have it.
+        """
         present: set[Path] = set()
         copied = 0
         self._folders.clear()
         for name in self._names():
             try:
-                copied += self._copy_if_changed(name)
+                copied += self._copy_if_changed(name, COPIES_MAX if writers_held else COPIES_MAX_BUSY, writers_held)
             except FileNotFoundError:  # dropped meanwhile
+                (self._to / name).unlink(missing_ok=True)
                 continue
             present.add(name)
         for name in [name for name in self._seen if name not in present]:
@@ -117,13 +122,13 @@ class ServerFiles:
             return True
         return name.endswith(".log") and not name.startswith("ddl_recovery")
 
-    def _copy_if_changed(self, name: Path) -> bool:
+    def _copy_if_changed(self, name: Path, copies_max: int, must: bool) -> bool:
         before = self._seen.get(name)
         now = self._look(name, time.time_ns())
         same = before is not None and (before.inode, before.size, before.changed_ns) == (now.inode, now.size, now.changed_ns)
         if same and before is not None and name.suffix not in COPIED_ANEW and now.changed_ns + SURE_AFTER_NS < before.copied_ns:
             return False
-        for _ in range(COPIES_MAX):
+        for _ in range(copies_max):
             if now.changed_ns + TICK_S * 1e9 > now.copied_ns:
                 time.sleep(TICK_S)  # So that a change from now on shows.
             _copy_file(self._from / name, self._to / name)
@@ -132,6 +137,10 @@ class ServerFiles:
                 self._seen[name] = now
                 return True
             now = self._look(name, time.time_ns())
+        if not must:
+            self._seen.pop(name, None)
+            (self._to / name).unlink()  # It is torn.
+            return False
         raise StrataError(f"{self._from / name} changes all the time; it could not be copied")
 
     def _look(self, name: Path, at_ns: int) -> Seen:

@@ -20,6 +20,7 @@ from .storage_beneath import storage_beneath
 
 PYTHON_FOLDERS = ("strata", "tools", "tests", "bench")
 FOUND_LINES = 60  # of a failed runner's output in the report
+FAILURE_LINES = 10  # of a failed test program
 FUZZ = paths.ROOT / "tests" / "fuzz"
 SANITIZER_ENV = {
     "ASAN_OPTIONS": "detect_stack_use_after_return=1:abort_on_error=1",
@@ -154,10 +155,20 @@ def parse_ctest(outcome: Outcome) -> StageResult:
         if not good:
             named = re.findall(rf"^{number}: \[  FAILED  \] (\w+\.\S+)", text, re.MULTILINE)
             result.details.append(f"{name}: {verdict.strip('* ')} {' '.join(sorted(set(named)))}".rstrip())
+            result.details.extend(_first_failure(re.findall(rf"^{number}: (.*)", text, re.MULTILINE)))
     if not outcome.ok and result.failed == 0:
         result.failed = 1
         result.details.append(outcome.tail(10))
     return result
+
+
+def _first_failure(lines: list[str]) -> list[str]:
+    """Of a test program's output: what the first failure says, and the seed, without which nobody finds it again."""
+    failure = next((at for at, line in enumerate(lines) if line.endswith(": Failure") or "Sanitizer: " in line), None)
+    if failure is None:
+        return [f"  {line}" for line in lines[-FAILURE_LINES:]]
+    seeds = [line for line in lines[:failure] if re.search(r"\bseeds?\b", line)][-1:]
+    return [f"  {line}" for line in (*seeds, *lines[failure : failure + FAILURE_LINES])]
 
 
 # --- checks --------------------------------------------------------------------------------------------------------

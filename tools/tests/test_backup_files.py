@@ -38,14 +38,14 @@ def test_the_servers_own_files_are_copied_and_what_changes_again(tmp_path: Path)
     write(datadir, *left_out, *kept)
     to.mkdir()
     files = ServerFiles(datadir, to, "#strata", ["bin", str(datadir / "relay")])
-    assert files.copy() == len(kept)
+    assert files.copy(writers_held=True) == len(kept)
     assert names(to) == {*kept, "mysql", "test", "gone"}
 
     (datadir / "mysql" / "db.MAD").write_text("changed")
     write(datadir, "test/new.frm")
     (datadir / "gone" / "t.frm").unlink()
     (datadir / "gone").rmdir()
-    assert files.copy() >= 2
+    assert files.copy(writers_held=True) >= 2
     assert (to / "mysql" / "db.MAD").read_text() == "changed"
     assert names(to) == {*kept, "mysql", "test", "test/new.frm"} - {"gone/t.frm"}
 
@@ -55,10 +55,31 @@ def test_only_what_has_changed_is_copied_again(tmp_path: Path, monkeypatch: pyte
     write(tmp_path / "mysql", "a.frm", "b.frm", "c.MYD")
     (tmp_path / "copy").mkdir()
     files = ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", [])
-    assert files.copy() == 3
-    assert files.copy() == 1  # A mapped file may have changed without a new time.
+    assert files.copy(writers_held=True) == 3
+    assert files.copy(writers_held=True) == 1  # A mapped file may have changed without a new time.
     (tmp_path / "mysql" / "a.frm").write_text("changed")
-    assert files.copy() == 2
+    assert files.copy(writers_held=True) == 2
+
+
+def test_what_never_keeps_still_is_left_for_when_its_writers_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "mysql", "a.frm", "aria_log")
+    (tmp_path / "copy").mkdir()
+    copy_file = backup_server_files._copy_file
+
+    def copy_and_change(source: Path, target: Path) -> None:
+        copy_file(source, target)
+        if source.name == "aria_log":
+            source.write_text(source.read_text() + "+")
+
+    files = ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", [])
+    with monkeypatch.context() as busy:
+        busy.setattr(backup_server_files, "_copy_file", copy_and_change)
+        assert files.copy(writers_held=False) == 1
+        assert names(tmp_path / "copy") == {"a.frm"}
+        with pytest.raises(StrataError, match="aria_log changes all the time"):
+            files.copy(writers_held=True)
+    files.copy(writers_held=True)
+    assert (tmp_path / "copy" / "aria_log").read_text() == (tmp_path / "mysql" / "aria_log").read_text()
 
 
 def test_links_are_refused(tmp_path: Path) -> None:
@@ -66,7 +87,7 @@ def test_links_are_refused(tmp_path: Path) -> None:
     (tmp_path / "mysql" / "elsewhere").symlink_to(tmp_path)
     (tmp_path / "copy").mkdir()
     with pytest.raises(StrataError, match="symbolic link"):
-        ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", []).copy()
+        ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", []).copy(writers_held=False)
 
 
 def made_backup(folder: Path, **more: str) -> Manifest:

@@ -14,6 +14,9 @@ CTEST = """test 1
 1: [==========] 5 tests from 2 test suites ran. (3 ms total)
 1: [  PASSED  ] 5 tests.
 1/4 Test #1: base_test ........................   Passed    0.01 sec
+2: seeds 7 to 9
+2: page_test.cc:12: Failure
+2: Value of: page, STRATA_SEED=8
 2: [  PASSED  ] 6 tests.
 2: [  FAILED  ] 2 tests, listed below:
 2: [  FAILED  ] Page.HoldsWhatItWasGiven
@@ -31,7 +34,8 @@ def test_ctest_counts_the_cases_and_a_crash_counts_as_a_failure(tmp_path: Path) 
     result = parse_ctest(Outcome(8, 1.0, log))
     assert (result.passed, result.failed) == (5 + 6 + 1, 2 + 1)
     assert result.details[0] == "page_test: Failed Page.HoldsWhatItWasGiven Page.Other"
-    assert result.details[1].startswith("tree_test: Exception")
+    assert result.details[1:4] == ["  seeds 7 to 9", "  page_test.cc:12: Failure", "  Value of: page, STRATA_SEED=8"]
+    assert result.details[-1].startswith("tree_test: Exception")
 
 
 def test_ctest_that_fails_without_a_failed_test_is_a_failure(tmp_path: Path) -> None:

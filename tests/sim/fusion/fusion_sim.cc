@@ -786,6 +786,16 @@ void FusionSim::run_until(uint64_t us) {
   }
 }
 
+// What has not gone on since faults ended.
+std::string FusionSim::standstill() const {
+  for (uint8_t id = 1; id <= kServers; ++id)
+    if (servers_[id]->commits == 0 || servers_[id]->views == 0)
+      return "server " + std::to_string(id) + " does not go on: " + servers_[id]->describe();
+  if (largest_horizon_ > horizon_at_heal_) return "";
+  return "the horizon stays at " + std::to_string(largest_horizon_) + ", the clock is at " +
+         std::to_string(largest_had_);
+}
+
 std::string FusionSim::run() {
   for (uint8_t id = 1; id <= kServers; ++id)
     servers_[id] = std::make_unique<Server>(this, NodeId{id}, ++last_life_, 1);
@@ -794,12 +804,9 @@ std::string FusionSim::run() {
   supervise();
   next_fault();
   run_until(kEndUs);
-  for (uint8_t id = 1; id <= kServers && failure_.empty(); ++id)
-    if (servers_[id]->commits == 0 || servers_[id]->views == 0)
-      fail("FS6: server " + std::to_string(id) + " does not go on: " + servers_[id]->describe());
-  if (failure_.empty() && largest_horizon_ <= horizon_at_heal_)
-    fail("FS6: the horizon stays at " + std::to_string(largest_horizon_) + ", the clock is at " +
-         std::to_string(largest_had_));
+  for (uint64_t until = kEndUs; until < kPatienceEndsUs && !standstill().empty();)
+    run_until(until += 100'000);
+  if (const std::string what = standstill(); !what.empty()) fail("FS6: " + what);
   for (const auto& server : servers_) {
     if (server == nullptr) continue;
     counts_.fetches += server->counters().fetches.load();

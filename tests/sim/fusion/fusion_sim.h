@@ -96,6 +96,7 @@ class FusionSim {
   void next_fault();
   void one_fault();
   void heal();
+  [[nodiscard]] std::string standstill() const;  // FS6; empty: all goes on
   void supervise();
   void restart(NodeId id);
   void fail(const std::string& what) {
@@ -116,6 +117,8 @@ class FusionSim {
 
   static constexpr uint64_t kFaultsUntilUs = 1'400'000;
   static constexpr uint64_t kEndUs = 2'400'000;
+  // A takeover and a fence take their time: until then all goes on, unless something is stuck.
+  static constexpr uint64_t kPatienceEndsUs = 12'000'000;
   Rng rng_;
   const FusionMutation mutation_;
   uint64_t now_ = 0, last_event_ = 0;

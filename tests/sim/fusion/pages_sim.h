@@ -96,6 +96,7 @@ class PagesSim {
   void one_fault();
   void write_some();
   void check_checkpoints();
+  [[nodiscard]] std::string missing_use() const;  // FY6; empty: nothing is missing
   void fail(const std::string& what) {
     if (failure_.empty()) failure_ = what;
   }
@@ -118,6 +119,8 @@ class PagesSim {
 
   static constexpr uint64_t kFaultsUntilUs = 1'200'000;
   static constexpr uint64_t kEndUs = 2'200'000;
+  // Pages are drawn: until then everybody has come to each of them, unless somebody is stuck.
+  static constexpr uint64_t kPatienceEndsUs = 12'000'000;
   Rng rng_;
   const PagesMutation mutation_;
   const bool storage_replays_;

@@ -698,6 +698,12 @@ std::string RowLocksSim::run() {
   tick();
   next_fault();
   run_until(kEndUs);
+  const auto all_go_on = [this] {
+    return std::all_of(servers_.begin() + 1, servers_.end(),
+                       [](const auto& server) { return server->commits_in_calm > 0; });
+  };
+  for (uint64_t until = kEndUs; until < kPatienceEndsUs && !all_go_on();)
+    run_until(until += 100'000);
   if (failure_.empty()) collect(*locks_);
   for (uint8_t id = 1; id <= kServers && failure_.empty(); ++id)
     if (servers_[id]->waits_since(kCalmFromUs))

@@ -100,6 +100,7 @@ class RowLocksSim {
   static constexpr uint64_t kFaultsUntilUs = 500'000;
   static constexpr uint64_t kCalmFromUs = 700'000;
   static constexpr uint64_t kEndUs = 1'500'000;
+  static constexpr uint64_t kPatienceEndsUs = 8'000'000;  // FS10: until then chance has let all on
   Rng rng_;
   const RowLocksMutation mutation_;
   uint64_t now_ = 0, last_event_ = 0, last_life_ = 0;
