@@ -203,16 +203,19 @@ def backup(
     lock_wait: Annotated[
         int, typer.Option(min=1, help="Seconds to wait for running DDL and commits; the backup fails then, and they go on.")
     ] = 60,
+    lose_local_tables: LoseLocalTables = False,
     as_json: BackupJson = False,
 ) -> None:
-    """Back up a running server, while clients read and write, consistent with its binary log.
+    """Back up a running server, consistent with its binary log, or a cluster, while clients read and write.
 
-    Profile monolithic. Tables of STRATA, Aria and MyISAM, views, triggers, routines and users; with tables of InnoDB the command
-    refuses. Commits wait for a moment at the end. Whatever goes wrong, nothing is left of the folder.
+    Profile monolithic: tables of STRATA, Aria and MyISAM, views, triggers, routines and users; with tables of InnoDB the command
+    refuses. Commits wait for a moment at the end. Of a cluster: everything in it, from one storage node, which is held for a
+    moment; compute nodes notice nothing. Whatever goes wrong, nothing is left of the folder.
 
-    Examples: ./strata backup backups/monday; ./strata backup backups/tuesday --since backups/monday --json
+    Examples: ./strata backup backups/monday; ./strata backup backups/tuesday --since backups/monday --json;
+    ./strata backup backups/cluster --data data-cluster
     """
-    backup_cmd.backup(last_folder.named_or_last(data), to, since, lock_wait, as_json)
+    backup_cmd.backup(last_folder.named_or_last(data), to, since, lock_wait, as_json, lose_local_tables)
 
 
 @app.command()
@@ -227,7 +230,8 @@ def restore(
     ] = None,
     as_json: BackupJson = False,
 ) -> None:
-    """Make a data folder of a backup: verify all checksums, copy, recover, CHECK TABLE. All of it or nothing.
+    """Make a data folder of a backup: verify all checksums, copy, recover, CHECK TABLE. All of it or nothing. A cluster's gets as
+    many storage nodes as a new one has.
 
     Examples: ./strata restore backups/tuesday --to data-restored;
     ./strata restore backups/tuesday --to data-restored --binary-logs data/mysql --until "2026-11-26 11:59:00";

@@ -20,7 +20,7 @@ from typing import Any
 import pymysql
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from . import backup_manifest, mariadb_packages, paths
+from . import backup_manifest, cluster_backup, local_tables, mariadb_packages, paths
 from .backup_manifest import BinaryLog, Manifest
 from .backup_server_files import ServerFiles
 from .cluster import Cluster
@@ -35,7 +35,14 @@ STAGES = ("START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT")
 END_S = 60.0
 
 
-def backup(data: Path, to: Path, since: Path | None, lock_wait_s: int, as_json: bool) -> None:
+def backup(data: Path, to: Path, since: Path | None, lock_wait_s: int, as_json: bool, lose_local_tables: bool = False) -> None:
+    if (cluster := _cluster(data)) is not None:
+        if since is not None:
+            raise StrataError("increments are of profile monolithic only; make a whole backup of the cluster, without --since")
+        with cluster.locked():
+            local_tables.refuse_loss(cluster.computes.values(), "they would not be in the backup", lose_local_tables)
+            cluster_backup.backup(cluster, to, as_json)
+        return
     server = _server(data)
     to = to.resolve()
     if to.exists():
@@ -60,12 +67,15 @@ def backup(data: Path, to: Path, since: Path | None, lock_wait_s: int, as_json: 
     console.print(f"  ./strata restore {paths.relative(to)} --to <folder>", markup=False)
 
 
+def _cluster(data: Path) -> Cluster | None:
+    """The one in that folder, or the one that a compute node's folder belongs to."""
+    of_compute = Server(data).settings().cluster
+    cluster = Cluster(Path(of_compute) if of_compute else data)
+    return cluster if cluster.exists() else None
+
+
 def _server(data: Path) -> Server:
     server = Server(data)
-    if Cluster(data).exists() or server.settings().cluster:
-        raise StrataError(
-            "this version backs up profile monolithic only; of a cluster: mariadb-dump --single-transaction, or mydumper"
-        )
     if server.pid() is None:
         raise StrataError(f"no server runs on {paths.relative(server.data)}; start it with ./strata up")
     if not server.has_strata():

@@ -3,6 +3,7 @@
     <backup>/manifest.json   written last: a folder without it is no backup
     <backup>/server/         files of the server's own data directory
     <backup>/strata/         the engine's folder as of the cut: control file, pages, log (src/engine/backup.h)
+    <backup>/node/           of a cluster, instead of both: the data folder of a storage node (cluster_backup.py)
 
 A backup with a base holds only pages that have changed since that one; the others are holes of its files. Restoring it needs the
 base, and the base's base.
@@ -14,7 +15,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .process import replace_file
 from .shell import StrataError
@@ -23,11 +24,14 @@ NAME = "manifest.json"
 RESTORED = "strata-restored.id"  # in the server's data directory: names the restore that made it
 SERVER = "server"
 STRATA = "strata"
+NODE = "node"
+CLUSTER = "cluster"  # a manifest's kind; those of single servers have none
 FORMAT = 1
 CHUNK = 1 << 20
 SHOWN_MOST = 5
 
 OnBytes = Callable[[int], None]
+T = TypeVar("T", bound="Described")
 
 
 @dataclass
@@ -39,20 +43,10 @@ class BinaryLog:
     gtid: str
 
 
-@dataclass
-class Manifest:
-    made: str
-    mariadb: str
-    engine_folder: str  # in the server's data directory
-    database: str  # which one, and as of which restore: pages of another one's backup are no base
-    log_segment_size: int
-    end_lsn: int
-    checkpoint_llsn: int
-    binary_log: BinaryLog | None
-    gtid_slave_pos: str
-    since: int = 0
-    base_folder: str = ""
-    base_checksum: str = ""
+@dataclass(kw_only=True)
+class Described:
+    """What every manifest has."""
+
     format: int = FORMAT
     folders: list[str] = field(default_factory=list)
     files: dict[str, tuple[int, str]] = field(default_factory=dict)  # path in the backup: bytes, SHA-256
@@ -68,26 +62,94 @@ class Manifest:
         sync_folder(folder)
 
 
+@dataclass
+class Manifest(Described):
+    """Of one server with its own files."""
+
+    made: str
+    mariadb: str
+    engine_folder: str  # in the server's data directory
+    database: str  # which one, and as of which restore: pages of another one's backup are no base
+    log_segment_size: int
+    end_lsn: int
+    checkpoint_llsn: int
+    binary_log: BinaryLog | None
+    gtid_slave_pos: str
+    since: int = 0
+    base_folder: str = ""
+    base_checksum: str = ""
+
+
+@dataclass
+class ClusterManifest(Described):
+    """Of a cluster."""
+
+    made: str
+    mariadb: str
+    profile: str
+    node: str  # the storage node whose folder this was
+    log_end: int  # of what it had of the log
+    keys: dict[str, str]  # of the registry, at that moment
+    memory: list[str]  # of each memory node; as in 512M
+    memory_backup: bool
+    buffer_pool: str
+    kind: str = CLUSTER
+
+
 def read(folder: Path) -> Manifest:
+    held = _read(folder)
+    if held.get("kind"):
+        raise StrataError(f"{folder} is a backup of a {held['kind']}, not of one server")
+
+    def make() -> Manifest:
+        if held["binary_log"] is not None:
+            held["binary_log"] = BinaryLog(**held["binary_log"])
+        return Manifest(**held)
+
+    return _checked(folder, held, make)
+
+
+def is_of_cluster(folder: Path) -> bool:
+    return _read(folder).get("kind") == CLUSTER
+
+
+def read_cluster(folder: Path) -> ClusterManifest:
+    held = _read(folder)
+    return _checked(folder, held, lambda: ClusterManifest(**held))
+
+
+def _read(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     if not folder.is_dir():
         raise StrataError(f"there is no backup {folder}")
     if not path.exists():
         raise StrataError(f"{folder} is no backup, or one that was not finished: it has no {NAME}")
     try:
-        held: dict[str, Any] = json.loads(path.read_text())
-        if held.get("format", FORMAT) > FORMAT:
-            raise StrataError(f"{path} was written by a newer version; use that one")
+        held = json.loads(path.read_text())
+    except ValueError:
+        held = None
+    if not isinstance(held, dict):
+        raise _damaged(folder)
+    if isinstance(held.get("format"), int) and held["format"] > FORMAT:
+        raise StrataError(f"{path} was written by a newer version; use that one")
+    return held
+
+
+def _checked(folder: Path, held: dict[str, Any], make: Callable[[], T]) -> T:
+    """`make` uses what is in `held`."""
+    try:
         checksum = held.pop("checksum")
-        if held["binary_log"] is not None:
-            held["binary_log"] = BinaryLog(**held["binary_log"])
         held["files"] = {name: (size, digest) for name, (size, digest) in held["files"].items()}
-        manifest = Manifest(**held)
+        manifest = make()
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise StrataError(f"{path} is damaged; use another backup") from None
+        raise _damaged(folder) from None
     if manifest.checksum() != checksum:
-        raise StrataError(f"{path} is damaged; use another backup")
+        raise _damaged(folder)
     return manifest
+
+
+def _damaged(folder: Path) -> StrataError:
+    return StrataError(f"{folder / NAME} is damaged; use another backup")
 
 
 def database_in(datadir: Path, engine_folder: str) -> str:
@@ -138,7 +200,7 @@ def describe_files(folder: Path, on_bytes: OnBytes) -> tuple[dict[str, tuple[int
     return files, folders
 
 
-def verify(folder: Path, manifest: Manifest, on_bytes: OnBytes) -> None:
+def verify(folder: Path, manifest: Described, on_bytes: OnBytes) -> None:
     """Every file is there, as it was, and no other. Nothing is written."""
     problems = []
     for name, (size, digest) in manifest.files.items():

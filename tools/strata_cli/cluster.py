@@ -211,6 +211,34 @@ class Cluster:
             settings.server_options = list(wishes.options)
             self._keep(settings)
 
+    def create_around(self, profile: str, node: str, wishes: Wishes) -> None:
+        """A new cluster with one storage node, whose files are put there before it is started. Nobody else has the folder."""
+        settings = self._new_settings(profile, wishes)
+        settings.storage = {node: next(iter(settings.storage.values()))}
+        self._keep(settings)
+        _ensure_secret(self.secret)
+        self._make_parts(settings)
+        self.set_compute(wishes.buffer_pool, None)
+
+    def forget_place(self, to: Path) -> None:
+        """Nothing runs here, and the folder is about to become `to`: what would be wrong there goes, which is what compute and
+        memory nodes have; they need nothing of it."""
+        for server in self.computes.values():
+            if server.data == self.data:
+                shutil.rmtree(server.datadir, ignore_errors=True)
+                shutil.rmtree(server.data / "tmp", ignore_errors=True)
+                for path in (server.log, server.pid_file, server.settings_file, server.data / "init.sql", server.socket):
+                    path.unlink(missing_ok=True)
+        for node in self.memory.values():
+            node.wipe()
+        shutil.rmtree(self.data / "memory", ignore_errors=True)
+        settings = self.settings()
+        taken = 0
+        for name, ports in settings.memory.items():
+            ports.pools = str(memory_node.choose_pools(to, name, ports.memory, taken=taken))
+            taken += memory_node.bytes_of(ports.memory)
+        self._keep(settings)
+
     def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
         with_memory = BY_NAME[profile].has_memory_nodes
         usual = 2 if wishes.memory_backup else 1

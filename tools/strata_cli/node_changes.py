@@ -72,12 +72,12 @@ def log_state(node: StorageNode) -> LogState | None:
 def replace(cluster: Cluster, old: str, new: str | None, say: Callable[[str], None]) -> Change:
     """Gives the place of `old`, alive or not, to a new node. Does not wait until that is whole."""
     began = time.monotonic()
-    found = _current(cluster)
+    found = current(cluster)
     if new is not None and new in found.nodes and old not in found.nodes:  # An earlier attempt came so far.
         return _started(cluster, new, old, began, say)
     if old not in found.nodes:
         raise StrataError(f"{old} is no storage node of this cluster; there is: {', '.join(found.nodes)}")
-    _check_others(cluster, [name for name in found.nodes if name != old])
+    check_others(cluster, [name for name in found.nodes if name != old])
     name = cluster.prepare_node(new, old, 0)
     return _started(cluster, name, old, began, say)
 
@@ -85,9 +85,9 @@ def replace(cluster: Cluster, old: str, new: str | None, say: Callable[[str], No
 def add(cluster: Cluster, new: str | None, write_quorum: int, say: Callable[[str], None]) -> Change:
     """One more node. Does not wait until it is whole."""
     began = time.monotonic()
-    found = _current(cluster)
+    found = current(cluster)
     if new is None or new not in found.nodes:
-        _check_others(cluster, list(found.nodes))
+        check_others(cluster, list(found.nodes))
         new = cluster.prepare_node(new, "", write_quorum)
     return _started(cluster, new, None, began, say)
 
@@ -95,7 +95,7 @@ def add(cluster: Cluster, new: str | None, write_quorum: int, say: Callable[[str
 def remove(cluster: Cluster, name: str, say: Callable[[str], None]) -> Removal:
     """Takes a node out, alive or lost: the others serve without one in its place. Stops its process."""
     began = time.monotonic()
-    found = _current(cluster)
+    found = current(cluster)
     if name in cluster.settings().retired:  # An earlier attempt came so far.
         say(f"  {name:<10} is out already")
     else:
@@ -119,7 +119,7 @@ def _check_removal(cluster: Cluster, found: Placement, name: str) -> None:
         )
     if cluster.serving_compute() is None:
         raise StrataError("no compute node runs, and only one that writes can take a storage node out; start one: ./strata up")
-    _check_others(cluster, [node for node in found.nodes if node != name])
+    check_others(cluster, [node for node in found.nodes if node != name])
 
 
 def _ask_writer(cluster: Cluster, found: Placement, name: str) -> Placement:
@@ -144,7 +144,8 @@ def _ask_writer(cluster: Cluster, found: Placement, name: str) -> Placement:
     raise StrataError(f"{name} was not taken out: {why}. Nothing was changed")
 
 
-def _current(cluster: Cluster) -> Placement:
+def current(cluster: Cluster) -> Placement:
+    """Which nodes there are, as the registry says; cluster.json has followed it."""
     cluster.settings()  # Says so when there is none.
     if cluster.etcd.pid() is None:
         raise StrataError("etcd does not run; the registry is where storage nodes are changed: ./strata up")
@@ -155,7 +156,7 @@ def _current(cluster: Cluster) -> Placement:
     return found
 
 
-def _check_others(cluster: Cluster, names: list[str]) -> None:
+def check_others(cluster: Cluster, names: list[str]) -> None:
     """One change at a time, and only while all others are whole: what they lack may be only on the one that goes."""
     trouble: list[str] = []
 
@@ -196,7 +197,7 @@ def _started(cluster: Cluster, name: str, old: str | None, began: float, say: Ca
             if found is not None and name not in found.nodes:
                 cluster.forget_joining(name)
             raise
-    found = _current(cluster)
+    found = current(cluster)
     if name not in found.nodes:
         raise StrataError(f"{name} runs and has no place in the registry's placement; see {node.log}")
     say(f"  {name:<10} has {f'the place of {old}' if old else 'a place'} (generation {found.generation})")

@@ -5,32 +5,28 @@ recovers it and checks every table; it gets the target's name only then. A resto
 hidden folder, which the next one to the same target removes.
 """
 
-import fcntl
 import hashlib
 import json
 import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from . import backup_manifest, mariadb_packages, paths, restore_later
+from . import backup_manifest, cluster_restore, mariadb_packages, paths, restore_later
 from .backup_manifest import CHUNK, OnBytes
+from .restore_folder import check_tables, hidden_folder, refuse_too_little_room
 from .server import Server, Settings, innodb_files_of_template
 from .shell import StrataError, console, errors
 
 PAGE = 16384
-LOCK = "restore.lock"
 ZEROES = bytes(CHUNK)
 ZERO_PAGE = bytes(PAGE)
 # Of the server that recovers and checks what was restored: nobody else is to reach it, and it logs nothing of its own.
 PRIVATE = ("--skip-networking", "--skip-log-bin", "--skip-slave-start")
-CHECKED_AT_ONCE = 50
 
 
 def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = None, until: str | None = None) -> None:
@@ -38,6 +34,11 @@ def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = No
     folder, to = folder.resolve(), to.resolve()
     if to.exists():
         raise StrataError(f"{to} is there already; name a folder that is not")
+    if backup_manifest.is_of_cluster(folder):
+        if binary_logs or until:
+            raise StrataError("a cluster's backup is restored as it is: it does not say where in a binary log it was made")
+        cluster_restore.restore(folder, to, as_json)
+        return
     backups = backup_manifest.chain(folder)
     later = restore_later.wanted(backups[-1][1].binary_log, backups[-1][1].made, binary_logs, until)
     quiet = as_json or not errors.is_terminal
@@ -48,8 +49,8 @@ def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = No
         for place, manifest in backups:
             backup_manifest.verify(place, manifest, lambda count: progress.advance(task, count))
         to.parent.mkdir(parents=True, exist_ok=True)
-        _refuse_too_little_room(to.parent, backups)
-        with _hidden_folder(to) as hidden:
+        refuse_too_little_room(to.parent, backups[-1][1].bytes())
+        with hidden_folder(to) as hidden:
             task = progress.add_task("files", total=total)
             _lay_out(backups, hidden, lambda count: progress.advance(task, count))
             progress.add_task("recovery, CHECK TABLE" if later is None else "recovery, binary logs, CHECK TABLE", total=None)
@@ -82,37 +83,6 @@ def restore(folder: Path, to: Path, as_json: bool, binary_logs: Path | None = No
         )
         console.print("  ./strata restore ... --binary-logs <folder> [--until <time>]", markup=False)
     console.print(f"  ./strata up --data {paths.relative(to)}", markup=False)
-
-
-def _refuse_too_little_room(place: Path, backups: list[tuple[Path, backup_manifest.Manifest]]) -> None:
-    needed = backups[-1][1].bytes()
-    free = shutil.disk_usage(place).free
-    if needed > free:
-        raise StrataError(f"{place} has room for {free / 1e6:.0f} MB, and {needed / 1e6:.0f} MB are needed. Nothing was restored")
-
-
-@contextmanager
-def _hidden_folder(to: Path) -> Iterator[Path]:
-    """Removed unless it has got another name. One restore at a time makes the same target."""
-    hidden = to.parent / f".{to.name}.restoring"
-    hidden.mkdir(exist_ok=True)
-    with (hidden / LOCK).open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise StrataError(f"another restore to {to} is under way") from None
-        server = Server(hidden)
-        try:
-            if server.pid() is not None:
-                server.kill()  # Of a restore that was ended by kill -9.
-            for left in hidden.iterdir():
-                if left.name != LOCK:
-                    shutil.rmtree(left) if left.is_dir() else left.unlink()
-            yield hidden
-            (to / LOCK).unlink()
-        finally:
-            if hidden.exists():
-                shutil.rmtree(hidden, ignore_errors=True)
 
 
 def _lay_out(backups: list[tuple[Path, backup_manifest.Manifest]], hidden: Path, on_bytes: OnBytes) -> None:
@@ -184,16 +154,7 @@ def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest, later: 
             raise StrataError(f"the engine refuses what was restored:\n{server.log_tail()}")
         if later is not None:
             restore_later.apply(server, later)
-        tables = server.query("SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE ENGINE = 'STRATA'")
-        names = [f"`{schema.replace('`', '``')}`.`{table.replace('`', '``')}`" for schema, table in tables]
-        problems = []
-        for begin in range(0, len(names), CHECKED_AT_ONCE):
-            rows = server.query(f"CHECK TABLE {', '.join(names[begin : begin + CHECKED_AT_ONCE])}", read_timeout=None)
-            problems += [
-                f"{row[0]}: {row[3]}" for row in rows if row[2] != "note" and row[3] not in ("OK", "Table is already up to date")
-            ]
-        if problems:
-            raise StrataError(f"what was restored does not pass CHECK TABLE: {'; '.join(problems[:10])}. Nothing was restored")
+        tables = check_tables(server)
         if manifest.gtid_slave_pos and later is None:
             server.query(f"SET GLOBAL gtid_slave_pos = '{manifest.gtid_slave_pos}'")
         if not server.stop():
@@ -203,4 +164,4 @@ def _recover_and_check(hidden: Path, manifest: backup_manifest.Manifest, later: 
     for name in (server.log, server.pid_file, server.settings_file, server.data / "init.sql"):
         name.unlink(missing_ok=True)
     shutil.rmtree(server.data / "tmp", ignore_errors=True)
-    return len(names)
+    return tables

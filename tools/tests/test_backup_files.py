@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from strata_cli import backup_manifest, backup_server_files
+from strata_cli import backup_manifest, changing_files
 from strata_cli.backup_manifest import Manifest
 from strata_cli.backup_server_files import ServerFiles
 from strata_cli.shell import StrataError
@@ -51,7 +51,7 @@ def test_the_servers_own_files_are_copied_and_what_changes_again(tmp_path: Path)
 
 
 def test_only_what_has_changed_is_copied_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backup_server_files, "SURE_AFTER_NS", 0)
+    monkeypatch.setattr(changing_files, "SURE_AFTER_NS", 0)
     write(tmp_path / "mysql", "a.frm", "b.frm", "c.MYD")
     (tmp_path / "copy").mkdir()
     files = ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", [])
@@ -64,7 +64,7 @@ def test_only_what_has_changed_is_copied_again(tmp_path: Path, monkeypatch: pyte
 def test_what_never_keeps_still_is_left_for_when_its_writers_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "mysql", "a.frm", "aria_log")
     (tmp_path / "copy").mkdir()
-    copy_file = backup_server_files._copy_file
+    copy_file = changing_files.copy_file
 
     def copy_and_change(source: Path, target: Path) -> None:
         copy_file(source, target)
@@ -73,7 +73,7 @@ def test_what_never_keeps_still_is_left_for_when_its_writers_are_held(tmp_path: 
 
     files = ServerFiles(tmp_path / "mysql", tmp_path / "copy", "#strata", [])
     with monkeypatch.context() as busy:
-        busy.setattr(backup_server_files, "_copy_file", copy_and_change)
+        busy.setattr(changing_files, "copy_file", copy_and_change)
         assert files.copy(writers_held=False) == 1
         assert names(tmp_path / "copy") == {"a.frm"}
         with pytest.raises(StrataError, match="aria_log changes all the time"):
