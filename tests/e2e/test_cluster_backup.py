@@ -95,7 +95,7 @@ class Load(threading.Thread):
                     cursor.execute("INSERT INTO test.done (note) VALUES (REPEAT('n', 1500))")
                     cursor.execute("COMMIT")
                     self.acknowledged += 1
-                    if round_number % 40 == 0:
+                    if round_number % 40 == 0 and round_number > 80:
                         cursor.execute(f"CREATE TABLE test.t{round_number} (a INT PRIMARY KEY) SELECT 1 AS a")
                         cursor.execute(f"DROP TABLE IF EXISTS test.t{round_number - 80}")
             except pymysql.MySQLError as error:

@@ -36,7 +36,8 @@ def checkpoint(keys: dict[str, str], cluster: str) -> tuple[str | None, str | No
 
 
 def alone(keys: dict[str, str], cluster: str, node: str) -> dict[str, str]:
-    """The same database with that storage node as the only one. The others' names are not used again."""
+    """The same database with that storage node as the only one. Names may be used again: nodes that had them do not know the new
+    cluster's secret."""
     found = dict(keys)
     key = f"/strata/{cluster}/placement"
     in_sync = f"/strata/{cluster}/streams/{placement.STREAM}/in-sync"
@@ -44,11 +45,9 @@ def alone(keys: dict[str, str], cluster: str, node: str) -> dict[str, str]:
         held: dict[str, Any] = json.loads(found[key])
         (group,) = held["groups"]
         place = group["nodes"].index(node)
-        others = [name for name in group["nodes"] if name != node]
         held["generation"] += 1
         group |= {"nodes": [node], "write_quorum": 1}
-        if retired := [*group.get("retired", []), *others]:
-            group["retired"] = retired
+        group.pop("retired", None)
         if joined := group.pop("joined", None):
             group |= {"joined": [joined[place]]} if joined[place] else {}
         found[key] = json.dumps(held)
