@@ -8,17 +8,20 @@ from pathlib import Path
 
 import pymysql
 import pytest
-from strata_cli import paths
+from strata_cli import paths, restore_cmd
+from strata_cli.cluster import FIRST_COMPUTE, Cluster
 from strata_cli.server import Server, Settings, choose_port
-from upgrade.contents import PREPARED, ROWS, SCHEMA, SMALL, facts
+from upgrade.contents import OF_CLUSTER, PREPARED, ROWS, SCHEMA, SMALL, facts
 
 FOLDERS = paths.ROOT / "tests" / "upgrade" / "folders"
-ARCHIVES = sorted(FOLDERS.glob("*.tar.xz"))
+ARCHIVES = sorted(path for path in FOLDERS.glob("*.tar.xz") if path.name.endswith(("-clean.tar.xz", "-killed.tar.xz")))
+OF_CLUSTERS = sorted(set(FOLDERS.glob("*.tar.xz")) - set(ARCHIVES))
+PLACE = paths.BUILD / "e2e" / "upgrade-cluster"
 
 
 def test_there_are_some() -> None:
-    assert ARCHIVES
-    for archive in ARCHIVES:
+    assert ARCHIVES and OF_CLUSTERS
+    for archive in (*ARCHIVES, *OF_CLUSTERS):
         assert archive.stat().st_size < 1_000_000, "archives are kept for good"
 
 
@@ -40,6 +43,24 @@ def unpacked(request: pytest.FixtureRequest) -> Iterator[tuple[Server, str]]:
         shutil.rmtree(server.data, ignore_errors=True)
 
 
+@pytest.fixture(params=OF_CLUSTERS, ids=lambda path: path.name.removesuffix(".tar.xz"))
+def restored(request: pytest.FixtureRequest) -> Iterator[tuple[Cluster, str]]:
+    """Of a backup of a cluster."""
+    archive: Path = request.param
+    shutil.rmtree(PLACE, ignore_errors=True)
+    with tarfile.open(archive) as packed:
+        packed.extractall(PLACE / "backup", filter="data")
+    restore_cmd.restore(PLACE / "backup", PLACE / "data", as_json=True)
+    cluster = Cluster(PLACE / "data")
+    cluster.compute_options = OF_CLUSTER
+    try:
+        yield cluster, archive.name.removesuffix(".tar.xz")
+    finally:
+        cluster.kill()
+        cluster.wipe()
+        shutil.rmtree(PLACE, ignore_errors=True)
+
+
 def run(server: Server, *statements: str) -> None:
     for sql in statements:
         server.query(sql, database=SCHEMA, autocommit=True)
@@ -48,6 +69,26 @@ def run(server: Server, *statements: str) -> None:
 def expect_sound(server: Server, tables: list[str]) -> None:
     for table in set(tables) - {"counter"}:  # sequences have no CHECK TABLE
         assert server.query(f"CHECK TABLE {table} EXTENDED", database=SCHEMA)[-1][3] == "OK", table
+
+
+def test_a_cluster_is_restored_with_all_that_was_in_it(restored: tuple[Cluster, str]) -> None:
+    cluster, name = restored
+    cluster.start(cluster.settings().profile)
+    server = cluster.computes[FIRST_COMPUTE]
+    expected = json.loads((FOLDERS / f"{name}.json").read_text())
+    assert facts(server) == expected
+    expect_sound(server, list(expected))
+    run(
+        server,
+        "UPDATE texts SET v = 'again' WHERE id = 1",
+        "ALTER TABLE times ADD INDEX added (t)",
+        "DELETE FROM large WHERE id = 5",
+    )
+    after = facts(server)
+    assert cluster.stop()
+    cluster.start(cluster.settings().profile)
+    assert facts(server) == after
+    expect_sound(server, list(after))
 
 
 def test_it_opens_with_all_that_was_in_it(unpacked: tuple[Server, str]) -> None:

@@ -9,6 +9,7 @@ SCHEMA = "kept"
 ROWS = 400
 # Small files: an archive is kept for good. A log is read with the size of segments that it was written with.
 SMALL = ["--strata-buffer-pool-size=16M", "--strata-log-segment-size=4M"]
+OF_CLUSTER = ("--strata-buffer-pool-size=16M",)
 PREPARED = "kept-branch"  # an XA transaction that only the next server can end
 
 TABLES = (
