@@ -338,6 +338,38 @@ TEST(SeveralKernels, WaiterOnAnotherNodeIsWokenByTheEndOfTheHolder) {
   EXPECT_GT(cluster.reads_of_others(2), 0u);
 }
 
+// RW22 over nodes: what another node has committed since the view is neither changed nor locked,
+// also when its page is read again only then.
+TEST(SeveralKernels, SnapshotIsolationRefusesWhatAnotherNodeHasChanged) {
+  Cluster cluster(2);
+  fill(&cluster, 10);
+  auto other = cluster.kernel(1)->new_session();
+  auto reader = cluster.kernel(2)->new_session();
+  const TableRef at_other = cluster.table(other.get());
+  const TableRef at_reader = cluster.table(reader.get());
+  const auto refused = [&](const std::function<Status()>& touch) {
+    reader->begin(Isolation::kRepeatableRead);
+    reader->set_refuses_unseen(true);
+    ASSERT_TRUE(reader->open_view().ok());
+    other->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(add_to(other.get(), at_other, 4, 1).ok());
+    ASSERT_TRUE(other->commit().ok());
+    EXPECT_TRUE(add_to(reader.get(), at_reader, 5, 1).ok());
+    const Status status = touch();
+    EXPECT_TRUE(is_row_changed(status)) << status;
+    EXPECT_TRUE(reader->must_rollback());
+    ASSERT_TRUE(reader->rollback().ok());
+  };
+  refused([&] { return add_to(reader.get(), at_reader, 4, 10); });
+  for (const LockMode mode : {LockMode::kShared, LockMode::kExclusive})
+    refused([&] { return get_row(reader.get(), at_reader, 4, mode).status(); });
+  reader->begin(Isolation::kRepeatableRead);
+  reader->set_refuses_unseen(true);
+  ASSERT_TRUE(reader->open_view().ok());
+  EXPECT_TRUE(add_to(reader.get(), at_reader, 4, 10).ok());
+  ASSERT_TRUE(reader->commit().ok());
+}
+
 // A shared lock on one node keeps a writer of another out until it ends; NOWAIT tells at once.
 TEST(SeveralKernels, SharedLockKeepsWritersOfOtherNodesOut) {
   Cluster cluster(2);

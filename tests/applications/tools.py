@@ -115,6 +115,18 @@ ALL = {
             read=read_pytest,
             env={"COLUMNS": "400"},  # the width, or what a test failed with is cut off
         ),
+        *(
+            Tool(
+                name=f"sqlalchemy-{part}",
+                source="SQLAlchemy==2.1.9",
+                needs=("pymysql>=1.1,<2", "pytest>=8,<9"),
+                tests=tests,
+                command=_sqlalchemy_command,
+                read=read_pytest,
+                env={"COLUMNS": "400"},
+            )
+            for part, tests in (("core", ("test/engine", "test/sql")), ("orm", ("test/orm", "test/ext")))
+        ),
         # By itself: a test that cannot make its table with a FULLTEXT index leaves another one behind.
         Tool(
             name="sqlalchemy-mysql",
