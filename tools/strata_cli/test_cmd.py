@@ -98,7 +98,7 @@ def usual_stages(
             lambda: stages.ctest_sanitized(BuildType.tsan, 1500, under_tsan, "-LE", "sequential"),
         ),
         Stage(
-            f"headers alone, locks, clang-tidy{'' if whole else ' of a drawn third'}",
+            f"headers alone, locks, clang-tidy{'' if whole else ' of a drawn part'}",
             lambda: stages.slow_checks(None if whole else drawn.commit),
         ),
         Stage("nothing left running", stages.run_folder_is_clean),
