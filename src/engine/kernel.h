@@ -437,6 +437,9 @@ class TableCursor {
   // the index entry): move on. With a lock mode this is the point where the row is locked; entries
   // not fetched are not locked.
   Status fetch(bool* gone);
+  // Locks the entry itself, shared, and not the row: LockMode::kShared only. *gone = true: it is no
+  // longer there.
+  Status lock_entry(bool* gone);
   // The latest committed (or own) version of the row, without a lock whatever the lock mode, and
   // without a wait. Clustered index only, and not at SERIALIZABLE; a fetch() afterwards locks.
   Status fetch_unlocked(bool* gone);
