@@ -457,6 +457,8 @@ class TableCursor {
   [[nodiscard]] bool holds_run() const noexcept;
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
+  // As after get(), of a row that is not in its place yet. `payload`: as the kernel writes it.
+  Status show(Bytes clustered_key, Bytes payload);
   // Reads what is there now, whatever the session's view, and locks no row before it is fetched:
   // for whoever follows foreign keys. Only with a lock mode.
   void set_follows_references() noexcept;

@@ -277,8 +277,8 @@ Status References::check_parents(const Links& links, const RowKeys& keys, uint32
       return error_invalid_argument("a value is too long for foreign key " + r.key.name);
     }
     Bytes old;
-    if (keys.old_of(index, &old) && parent_key(r, old, &other_) == KeyMade::kOk && other_ == key_)
-      continue;  // it refers to where it did
+    if (keys.old_of(index, &old) && old == key && keys.old_key == keys.new_key)
+      continue;  // it is the same entry
     Bytes own;
     if (r.parent.get() == links.table.get() && r.parent_index < index &&
         keys.new_of(r.parent_index, &own) && starts_with(own, key_))
@@ -310,7 +310,7 @@ Status References::confirm_parents(LinksRef links, const RowKeys& keys, const Re
 
 // --- towards children ---
 
-Status References::follow(const Links& links, const RowKeys& keys, uint32_t index,
+Status References::follow(const Links& links, const RowKeys& keys, uint32_t index, Bytes unwritten,
                           const Frame* above, const Reference* without) {
   const bool deletes = keys.deletes();
   const Frame frame{links.table.get(), deletes, above};
@@ -327,12 +327,12 @@ Status References::follow(const Links& links, const RowKeys& keys, uint32_t inde
     if (!deletes && keys.new_of(r.parent_index, &fresh) &&
         child_key(r, fresh, &now) == KeyMade::kOk && now == key)
       continue;
-    STRATA_RETURN_IF_ERROR(apply(r, key, deletes, keys.new_key, &frame));
+    STRATA_RETURN_IF_ERROR(apply(r, key, deletes, {keys.new_key, unwritten}, &frame));
   }
   return ok_status();
 }
 
-Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes parent_row,
+Status References::apply(const Reference& r, Bytes key, bool deletes, const NewRow& parent,
                          const Frame* frame) {
   const ReferentialAction action = deletes ? r.key.on_delete : r.key.on_update;
   const bool changes =
@@ -367,7 +367,7 @@ Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes pare
     STRATA_RETURN_IF_ERROR(told(refusal.ok() ? cursor.fetch(&gone) : cursor.lock_entry(&gone)));
     if (gone) continue;  // or going: it is in a frame above
     if (!refusal.ok()) return fail(r, refusal);
-    STRATA_RETURN_IF_ERROR(change_child(r, &cursor, deletes, parent_row, frame, depth));
+    STRATA_RETURN_IF_ERROR(change_child(r, &cursor, deletes, parent, frame, depth));
   }
 }
 
@@ -386,8 +386,8 @@ StatusOr<TableCodec*> References::codec_of(const TableRef& table, uint32_t depth
   return codecs_.back().codec.get();
 }
 
-Status References::change_child(const Reference& r, TableCursor* at, bool deletes, Bytes parent_row,
-                                const Frame* frame, uint32_t depth) {
+Status References::change_child(const Reference& r, TableCursor* at, bool deletes,
+                                const NewRow& parent, const Frame* frame, uint32_t depth) {
   STRATA_RETURN_IF_ERROR(s_->wait_for_log_room());
   if (s_->trx->interrupt.interrupted()) return error_interrupted();
   if (s_->cascaded_to.find(r.child_name) == s_->cascaded_to.end()) {  // FK9
@@ -408,14 +408,16 @@ Status References::change_child(const Reference& r, TableCursor* at, bool delete
   }
   Status made;
   if (!deletes && r.key.on_update == ReferentialAction::kCascade) {
-    STRATA_ASSIGN_OR_RETURN(TableCodec * parent, codec_of(r.parent, depth + kCascadesMost + 1));
+    STRATA_ASSIGN_OR_RETURN(TableCodec * parent_codec,
+                            codec_of(r.parent, depth + kCascadesMost + 1));
     TableCursor parent_at(s_->session, r.parent, 0);
     parent_at.set_lock_mode(LockMode::kExclusive);
     parent_at.set_follows_references();
     bool gone = false;
-    STRATA_RETURN_IF_ERROR(parent_at.get(parent_row, &gone));
+    STRATA_RETURN_IF_ERROR(parent.unwritten.empty() ? parent_at.get(parent.key, &gone)
+                                                    : parent_at.show(parent.key, parent.unwritten));
     STRATA_ASSERT(!gone);
-    made = codec->copy_from(parent, &parent_at, at, r.key, &row);
+    made = codec->copy_from(parent_codec, &parent_at, at, r.key, &row);
   } else {
     made = codec->set_null(at, r.key, &row);
   }
@@ -480,7 +482,7 @@ StatusOr<References::LinksRef> Session::Impl::links_to_check(Table* table) {
   return references->links_of(table);
 }
 
-Status Session::Impl::follow(Table* table, const RowKeys& keys, uint32_t index) {
+Status Session::Impl::follow(Table* table, const RowKeys& keys, uint32_t index, Bytes unwritten) {
   if (!foreign_key_checks) return ok_status();
   if (references == nullptr) references = std::make_unique<References>(this);
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, references->links_of(table));
@@ -488,7 +490,7 @@ Status Session::Impl::follow(Table* table, const RowKeys& keys, uint32_t index) 
   // what was before; what is not is, so that a long statement keeps no long list.
   const size_t before = row_deltas.size();
   const size_t floor = std::exchange(merge_floor, before);
-  Status followed = references->follow(*links, keys, index, nullptr, nullptr);
+  Status followed = references->follow(*links, keys, index, unwritten, nullptr, nullptr);
   merge_floor = floor;
   if (followed.ok()) merge_row_deltas(before);
   return followed;

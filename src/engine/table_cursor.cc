@@ -426,6 +426,15 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
                                                   : c.fetch_consistent(c.point_key, gone));
 }
 
+Status TableCursor::show(Bytes clustered_key, Bytes payload) {
+  Impl& c = *impl_;
+  STRATA_RETURN_IF_ERROR(c.begin_read().status());
+  c.point = true;
+  c.point_key.assign(clustered_key);
+  c.payload.assign(payload);
+  return c.use(c.payload);
+}
+
 void TableCursor::reset() noexcept {
   Impl& c = *impl_;
   c.give_back();

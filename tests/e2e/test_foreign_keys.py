@@ -205,15 +205,16 @@ def test_rows_that_refer_to_themselves_and_each_other(sides: dict[str, Cursor], 
     actions = [f" ON DELETE {deleted} ON UPDATE {updated}" for deleted, updated in product(ACTIONS, ACTIONS)]
     if keys == 2:
         actions = [f" ON DELETE {deleted} ON UPDATE {updated}" for deleted, updated in OF_TWO]
+    tried = 0
     different = []
     for pairs in product(actions, repeat=keys):
         made = {engine: make(sides[engine], shape, pairs) for engine in ENGINES}
-        if made["STRATA"][0] != made["InnoDB"][0]:
-            different.append(f"{pairs}: {made}")
-        if any(code for code, _ in made.values()):
+        if any(code for code, _ in made.values()):  # What may be defined is not the question here.
             continue
+        tried += 1
         for world, sql in product(shape.worlds, shape.statements):
             strata, innodb = (outcome(sides[engine], shape, world, sql) for engine in ENGINES)
             if strata != innodb:
                 different.append(f"{pairs} {world}: {sql}\n  STRATA {strata}\n  InnoDB {innodb}")
+    assert tried > 0
     assert not different, f"{len(different)} statements differ; the first: " + "\n".join(different[:3])

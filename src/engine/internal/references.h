@@ -120,15 +120,16 @@ class References {
                        const Reference* without);
   // FK6
   Status confirm_parents(LinksRef links, const RowKeys& keys, const Reference* without);
-  // FK2 to FK4, for a row whose old key in the index is marked. `above`: the changes it follows
-  // from, `without`: the key by which the last of them got here.
+  // FK2 to FK4, for a row whose old key in the index is marked. `unwritten`: its new clustered
+  // payload; empty: that is in its place. `above`: the changes it follows from, `without`: the key
+  // by which the last of them got here.
   struct Frame {
     const Table* table;
     bool deletes;
     const Frame* above;
   };
-  Status follow(const Links& links, const RowKeys& keys, uint32_t index, const Frame* above,
-                const Reference* without);
+  Status follow(const Links& links, const RowKeys& keys, uint32_t index, Bytes unwritten,
+                const Frame* above, const Reference* without);
   void transaction_ended() noexcept { ++transaction_; }
 
  private:
@@ -141,10 +142,14 @@ class References {
   Status resolve(Table* table, Links* out);
   Status fail(const Reference& reference, Status why);
   Status find_parent(const Reference& reference, Bytes key);
-  Status apply(const Reference& reference, Bytes key, bool deletes, Bytes parent_row,
+  struct NewRow {
+    Bytes key;
+    Bytes unwritten;
+  };
+  Status apply(const Reference& reference, Bytes key, bool deletes, const NewRow& parent,
                const Frame* frame);
-  Status change_child(const Reference& reference, TableCursor* at, bool deletes, Bytes parent_row,
-                      const Frame* frame, uint32_t depth);
+  Status change_child(const Reference& reference, TableCursor* at, bool deletes,
+                      const NewRow& parent, const Frame* frame, uint32_t depth);
   Status remove_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
   Status update_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
   StatusOr<TableCodec*> codec_of(const TableRef& table, uint32_t depth);
@@ -172,11 +177,11 @@ class RowReferences {
     if (parents_ == nullptr) return ok_status();
     return s_->references->check_parents(*parents_, *keys_, index, key, from_);
   }
-  Status after(uint32_t index) const {
+  Status after(uint32_t index, Bytes unwritten = {}) const {
     if (table_->references() == nullptr) return ok_status();  // FK2: after the row was marked
-    if (above_ == nullptr) return s_->follow(table_, *keys_, index);
+    if (above_ == nullptr) return s_->follow(table_, *keys_, index, unwritten);
     STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, s_->references->links_of(table_));
-    return s_->references->follow(*links, *keys_, index, above_, from_);
+    return s_->references->follow(*links, *keys_, index, unwritten, above_, from_);
   }
 
  private:

@@ -34,7 +34,6 @@ class RowChange {
   Status update(Bytes old_key, const RowImage& row, const EntryImage* old_entries,
                 uint32_t old_count, uint32_t* duplicate_index) {
     STRATA_RETURN_IF_ERROR(update_clustered(old_key, row));
-    if (old_key != row.key) STRATA_RETURN_IF_ERROR(references_->after(0));
     uint32_t o = 0;
     uint32_t n = 0;
     while (o < old_count || n < row.entry_count) {
@@ -167,8 +166,10 @@ class RowChange {
     STRATA_RETURN_IF_ERROR(write_externals(row, old_refs, &new_refs));
     s_->payload = encode_payload(new_refs, row.inline_bytes);
     if (old_key == row.key) return update_record(row_, trx_, clustered, row.key, s_->payload);
-    STRATA_RETURN_IF_ERROR(insert_clustered(row.key, s_->payload, row.auto_increment_used));
-    return delete_record(row_, trx_, clustered, old_key, new_refs);
+    moved_.swap(s_->payload);  // which those that follow use, too
+    STRATA_RETURN_IF_ERROR(delete_record(row_, trx_, clustered, old_key, new_refs));
+    STRATA_RETURN_IF_ERROR(references_->after(0, moved_));
+    return insert_clustered(row.key, moved_, row.auto_increment_used);
   }
 
   Status insert_entry(Bytes row_key, const EntryImage& entry, uint32_t* duplicate_index) {
@@ -195,6 +196,7 @@ class RowChange {
   Trx* trx_;
   const RowReferences* references_;
   std::string scratch_;
+  std::string moved_;        // payload of a row that gets another clustered key
   TreeId duplicate_tree_{};  // of the last insert
   Duplicate duplicate_;      // valid if that failed with kAlreadyExists
   std::string locked_row_;   // by lock_duplicate(), for which entry
