@@ -269,7 +269,7 @@ class Families:
 
     def _add_key(self, table: Member) -> None:
         key = self._new_key(table) if len(table.keys) < KEYS_MOST else None
-        if key is None:
+        if key is None or not self._finds_its_index(table, key):
             return self._drop_key(table)
 
         def effect() -> None:
@@ -277,6 +277,12 @@ class Families:
             table.name_keys()
 
         self._put(f"ALTER TABLE {table.name} ADD {key.sql()}", effect)
+
+    def _finds_its_index(self, table: Member, key: ForeignKey) -> bool:
+        """InnoDB does not let a table refer to an index of its own that the same ALTER makes."""
+        indexes = [(table.id,), *table.indexes]
+        count = len(key.parent_columns)
+        return key.parent != table.name or any(columns[:count] == key.parent_columns for columns in indexes)
 
     def _drop_key(self, table: Member) -> None:
         if not table.keys:
