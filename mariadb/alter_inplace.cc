@@ -233,6 +233,7 @@ bool ha_strata::prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* 
     }
     alter->session = kernel->new_session();
     alter->session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+    alter->session->set_foreign_key_checks(checks_foreign_keys(thd));
     alter->session->begin(engine::Isolation::kReadCommitted);
     return 0;
   }));

@@ -437,6 +437,9 @@ class TableCursor {
   // the index entry): move on. With a lock mode this is the point where the row is locked; entries
   // not fetched are not locked.
   Status fetch(bool* gone);
+  // Locks the entry itself, shared, and not the row: LockMode::kShared only. *gone = true: it is no
+  // longer there.
+  Status lock_entry(bool* gone);
   // The latest committed (or own) version of the row, without a lock whatever the lock mode, and
   // without a wait. Clustered index only, and not at SERIALIZABLE; a fetch() afterwards locks.
   Status fetch_unlocked(bool* gone);
@@ -454,6 +457,8 @@ class TableCursor {
   [[nodiscard]] bool holds_run() const noexcept;
   // Point read by clustered key, as seek+fetch on the clustered index. *gone = not found.
   Status get(Bytes clustered_key, bool* gone);
+  // As after get(), of a row that is not in its place yet. `payload`: as the kernel writes it.
+  Status show(Bytes clustered_key, Bytes payload);
   // Reads what is there now, whatever the session's view, and locks no row before it is fetched:
   // for whoever follows foreign keys. Only with a lock mode.
   void set_follows_references() noexcept;

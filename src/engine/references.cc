@@ -55,6 +55,10 @@ KeyMade convert(const std::vector<KeyPartSpec>& from, const std::vector<KeyPartS
   return out->size() > to_most ? KeyMade::kTooLong : KeyMade::kOk;
 }
 
+bool same_key(const Reference& a, const Reference& b) {
+  return a.key.name == b.key.name && a.child_name == b.child_name;
+}
+
 bool find_entry(const EntryImage* entries, uint32_t count, uint32_t index, Bytes* out) {
   for (uint32_t i = 0; i < count; ++i) {
     if (entries[i].index != index) continue;
@@ -265,9 +269,7 @@ Status References::check_parents(const Links& links, const RowKeys& keys, uint32
                                  const Reference* without) {
   for (const Reference& r : links.parents) {
     if (r.child_index != index || r.key.kept) continue;
-    if (without != nullptr && without->key.name == r.key.name &&
-        without->child_name == r.child_name)
-      continue;
+    if (without != nullptr && same_key(r, *without)) continue;
     const KeyMade made = parent_key(r, key, &key_);
     if (made == KeyMade::kNull) continue;
     if (made == KeyMade::kTooLong || r.parent == nullptr) {
@@ -275,12 +277,12 @@ Status References::check_parents(const Links& links, const RowKeys& keys, uint32
       return error_invalid_argument("a value is too long for foreign key " + r.key.name);
     }
     Bytes old;
-    if (keys.old_of(index, &old) && parent_key(r, old, &other_) == KeyMade::kOk && other_ == key_)
-      continue;  // it refers to where it did
+    if (keys.old_of(index, &old) && old == key && keys.old_key == keys.new_key)
+      continue;  // it is the same entry
     Bytes own;
-    if (r.parent.get() == links.table.get() && keys.new_of(r.parent_index, &own) &&
-        starts_with(own, key_))
-      continue;  // to itself
+    if (r.parent.get() == links.table.get() && r.parent_index < index &&
+        keys.new_of(r.parent_index, &own) && starts_with(own, key_))
+      continue;  // to itself, which is written by now (FK10)
     const Status found = find_parent(r, key_);
     const bool missed = is_no_referenced_row(found) || is_not_found(found);
     if (missed && r.parent->stale()) continue;  // FK6 will tell
@@ -308,12 +310,16 @@ Status References::confirm_parents(LinksRef links, const RowKeys& keys, const Re
 
 // --- towards children ---
 
-Status References::follow(const Links& links, const RowKeys& keys, bool deletes,
-                          const Frame* above) {
+Status References::follow(const Links& links, const RowKeys& keys, uint32_t index, Bytes unwritten,
+                          const Frame* above, const Reference* without) {
+  const bool deletes = keys.deletes();
   const Frame frame{links.table.get(), deletes, above};
   std::string key;
   std::string now;
   for (const Reference& r : links.children) {
+    if (r.parent_index != index) continue;
+    // What made this row change goes on with the next one by itself.
+    if (!deletes && without != nullptr && same_key(r, *without)) continue;
     Bytes old;
     if (!keys.old_of(r.parent_index, &old)) continue;
     if (child_key(r, old, &key) != KeyMade::kOk) continue;  // nobody can refer to it
@@ -321,20 +327,30 @@ Status References::follow(const Links& links, const RowKeys& keys, bool deletes,
     if (!deletes && keys.new_of(r.parent_index, &fresh) &&
         child_key(r, fresh, &now) == KeyMade::kOk && now == key)
       continue;
-    STRATA_RETURN_IF_ERROR(apply(r, key, deletes, keys.new_key, &frame));
+    STRATA_RETURN_IF_ERROR(apply(r, key, deletes, {keys.new_key, unwritten}, &frame));
   }
   return ok_status();
 }
 
-Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes parent_row,
+Status References::apply(const Reference& r, Bytes key, bool deletes, const NewRow& parent,
                          const Frame* frame) {
   const ReferentialAction action = deletes ? r.key.on_delete : r.key.on_update;
   const bool changes =
       action == ReferentialAction::kCascade || action == ReferentialAction::kSetNull;
   uint32_t depth = 0;
-  for (const Frame* f = frame; f != nullptr; f = f->above) ++depth;
+  bool comes_back = false;  // FK4
+  for (const Frame* f = frame; f != nullptr; f = f->above) {
+    ++depth;
+    comes_back |= f->table == r.child.get() && !f->deletes;
+  }
+  Status refusal;
+  if (!changes || (comes_back && !(deletes && action == ReferentialAction::kCascade))) {
+    refusal = error_row_is_referenced();
+  } else if (depth >= kCascadesMost) {
+    refusal = error_cascade_too_deep();
+  }
   TableCursor cursor(s_->session, r.child, r.child_index);
-  cursor.set_lock_mode(changes ? LockMode::kExclusive : LockMode::kShared);
+  cursor.set_lock_mode(refusal.ok() ? LockMode::kExclusive : LockMode::kShared);
   cursor.set_follows_references();
   std::string behind(key);
   bool infinite = false;
@@ -348,15 +364,10 @@ Status References::apply(const Reference& r, Bytes key, bool deletes, Bytes pare
     STRATA_RETURN_IF_ERROR(told(moved));
     if (!cursor.valid() || !starts_with(cursor.entry().whole, key)) return ok_status();
     bool gone = false;
-    STRATA_RETURN_IF_ERROR(told(cursor.fetch(&gone)));
-    if (gone) continue;
-    if (!changes) return fail(r, error_row_is_referenced());
-    if (!deletes || action == ReferentialAction::kSetNull) {
-      for (const Frame* f = frame; f != nullptr; f = f->above)  // FK4
-        if (f->table == r.child.get() && !f->deletes) return fail(r, error_row_is_referenced());
-    }
-    if (depth >= kCascadesMost) return fail(r, error_cascade_too_deep());
-    STRATA_RETURN_IF_ERROR(change_child(r, &cursor, deletes, parent_row, frame, depth));
+    STRATA_RETURN_IF_ERROR(told(refusal.ok() ? cursor.fetch(&gone) : cursor.lock_entry(&gone)));
+    if (gone) continue;  // or going: it is in a frame above
+    if (!refusal.ok()) return fail(r, refusal);
+    STRATA_RETURN_IF_ERROR(change_child(r, &cursor, deletes, parent, frame, depth));
   }
 }
 
@@ -375,8 +386,8 @@ StatusOr<TableCodec*> References::codec_of(const TableRef& table, uint32_t depth
   return codecs_.back().codec.get();
 }
 
-Status References::change_child(const Reference& r, TableCursor* at, bool deletes, Bytes parent_row,
-                                const Frame* frame, uint32_t depth) {
+Status References::change_child(const Reference& r, TableCursor* at, bool deletes,
+                                const NewRow& parent, const Frame* frame, uint32_t depth) {
   STRATA_RETURN_IF_ERROR(s_->wait_for_log_room());
   if (s_->trx->interrupt.interrupted()) return error_interrupted();
   if (s_->cascaded_to.find(r.child_name) == s_->cascaded_to.end()) {  // FK9
@@ -397,14 +408,16 @@ Status References::change_child(const Reference& r, TableCursor* at, bool delete
   }
   Status made;
   if (!deletes && r.key.on_update == ReferentialAction::kCascade) {
-    STRATA_ASSIGN_OR_RETURN(TableCodec * parent, codec_of(r.parent, depth + kCascadesMost + 1));
+    STRATA_ASSIGN_OR_RETURN(TableCodec * parent_codec,
+                            codec_of(r.parent, depth + kCascadesMost + 1));
     TableCursor parent_at(s_->session, r.parent, 0);
     parent_at.set_lock_mode(LockMode::kExclusive);
     parent_at.set_follows_references();
     bool gone = false;
-    STRATA_RETURN_IF_ERROR(parent_at.get(parent_row, &gone));
+    STRATA_RETURN_IF_ERROR(parent.unwritten.empty() ? parent_at.get(parent.key, &gone)
+                                                    : parent_at.show(parent.key, parent.unwritten));
     STRATA_ASSERT(!gone);
-    made = codec->copy_from(parent, &parent_at, at, r.key, &row);
+    made = codec->copy_from(parent_codec, &parent_at, at, r.key, &row);
   } else {
     made = codec->set_null(at, r.key, &row);
   }
@@ -415,15 +428,14 @@ Status References::change_child(const Reference& r, TableCursor* at, bool delete
 
 Status References::remove_row(const Reference& r, const TableCodec::Row& row, const Frame* frame) {
   Table* const table = r.child.get();
-  RowChange change(s_, table);
-  STRATA_RETURN_IF_ERROR(change.delete_clustered(row.old_key));
-  STRATA_RETURN_IF_ERROR(change.delete_entries(row.old_key, row.old_entries, row.old_entry_count));
-  s_->forget_lock(*table, row.old_key);
-  s_->note_rows(table, -1);
-  STRATA_ASSIGN_OR_RETURN(const LinksRef links, links_of(table));
   const RowKeys keys{
       .old_key = row.old_key, .old_entries = row.old_entries, .old_count = row.old_entry_count};
-  return follow(*links, keys, true, frame);
+  const RowReferences asked(s_, table, &keys, nullptr, frame, &r);
+  RowChange change(s_, table, &asked);
+  STRATA_RETURN_IF_ERROR(change.remove(row.old_key, row.old_entries, row.old_entry_count));
+  s_->forget_lock(*table, row.old_key);
+  s_->note_rows(table, -1);
+  return ok_status();
 }
 
 Status References::update_row(const Reference& r, const TableCodec::Row& row, const Frame* frame) {
@@ -435,13 +447,11 @@ Status References::update_row(const Reference& r, const TableCodec::Row& row, co
                      .new_key = row.image.key,
                      .new_entries = row.image.entries,
                      .new_count = row.image.entry_count};
-  const ParentCheck check(this, links.get(), &keys, &r);
-  RowChange change(s_, table, &check);
+  const RowReferences asked(s_, table, &keys, links.get(), frame, &r);
+  RowChange change(s_, table, &asked);
   uint32_t duplicate = 0;
-  Status status = change.update_clustered(row.old_key, row.image);
-  if (status.ok())
-    status = change.delete_entries(row.old_key, row.old_entries, row.old_entry_count);
-  if (status.ok()) status = change.insert_entries(row.image, &duplicate);
+  const Status status =
+      change.update(row.old_key, row.image, row.old_entries, row.old_entry_count, &duplicate);
   if (is_duplicate_key(status)) {
     s_->foreign_key_error = {table->spec().schema, table->spec().name, r.key, false,
                              table->spec().indexes[duplicate].name};
@@ -451,7 +461,7 @@ Status References::update_row(const Reference& r, const TableCodec::Row& row, co
   STRATA_RETURN_IF_ERROR(confirm_parents(links, keys, &r));
   s_->forget_lock(*table, row.old_key);
   s_->note_rows(table, 0);
-  return follow(*links, keys, false, frame);
+  return ok_status();
 }
 
 // --- of a session ---
@@ -472,16 +482,15 @@ StatusOr<References::LinksRef> Session::Impl::links_to_check(Table* table) {
   return references->links_of(table);
 }
 
-Status Session::Impl::follow(Table* table, const RowKeys& keys, bool deletes) {
-  const TableReferences* const now = table->references();  // FK2: after the row was marked
-  if (now == nullptr || !foreign_key_checks) return ok_status();
+Status Session::Impl::follow(Table* table, const RowKeys& keys, uint32_t index, Bytes unwritten) {
+  if (!foreign_key_checks) return ok_status();
   if (references == nullptr) references = std::make_unique<References>(this);
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, references->links_of(table));
   // Rows are counted as they change. What is undone when this fails must not be in one count with
   // what was before; what is not is, so that a long statement keeps no long list.
   const size_t before = row_deltas.size();
   const size_t floor = std::exchange(merge_floor, before);
-  Status followed = references->follow(*links, keys, deletes, nullptr);
+  Status followed = references->follow(*links, keys, index, unwritten, nullptr, nullptr);
   merge_floor = floor;
   if (followed.ok()) merge_row_deltas(before);
   return followed;

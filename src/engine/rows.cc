@@ -73,8 +73,8 @@ Status Session::insert_row(Table* table, const RowImage& row, uint32_t* duplicat
   const RowKeys keys{.new_key = row.key, .new_entries = row.entries, .new_count = row.entry_count};
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, s.links_to_check(table));
   const bool refers = links != nullptr && !links->parents.empty();
-  const ParentCheck check(s.references.get(), links.get(), &keys, nullptr);
-  RowChange change(&s, table, refers ? &check : nullptr);
+  const RowReferences asked(&s, table, &keys, refers ? links.get() : nullptr);
+  RowChange change(&s, table, &asked);
   std::vector<OverflowRef> refs;
   for (;;) {
     Status status = row.external_count == 0 ? ok_status() : change.write_externals(row, {}, &refs);
@@ -115,15 +115,12 @@ Status Session::update_row(Table* table, Bytes old_key, const RowImage& row,
                      .new_count = row.entry_count};
   STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, s.links_to_check(table));
   const bool refers = links != nullptr && !links->parents.empty();
-  const ParentCheck check(s.references.get(), links.get(), &keys, nullptr);
-  RowChange change(&s, table, refers ? &check : nullptr);
+  const RowReferences asked(&s, table, &keys, refers ? links.get() : nullptr);
+  RowChange change(&s, table, &asked);
   for (;;) {
     *duplicate_index = 0;
-    Status status = change.update_clustered(old_key, row);
-    if (status.ok()) status = change.delete_entries(old_key, entries_old, entries_old_count);
-    if (status.ok()) status = change.insert_entries(row, duplicate_index);
+    Status status = change.update(old_key, row, entries_old, entries_old_count, duplicate_index);
     if (status.ok() && refers) status = s.references->confirm_parents(links, keys, nullptr);
-    if (status.ok()) status = s.follow(table, keys, false);
     if (status.ok()) break;
     const Status told = undo_row(before, status);
     if (!is_duplicate_key(told)) return told;
@@ -144,11 +141,10 @@ Status Session::delete_row(Table* table, Bytes key, const EntryImage* entries,
   STRATA_RETURN_IF_ERROR(s.make_later());
   STRATA_RETURN_IF_ERROR(s.wait_for_log_room());
   const Savepoint before{s.trx->undo.last.value, s.row_deltas.size(), s.ddl.size()};
-  RowChange change(&s, table);
-  Status status = change.delete_clustered(key);
-  if (status.ok()) status = change.delete_entries(key, entries, entry_count);
   const RowKeys keys{.old_key = key, .old_entries = entries, .old_count = entry_count};
-  if (status.ok()) status = s.follow(table, keys, true);
+  const RowReferences asked(&s, table, &keys, nullptr);
+  RowChange change(&s, table, &asked);
+  const Status status = change.remove(key, entries, entry_count);
   if (!status.ok()) return undo_row(before, status);
   STRATA_ASSERT(has_changes());
   s.forget_lock(*table, key);

@@ -343,6 +343,19 @@ Bytes TableCursor::clustered_key() const noexcept { return impl_->clustered_key(
 
 Status TableCursor::fetch(bool* gone) { return impl_->answer_latest(impl_->fetch(gone)); }
 
+Status TableCursor::lock_entry(bool* gone) {
+  Impl& c = *impl_;
+  STRATA_ASSERT(c.lock == LockMode::kShared && !c.point && c.cursor_valid());
+  c.key_copy.assign(c.cursor_key());
+  const Status locked = lock_record(c.context(), c.trx(), tree_of(*c.table, c.index), c.key_copy,
+                                    RowLock::kShared, &c.payload);
+  *gone = is_not_found(locked);
+  if (*gone) return ok_status();
+  STRATA_RETURN_IF_ERROR(locked);
+  if (c.protecting) c.range->took();
+  return c.answer(ok_status());
+}
+
 Status TableCursor::fetch_unlocked(bool* gone) {
   Impl& c = *impl_;
   STRATA_ASSERT(!c.point && !c.protecting && c.index == 0);
@@ -411,6 +424,15 @@ Status TableCursor::get(Bytes clustered_key, bool* gone) {
   }
   return c.answer(read == RowCursor::Read::kDirty ? c.fetch_dirty(c.point_key, gone)
                                                   : c.fetch_consistent(c.point_key, gone));
+}
+
+Status TableCursor::show(Bytes clustered_key, Bytes payload) {
+  Impl& c = *impl_;
+  STRATA_RETURN_IF_ERROR(c.begin_read().status());
+  c.point = true;
+  c.point_key.assign(clustered_key);
+  c.payload.assign(payload);
+  return c.use(c.payload);
 }
 
 void TableCursor::reset() noexcept {

@@ -361,7 +361,7 @@ struct Session::Impl {
   void note_rows(Table* table, int32_t delta);
   // references.cc. Null: the table has no foreign keys that would have to be checked.
   StatusOr<std::shared_ptr<const struct Links>> links_to_check(Table* table);
-  Status follow(Table* table, const RowKeys& keys, bool deletes);
+  Status follow(Table* table, const RowKeys& keys, uint32_t index, Bytes unwritten);
   void merge_row_deltas(size_t from);
   void apply_row_deltas();
   void publish_ddl();

@@ -30,6 +30,11 @@
 //        for that and keeps others away: the copy of an ALTER until it takes the place or is given
 //        up, from its original and from the parents of its new keys. A statement whose view of who
 //        refers to whom is older than such DDL fails, and can be tried again (definition_changed).
+//   FK10 A row is checked index by index, in the order in which they are written, the clustered one
+//        first: once its old key there is marked, children of that key are looked for; before the
+//        new one is written, parents of that. Until its turn comes an index has the old entry, and
+//        that counts, as a child that is in the way and as a parent. Who refers to itself can tell:
+//        it is as in InnoDB.
 #pragma once
 
 #include <memory>
@@ -90,6 +95,7 @@ struct RowKeys {
   const EntryImage* new_entries = nullptr;
   uint32_t new_count = 0;
 
+  [[nodiscard]] bool deletes() const noexcept { return new_key.data() == nullptr; }
   [[nodiscard]] bool old_of(uint32_t index, Bytes* out) const;
   [[nodiscard]] bool new_of(uint32_t index, Bytes* out) const;
 };
@@ -114,13 +120,16 @@ class References {
                        const Reference* without);
   // FK6
   Status confirm_parents(LinksRef links, const RowKeys& keys, const Reference* without);
-  // FK2 to FK4, for a row whose change is made. `above`: the changes it follows from.
+  // FK2 to FK4, for a row whose old key in the index is marked. `unwritten`: its new clustered
+  // payload; empty: that is in its place. `above`: the changes it follows from, `without`: the key
+  // by which the last of them got here.
   struct Frame {
     const Table* table;
     bool deletes;
     const Frame* above;
   };
-  Status follow(const Links& links, const RowKeys& keys, bool deletes, const Frame* above);
+  Status follow(const Links& links, const RowKeys& keys, uint32_t index, Bytes unwritten,
+                const Frame* above, const Reference* without);
   void transaction_ended() noexcept { ++transaction_; }
 
  private:
@@ -133,10 +142,14 @@ class References {
   Status resolve(Table* table, Links* out);
   Status fail(const Reference& reference, Status why);
   Status find_parent(const Reference& reference, Bytes key);
-  Status apply(const Reference& reference, Bytes key, bool deletes, Bytes parent_row,
+  struct NewRow {
+    Bytes key;
+    Bytes unwritten;
+  };
+  Status apply(const Reference& reference, Bytes key, bool deletes, const NewRow& parent,
                const Frame* frame);
-  Status change_child(const Reference& reference, TableCursor* at, bool deletes, Bytes parent_row,
-                      const Frame* frame, uint32_t depth);
+  Status change_child(const Reference& reference, TableCursor* at, bool deletes,
+                      const NewRow& parent, const Frame* frame, uint32_t depth);
   Status remove_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
   Status update_row(const Reference& reference, const TableCodec::Row& row, const Frame* frame);
   StatusOr<TableCodec*> codec_of(const TableRef& table, uint32_t depth);
@@ -148,21 +161,36 @@ class References {
   std::string key_, other_;  // scratch of check_parents()
 };
 
-// What RowChange asks before it writes a key of the row.
-class ParentCheck {
+// What RowChange asks at each key of a row (FK10): a new one that it is about to write, an old one
+// that it has marked.
+class RowReferences {
  public:
-  ParentCheck(References* references, const Links* links, const RowKeys* keys,
-              const Reference* without)
-      : references_(references), links_(links), keys_(keys), without_(without) {}
+  // Of a statement's row. `parents`: null: there are none to be looked for.
+  RowReferences(Session::Impl* session, Table* table, const RowKeys* keys, const Links* parents)
+      : s_(session), table_(table), keys_(keys), parents_(parents) {}
+  // Of a row that follows from others, by `from`.
+  RowReferences(Session::Impl* session, Table* table, const RowKeys* keys, const Links* parents,
+                const References::Frame* above, const Reference* from)
+      : s_(session), table_(table), keys_(keys), parents_(parents), above_(above), from_(from) {}
+
   Status before(uint32_t index, Bytes key) const {
-    return references_->check_parents(*links_, *keys_, index, key, without_);
+    if (parents_ == nullptr) return ok_status();
+    return s_->references->check_parents(*parents_, *keys_, index, key, from_);
+  }
+  Status after(uint32_t index, Bytes unwritten = {}) const {
+    if (table_->references() == nullptr) return ok_status();  // FK2: after the row was marked
+    if (above_ == nullptr) return s_->follow(table_, *keys_, index, unwritten);
+    STRATA_ASSIGN_OR_RETURN(const References::LinksRef links, s_->references->links_of(table_));
+    return s_->references->follow(*links, *keys_, index, unwritten, above_, from_);
   }
 
  private:
-  References* references_;
-  const Links* links_;
-  const RowKeys* keys_;
-  const Reference* without_;
+  Session::Impl* const s_;
+  Table* const table_;
+  const RowKeys* const keys_;
+  const Links* const parents_;
+  const References::Frame* const above_ = nullptr;
+  const Reference* const from_ = nullptr;
 };
 
 }  // namespace strata::engine

@@ -2,6 +2,7 @@
 // entries.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -21,43 +22,49 @@ inline void make_successor_of_prefix(std::string* key, bool* infinite) {
 
 class RowChange {
  public:
-  // `check`, if there is one, is asked before each key of the row is written (FK1).
-  RowChange(Session::Impl* session, Table* table, const ParentCheck* check = nullptr)
+  // `references` is asked at each of the row's keys (FK10).
+  RowChange(Session::Impl* session, Table* table, const RowReferences* references)
       : s_(session),
         table_(table),
         row_(&session->kernel->row),
         trx_(session->trx.get()),
-        check_(check) {}
+        references_(references) {}
+
+  // All of a row's change but what needs its own answer: insert_row().
+  Status update(Bytes old_key, const RowImage& row, const EntryImage* old_entries,
+                uint32_t old_count, uint32_t* duplicate_index) {
+    STRATA_RETURN_IF_ERROR(update_clustered(old_key, row));
+    uint32_t o = 0;
+    uint32_t n = 0;
+    while (o < old_count || n < row.entry_count) {
+      const uint32_t index = std::min(o < old_count ? old_entries[o].index : UINT32_MAX,
+                                      n < row.entry_count ? row.entries[n].index : UINT32_MAX);
+      if (o < old_count && old_entries[o].index == index)
+        STRATA_RETURN_IF_ERROR(delete_entry(old_key, old_entries[o++]));
+      if (n < row.entry_count && row.entries[n].index == index)
+        STRATA_RETURN_IF_ERROR(insert_entry(row.key, row.entries[n++], duplicate_index));
+    }
+    return ok_status();
+  }
+
+  Status remove(Bytes key, const EntryImage* entries, uint32_t count) {
+    STRATA_RETURN_IF_ERROR(delete_record(row_, trx_, tree_of(*table_, 0), key));
+    STRATA_RETURN_IF_ERROR(references_->after(0));
+    for (uint32_t i = 0; i < count; ++i) STRATA_RETURN_IF_ERROR(delete_entry(key, entries[i]));
+    return ok_status();
+  }
 
   Status insert_clustered(Bytes key, Bytes payload, uint64_t auto_increment) {
     const SlotRaise raise{SpaceId{table_->spec().space_id}, HeaderSlot::kAutoIncrement,
                           auto_increment};
-    if (check_ != nullptr) STRATA_RETURN_IF_ERROR(check_->before(0, key));
+    STRATA_RETURN_IF_ERROR(references_->before(0, key));
     if (table_->has_noted(auto_increment)) auto_increment = 0;
     return insert(tree_of(*table_, 0), key, payload, 0, auto_increment != 0 ? &raise : nullptr);
   }
 
   Status insert_entries(const RowImage& row, uint32_t* duplicate_index) {
-    for (uint32_t i = 0; i < row.entry_count; ++i) {
-      const EntryImage& entry = row.entries[i];
-      STRATA_ASSERT(entry.index != 0);
-      if (check_ != nullptr) STRATA_RETURN_IF_ERROR(check_->before(entry.index, entry.key));
-      s_->key.assign(entry.key);
-      s_->key.append(row.key);
-      make_entry_payload(row.key.size(), entry.covering, &scratch_, &s_->payload);
-      const size_t unique_bytes = entry.check_unique ? entry.key.size() : SIZE_MAX;
-      const Status inserted =
-          insert(tree_of(*table_, entry.index), s_->key, s_->payload, unique_bytes, nullptr);
-      if (is_duplicate_key(inserted)) *duplicate_index = entry.index;
-      STRATA_RETURN_IF_ERROR(inserted);
-    }
-    return ok_status();
-  }
-
-  Status delete_entries(Bytes clustered_key, const EntryImage* entries, uint32_t count) {
-    for (uint32_t i = 0; i < count; ++i)
-      STRATA_RETURN_IF_ERROR(
-          s_->delete_entry(*table_, entries[i].index, entries[i].key, clustered_key));
+    for (uint32_t i = 0; i < row.entry_count; ++i)
+      STRATA_RETURN_IF_ERROR(insert_entry(row.key, row.entries[i], duplicate_index));
     return ok_status();
   }
 
@@ -121,28 +128,6 @@ class RowChange {
     return *again ? ok_status() : locked;
   }
 
-  // The clustered record, and its outside values.
-  Status update_clustered(Bytes old_key, const RowImage& row) {
-    const TreeId clustered = tree_of(*table_, 0);
-    if (old_key == row.key && row.external_count == 0) {
-      s_->payload = encode_payload({}, row.inline_bytes);
-      return update_record(row_, trx_, clustered, row.key, s_->payload);
-    }
-    std::vector<OverflowRef> old_refs;
-    std::vector<OverflowRef> new_refs;
-    Bytes old_inline;
-    STRATA_RETURN_IF_ERROR(
-        lock_record(row_, trx_, clustered, old_key, RowLock::kExclusive, &s_->old_payload));
-    STRATA_RETURN_IF_ERROR(decode_payload(s_->old_payload, &old_refs, &old_inline));
-    STRATA_RETURN_IF_ERROR(write_externals(row, old_refs, &new_refs));
-    s_->payload = encode_payload(new_refs, row.inline_bytes);
-    if (old_key == row.key) return update_record(row_, trx_, clustered, row.key, s_->payload);
-    STRATA_RETURN_IF_ERROR(insert_clustered(row.key, s_->payload, row.auto_increment_used));
-    return delete_record(row_, trx_, clustered, old_key, new_refs);
-  }
-
-  Status delete_clustered(Bytes key) { return delete_record(row_, trx_, tree_of(*table_, 0), key); }
-
   // Writes the outside values; unchanged ones take over the old chain.
   Status write_externals(const RowImage& row, const std::vector<OverflowRef>& old_refs,
                          std::vector<OverflowRef>* refs) {
@@ -165,12 +150,53 @@ class RowChange {
   }
 
  private:
+  // The clustered record, and its outside values.
+  Status update_clustered(Bytes old_key, const RowImage& row) {
+    const TreeId clustered = tree_of(*table_, 0);
+    if (old_key == row.key && row.external_count == 0) {
+      s_->payload = encode_payload({}, row.inline_bytes);
+      return update_record(row_, trx_, clustered, row.key, s_->payload);
+    }
+    std::vector<OverflowRef> old_refs;
+    std::vector<OverflowRef> new_refs;
+    Bytes old_inline;
+    STRATA_RETURN_IF_ERROR(
+        lock_record(row_, trx_, clustered, old_key, RowLock::kExclusive, &s_->old_payload));
+    STRATA_RETURN_IF_ERROR(decode_payload(s_->old_payload, &old_refs, &old_inline));
+    STRATA_RETURN_IF_ERROR(write_externals(row, old_refs, &new_refs));
+    s_->payload = encode_payload(new_refs, row.inline_bytes);
+    if (old_key == row.key) return update_record(row_, trx_, clustered, row.key, s_->payload);
+    moved_.swap(s_->payload);  // which those that follow use, too
+    STRATA_RETURN_IF_ERROR(delete_record(row_, trx_, clustered, old_key, new_refs));
+    STRATA_RETURN_IF_ERROR(references_->after(0, moved_));
+    return insert_clustered(row.key, moved_, row.auto_increment_used);
+  }
+
+  Status insert_entry(Bytes row_key, const EntryImage& entry, uint32_t* duplicate_index) {
+    STRATA_ASSERT(entry.index != 0);
+    STRATA_RETURN_IF_ERROR(references_->before(entry.index, entry.key));
+    s_->key.assign(entry.key);
+    s_->key.append(row_key);
+    make_entry_payload(row_key.size(), entry.covering, &scratch_, &s_->payload);
+    const size_t unique_bytes = entry.check_unique ? entry.key.size() : SIZE_MAX;
+    const Status inserted =
+        insert(tree_of(*table_, entry.index), s_->key, s_->payload, unique_bytes, nullptr);
+    if (is_duplicate_key(inserted)) *duplicate_index = entry.index;
+    return inserted;
+  }
+
+  Status delete_entry(Bytes row_key, const EntryImage& entry) {
+    STRATA_RETURN_IF_ERROR(s_->delete_entry(*table_, entry.index, entry.key, row_key));
+    return references_->after(entry.index);
+  }
+
   Session::Impl* s_;
   Table* table_;
   RowContext* row_;
   Trx* trx_;
-  const ParentCheck* check_;
+  const RowReferences* references_;
   std::string scratch_;
+  std::string moved_;        // payload of a row that gets another clustered key
   TreeId duplicate_tree_{};  // of the last insert
   Duplicate duplicate_;      // valid if that failed with kAlreadyExists
   std::string locked_row_;   // by lock_duplicate(), for which entry
