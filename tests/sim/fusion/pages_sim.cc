@@ -35,7 +35,8 @@ constexpr uint64_t kLeaseUs = 100'000;
 constexpr uint64_t kRenewUs = 15'000;
 constexpr uint64_t kTickUs = 5'000;
 constexpr uint64_t kBeatUs = 15'000;
-constexpr uint64_t kCallUs = 20'000;  // an answer does not come any more
+constexpr uint64_t kCallUs = 20'000;       // an answer does not come any more
+constexpr uint64_t kStoredUs = 1'000'000;  // what is not in storage by then is nowhere
 constexpr uint64_t kUnnumbered = uint64_t{1} << 63;
 constexpr Epoch kEpoch{1};
 
@@ -447,7 +448,9 @@ class PagesSim::Server {
       loaded(page, version.llsn.value);
     });
   }
-  void load_stored(PageId page, const PageHolds::Version& version) {
+  // `from`: since when nothing keeps storage from getting it.
+  void load_stored(PageId page, const PageHolds::Version& version, uint64_t from = 0) {
+    if (from == 0) from = std::max(sim_->now_, kFaultsUntilUs);
     later(sim_->delay(), [=, this] {
       if (ended_) return;
       const uint64_t found =
@@ -457,12 +460,11 @@ class PagesSim::Server {
         for (const proto::StreamPosition& at : version.floor.scanned_to)
           is_there &= sim_->streams_[at.stream.value].scanned >= at.lsn.value;
       if (!is_there) {  // it may come
-        if (++stored_tries_ > 2'000 && !released)
+        if (sim_->now_ > from + kStoredUs && !released)
           sim_->fail("FY1: page " + std::to_string(page.number) + " at llsn " +
                      std::to_string(version.llsn.value) + " is nowhere");
-        return load_stored(page, version);
+        return load_stored(page, version, from);
       }
-      stored_tries_ = 0;
       ++sim_->counts_.stored_reads;
       loaded(page, found);
     });
@@ -689,7 +691,7 @@ class PagesSim::Server {
   std::map<PageId, Frame> frames_;
   std::map<Waiting*, std::unique_ptr<Waiting>> waiting_;
   bool joined_ = false, ended_ = false, pumping_ = false, asking_slots_ = false;
-  uint64_t llsn_ = 0, fences_heard_ = 0, stored_tries_ = 0, slots_request_ = 0;
+  uint64_t llsn_ = 0, fences_heard_ = 0, slots_request_ = 0;
   std::string refusal_;
 };
 

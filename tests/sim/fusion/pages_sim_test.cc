@@ -93,18 +93,19 @@ TEST_P(PagesSimMutation, IsFound) {
   ADD_FAILURE() << "no seed shows it";
 }
 
-INSTANTIATE_TEST_SUITE_P(All, PagesSimMutation,
-                         ::testing::Values(BrokenPages{PagesMutation::kGrantBeforePut},
-                                           BrokenPages{PagesMutation::kPutBeforeLog},
-                                           BrokenPages{PagesMutation::kConversion},
-                                           BrokenPages{PagesMutation::kUnnumberedGrant},
-                                           BrokenPages{PagesMutation::kFloorWithoutPositions, true},
-                                           BrokenPages{PagesMutation::kSlotsFreeBeforeTheMapping},
-                                           BrokenPages{PagesMutation::kLostPutSlotReused},
-                                           BrokenPages{PagesMutation::kReleaseWithoutRedo},
-                                           BrokenPages{PagesMutation::kReleaseBeforeTheLease},
-                                           BrokenPages{PagesMutation::kCheckpointWithoutDirectory},
-                                           BrokenPages{PagesMutation::kCheckpointWithoutReports}));
+INSTANTIATE_TEST_SUITE_P(
+    All, PagesSimMutation,
+    ::testing::Values(BrokenPages{PagesMutation::kGrantBeforePut},
+                      BrokenPages{PagesMutation::kPutBeforeLog},
+                      BrokenPages{PagesMutation::kConversion},
+                      BrokenPages{PagesMutation::kUnnumberedGrant},
+                      BrokenPages{PagesMutation::kFloorWithoutPositions, true},
+                      BrokenPages{PagesMutation::kSlotsFreeBeforeTheMapping, false, 360},
+                      BrokenPages{PagesMutation::kLostPutSlotReused, false, 35},
+                      BrokenPages{PagesMutation::kReleaseWithoutRedo},
+                      BrokenPages{PagesMutation::kReleaseBeforeTheLease, false, 100},
+                      BrokenPages{PagesMutation::kCheckpointWithoutDirectory},
+                      BrokenPages{PagesMutation::kCheckpointWithoutReports}));
 
 }  // namespace
 }  // namespace strata::sim
