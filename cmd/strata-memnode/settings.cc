@@ -70,6 +70,12 @@ void add_options(CLI::App* app, Settings* settings, Raw* raw) {
                   "name:token-file:quota of who may have pools; repeatable; default: everybody who "
                   "knows the secret, all of the memory")
       ->check(CLI::Validator(check_tenant, ""));
+  app->add_option("--fusion-slots", node.fusion.service.pages.slots,
+                  "Pages of 16 KiB that servers share which write the same tables; 0: none do")
+      ->check(CLI::Range(0, 1 << 26))
+      ->capture_default_str();
+  app->add_option("--fusion-tenant", node.fusion_tenant,
+                  "Whose they are, if there are tenants (--tenant)");
   app->add_option("--reserve-slots", node.reserve_slots,
                   "Slots of each pool for newer images of pages that are in it")
       ->check(CLI::Range(2, 65536))

@@ -95,6 +95,26 @@ void add_tenants(daemon::MetricsText* out, const NodeStatus& status) {
     out->sample(tenant.used_bytes, {{"tenant", tenant.name}});
 }
 
+nlohmann::json json_of(const FusionHostStatus& host) {
+  nlohmann::json json = {{"phase", name_of(host.phase)},
+                         {"why", host.why.ok() ? "" : cause_and_remedy(host.why)},
+                         {"terms", host.terms},
+                         {"epoch", host.epoch.value},
+                         {"serves", false},
+                         {"servers", nlohmann::json::array()}};
+  if (host.service == nullptr) return json;
+  const FusionStatus now = host.service->status();
+  json["serves"] = host.phase == FusionPhase::kServes && now.serves;
+  json["clock"] = now.clock;
+  json["ceiling"] = now.ceiling;
+  json["horizon"] = now.horizon;
+  for (const FusionStatus::Server& server : now.servers)
+    json["servers"].push_back({{"server", server.server.value},
+                               {"life", hex64(server.life)},
+                               {"fenced", server.fenced}});
+  return json;
+}
+
 }  // namespace
 
 std::string status_json(const NodeStatus& status, const Status& health) {
@@ -120,6 +140,7 @@ std::string status_json(const NodeStatus& status, const Status& health) {
     json["tenants"].push_back({{"name", tenant.name},
                                {"quota_bytes", tenant.quota_bytes},
                                {"used_bytes", tenant.used_bytes}});
+  if (status.fusion.has_value()) json["fusion"] = json_of(*status.fusion);
   daemon::add_values(&json, status);
   return daemon::text_of(json);
 }

@@ -25,6 +25,12 @@ using registry::WatchEvent;
 
 constexpr size_t kNameBytesMax = 64;
 
+// Streams by number. A server's own log has the server's number, 1 to 254.
+constexpr StreamId log_stream_of(NodeId server) noexcept { return StreamId{server.value}; }
+// Where the memory node that several servers share writes down whom it serves; its holder is that
+// memory node (memnode/host). No server has its number.
+constexpr StreamId kAuthorityStream{256};
+
 // Letters, digits, '.', '_' and '-', not beginning with '.' or '-': of clusters, nodes, profiles.
 [[nodiscard]] bool is_name(std::string_view text) noexcept;
 // kInvalidArgument unless is_name(); `what` is for the message.
@@ -40,6 +46,7 @@ class ClusterKeys {
   [[nodiscard]] std::string placement() const { return root_ + "placement"; }
   [[nodiscard]] std::string members() const { return root_ + "members/"; }  // a prefix
   [[nodiscard]] std::string member(std::string_view name) const;
+  [[nodiscard]] std::string streams() const { return root_ + "streams/"; }  // a prefix
   [[nodiscard]] std::string stream(StreamId stream) const;  // a prefix; of those that follow
   [[nodiscard]] std::string epoch(StreamId id) const { return stream(id) + "epoch"; }
   [[nodiscard]] std::string writer(StreamId id) const { return stream(id) + "writer"; }

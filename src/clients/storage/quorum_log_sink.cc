@@ -275,6 +275,14 @@ Status QuorumLogSink::append(Lsn at, Bytes bytes) {
   return ok_status();
 }
 
+Status QuorumLogSink::append_whole(Lsn at, std::string bytes) {
+  STRATA_RETURN_IF_ERROR(state());
+  STRATA_ASSERT(at == appended_ && bytes.size() <= LogPieces::kBytesMax);
+  appended_.value += bytes.size();
+  client_->append(std::move(bytes));
+  return ok_status();
+}
+
 // QL2
 Status QuorumLogSink::sync() {
   STRATA_ASSERT(pieces_.at_boundary());

@@ -61,6 +61,9 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   Status prepare_room(Lsn end) override;
   [[nodiscard]] Lsn room_end() const override;
   Status append(Lsn at, Bytes bytes) override;
+  // In place of append(), of a log that is not made of groups: what is appended at once becomes
+  // durable as a whole (WR1). At most LogPieces::kBytesMax.
+  Status append_whole(Lsn at, std::string bytes);
   Status sync() override;
   StatusOr<size_t> read(Lsn at, char* out, size_t bytes) override;
   Status truncate_below(Lsn lsn) override;

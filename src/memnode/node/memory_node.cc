@@ -65,6 +65,7 @@ Status MemoryNode::start() {
   STRATA_RETURN_IF_ERROR(make_services());
   STRATA_RETURN_IF_ERROR(listen());
   STRATA_RETURN_IF_ERROR(join(&calls));
+  if (fusion_ != nullptr) fusion_->start();  // MY6
   if (options_.unused_us != 0) giver_back_ = std::thread([this] { give_back_unused(); });
   return ok_status();
 }
@@ -137,6 +138,32 @@ Status MemoryNode::make_services() {
   service_ = std::make_unique<PoolService>(std::move(parts));
   STRATA_RETURN_IF_ERROR(service_->open_pools());
   service_->register_on(server_.get());
+  return options_.fusion.service.pages.slots == 0 ? ok_status() : make_fusion(world);
+}
+
+Status MemoryNode::make_fusion(const transport::World& world) {
+  FusionHostOptions fusion = options_.fusion;
+  fusion.name = options_.name;
+  fusion.lease_s = options_.lease_s;
+  fusion.call_timeout_us = options_.call_timeout_us;
+  if (!options_.fusion_tenant.empty()) {
+    STRATA_ASSIGN_OR_RETURN(fusion.tenant, tenants_->named(options_.fusion_tenant));
+  }
+  fusion_ = std::make_unique<FusionHost>(
+      std::move(fusion),
+      FusionHostParts{
+          .registry = registry_,
+          .keys = keys_,
+          .secret = secret_,
+          .world = world,
+          .expose = [this](const std::string& name, std::shared_ptr<transport::Region> region,
+                           transport::RegionAccess access) {
+            regions_->expose(name, std::move(region), access);
+          },
+          .withdraw = [this](const std::string& name) { regions_->withdraw(name); },
+          .offload = [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); },
+          .tenants = tenants_.get()});
+  fusion_->register_on(server_.get());
   return ok_status();
 }
 
@@ -227,6 +254,7 @@ void MemoryNode::stop() {
   if (std::exchange(stopped_, true)) return;
   stopping_.raise();
   if (giver_back_.joinable()) giver_back_.join();
+  if (fusion_ != nullptr) fusion_->stop();  // MY6
   if (membership_ != nullptr) membership_->leave();  // MY2
   // Nothing new comes in; what is under way ends, before what it hands its results to.
   server_.reset();

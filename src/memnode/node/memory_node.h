@@ -9,6 +9,8 @@
 //        this one never was, attaches nobody either.
 //   MY4  After stop(), and after a kill, the pools' files are what they were: the next process
 //        finds the pages, checks all of them, and has nobody attached (PUS7).
+//   MY6  Where several servers share pages, they are served only while it is a member, or was, so
+//        that its address is found; their calls end before it stops listening.
 //   MY5  A pool's file says which node of which cluster it is of; no other one serves it (PV5).
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "daemon/data_folder.h"
 #include "daemon/worker_pool.h"
 #include "io/file_system.h"
+#include "memnode/host/fusion_host.h"
 #include "memnode/node/node_options.h"
 #include "memnode/node/node_status.h"
 #include "memnode/service/pool_service.h"
@@ -58,6 +61,7 @@ class MemoryNode {
   // Why not all is well, in one line; OK otherwise. A node that is not healthy may still serve.
   [[nodiscard]] Status health() const;
   [[nodiscard]] const std::string& address() const { return addresses_.front(); }
+  [[nodiscard]] FusionHost* fusion() const noexcept { return fusion_.get(); }  // null: none
 
  private:
   MemoryNode(registry::Registry* registry, FileSystem* files, const transport::Secret& secret,
@@ -66,6 +70,7 @@ class MemoryNode {
   Status open_folders();
   [[nodiscard]] Status check_medium() const;
   Status make_services();
+  Status make_fusion(const transport::World& world);
   Status listen();
   Status join(cluster::RegistryCalls* calls);
   Status check_epoch(StreamId stream, Epoch epoch);
@@ -76,6 +81,7 @@ class MemoryNode {
     return options_.pools.empty() ? options_.directory : options_.pools;
   }
   void add_pool_values(NodeStatus* status) const;
+  void add_fusion_values(NodeStatus* status) const;
   void add_calls(NodeStatus* status) const;
 
   registry::Registry* const registry_;
@@ -101,6 +107,7 @@ class MemoryNode {
   std::vector<std::string> addresses_;
   std::unique_ptr<cluster::MembershipKeeper> membership_;
   std::unique_ptr<transport::RegionServer> regions_;
+  std::unique_ptr<FusionHost> fusion_;  // null: no servers share pages here
   std::thread giver_back_;  // PV4
   // Gone after stop().
   std::unique_ptr<transport::RpcServer> server_;

@@ -26,6 +26,10 @@ NodeStatus MemoryNode::status() const {
   status.pools = std::move(service.pools);
   status.tenants = std::move(service.tenants);
   add_pool_values(&status);
+  if (fusion_ != nullptr) {
+    status.fusion = fusion_->status();
+    add_fusion_values(&status);
+  }
   add_calls(&status);
   return status;
 }
@@ -93,9 +97,68 @@ void MemoryNode::add_pool_values(NodeStatus* status) const {
                 "Writes to pools' memory asked for by call, refused.", regions_->writes_refused());
 }
 
+void MemoryNode::add_fusion_values(NodeStatus* status) const {
+  const FusionHostStatus& host = *status->fusion;
+  status->gauge("fusion_serves", "1 while servers that share tables are served here.",
+                host.phase == FusionPhase::kServes ? 1 : 0);
+  status->gauge("fusion_epoch", "The last epoch that this node was the authority under.",
+                host.epoch.value);
+  status->count("fusion_terms_total", "Times that this node became the authority.", host.terms);
+  if (host.service == nullptr) return;
+  const FusionStatus now = host.service->status();
+  status->gauge("fusion_servers", "Servers that take part, or are being fenced.",
+                now.servers.size());
+  status->gauge("fusion_clock", "The last timestamp that was given.", now.clock);
+  status->gauge("fusion_horizon", "No view looks further back than that.", now.horizon);
+  status->gauge("fusion_page_entries", "Pages of which it is known who has them.",
+                now.page_entries);
+  status->gauge("fusion_dirty_pages", "Pages of which storage lacks the newest version.",
+                now.dirty_pages);
+  status->gauge("fusion_free_slots", "Slots for pages that nobody uses.", now.free_slots);
+  status->count("fusion_page_grants_total", "Pages granted.", now.pages.grants);
+  status->count("fusion_page_give_ups_total", "Pages asked back from those who had them.",
+                now.pages.give_ups);
+  status->count("fusion_page_versions_total", "Versions of pages put here.", now.pages.versions);
+  status->count("fusion_page_versions_refused_total", "Versions of pages refused.",
+                now.pages.refused_versions);
+  const FusionServiceCounters& of = host.service->counters();
+  status->count("fusion_joined_total", "Servers that became members.", of.joined);
+  status->count("fusion_left_total", "Members that left by themselves.", of.left);
+  status->count("fusion_fenced_total", "Members that were fenced.", of.fenced);
+  status->count("fusion_expired_total", "Members that did not renew their lease, of those.",
+                of.expired);
+  status->count("fusion_released_total", "Members of which everything was released.", of.released);
+  status->count("fusion_renewals_total", "Leases renewed.", of.renewals);
+  status->count("fusion_stale_calls_total",
+                "Calls of another epoch, of another life or of nobody, refused.", of.stale_calls);
+  status->count("fusion_calls_unready_total",
+                "Calls refused while this node could not say that it serves.", of.calls_unready);
+  status->count("fusion_bad_requests_total", "Requests that made no sense.", of.bad_requests);
+  status->count("fusion_calls_too_many_total", "Calls refused since too many waited.",
+                of.too_many_requests);
+  status->count("fusion_appends_total", "Records appended to the authority stream.", of.appends);
+  status->count("fusion_appends_failed_total", "Those that failed, or nobody knows.",
+                of.appends_failed);
+  status->count("fusion_pages_told_total", "Pages granted or asked back by an event.",
+                of.pages_told);
+  status->count("fusion_pages_untold_total",
+                "Events thrown away, since their server did not listen.", of.pages_untold);
+  status->count("fusion_questions_total", "Questions about transactions passed on.",
+                of.questions);
+  status->count("fusion_answers_total", "Answers to those.", of.answers);
+  status->count("fusion_pages_written_total", "Pages written to storage nodes.",
+                of.pages_written);
+  status->count("fusion_writes_failed_total", "Pages of which a write failed.", of.writes_failed);
+  status->count("fusion_slots_damaged_total",
+                "Pages that were not what had been reported, and were not written.",
+                of.slots_damaged);
+}
+
 void MemoryNode::add_calls(NodeStatus* status) const {
   for (const proto::MethodTraits& method : proto::all_methods()) {
-    if (method.service != proto::Service::kPools) continue;
+    const bool is_served = method.service == proto::Service::kPools ||
+                           (method.service == proto::Service::kFusion && fusion_ != nullptr);
+    if (!is_served) continue;
     status->add_call(method.name, counters_->of(method.method));
   }
   status->add_connections(counters_.get());
@@ -107,6 +170,7 @@ Status MemoryNode::health() const {
     return with_remedy(trouble,
                        "look at the memory or the medium of the pools; compute makes the page "
                        "again from its log once it is restarted");
+  if (fusion_ != nullptr) STRATA_RETURN_IF_ERROR(fusion_->health());
   const cluster::MembershipState membership = membership_->state();
   if (!membership.joined)
     return error_lease_lost("it serves, but is not a member: " + membership.trouble +

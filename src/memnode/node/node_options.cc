@@ -1,6 +1,7 @@
 #include "memnode/node/node_options.h"
 
 #include "cluster/keys.h"
+#include "page/page.h"
 #include "registry/registry.h"
 #include "transport/regions/fabric_server.h"
 
@@ -19,6 +20,24 @@ std::string transport_address(std::string_view address) {
   return "tcp:" + std::string(address);
 }
 
+namespace {
+
+Status check_fusion(const NodeOptions& options) {
+  const uint64_t bytes = uint64_t{options.fusion.service.pages.slots} * kPageBytes;
+  if (bytes == 0) return ok_status();
+  if (bytes > options.memory_bytes)
+    return error_invalid_argument("the pages that servers share need " + std::to_string(bytes) +
+                                  " bytes, and the node has " +
+                                  std::to_string(options.memory_bytes) +
+                                  " bytes of memory; to do: raise the one, or lower the other");
+  if (options.tenants.empty()) return ok_status();  // or their tokens have not been read yet
+  for (const TenantOptions& tenant : options.tenants)
+    if (tenant.name == options.fusion_tenant) return ok_status();
+  return error_invalid_argument("the pages that servers share are one tenant's; to do: name it");
+}
+
+}  // namespace
+
 Status check_options(const NodeOptions& options) {
   STRATA_RETURN_IF_ERROR(cluster::check_name("node", options.name));
   STRATA_RETURN_IF_ERROR(cluster::check_name("cluster", options.cluster));
@@ -36,6 +55,7 @@ Status check_options(const NodeOptions& options) {
         "this program was built without libfabric, so it has no fabric; to do: leave that out");
   for (const TenantOptions& tenant : options.tenants)
     STRATA_RETURN_IF_ERROR(cluster::check_name("tenant", tenant.name));
+  STRATA_RETURN_IF_ERROR(check_fusion(options));
   return Tenants::check(options.tenants, options.memory_bytes);
 }
 

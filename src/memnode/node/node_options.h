@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "base/stop_flag.h"
 #include "daemon/data_folder.h"
+#include "memnode/host/fusion_term.h"
 #include "memnode/service/tenants.h"
 
 namespace strata::memnode {
@@ -29,6 +30,10 @@ struct NodeOptions {
   bool persistent = false;
   uint64_t memory_bytes = 1ull << 30;  // for all pools
   std::vector<TenantOptions> tenants;  // none: everybody in the cluster may have all of it
+  // Several servers that write the same tables share service.pages.slots pages here (memnode/host);
+  // 0: none do. The name is the node's.
+  FusionHostOptions fusion;
+  std::string fusion_tenant;           // whose they are; empty: there are no tenants
   uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h
   // "127.0.0.1:7301" (port 0: any free one), "[::1]:7301" or "unix:/path".
   std::vector<std::string> listen = {"127.0.0.1:0"};

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "daemon/node_values.h"
+#include "memnode/host/fusion_host.h"
 #include "memnode/service/pool_service.h"
 
 namespace strata::memnode {
@@ -27,6 +29,7 @@ struct NodeStatus : daemon::NodeValues {
 
   std::vector<PoolStatus> pools;
   std::vector<Tenants::Use> tenants;
+  std::optional<FusionHostStatus> fusion;  // of several servers that share pages here
 };
 
 }  // namespace strata::memnode

@@ -1,0 +1,49 @@
+// Whether storage has everything that the servers of an earlier epoch have logged. A memory node
+// that begins after another one knows nothing of what that one's pool held, so it may not give out
+// pages from storage before that is so. Used by one thread.
+//
+//   EL1  A server that the record names, as a member or as one that was ever fenced, may have logged
+//        what storage lacks: what the dead have not given up is redone by nobody when their memory
+//        node goes, too. Whoever is not named has never been a member.
+//   EL2  The log of each is sealed first, so that what is found to be its end stays that, until its
+//        server is a member again.
+//   EL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was
+//        ever published: then it is no database's yet.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cluster/log_checkpoints.h"
+#include "fusion/authority/authority_record.h"
+#include "memnode/host/log_sealer.h"
+
+namespace strata::memnode {
+
+class EarlierLogs {
+ public:
+  // Both outlive it.
+  EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer,
+              registry::Registry* registry, cluster::ClusterKeys keys, uint64_t call_timeout_us);
+
+  // OK: storage has everything. Blocks; may be asked again. Errors: unsupported (some logs hold
+  // more, which the message names), those of LogSealer::seal_now(), the registry's.
+  Status check();
+  [[nodiscard]] size_t servers() const noexcept { return ends_.size(); }
+
+ private:
+  struct Log {
+    bool sealed = false;
+    SealedLog end;
+  };
+  StatusOr<bool> is_stored(StreamId stream, const Log& log);
+
+  LogSealer* const sealer_;
+  registry::Registry* const registry_;
+  const cluster::ClusterKeys keys_;
+  const uint64_t call_timeout_us_;
+  std::map<StreamId, Log> ends_;
+};
+
+}  // namespace strata::memnode

@@ -1,0 +1,344 @@
+#include "memnode/host/fusion_term.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/data_format.h"
+#include "base/diag.h"
+#include "base/profiles.h"
+
+namespace strata::memnode {
+
+using cluster::kAuthorityStream;
+
+namespace {
+
+// A replica that is away for long has to be replaced; the stream is small.
+constexpr uint64_t kKeptForReplicasMax = 4u << 20;
+constexpr uint64_t kLateUs = 3'000'000;
+
+uint64_t boot_time_us() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000 + static_cast<uint64_t>(now.tv_nsec) / 1000;
+}
+
+FusionHostOptions completed(FusionHostOptions options) {
+  if (!options.service.now_us) options.service.now_us = boot_time_us;
+  return options;
+}
+
+}  // namespace
+
+FusionTerm::FusionTerm(const FusionHostOptions& options, const FusionHostParts& parts,
+                       daemon::Offload blocking, std::function<void()> wake)
+    : options_(completed(options)),
+      parts_(parts),
+      blocking_(std::move(blocking)),
+      wake_(std::move(wake)) {}
+
+StatusOr<std::unique_ptr<FusionTerm>> FusionTerm::begin(const FusionHostOptions& options,
+                                                        const FusionHostParts& parts,
+                                                        daemon::Offload blocking,
+                                                        std::function<void()> wake) {
+  std::unique_ptr<FusionTerm> term(
+      new FusionTerm(options, parts, std::move(blocking), std::move(wake)));
+  STRATA_RETURN_IF_ERROR(term->take());
+  return term;
+}
+
+FusionTerm::~FusionTerm() {
+  placement_watch_.reset();
+  if (written_ != nullptr) written_->stop();  // what the service waits for ends
+  if (service_ != nullptr) service_->stop();
+  if (sealer_ != nullptr) sealer_->stop();
+  if (stream_ != nullptr) stream_->stop();
+  std::shared_ptr<registry::Lease> held;  // ends here: its handler uses what goes with this
+  {
+    const MutexLock lock(mutex_);
+    held.swap(lease_);
+  }
+  if (held == nullptr) return;
+  // Others need not wait for the lease to end.
+  if (!grant_.epoch.is_zero())
+    cluster::StreamEpochs(parts_.registry, parts_.keys).release(grant_, deadline()).IgnoreError();
+  held->revoke(deadline()).IgnoreError();
+}
+
+Status FusionTerm::take() {
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement before, find_cluster());
+  STRATA_ASSIGN_OR_RETURN(const cluster::StorageGroup* const group, before.only_group());
+  STRATA_RETURN_IF_ERROR(hold_stream(group->taken_out_by));
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_cluster());  // FTM1
+  STRATA_RETURN_IF_ERROR(note_placement(placement));
+  STRATA_RETURN_IF_ERROR(open_stream());
+  if (shares_pages() && !storage_replays_) STRATA_RETURN_IF_ERROR(open_pages());
+  make_sealer();
+  topology_ = std::make_unique<cluster::Topology>(parts_.registry, parts_.keys);
+  placement_watch_ = topology_->watch_placement(
+      [this](const StatusOr<cluster::Placement>& now) { follow(now); });
+  return ok_status();
+}
+
+// --- the cluster ---
+
+StatusOr<cluster::Placement> FusionTerm::find_cluster() {
+  cluster::Topology topology(parts_.registry, parts_.keys);
+  STRATA_ASSIGN_OR_RETURN(const auto identity, topology.identity(deadline()));
+  STRATA_ASSIGN_OR_RETURN(const auto placement, topology.placement(deadline()));
+  if (!identity.has_value() || !placement.has_value())
+    return error_peer_down("the registry knows no storage nodes of this cluster yet; start them");
+  const Profile* const profile = find_cluster_profile(identity->profile);
+  if (profile == nullptr)
+    return error_unsupported("the cluster is of profile '" + identity->profile +
+                             "', which this version does not know");
+  identity_ = *identity;
+  storage_replays_ = profile->pages == PageOrigin::kReplayed;
+  return *placement;
+}
+
+Status FusionTerm::note_placement(const cluster::Placement& placement) {
+  STRATA_ASSIGN_OR_RETURN(const cluster::StorageGroup* const group, placement.only_group());
+  const MutexLock lock(mutex_);
+  if (placement.generation < generation_) return ok_status();
+  generation_ = placement.generation;
+  group_ = *group;
+  return ok_status();
+}
+
+// In the registry's thread.
+void FusionTerm::follow(const StatusOr<cluster::Placement>& now) {
+  const Status noted = now.ok() ? note_placement(*now) : now.status();
+  if (!noted.ok()) {
+    diag(Severity::kError, "fusion: the placement of storage nodes is not followed: %s",
+         cause_of(noted).c_str());
+    return;
+  }
+  const clients::ReplicaSet set = replicas();
+  stream_->follow(set);
+  if (written_ != nullptr) written_->follow(set);
+}
+
+clients::ReplicaSet FusionTerm::replicas() const {
+  const MutexLock lock(mutex_);
+  clients::ReplicaSet set{generation_, group_.write_quorum, {}, group_.taken_out_by};
+  for (const std::string& name : group_.nodes)
+    set.nodes.push_back({name, transport::Address([known = addresses_.get(), name] {
+                           return known->address_of(name);
+                         })});
+  return set;
+}
+
+clients::QuorumClientOptions FusionTerm::log_nodes() const {
+  const clients::ReplicaSet set = replicas();
+  clients::QuorumClientOptions options;
+  options.generation = set.generation;
+  options.quorum.replicas = static_cast<uint32_t>(set.nodes.size());
+  options.quorum.write_quorum = set.write_quorum;
+  options.quorum.keep_bytes_max = kKeptForReplicasMax;
+  for (const clients::ReplicaNode& node : set.nodes) {
+    options.addresses.push_back(node.address);
+    options.keys.push_back(node.key);
+  }
+  return options;
+}
+
+// --- the epoch ---
+
+std::shared_ptr<registry::Lease> FusionTerm::lease() const {
+  const MutexLock lock(mutex_);
+  return lease_;
+}
+
+StatusOr<std::shared_ptr<registry::Lease>> FusionTerm::new_lease() {
+  lease_lost_ = false;  // the next one may be lost before this returns
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<registry::Lease> granted,
+                          parts_.registry->grant_lease(
+                              options_.lease_s,
+                              [this](registry::LeaseId) {
+                                lease_lost_ = true;
+                                wake_();
+                              },
+                              deadline()));
+  return std::shared_ptr<registry::Lease>(std::move(granted));
+}
+
+// Whoever has this node's name and has the stream is its own older self: no two have one folder.
+Status FusionTerm::hold_stream(Epoch above) {
+  cluster::StreamEpochs epochs(parts_.registry, parts_.keys);
+  STRATA_ASSIGN_OR_RETURN(std::shared_ptr<registry::Lease> granted, new_lease());
+  {
+    const MutexLock lock(mutex_);
+    lease_ = granted;
+  }
+  STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(kAuthorityStream, deadline()));
+  const bool own = before.has_value() && before->holder == options_.name;
+  STRATA_ASSIGN_OR_RETURN(
+      grant_, epochs.acquire({kAuthorityStream, options_.name, above,
+                              own ? before->writer : registry::Version{}},
+                             *granted, deadline()));
+  return ok_status();
+}
+
+// FTM4
+Status FusionTerm::keep_lease() {
+  if (!lease_lost_) return ok_status();
+  auto granted = new_lease();
+  auto grant = granted.ok() ? cluster::StreamEpochs(parts_.registry, parts_.keys)
+                                  .renew(grant_, **granted, deadline())
+                            : StatusOr<cluster::EpochGrant>(granted.status());
+  if (!grant.ok()) {
+    if (ends_right(grant.status())) return grant.status();
+    lease_lost_ = true;  // at the next look
+    return ok_status();
+  }
+  grant_ = *grant;
+  control_->set_writer(grant->writer);
+  if (in_sync_ != nullptr) in_sync_->set_writer(grant->writer);
+  std::shared_ptr<registry::Lease> old = *std::move(granted);
+  const MutexLock lock(mutex_);
+  lease_.swap(old);
+  return ok_status();
+}
+
+// --- the authority stream ---
+
+Status FusionTerm::open_stream() {
+  STRATA_ASSIGN_OR_RETURN(control_,
+                          clients::RegistryControl::open(parts_.registry, parts_.keys, grant_,
+                                                         options_.call_timeout_us));
+  addresses_ = std::make_unique<cluster::NodeAddresses>(parts_.registry, parts_.keys);
+  AuthorityStreamOptions stream;
+  stream.log.client = log_nodes();
+  stream.log.client.stream = kAuthorityStream;
+  stream.log.holder = {grant_.epoch, grant_.epoch.value};
+  stream.log.founding = !control_->founded();
+  stream.log.first_lsn = kFirstLsn;
+  stream.log.take_over_timeout_us = options_.take_over_timeout_us;
+  stream.log.late_after_us = kLateUs;
+  stream.trim_bytes = options_.trim_bytes;
+  stream.now_us = options_.service.now_us;
+  const uint32_t needed = stream.log.client.quorum.recovery_quorum();
+  const std::vector<std::string> names = stream.log.client.keys;
+  if (!addresses_->wait_for(names, needed, deadline()))
+    return error_peer_down("fewer than " + std::to_string(needed) + " of the " +
+                           std::to_string(names.size()) +
+                           " storage nodes are in the registry; start those that are missing");
+  STRATA_ASSIGN_OR_RETURN(stream_,
+                          QuorumAuthorityStream::open(parts_.world, parts_.secret, stream));
+  STRATA_RETURN_IF_ERROR(stream_->begin());
+  if (control_->founded()) return ok_status();
+  ControlData data;  // FTM2
+  data.database_id = identity_.database_id;
+  data.data_format = identity_.data_format;
+  data.profile = identity_.profile;
+  data.checkpoint_lsn = stream_->end();
+  return control_->publish(data);
+}
+
+// --- pages ---
+
+// A server publishes where its log begins once its database is whole.
+StatusOr<bool> FusionTerm::database_is_founded() {
+  STRATA_ASSIGN_OR_RETURN(const registry::Listing listing,
+                          parts_.registry->list(parts_.keys.streams(), deadline()));
+  const std::string own = parts_.keys.control(kAuthorityStream);
+  return std::any_of(listing.entries.begin(), listing.entries.end(), [&](const auto& entry) {
+    return entry.key.ends_with("/control") && entry.key != own;
+  });
+}
+
+Status FusionTerm::open_pages() {
+  STRATA_ASSIGN_OR_RETURN(in_sync_,
+                          clients::InSyncSet::open(parts_.registry, parts_.keys, grant_,
+                                                   options_.call_timeout_us));
+  STRATA_ASSIGN_OR_RETURN(const bool founded, database_is_founded());
+  if (founded && in_sync_->nodes().empty())
+    return error_unsupported(
+        "this cluster has a database whose pages a server alone has written; this version cannot "
+        "give them to a memory node; to do: dump it, and load it into a new cluster");
+  clients::WrittenPagesOptions pages;
+  pages.nodes = options_.page_nodes;
+  pages.nodes.stream = kAuthorityStream;
+  pages.nodes.epoch = grant_.epoch;
+  pages.nodes.founding = !founded;  // FTM5
+  const clients::ReplicaSet set = replicas();
+  pages.nodes.write_quorum = set.write_quorum;
+  pages.nodes.generation = set.generation;
+  for (const clients::ReplicaNode& node : set.nodes)
+    pages.nodes.nodes.push_back({node.key, node.address});
+  STRATA_ASSIGN_OR_RETURN(written_,
+                          clients::WrittenPageSource::open(parts_.world, parts_.secret, pages,
+                                                           in_sync_.get()));
+  store_ = std::make_unique<StoredPages>(written_.get());
+  return ok_status();
+}
+
+// --- servers ---
+
+void FusionTerm::make_sealer() {
+  sealer_ = std::make_unique<LogSealer>(
+      LogSealer::Parts{.registry = parts_.registry,
+                       .keys = parts_.keys,
+                       .world = parts_.world,
+                       .secret = parts_.secret,
+                       .holder = options_.name,
+                       .lease = [this] { return lease(); },
+                       .storage = [this] { return log_nodes(); },
+                       .call_timeout_us = options_.call_timeout_us,
+                       .seal_timeout_us = options_.take_over_timeout_us});
+  if (stream_->last().has_value())
+    earlier_ = std::make_unique<EarlierLogs>(*stream_->last(), sealer_.get(), parts_.registry,
+                                             parts_.keys, options_.call_timeout_us);
+}
+
+// Where storage makes pages from the log it has everything, but may not have read all of it yet.
+Status FusionTerm::ready() {
+  if (earlier_ == nullptr || earlier_->servers() == 0) return ok_status();
+  if (storage_replays_)
+    return error_unsupported(
+        "there were servers of another memory node before, and this version does not know how far "
+        "storage nodes have to read their logs; to do: start with a new cluster");
+  return earlier_->check();
+}
+
+StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
+  FusionServiceOptions service = options_.service;
+  service.pages.storage_replays = storage_replays_;
+  FusionService::Parts parts;
+  parts.epoch = grant_.epoch;
+  parts.last = stream_->last();
+  parts.sealed_us = stream_->sealed_us();
+  parts.stream = stream_.get();
+  parts.store = store_.get();
+  parts.expose = parts_.expose;
+  parts.withdraw = parts_.withdraw;
+  parts.offload = parts_.offload;
+  parts.offload_blocking = blocking_;
+  parts.seal = [sealer = sealer_.get()](NodeId server, uint64_t,
+                                        absl::AnyInvocable<void(const Status&)> done) {
+    sealer->seal(cluster::log_stream_of(server), std::move(done));
+  };
+  parts.tenants = parts_.tenants;
+  parts.tenant = options_.tenant;
+  STRATA_ASSIGN_OR_RETURN(service_, FusionService::start(service, std::move(parts)));
+  return service_;
+}
+
+Status FusionTerm::look() {
+  STRATA_RETURN_IF_ERROR(stream_->state());
+  if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
+  if (service_ != nullptr &&
+      service_->status().phase == fusion::Authority::Phase::kDeposed)
+    return error_fenced("another memory node has the authority");
+  return keep_lease();
+}
+
+Status FusionTerm::trouble() const {
+  STRATA_RETURN_IF_ERROR(stream_->late());
+  if (sealer_ != nullptr && sealer_->waiting() != 0) return sealer_->last_failure();
+  return ok_status();
+}
+
+}  // namespace strata::memnode
