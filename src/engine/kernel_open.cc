@@ -305,10 +305,11 @@ Status KernelImpl::create_database() {
   data.profile = options.profile;
   data.node = NodeId{options.node};
   data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : kFirstLsn;
+  data.llsn_bias = seams.first_llsn_bias;
   STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
-  STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, 0));
+  STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, data.llsn_bias));
   STRATA_RETURN_IF_ERROR(make_trx_system());
   const SpaceId undo_space{undo_space_of(NodeId{options.node})};
   if (!seams.attach) {
@@ -316,7 +317,13 @@ Status KernelImpl::create_database() {
     STRATA_RETURN_IF_ERROR(create_system_page(this));
   } else {
     STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
-    for (const SpaceId space : present) STRATA_RETURN_IF_ERROR(spaces->open(space, false));
+    for (const SpaceId space : present) {
+      if (space == undo_space) continue;  // of an attempt that failed half-way
+      const Status opened = spaces->open(space, false);
+      // Of a CREATE that never came to be, or of a drop under way.
+      if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+      STRATA_RETURN_IF_ERROR(opened);
+    }
   }
   STRATA_RETURN_IF_ERROR(spaces->create(undo_space));
   make_trxs(this);

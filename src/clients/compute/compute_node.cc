@@ -349,7 +349,7 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
     STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group, deadline_us));
   else
     open_replayed_pages(nodes, node_keys);
-  if (!written && profile_->memory != MemoryTier::kNone) {
+  if (!written && profile_->memory == MemoryTier::kPool) {
     STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
     STRATA_RETURN_IF_ERROR(memory_->open(pages_.get(), !control_->founded()));
   }
@@ -446,7 +446,7 @@ Status ComputeNode::open_written_pages(uint64_t generation, const cluster::Stora
   for (const std::string& name : group.nodes)
     pages.nodes.nodes.push_back(
         {name, transport::Address([this, name] { return addresses_->address_of(name); })});
-  if (profile_->memory != MemoryTier::kNone) {
+  if (profile_->memory == MemoryTier::kPool) {
     STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
     pages.nodes.write_again = memory_->write_again();
   }
