@@ -25,6 +25,12 @@ using registry::WatchEvent;
 
 constexpr size_t kNameBytesMax = 64;
 
+// Streams by number. A server's own log has the server's number, 1 to 254.
+constexpr StreamId log_stream_of(NodeId server) noexcept { return StreamId{server.value}; }
+// Where the memory node that several servers share writes down whom it serves; its holder is that
+// memory node (memnode/host). No server has its number.
+constexpr StreamId kAuthorityStream{256};
+
 // Letters, digits, '.', '_' and '-', not beginning with '.' or '-': of clusters, nodes, profiles.
 [[nodiscard]] bool is_name(std::string_view text) noexcept;
 // kInvalidArgument unless is_name(); `what` is for the message.

@@ -6,8 +6,8 @@
 //        two.
 //   PC2  Only the holder of the place's stream changes its record (move_in(), give_back()): who
 //        has lost the stream changes nothing.
-//   PC3  The record says who wrote on the place last. Nobody else can have been a member at the
-//        memory node for it since.
+//   PC3  The record says who held the place's stream last. Who was a member at the memory node for
+//        it since, and never held the stream, has changed nothing.
 #pragma once
 
 #include <optional>
@@ -20,13 +20,11 @@
 
 namespace strata::cluster {
 
-// Places are numbered from 1 on: the number of the server, of its log stream and of its
-// transactions' range. What is above is for streams of other kinds.
-constexpr uint8_t kPlacesMax = 200;
-// Of the memory node that has the authority over all servers.
-constexpr StreamId kAuthorityStream{250};
+// Places are numbered from 1 on: the number of the server, of its log stream (log_stream_of()) and
+// of its transactions' range.
+constexpr uint8_t kPlacesMax = 254;
 
-// On which the database is made: the first server that holds its stream is the founder.
+// On which the database is made.
 constexpr NodeId kFirstPlace{1};
 
 struct Place {

@@ -14,6 +14,10 @@
 namespace strata::engine {
 namespace {
 
+bool is_undo_space(SpaceId space) noexcept {
+  return space.value != kSystemSpace && space.value < kFirstUserSpace;
+}
+
 std::string control_name(uint8_t node) { return "control-" + std::to_string(node); }
 
 uint64_t random_database_id() {
@@ -318,7 +322,7 @@ Status KernelImpl::create_database() {
   } else {
     STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
     for (const SpaceId space : present) {
-      if (space == undo_space) continue;  // of an attempt that failed half-way
+      if (is_undo_space(space)) continue;  // our own: of an attempt that failed half-way
       const Status opened = spaces->open(space, false);
       // Of a CREATE that never came to be, or of a drop under way.
       if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
@@ -369,9 +373,12 @@ Status KernelImpl::open_database() {
   STRATA_RETURN_IF_ERROR(start_services(end, bias));
   STRATA_RETURN_IF_ERROR(make_trx_system());
   const std::set<SpaceId> dropped_spaces(gone.begin(), gone.end());
+  const SpaceId own_undo{undo_space_of(NodeId{options.node})};
   STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
   for (const SpaceId space : present) {
     if (dropped_spaces.count(space) != 0) continue;
+    // Nobody allocates in another's: its pages are read without it being open here.
+    if (several_writers() && is_undo_space(space) && space != own_undo) continue;
     const Status opened = spaces->open(space, !seams.attach);
     // A space whose creation never became durable in the log has an empty file: the orphan pass
     // removes it.

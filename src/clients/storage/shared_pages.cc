@@ -22,12 +22,6 @@ namespace {
 constexpr uint64_t kPauseUs = 20'000;
 constexpr uint64_t kReconnectUsMax = 100'000;
 
-Status not_told_yet() {
-  return error_peer_down(
-      "the registry does not say yet which storage nodes have the pages: no memory node has taken "
-      "them over");
-}
-
 }  // namespace
 
 // Calls under way to several nodes; the last answer wakes whoever waits. What comes when nobody
@@ -171,17 +165,6 @@ void SharedPages::follow_list(const std::vector<cluster::InSyncNode>& list) {
   list_.emplace();
   for (const cluster::InSyncNode& node : list) list_->push_back(node.name);
   changed_.notify_all();
-}
-
-bool SharedPages::wait_for_list(uint64_t timeout_us) {
-  const uint64_t deadline_us = monotonic_us() + timeout_us;
-  MutexLock lock(mutex_);
-  while (!list_.has_value() && !stopped_) {
-    const uint64_t now_us = monotonic_us();
-    if (now_us >= deadline_us) return false;
-    changed_.wait_for_us(lock, deadline_us - now_us);
-  }
-  return !stopped_;
 }
 
 size_t SharedPages::nodes_listed() const {
@@ -372,10 +355,6 @@ Status SharedPages::change_space(uint16_t method, SpaceId space, uint32_t pages)
 // OK: of the nodes in the list all that answer have done it, and a write quorum of all nodes.
 Status SharedPages::change_space_round(uint16_t method, const std::string& request) {
   const Group group = this->group();
-  {
-    const MutexLock lock(mutex_);
-    if (!list_.has_value()) return not_told_yet();
-  }
   const std::vector<Answer> answers = ask(group.all, method, request, options_.call_timeout_us);
   size_t done = 0;
   Status refused, silent = error_peer_down("too few storage nodes answer");

@@ -9,10 +9,9 @@
 //        (the memory node's grant); what this server itself has seen of the log says nothing.
 //   SP3  Only nodes are asked that the registry's list, as this server last heard it, names: what
 //        has lost its pages, and answers "never written", is not in it. While there is no list
-//        nothing was ever written.
+//        nothing counts as written.
 //   SP4  A space exists once create_space() has returned, and does not once delete_space() has; a
 //        node that missed it is put out when the memory node writes there, or comes back by a copy.
-//        Nothing is made before there is a list: the memory node's first session forgets all spaces.
 //   SP5  Calls end: by their timeout, when the thread is interrupted (reads only), or with stop().
 // That so many nodes have it is what a write quorum means (WN1, WN2 of write_sessions.h): of N nodes
 // at least W have a version that counts as durable, so of any N - W + 1 one has it.
@@ -60,8 +59,6 @@ class SharedPages final : public PageSource {
   // Do not block. The placement has changed: one thread at a time says so.
   void follow(const ReplicaSet& replicas);
   void follow_list(const std::vector<cluster::InSyncNode>& list);  // SP3
-  // Blocks until there is a list (SP4). False: not until then, or stopped.
-  bool wait_for_list(uint64_t timeout_us);
 
   // Errors: kNotFound, kDataLoss (all that was got is damaged), peer_down (too few answer, or none
   // has what is wanted), fenced, interrupted.
