@@ -177,11 +177,11 @@ Status ComputeNode::take_place(uint64_t deadline_us) {
   }
 }
 
-StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, bool founded) {
-  if (founded) {
-    bool taken = false;
-    return places->take(held_->identity(), &taken, call_deadline());
-  }
+// *fresh: nobody else can ever have had it.
+StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, bool founded,
+                                                      bool* fresh) {
+  *fresh = false;
+  if (founded) return places->take(held_->identity(), fresh, call_deadline());
   // Whose it is makes no difference: nothing on it counts yet.
   STRATA_ASSIGN_OR_RETURN(const auto all, places->all(call_deadline()));
   cluster::KnownPlace first;
@@ -193,13 +193,15 @@ StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, b
 
 Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const bool founded, is_founded(call_deadline()));
-  STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace known, find_place(places, founded));
+  bool fresh = false;
+  STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace known, find_place(places, founded, &fresh));
   founds_ = !founded;
   const uint64_t now_us = registry_->now_us();
   if (now_us >= deadline_us) return error_timed_out("no place was found in time");
   Membership::Seat seat{
       known.place.number,
-      known.place.server.empty() || known.place.server == holder_,  // PC3, ID2
+      // PC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page.
+      fresh || known.place.server == holder_,
       transport::Address([authority = authority_.get()] { return authority->now(); }),
       std::min(deadline_us - now_us, kEnterUs)};
   const Status entered = options_.membership.enter(seat);
