@@ -63,4 +63,11 @@ Status Places::give_back(const KnownPlace& place, const EpochGrant& grant, uint6
   return registry_->change(changes, deadline_us).status();
 }
 
+// Who moves in changes the record's version.
+Status Places::give_back_unused(const KnownPlace& place, uint64_t deadline_us) {
+  return registry_
+      ->change(Change::remove(keys_.place(place.place.number), place.version), deadline_us)
+      .status();
+}
+
 }  // namespace strata::cluster

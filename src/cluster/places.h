@@ -56,6 +56,9 @@ class Places {
                                uint64_t deadline_us);
   // PC2. The place is nobody's: nothing was ever written on it. Blocks. Errors: as move_in().
   Status give_back(const KnownPlace& place, const EpochGrant& grant, uint64_t deadline_us);
+  // The same of one that was taken, and on which nobody has moved in. Errors: conflict (somebody
+  // has), the registry's.
+  Status give_back_unused(const KnownPlace& place, uint64_t deadline_us);
 
  private:
   Registry* const registry_;

@@ -77,6 +77,17 @@ TEST_F(PlacesTest, OnlyTheHolderOfItsStreamMovesInAndGivesItBack) {  // PC2, PC3
   EXPECT_EQ(take(13, true).place.number, first.place.number);
 }
 
+TEST_F(PlacesTest, OneOnWhichNobodyHasMovedInIsGivenBackByWhoeverTookIt) {
+  const KnownPlace taken = take(11, true);
+  const EpochGrant grant = hold(taken.place.number);
+  ASSERT_TRUE(places_.give_back_unused(taken, deadline()).ok());
+  const KnownPlace again = take(11, true);
+  Place moved = again.place;
+  moved.server = "server-a";
+  ASSERT_TRUE(places_.move_in(moved, again.version, grant, deadline()).ok());
+  EXPECT_TRUE(is_conflict(places_.give_back_unused(again, deadline())));
+}
+
 TEST_F(PlacesTest, AllPlacesMayBeTaken) {
   for (uint64_t folder = 1; folder <= kPlacesMax; ++folder)
     ASSERT_EQ(take(folder, true).place.number.value, folder);

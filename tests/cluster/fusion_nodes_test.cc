@@ -217,5 +217,277 @@ TEST_F(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FN1
   work.verify(&cluster_);
 }
 
+TEST_F(FusionNodes, OneOfThoseThatStartAtOnceMakesTheDatabase) {  // CM9
+  constexpr size_t kServers = 4;
+  std::vector<std::thread> starting;
+  std::atomic<uint32_t> founders{0};
+  for (size_t i = 0; i < kServers; ++i) {
+    FusionServer* const server = cluster_.add();
+    server->change_seams = [&founders](engine::KernelSeams* seams) {
+      if (!seams->attach) ++founders;
+    };
+    starting.emplace_back([server] {
+      const Status started = server->start();
+      EXPECT_TRUE(started.ok()) << started;
+    });
+  }
+  for (std::thread& thread : starting) thread.join();
+  ASSERT_FALSE(HasFailure());
+  EXPECT_EQ(founders.load(), 1u);
+  std::set<uint8_t> numbers;
+  for (const auto& server : cluster_.servers) numbers.insert(server->node()->number().value);
+  EXPECT_EQ(numbers, (std::set<uint8_t>{1, 2, 3, 4}));
+  const auto places = cluster_.places();
+  ASSERT_EQ(places.size(), kServers);
+  std::set<uint64_t> folders;
+  for (const auto& place : places) folders.insert(place.place.folder);
+  EXPECT_EQ(folders.size(), kServers);
+}
+
+// A control record that is never written: the database, or the place, is made but for that.
+class NoControl final : public ControlStore {
+ public:
+  explicit NoControl(ControlStore* real) : real_(real) {}
+  [[nodiscard]] const ControlData& data() const noexcept override { return real_->data(); }
+  Status publish(const ControlData&) override { return error_peer_down("asked for by a test"); }
+
+ private:
+  ControlStore* const real_;
+};
+
+// CM9: whoever dies while it makes the database, or its place, does so again, or somebody else.
+TEST_F(FusionNodes, WhatWasBegunByWhoeverDiedIsMadeAgain) {
+  FusionServer* const first = cluster_.add();
+  FusionServer* const second = cluster_.add();
+  std::unique_ptr<NoControl> none;
+  const auto fail = [&none](engine::KernelSeams* seams) {
+    none = std::make_unique<NoControl>(seams->control);
+    seams->control = none.get();
+  };
+  for (FusionServer* const server : {first, second, first, second}) {
+    server->change_seams = fail;
+    const Status failed = server->start();
+    ASSERT_TRUE(is_peer_down(failed)) << failed;
+    EXPECT_FALSE(server->node()->compute()->database_exists());
+    EXPECT_EQ(server->node()->number(), cluster::kFirstPlace);
+    server->die();
+    cluster_.memory->exited(cluster::kFirstPlace);
+    server->change_seams = nullptr;
+    // Its stream's lease goes on, which the next one need not be kept waiting for by this test.
+    cluster_.around.sim.leap(11'000'000);
+  }
+  const Status made = second->start();
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_EQ(second->node()->number(), cluster::kFirstPlace);
+  ASSERT_TRUE(create_table(second).ok());
+  // A place that is only added.
+  for (int i = 0; i < 2; ++i) {
+    first->change_seams = fail;
+    const Status failed = first->start();
+    ASSERT_TRUE(is_peer_down(failed)) << failed;
+    EXPECT_EQ(first->node()->number(), NodeId{2});
+    first->die();
+    first->change_seams = nullptr;
+  }
+  const Status added = first->start();
+  ASSERT_TRUE(added.ok()) << added;
+  EXPECT_EQ(first->node()->number(), NodeId{2});
+  Work work(7);
+  work_for(&cluster_, &work, 60);
+  ASSERT_FALSE(HasFailure());
+  work.verify(&cluster_);
+}
+
+// Servers are killed in the middle of transactions, and come back in their folders, while the
+// others go on; some leave in order, some come later.
+TEST_F(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FN1, FN3
+  const uint64_t seed = environment("STRATA_SEED", 42);
+  const uint64_t rounds = environment("STRATA_ROUNDS", 6);
+  SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
+  std::printf("STRATA_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  Rng rng(seed);
+  start_with_table(3);
+  ASSERT_FALSE(HasFailure());
+  Work work(seed);
+  uint64_t kills = 0, stops = 0;
+  for (uint64_t round = 0; round < rounds && !HasFailure(); ++round) {
+    const size_t running = cluster_.servers.size();
+    const size_t victim = rng.below(running);
+    const bool one_more = running < 5 && rng.one_in(2);
+    const uint64_t commits = 40 + rng.below(60);
+    std::vector<std::atomic<bool>> ends(running);
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < running; ++i)
+      threads.emplace_back([&, i, server = cluster_.servers[i].get()] {
+        work.run(server, i, &ends[i], i == victim);
+      });
+    for (const uint64_t until = work.commits() + commits; work.commits() < until && !HasFailure();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    ends[victim] = true;
+    threads[victim].join();
+    FusionServer* const killed = cluster_.servers[victim].get();
+    const NodeId number = killed->node()->number();
+    killed->die();
+    const Status back = killed->start();
+    EXPECT_TRUE(back.ok()) << back;
+    if (back.ok()) {
+      EXPECT_EQ(killed->node()->number(), number);
+    }
+    ++kills;
+    if (one_more) started();
+    for (std::atomic<bool>& end : ends) end = true;
+    for (std::thread& thread : threads)
+      if (thread.joinable()) thread.join();
+    if (HasFailure()) return;
+    work.verify(&cluster_);
+    if (rng.one_in(2)) {
+      FusionServer* const leaver = cluster_.servers[rng.below(cluster_.servers.size())].get();
+      const Status stopped = leaver->stop();
+      EXPECT_TRUE(stopped.ok()) << stopped;
+      const Status again = leaver->start();
+      EXPECT_TRUE(again.ok()) << again;
+      ++stops;
+    }
+  }
+  std::printf("%llu commits, %llu kills, %llu stops, %zu servers\n",
+              static_cast<unsigned long long>(work.commits()),
+              static_cast<unsigned long long>(kills), static_cast<unsigned long long>(stops),
+              cluster_.servers.size());
+}
+
+// FN4, CM10: what is left behind by a start that failed.
+class FailedStarts : public FusionNodes {
+ protected:
+  // Of a database that is there, beside a server that runs.
+  void SetUp() override {
+    start_with_table(1);
+    ASSERT_FALSE(HasFailure());
+    late_ = cluster_.add();
+    late_->start_timeout_us = 2'000'000;
+  }
+  void expect_nothing_is_left() {
+    EXPECT_EQ(cluster_.places().size(), 1u);
+    EXPECT_FALSE(cluster_.stream_is_held(NodeId{2}));
+  }
+  void expect_it_can_join() {
+    late_->start_timeout_us = 60'000'000;
+    late_->before_join = nullptr;
+    const Status joined = late_->start();
+    ASSERT_TRUE(joined.ok()) << joined;
+    EXPECT_EQ(late_->node()->number(), NodeId{2});
+    EXPECT_EQ(cluster_.memory->members(), 2u);
+    Work work(3);
+    work_for(&cluster_, &work, 40);
+    ASSERT_FALSE(HasFailure());
+    work.verify(&cluster_);
+  }
+  static void expect_names(const Status& status, const std::string& words) {
+    EXPECT_NE(status.message().find(words), std::string_view::npos) << status;
+  }
+  FusionServer* late_ = nullptr;
+};
+
+TEST_F(FailedStarts, WithoutTheRegistry) {
+  late_->before_join = [](registry::SimRegistry* registry) { registry->set_connected(false); };
+  const Status failed = late_->start();
+  EXPECT_TRUE(is_peer_down(failed)) << failed;
+  expect_names(failed, "registry");
+  expect_nothing_is_left();
+  EXPECT_EQ(cluster_.memory->members(), 1u);
+  expect_it_can_join();
+}
+
+TEST_F(FailedStarts, WithoutAQuorumOfStorageNodes) {
+  cluster_.storage[0]->stop();
+  cluster_.storage[2]->stop();
+  const Status failed = late_->start();
+  EXPECT_TRUE(may_be_repeated(failed)) << failed;
+  expect_names(failed, "storage node");
+  expect_nothing_is_left();
+  EXPECT_TRUE(wait_until([&] { return cluster_.memory->members() == 1; }));
+  cluster_.storage[0]->start();
+  cluster_.storage[2]->start();
+  expect_it_can_join();
+}
+
+TEST_F(FailedStarts, FromACopyOfAFolderInUse) {
+  std::filesystem::copy(cluster_.servers[0]->folder(), late_->folder(),
+                        std::filesystem::copy_options::recursive);
+  const Status failed = late_->start();
+  EXPECT_TRUE(is_in_use(failed)) << failed;
+  expect_nothing_is_left();
+  EXPECT_EQ(cluster_.memory->members(), 1u);
+  const auto rows = all_rows(cluster_.servers[0].get());
+  EXPECT_TRUE(rows.ok()) << rows.status() << ": whose folder it is goes on";
+}
+
+TEST_F(FailedStarts, WithoutAMemoryNodeThatAnswers) {
+  cluster_.memory->end_service();
+  const Status failed = late_->start();
+  EXPECT_TRUE(may_be_repeated(failed)) << failed;
+  expect_names(failed, "memory node");
+  expect_nothing_is_left();
+  // FN5: the one that ran had its authority, and hears that there is none any more.
+  FusionServer* const first = cluster_.servers[0].get();
+  EXPECT_TRUE(wait_until([&] { return !first->node()->may_answer(); }));
+  EXPECT_FALSE(all_rows(first).ok());
+}
+
+TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
+  FusionCluster cluster;
+  FusionServer* const server = cluster.add();
+  server->start_timeout_us = 1'000'000;
+  const Status failed = server->start();
+  EXPECT_TRUE(is_peer_down(failed)) << failed;
+  EXPECT_NE(failed.message().find("memory node"), std::string_view::npos) << failed;
+  EXPECT_TRUE(cluster.places().empty());
+  EXPECT_FALSE(cluster.stream_is_held(cluster::kFirstPlace));
+  cluster.memory->start();
+  server->start_timeout_us = 60'000'000;
+  const Status started = server->start();
+  EXPECT_TRUE(started.ok()) << started;
+}
+
+TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FN5
+  start_with_table(2);
+  ASSERT_FALSE(HasFailure());
+  FusionServer* const fenced = cluster_.servers[1].get();
+  cluster_.memory->service()->fence(fenced->node()->number());
+  const uint64_t t0 = monotonic_us();
+  EXPECT_TRUE(wait_until([&] { return !fenced->node()->may_answer(); }));
+  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
+  EXPECT_TRUE(wait_until([&] { return is_fenced(fenced->node()->why_silent()); }));
+  const auto rows = all_rows(fenced);
+  EXPECT_TRUE(is_fenced(rows.status()) || is_lease_lost(rows.status())) << rows.status();
+  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
+  EXPECT_TRUE(is_fenced(fenced->node()->trouble()));
+  fenced->die();
+  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
+  const Status back = fenced->start();
+  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
+  ASSERT_TRUE(back.ok()) << back;
+  EXPECT_EQ(fenced->node()->number(), NodeId{2});
+  Work work(5);
+  work_for(&cluster_, &work, 40);
+  work.verify(&cluster_);
+}
+
+TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FN2
+  start_with_table(2);
+  ASSERT_FALSE(HasFailure());
+  for (const auto& server : cluster_.servers) server->registry()->set_connected(false);
+  cluster_.around.sim.leap(11'000'000);  // their leases there end
+  Work work(6);
+  work_for(&cluster_, &work, 100);
+  ASSERT_FALSE(HasFailure());
+  work.verify(&cluster_);
+  for (const auto& server : cluster_.servers) server->registry()->set_connected(true);
+  for (const auto& server : cluster_.servers) {
+    EXPECT_TRUE(wait_until([&] { return server->node()->trouble().ok(); }));
+    const Status stopped = server->stop();
+    EXPECT_TRUE(stopped.ok()) << stopped;
+  }
+}
+
 }  // namespace
 }  // namespace strata::testing

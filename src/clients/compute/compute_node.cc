@@ -196,6 +196,7 @@ Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
   bool fresh = false;
   STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace known, find_place(places, founded, &fresh));
   founds_ = !founded;
+  if (fresh) fresh_place_ = known;
   const uint64_t now_us = registry_->now_us();
   if (now_us >= deadline_us) return error_timed_out("no place was found in time");
   Membership::Seat seat{
@@ -239,6 +240,7 @@ Status ComputeNode::move_in(cluster::Places* places, const cluster::KnownPlace& 
   cluster::Place place = known.place;
   place.server = holder_;
   STRATA_ASSIGN_OR_RETURN(place_, places->move_in(place, known.version, grant_, call_deadline()));
+  fresh_place_ = {};
   return ok_status();
 }
 
@@ -697,10 +699,14 @@ void ComputeNode::watch_backlogs() {
 Status ComputeNode::give_up() {
   stop_keeping();
   options_.membership.leave();
+  cluster::Places places(registry_.get(), keys_);
   const bool unused = place_is_new_ && (control_ == nullptr || !control_->founded());
+  const bool moved_in = !place_.version.is_zero() && !grant_.epoch.is_zero();
   Status given_back;
-  if (unused && !place_.version.is_zero() && !grant_.epoch.is_zero())
-    given_back = cluster::Places(registry_.get(), keys_).give_back(place_, grant_, call_deadline());
+  if (!fresh_place_.version.is_zero())
+    given_back = places.give_back_unused(fresh_place_, call_deadline());
+  else if (unused && moved_in)
+    given_back = places.give_back(place_, grant_, call_deadline());
   const Status left = leave();
   return given_back.ok() ? left : given_back;
 }

@@ -36,6 +36,7 @@
 //        (node_remover.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -148,7 +149,9 @@ class ComputeNode {
   // to make it.
   [[nodiscard]] bool database_exists() const noexcept { return !founds_; }
   // Of a place whose log begins now: more than any llsn of an earlier attempt to begin it.
-  [[nodiscard]] uint64_t first_llsn_bias() const noexcept { return grant_.epoch.value << 32; }
+  [[nodiscard]] uint64_t first_llsn_bias() const noexcept {
+    return std::max(grant_.epoch.value << 32, log_->founding_bias());
+  }
   // leave(), and a place on which nothing was written is nobody's again (CM10). Blocks. Errors: the
   // registry's.
   Status give_up();
@@ -285,6 +288,7 @@ class ComputeNode {
   std::unique_ptr<registry::Watch> list_watch_;  // of one of several
   cluster::KnownPlace place_;                    // likewise
   bool place_is_new_ = false;                    // nobody has written on it
+  cluster::KnownPlace fresh_place_;              // taken by this join(), nobody has moved in
   bool founds_ = false;
   std::unique_ptr<cluster::HolderAddress> authority_;  // of one of several, too
   std::unique_ptr<NodeRemover> remover_;
