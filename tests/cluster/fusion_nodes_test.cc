@@ -453,18 +453,13 @@ TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FN5
   ASSERT_FALSE(HasFailure());
   FusionServer* const fenced = cluster_.servers[1].get();
   cluster_.memory->service()->fence(fenced->node()->number());
-  const uint64_t t0 = monotonic_us();
   EXPECT_TRUE(wait_until([&] { return !fenced->node()->may_answer(); }));
-  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
   EXPECT_TRUE(wait_until([&] { return is_fenced(fenced->node()->why_silent()); }));
   const auto rows = all_rows(fenced);
   EXPECT_TRUE(is_fenced(rows.status()) || is_lease_lost(rows.status())) << rows.status();
-  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
   EXPECT_TRUE(is_fenced(fenced->node()->trouble()));
   fenced->die();
-  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
   const Status back = fenced->start();
-  std::printf("T %llu\n", (unsigned long long)(monotonic_us() - t0));
   ASSERT_TRUE(back.ok()) << back;
   EXPECT_EQ(fenced->node()->number(), NodeId{2});
   Work work(5);

@@ -274,8 +274,9 @@ void FusionMember::end(const Status& why) {
   diag(Severity::kWarning, "fusion: this server has ended: %s", std::string(why.message()).c_str());
   lease_.end();
   // FC22
-  if (pages != nullptr)
-    pages->fenced(is_fenced(why) ? why : error_fenced(std::string(why.message())));
+  const Status fenced = is_fenced(why) ? why : error_fenced(std::string(why.message()));
+  oracle_.end(fenced);
+  if (pages != nullptr) pages->fenced(fenced);
   locks_.end();
   if (options_.ended) options_.ended(why);
 }
