@@ -16,11 +16,15 @@ constexpr Profile kProfiles[] = {
 #undef STRATA_PROFILE
 };
 
-// Pages that are made from the log are made somehow, and nothing else replays.
+// Pages that are made from the log are made somehow, and nothing else replays. Several servers need
+// a pool that they share.
 constexpr bool traits_agree() {
-  for (const Profile& profile : kProfiles)
+  for (const Profile& profile : kProfiles) {
     if ((profile.pages == PageOrigin::kReplayed) != (profile.replay != LogReplay::kNone))
       return false;
+    if ((profile.writers == Writers::kSeveral) != (profile.memory == MemoryTier::kShared))
+      return false;
+  }
   return true;
 }
 static_assert(traits_agree());
@@ -29,7 +33,7 @@ std::string joined(bool of_clusters_only) {
   std::string text;
   std::string_view last;
   for (const Profile& profile : kProfiles) {
-    if (of_clusters_only && !profile.is_of_cluster()) continue;
+    if (!profile.is_offered() || (of_clusters_only && !profile.is_of_cluster())) continue;
     if (!last.empty()) text.append(text.empty() ? "" : ", ").append(last);
     last = profile.name;
   }

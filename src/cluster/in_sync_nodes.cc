@@ -1,6 +1,7 @@
 #include "cluster/in_sync_nodes.h"
 
 #include <array>
+#include <utility>
 
 #include "cluster/internal/records.h"
 
@@ -33,6 +34,16 @@ StatusOr<Version> InSyncNodes::publish(StreamId stream, Version writer, Version 
     if (is_conflict(changed.status())) return changed.status();
     if (registry_->now_us() >= deadline_us) return changed.status();
   }
+}
+
+std::unique_ptr<Watch> InSyncNodes::watch(StreamId stream, Handler handler) {
+  const std::string key = keys_.in_sync(stream);
+  return registry_->watch(key, [key, handler = std::move(handler),
+                                keys = WatchedKeys()](const WatchBatch& batch) mutable {
+    keys.apply(batch);
+    for (const KeyValue& entry : keys.entries())
+      if (entry.key == key) handler(internal::decode_in_sync(entry));
+  });
 }
 
 }  // namespace strata::cluster

@@ -7,10 +7,12 @@
 #pragma once
 
 #include <compare>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "cluster/keys.h"
 #include "registry/registry.h"
 
@@ -38,6 +40,10 @@ class InSyncNodes {
   // kInvalidArgument, the registry's.
   StatusOr<Version> publish(StreamId stream, Version writer, Version current,
                             const std::vector<InSyncNode>& nodes, uint64_t deadline_us);
+  // Tells the list, now if there is one and whenever it is another one. Not OK: what is there
+  // cannot be read (kDataLoss). The handler runs in the registry's thread. Does not block.
+  using Handler = absl::AnyInvocable<void(const StatusOr<std::vector<InSyncNode>>&)>;
+  std::unique_ptr<Watch> watch(StreamId stream, Handler handler);
 
  private:
   Registry* const registry_;

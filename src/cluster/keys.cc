@@ -29,6 +29,10 @@ StatusOr<ClusterKeys> ClusterKeys::of(std::string_view cluster) {
 
 std::string ClusterKeys::member(std::string_view name) const { return members().append(name); }
 
+std::string ClusterKeys::place(NodeId number) const {
+  return absl::StrCat(places(), absl::Dec(number.value, absl::kZeroPad3));
+}
+
 std::string ClusterKeys::stream(StreamId stream) const {
   return absl::StrCat(root_, "streams/", absl::Hex(stream.value, absl::kZeroPad8), "/");
 }

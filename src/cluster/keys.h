@@ -53,6 +53,8 @@ class ClusterKeys {
   [[nodiscard]] std::string control(StreamId id) const { return stream(id) + "control"; }
   [[nodiscard]] std::string in_sync(StreamId id) const { return stream(id) + "in-sync"; }
   [[nodiscard]] std::string removal(StreamId id) const { return stream(id) + "removal"; }
+  [[nodiscard]] std::string places() const { return root_ + "places/"; }  // a prefix
+  [[nodiscard]] std::string place(NodeId number) const;
   [[nodiscard]] std::string memory(StreamId id) const { return stream(id) + "memory"; }
 
  private:

@@ -386,6 +386,37 @@ std::string as_reason(std::string_view text) {
   return reason.empty() ? "?" : reason;
 }
 
+Status check_place(const Place& place) {
+  if (place.number < kFirstPlace || place.number.value > kPlacesMax || place.folder == 0)
+    return error_invalid_argument(
+        absl::StrCat("a place is one of 1 to ", kPlacesMax, ", of a data folder"));
+  return place.server.empty() ? ok_status() : check_name("node", place.server);
+}
+
+std::string encode_place(const Place& place) {
+  Json json = record();
+  json["folder"] = hex(place.folder);
+  if (!place.server.empty()) json["server"] = place.server;
+  return text_of(json);
+}
+
+StatusOr<Place> decode_place(std::string_view places, const KeyValue& entry) {
+  STRATA_ASSIGN_OR_RETURN(const Json json, parse_record(entry));
+  Place place;
+  uint32_t number = 0;
+  const std::string_view digits = std::string_view(entry.key).substr(places.size());
+  const bool is_number = digits.size() == 3 && absl::SimpleAtoi(text::view(digits), &number) && number < 256;
+  if (!is_number || !read_hex(json, "folder", &place.folder))
+    return unreadable(entry, "no place of a server");
+  place.number = NodeId{static_cast<uint8_t>(number)};
+  if (find_field(json, "server") != nullptr &&
+      (!read_string(json, "server", &place.server) || place.server.empty()))
+    return unreadable(entry, "a server without a name");
+  const Status status = check_place(place);
+  if (!status.ok()) return unreadable(entry, text::message_of(status));
+  return place;
+}
+
 Status check_removal(const RemovalRequest& request) {
   STRATA_RETURN_IF_ERROR(check_name("node", request.node));
   if (request.generation == 0 || request.generation > kEpochMax)

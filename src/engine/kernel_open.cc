@@ -14,6 +14,10 @@
 namespace strata::engine {
 namespace {
 
+bool is_undo_space(SpaceId space) noexcept {
+  return space.value != kSystemSpace && space.value < kFirstUserSpace;
+}
+
 std::string control_name(uint8_t node) { return "control-" + std::to_string(node); }
 
 uint64_t random_database_id() {
@@ -305,10 +309,11 @@ Status KernelImpl::create_database() {
   data.profile = options.profile;
   data.node = NodeId{options.node};
   data.checkpoint_lsn = seams.log_sink != nullptr ? seams.log_sink->begin_lsn() : kFirstLsn;
+  data.llsn_bias = seams.first_llsn_bias;
   STRATA_RETURN_IF_ERROR(create_log(data));
   STRATA_RETURN_IF_ERROR(open_source(this));
   STRATA_ASSIGN_OR_RETURN(pool, make_pool(*this));
-  STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, 0));
+  STRATA_RETURN_IF_ERROR(start_services(data.checkpoint_lsn, data.llsn_bias));
   STRATA_RETURN_IF_ERROR(make_trx_system());
   const SpaceId undo_space{undo_space_of(NodeId{options.node})};
   if (!seams.attach) {
@@ -316,7 +321,13 @@ Status KernelImpl::create_database() {
     STRATA_RETURN_IF_ERROR(create_system_page(this));
   } else {
     STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
-    for (const SpaceId space : present) STRATA_RETURN_IF_ERROR(spaces->open(space, false));
+    for (const SpaceId space : present) {
+      if (is_undo_space(space)) continue;  // our own: of an attempt that failed half-way
+      const Status opened = spaces->open(space, false);
+      // Of a CREATE that never came to be, or of a drop under way.
+      if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+      STRATA_RETURN_IF_ERROR(opened);
+    }
   }
   STRATA_RETURN_IF_ERROR(spaces->create(undo_space));
   make_trxs(this);
@@ -362,9 +373,12 @@ Status KernelImpl::open_database() {
   STRATA_RETURN_IF_ERROR(start_services(end, bias));
   STRATA_RETURN_IF_ERROR(make_trx_system());
   const std::set<SpaceId> dropped_spaces(gone.begin(), gone.end());
+  const SpaceId own_undo{undo_space_of(NodeId{options.node})};
   STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
   for (const SpaceId space : present) {
     if (dropped_spaces.count(space) != 0) continue;
+    // Nobody allocates in another's: its pages are read without it being open here.
+    if (several_writers() && is_undo_space(space) && space != own_undo) continue;
     const Status opened = spaces->open(space, !seams.attach);
     // A space whose creation never became durable in the log has an empty file: the orphan pass
     // removes it.

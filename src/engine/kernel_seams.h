@@ -37,6 +37,9 @@ struct KernelSeams {
   TimestampSource* timestamps = nullptr;
   bool attach =
       false;  // the database exists already: this node adds its own log and undo space to it
+  // Of a log that begins now: its llsns are larger. For a place on which an attempt to begin may
+  // have failed half-way, and left pages behind.
+  uint64_t first_llsn_bias = 0;
   LogSink* log_sink = nullptr;      // a stream (LogSink::is_stream)
   ControlStore* control = nullptr;  // goes with log_sink: both or none
   const AnswerGuard* answers = nullptr;

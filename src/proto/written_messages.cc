@@ -112,7 +112,7 @@ StatusOr<SpaceRequest> decode_space(Bytes bytes) {
   out.writer = read_writer(&in);
   out.space = SpaceId{in.u32()};
   out.pages = in.u32();
-  if (!whole(in) || !is_writer(out.writer))
+  if (!whole(in) || out.writer.stream.is_zero())
     return error_invalid_argument("not a request about a space");
   return out;
 }

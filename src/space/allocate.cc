@@ -332,6 +332,8 @@ Status SpaceManager::Impl::free_pending(SpaceState* space, uint32_t map,
 
 // MW13: what no operation of ours knows waits for a round of the others, begun now.
 StatusOr<std::vector<PageId>> SpaceManager::Impl::take_reusable() {
+  // Nobody says when other nodes' operations have ended: what was unlinked stays as it is.
+  if (options.shared && options.reuse == nullptr) return std::vector<PageId>{};
   {
     const MutexLock lock(retired_latch);
     if (retired.empty() && waiting.empty()) return std::vector<PageId>{};

@@ -37,7 +37,8 @@ class WrittenNodeProcess {
   WrittenNodeProcess& operator=(const WrittenNodeProcess&) = delete;
 
   void start() {
-    auto opened = storenode::WrittenStore::open({"/node", disk_.get(), true, number_});
+    auto opened = storenode::WrittenStore::open(
+        {.directory = "/node", .files = disk_.get(), .number = number_, .of_several = true});
     ASSERT_TRUE(opened.ok()) << opened.status();
     life_ = std::make_unique<Life>();
     life_->store = *std::move(opened);

@@ -15,13 +15,18 @@ class Profile:
     pages: str  # kOwnFiles, kWritten, kReplayed
     replay: str  # kNone, kInPlace, kEager, kFiltered, kSmart
     images: str  # kNeedless, kNeeded
-    memory: str  # kNone, kPool
-    writers: str
+    memory: str  # kNone, kPool, kShared
+    writers: str  # kOne, kSeveral
     what: str
 
     @property
     def of_cluster(self) -> bool:
         return self.pages != "kOwnFiles"
+
+    @property
+    def is_offered(self) -> bool:
+        """Not those that are still being built: nothing here lists them."""
+        return self.writers == "kOne"
 
     @property
     def pages_are_written(self) -> bool:
@@ -45,7 +50,7 @@ def parse(text: str) -> tuple[Profile, ...]:
     return rows
 
 
-ALL = parse(SOURCE.read_text())
+ALL = tuple(profile for profile in parse(SOURCE.read_text()) if profile.is_offered)
 BY_NAME = {profile.name: profile for profile in ALL}
 OF_CLUSTERS = tuple(profile.name for profile in ALL if profile.of_cluster)
 MONOLITHIC = next(profile.name for profile in ALL if not profile.of_cluster)  # of a server by itself

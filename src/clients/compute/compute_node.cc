@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kPauseUsMin = 50'000, kPauseUsMax = 1'000'000;
 constexpr uint64_t kBacklogLookUs = 200'000;
+constexpr uint64_t kEnterUs = 3'000'000;           // then it is looked anew at what place there is
 constexpr uint64_t kFolderPatienceUs = 5'000'000;  // for a process that was killed a moment ago
 
 std::string text(const Status& status) { return status.ok() ? std::string() : cause_of(status); }
@@ -33,6 +34,15 @@ Status check_identity(const ComputeOptions& options, const cluster::DatabaseIden
 }
 
 Status check_role(const ComputeOptions& options) {
+  const Profile* const profile = find_cluster_profile(options.profile);
+  const bool several = profile->writers == Writers::kSeveral;
+  if (several != (options.role == ComputeRole::kOneOfSeveral))
+    return error_unsupported("under profile '" + options.profile + "' " +
+                             (several ? "every compute node is one of several that write"
+                                      : "one compute node writes, and no others"));
+  if (several && (!options.membership.enter || !options.membership.leave))
+    return error_invalid_argument("one of several servers is a member at the memory node");
+  if (several) return ok_status();
   const std::set<StreamId> streams(options.streams.begin(), options.streams.end());
   if (streams.empty() || streams.size() != options.streams.size() || streams.contains(StreamId{}))
     return error_invalid_argument("a compute node names the log streams it is about, each once");
@@ -41,7 +51,7 @@ Status check_role(const ComputeOptions& options) {
     return error_invalid_argument("a writer holds one log stream; " +
                                   std::to_string(streams.size()) + " are named");
   }
-  if (find_cluster_profile(options.profile)->pages == PageOrigin::kWritten)
+  if (profile->pages == PageOrigin::kWritten)
     return error_unsupported("under profile '" + options.profile +
                              "' storage nodes have what the writer has written, which is neither "
                              "its newest state nor one of a single moment: nobody can read beside "
@@ -74,14 +84,10 @@ ComputeNode::ComputeNode(std::unique_ptr<registry::Registry> registry,
       network_(io_.loop()) {}
 
 ComputeNode::~ComputeNode() {
-  {
-    const MutexLock lock(mutex_);
-    stopped_ = true;
-    changed_.notify_all();
-  }
-  if (keeper_.joinable()) keeper_.join();
-  if (watcher_.joinable()) watcher_.join();
+  stop_keeping();
+  if (options_.membership.leave) options_.membership.leave();  // it uses what goes here
   epoch_watch_.reset();
+  list_watch_.reset();
   remover_.reset();
   placement_watch_.reset();
   held_versions_.reset();
@@ -103,9 +109,20 @@ StatusOr<std::unique_ptr<ComputeNode>> ComputeNode::join(
   auto node = std::unique_ptr<ComputeNode>(
       new ComputeNode(std::move(registry), secret, std::move(keys), std::move(options)));
   STRATA_RETURN_IF_ERROR(node->find_identity());
-  STRATA_RETURN_IF_ERROR(node->options_.role == ComputeRole::kReader
-                             ? node->join_as_reader(deadline_us)
-                             : node->join_as_writer(deadline_us));
+  switch (node->options_.role) {
+    case ComputeRole::kWriter:
+      STRATA_RETURN_IF_ERROR(node->join_as_writer(deadline_us));
+      break;
+    case ComputeRole::kReader:
+      STRATA_RETURN_IF_ERROR(node->join_as_reader(deadline_us));
+      break;
+    case ComputeRole::kOneOfSeveral: {
+      const Status joined = node->join_as_one_of_several(deadline_us);
+      if (joined.ok()) break;
+      node->give_up().IgnoreError();  // CM10; what is held ends with the lease otherwise
+      return joined;
+    }
+  }
   node->keeper_ = std::thread([self = node.get()] { self->keep_lease(); });
   if (node->gate_ != nullptr)
     node->watcher_ = std::thread([self = node.get()] { self->watch_backlogs(); });
@@ -120,6 +137,120 @@ Status ComputeNode::join_as_writer(uint64_t deadline_us) {
   watch_epoch();
   STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_placement(deadline_us));
   return open_storage(placement, deadline_us);
+}
+
+// --- one of several ---
+
+// CM9, CM5
+Status ComputeNode::join_as_one_of_several(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement before, find_placement(deadline_us));
+  STRATA_RETURN_IF_ERROR(before.only_group().status());
+  STRATA_RETURN_IF_ERROR(take_place(deadline_us));
+  watch_epoch();
+  STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_placement(deadline_us));
+  return open_storage(placement, deadline_us);
+}
+
+StatusOr<bool> ComputeNode::is_founded(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const auto control,
+                          cluster::LogCheckpoints(registry_.get(), keys_)
+                              .read(cluster::log_stream_of(cluster::kFirstPlace), deadline_us));
+  return control.has_value();
+}
+
+Status ComputeNode::take_place(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
+  lease_ = lease.get();
+  leases_.push_back(std::move(lease));
+  authority_ =
+      std::make_unique<cluster::HolderAddress>(registry_.get(), keys_, cluster::kAuthorityStream);
+  cluster::Places places(registry_.get(), keys_);
+  bool told = false;
+  for (;;) {
+    const Status taken = try_place(&places, deadline_us);
+    if (taken.ok()) return taken;
+    // Somebody is there, or was quicker, or nobody knows: what is so now is looked at again.
+    if (!is_in_use(taken) && !is_conflict(taken) && !may_be_repeated(taken)) return taken;
+    if (!std::exchange(told, true))
+      diag(Severity::kInfo, "%s: waiting for a place among the servers", text(taken).c_str());
+    if (!pause(kPauseUsMin * 4, deadline_us)) return taken;
+  }
+}
+
+// *fresh: nobody else can ever have had it.
+StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, bool founded,
+                                                      bool* fresh) {
+  *fresh = false;
+  if (founded) return places->take(held_->identity(), fresh, call_deadline());
+  // Whose it is makes no difference: nothing on it counts yet.
+  STRATA_ASSIGN_OR_RETURN(const auto all, places->all(call_deadline()));
+  cluster::KnownPlace first;
+  if (!all.empty() && all.front().place.number == cluster::kFirstPlace) first = all.front();
+  first.place.number = cluster::kFirstPlace;
+  first.place.folder = held_->identity();
+  return first;
+}
+
+Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const bool founded, is_founded(call_deadline()));
+  bool fresh = false;
+  STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace known, find_place(places, founded, &fresh));
+  founds_ = !founded;
+  if (fresh) fresh_place_ = known;
+  const uint64_t now_us = registry_->now_us();
+  if (now_us >= deadline_us) return error_timed_out("no place was found in time");
+  Membership::Seat seat{
+      known.place.number,
+      // PC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page.
+      fresh || known.place.server == holder_,
+      transport::Address([authority = authority_.get()] { return authority->now(); }),
+      std::min(deadline_us - now_us, kEnterUs)};
+  const Status entered = options_.membership.enter(seat);
+  if (is_in_use(entered))
+    return error_in_use(founded ? "the place of this node's data folder is in use: " + text(entered)
+                                : "another node makes the database: " + text(entered));
+  STRATA_RETURN_IF_ERROR(entered);
+  const Status held = hold_place(places, known, deadline_us);
+  if (!held.ok()) let_place_go();
+  return held;
+}
+
+// This node is the place's member. An earlier one that left by itself lets its stream go a moment
+// later; that of another one, which was not sealed, ends with its lease.
+Status ComputeNode::hold_place(cluster::Places* places, const cluster::KnownPlace& known,
+                               uint64_t deadline_us) {
+  place_ = known;
+  for (;;) {
+    const Status held = try_to_hold(call_deadline());
+    if (held.ok()) return move_in(places, known);
+    if (!is_in_use(held) || !pause(kPauseUsMin, deadline_us)) return held;
+  }
+}
+
+// What was read before the stream was held may be old.
+Status ComputeNode::move_in(cluster::Places* places, const cluster::KnownPlace& known) {
+  if (founds_) {
+    STRATA_ASSIGN_OR_RETURN(const bool founded, is_founded(call_deadline()));
+    if (founded) return error_conflict("the database was made meanwhile");
+  }
+  STRATA_ASSIGN_OR_RETURN(
+      const auto control,
+      cluster::LogCheckpoints(registry_.get(), keys_).read(stream(), call_deadline()));
+  place_is_new_ = !control.has_value();
+  cluster::Place place = known.place;
+  place.server = holder_;
+  STRATA_ASSIGN_OR_RETURN(place_, places->move_in(place, known.version, grant_, call_deadline()));
+  fresh_place_ = {};
+  return ok_status();
+}
+
+// CM10. If the registry does not answer the stream goes with the lease.
+void ComputeNode::let_place_go() {
+  options_.membership.leave();
+  if (!grant_.epoch.is_zero())
+    cluster::StreamEpochs(registry_.get(), keys_).release(grant_, call_deadline()).IgnoreError();
+  place_ = {};
+  grant_ = {};
 }
 
 // CM7
@@ -206,9 +337,19 @@ StatusOr<std::unique_ptr<registry::Lease>> ComputeNode::new_lease(uint64_t deadl
       deadline_us);
 }
 
+// Once. in_use: another node holds the stream.
+Status ComputeNode::try_to_hold(uint64_t deadline_us) {
+  cluster::StreamEpochs epochs(registry_.get(), keys_);
+  STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(stream(), deadline_us));
+  const bool same = before.has_value() && before->holder == holder_;
+  const registry::Version in_place_of = same ? before->writer : options_.in_place_of;
+  STRATA_ASSIGN_OR_RETURN(grant_, epochs.acquire({stream(), holder_, Epoch{}, in_place_of},
+                                                 *leases_.back(), deadline_us));
+  return ok_status();
+}
+
 // CM2: an earlier writer that was killed holds the stream until its lease ends.
 Status ComputeNode::hold_stream(uint64_t deadline_us) {
-  cluster::StreamEpochs epochs(registry_.get(), keys_);
   STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
   lease_ = lease.get();
   leases_.push_back(std::move(lease));
@@ -216,21 +357,13 @@ Status ComputeNode::hold_stream(uint64_t deadline_us) {
   const uint64_t until = std::min(deadline_us, registry_->now_us() + patience_us);
   bool told = false;
   for (;;) {
-    STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(stream(), deadline_us));
-    const bool same = before.has_value() && before->holder == holder_;
-    const registry::Version in_place_of = same ? before->writer : options_.in_place_of;
-    const auto grant =
-        epochs.acquire({stream(), holder_, Epoch{}, in_place_of}, *leases_.back(), deadline_us);
-    if (grant.ok()) {
-      grant_ = *grant;
-      return ok_status();
-    }
-    if (!is_in_use(grant.status()) || options_.stands_by) return grant.status();
+    const Status held = try_to_hold(deadline_us);
+    if (held.ok() || !is_in_use(held) || options_.stands_by) return held;
     if (!std::exchange(told, true))
       diag(Severity::kInfo, "%s: waiting until that node leaves or its lease ends",
-           text(grant.status()).c_str());
+           text(held).c_str());
     if (!pause(kPauseUsMin * 4, until))
-      return error_in_use(text(grant.status()) +
+      return error_in_use(text(held) +
                           " and its lease has not ended: it is running, or was killed a moment "
                           "ago; this node has changed nothing; to do: stop that one first");
   }
@@ -284,6 +417,8 @@ void ComputeNode::follow_placement(const cluster::Placement& placement) {
   if (log_ != nullptr) log_->follow(replicas);
   if (pages_ != nullptr)
     pages_->follow(replicas);
+  else if (shared_ != nullptr)
+    shared_->follow(replicas);
   else
     written_->follow(replicas);
 }
@@ -345,16 +480,18 @@ Status ComputeNode::open_storage(const cluster::Placement& placement, uint64_t d
   STRATA_ASSIGN_OR_RETURN(
       log_,
       QuorumLogSink::open({io_.loop(), &network_, transport::system_entropy()}, secret_, log));
-  if (written)
+  if (options_.role == ComputeRole::kOneOfSeveral)
+    STRATA_RETURN_IF_ERROR(open_shared_pages(placement.generation, group));
+  else if (written)
     STRATA_RETURN_IF_ERROR(open_written_pages(placement.generation, group, deadline_us));
   else
     open_replayed_pages(nodes, node_keys);
-  if (!written && profile_->memory != MemoryTier::kNone) {
+  if (!written && profile_->memory == MemoryTier::kPool) {
     STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
     STRATA_RETURN_IF_ERROR(memory_->open(pages_.get(), !control_->founded()));
   }
   watch_placement(placement.generation);
-  watch_removals();
+  if (options_.role == ComputeRole::kWriter) watch_removals();
   return ok_status();
 }
 
@@ -426,8 +563,33 @@ Status ComputeNode::find_memory(uint64_t deadline_us) {
 
 // What runs over the storage nodes first: it makes calls to them.
 void ComputeNode::stop_pages() {
+  if (shared_ != nullptr) shared_->stop();
   if (memory_ != nullptr && memory_->pages() != nullptr) memory_->pages()->stop();
   if (written_ != nullptr) written_->stop();
+}
+
+Status ComputeNode::open_shared_pages(uint64_t generation, const cluster::StorageGroup& group) {
+  SharedPagesOptions pages;
+  pages.stream = stream();
+  pages.epoch = grant_.epoch;
+  pages.replicas = replicas_of(generation, group);
+  pages.page_images = options_.page_images || profile_->images == PageImages::kNeeded;
+  pages.link_model = options_.link_model;
+  pages.counters = counters_;
+  cluster::InSyncNodes in_sync(registry_.get(), keys_);
+  STRATA_ASSIGN_OR_RETURN(const auto list,
+                          in_sync.read(cluster::kAuthorityStream, call_deadline()));
+  shared_ = std::make_unique<SharedPages>(
+      transport::World{io_.loop(), &network_, transport::system_entropy()}, secret_, pages);
+  if (list.has_value()) shared_->follow_list(list->nodes);
+  list_watch_ = in_sync.watch(cluster::kAuthorityStream, [this](const auto& now) {
+    if (now.ok())
+      shared_->follow_list(*now);
+    else
+      diag(Severity::kError, "which storage nodes have all pages cannot be read: %s",
+           text(now.status()).c_str());
+  });
+  return ok_status();
 }
 
 Status ComputeNode::open_written_pages(uint64_t generation, const cluster::StorageGroup& group,
@@ -446,7 +608,7 @@ Status ComputeNode::open_written_pages(uint64_t generation, const cluster::Stora
   for (const std::string& name : group.nodes)
     pages.nodes.nodes.push_back(
         {name, transport::Address([this, name] { return addresses_->address_of(name); })});
-  if (profile_->memory != MemoryTier::kNone) {
+  if (profile_->memory == MemoryTier::kPool) {
     STRATA_RETURN_IF_ERROR(find_memory(deadline_us));
     pages.nodes.write_again = memory_->write_again();
   }
@@ -533,7 +695,23 @@ void ComputeNode::watch_backlogs() {
   }
 }
 
-Status ComputeNode::leave() {
+// CM10. A control record is published before anything on the place counts.
+Status ComputeNode::give_up() {
+  stop_keeping();
+  options_.membership.leave();
+  cluster::Places places(registry_.get(), keys_);
+  const bool unused = place_is_new_ && (control_ == nullptr || !control_->founded());
+  const bool moved_in = !place_.version.is_zero() && !grant_.epoch.is_zero();
+  Status given_back;
+  if (!fresh_place_.version.is_zero())
+    given_back = places.give_back_unused(fresh_place_, call_deadline());
+  else if (unused && moved_in)
+    given_back = places.give_back(place_, grant_, call_deadline());
+  const Status left = leave();
+  return given_back.ok() ? left : given_back;
+}
+
+void ComputeNode::stop_keeping() {
   {
     const MutexLock lock(mutex_);
     stopped_ = true;
@@ -541,13 +719,19 @@ Status ComputeNode::leave() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+}
+
+Status ComputeNode::leave() {
+  stop_keeping();
   epoch_watch_.reset();  // who comes next is let in
+  list_watch_.reset();
   remover_.reset();
   stop_pages();  // they change the registry as long as they run
   const uint64_t deadline_us = registry_->now_us() + options_.call_timeout_us;
   held_versions_.reset();
+  if (leases_.empty()) return ok_status();  // it has never held anything
   const Status released =
-      options_.role == ComputeRole::kReader
+      options_.role == ComputeRole::kReader || grant_.epoch.is_zero()
           ? ok_status()
           : cluster::StreamEpochs(registry_.get(), keys_).release(grant_, deadline_us);
   const Status revoked = leases_.back()->revoke(deadline_us);
@@ -565,6 +749,10 @@ Status ComputeNode::why_silent() const {
         "this node has lost its lease in the registry, so that it does not hear of changes; to do: "
         "wait, it answers again when the registry has given it another lease; if that takes long, "
         "look at the registry");
+  if (options_.role == ComputeRole::kOneOfSeveral)
+    return error_lease_lost(
+        "this server has lost its lease in the registry; it goes on as long as the memory node "
+        "gives it one; to do: look at the registry, without which no server can join");
   return error_lease_lost(
       "this node has lost its lease in the registry, so that another one may have become the "
       "database's writer; to do: wait, it answers again when the registry has given it another "
@@ -600,7 +788,9 @@ ComputeNode::Facts ComputeNode::facts() const {
     const MutexLock lock(mutex_);
     facts.fenced = !log.ok() ? text(log) : text(fenced_);
   }
-  if (written_ != nullptr)
+  if (shared_ != nullptr)
+    add_shared(&facts);
+  else if (written_ != nullptr)
     add_written(&facts);
   else
     add_replayed(&facts);
@@ -612,6 +802,12 @@ ComputeNode::Facts ComputeNode::facts() const {
     facts.replicas_reached += replica.log.durable >= facts.durable ? 1 : 0;
   }
   return facts;
+}
+
+void ComputeNode::add_shared(Facts* facts) const {
+  add_reads(shared_->counters(), facts);
+  facts->page_nodes = facts->replicas;
+  facts->page_nodes_in_sync = static_cast<uint32_t>(shared_->nodes_listed());
 }
 
 void ComputeNode::add_replayed(Facts* facts) const {

@@ -1,6 +1,7 @@
 // A compute node's part in a cluster, under the profiles whose data live on storage nodes: finds
 // the cluster in the registry, becomes the writer of its log, and offers what the kernel needs to
-// run on it. Or it only reads, beside whoever writes. Thread-safe.
+// run on it. Or it only reads, beside whoever writes. Or it is one of several that write the same
+// tables (fusion_node.h adds what these have of each other). Thread-safe.
 //   CM1  join() returns once a writer is the stream's only one: every earlier one is fenced.
 //   CM2  A stream that another node holds is not taken from it: join() waits until that node has
 //        left or has lost its lease. The same node again (the same data folder, held by this
@@ -22,10 +23,20 @@
 //        those that storage nodes answer with no later epoch takes back.
 //   CM8  What pages and log are on is one group of storage nodes. A placement with several is
 //        refused, and one that comes to be later is not followed, and said.
+//   CM9  One of several has a place of its own (cluster/places.h): a log stream, which it holds as a
+//        writer does, and a number. Its folder gets the same place again at each start. It is a
+//        member at the memory node before it takes the stream: an earlier life of the place has been
+//        fenced then, and its log sealed. While there is no database only the first place is given
+//        out: whoever becomes its member makes the database, and all others wait, with nothing held,
+//        until its control record is there. Who dies meanwhile is followed by whoever becomes the
+//        member next, or by itself.
+//   CM10 What one of several left undone at its start leaves nothing behind: the stream is free, and
+//        so is a place that it had not had before.
 //   CM6  It takes a storage node out of the group when asked to through the registry
 //        (node_remover.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -44,10 +55,13 @@
 #include "clients/storage/quorum_log_sink.h"
 #include "clients/storage/reader_pages.h"
 #include "clients/storage/registry_control.h"
+#include "clients/storage/shared_pages.h"
 #include "clients/storage/storage_page_source.h"
 #include "clients/storage/written_page_source.h"
+#include "cluster/holder_address.h"
 #include "cluster/membership.h"
 #include "cluster/node_addresses.h"
+#include "cluster/places.h"
 #include "cluster/stream_epochs.h"
 #include "cluster/topology.h"
 #include "registry/registry.h"
@@ -56,7 +70,20 @@
 
 namespace strata::clients {
 
-enum class ComputeRole : uint8_t { kWriter, kReader };
+enum class ComputeRole : uint8_t { kWriter, kReader, kOneOfSeveral };
+
+// CM9. Becoming a member at the memory node that has the authority, and being none any more.
+struct Membership {
+  struct Seat {
+    NodeId place;
+    // Whoever was a member for this place before has ended, and nothing of it is on its way.
+    bool alone = false;
+    transport::Address authority;  // as the registry tells it, now and later
+    uint64_t time_us = 0;          // for one try; it is made again after what passes
+  };
+  std::function<Status(const Seat& seat)> enter;
+  std::function<void()> leave;  // also when it is none
+};
 
 struct ComputeOptions {
   ComputeRole role = ComputeRole::kWriter;
@@ -64,7 +91,8 @@ struct ComputeOptions {
   std::string name = "compute-1";
   std::string profile;  // must be the cluster's
   std::string data_directory;
-  // Log streams: the one that a writer holds; those whose writers a reader follows.
+  // Log streams: the one that a writer holds; those whose writers a reader follows. Of one of
+  // several its place says which.
   std::vector<StreamId> streams = {StreamId{1}};
   uint32_t lease_seconds = 10;
   uint64_t start_timeout_us = 60'000'000;  // for registry, storage nodes and an earlier writer
@@ -81,6 +109,7 @@ struct ComputeOptions {
   bool page_images = false;  // in the log, though these storage nodes need none (experiments)
   size_t given_up_max = size_t{1} << 20;  // see StoragePagesOptions
   RemoteMemoryOptions memory;             // of profiles with a memory tier
+  Membership membership;                  // of one of several
 };
 
 class ComputeNode {
@@ -104,6 +133,7 @@ class ComputeNode {
   // A reader's pages refuse to be written (RO1); it has neither log nor control: null.
   [[nodiscard]] PageSource* pages() noexcept {
     if (reader_pages_ != nullptr) return reader_pages_.get();
+    if (shared_ != nullptr) return shared_.get();  // read only, but for spaces (SharedPages)
     if (memory_ != nullptr) return memory_->pages();
     return written_ != nullptr ? static_cast<PageSource*>(written_.get()) : pages_.get();
   }
@@ -112,6 +142,19 @@ class ComputeNode {
   // Of profiles with a memory tier; else null. For counters.
   [[nodiscard]] const RemoteMemory* memory() const noexcept { return memory_.get(); }
   [[nodiscard]] ComputeRole role() const noexcept { return options_.role; }
+
+  // --- of one of several (CM9) ---
+  [[nodiscard]] NodeId place() const noexcept { return place_.place.number; }
+  // The database is there, and this place is only added to it, or was before. False: this node is
+  // to make it.
+  [[nodiscard]] bool database_exists() const noexcept { return !founds_; }
+  // Of a place whose log begins now: more than any llsn of an earlier attempt to begin it.
+  [[nodiscard]] uint64_t first_llsn_bias() const noexcept {
+    return std::max(grant_.epoch.value << 32, log_->founding_bias());
+  }
+  // leave(), and a place on which nothing was written is nobody's again (CM10). Blocks. Errors: the
+  // registry's.
+  Status give_up();
 
   // Of a reader: storage nodes keep the states of pages as of `oldest` and later for it, until it
   // moves forward or ends. Blocks. Errors: those of HeldVersions::hold(); kInvalidArgument: this is
@@ -158,23 +201,42 @@ class ComputeNode {
   Status find_identity();
   Status join_as_writer(uint64_t deadline_us);
   Status join_as_reader(uint64_t deadline_us);
+  Status join_as_one_of_several(uint64_t deadline_us);
+  Status take_place(uint64_t deadline_us);
+  Status try_place(cluster::Places* places, uint64_t deadline_us);
+  StatusOr<cluster::KnownPlace> find_place(cluster::Places* places, bool founded, bool* fresh);
+  Status hold_place(cluster::Places* places, const cluster::KnownPlace& known,
+                    uint64_t deadline_us);
+  StatusOr<bool> is_founded(uint64_t deadline_us);
+  Status move_in(cluster::Places* places, const cluster::KnownPlace& known);
+  void let_place_go();
+  void stop_keeping();
+  [[nodiscard]] uint64_t call_deadline() const {
+    return registry_->now_us() + options_.call_timeout_us;
+  }
   void watch_epoch();
   void note_taken_over(const cluster::StreamHolder& by);
   StatusOr<cluster::Placement> find_placement(uint64_t deadline_us);
   Status hold_stream(uint64_t deadline_us);
+  Status try_to_hold(uint64_t deadline_us);
   Status open_storage(const cluster::Placement& placement, uint64_t deadline_us);
   void follow_placement(const cluster::Placement& placement);
   [[nodiscard]] ReplicaSet replicas_of(uint64_t generation, const cluster::StorageGroup& group);
   void note_placement(const Status& followed);
-  [[nodiscard]] StreamId stream() const noexcept { return options_.streams.front(); }  // a writer's
+  [[nodiscard]] StreamId stream() const noexcept {  // not a reader's
+    return place_.place.number.is_zero() ? options_.streams.front()
+                                         : cluster::log_stream_of(place_.place.number);
+  }
   void open_replayed_pages(const std::vector<transport::Address>& nodes,
                            const std::vector<std::string>& keys);
   Status open_written_pages(uint64_t generation, const cluster::StorageGroup& group,
                             uint64_t deadline_us);
+  Status open_shared_pages(uint64_t generation, const cluster::StorageGroup& group);
   Status find_memory(uint64_t deadline_us);
   void stop_pages();
   void watch_placement(uint64_t generation);
   void watch_removals();
+  void add_shared(Facts* facts) const;
   void add_replayed(Facts* facts) const;
   void add_written(Facts* facts) const;
   StatusOr<std::unique_ptr<registry::Lease>> new_lease(uint64_t deadline_us);
@@ -207,10 +269,11 @@ class ComputeNode {
   std::atomic<bool> taken_over_{false};  // never false again
   cluster::EpochGrant grant_;            // likewise
   std::unique_ptr<RegistryControl> control_;
-  // One of the two.
+  // One of the three.
   std::unique_ptr<StoragePageSource> pages_;
   std::unique_ptr<InSyncSet> in_sync_;
   std::unique_ptr<WrittenPageSource> written_;
+  std::unique_ptr<SharedPages> shared_;
   std::unique_ptr<RemoteMemory> memory_;  // over either of them; it asks log_
   std::unique_ptr<QuorumLogSink> log_;
   // A reader's.
@@ -222,6 +285,12 @@ class ComputeNode {
   std::unique_ptr<cluster::Topology> topology_;
   std::unique_ptr<registry::Watch> placement_watch_;
   std::unique_ptr<registry::Watch> epoch_watch_;
+  std::unique_ptr<registry::Watch> list_watch_;  // of one of several
+  cluster::KnownPlace place_;                    // likewise
+  bool place_is_new_ = false;                    // nobody has written on it
+  cluster::KnownPlace fresh_place_;              // taken by this join(), nobody has moved in
+  bool founds_ = false;
+  std::unique_ptr<cluster::HolderAddress> authority_;  // of one of several, too
   std::unique_ptr<NodeRemover> remover_;
   std::thread keeper_;
   std::thread watcher_;  // of backlogs

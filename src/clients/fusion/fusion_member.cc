@@ -49,6 +49,7 @@ StatusOr<proto::FusionJoinReply> FusionMember::ask_to_join(const FusionMemberOpt
   const std::string request = proto::encode(
       proto::FusionJoinRequest{options.server, options.life, options.alone, options.token});
   const uint64_t deadline_us = monotonic_us() + options.join_us_max;
+  Status said;  // by the memory node: it tells more than that a later call had no time
   for (;;) {
     transport::CallOptions call;
     call.method = proto::kFusionJoin;
@@ -59,7 +60,9 @@ StatusOr<proto::FusionJoinReply> FusionMember::ask_to_join(const FusionMemberOpt
     if (status.ok()) return proto::decode_fusion_join_reply(reply.payload);
     // The same life may ask as often as it likes. Who serves no more has a successor.
     const bool again = may_be_repeated(status) || is_in_use(status) || is_withdrawn(status);
-    if (!again || monotonic_us() + kJoinPauseUs >= deadline_us) return status;
+    if (reply.answered) said = status;
+    if (!again) return status;
+    if (monotonic_us() + kJoinPauseUs >= deadline_us) return said.ok() ? status : said;
     if (!pause_for_us(kJoinPauseUs)) return error_interrupted();
   }
 }
@@ -271,8 +274,9 @@ void FusionMember::end(const Status& why) {
   diag(Severity::kWarning, "fusion: this server has ended: %s", std::string(why.message()).c_str());
   lease_.end();
   // FC22
-  if (pages != nullptr)
-    pages->fenced(is_fenced(why) ? why : error_fenced(std::string(why.message())));
+  const Status fenced = is_fenced(why) ? why : error_fenced(std::string(why.message()));
+  oracle_.end(fenced);
+  if (pages != nullptr) pages->fenced(fenced);
   locks_.end();
   if (options_.ended) options_.ended(why);
 }

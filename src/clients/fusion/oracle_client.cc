@@ -57,18 +57,25 @@ StatusOr<Cts> OracleClient::get(bool fresh) {
     // Numbers that nobody knows of were fetched for nobody (FC3): it may just be done again.
     const bool again = may_be_repeated(request.status) || is_withdrawn(request.status);
     if (!again || options_.now_us() + retry_us >= deadline_us) return request.status;
-    if (!wait_a_little(retry_us)) return error_interrupted();
+    STRATA_RETURN_IF_ERROR(wait_a_little(retry_us));
   }
 }
 
-bool OracleClient::wait_a_little(uint64_t us) {
+void OracleClient::end(const Status& why) {
+  const MutexLock lock(mutex_);
+  ended_ = why;
+  changed_.notify_all();
+}
+
+Status OracleClient::wait_a_little(uint64_t us) {
   CondVarSleep sleeper(&mutex_, &changed_);
   WaitInterrupt* const interrupt = WaitInterrupt::current();
   const WaitInterrupt::Asleep asleep(interrupt, &sleeper);
   MutexLock lock(mutex_);
-  if (is_interrupted_now(interrupt)) return false;
+  if (is_interrupted_now(interrupt)) return error_interrupted();
+  STRATA_RETURN_IF_ERROR(ended_);
   changed_.wait_for_us(lock, us);
-  return !is_interrupted_now(interrupt);
+  return is_interrupted_now(interrupt) ? error_interrupted() : ended_;
 }
 
 Status OracleClient::raise_to(Cts at_least) {

@@ -29,6 +29,8 @@ class OracleClient final : public TimestampSource {
   explicit OracleClient(const LeaseCheck* lease, const OracleClientOptions& options = {});
   // Of a new memory node, or a new life of it; those who wait try at once.
   void use(std::shared_ptr<transport::RemoteRegion> times, Epoch epoch);
+  // There is none any more for this server: who waits, and who asks, is told why (not OK).
+  void end(const Status& why);
 
   [[nodiscard]] bool is_remote() const noexcept override { return true; }
   StatusOr<Cts> next() override { return get(true); }
@@ -40,12 +42,13 @@ class OracleClient final : public TimestampSource {
 
  private:
   StatusOr<Cts> get(bool fresh);
-  bool wait_a_little(uint64_t us);  // false: interrupted
+  Status wait_a_little(uint64_t us);  // not OK: interrupted, ended
 
   const OracleClientOptions options_;
   TimestampFetcher fetcher_;
   Mutex mutex_{LatchRank::kLeaf};
   CondVar changed_;
+  Status ended_ STRATA_GUARDED_BY(mutex_);
 };
 
 }  // namespace strata::clients

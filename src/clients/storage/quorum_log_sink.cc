@@ -130,6 +130,7 @@ Status QuorumLogSink::find_founding_start() {
     STRATA_ASSIGN_OR_RETURN(more, reader.next(&group));
   }
   founding_start_ = reader.end_lsn();
+  founding_bias_ = reader.bias();
   return ok_status();
 }
 

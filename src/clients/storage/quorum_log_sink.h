@@ -88,6 +88,8 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   // OK as long as this node is the stream's writer as far as it knows. Does not block.
   [[nodiscard]] Status state() const;
   [[nodiscard]] Lsn durable_lsn() const;
+  // The llsn bias that the log has at begin_lsn(), after attempts to found it that came to nothing.
+  [[nodiscard]] uint64_t founding_bias() const noexcept { return founding_bias_; }
   [[nodiscard]] Epoch epoch() const noexcept { return options_.holder.epoch; }
   [[nodiscard]] StreamId stream() const noexcept { return options_.client.stream; }
   [[nodiscard]] std::vector<QuorumClient::ReplicaStatus> replicas() const;
@@ -128,6 +130,7 @@ class QuorumLogSink final : public LogSink, public LeavingReplica {
   // The kernel's thread that owns the log at the time.
   Lsn appended_;
   LogPieces pieces_;
+  uint64_t founding_bias_ = 0;
   Lsn founding_start_;  // QL3
   std::atomic<bool> writing_{false};
   std::unique_ptr<transport::BlockingChannel>

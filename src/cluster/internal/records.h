@@ -11,6 +11,7 @@
 #include "cluster/membership.h"
 #include "cluster/memory_pools.h"
 #include "cluster/node_removals.h"
+#include "cluster/places.h"
 #include "cluster/stream_epochs.h"
 #include "cluster/topology.h"
 
@@ -50,6 +51,11 @@ StatusOr<std::vector<InSyncNode>> decode_in_sync(const KeyValue& entry);
 Status check_memory_pools(const MemoryPoolSet& set);  // kInvalidArgument
 std::string encode_memory_pools(const MemoryPoolSet& set);
 StatusOr<MemoryPoolSet> decode_memory_pools(const KeyValue& entry);
+
+Status check_place(const Place& place);  // kInvalidArgument
+std::string encode_place(const Place& place);
+// `places`: the prefix, behind which the number stands.
+StatusOr<Place> decode_place(std::string_view places, const KeyValue& entry);
 
 Status check_removal(const RemovalRequest& request);  // kInvalidArgument
 std::string encode_removal(const RemovalRequest& request);

@@ -59,6 +59,11 @@ bool pages_are_written(std::string_view profile) {
   return found != nullptr && found->pages == PageOrigin::kWritten;
 }
 
+bool has_several_writers(std::string_view profile) {
+  const Profile* found = find_profile(profile);
+  return found != nullptr && found->writers == Writers::kSeveral;
+}
+
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile) {
   const Profile* found = find_profile(profile);
   switch (found == nullptr ? LogReplay::kNone : found->replay) {

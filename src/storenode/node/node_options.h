@@ -73,6 +73,8 @@ struct NodeOptions {
 Status check_options(const NodeOptions& options);
 // Compute writes the pages and the node keeps them (written/); else it makes them from the log.
 [[nodiscard]] bool pages_are_written(std::string_view profile);
+// Several servers write the same tables, and a memory node writes their pages.
+[[nodiscard]] bool has_several_writers(std::string_view profile);
 // Of the others. kInvalidArgument: there is no such profile.
 StatusOr<ReplayMode> mode_of_profile(std::string_view profile);
 // As the transport wants it: "127.0.0.1:7101" becomes "tcp:127.0.0.1:7101".

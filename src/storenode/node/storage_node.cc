@@ -10,6 +10,7 @@
 #include "cluster/in_sync_nodes.h"
 #include "cluster/log_checkpoints.h"
 #include "cluster/membership.h"
+#include "cluster/places.h"
 #include "cluster/stream_epochs.h"
 #include "storenode/copy/rpc_peer.h"
 
@@ -216,7 +217,10 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
     const cluster::StorageGroup& group, cluster::RegistryCalls* calls) {
   std::vector<registry::Change> with;
   if (!pages_are_written(options_.profile)) return with;
-  for (const StreamId stream : options_.streams) {
+  const std::vector<StreamId> writers = has_several_writers(options_.profile)
+                                            ? std::vector<StreamId>{cluster::kAuthorityStream}
+                                            : options_.streams;
+  for (const StreamId stream : writers) {
     STRATA_ASSIGN_OR_RETURN(
         const auto found,
         calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
@@ -311,6 +315,7 @@ Status StorageNode::open_written_pages() {
   written_options.number = random_id();
   written_options.direct_io = !options_.buffered_pages;
   written_options.open_files_max = options_.pages.open_files_max;
+  written_options.of_several = has_several_writers(options_.profile);
   STRATA_ASSIGN_OR_RETURN(written_, WrittenStore::open(written_options));
   return ok_status();
 }

@@ -50,7 +50,10 @@ class WrittenStore::InSession {
  public:
   InSession(WrittenStore* store, const proto::Writer& writer) : store_(store) {
     const MutexLock lock(store_->mutex_);
-    if (writer.epoch < store_->marked_epoch_) {
+    if (writer.session == 0) {  // WS1; its epoch is of another stream than the session's
+      const bool begun = store_->session_.session != 0 && !store_->beginning_;
+      if (!store_->options_.of_several || !begun) status_ = no_session();
+    } else if (writer.epoch < store_->marked_epoch_) {
       status_ =
           error_fenced("epoch " + std::to_string(writer.epoch.value) + " was taken over by epoch " +
                        std::to_string(store_->marked_epoch_.value));

@@ -3,6 +3,8 @@
 //
 //   WS1  Pages are written, synced, and spaces changed only in the session begun last. begin()
 //        returns once everything of earlier sessions has ended; from then on they are refused.
+//        Where one process writes the pages of several servers (of_several) these change spaces
+//        themselves, naming no session: in the one of now, whichever that is.
 //   WS2  A restarted store knows no session: it refuses until one is begun. So a sync never vouches
 //        for writes of before a restart, and reads that name a session get nothing from a store
 //        that may have lost some of its writes.
@@ -37,6 +39,7 @@ struct WrittenStoreOptions {
   bool direct_io = true;
   uint64_t number = 0;          // of a store that is made: random, not 0
   uint32_t open_files_max = 0;  // kept open; 0: a part of the process's limit
+  bool of_several = false;      // WS1
 };
 
 class WrittenStore {

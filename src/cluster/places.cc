@@ -1,0 +1,73 @@
+#include "cluster/places.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "cluster/internal/records.h"
+
+namespace strata::cluster {
+
+StatusOr<std::vector<KnownPlace>> Places::all(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(const Listing listing, registry_->list(keys_.places(), deadline_us));
+  std::vector<KnownPlace> all;
+  for (const KeyValue& entry : listing.entries) {
+    STRATA_ASSIGN_OR_RETURN(Place place, internal::decode_place(keys_.places(), entry));
+    all.push_back({std::move(place), entry.version});
+  }
+  return all;
+}
+
+StatusOr<KnownPlace> Places::take(uint64_t folder, bool* taken, uint64_t deadline_us) {
+  *taken = false;
+  for (;;) {
+    STRATA_ASSIGN_OR_RETURN(const std::vector<KnownPlace> there, all(deadline_us));
+    // A change whose outcome was lost may have left it a second one, on which nobody ever wrote.
+    const KnownPlace* own = nullptr;
+    uint32_t free = kFirstPlace.value;
+    for (const KnownPlace& one : there) {  // in their order
+      if (one.place.folder == folder && (own == nullptr || own->place.server.empty())) own = &one;
+      if (one.place.number.value == free) ++free;
+    }
+    if (own != nullptr) return *own;
+    if (free > kPlacesMax)
+      return error_no_space("all " + std::to_string(kPlacesMax) +
+                            " places of the cluster are taken; to do: give one back");
+    const Place place{NodeId{static_cast<uint8_t>(free)}, folder, {}};
+    const auto made = registry_->change(
+        Change::create(keys_.place(place.number), internal::encode_place(place)), deadline_us);
+    if (made.ok()) {
+      *taken = true;
+      return KnownPlace{place, *made};
+    }
+    // Somebody else was quicker. What is unknown may still come to be: the folder's next look
+    // finds it then, since no second place is taken before that is known.
+    if (!is_conflict(made.status())) return made.status();
+  }
+}
+
+StatusOr<KnownPlace> Places::move_in(const Place& place, Version before, const EpochGrant& grant,
+                                     uint64_t deadline_us) {
+  STRATA_RETURN_IF_ERROR(internal::check_place(place));
+  const std::array changes = {
+      Change::replace(keys_.place(place.number), before, internal::encode_place(place)),
+      Change::require(keys_.writer(grant.stream), grant.writer)};
+  const auto changed = registry_->change(changes, deadline_us);
+  if (changed.ok()) return KnownPlace{place, *changed};
+  return changed.status();
+}
+
+Status Places::give_back(const KnownPlace& place, const EpochGrant& grant, uint64_t deadline_us) {
+  const std::array changes = {Change::remove(keys_.place(place.place.number), place.version),
+                              Change::require(keys_.writer(grant.stream), grant.writer)};
+  return registry_->change(changes, deadline_us).status();
+}
+
+// Who moves in changes the record's version.
+Status Places::give_back_unused(const KnownPlace& place, uint64_t deadline_us) {
+  return registry_
+      ->change(Change::remove(keys_.place(place.place.number), place.version), deadline_us)
+      .status();
+}
+
+}  // namespace strata::cluster
