@@ -1,19 +1,23 @@
 #include "farmem/fuse/fuse_file.h"
 
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <linux/fuse.h>
 #include <linux/prctl.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string_view>
@@ -30,6 +34,7 @@ constexpr const char* kName = "pages";
 constexpr uint32_t kPagesAtOnceMax = 256;
 constexpr size_t kDataBytesMax = kPagesAtOnceMax * kPageBytes;
 constexpr size_t kRequestBytesMax = kDataBytesMax + kPageBytes;
+constexpr const char* kGuardFolder = "/dev";  // any that is there, seen so by the guard only
 constexpr uint64_t kForeverS = 1u << 30;  // nothing of it ever changes
 constexpr uint16_t kInBackgroundMax = 64;
 
@@ -83,6 +88,50 @@ StatusOr<int> mount_unseen(int fd) {
   return mount;
 }
 
+// FM46. Nothing but system calls: the process that it is a copy of may have threads.
+[[noreturn]] void be_guard(int mount_fd, int ready, pid_t starter) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
+  ::setsid();
+  ::prctl(PR_SET_NAME, "fm-guard", 0, 0, 0);
+  // The signal comes when the thread is gone, though others of its process may be stuck.
+  ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
+  int error = 0;
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::move_mount(mount_fd, "", AT_FDCWD, kGuardFolder, MOVE_MOUNT_F_EMPTY_PATH) != 0)
+    error = errno;
+  (void)!::write(ready, &error, sizeof error);
+  // What it has of the starter's, its output above all, nobody must wait for.
+  ::close_range(0, ~0u, 0);
+  if (error != 0) ::_exit(1);
+  sigset_t end;
+  ::sigemptyset(&end);
+  ::sigaddset(&end, SIGTERM);
+  if (::getppid() == starter)
+    while (::sigwaitinfo(&end, nullptr) < 0) {
+    }
+  ::umount2(kGuardFolder, MNT_FORCE | MNT_DETACH);
+  ::_exit(0);
+}
+
+StatusOr<pid_t> start_guard(int mount_fd) {
+  std::array<int, 2> ready{-1, -1};
+  if (::pipe2(ready.data(), O_CLOEXEC) != 0) return error_no_space("no descriptor is left");
+  const pid_t starter = ::getpid();
+  const pid_t guard = ::fork();
+  if (guard == 0) be_guard(mount_fd, ready[1], starter);
+  int error = guard < 0 ? errno : 0;
+  ::close(ready[1]);
+  if (guard > 0 && ::read(ready[0], &error, sizeof error) != sizeof error) error = ECHILD;
+  ::close(ready[0]);
+  if (error == 0) return guard;
+  if (guard > 0) ::waitpid(guard, nullptr, 0);
+  return error_invalid_argument(std::string("a FUSE file system cannot be guarded: ") +
+                                std::strerror(error));
+}
+
 template <typename T>
 T argument_as(const char* argument) {
   T out;
@@ -103,7 +152,7 @@ StatusOr<std::unique_ptr<FuseFile>> FuseFile::make(const std::string& folder, Fu
     ::close(fd);
     return why;
   }
-  return std::unique_ptr<FuseFile>(new FuseFile(fd, -1, folder, std::move(content)));
+  return std::unique_ptr<FuseFile>(new FuseFile(fd, -1, -1, folder, std::move(content)));
 }
 
 StatusOr<std::unique_ptr<FuseFile>> FuseFile::make_unseen(FuseContent content) {
@@ -113,12 +162,19 @@ StatusOr<std::unique_ptr<FuseFile>> FuseFile::make_unseen(FuseContent content) {
     ::close(fd);
     return mounted.status();
   }
-  return std::unique_ptr<FuseFile>(new FuseFile(fd, *mounted, "", std::move(content)));
+  const auto guard = start_guard(*mounted);
+  if (!guard.ok()) {
+    ::close(fd);
+    ::close(*mounted);
+    return guard.status();
+  }
+  return std::unique_ptr<FuseFile>(new FuseFile(fd, *mounted, *guard, "", std::move(content)));
 }
 
-FuseFile::FuseFile(int fd, int mount_fd, std::string folder, FuseContent content)
+FuseFile::FuseFile(int fd, int mount_fd, pid_t guard, std::string folder, FuseContent content)
     : fd_(fd),
       mount_fd_(mount_fd),
+      guard_(guard),
       folder_(std::move(folder)),
       path_(folder_ + "/" + kName),
       content_(std::move(content)),
@@ -126,8 +182,17 @@ FuseFile::FuseFile(int fd, int mount_fd, std::string folder, FuseContent content
       out_(new char[kDataBytesMax]) {}
 
 FuseFile::~FuseFile() {
-  ::close(fd_);  // nobody is answered any more
+  end();
+  ::close(fd_);
   if (mount_fd_ >= 0) ::close(mount_fd_);
+}
+
+void FuseFile::end() noexcept {
+  if (guard_ < 0) return;
+  ::kill(guard_, SIGTERM);
+  while (::waitpid(guard_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  guard_ = -1;
 }
 
 StatusOr<int> FuseFile::open() const {

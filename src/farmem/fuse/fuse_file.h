@@ -7,7 +7,15 @@
 //         to keep may be what the kernel needs to have memory at all.
 //   FM45  A file of make_unseen() has no name in any folder of the host, so nothing has to be taken
 //         away again: it is gone with the last who has it open or mapped, however they end.
+//   FM46  When the thread that called make_unseen() is gone, killed or not, or the object, whoever
+//         waits for a page of it is told that there is none. The kernel alone would not do so: a
+//         thread that has it forget a page waits for an answer in a way that cannot be killed, and
+//         keeps the process and its descriptors. So a second process, the guard, is there to end
+//         it; it has the file system in a mount namespace of its own. (Both killed at the same
+//         moment: it may wait until somebody aborts the connection by hand.)
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -35,9 +43,9 @@ class FuseFile {
   // Mounts on the folder: seen in the mount namespace of the caller only. Error: kInvalidArgument,
   // which says what is missing.
   static StatusOr<std::unique_ptr<FuseFile>> make(const std::string& folder, FuseContent content);
-  // FM45. Linux 5.2 or newer. Error as above.
+  // FM45, FM46. Linux 5.2 or newer. Forks. Error as above.
   static StatusOr<std::unique_ptr<FuseFile>> make_unseen(FuseContent content);
-  // Who waits for a page is told that there is none.
+  // Who waits for a page is told that there is none. Of make_unseen(): see end().
   ~FuseFile();
   FuseFile(const FuseFile&) = delete;
   FuseFile& operator=(const FuseFile&) = delete;
@@ -64,11 +72,14 @@ class FuseFile {
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
   // Takes the file's name away; the file is there until nothing uses it.
   Status unmount() const;
+  // Of make_unseen(): all who wait are told that there is nothing, now and for ever; handle_one()
+  // says kEnd. Blocks for a moment. Once is enough.
+  void end() noexcept;
   // Of make_unseen(), while another thread answers. The descriptor is the caller's; closed by exec.
   StatusOr<int> open() const;
 
  private:
-  FuseFile(int fd, int mount_fd, std::string folder, FuseContent content);
+  FuseFile(int fd, int mount_fd, pid_t guard, std::string folder, FuseContent content);
   void answer(uint64_t request, int error, const void* out, size_t bytes) const noexcept;
   void handle(size_t bytes) noexcept;
   void begin(uint64_t request, const char* argument) const noexcept;
@@ -79,6 +90,7 @@ class FuseFile {
 
   const int fd_;
   const int mount_fd_;  // -1: of make()
+  pid_t guard_;         // -1: none
   const std::string folder_;
   const std::string path_;
   const FuseContent content_;

@@ -81,18 +81,17 @@ SharedPager::~SharedPager() {
       stopping_.notify_all();
     }
     life_.join();
+    fuse_->end();  // the forgetter waits for nobody any more
     {
       const MutexLock lock(latch_);
       stop_forgetting_ = true;
       posted_.notify_all();
     }
-    forgetter_.join();  // it may need the answerer to get on
+    forgetter_.join();
     stop_answering_.store(true);
     wake();
     answerer_.join();
   }
-  // A file that is closed asks for nothing; what it was asked for is refused by closing the other.
-  fuse_.reset();
   if (file_fd_ >= 0) ::close(file_fd_);
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }

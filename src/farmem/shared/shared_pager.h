@@ -41,8 +41,7 @@ class SharedPager {
   // SharedPages::make(), kResourceExhausted.
   static StatusOr<std::unique_ptr<SharedPager>> start(std::unique_ptr<MemoryClient> client,
                                                       const SharedPagerOptions& options);
-  // Who still has the file mapped gets SIGBUS. Blocks until the kernel has forgotten what it is
-  // about to forget.
+  // Who still has the file mapped gets SIGBUS.
   ~SharedPager();
   SharedPager(const SharedPager&) = delete;
   SharedPager& operator=(const SharedPager&) = delete;
