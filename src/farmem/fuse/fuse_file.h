@@ -29,13 +29,13 @@ namespace strata::farmem {
 // Whole pages. Not ok: the kernel is told of an error of the device.
 struct FuseContent {
   uint64_t pages = 0;
-  std::function<Status(uint64_t first, uint64_t count, char* to)> read;
-  std::function<Status(uint64_t first, uint64_t count, const char* from)> write;
+  std::function<Status(uint64_t first, uint64_t count, char* to)> read = nullptr;
+  std::function<Status(uint64_t first, uint64_t count, const char* from)> write = nullptr;
   // Instead of `read`: the kernel asks for one page at a time and reads nothing ahead, and is
   // answered by answer_page() or refuse_page(), at any time and in any order.
-  std::function<void(uint64_t request, uint64_t page)> read_later;
+  std::function<void(uint64_t request, uint64_t page)> read_later = nullptr;
   // What ask_for_copy() wanted. Not called for a page the kernel has not.
-  std::function<void(uint64_t page, const char* bytes)> copied;
+  std::function<void(uint64_t page, const char* bytes)> copied = nullptr;
 };
 
 class FuseFile {
@@ -75,6 +75,7 @@ class FuseFile {
   // Of make_unseen(): all who wait are told that there is nothing, now and for ever; handle_one()
   // says kEnd. Blocks for a moment. Once is enough.
   void end() noexcept;
+  [[nodiscard]] pid_t guard() const noexcept { return guard_; }  // a child of this process
   // Of make_unseen(), while another thread answers. The descriptor is the caller's; closed by exec.
   StatusOr<int> open() const;
 

@@ -48,6 +48,8 @@ class SharedPager {
 
   // To be mapped with MAP_SHARED; the pager's own. Closed by exec, as it is.
   [[nodiscard]] int file() const noexcept { return file_fd_; }
+  // A child of this process, which it does not wait for elsewhere (FM46).
+  [[nodiscard]] pid_t guard() const noexcept { return fuse_->guard(); }
   [[nodiscard]] MemoryClient& client() const noexcept { return pages_->client(); }
 
  private:
