@@ -86,8 +86,8 @@ class Run {
   Status start(const sigset_t& ours) {
     begun_us_ = monotonic_us();
     STRATA_ASSIGN_OR_RETURN(
-        child_, start_program(settings_.command,
-                              environment_of_program(library_path(kLibrary), fd_)));
+        child_,
+        start_program(settings_.command, environment_of_program(library_path(kLibrary), fd_)));
     wait(ours);
     return ok_status();
   }
@@ -198,7 +198,8 @@ int run(const RunSettings& settings) {
   const auto device = userfault_device();
   if (!device.ok()) return not_started(device.status());
   if (::access(library_path(kLibrary).c_str(), R_OK) != 0)
-    return not_started(error_not_found(library_path(kLibrary) + " is missing; ./strata build makes it"));
+    return not_started(
+        error_not_found(library_path(kLibrary) + " is missing; ./strata build makes it"));
   const auto shared = SharedMemory::create();
   if (!shared.ok()) return not_started(shared.status());
   Run run(settings, *shared);

@@ -49,8 +49,8 @@ class SharedRun {
                                      .on_lost = [this](const Status& why) { note_lost(why); }};
     auto pager = SharedPager::start(*std::move(client), options);
     if (!pager.ok())
-      return with_message(pager.status(),
-                          "mode fuse needs root and /dev/fuse: " + std::string(pager.status().message()));
+      return with_message(pager.status(), "mode fuse needs root and /dev/fuse: " +
+                                              std::string(pager.status().message()));
     pager_ = *std::move(pager);
     return prepare_setup();
   }
@@ -167,7 +167,8 @@ class SharedRun {
 
   void look(const std::vector<pid_t>& running) {
     uint64_t anonymous = 0;
-    for (const pid_t pid : running) anonymous += resident_bytes(static_cast<uint64_t>(pid)).anonymous;
+    for (const pid_t pid : running)
+      anonymous += resident_bytes(static_cast<uint64_t>(pid)).anonymous;
     outside_max_ = std::max(outside_max_, anonymous);
     cached_max_ = std::max(cached_max_, cached_pages(pager_->file()));
     runs_ = !running.empty();
@@ -228,7 +229,8 @@ int run_shared(const RunSettings& settings) {
   const auto secret = transport::load_secret(settings.secret_file);
   if (!secret.ok()) return not_started(secret.status());
   if (::access(library_path(kLibrary).c_str(), R_OK) != 0)
-    return not_started(error_not_found(library_path(kLibrary) + " is missing; ./strata build makes it"));
+    return not_started(
+        error_not_found(library_path(kLibrary) + " is missing; ./strata build makes it"));
   const auto shared = SharedMemory::create();
   if (!shared.ok()) return not_started(shared.status());
   SharedRun run(settings, *shared);

@@ -35,7 +35,7 @@ constexpr uint32_t kPagesAtOnceMax = 256;
 constexpr size_t kDataBytesMax = kPagesAtOnceMax * kPageBytes;
 constexpr size_t kRequestBytesMax = kDataBytesMax + kPageBytes;
 constexpr const char* kGuardFolder = "/dev";  // any that is there, seen so by the guard only
-constexpr uint64_t kForeverS = 1u << 30;  // nothing of it ever changes
+constexpr uint64_t kForeverS = 1u << 30;      // nothing of it ever changes
 constexpr uint16_t kInBackgroundMax = 64;
 
 fuse_attr attributes_of(uint64_t node, uint64_t bytes) {
@@ -78,10 +78,9 @@ StatusOr<int> mount_unseen(int fd) {
                           configure(context, "max_read", std::to_string(kPageBytes)) &&
                           ::fsconfig(context, FSCONFIG_SET_FLAG, "allow_other", nullptr, 0) == 0 &&
                           ::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) == 0;
-  const int mount =
-      configured ? ::fsmount(context, FSMOUNT_CLOEXEC,
-                             MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
-                 : -1;
+  const int mount = configured ? ::fsmount(context, FSMOUNT_CLOEXEC,
+                                           MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+                               : -1;
   const Status why = mount < 0 ? not_mounted() : ok_status();
   ::close(context);
   if (mount < 0) return why;
@@ -291,8 +290,7 @@ void FuseFile::begin(uint64_t request, const char* argument) const noexcept {
   out.minor = FUSE_KERNEL_MINOR_VERSION;
   // What is read ahead would be local without having been asked for.
   out.max_readahead = content_.read_later ? 0 : wanted.max_readahead;
-  out.flags =
-      wanted.flags & (FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ASYNC_DIO | FUSE_MAX_PAGES);
+  out.flags = wanted.flags & (FUSE_ASYNC_READ | FUSE_BIG_WRITES | FUSE_ASYNC_DIO | FUSE_MAX_PAGES);
   out.max_background = kInBackgroundMax;
   out.congestion_threshold = kInBackgroundMax;
   out.max_write = kDataBytesMax;

@@ -40,7 +40,8 @@ bool is_there(const SharedSetup& shared) {
 bool may_be_far(size_t bytes, int flags) {
   constexpr int kForbidden = MAP_FIXED | MAP_FIXED_NOREPLACE | MAP_GROWSDOWN | MAP_32BIT;
   const bool is_shared = (flags & MAP_TYPE) == MAP_SHARED && (flags & MAP_ANONYMOUS) != 0;
-  return is_shared && (flags & kForbidden) == 0 && setup != nullptr && bytes >= setup->far_bytes_min;
+  return is_shared && (flags & kForbidden) == 0 && setup != nullptr &&
+         bytes >= setup->far_bytes_min;
 }
 
 // Pages of the file that nobody else has; UINT64_MAX: there is no such room.

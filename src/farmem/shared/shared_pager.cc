@@ -51,13 +51,12 @@ Status SharedPager::set_up(std::unique_ptr<MemoryClient> client) {
       .copied = [this](uint64_t page, const char* bytes) { pages_->copied(page, bytes); }};
   STRATA_ASSIGN_OR_RETURN(
       pages_,
-      SharedPages::make(
-          std::move(client), options_.policy,
-          {.answer = [this](uint64_t request,
-                            const char* page) { fuse_->answer_page(request, page); },
-           .refuse = [this](uint64_t request) { fuse_->refuse_page(request); },
-           .leave = [this](const Leave& leave) { post_leave(leave); }},
-          options_.counters));
+      SharedPages::make(std::move(client), options_.policy,
+                        {.answer = [this](uint64_t request,
+                                          const char* page) { fuse_->answer_page(request, page); },
+                         .refuse = [this](uint64_t request) { fuse_->refuse_page(request); },
+                         .leave = [this](const Leave& leave) { post_leave(leave); }},
+                        options_.counters));
   STRATA_ASSIGN_OR_RETURN(fuse_, FuseFile::make_unseen(std::move(content)));
   return ok_status();
 }
@@ -191,8 +190,8 @@ void SharedPager::send_away() {
 void SharedPager::stay_alive() {
   name_this_thread("fm-alive");
   MutexLock lock(life_latch_);
-  while (!stopping_.wait_for_us(
-      lock, options_.renew_us, [this]() STRATA_REQUIRES(life_latch_) { return stop_living_; })) {
+  while (!stopping_.wait_for_us(lock, options_.renew_us,
+                                [this]() STRATA_REQUIRES(life_latch_) { return stop_living_; })) {
     lock.unlock();
     const Status renewed = client().renew();
     if (!renewed.ok()) {

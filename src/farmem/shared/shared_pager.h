@@ -9,6 +9,8 @@
 //   FM55  When the node is lost or silent, or the kernel does not forget a page for `stuck_us_max`,
 //         `on_lost` is called once, with the reason, and every read is refused from then on: who
 //         touches a page that is not local gets SIGBUS. Nobody waits for ever.
+//   FM57  No thread of this process, nor of the node's, touches the file, mapped or not: a thread
+//         that waits for a page may hold what the answerer needs to get memory for itself.
 //   FM56  Nothing of the host is changed: the file has no name (FM45).
 #pragma once
 
@@ -76,10 +78,10 @@ class SharedPager {
 
   Mutex latch_{LatchRank::kLeaf};
   CondVar posted_;
-  std::vector<Leave> to_leave_;         // under latch_
-  std::vector<Leave> forgotten_;        // under latch_
-  Status renewed_ = ok_status();        // under latch_
-  bool stop_forgetting_ = false;        // under latch_
+  std::vector<Leave> to_leave_;   // under latch_
+  std::vector<Leave> forgotten_;  // under latch_
+  Status renewed_ = ok_status();  // under latch_
+  bool stop_forgetting_ = false;  // under latch_
   std::atomic<bool> stop_answering_{false};
   Mutex life_latch_{LatchRank::kLeaf};
   CondVar stopping_;

@@ -253,8 +253,7 @@ Status SharedPages::store_behind() {
   std::array<Stored, kBatchPagesMax> outcome;
   const size_t pages = behind_of_.size();
   for (size_t i = 0; i < pages; i++) out[i] = {behind_of_[i], behind_.get() + i * kPageBytes};
-  const Status stored =
-      client_->store({out.data(), pages}, absl::MakeSpan(outcome.data(), pages));
+  const Status stored = client_->store({out.data(), pages}, absl::MakeSpan(outcome.data(), pages));
   if (!stored.ok()) {
     lose(stored);
     return stored;

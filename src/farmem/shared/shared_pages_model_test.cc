@@ -3,8 +3,6 @@
 // which does what Linux does with a mapped file: a page is locked while it is read, forgetting
 // waits for that lock and writes a changed page first, and pages are forgotten for no reason. The
 // oracle is a plain array. STRATA_SEED=n repeats a round.
-#include "farmem/shared/shared_pages.h"
-
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +13,9 @@
 
 #include "base/latch.h"
 #include "base/rng.h"
+#include "base/testing/sanitized.h"
 #include "farmem/node/memory_service.h"
+#include "farmem/shared/shared_pages.h"
 #include "transport/calls/testing/io_node.h"
 
 namespace strata::farmem {
@@ -28,11 +28,12 @@ using transport::test::secret_of;
 constexpr uint64_t kPages = 600;
 constexpr uint32_t kFrames = 64;
 constexpr int kThreads = 4;
-constexpr int kStepsOfThread = 4000;
+const auto kStepsOfThread = static_cast<int>(testing::fewer_if_sanitized(4000, 800));
 
 uint64_t seed() {
   const char* const given = std::getenv("STRATA_SEED");
-  const uint64_t chosen = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  const uint64_t chosen =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   std::printf("STRATA_SEED=%llu\n", static_cast<unsigned long long>(chosen));
   return chosen;
 }
@@ -95,7 +96,8 @@ class Kernel {
     if (!page.cached) {
       Reply reply;
       reply.to = page.bytes.data();
-      post({.kind = Message::Kind::kRead, .reply = &reply, .page = number, .copy = {}, .leave = {}});
+      post(
+          {.kind = Message::Kind::kRead, .reply = &reply, .page = number, .copy = {}, .leave = {}});
       reply.done.wait();
       if (!reply.ok) return false;
       page.cached = true;
@@ -179,7 +181,8 @@ class Kernel {
       if (rests) {
         shared_->rest();
         MutexLock lock(messages_latch_);
-        messages_posted_.wait(lock, [this]() STRATA_REQUIRES(messages_latch_) { return !messages_.empty(); });
+        messages_posted_.wait(
+            lock, [this]() STRATA_REQUIRES(messages_latch_) { return !messages_.empty(); });
         continue;
       }
       switch (message.kind) {
@@ -209,7 +212,8 @@ class Kernel {
       Leave leave;
       {
         MutexLock lock(leaves_latch_);
-        leaves_posted_.wait(lock, [this]() STRATA_REQUIRES(leaves_latch_) { return !leaves_.empty() || stop_; });
+        leaves_posted_.wait(
+            lock, [this]() STRATA_REQUIRES(leaves_latch_) { return !leaves_.empty() || stop_; });
         if (leaves_.empty()) return;
         leave = leaves_.front();
         leaves_.erase(leaves_.begin());
@@ -286,7 +290,8 @@ bool run_program(Kernel* kernel, uint64_t seed, int steps) {
         const uint64_t kind = rng.below(8);
         at = kind < 4 ? (at + 1) % kPages : kind < 6 ? rng.below(kPages) : rng.below(kFrames / 2);
         if (!kernel->touch(at, rng.one_in(3))) refused.store(true);
-        if (rng.one_in(20) && !kernel->forget(rng.below(kPages), rng.one_in(2))) refused.store(true);
+        if (rng.one_in(20) && !kernel->forget(rng.below(kPages), rng.one_in(2)))
+          refused.store(true);
       }
     });
   }
@@ -297,7 +302,7 @@ bool run_program(Kernel* kernel, uint64_t seed, int steps) {
 TEST_F(SharedPagesModelTest, ThreadsReadWhatWasWrittenLastWithinTheFrames) {
   const uint64_t first_seed = seed();
   const std::vector<std::pair<const char*, uint32_t>> policies{
-      {"fifo", 0},   {"fifo", 15},      {"second-chance", 0}, {"second-chance", 7},
+      {"fifo", 0},    {"fifo", 15},   {"second-chance", 0}, {"second-chance", 7},
       {"assoc:1", 0}, {"assoc:1", 3}, {"assoc:16", 63}};
   for (const bool mapped : {true, false}) {
     for (size_t i = 0; i < policies.size(); i++) {
@@ -314,7 +319,8 @@ TEST_F(SharedPagesModelTest, ThreadsReadWhatWasWrittenLastWithinTheFrames) {
                 counters.soft_hits.load() + counters.zero_filled.load() + counters.fetched.load());
       EXPECT_LE(counters.local_max.load(), kFrames);
       EXPECT_EQ(counters.prefetched.load() > 0, policy.prefetch > 0);
-      EXPECT_TRUE(policy.replacement != Replacement::kSecondChance || counters.soft_hits.load() > 0);
+      EXPECT_TRUE(policy.replacement != Replacement::kSecondChance ||
+                  counters.soft_hits.load() > 0);
     }
   }
 }
