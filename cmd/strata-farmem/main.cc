@@ -4,6 +4,7 @@
 
 #include "replay_trace.h"
 #include "run.h"
+#include "run_shared.h"
 #include "run_swapped.h"
 #include "serve.h"
 #include "settings.h"
@@ -19,7 +20,8 @@ int main(int argc, char** argv) {
       return replay_trace(*replaying);
     if (const auto* const swapping = std::get_if<SwapSettings>(&given))
       return run_swapped(*swapping);
-    return run(std::get<RunSettings>(given));
+    const auto& running = std::get<RunSettings>(given);
+    return running.shared ? run_shared(running) : run(running);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "strata-farmem: %s\n", error.what());
     return 1;

@@ -32,6 +32,7 @@ nlohmann::ordered_json json_of(const ProcessReport& process) {
                              {"pinned", process.pinned},
                              {"local_pages", process.local_pages},
                              {"local_pages_max", process.local_pages_max},
+                             {"cached_pages_max", process.cached_pages_max},
                              {"bytes_in", process.bytes_in()},
                              {"bytes_out", process.bytes_out()},
                              {"service_ns", process.service_ns}};

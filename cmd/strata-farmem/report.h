@@ -22,6 +22,7 @@ struct ProcessReport {
   uint64_t faults = 0, soft_hits = 0, zero_filled = 0, fetched = 0, prefetched = 0;
   uint64_t evicted_dirty = 0, evicted_clean = 0, evicted_zero = 0, discarded = 0, pinned = 0;
   uint64_t local_pages = 0, local_pages_max = 0;
+  uint64_t cached_pages_max = 0;  // mode fuse: of them, as the kernel counts what it has
   uint64_t service_ns = 0;
   std::vector<uint64_t> service_histogram;
 

@@ -1,7 +1,6 @@
 #include "run.h"
 
 #include <fcntl.h>
-#include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,33 +9,21 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <map>
 
 #include "base/clock.h"
 #include "farmem/node/memory_client.h"
 #include "farmem/pager/userfault.h"
 #include "farmem/trace/trace_writer.h"
+#include "program.h"
 #include "report.h"
 #include "transport/secret.h"
-
-extern char** environ;
 
 namespace strata::farmem {
 namespace {
 
-constexpr int kNotStarted = 2;
-constexpr int kSignalled = 128;
 constexpr const char* kLibrary = "libstrata-farmem.so";
-constexpr const char* kPreload = "LD_PRELOAD=";
 constexpr timespec kLookEvery{.tv_sec = 1, .tv_nsec = 0};
-
-std::string library_path() {
-  std::array<char, PATH_MAX> self;
-  const ssize_t bytes = ::readlink("/proc/self/exe", self.data(), self.size());
-  const std::string program(self.data(), bytes > 0 ? static_cast<size_t>(bytes) : 0);
-  return program.substr(0, program.rfind('/') + 1) + kLibrary;
-}
 
 StatusOr<std::string> absolute_path(const std::string& path) {
   if (path.front() == '/') return path;
@@ -52,24 +39,6 @@ StatusOr<int> userfault_device() {
   const auto tried = Userfault::open(device);
   STRATA_RETURN_IF_ERROR(tried.status());
   return device;
-}
-
-struct Resident {
-  uint64_t anonymous = 0;
-  uint64_t file = 0;
-};
-
-// Zeros: there is no such process. Without shared memory: the memory node's may be mapped.
-Resident resident_bytes(uint64_t pid) {
-  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
-  Resident out;
-  for (std::string line; std::getline(status, line);) {
-    const uint64_t bytes =
-        std::strtoull(line.c_str() + std::strlen("RssAnon:"), nullptr, 10) * 1024;
-    if (line.rfind("RssAnon:", 0) == 0) out.anonymous = bytes;
-    if (line.rfind("RssFile:", 0) == 0) out.file = bytes;
-  }
-  return out;
 }
 
 class Run {
@@ -115,26 +84,10 @@ class Run {
   }
 
   Status start(const sigset_t& ours) {
-    std::vector<std::string> environment = environment_of_program();
-    std::vector<char*> variables, arguments;
-    for (std::string& text : environment) variables.push_back(text.data());
-    for (const std::string& text : settings_.command)
-      arguments.push_back(const_cast<char*>(text.c_str()));
-    variables.push_back(nullptr);
-    arguments.push_back(nullptr);
-    posix_spawnattr_t attributes;
-    ::posix_spawnattr_init(&attributes);
-    sigset_t none;
-    ::sigemptyset(&none);
-    ::posix_spawnattr_setsigmask(&attributes, &none);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
     begun_us_ = monotonic_us();
-    const int error = ::posix_spawnp(&child_, arguments[0], nullptr, &attributes, arguments.data(),
-                                     variables.data());
-    ::posix_spawnattr_destroy(&attributes);
-    if (error != 0)
-      return error_invalid_argument("cannot start " + settings_.command[0] + ": " +
-                                    std::strerror(error));
+    STRATA_ASSIGN_OR_RETURN(
+        child_,
+        start_program(settings_.command, environment_of_program(library_path(kLibrary), fd_)));
     wait(ours);
     return ok_status();
   }
@@ -153,20 +106,6 @@ class Run {
   }
 
  private:
-  std::vector<std::string> environment_of_program() const {
-    std::vector<std::string> out{std::string(kSetupVariable) + "=" + std::to_string(fd_)};
-    std::string preload = kPreload + library_path();
-    for (char** variable = environ; *variable != nullptr; variable++) {
-      const std::string text = *variable;
-      if (text.rfind(kPreload, 0) == 0)
-        preload += ":" + text.substr(std::strlen(kPreload));
-      else if (text.rfind(std::string(kSetupVariable) + "=", 0) != 0)
-        out.push_back(text);
-    }
-    out.push_back(preload);
-    return out;
-  }
-
   void wait(const sigset_t& ours) {
     for (;;) {
       const int signal = ::sigtimedwait(&ours, nullptr, &kLookEvery);
@@ -174,7 +113,7 @@ class Run {
       int status = 0;
       const pid_t ended = ::waitpid(child_, &status, WNOHANG);
       if (ended == child_) {
-        exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+        exit_code_ = exit_code_of(status);
         return;
       }
       if (signal >= 0) continue;
@@ -247,11 +186,6 @@ class Run {
   std::map<uint64_t, Resident> outside_;  // by pid, at most so far
 };
 
-int not_started(const Status& why) {
-  std::fprintf(stderr, "strata-farmem: %s\n", std::string(why.message()).c_str());
-  return kNotStarted;
-}
-
 }  // namespace
 
 int run(const RunSettings& settings) {
@@ -263,8 +197,9 @@ int run(const RunSettings& settings) {
   if (!secret.ok()) return not_started(secret.status());
   const auto device = userfault_device();
   if (!device.ok()) return not_started(device.status());
-  if (::access(library_path().c_str(), R_OK) != 0)
-    return not_started(error_not_found(library_path() + " is missing; ./strata build makes it"));
+  if (::access(library_path(kLibrary).c_str(), R_OK) != 0)
+    return not_started(
+        error_not_found(library_path(kLibrary) + " is missing; ./strata build makes it"));
   const auto shared = SharedMemory::create();
   if (!shared.ok()) return not_started(shared.status());
   Run run(settings, *shared);

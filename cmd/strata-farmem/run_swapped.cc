@@ -14,15 +14,13 @@
 #include "base/clock.h"
 #include "farmem/swap/limits.h"
 #include "farmem/swap/small_files.h"
+#include "program.h"
 #include "report.h"
 #include "transport/secret.h"
 
 namespace strata::farmem {
 namespace {
 
-constexpr int kNotStarted = 2;
-constexpr int kLostExit = 74;  // as in src/farmem/preload
-constexpr int kSignalled = 128;
 constexpr int kNotPutBack = 1;
 constexpr timespec kLookEvery{.tv_sec = 0, .tv_nsec = 200'000'000};
 constexpr uint64_t kShowEveryUs = 1'000'000;
@@ -70,7 +68,7 @@ class SwappedRun {
       if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) ::kill(child_, signal);
       int status = 0;
       if (::waitpid(child_, &status, WNOHANG) == child_) {
-        exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : kSignalled + WTERMSIG(status);
+        exit_code_ = exit_code_of(status);
         // The kernel tells a program by a signal that a page is lost; not why.
         if (const auto why = reason_of_loss(); why && WIFSIGNALED(status)) end(*why);
         break;
@@ -180,11 +178,6 @@ class SwappedRun {
   std::string lost_;
   ProcessReport process_;
 };
-
-int not_started(const Status& why) {
-  std::fprintf(stderr, "strata-farmem: %s\n", std::string(why.message()).c_str());
-  return kNotStarted;
-}
 
 // Of no memory node: nobody is shown it.
 StatusOr<transport::Secret> secret_of(const SwapSettings& settings) {

@@ -66,9 +66,10 @@ void add_run(CLI::App* app, RunSettings* run, Raw* raw) {
   add_size(app, "--local", &raw->local_bytes,
            "Local memory for what the program allocates: the cap. Modes that swap: for all of it");
   app->add_option("--mode", raw->mode,
-                  "uffd (this program's own way), or, to compare with, as root: swap (the kernel "
-                  "swaps to the memory node), disk (to a file), zram (to compressed memory here)")
-      ->check(CLI::IsMember({"uffd", "swap", "disk", "zram"}))
+                  "uffd (what each process allocates), fuse (what several share; as root), or, to "
+                  "compare with, as root: swap (the kernel swaps to the memory node), disk (to a "
+                  "file), zram (to compressed memory here)")
+      ->check(CLI::IsMember({"uffd", "fuse", "swap", "disk", "zram"}))
       ->capture_default_str();
   app->add_option("--memory-node", run->memory_node, "address:port or unix:/path");
   app->add_option("--secret-file", run->secret_file, "The memory node's");
@@ -197,6 +198,9 @@ Status finish(SwapSettings* swap, const RunSettings& run, const Raw& raw) {
 Status finish(RunSettings* run, const Raw& raw) {
   STRATA_RETURN_IF_ERROR(check_place(*run));
   if (raw.disk_iops > 0) return error_invalid_argument("--disk-iops goes with --mode disk");
+  run->shared = raw.mode == "fuse";
+  if (run->shared && !run->trace_file.empty())
+    return error_invalid_argument("--trace records what mode uffd does");
   run->far_bytes = raw.far_bytes > 0 ? raw.far_bytes : kFarBytes;
   run->memory_node = address_of(run->memory_node);
   run->timeout_us = raw.timeout_ms * kUsPerMs;
@@ -241,7 +245,7 @@ std::variant<Settings, int> read_settings(int argc, char** argv) {
   running->positionals_at_end(true);
   if (const auto code = daemon::parse(&app, argc, argv, kProgram)) return *code;
   const bool serves = serving->parsed(), replays = replaying->parsed();
-  const bool swaps = running->parsed() && raw.mode != "uffd";
+  const bool swaps = running->parsed() && raw.mode != "uffd" && raw.mode != "fuse";
   const Status usable = serves    ? finish(&serve, raw)
                         : replays ? finish(&replay, raw_replay)
                         : swaps   ? finish(&swap, run, raw)

@@ -20,6 +20,7 @@ struct ServeSettings {
 };
 
 struct RunSettings {
+  bool shared = false;  // memory that several processes share, instead of what each allocates
   PolicyOptions policy;
   std::string memory_node;  // tcp:... or unix:...
   std::string secret_file;

@@ -561,15 +561,20 @@ def farmem_run(
     live: Annotated[bool, typer.Option("--live", help="Show the counters each second.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No table at the end.")] = False,
     mode: Annotated[
-        str, typer.Option(help="uffd; to compare with, as root: swap (to the memory node), disk (to a file), zram.")
+        str,
+        typer.Option(
+            help="uffd: what each process allocates; fuse: what several share; to compare with: swap (to the memory node), disk"
+            " (to a file), zram. All but uffd as root."
+        ),
     ] = farmem.UFFD,
     disk_folder: Annotated[Path | None, typer.Option(help="Mode disk: where the file is.", show_default="this one")] = None,
     disk_iops: Annotated[int, typer.Option(help="Mode disk: operations the disk does in a second; 0: all it can.", min=0)] = 0,
 ) -> None:
     """Run a program that knows nothing of it with most of its memory in a memory node; show faults and bytes.
 
-    For one process with threads; needs Linux 6.8 and the right to use userfaultfd (root). The exit code is the program's;
-    74 when its memory node was lost, 2 when it was not started.
+    One process with threads needs Linux 6.8 and the right to use userfaultfd (root); several processes, as PostgreSQL's,
+    have what they share far with --mode fuse. The exit code is the program's; 74 when its memory node was lost, 2 when it was
+    not started.
 
     Examples: ./strata farmem run --local 64M -- python3 query.py
 

@@ -32,8 +32,9 @@ class Place:
     secret: Path
 
 
-# What a program's memory is in: far memory by our own pager, or, to compare with, what the kernel swaps to.
-UFFD, SWAP, DISK, ZRAM = MODES = ("uffd", "swap", "disk", "zram")
+# What a program's memory is in: far memory by our own pager (what each process allocates, or what several share), or, to
+# compare with, what the kernel swaps to.
+UFFD, FUSE, SWAP, DISK, ZRAM = MODES = ("uffd", "fuse", "swap", "disk", "zram")
 NOT_STARTED = 2  # exit code
 
 
@@ -72,7 +73,7 @@ class Options:
 
 
 def needs_memory_node(mode: str) -> bool:
-    return mode in (UFFD, SWAP)
+    return mode in (UFFD, FUSE, SWAP)
 
 
 def run_command(place: Place | None, options: Options, command: Sequence[str]) -> list[str]:

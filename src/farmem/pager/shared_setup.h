@@ -31,7 +31,10 @@ struct SharedSetup {
   uint32_t frames = 0;
   uint32_t ways = 0;
   uint32_t prefetch = 0;
-  uint32_t reserved = 0;
+  // Shared memory: a file of far_pages pages, of which so many have been mapped by somebody.
+  int32_t shared_file = -1;    // descriptor, inherited; -1: shared memory is local
+  uint64_t shared_device = 0;  // of the file: what is open under a number may be something else
+  Counter shared_pages_taken{0};
   uint64_t far_pages = 0;
   uint64_t far_bytes_min = 0;  // smaller allocations stay local
   uint64_t timeout_us = 0;

@@ -26,7 +26,7 @@
 #include "base/thread_name.h"
 #include "farmem/pager/shared_setup.h"
 #include "farmem/swap/far_pages.h"
-#include "farmem/swap/fuse_file.h"
+#include "farmem/fuse/fuse_file.h"
 #include "farmem/swap/limits.h"
 #include "farmem/swap/small_files.h"
 #include "farmem/swap/swap_area.h"

@@ -1,0 +1,297 @@
+"""strata-farmem run --mode fuse: the memory that several processes share is far. PostgreSQL, unmodified, gives the answers it
+gives on local memory, within the cap; when the memory node or strata-farmem itself goes, everything ends and nothing hangs or
+stays on the host; what cannot be is refused with the reason."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from strata_cli import farmem, farmem_postgres
+from strata_cli import farmem_postgres_packages as packages
+from strata_cli.farmem_postgres import Postgres
+from strata_cli.shell import StrataError
+from strata_cli.waiting import wait_until
+
+pytestmark = pytest.mark.quick
+
+TIMEOUT_S = 300.0
+LOST, NOT_STARTED = 74, 2
+SCALE = 0.01
+BUFFERS = {"shared_buffers": "64MB"}
+CAP = 1024  # pages of 4M
+THREADS_WAITING = 16  # more than there are processes: each waits with one empty page
+
+# Four processes that share 8 MiB: each counts up a word of its own in every page, three times, and sees the parent's.
+SHARED = """
+import mmap, os, sys
+PAGES, WORKERS, TURNS = 2048, 4, 3
+memory = mmap.mmap(-1, PAGES * 4096)
+words = memoryview(memory).cast("Q")
+for page in range(PAGES): words[page * 512] = page + int(sys.argv[1])
+def work(me):
+    for turn in range(TURNS):
+        for page in range(PAGES):
+            assert words[page * 512] == page + int(sys.argv[1])
+            words[page * 512 + 1 + me] += 1
+children = []
+for me in range(WORKERS):
+    pid = os.fork()
+    if pid == 0:
+        work(me)
+        os._exit(0)
+    children.append(pid)
+assert all(os.waitpid(pid, 0)[1] == 0 for pid in children)
+assert all(words[page * 512 + 1 + me] == TURNS for page in range(PAGES) for me in range(WORKERS))
+assert not any(words[page * 512 + 1 + WORKERS] for page in range(PAGES))
+print("kept", sum(words[page * 512] for page in range(PAGES)))
+"""
+SUM = 2048 * 2047 // 2
+
+
+def python(text: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-S", "-c", text, *arguments]
+
+
+def host() -> dict[str, object]:
+    """All that could be left behind."""
+    return {
+        "mounts": Path("/proc/self/mounts").read_text(),
+        "folders": sorted(str(folder) for folder in Path("/tmp").glob("strata-farmem-??????")),
+        "guards": sorted(comm.parent.name for comm in Path("/proc").glob("[0-9]*/comm") if _text(comm).strip() == "fm-guard"),
+    }
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:
+        return ""
+
+
+def processes_of(data: Path) -> list[int]:
+    """That have this folder as their own: PostgreSQL's do."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cwd").readlink() == data:
+                found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def allowed() -> Iterator[None]:
+    """Where a FUSE file system may be made; afterwards nothing of it is left."""
+    if os.geteuid() != 0 or not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        pytest.skip("mode fuse is not allowed here")
+    before = host()
+    yield
+    # A guard ends by itself when its starter is gone.
+    assert wait_until(lambda: host() == before, 60.0, every_s=0.2), (before, host())
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Postgres]:
+    """PostgreSQL with TPC-H's tables, not running. What a test kills, it recovers from."""
+    try:
+        packages.fetch(print)
+    except StrataError as missing:
+        pytest.skip(str(missing))
+    with TemporaryDirectory(prefix="strata-pg-") as folder:
+        Path(folder).chmod(0o755)
+        server = Postgres(Path(folder))
+        server.make()
+        server.start(BUFFERS)
+        try:
+            server.load_tpch(SCALE)
+        finally:
+            server.stop()
+        yield server
+
+
+@pytest.fixture(scope="module")
+def expected(database: Postgres) -> dict[int, str]:
+    database.start(BUFFERS)
+    try:
+        return answers_of(database, list(range(1, 23)))
+    finally:
+        database.stop()
+
+
+def answers_of(server: Postgres, numbers: list[int]) -> dict[int, str]:
+    return {number: server.query(farmem_postgres.tpch_query(number, SCALE)) for number in numbers}
+
+
+def options(stats: Path | None = None, **more: object) -> farmem.Options:
+    return farmem.Options(**{"mode": farmem.FUSE, "local": "4M", "quiet": True, "stats": stats, **more})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("policy", "prefetch", "tcp"), [("fifo", 0, False), ("second-chance", 7, True), ("assoc:256", 0, False)])
+def test_postgresql_gives_the_same_answers_within_the_cap(
+    allowed: None, database: Postgres, expected: dict[int, str], tmp_path: Path, policy: str, prefetch: int, tcp: bool
+) -> None:
+    """All 22 queries, by two clients at once; what is changed outlives the far memory."""
+    stats = tmp_path / "far.json"
+    with farmem.MemoryNode("1G", tcp=tcp) as place:
+        database.start(BUFFERS, farmem.run_command(place, options(stats, policy=policy, prefetch=prefetch), []))
+        try:
+            before = database.query("SELECT SUM(s_acctbal) FROM supplier")
+            with ThreadPoolExecutor(2) as clients:
+                streams = [clients.submit(answers_of, database, list(range(first, 23, 2))) for first in (1, 2)]
+                said = {number: text for stream in streams for number, text in stream.result().items()}
+            database.query("UPDATE supplier SET s_acctbal = s_acctbal + 1")
+        finally:
+            code = database.stop()
+    assert said == expected and code == 0
+    (process,) = json.loads(stats.read_text())["processes"]
+    assert process["fetched"] > CAP and process["far_bytes"] > 64 << 20 and process["far_bytes_refused"] == 0
+    assert process["faults"] == process["soft_hits"] + process["zero_filled"] + process["fetched"]
+    assert CAP // 2 < process["local_pages_max"] <= CAP
+    assert 0 < process["cached_pages_max"] <= CAP + THREADS_WAITING
+    assert (process["prefetched"] > 0) == (prefetch > 0)
+    database.start(BUFFERS)
+    try:
+        changed = database.query("SELECT SUM(s_acctbal) - COUNT(*) FROM supplier")
+        database.query("UPDATE supplier SET s_acctbal = s_acctbal - 1")
+    finally:
+        database.stop()
+    assert changed == before
+
+
+class Busy:
+    """Clients that read and write as long as there is a server."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._threads = [threading.Thread(target=self._work, args=(n,)) for n in range(2)]
+
+    def __enter__(self) -> None:
+        self._server.query("CREATE TABLE IF NOT EXISTS busy (a INT, b TEXT)")
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self, number: int) -> None:
+        with contextlib.suppress(StrataError):
+            while True:
+                self._server.query("INSERT INTO busy SELECT i, repeat('x', 200) FROM generate_series(1, 5000) i")
+                self._server.query(farmem_postgres.tpch_query(1 + number, SCALE))
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(TIMEOUT_S)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_a_lost_memory_node_ends_postgresql_with_a_reason(allowed: None, database: Postgres, tmp_path: Path, how: str) -> None:
+    node = farmem.MemoryNode("1G", tcp=True)
+    stats = tmp_path / "far.json"
+    with node as place:
+        database.log.unlink(missing_ok=True)
+        database.start(BUFFERS, farmem.run_command(place, options(stats, timeout_ms=2000), []))
+        with Busy(database):
+            assert wait_until(lambda: stats.exists() and _fetched(stats) > 0, TIMEOUT_S)
+            os.kill(node.pid(), signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+            lost = time.monotonic()
+            code = database.process.wait(TIMEOUT_S)
+            took_s = time.monotonic() - lost
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(node.pid(), signal.SIGCONT)
+    assert code == LOST and took_s < 60
+    assert "is lost" in database.log.read_text(errors="replace")
+    assert processes_of(database.data) == []
+    check_recovers(database)
+
+
+def _fetched(stats: Path) -> int:
+    return sum(int(process["fetched"]) for process in json.loads(stats.read_text())["processes"])
+
+
+def check_recovers(database: Postgres) -> None:
+    """What was killed is as if the machine had lost power; PostgreSQL knows what to do."""
+    # A process that has ended and that nobody has waited for yet counts as a server there.
+    for lock in ("postmaster.pid", ".s.PGSQL.5432", ".s.PGSQL.5432.lock"):
+        (database.data / lock).unlink(missing_ok=True)
+    database.start(BUFFERS)
+    try:
+        assert int(database.query("SELECT COUNT(*) FROM lineitem")) > 50_000
+        database.query("TRUNCATE busy")
+    finally:
+        database.stop()
+
+
+def test_strata_farmem_killed_takes_postgresql_along(allowed: None, database: Postgres, tmp_path: Path) -> None:
+    """In the midst of work, when the kernel waits for an answer that nobody will give."""
+    for turn in range(3):
+        stats = tmp_path / f"far{turn}.json"
+        with farmem.MemoryNode("1G") as place:
+            database.start(BUFFERS, farmem.run_command(place, options(stats), []))
+            with Busy(database):
+                assert wait_until(lambda file=stats: file.exists() and _fetched(file) > 0, TIMEOUT_S)  # type: ignore[misc]
+                database.process.kill()
+                database.process.wait(TIMEOUT_S)
+            assert wait_until(lambda: processes_of(database.data) == [], TIMEOUT_S, every_s=0.2)
+        check_recovers(database)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "second-chance", "assoc:1"])
+def test_processes_share_what_they_map_and_two_programs_do_not(allowed: None, policy: str) -> None:
+    with farmem.MemoryNode("1G", tcp=True) as place, ThreadPoolExecutor(2) as both:
+        far = farmem.Options(mode=farmem.FUSE, local="1M", policy=policy, prefetch=3)
+        runs = [both.submit(farmem.measure, place, far, python(SHARED, str(n)), TIMEOUT_S) for n in (0, 1_000_000)]
+        said = [run.result() for run in runs]
+    assert [run.said for run in said] == [f"kept {SUM}\n", f"kept {SUM + 2048 * 1_000_000}\n"]
+    for run in said:
+        assert run.total("fetched") > 2048 and run.total("local_pages_max") <= 256
+        assert run.total("far_bytes") == 8 << 20
+
+
+def test_what_finds_no_room_is_local(allowed: None) -> None:
+    with farmem.MemoryNode("1G") as place:
+        far = farmem.measure(place, farmem.Options(mode=farmem.FUSE, local="1M", far="4M"), python(SHARED, "0"), TIMEOUT_S)
+    assert far.said == f"kept {SUM}\n" and far.total("far_bytes_refused") == 8 << 20 and far.total("faults") == 0
+
+
+def test_the_exit_code_and_signals_are_the_programs(allowed: None) -> None:
+    with farmem.MemoryNode("64M") as place:
+        for text, code in (("exit 7", 7), ("kill -9 $$", 128 + signal.SIGKILL)):
+            done = subprocess.run(farmem.run_command(place, options(), ["sh", "-c", text]), timeout=TIMEOUT_S)
+            assert done.returncode == code
+        # It ends when all processes of the program have, not the first one only.
+        later = "(sleep 1; echo later) & echo first"
+        done_text = subprocess.run(
+            farmem.run_command(place, options(), ["sh", "-c", later]), capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert done_text.returncode == 0 and done_text.stdout == "first\nlater\n"
+        forever = subprocess.Popen(
+            farmem.run_command(place, options(), ["sh", "-c", "echo there; exec sleep 1000"]), stdout=subprocess.PIPE
+        )
+        assert forever.stdout is not None and forever.stdout.readline() == b"there\n"
+        forever.send_signal(signal.SIGTERM)
+        assert forever.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+
+
+def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    with farmem.MemoryNode("64M", tcp=True) as place:
+        for more, word in (({"trace": tmp_path / "trace"}, "uffd"), ({"local": "4K"}, "at least")):
+            command = farmem.run_command(place, options(**more), ["touch", str(marker)])
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+            assert refused.returncode == NOT_STARTED and word in refused.stderr and refused.stderr.count("\n") == 1
+        if os.geteuid() == 0:
+            place.secret.parent.chmod(0o711)
+            os.chown(place.secret, farmem_postgres.NOBODY, farmem_postgres.NOBODY)
+            command = farmem_postgres.as_nobody(farmem.run_command(place, options(), ["touch", str(marker)]))
+            refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+            assert refused.returncode == NOT_STARTED, refused.stderr
+            assert "needs root" in refused.stderr and refused.stderr.count("\n") == 1
+    assert not marker.exists()
