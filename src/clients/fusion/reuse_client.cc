@@ -1,0 +1,81 @@
+#include "clients/fusion/reuse_client.h"
+
+#include <algorithm>
+
+#include "base/thread_name.h"
+
+namespace strata::clients {
+
+void ReuseMarks::asked(uint64_t round) noexcept { asked_ = std::max(asked_, round); }
+
+std::optional<uint64_t> ReuseMarks::due(OwnOperations* own) noexcept {
+  if (is_idle()) return std::nullopt;
+  if (own == nullptr) return asked_;
+  if (marked_ == 0) {
+    marked_ = asked_;
+    mark_ = own->mark();
+  }
+  if (!own->ended(mark_)) return std::nullopt;
+  return marked_;
+}
+
+void ReuseMarks::reported(uint64_t round) noexcept {
+  reported_ = std::max(reported_, round);
+  if (marked_ <= reported_) marked_ = 0;
+}
+
+ReuseClient::ReuseClient(const ReuseClientOptions& options, ReuseService* service)
+    : options_(options), service_(service) {
+  thread_ = std::thread([this] { work(); });
+}
+
+ReuseClient::~ReuseClient() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+}
+
+void ReuseClient::asked(const proto::ReuseAsk& ask) {
+  const MutexLock lock(mutex_);
+  marks_.asked(ask.round);
+  changed_.notify_all();
+}
+
+Status ReuseClient::join(NodeId, OwnOperations* own) {
+  const MutexLock lock(mutex_);
+  own_ = own;
+  return ok_status();
+}
+
+void ReuseClient::leave(NodeId) noexcept {
+  const MutexLock lock(mutex_);
+  own_ = nullptr;
+  changed_.notify_all();
+}
+
+void ReuseClient::work() {
+  name_this_thread("page-reuse");
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    const std::optional<uint64_t> round = marks_.due(own_);
+    if (!round.has_value()) {
+      if (marks_.is_idle())
+        changed_.wait(lock);
+      else
+        changed_.wait_for_us(lock, options_.look_us);
+      continue;
+    }
+    lock.unlock();
+    const Status reported = service_->report_round(*round);
+    lock.lock();
+    if (reported.ok())
+      marks_.reported(*round);
+    else if (!stopping_)
+      changed_.wait_for_us(lock, options_.look_us);
+  }
+}
+
+}  // namespace strata::clients

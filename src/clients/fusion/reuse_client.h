@@ -1,0 +1,77 @@
+// When pages that left trees of this server may be used again, where others read them, too
+// (space/page_reuse.h), by way of a memory node. Thread-safe.
+//
+//   FC43  A mark is taken after the round was heard of, and the round is reported once that mark has
+//         ended: so everything that was under way when the round began has ended here (FR1). Rounds
+//         that come meanwhile wait for the next mark, all for one.
+//   FC44  A server whose kernel has not joined, or has left, has no operations (MW14): it says so at
+//         once.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <thread>
+
+#include "base/latch.h"
+#include "base/status.h"
+#include "proto/name_locks.h"
+#include "space/page_reuse.h"
+
+namespace strata::clients {
+
+// How the memory node is asked. Thread-safe; blocks. Errors: the calls', fenced.
+class ReuseService {
+ public:
+  virtual ~ReuseService() = default;
+  virtual StatusOr<uint64_t> begin_round() = 0;
+  virtual StatusOr<bool> round_ended(uint64_t round) = 0;
+  virtual Status report_round(uint64_t round) = 0;
+};
+
+// FC43, without threads. Not thread-safe.
+class ReuseMarks {
+ public:
+  void asked(uint64_t round) noexcept;
+  // The round to be reported, if there is one; again until reported(). `own` may be null (FC44).
+  std::optional<uint64_t> due(OwnOperations* own) noexcept;
+  void reported(uint64_t round) noexcept;
+  [[nodiscard]] bool is_idle() const noexcept { return reported_ >= asked_; }
+
+ private:
+  uint64_t asked_ = 0, reported_ = 0;
+  uint64_t marked_ = 0;  // the round that mark_ is for; 0: none
+  uint64_t mark_ = 0;
+};
+
+struct ReuseClientOptions {
+  uint64_t look_us = 20'000;  // how often it is looked whether a mark has ended
+};
+
+class ReuseClient final : public PageReuse {
+ public:
+  ReuseClient(const ReuseClientOptions& options, ReuseService* service);
+  ~ReuseClient() override;
+
+  // From the memory node, in any order, any number of times.
+  void asked(const proto::ReuseAsk& ask);
+
+  // PageReuse; `node` is this server.
+  Status join(NodeId node, OwnOperations* own) override;
+  void leave(NodeId node) noexcept override;
+  StatusOr<uint64_t> begin_round() override { return service_->begin_round(); }
+  StatusOr<bool> round_ended(uint64_t round) override { return service_->round_ended(round); }
+
+ private:
+  void work();  // its thread
+
+  const ReuseClientOptions options_;
+  ReuseService* const service_;
+  Mutex mutex_{LatchRank::kPeers};  // held while a mark is looked at
+  CondVar changed_;
+  OwnOperations* own_ STRATA_GUARDED_BY(mutex_) = nullptr;
+  ReuseMarks marks_ STRATA_GUARDED_BY(mutex_);
+  bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace strata::clients

@@ -1,0 +1,223 @@
+// Goal: each rule of names.h by hand, at exact steps (FN1-FN5).
+#include "fusion/names/names.h"
+
+#include <gtest/gtest.h>
+
+#include <optional>
+
+namespace strata::fusion {
+namespace {
+
+using proto::NameAsk;
+using proto::NameCaller;
+using proto::NameGiveUp;
+using proto::NameGrant;
+using proto::NameMode;
+using proto::NameReport;
+
+constexpr NodeId kA{1}, kB{2}, kC{3};
+constexpr auto kU = NameMode::kUse;
+constexpr auto kX = NameMode::kExclusive;
+constexpr Epoch kEpoch{4};
+
+class NamesTest : public ::testing::Test {
+ protected:
+  NamesTest() { begin({}); }
+  ~NamesTest() override { EXPECT_EQ(names_->check(), ""); }
+  void begin(const NamesOptions& options) {
+    names_.emplace(options, kEpoch);
+    for (const NodeId server : {kA, kB, kC}) ASSERT_TRUE(names_->joined(server, life(server)).ok());
+  }
+  static uint64_t life(NodeId server) { return 100u + server.value; }
+  static NameCaller caller(NodeId server) { return {server, life(server), kEpoch}; }
+  void ask(NodeId server, const std::string& name, NameMode mode, uint64_t number) {
+    const NameAsk asks[] = {{name, mode, number}};
+    ASSERT_TRUE(names_->ask(caller(server), asks, 0).ok());
+    EXPECT_EQ(names_->check(), "");
+  }
+  void report(NodeId server, const std::string& name, uint64_t number,
+              NameMode keeps = NameMode::kNone) {
+    const NameReport reports[] = {{name, number, keeps}};
+    ASSERT_TRUE(names_->report(caller(server), reports, 0).ok());
+    EXPECT_EQ(names_->check(), "");
+  }
+  // What is sent next, as text: "1 t U:5 ask 7" or "2 t gives up X:5".
+  std::vector<std::string> sent() {
+    std::vector<std::string> texts;
+    for (const Names::Outgoing& out : names_->take_outgoing()) {
+      EXPECT_EQ(out.life, life(out.server));
+      std::string text = std::to_string(out.server.value) + " ";
+      const auto mode = [](NameMode m) { return m == kX ? "X:" : "U:"; };
+      if (const auto* grant = std::get_if<NameGrant>(&out.message))
+        text += grant->name + " " + mode(grant->mode) + std::to_string(grant->number) + " ask " +
+                std::to_string(grant->ask);
+      else if (const auto* back = std::get_if<NameGiveUp>(&out.message))
+        text += back->name + " gives up " + mode(back->mode) + std::to_string(back->number);
+      texts.push_back(text);
+    }
+    return texts;
+  }
+  using Sent = std::vector<std::string>;
+  std::optional<Names> names_;
+};
+
+TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // FN1
+  ask(kA, "t", kU, 1);
+  ask(kB, "t", kU, 1);
+  EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "2 t U:2 ask 1"}));
+  ask(kC, "t", kX, 5);
+  EXPECT_EQ(sent(), (Sent{"1 t gives up U:1", "2 t gives up U:2"}));
+  report(kA, "t", 1);
+  EXPECT_EQ(sent(), Sent{});
+  report(kB, "t", 2);
+  EXPECT_EQ(sent(), Sent{"3 t X:3 ask 5"});
+  ask(kA, "t", kU, 2);
+  EXPECT_EQ(sent(), Sent{"3 t gives up X:3"});
+  report(kC, "t", 3, kU);
+  EXPECT_EQ(sent(), Sent{"1 t U:4 ask 2"});
+  EXPECT_EQ(names_->describe("t"), "held by 3 U:3 1 U:4, waited for by");
+}
+
+TEST_F(NamesTest, WhoUsesANameGetsItExclusivelyBeside) {  // FN1, FN2
+  ask(kA, "t", kU, 1);
+  ask(kB, "t", kU, 1);
+  ask(kA, "t", kX, 2);
+  EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "2 t U:2 ask 1", "2 t gives up U:2"}));
+  report(kB, "t", 2);
+  EXPECT_EQ(sent(), Sent{"1 t X:3 ask 2"});
+  report(kA, "t", 3);  // never heard of it: what it uses stays
+  EXPECT_EQ(names_->describe("t"), "held by 1 U:1, waited for by");
+  ask(kA, "t", kX, 3);
+  EXPECT_EQ(sent(), Sent{"1 t X:4 ask 3"});
+  report(kA, "t", 1);  // an earlier one that it had given up before the grant came
+  EXPECT_EQ(names_->describe("t"), "held by 1 X:4, waited for by");
+  report(kA, "t", 4, kU);
+  EXPECT_EQ(names_->describe("t"), "held by 1 U:4, waited for by");
+  report(kA, "t", 4, kU);  // twice
+  report(kA, "t", 1);      // and late
+  EXPECT_EQ(names_->describe("t"), "held by 1 U:4, waited for by");
+  report(kA, "t", 4);
+  EXPECT_EQ(names_->names(), 0u);  // FN5
+}
+
+TEST_F(NamesTest, ThoseWhoComeLaterWait) {  // FN3
+  ask(kA, "t", kU, 1);
+  ask(kB, "t", kX, 1);
+  ask(kC, "t", kU, 1);
+  EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "1 t gives up U:1"}));
+  ask(kB, "t", NameMode::kNone, 1);  // B does not wait any more
+  EXPECT_EQ(sent(), Sent{"3 t U:2 ask 1"});
+  ask(kB, "t", NameMode::kNone, 1);
+  EXPECT_EQ(sent(), Sent{});
+}
+
+TEST_F(NamesTest, AsksAgainAndAnswersAgain) {  // FN2, FN3
+  ask(kA, "t", kU, 3);
+  ask(kA, "t", kU, 3);  // the grant was lost
+  ask(kA, "t", kU, 2);  // late
+  EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 3", "1 t U:1 ask 3"}));
+  ask(kB, "t", kX, 1);
+  EXPECT_EQ(sent(), Sent{"1 t gives up U:1"});
+  names_->tick(100'000);
+  EXPECT_EQ(sent(), Sent{});
+  names_->tick(300'000);
+  EXPECT_EQ(sent(), Sent{"1 t gives up U:1"});
+  // It does not know of its grant: it waits behind B, and says so of what it has.
+  ask(kA, "t", kU, 4);
+  report(kA, "t", 1);
+  EXPECT_EQ(sent(), (Sent{"2 t X:2 ask 1", "2 t gives up X:2"}));
+  report(kB, "t", 2, kU);
+  EXPECT_EQ(sent(), Sent{"1 t U:3 ask 4"});
+}
+
+TEST_F(NamesTest, AServerThatForgotWhatItHasIsAskedForIt) {  // FN2
+  ask(kA, "t", kU, 1);
+  ask(kA, "t", kX, 2);
+  EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "1 t X:2 ask 2"}));
+  ask(kA, "t", kX, 3);
+  EXPECT_EQ(sent(), Sent{"1 t gives up X:2"});
+  report(kA, "t", 2);
+  EXPECT_EQ(sent(), Sent{"1 t X:3 ask 3"});
+  ask(kA, "t", kU, 4);
+  EXPECT_EQ(sent(), Sent{"1 t gives up U:1"});
+  report(kA, "t", 1);
+  EXPECT_EQ(sent(), Sent{"1 t U:4 ask 4"});
+}
+
+TEST_F(NamesTest, WhatAFencedServerChangesStaysItsPlaces) {  // FN4
+  ask(kA, "used", kU, 1);
+  ask(kA, "changed", kX, 2);
+  ask(kB, "used", kX, 1);
+  ask(kB, "changed", kU, 2);
+  ask(kA, "waited", kU, 3);
+  ask(kA, "waited", kX, 4);
+  sent();
+  names_->fence(kA);
+  const NameReport late[] = {{"used", 1, NameMode::kNone}};
+  EXPECT_TRUE(is_fenced(names_->report(caller(kA), late, 0)));
+  EXPECT_EQ(sent(), Sent{});
+  names_->tick(1'000'000);
+  EXPECT_EQ(sent(), Sent{});  // it is asked for nothing any more
+  names_->release_fenced(kA);
+  EXPECT_EQ(sent(), Sent{"2 used X:5 ask 1"});
+  EXPECT_EQ(names_->dead_names(kA), (std::vector<std::string>{"changed", "waited"}));
+  EXPECT_TRUE(is_not_found(names_->adopt(caller(kB), kC)));
+  ASSERT_TRUE(names_->adopt(caller(kB), kA).ok());
+  EXPECT_TRUE(is_in_use(names_->adopt(caller(kC), kA)));
+  const std::string changed[] = {"changed", "another"};
+  ASSERT_TRUE(names_->release_dead(caller(kC), kA, changed, 0).ok());  // is not the adopter
+  EXPECT_EQ(sent(), Sent{});
+  ASSERT_TRUE(names_->release_dead(caller(kB), kA, changed, 0).ok());
+  EXPECT_EQ(sent(), Sent{"2 changed U:6 ask 2"});
+  // The adopter is fenced as well: the place's own next life goes on.
+  names_->fence(kB);
+  names_->release_fenced(kB);
+  ASSERT_TRUE(names_->joined(kA, 900).ok());
+  const NameCaller next{kA, 900, kEpoch};
+  ASSERT_TRUE(names_->adopt(next, kA).ok());
+  ASSERT_TRUE(names_->adoption_ended(next, kA, 0).ok());
+  ASSERT_TRUE(names_->adoption_ended(next, kA, 0).ok());
+  EXPECT_EQ(names_->dead_names(kA), Sent{});
+  EXPECT_EQ(names_->dead_names(kB), Sent{"used"});
+}
+
+TEST_F(NamesTest, WhoLeavesHasNothing) {
+  ask(kA, "t", kX, 1);
+  ask(kB, "t", kX, 1);
+  sent();
+  names_->left(kA, 7);  // another life
+  EXPECT_EQ(sent(), Sent{});
+  names_->left(kA, life(kA));
+  EXPECT_EQ(sent(), Sent{"2 t X:2 ask 1"});
+  names_->left(kB, life(kB));
+  EXPECT_EQ(names_->names(), 0u);
+}
+
+TEST_F(NamesTest, OldNamesAreAskedBack) {  // FN5
+  begin({.names_max = 2});
+  ask(kA, "a", kU, 1);
+  ask(kA, "b", kX, 2);
+  ask(kB, "c", kU, 1);
+  EXPECT_EQ(sent(), (Sent{"1 a U:1 ask 1", "1 b X:2 ask 2", "1 a gives up U:1", "2 c U:3 ask 1"}));
+  report(kA, "a", 1);
+  EXPECT_EQ(names_->names(), 2u);
+}
+
+TEST_F(NamesTest, WhatNoServerSaysIsRefused) {
+  const NameAsk no_mode[] = {{"t", static_cast<NameMode>(2), 1}};
+  EXPECT_TRUE(is_invalid_argument(names_->ask(caller(kA), no_mode, 0)));
+  const NameAsk no_number[] = {{"t", kU, 0}};
+  EXPECT_TRUE(is_invalid_argument(names_->ask(caller(kA), no_number, 0)));
+  const NameAsk long_name[] = {{std::string(2000, 'x'), kU, 1}};
+  EXPECT_TRUE(is_invalid_argument(names_->ask(caller(kA), long_name, 0)));
+  const NameReport keeps_all[] = {{"t", 1, kX}};
+  EXPECT_TRUE(is_invalid_argument(names_->report(caller(kA), keeps_all, 0)));
+  const NameAsk good[] = {{"t", kU, 1}};
+  EXPECT_TRUE(is_fenced(names_->ask({kA, 5, kEpoch}, good, 0)));
+  EXPECT_TRUE(is_fenced(names_->ask({kA, life(kA), Epoch{9}}, good, 0)));
+  EXPECT_TRUE(is_in_use(names_->joined(kA, 5)));
+  EXPECT_TRUE(names_->joined(kA, life(kA)).ok());
+}
+
+}  // namespace
+}  // namespace strata::fusion
