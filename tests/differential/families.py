@@ -422,7 +422,7 @@ class Families:
 
     def _condition(self, table: Member, but_for: Set[str] = frozenset()) -> str:
         rng = self._rng
-        column = rng.choice([c for c in table.columns if c not in but_for])
+        column = rng.choice([c for c in table.columns if c not in but_for] or [table.id])
         values = table.columns[column].values
         roll = rng.random()
         if roll < 0.5:
