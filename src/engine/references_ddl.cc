@@ -41,18 +41,25 @@ std::string shown(Bytes key) {
   return "`" + std::string(key.substr(0, end)) + "`.`" + std::string(key.substr(end + 1)) + "`";
 }
 
+bool begins_with(const IndexSpec& index, const std::vector<std::string>& columns) {
+  if (index.parts.size() < columns.size()) return false;
+  for (size_t i = 0; i < columns.size(); ++i)
+    if (!same_column(index.parts[i].column, columns[i])) return false;
+  return true;
+}
+
+// Whether or not it keeps them whole.
+const IndexSpec* index_that_begins_with(const std::vector<std::string>& columns,
+                                        const TableSpec& table) {
+  for (const IndexSpec& index : table.indexes)
+    if (begins_with(index, columns)) return &index;
+  return nullptr;
+}
+
 // The first column of the key that is there under the right names, but with another type; empty:
 // no index begins with these columns.
 std::string why_not(const ForeignKeySpec& key, const TableSpec& child, const TableSpec& parent) {
-  const auto begins_with = [](const IndexSpec& index, const std::vector<std::string>& columns) {
-    if (index.parts.size() < columns.size()) return false;
-    for (size_t i = 0; i < columns.size(); ++i)
-      if (!same_column(index.parts[i].column, columns[i])) return false;
-    return true;
-  };
-  const IndexSpec* from = nullptr;
-  for (const IndexSpec& index : child.indexes)
-    if (from == nullptr && begins_with(index, key.columns)) from = &index;
+  const IndexSpec* const from = index_that_begins_with(key.columns, child);
   for (const IndexSpec& index : parent.indexes) {
     if (from == nullptr || !begins_with(index, key.parent_columns)) continue;
     for (size_t i = 0; i < key.columns.size(); ++i) {
@@ -161,6 +168,10 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
     if (!self) {
       STRATA_ASSIGN_OR_RETURN(const bool there, look_up(key.parent, &other));
       if (!there) {
+        if (s.foreign_key_checks && index_that_begins_with(key.columns, spec) == nullptr)
+          return refuse(spec, key,
+                        "There is no index where the columns of the foreign key appear as the "
+                        "first columns.");
         if (missing == ParentsMissing::kOk || !s.foreign_key_checks || key.kept) continue;
         return refuse(
             spec, key,
@@ -170,7 +181,7 @@ Status Session::check_references(const TableSpec& spec_in, Bytes as,
     const TableSpec& parent = self ? spec : other;
     if (!fit(key, spec, parent, &found)) {
       // Not every table that was loaded in an odd order has to fit at once.
-      if (missing == ParentsMissing::kOk && !s.foreign_key_checks) continue;
+      if ((missing == ParentsMissing::kOk || key.kept) && !s.foreign_key_checks) continue;
       return refuse(spec, key, why_not(key, spec, parent));
     }
   }
