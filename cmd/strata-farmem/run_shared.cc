@@ -6,12 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <optional>
 
 #include "base/clock.h"
 #include "base/latch.h"
@@ -70,15 +70,14 @@ class SharedRun {
     uint64_t shown_us = begun_us_;
     for (;;) {
       const int signal = ::sigtimedwait(&ours, nullptr, &kLookEvery);
-      const bool guarded = wait_for_children();
-      const std::vector<pid_t> running = descendants(pager_->guard());
-      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) pass_on(signal, running);
-      look(running);
-      if (!guarded) note_lost(error_internal("the process that guards it was ended"));
+      if (!wait_for_children()) note_lost(error_internal("the process that guards it was ended"));
       if (is_lost_.load()) return end();
-      if (has_ended_ && running.empty()) return;
+      if (signal == SIGTERM || signal == SIGINT || signal == SIGHUP) pass_on(signal);
+      if (has_ended_ && descendants(pager_->guard()).empty()) return look();
+      cached_max_ = std::max(cached_max_, cached_pages(pager_->file()));
       if (monotonic_us() - shown_us < kShowEveryUs) continue;
       shown_us = monotonic_us();
+      look();
       write_stats(false);
       if (settings_.live) std::fputs(table().c_str(), stderr);
     }
@@ -135,12 +134,12 @@ class SharedRun {
     }
   }
 
-  void pass_on(int signal, const std::vector<pid_t>& running) const {
+  void pass_on(int signal) const {
     if (!has_ended_) {
       ::kill(child_, signal);
       return;
     }
-    for (const pid_t pid : running) ::kill(pid, signal);
+    for (const pid_t pid : descendants(pager_->guard())) ::kill(pid, signal);
   }
 
   // All processes of the program: who touches far memory has got SIGBUS, or will.
@@ -157,6 +156,7 @@ class SharedRun {
       if (!wait_for_children()) break;
       running = descendants(pager_->guard());
     }
+    runs_ = false;
     exit_code_ = kLostExit;
   }
 
@@ -165,12 +165,12 @@ class SharedRun {
     return lost_;
   }
 
-  void look(const std::vector<pid_t>& running) {
+  void look() {
+    const std::vector<pid_t> running = descendants(pager_->guard());
     uint64_t anonymous = 0;
     for (const pid_t pid : running)
       anonymous += resident_bytes(static_cast<uint64_t>(pid)).anonymous;
     outside_max_ = std::max(outside_max_, anonymous);
-    cached_max_ = std::max(cached_max_, cached_pages(pager_->file()));
     runs_ = !running.empty();
   }
 

@@ -47,7 +47,7 @@ from .bench import (
 from .bench.sysbench import Dataset, Workload
 from .build_cmd import BuildType
 from .cluster import Wishes
-from .experiments import deployments, ladder, legobase, legobase_report
+from .experiments import ddc, ddc_report, deployments, ladder, legobase, legobase_report
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
 from .profile_list import MONOLITHIC
@@ -1051,16 +1051,25 @@ def experiment(
     if name == "list":
         titles = {one.plan.name: f"{one.title} ({one.paper})" for one in EXPERIMENTS.values()}
         titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in legobase.EXPERIMENTS.values()}
+        titles |= {one.plan.name: f"{one.title} ({one.paper})" for one in ddc.EXPERIMENTS.values()}
         for known, title in titles.items():
             console.print(f"{known:24} {title}", highlight=False)
         return
-    if name not in {**EXPERIMENTS, **legobase.EXPERIMENTS}:
-        raise StrataError(f"there is no experiment '{name}'; there is {', '.join((*EXPERIMENTS, *legobase.EXPERIMENTS))}")
+    known_names = (*EXPERIMENTS, *legobase.EXPERIMENTS, *ddc.EXPERIMENTS)
+    if name not in known_names:
+        raise StrataError(f"there is no experiment '{name}'; there is {', '.join(known_names)}")
     wishes = {"rows": rows, "threads": threads, "seconds": seconds, "link": link and profiles.chosen_link(link)}
     wanted: dict[str, Any] = {wish: value for wish, value in wishes.items() if value is not None}
     wanted |= dilation.parse(dilated, cores).settings()
     folder = paths.BUILD / "experiments"
     json_file, plot_file = json_file or folder / f"{name}.json", plot_file or folder / f"{name}.png"
+    if name in ddc.EXPERIMENTS:
+        others = (hit_ratios, rows, warehouses, threads, seconds, dilated, cores, lock)
+        if add or repeats != 1 or any(wish is not None for wish in others):
+            raise StrataError("the experiments with far memory take --scale, --link, --quick, --show, --json, --plot and --page")
+        wanted |= {"scale": tpch_scale} if tpch_scale is not None else {}
+        _ddc(ddc.EXPERIMENTS[name], wanted, quick, json_file, plot_file, page, show)
+        return
     if name in legobase.EXPERIMENTS:
         if hit_ratios is not None or add:
             raise StrataError("--hit-ratios and --add are for the experiments of OpenAurora")
@@ -1086,6 +1095,27 @@ def experiment(
         keep=lambda result: experiment_report.save(chosen, result, json_file),
     )
     experiment_report.publish(chosen, ladder.run(plan, course), json_file, plot_file, page)
+
+
+def _ddc(
+    chosen: ddc.Experiment,
+    wanted: dict[str, Any],
+    quick: bool,
+    json_file: Path,
+    plot_file: Path,
+    page: Path | None,
+    show: bool,
+) -> None:
+    if show:
+        if wanted or quick:
+            raise StrataError("what is shown has its settings already: give none")
+        result, commit = ddc_report.read(chosen.plan, json_file)
+    else:
+        results.accepted(json_file)
+        plan = replace(chosen.plan.shortened() if quick else chosen.plan, **wanted)
+        result = ddc.run(plan, lambda so_far: ddc_report.save(chosen, so_far, json_file))
+        commit = results.commit()
+    ddc_report.publish(chosen, result, commit, plot_file, page)
 
 
 def _legobase(

@@ -97,7 +97,9 @@ TEST_F(Program, DISABLED_ReadsAndWrites) {
     if (rng.one_in(20))
       ::posix_fadvise(file_, static_cast<off_t>(rng.below(kPages) * kPageBytes), 16 * kPageBytes,
                       POSIX_FADV_DONTNEED);
-    if (step % 100 == 0) ASSERT_LE(cached_pages(file_), kFrames + 1);
+    if (step % 100 == 0) {
+      ASSERT_LE(cached_pages(file_), kFrames + 1);
+    }
   }
   for (uint64_t i = 0; i < kPages; i++) ASSERT_EQ(word(i).load(), model[i]) << i;
 }

@@ -24,9 +24,9 @@
 
 #include "base/diag.h"
 #include "base/thread_name.h"
+#include "farmem/fuse/fuse_file.h"
 #include "farmem/pager/shared_setup.h"
 #include "farmem/swap/far_pages.h"
-#include "farmem/fuse/fuse_file.h"
 #include "farmem/swap/limits.h"
 #include "farmem/swap/small_files.h"
 #include "farmem/swap/swap_area.h"

@@ -10,4 +10,8 @@ legobase.py         the figures of "Towards Cost-Effective and Elastic Cloud Dat
 loads.py            their loads: sysbench, TPC-C, TPC-H
 deployments.py      the databases that are loaded, with parts of their memory local, struck and moved
 legobase_report.py  JSON, plots and sentences of them
+
+ddc.py              the figures of "Understanding the Effect of Data Center Resource Disaggregation on Production DBMSs" that are
+                    of PostgreSQL: an unmodified one, on far memory
+ddc_report.py       JSON, plots and sentences of them
 """
