@@ -216,7 +216,9 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
     const cluster::StorageGroup& group, cluster::RegistryCalls* calls) {
   std::vector<registry::Change> with;
   if (!pages_are_written(options_.profile)) return with;
-  for (const StreamId stream : options_.streams) {
+  std::vector<StreamId> streams = options_.streams;
+  streams.push_back(cluster::kAuthorityStream);  // a memory node may write the pages
+  for (const StreamId stream : streams) {
     STRATA_ASSIGN_OR_RETURN(
         const auto found,
         calls->until_reached("reading which nodes have every page", [&](uint64_t deadline_us) {
@@ -388,9 +390,10 @@ LogService::Parts StorageNode::parts() {
   return parts;
 }
 
-// Written pages need no log here: compute's checkpoint alone decides.
+// Written pages need no log here: compute's checkpoint alone decides. Nor is anything made from the
+// authority stream.
 Lsn StorageNode::needed_from(StreamId stream) const {
-  return pages_ != nullptr ? pages_->needed_from(stream) : Lsn{UINT64_MAX};
+  return pages_ != nullptr && stream != cluster::kAuthorityStream ? pages_->needed_from(stream) : Lsn{UINT64_MAX};
 }
 
 void StorageNode::make_page_service() {
