@@ -393,7 +393,8 @@ LogService::Parts StorageNode::parts() {
 // Written pages need no log here: compute's checkpoint alone decides. Nor is anything made from the
 // authority stream.
 Lsn StorageNode::needed_from(StreamId stream) const {
-  return pages_ != nullptr && stream != cluster::kAuthorityStream ? pages_->needed_from(stream) : Lsn{UINT64_MAX};
+  return pages_ != nullptr && stream != cluster::kAuthorityStream ? pages_->needed_from(stream)
+                                                                  : Lsn{UINT64_MAX};
 }
 
 void StorageNode::make_page_service() {
