@@ -172,7 +172,8 @@ def test_settings_that_cannot_be(nodes: Nodes) -> None:
 
 def wait_for(node: Node, wanted: str) -> dict[str, object]:
     """What the node says of servers that share tables, once it is in that phase."""
-    deadline, said = time.monotonic() + TIMEOUT_S, {}
+    deadline = time.monotonic() + TIMEOUT_S
+    said: dict[str, object] = {}
     while time.monotonic() < deadline:
         said = json.loads(node.get("/status")[1])["fusion"]
         if said["phase"] == wanted:
