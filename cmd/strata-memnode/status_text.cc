@@ -109,9 +109,8 @@ nlohmann::json json_of(const FusionHostStatus& host) {
   json["ceiling"] = now.ceiling;
   json["horizon"] = now.horizon;
   for (const FusionStatus::Server& server : now.servers)
-    json["servers"].push_back({{"server", server.server.value},
-                               {"life", hex64(server.life)},
-                               {"fenced", server.fenced}});
+    json["servers"].push_back(
+        {{"server", server.server.value}, {"life", hex64(server.life)}, {"fenced", server.fenced}});
   return json;
 }
 

@@ -45,8 +45,8 @@ struct Server {
     options.alone = true;
     options.renew_us = 20'000;
     auto joined = clients::FusionMember::join(
-        options, std::make_shared<transport::BlockingChannel>(
-                     cluster_secret(), address, transport::BlockingChannelOptions{}));
+        options, std::make_shared<transport::BlockingChannel>(cluster_secret(), address,
+                                                              transport::BlockingChannelOptions{}));
     EXPECT_TRUE(joined.ok()) << joined.status();
     if (!joined.ok()) return;
     member = *std::move(joined);
@@ -160,7 +160,8 @@ class FusionHosts : public ::testing::Test {
     options.lease_s = 600;  // what takes over does so since the other one has left, or by its name
     options.call_timeout_us = 2'000'000;
     options.fusion = fusion_;
-    auto opened = MemoryNode::open(made->registry.get(), made->files.get(), cluster_secret(), options);
+    auto opened =
+        MemoryNode::open(made->registry.get(), made->files.get(), cluster_secret(), options);
     EXPECT_TRUE(opened.ok()) << opened.status();
     if (opened.ok()) made->node = *std::move(opened);
     return made.get();
@@ -204,7 +205,8 @@ class FusionHosts : public ::testing::Test {
     auto lease = registry_->grant_lease(
         600, [](registry::LeaseId) {}, deadline());
     ASSERT_TRUE(lease.ok()) << lease.status();
-    const auto grant = epochs.acquire({kServersStream, "server-5", Epoch{}, {}}, **lease, deadline());
+    const auto grant =
+        epochs.acquire({kServersStream, "server-5", Epoch{}, {}}, **lease, deadline());
     ASSERT_TRUE(grant.ok()) << grant.status();
     auto control = clients::RegistryControl::open(registry_.get(), around_.keys, *grant, kCallUs);
     ASSERT_TRUE(control.ok()) << control.status();
@@ -220,7 +222,8 @@ class FusionHosts : public ::testing::Test {
     cluster::StreamEpochs epochs(registry_.get(), around_.keys);
     auto lease = registry_->grant_lease(
         600, [](registry::LeaseId) {}, deadline());
-    const auto grant = epochs.acquire({kServersStream, "server-5", Epoch{}, {}}, **lease, deadline());
+    const auto grant =
+        epochs.acquire({kServersStream, "server-5", Epoch{}, {}}, **lease, deadline());
     EXPECT_TRUE(grant.ok()) << grant.status();
     clients::QuorumLogOptions log;
     log.client.stream = kServersStream;
@@ -392,8 +395,8 @@ TEST_F(FusionHosts, NobodyIsServedBeforeStorageHasWhatEarlierServersHaveLogged) 
   options.life = 9;
   options.join_us_max = 100'000;
   const auto early = clients::FusionMember::join(
-      options, std::make_shared<transport::BlockingChannel>(
-                   cluster_secret(), node->node->address(), transport::BlockingChannelOptions{}));
+      options, std::make_shared<transport::BlockingChannel>(cluster_secret(), node->node->address(),
+                                                            transport::BlockingChannelOptions{}));
   EXPECT_TRUE(is_peer_down(early.status())) << early.status();
   // Somebody has redone the log.
   publish(end);
@@ -407,9 +410,8 @@ TEST_F(FusionHosts, NobodyIsServedBeforeStorageHasWhatEarlierServersHaveLogged) 
 
 TEST_F(FusionHosts, StorageNodesThatAreAwayAreWaitedFor) {  // FHO3
   Node* const node = start_node("m1");
-  ASSERT_TRUE(wait_until([&] {
-    return status(node).phase == FusionPhase::kWaits && is_peer_down(status(node).why);
-  }));
+  ASSERT_TRUE(wait_until(
+      [&] { return status(node).phase == FusionPhase::kWaits && is_peer_down(status(node).why); }));
   EXPECT_FALSE(node->node->health().ok());
   start_storage();
   ASSERT_TRUE(wait_serves(node)) << status(node).why;

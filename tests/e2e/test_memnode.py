@@ -168,3 +168,76 @@ def test_settings_that_cannot_be(nodes: Nodes) -> None:
     assert code == 1 and "no such file" in said
     code, said = nodes.refused(tenant=f"shop:{nodes.token}:1G")
     assert code == 2 and "more than the node's memory" in said
+
+
+def wait_for(node: Node, wanted: str) -> dict[str, object]:
+    """What the node says of servers that share tables, once it is in that phase."""
+    deadline = time.monotonic() + TIMEOUT_S
+    said: dict[str, object] = {}
+    while time.monotonic() < deadline:
+        said = json.loads(node.get("/status")[1])["fusion"]
+        if said["phase"] == wanted:
+            return said
+        time.sleep(0.05)
+    raise AssertionError(f"not {wanted} in {TIMEOUT_S} s: {said}\n{node.log.read_text()}")
+
+
+def start_storage(nodes: Nodes) -> subprocess.Popen[bytes]:
+    program = paths.preset_dir("release") / "cmd" / "strata-storenode" / "strata-storenode"
+    flags = {
+        "name": "storage-1",
+        "data": str(FOLDER / "storage-1"),
+        "registry": nodes.etcd.endpoint(),
+        "secret-file": str(nodes.secret),
+        "profile": "remote-disk",
+        "initial-group": "storage-1",
+        "listen": f"unix:{FOLDER / 'storage-socket'}",
+    }
+    with (FOLDER / "storage.log").open("wb") as out:
+        return subprocess.Popen(
+            [str(program), *[part for flag, value in flags.items() for part in (f"--{flag}", value)]],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=out,
+        )
+
+
+def test_several_servers_are_served_by_one_node_at_a_time(nodes: Nodes) -> None:
+    one = nodes.launch(**{"fusion-slots": "256"}).wait_ready()
+    said = wait_for(one, "waits")
+    assert "start them" in str(said["why"])
+    assert one.get("/healthz")[0] == 503
+    storage = start_storage(nodes)
+    try:
+        said = wait_for(one, "serves")
+        assert one.get("/healthz") == (200, "ok\n")
+        metrics = one.get("/metrics")[1].splitlines()
+        assert "strata_fusion_serves 1" in metrics and "strata_fusion_free_slots 256" in metrics
+        names = [line.split()[2] for line in metrics if line.startswith("# HELP")]
+        assert len(names) == len(set(names))
+
+        second = {"name": "memory-2", "data": str(FOLDER / "memory-2"), "listen": f"unix:{FOLDER / 'socket-2'}"}
+        other = nodes.launch(**{"fusion-slots": "256"}, **second).wait_ready()
+        assert "memory-1" in str(wait_for(other, "stands by")["why"])
+        one.kill()
+        again = nodes.launch(**{"fusion-slots": "256"}).wait_ready()
+        epochs = [wait_for(node, phase)["epoch"] for node, phase in taken_over(again, other)]
+        assert epochs[0] != said["epoch"]
+        assert again.stop() == 0 and other.stop() == 0
+    finally:
+        storage.kill()
+        storage.wait()
+
+    code, said_of_it = nodes.refused(**{"fusion-slots": "1024"})  # more than its memory
+    assert code == 2 and "of memory" in said_of_it
+
+
+def taken_over(*among: Node) -> list[tuple[Node, str]]:
+    """Which of them serves in the end, and that it does."""
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
+        for node in among:
+            if json.loads(node.get("/status")[1])["fusion"]["phase"] == "serves":
+                return [(node, "serves")]
+        time.sleep(0.05)
+    raise AssertionError(f"none of them serves after {TIMEOUT_S} s")

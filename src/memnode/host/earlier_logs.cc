@@ -11,12 +11,12 @@ EarlierLogs::EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer,
       registry_(registry),
       keys_(std::move(keys)),
       call_timeout_us_(call_timeout_us) {
-  // EL1
+  // ERL1
   for (const fusion::Member& member : last.members) ends_[cluster::log_stream_of(member.server)];
   for (const proto::Fence& fence : last.fenced) ends_[cluster::log_stream_of(fence.server)];
 }
 
-// EL3
+// ERL3
 StatusOr<bool> EarlierLogs::is_stored(StreamId stream, const Log& log) {
   if (log.end.epoch.is_zero()) return true;
   STRATA_ASSIGN_OR_RETURN(const auto published,
@@ -25,13 +25,20 @@ StatusOr<bool> EarlierLogs::is_stored(StreamId stream, const Log& log) {
   return !published.has_value() || log.end.end <= published->checkpoint.lsn;
 }
 
-Status EarlierLogs::check() {
-  std::string lacking;
+// ERL2
+Status EarlierLogs::seal_all() {
   for (auto& [stream, log] : ends_) {
-    if (!log.sealed) {  // EL2
-      STRATA_ASSIGN_OR_RETURN(log.end, sealer_->seal_now(stream));
-      log.sealed = true;
-    }
+    if (log.sealed) continue;
+    STRATA_ASSIGN_OR_RETURN(log.end, sealer_->seal_now(stream));
+    log.sealed = true;
+  }
+  return ok_status();
+}
+
+Status EarlierLogs::check() {
+  STRATA_RETURN_IF_ERROR(seal_all());
+  std::string lacking;
+  for (const auto& [stream, log] : ends_) {
     STRATA_ASSIGN_OR_RETURN(const bool stored, is_stored(stream, log));
     if (!stored) lacking += (lacking.empty() ? "" : ", ") + std::to_string(stream.value);
   }
@@ -39,7 +46,8 @@ Status EarlierLogs::check() {
   return error_unsupported(
       "the memory node before this one has ended while the logs of these servers held changes that "
       "storage lacks: " +
-      lacking + "; to do: nothing yet: this version cannot redo logs of several servers without "
+      lacking +
+      "; to do: nothing yet: this version cannot redo logs of several servers without "
       "the memory node that they had");
 }
 

@@ -1,14 +1,14 @@
 // Whether storage has everything that the servers of an earlier epoch have logged. A memory node
-// that begins after another one knows nothing of what that one's pool held, so it may not give out
-// pages from storage before that is so. Used by one thread.
+// that begins after another one knows nothing of what that one's pool held, so it may not give
+// out pages from storage before that is so. Used by one thread.
 //
-//   EL1  A server that the record names, as a member or as one that was ever fenced, may have logged
-//        what storage lacks: what the dead have not given up is redone by nobody when their memory
-//        node goes, too. Whoever is not named has never been a member.
-//   EL2  The log of each is sealed first, so that what is found to be its end stays that, until its
-//        server is a member again.
-//   EL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was
-//        ever published: then it is no database's yet.
+//   ERL1  A server that the record names, as a member or as one that was ever fenced, may have
+//         logged what storage lacks: what the dead have not given up is redone by nobody when
+//         their memory node goes, too. Whoever is not named has never been a member.
+//   ERL2  The log of each is sealed first: what is found to be its end stays that until its server
+//         is a member again, and it publishes no checkpoint meanwhile.
+//   ERL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was
+//         ever published: then it is no database's yet.
 #pragma once
 
 #include <map>
@@ -24,9 +24,11 @@ namespace strata::memnode {
 class EarlierLogs {
  public:
   // Both outlive it.
-  EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer,
-              registry::Registry* registry, cluster::ClusterKeys keys, uint64_t call_timeout_us);
+  EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer, registry::Registry* registry,
+              cluster::ClusterKeys keys, uint64_t call_timeout_us);
 
+  // ERL2. Blocks; may be asked again. Errors: those of LogSealer::seal_now().
+  Status seal_all();
   // OK: storage has everything. Blocks; may be asked again. Errors: unsupported (some logs hold
   // more, which the message names), those of LogSealer::seal_now(), the registry's.
   Status check();

@@ -67,8 +67,7 @@ void FusionHost::wake() {
 
 bool FusionHost::pause(uint64_t us) {
   MutexLock lock(mutex_);
-  changed_.wait_for_us(lock, us,
-                       [this]() STRATA_REQUIRES(mutex_) { return stopped_ || woken_; });
+  changed_.wait_for_us(lock, us, [this]() STRATA_REQUIRES(mutex_) { return stopped_ || woken_; });
   woken_ = false;
   return !stopped_;
 }
@@ -91,7 +90,8 @@ void FusionHost::run() {
 // From a try to become the authority to the end of that.
 Status FusionHost::run_term() {
   auto begun = FusionTerm::begin(
-      options_, parts_, [this](daemon::WorkerPool::Task task) { return blocking_.run(std::move(task)); },
+      options_, parts_,
+      [this](daemon::WorkerPool::Task task) { return blocking_.run(std::move(task)); },
       [this] { wake(); });
   if (!begun.ok()) return begun.status();
   const std::unique_ptr<FusionTerm> term = *std::move(begun);

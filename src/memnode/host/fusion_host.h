@@ -2,8 +2,8 @@
 // serves them for as long as it is, and begins anew with another epoch when it is no more
 // (FusionTerm). Thread-safe.
 //
-//   FHO1  One memory node of a cluster serves at a time. One that finds another there stands by, and
-//         says so, until that one has left or its lease in the registry has ended.
+//   FHO1  One memory node of a cluster serves at a time. One that finds another there stands by,
+//         and says so, until that one has left or its lease in the registry has ended.
 //   FHO2  Who calls while this does not serve hears that (peer_down), and tries again.
 //   FHO3  Whatever fails (registry, storage nodes, memory) is tried again with another epoch; the
 //         process lives on, and status() says what is the matter.
@@ -23,9 +23,9 @@
 namespace strata::memnode {
 
 enum class FusionPhase : uint8_t {
-  kWaits,      // for the registry or storage nodes; or it was refused
-  kStandsBy,   // another memory node serves
-  kPrepares,   // has the authority; storage may lack what earlier servers have logged
+  kWaits,     // for the registry or storage nodes; or it was refused
+  kStandsBy,  // another memory node serves
+  kPrepares,  // has the authority; storage may lack what earlier servers have logged
   kServes,
   kStopped
 };
@@ -33,9 +33,9 @@ enum class FusionPhase : uint8_t {
 
 struct FusionHostStatus {
   FusionPhase phase = FusionPhase::kWaits;
-  Status why;           // it does not serve, or what is the matter though it does
-  uint64_t terms = 0;   // begun so far
-  Epoch epoch;          // of the last one
+  Status why;          // it does not serve, or what is the matter though it does
+  uint64_t terms = 0;  // begun so far
+  Epoch epoch;         // of the last one
   // Of the term that serves, or served last; null: none yet. For its status and counters.
   std::shared_ptr<const FusionService> service;
 };

@@ -73,11 +73,12 @@ Status FusionTerm::take() {
   STRATA_ASSIGN_OR_RETURN(const cluster::Placement placement, find_cluster());  // FTM1
   STRATA_RETURN_IF_ERROR(note_placement(placement));
   STRATA_RETURN_IF_ERROR(open_stream());
-  if (shares_pages() && !storage_replays_) STRATA_RETURN_IF_ERROR(open_pages());
   make_sealer();
+  if (earlier_ != nullptr) STRATA_RETURN_IF_ERROR(earlier_->seal_all());  // FTM5
+  if (shares_pages() && !storage_replays_) STRATA_RETURN_IF_ERROR(open_pages());
   topology_ = std::make_unique<cluster::Topology>(parts_.registry, parts_.keys);
-  placement_watch_ = topology_->watch_placement(
-      [this](const StatusOr<cluster::Placement>& now) { follow(now); });
+  placement_watch_ =
+      topology_->watch_placement([this](const StatusOr<cluster::Placement>& now) { follow(now); });
   return ok_status();
 }
 
@@ -153,31 +154,34 @@ std::shared_ptr<registry::Lease> FusionTerm::lease() const {
 
 StatusOr<std::shared_ptr<registry::Lease>> FusionTerm::new_lease() {
   lease_lost_ = false;  // the next one may be lost before this returns
-  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<registry::Lease> granted,
-                          parts_.registry->grant_lease(
-                              options_.lease_s,
-                              [this](registry::LeaseId) {
-                                lease_lost_ = true;
-                                wake_();
-                              },
-                              deadline()));
+  STRATA_ASSIGN_OR_RETURN(std::unique_ptr<registry::Lease> granted, parts_.registry->grant_lease(
+                                                                        options_.lease_s,
+                                                                        [this](registry::LeaseId) {
+                                                                          lease_lost_ = true;
+                                                                          wake_();
+                                                                        },
+                                                                        deadline()));
   return std::shared_ptr<registry::Lease>(std::move(granted));
 }
 
 // Whoever has this node's name and has the stream is its own older self: no two have one folder.
 Status FusionTerm::hold_stream(Epoch above) {
   cluster::StreamEpochs epochs(parts_.registry, parts_.keys);
+  STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(kAuthorityStream, deadline()));
+  const bool own = before.has_value() && before->holder == options_.name;
+  if (before.has_value() && before->held && !own)  // without a lease for nothing
+    return error_in_use("memory node " + before->holder +
+                        " serves the servers of this cluster, with epoch " +
+                        std::to_string(before->epoch.value));
   STRATA_ASSIGN_OR_RETURN(std::shared_ptr<registry::Lease> granted, new_lease());
   {
     const MutexLock lock(mutex_);
     lease_ = granted;
   }
-  STRATA_ASSIGN_OR_RETURN(const auto before, epochs.current(kAuthorityStream, deadline()));
-  const bool own = before.has_value() && before->holder == options_.name;
+  const registry::Version in_place_of = own ? before->writer : registry::Version{};
   STRATA_ASSIGN_OR_RETURN(
-      grant_, epochs.acquire({kAuthorityStream, options_.name, above,
-                              own ? before->writer : registry::Version{}},
-                             *granted, deadline()));
+      grant_,
+      epochs.acquire({kAuthorityStream, options_.name, above, in_place_of}, *granted, deadline()));
   return ok_status();
 }
 
@@ -185,9 +189,10 @@ Status FusionTerm::hold_stream(Epoch above) {
 Status FusionTerm::keep_lease() {
   if (!lease_lost_) return ok_status();
   auto granted = new_lease();
-  auto grant = granted.ok() ? cluster::StreamEpochs(parts_.registry, parts_.keys)
-                                  .renew(grant_, **granted, deadline())
-                            : StatusOr<cluster::EpochGrant>(granted.status());
+  auto grant =
+      granted.ok()
+          ? cluster::StreamEpochs(parts_.registry, parts_.keys).renew(grant_, **granted, deadline())
+          : StatusOr<cluster::EpochGrant>(granted.status());
   if (!grant.ok()) {
     if (ends_right(grant.status())) return grant.status();
     lease_lost_ = true;  // at the next look
@@ -250,9 +255,8 @@ StatusOr<bool> FusionTerm::database_is_founded() {
 }
 
 Status FusionTerm::open_pages() {
-  STRATA_ASSIGN_OR_RETURN(in_sync_,
-                          clients::InSyncSet::open(parts_.registry, parts_.keys, grant_,
-                                                   options_.call_timeout_us));
+  STRATA_ASSIGN_OR_RETURN(in_sync_, clients::InSyncSet::open(parts_.registry, parts_.keys, grant_,
+                                                             options_.call_timeout_us));
   STRATA_ASSIGN_OR_RETURN(const bool founded, database_is_founded());
   if (founded && in_sync_->nodes().empty())
     return error_unsupported(
@@ -268,9 +272,8 @@ Status FusionTerm::open_pages() {
   pages.nodes.generation = set.generation;
   for (const clients::ReplicaNode& node : set.nodes)
     pages.nodes.nodes.push_back({node.key, node.address});
-  STRATA_ASSIGN_OR_RETURN(written_,
-                          clients::WrittenPageSource::open(parts_.world, parts_.secret, pages,
-                                                           in_sync_.get()));
+  STRATA_ASSIGN_OR_RETURN(written_, clients::WrittenPageSource::open(parts_.world, parts_.secret,
+                                                                     pages, in_sync_.get()));
   store_ = std::make_unique<StoredPages>(written_.get());
   return ok_status();
 }
@@ -329,8 +332,7 @@ StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {
 Status FusionTerm::look() {
   STRATA_RETURN_IF_ERROR(stream_->state());
   if (written_ != nullptr) STRATA_RETURN_IF_ERROR(written_->nodes()->ended());
-  if (service_ != nullptr &&
-      service_->status().phase == fusion::Authority::Phase::kDeposed)
+  if (service_ != nullptr && service_->status().phase == fusion::Authority::Phase::kDeposed)
     return error_fenced("another memory node has the authority");
   return keep_lease();
 }

@@ -10,10 +10,11 @@
 //         acknowledged: a storage node that lost its disk does not vote for an empty one then.
 //   FTM3  Nobody is served before storage has all that servers of earlier epochs have logged
 //         (earlier_logs.h).
-//   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream that
-//         fences. If somebody else was given an epoch, this has ended.
+//   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
+//         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
-//         begins; once a server has published where its log begins, nothing does.
+//         begins; once a server has published where its log begins, nothing does. Whether one has
+//         is looked at when none of the servers before can publish anything any more.
 #pragma once
 
 #include <atomic>
@@ -46,11 +47,11 @@ struct FusionHostOptions {
   FusionServiceOptions service;
   Tenants::Number tenant = 0;  // whose memory it is, and who may join
   uint32_t lease_s = 10;
-  uint64_t call_timeout_us = 2'000'000;        // of a call to the registry
+  uint64_t call_timeout_us = 2'000'000;       // of a call to the registry
   uint64_t take_over_timeout_us = 5'000'000;  // for enough storage nodes to answer
-  uint64_t again_us = 500'000;                 // between two looks at what is waited for
-  uint64_t trim_bytes = 256u << 10;            // of the authority stream
-  clients::WrittenNodesOptions page_nodes;     // timeouts; the rest is filled in
+  uint64_t again_us = 500'000;                // between two looks at what is waited for
+  uint64_t trim_bytes = 256u << 10;           // of the authority stream
+  clients::WrittenNodesOptions page_nodes;    // timeouts; the rest is filled in
 };
 
 // All outlive the host.

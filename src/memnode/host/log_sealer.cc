@@ -17,8 +17,7 @@ constexpr uint64_t kLookUs = 50'000;  // how often one that waits for storage lo
 
 }  // namespace
 
-LogSealer::LogSealer(Parts parts)
-    : parts_(std::move(parts)), thread_([this] { work(); }) {}
+LogSealer::LogSealer(Parts parts) : parts_(std::move(parts)), thread_([this] { work(); }) {}
 
 LogSealer::~LogSealer() { stop(); }
 
@@ -53,7 +52,8 @@ void LogSealer::work() {
     std::optional<Wanted> next;
     {
       MutexLock lock(mutex_);
-      changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return stopped_ || !wanted_.empty(); });
+      changed_.wait(lock,
+                    [this]() STRATA_REQUIRES(mutex_) { return stopped_ || !wanted_.empty(); });
       if (wanted_.empty()) return;
       next = std::move(wanted_.front());
       wanted_.pop_front();
@@ -102,8 +102,9 @@ StatusOr<cluster::EpochGrant> LogSealer::take(StreamId stream, bool* never_held)
 
 StatusOr<SealedLog> LogSealer::seal_now(StreamId stream) {
   if (stopping_.raised()) return error_interrupted("the memory node stops");
-  STRATA_ASSIGN_OR_RETURN(const auto founded, cluster::LogCheckpoints(parts_.registry, parts_.keys)
-                                                  .read(stream, deadline()));
+  STRATA_ASSIGN_OR_RETURN(
+      const auto founded,
+      cluster::LogCheckpoints(parts_.registry, parts_.keys).read(stream, deadline()));
   bool never_held = false;
   STRATA_ASSIGN_OR_RETURN(const cluster::EpochGrant grant, take(stream, &never_held));
   if (never_held) return SealedLog{};

@@ -65,8 +65,8 @@ class LogSealer {
   // What is under way is given up. Blocks. Not in a `done`.
   void stop();
 
-  [[nodiscard]] uint64_t waiting() const;      // logs that are to be sealed
-  [[nodiscard]] Status last_failure() const;   // of the last try, if it failed
+  [[nodiscard]] uint64_t waiting() const;     // logs that are to be sealed
+  [[nodiscard]] Status last_failure() const;  // of the last try, if it failed
 
  private:
   struct Wanted {

@@ -1,4 +1,4 @@
-// Goal: LSE1-LSE4 and EL1-EL3: once a log is sealed nothing that its writer has under way becomes
+// Goal: LSE1-LSE4 and ERL1-ERL3: once a log is sealed nothing that its writer has under way becomes
 // durable, whoever comes next gets the stream at once, and what fails (registry, storage nodes, the
 // lease) is tried again; whether storage has all of a log is known from where it ends. Method:
 // storage nodes in memory (clients/storage/testing/fake_log_node.h), the registry in memory.
@@ -50,18 +50,19 @@ class LogSealerTest : public ::testing::Test {
     return options;
   }
   std::unique_ptr<LogSealer> sealer() {
-    return std::make_unique<LogSealer>(LogSealer::Parts{.registry = registry_.get(),
-                                                        .keys = keys_,
-                                                        .world = io_.world(),
-                                                        .secret = secret_of('s'),
-                                                        .holder = "memory-1",
-                                                        .lease = [this]() -> std::shared_ptr<registry::Lease> {
-                                                          return lease_is_lost_ ? nullptr : lease_;
-                                                        },
-                                                        .storage = [this] { return storage(); },
-                                                        .call_timeout_us = 500'000,
-                                                        .seal_timeout_us = seal_timeout_us_,
-                                                        .again_us = 10'000});
+    return std::make_unique<LogSealer>(
+        LogSealer::Parts{.registry = registry_.get(),
+                         .keys = keys_,
+                         .world = io_.world(),
+                         .secret = secret_of('s'),
+                         .holder = "memory-1",
+                         .lease = [this]() -> std::shared_ptr<registry::Lease> {
+                           return lease_is_lost_ ? nullptr : lease_;
+                         },
+                         .storage = [this] { return storage(); },
+                         .call_timeout_us = 500'000,
+                         .seal_timeout_us = seal_timeout_us_,
+                         .again_us = 10'000});
   }
   std::shared_ptr<registry::Lease> grant_lease() {
     auto lease = registry_->grant_lease(
@@ -246,7 +247,7 @@ class EarlierLogsTest : public LogSealerTest {
   std::unique_ptr<LogSealer> sealer_ = sealer();
 };
 
-TEST_F(EarlierLogsTest, WhoWasNeverAMemberIsNotLookedAt) {  // EL1
+TEST_F(EarlierLogsTest, WhoWasNeverAMemberIsNotLookedAt) {  // ERL1
   const auto log = open_log(acquire("server-7", *lease_), true);
   ASSERT_NE(log, nullptr);
   ASSERT_TRUE(write(log.get()).ok());
@@ -260,7 +261,7 @@ TEST_F(EarlierLogsTest, AMemberThatNeverHadALogHoldsNothing) {
   EXPECT_TRUE(logs(record_with(true, true)).check().ok());
 }
 
-TEST_F(EarlierLogsTest, ALogThatGoesOnBehindItsCheckpointIsWaitedFor) {  // EL2, EL3
+TEST_F(EarlierLogsTest, ALogThatGoesOnBehindItsCheckpointIsWaitedFor) {  // ERL2, ERL3
   for (const bool member : {true, false}) {
     SCOPED_TRACE(member);
     const auto servers_lease = grant_lease();
@@ -284,7 +285,7 @@ TEST_F(EarlierLogsTest, ALogThatGoesOnBehindItsCheckpointIsWaitedFor) {  // EL2,
   }
 }
 
-TEST_F(EarlierLogsTest, ADatabaseThatWasNotFoundedIsNone) {  // EL3
+TEST_F(EarlierLogsTest, ADatabaseThatWasNotFoundedIsNone) {  // ERL3
   const auto log = open_log(acquire("server-7", *lease_), true);
   ASSERT_NE(log, nullptr);
   ASSERT_TRUE(write(log.get()).ok());

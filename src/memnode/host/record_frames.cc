@@ -60,8 +60,7 @@ StatusOr<LastRecord> last_record(Bytes log, Lsn begin) {
     const std::optional<Bytes> record = record_in(log.substr(at), lsn, &bytes);
     if (record.has_value() && !whole_so_far)
       return error_corruption("the authority stream is damaged between positions " +
-                              std::to_string(last.end.value) + " and " +
-                              std::to_string(lsn.value));
+                              std::to_string(last.end.value) + " and " + std::to_string(lsn.value));
     whole_so_far = record.has_value();
     if (whole_so_far) last = {std::string(*record), lsn, Lsn{lsn.value + bytes}};
     at += whole_so_far ? bytes : kFrameAlignment;

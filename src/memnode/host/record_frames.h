@@ -1,8 +1,8 @@
 // Records of the authority stream as they lie in a log (docs/data_formats.md). Pure.
-//   RF1  A frame names its own place in the log: what an earlier life left somewhere is no record
+//   RFR1  A frame names its own place in the log: what an earlier life left somewhere is no record
 //        there.
-//   RF2  A record counts if its frame is whole; what is not whole at the end of a log was torn, and
-//        anything that is not whole before a whole record is damage.
+//   RFR2  A record counts if its frame is whole; what is not whole at the end of a log was torn,
+//         and anything that is not whole before a whole record is damage.
 #pragma once
 
 #include <optional>
@@ -25,7 +25,7 @@ struct LastRecord {
   Lsn at;                             // where its frame begins
   Lsn end;                            // of the last whole frame; the log's begin if there is none
 };
-// Of a log that begins at `begin`, which may be anything. Errors: kDataLoss (RF2).
+// Of a log that begins at `begin`, which may be anything. Errors: kDataLoss (RFR2).
 StatusOr<LastRecord> last_record(Bytes log, Lsn begin);
 
 }  // namespace strata::memnode

@@ -1,6 +1,6 @@
-// Goal: what RF1 and RF2 promise: the last whole record of a log is found, whatever its end was torn
-// to, and damage before a whole record is an error, never an older record. Method: logs that are cut
-// and changed at every byte, and random bytes (prints its seed; STRATA_SEED).
+// Goal: what RFR1 and RFR2 promise: the last whole record of a log is found, whatever its end was
+// torn to, and damage before a whole record is an error, never an older record. Method: logs that
+// are cut and changed at every byte, and random bytes (prints its seed; STRATA_SEED).
 #include "memnode/host/record_frames.h"
 
 #include <gtest/gtest.h>
@@ -18,8 +18,7 @@ constexpr Lsn kBegin{4096};
 
 std::string log_of(const std::vector<std::string>& records) {
   std::string log;
-  for (const std::string& record : records)
-    log += frame_of(Lsn{kBegin.value + log.size()}, record);
+  for (const std::string& record : records) log += frame_of(Lsn{kBegin.value + log.size()}, record);
   return log;
 }
 
@@ -39,7 +38,7 @@ TEST(RecordFrames, TheLastRecordIsFound) {
   }
 }
 
-TEST(RecordFrames, ATornEndIsNoRecord) {  // RF2
+TEST(RecordFrames, ATornEndIsNoRecord) {  // RFR2
   const std::string before = log_of({"first", "second"});
   const std::string log = log_of({"first", "second", "third record"});
   for (size_t bytes = before.size(); bytes < log.size(); ++bytes) {
@@ -50,7 +49,7 @@ TEST(RecordFrames, ATornEndIsNoRecord) {  // RF2
   }
 }
 
-TEST(RecordFrames, DamageBeforeAWholeRecordIsAnError) {  // RF2
+TEST(RecordFrames, DamageBeforeAWholeRecordIsAnError) {  // RFR2
   const std::string log = log_of({"first", "second"});
   const size_t second = log_of({"first"}).size();
   for (size_t at = 0; at < log.size(); ++at) {
@@ -66,7 +65,7 @@ TEST(RecordFrames, DamageBeforeAWholeRecordIsAnError) {  // RF2
   }
 }
 
-TEST(RecordFrames, WhatBelongsElsewhereIsNoRecord) {  // RF1
+TEST(RecordFrames, WhatBelongsElsewhereIsNoRecord) {  // RFR1
   const std::string elsewhere = frame_of(Lsn{8192}, "of an earlier life");
   const auto found = last_record(log_of({"first"}) + elsewhere, kBegin);
   ASSERT_TRUE(found.ok()) << found.status();
@@ -75,7 +74,8 @@ TEST(RecordFrames, WhatBelongsElsewhereIsNoRecord) {  // RF1
 
 TEST(RecordFrames, RandomBytesAreNoRecords) {
   const char* const given = std::getenv("STRATA_SEED");
-  const uint64_t seed = given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
+  const uint64_t seed =
+      given != nullptr ? std::strtoull(given, nullptr, 10) : std::random_device()();
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
   Rng rng(seed);
   for (int round = 0; round < 2000; ++round) {

@@ -156,12 +156,14 @@ Status MemoryNode::make_fusion(const transport::World& world) {
           .keys = keys_,
           .secret = secret_,
           .world = world,
-          .expose = [this](const std::string& name, std::shared_ptr<transport::Region> region,
-                           transport::RegionAccess access) {
-            regions_->expose(name, std::move(region), access);
-          },
+          .expose =
+              [this](const std::string& name, std::shared_ptr<transport::Region> region,
+                     transport::RegionAccess access) {
+                regions_->expose(name, std::move(region), access);
+              },
           .withdraw = [this](const std::string& name) { regions_->withdraw(name); },
-          .offload = [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); },
+          .offload =
+              [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); },
           .tenants = tenants_.get()});
   fusion_->register_on(server_.get());
   return ok_status();
@@ -254,7 +256,7 @@ void MemoryNode::stop() {
   if (std::exchange(stopped_, true)) return;
   stopping_.raise();
   if (giver_back_.joinable()) giver_back_.join();
-  if (fusion_ != nullptr) fusion_->stop();  // MY6
+  if (fusion_ != nullptr) fusion_->stop();           // MY6
   if (membership_ != nullptr) membership_->leave();  // MY2
   // Nothing new comes in; what is under way ends, before what it hands its results to.
   server_.reset();

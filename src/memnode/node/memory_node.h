@@ -108,7 +108,7 @@ class MemoryNode {
   std::unique_ptr<cluster::MembershipKeeper> membership_;
   std::unique_ptr<transport::RegionServer> regions_;
   std::unique_ptr<FusionHost> fusion_;  // null: no servers share pages here
-  std::thread giver_back_;  // PV4
+  std::thread giver_back_;              // PV4
   // Gone after stop().
   std::unique_ptr<transport::RpcServer> server_;
 };

@@ -143,11 +143,9 @@ void MemoryNode::add_fusion_values(NodeStatus* status) const {
                 of.pages_told);
   status->count("fusion_pages_untold_total",
                 "Events thrown away, since their server did not listen.", of.pages_untold);
-  status->count("fusion_questions_total", "Questions about transactions passed on.",
-                of.questions);
+  status->count("fusion_questions_total", "Questions about transactions passed on.", of.questions);
   status->count("fusion_answers_total", "Answers to those.", of.answers);
-  status->count("fusion_pages_written_total", "Pages written to storage nodes.",
-                of.pages_written);
+  status->count("fusion_pages_written_total", "Pages written to storage nodes.", of.pages_written);
   status->count("fusion_writes_failed_total", "Pages of which a write failed.", of.writes_failed);
   status->count("fusion_slots_damaged_total",
                 "Pages that were not what had been reported, and were not written.",

@@ -33,8 +33,8 @@ struct NodeOptions {
   // Several servers that write the same tables share service.pages.slots pages here (memnode/host);
   // 0: none do. The name is the node's.
   FusionHostOptions fusion;
-  std::string fusion_tenant;           // whose they are; empty: there are no tenants
-  uint32_t reserve_slots = 256;        // of each pool: PSL8 in memnode/pool/pool.h
+  std::string fusion_tenant;     // whose they are; empty: there are no tenants
+  uint32_t reserve_slots = 256;  // of each pool: PSL8 in memnode/pool/pool.h
   // "127.0.0.1:7301" (port 0: any free one), "[::1]:7301" or "unix:/path".
   std::vector<std::string> listen = {"127.0.0.1:0"};
   std::string advertise;       // what others are told; empty: the first it listens on

@@ -217,9 +217,9 @@ StatusOr<std::vector<registry::Change>> StorageNode::others_have_pages(
     const cluster::StorageGroup& group, cluster::RegistryCalls* calls) {
   std::vector<registry::Change> with;
   if (!pages_are_written(options_.profile)) return with;
-  const std::vector<StreamId> writers = has_several_writers(options_.profile)
-                                            ? std::vector<StreamId>{cluster::kAuthorityStream}
-                                            : options_.streams;
+  std::vector<StreamId> writers;
+  if (!has_several_writers(options_.profile)) writers = options_.streams;
+  writers.push_back(cluster::kAuthorityStream);  // a memory node may write the pages
   for (const StreamId stream : writers) {
     STRATA_ASSIGN_OR_RETURN(
         const auto found,
@@ -393,9 +393,11 @@ LogService::Parts StorageNode::parts() {
   return parts;
 }
 
-// Written pages need no log here: compute's checkpoint alone decides.
+// Written pages need no log here: compute's checkpoint alone decides. Nor is anything made from the
+// authority stream.
 Lsn StorageNode::needed_from(StreamId stream) const {
-  return pages_ != nullptr ? pages_->needed_from(stream) : Lsn{UINT64_MAX};
+  return pages_ != nullptr && stream != cluster::kAuthorityStream ? pages_->needed_from(stream)
+                                                                  : Lsn{UINT64_MAX};
 }
 
 void StorageNode::make_page_service() {
