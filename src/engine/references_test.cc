@@ -1,5 +1,6 @@
-// Foreign keys in the kernel (FK1-FK8, FK10): checks, cascades, locks, DDL, restarts, and random families
-// of tables against an oracle that knows no keys and no locks (STRATA_SEED, STRATA_ROUNDS).
+// Foreign keys in the kernel (FK1 to FK8 and FK10): checks, cascades, locks, DDL, restarts, and
+// random families of tables against an oracle that knows no keys and no locks (STRATA_SEED,
+// STRATA_ROUNDS).
 #include <gtest/gtest.h>
 
 #include <array>

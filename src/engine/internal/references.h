@@ -30,11 +30,11 @@
 //        for that and keeps others away: the copy of an ALTER until it takes the place or is given
 //        up, from its original and from the parents of its new keys. A statement whose view of who
 //        refers to whom is older than such DDL fails, and can be tried again (definition_changed).
-//   FK10 A row is checked index by index, in the order in which they are written, the clustered one
-//        first: once its old key there is marked, children of that key are looked for; before the
-//        new one is written, parents of that. Until its turn comes an index has the old entry, and
-//        that counts, as a child that is in the way and as a parent. Who refers to itself can tell:
-//        it is as in InnoDB.
+//   FK10  A row is checked index by index, in the order in which they are written, the clustered
+//         one first: once its old key there is marked, children of that key are looked for; before
+//         the new one is written, parents of that. Until its turn comes an index has the old entry,
+//         and that counts, as a child that is in the way and as a parent. Who refers to itself can
+//         tell: it is as in InnoDB.
 #pragma once
 
 #include <memory>
