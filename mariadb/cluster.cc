@@ -11,6 +11,7 @@
 #include "base/diag.h"
 #include "base/profiles.h"
 #include "clients/compute/compute_node.h"
+#include "clients/compute/fusion_node.h"
 #include "clients/compute/stand_by.h"
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
@@ -22,13 +23,19 @@ namespace strata::glue {
 
 namespace {
 
-std::unique_ptr<clients::ComputeNode> node;
+// One of the two: the first where one server writes, the other where several do.
+std::unique_ptr<clients::ComputeNode> single;
+std::unique_ptr<clients::FusionNode> one_of_several;
+clients::ComputeNode* node = nullptr;  // this server's part in the cluster, whichever it is
 
 class LeaseGuard final : public engine::AnswerGuard {
  public:
-  [[nodiscard]] bool may_answer() const noexcept override { return node->may_answer(); }
+  [[nodiscard]] bool may_answer() const noexcept override {
+    return one_of_several != nullptr ? one_of_several->may_answer() : single->may_answer();
+  }
   [[nodiscard]] Status why_not() const override {
-    const Status why = node->why_silent();
+    const Status why =
+        one_of_several != nullptr ? one_of_several->why_silent() : single->why_silent();
     return why.ok() ? AnswerGuard::why_not() : why;  // it has got a lease meanwhile
   }
 };
@@ -166,16 +173,45 @@ StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions
   return clients::ComputeNode::join(std::move(registry), secret, options);
 }
 
+// Its number is the kernel's. What other servers make of tables after it was opened it does not see
+// yet (no locks on names between servers).
+StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptions options) {
+  STRATA_RETURN_IF_ERROR(check_settings(options.profile));
+  clients::FusionNodeOptions of;
+  STRATA_ASSIGN_OR_RETURN(of.compute, compute_options(options));
+  of.member.token = of.compute.memory.token;
+  STRATA_ASSIGN_OR_RETURN(const transport::Secret secret,
+                          transport::load_secret(path_of(setting_secret_file)));
+  STRATA_ASSIGN_OR_RETURN(auto registry, connect_registry());
+  STRATA_ASSIGN_OR_RETURN(one_of_several,
+                          clients::FusionNode::join(std::move(registry), secret, of));
+  node = one_of_several->compute();
+  options.node = one_of_several->number().value;
+  engine::KernelSeams seams;
+  one_of_several->fill(&seams);
+  seams.answers = &lease_guard;
+  auto opened = engine::open_with_seams(options, seams);
+  if (!opened.ok()) leave_cluster(false);
+  return opened;
+}
+
+bool is_one_of_several(const std::string& profile) {
+  const Profile* found = find_cluster_profile(profile);
+  return found != nullptr && found->writers == Writers::kSeveral;
+}
+
 StatusOr<std::unique_ptr<engine::Kernel>> open_in_cluster(const engine::KernelOptions& options,
                                                           const clients::StandBy::Turn* turn) {
-  STRATA_ASSIGN_OR_RETURN(node, join(options, turn));
+  if (is_one_of_several(options.profile)) return open_among_several(options);
+  STRATA_ASSIGN_OR_RETURN(single, join(options, turn));
+  node = single.get();
   engine::KernelSeams seams;
   seams.page_source = node->pages();
   seams.log_sink = node->log();
   seams.control = node->control();
   seams.answers = &lease_guard;
   auto opened = engine::open_with_seams(options, seams);
-  if (!opened.ok()) leave_cluster();
+  if (!opened.ok()) leave_cluster(false);
   return opened;
 }
 
@@ -207,28 +243,42 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_when_it_is_our_turn(
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options) {
   const Profile* profile = find_profile(options.profile);
   if (profile != nullptr && !profile->is_of_cluster()) return engine::Kernel::open(options);
+  if (setting_stand_by != 0 && is_one_of_several(options.profile))
+    return error_invalid_argument("under profile '" + options.profile +
+                                  "' every server writes, and none stands by: set strata_stand_by "
+                                  "to OFF");
   auto opened =
       setting_stand_by != 0 ? open_when_it_is_our_turn(options) : open_now(options, nullptr);
   has_started = opened.ok();
   return opened;
 }
 
-void leave_cluster() {
+void leave_cluster(bool in_order) {
   if (node == nullptr) return;
-  const Status left = node->leave();
+  // What one of several has changed may be in its memory only: others learn it from its log then,
+  // when it is started again.
+  const bool says_so = one_of_several == nullptr || in_order;
+  const Status left = !says_so                    ? ok_status()
+                      : one_of_several != nullptr ? one_of_several->leave()
+                                                  : node->leave();
   if (!left.ok())
     diag(Severity::kWarning,
          "the registry could not be told that this node leaves (%.*s): others can have its place "
          "when its lease ends",
          static_cast<int>(left.message().size()), left.message().data());
-  node.reset();
+  node = nullptr;
+  single.reset();
+  one_of_several.reset();
 }
 
 Status may_answer() {
-  return node == nullptr || node->may_answer() ? ok_status() : lease_guard.why_not();
+  return node == nullptr || lease_guard.may_answer() ? ok_status() : lease_guard.why_not();
 }
 
-Status cluster_trouble() { return node == nullptr ? ok_status() : node->trouble(); }
+Status cluster_trouble() {
+  if (one_of_several != nullptr) return one_of_several->trouble();
+  return node == nullptr ? ok_status() : node->trouble();
+}
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }
 

@@ -13,8 +13,9 @@ namespace strata::glue {
 // Opens the kernel as the settings say, after joining the cluster if there is one. Blocks, up to
 // strata_start_timeout for a cluster. Errors say what, where and what to do.
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options);
-// After the kernel is gone: others may have its place at once.
-void leave_cluster();
+// After the kernel is gone: others may have its place at once. `in_order`: it was shut down, and
+// that was OK.
+void leave_cluster(bool in_order);
 
 // Whether what is known here of tables may be told (K13): asked after it was looked up. The error
 // says why not. Cheap when it may.

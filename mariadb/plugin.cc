@@ -132,7 +132,7 @@ void wire(handlerton* hton) {
 // As after a crash: what was found stays as it is.
 void give_kernel_up() {
   delete std::exchange(kernel, nullptr);
-  leave_cluster();
+  leave_cluster(false);
   files_for_tests.reset();
 }
 
@@ -181,7 +181,7 @@ int stop(void*) {
                       status.message().data());
     kernel = nullptr;
     last.reset();
-    leave_cluster();
+    leave_cluster(status.ok());
     return 0;
   });
 }

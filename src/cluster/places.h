@@ -1,13 +1,13 @@
 // The places of servers that write the same tables (profile fusion): a place is a number, and with
 // it a log stream of that number, an undo space, a range of transactions' numbers. One record per
 // place. Thread-safe.
-//   PC1  A place is one data folder's from when it was taken until it is given back: the folder
-//        gets the same place at each start. No place is two folders' at once, and no folder has
-//        two.
-//   PC2  Only the holder of the place's stream changes its record (move_in(), give_back()): who
-//        has lost the stream changes nothing.
-//   PC3  The record says who held the place's stream last. Who was a member at the memory node for
-//        it since, and never held the stream, has changed nothing.
+//   PLC1  A place is one data folder's from when it was taken until it is given back: the folder
+//         gets the same place at each start. No place is two folders' at once, and no folder has
+//         two.
+//   PLC2  Only the holder of the place's stream changes its record (move_in(), give_back()): who
+//         has lost the stream changes nothing.
+//   PLC3  The record says who held the place's stream last. Who was a member at the memory node for
+//         it since, and never held the stream, has changed nothing.
 #pragma once
 
 #include <optional>
@@ -49,12 +49,13 @@ class Places {
   // (*taken). Blocks. Errors: no_space (there are kPlacesMax), kDataLoss, the registry's; after
   // kUnknown the next call finds what became of it.
   StatusOr<KnownPlace> take(uint64_t folder, bool* taken, uint64_t deadline_us);
-  // PC2, PC3. The holder of the place's stream writes down that the place is that folder's and who
-  // it is itself, in place of the record that it has read (nothing: there was none). Blocks. Errors:
-  // conflict (the stream is not held so any more, or the record is another one), the registry's.
+  // PLC2, PLC3. The holder of the place's stream writes down that the place is that folder's and
+  // who it is itself, in place of the record that it has read (nothing: there was none). Blocks.
+  // Errors: conflict (the stream is not held so any more, or the record is another one), the
+  // registry's.
   StatusOr<KnownPlace> move_in(const Place& place, Version before, const EpochGrant& grant,
                                uint64_t deadline_us);
-  // PC2. The place is nobody's: nothing was ever written on it. Blocks. Errors: as move_in().
+  // PLC2. The place is nobody's: nothing was ever written on it. Blocks. Errors: as move_in().
   Status give_back(const KnownPlace& place, const EpochGrant& grant, uint64_t deadline_us);
   // The same of one that was taken, and on which nobody has moved in. Errors: conflict (somebody
   // has), the registry's.

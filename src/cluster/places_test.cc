@@ -1,6 +1,6 @@
 // Goal: a place is one folder's, at each start the same one, and changed only by whoever holds its
-// stream (PC1-PC3); records that cannot be read are said to be so. Method: the simulated registry,
-// with lost answers; many folders that take places in any order (STRATA_SEED).
+// stream (PLC1-PLC3); records that cannot be read are said to be so. Method: the simulated
+// registry, with lost answers; many folders that take places in any order (STRATA_SEED).
 #include "cluster/places.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ class PlacesTest : public ::testing::Test {
   Places places_{registry_.get(), keys_};
 };
 
-TEST_F(PlacesTest, AFolderGetsItsOwnPlaceAgain) {  // PC1
+TEST_F(PlacesTest, AFolderGetsItsOwnPlaceAgain) {  // PLC1
   EXPECT_EQ(take(11, true).place.number, NodeId{1});
   EXPECT_EQ(take(12, true).place.number, NodeId{2});
   EXPECT_EQ(take(11, false).place.number, NodeId{1});
@@ -60,7 +60,7 @@ TEST_F(PlacesTest, AFolderGetsItsOwnPlaceAgain) {  // PC1
   EXPECT_EQ(places_.all(deadline())->size(), 2u);
 }
 
-TEST_F(PlacesTest, OnlyTheHolderOfItsStreamMovesInAndGivesItBack) {  // PC2, PC3
+TEST_F(PlacesTest, OnlyTheHolderOfItsStreamMovesInAndGivesItBack) {  // PLC2, PLC3
   const KnownPlace first = take(11, true);
   const EpochGrant old = hold(first.place.number);
   Place moved = first.place;
@@ -112,7 +112,7 @@ TEST_F(PlacesTest, WhatCannotBeReadIsSaidToBeSo) {
   }
 }
 
-TEST_F(PlacesTest, NoPlaceIsTwoFoldersWhateverAnswersAreLost) {  // PC1
+TEST_F(PlacesTest, NoPlaceIsTwoFoldersWhateverAnswersAreLost) {  // PLC1
   const char* const text = std::getenv("STRATA_SEED");
   const uint64_t seed = text != nullptr ? std::strtoull(text, nullptr, 10) : 42;
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));

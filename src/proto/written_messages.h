@@ -1,7 +1,7 @@
 // The calls to a storage node whose pages compute writes, as bytes. Pure.
 //   WM1  What decodes is well formed: a stream and a session are named (no session only where the
-//        message says so), sizes are within limits, nothing left over. A page's bytes are not looked
-//        at: who stores them verifies them.
+//        message says so), sizes are within limits, nothing left over. A page's bytes are not
+//        looked at: who stores them verifies them.
 //   WM2  decode(encode(x)) == x.
 // Errors of decoding are kInvalidArgument for requests and kDataLoss for replies. Answers without
 // anything to say have no bytes.

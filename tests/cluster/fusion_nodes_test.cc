@@ -1,7 +1,7 @@
 // Goal: servers that are each one of several (clients/compute/fusion_node.h) write the same tables:
 // one of those that start at once makes the database, whoever is killed goes on in its own place,
 // whoever comes later finds everything, and a start that fails leaves nothing behind (CM9, CM10,
-// FN1-FN5). Method: servers with kernels over sockets, on real storage nodes, with a memory node
+// FUN1-FUN5). Method: servers with kernels over sockets, on real storage nodes, with a memory node
 // in the same process (fusion_cluster.h); an oracle of what was committed. STRATA_SEED chooses the
 // work, STRATA_ROUNDS how long it goes on.
 #include <gtest/gtest.h>
@@ -192,7 +192,7 @@ class FusionNodes : public ::testing::Test {
   FusionCluster cluster_;
 };
 
-TEST_F(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FN1
+TEST_F(FusionNodes, ThreeServersWriteTheSameTableAtOnce) {  // FUN1
   const uint64_t seed = environment("STRATA_SEED", 42);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
   start_with_table(3);
@@ -300,7 +300,7 @@ TEST_F(FusionNodes, WhatWasBegunByWhoeverDiedIsMadeAgain) {
 
 // Servers are killed in the middle of transactions, and come back in their folders, while the
 // others go on; some leave in order, some come later.
-TEST_F(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FN1, FN3
+TEST_F(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FUN1, FUN3
   const uint64_t seed = environment("STRATA_SEED", 42);
   const uint64_t rounds = environment("STRATA_ROUNDS", 6);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
@@ -355,7 +355,7 @@ TEST_F(FusionNodes, WhoIsKilledGoesOnInItsPlaceAndNothingIsLost) {  // FN1, FN3
               cluster_.servers.size());
 }
 
-// FN4, CM10: what is left behind by a start that failed.
+// FUN4, CM10: what is left behind by a start that failed.
 class FailedStarts : public FusionNodes {
  protected:
   // Of a database that is there, beside a server that runs.
@@ -427,7 +427,7 @@ TEST_F(FailedStarts, WithoutAMemoryNodeThatAnswers) {
   EXPECT_TRUE(may_be_repeated(failed)) << failed;
   expect_names(failed, "memory node");
   expect_nothing_is_left();
-  // FN5: the one that ran had its authority, and hears that there is none any more.
+  // FUN5: the one that ran had its authority, and hears that there is none any more.
   FusionServer* const first = cluster_.servers[0].get();
   EXPECT_TRUE(wait_until([&] { return !first->node()->may_answer(); }));
   EXPECT_FALSE(all_rows(first).ok());
@@ -448,7 +448,7 @@ TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
   EXPECT_TRUE(started.ok()) << started;
 }
 
-TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FN5
+TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   FusionServer* const fenced = cluster_.servers[1].get();
@@ -467,7 +467,7 @@ TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FN5
   work.verify(&cluster_);
 }
 
-TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FN2
+TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
   start_with_table(2);
   ASSERT_FALSE(HasFailure());
   for (const auto& server : cluster_.servers) server->registry()->set_connected(false);

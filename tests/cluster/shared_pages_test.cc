@@ -1,14 +1,14 @@
-// Goal: what one of several servers reads from storage nodes has everything that the memory node has
-// made durable there, whichever node is away, late, or was put out without the server having heard
-// (SP1-SP5). Method: the page source of a writer, as a memory node has it, over stores on simulated
-// disks behind sockets (written_cluster.h), beside servers' sources; random failures with a model
-// of what was synced (STRATA_SEED, STRATA_ROUNDS).
+// Goal: what one of several servers reads from storage nodes has everything that the memory node
+// has made durable there, whichever node is away, late, or was put out without the server having
+// heard (SHP1-SHP5). Method: the page source of a writer, as a memory node has it, over stores on
+// simulated disks behind sockets (written_cluster.h), beside servers' sources; random failures with
+// a model of what was synced (STRATA_SEED, STRATA_ROUNDS).
 #include "clients/storage/shared_pages.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
-#include <thread>
 
 #include "base/aligned.h"
 #include "base/rng.h"
@@ -46,7 +46,7 @@ class SharedPagesTest : public ::testing::Test {
     for (const size_t i : cluster_.members())
       options.replicas.nodes.push_back({cluster_.name_of(i), cluster_.node(i).address()});
     options.call_timeout_us = 1'000'000;
-    options.read_timeout_us = 3'000'000;
+    options.read_timeout_us = 1'500'000;
     auto pages = std::make_unique<SharedPages>(io_.world(), kWrittenSecret, options);
     pages->follow_list(list());
     return pages;
@@ -77,7 +77,7 @@ class SharedPagesTest : public ::testing::Test {
   std::unique_ptr<SharedPages> pages_;
 };
 
-// SP1: the server's list is an old one, which names the node that is behind.
+// SHP1: the server's list is an old one, which names the node that is behind.
 TEST_F(SharedPagesTest, ANodeThatWasPutOutIsNeverBelievedAlone) {
   ASSERT_TRUE(write(1, 100).ok());
   for (size_t behind = 0; behind < 3; ++behind) {
@@ -100,7 +100,7 @@ TEST_F(SharedPagesTest, ANodeThatWasPutOutIsNeverBelievedAlone) {
   EXPECT_GT(pages_->counters().older, 0u);
 }
 
-// SP3: a node without its disk answers that nothing was ever written.
+// SHP3: a node without its disk answers that nothing was ever written.
 TEST_F(SharedPagesTest, ANodeThatIsNotListedIsNotAsked) {
   ASSERT_TRUE(write(1, 100).ok());
   cluster_.node(0).lose_disk();
@@ -116,7 +116,7 @@ TEST_F(SharedPagesTest, ANodeThatIsNotListedIsNotAsked) {
   EXPECT_FALSE(read(1).ok());
 }
 
-// SP2
+// SHP2
 TEST_F(SharedPagesTest, WhatIsOlderThanWantedIsNoAnswer) {
   ASSERT_TRUE(write(1, 100).ok());
   EXPECT_EQ(*read(1, 100), 100u);
@@ -126,7 +126,7 @@ TEST_F(SharedPagesTest, WhatIsOlderThanWantedIsNoAnswer) {
   EXPECT_TRUE(is_unsupported(pages_->sync()));
 }
 
-TEST_F(SharedPagesTest, SpacesComeAndGoForAllServers) {  // SP4
+TEST_F(SharedPagesTest, SpacesComeAndGoForAllServers) {  // SHP4
   const std::unique_ptr<SharedPages> other = server();
   ASSERT_TRUE(write(9, 10).ok());
   EXPECT_TRUE(*other->space_exists(kSpace));
@@ -135,7 +135,7 @@ TEST_F(SharedPagesTest, SpacesComeAndGoForAllServers) {  // SP4
   ASSERT_TRUE(pages_->create_space(SpaceId{301}).ok()) << "a quorum is enough";
   EXPECT_TRUE(*other->space_exists(SpaceId{301}));
   cluster_.node(1).kill();
-  EXPECT_TRUE(is_peer_down(pages_->create_space(SpaceId{302})));
+  EXPECT_TRUE(may_be_repeated(pages_->create_space(SpaceId{302})));
   cluster_.node(1).start();
   cluster_.node(2).start();
   ASSERT_TRUE(cluster_.wait_in_sync(3));
@@ -144,7 +144,7 @@ TEST_F(SharedPagesTest, SpacesComeAndGoForAllServers) {  // SP4
   EXPECT_TRUE(is_not_found(other->space_pages(kSpace).status()));
 }
 
-TEST_F(SharedPagesTest, WhatWasSyncedIsRead) {  // SP1
+TEST_F(SharedPagesTest, WhatWasSyncedIsRead) {  // SHP1
   const uint64_t seed = from_environment("STRATA_SEED", 42);
   const uint64_t rounds = from_environment("STRATA_ROUNDS", 150);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));

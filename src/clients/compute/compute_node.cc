@@ -201,7 +201,7 @@ Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
   if (now_us >= deadline_us) return error_timed_out("no place was found in time");
   Membership::Seat seat{
       known.place.number,
-      // PC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page.
+      // PLC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page.
       fresh || known.place.server == holder_,
       transport::Address([authority = authority_.get()] { return authority->now(); }),
       std::min(deadline_us - now_us, kEnterUs)};

@@ -23,15 +23,15 @@
 //        those that storage nodes answer with no later epoch takes back.
 //   CM8  What pages and log are on is one group of storage nodes. A placement with several is
 //        refused, and one that comes to be later is not followed, and said.
-//   CM9  One of several has a place of its own (cluster/places.h): a log stream, which it holds as a
-//        writer does, and a number. Its folder gets the same place again at each start. It is a
-//        member at the memory node before it takes the stream: an earlier life of the place has been
-//        fenced then, and its log sealed. While there is no database only the first place is given
-//        out: whoever becomes its member makes the database, and all others wait, with nothing held,
-//        until its control record is there. Who dies meanwhile is followed by whoever becomes the
-//        member next, or by itself.
-//   CM10 What one of several left undone at its start leaves nothing behind: the stream is free, and
-//        so is a place that it had not had before.
+//   CM9  One of several has a place of its own (cluster/places.h): a log stream, which it holds as
+//        a writer does, and a number. Its folder gets the same place again at each start. It is a
+//        member at the memory node before it takes the stream: an earlier life of the place has
+//        been fenced then, and its log sealed. While there is no database only the first place is
+//        given out: whoever becomes its member makes the database, and all others wait, with
+//        nothing held, until its control record is there. Who dies meanwhile is followed by whoever
+//        becomes the member next, or by itself.
+//   CM10  What one of several left undone at its start leaves nothing behind: the stream is free,
+//         and so is a place that it had not had before.
 //   CM6  It takes a storage node out of the group when asked to through the registry
 //        (node_remover.h).
 #pragma once

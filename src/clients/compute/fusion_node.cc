@@ -45,19 +45,25 @@ StatusOr<std::unique_ptr<FusionNode>> FusionNode::join(std::unique_ptr<registry:
                           ComputeNode::join(std::move(registry), secret, self->options_.compute));
   const Status shared = self->share_pages();
   if (shared.ok()) return self;
-  self->node_->give_up().IgnoreError();  // FN4; what cannot be said now ends with the leases
+  self->node_->give_up().IgnoreError();  // FUN4; what cannot be said now ends with the leases
   return shared;
 }
 
 // --- becoming a member ---
 
-// FN3. May be called again, with the same seat or another one.
+// FUN3. May be called again, with the same seat or another one.
 Status FusionNode::enter(const Membership::Seat& seat) {
   if (seat.authority.now().empty())
     return error_peer_down(
         "no memory node has the authority over the cluster's servers yet; start one");
-  FusionMemberOptions& member = options_.member;
-  if (member.life == 0 || member.server != seat.place) member.life = random_life();
+  FusionMemberOptions member = options_.member;
+  // Memory is mapped over a unix socket only.
+  if (member.path == transport::RegionPath::kMapped && !seat.authority.now().starts_with("unix:"))
+    member.path = transport::RegionPath::kCalls;
+  if (options_.member.life == 0 || options_.member.server != seat.place)
+    options_.member.life = random_life();
+  options_.member.server = seat.place;
+  member.life = options_.member.life;
   member.server = seat.place;
   member.alone = seat.alone;
   member.join_us_max = seat.time_us;

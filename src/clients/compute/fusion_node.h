@@ -3,20 +3,21 @@
 // (FusionMember), its pages, and what a kernel needs of all that. Thread-safe but for join(),
 // leave() and the end.
 //
-//   join() -> fill() -> the kernel is opened -> ... -> Kernel::shutdown(), the kernel is gone -> leave()
+//   join() -> fill() -> the kernel is opened -> ... -> Kernel::shutdown(), it is gone -> leave()
 //
-//   FN1  What is opened on it redoes only what its place's last life had exclusively (FP3), and has
-//        pages, timestamps, views, row locks and other servers' transactions by the memory node.
-//   FN2  may_answer() asks the memory node's lease, not the registry's: while the registry is away
-//        everything goes on, but nobody joins.
-//   FN3  It is a member before it takes its log stream, and none any more before it lets the stream
-//        go: nobody finds a stream free whose member may still use pages.
-//   FN4  A join() that fails leaves nothing behind: neither a member, nor a stream that is held, nor
-//        a place that was taken for it. After join() only leave() does that; without it (the
-//        destructor) all is as if the process had been killed, since pages may be changed that
-//        nobody else has.
-//   FN5  Who hears that it is fenced, or that the memory node serves no more, says so once
-//        (ended), and answers nothing from then on: its server has to be started again.
+//   FUN1  What is opened on it redoes only what its place's last life had exclusively (FP3), and
+//         has pages, timestamps, views, row locks and other servers' transactions by the memory
+//         node.
+//   FUN2  may_answer() asks the memory node's lease, not the registry's: while the registry is away
+//         everything goes on, but nobody joins.
+//   FUN3  It is a member before it takes its log stream, and none any more before it lets the
+//         stream go: nobody finds a stream free whose member may still use pages.
+//   FUN4  A join() that fails leaves nothing behind: neither a member, nor a stream that is held,
+//         nor a place that was taken for it. After join() only leave() does that; without it (the
+//         destructor) all is as if the process had been killed, since pages may be changed that
+//         nobody else has.
+//   FUN5  Who hears that it is fenced, or that the memory node serves no more, says so once
+//         (ended), and answers nothing from then on: its server has to be started again.
 #pragma once
 
 #include <functional>
@@ -35,7 +36,7 @@ struct FusionNodeOptions {
   // server, life, alone, join_us_max and ended are filled in.
   FusionMemberOptions member;
   FusionPagesOptions pages;  // stream is filled in
-  // FN5. In a thread of this; must not block for it, nor end it.
+  // FUN5. In a thread of this; must not block for it, nor end it.
   std::function<void(const Status&)> ended = nullptr;
 };
 
@@ -48,7 +49,7 @@ class FusionNode {
   static StatusOr<std::unique_ptr<FusionNode>> join(std::unique_ptr<registry::Registry> registry,
                                                     const transport::Secret& secret,
                                                     FusionNodeOptions options);
-  ~FusionNode();  // FN4. After the kernel
+  ~FusionNode();  // FUN4. After the kernel
   FusionNode(const FusionNode&) = delete;
   FusionNode& operator=(const FusionNode&) = delete;
 
@@ -69,7 +70,7 @@ class FusionNode {
     seams->first_llsn_bias = node_->first_llsn_bias();
   }
 
-  [[nodiscard]] bool may_answer() const noexcept {  // K13, FN2; cheap
+  [[nodiscard]] bool may_answer() const noexcept {  // K13, FUN2; cheap
     return member_->lease()->valid(member_->epoch());
   }
   // Why it may not, for whoever asked: fenced or lease_lost. OK: it may by now.

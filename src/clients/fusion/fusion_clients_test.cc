@@ -258,6 +258,16 @@ TEST_F(ClientsTest, AStatementThatWaitsForATimestampCanBeInterrupted) {  // FC5
   EXPECT_TRUE(ended.load());
 }
 
+TEST_F(ClientsTest, WhoWaitsForATimestampHearsThatTheServerHasEnded) {  // FC31
+  OracleClient oracle(&lease_, {.wait_us_max = UINT64_MAX / 4});
+  oracle.use(region_, Epoch{1});
+  lease_.held = false;
+  std::thread waiter([&] { EXPECT_TRUE(is_fenced(oracle.next().status())); });
+  oracle.end(error_fenced("it is over"));
+  waiter.join();
+  EXPECT_TRUE(is_fenced(oracle.current().status()));
+}
+
 struct FixedViews final : OwnViews {
   Cts oldest{50};
   [[nodiscard]] Cts oldest_own_view() const override { return oldest; }

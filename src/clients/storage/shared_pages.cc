@@ -54,7 +54,7 @@ class SharedPages::Round {
   size_t missing_ STRATA_GUARDED_BY(mutex_);
 };
 
-// SP1: what nodes have said of a page.
+// SHP1: what nodes have said of a page.
 class SharedPages::Votes {
  public:
   Votes(PageId id, Llsn at_least, size_t needed, char* page)
@@ -226,7 +226,7 @@ Status SharedPages::read(PageId id, Llsn at_least, char* page) {
   proto::GetPagesRequest request;
   request.stream = options_.stream;
   request.epoch = options_.epoch;
-  request.pages.push_back({id, Llsn{}, Llsn{UINT64_MAX}});  // SP2: what there is, whatever its age
+  request.pages.push_back({id, Llsn{}, Llsn{UINT64_MAX}});  // SHP2: what there is, whatever its age
   const uint64_t begin_us = monotonic_us();
   counters_.pages.fetch_add(1, std::memory_order_relaxed);
   for (;;) {
@@ -303,7 +303,7 @@ Status SharedPages::from_quorum(uint16_t method, Decode decode, Take take) {
   return ok_status();
 }
 
-// SP4: whoever has it, since another may have missed it.
+// SHP4: whoever has it, since another may have missed it.
 StatusOr<std::vector<SpaceId>> SharedPages::list_spaces() {
   std::set<SpaceId> spaces;
   STRATA_RETURN_IF_ERROR(from_quorum<proto::ListSpacesReply>(

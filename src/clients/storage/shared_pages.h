@@ -1,20 +1,21 @@
 // Pages on storage nodes as one of several servers of the same tables has them: it reads, and makes
 // and drops spaces; pages are written there by the memory node that shares them out (FUSION pages,
 // clients/fusion). Thread-safe.
-//   SP1  What read() returns has everything that was made durable there, by the memory node, before
-//        read() began. The node that a page comes from may have been put out by the memory node
-//        without this server having heard: so as many nodes are asked as to have one among them
-//        that has it, and the newest version counts.
-//   SP2  Nothing is believed of its age but that: which llsn a page must have at least says who asks
-//        (the memory node's grant); what this server itself has seen of the log says nothing.
-//   SP3  Only nodes are asked that the registry's list, as this server last heard it, names: what
-//        has lost its pages, and answers "never written", is not in it. While there is no list
-//        nothing counts as written.
-//   SP4  A space exists once create_space() has returned, and does not once delete_space() has; a
-//        node that missed it is put out when the memory node writes there, or comes back by a copy.
-//   SP5  Calls end: by their timeout, when the thread is interrupted (reads only), or with stop().
-// That so many nodes have it is what a write quorum means (WN1, WN2 of write_sessions.h): of N nodes
-// at least W have a version that counts as durable, so of any N - W + 1 one has it.
+//   SHP1  What read() returns has everything that was made durable there, by the memory node,
+//         before read() began. The node that a page comes from may have been put out by the memory
+//         node without this server having heard: so as many nodes are asked as to have one among
+//         them that has it, and the newest version counts.
+//   SHP2  Nothing is believed of its age but that: which llsn a page must have at least says who
+//         asks (the memory node's grant); what this server itself has seen of the log says nothing.
+//   SHP3  Only nodes are asked that the registry's list, as this server last heard it, names: what
+//         has lost its pages, and answers "never written", is not in it. While there is no list
+//         nothing counts as written.
+//   SHP4  A space exists once create_space() has returned, and does not once delete_space() has; a
+//         node that missed it is put out when the memory node writes there, or comes back by a
+//         copy.
+//   SHP5  Calls end: by their timeout, when the thread is interrupted (reads only), or with stop().
+// That so many nodes have it is what a write quorum means (WN1, WN2 of write_sessions.h): of N
+// nodes at least W have a version that counts as durable, so of any N - W + 1 one has it.
 #pragma once
 
 #include <atomic>
@@ -58,7 +59,7 @@ class SharedPages final : public PageSource {
 
   // Do not block. The placement has changed: one thread at a time says so.
   void follow(const ReplicaSet& replicas);
-  void follow_list(const std::vector<cluster::InSyncNode>& list);  // SP3
+  void follow_list(const std::vector<cluster::InSyncNode>& list);  // SHP3
 
   // Errors: kNotFound, kDataLoss (all that was got is damaged), peer_down (too few answer, or none
   // has what is wanted), fenced, interrupted.
