@@ -203,7 +203,7 @@ class Cluster:
         if settings.profile != profile:
             raise StrataError(f"{paths.relative(self.data)} holds a database of profile '{settings.profile}'")
         self._check_wishes(settings, wishes)
-        _ensure_secret(self.secret)
+        ensure_secret(self.secret)
         self._make_parts(settings)
         self.set_compute(wishes.buffer_pool, wishes.cores)
         if wishes.options is not None:
@@ -216,7 +216,7 @@ class Cluster:
         settings = self._new_settings(profile, wishes)
         settings.storage = {node: next(iter(settings.storage.values()))}
         self._keep(settings)
-        _ensure_secret(self.secret)
+        ensure_secret(self.secret)
         self._make_parts(settings)
         self.set_compute(wishes.buffer_pool, None)
 
@@ -243,7 +243,7 @@ class Cluster:
         with_memory = BY_NAME[profile].has_memory_nodes
         usual = 2 if wishes.memory_backup else 1
         count = (usual if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
-        ports = _free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
+        ports = free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
         storage = {name: NodePorts(ports[1 + 2 * i], ports[2 + 2 * i]) for i, name in enumerate(STORAGE_NODES)}
         settings = ClusterSettings(profile, ports[0], storage)
         if not with_memory:
@@ -378,7 +378,7 @@ class Cluster:
         if chosen in used and chosen not in settings.joining:
             raise StrataError(f"{chosen} is another process of this cluster")
         before = settings.joining.get(chosen)
-        ports = (before.port, before.http_port) if before else _free_ports(self.data, 2, settings.ports())
+        ports = (before.port, before.http_port) if before else free_ports(self.data, 2, settings.ports())
         settings.joining[chosen] = JoiningPorts(ports[0], ports[1], replaces, write_quorum)
         self._keep(settings)
         self._make_parts(settings)
@@ -399,7 +399,7 @@ class Cluster:
         chosen = name or next(n for i in range(1, 1000) if (n := f"memory-{i}") not in self.parts())
         if chosen in self.parts():
             raise StrataError(f"{chosen} is another process of this cluster")
-        ports = _free_ports(self.data, 2, settings.ports())
+        ports = free_ports(self.data, 2, settings.ports())
         pools = memory_node.choose_pools(self.data, chosen, memory)
         settings.memory[chosen] = MemoryPorts(ports[0], ports[1], memory_node.memory_of(memory), str(pools))
         self._keep(settings)
@@ -801,7 +801,7 @@ def share_system_tables(server: Server) -> None:
         server.query(f"ALTER TABLE mysql.{name} ENGINE=STRATA")
 
 
-def _free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[int]:
+def free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[int]:
     """`taken`: of processes that are known, whether they run now or not."""
     first = PORTS_FROM + zlib.crc32(os.fsencode(folder)) % PORTS_PLACES * PORTS_APART
     ports = [port for port in range(first, first + 20 * PORTS_APART) if port not in taken and port_is_free(port)][:count]
@@ -810,7 +810,7 @@ def _free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[i
     return ports
 
 
-def _ensure_secret(path: Path) -> None:
+def ensure_secret(path: Path) -> None:
     if not path.exists():
         made = path.with_suffix(".new")
         made.unlink(missing_ok=True)
