@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pymysql
 import pytest
@@ -134,7 +135,7 @@ class Transfers(threading.Thread):
         except pymysql.MySQLError as error:
             self.failure = str(error)
 
-    def _one(self, connection: "pymysql.connections.Connection[object]", number: int) -> None:
+    def _one(self, connection: "pymysql.connections.Connection[Any]", number: int) -> None:
         giver, taker = self._rng.sample(range(ACCOUNTS), 2)
         with connection.cursor() as cursor:
             cursor.execute("BEGIN")
