@@ -227,7 +227,7 @@ def test_several_servers_are_served_by_one_node_at_a_time(nodes: Nodes) -> None:
         storage.kill()
         storage.wait()
 
-    code, said_of_it = nodes.refused(**{"fusion-slots": "1024"})  # more than its memory
+    code, said_of_it = nodes.refused(**{"fusion-slots": "2048"})  # more than its memory
     assert code == 2 and "of memory" in said_of_it
 
 
