@@ -3,6 +3,7 @@
 // LD_PRELOAD into each process of a program; nothing else of it is touched.
 //   FM29  What is mapped is as the kernel's own would be: zeros at first, shared with the children
 //         that are forked afterwards, gone with munmap(). No piece of the file is mapped twice.
+//         Once strata-farmem is gone there is none (ENOMEM).
 // Not far: fixed addresses, huge pages (which are refused with ENOMEM, as where there are none),
 // shared memory that has a name (shm_open(), shmget()), and what finds no room in the file.
 #include <sys/mman.h>
@@ -31,10 +32,13 @@ void* kernel_mmap(void* address, size_t bytes, int protection, int flags, int fd
       ::syscall(SYS_mmap, address, bytes, protection, flags, fd, offset));
 }
 
-// A program closes what it does not know, and may have opened something else since.
-bool is_there(const SharedSetup& shared) {
+// A program closes what it does not know, and may have opened something else since. Where
+// strata-farmem is gone, `lost` is set: local memory would hide it.
+bool is_there(const SharedSetup& shared, bool* lost) {
   struct stat info {};
-  return ::fstat(shared.shared_file, &info) == 0 && info.st_dev == shared.shared_device;
+  const bool found = ::fstat(shared.shared_file, &info) == 0;
+  *lost = !found && errno != EBADF;
+  return found && info.st_dev == shared.shared_device;
 }
 
 bool may_be_far(size_t bytes, int flags) {
@@ -53,9 +57,9 @@ uint64_t take(uint64_t pages) {
   return first;
 }
 
-void* map_far(void* address, size_t bytes, int protection) {
+void* map_far(void* address, size_t bytes, int protection, bool* lost) {
   const uint64_t pages = (bytes + kPageBytes - 1) / kPageBytes;
-  const uint64_t first = is_there(*setup) ? take(pages) : UINT64_MAX;
+  const uint64_t first = is_there(*setup, lost) ? take(pages) : UINT64_MAX;
   auto& counters = setup->processes[0];
   if (first == UINT64_MAX) {
     counters.far_bytes_refused.fetch_add(bytes, std::memory_order_relaxed);
@@ -86,8 +90,13 @@ STRATA_PUBLIC void* mmap(void* address, size_t bytes, int protection, int flags,
       return MAP_FAILED;
     }
     const int before = errno;
-    void* const far = map_far(address, bytes, protection);
+    bool lost = false;
+    void* const far = map_far(address, bytes, protection, &lost);
     if (far != MAP_FAILED) return far;
+    if (lost) {
+      errno = ENOMEM;
+      return MAP_FAILED;
+    }
     errno = before;
   }
   return kernel_mmap(address, bytes, protection, flags, fd, offset);
