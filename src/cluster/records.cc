@@ -405,7 +405,8 @@ StatusOr<Place> decode_place(std::string_view places, const KeyValue& entry) {
   Place place;
   uint32_t number = 0;
   const std::string_view digits = std::string_view(entry.key).substr(places.size());
-  const bool is_number = digits.size() == 3 && absl::SimpleAtoi(text::view(digits), &number) && number < 256;
+  const bool is_number =
+      digits.size() == 3 && absl::SimpleAtoi(text::view(digits), &number) && number < 256;
   if (!is_number || !read_hex(json, "folder", &place.folder))
     return unreadable(entry, "no place of a server");
   place.number = NodeId{static_cast<uint8_t>(number)};

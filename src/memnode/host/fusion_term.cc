@@ -275,7 +275,9 @@ Status FusionTerm::open_pages() {
   STRATA_ASSIGN_OR_RETURN(written_, clients::WrittenPageSource::open(parts_.world, parts_.secret,
                                                                      pages, in_sync_.get()));
   store_ = std::make_unique<StoredPages>(written_.get());
-  return ok_status();
+  // The list of nodes that have every page is there before a server can publish its database: a
+  // next term refuses one without it.
+  return founded ? ok_status() : written_->sync();
 }
 
 // --- servers ---
