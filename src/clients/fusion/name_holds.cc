@@ -353,6 +353,12 @@ bool NameHolds::has(Bytes name, NameMode mode) const {
   return mode == NameMode::kExclusive ? hold.exclusive_taken : may_use(hold);
 }
 
+bool NameHolds::has_grant(Bytes name, uint64_t number) const {
+  const MutexLock lock(mutex_);
+  const auto it = holds_.find(std::string(name));
+  return it != holds_.end() && (it->second.use == number || it->second.exclusive == number);
+}
+
 std::string NameHolds::describe(Bytes name) const {
   const MutexLock lock(mutex_);
   const auto it = holds_.find(std::string(name));

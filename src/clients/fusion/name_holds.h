@@ -6,15 +6,16 @@
 //   FC33  The threads of a server share one lock to use a name, which stays until others want it.
 //         While it is being given up nobody gets it; whoever asks meanwhile waits for what comes of
 //         that. An exclusive one is one thread's; the others, and other servers, come after it.
-//   FC34  A grant counts if it answers the ask that is under way and is newer than what was said not
-//         to be held; any other is answered "not held", but for one that is there already (FU13).
+//   FC34  A grant counts if it answers the ask that is under way and is newer than what was said
+//         not to be held; any other is answered "not held", but for one that is there already
+//         (FU13).
 //   FC35  A name that is to be given up is given up once its owner has said that nothing of it is
-//         remembered here (MW15). If it is still in use it stays, and those who waited have it; that
-//         is tried again.
-//   FC36  No thread gets a name while it is being given up, not even by a grant that has come since:
-//         what is remembered of it has to be gone before, or has to stay.
-//   FC37  A thread that does not wait any more takes its ask back. An exclusive grant that comes all
-//         the same ends at once.
+//         remembered here (MW15). If it is still in use it stays, and those who waited have it;
+//         that is tried again.
+//   FC36  No thread gets a name while it is being given up, not even by a grant that has come
+//         since: what is remembered of it has to be gone before, or has to stay.
+//   FC37  A thread that does not wait any more takes its ask back. An exclusive grant that comes
+//         all the same ends at once.
 //   FC38  Nobody gets a name once end() was called.
 #pragma once
 
@@ -92,6 +93,8 @@ class NameHolds {
   [[nodiscard]] NameHoldsCounters counters() const;
   [[nodiscard]] uint64_t names() const;
   [[nodiscard]] bool has(Bytes name, proto::NameMode mode) const;
+  // Whether that is the number of something that the server has.
+  [[nodiscard]] bool has_grant(Bytes name, uint64_t number) const;
   // For people.
   [[nodiscard]] std::string describe(Bytes name) const;
 

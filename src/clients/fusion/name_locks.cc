@@ -141,7 +141,7 @@ Status NameLocks::acquire(Bytes name, NameMode mode, uint64_t timeout_us,
     }
   }
   STRATA_RETURN_IF_ERROR(request.status);
-  if (lease_->valid(epoch_)) return ok_status();  // FU3
+  if (lease_->valid(epoch_)) return ok_status();  // FC45
   if (mode == NameMode::kExclusive) holds_.unlock(name, monotonic_us());
   return error_lease_lost("this server has no lease from the memory node at the moment");
 }

@@ -1,15 +1,16 @@
 // A server's locks on names of tables, and the spaces that are dropped, where several servers write
 // the same tables (dict/schema_changes.h), by way of a memory node. Thread-safe.
 //
-//   FC39  What others want back is forgotten in a thread that may block (SchemaUser::give_up()), for
-//         try_us at a time: whoever uses it meanwhile is waited for, whoever comes waits. There are
-//         `threads` of them, so that one table that is in use keeps others waiting for no other one.
-//   FC40  A wait ends with its grant, its time, its statement (interrupt), or its server's fence. Then
-//         the memory node hears that nobody waits here any more.
-//   FU3  Nothing is used without a lease of the memory node's epoch; a server that hears that it is
-//        fenced has no names from then on.
-//   FC41  What the server's last life had exclusively is let go when the kernel joins: it has undone
-//         or finished what that was for (FN4).
+//   FC39  What others want back is forgotten in a thread that may block (SchemaUser::give_up()),
+//         for try_us at a time: whoever uses it meanwhile is waited for, whoever comes waits. There
+//         are `threads` of them, so that one table that is in use keeps others waiting for no other
+//         one.
+//   FC40  A wait ends with its grant, its time, its statement (interrupt), or its server's fence.
+//         Then the memory node hears that nobody waits here any more.
+//   FC45  Nothing is used without a lease of the memory node's epoch; a server that hears that it
+//         is fenced has no names from then on.
+//   FC41  What the server's last life had exclusively is let go when the kernel joins: it has
+//         undone or finished what that was for (NL4).
 //   FC42  A space is said to be left once the kernel has left it, and so often as it is asked.
 #pragma once
 
@@ -61,11 +62,11 @@ class NameLocks final : public SchemaChanges {
   void asked_back(const proto::NameGiveUp& give_up) { holds_.asked_back(give_up); }
   void asked_to_leave(const proto::SpaceLeave& leave);
   void is_left(const proto::SpaceIsLeft& left);
-  // FU3.
+  // FC45.
   void fenced(const Status& why);
 
-  // SchemaChanges; `node` is this server. use(), lock(): fenced, lease_lost, too. leave(): what this
-  // server had is others' once the memory node hears that it has ended, or its lease has.
+  // SchemaChanges; `node` is this server. use(), lock(): fenced, lease_lost, too. leave(): what
+  // this server had is others' once the memory node hears that it has ended, or its lease has.
   Status join(NodeId node, SchemaUser* user) override;
   void leave(NodeId node) noexcept override;
   Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override;

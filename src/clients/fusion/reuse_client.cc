@@ -41,6 +41,7 @@ ReuseClient::~ReuseClient() {
 void ReuseClient::asked(const proto::ReuseAsk& ask) {
   const MutexLock lock(mutex_);
   marks_.asked(ask.round);
+  (void)marks_.due(own_);  // takes the mark now: what begins later is not waited for
   changed_.notify_all();
 }
 

@@ -1,11 +1,11 @@
 // When pages that left trees of this server may be used again, where others read them, too
 // (space/page_reuse.h), by way of a memory node. Thread-safe.
 //
-//   FC43  A mark is taken after the round was heard of, and the round is reported once that mark has
-//         ended: so everything that was under way when the round began has ended here (FR1). Rounds
-//         that come meanwhile wait for the next mark, all for one.
-//   FC44  A server whose kernel has not joined, or has left, has no operations (MW14): it says so at
-//         once.
+//   FC43  A mark is taken after the round was heard of, and the round is reported once that mark
+//         has ended: so everything that was under way when the round began has ended here (RU1).
+//         Rounds that come meanwhile wait for the next mark, all for one.
+//   FC44  A server whose kernel has not joined, or has left, has no operations (MW14): it says so
+//         at once.
 #pragma once
 
 #include <cstdint>

@@ -434,8 +434,8 @@ class SharedSchema : public SchemaChanges {
   uint32_t asking_ = 0;
 };
 
-// Timestamps, views, other nodes' transactions, row locks and pages by other means than the objects
-// above. A test that is built with such means sets cluster_services before it begins.
+// Timestamps, views, other nodes' transactions, row locks, pages and names by other means than the
+// objects above. A test that is built with such means sets cluster_services before it begins.
 class ClusterServices {
  public:
   struct Seams {
@@ -446,6 +446,9 @@ class ClusterServices {
     // Both or none: page locks, and the pages that go with them.
     PageLock* page_lock = nullptr;
     PageSource* pages = nullptr;
+    // Both or none: names of tables, and when pages may be used again.
+    SchemaChanges* schema = nullptr;
+    PageReuse* page_reuse = nullptr;
   };
   virtual ~ClusterServices() = default;
   // For a new life of the node; they last until ended(). `storage`: of all nodes.
@@ -536,6 +539,8 @@ class Cluster {
     options.log_checkpoint_bytes = 1u << 30;  // the whole log is kept, to be merged
     options.checkpoint_interval_us = UINT64_MAX / 2;
     KernelSeams seams;
+    seams.schema = &schema_;
+    seams.page_reuse = reuses_[node - 1].get();
     seams.page_source = source_.get();
     seams.page_lock = locks_[node - 1].get();
     seams.timestamps = &clock_;
@@ -552,11 +557,13 @@ class Cluster {
         seams.page_lock = other.page_lock;
         seams.page_source = other.pages;
       }
+      if (other.schema != nullptr) {
+        seams.schema = other.schema;
+        seams.page_reuse = other.page_reuse;
+      }
     } else {
       seams.locks = &row_locks_;
     }
-    seams.schema = &schema_;
-    seams.page_reuse = reuses_[node - 1].get();
     auto opened = open_with_seams(options, seams);
     ASSERT_TRUE(opened.ok()) << opened.status();
     kernels_[node - 1] = std::move(opened).value();

@@ -34,7 +34,7 @@ void DroppedSpaces::gone(NodeId server) {
   for (auto it = spaces_.begin(); it != spaces_.end();) {
     const auto at = it++;
     if (at->second.dropped_by == server)
-      forget(at);  // FN8
+      forget(at);  // NL8
     else
       heard(at, server);
   }
@@ -64,7 +64,7 @@ StatusOr<bool> DroppedSpaces::dropped(const NameCaller& caller, SpaceId space, u
     ask(it, now_us);
   }
   if (!it->second.awaited.empty()) return false;
-  if (it->second.dropped_by == caller.server) forget(it);  // FN7
+  if (it->second.dropped_by == caller.server) forget(it);  // NL7
   return true;
 }
 

@@ -2,14 +2,14 @@
 // SchemaChanges::space_dropped(). A pure state machine: no I/O and no clock; time is passed in. Not
 // thread-safe.
 //
-//   FN6  A space is left once every server that was a member when its drop was announced has said
+//   NL6  A space is left once every server that was a member when its drop was announced has said
 //        that it has left it, has left, or was fenced and released: whatever it may have read or
-//        written of it was under a lease that is over (MW17, FU34). A server that joins later finds
+//        written of it was under a lease that is over (MW17). A server that joins later finds
 //        the space in no definition.
-//   FN7  What is said again changes nothing: numbers of spaces are never used again (K2), so who has
-//        left one has left it for ever. A space is remembered until the server that dropped it has
-//        heard that it is left; if that is lost, all are asked once more.
-//   FN8  A server that has dropped spaces and ends is not waited for: whoever finishes its drops
+//   NL7  What is said again changes nothing: numbers of spaces are never used again (K2), so who
+//        has left one has left it for ever. A space is remembered until the server that dropped it
+//        has heard that it is left; if that is lost, all are asked once more.
+//   NL8  A server that has dropped spaces and ends is not waited for: whoever finishes its drops
 //        announces them again.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Goal: each rule of dropped_spaces.h by hand (FN6-FN8).
+// Goal: each rule of dropped_spaces.h by hand (NL6-NL8).
 #include "fusion/names/dropped_spaces.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +40,7 @@ class DroppedSpacesTest : public ::testing::Test {
   DroppedSpaces spaces_{{.ask_again_us = 1000, .of_server_max = 3}, kEpoch};
 };
 
-TEST_F(DroppedSpacesTest, AllOthersLeave) {  // FN6, FN7
+TEST_F(DroppedSpacesTest, AllOthersLeave) {  // NL6, NL7
   EXPECT_FALSE(dropped(kA));
   EXPECT_EQ(sent(), "2 leaves, 3 leaves, ");
   ASSERT_TRUE(spaces_.joined(NodeId{4}, 100).ok());  // finds it nowhere
@@ -60,7 +60,7 @@ TEST_F(DroppedSpacesTest, AllOthersLeave) {  // FN6, FN7
   EXPECT_EQ(sent(), "2 leaves, 3 leaves, 4 leaves, ");
 }
 
-TEST_F(DroppedSpacesTest, AFencedServerCountsUntilItIsReleased) {  // FN6
+TEST_F(DroppedSpacesTest, AFencedServerCountsUntilItIsReleased) {  // NL6
   EXPECT_FALSE(dropped(kA));
   leave(kC);
   spaces_.fence(kB);
@@ -70,7 +70,7 @@ TEST_F(DroppedSpacesTest, AFencedServerCountsUntilItIsReleased) {  // FN6
   EXPECT_TRUE(dropped(kA));
 }
 
-TEST_F(DroppedSpacesTest, WhoHasDroppedItIsGone) {  // FN8
+TEST_F(DroppedSpacesTest, WhoHasDroppedItIsGone) {  // NL8
   EXPECT_FALSE(dropped(kA));
   spaces_.left(kC, 100);
   spaces_.fence(kA);

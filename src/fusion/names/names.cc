@@ -69,7 +69,7 @@ void Names::release_fenced(NodeId server) {
       entry->holders.erase(entry->holders.begin() + (holder - entry->holders.data()));
       return true;
     }
-    *holder = Holder{.server = server, .dead = true, .use = {}, .exclusive = {}};  // FN4
+    *holder = Holder{.server = server, .dead = true, .use = {}, .exclusive = {}};  // NL4
     ++counters_.dead;
     return true;
   });
@@ -220,7 +220,7 @@ void Names::report_one(NodeId server, const NameReport& report, uint64_t now_us)
   } else if (holder->use.number == report.number && report.keeps == NameMode::kNone) {
     holder->use = Grant{};
   } else {
-    return;  // FN2
+    return;  // NL2
   }
   if (holder->use.number == 0 && holder->exclusive.number == 0)
     it->second.holders.erase(it->second.holders.begin() + (holder - it->second.holders.data()));
@@ -229,7 +229,7 @@ void Names::report_one(NodeId server, const NameReport& report, uint64_t now_us)
 
 // --- grants ---
 
-// FN1. What the server has by an earlier ask has to be gone before.
+// NL1. What the server has by an earlier ask has to be gone before.
 bool Names::is_free(const Entry& entry, const Waiter& waiter) noexcept {
   const bool exclusive = waiter.mode == NameMode::kExclusive;
   return std::none_of(entry.holders.begin(), entry.holders.end(), [&](const Holder& h) {
@@ -254,7 +254,7 @@ void Names::settle(Entries::iterator it, uint64_t now_us) {
   contended_.erase(name);
   if (!entry.holders.empty()) return;
   by_age_.erase(entry.at);
-  entries_.erase(it);  // FN5
+  entries_.erase(it);  // NL5
 }
 
 void Names::grant(const std::string& name, Entry* entry, const Waiter& waiter) {
@@ -361,8 +361,8 @@ std::string Names::check() const {
         return name + ": held as nothing";
       if (!h.dead && !members_.contains(h.server.value)) return name + ": held by nobody here";
     }
-    if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1)) return name + ": FN1";
-    if (entry.holders.empty() && entry.waiters.empty()) return name + ": FN5";
+    if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1)) return name + ": NL1";
+    if (entry.holders.empty() && entry.waiters.empty()) return name + ": NL5";
     if (contended_.contains(name) == entry.waiters.empty())
       return "nobody looks after the queue of " + name;
     if (!entry.waiters.empty() && is_free(entry, entry.waiters.front()))

@@ -12,21 +12,21 @@
 //                                    | fence(), release_fenced()
 //                                    `--> dead --- release_dead(), adoption_ended() --> (nothing)
 //
-//   FN1  A name is one server's exclusively, or any number of servers use it. Whoever has it
+//   NL1  A name is one server's exclusively, or any number of servers use it. Whoever has it
 //        exclusively may have its grant to use it beside.
-//   FN2  A grant has a number that is never given twice under an epoch. Reports and requests to give
-//        up name it: what names another one than the server has changes nothing (FU13). A grant to
-//        use a name and one to have it exclusively end each by itself, so that an exclusive one that
-//        nobody has waited for to the end leaves the other as it was. Only when the exclusive one
-//        becomes one to use the name, what was beside it is over.
-//   FN3  Who asks waits behind all who asked for the name before, in either mode. Holders are asked
-//        to give up as soon as the first in the queue cannot be granted beside them; and again after
-//        a while. Who does not want it any more leaves the queue.
-//   FN4  Of a server that was fenced what it used is released with its lease. What it had
+//   NL2  A grant has a number that is never given twice under an epoch. Reports and requests to
+//        give up name it: what names another one than the server has changes nothing (FU13). A
+//        grant to use a name and one to have it exclusively end each by itself, so that an
+//        exclusive one that nobody has waited for to the end leaves the other as it was. Only when
+//        the exclusive one becomes one to use the name, what was beside it is over.
+//   NL3  Who asks waits behind all who asked for the name before, in either mode. Holders are asked
+//        to give up as soon as the first in the queue cannot be granted beside them; and again
+//        after a while. Who does not want it any more leaves the queue.
+//   NL4  Of a server that was fenced what it used is released with its lease. What it had
 //        exclusively is dead: nobody gets it until whoever adopts its place (its own next life, or
-//        another server) says what has become of the change that it was making (FU35).
-//   FN5  A name that nobody has or waits for is not remembered. Beyond names_max the names that were
-//        granted longest ago are asked back, though nobody wants them.
+//        another server) says what has become of the change that it was making.
+//   NL5  A name that nobody has or waits for is not remembered. Beyond names_max the names that
+//        were granted longest ago are asked back, though nobody wants them.
 //
 // Deadlocks are not searched. Two servers that want two names exclusively ask in the order of the
 // names (MW18), so they wait for each other only if one of them, or a transaction of it, uses what
@@ -80,10 +80,10 @@ class Names {
   void left(NodeId server, uint64_t life);
   // Nothing that it says counts any more; nobody waits for it to be granted something.
   void fence(NodeId server);
-  // The authority lets go what it had (Authority::may_release): FN4.
+  // The authority lets go what it had (Authority::may_release): NL4.
   void release_fenced(NodeId server);
 
-  // --- adopting a dead place (FN4) ---
+  // --- adopting a dead place (NL4) ---
   [[nodiscard]] std::vector<std::string> dead_names(NodeId place) const;
   // The adopter is a member; it may be the next life of the same server. Errors: fenced, kNotFound
   // (the place is not dead), in_use.

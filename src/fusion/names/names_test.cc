@@ -1,4 +1,4 @@
-// Goal: each rule of names.h by hand, at exact steps (FN1-FN5).
+// Goal: each rule of names.h by hand, at exact steps (NL1-NL5).
 #include "fusion/names/names.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ class NamesTest : public ::testing::Test {
   std::optional<Names> names_;
 };
 
-TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // FN1
+TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // NL1
   ask(kA, "t", kU, 1);
   ask(kB, "t", kU, 1);
   EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "2 t U:2 ask 1"}));
@@ -78,7 +78,7 @@ TEST_F(NamesTest, ManyUseANameOneHasItExclusively) {  // FN1
   EXPECT_EQ(names_->describe("t"), "held by 3 U:3 1 U:4, waited for by");
 }
 
-TEST_F(NamesTest, WhoUsesANameGetsItExclusivelyBeside) {  // FN1, FN2
+TEST_F(NamesTest, WhoUsesANameGetsItExclusivelyBeside) {  // NL1, NL2
   ask(kA, "t", kU, 1);
   ask(kB, "t", kU, 1);
   ask(kA, "t", kX, 2);
@@ -97,10 +97,10 @@ TEST_F(NamesTest, WhoUsesANameGetsItExclusivelyBeside) {  // FN1, FN2
   report(kA, "t", 1);      // and late
   EXPECT_EQ(names_->describe("t"), "held by 1 U:4, waited for by");
   report(kA, "t", 4);
-  EXPECT_EQ(names_->names(), 0u);  // FN5
+  EXPECT_EQ(names_->names(), 0u);  // NL5
 }
 
-TEST_F(NamesTest, ThoseWhoComeLaterWait) {  // FN3
+TEST_F(NamesTest, ThoseWhoComeLaterWait) {  // NL3
   ask(kA, "t", kU, 1);
   ask(kB, "t", kX, 1);
   ask(kC, "t", kU, 1);
@@ -111,7 +111,7 @@ TEST_F(NamesTest, ThoseWhoComeLaterWait) {  // FN3
   EXPECT_EQ(sent(), Sent{});
 }
 
-TEST_F(NamesTest, AsksAgainAndAnswersAgain) {  // FN2, FN3
+TEST_F(NamesTest, AsksAgainAndAnswersAgain) {  // NL2, NL3
   ask(kA, "t", kU, 3);
   ask(kA, "t", kU, 3);  // the grant was lost
   ask(kA, "t", kU, 2);  // late
@@ -130,7 +130,7 @@ TEST_F(NamesTest, AsksAgainAndAnswersAgain) {  // FN2, FN3
   EXPECT_EQ(sent(), Sent{"1 t U:3 ask 4"});
 }
 
-TEST_F(NamesTest, AServerThatForgotWhatItHasIsAskedForIt) {  // FN2
+TEST_F(NamesTest, AServerThatForgotWhatItHasIsAskedForIt) {  // NL2
   ask(kA, "t", kU, 1);
   ask(kA, "t", kX, 2);
   EXPECT_EQ(sent(), (Sent{"1 t U:1 ask 1", "1 t X:2 ask 2"}));
@@ -144,7 +144,7 @@ TEST_F(NamesTest, AServerThatForgotWhatItHasIsAskedForIt) {  // FN2
   EXPECT_EQ(sent(), Sent{"1 t U:4 ask 4"});
 }
 
-TEST_F(NamesTest, WhatAFencedServerChangesStaysItsPlaces) {  // FN4
+TEST_F(NamesTest, WhatAFencedServerChangesStaysItsPlaces) {  // NL4
   ask(kA, "used", kU, 1);
   ask(kA, "changed", kX, 2);
   ask(kB, "used", kX, 1);
@@ -193,7 +193,7 @@ TEST_F(NamesTest, WhoLeavesHasNothing) {
   EXPECT_EQ(names_->names(), 0u);
 }
 
-TEST_F(NamesTest, OldNamesAreAskedBack) {  // FN5
+TEST_F(NamesTest, OldNamesAreAskedBack) {  // NL5
   begin({.names_max = 2});
   ask(kA, "a", kU, 1);
   ask(kA, "b", kX, 2);

@@ -10,7 +10,7 @@ using proto::NameCaller;
 Status ReuseRounds::joined(NodeId server, uint64_t life) {
   const auto [it, is_new] = members_.try_emplace(server.value);
   Member& member = it->second;
-  if (is_new) member = Member{.life = life, .reported = last_round_};  // FR2
+  if (is_new) member = Member{.life = life, .reported = last_round_};  // RU2
   if (member.life == life && !member.fenced) return ok_status();
   return error_in_use("an earlier process of this server has not been released yet");
 }

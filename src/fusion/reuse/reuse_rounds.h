@@ -2,15 +2,15 @@
 // PageReuse (space/page_reuse.h). A pure state machine: no I/O and no clock; time is passed in. Not
 // thread-safe.
 //
-//   FR1  Rounds are numbered over all servers. A server that says "round 7" has been asked for
+//   RU1  Rounds are numbered over all servers. A server that says "round 7" has been asked for
 //        round 7 or a later one, and all operations that were under way on it when it was asked
 //        have ended: so have those from before any earlier round. One number for each server is all
 //        there is to remember.
-//   FR2  A round has ended for who began it when every other member has said so of it or of a later
+//   RU2  A round has ended for who began it when every other member has said so of it or of a later
 //        one. Who joined after it began has no operation that is older (MW14).
-//   FR3  A server that was fenced counts until it is released: what it read was read under its
+//   RU3  A server that was fenced counts until it is released: what it read was read under its
 //        lease, and that is over then. Who left has ended its operations.
-//   FR4  What is said again, late, or never answered changes nothing: numbers only grow.
+//   RU4  What is said again, late, or never answered changes nothing: numbers only grow.
 #pragma once
 
 #include <cstdint>

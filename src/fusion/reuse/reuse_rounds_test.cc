@@ -1,4 +1,4 @@
-// Goal: each rule of reuse_rounds.h by hand (FR1-FR4).
+// Goal: each rule of reuse_rounds.h by hand (RU1-RU4).
 #include "fusion/reuse/reuse_rounds.h"
 
 #include <gtest/gtest.h>
@@ -33,7 +33,7 @@ class ReuseRoundsTest : public ::testing::Test {
   ReuseRounds rounds_{{.ask_again_us = 1000}, kEpoch};
 };
 
-TEST_F(ReuseRoundsTest, AllOthersSaySo) {  // FR1, FR2, FR4
+TEST_F(ReuseRoundsTest, AllOthersSaySo) {  // RU1, RU2, RU4
   EXPECT_EQ(rounds_.begin(caller(kA), 0).value(), 1u);
   EXPECT_EQ(rounds_.begin(caller(kB), 0).value(), 2u);
   EXPECT_EQ(sent(), "2:1 3:1 1:2 3:2 ");
@@ -49,7 +49,7 @@ TEST_F(ReuseRoundsTest, AllOthersSaySo) {  // FR1, FR2, FR4
   EXPECT_TRUE(ended(kB, 2));
 }
 
-TEST_F(ReuseRoundsTest, ServersComeAndGo) {  // FR2, FR3
+TEST_F(ReuseRoundsTest, ServersComeAndGo) {  // RU2, RU3
   EXPECT_EQ(rounds_.begin(caller(kA), 0).value(), 1u);
   ASSERT_TRUE(rounds_.joined(NodeId{4}, 100).ok());
   rounds_.left(kB, 100);

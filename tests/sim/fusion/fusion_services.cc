@@ -1,7 +1,8 @@
-// Timestamps, views, other nodes' transactions, row locks, page locks and shared pages of a test's
-// Cluster by the clients of a memory node, over regions that are exposed over a unix socket and
-// mapped: what several servers on one host have. The memory node's half is two threads here, its
-// authority stream always takes what it gets, and messages are calls of functions.
+// Timestamps, views, other nodes' transactions, row locks, page locks, shared pages, names of
+// tables and rounds of page reuse of a test's Cluster by the clients of a memory node, over regions
+// that are exposed over a unix socket and mapped: what several servers on one host have. The memory
+// node's half is three threads here, its authority stream always takes what it gets, and messages
+// are calls of functions.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -21,12 +22,15 @@
 #include "clients/fusion/fusion_locks.h"
 #include "clients/fusion/fusion_pages.h"
 #include "clients/fusion/horizon_client.h"
+#include "clients/fusion/name_locks.h"
 #include "clients/fusion/oracle_client.h"
+#include "clients/fusion/reuse_client.h"
 #include "clients/fusion/tit_reader.h"
 #include "clients/fusion/tit_region.h"
 #include "engine/testing/cluster.h"
 #include "fusion/timestamps/time_service.h"
 #include "lock_pump.h"
+#include "names_node.h"
 #include "pages_node.h"
 #include "proto/fusion.h"
 #include "transport/calls/testing/io_node.h"
@@ -46,6 +50,7 @@ using clients::TitRegion;
 using fusion::TimeService;
 using sim::LockPump;
 using sim::LockService;
+using sim::NamesNode;
 using sim::PagesNode;
 using transport::BlockingChannel;
 using transport::Region;
@@ -127,6 +132,7 @@ class FusionServices final : public ClusterServices {
     keeper_.join();
     pages_->stop();
     pages_.reset();
+    names_.stop();
     uint64_t fetches = 0, requests = 0, gets = 0, calls = 0, waits = 0, notes = 0, ends = 0;
     for (const auto* list : {&graveyard_})
       for (const auto& life : *list) {
@@ -197,8 +203,9 @@ class FusionServices final : public ClusterServices {
     pages_->joined(life->id, life->number, life->pages.get(), storage);
     const Status begun = life->pages->begin();
     EXPECT_TRUE(begun.ok()) << begun;
-    return {&life->oracle, &life->horizon,    &life->reader,
-            &life->locks,  life->pages.get(), life->pages->source()};
+    start_names(life.get());
+    return {&life->oracle,     &life->horizon,        &life->reader,     &life->locks,
+            life->pages.get(), life->pages->source(), life->names.get(), life->page_reuse.get()};
   }
 
   void ended(uint8_t node, bool crashed) override {
@@ -212,6 +219,7 @@ class FusionServices final : public ClusterServices {
     life->pump->stop();
     if (!crashed) {
       end_pages(life.get(), false);
+      end_names(life.get(), false);
       const std::lock_guard lock(mutex_);
       lock_service_.gone(life->id);
       service_->leave(life->id, life->number);
@@ -235,6 +243,7 @@ class FusionServices final : public ClusterServices {
       break;
     }
     end_pages(life.get(), true);
+    end_names(life.get(), true);
     const std::lock_guard lock(mutex_);
     lock_service_.gone(life->id);
     service_->authority()->forget(life->id);
@@ -296,6 +305,9 @@ class FusionServices final : public ClusterServices {
     std::unique_ptr<LockPump> pump;
     std::unique_ptr<PagesNode::Server> service;
     std::unique_ptr<FusionPages> pages;
+    std::unique_ptr<NamesNode::Server> names_service;
+    std::unique_ptr<clients::NameLocks> names;
+    std::unique_ptr<clients::ReuseClient> page_reuse;
     std::mutex beating;
     uint64_t fences_heard = 0;  // under beating
   };
@@ -317,6 +329,25 @@ class FusionServices final : public ClusterServices {
     of_pages_.puts += pages.puts.load();
     life->pages.reset();
     life->service.reset();
+  }
+
+  void start_names(Life* life) {
+    life->names_service = std::make_unique<NamesNode::Server>(
+        &names_, proto::NameCaller{life->id, life->number, kEpoch});
+    clients::NameLocksOptions options;
+    options.try_us = 20'000;  // what is in use is often used by who waits for somebody else's name
+    options.space_wait_us = kLeaseUs;
+    life->names = std::make_unique<clients::NameLocks>(options, kEpoch, &life->lease,
+                                                       life->names_service.get());
+    life->page_reuse = std::make_unique<clients::ReuseClient>(clients::ReuseClientOptions(),
+                                                              life->names_service.get());
+    names_.joined(life->id, life->number, life->names.get(), life->page_reuse.get());
+  }
+  void end_names(Life* life, bool crashed) {
+    names_.ended(life->id, life->number, crashed);
+    life->names.reset();
+    life->page_reuse.reset();
+    life->names_service.reset();
   }
 
   static uint64_t now_us() { return clients::boot_time_us(); }
@@ -410,6 +441,7 @@ class FusionServices final : public ClusterServices {
   std::shared_ptr<BlockingChannel> channel_;
   std::shared_ptr<Region> times_;
   std::unique_ptr<PagesNode> pages_;
+  NamesNode names_{kEpoch};
   Owners owners_;
   LockService lock_service_{kEpoch};
   std::mutex mutex_;
