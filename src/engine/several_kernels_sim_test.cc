@@ -21,6 +21,7 @@ namespace {
 
 using namespace testing;  // NOLINT: test helpers
 
+constexpr uint64_t kAskUs = 30'000'000;  // for a table's name: other nodes may have to be asked
 constexpr uint64_t kIds = 24;
 constexpr uint64_t kSteps = 70;
 constexpr uint64_t kPoolBytes = 96 * kPageBytes;
@@ -90,7 +91,9 @@ class Simulation {
   void begin(Worker* w) {
     w->started = true;
     w->session->begin(rng_.one_in(4) ? Isolation::kReadCommitted : Isolation::kRepeatableRead);
+    w->session->set_lock_wait_timeout_us(kAskUs);
     w->table = cluster_.table(w->session.get());
+    w->session->set_lock_wait_timeout_us(0);
     ASSERT_NE(w->table, nullptr);
     if (!rng_.one_in(2)) return;
     ASSERT_TRUE(w->session->open_view().ok());
@@ -263,7 +266,7 @@ class Simulation {
   void change_tables() {
     const std::string name = "d" + std::to_string(rng_.below(2));
     auto session = cluster_.kernel(any_node())->new_session();
-    session->set_lock_wait_timeout_us(0);
+    session->set_lock_wait_timeout_us(kAskUs);
     session->begin(Isolation::kRepeatableRead);
     const auto it = tables_.find(name);
     const bool there = it != tables_.end();
