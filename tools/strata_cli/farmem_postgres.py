@@ -22,6 +22,7 @@ from .waiting import wait_until
 NOBODY = 65534
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
+KILL_TIMEOUT_S = 60.0
 QUERY_TIMEOUT_S = 1800.0
 # No just-in-time compilation (the package's has a library of its own), and nothing that happens by itself while one measures.
 # A huge page is local as a whole, so there are none. Parallel queries share memory that has a name, which stays local.
@@ -101,7 +102,10 @@ class Postgres:
     def kill(self) -> int:
         if self.process.poll() is None:
             self.process.kill()
-        return self.process.wait()
+        try:
+            return self.process.wait(KILL_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise StrataError(f"process {self.process.pid} was killed and does not end") from None
 
     def _psql(self, arguments: Sequence[str], timeout_s: float, said: str | None = None) -> "subprocess.CompletedProcess[str]":
         command = [str(packages.program("psql")), "-X", "-q", "-h", str(self.data), "-U", "postgres", "-At", *arguments]

@@ -37,6 +37,10 @@ constexpr size_t kRequestBytesMax = kDataBytesMax + kPageBytes;
 constexpr const char* kGuardFolder = "/dev";  // any that is there, seen so by the guard only
 constexpr uint64_t kForeverS = 1u << 30;      // nothing of it ever changes
 constexpr uint16_t kInBackgroundMax = 64;
+// FOPEN_NOFLUSH, newer than some headers. A kernel that does not know it (before 5.16) writes what
+// was changed whenever a process closes the file.
+constexpr uint32_t kWriteNothingWhenClosed = 1u << 5;
+constexpr timespec kGuardLooksEvery{.tv_sec = 1, .tv_nsec = 0};
 
 fuse_attr attributes_of(uint64_t node, uint64_t bytes) {
   const bool folder = node == kRoot;
@@ -87,14 +91,42 @@ StatusOr<int> mount_unseen(int fd) {
   return mount;
 }
 
+// A number of a line of /proc/.../stat, whose fields are counted from 1 and of which the second, a
+// name in brackets, may have anything in it. 0: there is none.
+uint64_t number_in_stat(std::string_view line, int field) {
+  const size_t name_end = line.rfind(')');
+  size_t at = name_end == std::string_view::npos ? line.size() : name_end;
+  for (int f = 2; f < field && at < line.size(); f++)
+    at = std::min(line.find(' ', at + 1), line.size());
+  uint64_t out = 0;
+  for (at++; at < line.size() && line[at] >= '0' && line[at] <= '9'; at++)
+    out = out * 10 + static_cast<uint64_t>(line[at] - '0');
+  return out;
+}
+
+// Whether a thread is gone, or on its way, or is to be killed, though it may be stuck before it
+// gets there. Of its file /proc/.../stat, which stays this thread's if its number is used again.
+bool is_ending(int stat_fd) noexcept {
+  constexpr int kFlagsField = 9, kPendingField = 31;
+  constexpr uint64_t kExiting = 0x4, kKilled = 0x400;  // PF_EXITING, PF_SIGNALED of the kernel
+  constexpr uint64_t kToBeKilled = 1u << (SIGKILL - 1);
+  std::array<char, 1024> text;
+  const ssize_t bytes = ::pread(stat_fd, text.data(), text.size(), 0);
+  if (bytes <= 0) return bytes == 0 || errno == ESRCH;
+  const std::string_view line(text.data(), static_cast<size_t>(bytes));
+  return (number_in_stat(line, kFlagsField) & (kExiting | kKilled)) != 0 ||
+         (number_in_stat(line, kPendingField) & kToBeKilled) != 0;
+}
+
 // FM46. Nothing but system calls: the process that it is a copy of may have threads.
-[[noreturn]] void be_guard(int mount_fd, int ready, pid_t starter) {
+[[noreturn]] void be_guard(int mount_fd, int ready, int starter) {
   sigset_t all;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   ::setsid();
   ::prctl(PR_SET_NAME, "fm-guard", 0, 0, 0);
-  // The signal comes when the thread is gone, though others of its process may be stuck.
+  // The signal comes when the thread is gone, though others of its process may be stuck: at once,
+  // but not if the thread itself is.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0);
   int error = 0;
   if (::unshare(CLONE_NEWNS) != 0 ||
@@ -103,25 +135,32 @@ StatusOr<int> mount_unseen(int fd) {
     error = errno;
   (void)!::write(ready, &error, sizeof error);
   // What it has of the starter's, its output above all, nobody must wait for.
-  ::close_range(0, ~0u, 0);
+  ::dup2(starter, 0);
+  ::close_range(1, ~0u, 0);
   if (error != 0) ::_exit(1);
   sigset_t end;
   ::sigemptyset(&end);
   ::sigaddset(&end, SIGTERM);
-  if (::getppid() == starter)
-    while (::sigwaitinfo(&end, nullptr) < 0) {
-    }
+  while (!is_ending(0) && ::sigtimedwait(&end, nullptr, &kGuardLooksEvery) < 0) {
+  }
   ::umount2(kGuardFolder, MNT_FORCE | MNT_DETACH);
   ::_exit(0);
 }
 
 StatusOr<pid_t> start_guard(int mount_fd) {
+  const int starter = ::open("/proc/thread-self/stat", O_RDONLY | O_CLOEXEC);
+  if (starter < 0)
+    return error_invalid_argument(std::string("/proc/thread-self/stat cannot be opened: ") +
+                                  std::strerror(errno));
   std::array<int, 2> ready{-1, -1};
-  if (::pipe2(ready.data(), O_CLOEXEC) != 0) return error_no_space("no descriptor is left");
-  const pid_t starter = ::getpid();
+  if (::pipe2(ready.data(), O_CLOEXEC) != 0) {
+    ::close(starter);
+    return error_no_space("no descriptor is left");
+  }
   const pid_t guard = ::fork();
   if (guard == 0) be_guard(mount_fd, ready[1], starter);
   int error = guard < 0 ? errno : 0;
+  ::close(starter);
   ::close(ready[1]);
   if (guard > 0 && ::read(ready[0], &error, sizeof error) != sizeof error) error = ECHILD;
   ::close(ready[0]);
@@ -251,6 +290,8 @@ void FuseFile::handle(size_t bytes) noexcept {
     case FUSE_OPEN: {
       fuse_open_out out{};
       out.open_flags = FOPEN_KEEP_CACHE;
+      // FM46: the process that answers has it open, too, and would wait for itself when it ends.
+      if (content_.read_later) out.open_flags |= kWriteNothingWhenClosed;
       answer(request, 0, &out, sizeof out);
       return;
     }

@@ -11,8 +11,10 @@
 //         waits for a page of it is told that there is none. The kernel alone would not do so: a
 //         thread that has it forget a page waits for an answer in a way that cannot be killed, and
 //         keeps the process and its descriptors. So a second process, the guard, is there to end
-//         it; it has the file system in a mount namespace of its own. (Both killed at the same
-//         moment: it may wait until somebody aborts the connection by hand.)
+//         it; it has the file system in a mount namespace of its own. It is told when the thread is
+//         gone, and looks besides, each second, whether it has been killed: it may be stuck on its
+//         way out, in the file itself. (Both killed at the same moment: it may wait until somebody
+//         aborts the connection by hand.)
 #pragma once
 
 #include <sys/types.h>
@@ -43,7 +45,7 @@ class FuseFile {
   // Mounts on the folder: seen in the mount namespace of the caller only. Error: kInvalidArgument,
   // which says what is missing.
   static StatusOr<std::unique_ptr<FuseFile>> make(const std::string& folder, FuseContent content);
-  // FM45, FM46. Linux 5.2 or newer. Forks. Error as above.
+  // FM45, FM46. Linux 5.2 or newer, and /proc. Forks. Error as above.
   static StatusOr<std::unique_ptr<FuseFile>> make_unseen(FuseContent content);
   // Who waits for a page is told that there is none. Of make_unseen(): see end().
   ~FuseFile();
