@@ -64,11 +64,17 @@ bool RowBuilder::may_change(size_t index) {
 // --- reading ---
 
 // A column that is to be written counts although the server does not ask for it: the parameter
-// value IGNORE lets it keep what stands in the record.
+// value IGNORE lets it keep what stands in the record. So do those of the clustered key: the row of
+// a table that joins as a constant is read before the server asks for what position() needs.
 const MY_BITMAP* RowBuilder::read_and_written() {
-  if (bitmap_is_subset(table_->write_set, table_->read_set)) return table_->read_set;
+  const auto& key = layout_.index(0).columns;
+  const bool named = layout_.hidden_key() || std::all_of(key.begin(), key.end(), [&](uint16_t c) {
+                       return bitmap_is_set(table_->read_set, c);
+                     });
+  if (named && bitmap_is_subset(table_->write_set, table_->read_set)) return table_->read_set;
   bitmap_copy(&known_, table_->read_set);
   bitmap_union(&known_, table_->write_set);
+  if (!named) add_columns_of(0);
   return &known_;
 }
 
