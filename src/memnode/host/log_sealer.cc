@@ -147,17 +147,19 @@ StatusOr<Lsn> LogSealer::ask_storage(const cluster::EpochGrant& grant, bool foun
   const clients::QuorumClient client(parts_.world, parts_.secret, std::move(options),
                                      {grant.epoch, grant.epoch.value}, start, std::move(events));
   const uint64_t until_us = monotonic_us() + parts_.seal_timeout_us;
-  MutexLock lock(chosen->mutex);
-  while (!chosen->end.has_value() && chosen->failed.ok()) {
+  for (;;) {
     if (stopping_.raised()) return error_interrupted("the memory node stops");
+    MutexLock lock(chosen->mutex);
+    if (!chosen->end.has_value() && chosen->failed.ok() && monotonic_us() < until_us)
+      chosen->changed.wait_for_us(lock, kLookUs);
+    if (chosen->end.has_value()) return *chosen->end;
+    // Fenced: it was given out to somebody else meanwhile; the next try asks for a larger one.
+    if (!chosen->failed.ok())
+      return is_fenced(chosen->failed) ? error_peer_down(cause_of(chosen->failed)) : chosen->failed;
     if (monotonic_us() >= until_us)
       return error_peer_down("too few storage nodes answer to seal log stream " +
                              std::to_string(grant.stream.value));
-    chosen->changed.wait_for_us(lock, kLookUs);
   }
-  if (chosen->end.has_value()) return *chosen->end;
-  // It was given out to somebody else meanwhile: the next try asks for a larger one.
-  return is_fenced(chosen->failed) ? error_peer_down(cause_of(chosen->failed)) : chosen->failed;
 }
 
 }  // namespace strata::memnode
