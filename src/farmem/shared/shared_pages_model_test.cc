@@ -43,6 +43,7 @@ struct Reply {
   Parker done;
   bool ok = false;
   char* to = nullptr;
+  std::atomic<bool>* reading = nullptr;  // until the page is filled
 };
 
 struct Message {
@@ -78,14 +79,14 @@ class Kernel {
   ~Kernel() { stop(); }
   void stop() {
     if (!answerer_.joinable()) return;
+    post({.kind = Message::Kind::kStop, .copy = {}, .leave = {}});
+    answerer_.join();
     {
       const MutexLock lock(leaves_latch_);
       stop_ = true;
       leaves_posted_.notify_one();
     }
     forgetter_.join();
-    post({.kind = Message::Kind::kStop, .copy = {}, .leave = {}});
-    answerer_.join();
   }
 
   // A touch: one word of the page is compared with the oracle's, and changed, maybe. False: the
@@ -96,6 +97,8 @@ class Kernel {
     if (!page.cached) {
       Reply reply;
       reply.to = page.bytes.data();
+      reply.reading = &page.reading;
+      page.reading = true;
       post(
           {.kind = Message::Kind::kRead, .reply = &reply, .page = number, .copy = {}, .leave = {}});
       reply.done.wait();
@@ -128,6 +131,7 @@ class Kernel {
  private:
   struct Page {
     Mutex latch{LatchRank::kEngine};
+    std::atomic<bool> reading{false};  // the kernel waits for what is in it
     bool cached = false;
     bool dirty = false;
     uint64_t expected = 0;
@@ -162,11 +166,13 @@ class Kernel {
     auto* const reply = reinterpret_cast<Reply*>(request);
     EXPECT_LE(resident_.fetch_add(1) + 1, kFrames);  // FM50
     std::memcpy(reply->to, bytes, kPageBytes);
+    *reply->reading = false;
     reply->ok = true;
     reply->done.unpark(1);
   }
 
   void run_answerer() {
+    bool stops = false;
     for (;;) {
       Message message;
       bool rests = false;
@@ -200,10 +206,11 @@ class Kernel {
           shared_->forgotten(message.leave);
           break;
         case Message::Kind::kStop:
-          EXPECT_EQ(shared_->leaving(), 0u);
-          return;
+          stops = true;
+          break;
       }
-      EXPECT_LE(shared_->local(), kFrames);  // FM50
+      if (stops && shared_->leaving() == 0) return;  // what was leaving has left
+      EXPECT_LE(shared_->local(), kFrames);          // FM50
     }
   }
 
@@ -227,12 +234,12 @@ class Kernel {
   void copy(uint64_t number) {
     Page& page = pages_[number];
     Message message{.kind = Message::Kind::kCopied, .page = number, .copy = {}, .leave = {}};
-    // Linux does not wait here, and may send what is in a page that is just being read.
-    if (!page.latch.try_lock()) {
+    if (page.reading.load()) {
+      // Linux does not wait here, and may send what is in a page that is just being read.
       message.copy.assign(kPageBytes, 'x');
     } else {
+      const MutexLock lock(page.latch);  // a read that has begun meanwhile is answered (FM51)
       if (page.cached) message.copy = page.bytes;
-      page.latch.unlock();
     }
     if (!message.copy.empty()) post(std::move(message));
   }
