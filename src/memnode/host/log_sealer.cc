@@ -60,14 +60,15 @@ void LogSealer::work() {
     }
     const StreamId stream = next->stream;
     const Status sealed = seal_now(stream).status();
-    bool again = false;
     {
       const MutexLock lock(mutex_);
       last_failure_ = sealed;
-      again = !sealed.ok() && !stopped_;
-      if (again) wanted_.push_back(*std::move(next));
+      if (!sealed.ok() && !stopped_) {  // again, in its turn
+        wanted_.push_back(*std::move(next));
+        next.reset();
+      }
     }
-    if (!again) {
+    if (next.has_value()) {
       next->done(sealed);
       continue;
     }

@@ -156,11 +156,9 @@ Status MemoryNode::make_fusion(const transport::World& world) {
           .keys = keys_,
           .secret = secret_,
           .world = world,
-          .expose =
-              [this](const std::string& name, std::shared_ptr<transport::Region> region,
-                     transport::RegionAccess access) {
-                regions_->expose(name, std::move(region), access);
-              },
+          .expose = [this](
+                        const std::string& name, const std::shared_ptr<transport::Region>& region,
+                        transport::RegionAccess access) { regions_->expose(name, region, access); },
           .withdraw = [this](const std::string& name) { regions_->withdraw(name); },
           .offload =
               [this](daemon::WorkerPool::Task task) { return workers_->run(std::move(task)); },
