@@ -64,7 +64,7 @@ void LogSealer::work() {
       const MutexLock lock(mutex_);
       last_failure_ = sealed;
       if (!sealed.ok() && !stopped_) {  // again, in its turn
-        wanted_.push_back(*std::move(next));
+        wanted_.push_back(std::move(*next));
         next.reset();
       }
     }
