@@ -60,7 +60,7 @@ FusionTerm::~FusionTerm() {
     held.swap(lease_);
   }
   if (held == nullptr) return;
-  // Others need not wait for the lease to end.
+  // Others need not wait for the lease to end; if the registry does not answer, they do.
   if (!grant_.epoch.is_zero())
     cluster::StreamEpochs(parts_.registry, parts_.keys).release(grant_, deadline()).IgnoreError();
   held->revoke(deadline()).IgnoreError();

@@ -74,7 +74,7 @@ void LogSealer::work() {
     }
     diag(Severity::kWarning, "fusion: log stream %u of a fenced server is not sealed yet: %s",
          unsigned{stream.value}, cause_of(sealed).c_str());
-    (void)stopping_.wait_for_us(parts_.again_us);
+    (void)stopping_.wait_for_us(parts_.again_us);  // seal_now() looks for a stop
   }
 }
 

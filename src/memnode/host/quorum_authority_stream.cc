@@ -101,7 +101,8 @@ Status QuorumAuthorityStream::write(const std::string& record) {
   return ok_status();
 }
 
-// AQ4. Below a record that was appended before: by now storage nodes know that it is durable.
+// AQ4. Below a record that was appended before: by now storage nodes know that it is durable. If it
+// fails the log stays as long as it is until the next one; what ends the stream append() tells.
 void QuorumAuthorityStream::trim(Lsn last) {
   if (last.value - trimmed_.value < options_.trim_bytes) return;
   trimmed_ = last;
