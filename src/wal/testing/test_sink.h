@@ -79,10 +79,11 @@ class TestSink final : public LogSink {
   }
 
   void crash_to_durable() {
+    std::lock_guard<std::mutex> lock(mutex_);  // a log that is still there may make room
     written_ = durable_;
     appended_ = 0;
   }
-  std::string& bytes() { return written_; }
+  std::string& bytes() { return written_; }  // once no log is left
 
   uint64_t capacity_ = UINT64_MAX;
   uint64_t reserve_ = 0;  // beyond the capacity, for prepare_reserved_room()
