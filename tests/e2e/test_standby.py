@@ -114,7 +114,11 @@ def check_rows(server: Server, acknowledged: set[int]) -> None:
 
 
 def becomes(cluster: Cluster, name: str, state: str) -> bool:
-    return wait_until(lambda: cluster.standbys[name].state().state == state, WAIT_S)
+    standby = cluster.standbys[name]
+    if wait_until(lambda: standby.state().state == state, WAIT_S):
+        return True
+    print(f"{name} is {standby.state()}, serving is {cluster.serving_compute()}\n{standby.log_tail()}\n{standby.server.log_tail()}")
+    return False
 
 
 def test_one_of_two_follows_a_killed_writer(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
