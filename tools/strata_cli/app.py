@@ -11,6 +11,7 @@ from . import (
     backup_cmd,
     build_cmd,
     demo_cmd,
+    demo_fusion,
     dilation,
     farmem,
     import_cmd,
@@ -51,7 +52,7 @@ from .cluster import Wishes
 from .experiments import ddc, ddc_report, deployments, ladder, legobase, legobase_report
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
-from .profile_list import MONOLITHIC
+from .profile_list import MONOLITHIC, OF_SEVERAL_WRITERS
 from .shell import StrataError, console, end_cleanly_on_sigterm, errors
 
 app = typer.Typer(
@@ -382,9 +383,20 @@ def demo(
     port: Port = None,
     seconds: Annotated[float, typer.Option(help="How long the clients work before kill -9.")] = 8,
     engine: Annotated[str, typer.Option(help="Engine of the demo's tables.")] = "STRATA",
+    profile: Annotated[str, typer.Option(help=f"{MONOLITHIC}, or {OF_SEVERAL_WRITERS[0]}: several servers.")] = MONOLITHIC,
     build_first: Annotated[bool, typer.Option("--build/--no-build", help="Build the plugin first.")] = True,
 ) -> None:
-    """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost."""
+    """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost.
+
+    With --profile fusion: three servers write the same tables, one is killed and comes back, one more is added meanwhile.
+
+    Examples: ./strata demo; ./strata demo --profile fusion --data build/fusion
+    """
+    if profile in OF_SEVERAL_WRITERS:
+        demo_fusion.demo(data, port, seconds, build_first)
+        return
+    if profile != MONOLITHIC:
+        raise StrataError(f"there is a demo of {MONOLITHIC} and of {OF_SEVERAL_WRITERS[0]}, not of '{profile}'")
     demo_cmd.demo(last_folder.named_or_last(data), port, seconds, engine, build_first)
 
 

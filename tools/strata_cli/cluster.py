@@ -64,6 +64,7 @@ COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was kill
 SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
 FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
+NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
 MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
 
 
@@ -637,8 +638,9 @@ class Cluster:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
-            if not wait_until(_is_well(node), MEMORY_WELL_TIMEOUT_S * self._slower()):
-                raise StrataError(f"{node.name} does not serve: {node.illness()}; see {node.log}")
+            wait_until(_well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
+            if illness := node.illness():
+                raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()
         if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
             self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
@@ -762,6 +764,10 @@ class Cluster:
         self.stop_standbys([name] if name in self.standbys else [])
         limit_s = COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s
         return self._stop_some({name: part}, limit_s * self._slower())
+
+    def stop_computes(self, names: Collection[str]) -> bool:
+        parts = {name: self.computes[name] for name in names}
+        return self._stop_some(parts, COMPUTE_STOP_TIMEOUT_S * self._slower())
 
     def _stop_some(self, parts: Mapping[str, BackgroundProcess], limit_s: float) -> bool:
         running = {name: part for name, part in parts.items() if part.pid() is not None}
@@ -925,8 +931,9 @@ def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
 
 
-def _is_well(node: DaemonProcess) -> Callable[[], bool]:
-    return lambda: node.illness() is None
+def _well_or_never(node: DaemonProcess) -> Callable[[], bool]:
+    """Whether it serves, or says that it cannot, whatever else starts."""
+    return lambda: NEVER in (node.illness() or NEVER)
 
 
 def is_fenced(server: Server) -> bool:

@@ -59,6 +59,9 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
         computes = [server for server in cluster.computes.values() if every or server.data == cluster.data]
         local_tables.refuse_loss(computes, "not stopped and not removed", lose_local_tables)
     with cluster.locked(), console.status("stopping ..."):
+        if cluster.has_several() and not wipe:
+            with _left_running(cluster):
+                compute_servers.end_all(cluster, _say)
         if not cluster.running():
             console.print("not running")
         elif not cluster.stop():
@@ -95,8 +98,17 @@ def node_start(data: Path, name: str) -> None:
         cluster.disown()
 
 
+def _refuse_loss_of_memory(cluster: Cluster, name: str) -> None:
+    if cluster.has_several() and name in cluster.memory and cluster.memory[name].pid() is not None:
+        raise StrataError(
+            f"{name} has changes of the servers that storage lacks, and without them nothing starts again; with all servers it"
+            " ends with ./strata down"
+        )
+
+
 def node_stop(data: Path, name: str) -> None:
     cluster = _existing(data)
+    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         if cluster.part(name).pid() is None:
             console.print(f"  {name} is not running", markup=False)
@@ -105,6 +117,7 @@ def node_stop(data: Path, name: str) -> None:
 
 def node_kill(data: Path, name: str) -> None:
     cluster = _existing(data)
+    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         pid = cluster.kill_part(name)
     console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)

@@ -14,7 +14,7 @@ from typing import Any
 from rich.table import Table
 
 from . import paths
-from .cluster import SERVERS_MAX, Cluster
+from .cluster import SERVERS_MAX, Cluster, is_fenced
 from .server import Server
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
@@ -104,6 +104,29 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
     return Added(chosen, str(folder), cluster.computes[chosen].settings().port, time.monotonic() - began)
 
 
+def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None]) -> None:
+    """All that these servers have changed is with the memory node or in storage afterwards. Who was killed, or fenced, is started
+    for that: the log of its last life has what nobody else has."""
+    for name in names:
+        server = cluster.computes[name]
+        if server.pid() is not None and is_fenced(server):
+            server.kill()
+        if server.pid() is None and server.exists():
+            say(f"  {name:<10} is started, so that it ends in order")
+            cluster.start_compute(name)
+    if not cluster.stop_computes(names):
+        raise StrataError(
+            "a server did not end in time and was killed, so it still has what nobody else has; the rest was left as it is. To do:"
+            " the same command again, which starts that server and ends it in order"
+        )
+
+
+def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:
+    """Before the memory node ends: it keeps nothing, and its successor serves only if storage has everything."""
+    if all(node.pid() is not None and node.illness() is None for node in cluster.memory.values()):
+        end_in_order(cluster, list(cluster.computes), say)
+
+
 def remove(cluster: Cluster, name: str, wipe: bool, say: Callable[[str], None]) -> Removed:
     """It ends in order, whatever became of it before; else it stays a part of the cluster."""
     check_several(cluster)
@@ -111,14 +134,7 @@ def remove(cluster: Cluster, name: str, wipe: bool, say: Callable[[str], None]) 
     if len(cluster.computes) == 1:
         raise StrataError(f"{name} is the only server, and nothing was changed; all of it stops with ./strata down")
     cluster.check_others_run()
-    if server.pid() is None and server.exists():  # Perhaps it was killed: others wait for what it had.
-        say(f"  {name:<10} is started, so that it ends in order")
-        cluster.start_compute(name)
-    if not cluster.stop_part(name):
-        raise StrataError(
-            f"{name} did not end in time and was killed, and is still a part of the cluster: the others get what it had for"
-            f" writing once it is started again (./strata node start {name}), and then it can be removed"
-        )
+    end_in_order(cluster, [name], say)
     cluster.forget_compute(server.data)
     if wipe and server.data.exists():
         server.wipe()

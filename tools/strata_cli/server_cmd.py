@@ -132,12 +132,12 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
             whole = cluster_cmd.up(profile, data, port, wishes)
         except StrataError:
             if not quiet:
-                _print_servers(Cluster(data))
+                print_servers(Cluster(data))
             raise
         server = whole.computes[whole.serving_compute() or next(iter(whole.computes))]
         say_port_is_ignored(server.name, port, server.settings().port)
         if not quiet:
-            _print_servers(whole)
+            print_servers(whole)
         if not quiet and not whole.has_several():
             print_how_to_connect(server)
         return server
@@ -164,20 +164,21 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
     return server
 
 
-def _print_servers(whole: Cluster) -> None:
+def print_servers(whole: Cluster, database: str = "test") -> None:
     """Of several, whichever serve."""
     if whole.has_several() and whole.serving_computes():
-        print_table(compute_servers.table_of_addresses(whole, f"./strata sql{_data_option(whole.data)}"))
+        in_database = "" if database == "test" else f" -D {database}"
+        print_table(compute_servers.table_of_addresses(whole, f"./strata sql{folder_option(whole.data)}{in_database}"))
         client = shutil.which("mariadb") or paths.relative(CLIENT)
-        console.print(f"  {client} -h 127.0.0.1 -P <port> -u root test", markup=False)
+        console.print(f"  {client} -h 127.0.0.1 -P <port> -u root {database}", markup=False)
 
 
 def data_option(server: Server) -> str:
     """What has to be added to a command so that it means this server."""
-    return _data_option(server.data)
+    return folder_option(server.data)
 
 
-def _data_option(data: Path) -> str:
+def folder_option(data: Path) -> str:
     return "" if data == paths.DATA_DEFAULT == last_folder.last() else f" --data {paths.relative(data)}"
 
 
