@@ -116,8 +116,8 @@ def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None])
             cluster.start_compute(name)
     if not cluster.stop_computes(names):
         raise StrataError(
-            "a server did not end in time and was killed, so it still has what nobody else has; the rest was left as it is. To do:"
-            " the same command again, which starts that server and ends it in order"
+            "a server did not end in time and was killed, so it still has what nobody else has; the rest was left as it is;"
+            " to do: the same command again, which starts that server and ends it in order"
         )
 
 

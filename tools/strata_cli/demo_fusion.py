@@ -1,6 +1,7 @@
 """`./strata demo --profile fusion`: three servers write the same tables; one is killed and comes back, one is added; nothing that
 was acknowledged is missing on any of them."""
 
+import itertools
 import random
 import shutil
 import threading
@@ -18,7 +19,7 @@ from rich.live import Live
 from rich.table import Table
 
 from . import build_cmd, compute_servers, paths, server_cmd, setup_cmd
-from .cluster import Cluster, Wishes
+from .cluster import SERVERS_MAX, Cluster, Wishes
 from .profile_list import OF_SEVERAL_WRITERS
 from .server import Server
 from .shell import StrataError, console
@@ -83,7 +84,7 @@ class Load:
 def longest_gap_s(moments: list[float], began: float, ended: float) -> float:
     """Without a commit; what there was before the first one and behind the last one counts, too."""
     marks = [began, *(moment for moment in sorted(moments) if began <= moment <= ended), ended]
-    return max(after - before for before, after in zip(marks, marks[1:], strict=False))
+    return max(after - before for before, after in itertools.pairwise(marks))
 
 
 @dataclass
@@ -187,9 +188,7 @@ def _run(cluster: Cluster, seconds: float) -> None:
     shutil.rmtree(ledgers, ignore_errors=True)
     work = Work(seconds, random.randrange(1 << 32), Ledger(ledgers / "bank"))
     writers = list(cluster.computes)[:SERVERS]
-    console.print(
-        f"[bold]Working[/]: {CLIENTS} clients on each of {', '.join(writers)} transfer money between the same accounts;"
-    )
+    console.print(f"[bold]Working[/]: {CLIENTS} clients on each of {', '.join(writers)} transfer money between accounts;")
     console.print(f"  their ledger is in {paths.relative(ledgers)}, seed {work.seed}", markup=False)
     with _watched(work):
         try:
@@ -226,11 +225,11 @@ def _strike_and_add(cluster: Cluster, writers: list[str], work: Work) -> str:
     killed = compute_servers.kill(quiet, victim, False, lambda _: None)
     back_s = killed.back_s or 0.0
     work.events.append(
-        f"[bold red]kill -9[/] of {victim} (pid {killed.pid}) in the middle of it; it answered again after {back_s:.2f} s"
+        f"[bold red]kill -9[/] of {victim} (pid {killed.pid}) while it worked; it answered again after {back_s:.2f} s"
     )
     work.go_on(work.seconds / 3)
     work.phase = "one more is added"
-    if len(quiet.computes) < compute_servers.SERVERS_MAX:
+    if len(quiet.computes) < SERVERS_MAX:
         made = compute_servers.add(quiet, None, None)
         added, took_s = made.node, made.seconds
     else:  # All there can be: one that is there already takes part from now on.
