@@ -89,7 +89,7 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
     cluster.check_others_run()
     if len(cluster.computes) >= SERVERS_MAX:
         raise StrataError(f"there are {len(cluster.computes)} servers, and no more than {SERVERS_MAX} are possible")
-    chosen = name or next(n for i in range(1, 1000) if (n := f"compute-{i}") not in cluster.parts())
+    chosen = name if name is not None else next(n for i in range(1, 1000) if (n := f"compute-{i}") not in cluster.parts())
     if not NAME.fullmatch(chosen):
         raise StrataError(f"'{chosen}' is no name for a server: letters, digits, '.', '_', '-'")
     if chosen in cluster.parts():

@@ -22,6 +22,7 @@ def test_the_list_is_the_one_that_is_compiled() -> None:
 def test_a_name_in_code_is_found_and_one_in_a_comment_or_a_default_is_not() -> None:
     text = 'if (profile == "logdb") replay();\n// "logdb" has versions\n  std::string profile = "logdb";\nsay("logdb-mv");\n'
     assert names_in_code("a.cc", text, NAMES) == ['a.cc:1: ask for a trait in place of the profile "logdb" (base/profiles.h)']
+    assert names_in_code("a.cc", 'json["logdb"] = said;\n', NAMES) == []
 
 
 def test_tests_may_name_profiles(tmp_path: Path) -> None:
