@@ -30,8 +30,8 @@ def is_test(path: Path) -> bool:
 
 
 def names_in_code(name: str, text: str, profiles: tuple[str, ...]) -> list[str]:
-    """Lines of code, not of comments, that have a profile's name in quotes."""
-    literal = re.compile("|".join(f'"{re.escape(profile)}"' for profile in profiles))
+    """Lines of code, not of comments, that have a profile's name in quotes. As a key in brackets it is a field of a text."""
+    literal = re.compile("|".join(rf'(?<!\[)"{re.escape(profile)}"' for profile in profiles))
     return [
         f"{name}:{number}: ask for a trait in place of the profile {match[0]} (base/profiles.h)"
         for number, line in enumerate(text.splitlines(), 1)

@@ -33,7 +33,7 @@ std::string joined(bool of_clusters_only) {
   std::string text;
   std::string_view last;
   for (const Profile& profile : kProfiles) {
-    if (!profile.is_offered() || (of_clusters_only && !profile.is_of_cluster())) continue;
+    if (of_clusters_only && !profile.is_of_cluster()) continue;
     if (!last.empty()) text.append(text.empty() ? "" : ", ").append(last);
     last = profile.name;
   }

@@ -29,8 +29,6 @@ struct Profile {
 
   // Storage nodes, and a registry that knows them.
   [[nodiscard]] bool is_of_cluster() const noexcept { return pages != PageOrigin::kOwnFiles; }
-  // Not those that are still being built: whoever names one gets it, and no message tells of it.
-  [[nodiscard]] bool is_offered() const noexcept { return writers == Writers::kOne; }
 };
 
 [[nodiscard]] absl::Span<const Profile> all_profiles() noexcept;
@@ -38,7 +36,7 @@ struct Profile {
 [[nodiscard]] const Profile* find_profile(std::string_view name) noexcept;
 // The same, but nullptr also for a profile without storage nodes.
 [[nodiscard]] const Profile* find_cluster_profile(std::string_view name) noexcept;
-// Of those that are offered, for messages: "a, b or c".
+// For messages: "a, b or c".
 [[nodiscard]] std::string names_of_profiles();
 [[nodiscard]] std::string names_of_cluster_profiles();
 

@@ -25,8 +25,7 @@ from crash.damage import damage_some_file
 from crash.errors_plan import IO_RULES, make_errors_plan
 from crash.plan import make_plan
 from strata_cli import paths
-from strata_cli.cluster import PROFILES
-from strata_cli.profile_list import BY_NAME
+from strata_cli.profile_list import BY_NAME, OF_ONE_WRITER
 from strata_cli.server import TEST_BINLOG
 
 SEED = 900_001  # Not the seeds of a campaign somebody else may be running.
@@ -92,7 +91,7 @@ def test_a_seed_says_everything() -> None:
     assert cut.rounds == first.rounds[: len(cut.rounds)] and 0 < cut.faults < first.faults
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", OF_ONE_WRITER)
 def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
     memory = MEMORY_KINDS if BY_NAME[profile].has_memory_nodes else ()
     assert {strike.kind for strike in strikes(profile)} == {*KINDS, *memory, "corrupt"}
@@ -103,7 +102,7 @@ def test_every_kind_comes_and_damage_comes_last(profile: str) -> None:
     assert {plan.power_loss for plan in plans(profile)} == {plan.small for plan in plans(profile)} == {True, False}
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", OF_ONE_WRITER)
 def test_only_points_that_are_passed_there(profile: str) -> None:
     points = {
         kind: {s.fault.split(":")[0] for s in strikes(profile) if s.kind == kind}

@@ -14,7 +14,8 @@ import pymysql
 import pytest
 from strata_cli import paths
 from strata_cli.bench.process import cpu_s, wait_until_quiet
-from strata_cli.cluster import FIRST_COMPUTE, PROFILES, Cluster
+from strata_cli.cluster import FIRST_COMPUTE, Cluster
+from strata_cli.profile_list import OF_ONE_WRITER
 from strata_cli.server import Server
 from strata_cli.shell import StrataError
 from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING
@@ -281,7 +282,7 @@ def test_a_folder_that_cannot_take_the_views_costs_none() -> None:
     assert second.query("SHOW TABLES", database="test") == [("two",)]
 
 
-@pytest.mark.parametrize("profile", [profile for profile in PROFILES if profile != "logdb-mv-sr"])
+@pytest.mark.parametrize("profile", [profile for profile in OF_ONE_WRITER if profile != "logdb-mv-sr"])
 def test_every_profile_serves_and_comes_back(profile: str) -> None:
     cluster = Cluster(DATA)
     cluster.start(profile)

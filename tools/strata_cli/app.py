@@ -10,8 +10,8 @@ import typer
 from . import (
     backup_cmd,
     build_cmd,
-    cluster_cmd,
     demo_cmd,
+    demo_fusion,
     dilation,
     farmem,
     import_cmd,
@@ -27,6 +27,8 @@ from . import (
     test_cmd,
     version_cmd,
 )
+from .app_cluster import compute, node
+from .app_options import AsJson, BufferPool, Cores, Data, LoseLocalTables, Port
 from .bench import (
     comparison,
     far_memory,
@@ -50,7 +52,7 @@ from .cluster import Wishes
 from .experiments import ddc, ddc_report, deployments, ladder, legobase, legobase_report
 from .experiments import report as experiment_report
 from .experiments.openaurora import EXPERIMENTS
-from .profile_list import MONOLITHIC
+from .profile_list import MONOLITHIC, OF_SEVERAL_WRITERS
 from .shell import StrataError, console, end_cleanly_on_sigterm, errors
 
 app = typer.Typer(
@@ -84,32 +86,12 @@ def setup() -> None:
     setup_cmd.setup()
 
 
-Data = Annotated[
-    Path | None, typer.Option("--data", help="Data folder of the server or cluster.", show_default="the one used last, else data")
-]
-LoseLocalTables = Annotated[
-    bool, typer.Option("--lose-local-tables", help="Although a compute node has tables of other engines, which only it has.")
-]
-
-
 @app.command()
 def build(
     build_type: Annotated[BuildType, typer.Option("--type", help="Which CMake preset.")] = BuildType.release,
 ) -> None:
     """Build the kernel, its tests and the plugin (CMake, Ninja, ccache)."""
     build_cmd.build(build_type)
-
-
-PORT_HELP = "TCP port of SQL on loopback; a free one when not given."
-BufferPool = Annotated[
-    str | None,
-    typer.Option("--buffer-pool-size", help="Local memory for pages of a cluster's compute node.", show_default="as before"),
-]
-Cores = Annotated[
-    float | None,
-    typer.Option(help="That a cluster's compute node may use, as in 1.5; 0: all.", show_default="as before"),
-]
-Port = Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535)]
 
 
 @app.command()
@@ -133,23 +115,35 @@ def up(
     ] = False,
     buffer_pool: BufferPool = None,
     cores: Cores = None,
+    servers: Annotated[
+        int | None,
+        typer.Option("--compute", help="Servers of a new cluster whose profile has several (fusion).", show_default="3"),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(help="Of the server, as in --option=--max-connections=500; may be repeated. Kept until others are given."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Start a private server or a whole cluster on a data folder, creating it when it is new.
 
     Profile monolithic is one MariaDB server with local files. The others are clusters: etcd, three storage nodes s1 s2 s3, and
     the MariaDB server as compute node; where the profile has them, memory nodes memory-1 ... between these. What already runs is
-    left alone; when something cannot start, what this command has started is stopped again.
+    left alone; when something cannot start, what this command has started is stopped again. Profile fusion has several servers
+    compute-1 ... that write the same tables, and the --port is the first one's, those behind it the others'; one that cannot
+    start leaves the others running.
 
     Examples: ./strata up; ./strata up --profile logdb-mv-sr --data build/cluster; ./strata up --profile lego --memory 1G;
-    ./strata up --profile lego --memory-nodes 2 --memory-backup; ./strata up --option=--strata-buffer-pool-size=2G
+    ./strata up --profile lego --memory-nodes 2 --memory-backup; ./strata up --profile fusion --compute 3 --data build/fusion;
+    ./strata up --option=--strata-buffer-pool-size=2G
     """
     options = None if option is None else tuple(filter(None, option))
-    wishes = Wishes(memory_nodes, memory, memory_backup or None, buffer_pool, cores, options)
-    server_cmd.up(profile, server_cmd.folder_for(profile, data), port, wishes=wishes)
+    wishes = Wishes(memory_nodes, memory, memory_backup or None, buffer_pool, cores, options, servers)
+    place = server_cmd.folder_for(profile, data)
+    if as_json:
+        server_cmd.up_as_json(profile, place, port, wishes)
+    else:
+        server_cmd.up(profile, place, port, wishes=wishes)
 
 
 @app.command()
@@ -182,15 +176,14 @@ def sql(
     execute: Annotated[str | None, typer.Option("-e", "--execute", help="Statements to run.")] = None,
     data: Data = None,
     database: Annotated[str, typer.Option("--database", "-D")] = "test",
+    on: Annotated[str | None, typer.Option(help="Which server of a cluster.", show_default="the first one that runs")] = None,
 ) -> None:
     """Open MariaDB's command line client on the server, or run statements; options it does not know are the client's own.
 
-    Examples: ./strata sql; ./strata sql -e "SELECT 1"; ./strata sql -N -f --table < statements.sql
+    Examples: ./strata sql; ./strata sql -e "SELECT 1"; ./strata sql --on compute-2;
+    ./strata sql -N -f --table < statements.sql
     """
-    server_cmd.sql(last_folder.named_or_last(data), execute, database, context.args)
-
-
-BackupJson = Annotated[bool, typer.Option("--json", help="Print only what came of it, as JSON.")]
+    server_cmd.sql(last_folder.named_or_last(data), execute, database, context.args, on)
 
 
 @app.command()
@@ -204,7 +197,7 @@ def backup(
         int, typer.Option(min=1, help="Seconds to wait for running DDL and commits; the backup fails then, and they go on.")
     ] = 60,
     lose_local_tables: LoseLocalTables = False,
-    as_json: BackupJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Back up a running server, consistent with its binary log, or a cluster, while clients read and write.
 
@@ -228,7 +221,7 @@ def restore(
     until: Annotated[
         str | None, typer.Option(help="With --binary-logs: up to this time (local) or position; else all there is.")
     ] = None,
-    as_json: BackupJson = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a data folder of a backup: verify all checksums, copy, recover, CHECK TABLE. All of it or nothing. A cluster's gets as
     many storage nodes as a new one has.
@@ -283,246 +276,8 @@ def logs(
     logs_cmd.logs(last_folder.named_or_last(data), name, lines, follow)
 
 
-node = typer.Typer(
-    no_args_is_help=True, help="Start, stop or kill one process of a cluster; replace, add and remove storage and memory nodes."
-)
 app.add_typer(node, name="node")
-NodeName = Annotated[str, typer.Argument(help="etcd, s1, s2, s3, memory-1 or compute-1; ./strata status lists them.")]
-
-
-@node.command("start")
-def node_start(name: NodeName, data: Data = None) -> None:
-    """Start one process of a cluster. Example: ./strata node start s2"""
-    cluster_cmd.node_start(last_folder.named_or_last(data), name)
-
-
-@node.command("stop")
-def node_stop(name: NodeName, data: Data = None) -> None:
-    """Stop one process of a cluster cleanly. Example: ./strata node stop s2"""
-    cluster_cmd.node_stop(last_folder.named_or_last(data), name)
-
-
-@node.command("kill")
-def node_kill(name: NodeName, data: Data = None) -> None:
-    """kill -9 of one process of a cluster. Example: ./strata node kill compute-1 && ./strata node start compute-1"""
-    cluster_cmd.node_kill(last_folder.named_or_last(data), name)
-
-
-WaitSeconds = Annotated[float, typer.Option("--timeout", help="How long to wait until the new node is whole; 0: not at all.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print only what came of it, as JSON.")]
-
-
-@node.command("replace")
-def node_replace(
-    name: Annotated[str, typer.Argument(help="The storage or memory node that goes, alive or lost.")],
-    new: Annotated[
-        str | None, typer.Option("--with", help="Name of the new one.", show_default="the next s<n> or memory-<n>")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Of the new memory node, as in 512M.", show_default="as the old one's")
-    ] = None,
-    data: Data = None,
-    wipe: Annotated[bool, typer.Option("--wipe", help="Delete the old one's folder once the new one is whole.")] = False,
-    timeout: WaitSeconds = 600,
-    as_json: AsJson = False,
-) -> None:
-    """Give a storage node's place to a new one, while the cluster runs; nothing that was acknowledged is at risk.
-
-    The new node gets the log from the others and counts for nothing until it has all of it. Refused (exit code 1, nothing
-    changed) while another storage node is away, ill or catching up. Interrupted, the same command with --with goes on.
-
-    In place of a memory node comes an empty one, and the compute node is started again with it; its pages are in the log and on
-    storage nodes. The new one may be larger, or one that was added before.
-
-    Examples: ./strata node replace s1; ./strata node replace s2 --with s5 --wipe --json;
-    ./strata node replace memory-1 --memory 1G
-    """
-    cluster_cmd.node_replace(last_folder.named_or_last(data), name, new, wipe, timeout, as_json, memory)
-
-
-@node.command("add")
-def node_add(
-    new: Annotated[
-        str | None, typer.Option("--name", help="Name of the new one.", show_default="the next s<n> or memory-<n>")
-    ] = None,
-    memory: Annotated[
-        str | None, typer.Option(help="Make a memory node, with so much, as in 512M.", show_default="a storage node")
-    ] = None,
-    write_quorum: Annotated[
-        int, typer.Option("--write-quorum", help="So many must have a commit; as now or one more.", show_default="a majority")
-    ] = 0,
-    data: Data = None,
-    timeout: WaitSeconds = 600,
-    as_json: AsJson = False,
-) -> None:
-    """Add a storage node to a running cluster: commits go to one more, and one more may be lost when that makes a difference.
-
-    From the first moment the new write quorum is needed, of nodes that have all of the log: keep all of them running meanwhile.
-    With --memory it is a memory node, which nobody uses until ./strata node replace puts it in another one's place.
-
-    Examples: ./strata node add; ./strata node add --name s4 --write-quorum 3 --json; ./strata node add --memory 512M
-    """
-    cluster_cmd.node_add(last_folder.named_or_last(data), new, write_quorum, timeout, as_json, memory)
-
-
-@node.command("remove")
-def node_remove(
-    name: Annotated[str, typer.Argument(help="The storage or memory node that goes, alive or lost.")],
-    data: Data = None,
-    wipe: Annotated[bool, typer.Option("--wipe", help="Delete its folder; a memory node's goes always.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Take a storage node out of a running cluster without another one in its place; at least three stay.
-
-    The compute node does it, once everything acknowledged is durable without that node. Refused (exit code 1, nothing changed)
-    while another storage node is away, ill or catching up, or no compute node runs. Its name is never given to another one.
-    Of memory nodes one that the compute node does not use can be removed, at any time.
-
-    Examples: ./strata node remove s4; ./strata node remove s2 --wipe --json; ./strata node remove memory-2
-    """
-    cluster_cmd.node_remove(last_folder.named_or_last(data), name, wipe, as_json)
-
-
-compute = typer.Typer(no_args_is_help=True, help="Compute nodes by themselves: move a cluster's database to another one.")
 app.add_typer(compute, name="compute")
-
-
-@compute.command("up")
-def compute_up(
-    cluster: Annotated[
-        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the compute node, new or used before.", show_default="the cluster's own")
-    ] = None,
-    port: Port = None,
-    lose: LoseLocalTables = False,
-) -> None:
-    """Start a compute node on a running cluster; the one before must be stopped or killed first.
-
-    Example: ./strata node kill compute-1; ./strata compute up --data build/second; ./strata sql
-    """
-    server_cmd.print_how_to_connect(cluster_cmd.compute_up(last_folder.named_or_last(cluster), data, port, lose))
-
-
-@compute.command("move")
-def compute_move(
-    cluster: Annotated[
-        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the next compute node.", show_default="one in the cluster's folder")
-    ] = None,
-    cores: Cores = None,
-    buffer_pool: BufferPool = None,
-    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="as before")] = None,
-    lose: LoseLocalTables = False,
-    as_json: AsJson = False,
-) -> None:
-    """Move the database to another compute node, with other cores and another buffer pool, and say how long nobody answered.
-
-    The next one is started first and waits; the running one then writes back what it has changed (to its memory node, if it has
-    one) and stops. Port and socket stay: clients that connect again go on. When the next one cannot take over, the old one is
-    started again.
-
-    Examples: ./strata compute move --cores 2 --buffer-pool-size 256M; ./strata compute move --data build/second --json
-    """
-    wishes = Wishes(buffer_pool=buffer_pool, cores=cores)
-    cluster_cmd.compute_move_to(last_folder.named_or_last(cluster), data, port, wishes, lose, as_json)
-
-
-@compute.command("cores")
-def compute_cores(
-    cores: Annotated[float, typer.Argument(help="That it may use, parts of one included; 0: all.")],
-    cluster: Annotated[
-        Path | None, typer.Option(help="Data folder of the cluster.", show_default="the one used last, else data")
-    ] = None,
-) -> None:
-    """Change how many cores the compute node may use, while it runs, and for those that follow.
-
-    Example: ./strata compute cores 1.5
-    """
-    cluster_cmd.compute_cores(last_folder.named_or_last(cluster), cores)
-
-
-@compute.command("down")
-def compute_down(
-    data: Data = None,
-    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder (not the cluster's).")] = False,
-    lose: LoseLocalTables = False,
-) -> None:
-    """Stop only the compute node of a folder. Example: ./strata compute down --data build/second --wipe"""
-    cluster_cmd.compute_down(last_folder.named_or_last(data), wipe, lose)
-
-
-standby = typer.Typer(no_args_is_help=True, help="Compute nodes that take the database over by themselves when it has none.")
-compute.add_typer(standby, name="standby")
-OfCluster = Annotated[
-    Path | None, typer.Option("--cluster", help="Data folder of the cluster.", show_default="the one used last, else data")
-]
-LeaseSeconds = Annotated[
-    float | None,
-    typer.Option(help="Of the stand-by once it serves: so long another one waits when it hangs.", min=2, show_default="10"),
-]
-
-
-@standby.command("add")
-def standby_add(
-    cluster: OfCluster = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder of the stand-by, new or used before.", show_default="one in the cluster's folder")
-    ] = None,
-    port: Annotated[int | None, typer.Option(help=PORT_HELP, min=1, max=65535, show_default="one of its own")] = None,
-    lease_seconds: LeaseSeconds = None,
-    lose: LoseLocalTables = False,
-    as_json: AsJson = False,
-) -> None:
-    """Add a compute node that stands by: its server is ready, and takes the database over when the serving one is gone.
-
-    That is: at once when that process has ended (crash, kill, a clean stop), and after its lease (10 s) when it hangs or its
-    machine is cut off. Never because the registry is slow or was away. One that was taken over gets no commit through any more.
-    The stand-by serves on a port of its own; the cluster's socket leads to it. Clients connect to whichever port answers: see
-    docs/memory_nodes.md. It is started with the cluster (./strata up), stopped with it, and started again when it ends.
-
-    Examples: ./strata compute standby add; ./strata compute standby add --data build/second --port 23310 --json
-    """
-    cluster_cmd.standby_add(last_folder.named_or_last(cluster), data, port, lose, lease_seconds, as_json)
-
-
-@standby.command("remove")
-def standby_remove(
-    name: Annotated[str, typer.Argument(help="As in compute-2.")],
-    cluster: OfCluster = None,
-    wipe: Annotated[bool, typer.Option("--wipe", help="Also delete its folder.")] = False,
-) -> None:
-    """Let a compute node stand by no more. One that serves by now goes on, and nobody starts it again when it ends.
-
-    Example: ./strata compute standby remove compute-2 --wipe
-    """
-    cluster_cmd.standby_remove(last_folder.named_or_last(cluster), name, wipe)
-
-
-@standby.command("status")
-def standby_status(
-    cluster: OfCluster = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
-) -> None:
-    """Which compute nodes stand by, how far each one is, and why one failed. Example: ./strata compute standby status --json"""
-    cluster_cmd.standby_status(last_folder.named_or_last(cluster), as_json)
-
-
-@standby.command("run")
-def standby_run(
-    cluster: OfCluster = None,
-    data: Annotated[Path | None, typer.Option(help="Folder of the stand-by.", show_default="the cluster's own")] = None,
-    lease_seconds: LeaseSeconds = None,
-) -> None:
-    """What add starts in the background, in the foreground: keeps one compute node standing by until it is told to stop.
-
-    For a service manager such as systemd: ./strata compute standby run --cluster data --data data/computes/compute-2
-    """
-    place = last_folder.named_or_last(cluster)
-    cluster_cmd.standby_run(place, data or place, lease_seconds)
 
 
 far = typer.Typer(no_args_is_help=True, help="Run unmodified programs with most of their memory in a memory node.")
@@ -628,9 +383,20 @@ def demo(
     port: Port = None,
     seconds: Annotated[float, typer.Option(help="How long the clients work before kill -9.")] = 8,
     engine: Annotated[str, typer.Option(help="Engine of the demo's tables.")] = "STRATA",
+    profile: Annotated[str, typer.Option(help=f"{MONOLITHIC}, or {OF_SEVERAL_WRITERS[0]}: several servers.")] = MONOLITHIC,
     build_first: Annotated[bool, typer.Option("--build/--no-build", help="Build the plugin first.")] = True,
 ) -> None:
-    """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost."""
+    """Build, start, work, kill -9, restart, and prove that nothing acknowledged was lost.
+
+    With --profile fusion: three servers write the same tables, one is killed and comes back, one more is added meanwhile.
+
+    Examples: ./strata demo; ./strata demo --profile fusion --data build/fusion
+    """
+    if profile in OF_SEVERAL_WRITERS:
+        demo_fusion.demo(data, port, seconds, build_first)
+        return
+    if profile != MONOLITHIC:
+        raise StrataError(f"there is a demo of {MONOLITHIC} and of {OF_SEVERAL_WRITERS[0]}, not of '{profile}'")
     demo_cmd.demo(last_folder.named_or_last(data), port, seconds, engine, build_first)
 
 

@@ -11,8 +11,9 @@ as compute node, below one data folder.
     <data>/mysql/ ...       the compute node compute-1 (server.py); nothing in it is needed to start it again
 
 A compute node may also live in another folder (`./strata compute up`); one at a time serves the database. Others may stand by
-(compute_standby.py), each below a process that watches over it (standby_process.py). Everything listens on
-loopback only; ports stay as they were first chosen, since the processes know each other by them.
+(compute_standby.py), each below a process that watches over it (standby_process.py). Where several servers write the same
+tables (profile fusion) all of them are in computes/, and each serves; compute_servers.py adds and removes them. Everything
+listens on loopback only; ports stay as they were first chosen, since the processes know each other by them.
 
 Which storage nodes there are is said by the registry's placement; cluster.json follows it (node_changes.py).
 """
@@ -24,26 +25,29 @@ import math
 import os
 import secrets
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import pymysql
+
 from . import memory_node, paths, placement
-from .daemon_process import DaemonProcess, check_built, check_port
+from .daemon_process import PORT_TIMEOUT_S, DaemonProcess, check_built, check_port
 from .dilation import Emulation
 from .etcd_server import Etcd
 from .memory_node import MemoryNode, MemorySettings
 from .placement import Placement
-from .process import BackgroundProcess, replace_file, stop_all
-from .profile_list import BY_NAME, OF_CLUSTERS
+from .process import BackgroundProcess, kill_all, replace_file, stop_all
+from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
+from .server import DEFAULT_PORT, PORTS_TRIED_MAX, Server, Settings, choose_port, port_is_free
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
-from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
+from .waiting import wait_until
 
-PROFILES = OF_CLUSTERS
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
 CLUSTER_NAME = "main"
 FIRST_COMPUTE = "compute-1"
@@ -57,6 +61,11 @@ NODE_STOP_TIMEOUT_S = 30.0
 COMPUTE_STOP_TIMEOUT_S = 60.0
 SMALL_LOCAL_POOL = "64M"  # Of a compute node that has a memory node behind it.
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
+SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
+SERVERS_MAX = 8
+FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
+NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
+MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
 
 
 # Users, grants, routines, events, how far a replica has come (docs/adr/2026-11-23-server-tables.md): compute nodes in other
@@ -100,6 +109,7 @@ class Wishes:
     buffer_pool: str | None = None  # Of the compute node; as in 64M.
     cores: float | None = None  # That it may use; 0: all there are.
     options: tuple[str, ...] | None = None  # Further ones of the server; they replace those it was given before.
+    servers: int | None = None  # Of a new cluster whose servers all write.
 
 
 @dataclass
@@ -157,6 +167,7 @@ class Cluster:
         self.memory: dict[str, MemoryNode] = {}
         self.computes: dict[str, Server] = {}
         self.standbys: dict[str, StandBy] = {}
+        self.profile = ""  # Until it is known.
         if self.exists():
             self._make_parts(self.settings())
 
@@ -241,6 +252,8 @@ class Cluster:
 
     def _new_settings(self, profile: str, wishes: Wishes) -> ClusterSettings:
         with_memory = BY_NAME[profile].has_memory_nodes
+        several = BY_NAME[profile].has_several_writers
+        self._check_servers(profile, wishes)
         usual = 2 if wishes.memory_backup else 1
         count = (usual if wishes.memory_nodes is None else wishes.memory_nodes) if with_memory else 0
         ports = free_ports(self.data, 1 + 2 * (len(STORAGE_NODES) + count))
@@ -254,7 +267,13 @@ class Cluster:
             raise StrataError(f"profile '{profile}' needs a memory node")
         if wishes.memory_backup and count % 2:
             raise StrataError(f"with --memory-backup memory nodes go in pairs: --memory-nodes 2 or 4, not {count}")
+        if several and (count > 1 or wishes.memory_backup):
+            raise StrataError(f"profile '{profile}' has one memory node; a second one is not there yet")
         size = memory_node.memory_of(wishes.memory or memory_node.DEFAULT_MEMORY)
+        if several:
+            memory_node.shared_slots_of(size)  # Says so when it is too little.
+            names = (f"compute-{n + 1}" for n in range(wishes.servers or SERVERS_USUAL))
+            settings.computes = {name: str(self.data / "computes" / name) for name in names}
         for i in range(count):
             taken = i * memory_node.bytes_of(size)
             pools = memory_node.choose_pools(self.data, f"memory-{i + 1}", size, taken=taken)
@@ -265,17 +284,29 @@ class Cluster:
         settings.buffer_pool = SMALL_LOCAL_POOL
         return settings
 
+    def _check_servers(self, profile: str, wishes: Wishes) -> None:
+        if not BY_NAME[profile].has_several_writers:
+            if wishes.servers not in (None, 1):
+                others = " or ".join(OF_SEVERAL_WRITERS)
+                raise StrataError(f"--compute {wishes.servers}: profile '{profile}' has one server; several has {others}")
+        elif wishes.servers is not None and not 1 <= wishes.servers <= SERVERS_MAX:
+            raise StrataError(f"--compute {wishes.servers}: a cluster has 1 to {SERVERS_MAX} servers")
+
     def _check_wishes(self, settings: ClusterSettings, wishes: Wishes) -> None:
-        """Memory nodes of a cluster that is there are changed by another command."""
+        """Memory nodes and servers of a cluster that is there are changed by other commands."""
+        self._check_servers(settings.profile, wishes)
+        if self.has_several() and wishes.servers not in (None, len(settings.computes)):
+            raise StrataError(
+                f"{paths.relative(self.data)} has its servers already ({', '.join(settings.computes)}); they are changed with"
+                " ./strata compute add and compute remove"
+            )
         sizes = {memory_node.bytes_of(ports.memory) for ports in settings.memory.values()}
         other_size = wishes.memory is not None and sizes != {memory_node.bytes_of(wishes.memory)}
         other_backup = wishes.memory_backup not in (None, settings.memory_backup)
         if other_size or other_backup or wishes.memory_nodes not in (None, len(settings.memory)):
             there = ", ".join(f"{name} {ports.memory}" for name, ports in settings.memory.items()) or "none"
-            raise StrataError(
-                f"{paths.relative(self.data)} has its memory nodes already ({there}); they are changed with"
-                " ./strata node add --memory, node replace and node remove"
-            )
+            how = "" if self.has_several() else "; they are changed with ./strata node add --memory, node replace and node remove"
+            raise StrataError(f"{paths.relative(self.data)} has its memory nodes already ({there}){how}")
 
     def set_compute(self, buffer_pool: str | None, cores: float | None) -> None:
         """From the next start of a compute node on. None: as before; "" and 0: as the plugin has it, all cores."""
@@ -293,18 +324,26 @@ class Cluster:
         replace_file(self.settings_file, json.dumps(asdict(settings), indent=2) + "\n")
 
     def _make_parts(self, settings: ClusterSettings) -> None:
+        self.profile = settings.profile
         known = {**self.outsiders, **self.storage}
         self.storage = {name: self._storage_node(name, ports, settings, known) for name, ports in settings.storage.items()}
         outside = {**settings.retired, **settings.joining}
         self.outsiders = {name: self._storage_node(name, ports, settings, known) for name, ports in outside.items()}
         self.memory = {name: self._memory_node(name, ports, settings) for name, ports in settings.memory.items()}
-        for name, folder in {FIRST_COMPUTE: str(self.data), **settings.computes}.items():
+        for name, folder in self._folders_of_computes(settings).items():
             if name not in self.computes:
                 self.computes[name] = Server(Path(folder))
                 self.computes[name].name = name
         for name, port in settings.standbys.items():
             if name in self.computes and name not in self.standbys:
                 self.standbys[name] = StandBy(self.data, self.computes[name], port)
+
+    def has_several(self) -> bool:
+        """Servers that write the same tables, each in a folder of its own."""
+        return self.profile in BY_NAME and BY_NAME[self.profile].has_several_writers
+
+    def _folders_of_computes(self, settings: ClusterSettings) -> dict[str, str]:
+        return settings.computes if self.has_several() else {FIRST_COMPUTE: str(self.data), **settings.computes}
 
     def _storage_node(
         self, name: str, ports: NodePorts, settings: ClusterSettings, known: Mapping[str, StorageNode]
@@ -335,6 +374,7 @@ class Cluster:
             registry=_registry(settings),
             cluster=CLUSTER_NAME,
             secret=self.secret,
+            shared_slots=memory_node.shared_slots_of(ports.memory) if self.has_several() else 0,
         )
         if name in self.memory:
             self.memory[name].settings = node_settings
@@ -461,10 +501,14 @@ class Cluster:
         watching = [process for standby in self.standbys.values() for process in (standby, standby.waiting)]
         return [part for part in [*self.parts().values(), *watching] if part.pid() is not None]
 
+    def serving_computes(self) -> list[str]:
+        return [name for name, server in self.computes.items() if server.pid() is not None]
+
     def serving_compute(self) -> str | None:
-        """Of several that run, since a stand-by took over from one that lives: the one that the registry names."""
-        alive = [name for name, server in self.computes.items() if server.pid() is not None]
-        if len(alive) > 1:
+        """Of several that run, since a stand-by took over from one that lives: the one that the registry names. The first one
+        where all of them serve."""
+        alive = self.serving_computes()
+        if len(alive) > 1 and not self.has_several():
             with contextlib.suppress(StrataError):
                 holder = placement.read_holder(self.settings().etcd_port, CLUSTER_NAME)
                 return holder if holder in alive else alive[0]
@@ -481,8 +525,11 @@ class Cluster:
             for name, node in self.settings().joining.items():
                 how = f"replace {node.replaces} --with {name}" if node.replaces else f"add --name {name}"
                 self._say(f"  {name:<10} not started: it has no place yet; to go on: ./strata node {how}")
+            fresh = [name for name, node in self.memory.items() if node.pid() is None]
             self._start_nodes([*self.storage, *self.memory], started)
-            if with_compute:
+            if with_compute and self.has_several():
+                self._start_several(compute_port, started, fresh)
+            elif with_compute:
                 self._start_compute(FIRST_COMPUTE, compute_port, started)
                 self.start_standbys()
 
@@ -505,10 +552,10 @@ class Cluster:
             else:
                 self._start_compute(name, None, started)
 
-    def start_compute(self, name: str) -> None:
+    def start_compute(self, name: str, port: int | None = None) -> None:
         """Also one that stands by as a rule: it serves when this returns."""
         with self._all_or_nothing() as started:
-            self._start_compute(name, None, started)
+            self._start_compute(name, port, started)
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[list[BackgroundProcess]]:
@@ -550,30 +597,107 @@ class Cluster:
     def _start_compute(self, name: str, port: int | None, started: list[BackgroundProcess]) -> None:
         server = self.computes[name]
         serving = self.serving_compute()
+        if self.has_several():
+            serving = name if server.pid() is not None else None
         if serving is not None and serving != name:
             self._say(f"  {name:<10} not started: {serving} serves the database (in {self.computes[serving].data})")
             return
         if serving == name:
             self._already(name, server)
             return
+        began = time.monotonic()
+        chosen = self._launch_compute(name, port, started)
+        self._await_compute(name, chosen, began)
+
+    def _launch_compute(self, name: str, port: int | None, started: list[BackgroundProcess]) -> int:
+        """Returns its port."""
+        server = self.computes[name]
         check_built(paths.plugin_path(self.preset))
         started.append(server)
-        chosen = choose_port(port, server.settings().port)
+        chosen = self._port_among_several(name, port) if self.has_several() else choose_port(port, server.settings().port)
         if name in self.standbys:
             self.lead_to(server)
-        seconds = server.start(
-            self.compute_settings(name, chosen),
-            env=self._environment(name, "compute"),
-            keep_socket=name in self.standbys,
-            timeout_s=COMPUTE_START_TIMEOUT_S * self._slower(),
-        )
+        settings = self.compute_settings(name, chosen)
+        server.launch(settings, env=self._environment(name, "compute"), keep_socket=name in self.standbys)
+        return chosen
+
+    def _await_compute(self, name: str, port: int, began: float) -> None:
+        server = self.computes[name]
+        server.wait_ready(COMPUTE_START_TIMEOUT_S * self._slower())
         self._guard(server)
         if not server.has_strata():
             about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
             raise StrataError("\n".join([f"{name} started without STRATA; from {server.log}:", *about[-12:]]))
-        share_system_tables(server)
-        server.query("CREATE DATABASE IF NOT EXISTS test")
-        self._started(name, server, seconds, f"127.0.0.1:{chosen}")
+        if not self.has_several():  # Each of several has its own users.
+            share_system_tables(server)
+        if not server.query("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'test'"):
+            server.query("CREATE DATABASE IF NOT EXISTS test")
+        self._started(name, server, time.monotonic() - began, f"127.0.0.1:{port}")
+
+    def _start_several(self, port: int | None, started: list[BackgroundProcess], fresh_memory: Collection[str]) -> None:
+        """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
+        the database. Those that cannot start leave the others running, and are named at the end."""
+        for node in self.memory.values():
+            wait_until(_well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
+            if illness := node.illness():
+                raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
+        serving = self.serving_computes()
+        if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
+            self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
+            kill_all(self.computes[name] for name in fenced)
+        names = list(self.computes)
+        if not any(server.exists() for server in self.computes.values()):
+            self._start_compute(names[0], port, started)
+            names = names[1:]
+            port = None if port is None else port + 1
+        failed: dict[str, str] = {}
+        began = time.monotonic()
+        launched: dict[str, int] = {}
+        for number, name in enumerate(names):
+            if self.computes[name].pid() is not None:
+                self._already(name, self.computes[name])
+                continue
+            with self._noting(name, failed):
+                launched[name] = self._launch_compute(name, None if port is None else port + number, started)
+        for name, chosen in launched.items():
+            with self._noting(name, failed):
+                self._await_compute(name, chosen, began)
+        if not failed:
+            return
+        serving = self.serving_computes()
+        if serving:  # They go on.
+            started.clear()
+        of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else ""
+        raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
+
+    @contextlib.contextmanager
+    def _noting(self, name: str, failed: dict[str, str]) -> Iterator[None]:
+        """What keeps one of several from starting; nothing of it is left running."""
+        try:
+            yield
+        except (StrataError, OSError, pymysql.MySQLError) as error:
+            failed[name] = str(error)
+            self.computes[name].kill()
+
+    def _port_among_several(self, name: str, wanted: int | None) -> int:
+        """The one asked for, the one it had, or the first one that no other has, whether that one runs or not."""
+        if wanted is not None:
+            return choose_port(wanted)
+        own = self.computes[name].settings()
+        if own.cluster:
+            if not wait_until(lambda: port_is_free(own.port), PORT_TIMEOUT_S):
+                raise StrataError(
+                    f"its port {own.port} is in use by another program; to do: end that one, or say ./strata up --port, which"
+                    " gives this port to the first server and those behind it to the others"
+                )
+            return own.port
+        others = [server.settings() for other, server in self.computes.items() if other != name]
+        taken = {settings.port for settings in others if settings.cluster}
+        first = min(taken, default=DEFAULT_PORT)
+        for port in range(first, first + PORTS_TRIED_MAX):
+            if port not in taken and port_is_free(port):
+                return port
+        raise StrataError(f"no free port between {first} and {first + PORTS_TRIED_MAX - 1}")
 
     def compute_settings(self, name: str, port: int) -> Settings:
         """What a server needs to be told to serve this cluster's database under that name."""
@@ -587,7 +711,7 @@ class Cluster:
             # The registry counts real seconds.
             "lease-seconds": math.ceil(self.lease_s * self._slower()),
         }
-        if settings.memory_in_use:
+        if settings.memory_in_use and not self.has_several():
             options["lego-memnode"] = ",".join(settings.memory_in_use)
         if settings.memory_backup:
             options["lego-backup"] = "ON"
@@ -641,6 +765,10 @@ class Cluster:
         limit_s = COMPUTE_STOP_TIMEOUT_S if name in self.computes else self.node_stop_timeout_s
         return self._stop_some({name: part}, limit_s * self._slower())
 
+    def stop_computes(self, names: Collection[str]) -> bool:
+        parts = {name: self.computes[name] for name in names}
+        return self._stop_some(parts, COMPUTE_STOP_TIMEOUT_S * self._slower())
+
     def _stop_some(self, parts: Mapping[str, BackgroundProcess], limit_s: float) -> bool:
         running = {name: part for name, part in parts.items() if part.pid() is not None}
         late = stop_all(running.values(), limit_s)
@@ -692,7 +820,7 @@ class Cluster:
         """As the cluster's folder says by now."""
         settings = self.settings()
         self._make_parts(settings)
-        return {name: server for name, server in self.computes.items() if name in {FIRST_COMPUTE, *settings.computes}}
+        return {name: server for name, server in self.computes.items() if name in self._folders_of_computes(settings)}
 
     def remember_standby(self, name: str, port: int) -> None:
         settings = self.settings()
@@ -755,6 +883,13 @@ class Cluster:
             self._remember_compute(name, folder)
         return name, is_new
 
+    def admit_server(self, name: str, folder: Path) -> None:
+        """One more of several, not yet started. Its folder may be there, of one that was removed."""
+        server = Server(folder)
+        if folder.exists() and any(folder.iterdir()) and server.settings().cluster != str(self.data):
+            raise StrataError(f"{paths.relative(folder)} is not empty and holds no compute node of this cluster")
+        self._remember_compute(name, folder)
+
     def _name_for(self, folder: Path) -> str:
         for name, server in self.computes.items():
             if server.data == folder:
@@ -775,7 +910,13 @@ class Cluster:
         settings = self.settings()
         settings.computes = {name: place for name, place in settings.computes.items() if Path(place) != folder.resolve()}
         self._keep(settings)
-        self.computes = {name: part for name, part in self.computes.items() if name in {FIRST_COMPUTE, *settings.computes}}
+        self.computes = {name: part for name, part in self.computes.items() if name in self._folders_of_computes(settings)}
+
+    def check_others_run(self) -> None:
+        """What a server needs in order to start."""
+        self._check_storage_runs()
+        if without := [name for name, node in self.memory.items() if node.pid() is None]:
+            raise StrataError(f"the cluster in {paths.relative(self.data)} needs {', '.join(without)}: ./strata up")
 
     def _check_storage_runs(self) -> None:
         alive = sum(node.pid() is not None for node in self.storage.values())
@@ -788,6 +929,19 @@ class Cluster:
 
 def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
+
+
+def _well_or_never(node: DaemonProcess) -> Callable[[], bool]:
+    """Whether it serves, or says that it cannot, whatever else starts."""
+    return lambda: NEVER in (node.illness() or NEVER)
+
+
+def is_fenced(server: Server) -> bool:
+    """One of several that answers nothing any more, and says so."""
+    with contextlib.suppress(pymysql.MySQLError):
+        said = server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_trouble'", connect_timeout=5, read_timeout=10)
+        return any(FENCED in str(value) for _, value in said)
+    return False
 
 
 def share_system_tables(server: Server) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from . import (
     compute_move,
+    compute_servers,
     compute_standby,
     cpu_share,
     last_folder,
@@ -24,6 +25,9 @@ from .memory_changes import MemoryChange
 from .node_changes import Change
 from .server import Server
 from .shell import StrataError, console
+from .status import print_table
+
+NODES_CHANGE = "storage and memory nodes are not replaced, added or taken out yet"
 
 
 def _say(line: str) -> None:
@@ -34,7 +38,7 @@ def open_cluster(data: Path) -> Cluster:
     return Cluster(data, say=_say)
 
 
-def up(profile: str, data: Path, port: int | None, wishes: Wishes) -> Server:
+def up(profile: str, data: Path, port: int | None, wishes: Wishes) -> Cluster:
     setup_cmd.ensure_setup()
     cluster = open_cluster(data)
     cluster.refuse_foreign()
@@ -43,18 +47,21 @@ def up(profile: str, data: Path, port: int | None, wishes: Wishes) -> Server:
         console.print(
             f"{'starting' if cluster.exists() else 'creating'} a cluster in {paths.relative(cluster.data)}, profile {profile}"
         )
-        with console.status("starting ..."):
+        with _left_running(cluster), console.status("starting ..."):
             cluster.start(profile, compute_port=port, wishes=wishes)
-        cluster.disown()
-    return cluster.computes[cluster.serving_compute() or next(iter(cluster.computes))]
+    return cluster
 
 
 def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
     cluster = open_cluster(data)
     if wipe:
-        computes = [server for server in cluster.computes.values() if server.data == cluster.data]
+        every = cluster.has_several()  # They are in the cluster's folder, and go with it.
+        computes = [server for server in cluster.computes.values() if every or server.data == cluster.data]
         local_tables.refuse_loss(computes, "not stopped and not removed", lose_local_tables)
     with cluster.locked(), console.status("stopping ..."):
+        if cluster.has_several() and not wipe:
+            with _left_running(cluster):
+                compute_servers.end_all(cluster, _say)
         if not cluster.running():
             console.print("not running")
         elif not cluster.stop():
@@ -64,7 +71,7 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
             where = ", ".join(map(str, left))
             console.print(f"left: {took} MiB of pools in {where}, warm at the next start; --wipe frees that memory", markup=False)
         if wipe:
-            others = [server.data for server in cluster.computes.values() if server.data != cluster.data]
+            others = [server.data for server in cluster.computes.values() if not server.data.is_relative_to(cluster.data)]
             cluster.wipe()
             console.print(f"removed {paths.relative(cluster.data)}")
             for folder in others:
@@ -91,8 +98,17 @@ def node_start(data: Path, name: str) -> None:
         cluster.disown()
 
 
+def _refuse_loss_of_memory(cluster: Cluster, name: str) -> None:
+    if cluster.has_several() and name in cluster.memory and cluster.memory[name].pid() is not None:
+        raise StrataError(
+            f"{name} has changes of the servers that storage lacks, and without them nothing starts again; with all servers it"
+            " ends with ./strata down"
+        )
+
+
 def node_stop(data: Path, name: str) -> None:
     cluster = _existing(data)
+    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         if cluster.part(name).pid() is None:
             console.print(f"  {name} is not running", markup=False)
@@ -101,6 +117,7 @@ def node_stop(data: Path, name: str) -> None:
 
 def node_kill(data: Path, name: str) -> None:
     cluster = _existing(data)
+    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         pid = cluster.kill_part(name)
     console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)
@@ -110,6 +127,7 @@ def node_replace(
     data: Path, old: str, new: str | None, wipe: bool, timeout_s: float, as_json: bool, memory: str | None = None
 ) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    compute_servers.refuse_several(cluster, NODES_CHANGE)
     if old in cluster.memory:
         with cluster.locked(), _left_running(cluster):
             _tell(memory_changes.replace(cluster, old, new, memory, _unless(as_json)), as_json)
@@ -125,6 +143,7 @@ def node_replace(
 
 def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, as_json: bool, memory: str | None = None) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    compute_servers.refuse_several(cluster, NODES_CHANGE, "one more server: ./strata compute add")
     if memory is not None:
         with cluster.locked(), _left_running(cluster):
             _tell(memory_changes.add(cluster, new, memory_node.memory_of(memory), _unless(as_json)), as_json)
@@ -137,6 +156,7 @@ def node_add(data: Path, new: str | None, write_quorum: int, timeout_s: float, a
 
 def node_remove(data: Path, name: str, wipe: bool, as_json: bool) -> None:
     cluster = _quiet(data) if as_json else _existing(data)
+    compute_servers.refuse_several(cluster, NODES_CHANGE, f"a server: ./strata compute remove {name}")
     if name in cluster.memory:
         with cluster.locked():
             _tell(memory_changes.remove(cluster, name, _unless(as_json)), as_json)
@@ -196,6 +216,9 @@ def _finish(cluster: Cluster, change: Change, timeout_s: float, as_json: bool) -
 def compute_up(cluster_data: Path, folder: Path | None, port: int | None, lose_local_tables: bool = False) -> Server:
     setup_cmd.ensure_setup()
     cluster = _existing(cluster_data)
+    compute_servers.refuse_several(
+        cluster, "compute up", "one more: ./strata compute add; one that is stopped: ./strata node start"
+    )
     target = (folder or cluster.data).resolve()
     others = [server for server in cluster.computes.values() if server.data != target]
     local_tables.refuse_loss(others, "not moved", lose_local_tables)
@@ -215,6 +238,7 @@ def compute_move_to(
 ) -> None:
     setup_cmd.ensure_setup()
     cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    compute_servers.refuse_several(cluster, "compute move", "to do: ./strata compute add, then compute remove")
     serving = [server for server in cluster.computes.values() if server.pid() is not None]
     local_tables.refuse_loss(serving, "not moved", lose_local_tables)
     with cluster.locked(), _left_running(cluster), cluster.standbys_held():
@@ -233,6 +257,7 @@ def standby_add(
 ) -> None:
     setup_cmd.ensure_setup()
     cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    compute_servers.refuse_several(cluster, "compute standby add", "one more that serves: ./strata compute add")
     cluster.lease_s = lease_s or cluster.lease_s
     serving = [server for server in cluster.computes.values() if server.pid() is not None]
     local_tables.refuse_loss(serving, "no stand-by was made", lose_local_tables)
@@ -273,14 +298,56 @@ def compute_cores(cluster_data: Path, cores: float) -> None:
     cluster = _existing(cluster_data)
     cpu_share.check(cores)
     with cluster.locked():
-        serving = cluster.serving_compute()
-        pid = cluster.computes[serving].pid() if serving else None
+        one = cluster.serving_compute()
+        serving = cluster.serving_computes() if cluster.has_several() else [one] if one else []
         cluster.set_compute(None, cores)
-        if serving is None or pid is None:
+        if not serving:
             console.print("no compute node runs; the next one gets them")
-            return
-        how = cluster.computes[serving].use_cores(pid, cores)
-    console.print(f"  {serving:<10} may use {f'{cores:g} cores' if cores else 'all cores'}: {how}", markup=False)
+        for name in serving:
+            if (pid := cluster.computes[name].pid()) is not None:
+                how = cluster.computes[name].use_cores(pid, cores)
+                console.print(f"  {name:<10} may use {f'{cores:g} cores' if cores else 'all cores'}: {how}", markup=False)
+
+
+def server_add(cluster_data: Path, name: str | None, port: int | None, as_json: bool) -> None:
+    setup_cmd.ensure_setup()
+    cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    with cluster.locked(), _left_running(cluster):
+        added = compute_servers.add(cluster, name, port)
+    if as_json:
+        print(json.dumps(asdict(added), indent=2))
+    else:
+        console.print(f"  ./strata sql --on {added.node}", markup=False)
+
+
+def server_remove(cluster_data: Path, name: str, wipe: bool, lose_local_tables: bool, as_json: bool) -> None:
+    cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    if wipe and name in cluster.computes:
+        local_tables.refuse_loss([cluster.computes[name]], "not stopped and not removed", lose_local_tables)
+    with cluster.locked(), _left_running(cluster):
+        removed = compute_servers.remove(cluster, name, wipe, _unless(as_json))
+    if as_json:
+        print(json.dumps(asdict(removed), indent=2))
+
+
+def server_kill(cluster_data: Path, name: str, stay_down: bool, as_json: bool) -> None:
+    cluster = _quiet(cluster_data) if as_json else _existing(cluster_data)
+    with cluster.locked(), _left_running(cluster):
+        killed = compute_servers.kill(cluster, name, stay_down, _unless(as_json))
+    if as_json:
+        print(json.dumps(asdict(killed), indent=2))
+
+
+def server_status(cluster_data: Path, as_json: bool) -> int:
+    lines = compute_servers.lines(_quiet(cluster_data))
+    if as_json:
+        print(json.dumps([asdict(line) for line in lines], indent=2))
+    else:
+        print_table(compute_servers.table(lines))
+        for line in lines:
+            if line.why:
+                console.print(f"{line.node}: {line.why}", markup=False)
+    return compute_servers.exit_code(lines)
 
 
 def compute_down(folder: Path, wipe: bool, lose_local_tables: bool = False) -> None:
@@ -288,6 +355,10 @@ def compute_down(folder: Path, wipe: bool, lose_local_tables: bool = False) -> N
     of = server.settings().cluster
     if not of:
         raise StrataError(f"there is no compute node of a cluster in {paths.relative(server.data)}")
+    of_several = Cluster(Path(of))
+    if wipe and of_several.has_several():
+        name = next((name for name, one in of_several.computes.items() if one.data == server.data), server.data.name)
+        raise StrataError(f"{name} is one of several servers; to take it out: ./strata compute remove {name} --wipe")
     if wipe and server.data == Path(of):
         raise StrataError(f"{paths.relative(server.data)} holds the whole cluster; to delete it: ./strata down --wipe")
     if wipe:

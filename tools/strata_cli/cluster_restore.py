@@ -25,6 +25,8 @@ def restore(folder: Path, to: Path, as_json: bool) -> None:
     manifest = backup_manifest.read_cluster(folder)
     if manifest.profile not in BY_NAME:
         raise StrataError(f"{folder} is of profile '{manifest.profile}', which this version does not have")
+    if BY_NAME[manifest.profile].has_several_writers:
+        raise StrataError(f"{folder} is of profile '{manifest.profile}', of which no backup can be restored yet")
     keys = registry_copy.alone(manifest.keys, CLUSTER_NAME, manifest.node)
     columns = (TextColumn("  {task.description:24}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=errors, disable=as_json or not errors.is_terminal) as progress:

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 
 from . import paths
-from .cluster import PROFILES
+from .profile_list import OF_ONE_WRITER
 from .shell import capture
 
 OUTSIDE_GIT = "0"
@@ -60,7 +60,7 @@ def make_draw(commit: str) -> Draw:
         cluster_seed=seed(),
         history_seed=seed(),
         differential_seed=seed(),
-        suite_profile=rng.choice(PROFILES),
+        suite_profile=rng.choice(OF_ONE_WRITER),
         crash_binlog="on" if rng.random() < BINLOG_SHARE else "draw",
         e2e_binlog=rng.random() < BINLOG_SHARE,
     )

@@ -18,6 +18,11 @@ from .shell import StrataError
 
 DEFAULT_MEMORY = "512M"
 LEAST_BYTES = 8 << 20
+# Of one that several servers share: 2 MiB for the transactions of each server, and of each that has ended and may not be over
+# yet (src/memnode/fusion); the rest is for their pages.
+SHARED_LEAST_BYTES = 64 << 20
+SHARED_TABLES_BYTES = 32 << 20
+PAGE_BYTES = 16 << 10
 ROOM_SHARE = 0.8  # Of what tmpfs has left: the rest of the machine lives of that memory, too.
 TMPFS = Path("/dev/shm")
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -38,6 +43,13 @@ def memory_of(size: str) -> str:
     return size.strip().upper()
 
 
+def shared_slots_of(size: str) -> int:
+    """So many pages that several servers share have room in a memory node of that size. Raises StrataError."""
+    if bytes_of(size) < SHARED_LEAST_BYTES:
+        raise StrataError(f"a memory node that several servers share needs {SHARED_LEAST_BYTES >> 20}M at least, not {size}")
+    return (bytes_of(size) - SHARED_TABLES_BYTES) // PAGE_BYTES
+
+
 @dataclass(frozen=True)
 class MemorySettings:
     port: int  # For the nodes' own protocol.
@@ -47,6 +59,7 @@ class MemorySettings:
     registry: str
     cluster: str
     secret: Path
+    shared_slots: int = 0  # Pages that several servers share.
 
 
 class MemoryNode(DaemonProcess):
@@ -74,6 +87,8 @@ class MemoryNode(DaemonProcess):
             ("--listen", f"unix:{self.socket}"),
             ("--listen", self.address()),
         ]
+        if settings.shared_slots:
+            given.append(("--fusion-slots", str(settings.shared_slots)))
         return [str(part) for flag in given for part in flag]
 
     def prepare(self) -> None:

@@ -24,9 +24,9 @@ class Profile:
         return self.pages != "kOwnFiles"
 
     @property
-    def is_offered(self) -> bool:
-        """Not those that are still being built: nothing here lists them."""
-        return self.writers == "kOne"
+    def has_several_writers(self) -> bool:
+        """Several servers write the same tables, each read-write."""
+        return self.writers == "kSeveral"
 
     @property
     def pages_are_written(self) -> bool:
@@ -35,7 +35,7 @@ class Profile:
     @property
     def has_memory_nodes(self) -> bool:
         """Between compute and storage."""
-        return self.memory == "kPool"
+        return self.memory != "kNone"
 
     @property
     def has_one_version(self) -> bool:
@@ -50,7 +50,10 @@ def parse(text: str) -> tuple[Profile, ...]:
     return rows
 
 
-ALL = tuple(profile for profile in parse(SOURCE.read_text()) if profile.is_offered)
+ALL = parse(SOURCE.read_text())
 BY_NAME = {profile.name: profile for profile in ALL}
 OF_CLUSTERS = tuple(profile.name for profile in ALL if profile.of_cluster)
+# What has one compute node, as most tools and tests take for granted.
+OF_ONE_WRITER = tuple(name for name in OF_CLUSTERS if not BY_NAME[name].has_several_writers)
+OF_SEVERAL_WRITERS = tuple(name for name in OF_CLUSTERS if BY_NAME[name].has_several_writers)
 MONOLITHIC = next(profile.name for profile in ALL if not profile.of_cluster)  # of a server by itself

@@ -1,5 +1,7 @@
 """`./strata up | down | sql`: one private server, or one cluster, per data folder."""
 
+import contextlib
+import json
 import os
 import shutil
 import sys
@@ -9,14 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from . import build_cmd, cluster, cluster_cmd, cpu_share, last_folder, paths, setup_cmd
+from . import build_cmd, cluster_cmd, compute_servers, cpu_share, last_folder, paths, setup_cmd
 from .cluster import Cluster, Wishes
-from .profile_list import BY_NAME, MONOLITHIC
+from .profile_list import BY_NAME, MONOLITHIC, OF_CLUSTERS, OF_SEVERAL_WRITERS
 from .server import Server, Settings, choose_port
 from .shell import StrataError, console, errors
+from .status import print_table
 
-PROFILES = (MONOLITHIC, *cluster.PROFILES)
+PROFILES = (MONOLITHIC, *OF_CLUSTERS)
 NO_WISHES = Wishes()
+MEMORY_WARNING = (
+    "[yellow]warning:[/] in this version the servers share changes that only their memory node has: if that one is killed, or the"
+    " machine stops, without ./strata down, the database cannot be started again. For data that can be made anew"
+)
 CLIENT = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb"
 
 
@@ -93,10 +100,31 @@ def say_port_is_ignored(name: str, wanted: int | None, used: int) -> None:
         )
 
 
+def up_as_json(wanted: str | None, data: Path, port: int | None, wishes: Wishes) -> None:
+    """What else there is to say goes to stderr."""
+    with contextlib.redirect_stdout(sys.stderr):
+        server = up(wanted, data, port, quiet=True, wishes=wishes)
+    whole = Cluster(data)
+    servers = {name: whole.computes[name] for name in whole.serving_computes()} if whole.exists() else {"server": server}
+    facts = {
+        "data": str(data.resolve()),
+        "profile": server.settings().profile,
+        "servers": [
+            {"name": name, "port": one.settings().port, "socket": str(one.socket), "pid": one.pid(), "folder": str(one.data)}
+            for name, one in servers.items()
+        ],
+    }
+    print(json.dumps(facts, indent=2))
+
+
 def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False, wishes: Wishes = NO_WISHES) -> Server:
     profile = _chosen_profile(wanted, data)
     if profile == MONOLITHIC and replace(wishes, options=None) != NO_WISHES:
-        raise StrataError("memory nodes, --cores and --buffer-pool-size are for clusters; say --profile")
+        if wishes.servers not in (None, 1):
+            others = " or ".join(OF_SEVERAL_WRITERS)
+            raise StrataError(f"--compute {wishes.servers}: profile '{profile}' has one server; several has {others}")
+        if replace(wishes, options=None, servers=None) != NO_WISHES:
+            raise StrataError("memory nodes, --cores and --buffer-pool-size are for clusters; say --profile")
     cpu_share.check(wishes.cores or 0.0)
     check_options(wishes.options or ())
     check_folder(data)
@@ -104,9 +132,20 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
     build_what_is_missing(profile)
     last_folder.use(data)
     if profile != MONOLITHIC:
-        server = cluster_cmd.up(profile, data, port, wishes)
+        if BY_NAME[profile].has_several_writers and not Cluster(data).exists():
+            errors.print(MEMORY_WARNING)
+        try:
+            whole = cluster_cmd.up(profile, data, port, wishes)
+        except StrataError:
+            if not quiet:
+                print_servers(Cluster(data))
+            raise
+        server = whole.computes[whole.serving_compute() or next(iter(whole.computes))]
         say_port_is_ignored(server.name, port, server.settings().port)
-        print_how_to_connect(server)
+        if not quiet:
+            print_servers(whole)
+        if not quiet and not whole.has_several():
+            print_how_to_connect(server)
         return server
     server = Server(data)
     before = server.settings()
@@ -131,9 +170,22 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
     return server
 
 
+def print_servers(whole: Cluster, database: str = "test") -> None:
+    """Of several, whichever serve."""
+    if whole.has_several() and whole.serving_computes():
+        in_database = "" if database == "test" else f" -D {database}"
+        print_table(compute_servers.table_of_addresses(whole, f"./strata sql{folder_option(whole.data)}{in_database}"))
+        client = shutil.which("mariadb") or paths.relative(CLIENT)
+        console.print(f"  {client} -h 127.0.0.1 -P <port> -u root {database}", markup=False)
+
+
 def data_option(server: Server) -> str:
     """What has to be added to a command so that it means this server."""
-    return "" if server.data == paths.DATA_DEFAULT == last_folder.last() else f" --data {paths.relative(server.data)}"
+    return folder_option(server.data)
+
+
+def folder_option(data: Path) -> str:
+    return "" if data == paths.DATA_DEFAULT == last_folder.last() else f" --data {paths.relative(data)}"
 
 
 def print_how_to_connect(server: Server, database: str = "test") -> None:
@@ -158,18 +210,24 @@ def down(data: Path, wipe: bool, lose_local_tables: bool = False) -> None:
         console.print(f"removed {paths.relative(server.data)}")
 
 
-def _serving(data: Path) -> Server:
-    """A cluster's folder means the compute node that serves, wherever it is."""
+def _serving(data: Path, on: str | None) -> Server:
+    """A cluster's folder means the compute node that serves, wherever it is; where all of them serve, the one named, or the first
+    one."""
     cluster = Cluster(data)
+    if on is not None:
+        if not cluster.exists():
+            raise StrataError(f"--on {on} is for a cluster, and {paths.relative(data.resolve())} holds none")
+        return compute_servers.named(cluster, on)
     name = cluster.serving_compute() if cluster.exists() else None
     return cluster.computes[name] if name else Server(data)
 
 
-def sql(data: Path, statement: str | None, database: str, options: Sequence[str] = ()) -> NoReturn:
+def sql(data: Path, statement: str | None, database: str, options: Sequence[str] = (), on: str | None = None) -> NoReturn:
     """Becomes the mariadb client, with further options of its own; statements come from -e, from a pipe, or from the terminal."""
-    server = _serving(data)
+    server = _serving(data, on)
     if server.pid() is None:
-        raise StrataError(f"no server runs on {paths.relative(server.data)}; start it with ./strata up")
+        what = f"{on} does not run" if on else f"no server runs on {paths.relative(server.data)}"
+        raise StrataError(f"{what}; start it with ./strata up")
     charsets = paths.MARIADB_ROOT / "usr" / "share" / "mysql" / "charsets"
     command = [str(CLIENT), "--no-defaults", f"--socket={server.socket}", "--user=root", f"--character-sets-dir={charsets}"]
     command += ["--default-character-set=utf8mb4"]

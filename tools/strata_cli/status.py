@@ -17,6 +17,7 @@ from . import compute_standby, local_tables, mariadb_packages, paths
 from .cluster import FIRST_COMPUTE, Cluster
 from .etcd_server import Etcd
 from .memory_node import MemoryNode
+from .profile_list import OF_SEVERAL_WRITERS
 from .server import Server
 from .shell import StrataError, console
 from .standby_process import STARTING, TAKING_OVER, WAITING, StandBy
@@ -116,9 +117,9 @@ def look(data: Path) -> tuple[dict[str, Any], list[Process]]:
             processes.append(standby_process(cluster.standbys[name]))
             continue
         process = compute_process(name, server, of_computes[name].result())
-        process.needed = name == (serving or FIRST_COMPUTE)
+        process.needed = cluster.has_several() or name == (serving or FIRST_COMPUTE)
         processes.append(process)
-    facts = of_computes[serving or FIRST_COMPUTE].result()
+    facts = of_computes[serving or next(iter(cluster.computes))].result()
     for process in processes:
         if process.pools is not None and process.name in in_use:
             read_tiers(process.pools, facts.get("variables", {}), alone=len(in_use) == 1)
@@ -268,7 +269,9 @@ def compute_process(name: str, server: Server, facts: dict[str, Any]) -> Process
         process.lag_bytes = max(0, process.log_end - durable)
     process.local_tables = local_tables.of_server(server)
     if process.local_tables and not process.reason:
-        process.reason = f"tables that only this server has, gone when another one serves: {', '.join(process.local_tables)}"
+        several = server.settings().profile in OF_SEVERAL_WRITERS
+        then = ", and the others do not" if several else ", gone when another one serves"
+        process.reason = f"tables that only this server has{then}: {', '.join(process.local_tables)}"
     return process
 
 
@@ -348,16 +351,20 @@ def _print(facts: dict[str, Any], processes: Sequence[Process]) -> None:
     if found := facts.get("placement"):
         where = f"generation {found['generation']}: {', '.join(found['nodes'])}; write quorum {found['write_quorum']}"
         console.print(f"{'placement':<12} {where}", markup=False)
-    wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
-    wide.print(table(processes), soft_wrap=False)
+    print_table(table(processes))
     if any(process.pools is not None for process in processes):
-        wide.print(memory_table(processes), soft_wrap=False)
+        print_table(memory_table(processes))
     for complaint in complaints(processes):
         console.print(complaint, markup=False)
     if "variables" in facts:
         console.print("variables:")
         for name, value in facts["variables"].items():
             console.print(f"  {name:<40} {value}", markup=False)
+
+
+def print_table(shown: Table) -> None:
+    wide = console if console.is_terminal else Console(width=TABLE_WIDTH, highlight=False)
+    wide.print(shown, soft_wrap=False)
 
 
 def table(processes: Sequence[Process]) -> Table:

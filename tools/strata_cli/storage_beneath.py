@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .cluster import FIRST_COMPUTE, PROFILES, Cluster
-from .profile_list import MONOLITHIC
+from .cluster import FIRST_COMPUTE, Cluster
+from .profile_list import MONOLITHIC, OF_ONE_WRITER
 from .server import DEFAULT_PORT
 from .shell import StrataError
 
@@ -22,8 +22,8 @@ def storage_beneath(profile: str, folder: Path, preset: str = "release") -> Iter
     if profile == MONOLITHIC:
         yield ()
         return
-    if profile not in PROFILES:
-        raise StrataError(f"profile '{profile}' is not available; there is: {', '.join((MONOLITHIC, *PROFILES))}")
+    if profile not in OF_ONE_WRITER:
+        raise StrataError(f"profile '{profile}' is not available here; there is: {', '.join((MONOLITHIC, *OF_ONE_WRITER))}")
     _remove(Cluster(folder, preset=preset))
     cluster = Cluster(folder, preset=preset)
     cluster.lease_s = LEASE_S

@@ -7,9 +7,8 @@ from rich.table import Table
 
 from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
-from .cluster import PROFILES
 from .draw import Draw, commit_here, make_draw
-from .profile_list import MONOLITHIC
+from .profile_list import MONOLITHIC, OF_ONE_WRITER
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
@@ -111,8 +110,8 @@ def all_stages(drawn: Draw) -> list[Stage]:
     return [
         *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL, whole=True),
         _end_to_end(not drawn.e2e_binlog),
-        *(_crash_on(profile) for profile in PROFILES),
-        *(stage for profile in PROFILES for stage in _sql_on(profile)),
+        *(_crash_on(profile) for profile in OF_ONE_WRITER),
+        *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from strata_cli import draw, paths, test_cmd
-from strata_cli.cluster import PROFILES
 from strata_cli.draw import OUTSIDE_GIT, commit_here, make_draw
+from strata_cli.profile_list import ALL, OF_ONE_WRITER
 
 COMMITS = [f"{n:040x}" for n in range(200)]
 
@@ -22,14 +22,14 @@ CRASH_SEED_OF_ABC = 359537
 
 def test_many_commits_draw_everything() -> None:
     drawn = [make_draw(commit) for commit in COMMITS]
-    assert {one.suite_profile for one in drawn} == set(PROFILES)
+    assert {one.suite_profile for one in drawn} == set(OF_ONE_WRITER)
     assert {one.crash_binlog for one in drawn} == {"on", "draw"}
     assert {one.e2e_binlog for one in drawn} == {True, False}
     for name in ("crash_seed", "errors_seed", "cluster_seed", "history_seed", "differential_seed"):
         seeds = {getattr(one, name) for one in drawn}
         assert len(seeds) == len(COMMITS) and min(seeds) > 0
     # Clusters' seeds belong to the profiles in turn.
-    assert {one.cluster_seed % len(PROFILES) for one in drawn} == set(range(len(PROFILES)))
+    assert {one.cluster_seed % len(OF_ONE_WRITER) for one in drawn} == set(range(len(OF_ONE_WRITER)))
 
 
 def test_every_commit_takes_its_share_of_what_is_too_much() -> None:
@@ -56,11 +56,14 @@ def test_a_stage_says_what_it_drew() -> None:
 
 def test_everything_is_in_all() -> None:
     names = [stage.name for stage in test_cmd.all_stages(make_draw("abc"))]
-    for profile in PROFILES:
+    for profile in OF_ONE_WRITER:
         assert f"mtr: strata on {profile}" in names
         assert any(name.startswith(f"crash campaign on {profile}") and "binlog on" in name for name in names)
     assert len([name for name in names if name.startswith("end to end")]) == 2
     assert not any("drawn" in name for name in names)
+    # These stages have one writer.
+    several = [profile.name for profile in ALL if profile.has_several_writers]
+    assert several and not any(profile in name for profile in several for name in names)
 
 
 def test_outside_git_it_is_fixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,6 +85,9 @@ def test_a_compute_node_that_was_started_by_itself_is_what_is_meant_next(tmp_pat
 
         def disown(self) -> None: ...
 
+        def has_several(self) -> bool:
+            return False
+
     monkeypatch.setattr(setup_cmd, "ensure_setup", lambda: None)
     monkeypatch.setattr(cluster_cmd, "_existing", lambda _: Started())
     cluster_cmd.compute_up(cluster, compute, None)

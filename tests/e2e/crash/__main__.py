@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pymysql
 from strata_cli import paths
-from strata_cli.cluster import PROFILES
-from strata_cli.profile_list import MONOLITHIC
+from strata_cli.profile_list import MONOLITHIC, OF_ONE_WRITER
 from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import MEMORY_SETUPS, ClusterPlan, make_cluster_plan
@@ -48,7 +47,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="run i uses seed + i")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
-    parser.add_argument("--profile", default=MONOLITHIC, choices=[MONOLITHIC, *PROFILES, EVERY_PROFILE])
+    parser.add_argument("--profile", default=MONOLITHIC, choices=[MONOLITHIC, *OF_ONE_WRITER, EVERY_PROFILE])
     parser.add_argument("--faults", type=int, default=0, help="on clusters: so many faults in all, over as many runs as it takes")
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
@@ -239,7 +238,7 @@ def _on_clusters(arguments: argparse.Namespace, mirror: Mirror) -> int:
 
 def _cluster_plans(arguments: argparse.Namespace, points: list[str]) -> Iterator[ClusterPlan]:
     """With every profile each seed belongs to one, in turn."""
-    profiles = PROFILES if arguments.profile == EVERY_PROFILE else (arguments.profile,)
+    profiles = OF_ONE_WRITER if arguments.profile == EVERY_PROFILE else (arguments.profile,)
     left = arguments.faults or None
     runs = arguments.runs or (None if left else 10)
     seeds = itertools.count(arguments.seed) if runs is None else range(arguments.seed, arguments.seed + runs)

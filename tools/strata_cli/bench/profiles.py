@@ -9,9 +9,8 @@ from pathlib import Path
 from rich.table import Table
 
 from .. import paths, setup_cmd
-from ..cluster import PROFILES as CLUSTER_PROFILES
 from ..cluster import Cluster
-from ..profile_list import MONOLITHIC
+from ..profile_list import MONOLITHIC, OF_ONE_WRITER
 from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..waiting import wait_until
@@ -20,7 +19,7 @@ from .comparison import STRATA, Row, Sample, in_turns
 from .servers import IN_MEMORY, PORT, alone, database
 from .sysbench import CONSUMING, LOADING, Bench, Workload
 
-PROFILES = (MONOLITHIC, *CLUSTER_PROFILES)
+PROFILES = (MONOLITHIC, *OF_ONE_WRITER)
 LINKS = ("none", "1g", "10g", "30g", "rdma25g")
 WARM_UP_S = 3
 # Storage nodes go on with their replay when a measurement has ended: the next one begins when little of that is left.

@@ -36,7 +36,9 @@ def profile_of(kind: str) -> str:
     if kind == OWN:
         return MONOLITHIC
     for profile in ALL:
-        if profile.of_cluster and profile.pages_are_written and profile.has_memory_nodes == (kind == POOLED):
+        if not profile.of_cluster or profile.has_several_writers:
+            continue
+        if profile.pages_are_written and profile.has_memory_nodes == (kind == POOLED):
             return profile.name
     raise StrataError("no profile has memory nodes in this version")
 

@@ -1,0 +1,190 @@
+"""Several servers that write the same tables, from the command line: started, added, killed, removed, stopped, started again.
+
+Tables are made while there is one server. No test kills the memory node: this version does not start again without it.
+"""
+
+import json
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from strata_cli import paths
+from strata_cli.cluster import Cluster
+from strata_cli.process import kill_all
+from strata_cli.server import Server, port_is_free
+from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING
+
+FOLDER = paths.BUILD / "e2e" / "fusion-command"
+DATA = FOLDER / "cluster"
+COMMAND_TIMEOUT_S = 600  # On a machine ten times slower.
+ROWS = 40
+
+
+def strata(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [str(paths.ROOT / "strata"), *(str(argument) for argument in arguments), "--data", str(DATA)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S)
+
+
+def done(*arguments: str | Path) -> str:
+    ended = strata(*arguments)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def facts(*arguments: str | Path) -> Any:
+    return json.loads(done(*arguments, "--json"))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left() -> Iterator[None]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    yield
+    cluster = Cluster(DATA)
+    cluster.kill()
+    for node in cluster.memory.values():
+        node.wipe_pools()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def servers() -> dict[str, Server]:
+    return Cluster(DATA).computes
+
+
+def states() -> tuple[int, dict[str, str]]:
+    told = strata("compute", "status", "--json")
+    return told.returncode, {line["node"]: line["state"] for line in json.loads(told.stdout)}
+
+
+def execute(server: Server, statement: str) -> None:
+    server.query(statement, database="test", autocommit=True)
+
+
+def rows(server: Server) -> list[int]:
+    return [row[0] for row in server.query("SELECT a FROM t ORDER BY a", database="test")]
+
+
+def started_with_a_table(count: int) -> None:
+    done("up", "--profile", "fusion", "--compute", "1", "--memory", "64M")
+    execute(servers()["compute-1"], "CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(100) NOT NULL) ENGINE=STRATA")
+    for _ in range(count - 1):
+        done("compute", "add")
+
+
+def write(name: str, *keys: int) -> list[int]:
+    for key in keys:
+        execute(servers()[name], f"INSERT INTO t VALUES ({key}, REPEAT('x', 50))")
+    return list(keys)
+
+
+def test_three_servers_are_started_changed_stopped_and_started_again() -> None:
+    shown = facts("up", "--profile", "fusion", "--compute", "3", "--memory", "64M")
+    assert [server["name"] for server in shown["servers"]] == ["compute-1", "compute-2", "compute-3"]
+    assert len({server["port"] for server in shown["servers"]}) == 3
+    assert states() == (RUNNING, dict.fromkeys(("compute-1", "compute-2", "compute-3"), "serves"))
+    assert strata("status").returncode == RUNNING
+    again = done("up")
+    assert again.count("already running") == 8 and "./strata sql" in again and "--on compute-3" in again
+
+    ended = strata("up", "--compute", "2")
+    assert ended.returncode == 1 and "has its servers already" in ended.stderr
+    assert "1" in done("sql", "--on", "compute-2", "-e", "SELECT 1")
+    assert "ready for connections" in done("logs", "compute-2", "--lines", "200")
+    ended = strata("node", "kill", "memory-1")
+    assert ended.returncode == 1 and "ends with ./strata down" in ended.stderr
+    assert strata("down").returncode == 0
+    assert states()[0] == NOTHING_RUNS
+    # The tables are made by one while there is no other.
+    done("up")
+    for name in ("compute-2", "compute-3"):
+        done("node", "stop", name)
+    execute(servers()["compute-1"], "CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(100) NOT NULL) ENGINE=STRATA")
+    assert states()[0] == DEGRADED
+    done("up")
+    written = [key for n in (1, 2, 3) for key in write(f"compute-{n}", *range(n * 1000, n * 1000 + ROWS))]
+    for server in servers().values():
+        assert rows(server) == written
+
+    # One more, one killed and back, one out, and in again.
+    added = facts("compute", "add", "--name", "reports")
+    assert added["node"] == "reports" and rows(servers()["reports"]) == written
+    killed = facts("compute", "kill", "compute-2")
+    assert killed["pid"] and killed["back_s"] > 0
+    assert rows(servers()["compute-2"]) == written
+    written += write("compute-2", 5001) + write("reports", 5002)
+    removed = facts("compute", "remove", "compute-1")
+    assert removed["left"] == ["compute-2", "compute-3", "reports"]
+    assert strata("compute", "remove", "compute-1").returncode == 1
+    written += write("reports", 5003)
+    assert rows(servers()["compute-3"]) == written
+    assert facts("compute", "add", "--name", "compute-1")["node"] == "compute-1"
+    assert rows(servers()["compute-1"]) == written
+    done("compute", "remove", "reports", "--wipe")
+    assert not (DATA / "computes" / "reports").exists()
+
+    # One that was killed and stays down is started by down, so that it ends in order; then all of it again.
+    written += write("compute-2", 5004)
+    done("compute", "kill", "compute-2", "--stay-down")
+    assert states() == (DEGRADED, {"compute-2": "not running", "compute-3": "serves", "compute-1": "serves"})
+    told = done("down")
+    assert "compute-2  is started, so that it ends in order" in told and "not every process" not in told
+    done("up")
+    for server in servers().values():
+        assert rows(server) == written
+        assert server.query("CHECK TABLE test.t")[-1][3] == "OK"
+    done("down", "--wipe")
+    assert not DATA.exists()
+
+
+def test_everything_but_the_memory_node_is_killed_and_comes_back() -> None:
+    started_with_a_table(3)
+    written = [key for n in (1, 2, 3) for key in write(f"compute-{n}", *range(n * 1000, n * 1000 + ROWS))]
+    for server in servers().values():
+        execute(server, "UPDATE t SET b = CONCAT(b, 'y')")
+    cluster = Cluster(DATA)
+    kill_all(part for name, part in cluster.parts().items() if name not in cluster.memory)
+    done("up")
+    assert states() == (RUNNING, dict.fromkeys(("compute-1", "compute-2", "compute-3"), "serves"))
+    for server in servers().values():
+        assert rows(server) == written
+        assert server.query("SELECT COUNT(*) FROM test.t WHERE b LIKE '%yyy'") == [(len(written),)]
+    write("compute-3", 9000)
+
+
+def test_a_server_that_cannot_start_leaves_the_others_running() -> None:
+    started_with_a_table(2)
+    done("node", "stop", "compute-2")
+    port = servers()["compute-2"].settings().port
+    with closing(socket.socket()) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        ended = strata("up")
+        assert ended.returncode == 1
+        assert "not started: compute-2; compute-1 serves" in ended.stderr
+        assert f"its port {port} is in use by another program" in ended.stderr.replace("\n", " ")
+        assert "--on compute-1" in ended.stdout
+    assert states() == (DEGRADED, {"compute-1": "serves", "compute-2": "not running"})
+    assert port_is_free(port)
+    done("up")
+    assert write("compute-2", 1) == rows(servers()["compute-1"])
+    # Storage nodes of which too few run.
+    done("node", "stop", "s1")
+    done("node", "stop", "s2")
+    ended = strata("compute", "add")
+    assert ended.returncode == 1 and "needs etcd and 2 storage nodes" in ended.stderr
+    assert list(servers()) == ["compute-1", "compute-2"]
+    done("up")
+    assert states()[0] == RUNNING
+
+
+def test_the_demo_proves_its_point_and_leaves_the_servers() -> None:
+    shown = done("demo", "--profile", "fusion", "--no-build", "--seconds", "3")
+    # On each of four servers.
+    assert shown.count(" ok  compute-") == 8, shown
+    assert "kill -9 of compute-2" in shown and "Added compute-4" in shown
+    assert states() == (RUNNING, dict.fromkeys((f"compute-{n}" for n in (1, 2, 3, 4)), "serves"))
