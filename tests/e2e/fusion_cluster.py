@@ -1,6 +1,7 @@
 """A cluster of profile fusion, whose servers write the same tables: etcd, three storage nodes, a memory node, and servers that
 are started one by one. No command of ./strata starts one yet."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from strata_cli import paths
@@ -19,34 +20,41 @@ LEASE_S = 5
 
 
 class SharingMemoryNode(MemoryNode):
+    slots = 2048
+
     def flags(self) -> list[str]:
-        return [*super().flags(), "--fusion-slots", "2048"]
+        return [*super().flags(), "--fusion-slots", str(self.slots)]
 
 
 class Several:
-    """A cluster whose servers are started one by one."""
+    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self, folder: Path, *, preset: str = "release", slots: int = SharingMemoryNode.slots, server_options: Sequence[str] = ()
+    ) -> None:
         folder.mkdir(parents=True)
         self.folder = folder
+        self._preset = preset
+        self._server_options = tuple(server_options)
         self.secret = folder / "secret"
         ensure_secret(self.secret)
         ports = free_ports(folder, 9)
         self.etcd = Etcd(folder / "etcd")
         self.etcd.start(ports[0])
         self.registry = self.etcd.endpoint()
-        release = paths.preset_dir("release") / "cmd"
+        programs = paths.preset_dir(preset) / "cmd"
         self.storage = [
             StorageNode(
                 name,
                 folder / name,
                 NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, PROFILE, STORAGE, 2),
-                [release / "strata-storenode" / "strata-storenode"],
+                [programs / "strata-storenode" / "strata-storenode"],
             )
             for i, name in enumerate(STORAGE)
         ]
         memory = MemorySettings(ports[7], ports[8], "128M", folder / "pools", self.registry, CLUSTER_NAME, self.secret)
-        self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"])
+        self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [programs / "strata-memnode" / "strata-memnode"])
+        self.memory.slots = slots
         nodes = [*self.storage, self.memory]
         for node in nodes:
             node.launch()
@@ -73,7 +81,8 @@ class Several:
             "lease-seconds": LEASE_S,
         }
         given = [f"--strata-{name}={value}" for name, value in options.items()]
-        server.start(Settings(profile=PROFILE, port=choose_port(None, 23640), options=given))
+        settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
+        server.start(settings, extra=self._server_options)
         assert server.has_strata(), server.log_tail()
 
     def kill(self) -> None:
