@@ -12,90 +12,20 @@ from typing import Any
 
 import pymysql
 import pytest
+from fusion_cluster import DEADLINE_S, Several
 from strata_cli import paths
-from strata_cli.cluster import CLUSTER_NAME, ensure_secret, free_ports
-from strata_cli.etcd_server import Etcd
-from strata_cli.memory_node import MemoryNode, MemorySettings
-from strata_cli.process import BackgroundProcess
-from strata_cli.server import Server, Settings, choose_port
-from strata_cli.storage_node import NodeSettings, StorageNode
+from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion"
-PROFILE = "fusion"
-STORAGE = ("s1", "s2", "s3")
-DEADLINE_S = 120.0
 ACCOUNTS = 30
 BALANCE = 1000
-
-
-class SharingMemoryNode(MemoryNode):
-    def flags(self) -> list[str]:
-        return [*super().flags(), "--fusion-slots", "2048"]
-
-
-class Several:
-    """A cluster whose servers are started one by one."""
-
-    def __init__(self) -> None:
-        FOLDER.mkdir(parents=True)
-        self.secret = FOLDER / "secret"
-        ensure_secret(self.secret)
-        ports = free_ports(FOLDER, 9)
-        self.etcd = Etcd(FOLDER / "etcd")
-        self.etcd.start(ports[0])
-        self.registry = self.etcd.endpoint()
-        release = paths.preset_dir("release") / "cmd"
-        self.storage = [
-            StorageNode(
-                name,
-                FOLDER / name,
-                NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, PROFILE, STORAGE, 2),
-                [release / "strata-storenode" / "strata-storenode"],
-            )
-            for i, name in enumerate(STORAGE)
-        ]
-        memory = MemorySettings(ports[7], ports[8], "128M", FOLDER / "pools", self.registry, CLUSTER_NAME, self.secret)
-        self.memory = SharingMemoryNode("memory-1", FOLDER / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"])
-        nodes = [*self.storage, self.memory]
-        for node in nodes:
-            node.launch()
-        for node in nodes:
-            node.wait_ready()
-        assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
-        self.servers: list[Server] = []
-
-    def add(self) -> Server:
-        name = f"compute-{len(self.servers) + 1}"
-        server = Server(FOLDER / name)
-        self.servers.append(server)
-        self.start(server)
-        return server
-
-    def start(self, server: Server) -> None:
-        options = {
-            "profile": PROFILE,
-            "registry": self.registry,
-            "cluster": CLUSTER_NAME,
-            "node-name": server.data.name,
-            "secret-file": self.secret,
-            "buffer-pool-size": "32M",
-            "lease-seconds": 5,
-        }
-        given = [f"--strata-{name}={value}" for name, value in options.items()]
-        server.start(Settings(profile=PROFILE, port=choose_port(None, 23640), options=given))
-        assert server.has_strata(), server.log_tail()
-
-    def kill(self) -> None:
-        parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]
-        for part in parts:
-            part.kill()
 
 
 @pytest.fixture
 def several() -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several()
+    made = Several(FOLDER)
     yield made
     made.kill()
     shutil.rmtree(FOLDER, ignore_errors=True)

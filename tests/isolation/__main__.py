@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from fusion_cluster import PROFILE
 from strata_cli import paths
 from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
@@ -13,7 +14,9 @@ from strata_cli.storage_beneath import storage_beneath
 
 from .campaign import KINDS, Campaign, Plan, Totals, make_plan
 from .checker import Report, check
+from .faults import KINDS as FAULTS
 from .history import load
+from .several import SeveralCampaign
 
 FAMILY_EVERY = 5  # histories; every kind comes to it, as it divides none of their numbers
 
@@ -23,7 +26,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60, help="of client work and checking, all histories together")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0, help="begin with this history of the seed")
-    parser.add_argument("--history-seconds", type=float, default=5, help="of one history")
+    parser.add_argument("--history-seconds", type=float, default=0, help="of one history; without, 5, or 15 with faults")
     parser.add_argument("--clients", type=int, default=0, help="in every history; without, the seed chooses 4 to 16")
     parser.add_argument("--levels", default=",".join(KINDS), help="in turn")
     parser.add_argument("--families", action="store_true", help="only histories of parents and children; else every fifth")
@@ -31,9 +34,18 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
     parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
+    parser.add_argument("--servers", type=int, default=1, help="that write the same tables; more than one only with fusion")
+    parser.add_argument("--faults", type=int, default=0, help="on several servers: so many in each history")
+    parser.add_argument("--fault-kinds", default=",".join(FAULTS), help="on several servers: that they are drawn from")
     parser.add_argument("--server-option", action="append", default=[])
     parser.add_argument("--check", type=Path, help="only check this recorded history")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if (arguments.profile == PROFILE) != (arguments.servers > 1):
+        parser.error(f"several servers write the same tables with --profile {PROFILE}, and only so")
+    if arguments.faults and arguments.servers == 1:
+        parser.error("--faults strikes several servers; one server is killed as the seed says")
+    arguments.history_seconds = arguments.history_seconds or (15.0 if arguments.faults else 5.0)
+    return arguments
 
 
 def describe(permitted: Counter[str]) -> str:
@@ -57,17 +69,39 @@ def main() -> int:
     kinds = tuple(arguments.levels.split(","))
     # InnoDB shows a commit before it is durable: after kill -9 somebody has seen what is gone. Strata does not (src/txn, T1).
     kill = not arguments.no_kill and arguments.engine.upper() == "STRATA"
-    folder = paths.BUILD / "isolation" / f"{arguments.engine.lower()}-{arguments.seed}"
+    folder = paths.BUILD / "isolation" / f"{arguments.engine.lower() if arguments.servers == 1 else PROFILE}-{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
-    with storage_beneath(arguments.profile, folder / "cluster", arguments.preset) as options:
-        campaign = Campaign(folder, arguments.engine, arguments.preset, (*options, *arguments.server_option))
-        totals = _histories(arguments, campaign, kinds, kill)
+    several = arguments.servers > 1
+    totals = _on_several(arguments, folder, kinds) if several else _on_one(arguments, folder, kinds, kill)
     if not totals.failed and not any(folder.iterdir()):
         folder.rmdir()
     print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
     print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
     print(f"{totals.passed} passed, {totals.failed} failed", flush=True)
     return 0 if totals.failed == 0 and totals.passed > 0 else 1
+
+
+def _on_one(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, ...], kill: bool) -> Totals:
+    with storage_beneath(arguments.profile, folder / "cluster", arguments.preset) as options:
+        campaign = Campaign(folder, arguments.engine, arguments.preset, (*options, *arguments.server_option))
+        return _histories(arguments, campaign, kinds, kill)
+
+
+def _on_several(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, ...]) -> Totals:
+    campaign = SeveralCampaign(
+        folder,
+        arguments.servers,
+        seed=f"{arguments.seed}/{arguments.first}",
+        preset=arguments.preset,
+        options=tuple(arguments.server_option),
+        kinds=arguments.fault_kinds.split(","),
+    )
+    totals = _histories(arguments, campaign, kinds, kill=False)
+    struck = ", ".join(f"{kind} {count}" for kind, count in sorted(campaign.struck.items())) or "none"
+    print(f"faults: {struck}; {campaign.fenced} servers fenced and started again; {campaign.refused.total()} statements refused")
+    for text, count in campaign.refused.most_common(8):
+        print(f"  refused {count} times: {text}")
+    return totals
 
 
 def _histories(arguments: argparse.Namespace, campaign: Campaign, kinds: tuple[str, ...], kill: bool) -> Totals:
@@ -77,14 +111,14 @@ def _histories(arguments: argparse.Namespace, campaign: Campaign, kinds: tuple[s
         deadline = time.monotonic() + arguments.seconds
         number = arguments.first
         while time.monotonic() < deadline:
-            plan = make_plan(arguments.seed, number, kinds, arguments.clients, kill)
+            plan = make_plan(arguments.seed, number, kinds, arguments.clients, kill, arguments.faults)
             seconds = min(arguments.history_seconds, max(1.0, deadline - time.monotonic()))
             if arguments.families or number % FAMILY_EVERY == FAMILY_EVERY - 1:
                 _family(campaign, plan, seconds, totals)
             else:
                 report = campaign.one(plan, seconds)
                 totals.add(report)
-                _print_one(plan.seed, plan.kind, plan.clients, plan.kills, report)
+                _print_one(plan, report)
             number += 1
     finally:
         campaign.stop()
@@ -99,15 +133,20 @@ def _family(campaign: Campaign, plan: Plan, seconds: float, totals: Totals) -> N
     totals.aborted += report.aborted
     totals.unknown += report.unknown
     print(
-        f"seed {plan.seed}, families: {'ok' if report.ok else 'FAILED'}, {plan.kind}, {plan.clients} clients, {plan.kills} kills,"
+        f"seed {plan.seed}, families: {'ok' if report.ok else 'FAILED'}, {plan.kind}, {plan.clients} clients, {_blows(plan)},"
         f" {report.committed} committed, {report.aborted} not, {report.refused} statements refused, {report.looks} looks",
         flush=True,
     )
 
 
-def _print_one(seed: str, kind: str, clients: int, kills: int, report: Report) -> None:
+def _blows(plan: Plan) -> str:
+    return f"{plan.faults} faults" if plan.faults else f"{plan.kills} kills"
+
+
+def _print_one(plan: Plan, report: Report) -> None:
     print(
-        f"seed {seed}: {'ok' if report.ok else 'FAILED'}, {kind}, {clients} clients, {kills} kills, {report.committed} committed,"
+        f"seed {plan.seed}: {'ok' if report.ok else 'FAILED'}, {plan.kind}, {plan.clients} clients, {_blows(plan)},"
+        f" {report.committed} committed,"
         f" {report.aborted} not, {report.reads} reads; permitted cycles: {describe(report.permitted)}",
         flush=True,
     )

@@ -35,6 +35,8 @@ class Plan:
     kills: int
     long_share: float  # of the values that do not fit into a page with others
 
+    faults: int = 0  # on several servers
+
     @property
     def levels(self) -> tuple[Level, ...]:
         if self.kind == MIXED:
@@ -42,7 +44,7 @@ class Plan:
         return (Level.RR,) if self.kind == SNAPSHOT_ISOLATION else (Level(self.kind),)
 
 
-def make_plan(seed: int, number: int, kinds: tuple[str, ...], clients: int, kill: bool) -> Plan:
+def make_plan(seed: int, number: int, kinds: tuple[str, ...], clients: int, kill: bool, faults: int = 0) -> Plan:
     rng = random.Random(f"isolation {seed} {number}")
     kills = rng.choice((0, 0, 1, 2)) if kill else 0
     return Plan(
@@ -53,6 +55,7 @@ def make_plan(seed: int, number: int, kinds: tuple[str, ...], clients: int, kill
         durable=kills > 0 or rng.random() < 0.3,
         kills=kills,
         long_share=rng.choice((0.02, 0.02, 0.3)),
+        faults=faults,
     )
 
 
@@ -109,33 +112,48 @@ class Campaign:
         print(f"  the history is {path}", flush=True)
 
     def record(self, plan: Plan, seconds: float) -> History:
-        server = self._server
         snapshot_isolation = plan.kind == SNAPSHOT_ISOLATION
-        workload.create_table(server, self.engine)
+        self._make_lists()
         self._set_globals(plan)
         history = History(snapshot_isolation=snapshot_isolation)
         history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self.engine, "clients": plan.clients, "keys": plan.keys}
-        shared = workload.Shared(server, plan.seed, plan.levels, plan.keys, plan.long_share, snapshot_isolation)
+        shared = workload.Shared(self._servers(), plan.seed, plan.levels, plan.keys, plan.long_share, snapshot_isolation)
+        shared.excuses = self._excuses
         clients = [workload.Client(shared, number) for number in range(plan.clients)]
         history.problems += self._let_work(plan, seconds, clients, shared.stopping)
         for client in clients:
             history.transactions += client.transactions
             history.problems += client.problems
-        workload.read_final(server, history)
+        workload.read_final(self._servers(), history)
         return history
 
     def family(self, plan: Plan, seconds: float) -> families.Report:
         """A history of parents and children."""
-        families.create_tables(self._server, self.engine)
+        self._make_families()
         self._set_globals(plan)
-        shared = families.Shared(self._server, plan.seed, plan.levels, plan.kind == SNAPSHOT_ISOLATION)
+        shared = families.Shared(self._servers(), plan.seed, plan.levels, plan.kind == SNAPSHOT_ISOLATION)
+        shared.excuses = self._excuses
         clients = [families.Client(shared, number) for number in range(plan.clients)]
         problems = self._let_work(plan, seconds, clients, shared.stopping)
-        report = families.judge(self._server, clients)
+        report = families.judge(self._servers(), clients)
         report.problems = problems + report.problems
         for problem in report.problems[:PROBLEMS_SHOWN_MOST]:
             print(f"  {problem}", flush=True)
         return report
+
+    # --- what is under it; several servers have their own ---
+
+    def _servers(self) -> Sequence[Server]:
+        return [self._server]
+
+    def _excuses(self, _number: int, _text: str) -> bool:
+        return False
+
+    def _make_lists(self) -> None:
+        workload.create_table(self._server, self.engine)
+
+    def _make_families(self) -> None:
+        families.create_tables(self._server, self.engine)
 
     def _set_globals(self, plan: Plan) -> None:
         for name, value in (
@@ -148,13 +166,17 @@ class Campaign:
         """Starts the clients and ends them; what went wrong with all of it. The server is there when this returns."""
         for client in clients:
             client.start()
-        self._kill_sometimes(plan, seconds, clients)
+        problems = self._disturb(plan, seconds, clients)
         stopping.set()
-        problems = []
         for client in clients:
             client.join(JOIN_TIMEOUT_S)
             if client.is_alive():
                 problems.append(f"{client.name} hangs")
+        return problems + self._recover()
+
+    def _recover(self) -> list[str]:
+        """Every server is there when this returns."""
+        problems = []
         server = self._server
         if server.pid() is None:
             problems.append(f"the server crashed:\n{server.log_tail(40)}")
@@ -162,7 +184,8 @@ class Campaign:
             server.start(self._settings, extra=self._options)
         return problems
 
-    def _kill_sometimes(self, plan: Plan, seconds: float, clients: Sequence[AnyClient]) -> None:
+    def _disturb(self, plan: Plan, seconds: float, clients: Sequence[AnyClient]) -> list[str]:
+        """Returns when the clients have worked for long enough; what went wrong."""
         rng = random.Random(f"kills {plan.seed}")
         began = time.monotonic()
         kills = sorted(began + seconds * rng.uniform(0.15, 0.85) for _ in range(plan.kills))
@@ -172,8 +195,9 @@ class Campaign:
 
         for kill_at in kills:
             if wait_until(over, kill_at - time.monotonic()):
-                return
+                return []
             self._server.kill()
             self._server.start(self._settings, extra=self._options)
             self._set_globals(plan)
         wait_until(over, began + seconds - time.monotonic())
+        return []

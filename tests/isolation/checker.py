@@ -1,13 +1,17 @@
 """Checks a history against what its transactions' isolation levels promise.
 
-All promises are one: a certain graph has no cycle. Its nodes are the committed transactions, and the snapshots that plain reads
-were made of; its edges are what the engine orders in time (README.md, IS5). A cycle is reported under Adya's name. Cycles of the
-whole dependency graph that no level forbids are counted: a history without any has not tried hard enough.
+All promises are one: a certain graph has no cycle, also when real time is added to it. Its nodes are the committed
+transactions, and the snapshots that plain reads were made of; its edges are what the engine orders in time (README.md, IS5). A
+cycle is reported under Adya's name. Cycles of the whole dependency graph that no level forbids are counted: a history without any
+has not tried hard enough.
 """
 
+import itertools
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from .cycles import Edge, Graph, name_of
 from .history import Append, End, History, Level, Mode, Read, Transaction
@@ -51,6 +55,11 @@ def check(history: History, count_permitted: bool = True) -> Report:
     for component in promised.components()[:CYCLES_SHOWN_MOST]:
         cycle = promised.shortest_cycle(component)
         report.problems.append(Problem(name_of(cycle), builder.explain(cycle)))
+    if report.ok:
+        timed = Graph(itertools.chain(builder.promised(), builder.real_time()))
+        for component in timed.components()[:CYCLES_SHOWN_MOST]:
+            cycle = timed.timed_cycle(component)
+            report.problems.append(Problem(name_of(cycle), builder.explain(cycle)))
     if count_permitted and report.ok:
         report.permitted = _count(Graph(builder.dependencies()))
     return report
@@ -176,11 +185,45 @@ class _Builder:
             elif isinstance(operation, Read) and operation.mode == Mode.plain:
                 taken = True
 
+    # --- real time ---
+
+    def real_time(self) -> Iterator[Edge]:
+        """After promised(). Who was over before somebody else began was decided before. The edges go by way of points in time,
+        negative numbers, or there would be one for nearly every pair."""
+        spans = sorted(self._spans(), key=lambda span: span[0])
+        starts = [start for start, _, _ in spans]
+        for place, (_, end, node) in enumerate(spans):
+            point = -1 - place
+            yield Edge(point, node, "time")
+            if place > 0:
+                yield Edge(point + 1, point, "time")
+            if (later := bisect_right(starts, end)) < len(spans):
+                yield Edge(node, -1 - later, "time")
+
+    def _spans(self) -> Iterator[tuple[float, float, int]]:
+        """Of every node: from when to when it was decided. A commit comes after the last statement; one without an answer may
+        come at any time."""
+        for number, transaction in enumerate(self._history.transactions):
+            if self._versions.committed[number] and (sent := _sent(transaction)):
+                end = transaction.ended if transaction.end == End.committed else inf
+                yield min(sent[-1], end), end, number
+        for (number, which), node in self._snapshots.items():
+            transaction = self._history.transactions[number]
+            sent = _sent(transaction)
+            if which == 0:
+                yield _snapshot_span(transaction, node)
+            else:
+                place = next(i for i, op in enumerate(_timed(transaction)) if id(op) == which)
+                yield sent[place], [*sent, transaction.ended][place + 1], node
+
     # --- words ---
 
     def explain(self, cycle: list[Edge]) -> str:
         lines = []
         for edge in cycle:
+            if edge.kind == "time":
+                lines += self._in_time(edge)
+                continue
             source, target = self._name(edge.source), self._name(edge.target)
             key, value = edge.key, edge.value
             lines.append(
@@ -191,9 +234,14 @@ class _Builder:
                     "order": f"{source} was before the end of {target}",
                 }[edge.kind]
             )
-        numbers = sorted({self._transaction(node) for edge in cycle for node in (edge.source, edge.target)})
+        numbers = sorted({self._transaction(node) for edge in cycle for node in (edge.source, edge.target) if node >= 0})
         lines += [self._story(number) for number in numbers]
         return "\n    ".join(["a cycle", *lines])
+
+    def _in_time(self, edge: Edge) -> list[str]:
+        if edge.source >= 0:
+            return [f"{self._name(edge.source)} was over"]
+        return [f"before {self._name(edge.target)} began"] if edge.target >= 0 else []
 
     def _transaction(self, node: int) -> int:
         known = len(self._history.transactions)
@@ -215,3 +263,21 @@ class _Builder:
             else:
                 steps.append(f"{'rollback to' if operation.undo else 'savepoint'} {operation.number}")
         return f"{describe(self._history, number)}: " + "; ".join(steps)
+
+
+def _timed(transaction: Transaction) -> list[Append | Read]:
+    return [operation for operation in transaction.operations if isinstance(operation, Append | Read)]
+
+
+def _sent(transaction: Transaction) -> list[float]:
+    return [operation.sent for operation in _timed(transaction)]
+
+
+def _snapshot_span(transaction: Transaction, node: int) -> tuple[float, float, int]:
+    """Of REPEATABLE READ's one snapshot: it is there once the first plain read is answered, or the statement that took it."""
+    later = [*_sent(transaction), transaction.ended]
+    if transaction.snapshot_at is not None:
+        return transaction.snapshot_at, later[0], node
+    operations = _timed(transaction)
+    place = next(i for i, op in enumerate(operations) if isinstance(op, Read) and op.mode == Mode.plain)
+    return later[place], later[place + 1], node

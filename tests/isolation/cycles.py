@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from typing import Literal
 
 STARTS_MOST = 2000  # in a large component a short cycle will do, the shortest may take too long
-EdgeKind = Literal["ww", "wr", "rw", "order"]
+TIMED_STARTS_MOST = 100  # the ways back in time are long
+EdgeKind = Literal["ww", "wr", "rw", "order", "time"]
 
 
 @dataclass(frozen=True)
 class Edge:
     source: int
     target: int
-    kind: EdgeKind  # "order": a snapshot comes before the end of its own transaction
+    # "order": a snapshot comes before the end of its own transaction; "time": one was over before the other began.
+    kind: EdgeKind
     key: int = -1
     value: int = 0  # ww, rw: the value that was appended over what source wrote or read; wr: the last value read
     absent: bool = False  # rw: the row did not exist
@@ -95,7 +97,18 @@ class Graph:
         assert cycle is not None
         return cycle
 
-    def _best(self, component: set[int], first: tuple[str, ...], rest: tuple[str, ...]) -> list[Edge] | None:
+    def timed_cycle(self, component: set[int]) -> list[Edge]:
+        """Of a component that has none but with edges of time."""
+        for first, rest in ((("ww", "wr"), ("ww", "wr", "order", "time")), (("rw",), ("ww", "wr", "order", "time"))):
+            if cycle := self._best(component, first, rest, TIMED_STARTS_MOST):
+                return cycle
+        cycle = self._best(component, ("rw",), ("ww", "wr", "order", "rw", "time"), TIMED_STARTS_MOST)
+        assert cycle is not None
+        return cycle
+
+    def _best(
+        self, component: set[int], first: tuple[str, ...], rest: tuple[str, ...], starts_most: int = STARTS_MOST
+    ) -> list[Edge] | None:
         """The shortest cycle that begins with one edge of `first` and goes back by edges of `rest`."""
         best: list[Edge] | None = None
         tried = 0
@@ -107,13 +120,13 @@ class Graph:
                 if back is not None and (best is None or len(back) + 1 < len(best)):
                     best = [edge, *back]
                 tried += 1
-                if best is not None and (len(best) == 2 or tried > STARTS_MOST):
+                if best is not None and (len(best) == 2 or tried > starts_most):
                     return best
         return best
 
 
 def _rank(edge: Edge) -> int:
-    return {"ww": 0, "wr": 1, "order": 2, "rw": 3}[edge.kind]
+    return {"ww": 0, "wr": 1, "order": 2, "time": 3, "rw": 4}[edge.kind]
 
 
 def _pop_until(stack: list[int], node: int) -> set[int]:
@@ -132,7 +145,9 @@ def _path_back(came: dict[int, Edge], start: int, goal: int) -> list[Edge]:
 
 
 def name_of(cycle: Sequence[Edge]) -> str:
-    """Adya's name of a cycle of dependencies."""
+    """Adya's name of a cycle of dependencies; with edges of time it is none of those."""
+    if any(edge.kind == "time" for edge in cycle):
+        return "order against real time"
     anti = [edge for edge in cycle if edge.kind == "rw"]
     if not anti:
         return "G0 dirty write" if all(edge.kind == "ww" for edge in cycle) else "G1c circular information flow"

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from strata_cli.server import Server
 
 from .history import End, Level
-from .session import Failed, Gone, Result, Session
+from .session import Excuse, Failed, Gone, Result, Session, excuse_nothing
+from .workload import server_of
 
 DATABASE = "families"
 PARENTS_MOST = 12  # about so many are there at a time
@@ -60,10 +61,11 @@ class Deed:
 
 @dataclass
 class Shared:
-    server: Server
+    servers: Sequence[Server]  # the same tables on all of them
     seed: str
     levels: Sequence[Level]
     snapshot_isolation: bool = False
+    excuses: Excuse = excuse_nothing
     stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     last_id: int = 0
@@ -94,7 +96,8 @@ class Client(threading.Thread):
         self._shared = shared
         self._rng = random.Random(f"{shared.seed} family {number}")
         self.level = shared.levels[number % len(shared.levels)]
-        self._session = Session(shared.server, DATABASE, self.level, shared.snapshot_isolation)
+        server = server_of(shared.servers, number, len(shared.levels))
+        self._session = Session(server, DATABASE, self.level, shared.snapshot_isolation, shared.excuses)
         self._deed = Deed()
         self._savepoint: Deed | None = None
         self._changed = False  # in this transaction
@@ -262,8 +265,13 @@ def create_tables(server: Server, engine: str) -> None:
         server.query(sql)
 
 
-def judge(server: Server, clients: Sequence[Client]) -> Report:
-    """When every client has ended."""
+def empty_tables(server: Server) -> None:
+    for table in (GRANDCHILD, *KINDS, "parent"):
+        server.query(f"DELETE FROM {DATABASE}.{table}", autocommit=True)
+
+
+def judge(servers: Sequence[Server], clients: Sequence[Client]) -> Report:
+    """When every client has ended; the tables are the same on all servers."""
     report = Report()
     deeds = [deed for client in clients for deed in client.deeds]
     for client in clients:
@@ -273,17 +281,24 @@ def judge(server: Server, clients: Sequence[Client]) -> Report:
     report.committed = sum(deed.end == End.committed for deed in deeds)
     report.unknown = sum(deed.end == End.unknown for deed in deeds)
     report.aborted = len(deeds) - report.committed - report.unknown
-    found = {
+    found = [_rows_of(server) for server in servers]
+    report.problems += compare(deeds, found[0])
+    for number, server in enumerate(servers, 1):
+        report.problems += [f"in the end: {row}" for row in server.query(ORPHANS, database=DATABASE)]
+        if found[number - 1] != found[0]:
+            report.problems.append(f"server {number} has other rows than server 1 has")
+        for table in found[0]:
+            checked = server.query(f"CHECK TABLE {table} EXTENDED", database=DATABASE)
+            if [row[3] for row in checked] != ["OK"]:
+                report.problems.append(f"CHECK TABLE {table}: {checked}")
+    return report
+
+
+def _rows_of(server: Server) -> dict[str, dict[int, tuple[int | None, int]]]:
+    return {
         table: {row[0]: (row[1], row[2]) for row in server.query(f"SELECT id, {key}, who FROM {table}", database=DATABASE)}
         for table, key in (("parent", "id"), *((kind, "p") for kind in KINDS), (GRANDCHILD, "c"))
     }
-    report.problems += [f"in the end: {row}" for row in server.query(ORPHANS, database=DATABASE)]
-    report.problems += compare(deeds, found)
-    for table in found:
-        checked = server.query(f"CHECK TABLE {table} EXTENDED", database=DATABASE)
-        if [row[3] for row in checked] != ["OK"]:
-            report.problems.append(f"CHECK TABLE {table}: {checked}")
-    return report
 
 
 def compare(deeds: Sequence[Deed], found: dict[str, dict[int, tuple[int | None, int]]]) -> list[str]:

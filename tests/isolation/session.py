@@ -1,6 +1,7 @@
 """One connection of a client at its isolation level, and what becomes of its statements."""
 
-from collections.abc import Collection
+import time
+from collections.abc import Callable, Collection
 from typing import Any
 
 import pymysql
@@ -20,6 +21,14 @@ LEVELS = {
     Level.SER: "SERIALIZABLE",
 }
 Result = tuple[list[tuple[Any, ...]], int]
+Excuse = Callable[[int, str], bool]  # an error's number and text
+ANSWER_TIMEOUT_S = 60
+HUNG_S = ANSWER_TIMEOUT_S - 5  # who is cut off after that got no answer at all
+PAUSE_S = 0.05  # after an error that was excused
+
+
+def excuse_nothing(_number: int, _text: str) -> bool:
+    return False
 
 
 class Gone(Exception):
@@ -31,9 +40,14 @@ class Failed(Exception):
 
 
 class Session:
-    def __init__(self, server: Server, database: str, level: Level, snapshot_isolation: bool) -> None:
+    """`excuses`: errors after which the client knows as little as when the server dies."""
+
+    def __init__(
+        self, server: Server, database: str, level: Level, snapshot_isolation: bool, excuses: Excuse = excuse_nothing
+    ) -> None:
         self._server, self._database, self._level = server, database, level
         self._snapshot_isolation = snapshot_isolation
+        self._excuses = excuses
         self._connection: pymysql.connections.Connection[Any] | None = None
 
     @property
@@ -43,7 +57,7 @@ class Session:
     def connect(self) -> bool:
         try:
             self._connection = self._server.connect(
-                database=self._database, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=60
+                database=self._database, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=ANSWER_TIMEOUT_S
             )
             self.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {LEVELS[self._level]}")
             for engine in ("innodb", "strata"):
@@ -64,6 +78,7 @@ class Session:
     def execute(self, sql: str, refused: Collection[int] = ()) -> Result | None:
         """Rows and how many were affected. None: one of the errors in `refused`."""
         assert self._connection is not None
+        began = time.monotonic()
         try:
             with self._connection.cursor() as cursor:
                 affected = cursor.execute(sql)
@@ -71,11 +86,16 @@ class Session:
         except pymysql.MySQLError as error:
             code = error.args[0] if error.args and isinstance(error.args[0], int) else 0
             if isinstance(error, pymysql.err.InterfaceError) or code in GONE:
+                if time.monotonic() - began > HUNG_S:
+                    raise RuntimeError(f"no answer within {HUNG_S} s [{sql[:200]}]") from error
                 raise Gone(str(error)) from error
             if code == DEADLOCK or code in FAILED:
                 raise Failed(str(code)) from error
             if code in refused:
                 return None
+            if self._excuses(code, str(error)):
+                time.sleep(PAUSE_S)
+                raise Gone(str(error)) from error
             raise RuntimeError(f"{error} [{sql[:200]}]") from error
         except (OSError, ValueError, AttributeError) as error:  # What a half-closed socket makes of pymysql.
             raise Gone(str(error)) from error

@@ -294,3 +294,38 @@ def test_a_history_survives_its_file(tmp_path: Path) -> None:
     history = Generator(3).history()
     save(history, tmp_path / "h.jsonl")
     assert load(tmp_path / "h.jsonl") == history
+
+
+# --- real time -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", COMMITTED)
+def test_what_somebody_has_seen_is_not_missed_later(level: Level) -> None:
+    """The writer's commit is acknowledged only at the end: what was acknowledged says nothing here."""
+
+    def story(missed_at: float) -> list[Transaction]:
+        return at(
+            level,
+            ran(append(1, 1)),
+            ran(read(sent=2, k1=[1]), ended=3),
+            ran(read(sent=missed_at, k1=[])),
+        )
+
+    assert kinds(story(2.5), {1: [1]}) == set()
+    assert kinds(story(4), {1: [1]}) == {"order against real time"}
+
+
+def test_a_commit_without_an_answer_may_come_at_any_time() -> None:
+    unknown = ran(append(1, 1), end=End.unknown, ended=2)
+    assert kinds([unknown, ran(read(sent=5, k1=[]))], {1: [1]}) == set()
+    seen = ran(read(sent=3, k1=[1]), ended=4)
+    assert kinds([unknown, seen, ran(read(sent=5, k1=[]))], {1: [1]}) == {"order against real time"}
+
+
+def test_real_time_by_way_of_several_keys() -> None:
+    """T0 and T1 order themselves by key 1 against the order in which they ended, as seen by a third."""
+    early = ran(append(1, 1), append(2, 2), ended=2)
+    late = ran(append(3, 3, sent=3), end=End.unknown)
+    assert kinds([early, late], {1: [1], 2: [2], 3: [3]}) == set()
+    reader = ran(read(Mode.share, sent=1, k3=[3]), append(1, 4), ended=50)
+    assert kinds([early, late, reader], {1: [4, 1], 2: [2], 3: [3]}) == {"order against real time"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from strata_cli.server import Server
 
 from .history import Append, End, History, Level, Mode, Read, Savepoint, Transaction
-from .session import Failed, Gone, Result, Session
+from .session import Excuse, Failed, Gone, Result, Session, excuse_nothing
 
 DATABASE = "isolation"
 TABLE = "lists"
@@ -27,12 +27,13 @@ SUFFIX = {Mode.plain: "", Mode.share: " LOCK IN SHARE MODE", Mode.update: " FOR 
 class Shared:
     """What the clients of one history have in common."""
 
-    server: Server
+    servers: Sequence[Server]  # the same tables on all of them
     rng_seed: str
     levels: Sequence[Level]
     keys: int  # in use at a time
     long_share: float = 0.02  # of the values
     snapshot_isolation: bool = False
+    excuses: Excuse = excuse_nothing
     appends: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -49,7 +50,8 @@ class Client(threading.Thread):
         self._rng = random.Random(f"{shared.rng_seed} client {number}")
         self._level = shared.levels[number % len(shared.levels)]
         self._next_value = number + 1
-        self._session = Session(shared.server, DATABASE, self._level, shared.snapshot_isolation)
+        server = server_of(shared.servers, number, len(shared.levels))
+        self._session = Session(server, DATABASE, self._level, shared.snapshot_isolation, shared.excuses)
         self._transaction = Transaction(number, self._level, 0.0)
         self.transactions: list[Transaction] = []
         self.problems: list[str] = []
@@ -194,6 +196,11 @@ class Client(threading.Thread):
         self._shared.appends += append.hit
 
 
+def server_of(servers: Sequence[Server], number: int, levels: int) -> Server:
+    """Every level on every server, if there are clients enough."""
+    return servers[(number // levels + number % levels) % len(servers)]
+
+
 def parse(text: str) -> list[int]:
     return [int(part.rstrip(".")) for part in text.split(",")]
 
@@ -208,10 +215,18 @@ def create_table(server: Server, engine: str) -> None:
         server.query(sql)
 
 
-def read_final(server: Server, history: History) -> None:
-    """When every client has ended: the lists; both indexes and CHECK TABLE must agree."""
+def read_final(servers: Sequence[Server], history: History) -> None:
+    """When every client has ended: the lists, the same on all servers."""
+    history.final = _read_lists(servers[0], history)
+    for number, server in enumerate(servers[1:], 2):
+        lists = _read_lists(server, history)
+        if differs := sorted(key for key in history.final.keys() | lists if history.final.get(key) != lists.get(key)):
+            history.problems.append(f"server {number} has other lists than server 1 has, of the keys {differs}")
+
+
+def _read_lists(server: Server, history: History) -> dict[int, list[int]]:
+    """Both indexes and CHECK TABLE must agree."""
     rows = server.query(f"SELECT id, n, v FROM {TABLE} FORCE INDEX (PRIMARY)", database=DATABASE)
-    history.final = {row[0]: parse(row[2]) for row in rows}
     history.problems += [f"n of key {row[0]} is {row[1]}, its list is {row[2]}" for row in rows if row[1] != len(parse(row[2]))]
     entries = server.query(f"SELECT id, n, grp FROM {TABLE} FORCE INDEX (grp_n) WHERE grp >= 0", database=DATABASE)
     expected = {(row[0], row[1], row[0] // GROUP_KEYS) for row in rows}
@@ -220,3 +235,4 @@ def read_final(server: Server, history: History) -> None:
     checked = server.query(f"CHECK TABLE {TABLE} EXTENDED", database=DATABASE)
     if [row[3] for row in checked] != ["OK"]:
         history.problems.append(f"CHECK TABLE: {checked}")
+    return {row[0]: parse(row[2]) for row in rows}

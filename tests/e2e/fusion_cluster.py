@@ -1,0 +1,91 @@
+"""A cluster of profile fusion, whose servers write the same tables: etcd, three storage nodes, a memory node, and servers that
+are started one by one. No command of ./strata starts one yet."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from strata_cli import paths
+from strata_cli.cluster import CLUSTER_NAME, ensure_secret, free_ports
+from strata_cli.etcd_server import Etcd
+from strata_cli.memory_node import MemoryNode, MemorySettings
+from strata_cli.process import BackgroundProcess
+from strata_cli.server import Server, Settings, choose_port
+from strata_cli.storage_node import NodeSettings, StorageNode
+from strata_cli.waiting import wait_until
+
+PROFILE = "fusion"
+STORAGE = ("s1", "s2", "s3")
+DEADLINE_S = 120.0
+LEASE_S = 5
+
+
+class SharingMemoryNode(MemoryNode):
+    slots = 2048
+
+    def flags(self) -> list[str]:
+        return [*super().flags(), "--fusion-slots", str(self.slots)]
+
+
+class Several:
+    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours."""
+
+    def __init__(
+        self, folder: Path, *, preset: str = "release", slots: int = SharingMemoryNode.slots, server_options: Sequence[str] = ()
+    ) -> None:
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self._preset = preset
+        self._server_options = tuple(server_options)
+        self.secret = folder / "secret"
+        ensure_secret(self.secret)
+        ports = free_ports(folder, 9)
+        self.etcd = Etcd(folder / "etcd")
+        self.etcd.start(ports[0])
+        self.registry = self.etcd.endpoint()
+        programs = paths.preset_dir(preset) / "cmd"
+        self.storage = [
+            StorageNode(
+                name,
+                folder / name,
+                NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, PROFILE, STORAGE, 2),
+                [programs / "strata-storenode" / "strata-storenode"],
+            )
+            for i, name in enumerate(STORAGE)
+        ]
+        memory = MemorySettings(ports[7], ports[8], "128M", folder / "pools", self.registry, CLUSTER_NAME, self.secret)
+        self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [programs / "strata-memnode" / "strata-memnode"])
+        self.memory.slots = slots
+        nodes = [*self.storage, self.memory]
+        for node in nodes:
+            node.launch()
+        for node in nodes:
+            node.wait_ready()
+        assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
+        self.servers: list[Server] = []
+
+    def add(self) -> Server:
+        name = f"compute-{len(self.servers) + 1}"
+        server = Server(self.folder / name)
+        self.servers.append(server)
+        self.start(server)
+        return server
+
+    def start(self, server: Server) -> None:
+        options = {
+            "profile": PROFILE,
+            "registry": self.registry,
+            "cluster": CLUSTER_NAME,
+            "node-name": server.data.name,
+            "secret-file": self.secret,
+            "buffer-pool-size": "32M",
+            "lease-seconds": LEASE_S,
+        }
+        given = [f"--strata-{name}={value}" for name, value in options.items()]
+        settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
+        server.start(settings, extra=self._server_options)
+        assert server.has_strata(), server.log_tail()
+
+    def kill(self) -> None:
+        parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]
+        for part in parts:
+            part.kill()
