@@ -1,7 +1,7 @@
 // Goal: names of tables, dropped spaces and rounds of page reuse of servers that are members
-// (FusionMember) over a real memory node and sockets: what a kernel counts on (MW13-MW18, FC39-FC47),
-// and what becomes of every wait when its time is over, its statement is killed, a server is fenced,
-// is killed or leaves, or the memory node is silent or ends.
+// (FusionMember) over a real memory node and sockets: what a kernel counts on (MW13-MW18,
+// FC39-FC47), and what becomes of every wait when its time is over, its statement is killed, a
+// server is fenced, is killed or leaves, or the memory node is silent or ends.
 #include <gtest/gtest.h>
 
 #include <atomic>
