@@ -41,8 +41,8 @@ from .memory_node import MemoryNode, MemorySettings
 from .placement import Placement
 from .process import BackgroundProcess, kill_all, replace_file, stop_all
 from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
-from .server import DEFAULT_PORT, PORTS_TRIED_MAX, Server, Settings, choose_port, port_is_free
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
+from .server import Server, Settings, choose_port, port_is_free
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
@@ -680,7 +680,7 @@ class Cluster:
             self.computes[name].kill()
 
     def _port_among_several(self, name: str, wanted: int | None) -> int:
-        """The one asked for, the one it had, or the first one that no other has, whether that one runs or not."""
+        """The one asked for, the one it had, or one that no other has, whether that one runs or not."""
         if wanted is not None:
             return choose_port(wanted)
         own = self.computes[name].settings()
@@ -693,11 +693,7 @@ class Cluster:
             return own.port
         others = [server.settings() for other, server in self.computes.items() if other != name]
         taken = {settings.port for settings in others if settings.cluster}
-        first = min(taken, default=DEFAULT_PORT)
-        for port in range(first, first + PORTS_TRIED_MAX):
-            if port not in taken and port_is_free(port):
-                return port
-        raise StrataError(f"no free port between {first} and {first + PORTS_TRIED_MAX - 1}")
+        return free_ports(self.data, 1, taken | self.settings().ports())[0]
 
     def compute_settings(self, name: str, port: int) -> Settings:
         """What a server needs to be told to serve this cluster's database under that name."""
