@@ -50,7 +50,7 @@ class SeveralCampaign(Campaign):
         self._count = servers
         self._preset = preset
         self._rng = random.Random(f"clusters {seed}")
-        self._kinds = kinds
+        self.fault_kinds = kinds
         self._clusters = 0
         self._kept = 0
         self._histories = 0  # on this cluster
@@ -159,7 +159,7 @@ class SeveralCampaign(Campaign):
         """Every commit is durable: what a server has not made durable no other one sees."""
 
     def _disturb(self, plan: Plan, seconds: float, clients: Sequence[AnyClient]) -> list[str]:
-        strikes = draw(plan.seed, plan.faults, seconds, self._count, len(self.cluster.storage), self._kinds)
+        strikes = draw(plan.seed, plan.faults, seconds, self._count, len(self.cluster.storage), self.fault_kinds)
         faults = self._faults = Faults(self.cluster, strikes)
         began = time.monotonic()
         faults.start()
