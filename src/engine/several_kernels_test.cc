@@ -103,6 +103,42 @@ TEST(SeveralKernels, ViewOfAnotherNodeKeepsItsMindOverPurgeAndTruncation) {
   expect_merged_logs_make_pages(&cluster);
 }
 
+// T7, of a node that is away: nobody can be asked about transactions whose entries are gone, and
+// its space is not open here. The bound is in its header all the same.
+TEST(SeveralKernels, WhoStartsWhileAnotherNodeIsAwayKnowsItsTruncatedTransactions) {
+  Cluster cluster(2, {"t"}, false);
+  constexpr uint64_t kRows = 20;
+  {
+    auto writer = cluster.kernel(1)->new_session();
+    const TableRef table = cluster.table(writer.get());
+    writer->begin(Isolation::kRepeatableRead);
+    for (uint64_t id = 1; id <= kRows; ++id)
+      ASSERT_TRUE(insert(writer.get(), table, id, row_of(id, 0, 100)).ok());
+    ASSERT_TRUE(writer->commit().ok());
+    // More transactions than a group of status pages holds; the other rows stay as they are.
+    for (uint32_t i = 1; i <= 17000; ++i) {
+      writer->begin(Isolation::kRepeatableRead);
+      ASSERT_TRUE(update(writer.get(), table, 1, row_of(1, i - 1, 100), 1, row_of(1, i, 100)).ok());
+      ASSERT_TRUE(writer->commit(Durability::kNoSync).ok());
+      if (i % 1000 == 0) cluster.purge();
+    }
+    cluster.purge();
+    EXPECT_GT(cluster.impl(1)->trxs->all_visible_below(), 17000u);
+  }
+  cluster.stop(1);
+  cluster.stop(2);
+  cluster.start(2);
+  if (HasFatalFailure()) return;
+  auto reader = cluster.kernel(2)->new_session();
+  const TableRef table = cluster.table(reader.get());
+  ASSERT_NE(table, nullptr);
+  reader->begin(Isolation::kRepeatableRead);
+  const auto seen = scan(reader.get(), table);
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_EQ(seen->size(), kRows);
+  ASSERT_TRUE(reader->commit().ok());
+}
+
 uint64_t records_of(KernelImpl* k, const Table& table, uint32_t index) {
   uint64_t count = 0;
   Mtr mtr(k->pool.get(), k->log.get());

@@ -98,7 +98,10 @@ def _on_several(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, .
     )
     totals = _histories(arguments, campaign, kinds, kill=False)
     struck = ", ".join(f"{kind} {count}" for kind, count in sorted(campaign.struck.items())) or "none"
-    print(f"faults: {struck}; {campaign.fenced} servers fenced and started again; {campaign.refused.total()} statements refused")
+    print(
+        f"faults: {struck}; {campaign.fenced} servers fenced and started again; {campaign.refused.total()} statements refused;"
+        f" the machine stood still {campaign.stalls} times"
+    )
     for text, count in campaign.refused.most_common(8):
         print(f"  refused {count} times: {text}")
     return totals

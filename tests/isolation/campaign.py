@@ -124,8 +124,16 @@ class Campaign:
         for client in clients:
             history.transactions += client.transactions
             history.problems += client.problems
-        workload.read_final(self._servers(), history)
+        history.problems += self._read_final(history)
         return history
+
+    def _judge(self, clients: list[families.Client]) -> families.Report:
+        return families.judge(self._servers(), clients)
+
+    def _read_final(self, history: History) -> list[str]:
+        """What kept it from being read."""
+        workload.read_final(self._servers(), history)
+        return []
 
     def family(self, plan: Plan, seconds: float) -> families.Report:
         """A history of parents and children."""
@@ -135,7 +143,7 @@ class Campaign:
         shared.excuses = self._excuses
         clients = [families.Client(shared, number) for number in range(plan.clients)]
         problems = self._let_work(plan, seconds, clients, shared.stopping)
-        report = families.judge(self._servers(), clients)
+        report = self._judge(clients)
         report.problems = problems + report.problems
         for problem in report.problems[:PROBLEMS_SHOWN_MOST]:
             print(f"  {problem}", flush=True)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pymysql
 from fusion_cluster import LEASE_S, Several
 from pausing import pause
 from strata_cli.process import BackgroundProcess
@@ -21,6 +22,10 @@ from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
 
+from .workload import DATABASE
+
+# A table with a row for each server.
+PULSE = f"{DATABASE}.pulse"
 # How often a kind is drawn, and for how long it lasts.
 SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE = "server_kill", "server_pause", "server_long_pause"
 STORAGE_KILL, STORAGE_PAUSE, ETCD_KILL, ALL_SERVERS = "storage_kill", "storage_pause", "etcd_kill", "all_servers"
@@ -33,8 +38,9 @@ KINDS: dict[str, tuple[int, float, float]] = {
     ETCD_KILL: (2, 0.0, 8.0),
     ALL_SERVERS: (1, 0.0, 3.0),
 }
-# No lease, or fenced; no quorum of the log; what the server makes of such errors in COMMIT and ROLLBACK.
-REFUSALS = {1296, 1297, 1180, 1181, 1030}
+# No lease, or fenced; no quorum of the log; what the server makes of such errors in COMMIT and ROLLBACK, and
+# of a statement that cannot be undone then.
+REFUSALS = {1296, 1297, 1180, 1181, 1030, 4060}
 NEVER_EXCUSED = ("should not have happened", "damaged")
 NO_LEASE = "no lease"  # a machine may be too busy even without a fault
 FENCED = "fusion: this server has ended"
@@ -73,6 +79,7 @@ class Faults:
         self.problems: list[str] = []
         self.refused: Counter[str] = Counter()
         self.struck: Counter[str] = Counter()
+        self.stalls = 0  # of the whole machine
         self.fenced = 0  # servers that were started again because of it
         self._latch = threading.Lock()
         self._in_force = 0
@@ -111,10 +118,17 @@ class Faults:
             self.refused[text[:100]] += 1
             return True
 
-    def begin_strike(self, kind: str) -> None:
+    def machine_stood_still(self, seconds: float) -> None:
+        """Of itself: leases may have ended, though nothing was struck."""
+        print(f"  the machine stood still for {seconds:.1f} s", flush=True)
+        with self._latch:
+            self.stalls += 1
+            self._excused_until = time.monotonic() + SETTLE_S
+
+    def begin_strike(self, strike: Strike, number: int) -> None:
         with self._latch:
             self._in_force += 1
-            self.struck[kind] += 1
+            self.struck[strike.kind] += strike.kind != ALL_SERVERS or strike.victim == number
 
     def end_strike(self) -> None:
         with self._latch:
@@ -134,6 +148,7 @@ class _Keeper(threading.Thread):
         super().__init__(name=f"keeper of {name}", daemon=True)
         self.faults = faults
         self.idle = False
+        self.number = 0  # of a server
         self._strikes = list(strikes)
 
     def run(self) -> None:
@@ -141,15 +156,15 @@ class _Keeper(threading.Thread):
             for strike in self._strikes:
                 if not self._watch_until(lambda at=strike.at: time.monotonic() >= self.faults.began + at):  # type: ignore[misc]
                     break
-                self.faults.begin_strike(strike.kind)
+                self.faults.begin_strike(strike, self.number)
                 try:
                     self.strike(strike)
                 finally:
                     self.faults.end_strike()
             self.idle = True
             self._watch_until(lambda: False)
-            self.watch()
-        except (StrataError, OSError, AssertionError, TimeoutError) as error:
+            self.make_well()
+        except (StrataError, OSError, AssertionError, pymysql.MySQLError) as error:
             self.faults.note(f"{self.name}: {type(error).__name__}: {error}")
 
     def _watch_until(self, come: Callable[[], bool]) -> bool:
@@ -166,6 +181,10 @@ class _Keeper(threading.Thread):
     def watch(self) -> None:
         raise NotImplementedError
 
+    def make_well(self) -> None:
+        """In the end."""
+        self.watch()
+
     def stand_still(self, process: BackgroundProcess, seconds: float) -> None:
         if (pid := process.pid()) is None:
             return
@@ -180,6 +199,7 @@ class _ServerKeeper(_Keeper):
     def __init__(self, faults: Faults, server: Server, strikes: Sequence[Strike]) -> None:
         super().__init__(faults, server.data.name, strikes)
         self._server = server
+        self.number = faults.cluster.servers.index(server)
 
     def strike(self, strike: Strike) -> None:
         if strike.kind in (SERVER_PAUSE, SERVER_LONG_PAUSE):
@@ -200,6 +220,18 @@ class _ServerKeeper(_Keeper):
             self.faults.fenced += 1
             server.kill()
             self._start()
+
+    def make_well(self) -> None:
+        def answers() -> bool:
+            self.watch()
+            try:
+                self._server.query(f"SELECT COUNT(*) FROM {PULSE}", read_timeout=START_TIMEOUT_S)
+            except (pymysql.MySQLError, OSError):
+                return False
+            return True
+
+        if not wait_until(answers, WELL_TIMEOUT_S, every_s=WATCH_S):
+            self.faults.note(f"{self._server.data.name} does not answer in the end:\n{self._server.log_tail(30)}")
 
     def _start(self) -> None:
         try:

@@ -12,6 +12,7 @@ from .history import Level
 
 GONE = {0, 2002, 2003, 2006, 2013, 2014, 2055, 1053, 1927}
 DEADLOCK = 1213
+UNKNOWN_VARIABLE = 1193
 # The statement failed, the transaction is still there: lock wait timeout, row changed since the snapshot.
 FAILED = {1205, 1020}
 LEVELS = {
@@ -61,11 +62,15 @@ class Session:
             )
             self.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {LEVELS[self._level]}")
             for engine in ("innodb", "strata"):
-                self.execute(f"SET SESSION {engine}_snapshot_isolation={int(self._snapshot_isolation)}")
-            self.execute("SET SESSION innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
+                self._set(f"{engine}_snapshot_isolation={int(self._snapshot_isolation)}")
+            self._set("innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
         except (pymysql.MySQLError, OSError, Gone):
             self.disconnect()
         return self.connected
+
+    def _set(self, assignment: str) -> None:
+        if self.execute(f"SET SESSION {assignment}", (UNKNOWN_VARIABLE,)) is None:
+            raise Gone("the engine did not start")  # who starts the server says so
 
     def disconnect(self) -> None:
         if self._connection is not None:

@@ -16,12 +16,11 @@ import pymysql
 from fusion_cluster import Several
 from strata_cli.process import BackgroundProcess
 from strata_cli.server import Server
-from strata_cli.shell import StrataError
 
 from . import families, target, workload
 from .campaign import AnyClient, Campaign, Plan
 from .checker import Report
-from .faults import KINDS, Faults, draw
+from .faults import KINDS, PULSE, Faults, draw
 from .history import History
 
 HISTORIES_PER_CLUSTER = 6
@@ -30,10 +29,10 @@ SIZES = ((2048, "32M"), (512, "8M"), (2048, "8M"))  # slots of the memory node, 
 STRIKES_TIMEOUT_S = 240.0
 LAST_WORK_S = 2.0  # when all is well again
 LOOK_S = 0.1
+STALL_S = 1.5  # more than a busy machine takes for LOOK_S
 PULSE_TIMEOUT_S = 60.0
 BAD_LINE = re.compile(r"assert|got signal|\[FATAL\]|should not have happened|damaged data|terminate called", re.IGNORECASE)
 LINES_SHOWN_MOST = 10
-PULSE = f"{workload.DATABASE}.pulse"
 
 
 class SeveralCampaign(Campaign):
@@ -51,7 +50,7 @@ class SeveralCampaign(Campaign):
         self._count = servers
         self._preset = preset
         self._rng = random.Random(f"clusters {seed}")
-        self._kinds = kinds
+        self.fault_kinds = kinds
         self._clusters = 0
         self._kept = 0
         self._histories = 0  # on this cluster
@@ -59,7 +58,7 @@ class SeveralCampaign(Campaign):
         self._faults: Faults | None = None
         self.struck: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
-        self.fenced = 0
+        self.fenced = self.stalls = 0
 
     # --- clusters ---
 
@@ -117,20 +116,25 @@ class SeveralCampaign(Campaign):
 
     def family(self, plan: Plan, seconds: float) -> families.Report:
         self._maybe_renew()
-        try:
-            report = super().family(plan, seconds)
-        except (pymysql.MySQLError, OSError, StrataError) as error:
-            report = families.Report([f"{type(error).__name__}: {error}", *self._log_problems()])
-            print(f"  {report.problems[0]}", flush=True)
+        report = super().family(plan, seconds)
         if not report.ok:
             self._renew(failed=True)
         return report
 
-    def record(self, plan: Plan, seconds: float) -> History:
+    def _read_final(self, history: History) -> list[str]:
         try:
-            return super().record(plan, seconds)
-        except (pymysql.MySQLError, OSError, StrataError) as error:
-            return History(problems=[f"{type(error).__name__}: {error}", *self._log_problems()])
+            return super()._read_final(history)
+        except (pymysql.MySQLError, OSError) as error:
+            history.final = {}
+            return [f"the end cannot be read: {error}"]
+
+    def _judge(self, clients: list[families.Client]) -> families.Report:
+        try:
+            return super()._judge(clients)
+        except (pymysql.MySQLError, OSError) as error:
+            return families.Report(
+                [f"the end cannot be read: {error}", *(text for client in clients for text in client.problems)]
+            )
 
     def _maybe_renew(self) -> None:
         if self._histories >= HISTORIES_PER_CLUSTER:
@@ -155,13 +159,17 @@ class SeveralCampaign(Campaign):
         """Every commit is durable: what a server has not made durable no other one sees."""
 
     def _disturb(self, plan: Plan, seconds: float, clients: Sequence[AnyClient]) -> list[str]:
-        strikes = draw(plan.seed, plan.faults, seconds, self._count, len(self.cluster.storage), self._kinds)
+        strikes = draw(plan.seed, plan.faults, seconds, self._count, len(self.cluster.storage), self.fault_kinds)
         faults = self._faults = Faults(self.cluster, strikes)
         began = time.monotonic()
         faults.start()
         over_at = 0.0
+        looked = began
         while not faults.problems and not any(client.problems for client in clients):
             now = time.monotonic()
+            if now - looked > STALL_S:
+                faults.machine_stood_still(now - looked)
+            looked = now
             over_at = over_at or (now + LAST_WORK_S if faults.over() and plan.faults else 0.0)
             if now >= began + seconds and (now >= over_at > 0.0 or not plan.faults or now > began + seconds + STRIKES_TIMEOUT_S):
                 break
@@ -170,6 +178,7 @@ class SeveralCampaign(Campaign):
         self.struck += faults.struck
         self.refused += faults.refused
         self.fenced += faults.fenced
+        self.stalls += faults.stalls
         return faults.problems
 
     def _recover(self) -> list[str]:

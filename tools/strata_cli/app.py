@@ -414,7 +414,16 @@ def test(
             " With --crash also every: the clusters' in turn."
         ),
     ] = MONOLITHIC,
-    faults: Annotated[int, typer.Option(help="With --crash, on clusters: so many faults, over as many runs as it takes.")] = 0,
+    faults: Annotated[
+        int,
+        typer.Option(
+            help="With --crash, on clusters: so many faults, over as many runs as it takes."
+            " With --isolation, on several servers: so many in each history."
+        ),
+    ] = 0,
+    servers: Annotated[
+        int, typer.Option(help="With --isolation: so many that write the same tables (--profile fusion, still being built).")
+    ] = 1,
     seed: Annotated[
         int,
         typer.Option(
@@ -466,7 +475,8 @@ def test(
         extra = ["--engine", engine, "--profile", profile] + (["--minimise"] if minimise else [])
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     if isolation:
-        raise typer.Exit(test_cmd.isolation(seconds, seed, ["--engine", engine, "--profile", profile]))
+        extra = ["--engine", engine, "--profile", profile, "--servers", str(servers), "--faults", str(faults)]
+        raise typer.Exit(test_cmd.isolation(seconds, seed, extra))
     if soak:
         raise typer.Exit(test_cmd.soak(seconds, seed))
     if replication > 0:

@@ -304,6 +304,12 @@ def isolation(seconds: float, seed: int, profile: str = MONOLITHIC) -> StageResu
     return runner(command, paths.LOGS / f"isolation-{profile}-{seed}.log", timeout_s=seconds + 300)
 
 
+def isolation_several(seconds: float, seed: int, servers: int, faults: int) -> StageResult:
+    """Histories on several servers that write the same tables; so many faults in each."""
+    command = isolation_command(seconds, seed, "--profile", "fusion", "--servers", str(servers), "--faults", str(faults))
+    return runner(command, paths.LOGS / f"isolation-fusion-{servers}-{seed}.log", timeout_s=seconds + 900)
+
+
 def needs_plugin(action: Callable[[], StageResult]) -> Callable[[], StageResult]:
     def run() -> StageResult:
         if not paths.plugin_path("release").exists():

@@ -25,6 +25,9 @@ DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
 HISTORY_SECONDS = 180
 HISTORY_SECONDS_ALL = 7200
+SEVERAL_SECONDS_ALL = 1200  # of histories on several servers
+SEVERAL_SERVERS = 3
+SEVERAL_FAULTS = 4  # in each history
 SQL_SECONDS_ALL = 600  # on each profile
 FUZZ_SECONDS_ALL = 600
 REPLICATION_ROUNDS_ALL = 30
@@ -112,6 +115,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         _end_to_end(not drawn.e2e_binlog),
         *(_crash_on(profile) for profile in OF_ONE_WRITER),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
+        _several(SEVERAL_SECONDS_ALL),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
@@ -164,6 +168,12 @@ def _sql_on(profile: str) -> list[Stage]:
         Stage(f"differential on {profile}, {seconds} s", differential),
         Stage(f"isolation on {profile}: histories, {seconds} s", needs_plugin(lambda: stages.isolation(seconds, SEED, profile))),
     ]
+
+
+def _several(seconds: int) -> Stage:
+    """Servers that write the same tables. No command starts them yet, so their profile is none of PROFILES."""
+    action = needs_plugin(lambda: stages.isolation_several(seconds, SEED, SEVERAL_SERVERS, SEVERAL_FAULTS))
+    return Stage(f"isolation on {SEVERAL_SERVERS} servers: histories with faults, {seconds} s", action)
 
 
 def _crash_on(profile: str) -> Stage:

@@ -531,6 +531,8 @@ class Cluster {
   PageSource* source() noexcept { return source_.get(); }
 
   void start(uint8_t node) {
+    // What the last life had heard of the others the next one does not know.
+    others_[node - 1] = std::make_unique<SharedTransactions::Client>(&transactions_);
     KernelOptions options = options_on(disk_.get(), "/node" + std::to_string(node));
     options.node = node;
     options.background = background_;
