@@ -117,7 +117,9 @@ def becomes(cluster: Cluster, name: str, state: str) -> bool:
     standby = cluster.standbys[name]
     if wait_until(lambda: standby.state().state == state, WAIT_S):
         return True
-    print(f"{name} is {standby.state()}, serving is {cluster.serving_compute()}\n{standby.log_tail()}\n{standby.server.log_tail()}")
+    print(
+        f"{name} is {standby.state()}, serving is {cluster.serving_compute()}\n{standby.log_tail()}\n{standby.server.log_tail()}"
+    )
     return False
 
 

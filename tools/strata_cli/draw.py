@@ -14,8 +14,8 @@ from .shell import capture
 OUTSIDE_GIT = "0"
 SEEDS = 1_000_000
 BINLOG_SHARE = 0.5
-END_TO_END_SHARE = 0.6  # of the files
-TIDY_SHARE = 0.3  # of the sources
+END_TO_END_SHARE = 0.5  # of the files
+TIDY_SHARE = 0.2  # of the sources
 ASAN_SHARE = 0.5  # of the model tests; the others run under TSan
 
 
