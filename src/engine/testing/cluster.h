@@ -488,7 +488,7 @@ class Cluster {
     for (uint8_t node = 1; node <= nodes; ++node) {
       locks_.push_back(std::make_unique<PageLocks::Client>(&page_locks_, node));
       horizons_.push_back(std::make_unique<SharedHorizon::Client>(&horizon_));
-      others_.push_back(std::make_unique<SharedTransactions::Client>(&transactions_));
+      others_.push_back(std::make_shared<SharedTransactions::Client>(&transactions_));
       reuses_.push_back(std::make_unique<SharedReuse::Client>(&reuse_, node));
     }
     kernels_.resize(nodes);
@@ -518,13 +518,13 @@ class Cluster {
     return other != nullptr ? other : &row_locks_;
   }
   [[nodiscard]] uint64_t reads_of_others(uint8_t node) const {
-    return services_ != nullptr ? services_->reads_of_others(node) : others_[node - 1]->reads();
+    return services_ != nullptr ? services_->reads_of_others(node) : others(node)->reads();
   }
   // What a heartbeat brings: the node hears the horizon and the bounds of now.
   void hear(uint8_t node) {
     if (services_ != nullptr) return services_->hear(node);
     horizons_[node - 1]->hear();
-    others_[node - 1]->hear();
+    others(node)->hear();
   }
   Status store_all() { return services_ != nullptr ? services_->store_all() : ok_status(); }
   SimFileSystem* disk() noexcept { return disk_.get(); }
@@ -532,7 +532,10 @@ class Cluster {
 
   void start(uint8_t node) {
     // What the last life had heard of the others the next one does not know.
-    others_[node - 1] = std::make_unique<SharedTransactions::Client>(&transactions_);
+    {
+      const std::lock_guard lock(others_mutex_);  // a heartbeat may hear for the last life
+      others_[node - 1] = std::make_shared<SharedTransactions::Client>(&transactions_);
+    }
     KernelOptions options = options_on(disk_.get(), "/node" + std::to_string(node));
     options.node = node;
     options.background = background_;
@@ -548,7 +551,7 @@ class Cluster {
     seams.timestamps = &clock_;
     seams.attach = node != 1 || exists_;
     seams.horizon = horizons_[node - 1].get();
-    seams.others = others_[node - 1].get();
+    seams.others = others(node).get();
     if (services_ != nullptr) {
       const ClusterServices::Seams other = services_->start(node, source_.get());
       seams.timestamps = other.timestamps;
@@ -613,7 +616,12 @@ class Cluster {
   SharedReuse reuse_;
   SharedSchema schema_;
   std::vector<std::unique_ptr<SharedHorizon::Client>> horizons_;
-  std::vector<std::unique_ptr<SharedTransactions::Client>> others_;
+  [[nodiscard]] std::shared_ptr<SharedTransactions::Client> others(uint8_t node) const {
+    const std::lock_guard lock(others_mutex_);
+    return others_[node - 1];
+  }
+  mutable std::mutex others_mutex_;
+  std::vector<std::shared_ptr<SharedTransactions::Client>> others_;  // of each one's life
   std::vector<std::unique_ptr<SharedReuse::Client>> reuses_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
 };
