@@ -193,7 +193,6 @@ TEST_F(FusionWireNamesTest, WithoutALeaseNothingIsUsedAndAfterwardsEverythingGoe
   EXPECT_TRUE(is_lease_lost(a->use()));
   EXPECT_FALSE(a->names()->lock(a->id, "shop.new", 200'000, nullptr).ok());
   EXPECT_FALSE(a->names()->space_dropped(a->id, SpaceId{300}).ok());
-  EXPECT_FALSE(a->member->page_reuse()->begin_round().ok());
   node_.stream.will(TestStream::Does::kTakes);
   EXPECT_TRUE(wait_until([&] { return a->use().ok(); }));
   EXPECT_TRUE(a->lock().ok());
