@@ -65,6 +65,7 @@ SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
 FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
 NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
+DECIDED_TIMEOUT_S = 30.0
 MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
 
 
@@ -642,6 +643,8 @@ class Cluster:
             if illness := node.illness():
                 raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()
+        for name in [] if fresh_memory else serving:
+            wait_until(_decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
         if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
             self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
             kill_all(self.computes[name] for name in fenced)
@@ -651,17 +654,13 @@ class Cluster:
             names = names[1:]
             port = None if port is None else port + 1
         failed: dict[str, str] = {}
-        began = time.monotonic()
-        launched: dict[str, int] = {}
-        for number, name in enumerate(names):
-            if self.computes[name].pid() is not None:
-                self._already(name, self.computes[name])
-                continue
-            with self._noting(name, failed):
-                launched[name] = self._launch_compute(name, None if port is None else port + number, started)
-        for name, chosen in launched.items():
-            with self._noting(name, failed):
-                self._await_compute(name, chosen, began)
+        ports = {name: None if port is None else port + number for number, name in enumerate(names)}
+        launched = self._start_at_once(ports, started, failed)
+        if (again := [name for name in failed if name in launched]) and self.serving_computes():
+            # One may have looked for what another one was still redoing.
+            for name in again:
+                self._say(f"  {name:<10} did not start, and is started once more: {failed.pop(name).splitlines()[-1]}")
+            self._start_at_once(dict.fromkeys(again), started, failed)
         if not failed:
             return
         serving = self.serving_computes()
@@ -669,6 +668,23 @@ class Cluster:
             started.clear()
         of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else ""
         raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
+
+    def _start_at_once(
+        self, ports: Mapping[str, int | None], started: list[BackgroundProcess], failed: dict[str, str]
+    ) -> Collection[str]:
+        """Those that do not run. Returns those that could be launched, whatever became of them."""
+        began = time.monotonic()
+        launched: dict[str, int] = {}
+        for name, port in ports.items():
+            if self.computes[name].pid() is not None:
+                self._already(name, self.computes[name])
+                continue
+            with self._noting(name, failed):
+                launched[name] = self._launch_compute(name, port, started)
+        for name, chosen in launched.items():
+            with self._noting(name, failed):
+                self._await_compute(name, chosen, began)
+        return launched
 
     @contextlib.contextmanager
     def _noting(self, name: str, failed: dict[str, str]) -> Iterator[None]:
@@ -932,12 +948,22 @@ def _well_or_never(node: DaemonProcess) -> Callable[[], bool]:
     return lambda: NEVER in (node.illness() or NEVER)
 
 
-def is_fenced(server: Server) -> bool:
-    """One of several that answers nothing any more, and says so."""
+def _trouble_of(server: Server) -> str | None:
+    """What keeps one of several from answering, in its own words; "": nothing; None: it says nothing."""
     with contextlib.suppress(pymysql.MySQLError):
         said = server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_trouble'", connect_timeout=5, read_timeout=10)
-        return any(FENCED in str(value) for _, value in said)
-    return False
+        return "".join(str(value) for _, value in said)
+    return None
+
+
+def is_fenced(server: Server) -> bool:
+    """One of several that answers nothing any more, and says so."""
+    return FENCED in (_trouble_of(server) or "")
+
+
+def _decided(server: Server) -> Callable[[], bool]:
+    """Whether it answers, or never will: with the memory node or storage nodes just started, it may have to see."""
+    return lambda: (trouble := _trouble_of(server)) == "" or FENCED in (trouble or "") or server.pid() is None
 
 
 def share_system_tables(server: Server) -> None:

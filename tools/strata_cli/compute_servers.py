@@ -222,8 +222,6 @@ def table_of_addresses(cluster: Cluster, sql: str) -> Table:
     shown = Table()
     for heading in ("server", "state", "port", "SQL"):
         shown.add_column(heading, justify="right" if heading == "port" else "left", overflow="fold")
-    for name, server in cluster.computes.items():
-        before = server.settings()
-        port = str(before.port) if before.cluster else "-"
-        shown.add_row(name, SERVES if server.pid() is not None else "not running", port, f"{sql} --on {name}")
+    for one in lines(cluster):
+        shown.add_row(one.node, one.state, "-" if one.port is None else str(one.port), f"{sql} --on {one.node}")
     return shown

@@ -110,7 +110,7 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
         monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
         monkeypatch.setattr(server, "kill", lambda: None)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
-    monkeypatch.setattr(cluster_module, "is_fenced", lambda _: False)
+    monkeypatch.setattr(cluster_module, "_trouble_of", lambda _: "")
 
     def launch(name: str, *_: object) -> int:
         if name == "compute-2":
@@ -129,6 +129,60 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
     ]
     assert started == []  # Nothing is stopped again.
     assert said == ["  compute-3  already running (pid 1)"]
+
+
+def test_who_did_not_get_up_with_the_others_is_started_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(tmp_path, servers=2)
+    running: set[str] = set()
+    tried: list[str] = []
+    for name, server in cluster.computes.items():
+        monkeypatch.setattr(server, "exists", lambda: True)
+        monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
+        monkeypatch.setattr(server, "kill", lambda: None)
+    monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
+    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: tried.append(name) or 1)
+
+    def wait(name: str, *_: object) -> None:
+        if name == "compute-2" and tried.count(name) < tries:
+            raise StrataError("started without STRATA:\nwhy")
+        running.add(name)
+
+    monkeypatch.setattr(cluster, "_await_compute", wait)
+    tries = 2
+    cluster._start_several(None, [], ["memory-1"])
+    assert tried == ["compute-1", "compute-2", "compute-2"] and running == {"compute-1", "compute-2"}
+    running.clear()
+    tried.clear()
+    tries = 3
+    with pytest.raises(StrataError, match="not started: compute-2; compute-1 serves"):
+        cluster._start_several(None, [], ["memory-1"])
+
+
+def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(tmp_path, servers=2)
+    running = {"compute-1", "compute-2"}
+    said = {"compute-1": ["", ""], "compute-2": ["no lease", f"this server {cluster_module.FENCED} and answers nothing"]}
+    for name, server in cluster.computes.items():
+        monkeypatch.setattr(server, "exists", lambda: True)
+        monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
+
+    def trouble(server: Server) -> str:
+        texts = said[server.name]
+        return texts.pop(0) if len(texts) > 1 else texts[0]
+
+    started: list[str] = []
+    monkeypatch.setattr(cluster_module, "_trouble_of", trouble)
+    monkeypatch.setattr(cluster_module, "kill_all", lambda servers: running.difference_update(one.name for one in servers))
+    monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
+    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: started.append(name) or 1)
+    monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
+    cluster._start_several(None, [], [])
+    assert started == ["compute-2"]
+    # With a memory node that knows nobody all of them are.
+    running.update(cluster.computes)
+    started.clear()
+    cluster._start_several(None, [], ["memory-1"])
+    assert started == ["compute-1", "compute-2"]
 
 
 def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
