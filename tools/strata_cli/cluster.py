@@ -43,9 +43,11 @@ from .process import BackgroundProcess, kill_all, replace_file, stop_all
 from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
+from .several_health import decided, is_fenced, well_or_never
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
+from .system_tables import share_system_tables
 from .waiting import wait_until
 
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
@@ -63,19 +65,8 @@ SMALL_LOCAL_POOL = "64M"  # Of a compute node that has a memory node behind it.
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
 SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
-FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
-NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
 DECIDED_TIMEOUT_S = 30.0
 MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
-
-
-# Users, grants, routines, events, how far a replica has come (docs/adr/2026-11-23-server-tables.md): compute nodes in other
-# folders find them in the cluster.
-SHARED_SYSTEM_TABLES = (
-    *("global_priv", "db", "tables_priv", "columns_priv", "procs_priv", "proxies_priv", "roles_mapping"),
-    *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
-    "gtid_slave_pos",
-)
 
 
 @dataclass
@@ -639,12 +630,12 @@ class Cluster:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
-            wait_until(_well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
+            wait_until(well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
             if illness := node.illness():
                 raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()
         for name in [] if fresh_memory else serving:
-            wait_until(_decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
+            wait_until(decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
         if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
             self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
             kill_all(self.computes[name] for name in fenced)
@@ -941,40 +932,6 @@ class Cluster:
 
 def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
-
-
-def _well_or_never(node: DaemonProcess) -> Callable[[], bool]:
-    """Whether it serves, or says that it cannot, whatever else starts."""
-    return lambda: NEVER in (node.illness() or NEVER)
-
-
-def _trouble_of(server: Server) -> str | None:
-    """What keeps one of several from answering, in its own words; "": nothing; None: it says nothing."""
-    with contextlib.suppress(pymysql.MySQLError):
-        said = server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_trouble'", connect_timeout=5, read_timeout=10)
-        return "".join(str(value) for _, value in said)
-    return None
-
-
-def is_fenced(server: Server) -> bool:
-    """One of several that answers nothing any more, and says so."""
-    return FENCED in (_trouble_of(server) or "")
-
-
-def _decided(server: Server) -> Callable[[], bool]:
-    """Whether it answers, or never will: with the memory node or storage nodes just started, it may have to see."""
-    return lambda: (trouble := _trouble_of(server)) == "" or FENCED in (trouble or "") or server.pid() is None
-
-
-def share_system_tables(server: Server) -> None:
-    """Once in the life of a cluster there is something to do; when that is interrupted, the next start does the rest."""
-    names = ", ".join(f"'{name}'" for name in SHARED_SYSTEM_TABLES)
-    found = server.query(
-        "SELECT table_name FROM information_schema.tables"
-        f" WHERE table_schema = 'mysql' AND table_name IN ({names}) AND engine <> 'STRATA'"
-    )
-    for (name,) in found:
-        server.query(f"ALTER TABLE mysql.{name} ENGINE=STRATA")
 
 
 def free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[int]:

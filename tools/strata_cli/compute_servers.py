@@ -14,8 +14,9 @@ from typing import Any
 from rich.table import Table
 
 from . import paths
-from .cluster import SERVERS_MAX, Cluster, is_fenced
+from .cluster import SERVERS_MAX, Cluster
 from .server import Server
+from .several_health import NEVER, is_fenced
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
 
@@ -123,8 +124,15 @@ def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None])
 
 def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:
     """Before the memory node ends: it keeps nothing, and its successor serves only if storage has everything."""
-    if all(node.pid() is not None and node.illness() is None for node in cluster.memory.values()):
-        end_in_order(cluster, list(cluster.computes), say)
+    for node in cluster.memory.values():
+        if node.pid() is None or NEVER in (illness := node.illness() or ""):
+            return  # Nothing helps.
+        if illness:
+            raise StrataError(
+                f"{node.name} is not well ({illness}), so what the servers have changed would be lost with it, and nothing was"
+                " stopped; to do: ./strata up first, or to give the data up: ./strata down --wipe"
+            )
+    end_in_order(cluster, list(cluster.computes), say)
 
 
 def remove(cluster: Cluster, name: str, wipe: bool, say: Callable[[str], None]) -> Removed:

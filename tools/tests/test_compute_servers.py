@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 from strata_cli import cluster as cluster_module
-from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd
+from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd, several_health
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.compute_servers import Line
 from strata_cli.memory_node import shared_slots_of
@@ -110,7 +110,7 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
         monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
         monkeypatch.setattr(server, "kill", lambda: None)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
-    monkeypatch.setattr(cluster_module, "_trouble_of", lambda _: "")
+    monkeypatch.setattr(several_health, "trouble_of", lambda _: "")
 
     def launch(name: str, *_: object) -> int:
         if name == "compute-2":
@@ -161,7 +161,7 @@ def test_who_did_not_get_up_with_the_others_is_started_once_more(tmp_path: Path,
 def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = made(tmp_path, servers=2)
     running = {"compute-1", "compute-2"}
-    said = {"compute-1": ["", ""], "compute-2": ["no lease", f"this server {cluster_module.FENCED} and answers nothing"]}
+    said = {"compute-1": ["", ""], "compute-2": ["no lease", f"this server {several_health.FENCED} and answers nothing"]}
     for name, server in cluster.computes.items():
         monkeypatch.setattr(server, "exists", lambda: True)
         monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
@@ -171,7 +171,7 @@ def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
         return texts.pop(0) if len(texts) > 1 else texts[0]
 
     started: list[str] = []
-    monkeypatch.setattr(cluster_module, "_trouble_of", trouble)
+    monkeypatch.setattr(several_health, "trouble_of", trouble)
     monkeypatch.setattr(cluster_module, "kill_all", lambda servers: running.difference_update(one.name for one in servers))
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
     monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: started.append(name) or 1)
@@ -264,8 +264,15 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(cluster, "stop_computes", lambda _: False)
     with pytest.raises(StrataError, match="did not end in time"):
         compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
-    # Nothing helps a cluster whose memory node is away.
+    # Nothing helps a cluster whose memory node is away. One that is ill must not be stopped.
+    memory = cluster.memory["memory-1"]
     compute_servers.end_all(cluster, lambda _: None)
+    monkeypatch.setattr(memory, "pid", lambda: 1)
+    monkeypatch.setattr(memory, "illness", lambda: f"x; {several_health.NEVER}")
+    compute_servers.end_all(cluster, lambda _: None)
+    monkeypatch.setattr(memory, "illness", lambda: "storage is away")
+    with pytest.raises(StrataError, match="memory-1 is not well .storage is away., so what the servers"):
+        compute_servers.end_all(cluster, lambda _: None)
 
 
 def test_what_status_says() -> None:
