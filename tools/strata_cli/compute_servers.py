@@ -16,7 +16,7 @@ from rich.table import Table
 from . import paths
 from .cluster import SERVERS_MAX, Cluster
 from .server import Server
-from .several_health import NEVER, is_fenced
+from .several_health import FENCED, NEVER, NO_LEASE, is_fenced
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
 
@@ -189,7 +189,8 @@ def line(process: Process, folder: str, port: int | None, variables: dict[str, A
         text = str(said.get(key, ""))
         return int(text) if text.isdigit() else None
 
-    lease = number("strata_cluster_holds_lease")
+    lease = number("strata_cluster_holds_lease")  # The registry's, of its log; without the memory node's it is of no use.
+    without = any(text in process.reason for text in (NO_LEASE, FENCED))
     connections = number("threads_connected")
     return Line(
         process.name,
@@ -197,7 +198,7 @@ def line(process: Process, folder: str, port: int | None, variables: dict[str, A
         port,
         process.pid,
         number("strata_cluster_epoch"),
-        None if lease is None else lease == 1,
+        None if lease is None else lease == 1 and not without,
         None if connections is None else max(0, connections - 1),  # Not the one that asks.
         number("uptime"),
         process.reason,

@@ -9,6 +9,7 @@ from .daemon_process import DaemonProcess
 from .server import Server
 
 FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
+NO_LEASE = "no lease from the memory node"
 NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
 
 

@@ -271,7 +271,7 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(memory, "illness", lambda: f"x; {several_health.NEVER}")
     compute_servers.end_all(cluster, lambda _: None)
     monkeypatch.setattr(memory, "illness", lambda: "storage is away")
-    with pytest.raises(StrataError, match="memory-1 is not well .storage is away., so what the servers"):
+    with pytest.raises(StrataError, match=r"memory-1 is not well .storage is away., so what the servers"):
         compute_servers.end_all(cluster, lambda _: None)
 
 
@@ -281,6 +281,8 @@ def test_what_status_says() -> None:
     assert well == Line("compute-1", "serves", 6000, 7, 3, True, 4, 70, "", "/f")
     ill = compute_servers.line(Process("compute", "compute-2", 8, "", False, "no lease"), "/f", 6001, {})
     assert (ill.state, ill.has_lease, ill.connections, ill.why) == ("ill", None, None, "no lease")
+    cut_off = Process("compute", "compute-4", 9, "", False, f"this server has {several_health.NO_LEASE}, so that")
+    assert compute_servers.line(cut_off, "/f", 6002, variables).has_lease is False
     gone = compute_servers.line(Process("compute", "compute-3", None, "", False, "not running"), "/f", None, {})
     assert gone.state == "not running"
     assert compute_servers.exit_code([well]) == RUNNING
