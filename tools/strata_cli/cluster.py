@@ -639,30 +639,25 @@ class Cluster:
         if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
             self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
             kill_all(self.computes[name] for name in fenced)
-        names = list(self.computes)
-        if not any(server.exists() for server in self.computes.values()):
-            self._start_compute(names[0], port, started)
-            names = names[1:]
-            port = None if port is None else port + 1
+        started.clear()  # From now on the memory node may have what nobody else has: it is not stopped, whatever fails.
         failed: dict[str, str] = {}
-        ports = {name: None if port is None else port + number for number, name in enumerate(names)}
-        launched = self._start_at_once(ports, started, failed)
+        ports = {name: None if port is None else port + number for number, name in enumerate(self.computes)}
+        if not any(server.exists() for server in self.computes.values()):
+            first = next(iter(ports))
+            self._start_at_once({first: ports.pop(first)}, failed)
+        launched = self._start_at_once({} if failed else ports, failed)
         if (again := [name for name in failed if name in launched]) and self.serving_computes():
             # One may have looked for what another one was still redoing.
             for name in again:
                 self._say(f"  {name:<10} did not start, and is started once more: {failed.pop(name).splitlines()[-1]}")
-            self._start_at_once(dict.fromkeys(again), started, failed)
+            self._start_at_once(dict.fromkeys(again), failed)
         if not failed:
             return
         serving = self.serving_computes()
-        if serving:  # They go on.
-            started.clear()
-        of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else ""
+        of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else "; the other nodes run"
         raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
 
-    def _start_at_once(
-        self, ports: Mapping[str, int | None], started: list[BackgroundProcess], failed: dict[str, str]
-    ) -> Collection[str]:
+    def _start_at_once(self, ports: Mapping[str, int | None], failed: dict[str, str]) -> Collection[str]:
         """Those that do not run. Returns those that could be launched, whatever became of them."""
         began = time.monotonic()
         launched: dict[str, int] = {}
@@ -671,7 +666,7 @@ class Cluster:
                 self._already(name, self.computes[name])
                 continue
             with self._noting(name, failed):
-                launched[name] = self._launch_compute(name, port, started)
+                launched[name] = self._launch_compute(name, port, [])
         for name, chosen in launched.items():
             with self._noting(name, failed):
                 self._await_compute(name, chosen, began)

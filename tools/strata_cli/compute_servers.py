@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
@@ -23,6 +24,7 @@ from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, s
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}")  # src/cluster/keys.h
 
 SERVES = "serves"
+NOT_IN_ORDER = "STRATA: shutdown: "  # mariadb/plugin.cc
 
 
 @dataclass
@@ -115,11 +117,26 @@ def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None])
         if server.pid() is None and server.exists():
             say(f"  {name:<10} is started, so that it ends in order")
             cluster.start_compute(name)
-    if not cluster.stop_computes(names):
+    logs = {name: _size(cluster.computes[name].log) for name in names}
+    in_time = cluster.stop_computes(names)
+    if not in_time or any(NOT_IN_ORDER in _text_behind(cluster.computes[name].log, size) for name, size in logs.items()):
         raise StrataError(
-            "a server did not end in time and was killed, so it still has what nobody else has; the rest was left as it is;"
+            "a server did not end in order, or not in time and was killed, so it still has what nobody else has; nothing else was"
+            " stopped;"
             " to do: the same command again, which starts that server and ends it in order"
         )
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _text_behind(log: Path, size: int) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as source:
+        source.seek(size)
+        return source.read().decode(errors="replace")
 
 
 def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:

@@ -262,7 +262,22 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
     compute_servers.end_in_order(cluster, ["compute-2", "compute-3"], lambda _: None)
     assert started == ["compute-2", "compute-3"]
     monkeypatch.setattr(cluster, "stop_computes", lambda _: False)
-    with pytest.raises(StrataError, match="did not end in time"):
+    with pytest.raises(StrataError, match="did not end in order, or not in time"):
+        compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
+    # One that ended in time, and says that something could not be written.
+    log = cluster.computes["compute-2"].log
+    log.parent.mkdir(parents=True)
+    log.write_text(f"earlier: {compute_servers.NOT_IN_ORDER}\n")
+
+    def stop(_: object) -> bool:
+        log.open("a").write(said)
+        return True
+
+    monkeypatch.setattr(cluster, "stop_computes", stop)
+    said = "Shutdown complete\n"
+    compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
+    said = f"[ERROR] {compute_servers.NOT_IN_ORDER}no quorum\n"
+    with pytest.raises(StrataError, match="did not end in order"):
         compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
     # Nothing helps a cluster whose memory node is away. One that is ill must not be stopped.
     memory = cluster.memory["memory-1"]
