@@ -24,6 +24,7 @@ from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, s
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}")  # src/cluster/keys.h
 
 SERVES = "serves"
+IDENTITY = Path("mysql", "#strata", "node-identity")  # src/clients/compute/node_identity.h; whoever has one may have a place.
 NOT_IN_ORDER = "STRATA: shutdown: "  # mariadb/plugin.cc
 
 
@@ -86,7 +87,8 @@ def named(cluster: Cluster, name: str) -> Server:
 
 
 def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
-    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before."""
+    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before, or, if it came so far as to have a
+    place, has one server more that does not run."""
     began = time.monotonic()
     check_several(cluster, "for one that stands by: ./strata compute standby add; for another one in its place: compute move")
     cluster.check_others_run()
@@ -101,8 +103,12 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
     cluster.admit_server(chosen, folder)
     try:
         cluster.start_compute(chosen, port)
-    except BaseException:
-        cluster.forget_compute(folder)
+    except BaseException as error:
+        if not (folder / IDENTITY).exists():
+            cluster.forget_compute(folder)
+        elif isinstance(error, StrataError):
+            to_do = f"to do: ./strata up, or ./strata compute remove {chosen} --wipe"
+            raise StrataError(f"{chosen} was added, and could not be started ({to_do}): {error}") from None
         raise
     return Added(chosen, str(folder), cluster.computes[chosen].settings().port, time.monotonic() - began)
 
@@ -122,8 +128,7 @@ def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None])
     if not in_time or any(NOT_IN_ORDER in _text_behind(cluster.computes[name].log, size) for name, size in logs.items()):
         raise StrataError(
             "a server did not end in order, or not in time and was killed, so it still has what nobody else has; nothing else was"
-            " stopped;"
-            " to do: the same command again, which starts that server and ends it in order"
+            " stopped; to do: the same command again, which starts that server and ends it in order"
         )
 
 

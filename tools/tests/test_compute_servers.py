@@ -236,6 +236,17 @@ def test_a_server_that_could_not_be_added_is_not_remembered(tmp_path: Path, monk
     with pytest.raises(StrataError, match="no place"):
         compute_servers.add(cluster, None, None)
     assert list(cluster.computes) == ["compute-1"] == list(cluster.settings().computes)
+    # One that may have a place stays a part of the cluster: what it has logged counts.
+    identity = cluster.data / "computes" / "compute-2" / compute_servers.IDENTITY
+    identity.parent.mkdir(parents=True)
+    identity.write_text("")
+    (cluster.data / "computes" / "compute-2" / "instance.json").write_text(f'{{"cluster": "{cluster.data}"}}')
+    with pytest.raises(
+        StrataError, match=r"compute-2 was added, and could not be started .*compute remove compute-2 --wipe.: no place"
+    ):
+        compute_servers.add(cluster, None, None)
+    assert list(cluster.computes) == ["compute-1", "compute-2"]
+    cluster.forget_compute(cluster.computes["compute-2"].data)
     for wrong in ("", "a/b", "..", "-x", "memory-1", "compute-1"):
         with pytest.raises(StrataError, match=r"is no name for a server|is a process of this cluster"):
             compute_servers.add(cluster, wrong, None)
