@@ -87,8 +87,8 @@ def named(cluster: Cluster, name: str) -> Server:
 
 
 def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
-    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before, or, if it came so far as to have a
-    place, has one server more that does not run."""
+    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before, or, if it came so far as to have
+    a place, has one server more that does not run."""
     began = time.monotonic()
     check_several(cluster, "for one that stands by: ./strata compute standby add; for another one in its place: compute move")
     cluster.check_others_run()
