@@ -179,7 +179,9 @@ def test_a_server_that_cannot_start_leaves_the_others_running() -> None:
     assert ended.returncode == 1 and "needs etcd and 2 storage nodes" in ended.stderr
     assert list(servers()) == ["compute-1", "compute-2"]
     done("up")
+    # Who had no lease for too long was started again.
     assert states()[0] == RUNNING
+    assert write("compute-1", 2) == [2] and rows(servers()["compute-2"]) == [1, 2]
 
 
 def test_the_demo_proves_its_point_and_leaves_the_servers() -> None:

@@ -43,9 +43,11 @@ from .process import BackgroundProcess, kill_all, replace_file, stop_all
 from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
+from .several_health import decided, is_fenced, well_or_never
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
+from .system_tables import share_system_tables
 from .waiting import wait_until
 
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
@@ -63,18 +65,8 @@ SMALL_LOCAL_POOL = "64M"  # Of a compute node that has a memory node behind it.
 COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was killed.
 SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
-FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
-NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
+DECIDED_TIMEOUT_S = 30.0
 MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
-
-
-# Users, grants, routines, events, how far a replica has come (docs/adr/2026-11-23-server-tables.md): compute nodes in other
-# folders find them in the cluster.
-SHARED_SYSTEM_TABLES = (
-    *("global_priv", "db", "tables_priv", "columns_priv", "procs_priv", "proxies_priv", "roles_mapping"),
-    *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
-    "gtid_slave_pos",
-)
 
 
 @dataclass
@@ -638,37 +630,47 @@ class Cluster:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
-            wait_until(_well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
+            wait_until(well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
             if illness := node.illness():
                 raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()
+        for name in [] if fresh_memory else serving:
+            wait_until(decided(self.computes[name]), DECIDED_TIMEOUT_S * self._slower(), every_s=0.2)
         if fenced := serving if fresh_memory else [name for name in serving if is_fenced(self.computes[name])]:
             self._say(f"  {', '.join(fenced)}: of the cluster no more, since the memory node or a lease was lost; started again")
             kill_all(self.computes[name] for name in fenced)
-        names = list(self.computes)
-        if not any(server.exists() for server in self.computes.values()):
-            self._start_compute(names[0], port, started)
-            names = names[1:]
-            port = None if port is None else port + 1
+        started.clear()  # From now on the memory node may have what nobody else has: it is not stopped, whatever fails.
         failed: dict[str, str] = {}
+        ports = {name: None if port is None else port + number for number, name in enumerate(self.computes)}
+        if not any(server.exists() for server in self.computes.values()):
+            first = next(iter(ports))
+            self._start_at_once({first: ports.pop(first)}, failed)
+        launched = self._start_at_once({} if failed else ports, failed)
+        if (again := [name for name in failed if name in launched]) and self.serving_computes():
+            # One may have looked for what another one was still redoing.
+            for name in again:
+                self._say(f"  {name:<10} did not start, and is started once more: {failed.pop(name).splitlines()[-1]}")
+            self._start_at_once(dict.fromkeys(again), failed)
+        if not failed:
+            return
+        serving = self.serving_computes()
+        of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else "; the other nodes run"
+        raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
+
+    def _start_at_once(self, ports: Mapping[str, int | None], failed: dict[str, str]) -> Collection[str]:
+        """Those that do not run. Returns those that could be launched, whatever became of them."""
         began = time.monotonic()
         launched: dict[str, int] = {}
-        for number, name in enumerate(names):
+        for name, port in ports.items():
             if self.computes[name].pid() is not None:
                 self._already(name, self.computes[name])
                 continue
             with self._noting(name, failed):
-                launched[name] = self._launch_compute(name, None if port is None else port + number, started)
+                launched[name] = self._launch_compute(name, port, [])
         for name, chosen in launched.items():
             with self._noting(name, failed):
                 self._await_compute(name, chosen, began)
-        if not failed:
-            return
-        serving = self.serving_computes()
-        if serving:  # They go on.
-            started.clear()
-        of_all = f"; {', '.join(serving)} {'serves' if len(serving) == 1 else 'serve'}" if serving else ""
-        raise StrataError("\n".join([f"not started: {', '.join(failed)}{of_all}", *(f"{n}: {why}" for n, why in failed.items())]))
+        return launched
 
     @contextlib.contextmanager
     def _noting(self, name: str, failed: dict[str, str]) -> Iterator[None]:
@@ -925,30 +927,6 @@ class Cluster:
 
 def _registry(settings: ClusterSettings) -> str:
     return f"http://127.0.0.1:{settings.etcd_port}"
-
-
-def _well_or_never(node: DaemonProcess) -> Callable[[], bool]:
-    """Whether it serves, or says that it cannot, whatever else starts."""
-    return lambda: NEVER in (node.illness() or NEVER)
-
-
-def is_fenced(server: Server) -> bool:
-    """One of several that answers nothing any more, and says so."""
-    with contextlib.suppress(pymysql.MySQLError):
-        said = server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_trouble'", connect_timeout=5, read_timeout=10)
-        return any(FENCED in str(value) for _, value in said)
-    return False
-
-
-def share_system_tables(server: Server) -> None:
-    """Once in the life of a cluster there is something to do; when that is interrupted, the next start does the rest."""
-    names = ", ".join(f"'{name}'" for name in SHARED_SYSTEM_TABLES)
-    found = server.query(
-        "SELECT table_name FROM information_schema.tables"
-        f" WHERE table_schema = 'mysql' AND table_name IN ({names}) AND engine <> 'STRATA'"
-    )
-    for (name,) in found:
-        server.query(f"ALTER TABLE mysql.{name} ENGINE=STRATA")
 
 
 def free_ports(folder: Path, count: int, taken: Collection[int] = ()) -> list[int]:

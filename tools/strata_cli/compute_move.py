@@ -15,9 +15,10 @@ from pathlib import Path
 import pymysql
 
 from . import cpu_share, paths
-from .cluster import COMPUTE_STOP_TIMEOUT_S, Cluster, Wishes, share_system_tables
+from .cluster import COMPUTE_STOP_TIMEOUT_S, Cluster, Wishes
 from .server import Server
 from .shell import StrataError
+from .system_tables import share_system_tables
 from .waiting import wait_until
 
 WAITING = "waiting until that node leaves"  # src/clients/compute/compute_node.cc

@@ -9,19 +9,23 @@ import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from . import paths
-from .cluster import SERVERS_MAX, Cluster, is_fenced
+from .cluster import SERVERS_MAX, Cluster
 from .server import Server
+from .several_health import FENCED, NEVER, NO_LEASE, is_fenced
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,60}")  # src/cluster/keys.h
 
 SERVES = "serves"
+IDENTITY = Path("mysql", "#strata", "node-identity")  # src/clients/compute/node_identity.h; whoever has one may have a place.
+NOT_IN_ORDER = "STRATA: shutdown: "  # mariadb/plugin.cc
 
 
 @dataclass
@@ -83,7 +87,8 @@ def named(cluster: Cluster, name: str) -> Server:
 
 
 def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
-    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before."""
+    """Returns once it serves. Raises StrataError when it cannot: the cluster is then as before, or, if it came so far as to have
+    a place, has one server more that does not run."""
     began = time.monotonic()
     check_several(cluster, "for one that stands by: ./strata compute standby add; for another one in its place: compute move")
     cluster.check_others_run()
@@ -98,8 +103,12 @@ def add(cluster: Cluster, name: str | None, port: int | None) -> Added:
     cluster.admit_server(chosen, folder)
     try:
         cluster.start_compute(chosen, port)
-    except BaseException:
-        cluster.forget_compute(folder)
+    except BaseException as error:
+        if not (folder / IDENTITY).exists():
+            cluster.forget_compute(folder)
+        elif isinstance(error, StrataError):
+            to_do = f"to do: ./strata up, or ./strata compute remove {chosen} --wipe"
+            raise StrataError(f"{chosen} was added, and could not be started ({to_do}): {error}") from None
         raise
     return Added(chosen, str(folder), cluster.computes[chosen].settings().port, time.monotonic() - began)
 
@@ -114,17 +123,38 @@ def end_in_order(cluster: Cluster, names: list[str], say: Callable[[str], None])
         if server.pid() is None and server.exists():
             say(f"  {name:<10} is started, so that it ends in order")
             cluster.start_compute(name)
-    if not cluster.stop_computes(names):
+    logs = {name: _size(cluster.computes[name].log) for name in names}
+    in_time = cluster.stop_computes(names)
+    if not in_time or any(NOT_IN_ORDER in _text_behind(cluster.computes[name].log, size) for name, size in logs.items()):
         raise StrataError(
-            "a server did not end in time and was killed, so it still has what nobody else has; the rest was left as it is;"
-            " to do: the same command again, which starts that server and ends it in order"
+            "a server did not end in order, or not in time and was killed, so it still has what nobody else has; nothing else was"
+            " stopped; to do: the same command again, which starts that server and ends it in order"
         )
+
+
+def _size(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def _text_behind(log: Path, size: int) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as source:
+        source.seek(size)
+        return source.read().decode(errors="replace")
 
 
 def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:
     """Before the memory node ends: it keeps nothing, and its successor serves only if storage has everything."""
-    if all(node.pid() is not None and node.illness() is None for node in cluster.memory.values()):
-        end_in_order(cluster, list(cluster.computes), say)
+    for node in cluster.memory.values():
+        if node.pid() is None or NEVER in (illness := node.illness() or ""):
+            return  # Nothing helps.
+        if illness:
+            raise StrataError(
+                f"{node.name} is not well ({illness}), so what the servers have changed would be lost with it, and nothing was"
+                " stopped; to do: ./strata up first, or to give the data up: ./strata down --wipe"
+            )
+    end_in_order(cluster, list(cluster.computes), say)
 
 
 def remove(cluster: Cluster, name: str, wipe: bool, say: Callable[[str], None]) -> Removed:
@@ -181,7 +211,8 @@ def line(process: Process, folder: str, port: int | None, variables: dict[str, A
         text = str(said.get(key, ""))
         return int(text) if text.isdigit() else None
 
-    lease = number("strata_cluster_holds_lease")
+    lease = number("strata_cluster_holds_lease")  # The registry's, of its log; without the memory node's it is of no use.
+    without = any(text in process.reason for text in (NO_LEASE, FENCED))
     connections = number("threads_connected")
     return Line(
         process.name,
@@ -189,7 +220,7 @@ def line(process: Process, folder: str, port: int | None, variables: dict[str, A
         port,
         process.pid,
         number("strata_cluster_epoch"),
-        None if lease is None else lease == 1,
+        None if lease is None else lease == 1 and not without,
         None if connections is None else max(0, connections - 1),  # Not the one that asks.
         number("uptime"),
         process.reason,
@@ -222,8 +253,6 @@ def table_of_addresses(cluster: Cluster, sql: str) -> Table:
     shown = Table()
     for heading in ("server", "state", "port", "SQL"):
         shown.add_column(heading, justify="right" if heading == "port" else "left", overflow="fold")
-    for name, server in cluster.computes.items():
-        before = server.settings()
-        port = str(before.port) if before.cluster else "-"
-        shown.add_row(name, SERVES if server.pid() is not None else "not running", port, f"{sql} --on {name}")
+    for one in lines(cluster):
+        shown.add_row(one.node, one.state, "-" if one.port is None else str(one.port), f"{sql} --on {one.node}")
     return shown

@@ -5,7 +5,7 @@ from typing import NoReturn
 
 import pytest
 from strata_cli import cluster as cluster_module
-from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd
+from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd, several_health
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.compute_servers import Line
 from strata_cli.memory_node import shared_slots_of
@@ -110,7 +110,7 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
         monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
         monkeypatch.setattr(server, "kill", lambda: None)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
-    monkeypatch.setattr(cluster_module, "is_fenced", lambda _: False)
+    monkeypatch.setattr(several_health, "trouble_of", lambda _: "")
 
     def launch(name: str, *_: object) -> int:
         if name == "compute-2":
@@ -129,6 +129,60 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
     ]
     assert started == []  # Nothing is stopped again.
     assert said == ["  compute-3  already running (pid 1)"]
+
+
+def test_who_did_not_get_up_with_the_others_is_started_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(tmp_path, servers=2)
+    running: set[str] = set()
+    tried: list[str] = []
+    for name, server in cluster.computes.items():
+        monkeypatch.setattr(server, "exists", lambda: True)
+        monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
+        monkeypatch.setattr(server, "kill", lambda: None)
+    monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
+    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: tried.append(name) or 1)
+
+    def wait(name: str, *_: object) -> None:
+        if name == "compute-2" and tried.count(name) < tries:
+            raise StrataError("started without STRATA:\nwhy")
+        running.add(name)
+
+    monkeypatch.setattr(cluster, "_await_compute", wait)
+    tries = 2
+    cluster._start_several(None, [], ["memory-1"])
+    assert tried == ["compute-1", "compute-2", "compute-2"] and running == {"compute-1", "compute-2"}
+    running.clear()
+    tried.clear()
+    tries = 3
+    with pytest.raises(StrataError, match="not started: compute-2; compute-1 serves"):
+        cluster._start_several(None, [], ["memory-1"])
+
+
+def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = made(tmp_path, servers=2)
+    running = {"compute-1", "compute-2"}
+    said = {"compute-1": ["", ""], "compute-2": ["no lease", f"this server {several_health.FENCED} and answers nothing"]}
+    for name, server in cluster.computes.items():
+        monkeypatch.setattr(server, "exists", lambda: True)
+        monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
+
+    def trouble(server: Server) -> str:
+        texts = said[server.name]
+        return texts.pop(0) if len(texts) > 1 else texts[0]
+
+    started: list[str] = []
+    monkeypatch.setattr(several_health, "trouble_of", trouble)
+    monkeypatch.setattr(cluster_module, "kill_all", lambda servers: running.difference_update(one.name for one in servers))
+    monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
+    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: started.append(name) or 1)
+    monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
+    cluster._start_several(None, [], [])
+    assert started == ["compute-2"]
+    # With a memory node that knows nobody all of them are.
+    running.update(cluster.computes)
+    started.clear()
+    cluster._start_several(None, [], ["memory-1"])
+    assert started == ["compute-1", "compute-2"]
 
 
 def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +236,15 @@ def test_a_server_that_could_not_be_added_is_not_remembered(tmp_path: Path, monk
     with pytest.raises(StrataError, match="no place"):
         compute_servers.add(cluster, None, None)
     assert list(cluster.computes) == ["compute-1"] == list(cluster.settings().computes)
+    # One that may have a place stays a part of the cluster: what it has logged counts.
+    identity = cluster.data / "computes" / "compute-2" / compute_servers.IDENTITY
+    identity.parent.mkdir(parents=True)
+    identity.write_text("")
+    (cluster.data / "computes" / "compute-2" / "instance.json").write_text(f'{{"cluster": "{cluster.data}"}}')
+    with pytest.raises(StrataError, match=r"compute-2 was added, and could not be started .*remove compute-2 --wipe.: no place"):
+        compute_servers.add(cluster, None, None)
+    assert list(cluster.computes) == ["compute-1", "compute-2"]
+    cluster.forget_compute(cluster.computes["compute-2"].data)
     for wrong in ("", "a/b", "..", "-x", "memory-1", "compute-1"):
         with pytest.raises(StrataError, match=r"is no name for a server|is a process of this cluster"):
             compute_servers.add(cluster, wrong, None)
@@ -208,10 +271,32 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
     compute_servers.end_in_order(cluster, ["compute-2", "compute-3"], lambda _: None)
     assert started == ["compute-2", "compute-3"]
     monkeypatch.setattr(cluster, "stop_computes", lambda _: False)
-    with pytest.raises(StrataError, match="did not end in time"):
+    with pytest.raises(StrataError, match="did not end in order, or not in time"):
         compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
-    # Nothing helps a cluster whose memory node is away.
+    # One that ended in time, and says that something could not be written.
+    log = cluster.computes["compute-2"].log
+    log.parent.mkdir(parents=True)
+    log.write_text(f"earlier: {compute_servers.NOT_IN_ORDER}\n")
+
+    def stop(_: object) -> bool:
+        log.open("a").write(said)
+        return True
+
+    monkeypatch.setattr(cluster, "stop_computes", stop)
+    said = "Shutdown complete\n"
+    compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
+    said = f"[ERROR] {compute_servers.NOT_IN_ORDER}no quorum\n"
+    with pytest.raises(StrataError, match="did not end in order"):
+        compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
+    # Nothing helps a cluster whose memory node is away. One that is ill must not be stopped.
+    memory = cluster.memory["memory-1"]
     compute_servers.end_all(cluster, lambda _: None)
+    monkeypatch.setattr(memory, "pid", lambda: 1)
+    monkeypatch.setattr(memory, "illness", lambda: f"x; {several_health.NEVER}")
+    compute_servers.end_all(cluster, lambda _: None)
+    monkeypatch.setattr(memory, "illness", lambda: "storage is away")
+    with pytest.raises(StrataError, match=r"memory-1 is not well .storage is away., so what the servers"):
+        compute_servers.end_all(cluster, lambda _: None)
 
 
 def test_what_status_says() -> None:
@@ -220,6 +305,8 @@ def test_what_status_says() -> None:
     assert well == Line("compute-1", "serves", 6000, 7, 3, True, 4, 70, "", "/f")
     ill = compute_servers.line(Process("compute", "compute-2", 8, "", False, "no lease"), "/f", 6001, {})
     assert (ill.state, ill.has_lease, ill.connections, ill.why) == ("ill", None, None, "no lease")
+    cut_off = Process("compute", "compute-4", 9, "", False, f"this server has {several_health.NO_LEASE}, so that")
+    assert compute_servers.line(cut_off, "/f", 6002, variables).has_lease is False
     gone = compute_servers.line(Process("compute", "compute-3", None, "", False, "not running"), "/f", None, {})
     assert gone.state == "not running"
     assert compute_servers.exit_code([well]) == RUNNING

@@ -13,7 +13,7 @@ import pymysql
 from pausing import pause
 from relay import Relay
 from strata_cli import paths
-from strata_cli.cluster import Cluster, Wishes, share_system_tables
+from strata_cli.cluster import Cluster, Wishes
 from strata_cli.daemon_process import DaemonProcess
 from strata_cli.memory_node import MemoryNode
 from strata_cli.process import BackgroundProcess, kill_all
@@ -21,6 +21,7 @@ from strata_cli.profile_list import BY_NAME
 from strata_cli.server import Server
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
+from strata_cli.system_tables import share_system_tables
 from strata_cli.waiting import wait_until
 
 from .workloads import Failure

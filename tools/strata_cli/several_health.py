@@ -1,0 +1,36 @@
+"""How servers that write the same tables are, and the memory node that they share, as they say themselves."""
+
+import contextlib
+from collections.abc import Callable
+
+import pymysql
+
+from .daemon_process import DaemonProcess
+from .server import Server
+
+FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
+NO_LEASE = "no lease from the memory node"
+NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
+
+
+def well_or_never(node: DaemonProcess) -> Callable[[], bool]:
+    """Whether it serves, or says that it cannot, whatever else starts."""
+    return lambda: NEVER in (node.illness() or NEVER)
+
+
+def trouble_of(server: Server) -> str | None:
+    """What keeps one of several from answering, in its own words; "": nothing; None: it says nothing."""
+    with contextlib.suppress(pymysql.MySQLError):
+        said = server.query("SHOW GLOBAL STATUS LIKE 'strata_cluster_trouble'", connect_timeout=5, read_timeout=10)
+        return "".join(str(value) for _, value in said)
+    return None
+
+
+def is_fenced(server: Server) -> bool:
+    """One of several that answers nothing any more, and says so."""
+    return FENCED in (trouble_of(server) or "")
+
+
+def decided(server: Server) -> Callable[[], bool]:
+    """Whether it answers, or never will: with the memory node or storage nodes just started, it may have to see."""
+    return lambda: (trouble := trouble_of(server)) == "" or FENCED in (trouble or "") or server.pid() is None
