@@ -448,6 +448,30 @@ TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
   EXPECT_TRUE(started.ok()) << started;
 }
 
+// CM9: the registry may be away for longer than a lease while there is no place yet.
+TEST(FusionNodesWithoutMemory, WhoseLeaseEndsWhileItWaitsForAPlaceGetsAnother) {
+  FusionCluster cluster;
+  std::atomic<bool> waits{false};
+  set_diag_sink([&waits](Severity, std::string_view text) {
+    if (text.find("waiting for a place") != std::string_view::npos) waits = true;
+  });
+  FusionServer* const server = cluster.add();
+  std::atomic<registry::SimRegistry*> connection{nullptr};
+  server->before_join = [&connection](registry::SimRegistry* registry) { connection = registry; };
+  Status started;
+  std::thread starting([&] { started = server->start(); });
+  EXPECT_TRUE(wait_until([&] { return waits.load(); }));
+  connection.load()->set_connected(false);
+  cluster.around.sim.leap(11'000'000);
+  connection.load()->set_connected(true);
+  cluster.memory->start();
+  starting.join();
+  set_diag_sink([](Severity, std::string_view) {});
+  ASSERT_TRUE(started.ok()) << started;
+  EXPECT_TRUE(cluster.stream_is_held(cluster::kFirstPlace));
+  EXPECT_TRUE(server->node()->trouble().ok()) << server->node()->trouble();
+}
+
 TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
   start_with_table(2);
   ASSERT_FALSE(HasFailure());

@@ -71,6 +71,12 @@ class Several:
         return server
 
     def start(self, server: Server) -> None:
+        self.launch(server)
+        server.wait_ready()
+        assert server.has_strata(), server.log_tail()
+
+    def launch(self, server: Server) -> None:
+        """The first half of start()."""
         options = {
             "profile": PROFILE,
             "registry": self.registry,
@@ -82,8 +88,7 @@ class Several:
         }
         given = [f"--strata-{name}={value}" for name, value in options.items()]
         settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
-        server.start(settings, extra=self._server_options)
-        assert server.has_strata(), server.log_tail()
+        server.launch(settings, extra=self._server_options)
 
     def kill(self) -> None:
         parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]

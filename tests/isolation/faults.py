@@ -28,9 +28,11 @@ from .workload import DATABASE
 PULSE = f"{DATABASE}.pulse"
 # How often a kind is drawn, and for how long it lasts.
 SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE = "server_kill", "server_pause", "server_long_pause"
+RECOVERY_KILL = "recovery_kill"
 STORAGE_KILL, STORAGE_PAUSE, ETCD_KILL, ALL_SERVERS = "storage_kill", "storage_pause", "etcd_kill", "all_servers"
 KINDS: dict[str, tuple[int, float, float]] = {
     SERVER_KILL: (5, 0.0, 6.0),
+    RECOVERY_KILL: (2, 0.2, 1.5),  # its next life, too, after so long
     SERVER_PAUSE: (3, 0.2, 1.5),  # the others may wait; nothing else
     SERVER_LONG_PAUSE: (3, 2.5, 1.6 * LEASE_S),  # it is fenced meanwhile, by the memory node if not by the registry
     STORAGE_KILL: (2, 0.0, 6.0),
@@ -137,7 +139,7 @@ class Faults:
 
 
 def _of_server(strikes: Sequence[Strike], number: int) -> list[Strike]:
-    mine = (SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE)
+    mine = (SERVER_KILL, RECOVERY_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE)
     return [strike for strike in strikes if strike.kind == ALL_SERVERS or (strike.kind in mine and strike.victim == number)]
 
 
@@ -207,7 +209,10 @@ class _ServerKeeper(_Keeper):
             self.watch()
             return
         self._server.kill()
+        if strike.kind == RECOVERY_KILL:
+            self.faults.cluster.launch(self._server)
         self.faults.ending.wait(strike.seconds)
+        self._server.kill()
         self._start()
 
     def watch(self) -> None:
@@ -237,7 +242,8 @@ class _ServerKeeper(_Keeper):
         try:
             self.faults.cluster.start(self._server)
         except (StrataError, AssertionError) as error:
-            self.faults.note(f"{self._server.data.name} does not start: {error}\n{self._server.log_tail(30)}")
+            said = [line for line in self._server.log_lines() if "STRATA" in line and "maturity" not in line]
+            self.faults.note("\n".join([f"{self._server.data.name} does not start ({type(error).__name__})", *said[-12:]]))
             self._server.kill()
             self.faults.cluster.start(self._server)
 

@@ -203,6 +203,7 @@ class ComputeNode {
   Status join_as_reader(uint64_t deadline_us);
   Status join_as_one_of_several(uint64_t deadline_us);
   Status take_place(uint64_t deadline_us);
+  Status have_lease();
   Status try_place(cluster::Places* places, uint64_t deadline_us);
   StatusOr<cluster::KnownPlace> find_place(cluster::Places* places, bool founded, bool* fresh);
   Status hold_place(cluster::Places* places, const cluster::KnownPlace& known,
