@@ -29,7 +29,7 @@
 //        been fenced then, and its log sealed. While there is no database only the first place is
 //        given out: whoever becomes its member makes the database, and all others wait, with
 //        nothing held, until its control record is there. Who dies meanwhile is followed by whoever
-//        becomes the member next, or by itself.
+//        becomes the member next, or by itself. Who waits for longer than its lease takes another.
 //   CM10  What one of several left undone at its start leaves nothing behind: the stream is free,
 //         and so is a place that it had not had before.
 //   CM6  It takes a storage node out of the group when asked to through the registry
