@@ -55,13 +55,20 @@ class Several:
         memory = MemorySettings(ports[7], ports[8], "128M", folder / "pools", self.registry, CLUSTER_NAME, self.secret)
         self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [programs / "strata-memnode" / "strata-memnode"])
         self.memory.slots = slots
+        self.servers: list[Server] = []
+        try:
+            self._start_nodes()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start_nodes(self) -> None:
         nodes = [*self.storage, self.memory]
         for node in nodes:
             node.launch()
         for node in nodes:
             node.wait_ready()
         assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
-        self.servers: list[Server] = []
 
     def add(self) -> Server:
         name = f"compute-{len(self.servers) + 1}"

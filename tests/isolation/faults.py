@@ -50,6 +50,7 @@ SETTLE_S = 20.0  # for which errors are excused afterwards
 WATCH_S = 0.2
 START_TIMEOUT_S = 150.0
 WELL_TIMEOUT_S = 90.0
+ABANDON_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ class Faults:
         self.cluster = cluster
         self.began = time.monotonic()
         self.ending = threading.Event()
+        self.abandoned = threading.Event()
         self.problems: list[str] = []
         self.refused: Counter[str] = Counter()
         self.struck: Counter[str] = Counter()
@@ -103,6 +105,14 @@ class Faults:
             keeper.join(START_TIMEOUT_S + WELL_TIMEOUT_S)
             if keeper.is_alive():
                 self.note(f"{keeper.name} does not end")
+
+    def abandon(self) -> None:
+        """All that is there is about to be killed."""
+        self.abandoned.set()
+        self.ending.set()
+        for keeper in self._keepers:
+            if keeper.ident is not None:
+                keeper.join(ABANDON_TIMEOUT_S)
 
     def over(self) -> bool:
         """All that was drawn has been done, and what was struck serves again."""
@@ -165,7 +175,8 @@ class _Keeper(threading.Thread):
                     self.faults.end_strike()
             self.idle = True
             self._watch_until(lambda: False)
-            self.make_well()
+            if not self.faults.abandoned.is_set():
+                self.make_well()
         except (StrataError, OSError, AssertionError, pymysql.MySQLError) as error:
             self.faults.note(f"{self.name}: {type(error).__name__}: {error}")
 
