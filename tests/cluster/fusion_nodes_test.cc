@@ -451,8 +451,9 @@ TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
 // CM9: the registry may be away for longer than a lease while there is no place yet.
 TEST(FusionNodesWithoutMemory, WhoseLeaseEndsWhileItWaitsForAPlaceGetsAnother) {
   FusionCluster cluster;
-  std::atomic<bool> waits{false};
-  set_diag_sink([&waits](Severity, std::string_view text) {
+  static std::atomic<bool> waits;  // a sink has nothing of its own
+  waits = false;
+  set_diag_sink([](Severity, std::string_view text) {
     if (text.find("waiting for a place") != std::string_view::npos) waits = true;
   });
   FusionServer* const server = cluster.add();
