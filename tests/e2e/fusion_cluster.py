@@ -55,13 +55,20 @@ class Several:
         memory = MemorySettings(ports[7], ports[8], "128M", folder / "pools", self.registry, CLUSTER_NAME, self.secret)
         self.memory = SharingMemoryNode("memory-1", folder / "memory-1", memory, [programs / "strata-memnode" / "strata-memnode"])
         self.memory.slots = slots
+        self.servers: list[Server] = []
+        try:
+            self._start_nodes()
+        except BaseException:
+            self.kill()
+            raise
+
+    def _start_nodes(self) -> None:
         nodes = [*self.storage, self.memory]
         for node in nodes:
             node.launch()
         for node in nodes:
             node.wait_ready()
         assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
-        self.servers: list[Server] = []
 
     def add(self) -> Server:
         name = f"compute-{len(self.servers) + 1}"
@@ -71,6 +78,12 @@ class Several:
         return server
 
     def start(self, server: Server) -> None:
+        self.launch(server)
+        server.wait_ready()
+        assert server.has_strata(), server.log_tail()
+
+    def launch(self, server: Server) -> None:
+        """The first half of start()."""
         options = {
             "profile": PROFILE,
             "registry": self.registry,
@@ -82,8 +95,7 @@ class Several:
         }
         given = [f"--strata-{name}={value}" for name, value in options.items()]
         settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
-        server.start(settings, extra=self._server_options)
-        assert server.has_strata(), server.log_tail()
+        server.launch(settings, extra=self._server_options)
 
     def kill(self) -> None:
         parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]

@@ -28,9 +28,11 @@ from .workload import DATABASE
 PULSE = f"{DATABASE}.pulse"
 # How often a kind is drawn, and for how long it lasts.
 SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE = "server_kill", "server_pause", "server_long_pause"
+RECOVERY_KILL = "recovery_kill"
 STORAGE_KILL, STORAGE_PAUSE, ETCD_KILL, ALL_SERVERS = "storage_kill", "storage_pause", "etcd_kill", "all_servers"
 KINDS: dict[str, tuple[int, float, float]] = {
     SERVER_KILL: (5, 0.0, 6.0),
+    RECOVERY_KILL: (2, 0.2, 1.5),  # its next life, too, after so long
     SERVER_PAUSE: (3, 0.2, 1.5),  # the others may wait; nothing else
     SERVER_LONG_PAUSE: (3, 2.5, 1.6 * LEASE_S),  # it is fenced meanwhile, by the memory node if not by the registry
     STORAGE_KILL: (2, 0.0, 6.0),
@@ -48,6 +50,7 @@ SETTLE_S = 20.0  # for which errors are excused afterwards
 WATCH_S = 0.2
 START_TIMEOUT_S = 150.0
 WELL_TIMEOUT_S = 90.0
+ABANDON_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,7 @@ class Faults:
         self.cluster = cluster
         self.began = time.monotonic()
         self.ending = threading.Event()
+        self.abandoned = threading.Event()
         self.problems: list[str] = []
         self.refused: Counter[str] = Counter()
         self.struck: Counter[str] = Counter()
@@ -101,6 +105,14 @@ class Faults:
             keeper.join(START_TIMEOUT_S + WELL_TIMEOUT_S)
             if keeper.is_alive():
                 self.note(f"{keeper.name} does not end")
+
+    def abandon(self) -> None:
+        """All that is there is about to be killed."""
+        self.abandoned.set()
+        self.ending.set()
+        for keeper in self._keepers:
+            if keeper.ident is not None:
+                keeper.join(ABANDON_TIMEOUT_S)
 
     def over(self) -> bool:
         """All that was drawn has been done, and what was struck serves again."""
@@ -137,7 +149,7 @@ class Faults:
 
 
 def _of_server(strikes: Sequence[Strike], number: int) -> list[Strike]:
-    mine = (SERVER_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE)
+    mine = (SERVER_KILL, RECOVERY_KILL, SERVER_PAUSE, SERVER_LONG_PAUSE)
     return [strike for strike in strikes if strike.kind == ALL_SERVERS or (strike.kind in mine and strike.victim == number)]
 
 
@@ -163,7 +175,8 @@ class _Keeper(threading.Thread):
                     self.faults.end_strike()
             self.idle = True
             self._watch_until(lambda: False)
-            self.make_well()
+            if not self.faults.abandoned.is_set():
+                self.make_well()
         except (StrataError, OSError, AssertionError, pymysql.MySQLError) as error:
             self.faults.note(f"{self.name}: {type(error).__name__}: {error}")
 
@@ -207,7 +220,10 @@ class _ServerKeeper(_Keeper):
             self.watch()
             return
         self._server.kill()
+        if strike.kind == RECOVERY_KILL:
+            self.faults.cluster.launch(self._server)
         self.faults.ending.wait(strike.seconds)
+        self._server.kill()
         self._start()
 
     def watch(self) -> None:
@@ -237,7 +253,8 @@ class _ServerKeeper(_Keeper):
         try:
             self.faults.cluster.start(self._server)
         except (StrataError, AssertionError) as error:
-            self.faults.note(f"{self._server.data.name} does not start: {error}\n{self._server.log_tail(30)}")
+            said = [line for line in self._server.log_lines() if "STRATA" in line and "maturity" not in line]
+            self.faults.note("\n".join([f"{self._server.data.name} does not start ({type(error).__name__})", *said[-12:]]))
             self._server.kill()
             self.faults.cluster.start(self._server)
 

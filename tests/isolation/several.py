@@ -89,6 +89,8 @@ class SeveralCampaign(Campaign):
     def stop(self, keep: bool = False) -> None:
         if self._cluster is None:
             return
+        if self._faults is not None:
+            self._faults.abandon()
         self._cluster.kill()
         if not keep:
             shutil.rmtree(self._cluster.folder, ignore_errors=True)

@@ -159,15 +159,13 @@ StatusOr<bool> ComputeNode::is_founded(uint64_t deadline_us) {
 }
 
 Status ComputeNode::take_place(uint64_t deadline_us) {
-  STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(deadline_us));
-  lease_ = lease.get();
-  leases_.push_back(std::move(lease));
   authority_ =
       std::make_unique<cluster::HolderAddress>(registry_.get(), keys_, cluster::kAuthorityStream);
   cluster::Places places(registry_.get(), keys_);
   bool told = false;
   for (;;) {
-    const Status taken = try_place(&places, deadline_us);
+    Status taken = have_lease();
+    if (taken.ok()) taken = try_place(&places, deadline_us);
     if (taken.ok()) return taken;
     // Somebody is there, or was quicker, or nobody knows: what is so now is looked at again.
     if (!is_in_use(taken) && !is_conflict(taken) && !may_be_repeated(taken)) return taken;
@@ -175,6 +173,19 @@ Status ComputeNode::take_place(uint64_t deadline_us) {
       diag(Severity::kInfo, "%s: waiting for a place among the servers", text(taken).c_str());
     if (!pause(kPauseUsMin * 4, deadline_us)) return taken;
   }
+}
+
+// A place may be waited for for longer than a lease lasts, and the registry be away meanwhile.
+Status ComputeNode::have_lease() {
+  if (!leases_.empty() && leases_.back()->valid()) return ok_status();
+  {
+    const MutexLock lock(mutex_);
+    lease_lost_ = false;
+  }
+  STRATA_ASSIGN_OR_RETURN(auto lease, new_lease(call_deadline()));
+  lease_.store(lease.get(), std::memory_order_release);
+  leases_.push_back(std::move(lease));
+  return ok_status();
 }
 
 // *fresh: nobody else can ever have had it.

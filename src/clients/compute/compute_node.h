@@ -29,7 +29,7 @@
 //        been fenced then, and its log sealed. While there is no database only the first place is
 //        given out: whoever becomes its member makes the database, and all others wait, with
 //        nothing held, until its control record is there. Who dies meanwhile is followed by whoever
-//        becomes the member next, or by itself.
+//        becomes the member next, or by itself. Who waits for longer than its lease takes another.
 //   CM10  What one of several left undone at its start leaves nothing behind: the stream is free,
 //         and so is a place that it had not had before.
 //   CM6  It takes a storage node out of the group when asked to through the registry
@@ -203,6 +203,7 @@ class ComputeNode {
   Status join_as_reader(uint64_t deadline_us);
   Status join_as_one_of_several(uint64_t deadline_us);
   Status take_place(uint64_t deadline_us);
+  Status have_lease();
   Status try_place(cluster::Places* places, uint64_t deadline_us);
   StatusOr<cluster::KnownPlace> find_place(cluster::Places* places, bool founded, bool* fresh);
   Status hold_place(cluster::Places* places, const cluster::KnownPlace& known,
