@@ -273,7 +273,6 @@ class FusionServer {
   void make_adopter(clients::FusionNodeOptions& options) {
     clients::PlaceAdopterOptions adopter;
     adopter.node = options;
-    adopter.secret = cluster_secret();
     adopter.connect = [this]() -> StatusOr<std::unique_ptr<registry::Registry>> {
       return std::unique_ptr<registry::Registry>(around_->sim.store().connect());
     };
@@ -284,7 +283,7 @@ class FusionServer {
     adopter.rank_us = 100'000;
     adopter.retry_us_min = 50'000;
     adopter.retry_us_max = 500'000;
-    adopter_ = std::make_unique<clients::PlaceAdopter>(std::move(adopter));
+    adopter_ = std::make_unique<clients::PlaceAdopter>(cluster_secret(), std::move(adopter));
     options.member.members = [a = adopter_.get()](const auto& servers) { a->heard(servers); };
   }
   StatusOr<std::string> recover(clients::FusionNode* place, StopFlag* stop) {

@@ -109,7 +109,7 @@ class FusionTakeover : public ::testing::Test {
     session->begin(Isolation::kRepeatableRead);
     const Status added = add_to(session.get(), id, amount);
     if (added.ok()) return session->commit();
-    (void)session->rollback();
+    session->rollback().IgnoreError();  // what is told is why it did not work
     return added;
   }
   void expect_counter(size_t i, uint64_t id, uint32_t value) {

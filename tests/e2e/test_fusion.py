@@ -8,6 +8,7 @@ import random
 import shutil
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pymysql
@@ -37,26 +38,27 @@ class SharingMemoryNode(MemoryNode):
 class Several:
     """A cluster whose servers are started one by one."""
 
-    def __init__(self) -> None:
-        FOLDER.mkdir(parents=True)
-        self.secret = FOLDER / "secret"
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True)
+        self.secret = folder / "secret"
         ensure_secret(self.secret)
-        ports = free_ports(FOLDER, 9)
-        self.etcd = Etcd(FOLDER / "etcd")
+        ports = free_ports(self.folder, 9)
+        self.etcd = Etcd(self.folder / "etcd")
         self.etcd.start(ports[0])
         self.registry = self.etcd.endpoint()
         release = paths.preset_dir("release") / "cmd"
         self.storage = [
             StorageNode(
                 name,
-                FOLDER / name,
+                self.folder / name,
                 NodeSettings(ports[1 + 2 * i], ports[2 + 2 * i], self.registry, CLUSTER_NAME, self.secret, PROFILE, STORAGE, 2),
                 [release / "strata-storenode" / "strata-storenode"],
             )
             for i, name in enumerate(STORAGE)
         ]
-        memory = MemorySettings(ports[7], ports[8], "128M", FOLDER / "pools", self.registry, CLUSTER_NAME, self.secret)
-        self.memory = SharingMemoryNode("memory-1", FOLDER / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"])
+        memory = MemorySettings(ports[7], ports[8], "128M", self.folder / "pools", self.registry, CLUSTER_NAME, self.secret)
+        self.memory = SharingMemoryNode("memory-1", self.folder / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"])
         nodes = [*self.storage, self.memory]
         for node in nodes:
             node.launch()
@@ -67,7 +69,7 @@ class Several:
 
     def add(self) -> Server:
         name = f"compute-{len(self.servers) + 1}"
-        server = Server(FOLDER / name)
+        server = Server(self.folder / name)
         self.servers.append(server)
         self.start(server)
         return server

@@ -33,7 +33,8 @@ uint32_t rank_behind(NodeId dead, NodeId own, const std::set<uint8_t>& there) {
   }));
 }
 
-PlaceAdopter::PlaceAdopter(PlaceAdopterOptions options) : options_(std::move(options)) {}
+PlaceAdopter::PlaceAdopter(const transport::Secret& secret, PlaceAdopterOptions options)
+    : secret_(secret), options_(std::move(options)) {}
 
 PlaceAdopter::~PlaceAdopter() { stop(); }
 
@@ -199,7 +200,7 @@ StatusOr<std::string> PlaceAdopter::adopt(NodeId place) {
   options.ended = nullptr;
   STRATA_ASSIGN_OR_RETURN(auto registry, options_.connect());
   STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<FusionNode> node,
-                          FusionNode::join(std::move(registry), options_.secret, options));
+                          FusionNode::join(std::move(registry), secret_, options));
   ++counters_.begun;
   diag(Severity::kInfo, "server %u has ended: this server takes over what it left",
        unsigned{place.value});

@@ -50,7 +50,6 @@ namespace strata::clients {
 struct PlaceAdopterOptions {
   // As the server's own; its place and its name are filled in for each adoption.
   FusionNodeOptions node;
-  transport::Secret secret;
   std::function<StatusOr<std::unique_ptr<registry::Registry>>()> connect;
   // Opens a kernel on that place, brings what is unfinished there to its end, shuts the kernel down
   // in order, and says in some words what there was to do. Ends soon after the flag is raised, with
@@ -72,7 +71,7 @@ struct PlaceAdopterCounters {
 
 class PlaceAdopter {
  public:
-  explicit PlaceAdopter(PlaceAdopterOptions options);
+  PlaceAdopter(const transport::Secret& secret, PlaceAdopterOptions options);
   ~PlaceAdopter();  // stop()
   PlaceAdopter(const PlaceAdopter&) = delete;
   PlaceAdopter& operator=(const PlaceAdopter&) = delete;
@@ -102,6 +101,7 @@ class PlaceAdopter {
   StatusOr<std::string> adopt(NodeId place);
   void try_again(NodeId place, Wanted* wanted, const Status& why);
 
+  const transport::Secret secret_;
   const PlaceAdopterOptions options_;
   PlaceAdopterCounters counters_;
   NodeId own_;

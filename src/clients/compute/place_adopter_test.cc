@@ -42,7 +42,6 @@ class PlaceAdopterTest : public ::testing::Test {
     PlaceAdopterOptions options;
     options.node.compute.cluster = "test";
     options.node.compute.profile = "fusion";
-    options.secret = transport::test::secret_of('s');
     options.connect = [this]() -> StatusOr<std::unique_ptr<registry::Registry>> {
       ++connections_;
       if (registry_is_away_) return error_peer_down("asked for by a test");
@@ -57,7 +56,7 @@ class PlaceAdopterTest : public ::testing::Test {
     options.retry_us_min = 1'000;
     options.retry_us_max = 2'000;
     options.join_us_max = 5'000;
-    adopter_ = std::make_unique<PlaceAdopter>(std::move(options));
+    adopter_ = std::make_unique<PlaceAdopter>(transport::test::secret_of('s'), std::move(options));
   }
   ~PlaceAdopterTest() override {
     adopter_.reset();
