@@ -67,8 +67,9 @@ StatusOr<KnownPlace> Places::settle(const KnownPlace& place, bool alone, const E
 
 // A stream that nobody was ever given is one on which nothing was ever written.
 StatusOr<bool> Places::is_settled(const Place& place, uint64_t deadline_us) {
-  STRATA_ASSIGN_OR_RETURN(const auto holder, StreamEpochs(registry_, keys_)
-                                                 .current(log_stream_of(place.number), deadline_us));
+  STRATA_ASSIGN_OR_RETURN(
+      const auto holder,
+      StreamEpochs(registry_, keys_).current(log_stream_of(place.number), deadline_us));
   return !holder.has_value() || holder->epoch == place.settled;
 }
 

@@ -6,10 +6,9 @@
 //         two.
 //   PLC2  Only the holder of the place's stream changes its record (move_in(), give_back()): who
 //         has lost the stream changes nothing.
-//   PLC3  The record says who of the place's own folder held its stream last (`server`), and whether
-//         somebody has held it since in that one's stead and has not left in order (`adopter`). Who
-//         was a member at the memory node for it since, and never held the stream, has changed
-//         nothing.
+//   PLC3  The record says who of the place's own folder held its stream last (`server`), and who
+//         has held it since in that one's stead and has not left in order (`adopter`). Who was a
+//         member at the memory node for it since, and never held the stream, has changed nothing.
 //   PLC4  A place is settled when the last epoch of its stream is one whose holder has left in
 //         order: all that it had exclusively was given back, and there is nothing to recover. Who
 //         seals the stream of one that was killed takes a later epoch.

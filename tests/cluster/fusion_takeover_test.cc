@@ -464,8 +464,7 @@ TEST_F(FusionTakeover, NothingIsLostHoweverTheyDie) {
   }
   std::printf("%llu commits, %llu kills, %llu adoptions by those that are there\n",
               static_cast<unsigned long long>(work.commits()),
-              static_cast<unsigned long long>(kills),
-              static_cast<unsigned long long>(adoptions()));
+              static_cast<unsigned long long>(kills), static_cast<unsigned long long>(adoptions()));
 }
 
 }  // namespace

@@ -148,7 +148,8 @@ class Work {
 };
 
 // All that run, for so many more commits.
-inline void work_for(FusionCluster* cluster, Work* work, uint64_t commits, size_t victim = SIZE_MAX) {
+inline void work_for(FusionCluster* cluster, Work* work, uint64_t commits,
+                     size_t victim = SIZE_MAX) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   for (size_t i = 0; i < cluster->servers.size(); ++i)

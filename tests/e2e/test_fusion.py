@@ -58,7 +58,9 @@ class Several:
             for i, name in enumerate(STORAGE)
         ]
         memory = MemorySettings(ports[7], ports[8], "128M", self.folder / "pools", self.registry, CLUSTER_NAME, self.secret)
-        self.memory = SharingMemoryNode("memory-1", self.folder / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"])
+        self.memory = SharingMemoryNode(
+            "memory-1", self.folder / "memory-1", memory, [release / "strata-memnode" / "strata-memnode"]
+        )
         nodes = [*self.storage, self.memory]
         for node in nodes:
             node.launch()

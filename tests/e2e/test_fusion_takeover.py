@@ -107,7 +107,10 @@ def test_another_server_goes_on_with_the_rows_of_one_that_was_killed(several: Se
         held = OpenTransaction(victim, 1, 2)
         began = time.monotonic()
         victim.kill()
-        updates = [threading.Thread(target=update, args=(survivors[0], 1)), threading.Thread(target=update, args=(survivors[1], 2))]
+        updates = [
+            threading.Thread(target=update, args=(survivors[0], 1)),
+            threading.Thread(target=update, args=(survivors[1], 2)),
+        ]
         for thread in updates:
             thread.start()
         for thread in updates:

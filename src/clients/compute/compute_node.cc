@@ -756,8 +756,7 @@ void ComputeNode::stop_keeping() {
 Status ComputeNode::settle() {
   stop_keeping();  // the lease, and so the grant, is the keeper's
   cluster::Places places(registry_.get(), keys_);
-  STRATA_ASSIGN_OR_RETURN(place_,
-                          places.settle(place_, !after_adopter_, grant_, call_deadline()));
+  STRATA_ASSIGN_OR_RETURN(place_, places.settle(place_, !after_adopter_, grant_, call_deadline()));
   return ok_status();
 }
 

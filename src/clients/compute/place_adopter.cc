@@ -122,10 +122,9 @@ Status PlaceAdopter::look() {
   }
   STRATA_ASSIGN_OR_RETURN(cluster::ClusterKeys keys,
                           cluster::ClusterKeys::of(options_.node.compute.cluster));
-  STRATA_ASSIGN_OR_RETURN(
-      const auto unsettled,
-      cluster::Places(registry_.get(), std::move(keys))
-          .unsettled(registry_->now_us() + options_.call_timeout_us));
+  STRATA_ASSIGN_OR_RETURN(const auto unsettled,
+                          cluster::Places(registry_.get(), std::move(keys))
+                              .unsettled(registry_->now_us() + options_.call_timeout_us));
   note(unsettled);
   return ok_status();
 }
@@ -163,7 +162,8 @@ void PlaceAdopter::adopt_due() {
   if (!adopted.ok()) return try_again(place, &due->second, adopted.status());
   counters_.last_us = monotonic_us() - began_us;
   ++counters_.done;
-  diag(Severity::kInfo, "server %u has ended; this server has recovered what it left in %llu ms: %s",
+  diag(Severity::kInfo,
+       "server %u has ended; this server has recovered what it left in %llu ms: %s",
        unsigned{place.value}, static_cast<unsigned long long>(counters_.last_us / 1000),
        adopted->c_str());
   wanted_.erase(place.value);

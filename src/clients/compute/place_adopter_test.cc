@@ -75,9 +75,8 @@ class PlaceAdopterTest : public ::testing::Test {
         10, [](registry::LeaseId) {}, deadline_us);
     ASSERT_TRUE(lease.ok());
     cluster::StreamEpochs epochs(registry.get(), keys_);
-    const auto grant =
-        epochs.acquire({cluster::log_stream_of(place->place.number), "server", Epoch{}, {}},
-                       **lease, deadline_us);
+    const auto grant = epochs.acquire(
+        {cluster::log_stream_of(place->place.number), "server", Epoch{}, {}}, **lease, deadline_us);
     ASSERT_TRUE(grant.ok()) << grant.status();
     if (in_order) {
       const auto settled = places.settle(*place, true, *grant, deadline_us);
@@ -101,7 +100,7 @@ class PlaceAdopterTest : public ::testing::Test {
 };
 
 TEST_F(PlaceAdopterTest, LooksOnlyAfterPlacesThatAreNeitherSettledNorTakenNorItsOwn) {  // ADP1
-  leave_place(1, false);  // its own
+  leave_place(1, false);                                                                // its own
   leave_place(2, true);
   leave_place(3, false);  // somebody is there
   adopter_->heard(members({1, 3}));
