@@ -280,7 +280,7 @@ class FusionServer {
       return recover(place, stop);
     };
     adopter.settle_us = 20'000;
-    adopter.rank_us = 100'000;
+    adopter.rank_us = 1'000'000;
     adopter.retry_us_min = 50'000;
     adopter.retry_us_max = 500'000;
     adopter_ = std::make_unique<clients::PlaceAdopter>(cluster_secret(), std::move(adopter));
