@@ -243,11 +243,10 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptio
   engine::KernelSeams seams;
   one_of_several->fill(&seams);
   seams.answers = &lease_guard;
+  // What others have left may lock pages that this start needs (ADP7).
+  adopter->start(one_of_several->number(), node->holder());
   auto opened = engine::open_with_seams(options, seams);
-  if (opened.ok())
-    adopter->start(one_of_several->number(), node->holder());
-  else
-    leave_cluster(false);
+  if (!opened.ok()) leave_cluster(false);
   return opened;
 }
 
@@ -427,7 +426,7 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
     counters.insert(counters.end(), {{"cluster_adoptions", places.done},
                                      {"cluster_adoptions_failed", places.failed},
                                      {"cluster_adoption_last_us", places.last_us},
-                                     {"cluster_adopts", uint64_t{places.now}}});
+                                     {"cluster_adopts", places.now}});
   }
   return counters;
 }

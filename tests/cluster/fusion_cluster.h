@@ -218,6 +218,7 @@ class FusionServer {
     return ok_status();
   }
   Status open_kernel() {
+    if (adopter_ != nullptr) adopter_->start(node_->number(), node_->compute()->holder());
     guard_ = std::make_unique<FusionGuard>(node_.get());
     disk_ = make_sim_file_system();
     engine::KernelOptions options = engine::testing::options_on(disk_.get());
@@ -230,7 +231,6 @@ class FusionServer {
     seams.answers = guard_.get();
     if (change_seams) change_seams(&seams);
     STRATA_ASSIGN_OR_RETURN(kernel_, engine::open_with_seams(options, seams));
-    if (adopter_ != nullptr) adopter_->start(node_->number(), node_->compute()->holder());
     return ok_status();
   }
   Status start() {

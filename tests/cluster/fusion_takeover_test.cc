@@ -1,6 +1,6 @@
 // Goal: what a server that was killed has left is recovered by another one, while the rest goes on:
 // its rows are free again, what it had committed is there and the rest is not, and it comes back in
-// its place whenever it likes (ADP1-ADP6, CM11, PLC3, PLC4). Method: as fusion_nodes_test; a
+// its place whenever it likes (ADP1-ADP7, CM11, PLC3, PLC4). Method: as fusion_nodes_test; a
 // supervisor tells the memory node of each process that ends, so that no test waits for a lease;
 // logs of those that are fenced are sealed. STRATA_SEED chooses the work, STRATA_ROUNDS how long it
 // goes on.
@@ -285,7 +285,7 @@ TEST_F(FusionTakeover, AServerThatComesBackAtOnceIsFirstOrNotAndAllIsThere) {  /
   expect_counter(1, 2, 6);
 }
 
-TEST_F(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // after everything was killed
+TEST_F(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // ADP7: after everything was killed
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
   for (size_t i = 0; i < 3; ++i) {

@@ -69,6 +69,7 @@ void PlaceAdopter::work() {
   const InterruptScope scope(&interrupt_);
   look_at_us_ = 0;
   while (!stopping_.raised()) {
+    end_attempts(false);
     uint64_t next_us = look_at_us_;
     for (const auto& [place, wanted] : wanted_) next_us = std::min(next_us, wanted.at_us);
     wait_until(next_us);
@@ -87,6 +88,7 @@ void PlaceAdopter::work() {
     }
     adopt_due();
   }
+  end_attempts(true);
   registry_.reset();
 }
 
@@ -99,12 +101,15 @@ void PlaceAdopter::wait_until(uint64_t at_us) {
       look_at_us_ = std::min(look_at_us_, now_us + options_.settle_us);
       at_us = std::min(at_us, look_at_us_);
     }
+    if (std::exchange(attempt_ended_, false)) return;
     if (stopped_ || now_us >= at_us) return;
     if (at_us == UINT64_MAX)
-      changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return stopped_ || news_; });
+      changed_.wait(
+          lock, [this]() STRATA_REQUIRES(mutex_) { return stopped_ || news_ || attempt_ended_; });
     else
-      changed_.wait_for_us(lock, at_us - now_us,
-                           [this]() STRATA_REQUIRES(mutex_) { return stopped_ || news_; });
+      changed_.wait_for_us(lock, at_us - now_us, [this]() STRATA_REQUIRES(mutex_) {
+        return stopped_ || news_ || attempt_ended_;
+      });
   }
 }
 
@@ -135,7 +140,9 @@ void PlaceAdopter::note(const std::vector<cluster::KnownPlace>& unsettled) {
   for (const cluster::KnownPlace& one : unsettled)
     if (one.place.number != own_ && !there.contains(one.place.number.value))
       dead.insert(one.place.number.value);
-  std::erase_if(wanted_, [&](const auto& entry) { return !dead.contains(entry.first); });
+  std::erase_if(wanted_, [&](const auto& entry) {
+    return !dead.contains(entry.first) && !attempts_.contains(entry.first);
+  });
   for (const uint8_t place : dead) {
     if (wanted_.contains(place)) continue;
     wanted_[place].at_us =
@@ -143,29 +150,65 @@ void PlaceAdopter::note(const std::vector<cluster::KnownPlace>& unsettled) {
   }
 }
 
-// One at a time: the next look comes before the next place.
 void PlaceAdopter::adopt_due() {
-  const auto due = std::find_if(wanted_.begin(), wanted_.end(), [](const auto& entry) {
-    return entry.second.at_us <= monotonic_us();
+  const std::set<uint8_t> there = others();
+  const uint64_t now_us = monotonic_us();
+  std::erase_if(wanted_, [&](const auto& entry) {  // ADP4
+    return there.contains(entry.first) && !attempts_.contains(entry.first);
   });
-  if (due == wanted_.end()) return;
-  const NodeId place{due->first};
-  if (others().contains(place.value)) {  // ADP4
-    wanted_.erase(due);
+  for (auto& [number, wanted] : wanted_) {
+    if (wanted.at_us > now_us || attempts_.contains(number)) continue;
+    wanted.at_us = UINT64_MAX;  // until this try has ended
+    begin(NodeId{number});
+  }
+}
+
+// ADP7
+void PlaceAdopter::begin(NodeId place) {
+  auto made = std::make_unique<Attempt>();
+  Attempt* const attempt = made.get();
+  attempts_[place.value] = std::move(made);
+  attempt->began_us = monotonic_us();
+  counters_.now = attempts_.size();
+  attempt->thread = std::thread([this, place, attempt] {
+    name_this_thread("place-adoption");
+    const InterruptScope scope(&attempt->interrupt);
+    attempt->result = adopt(place);
+    attempt->has_ended.store(true, std::memory_order_release);  // pairs with end_attempts()
+    const MutexLock lock(mutex_);
+    attempt_ended_ = true;
+    changed_.notify_all();
+  });
+}
+
+void PlaceAdopter::end_attempts(bool all) {
+  for (auto at = attempts_.begin(); at != attempts_.end();) {
+    Attempt* const attempt = at->second.get();
+    if (!all && !attempt->has_ended.load(std::memory_order_acquire)) {
+      ++at;
+      continue;
+    }
+    if (all) attempt->interrupt.interrupt();
+    attempt->thread.join();
+    ended(NodeId{at->first}, *attempt);
+    at = attempts_.erase(at);
+    look_at_us_ = 0;
+  }
+  counters_.now = attempts_.size();
+}
+
+void PlaceAdopter::ended(NodeId place, const Attempt& attempt) {
+  if (!attempt.result.ok()) {
+    const auto wanted = wanted_.find(place.value);
+    if (wanted != wanted_.end()) try_again(place, &wanted->second, attempt.result.status());
     return;
   }
-  const uint64_t began_us = monotonic_us();
-  counters_.now = place.value;
-  const StatusOr<std::string> adopted = adopt(place);
-  counters_.now = 0;
-  look_at_us_ = 0;
-  if (!adopted.ok()) return try_again(place, &due->second, adopted.status());
-  counters_.last_us = monotonic_us() - began_us;
+  counters_.last_us = monotonic_us() - attempt.began_us;
   ++counters_.done;
   diag(Severity::kInfo,
        "server %u has ended; this server has recovered what it left in %llu ms: %s",
        unsigned{place.value}, static_cast<unsigned long long>(counters_.last_us / 1000),
-       adopted->c_str());
+       attempt.result->c_str());
   wanted_.erase(place.value);
 }
 

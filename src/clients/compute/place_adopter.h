@@ -21,6 +21,9 @@
 //         it comes first the adopters stop.
 //   ADP5  What fails is tried again, after pauses that grow, as long as the place is not settled
 //         and nobody is there; why is said once.
+//   ADP7  Places are recovered at the same time, and while the server's own kernel is being opened:
+//         what one of them has to undo may lie on a page that another one had for writing. Redo
+//         waits for nobody (FP3), so there is always one that goes on.
 //   ADP6  stop() waits for no other node: what is under way is given up as if the process had been
 //         killed (ADP2).
 #pragma once
@@ -53,7 +56,7 @@ struct PlaceAdopterOptions {
   std::function<StatusOr<std::unique_ptr<registry::Registry>>()> connect;
   // Opens a kernel on that place, brings what is unfinished there to its end, shuts the kernel down
   // in order, and says in some words what there was to do. Ends soon after the flag is raised, with
-  // an error. Called in the adopter's thread, which is interrupted then, too.
+  // an error. Called in a thread of its own for each place (ADP7), which is interrupted then, too.
   std::function<StatusOr<std::string>(FusionNode* place, StopFlag* stop)> recover;
   uint64_t settle_us = 200'000;  // for who leaves in order to write that down
   uint64_t rank_us = 1'000'000;  // after the survivor before
@@ -66,7 +69,7 @@ struct PlaceAdopterOptions {
 struct PlaceAdopterCounters {
   std::atomic<uint64_t> begun{0}, done{0}, failed{0}, looks{0};
   std::atomic<uint64_t> last_us{0};  // how long the last one took
-  std::atomic<uint8_t> now{0};       // whose place it is at; 0: none
+  std::atomic<uint64_t> now{0};      // under way
 };
 
 class PlaceAdopter {
@@ -78,8 +81,8 @@ class PlaceAdopter {
 
   // For FusionMemberOptions::members; before start(), too. Does not block.
   void heard(const std::vector<proto::FusionServer>& servers);
-  // Once, when the server's own kernel is open: its place, and its holder's name
-  // (ComputeNode::holder()). Looks at once for what was left before.
+  // Once, when the server is a member, before its own kernel is opened (ADP7): its place, and its
+  // holder's name (ComputeNode::holder()). Looks at once for what was left before.
   void start(NodeId own, std::string holder);
   // Before the server's own node goes. Blocks until nothing of it runs; ADP6. Again: nothing.
   void stop();
@@ -92,12 +95,22 @@ class PlaceAdopter {
     uint64_t pause_us = 0;
     bool told = false;  // why it did not work
   };
+  struct Attempt {
+    uint64_t began_us = 0;
+    StatusOr<std::string> result = std::string();  // its thread's, until has_ended
+    std::atomic<bool> has_ended{false};
+    WaitInterrupt interrupt;
+    std::thread thread;
+  };
   void work();
   void wait_until(uint64_t at_us);  // or until there is news
   [[nodiscard]] std::set<uint8_t> others() const;
   Status look();
   void note(const std::vector<cluster::KnownPlace>& unsettled);
   void adopt_due();
+  void begin(NodeId place);
+  void end_attempts(bool all);
+  void ended(NodeId place, const Attempt& attempt);
   StatusOr<std::string> adopt(NodeId place);
   void try_again(NodeId place, Wanted* wanted, const Status& why);
 
@@ -111,10 +124,12 @@ class PlaceAdopter {
   CondVar changed_;
   std::set<uint8_t> there_ STRATA_GUARDED_BY(mutex_);
   bool news_ STRATA_GUARDED_BY(mutex_) = true;
+  bool attempt_ended_ STRATA_GUARDED_BY(mutex_) = false;
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
 
   // The thread's.
   std::map<uint8_t, Wanted> wanted_;
+  std::map<uint8_t, std::unique_ptr<Attempt>> attempts_;
   std::unique_ptr<registry::Registry> registry_;
   uint64_t look_at_us_ = 0;  // UINT64_MAX: when there is news
   uint64_t look_pause_us_ = 0;
