@@ -288,10 +288,8 @@ TEST_F(FusionTakeover, AServerThatComesBackAtOnceIsFirstOrNotAndAllIsThere) {  /
 TEST_F(FusionTakeover, WhoStartsAloneAdoptsAllOthers) {  // ADP7: after everything was killed
   start_with_table(3);
   ASSERT_FALSE(HasFailure());
-  for (size_t i = 0; i < 3; ++i) {
-    ASSERT_TRUE(update(i, i + 1, 1).ok());
-    engine::testing::bury(open_transaction(i, i * 2 + 3, i * 2 + 4));
-  }
+  for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(update(i, i + 1, 1).ok());
+  for (size_t i = 0; i < 3; ++i) engine::testing::bury(open_transaction(i, i * 2 + 3, i * 2 + 4));
   for (size_t i = 0; i < 3; ++i) kill(i);
   for (uint8_t number = 1; number <= 3; ++number)  // lives that adopters had
     cluster_.memory->exited(NodeId{number});
