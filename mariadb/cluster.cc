@@ -1,8 +1,10 @@
 #include "mariadb/cluster.h"
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <string>
 
@@ -12,9 +14,11 @@
 #include "base/profiles.h"
 #include "clients/compute/compute_node.h"
 #include "clients/compute/fusion_node.h"
+#include "clients/compute/place_adopter.h"
 #include "clients/compute/stand_by.h"
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
+#include "engine/recover_only.h"
 #include "io/token_file.h"
 #include "mariadb/settings.h"
 #include "registry/etcd/etcd.h"
@@ -25,6 +29,7 @@ namespace {
 
 // One of the two: the first where one server writes, the other where several do.
 std::unique_ptr<clients::ComputeNode> single;
+std::unique_ptr<clients::PlaceAdopter> adopter;  // of one of several, which tells it who is there
 std::unique_ptr<clients::FusionNode> one_of_several;
 clients::ComputeNode* node = nullptr;  // this server's part in the cluster, whichever it is
 
@@ -43,6 +48,7 @@ const LeaseGuard lease_guard;
 
 std::atomic<bool> has_started{false};
 constexpr uint64_t kShutdownPatienceUs = 10'000'000;
+constexpr uint64_t kAdoptersPoolBytes = uint64_t{32} << 20;
 
 // Whether a log that no write quorum takes is to be given up. While the server runs it is not,
 // since its storage nodes come back sooner or later; a start has its timeout, and so has a
@@ -173,6 +179,51 @@ StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions
   return clients::ComputeNode::join(std::move(registry), secret, options);
 }
 
+class PlaceGuard final : public engine::AnswerGuard {
+ public:
+  explicit PlaceGuard(const clients::FusionNode* place) : place_(place) {}
+  [[nodiscard]] bool may_answer() const noexcept override { return place_->may_answer(); }
+  [[nodiscard]] Status why_not() const override {
+    const Status why = place_->why_silent();
+    return why.ok() ? AnswerGuard::why_not() : why;
+  }
+
+ private:
+  const clients::FusionNode* const place_;
+};
+
+// What a server that was killed has left. Nobody serves from this kernel, and its folder holds
+// nothing that is needed afterwards, or is left from an earlier time.
+StatusOr<std::string> recover_place(clients::FusionNode* place, engine::KernelOptions options,
+                                    StopFlag* stop) {
+  options.node = place->number().value;
+  options.directory += "/adopts-" + std::to_string(options.node);
+  options.buffer_pool_bytes = std::min<uint64_t>(options.buffer_pool_bytes, kAdoptersPoolBytes);
+  options.wait_listener = nullptr;  // no session of the server's waits in it
+  const PlaceGuard guard(place);
+  engine::KernelSeams seams;
+  place->fill(&seams);
+  seams.answers = &guard;
+  std::error_code ignored;  // the next one removes it
+  std::filesystem::remove_all(options.directory, ignored);
+  const auto what = engine::recover_only(options, seams, stop);
+  std::filesystem::remove_all(options.directory, ignored);
+  if (!what.ok()) return what.status();
+  return engine::text_of(*what);
+}
+
+std::unique_ptr<clients::PlaceAdopter> make_adopter(const transport::Secret& secret,
+                                                    const clients::FusionNodeOptions& node_options,
+                                                    const engine::KernelOptions& kernel_options) {
+  clients::PlaceAdopterOptions options;
+  options.node = node_options;
+  options.connect = connect_registry;
+  options.recover = [kernel_options](clients::FusionNode* place, StopFlag* stop) {
+    return recover_place(place, kernel_options, stop);
+  };
+  return std::make_unique<clients::PlaceAdopter>(secret, std::move(options));
+}
+
 // Its number is the kernel's. What other servers make of tables after it was opened it does not see
 // yet (no locks on names between servers).
 StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptions options) {
@@ -183,6 +234,8 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptio
   STRATA_ASSIGN_OR_RETURN(const transport::Secret secret,
                           transport::load_secret(path_of(setting_secret_file)));
   STRATA_ASSIGN_OR_RETURN(auto registry, connect_registry());
+  adopter = make_adopter(secret, of, options);
+  of.member.members = [](const auto& servers) { adopter->heard(servers); };
   STRATA_ASSIGN_OR_RETURN(one_of_several,
                           clients::FusionNode::join(std::move(registry), secret, of));
   node = one_of_several->compute();
@@ -190,6 +243,8 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptio
   engine::KernelSeams seams;
   one_of_several->fill(&seams);
   seams.answers = &lease_guard;
+  // What others have left may lock pages that this start needs (ADP7).
+  adopter->start(one_of_several->number(), node->holder());
   auto opened = engine::open_with_seams(options, seams);
   if (!opened.ok()) leave_cluster(false);
   return opened;
@@ -253,7 +308,12 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOption
   return opened;
 }
 
+void stop_adopting() {
+  if (adopter != nullptr) adopter->stop();
+}
+
 void leave_cluster(bool in_order) {
+  stop_adopting();
   if (node == nullptr) return;
   // What one of several has changed may be in its memory only: others learn it from its log then,
   // when it is started again.
@@ -269,6 +329,7 @@ void leave_cluster(bool in_order) {
   node = nullptr;
   single.reset();
   one_of_several.reset();
+  adopter.reset();  // heard until here
 }
 
 Status may_answer() {
@@ -360,6 +421,13 @@ std::vector<engine::Kernel::Counter> cluster_counters() {
       {"cluster_backpressure_wait_us", facts.backpressure_wait_us},
       {"cluster_replay_backlog_bytes", facts.replay_backlog_bytes}};
   add_memory(node->memory(), &counters);
+  if (adopter != nullptr) {
+    const clients::PlaceAdopterCounters& places = adopter->counters();
+    counters.insert(counters.end(), {{"cluster_adoptions", places.done},
+                                     {"cluster_adoptions_failed", places.failed},
+                                     {"cluster_adoption_last_us", places.last_us},
+                                     {"cluster_adopts", places.now}});
+  }
   return counters;
 }
 

@@ -13,6 +13,8 @@ namespace strata::glue {
 // Opens the kernel as the settings say, after joining the cluster if there is one. Blocks, up to
 // strata_start_timeout for a cluster. Errors say what, where and what to do.
 StatusOr<std::unique_ptr<engine::Kernel>> open_kernel(const engine::KernelOptions& options);
+// Before the kernel goes: nothing is recovered any more of what others have left.
+void stop_adopting();
 // After the kernel is gone: others may have its place at once. `in_order`: it was shut down, and
 // that was OK.
 void leave_cluster(bool in_order);

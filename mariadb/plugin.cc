@@ -131,6 +131,7 @@ void wire(handlerton* hton) {
 
 // As after a crash: what was found stays as it is.
 void give_kernel_up() {
+  stop_adopting();
   delete std::exchange(kernel, nullptr);
   leave_cluster(false);
   files_for_tests.reset();
@@ -171,6 +172,7 @@ int start(void* plugin) {
 int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
+    stop_adopting();
     stop_server_files();
     stop_coordination();
     close_temporary_kernel();

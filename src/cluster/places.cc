@@ -33,7 +33,7 @@ StatusOr<KnownPlace> Places::take(uint64_t folder, bool* taken, uint64_t deadlin
     if (free > kPlacesMax)
       return error_no_space("all " + std::to_string(kPlacesMax) +
                             " places of the cluster are taken; to do: give one back");
-    const Place place{NodeId{static_cast<uint8_t>(free)}, folder, {}};
+    const Place place{NodeId{static_cast<uint8_t>(free)}, folder, {}, {}, {}};
     const auto made = registry_->change(
         Change::create(keys_.place(place.number), internal::encode_place(place)), deadline_us);
     if (made.ok()) {
@@ -55,6 +55,32 @@ StatusOr<KnownPlace> Places::move_in(const Place& place, Version before, const E
   const auto changed = registry_->change(changes, deadline_us);
   if (changed.ok()) return KnownPlace{place, *changed};
   return changed.status();
+}
+
+StatusOr<KnownPlace> Places::settle(const KnownPlace& place, bool alone, const EpochGrant& grant,
+                                    uint64_t deadline_us) {
+  Place settled = place.place;
+  settled.settled = grant.epoch;
+  if (alone) settled.adopter.clear();
+  return move_in(settled, place.version, grant, deadline_us);
+}
+
+// A stream that nobody was ever given is one on which nothing was ever written.
+StatusOr<bool> Places::is_settled(const Place& place, uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(
+      const auto holder,
+      StreamEpochs(registry_, keys_).current(log_stream_of(place.number), deadline_us));
+  return !holder.has_value() || holder->epoch == place.settled;
+}
+
+StatusOr<std::vector<KnownPlace>> Places::unsettled(uint64_t deadline_us) {
+  STRATA_ASSIGN_OR_RETURN(std::vector<KnownPlace> places, all(deadline_us));
+  std::vector<KnownPlace> unsettled;
+  for (KnownPlace& one : places) {
+    STRATA_ASSIGN_OR_RETURN(const bool settled, is_settled(one.place, deadline_us));
+    if (!settled) unsettled.push_back(std::move(one));
+  }
+  return unsettled;
 }
 
 Status Places::give_back(const KnownPlace& place, const EpochGrant& grant, uint64_t deadline_us) {

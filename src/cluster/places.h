@@ -6,8 +6,12 @@
 //         two.
 //   PLC2  Only the holder of the place's stream changes its record (move_in(), give_back()): who
 //         has lost the stream changes nothing.
-//   PLC3  The record says who held the place's stream last. Who was a member at the memory node for
-//         it since, and never held the stream, has changed nothing.
+//   PLC3  The record says who of the place's own folder held its stream last (`server`), and who
+//         has held it since in that one's stead and has not left in order (`adopter`). Who was a
+//         member at the memory node for it since, and never held the stream, has changed nothing.
+//   PLC4  A place is settled when the last epoch of its stream is one whose holder has left in
+//         order: all that it had exclusively was given back, and there is nothing to recover. Who
+//         seals the stream of one that was killed takes a later epoch.
 #pragma once
 
 #include <optional>
@@ -30,7 +34,9 @@ constexpr NodeId kFirstPlace{1};
 struct Place {
   NodeId number;
   uint64_t folder = 0;  // the identity of the data folder whose it is; not 0
-  std::string server;   // who wrote on it last (StreamHolder::holder); empty: nobody yet
+  std::string server;   // PLC3: StreamHolder::holder; empty: nobody yet
+  std::string adopter;  // PLC3: empty: nobody
+  Epoch settled;        // PLC4; zero: nobody has ever left in order
   bool operator==(const Place&) const = default;
 };
 
@@ -55,6 +61,14 @@ class Places {
   // registry's.
   StatusOr<KnownPlace> move_in(const Place& place, Version before, const EpochGrant& grant,
                                uint64_t deadline_us);
+  // PLC2, PLC4. The holder has left in order but for letting the stream go, and nobody else is at
+  // it (`alone`: nor was one before that may still be there). Blocks. Errors: as move_in().
+  StatusOr<KnownPlace> settle(const KnownPlace& place, bool alone, const EpochGrant& grant,
+                              uint64_t deadline_us);
+  // PLC4. Those on which somebody is, or has ended without leaving in order. By number. Blocks.
+  // Errors: as all().
+  StatusOr<std::vector<KnownPlace>> unsettled(uint64_t deadline_us);
+  StatusOr<bool> is_settled(const Place& place, uint64_t deadline_us);
   // PLC2. The place is nobody's: nothing was ever written on it. Blocks. Errors: as move_in().
   Status give_back(const KnownPlace& place, const EpochGrant& grant, uint64_t deadline_us);
   // The same of one that was taken, and on which nobody has moved in. Errors: conflict (somebody

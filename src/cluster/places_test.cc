@@ -77,6 +77,38 @@ TEST_F(PlacesTest, OnlyTheHolderOfItsStreamMovesInAndGivesItBack) {  // PLC2, PL
   EXPECT_EQ(take(13, true).place.number, first.place.number);
 }
 
+TEST_F(PlacesTest, IsSettledUntilSomebodyHoldsItsStreamAgain) {  // PLC3, PLC4
+  const auto unsettled = [this] {
+    const auto places = places_.unsettled(deadline());
+    EXPECT_TRUE(places.ok()) << places.status();
+    return places.ok() ? places->size() : 0;
+  };
+  const KnownPlace first = take(11, true);
+  const KnownPlace second = take(12, true);
+  EXPECT_EQ(unsettled(), 0u) << "nobody has ever written on them";
+  const EpochGrant grant = hold(first.place.number);
+  EXPECT_EQ(unsettled(), 1u);
+  Place adopted = first.place;
+  adopted.adopter = "server-b.01-for-1";
+  const auto in = places_.move_in(adopted, first.version, grant, deadline());
+  ASSERT_TRUE(in.ok()) << in.status();
+  EXPECT_EQ(take(11, false).place, adopted);
+  // An adopter that comes after one that may still be there.
+  const auto after = places_.settle(*in, false, grant, deadline());
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->place.adopter, adopted.adopter);
+  EXPECT_EQ(unsettled(), 0u);
+  const EpochGrant next = hold(first.place.number);
+  EXPECT_EQ(unsettled(), 1u);
+  EXPECT_TRUE(is_conflict(places_.settle(*after, true, grant, deadline()).status()));
+  const auto settled = places_.settle(*after, true, next, deadline());
+  ASSERT_TRUE(settled.ok()) << settled.status();
+  EXPECT_TRUE(settled->place.adopter.empty());
+  EXPECT_EQ(settled->place.settled, next.epoch);
+  EXPECT_EQ(settled->place.folder, 11u);
+  EXPECT_EQ(unsettled(), 0u);
+}
+
 TEST_F(PlacesTest, OneOnWhichNobodyHasMovedInIsGivenBackByWhoeverTookIt) {
   const KnownPlace taken = take(11, true);
   const EpochGrant grant = hold(taken.place.number);
@@ -100,7 +132,9 @@ TEST_F(PlacesTest, WhatCannotBeReadIsSaidToBeSo) {
   for (const char* value :
        {"", "{}", R"({"format":1})", R"({"format":2,"folder":"000000000000000b"})",
         R"({"format":1,"folder":"0000000000000000"})",
-        R"({"format":1,"folder":"000000000000000b","server":""})"}) {
+        R"({"format":1,"folder":"000000000000000b","server":""})",
+        R"({"format":1,"folder":"000000000000000b","adopter":"-"})",
+        R"({"format":1,"folder":"000000000000000b","settled":0})"}) {
     const auto now = registry_->get(keys_.place(NodeId{1}), deadline());
     ASSERT_TRUE(now.ok());
     const Version version = now->has_value() ? (*now)->version : Version{};

@@ -390,6 +390,8 @@ Status check_place(const Place& place) {
   if (place.number < kFirstPlace || place.number.value > kPlacesMax || place.folder == 0)
     return error_invalid_argument(
         absl::StrCat("a place is one of 1 to ", kPlacesMax, ", of a data folder"));
+  if (place.settled.value > kEpochMax) return error_invalid_argument("an epoch out of range");
+  if (!place.adopter.empty()) STRATA_RETURN_IF_ERROR(check_name("node", place.adopter));
   return place.server.empty() ? ok_status() : check_name("node", place.server);
 }
 
@@ -397,6 +399,8 @@ std::string encode_place(const Place& place) {
   Json json = record();
   json["folder"] = hex(place.folder);
   if (!place.server.empty()) json["server"] = place.server;
+  if (!place.adopter.empty()) json["adopter"] = place.adopter;
+  if (!place.settled.is_zero()) json["settled"] = place.settled.value;
   return text_of(json);
 }
 
@@ -413,6 +417,12 @@ StatusOr<Place> decode_place(std::string_view places, const KeyValue& entry) {
   if (find_field(json, "server") != nullptr &&
       (!read_string(json, "server", &place.server) || place.server.empty()))
     return unreadable(entry, "a server without a name");
+  if (find_field(json, "adopter") != nullptr &&
+      (!read_string(json, "adopter", &place.adopter) || place.adopter.empty()))
+    return unreadable(entry, "an adopter without a name");
+  if (find_field(json, "settled") != nullptr &&
+      (!read_u64(json, "settled", &place.settled.value) || place.settled.is_zero()))
+    return unreadable(entry, "no epoch under which somebody has left");
   const Status status = check_place(place);
   if (!status.ok()) return unreadable(entry, text::message_of(status));
   return place;

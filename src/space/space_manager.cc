@@ -147,12 +147,6 @@ StatusOr<uint64_t> SpaceManager::read_slot(SpaceId space, HeaderSlot slot) {
   return load_u64(header->page() + slot_offset(slot));
 }
 
-StatusOr<uint64_t> SpaceManager::read_slot_of_other(SpaceId space, HeaderSlot slot) {
-  Mtr mtr(impl_->pool, impl_->log);
-  STRATA_ASSIGN_OR_RETURN(MtrPage * header, fix_header(&mtr, space, LatchMode::kShared));
-  return load_u64(header->page() + slot_offset(slot));
-}
-
 StatusOr<uint64_t> SpaceManager::read_slot_in(Mtr* mtr, SpaceId space, HeaderSlot slot) {
   const EpochGuard epoch(this);
   STRATA_RETURN_IF_ERROR(impl_->live(space).status());

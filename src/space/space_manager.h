@@ -90,9 +90,6 @@ class SpaceManager {
   // Header slots. write_slot rides on the caller's mtr (latches page 0 exclusively: allocation
   // rank).
   StatusOr<uint64_t> read_slot(SpaceId space, HeaderSlot slot);
-  // Of a space that need not be open here: another node's undo space, which nobody drops. Never
-  // not_found: without a header it is damaged.
-  StatusOr<uint64_t> read_slot_of_other(SpaceId space, HeaderSlot slot);
   // Under a latch on page 0 that the mtr has.
   StatusOr<uint64_t> read_slot_in(Mtr* mtr, SpaceId space, HeaderSlot slot);
   Status write_slot(Mtr* mtr, SpaceId space, HeaderSlot slot, uint64_t value);

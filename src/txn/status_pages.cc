@@ -75,19 +75,24 @@ StatusOr<uint32_t> StatusPages::child(PageId directory, uint64_t extra, uint64_t
   return number;
 }
 
-StatusOr<uint32_t> StatusPages::root_of(NodeId node) {
-  std::atomic<uint32_t>& cached = roots_[node.value];
-  if (const uint32_t number = cached.load(std::memory_order_relaxed); number != 0) return number;
+StatusOr<uint64_t> StatusPages::number_in_header(NodeId node, HeaderSlot slot) {
   const PageId header{undo_space_of(node), 0};
   const StatusOr<PageGuard> guard = pool_->fix(header, LatchMode::kShared);
   // Not kNotFound: that would mean "truncated, therefore visible".
   if (is_not_found(guard.status()))
     return error_corruption("node " + std::to_string(node.value) + " has no undo space");
   STRATA_RETURN_IF_ERROR(guard.status());
-  const auto number = static_cast<uint32_t>(
-      load_u64(guard->page() + kHeaderSlotsOffset + 8 * static_cast<uint32_t>(kStatusRootSlot)));
+  return load_u64(guard->page() + kHeaderSlotsOffset + 8 * static_cast<uint32_t>(slot));
+}
+
+StatusOr<uint32_t> StatusPages::root_of(NodeId node) {
+  std::atomic<uint32_t>& cached = roots_[node.value];
+  if (const uint32_t number = cached.load(std::memory_order_relaxed); number != 0) return number;
+  STRATA_ASSIGN_OR_RETURN(const uint64_t told, number_in_header(node, kStatusRootSlot));
+  const auto number = static_cast<uint32_t>(told);
   if (number == 0)
-    return error_corruption(name_of(header) + " names no transaction status directory");
+    return error_corruption(name_of(PageId{undo_space_of(node), 0}) +
+                            " names no transaction status directory");
   cached.store(number, std::memory_order_relaxed);
   return number;
 }

@@ -140,9 +140,8 @@ StatusOr<TrxLookup> TrxSystem::Impl::read_status(TrxId id) {
 StatusOr<TrxLookup> TrxSystem::Impl::truncated(TrxId id) {
   std::atomic<uint64_t>& known = truncated_below[node_of(id).value];
   if (sequence_of(id) < known.load(std::memory_order_relaxed)) return kLongAgo;
-  STRATA_ASSIGN_OR_RETURN(
-      const uint64_t bound,
-      spaces->read_slot_of_other(SpaceId{undo_space_of(node_of(id))}, kVisibleBelowSlot));
+  STRATA_ASSIGN_OR_RETURN(const uint64_t bound,
+                          status.number_in_header(node_of(id), kVisibleBelowSlot));
   if (sequence_of(id) >= bound)
     return error_corruption("transaction " + std::to_string(sequence_of(id)) + " of node " +
                             std::to_string(node_of(id).value) +

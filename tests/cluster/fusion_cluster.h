@@ -18,11 +18,14 @@
 
 #include "base/aligned.h"
 #include "clients/compute/fusion_node.h"
+#include "clients/compute/place_adopter.h"
 #include "cluster/membership.h"
 #include "cluster/places.h"
 #include "engine/kernel_seams.h"
+#include "engine/recover_only.h"
 #include "engine/testing/cluster.h"
 #include "memnode/fusion/testing/fusion_node.h"
+#include "memnode/host/log_sealer.h"
 #include "storage_cluster.h"
 
 namespace strata::testing {
@@ -97,6 +100,7 @@ class MemoryNode {
     ASSERT_TRUE(written_->sync().ok());  // the registry has a list from here on
     store_ = std::make_unique<PagesOnStorage>(written_.get());
     node_.other_store = store_.get();
+    if (seals) make_sealer();
     node_.start(grant_.epoch.value);
     cluster::Member member;
     member.name = "memory-1";
@@ -110,6 +114,7 @@ class MemoryNode {
   void stop() {
     if (written_ == nullptr) return;
     node_.stop();
+    sealer_.reset();
     written_->stop();
     store_.reset();
     written_.reset();
@@ -124,6 +129,13 @@ class MemoryNode {
     for (const auto& server : node_.service()->status().servers) count += server.fenced ? 0 : 1;
     return count;
   }
+  // Before start(): logs of whoever is fenced are sealed on the storage nodes, as a real one does.
+  bool seals = false;
+  // Before start(): how long a lease is.
+  void set_lease_us(uint64_t us) {
+    node_.options.time.authority.lease_us = us;
+    node_.options.join_us_max = 5'000'000;
+  }
   // As its supervisor would report it.
   void exited(NodeId number) {
     for (const auto& server : node_.service()->status().servers)
@@ -131,14 +143,41 @@ class MemoryNode {
   }
 
  private:
+  void make_sealer() {
+    const auto storage = [this] {
+      clients::QuorumClientOptions options;
+      options.generation = 1;
+      options.quorum.replicas = static_cast<uint32_t>(around_->addresses.size());
+      options.quorum.write_quorum = options.quorum.replicas / 2 + 1;
+      for (size_t i = 0; i < around_->addresses.size(); ++i) {
+        options.addresses.emplace_back(around_->addresses[i]);
+        options.keys.push_back(StorageNode::name_of(i));
+      }
+      return options;
+    };
+    sealer_ = std::make_unique<memnode::LogSealer>(
+        memnode::LogSealer::Parts{.registry = registry_.get(),
+                                  .keys = around_->keys,
+                                  .world = io_.world(),
+                                  .secret = cluster_secret(),
+                                  .holder = "memory-1",
+                                  .lease = [this] { return lease_; },
+                                  .storage = storage});
+    node_.seal = [sealer = sealer_.get()](NodeId server, uint64_t,
+                                          absl::AnyInvocable<void(const Status&)> done) {
+      sealer->seal(cluster::log_stream_of(server), std::move(done));
+    };
+  }
+
   Surroundings* const around_;
   std::unique_ptr<registry::Registry> registry_;
   transport::test::IoNode io_;
-  std::unique_ptr<registry::Lease> lease_;
+  std::shared_ptr<registry::Lease> lease_;
   cluster::EpochGrant grant_;
   std::unique_ptr<clients::InSyncSet> in_sync_;
   std::unique_ptr<clients::WrittenPageSource> written_;
   std::unique_ptr<PagesOnStorage> store_;
+  std::unique_ptr<memnode::LogSealer> sealer_;  // asked by node_, which is stopped before
   memnode::testing::FusionNode node_;
 };
 
@@ -170,6 +209,7 @@ class FusionServer {
     options.compute.data_directory = folder_;
     options.compute.lease_seconds = 10;
     options.compute.start_timeout_us = start_timeout_us;
+    if (adopts) make_adopter(options);
     auto connection = around_->sim.store().connect();
     registry_ = connection.get();
     if (before_join) before_join(registry_);
@@ -178,6 +218,7 @@ class FusionServer {
     return ok_status();
   }
   Status open_kernel() {
+    if (adopter_ != nullptr) adopter_->start(node_->number(), node_->compute()->holder());
     guard_ = std::make_unique<FusionGuard>(node_.get());
     disk_ = make_sim_file_system();
     engine::KernelOptions options = engine::testing::options_on(disk_.get());
@@ -198,6 +239,7 @@ class FusionServer {
   }
   // In order.
   Status stop() {
+    if (adopter_ != nullptr) adopter_->stop();
     STRATA_RETURN_IF_ERROR(kernel_->shutdown());
     kernel_.reset();
     const Status left = node_->leave();
@@ -206,24 +248,65 @@ class FusionServer {
   }
   // As if it was killed.
   void die() {
+    if (adopter_ != nullptr) adopter_->stop();
     kernel_.reset();
     node_.reset();
     guard_.reset();
+    adopter_.reset();
   }
+  [[nodiscard]] clients::PlaceAdopter* adopter() { return adopter_.get(); }
   [[nodiscard]] bool runs() const { return kernel_ != nullptr; }
   [[nodiscard]] clients::FusionNode* node() { return node_.get(); }
   [[nodiscard]] engine::Kernel* kernel() { return kernel_.get(); }
   [[nodiscard]] registry::SimRegistry* registry() { return registry_; }
   [[nodiscard]] const std::string& folder() const { return folder_; }
 
+  // Takes over what those leave that are killed.
+  bool adopts = false;
+  // In its adopter's thread: what is opened in another's place, and when that was recovered.
+  std::function<Status(clients::FusionNode*)> before_recovery, after_recovery;
   uint64_t start_timeout_us = 60'000'000;
   std::function<void(registry::SimRegistry*)> before_join;
   std::function<void(engine::KernelSeams*)> change_seams;
 
  private:
+  void make_adopter(clients::FusionNodeOptions& options) {
+    clients::PlaceAdopterOptions adopter;
+    adopter.node = options;
+    adopter.connect = [this]() -> StatusOr<std::unique_ptr<registry::Registry>> {
+      return std::unique_ptr<registry::Registry>(around_->sim.store().connect());
+    };
+    adopter.recover = [this](clients::FusionNode* place, StopFlag* stop) {
+      return recover(place, stop);
+    };
+    adopter.settle_us = 20'000;
+    adopter.rank_us = 1'000'000;
+    adopter.retry_us_min = 50'000;
+    adopter.retry_us_max = 500'000;
+    adopter_ = std::make_unique<clients::PlaceAdopter>(cluster_secret(), std::move(adopter));
+    options.member.members = [a = adopter_.get()](const auto& servers) { a->heard(servers); };
+  }
+  StatusOr<std::string> recover(clients::FusionNode* place, StopFlag* stop) {
+    if (before_recovery) STRATA_RETURN_IF_ERROR(before_recovery(place));
+    const FusionGuard guard(place);
+    const std::unique_ptr<SimFileSystem> disk = make_sim_file_system();
+    engine::KernelOptions options = engine::testing::options_on(disk.get());
+    options.background = true;
+    options.profile = kFusion;
+    options.node = place->number().value;
+    options.buffer_pool_bytes = 2u << 20;
+    engine::KernelSeams seams;
+    place->fill(&seams);
+    seams.answers = &guard;
+    STRATA_ASSIGN_OR_RETURN(const auto what, engine::recover_only(options, seams, stop));
+    if (after_recovery) STRATA_RETURN_IF_ERROR(after_recovery(place));
+    return engine::text_of(what);
+  }
+
   Surroundings* const around_;
   const std::string folder_;
   registry::SimRegistry* registry_ = nullptr;
+  std::unique_ptr<clients::PlaceAdopter> adopter_;  // heard of by node_, until that is gone
   std::unique_ptr<clients::FusionNode> node_;
   std::unique_ptr<FusionGuard> guard_;
   std::unique_ptr<SimFileSystem> disk_;

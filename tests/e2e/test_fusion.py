@@ -1,4 +1,4 @@
-"""Several MariaDB servers write the same tables (profile fusion, still being built: no command starts it). What one has committed
+"""Several MariaDB servers write the same tables (profile fusion). What one has committed
 another sees at once, no update is lost, a server that is killed comes back with all it had acknowledged, and one can be added.
 Tables that one makes, changes, renames and drops are so for all; who is killed in the middle of a change keeps others waiting
 until it is back, and no longer.

@@ -42,6 +42,8 @@ Status check_role(const ComputeOptions& options) {
                                       : "one compute node writes, and no others"));
   if (several && (!options.membership.enter || !options.membership.leave))
     return error_invalid_argument("one of several servers is a member at the memory node");
+  if (!several && !options.adopts.is_zero())
+    return error_invalid_argument("places are adopted where several servers write");
   if (several) return ok_status();
   const std::set<StreamId> streams(options.streams.begin(), options.streams.end());
   if (streams.empty() || streams.size() != options.streams.size() || streams.contains(StreamId{}))
@@ -169,7 +171,7 @@ Status ComputeNode::take_place(uint64_t deadline_us) {
     if (taken.ok()) return taken;
     // Somebody is there, or was quicker, or nobody knows: what is so now is looked at again.
     if (!is_in_use(taken) && !is_conflict(taken) && !may_be_repeated(taken)) return taken;
-    if (!std::exchange(told, true))
+    if (!std::exchange(told, true) && !adopts())
       diag(Severity::kInfo, "%s: waiting for a place among the servers", text(taken).c_str());
     if (!pause(kPauseUsMin * 4, deadline_us)) return taken;
   }
@@ -192,6 +194,7 @@ Status ComputeNode::have_lease() {
 StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, bool founded,
                                                       bool* fresh) {
   *fresh = false;
+  if (adopts()) return find_adopted(places);
   if (founded) return places->take(held_->identity(), fresh, call_deadline());
   // Whose it is makes no difference: nothing on it counts yet.
   STRATA_ASSIGN_OR_RETURN(const auto all, places->all(call_deadline()));
@@ -202,18 +205,32 @@ StatusOr<cluster::KnownPlace> ComputeNode::find_place(cluster::Places* places, b
   return first;
 }
 
+// CM11
+StatusOr<cluster::KnownPlace> ComputeNode::find_adopted(cluster::Places* places) {
+  STRATA_ASSIGN_OR_RETURN(const auto all, places->all(call_deadline()));
+  for (const cluster::KnownPlace& one : all) {
+    if (one.place.number != options_.adopts) continue;
+    STRATA_ASSIGN_OR_RETURN(const bool settled, places->is_settled(one.place, call_deadline()));
+    if (!settled) return one;
+  }
+  return error_not_found("there is nothing to recover of server " +
+                         std::to_string(options_.adopts.value));
+}
+
 Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
   STRATA_ASSIGN_OR_RETURN(const bool founded, is_founded(call_deadline()));
   bool fresh = false;
   STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace known, find_place(places, founded, &fresh));
+  if (!founded && adopts()) return error_not_found("there is no database yet");
   founds_ = !founded;
   if (fresh) fresh_place_ = known;
   const uint64_t now_us = registry_->now_us();
   if (now_us >= deadline_us) return error_timed_out("no place was found in time");
   Membership::Seat seat{
       known.place.number,
-      // PLC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page.
-      fresh || known.place.server == holder_,
+      // PLC3, ID2. Who became a member meanwhile, and has not moved in, has not used a page. An
+      // adopter knows nothing of the process whose place it takes.
+      !adopts() && (fresh || (known.place.server == holder_ && known.place.adopter.empty())),
       transport::Address([authority = authority_.get()] { return authority->now(); }),
       std::min(deadline_us - now_us, kEnterUs)};
   const Status entered = options_.membership.enter(seat);
@@ -230,6 +247,10 @@ Status ComputeNode::try_place(cluster::Places* places, uint64_t deadline_us) {
 // later; that of another one, which was not sealed, ends with its lease.
 Status ComputeNode::hold_place(cluster::Places* places, const cluster::KnownPlace& known,
                                uint64_t deadline_us) {
+  if (adopts()) {  // somebody else may have been at it meanwhile, to its end
+    STRATA_ASSIGN_OR_RETURN(const cluster::KnownPlace now, find_adopted(places));
+    if (now.version != known.version) return error_conflict("the place was taken meanwhile");
+  }
   place_ = known;
   for (;;) {
     const Status held = try_to_hold(call_deadline());
@@ -249,7 +270,10 @@ Status ComputeNode::move_in(cluster::Places* places, const cluster::KnownPlace& 
       cluster::LogCheckpoints(registry_.get(), keys_).read(stream(), call_deadline()));
   place_is_new_ = !control.has_value();
   cluster::Place place = known.place;
-  place.server = holder_;
+  (adopts() ? place.adopter : place.server) = holder_;
+  if (!adopts()) place.adopter.clear();
+  // Its own earlier attempt has ended, as its name says (ID2).
+  after_adopter_ = adopts() && !known.place.adopter.empty() && known.place.adopter != holder_;
   STRATA_ASSIGN_OR_RETURN(place_, places->move_in(place, known.version, grant_, call_deadline()));
   fresh_place_ = {};
   return ok_status();
@@ -303,6 +327,10 @@ Status ComputeNode::hold_versions(Llsn oldest) {
 }
 
 Status ComputeNode::find_identity() {
+  if (adopts()) {
+    holder_ = options_.name;
+    return ok_status();
+  }
   const uint64_t patience_us = std::min(options_.start_timeout_us, kFolderPatienceUs);
   STRATA_ASSIGN_OR_RETURN(held_, HeldIdentity::of(options_.data_directory, patience_us));
   holder_ = options_.name + held_->suffix();
@@ -312,7 +340,7 @@ Status ComputeNode::find_identity() {
 bool ComputeNode::pause(uint64_t pause_us, uint64_t deadline_us) {
   MutexLock lock(mutex_);
   changed_.wait_for_us(lock, pause_us, [this]() STRATA_REQUIRES(mutex_) { return stopped_; });
-  return !stopped_ && registry_->now_us() < deadline_us;
+  return !stopped_ && !(options_.stop && options_.stop()) && registry_->now_us() < deadline_us;
 }
 
 // The storage nodes make identity and placement when they start for the first time.
@@ -404,7 +432,12 @@ void ComputeNode::note_taken_over(const cluster::StreamHolder& by) {
     if (fenced_.ok()) fenced_ = why;  // before it is silent, else it would say that this may pass
     taken_over_.store(true, std::memory_order_release);
   }
-  diag(Severity::kError, "%s: this node answers nothing any more; stop it", text(why).c_str());
+  diag(adopts() ? Severity::kInfo : Severity::kError, "%s: %s", text(why).c_str(), end_of_it());
+}
+
+const char* ComputeNode::end_of_it() const noexcept {
+  return adopts() ? "what this server does in another's place ends"
+                  : "this node answers nothing any more; stop it";
 }
 
 ReplicaSet ComputeNode::replicas_of(uint64_t generation, const cluster::StorageGroup& group) {
@@ -648,8 +681,7 @@ void ComputeNode::keep_lease() {
       continue;
     }
     if (ends_right(status)) {
-      diag(Severity::kError, "%s: this node answers nothing any more; stop it",
-           text(status).c_str());
+      diag(Severity::kError, "%s: %s", text(status).c_str(), end_of_it());
       continue;
     }
     diag(Severity::kWarning, "the lease is lost and nothing is answered until there is another: %s",
@@ -711,7 +743,7 @@ Status ComputeNode::give_up() {
   stop_keeping();
   options_.membership.leave();
   cluster::Places places(registry_.get(), keys_);
-  const bool unused = place_is_new_ && (control_ == nullptr || !control_->founded());
+  const bool unused = !adopts() && place_is_new_ && (control_ == nullptr || !control_->founded());
   const bool moved_in = !place_.version.is_zero() && !grant_.epoch.is_zero();
   Status given_back;
   if (!fresh_place_.version.is_zero())
@@ -730,6 +762,13 @@ void ComputeNode::stop_keeping() {
   }
   if (keeper_.joinable()) keeper_.join();
   if (watcher_.joinable()) watcher_.join();
+}
+
+Status ComputeNode::settle() {
+  stop_keeping();  // the lease, and so the grant, is the keeper's
+  cluster::Places places(registry_.get(), keys_);
+  STRATA_ASSIGN_OR_RETURN(place_, places.settle(place_, !after_adopter_, grant_, call_deadline()));
+  return ok_status();
 }
 
 Status ComputeNode::leave() {

@@ -32,6 +32,9 @@
 //        becomes the member next, or by itself. Who waits for longer than its lease takes another.
 //   CM10  What one of several left undone at its start leaves nothing behind: the stream is free,
 //         and so is a place that it had not had before.
+//   CM11  One of several that adopts (ComputeOptions::adopts) has another's place, as that one's
+//         next life would, but for the data folder: it holds none, its record stays that folder's,
+//         and it never gives the place back. A place that is settled (PLC4) it does not take.
 //   CM6  It takes a storage node out of the group when asked to through the registry
 //        (node_remover.h).
 #pragma once
@@ -110,6 +113,10 @@ struct ComputeOptions {
   size_t given_up_max = size_t{1} << 20;  // see StoragePagesOptions
   RemoteMemoryOptions memory;             // of profiles with a memory tier
   Membership membership;                  // of one of several
+  // CM11, place_adopter.h: the place of one that was killed, which is to be recovered; 0: the
+  // folder's own. `name` is the holder's then, and data_directory is not looked at.
+  NodeId adopts;
+  std::function<bool()> stop;  // asked often by a join() that waits; null: never
 };
 
 class ComputeNode {
@@ -148,6 +155,11 @@ class ComputeNode {
   // The database is there, and this place is only added to it, or was before. False: this node is
   // to make it.
   [[nodiscard]] bool database_exists() const noexcept { return !founds_; }
+  // Of StreamHolder; of an adopter its name.
+  [[nodiscard]] const std::string& holder() const noexcept { return holder_; }
+  // PLC4: nothing is left to be recovered, and nobody else's to be waited for. Before leave().
+  // Blocks. Errors: the registry's, conflict: the stream is not held any more.
+  Status settle();
   // Of a place whose log begins now: more than any llsn of an earlier attempt to begin it.
   [[nodiscard]] uint64_t first_llsn_bias() const noexcept {
     return std::max(grant_.epoch.value << 32, log_->founding_bias());
@@ -161,8 +173,10 @@ class ComputeNode {
   // a writer, which needs none.
   Status hold_versions(Llsn oldest);
 
-  [[nodiscard]] uint64_t identity() const noexcept { return held_->identity(); }  // CM4
-  [[nodiscard]] bool may_answer() const noexcept {                                // CM3; cheap
+  [[nodiscard]] uint64_t identity() const noexcept {  // CM4; an adopter has none: 0
+    return held_ == nullptr ? 0 : held_->identity();
+  }
+  [[nodiscard]] bool may_answer() const noexcept {  // CM3; cheap
     return !taken_over_.load(std::memory_order_acquire) &&
            lease_.load(std::memory_order_acquire)->valid();
   }
@@ -210,6 +224,9 @@ class ComputeNode {
                     uint64_t deadline_us);
   StatusOr<bool> is_founded(uint64_t deadline_us);
   Status move_in(cluster::Places* places, const cluster::KnownPlace& known);
+  StatusOr<cluster::KnownPlace> find_adopted(cluster::Places* places);
+  [[nodiscard]] bool adopts() const noexcept { return !options_.adopts.is_zero(); }
+  [[nodiscard]] const char* end_of_it() const noexcept;
   void let_place_go();
   void stop_keeping();
   [[nodiscard]] uint64_t call_deadline() const {
@@ -289,6 +306,7 @@ class ComputeNode {
   std::unique_ptr<registry::Watch> list_watch_;  // of one of several
   cluster::KnownPlace place_;                    // likewise
   bool place_is_new_ = false;                    // nobody has written on it
+  bool after_adopter_ = false;                   // another one was at it, and may still be there
   cluster::KnownPlace fresh_place_;              // taken by this join(), nobody has moved in
   bool founds_ = false;
   std::unique_ptr<cluster::HolderAddress> authority_;  // of one of several, too

@@ -24,8 +24,9 @@ FusionNode::FusionNode(const transport::Secret& secret, FusionNodeOptions option
   options_.compute.membership = {[this](const Membership::Seat& seat) { return enter(seat); },
                                  [this] { leave_again(); }};
   options_.member.ended = [this](const Status& why) {
-    diag(Severity::kError, "%s: this server answers nothing any more; start it again",
-         cause_of(why).c_str());
+    if (options_.compute.adopts.is_zero())
+      diag(Severity::kError, "%s: this server answers nothing any more; start it again",
+           cause_of(why).c_str());
     if (options_.ended) options_.ended(why);
   };
 }
@@ -121,8 +122,9 @@ Status FusionNode::trouble() const {
 
 Status FusionNode::leave() {
   const Status told = member_->leave();
+  const Status settled = told.ok() ? node_->settle() : told;
   const Status left = node_->leave();
-  return told.ok() ? left : told;
+  return settled.ok() ? left : settled;
 }
 
 }  // namespace strata::clients

@@ -80,8 +80,8 @@ class FusionNode {
   // The worst of what keeps this server, its log or its pages from going on. OK: all is well here.
   [[nodiscard]] Status trouble() const;
   // After Kernel::shutdown() was OK, and the kernel is gone: its pages and its stream are free, its
-  // place stays its own. Blocks. Errors: the memory node's, the registry's: what could not be said
-  // ends with the leases.
+  // place stays its own and is settled (PLC4). Blocks. Errors: the memory node's, the registry's:
+  // what could not be said ends with the leases.
   Status leave();
 
   [[nodiscard]] ComputeNode* compute() noexcept { return node_.get(); }

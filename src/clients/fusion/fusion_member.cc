@@ -222,6 +222,7 @@ Status FusionMember::renew() {
   horizon_.heard(reply->reply.horizon);
   for (const proto::HeartbeatReply::Bound& bound : reply->reply.bounds)
     if (bound.server != options_.server) reader_.heard_bound(bound.server, bound.bound);
+  if (reply->members != members_heard_ && options_.members) options_.members(reply->servers);
   if (open_tables(*reply)) members_heard_ = reply->members;
   return ok_status();
 }
@@ -276,7 +277,8 @@ void FusionMember::end(const Status& why) {
     ended_ = why;
     pages = pages_.get();
   }
-  diag(Severity::kWarning, "fusion: this server has ended: %s", std::string(why.message()).c_str());
+  diag(Severity::kWarning, "fusion: server %u has ended here: %s", unsigned{options_.server.value},
+       std::string(why.message()).c_str());
   lease_.end();
   // FC22
   const Status fenced = is_fenced(why) ? why : error_fenced(std::string(why.message()));

@@ -23,6 +23,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/latch.h"
 #include "base/status.h"
@@ -68,6 +69,8 @@ struct FusionMemberOptions {
   ReuseClientOptions reuse = {};
   // FC31. In a thread of this; must not block for it.
   std::function<void(const Status&)> ended = nullptr;
+  // Who is a member now, when that has changed, perhaps more than once. The same.
+  std::function<void(const std::vector<proto::FusionServer>&)> members = nullptr;
 };
 
 struct FusionMemberCounters {

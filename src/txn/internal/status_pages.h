@@ -68,6 +68,9 @@ class StatusPages {
  public:
   StatusPages(BufferPool* pool, Log* log, SpaceManager* spaces, NodeId node);
   Status initialise();  // makes the root
+  // A number in the header of a node's undo space, which need not be open here. Errors: the pool's,
+  // kDataLoss.
+  StatusOr<uint64_t> number_in_header(NodeId node, HeaderSlot slot);
   // Finds the chunks that exist from `first` on; *end = one past the last (`first` if there is
   // none).
   Status open(uint64_t first, uint64_t* end);

@@ -1,0 +1,203 @@
+"""A server of several that write the same tables is killed, and another one recovers what it has left: its rows are free again
+within seconds, while the rest goes on. The killed one comes back with a normal start, whenever that is."""
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pymysql
+import pytest
+from fusion_cluster import DEADLINE_S, Several
+from pausing import pause
+from strata_cli import paths
+from strata_cli.server import Server
+from strata_cli.waiting import wait_until
+from test_fusion import ACCOUNTS, Transfers, execute, expect_whole, make_tables
+
+FOLDER = paths.BUILD / "e2e" / "fusion-takeover"
+KILLS = 5
+FIRST_SUCCESS_S = 30.0  # From the kill on; generous, for busy machines. What it takes is printed.
+
+
+@pytest.fixture
+def several() -> Iterator[Several]:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    made = Several(FOLDER)
+    yield made
+    made.kill()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+class OpenTransaction:
+    """Holds rows that it has changed, until its server is gone."""
+
+    def __init__(self, server: Server, first: int, last: int) -> None:
+        self._connection = server.connect()
+        with self._connection.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute(f"UPDATE test.counter SET n = n + 1000 WHERE id BETWEEN {first} AND {last}")
+
+    def forget(self) -> None:
+        try:
+            self._connection.close()
+        except pymysql.MySQLError:
+            pass
+
+
+def add_counters(server: Server, last: int) -> None:
+    execute(server, f"INSERT INTO test.counter VALUES {', '.join(f'({i}, 0)' for i in range(2, last + 1))}")
+
+
+def update(server: Server, number: int) -> None:
+    """Waits for the row as long as it takes."""
+    connection = server.connect(read_timeout=120)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION strata_lock_wait_timeout = 100")
+            cursor.execute("UPDATE test.counter SET n = n + 1 WHERE id = %s", (number,))
+        connection.commit()
+    finally:
+        connection.close()
+
+
+def counters(server: Server) -> list[int]:
+    return [row[0] for row in server.query("SELECT n FROM test.counter ORDER BY id")]
+
+
+def status(server: Server, name: str) -> int:
+    return int(server.query(f"SHOW GLOBAL STATUS LIKE 'Strata_cluster_{name}'")[0][1])
+
+
+def lines_about(servers: list[Server], words: str) -> list[str]:
+    return [line for server in servers for line in server.log_lines() if words in line]
+
+
+def transfers_on(servers: list[Server], first: int, seed: int) -> list[Transfers]:
+    work = [Transfers(server, number, seed) for number, server in enumerate(servers, first)]
+    for transfers in work:
+        transfers.start()
+    assert wait_until(lambda: all(len(t.acknowledged) > 20 or not t.is_alive() for t in work), DEADLINE_S)
+    return work
+
+
+def end(work: list[Transfers]) -> None:
+    for transfers in work:
+        transfers.stop_wanted.set()
+        transfers.join()
+
+
+def test_another_server_goes_on_with_the_rows_of_one_that_was_killed(several: Several) -> None:
+    servers = [several.add()]
+    make_tables(servers[0])
+    add_counters(servers[0], 3)
+    servers += [several.add(), several.add()]
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    all_work: list[Transfers] = []
+    waited: list[float] = []
+    for kill in range(KILLS):
+        victim = servers[rng.randrange(3)]
+        survivors = [server for server in servers if server is not victim]
+        work = transfers_on(servers, 100 * kill + 1, seed)
+        all_work += work
+        held = OpenTransaction(victim, 1, 2)
+        began = time.monotonic()
+        victim.kill()
+        updates = [
+            threading.Thread(target=update, args=(survivors[0], 1)),
+            threading.Thread(target=update, args=(survivors[1], 2)),
+        ]
+        for thread in updates:
+            thread.start()
+        for thread in updates:
+            thread.join()
+        waited.append(time.monotonic() - began)
+        held.forget()
+        assert counters(survivors[0])[:2] == [kill + 1, kill + 1], lines_about(survivors, "server")
+        before = [len(t.acknowledged) for t in work]
+        alive = [i for i, server in enumerate(servers) if server is not victim]
+        assert wait_until(lambda: all(len(work[i].acknowledged) > before[i] + 10 for i in alive), DEADLINE_S)  # noqa: B023
+        end(work)
+        assert [work[i].failure for i in alive] == ["", ""]
+        expect_whole(survivors[1], all_work)
+        several.start(victim)  # It may be a moment before its adopter has left.
+        expect_whole(victim, all_work)
+    print("from kill to first success:", ", ".join(f"{seconds:.2f} s" for seconds in waited))
+    assert max(waited) < FIRST_SUCCESS_S
+    for line in lines_about(servers, "has recovered what it left"):
+        print(line)
+
+
+def test_one_server_recovers_all_that_were_killed(several: Several) -> None:
+    servers = [several.add()]
+    make_tables(servers[0])
+    add_counters(servers[0], 6)
+    servers += [several.add(), several.add()]
+    work = transfers_on(servers, 1, 7)
+    held = [OpenTransaction(server, 2 * i + 1, 2 * i + 2) for i, server in enumerate(servers)]
+    for server in servers:
+        server.kill()
+    end(work)
+    for one in held:
+        one.forget()
+    alone = servers[1]
+    several.start(alone)
+    for number in range(1, 7):
+        update(alone, number)
+    assert counters(alone) == [1] * 6
+    assert wait_until(lambda: status(alone, "adoptions") == 2, DEADLINE_S), alone.log_tail(40)
+    expect_whole(alone, work)
+    for server in (servers[2], servers[0]):
+        several.start(server)
+        assert counters(server) == [1] * 6
+        expect_whole(server, work)
+
+
+def test_a_server_that_was_stopped_for_too_long_does_no_harm(several: Several) -> None:
+    one = several.add()
+    make_tables(one)
+    two = several.add()
+    execute(two, "UPDATE test.counter SET n = n + 1 WHERE id = 1")
+    connection = two.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("BEGIN")
+        cursor.execute("UPDATE test.counter SET n = n + 1000 WHERE id = 1")
+    pid = two.pid()
+    assert pid is not None
+    pause(pid)
+    try:
+        update(one, 1)  # Once it is fenced, and adopted.
+        assert counters(one) == [2]
+        assert wait_until(lambda: status(one, "adoptions") == 1, DEADLINE_S), one.log_tail(40)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    with pytest.raises(pymysql.MySQLError), connection.cursor() as cursor:
+        cursor.execute("UPDATE test.account SET amount = amount + 1 WHERE id = 1")
+        connection.commit()
+    connection.close()
+    with pytest.raises(pymysql.MySQLError):
+        two.query("SELECT SUM(amount) FROM test.account")
+    assert counters(one) == [2]
+    two.kill()
+    several.start(two)
+    assert counters(two) == [2]
+    update(two, 1)
+    assert counters(one) == [3]
+    assert one.query("SELECT COUNT(*) FROM test.account") == [(ACCOUNTS,)]
+
+
+def test_who_is_stopped_in_order_is_not_adopted(several: Several) -> None:
+    one = several.add()
+    make_tables(one)
+    two = several.add()
+    execute(two, "UPDATE test.counter SET n = n + 1 WHERE id = 1")
+    assert two.stop()
+    update(one, 1)
+    several.start(two)
+    assert counters(two) == [2]
+    assert status(one, "adoptions") == 0 and status(one, "adoptions_failed") == 0
