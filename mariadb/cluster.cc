@@ -16,6 +16,7 @@
 #include "clients/compute/start_again.h"
 #include "engine/kernel_seams.h"
 #include "io/token_file.h"
+#include "mariadb/agent.h"
 #include "mariadb/settings.h"
 #include "registry/etcd/etcd.h"
 
@@ -173,8 +174,7 @@ StatusOr<std::unique_ptr<clients::ComputeNode>> join(const engine::KernelOptions
   return clients::ComputeNode::join(std::move(registry), secret, options);
 }
 
-// Its number is the kernel's. What other servers make of tables after it was opened it does not see
-// yet (no locks on names between servers).
+// Its number is the kernel's.
 StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptions options) {
   STRATA_RETURN_IF_ERROR(check_settings(options.profile));
   clients::FusionNodeOptions of;
@@ -190,6 +190,7 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptio
   engine::KernelSeams seams;
   one_of_several->fill(&seams);
   seams.answers = &lease_guard;
+  seams.above = table_users();
   auto opened = engine::open_with_seams(options, seams);
   if (!opened.ok()) leave_cluster(false);
   return opened;
@@ -278,6 +279,10 @@ Status may_answer() {
 Status cluster_trouble() {
   if (one_of_several != nullptr) return one_of_several->trouble();
   return node == nullptr ? ok_status() : node->trouble();
+}
+
+NodeId place_among_several() {
+  return one_of_several == nullptr ? NodeId{} : one_of_several->number();
 }
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }

@@ -41,7 +41,8 @@ StatusOr<std::vector<JournalRow>> read_journal() {
   std::vector<JournalRow> rows;
   STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
     JournalRow row;
-    if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter))
+    if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter) &&
+        row.copy.is_ours())
       rows.push_back(std::move(row));
   }));
   return rows;
@@ -58,9 +59,20 @@ int ddl_error(const Status& status) {
   return handler_error(status, nullptr);
 }
 
+// In the transaction that has locked the table's name, if this statement has one (CX5).
+Status run_ddl_on(const TableName& name, Killable killable,
+                  const std::function<Status(engine::Session*)>& body) {
+  THD* const thd = current_thd;
+  Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+  const std::unique_ptr<engine::Session> held =
+      connection == nullptr ? nullptr : take_alter_hold(connection, name);
+  return held == nullptr ? run_ddl(killable, body)
+                         : run_ddl_in_transaction(held.get(), killable, body);
+}
+
 Status drop_now(const TableName& name) {
   const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
-  return run_ddl(killable, [&](engine::Session* session) {
+  return run_ddl_on(name, killable, [&](engine::Session* session) {
     const bool whole_schema =
         current_thd != nullptr && thd_sql_command(current_thd) == SQLCOM_DROP_DB;
     const Status dropped = session->drop_table(name.schema, name.table, whole_schema);
@@ -108,6 +120,8 @@ int recover_rename(const TableName& from, const TableName& to) {
       const TableName& original = row->alter.original;
       if (has_version(original, row->alter.original_version))
         STRATA_RETURN_IF_ERROR(session->drop_table(original.schema, original.table));
+      else if (kernel->shares_tables())
+        return error_not_found();  // D7
     }
     return rename_in(session, from, to);
   }));
@@ -178,16 +192,26 @@ Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>&
 Status run_ddl_in(engine::Kernel* home, Killable killable,
                   const std::function<Status(engine::Session*)>& body) {
   const std::unique_ptr<engine::Session> session = home->new_session();
-  THD* const thd = current_thd;
-  if (thd != nullptr) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  session->set_foreign_key_checks(checks_foreign_keys(thd));
+  if (current_thd != nullptr) set_ddl_timeout(current_thd, session.get());
   session->begin(engine::Isolation::kReadCommitted);
+  return run_ddl_in_transaction(session.get(), killable, body);
+}
+
+void set_ddl_timeout(THD* thd, engine::Session* session) {
+  const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
+  session->set_lock_wait_timeout_us(std::min(lock_wait_timeout_us(thd), metadata_us));
+}
+
+Status run_ddl_in_transaction(engine::Session* session, Killable killable,
+                              const std::function<Status(engine::Session*)>& body) {
+  THD* const thd = current_thd;
+  session->set_foreign_key_checks(checks_foreign_keys(thd));
   Status status;
   {
     std::optional<KillReaches> reaches;
     if (thd != nullptr && killable == Killable::kYes)
-      reaches.emplace(connection_of(thd), session.get());
-    status = body(session.get());
+      reaches.emplace(connection_of(thd), session);
+    status = body(session);
   }
   if (!status.ok()) {
     session->rollback().IgnoreError();  // at once or in the background (engine E18)
@@ -199,7 +223,14 @@ Status run_ddl_in(engine::Kernel* home, Killable killable,
 }
 
 StatusOr<engine::TableRef> find_table(const TableName& name) {
-  return kernel->new_session()->open_table(name.schema, name.table);
+  const std::unique_ptr<engine::Session> session = kernel->new_session();
+  THD* const thd = current_thd;
+  if (!kernel->shares_tables() || thd == nullptr)
+    return session->open_table(name.schema, name.table);
+  // Another server's DDL may have to be waited for.
+  set_ddl_timeout(thd, session.get());
+  const KillReaches reaches(connection_of(thd), session.get());
+  return session->open_table(name.schema, name.table);
 }
 
 std::string journal_key(const TableName& copy) {
@@ -241,6 +272,11 @@ int drop_table_by_path(THD* thd, const char* path) {
       sql_print_information("STRATA: DDL recovery: %s stays until its copy takes its place", path);
       return 0;
     }
+    if (kernel->shares_tables() && !name.internal()) {
+      sql_print_information("STRATA: DDL recovery: %s is not dropped: it may be another server's",
+                            path);
+      return 0;  // D7
+    }
     return ddl_error(drop_now(name));
   }
   if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
@@ -267,9 +303,12 @@ int drop_table_by_path(THD* thd, const char* path) {
 // D2: one of three.
 static int begin_swap(Connection* connection, const TableName& from, const TableName& to) {
   auto swap = std::make_unique<AlterSwap>();
-  swap->session = kernel->new_session();
+  swap->session = take_alter_hold(connection, from);
+  if (swap->session == nullptr) {
+    swap->session = kernel->new_session();
+    swap->session->begin(engine::Isolation::kReadCommitted);
+  }
   swap->session->set_foreign_key_checks(checks_foreign_keys(connection->thd));
-  swap->session->begin(engine::Isolation::kReadCommitted);
   swap->target = from;
   const Status status = rename_in(swap->session.get(), from, to);
   if (!status.ok()) return ddl_error(status);
@@ -300,8 +339,9 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     const Status status = rename_in(connection->swap->session.get(), from, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl(Killable::kNo,
-                           [&](engine::Session* session) { return rename_in(session, from, to); }));
+  return ddl_error(run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
+    return rename_in(session, from, to);
+  }));
 }
 
 // --- hton callbacks ---
@@ -316,7 +356,8 @@ void drop_database(handlerton*, char* path) {
     const std::string schema = schema_of_folder(path);
     std::vector<TableName> left;
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
-      if (spec.schema == schema) left.push_back({spec.schema, spec.name});
+      const TableName name{spec.schema, spec.name};
+      if (spec.schema == schema && name.is_ours()) left.push_back(name);
     });
     for (const TableName& name : left) drop_garbage(name);
     return 0;
@@ -328,7 +369,8 @@ int signal_ddl_recovery_done(handlerton*) {
     if (ddl_recovery_done.exchange(true)) return 0;
     std::vector<TableName> garbage;
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
-      if (spec.internal_name) garbage.push_back({spec.schema, spec.name});
+      const TableName name{spec.schema, spec.name};
+      if (spec.internal_name && name.is_ours()) garbage.push_back(name);
     });
     for (const TableName& name : garbage) {
       const Status status = drop_now(name);

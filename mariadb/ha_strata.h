@@ -159,6 +159,9 @@ class ha_strata final : public handler {
   int begin_on_table();  // a statement
   int create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info);
   int bind(THD* thd);
+  int keep_others_away(THD* thd);
+  int lock_name_to_alter(THD* thd);
+  void let_go_of_altered();
   int prepare_for_lock_tables(THD* thd, int lock_type);
   int fail(const Status& status) const;
   [[nodiscard]] bool checks_after_write() const;

@@ -9,6 +9,7 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "io/file_system.h"
+#include "mariadb/agent.h"
 #include "mariadb/backup.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
@@ -158,9 +159,12 @@ int start(void* plugin) {
       end_rather_than_recover_without_engine();
       return 1;
     }
+    if (kernel->shares_tables()) start_agent();
     make_database_folders();
     replace_local_system_tables();
-    if (const uint64_t folder = cluster_identity(); folder != 0) start_server_files(folder);
+    // Of one server only, where several write.
+    if (const uint64_t folder = cluster_identity(); folder != 0 && !kernel->shares_tables())
+      start_server_files(folder);
     // INSTALL PLUGIN at run time: the server's DDL recovery is over.
     if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
     wire(strata_hton);
@@ -172,6 +176,7 @@ int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
     stop_server_files();
+    stop_agent();
     stop_coordination();
     close_temporary_kernel();
     std::unique_ptr<engine::Kernel> last(kernel);
