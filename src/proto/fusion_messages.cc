@@ -2,9 +2,21 @@
 
 #include <utility>
 
+#include "proto/internal/message_fields.h"
 #include "proto/status_bytes.h"
 
 namespace strata::proto {
+
+using internal::append_caller;
+using internal::append_flag;
+using internal::append_list;
+using internal::decoded;
+using internal::is_server;
+using internal::read_caller;
+using internal::read_flag;
+using internal::read_list;
+using internal::read_text;
+
 namespace {
 
 constexpr size_t kTableBytesMin = 4 + 4;
@@ -20,57 +32,6 @@ constexpr size_t kAnswerBytesMin = 8 + 1 + 4;
 constexpr size_t kLockRequestBytesMin = 1 + 8 + 8 + 8 + 4 + 4 + 4 + 8 + 1 + 1 + 1;
 constexpr size_t kLockEventBytesMin = 1 + 8 + 8 + 4 + 4 + 8 + 1 + 4;
 constexpr uint8_t kTrxStatesMax = 5;  // the largest TrxState
-
-bool whole(const ByteReader& in) { return in.ok() && in.remaining() == 0; }
-
-void append_flag(std::string* out, bool flag) { append_u8(out, flag ? 1 : 0); }
-
-bool read_flag(ByteReader* in, bool* flag) {
-  const uint8_t value = in->u8();
-  *flag = value == 1;
-  return value <= 1;
-}
-
-// A list with its count in front. `read_one` says whether what it has read is well formed.
-template <class T, class AppendOne>
-void append_list(std::string* out, const std::vector<T>& list, const AppendOne& append_one) {
-  append_u32(out, static_cast<uint32_t>(list.size()));
-  for (const T& one : list) append_one(out, one);
-}
-
-template <class T, class ReadOne>
-bool read_list(ByteReader* in, uint32_t count_max, size_t bytes_min, std::vector<T>* list,
-               const ReadOne& read_one) {
-  const uint32_t count = in->u32();
-  if (!in->ok() || count > count_max || count * bytes_min > in->remaining()) return false;
-  list->resize(count);
-  for (T& one : *list)
-    if (!read_one(in, &one)) return false;
-  return true;
-}
-
-// The bytes up to a limit.
-bool read_text(ByteReader* in, size_t bytes_max, std::string* text) {
-  const Bytes bytes = in->bytes32();
-  if (bytes.size() > bytes_max) return false;
-  text->assign(bytes.data(), bytes.size());
-  return true;
-}
-
-bool is_server(NodeId server) { return server.value >= 1 && server.value <= kFusionServersMax; }
-
-void append_caller(std::string* out, const PageCaller& caller) {
-  append_u8(out, caller.server.value);
-  append_u64(out, caller.life);
-  append_u64(out, caller.epoch.value);
-}
-
-bool read_caller(ByteReader* in, PageCaller* caller) {
-  caller->server = NodeId{in->u8()};
-  caller->life = in->u64();
-  caller->epoch = Epoch{in->u64()};
-  return is_server(caller->server) && caller->life != 0 && !caller->epoch.is_zero();
-}
 
 void append_table(std::string* out, const FusionTable& table) {
   append_bytes32(out, table.region);
@@ -277,15 +238,6 @@ bool read_lock_event(ByteReader* in, LockEvent* event) {
            *wait = from->u64();
            return true;
          });
-}
-
-// A request of which nothing is to be decoded that `read` does not.
-template <class Message, class Read>
-StatusOr<Message> decoded(Bytes bytes, const Status& bad, const Read& read) {
-  ByteReader in(bytes);
-  Message out;
-  if (!read(&in, &out) || !whole(in)) return bad;
-  return out;
 }
 
 }  // namespace
@@ -640,6 +592,7 @@ std::string encode(const FusionEventsReply& reply) {
     append_u64(to, give_up.number);
   });
   append_list(&out, reply.questions, append_question);
+  append_name_news(&out, reply.names);
   return out;
 }
 
@@ -653,7 +606,8 @@ StatusOr<FusionEventsReply> decode_fusion_events_reply(Bytes bytes) {
                            give_up->number = from->u64();
                            return give_up->number != 0;
                          }) &&
-               read_list(in, kFusionQuestionsMax, kQuestionBytes, &out->questions, read_question);
+               read_list(in, kFusionQuestionsMax, kQuestionBytes, &out->questions, read_question) &&
+               read_name_news(in, &out->names);
       });
 }
 

@@ -19,6 +19,7 @@
 #include "proto/fusion.h"
 #include "proto/fusion_locks.h"
 #include "proto/methods.h"
+#include "proto/name_messages.h"
 #include "proto/page_locks.h"
 
 namespace strata::proto {
@@ -131,6 +132,7 @@ struct FusionEventsReply {
   std::vector<PageGrant> grants;
   std::vector<PageGiveUp> give_ups;
   std::vector<OwnerQuestion> questions;
+  NameNews names;
 };
 
 // --- transactions of other servers (txn/tit_source.h) ---

@@ -15,6 +15,7 @@
 #include "proto/log_messages.h"
 #include "proto/memory_messages.h"
 #include "proto/methods.h"
+#include "proto/name_messages.h"
 #include "proto/page_messages.h"
 #include "proto/status_bytes.h"
 #include "proto/written_messages.h"
@@ -374,6 +375,18 @@ class FusionMessages : public Messages {
       out.floor.scanned_to.push_back({StreamId{static_cast<uint32_t>(n)}, lsn()});
     return out;
   }
+  NameMode name_mode() { return rng_.one_in(2) ? NameMode::kUse : NameMode::kExclusive; }
+  NameNews name_news() {
+    NameNews news;
+    for (uint64_t n = rng_.below(3); n > 0; --n) {
+      news.grants.push_back({some_bytes(40), name_mode(), rng_.next(), rng_.next() | 1});
+      news.give_ups.push_back({some_bytes(40), name_mode(), rng_.next() | 1});
+      news.leave.push_back({SpaceId{static_cast<uint32_t>(rng_.next())}});
+      news.left.push_back({SpaceId{static_cast<uint32_t>(rng_.next())}});
+    }
+    news.reuse_round = rng_.one_in(2) ? rng_.next() : 0;
+    return news;
+  }
   Cts cts() { return Cts{rng_.next() & kCtsMax}; }
   TrxId trx() { return make_trx_id(NodeId{3}, rng_.next()); }
 };
@@ -425,6 +438,7 @@ TEST_P(FusionMessages, OfPages) {
     events.give_ups.push_back({page, rng_.next() | 1});
     events.questions.push_back({rng_.next() | 1, trx(), rng_.one_in(2)});
   }
+  events.names = name_news();
   message(request_of(kAskPages), asks, decode_ask_pages);
   message(reply_of(kAskPages), granted, decode_ask_pages_reply);
   message(request_of(kReportPages), reports, decode_report_pages);
@@ -442,6 +456,35 @@ TEST_P(FusionMessages, OfPages) {
   message(request_of(kFusionEvents), FusionEventsRequest{who, 17}, decode_fusion_events);
   message(reply_of(kFusionEvents), events, decode_fusion_events_reply);
   message(reply_of(kFusionEvents), FusionEventsReply{}, decode_fusion_events_reply);
+}
+
+TEST_P(FusionMessages, OfNamesSpacesAndReuse) {
+  const PageCaller who = caller();
+  AskNamesRequest asks{who, {}};
+  ReportNamesRequest reports{who, {}};
+  LeftSpacesRequest left{who, {}};
+  for (uint64_t n = 1 + rng_.below(3); n > 0; --n) {
+    asks.asks.push_back(
+        {some_bytes(40), rng_.one_in(3) ? NameMode::kNone : name_mode(), rng_.next() | 1});
+    reports.reports.push_back(
+        {some_bytes(40), rng_.next() | 1, rng_.one_in(2) ? NameMode::kNone : NameMode::kUse});
+    left.spaces.push_back(SpaceId{static_cast<uint32_t>(rng_.next())});
+  }
+  message(request_of(kAskNames), asks, decode_ask_names);
+  message(request_of(kReportNames), reports, decode_report_names);
+  message(request_of(kNamesAdopted), AdoptionEndedRequest{who, NodeId{7}}, decode_adoption_ended);
+  message(request_of(kSpaceDropped), SpaceDroppedRequest{who, SpaceId{300}}, decode_space_dropped);
+  message(reply_of(kSpaceDropped), SpaceDroppedReply{rng_.one_in(2)}, decode_space_dropped_reply);
+  message(request_of(kLeftSpaces), left, decode_left_spaces);
+  message(request_of(kBeginReuseRound), FusionCallerRequest{who}, decode_fusion_caller);
+  message(reply_of(kBeginReuseRound), BeginReuseRoundReply{rng_.next() | 1},
+          decode_begin_reuse_round_reply);
+  message(request_of(kReuseRoundEnded), ReuseRoundRequest{who, rng_.next() | 1},
+          decode_reuse_round);
+  message(reply_of(kReuseRoundEnded), ReuseRoundEndedReply{rng_.one_in(2)},
+          decode_reuse_round_ended_reply);
+  message(request_of(kReportReuseRound), ReuseRoundRequest{who, rng_.next() | 1},
+          decode_reuse_round);
 }
 
 TEST_P(FusionMessages, OfTransactionsOfOthers) {
@@ -496,6 +539,41 @@ TEST_P(FusionMessages, OfRowLocks) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FusionMessages, ::testing::Range<uint64_t>(1, 21));
 
+void expect_names_refused(const PageCaller& who) {
+  const NameAsk ask{std::string(kNameBytesMax, 'n'), NameMode::kUse, 1};
+  const auto asked = [&](const NameAsk& one, size_t count = 1) {
+    return decode_ask_names(encode(AskNamesRequest{who, std::vector<NameAsk>(count, one)})).ok();
+  };
+  EXPECT_TRUE(asked(ask, kFusionNamesMax));
+  EXPECT_FALSE(asked(ask, kFusionNamesMax + 1));
+  EXPECT_FALSE(asked(ask, 0)) << "no name";
+  EXPECT_FALSE(asked({ask.name + "n", NameMode::kUse, 1}));
+  EXPECT_FALSE(asked({"n", NameMode::kUse, 0}));
+  EXPECT_FALSE(asked({"n", static_cast<NameMode>(2), 1})) << "nobody asks for that yet";
+  const auto reported = [&](const NameReport& one, size_t count = 1) {
+    return decode_report_names(encode(ReportNamesRequest{who, std::vector<NameReport>(count, one)}))
+        .ok();
+  };
+  EXPECT_TRUE(reported({"n", 1, NameMode::kUse}, kFusionNamesMax));
+  EXPECT_FALSE(reported({"n", 1, NameMode::kUse}, kFusionNamesMax + 1));
+  EXPECT_FALSE(reported({"n", 0, NameMode::kUse}));
+  EXPECT_FALSE(reported({"n", 1, NameMode::kExclusive})) << "that is no report of an end";
+  EXPECT_FALSE(decode_left_spaces(encode(LeftSpacesRequest{who, {}})).ok());
+  EXPECT_FALSE(
+      decode_left_spaces(encode(LeftSpacesRequest{who, std::vector<SpaceId>(kFusionSpacesMax + 1)}))
+          .ok());
+  EXPECT_FALSE(decode_reuse_round(encode(ReuseRoundRequest{who, 0})).ok());
+  EXPECT_FALSE(decode_begin_reuse_round_reply(encode(BeginReuseRoundReply{0})).ok());
+  FusionEventsReply events;
+  events.names.grants = {{"n", NameMode::kNone, 1, 1}};
+  EXPECT_FALSE(decode_fusion_events_reply(encode(events)).ok()) << "a grant of nothing";
+  events.names.grants = {{"n", NameMode::kUse, 1, 0}};
+  EXPECT_FALSE(decode_fusion_events_reply(encode(events)).ok());
+  events.names.grants.clear();
+  events.names.give_ups = {{"n", NameMode::kUse, 0}};
+  EXPECT_FALSE(decode_fusion_events_reply(encode(events)).ok());
+}
+
 // FN1, the limits.
 TEST(FusionMessagesRefused, WhatIsTooMuchOrNobodys) {
   const PageCaller who{NodeId{1}, 5, Epoch{2}};
@@ -534,6 +612,7 @@ TEST(FusionMessagesRefused, WhatIsTooMuchOrNobodys) {
   EXPECT_FALSE(decode_ask_owner(encode(AskOwnerRequest{who, TrxId{}, false, 1})).ok());
   EXPECT_FALSE(decode_ask_owner_reply(encode(TrxOutcome{6, {}, {}})).ok());
   EXPECT_FALSE(decode_ask_owner_reply(encode(TrxOutcome{4, Cts{kCtsMax + 1}, {}})).ok());
+  expect_names_refused(who);
   LockBatch batch{who.server, who.life, who.epoch, 1, 0, {}};
   batch.requests.resize(1);
   batch.requests[0].key = std::string(kLockKeyBytesMax, 'k');

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace strata::proto;  // NOLINT
   if (size == 0) return 0;
   const Bytes bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  switch (data[0] % 21) {
+  switch (data[0] % 29) {
     case 0:
       there_and_back(bytes, decode_fusion_join);
       break;
@@ -84,8 +84,32 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 19:
       there_and_back(bytes, decode_row_locks_reply);
       break;
-    default:
+    case 20:
       there_and_back(bytes, decode_row_lock_events);
+      break;
+    case 21:
+      there_and_back(bytes, decode_ask_names);
+      break;
+    case 22:
+      there_and_back(bytes, decode_report_names);
+      break;
+    case 23:
+      there_and_back(bytes, decode_space_dropped);
+      break;
+    case 24:
+      there_and_back(bytes, decode_space_dropped_reply);
+      break;
+    case 25:
+      there_and_back(bytes, decode_left_spaces);
+      break;
+    case 26:
+      there_and_back(bytes, decode_reuse_round);
+      break;
+    case 27:
+      there_and_back(bytes, decode_begin_reuse_round_reply);
+      break;
+    default:
+      there_and_back(bytes, decode_reuse_round_ended_reply);
       break;
   }
   return 0;

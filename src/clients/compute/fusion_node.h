@@ -6,8 +6,8 @@
 //   join() -> fill() -> the kernel is opened -> ... -> Kernel::shutdown(), it is gone -> leave()
 //
 //   FUN1  What is opened on it redoes only what its place's last life had exclusively (FP3), and
-//         has pages, timestamps, views, row locks and other servers' transactions by the memory
-//         node.
+//         has pages, timestamps, views, row locks, names of tables and other servers' transactions
+//         by the memory node.
 //   FUN2  may_answer() asks the memory node's lease, not the registry's: while the registry is away
 //         everything goes on, but nobody joins.
 //   FUN3  It is a member before it takes its log stream, and none any more before it lets the
@@ -55,7 +55,7 @@ class FusionNode {
 
   // The number of the server: KernelOptions::node.
   [[nodiscard]] NodeId number() const noexcept { return node_->place(); }
-  // KernelSeams but for `answers`, `schema` and `page_reuse`; valid as long as this.
+  // KernelSeams but for `answers`; valid as long as this.
   template <class Seams>
   void fill(Seams* seams) {
     seams->page_source = pages_->source();
@@ -64,6 +64,8 @@ class FusionNode {
     seams->horizon = member_->horizon();
     seams->others = member_->others();
     seams->locks = member_->locks();
+    seams->schema = member_->names();
+    seams->page_reuse = member_->page_reuse();
     seams->log_sink = node_->log();
     seams->control = node_->control();
     seams->attach = node_->database_exists();

@@ -119,7 +119,10 @@ FusionMember::FusionMember(const FusionMemberOptions& options,
       owners_(&calls_, &lease_, options.owners),
       reader_(&lease_, &owners_, table_.get()),
       locks_(options.server, options.life, &reader_, table_.get(), options.locks),
-      page_service_(&calls_, options.pages) {
+      page_service_(&calls_, options.pages),
+      name_service_(&calls_),
+      names_(options.names, joined.epoch, &lease_, &name_service_),
+      reuse_(options.reuse, &name_service_) {
   oracle_.use(opened.times, joined.epoch);
   horizon_.use(opened.times, joined.epoch);
 }
@@ -132,6 +135,7 @@ void FusionMember::stop() {
   if (renewer_.joinable()) renewer_.join();
   row_locks_.reset();
   events_.reset();
+  reuse_.stop();
   locks_.end();
 }
 
@@ -151,8 +155,9 @@ StatusOr<FusionPages*> FusionMember::make_pages(const FusionPagesOptions& option
 
 Status FusionMember::serve() {
   STRATA_ASSERT(events_ == nullptr);
-  events_ = std::make_unique<RemoteEvents>(&calls_, pages_.get(), &owners_,
-                                           [this](const Status& why) { end(why); });
+  events_ = std::make_unique<RemoteEvents>(
+      &calls_, RemoteEvents::Hearers{pages_.get(), &owners_, &names_, &reuse_},
+      [this](const Status& why) { end(why); });
   row_locks_ = std::make_unique<RemoteRowLocks>(&calls_, &locks_);
   if (row_locks_->wait_joined(kServeUsMax)) return status();
   STRATA_RETURN_IF_ERROR(status());
@@ -277,6 +282,7 @@ void FusionMember::end(const Status& why) {
   const Status fenced = is_fenced(why) ? why : error_fenced(std::string(why.message()));
   oracle_.end(fenced);
   if (pages != nullptr) pages->fenced(fenced);
+  names_.fenced(fenced);
   locks_.end();
   if (options_.ended) options_.ended(why);
 }

@@ -8,9 +8,9 @@
 //         those that are fenced or gone are closed, then the lease counts, then tables of newcomers
 //         are opened (FC8). What could not be opened is asked for again.
 //   FC31  A server that hears that it is fenced, or that the memory node serves no more under the
-//         epoch, has no lease, no pages and nobody that waits for rows from then on, and tells its
-//         owner once; it stays so. A memory node that is silent only lets the lease run out: when
-//         it answers again everything goes on.
+//         epoch, has no lease, no pages, no names and nobody that waits for rows or names from then
+//         on, and tells its owner once; it stays so. A memory node that is silent only lets the
+//         lease run out: when it answers again everything goes on.
 //   FC32  leave() ends the lease first, then says so: what the memory node gives to others
 //         meanwhile nobody here uses. If the answer is lost, the server is fenced when its lease is
 //         over.
@@ -32,12 +32,15 @@
 #include "clients/fusion/fusion_locks.h"
 #include "clients/fusion/fusion_pages.h"
 #include "clients/fusion/horizon_client.h"
+#include "clients/fusion/name_locks.h"
 #include "clients/fusion/oracle_client.h"
 #include "clients/fusion/remote_calls.h"
 #include "clients/fusion/remote_events.h"
+#include "clients/fusion/remote_names.h"
 #include "clients/fusion/remote_owners.h"
 #include "clients/fusion/remote_pages.h"
 #include "clients/fusion/remote_row_locks.h"
+#include "clients/fusion/reuse_client.h"
 #include "clients/fusion/tit_reader.h"
 #include "clients/fusion/tit_region.h"
 #include "proto/fusion_messages.h"
@@ -61,6 +64,8 @@ struct FusionMemberOptions {
   FusionLocksOptions locks = {};
   RemoteOwnersOptions owners = {};
   RemotePagesOptions pages = {};
+  NameLocksOptions names = {};
+  ReuseClientOptions reuse = {};
   // FC31. In a thread of this; must not block for it.
   std::function<void(const Status&)> ended = nullptr;
 };
@@ -99,6 +104,8 @@ class FusionMember {
   [[nodiscard]] HorizonClient* horizon() noexcept { return &horizon_; }
   [[nodiscard]] TitReader* others() noexcept { return &reader_; }
   [[nodiscard]] FusionLocks* locks() noexcept { return &locks_; }
+  [[nodiscard]] NameLocks* names() noexcept { return &names_; }
+  [[nodiscard]] ReuseClient* page_reuse() noexcept { return &reuse_; }
   [[nodiscard]] RemoteOwners* owners() noexcept { return &owners_; }
   [[nodiscard]] FusionPages* pages() noexcept { return pages_.get(); }  // null: not shared
   [[nodiscard]] Epoch epoch() const noexcept { return calls_.caller().epoch; }
@@ -137,6 +144,9 @@ class FusionMember {
   TitReader reader_;
   FusionLocks locks_;
   RemotePages page_service_;
+  RemoteNames name_service_;
+  NameLocks names_;
+  ReuseClient reuse_;
   FusionMemberCounters counters_;
 
   Mutex renewing_{LatchRank::kServer};  // one renewal at a time: over a call, taken by nobody else

@@ -16,4 +16,10 @@ StatusOr<std::string> RemoteCalls::call(uint16_t method, Bytes request, uint64_t
   return std::move(reply.payload);
 }
 
+StatusOr<std::string> RemoteCalls::call_member(uint16_t method, Bytes request, uint64_t wait_us) {
+  StatusOr<std::string> reply = call(method, request, wait_us);
+  if (is_withdrawn(reply.status())) return error_fenced(std::string(reply.status().message()));
+  return reply;
+}
+
 }  // namespace strata::clients

@@ -3,18 +3,17 @@
 #include <utility>
 
 #include "base/thread_name.h"
-#include "proto/fusion_messages.h"
+#include "proto/methods.h"
 
 namespace strata::clients {
 namespace {
 constexpr uint64_t kPauseUs = 20'000;  // after a call that failed
 }  // namespace
 
-RemoteEvents::RemoteEvents(RemoteCalls* calls, FusionPages* pages, RemoteOwners* owners,
+RemoteEvents::RemoteEvents(RemoteCalls* calls, const Hearers& hearers,
                            std::function<void(const Status&)> ended, uint32_t wait_us)
     : calls_(calls),
-      pages_(pages),
-      owners_(owners),
+      hearers_(hearers),
       ended_(std::move(ended)),
       wait_us_(wait_us),
       thread_([this] { work(); }) {}
@@ -42,12 +41,27 @@ void RemoteEvents::work() {
       if (stopping_.wait_for_us(kPauseUs)) return;
       continue;
     }
-    for (const proto::OwnerQuestion& question : reply->questions)
-      if (owners_ != nullptr) owners_->asked(question);
-    if (pages_ == nullptr) continue;
-    for (const proto::PageGrant& grant : reply->grants) pages_->granted(grant);
-    for (const proto::PageGiveUp& give_up : reply->give_ups) pages_->asked_back(give_up);
+    hand_on(*reply);
   }
+}
+
+// FC26
+void RemoteEvents::hand_on(const proto::FusionEventsReply& reply) {
+  if (hearers_.owners != nullptr)
+    for (const proto::OwnerQuestion& question : reply.questions) hearers_.owners->asked(question);
+  if (hearers_.pages != nullptr) {
+    for (const proto::PageGrant& grant : reply.grants) hearers_.pages->granted(grant);
+    for (const proto::PageGiveUp& give_up : reply.give_ups) hearers_.pages->asked_back(give_up);
+  }
+  const proto::NameNews& names = reply.names;
+  if (hearers_.names != nullptr) {
+    for (const proto::NameGrant& grant : names.grants) hearers_.names->granted(grant);
+    for (const proto::NameGiveUp& give_up : names.give_ups) hearers_.names->asked_back(give_up);
+    for (const proto::SpaceLeave& leave : names.leave) hearers_.names->asked_to_leave(leave);
+    for (const proto::SpaceIsLeft& left : names.left) hearers_.names->is_left(left);
+  }
+  if (hearers_.reuse != nullptr && names.reuse_round != 0)
+    hearers_.reuse->asked({names.reuse_round});
 }
 
 }  // namespace strata::clients

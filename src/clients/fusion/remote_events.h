@@ -1,5 +1,5 @@
-// Hears what the memory node has to say to this server about pages, and what others ask about its
-// transactions: a thread that asks for events again and again, and is answered once there are some.
+// Hears what the memory node has to say to this server about pages, names and rounds of page reuse,
+// and what others ask about its transactions: a thread that asks for events again and again, and is answered once there are some.
 //
 //   FC26  What is heard is handed on without blocking, in the order of its coming; what is lost on
 //         the way is said again when it is asked for again (FW5).
@@ -14,25 +14,35 @@
 #include "base/stop_flag.h"
 #include "base/wait_interrupt.h"
 #include "clients/fusion/fusion_pages.h"
+#include "clients/fusion/name_locks.h"
 #include "clients/fusion/remote_calls.h"
 #include "clients/fusion/remote_owners.h"
+#include "clients/fusion/reuse_client.h"
+#include "proto/fusion_messages.h"
 
 namespace strata::clients {
 
 class RemoteEvents {
  public:
-  // What is null hears nothing; the others outlive this. `ended` runs in the thread of this.
-  RemoteEvents(RemoteCalls* calls, FusionPages* pages, RemoteOwners* owners,
-               std::function<void(const Status&)> ended, uint32_t wait_us = 2'000'000);
+  // What is null hears nothing; the others outlive this.
+  struct Hearers {
+    FusionPages* pages = nullptr;
+    RemoteOwners* owners = nullptr;
+    NameLocks* names = nullptr;
+    ReuseClient* reuse = nullptr;
+  };
+  // `ended` runs in the thread of this.
+  RemoteEvents(RemoteCalls* calls, const Hearers& hearers, std::function<void(const Status&)> ended,
+               uint32_t wait_us = 2'000'000);
   ~RemoteEvents();  // stop()
   // Blocks for what is being handed on. Again: nothing. Not by `ended`.
   void stop();
 
  private:
   void work();
+  void hand_on(const proto::FusionEventsReply& reply);
   RemoteCalls* const calls_;
-  FusionPages* const pages_;
-  RemoteOwners* const owners_;
+  const Hearers hearers_;
   const std::function<void(const Status&)> ended_;
   const uint32_t wait_us_;
   StopFlag stopping_;

@@ -14,20 +14,7 @@ namespace {
 
 constexpr uint64_t kPauseUs = 20'000;
 
-template <class T>
-std::vector<T> part_of(const std::vector<T>& all, size_t from, size_t max) {
-  const auto begin = all.begin() + static_cast<ptrdiff_t>(from);
-  return std::vector<T>(begin, begin + static_cast<ptrdiff_t>(std::min(max, all.size() - from)));
-}
-
 }  // namespace
-
-// FC22
-StatusOr<std::string> RemotePages::call(uint16_t method, Bytes request, uint64_t wait_us) {
-  StatusOr<std::string> reply = calls_->call(method, request, wait_us);
-  if (is_withdrawn(reply.status())) return error_fenced(std::string(reply.status().message()));
-  return reply;
-}
 
 // FC21
 StatusOr<std::vector<proto::PageGrant>> RemotePages::ask(const std::vector<proto::PageAsk>& asks) {
@@ -35,7 +22,7 @@ StatusOr<std::vector<proto::PageGrant>> RemotePages::ask(const std::vector<proto
   for (size_t from = 0; from < asks.size(); from += proto::kFusionPagesMax) {
     const proto::AskPagesRequest request{calls_->caller(),
                                          part_of(asks, from, proto::kFusionPagesMax)};
-    const auto bytes = call(proto::kAskPages, proto::encode(request));
+    const auto bytes = calls_->call_member(proto::kAskPages, proto::encode(request));
     auto reply = bytes.ok() ? proto::decode_ask_pages_reply(*bytes) : bytes.status();
     if (!reply.ok()) {
       if (from != 0 && !is_fenced(reply.status())) break;
@@ -51,7 +38,8 @@ Status RemotePages::report(const std::vector<proto::PageReport>& reports) {
   for (size_t from = 0; from < reports.size(); from += proto::kFusionPagesMax) {
     const proto::ReportPagesRequest request{calls_->caller(),
                                             part_of(reports, from, proto::kFusionPagesMax)};
-    STRATA_RETURN_IF_ERROR(call(proto::kReportPages, proto::encode(request)).status());
+    STRATA_RETURN_IF_ERROR(
+        calls_->call_member(proto::kReportPages, proto::encode(request)).status());
   }
   return ok_status();
 }
@@ -60,7 +48,7 @@ StatusOr<std::vector<uint32_t>> RemotePages::take_slots(uint64_t request, uint32
   const proto::TakePageSlotsRequest asked{calls_->caller(), request,
                                           std::min(wanted, proto::kFusionSlotsMax)};
   STRATA_ASSIGN_OR_RETURN(const std::string bytes,
-                          call(proto::kTakePageSlots, proto::encode(asked)));
+                          calls_->call_member(proto::kTakePageSlots, proto::encode(asked)));
   STRATA_ASSIGN_OR_RETURN(proto::TakePageSlotsReply reply,
                           proto::decode_take_page_slots_reply(bytes));
   return std::move(reply.slots);
@@ -70,7 +58,7 @@ StatusOr<std::vector<PageId>> RemotePages::adopt() {
   std::vector<PageId> pages;
   proto::AdoptPagesRequest request{calls_->caller(), calls_->caller().server, PageId{}};
   for (;;) {
-    const auto bytes = call(proto::kAdoptPages, proto::encode(request));
+    const auto bytes = calls_->call_member(proto::kAdoptPages, proto::encode(request));
     if (is_not_found(bytes.status()))
       return pages;  // there was no earlier life, or it left nothing
     STRATA_RETURN_IF_ERROR(bytes.status());
@@ -87,7 +75,7 @@ StatusOr<std::vector<PageId>> RemotePages::adopt() {
 
 Status RemotePages::adoption_ended() {
   const proto::AdoptionEndedRequest request{calls_->caller(), calls_->caller().server};
-  return call(proto::kAdoptionEnded, proto::encode(request)).status();
+  return calls_->call_member(proto::kAdoptionEnded, proto::encode(request)).status();
 }
 
 Status RemotePages::write_back_below(StreamId stream, Lsn below) {
@@ -101,7 +89,7 @@ Status RemotePages::write_back_below(StreamId stream, Lsn below) {
     const uint64_t wait_us = std::min(options_.write_back_wait_us, deadline_us - now_us);
     const proto::WriteBackPagesRequest request{calls_->caller(), stream, below,
                                                static_cast<uint32_t>(wait_us)};
-    const auto bytes = call(proto::kWriteBackPages, proto::encode(request), wait_us);
+    const auto bytes = calls_->call_member(proto::kWriteBackPages, proto::encode(request), wait_us);
     if (bytes.ok()) {
       STRATA_ASSIGN_OR_RETURN(const proto::WriteBackPagesReply reply,
                               proto::decode_write_back_pages_reply(*bytes));
@@ -117,7 +105,7 @@ Status RemotePages::write_back_below(StreamId stream, Lsn below) {
 
 Status RemotePages::forget_space(SpaceId space) {
   const proto::ForgetSpacePagesRequest request{calls_->caller(), space};
-  return call(proto::kForgetSpacePages, proto::encode(request)).status();
+  return calls_->call_member(proto::kForgetSpacePages, proto::encode(request)).status();
 }
 
 }  // namespace strata::clients

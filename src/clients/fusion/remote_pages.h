@@ -34,7 +34,6 @@ class RemotePages final : public PageService {
   Status forget_space(SpaceId space) override;
 
  private:
-  StatusOr<std::string> call(uint16_t method, Bytes request, uint64_t wait_us = 0);
   RemoteCalls* const calls_;
   const RemotePagesOptions options_;
 };

@@ -29,13 +29,16 @@ ReuseClient::ReuseClient(const ReuseClientOptions& options, ReuseService* servic
   thread_ = std::thread([this] { work(); });
 }
 
-ReuseClient::~ReuseClient() {
+ReuseClient::~ReuseClient() { stop(); }
+
+void ReuseClient::stop() {
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
     changed_.notify_all();
   }
-  thread_.join();
+  interrupt_.interrupt();
+  if (thread_.joinable()) thread_.join();
 }
 
 void ReuseClient::asked(const proto::ReuseAsk& ask) {
@@ -59,6 +62,7 @@ void ReuseClient::leave(NodeId) noexcept {
 
 void ReuseClient::work() {
   name_this_thread("page-reuse");
+  const InterruptScope scope(&interrupt_);
   MutexLock lock(mutex_);
   while (!stopping_) {
     const std::optional<uint64_t> round = marks_.due(own_);

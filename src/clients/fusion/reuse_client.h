@@ -14,6 +14,7 @@
 
 #include "base/latch.h"
 #include "base/status.h"
+#include "base/wait_interrupt.h"
 #include "proto/name_locks.h"
 #include "space/page_reuse.h"
 
@@ -54,6 +55,8 @@ class ReuseClient final : public PageReuse {
 
   // From the memory node, in any order, any number of times.
   void asked(const proto::ReuseAsk& ask);
+  // Nothing is reported any more when it returns. Blocks for what is under way. Again: nothing.
+  void stop();
 
   // PageReuse; `node` is this server.
   Status join(NodeId node, OwnOperations* own) override;
@@ -71,6 +74,7 @@ class ReuseClient final : public PageReuse {
   OwnOperations* own_ STRATA_GUARDED_BY(mutex_) = nullptr;
   ReuseMarks marks_ STRATA_GUARDED_BY(mutex_);
   bool stopping_ STRATA_GUARDED_BY(mutex_) = false;
+  WaitInterrupt interrupt_;  // of its thread, once it is to end
   std::thread thread_;
 };
 

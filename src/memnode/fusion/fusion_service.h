@@ -12,7 +12,7 @@
 //        name goes when its server is released.
 //   FV4  A member ends in this order: fenced, durably; its log sealed; its last lease over and
 //        every other server's answer that it has heard, or the end of that one's lease (FU4);
-//        released in the pages and the row locks, its table withdrawn; forgotten. Who leaves by
+//        released in the pages, the row locks and the names, its table withdrawn; forgotten. Who leaves by
 //        itself gives its pages back first and goes the same way, so nobody reads its table when
 //        its next life comes. Who does not renew its lease is fenced once that is over, while this
 //        node serves.
@@ -56,6 +56,7 @@
 #include "fusion/pages/pages.h"
 #include "fusion/timestamps/time_service.h"
 #include "memnode/fusion/authority_stream.h"
+#include "memnode/fusion/fusion_names.h"
 #include "memnode/fusion/page_store.h"
 #include "memnode/service/ordered_tasks.h"
 #include "memnode/service/tenants.h"
@@ -69,6 +70,7 @@ struct FusionServiceOptions {
   fusion::TimeServiceOptions time;
   fusion::PagesOptions pages;  // slots 0: pages are not shared
   fusion::RowLockOptions locks = {.events_max = proto::kLockEventsMax};
+  FusionNamesOptions names;
   uint32_t table_slots = 1u << 16;     // of a server's transactions; a power of two
   uint64_t tick_us = 10'000;           // as TimeService wants to be asked
   uint64_t join_us_max = 5'000'000;    // how long a server that wants to join is kept waiting
@@ -106,6 +108,11 @@ struct FusionStatus {
   uint64_t page_entries = 0, dirty_pages = 0, free_slots = 0;
   fusion::PagesCounters pages;
   fusion::RowLockCounters locks;
+  uint64_t names = 0;           // that somebody has or waits for
+  uint64_t dropped_spaces = 0;  // that not all are known to have left
+  uint64_t reuse_rounds = 0;    // begun so far
+  fusion::NamesCounters name_locks;
+  FusionNamesCounters name_news;
 };
 
 class FusionService : public std::enable_shared_from_this<FusionService> {
@@ -280,6 +287,17 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
                     const std::vector<bool>& synced);
   void answer_write_backs();
 
+  // --- names ---
+  void want_names(const proto::AskNamesRequest& request, const To& to);
+  void note_names(const proto::ReportNamesRequest& request, const To& to);
+  void end_name_adoption(const proto::AdoptionEndedRequest& request, const To& to);
+  void note_dropped(const proto::SpaceDroppedRequest& request, const To& to);
+  void note_left(const proto::LeftSpacesRequest& request, const To& to);
+  void begin_round(const proto::FusionCallerRequest& request, const To& to);
+  void look_at_round(const proto::ReuseRoundRequest& request, const To& to);
+  void note_round(const proto::ReuseRoundRequest& request, const To& to);
+  void tell_names();
+
   // --- transactions ---
   void ask_about(const proto::AskOwnerRequest& request, const To& to);
   void answer(const proto::AnswerAskersRequest& request, const To& to);
@@ -305,6 +323,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   std::optional<fusion::TimeService> time_;
   fusion::Pages pages_;
   fusion::RowLocks locks_;
+  FusionNames names_;
   std::map<uint8_t, Server> servers_;
   std::list<Join> joins_;
   std::vector<EndedLife> ended_lives_;

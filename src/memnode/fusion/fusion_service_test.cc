@@ -703,7 +703,7 @@ TEST_F(FusionServiceTest, WhateverComesOverTheWireHarmsNobody) {
   append_u64(&head, 77);
   append_u64(&head, a.caller.epoch.value);
   for (int i = 0; i < 1500; ++i) {
-    const auto method = static_cast<uint16_t>(96 + rng.below(15));
+    const auto method = static_cast<uint16_t>(96 + rng.below(23));
     if (method == proto::kFusionLeave || method == proto::kFusionJoin) continue;
     std::string request = rng.one_in(4) ? std::string() : head;
     if (rng.one_in(3)) {  // a list, and what may be in it

@@ -1,4 +1,4 @@
-// Timestamps, views, other nodes' transactions and row locks of a test's Cluster by members of a
+// Timestamps, views, other nodes' transactions, row locks and names of a test's Cluster by members of a
 // memory node over sockets (FusionMember, FusionService): what servers in processes of their own
 // have. Renewals are made when the test says so, or seldom.
 #include <atomic>
@@ -48,7 +48,8 @@ class WireServices final : public ClusterServices {
                 static_cast<unsigned long long>(requests), static_cast<unsigned long long>(fetches),
                 static_cast<unsigned long long>(gets), static_cast<unsigned long long>(calls));
     const memnode::FusionServiceCounters& of = node_.counters();
-    const fusion::RowLockCounters rows = node_.service()->status().locks;
+    const memnode::FusionStatus status = node_.service()->status();
+    const fusion::RowLockCounters rows = status.locks;
     std::printf(
         "row locks: %llu waits in %llu messages, %llu turns, %llu deadlocks; %llu questions, %llu "
         "answers, %llu renewals, %llu stale calls\n",
@@ -59,6 +60,12 @@ class WireServices final : public ClusterServices {
         static_cast<unsigned long long>(of.answers.load()),
         static_cast<unsigned long long>(of.renewals.load()),
         static_cast<unsigned long long>(of.stale_calls.load()));
+    std::printf("names: %llu grants, %llu asked back, %llu told, %llu untold; %llu rounds\n",
+                static_cast<unsigned long long>(status.name_locks.grants),
+                static_cast<unsigned long long>(status.name_locks.give_ups),
+                static_cast<unsigned long long>(status.name_news.told),
+                static_cast<unsigned long long>(status.name_news.untold),
+                static_cast<unsigned long long>(status.reuse_rounds));
     EXPECT_EQ(rows.polls_found, 0u);  // no wake-up was lost (FU26)
     EXPECT_EQ(of.bad_requests.load(), 0u);
     members_.clear();
@@ -84,6 +91,8 @@ class WireServices final : public ClusterServices {
     seams.horizon = member->horizon();
     seams.others = member->others();
     seams.locks = member->locks();
+    seams.schema = member->names();
+    seams.page_reuse = member->page_reuse();
     return seams;
   }
 

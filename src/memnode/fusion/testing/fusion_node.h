@@ -333,6 +333,50 @@ class WireServer {
         call(proto::kFusionEvents, proto::encode(proto::FusionEventsRequest{caller, wait_us})));
     return proto::decode_fusion_events_reply(bytes);
   }
+  Status ask_name(const std::string& name, proto::NameMode mode, uint64_t ask) {
+    return call(proto::kAskNames,
+                proto::encode(proto::AskNamesRequest{caller, {{name, mode, ask}}}))
+        .status();
+  }
+  Status report_name(const std::string& name, uint64_t number, proto::NameMode keeps) {
+    return call(proto::kReportNames,
+                proto::encode(proto::ReportNamesRequest{caller, {{name, number, keeps}}}))
+        .status();
+  }
+  Status names_adopted(NodeId place) {
+    return call(proto::kNamesAdopted, proto::encode(proto::AdoptionEndedRequest{caller, place}))
+        .status();
+  }
+  StatusOr<bool> space_dropped(uint32_t space) {
+    STRATA_ASSIGN_OR_RETURN(const std::string bytes,
+                            call(proto::kSpaceDropped, proto::encode(proto::SpaceDroppedRequest{
+                                                           caller, SpaceId{space}})));
+    STRATA_ASSIGN_OR_RETURN(const auto reply, proto::decode_space_dropped_reply(bytes));
+    return reply.is_left;
+  }
+  Status left_space(uint32_t space) {
+    return call(proto::kLeftSpaces,
+                proto::encode(proto::LeftSpacesRequest{caller, {SpaceId{space}}}))
+        .status();
+  }
+  StatusOr<uint64_t> begin_round() {
+    STRATA_ASSIGN_OR_RETURN(
+        const std::string bytes,
+        call(proto::kBeginReuseRound, proto::encode(proto::FusionCallerRequest{caller})));
+    STRATA_ASSIGN_OR_RETURN(const auto reply, proto::decode_begin_reuse_round_reply(bytes));
+    return reply.round;
+  }
+  StatusOr<bool> round_ended(uint64_t round) {
+    STRATA_ASSIGN_OR_RETURN(
+        const std::string bytes,
+        call(proto::kReuseRoundEnded, proto::encode(proto::ReuseRoundRequest{caller, round})));
+    STRATA_ASSIGN_OR_RETURN(const auto reply, proto::decode_reuse_round_ended_reply(bytes));
+    return reply.ended;
+  }
+  Status report_round(uint64_t round) {
+    return call(proto::kReportReuseRound, proto::encode(proto::ReuseRoundRequest{caller, round}))
+        .status();
+  }
   StatusOr<proto::TrxOutcome> ask_owner(TrxId trx, bool decided, uint32_t wait_us) {
     STRATA_ASSIGN_OR_RETURN(const std::string bytes,
                             call(proto::kAskOwner, proto::encode(proto::AskOwnerRequest{
