@@ -12,38 +12,13 @@
 #include "base/thread_name.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
-
-// sql_class.cc of the server; no header of it declares them.
-THD* create_background_thd();
-void* thd_attach_thd(THD* thd);
-void thd_detach_thd(void* before);
-void destroy_background_thd(THD* thd);
+#include "mariadb/server_thread.h"
 
 namespace strata::glue {
 namespace {
 
 constexpr uint64_t kSliceUs = 250'000;
 constexpr uint64_t kForgetUsLeast = 10'000;  // for what the kernel has to wait for, however late
-
-// This thread as one of the server's, for as long as it lives. No KILL finds it.
-class ServerThread {
- public:
-  ServerThread() : thd_(create_background_thd()), before_(thd_attach_thd(thd_)) {
-    thd_->set_query_id(next_query_id());
-  }
-  ~ServerThread() {
-    thd_->mdl_context.release_transactional_locks(thd_);
-    thd_detach_thd(before_);
-    set_current_thd(nullptr);
-    destroy_background_thd(thd_);
-  }
-  ServerThread(const ServerThread&) = delete;
-  [[nodiscard]] THD* thd() const noexcept { return thd_; }
-
- private:
-  THD* const thd_;
-  void* const before_;
-};
 
 // As metadata locks call it.
 struct PlainName {
@@ -145,6 +120,7 @@ class Agent final : public engine::TableUsers {
     THD* const thd = current_thd;
     const TableName name = split(key);
     if (thd == nullptr || name.table.empty() || name.internal()) return false;
+    if (thd->locked_tables_mode != LTM_NONE) return false;  // it was promised more than this lock
     const PlainName plain(name);
     return thd->mdl_context.is_lock_owner(MDL_key::TABLE, plain.schema, plain.table, MDL_EXCLUSIVE);
   }

@@ -13,7 +13,8 @@
 //        between, statements that queue behind go on: what this waits for may wait for them.
 //   AG3  A DDL statement of this server that has the exclusive metadata lock itself, and waits for
 //        the name behind another server, is not waited for. The name is given up under its
-//        metadata lock, which it keeps for as long as that takes (has_waited()). Its own open table
+//        metadata lock, which it keeps for as long as that takes (has_waited()). Not under LOCK
+//        TABLES: there one of the two waits in vain. Its own open table
 //        is stale then: it looks at that once it has the name, and so does whoever uses one that
 //        is left (AG4). What the server remembers goes a little later, in a thread of ours.
 //   AG4  Nobody uses a table that is stale: open() and discover_check_version() have the server

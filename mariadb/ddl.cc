@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "mariadb/connection.h"
+#include "mariadb/databases.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
@@ -56,6 +57,9 @@ bool has_version(const TableName& name, const std::string& version) {
 int ddl_error(const Status& status) {
   if (is_not_found(status)) return HA_ERR_NO_SUCH_TABLE;
   if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+  // Some statements (RENAME) say nothing but the number of this.
+  if (is_lock_wait_timeout(status) && current_thd != nullptr && !current_thd->is_error())
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   return handler_error(status, nullptr);
 }
 
@@ -83,6 +87,8 @@ Status drop_now(const TableName& name) {
 }
 
 Status rename_in(engine::Session* session, const TableName& from, const TableName& to) {
+  if (kernel->shares_tables() && !to.internal() && from.schema != to.schema)
+    STRATA_RETURN_IF_ERROR(use_database(session, to.schema));
   STRATA_RETURN_IF_ERROR(session->rename_table(from.schema, from.table, to.schema, to.table));
   return from.internal() ? session->journal_erase(journal_key(from)) : ok_status();
 }
@@ -359,7 +365,13 @@ void drop_database(handlerton*, char* path) {
       const TableName name{spec.schema, spec.name};
       if (spec.schema == schema && name.is_ours()) left.push_back(name);
     });
-    for (const TableName& name : left) drop_garbage(name);
+    for (const TableName& name : left)
+      if (name.internal() || !kernel->shares_tables()) drop_garbage(name);
+    if (!kernel->shares_tables() || !ddl_recovery_done.load()) return 0;
+    const Status dropped = drop_database_for_all(schema);
+    if (!dropped.ok())  // nobody asks: the folder goes, and comes again
+      sql_print_warning("STRATA: database %s stays on other servers: %.*s", schema.c_str(),
+                        static_cast<int>(dropped.message().size()), dropped.message().data());
     return 0;
   });
 }

@@ -196,6 +196,14 @@ void remove_definition_file(const TableName& name) {
   if (has_definition_file(name)) (void)::unlink(path_of(name).c_str());
 }
 
+void remove_definition_files_of(const std::string& schema) {
+  for (const std::string& table : definition_files_of(schema)) {
+    const std::string path = path_of({schema, table});
+    if (is_definition_file(path) || table.starts_with(kTemporaryPrefix))
+      (void)::unlink(path.c_str());
+  }
+}
+
 bool has_definition_file(const TableName& name) { return is_definition_file(path_of(name)); }
 
 bool is_definition_file(const std::string& path) {

@@ -38,6 +38,9 @@ void restore_definition_file(const TableName& name);
 // again. The caller has the exclusive metadata lock of the name.
 void remove_definition_file(const TableName& name);
 
+// All of ours in the folder of a database.
+void remove_definition_files_of(const std::string& schema);
+
 // A file of that name is there that says ENGINE=STRATA.
 bool has_definition_file(const TableName& name);
 // The file at `path` says ENGINE=STRATA.

@@ -14,12 +14,6 @@ namespace strata::glue {
 
 namespace {
 
-// Those that copy rows, or build indexes of them (AG5).
-bool alters_tables(int command) {
-  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
-         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
-}
-
 // Nobody else sees the table that such a statement fills.
 bool fills_new_table(int command) {
   switch (command) {
@@ -35,6 +29,11 @@ bool fills_new_table(int command) {
 }
 
 }  // namespace
+
+bool alters_tables(int command) {
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
+         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
+}
 
 ha_strata::ha_strata(handlerton* hton, TABLE_SHARE* share) : handler(hton, share) {}
 ha_strata::~ha_strata() = default;
@@ -249,6 +248,8 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (const int error = keep_others_away(thd)) return error;
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
     if (const int error = begin_on_table()) return error;
+    if (is_sequence() && lock_type == F_WRLCK)
+      if (const int error = prepare_sequence(thd)) return error;
     ++connection_->tables_in_use;
     if (lock_type == F_WRLCK && cached_ != nullptr) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
@@ -324,9 +325,21 @@ int ha_strata::lock_name_to_alter(THD* thd) {
   }
   if (before != MDL_EXCLUSIVE) ticket->downgrade_lock(before);
   if (!locked.ok()) return fail(locked);
-  if (table_->stale()) return HA_ERR_TABLE_DEF_CHANGED;
+  if (table_->stale() && !is_the_same(hold->session.get())) return HA_ERR_TABLE_DEF_CHANGED;
   connection_->alter_hold = std::move(hold);
   return 0;
+}
+
+// The name was given up while this statement waited for it, but nobody has changed the table.
+bool ha_strata::is_the_same(engine::Session* session) {
+  const engine::TableSpec& old = table_->spec();
+  StatusOr<engine::TableRef> now = session->open_table(old.schema, old.name);
+  if (!now.ok() || (*now)->spec().version != old.version ||
+      (*now)->spec().table_id != old.table_id || (*now)->spec().space_id != old.space_id)
+    return false;
+  scan_.drop_cursors();
+  table_ = *std::move(now);
+  return true;
 }
 
 // Either the statement has failed, or what it does with the table's name is about to follow: the

@@ -14,6 +14,7 @@
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/coordinator.h"
+#include "mariadb/databases.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
@@ -159,8 +160,11 @@ int start(void* plugin) {
       end_rather_than_recover_without_engine();
       return 1;
     }
-    if (kernel->shares_tables()) start_agent();
     make_database_folders();
+    if (kernel->shares_tables()) {
+      start_agent();
+      start_databases();
+    }
     replace_local_system_tables();
     // Of one server only, where several write.
     if (const uint64_t folder = cluster_identity(); folder != 0 && !kernel->shares_tables())
@@ -176,6 +180,7 @@ int stop(void*) {
   return guarded([&] {
     if (kernel == nullptr) return 0;
     stop_server_files();
+    stop_databases();
     stop_agent();
     stop_coordination();
     close_temporary_kernel();
