@@ -17,6 +17,7 @@
 
 #include "base/latch.h"
 #include "base/thread_name.h"
+#include "mariadb/cluster.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
@@ -59,6 +60,7 @@ StatusOr<Rows> read_rows() {
     rows[std::string(key.substr(kPrefix.size()))] = {value[0] == kIsThere,
                                                      std::string(value.substr(1))};
   }));
+  STRATA_RETURN_IF_ERROR(may_answer());
   return rows;
 }
 

@@ -215,8 +215,7 @@ Status run_ddl_in_transaction(engine::Session* session, Killable killable,
   Status status;
   {
     std::optional<KillReaches> reaches;
-    if (thd != nullptr && killable == Killable::kYes)
-      reaches.emplace(connection_of(thd), session);
+    if (thd != nullptr && killable == Killable::kYes) reaches.emplace(connection_of(thd), session);
     status = body(session);
   }
   if (!status.ok()) {
@@ -345,9 +344,8 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     const Status status = rename_in(connection->swap->session.get(), from, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
-    return rename_in(session, from, to);
-  }));
+  return ddl_error(run_ddl_on(
+      from, Killable::kNo, [&](engine::Session* session) { return rename_in(session, from, to); }));
 }
 
 // --- hton callbacks ---

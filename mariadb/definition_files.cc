@@ -216,9 +216,8 @@ namespace {
 // Where other servers change tables: nothing is remembered that is not used (AG1).
 void remove_definition_files(const std::vector<std::string>& schemas) {
   std::set<std::pair<std::string, std::string>> tables;
-  kernel->for_each_table(false, [&](const engine::TableSpec& spec) {
-    tables.emplace(spec.schema, spec.name);
-  });
+  kernel->for_each_table(
+      false, [&](const engine::TableSpec& spec) { tables.emplace(spec.schema, spec.name); });
   for (const std::string& schema : schemas) {
     for (const std::string& table : definition_files_of(schema)) {
       const TableName name{schema, table};

@@ -79,7 +79,7 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
     // The caller's metadata lock keeps every change of the definition away.
     if (error == 0 && kernel->shares_tables())
-      (void)make_database_folder((*table)->spec().schema);  // DB3
+      (void)make_database_folder((*table)->spec().schema);          // DB3
     if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
     return error;
   });

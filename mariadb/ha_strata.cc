@@ -314,8 +314,8 @@ int ha_strata::lock_name_to_alter(THD* thd) {
   const enum_mdl_type before = ticket->get_type();
   if (thd->mdl_context.upgrade_shared_lock(ticket, MDL_EXCLUSIVE, thd->variables.lock_wait_timeout))
     return HA_ERR_GENERIC;  // reported
-  auto hold = std::make_unique<AlterHold>(AlterHold{
-      .session = kernel->new_session(), .table = name, .statement = thd->query_id});
+  auto hold = std::make_unique<AlterHold>(
+      AlterHold{.session = kernel->new_session(), .table = name, .statement = thd->query_id});
   set_ddl_timeout(thd, hold->session.get());
   hold->session->begin(engine::Isolation::kReadCommitted);
   Status locked;

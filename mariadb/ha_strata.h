@@ -161,7 +161,8 @@ class ha_strata final : public handler {
   Status write_sequence_row(engine::Session* own, const uchar* record);
   Status take_sequence_block(engine::Session* own, const longlong* least, bool fill,
                              SequenceBlock* taken, longlong* first);
-  Status write_shared_sequence(engine::Session* own, SequenceBlock* taken, longlong* first);
+  Status take_next_block(engine::Session* own, SequenceBlock* taken, longlong* first);
+  Status redefine_sequence(engine::Session* own);
   int write_sequence(const std::function<Status(engine::Session*)>& body);
   void use_sequence_block(const SequenceBlock& taken, longlong first);
   int prepare_sequence(THD* thd);

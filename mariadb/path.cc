@@ -9,8 +9,7 @@ constexpr std::string_view kPlaceBegins = "#n";
 
 std::string place_suffix() {
   const NodeId place = place_among_several();
-  return place.value == 0 ? std::string()
-                          : std::string(kPlaceBegins) + std::to_string(place.value);
+  return place.value == 0 ? std::string() : std::string(kPlaceBegins) + std::to_string(place.value);
 }
 
 TableName with_place(TableName name) {
@@ -33,7 +32,8 @@ TableName parse_path(const char* path) {
   if (table == std::string_view::npos) return with_place({"", std::string(p)});
   const size_t schema = table == 0 ? std::string_view::npos : p.rfind('/', table - 1);
   const size_t begin = schema == std::string_view::npos ? 0 : schema + 1;
-  return with_place({std::string(p.substr(begin, table - begin)), std::string(p.substr(table + 1))});
+  return with_place(
+      {std::string(p.substr(begin, table - begin)), std::string(p.substr(table + 1))});
 }
 
 TableName from_plain_names(const char* schema, const char* table) {

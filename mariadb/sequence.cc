@@ -96,8 +96,9 @@ Block block_from(SEQUENCE* sequence, longlong base, ulonglong round) {
 // Whether the server writes what it knows: NEXTVAL, SETVAL. Else it is a new definition (SEQ5).
 bool is_of_sequence(const TABLE* table) {
   const SEQUENCE* const sequence = table->s->sequence;
-  const longlong known[] = {sequence->reserved_until, sequence->min_value, sequence->max_value,
-                            sequence->start,          sequence->increment, sequence->cache,
+  const longlong known[] = {sequence->reserved_until, sequence->min_value,
+                            sequence->max_value,      sequence->start,
+                            sequence->increment,      sequence->cache,
                             sequence->cycle,          static_cast<longlong>(sequence->round)};
   for (uint i = 0; i < std::size(known); ++i)
     if (table->field[i]->val_int() != known[i]) return false;
@@ -139,23 +140,25 @@ Status ha_strata::take_sequence_block(engine::Session* own, const longlong* leas
                          update.old_entry_count, &conflict);
 }
 
-Status ha_strata::write_shared_sequence(engine::Session* own, SequenceBlock* taken,
-                                        longlong* first) {
+// NEXTVAL, SETVAL.
+Status ha_strata::take_next_block(engine::Session* own, SequenceBlock* taken, longlong* first) {
   SEQUENCE* const sequence = table->s->sequence;
-  const SequenceBlock before = share_->block;
-  if (is_of_sequence(table)) {
-    const longlong next = OpenSequence::next_of(sequence);
-    const bool is_next_block = before.is_ours && next == sequence->increment_value(before.last);
-    return take_sequence_block(own, is_next_block ? nullptr : &next, false, taken, first);
-  }
-  // SEQ5
+  const SequenceBlock& before = share_->block;
+  const longlong next = OpenSequence::next_of(sequence);
+  const bool is_next = before.is_ours && next == sequence->increment_value(before.last);
+  return take_sequence_block(own, is_next ? nullptr : &next, false, taken, first);
+}
+
+// SEQ5
+Status ha_strata::redefine_sequence(engine::Session* own) {
+  SEQUENCE* const sequence = table->s->sequence;
   STRATA_RETURN_IF_ERROR(own->lock_name(table_->spec().schema, table_->spec().name));
   if (table_->stale() && !is_the_same(own)) return error_definition_changed();
   // What it says to be reserved is what this server knows of, unless it starts again.
   if (table->field[kNextNotCached]->val_int() == sequence->reserved_until) {
-    STRATA_RETURN_IF_ERROR(take_sequence_block(own, nullptr, false, taken, first));
-    *taken = {};
-    return ok_status();
+    SequenceBlock unused;
+    longlong first = 0;
+    return take_sequence_block(own, nullptr, false, &unused, &first);
   }
   return write_sequence_row(own, table->record[0]);
 }
@@ -215,16 +218,18 @@ int ha_strata::update_first_row(const uchar* record) {
     bind(ha_thd());
     if (!kernel->shares_tables() || is_temporary() || record != table->record[0])
       return write_sequence([&](engine::Session* own) { return write_sequence_row(own, record); });
+    if (!is_of_sequence(table)) {
+      const int error =
+          write_sequence([&](engine::Session* own) { return redefine_sequence(own); });
+      if (error == 0) share_->block = {};  // the server takes over what it has written
+      return error;
+    }
     SequenceBlock taken;
     longlong first = 0;
-    const int error = write_sequence(
-        [&](engine::Session* own) { return write_shared_sequence(own, &taken, &first); });
-    if (error != 0) return error;
-    if (taken.is_ours)
-      use_sequence_block(taken, first);
-    else
-      share_->block = taken;
-    return 0;
+    const int error =
+        write_sequence([&](engine::Session* own) { return take_next_block(own, &taken, &first); });
+    if (error == 0) use_sequence_block(taken, first);
+    return error;
   });
 }
 

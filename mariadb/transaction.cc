@@ -129,9 +129,8 @@ int commit(handlerton*, THD* thd, bool all) {
     if (connection == nullptr) return 0;
     int error = finish_swap(connection);
     // A copying ALTER commits what it has copied before it uses it.
-    if (connection->alter_hold != nullptr &&
-        (!connection->alter_hold->table_is_locked ||
-         connection->alter_hold->statement != thd->query_id))
+    if (connection->alter_hold != nullptr && (!connection->alter_hold->table_is_locked ||
+                                              connection->alter_hold->statement != thd->query_id))
       end_alter_hold(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {

@@ -2,8 +2,10 @@
 lost, and nobody is blocked for longer than the statement takes.
 """
 
+import os
 import random
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +13,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from pausing import pause
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
 from test_fusion import DEADLINE_S, FOLDER, Several
@@ -88,7 +91,6 @@ def clients(cluster: Several, request: pytest.FixtureRequest) -> Iterator[Callab
         return made[-1]
 
     for server in cluster.servers:
-        server.query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
         assert wait_until(lambda server=server: has_database(server), DEADLINE_S)
     yield connect
     for client in made:
@@ -103,7 +105,7 @@ def has_database(server: Server, name: str = "test") -> bool:
 def drop_all(server: Server) -> None:
     connection = Client(server)
     connection.run("SET foreign_key_checks = 0", "SET lock_wait_timeout = 20")
-    for (table, kind) in connection.run("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'test'"):
+    for table, kind in connection.run("SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'test'"):
         connection.run(f"DROP {'SEQUENCE' if kind == 'SEQUENCE' else 'TABLE'} test.`{table}`")
     connection.close()
 
@@ -236,7 +238,9 @@ def test_handler_and_lock_tables_are_waited_for(clients: Connect) -> None:
         assert two.run("SELECT a FROM t") == [(1,)]
         two.run("UNLOCK TABLES")
     # DDL of its own under LOCK TABLES, more than once.
-    two.run("LOCK TABLES t WRITE", "ALTER TABLE t ADD COLUMN c INT", "ALTER TABLE t ADD INDEX (b)", "INSERT INTO t VALUES (2, 2, 2)")
+    two.run(
+        "LOCK TABLES t WRITE", "ALTER TABLE t ADD COLUMN c INT", "ALTER TABLE t ADD INDEX (b)", "INSERT INTO t VALUES (2, 2, 2)"
+    )
     assert one.error_of("ALTER TABLE t DROP COLUMN b") == LOCK_WAIT_TIMEOUT
     two.run("ALTER TABLE t DROP COLUMN c", "TRUNCATE TABLE t", "UNLOCK TABLES")
     assert one.run("SHOW COLUMNS FROM t")[-1][0] == "b"
@@ -300,6 +304,31 @@ def test_sequences(clients: Connect) -> None:
     assert one.run("SELECT NEXTVAL(s)")[0][0] >= 1000
     two.run("DROP SEQUENCE s")
     assert one.error_of("SELECT NEXTVAL(s)") == NO_SUCH_TABLE
+
+
+def test_databases(cluster: Several, clients: Connect) -> None:
+    one, two = clients(0), clients(1)
+    here, there = cluster.servers[0], cluster.servers[1]
+    one.run("CREATE DATABASE shop CHARACTER SET latin1")
+    assert wait_until(lambda: has_database(there, "shop"), DEADLINE_S)
+    two.run("CREATE TABLE shop.t (a INT PRIMARY KEY, v VARCHAR(5)) ENGINE=STRATA", "INSERT INTO shop.t VALUES (1, 'x')")
+    assert "latin1" in one.run("SHOW CREATE TABLE shop.t")[0][1]
+    assert one.run("SELECT * FROM shop.t") == [(1, "x")]
+    # A table is found even where the folder has not come yet.
+    two.run("CREATE DATABASE fast", "CREATE TABLE fast.t (a INT) ENGINE=STRATA", "INSERT INTO fast.t VALUES (7)")
+    assert one.run("SELECT * FROM fast.t") == [(7,)]
+    one.run("CREATE TABLE fast.u (a INT) ENGINE=STRATA")
+    one.run("DROP DATABASE shop", "DROP DATABASE fast")
+    assert two.error_of("SELECT * FROM shop.t") in (NO_SUCH_TABLE, UNKNOWN_DATABASE)
+    assert two.error_of("CREATE TABLE shop.u (a INT) ENGINE=STRATA") == UNKNOWN_DATABASE
+    assert wait_until(lambda: not has_database(there, "shop") and not has_database(there, "fast"), DEADLINE_S)
+    two.run("CREATE DATABASE shop")
+    assert wait_until(lambda: has_database(here, "shop"), DEADLINE_S)
+    assert one.run("SHOW TABLES FROM shop") == []
+    one.run("CREATE TABLE shop.t (b INT) ENGINE=STRATA")
+    assert two.run("SHOW COLUMNS FROM shop.t")[0][0] == "b"
+    two.run("DROP DATABASE shop")
+    assert wait_until(lambda: not has_database(here, "shop"), DEADLINE_S)
 
 
 def test_ddl_on_both_servers_at_once(clients: Connect) -> None:
@@ -426,3 +455,53 @@ def test_drop_under_load(cluster: Several, clients: Connect) -> None:
     for load in loads:
         load.end()
     assert one.run("CHECK TABLE t")[-1][3] == "OK"
+
+
+def test_a_server_is_killed_in_the_middle_of_an_alter(cluster: Several, clients: Connect) -> None:
+    one = clients(0)
+    one.run("CREATE TABLE big (a INT PRIMARY KEY, b VARCHAR(200)) ENGINE=STRATA")
+    one.run("INSERT INTO big SELECT seq, REPEAT('x', 100) FROM seq_1_to_20000", "CREATE TABLE mark (a INT) ENGINE=STRATA")
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    victim = cluster.servers[1]
+    statements = ("ALTER TABLE big ADD COLUMN c{n} INT DEFAULT 1, ALGORITHM=COPY", "ALTER TABLE big ADD INDEX i{n} (b)")
+    for n in range(4):
+        client = Client(victim)
+        Behind(client, statements[n % 2].format(n=n))
+        time.sleep(rng.random() * 0.6)
+        victim.kill()
+        cluster.start(victim)
+        # Whole, of one definition, and usable from both.
+        for server in cluster.servers:
+            assert server.query("SELECT COUNT(*), SUM(a) FROM test.big") == [(20000, 200010000)]
+            assert server.query("CHECK TABLE test.big")[-1][3] == "OK"
+        columns = [server.query("SHOW CREATE TABLE test.big") for server in cluster.servers]
+        assert columns[0] == columns[1]
+        one.run("ALTER TABLE big ADD COLUMN d INT, ALGORITHM=COPY")
+        victim.query("ALTER TABLE test.big DROP COLUMN d, ALGORITHM=COPY")
+        victim.query("INSERT INTO test.mark VALUES (1)", autocommit=True)
+    assert one.run("SELECT COUNT(*) FROM mark") == [(4,)]
+
+
+def test_ddl_fails_while_the_memory_node_is_silent(cluster: Several, clients: Connect) -> None:
+    """Nothing hangs for ever, nothing is half done, and all goes on with its answer."""
+    one, two = clients(0), clients(1)
+    one.run("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=STRATA", "INSERT INTO t VALUES (1)")
+    two.run("SELECT * FROM t")
+    one.run("SET lock_wait_timeout = 3")
+    pid = cluster.memory.pid()
+    assert pid is not None
+    pause(pid)
+    try:
+        behind = Behind(one, "ALTER TABLE t ADD COLUMN b INT")
+        time.sleep(0.5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    behind.join(DEADLINE_S)
+    assert not behind.is_alive()
+    again = Client(cluster.servers[0])
+    columns = [row[0] for row in again.run("SHOW COLUMNS FROM t")]
+    assert columns == (["a", "b"] if behind.error == 0 else ["a"])
+    assert [row[0] for row in two.run("SHOW COLUMNS FROM t")] == columns
+    again.close()
