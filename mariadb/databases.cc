@@ -159,6 +159,11 @@ class Databases {
     const MutexLock lock(mutex_);
     here_.erase(schema);
   }
+  // DB4: its row was there.
+  void is_here(const std::string& schema) {
+    const MutexLock lock(mutex_);
+    here_.insert(schema);
+  }
   // DB4: what is dropped, as far as this server has heard.
   bool is_new(const std::string& schema) {
     const MutexLock lock(mutex_);
@@ -194,8 +199,7 @@ class Databases {
       if (!rows->contains(schema)) changed.insert(schema);
     for (const std::string& schema : found) {
       if (changed.contains(schema)) continue;
-      const MutexLock lock(mutex_);
-      here_.insert(schema);
+      is_here(schema);
     }
     for (const std::string& schema : changed) {
       const ServerThread thread;
@@ -235,8 +239,7 @@ class Databases {
       sql_print_information("STRATA: database %s was dropped by another server", schema.c_str());
       return forget(schema);
     }
-    const MutexLock lock(mutex_);
-    if (is_folder || is_row) here_.insert(schema);
+    if (is_folder || is_row) is_here(schema);
   }
 
   Mutex mutex_{LatchRank::kServer};
@@ -260,10 +263,13 @@ Status use_database(engine::Session* session, const std::string& schema) {
   STRATA_ASSIGN_OR_RETURN(const Rows rows, read_rows());
   const auto row = rows.find(schema);
   const bool is_folder = ::access(folder_of(schema).c_str(), F_OK) == 0;
-  if (row != rows.end() && row->second.is_there)
-    return is_folder || make_folder(schema, row->second.options) ? ok_status() : error_not_found();
-  if (!is_folder || (row != rows.end() && !databases.is_new(schema))) return error_not_found();
-  return put_row(session, schema, true, read_options(schema));
+  const bool is_row = row != rows.end() && row->second.is_there;
+  if (is_row && !is_folder && !make_folder(schema, row->second.options)) return error_not_found();
+  if (!is_row && (!is_folder || (row != rows.end() && !databases.is_new(schema))))
+    return error_not_found();
+  if (!is_row) STRATA_RETURN_IF_ERROR(put_row(session, schema, true, read_options(schema)));
+  databases.is_here(schema);
+  return ok_status();
 }
 
 Status drop_database_for_all(const std::string& schema) {

@@ -16,6 +16,8 @@
 //         block is never given out.
 //   SEQ5  ALTER SEQUENCE, and a row that is inserted, have the sequence's name exclusively: all
 //         servers read the row anew. SETVAL is heard of by others when they take their next block.
+#include <utility>
+
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/ha_strata.h"
@@ -107,8 +109,8 @@ bool is_of_sequence(const TABLE* table) {
 
 }  // namespace
 
-// SEQ4. In the transaction `own`; `least`: not before it (SETVAL). Under the sequence's lock; *taken
-// is ours once the transaction is committed.
+// SEQ4. In the transaction `own`; `least`: not before it (SETVAL). Under the lock of the sequence;
+// *taken is ours once the transaction is committed.
 Status ha_strata::take_sequence_block(engine::Session* own, const longlong* least, bool fill,
                                       SequenceBlock* taken, longlong* first) {
   SEQUENCE* const sequence = table->s->sequence;
@@ -203,9 +205,13 @@ int ha_strata::prepare_sequence(THD* thd) {
   if (!share_->block.is_ours) {
     SequenceBlock taken;
     longlong first = 0;
+    MY_BITMAP* const read = std::exchange(table->read_set, &table->s->all_set);
+    MY_BITMAP* const written = std::exchange(table->write_set, &table->s->all_set);
     error = write_sequence([&](engine::Session* own) {
       return take_sequence_block(own, nullptr, true, &taken, &first);
     });
+    table->read_set = read;
+    table->write_set = written;
     if (error == 0) use_sequence_block(taken, first);
   }
   sequence->write_unlock(table);
