@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -446,6 +447,101 @@ TEST(FusionNodesWithoutMemory, NoMemoryNodeWasEverThere) {
   server->start_timeout_us = 60'000'000;
   const Status started = server->start();
   EXPECT_TRUE(started.ok()) << started;
+}
+
+// --- definitions of tables ---
+
+// What one makes, empties, renames or drops is so for all at their next look, and nothing of what
+// the others have written meanwhile is lost.
+TEST_F(FusionNodes, TablesThatOneMakesAndDropsAreSoForAll) {  // MW15-MW17
+  start_with_table(3);
+  ASSERT_FALSE(HasFailure());
+  std::vector<std::unique_ptr<Session>> sessions;
+  for (const auto& server : cluster_.servers) sessions.push_back(server->kernel()->new_session());
+  const auto change = [&](size_t who, const std::function<Status(Session*)>& what) {
+    Session* const session = sessions[who].get();
+    session->begin(Isolation::kRepeatableRead);
+    const Status status = what(session);
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(session->commit().ok());
+  };
+  for (size_t round = 0; round < 6 && !HasFailure(); ++round) {
+    const size_t maker = round % 3, other = (round + 1) % 3, dropper = (round + 2) % 3;
+    change(maker,
+           [](Session* s) { return s->create_table(engine::testing::table_spec("new"), nullptr); });
+    for (size_t i = 0; i < 3; ++i)
+      change(i, [&](Session* s) -> Status {
+        STRATA_ASSIGN_OR_RETURN(const TableRef table, s->open_table("test", "new"));
+        return engine::testing::insert(s, table, i + 1, Row{i + 1, 0, "", ""});
+      });
+    for (size_t i = 0; i < 3; ++i)
+      change(i, [](Session* s) -> Status {
+        STRATA_ASSIGN_OR_RETURN(const TableRef table, s->open_table("test", "new"));
+        EXPECT_EQ(engine::testing::scan(s, table, 0)->size(), 3u);
+        return ok_status();
+      });
+    change(other, [](Session* s) {
+      TableRef fresh;
+      return s->truncate_table("test", "new", &fresh);
+    });
+    change(dropper, [](Session* s) -> Status {
+      STRATA_ASSIGN_OR_RETURN(const TableRef table, s->open_table("test", "new"));
+      EXPECT_EQ(engine::testing::scan(s, table, 0)->size(), 0u);
+      return engine::testing::insert(s, table, 9, Row{9, 0, "", ""});
+    });
+    change(maker, [](Session* s) { return s->rename_table("test", "new", "test", "old"); });
+    change(dropper, [](Session* s) -> Status {
+      EXPECT_TRUE(is_not_found(s->open_table("test", "new").status()));
+      return s->drop_table("test", "old");
+    });
+    for (size_t i = 0; i < 3; ++i)
+      EXPECT_TRUE(is_not_found(sessions[i]->open_table("test", "old").status()));
+  }
+  // Their files go once all have left them.
+  EXPECT_TRUE(wait_until([&] { return cluster_.memory->service()->status().dropped_spaces == 0; }));
+  EXPECT_GE(cluster_.memory->service()->status().name_locks.give_ups, 6u);
+}
+
+// A server is killed in the middle of a DROP: nobody gets the table before its next life has undone
+// that, and then it is as it was.
+TEST_F(FusionNodes, WhatAKilledServerWasChangingIsUndoneBeforeOthersGetIt) {  // NL4, FC41
+  start_with_table(2);
+  ASSERT_FALSE(HasFailure());
+  FusionServer* const killed = cluster_.servers[0].get();
+  FusionServer* const other = cluster_.servers[1].get();
+  ASSERT_EQ(all_rows(other)->size(), kCounters);
+  {
+    auto session = killed->kernel()->new_session();
+    session->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(session->drop_table("test", "t").ok());
+    engine::testing::bury(std::move(session));
+  }
+  std::atomic<bool> has_it{false};
+  std::thread waits([&] {
+    auto session = other->kernel()->new_session();
+    session->set_lock_wait_timeout_us(kNoLeaseEndsUs);
+    const auto table = session->open_table("test", "t");
+    EXPECT_TRUE(table.ok()) << table.status();
+    has_it = true;
+  });
+  const NodeId number = killed->node()->number();
+  killed->die();
+  cluster_.memory->exited(number);
+  EXPECT_TRUE(wait_until([&] { return cluster_.memory->members() == 1; }));
+  {
+    auto session = other->kernel()->new_session();
+    session->set_lock_wait_timeout_us(200'000);
+    EXPECT_TRUE(is_lock_wait_timeout(session->open_table("test", "t").status()));
+  }
+  EXPECT_FALSE(has_it);
+  const Status back = killed->start();
+  ASSERT_TRUE(back.ok()) << back;
+  waits.join();
+  for (FusionServer* const server : {other, killed}) {
+    const auto rows = all_rows(server);
+    ASSERT_TRUE(rows.ok()) << rows.status();
+    EXPECT_EQ(rows->size(), kCounters);
+  }
 }
 
 TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5

@@ -1,5 +1,6 @@
-// Hears what the memory node has to say to this server about pages, names and rounds of page reuse,
-// and what others ask about its transactions: a thread that asks for events again and again, and is answered once there are some.
+// Hears what the memory node has to say to this server about pages, names of tables and rounds of
+// page reuse, and what others ask about its transactions: a thread that asks for events again and
+// again, and is answered once there are some.
 //
 //   FC26  What is heard is handed on without blocking, in the order of its coming; what is lost on
 //         the way is said again when it is asked for again (FW5).

@@ -1,5 +1,5 @@
-// Names of tables, dropped spaces and rounds of page reuse by calls to the memory node (NameService,
-// ReuseService). Thread-safe; blocks.
+// Names of tables, dropped spaces and rounds of page reuse by calls to the memory node
+// (name_locks.h: NameService; reuse_client.h: ReuseService). Thread-safe; blocks.
 //
 //   FC46  What does not fit into one message goes in several, each complete by itself (FW5). If one
 //         fails the rest is not sent: all of it may be said again.

@@ -3,11 +3,11 @@
 // until it asks for it. A pure state machine: no I/O and no clock; time is passed in. Not
 // thread-safe.
 //
-//   FV10 What was not told yet is told once, however often it was said again meanwhile: a grant and
-//        what is wanted back by its number, a space by its own, of rounds the newest one. Beyond
-//        said_max names of a server the rest is thrown away and counted; servers ask again for
-//        what they lack, and the state machines for what they want back (FW5). Nothing is kept for
-//        a server that was fenced or has left.
+//   FV10  What was not told yet is told once, however often it was said again meanwhile: a grant
+//         and what is wanted back by its number, a space by its own, of rounds the newest one.
+//         Beyond said_max names of a server the rest is thrown away and counted; servers ask again
+//         for what they lack, and the state machines for what they want back (FW5). Nothing is kept
+//         for a server that was fenced or has left.
 #pragma once
 
 #include <cstdint>

@@ -12,10 +12,10 @@
 //        name goes when its server is released.
 //   FV4  A member ends in this order: fenced, durably; its log sealed; its last lease over and
 //        every other server's answer that it has heard, or the end of that one's lease (FU4);
-//        released in the pages, the row locks and the names, its table withdrawn; forgotten. Who leaves by
-//        itself gives its pages back first and goes the same way, so nobody reads its table when
-//        its next life comes. Who does not renew its lease is fenced once that is over, while this
-//        node serves.
+//        released in the pages, the row locks and the names, its table withdrawn; forgotten. Who
+//        leaves by itself gives its pages back first and goes the same way, so nobody reads its
+//        table when its next life comes. Who does not renew its lease is fenced once that is over,
+//        while this node serves.
 //   FV5  A call that waits is answered: with what it waits for, at its time, when its caller is
 //        fenced, or when the service stops. Of each kind that tells events one per server waits; a
 //        newer one ends it.

@@ -121,6 +121,18 @@ void MemoryNode::add_fusion_values(NodeStatus* status) const {
   status->count("fusion_page_versions_total", "Versions of pages put here.", now.pages.versions);
   status->count("fusion_page_versions_refused_total", "Versions of pages refused.",
                 now.pages.refused_versions);
+  status->gauge("fusion_names", "Names of tables that servers have, or wait for.", now.names);
+  status->gauge("fusion_dropped_spaces",
+                "Spaces that were dropped, and that not all servers are known to have left.",
+                now.dropped_spaces);
+  status->count("fusion_name_grants_total", "Names of tables granted.", now.name_locks.grants);
+  status->count("fusion_name_give_ups_total", "Names of tables asked back from those who had them.",
+                now.name_locks.give_ups);
+  status->count("fusion_names_untold_total",
+                "Events about names and spaces thrown away, since their server did not listen.",
+                now.name_news.untold);
+  status->count("fusion_reuse_rounds_total",
+                "Rounds of asking all servers whether pages may be used again.", now.reuse_rounds);
   const FusionServiceCounters& of = host.service->counters();
   status->count("fusion_joined_total", "Servers that became members.", of.joined);
   status->count("fusion_left_total", "Members that left by themselves.", of.left);

@@ -1,5 +1,5 @@
-// Fields that many messages have: flags, texts, lists, who calls. Pure. What reads says whether what
-// it has read is well formed; past the end of the bytes it reads zeros (ByteReader).
+// Fields that many messages have: flags, texts, lists, who calls. Pure. What reads says whether
+// that was well formed; past the end of the bytes it reads zeros (ByteReader).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Timestamps, views, other nodes' transactions, row locks and names of a test's Cluster by members of a
-// memory node over sockets (FusionMember, FusionService): what servers in processes of their own
-// have. Renewals are made when the test says so, or seldom.
+// Timestamps, views, other nodes' transactions, row locks and names of a test's Cluster by members
+// of a memory node over sockets (FusionMember, FusionService): what servers in processes of their
+// own have. Renewals are made when the test says so, or seldom.
 #include <atomic>
 #include <cstdio>
 #include <map>
