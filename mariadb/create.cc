@@ -265,7 +265,7 @@ int ha_strata::truncate() {
           // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
           return session->truncate_table(old.schema, old.name, &fresh, true);
         });
-    if (is_not_found(status)) return HA_ERR_NO_SUCH_TABLE;  // another server has renamed it
+    if (is_not_found(status)) return HA_ERR_TABLE_DEF_CHANGED;  // another server has renamed it
     if (!status.ok()) return fail(status);
     scan_.drop_cursors();
     table_ = std::move(fresh);
