@@ -38,9 +38,9 @@ class TableUsers {
  public:
   virtual ~TableUsers() = default;
   // MW15. Another node wants to change the table of this name (table_key()). Sees to it that nobody
-  // above uses the table or begins to, calls `forget`, once at most, with the time that is left, and
-  // if that is OK forgets the table as well. In a thread that may block. kDeadlineExceeded: it is in
-  // use, and stays as it was; what `forget` says.
+  // above uses the table or begins to, calls `forget`, once at most, with the time that is left,
+  // and if that is OK forgets the table as well. In a thread that may block. kDeadlineExceeded: it
+  // is in use, and stays as it was; what `forget` says.
   using Forget = std::function<Status(uint64_t timeout_us)>;
   virtual Status give_up(Bytes name, uint64_t timeout_us, const Forget& forget) = 0;
   // Around the wait of a session for the exclusive lock, in its thread. Whoever keeps everybody
