@@ -231,10 +231,14 @@ bool ha_strata::prepare_inplace_alter_table(TABLE* altered, Alter_inplace_info* 
       }
       alter->spec.indexes.push_back(std::move(index));
     }
-    alter->session = kernel->new_session();
-    alter->session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+    alter->session =
+        take_alter_hold(connection_of(thd), {table_->spec().schema, table_->spec().name});
+    if (alter->session == nullptr) {
+      alter->session = kernel->new_session();
+      alter->session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+      alter->session->begin(engine::Isolation::kReadCommitted);
+    }
     alter->session->set_foreign_key_checks(checks_foreign_keys(thd));
-    alter->session->begin(engine::Isolation::kReadCommitted);
     return 0;
   }));
 }

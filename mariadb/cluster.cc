@@ -20,6 +20,7 @@
 #include "engine/kernel_seams.h"
 #include "engine/recover_only.h"
 #include "io/token_file.h"
+#include "mariadb/agent.h"
 #include "mariadb/settings.h"
 #include "registry/etcd/etcd.h"
 
@@ -224,8 +225,7 @@ std::unique_ptr<clients::PlaceAdopter> make_adopter(const transport::Secret& sec
   return std::make_unique<clients::PlaceAdopter>(secret, std::move(options));
 }
 
-// Its number is the kernel's. What other servers make of tables after it was opened it does not see
-// yet (no locks on names between servers).
+// Its number is the kernel's.
 StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptions options) {
   STRATA_RETURN_IF_ERROR(check_settings(options.profile));
   clients::FusionNodeOptions of;
@@ -245,6 +245,7 @@ StatusOr<std::unique_ptr<engine::Kernel>> open_among_several(engine::KernelOptio
   seams.answers = &lease_guard;
   // What others have left may lock pages that this start needs (ADP7).
   adopter->start(one_of_several->number(), node->holder());
+  seams.above = table_users();
   auto opened = engine::open_with_seams(options, seams);
   if (!opened.ok()) leave_cluster(false);
   return opened;
@@ -339,6 +340,10 @@ Status may_answer() {
 Status cluster_trouble() {
   if (one_of_several != nullptr) return one_of_several->trouble();
   return node == nullptr ? ok_status() : node->trouble();
+}
+
+NodeId place_among_several() {
+  return one_of_several == nullptr ? NodeId{} : one_of_several->number();
 }
 
 uint64_t cluster_identity() { return node == nullptr ? 0 : node->identity(); }

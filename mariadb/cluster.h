@@ -25,6 +25,9 @@ Status may_answer();
 // What keeps this server from answering or writing, for people. OK: nothing in the cluster does.
 Status cluster_trouble();
 
+// The place of this server among several that write the same tables; zero: it writes alone.
+NodeId place_among_several();
+
 // What tells this server's folder from others of the cluster; 0: there is no cluster.
 uint64_t cluster_identity();
 

@@ -67,8 +67,22 @@ KillReachesReads::KillReachesReads(THD* thd) {
   scope_.emplace(connection->session->wait_interrupt());
 }
 
+std::unique_ptr<engine::Session> take_alter_hold(Connection* connection, const TableName& table) {
+  const std::unique_ptr<AlterHold>& hold = connection->alter_hold;
+  if (hold == nullptr || !(hold->table == table)) return nullptr;
+  return std::move(std::exchange(connection->alter_hold, nullptr)->session);
+}
+
+void end_alter_hold(Connection* connection) {
+  if (connection->alter_hold == nullptr) return;
+  // It has changed nothing.
+  std::exchange(connection->alter_hold, nullptr)->session->rollback().IgnoreError();
+}
+
 int begin_statement(Connection* connection) {
   THD* const thd = connection->thd;
+  if (connection->alter_hold != nullptr && connection->alter_hold->statement != thd->query_id)
+    end_alter_hold(connection);
   engine::Session* const session = connection->session.get();
   if (session->must_rollback()) return HA_ERR_ROLLBACK;
   register_with_server(connection);
@@ -93,6 +107,7 @@ int close_connection(handlerton*, THD* thd) {
     thd_set_ha_data(thd, strata_hton, nullptr);
     give_up_backup_of(thd);
     abandon_swap(connection.get());
+    end_alter_hold(connection.get());
     connection->temporary.reset();  // its transaction is rolled back (engine E18)
     if (connection->xa_prepared && connection->session->has_changes()) {
       connection->session->detach_prepared();

@@ -8,6 +8,9 @@
 //        repositioned.
 //   CX4  Between the two renames of a copying ALTER and the drop of the old table, `swap` holds
 //        their kernel transaction; nothing else of the connection runs in it.
+//   CX5  Where other servers change tables as well, `alter_hold` has the name of the table that a
+//        statement alters, from before it looks at the first row (AG5). It becomes the transaction
+//        that changes the definition, and ends with it; or it ends with its statement.
 #pragma once
 
 #include "base/latch.h"
@@ -29,6 +32,14 @@ struct AlterSwap {
   bool copy_dropped = false;  // the server gave up and dropped the copy
 };
 
+// CX5. A transaction that has the table's name exclusively.
+struct AlterHold {
+  std::unique_ptr<engine::Session> session;
+  TableName table;
+  query_id_t statement;
+  bool table_is_locked = true;  // external_lock() of it lasts
+};
+
 struct Connection {
   explicit Connection(THD* owner);
 
@@ -47,6 +58,7 @@ struct Connection {
   bool in_binary_log = false;  // ... and the outcome is found in the binary log as well
   bool xa_prepared = false;    // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
+  std::unique_ptr<AlterHold> alter_hold;
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};
   engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;      // of a KillReaches
@@ -82,6 +94,10 @@ Connection* existing_connection(THD* thd);
 
 // Makes the engine a participant of the statement, and of the transaction when there is one.
 void register_with_server(Connection* connection);
+// CX5. The transaction that has the name; null: this statement has not locked it.
+std::unique_ptr<engine::Session> take_alter_hold(Connection* connection, const TableName& table);
+// What is left of it when nothing has been made of it.
+void end_alter_hold(Connection* connection);
 // Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
 // back first.
 int begin_statement(Connection* connection);

@@ -1,4 +1,5 @@
 // CREATE TABLE and TRUNCATE.
+#include "mariadb/databases.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
@@ -175,7 +176,7 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       if (defines_foreign_key(info)) return refuse_temporary_child(thd, form);
       return create_temporary(path, form, *info);
     }
-    if (!schema_exists(name)) {
+    if (!kernel->shares_tables() && !schema_exists(name)) {
       my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
       return HA_ERR_GENERIC;
     }
@@ -203,13 +204,23 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
         alters ? table_key(journal.original.schema, journal.original.table) : std::string();
     engine::ForeignKeyError refused;
     engine::TableRef table;
+    bool no_database = false;
     const Status status = run_ddl(Killable::kYes, [&](engine::Session* session) -> Status {
+      if (kernel->shares_tables()) {
+        const Status used = use_database(session, path.schema);  // DB2
+        no_database = is_not_found(used);
+        STRATA_RETURN_IF_ERROR(used);
+      }
       const Status created = session->create_table(spec, &table, replaces);
       if (is_foreign_key_refused(created)) refused = session->foreign_key_error();
       STRATA_RETURN_IF_ERROR(created);
       if (journal.original.table.empty()) return ok_status();
       return session->journal_put(journal_key(path), encode_journal(journal));
     });
+    if (no_database) {
+      my_error(ER_BAD_DB_ERROR, MYF(0), path.schema.c_str());
+      return HA_ERR_GENERIC;
+    }
     if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
     if (is_foreign_key_refused(status))
       return refuse_foreign_key(thd, alters ? journal.original : path, original, form, refused,
@@ -254,6 +265,7 @@ int ha_strata::truncate() {
           // The first AUTO_INCREMENT value of the definition is forgotten, as InnoDB does.
           return session->truncate_table(old.schema, old.name, &fresh, true);
         });
+    if (is_not_found(status)) return HA_ERR_TABLE_DEF_CHANGED;  // another server has renamed it
     if (!status.ok()) return fail(status);
     scan_.drop_cursors();
     table_ = std::move(fresh);

@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "mariadb/connection.h"
+#include "mariadb/databases.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
@@ -41,7 +42,8 @@ StatusOr<std::vector<JournalRow>> read_journal() {
   std::vector<JournalRow> rows;
   STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
     JournalRow row;
-    if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter))
+    if (decode_journal_key(key, &row.copy) && decode_journal(value, &row.alter) &&
+        row.copy.is_ours())
       rows.push_back(std::move(row));
   }));
   return rows;
@@ -55,12 +57,26 @@ bool has_version(const TableName& name, const std::string& version) {
 int ddl_error(const Status& status) {
   if (is_not_found(status)) return HA_ERR_NO_SUCH_TABLE;
   if (is_duplicate_key(status)) return HA_ERR_TABLE_EXIST;
+  // Some statements (RENAME) say nothing but the number of this.
+  if (is_lock_wait_timeout(status) && current_thd != nullptr && !current_thd->is_error())
+    my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
   return handler_error(status, nullptr);
+}
+
+// In the transaction that has locked the table's name, if this statement has one (CX5).
+Status run_ddl_on(const TableName& name, Killable killable,
+                  const std::function<Status(engine::Session*)>& body) {
+  THD* const thd = current_thd;
+  Connection* const connection = thd == nullptr ? nullptr : existing_connection(thd);
+  const std::unique_ptr<engine::Session> held =
+      connection == nullptr ? nullptr : take_alter_hold(connection, name);
+  return held == nullptr ? run_ddl(killable, body)
+                         : run_ddl_in_transaction(held.get(), killable, body);
 }
 
 Status drop_now(const TableName& name) {
   const Killable killable = name.internal() ? Killable::kNo : Killable::kYes;
-  return run_ddl(killable, [&](engine::Session* session) {
+  return run_ddl_on(name, killable, [&](engine::Session* session) {
     const bool whole_schema =
         current_thd != nullptr && thd_sql_command(current_thd) == SQLCOM_DROP_DB;
     const Status dropped = session->drop_table(name.schema, name.table, whole_schema);
@@ -71,6 +87,8 @@ Status drop_now(const TableName& name) {
 }
 
 Status rename_in(engine::Session* session, const TableName& from, const TableName& to) {
+  if (kernel->shares_tables() && !to.internal() && from.schema != to.schema)
+    STRATA_RETURN_IF_ERROR(use_database(session, to.schema));
   STRATA_RETURN_IF_ERROR(session->rename_table(from.schema, from.table, to.schema, to.table));
   return from.internal() ? session->journal_erase(journal_key(from)) : ok_status();
 }
@@ -108,6 +126,8 @@ int recover_rename(const TableName& from, const TableName& to) {
       const TableName& original = row->alter.original;
       if (has_version(original, row->alter.original_version))
         STRATA_RETURN_IF_ERROR(session->drop_table(original.schema, original.table));
+      else if (kernel->shares_tables())
+        return error_not_found();  // D7
     }
     return rename_in(session, from, to);
   }));
@@ -178,16 +198,25 @@ Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>&
 Status run_ddl_in(engine::Kernel* home, Killable killable,
                   const std::function<Status(engine::Session*)>& body) {
   const std::unique_ptr<engine::Session> session = home->new_session();
-  THD* const thd = current_thd;
-  if (thd != nullptr) session->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
-  session->set_foreign_key_checks(checks_foreign_keys(thd));
+  if (current_thd != nullptr) set_ddl_timeout(current_thd, session.get());
   session->begin(engine::Isolation::kReadCommitted);
+  return run_ddl_in_transaction(session.get(), killable, body);
+}
+
+void set_ddl_timeout(THD* thd, engine::Session* session) {
+  const uint64_t metadata_us = uint64_t{thd->variables.lock_wait_timeout} * 1'000'000;
+  session->set_lock_wait_timeout_us(std::min(lock_wait_timeout_us(thd), metadata_us));
+}
+
+Status run_ddl_in_transaction(engine::Session* session, Killable killable,
+                              const std::function<Status(engine::Session*)>& body) {
+  THD* const thd = current_thd;
+  session->set_foreign_key_checks(checks_foreign_keys(thd));
   Status status;
   {
     std::optional<KillReaches> reaches;
-    if (thd != nullptr && killable == Killable::kYes)
-      reaches.emplace(connection_of(thd), session.get());
-    status = body(session.get());
+    if (thd != nullptr && killable == Killable::kYes) reaches.emplace(connection_of(thd), session);
+    status = body(session);
   }
   if (!status.ok()) {
     session->rollback().IgnoreError();  // at once or in the background (engine E18)
@@ -199,7 +228,14 @@ Status run_ddl_in(engine::Kernel* home, Killable killable,
 }
 
 StatusOr<engine::TableRef> find_table(const TableName& name) {
-  return kernel->new_session()->open_table(name.schema, name.table);
+  const std::unique_ptr<engine::Session> session = kernel->new_session();
+  THD* const thd = current_thd;
+  if (!kernel->shares_tables() || thd == nullptr)
+    return session->open_table(name.schema, name.table);
+  // Another server's DDL may have to be waited for.
+  set_ddl_timeout(thd, session.get());
+  const KillReaches reaches(connection_of(thd), session.get());
+  return session->open_table(name.schema, name.table);
 }
 
 std::string journal_key(const TableName& copy) {
@@ -241,6 +277,11 @@ int drop_table_by_path(THD* thd, const char* path) {
       sql_print_information("STRATA: DDL recovery: %s stays until its copy takes its place", path);
       return 0;
     }
+    if (kernel->shares_tables() && !name.internal()) {
+      sql_print_information("STRATA: DDL recovery: %s is not dropped: it may be another server's",
+                            path);
+      return 0;  // D7
+    }
     return ddl_error(drop_now(name));
   }
   if (is_sequence_statement_on_table(thd, name)) return HA_ERR_GENERIC;
@@ -267,9 +308,12 @@ int drop_table_by_path(THD* thd, const char* path) {
 // D2: one of three.
 static int begin_swap(Connection* connection, const TableName& from, const TableName& to) {
   auto swap = std::make_unique<AlterSwap>();
-  swap->session = kernel->new_session();
+  swap->session = take_alter_hold(connection, from);
+  if (swap->session == nullptr) {
+    swap->session = kernel->new_session();
+    swap->session->begin(engine::Isolation::kReadCommitted);
+  }
   swap->session->set_foreign_key_checks(checks_foreign_keys(connection->thd));
-  swap->session->begin(engine::Isolation::kReadCommitted);
   swap->target = from;
   const Status status = rename_in(swap->session.get(), from, to);
   if (!status.ok()) return ddl_error(status);
@@ -300,8 +344,8 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
     const Status status = rename_in(connection->swap->session.get(), from, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl(Killable::kNo,
-                           [&](engine::Session* session) { return rename_in(session, from, to); }));
+  return ddl_error(run_ddl_on(
+      from, Killable::kNo, [&](engine::Session* session) { return rename_in(session, from, to); }));
 }
 
 // --- hton callbacks ---
@@ -316,9 +360,16 @@ void drop_database(handlerton*, char* path) {
     const std::string schema = schema_of_folder(path);
     std::vector<TableName> left;
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
-      if (spec.schema == schema) left.push_back({spec.schema, spec.name});
+      const TableName name{spec.schema, spec.name};
+      if (spec.schema == schema && name.is_ours()) left.push_back(name);
     });
-    for (const TableName& name : left) drop_garbage(name);
+    for (const TableName& name : left)
+      if (name.internal() || !kernel->shares_tables()) drop_garbage(name);
+    if (!kernel->shares_tables() || !ddl_recovery_done.load()) return 0;
+    const Status dropped = drop_database_for_all(schema);
+    if (!dropped.ok())  // nobody asks: the folder goes, and comes again
+      sql_print_warning("STRATA: database %s stays on other servers: %.*s", schema.c_str(),
+                        static_cast<int>(dropped.message().size()), dropped.message().data());
     return 0;
   });
 }
@@ -328,7 +379,8 @@ int signal_ddl_recovery_done(handlerton*) {
     if (ddl_recovery_done.exchange(true)) return 0;
     std::vector<TableName> garbage;
     kernel->for_each_table(true, [&](const engine::TableSpec& spec) {
-      if (spec.internal_name) garbage.push_back({spec.schema, spec.name});
+      const TableName name{spec.schema, spec.name};
+      if (spec.internal_name && name.is_ours()) garbage.push_back(name);
     });
     for (const TableName& name : garbage) {
       const Status status = drop_now(name);

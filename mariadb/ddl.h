@@ -20,6 +20,11 @@
 //       server makes a warning of what drop(#sql-backup) answers, so the statement's commit reports
 //       it again. Outcome unknown, of this or any DDL: the connection is closed, as after any
 //       commit.
+//   D7  Where several servers change tables, others go on while this one is away, and the name of
+//       what was being dropped or replaced may be another table's by now. What the server replays
+//       then drops no table but those with internal names of its own, and a copy takes the place of
+//       nothing but the table that it was made of. A DROP that a crash has interrupted is done, or
+//       has not happened.
 #pragma once
 
 #include "mariadb/connection.h"
@@ -33,6 +38,12 @@ enum class Killable : uint8_t { kNo, kYes };
 Status run_ddl(Killable killable, const std::function<Status(engine::Session*)>& body);
 Status run_ddl_in(engine::Kernel* home, Killable killable,
                   const std::function<Status(engine::Session*)>& body);
+// The same in a transaction that has begun; it is committed, or rolled back.
+Status run_ddl_in_transaction(engine::Session* session, Killable killable,
+                              const std::function<Status(engine::Session*)>& body);
+// How long a statement waits for other servers' use of a table: as long as for a row lock, or for a
+// metadata lock if that is shorter.
+void set_ddl_timeout(THD* thd, engine::Session* session);
 bool checks_foreign_keys(THD* thd);
 StatusOr<engine::TableRef> find_table(const TableName& name);
 

@@ -28,7 +28,7 @@ constexpr std::string_view kViewBegins = "TYPE=VIEW";
 constexpr std::string_view kTemporaryPrefix = "#sql-strata-";
 
 std::string path_of(const TableName& name) {
-  return "./" + name.schema + "/" + name.table + reg_ext;
+  return "./" + name.schema + "/" + name.file_name() + reg_ext;
 }
 
 // Nothing: it is not there or cannot be read; either way it is not what it should be.
@@ -116,6 +116,17 @@ struct Restored {
   uint64_t removed = 0;
 };
 
+// A file of another engine, a view or nothing at all, in the place of a table that the dictionary
+// has. False: reported, and it is still there.
+bool move_away(const std::string& path, const TableName& name, const std::string& bytes) {
+  sql_print_error(
+      "STRATA: %s is %s, but the database has a table of that name: the file was moved to "
+      "%s/replaced",
+      path.c_str(), bytes.starts_with(kViewBegins) ? "a view" : "not of engine STRATA",
+      data_folder().c_str());
+  return move_to_replaced(path, name.schema + "." + name.table + reg_ext);
+}
+
 // One file of a database's folder. Names that need nothing more go into `done`.
 void restore_file(const TableName& name, Names* done, Restored* restored) {
   const std::string path = path_of(name);
@@ -133,18 +144,12 @@ void restore_file(const TableName& name, Names* done, Restored* restored) {
     return;
   }
   if (!table.ok()) return;
-  // Of another engine, a view or nothing at all, in the place of a table that the dictionary has.
-  sql_print_error(
-      "STRATA: %s is %s, but the database has a table of that name: the file was moved to "
-      "%s/replaced",
-      path.c_str(), bytes->starts_with(kViewBegins) ? "a view" : "not of engine STRATA",
-      data_folder().c_str());
   // What cannot be moved stays: it is not ours to overwrite.
-  if (!move_to_replaced(path, name.schema + "." + name.table + reg_ext))
-    done->emplace(name.schema, name.table);
+  if (!move_away(path, name, *bytes)) done->emplace(name.schema, name.table);
 }
 
-void restore_folder(const std::string& schema, Names* done, Restored* restored) {
+// By the names of their tables.
+std::vector<std::string> definition_files_of(const std::string& schema) {
   std::error_code error;
   std::vector<std::string> tables;
   for (fs::directory_iterator entry("./" + schema, error), end; !error && entry != end;
@@ -152,7 +157,12 @@ void restore_folder(const std::string& schema, Names* done, Restored* restored) 
     const fs::path& path = entry->path();
     if (path.extension() == reg_ext) tables.push_back(path.stem());
   }
-  for (const std::string& table : tables) restore_file({schema, table}, done, restored);
+  return tables;
+}
+
+void restore_folder(const std::string& schema, Names* done, Restored* restored) {
+  for (const std::string& table : definition_files_of(schema))
+    restore_file({schema, table}, done, restored);
 }
 
 }  // namespace
@@ -182,9 +192,16 @@ void restore_definition_file(const TableName& name) {
   }
 }
 
-void definition_changed_elsewhere(THD* thd, const char* schema, const char* table) {
-  restore_definition_file(from_plain_names(schema, table));
-  tdc_remove_table(thd, schema, table);
+void remove_definition_file(const TableName& name) {
+  if (has_definition_file(name)) (void)::unlink(path_of(name).c_str());
+}
+
+void remove_definition_files_of(const std::string& schema) {
+  for (const std::string& table : definition_files_of(schema)) {
+    const std::string path = path_of({schema, table});
+    if (is_definition_file(path) || table.starts_with(kTemporaryPrefix))
+      (void)::unlink(path.c_str());
+  }
 }
 
 bool has_definition_file(const TableName& name) { return is_definition_file(path_of(name)); }
@@ -193,6 +210,30 @@ bool is_definition_file(const std::string& path) {
   const std::optional<std::string> bytes = read_whole(path);
   return bytes && is_ours(*bytes);
 }
+
+namespace {
+
+// Where other servers change tables: nothing is remembered that is not used (AG1).
+void remove_definition_files(const std::vector<std::string>& schemas) {
+  std::set<std::pair<std::string, std::string>> tables;
+  kernel->for_each_table(
+      false, [&](const engine::TableSpec& spec) { tables.emplace(spec.schema, spec.name); });
+  for (const std::string& schema : schemas) {
+    for (const std::string& table : definition_files_of(schema)) {
+      const TableName name{schema, table};
+      const std::string path = path_of(name);
+      const std::optional<std::string> bytes = read_whole(path);
+      if (!bytes) continue;
+      if (is_ours(*bytes) || table.starts_with(kTemporaryPrefix)) {
+        (void)::unlink(path.c_str());
+      } else if (tables.contains({schema, table})) {
+        move_away(path, name, *bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 void restore_all_definition_files() {
   Names done;
@@ -205,6 +246,7 @@ void restore_all_definition_files() {
     const std::string name = entry->path().filename();
     if (name.front() != '#' && entry->is_directory(ignored)) schemas.push_back(name);
   }
+  if (kernel->shares_tables()) return remove_definition_files(schemas);
   for (const std::string& schema : schemas) restore_folder(schema, &done, &restored);
   kernel->for_each_table(false, [&](const engine::TableSpec& spec) {
     if (!done.contains({spec.schema, spec.name}) && write_definition_file(spec)) ++restored.written;

@@ -14,7 +14,8 @@
 //        LOCK TABLES ... WRITE needs it at once and is refused without (a DROP under it would
 //        hang).
 //   DF3  At every start, once the server has finished its recovery, the files become what the
-//        dictionary says, whatever a crash, another server or a person has left.
+//        dictionary says, whatever a crash, another server or a person has left. Where several
+//        servers change tables they go instead, and come again with the first use (AG1).
 //   DF4  Whole or not at all: a file is written under another name and renamed. What a kill leaves
 //        of it begins with #sql and is removed at the next start (DF3) or with the database.
 #pragma once
@@ -33,9 +34,12 @@ bool write_definition_file(const engine::TableSpec& spec);
 // Makes the file say what the dictionary says of this name: nothing, and it goes when it is ours.
 void restore_definition_file(const TableName& name);
 
-// Another server has changed, dropped or made this table: forget what this one knows of it. The
-// caller holds the exclusive metadata lock of the name and has none of its tables open.
-void definition_changed_elsewhere(THD* thd, const char* schema, const char* table);
+// Another server changes this table: the file goes, if it is ours, until the table is used here
+// again. The caller has the exclusive metadata lock of the name.
+void remove_definition_file(const TableName& name);
+
+// All of ours in the folder of a database.
+void remove_definition_files_of(const std::string& schema);
 
 // A file of that name is there that says ENGINE=STRATA.
 bool has_definition_file(const TableName& name);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "mariadb/cluster.h"
+#include "mariadb/databases.h"
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
@@ -77,6 +78,8 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
     const int error = share->init_from_binary_frm_image(
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
     // The caller's metadata lock keeps every change of the definition away.
+    if (error == 0 && kernel->shares_tables())
+      (void)make_database_folder((*table)->spec().schema);          // DB3
     if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
     return error;
   });

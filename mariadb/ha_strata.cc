@@ -30,6 +30,11 @@ bool fills_new_table(int command) {
 
 }  // namespace
 
+bool alters_tables(int command) {
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
+         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
+}
+
 ha_strata::ha_strata(handlerton* hton, TABLE_SHARE* share) : handler(hton, share) {}
 ha_strata::~ha_strata() = default;
 
@@ -99,6 +104,10 @@ int ha_strata::open(const char* name, int, uint) {
     if (thd != nullptr) bind(thd);
     if (thd != nullptr && !is_temporary()) {
       look_up = session();
+      if (kernel->shares_tables() && !look_up->in_transaction()) {  // the name may be waited for
+        look_up->set_lock_wait_timeout_us(lock_wait_timeout_us(thd));
+        renew_interrupt(thd, look_up);
+      }
     } else {
       own = home_->new_session();
       look_up = own.get();
@@ -233,10 +242,14 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
       locks_.in_force = locks_.requested = engine::LockMode::kNone;
       locks_.taken = false;
       scan_.change_later(false);
+      let_go_of_altered();
       return 0;
     }
+    if (const int error = keep_others_away(thd)) return error;
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
     if (const int error = begin_on_table()) return error;
+    if (is_sequence() && lock_type == F_WRLCK)
+      if (const int error = prepare_sequence(thd)) return error;
     ++connection_->tables_in_use;
     if (lock_type == F_WRLCK && cached_ != nullptr) connection_->writes.add(cached_);
     auto_increment_rows_left_ = 0;
@@ -259,6 +272,7 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
 int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
   return guarded([&] {
     bind(thd);
+    if (const int error = keep_others_away(thd)) return error;
     if (const int error = begin_on_table()) return error;
     auto_increment_rows_left_ = 0;
     scan_.change_later(false);
@@ -276,6 +290,69 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     note_isolation(thd);
     return 0;
   });
+}
+
+// Where other servers change tables, too. The metadata lock keeps them from this one (AG1), but for
+// what a statement of this connection has let go while it waited (AG3).
+int ha_strata::keep_others_away(THD* thd) {
+  if (is_temporary() || !kernel->shares_tables()) return 0;
+  if (table_->stale()) return HA_ERR_TABLE_DEF_CHANGED;  // AG4
+  const MDL_ticket* const ticket = table->mdl_ticket;
+  const bool altered = alters_tables(thd_sql_command(thd)) && ticket != nullptr &&
+                       ticket->get_type() >= MDL_SHARED_NO_WRITE && !table_->spec().internal_name;
+  return altered ? lock_name_to_alter(thd) : 0;
+}
+
+// AG5. Readers of this server may come again while rows are copied; those of others have to wait.
+int ha_strata::lock_name_to_alter(THD* thd) {
+  const TableName name{table_->spec().schema, table_->spec().name};
+  if (connection_->alter_hold != nullptr) {
+    if (connection_->alter_hold->statement == thd->query_id) return 0;
+    end_alter_hold(connection_);
+  }
+  MDL_ticket* const ticket = table->mdl_ticket;
+  const enum_mdl_type before = ticket->get_type();
+  if (thd->mdl_context.upgrade_shared_lock(ticket, MDL_EXCLUSIVE, thd->variables.lock_wait_timeout))
+    return HA_ERR_GENERIC;  // reported
+  auto hold = std::make_unique<AlterHold>(
+      AlterHold{.session = kernel->new_session(), .table = name, .statement = thd->query_id});
+  set_ddl_timeout(thd, hold->session.get());
+  hold->session->begin(engine::Isolation::kReadCommitted);
+  Status locked;
+  {
+    const KillReaches reaches(connection_, hold->session.get());
+    locked = hold->session->lock_name(name.schema, name.table);
+  }
+  if (before != MDL_EXCLUSIVE) ticket->downgrade_lock(before);
+  if (!locked.ok()) return fail(locked);
+  if (table_->stale() && !is_the_same(hold->session.get())) return HA_ERR_TABLE_DEF_CHANGED;
+  connection_->alter_hold = std::move(hold);
+  return 0;
+}
+
+// The name was given up while this statement waited for it, but nobody has changed the table.
+bool ha_strata::is_the_same(engine::Session* session) {
+  const engine::TableSpec& old = table_->spec();
+  StatusOr<engine::TableRef> now = session->open_table(old.schema, old.name);
+  if (!now.ok() || (*now)->spec().version != old.version ||
+      (*now)->spec().table_id != old.table_id || (*now)->spec().space_id != old.space_id)
+    return false;
+  scan_.drop_cursors();
+  table_ = *std::move(now);
+  return true;
+}
+
+// Either the statement has failed, or what it does with the table's name is about to follow: the
+// server has to say then how it ends.
+void ha_strata::let_go_of_altered() {
+  if (connection_->alter_hold == nullptr || is_temporary()) return;
+  const TableName name{table_->spec().schema, table_->spec().name};
+  if (!(connection_->alter_hold->table == name)) return;
+  connection_->alter_hold->table_is_locked = false;
+  if (ha_thd()->is_error() || ha_thd()->killed != NOT_KILLED)
+    end_alter_hold(connection_);
+  else
+    (void)begin_statement(connection_);
 }
 
 int ha_strata::begin_on_table() {

@@ -17,6 +17,9 @@
 
 namespace strata::glue {
 
+// Whether such a statement copies rows, or builds indexes of them (AG5).
+bool alters_tables(int command);
+
 class ha_strata final : public handler {
  public:
   ha_strata(handlerton* hton, TABLE_SHARE* share);
@@ -156,9 +159,20 @@ class ha_strata final : public handler {
     return is_temporary() || is_sequence();
   }
   Status write_sequence_row(engine::Session* own, const uchar* record);
+  Status take_sequence_block(engine::Session* own, const longlong* least, bool fill,
+                             SequenceBlock* taken, longlong* first);
+  Status take_next_block(engine::Session* own, SequenceBlock* taken, longlong* first);
+  Status redefine_sequence(engine::Session* own);
+  int write_sequence(const std::function<Status(engine::Session*)>& body);
+  void use_sequence_block(const SequenceBlock& taken, longlong first);
+  int prepare_sequence(THD* thd);
   int begin_on_table();  // a statement
   int create_temporary(const TableName& path, TABLE* form, const HA_CREATE_INFO& info);
   int bind(THD* thd);
+  int keep_others_away(THD* thd);
+  int lock_name_to_alter(THD* thd);
+  bool is_the_same(engine::Session* session);
+  void let_go_of_altered();
   int prepare_for_lock_tables(THD* thd, int lock_type);
   int fail(const Status& status) const;
   [[nodiscard]] bool checks_after_write() const;

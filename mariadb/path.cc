@@ -1,14 +1,39 @@
 #include "mariadb/path.h"
 
+#include "mariadb/cluster.h"
+
 namespace strata::glue {
+namespace {
+
+constexpr std::string_view kPlaceBegins = "#n";
+
+std::string place_suffix() {
+  const NodeId place = place_among_several();
+  return place.value == 0 ? std::string() : std::string(kPlaceBegins) + std::to_string(place.value);
+}
+
+TableName with_place(TableName name) {
+  if (name.internal()) name.table += place_suffix();
+  return name;
+}
+
+}  // namespace
+
+bool TableName::is_ours() const { return !internal() || table.ends_with(place_suffix()); }
+
+std::string TableName::file_name() const {
+  const size_t place = internal() ? table.rfind(kPlaceBegins) : std::string::npos;
+  return table.substr(0, place);
+}
 
 TableName parse_path(const char* path) {
   const std::string_view p(path);
   const size_t table = p.rfind('/');
-  if (table == std::string_view::npos) return {"", std::string(p)};
+  if (table == std::string_view::npos) return with_place({"", std::string(p)});
   const size_t schema = table == 0 ? std::string_view::npos : p.rfind('/', table - 1);
   const size_t begin = schema == std::string_view::npos ? 0 : schema + 1;
-  return {std::string(p.substr(begin, table - begin)), std::string(p.substr(table + 1))};
+  return with_place(
+      {std::string(p.substr(begin, table - begin)), std::string(p.substr(table + 1))});
 }
 
 TableName from_plain_names(const char* schema, const char* table) {

@@ -1,5 +1,9 @@
 // Table names as the server gives them to engines: "./schema/table", both parts in file name
 // encoding. The dictionary uses the same encoding.
+//
+//   PN1  Where several servers write, an internal name ends with the place of the server whose it
+//        is: two of them may choose the same one, and nobody collects what another's statement is
+//        still at (is_ours()). Files have the name without it.
 #pragma once
 
 #include "mariadb/server.h"
@@ -13,6 +17,10 @@ struct TableName {
   [[nodiscard]] bool internal() const { return table.compare(0, 4, "#sql") == 0; }
   [[nodiscard]] bool is_alter_copy() const { return table.compare(0, 11, "#sql-alter-") == 0; }
   [[nodiscard]] bool is_alter_backup() const { return table.compare(0, 12, "#sql-backup-") == 0; }
+  // PN1. Not another server's.
+  [[nodiscard]] bool is_ours() const;
+  // What the server calls its file, without an extension.
+  [[nodiscard]] std::string file_name() const;
   bool operator==(const TableName&) const = default;
 };
 

@@ -9,10 +9,12 @@
 #include "base/diag.h"
 #include "base/fault.h"
 #include "io/file_system.h"
+#include "mariadb/agent.h"
 #include "mariadb/backup.h"
 #include "mariadb/cluster.h"
 #include "mariadb/connection.h"
 #include "mariadb/coordinator.h"
+#include "mariadb/databases.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
@@ -160,8 +162,14 @@ int start(void* plugin) {
       return 1;
     }
     make_database_folders();
+    if (kernel->shares_tables()) {
+      start_agent();
+      start_databases();
+    }
     replace_local_system_tables();
-    if (const uint64_t folder = cluster_identity(); folder != 0) start_server_files(folder);
+    // Of one server only, where several write.
+    if (const uint64_t folder = cluster_identity(); folder != 0 && !kernel->shares_tables())
+      start_server_files(folder);
     // INSTALL PLUGIN at run time: the server's DDL recovery is over.
     if (mysqld_server_started) (void)signal_ddl_recovery_done(strata_hton);
     wire(strata_hton);
@@ -174,6 +182,8 @@ int stop(void*) {
     if (kernel == nullptr) return 0;
     stop_adopting();
     stop_server_files();
+    stop_databases();
+    stop_agent();
     stop_coordination();
     close_temporary_kernel();
     std::unique_ptr<engine::Kernel> last(kernel);

@@ -11,8 +11,15 @@ struct IndexStatistics {
   std::vector<double> rows_per_prefix;
 };
 
+// Of a sequence that several servers give numbers out of (SEQ4).
+struct SequenceBlock {
+  bool is_ours = false;
+  longlong last = 0;  // kept for when the next one is taken
+};
+
 class StrataShare : public Handler_share {
  public:
+  SequenceBlock block;  // under the sequence's own lock
   // Copies the statistics, one per server key, when they are not those of `*number`.
   bool newer_statistics(uint64_t* number, std::vector<IndexStatistics>* out);
   void set_statistics(std::vector<IndexStatistics> fresh, uint64_t rows);

@@ -128,6 +128,10 @@ int commit(handlerton*, THD* thd, bool all) {
     Connection* const connection = existing_connection(thd);
     if (connection == nullptr) return 0;
     int error = finish_swap(connection);
+    // A copying ALTER commits what it has copied before it uses it.
+    if (connection->alter_hold != nullptr && (!connection->alter_hold->table_is_locked ||
+                                              connection->alter_hold->statement != thd->query_id))
+      end_alter_hold(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
@@ -172,6 +176,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     Connection* const connection = existing_connection(thd);
     if (connection == nullptr) return 0;
     abandon_swap(connection);
+    end_alter_hold(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {

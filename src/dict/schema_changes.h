@@ -12,6 +12,7 @@
 //         what it has found in the dictionary of it) only while it holds `use` or `exclusive`. It
 //         forgets it before it gives the lock up, and no transaction of it that has changed the
 //         table, or may still do so, is under way then.
+//         Who remembers tables above the kernel does so under the same lock (engine::TableUsers).
 //   MW16  A change of a definition is published on the node that makes it before its exclusive lock
 //         goes. So whoever gets the lock next reads the new definition in the dictionary.
 //   MW17  A space that a committed change has dropped has left every node (space_dropped()) before

@@ -350,6 +350,10 @@ class Session {
   // log and disk are bounded as for row changes. kAlreadyExists, kCancelled, kResourceExhausted,
   // kDeadlineExceeded, kDataLoss.
   Status build_indexes(const TableRef& table, TableSpec* spec, IndexBuild* build);
+  // With several nodes: nobody else uses or changes what has this name until the transaction ends;
+  // whoever knew the table before sees by stale() whether it has changed. Else nothing. Also of a
+  // name without a table. kDeadlineExceeded, kCancelled, kUnavailable.
+  Status lock_name(Bytes schema, Bytes name);
   // Latest committed table of that name, or this session's own uncommitted one. kNotFound.
   StatusOr<TableRef> open_table(Bytes schema, Bytes name);
   // Journal of an ALTER by copy, kept in the dictionary (key -> value), for the glue's DDL
@@ -555,6 +559,8 @@ class Kernel {
   };
   std::vector<Counter> counters();
   [[nodiscard]] uint64_t database_id() const noexcept;
+  // Other nodes change the same tables.
+  [[nodiscard]] bool shares_tables() const noexcept;
   Status run_purge(uint64_t limit);  // tests, and background = false
   Status run_unfinished();           // likewise: tries once to end each that is left (E18, E19)
 

@@ -5,6 +5,7 @@
 // that is needed again: a kernel opened in an empty one goes on with the same database.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "dict/schema_changes.h"
@@ -31,6 +32,24 @@ class AnswerGuard {
   }
 };
 
+// What stands above the kernel and remembers tables by itself (a server's definitions and open
+// tables), where several nodes change them. Thread-safe.
+class TableUsers {
+ public:
+  virtual ~TableUsers() = default;
+  // MW15. Another node wants to change the table of this name (table_key()). Sees to it that nobody
+  // above uses the table or begins to, calls `forget`, once at most, with the time that is left,
+  // and if that is OK forgets the table as well. In a thread that may block. kDeadlineExceeded: it
+  // is in use, and stays as it was; what `forget` says.
+  using Forget = std::function<Status(uint64_t timeout_us)>;
+  virtual Status give_up(Bytes name, uint64_t timeout_us, const Forget& forget) = 0;
+  // Around the wait of a session for the exclusive lock, in its thread. Whoever keeps everybody
+  // above off the table already, and waits, keeps nothing of it (MW18): its own table may be stale
+  // when it has the lock.
+  virtual void begins_to_wait(Bytes name) noexcept = 0;
+  virtual void has_waited(Bytes name) noexcept = 0;
+};
+
 struct KernelSeams {
   PageSource* page_source = nullptr;
   PageLock* page_lock = nullptr;
@@ -47,6 +66,7 @@ struct KernelSeams {
   LockAuthority* locks = nullptr;   // of all nodes
   TitSource* others = nullptr;      // what transactions of other nodes have come to
   SchemaChanges* schema = nullptr;  // locks on tables between nodes
+  TableUsers* above = nullptr;      // goes with schema
   PageReuse* page_reuse = nullptr;  // whether other nodes may still know a page; with page_lock
 };
 

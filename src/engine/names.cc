@@ -122,8 +122,10 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
   }
   const uint64_t now_us = monotonic_us();
   const uint64_t left_us = now_us < deadline_us ? deadline_us - now_us : 0;
+  if (exclusive && seams.above != nullptr) seams.above->begins_to_wait(key);
   Status status = exclusive ? seams.schema->lock(node, key, left_us, interrupt)
                             : seams.schema->use(node, key, left_us, interrupt);
+  if (exclusive && seams.above != nullptr) seams.above->has_waited(key);
   const bool locked = status.ok();
   TableRef table;
   bool known = false;
@@ -219,24 +221,44 @@ StatusOr<TableRef> KernelImpl::load_table(const std::string& key) {
 }
 
 Status KernelImpl::give_up(Bytes name, uint64_t timeout_us) {
+  if (seams.above == nullptr) return forget(name, timeout_us);
+  return seams.above->give_up(name, timeout_us,
+                              [&](uint64_t left_us) { return forget(name, left_us); });
+}
+
+// Names come and go while it waits: a table that could not be loaded is not remembered.
+Status KernelImpl::forget(Bytes name, uint64_t timeout_us) {
+  const uint64_t deadline_us = monotonic_us() + timeout_us;
   MutexLock lock(tables_mutex);
-  const auto it = names.find(name);
-  if (it == names.end()) return ok_status();
-  it->second.given_up = true;
-  const bool unused =
-      names_changed.wait_for_us(lock, timeout_us, [&] { return it->second.users == 0; });
+  const auto mark = [&](bool given_up) STRATA_REQUIRES(tables_mutex) {
+    const auto it = names.find(name);
+    if (it != names.end()) it->second.given_up = given_up;
+  };
+  mark(true);
+  bool unused = names_changed.wait_for_us(lock, timeout_us, [&] {
+    const auto it = names.find(name);
+    return it == names.end() || it->second.users == 0;
+  });
+  const auto found = tables.find(name);
+  const TableRef table = found == tables.end() ? nullptr : found->second;
+  if (unused && table != nullptr) {
+    lock.unlock();  // nobody begins to use it
+    unused = wait_until_decided(SpaceId{table->spec().space_id}, deadline_us);
+    lock.lock();
+  }
   if (!unused) {
-    it->second.given_up = false;
+    mark(false);
     lock.unlock();
     names_changed.notify_all();
     return error_lock_wait_timeout();
   }
-  const auto table = tables.find(name);
-  if (table != tables.end()) {
-    table->second->stale_.store(true, std::memory_order_release);
-    tables.erase(table);
+  if (table != nullptr) {
+    table->stale_.store(true, std::memory_order_release);
+    const auto still = tables.find(name);
+    if (still != tables.end() && still->second == table) tables.erase(still);
   }
-  names.erase(it);
+  const auto it = names.find(name);
+  if (it != names.end() && it->second.users == 0) names.erase(it);
   lock.unlock();
   names_changed.notify_all();
   return ok_status();

@@ -45,19 +45,31 @@ Status KernelImpl::decide_prepared(Bytes xid, const std::function<Status(Trx*)>&
   return ok_status();
 }
 
+bool KernelImpl::is_undecided(SpaceId space) const {
+  return std::any_of(prepared.begin(), prepared.end(), [&](const auto& entry) {
+    const std::vector<SpaceId>& spaces = entry.second.changed_spaces;
+    return std::find(spaces.begin(), spaces.end(), space) != spaces.end();
+  });
+}
+
+// MW15, E14: false, if one is not decided in time.
+bool KernelImpl::wait_until_decided(SpaceId space, uint64_t deadline_us) {
+  MutexLock lock(prepared_mutex);
+  while (is_undecided(space)) {
+    const uint64_t now_us = monotonic_us();
+    if (now_us >= deadline_us) return false;
+    prepared_decided.wait_for_us(lock, deadline_us - now_us);
+  }
+  return true;
+}
+
 // E14
 Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
   const uint64_t deadline = monotonic_us() + waiter->lock_wait_timeout_us;
-  const auto changed_by_one = [&]() STRATA_REQUIRES(prepared_mutex) {
-    return std::any_of(prepared.begin(), prepared.end(), [&](const auto& entry) {
-      const std::vector<SpaceId>& spaces = entry.second.changed_spaces;
-      return std::find(spaces.begin(), spaces.end(), space) != spaces.end();
-    });
-  };
   CondVarSleep sleep(&prepared_mutex, &prepared_decided);
   const WaitInterrupt::Asleep asleep(&waiter->interrupt, &sleep);
   MutexLock lock(prepared_mutex);
-  if (!changed_by_one()) return ok_status();
+  if (!is_undecided(space)) return ok_status();
   ddl_waiting.fetch_add(1, std::memory_order_relaxed);
   WaitListener* const listener = options.wait_listener;
   if (listener != nullptr) {
@@ -66,7 +78,7 @@ Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
     lock.lock();
   }
   Status status;
-  while (status.ok() && changed_by_one()) {
+  while (status.ok() && is_undecided(space)) {
     const uint64_t now = monotonic_us();
     if (waiter->interrupt.interrupted())
       status = error_interrupted();

@@ -822,6 +822,85 @@ TEST(SeveralKernels, DdlWaitsForUsersOnOtherNodes) {
 // All nodes create, fill, alter, empty, rename and drop the same few tables at once, and write to
 // them. Nobody sees a table half changed, a row of another life of it, or an error but the ones
 // that say what happened. STRATA_SECONDS chooses how long.
+// MW15, E14: whether its rows come or go is not known yet, and no session of the node says so.
+TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnOtherNodes) {
+  Cluster cluster(2, {"t"}, false);
+  auto user = cluster.kernel(2)->new_session();
+  user->begin(Isolation::kRepeatableRead);
+  const TableRef used = cluster.table(user.get());
+  ASSERT_TRUE(insert(user.get(), used, 1, row_of(1, 1, 10)).ok());
+  ASSERT_TRUE(user->prepare("x").ok());
+  user->detach_prepared();
+  auto ddl = cluster.kernel(1)->new_session();
+  ddl->set_lock_wait_timeout_us(50'000);
+  ddl->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_lock_wait_timeout(ddl->truncate_table("test", "t", nullptr)));
+  ASSERT_TRUE(ddl->rollback().ok());
+  EXPECT_FALSE(used->stale());
+  ASSERT_TRUE(cluster.kernel(2)->commit_by_xid("x").ok());
+  ddl->set_lock_wait_timeout_us(20'000'000);
+  ddl->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(ddl->truncate_table("test", "t", nullptr).ok());
+  ASSERT_TRUE(ddl->commit().ok());
+  EXPECT_TRUE(used->stale());
+}
+
+namespace {
+
+// A server that remembers tables: it says when it lets go, and what it has been asked.
+class Remembering final : public TableUsers {
+ public:
+  Status give_up(Bytes name, uint64_t timeout_us, const Forget& forget) override {
+    ++asked;
+    last = std::string(name);
+    if (in_use) return error_lock_wait_timeout();
+    return forget(timeout_us);
+  }
+  void begins_to_wait(Bytes) noexcept override { ++waiting; }
+  void has_waited(Bytes) noexcept override { --waiting; }
+
+  std::atomic<bool> in_use{false};
+  std::atomic<int> asked{0}, waiting{0};
+  std::string last;
+};
+
+}  // namespace
+
+// MW15: a node keeps a name for as long as somebody above uses the table.
+TEST(SeveralKernels, WhoRemembersTablesAboveIsAskedFirst) {
+  Remembering server;
+  Cluster cluster(2, {"t"}, false);
+  cluster.stop(2);
+  cluster.above[1] = &server;
+  cluster.start(2);
+  auto reader = cluster.kernel(2)->new_session();
+  const TableRef known = cluster.table(reader.get());  // in no transaction
+  server.in_use = true;
+  auto ddl = cluster.kernel(1)->new_session();
+  ddl->set_lock_wait_timeout_us(50'000);
+  ddl->begin(Isolation::kRepeatableRead);
+  EXPECT_TRUE(is_lock_wait_timeout(ddl->lock_name("test", "t")));
+  ASSERT_TRUE(ddl->rollback().ok());
+  EXPECT_FALSE(known->stale());
+  EXPECT_GT(server.asked, 0);
+  EXPECT_EQ(server.last, table_key("test", "t"));
+  server.in_use = false;
+  ddl->set_lock_wait_timeout_us(20'000'000);
+  ddl->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(ddl->lock_name("test", "t").ok());
+  EXPECT_TRUE(known->stale());
+  // Nobody uses it before the transaction that has locked it ends.
+  reader->set_lock_wait_timeout_us(50'000);
+  EXPECT_TRUE(is_lock_wait_timeout(reader->open_table("test", "t").status()));
+  ASSERT_TRUE(ddl->commit().ok());
+  reader->set_lock_wait_timeout_us(20'000'000);
+  EXPECT_TRUE(reader->open_table("test", "t").ok());
+  reader->begin(Isolation::kRepeatableRead);
+  ASSERT_TRUE(reader->lock_name("test", "t").ok());
+  EXPECT_EQ(server.waiting, 0);
+  ASSERT_TRUE(reader->commit().ok());
+}
+
 TEST(SeveralKernels, DdlOnAllNodesAtOnce) {
   const uint64_t seed = environment("STRATA_SEED", 42);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));

@@ -482,6 +482,12 @@ StatusOr<TableRef> Session::open_table(Bytes schema, Bytes name) {
   return table;
 }
 
+Status Session::lock_name(Bytes schema, Bytes name) {
+  STRATA_ASSERT(impl_->trx->started);
+  if (!impl_->kernel->shares_tables()) return ok_status();
+  return impl_->kernel->use_name(impl_.get(), table_key(schema, name), true);
+}
+
 Status Session::journal_put(Bytes key, Bytes value) {
   return impl_->kernel->dictionary->put_journal(impl_->trx.get(), key, value);
 }
@@ -554,6 +560,8 @@ void Kernel::for_each_table(bool include_internal,
     if (include_internal || !table->spec().internal_name) visit(table->spec());
   }
 }
+
+bool Kernel::shares_tables() const noexcept { return impl_->shares_tables(); }
 
 bool Kernel::table_exists(Bytes schema, Bytes name) {
   if (impl_->seams.schema != nullptr) {

@@ -185,6 +185,7 @@ struct KernelImpl final : SchemaUser {
   }
   // Other nodes change the same pages.
   [[nodiscard]] bool several_writers() const noexcept { return seams.page_lock != nullptr; }
+  [[nodiscard]] bool shares_tables() const noexcept { return seams.schema != nullptr; }
   [[nodiscard]] uint64_t first_row_id() const noexcept {
     return (uint64_t{options.node} << 56) + 1;
   }
@@ -231,6 +232,8 @@ struct KernelImpl final : SchemaUser {
   void keep_prepared(std::unique_ptr<Trx> trx);
   Status decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide);
   Status wait_until_decided(SpaceId space, Trx* waiter);
+  bool wait_until_decided(SpaceId space, uint64_t deadline_us);
+  [[nodiscard]] bool is_undecided(SpaceId space) const STRATA_REQUIRES(prepared_mutex);
   // reaper.cc
   void note_dropped(SpaceId space);
   void discard_created(SpaceId space);  // of a rolled back CREATE
@@ -252,6 +255,7 @@ struct KernelImpl final : SchemaUser {
   Status wait_for_names(Session::Impl* session, const Free& is_free) STRATA_REQUIRES(tables_mutex);
   StatusOr<TableRef> load_table(const std::string& key);
   Status give_up(Bytes name, uint64_t timeout_us) override;
+  Status forget(Bytes name, uint64_t timeout_us);
   Status leave_space(SpaceId space) override;
   // tables.cc
   using VisitReferences =

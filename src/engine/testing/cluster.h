@@ -545,6 +545,7 @@ class Cluster {
     options.checkpoint_interval_us = UINT64_MAX / 2;
     KernelSeams seams;
     seams.schema = &schema_;
+    seams.above = above[node - 1];
     seams.page_reuse = reuses_[node - 1].get();
     seams.page_source = source_.get();
     seams.page_lock = locks_[node - 1].get();
@@ -592,6 +593,8 @@ class Cluster {
     EXPECT_TRUE(table.ok()) << table.status();
     return table.ok() ? *table : nullptr;
   }
+  // Of nodes that start from then on: who remembers tables above their kernels.
+  std::vector<TableUsers*> above = std::vector<TableUsers*>(16, nullptr);
   // On every node, as far as the horizon lets them.
   void purge() {
     for (uint8_t node = 1; node <= nodes(); ++node) {

@@ -1,0 +1,294 @@
+#include "mariadb/databases.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/latch.h"
+#include "base/thread_name.h"
+#include "mariadb/cluster.h"
+#include "mariadb/ddl.h"
+#include "mariadb/definition_files.h"
+#include "mariadb/error_map.h"
+#include "mariadb/server_thread.h"
+// After the other headers of the server.
+#include "sql_db.h"
+
+namespace strata::glue {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kLookUs = 500'000;
+constexpr double kFolderWaitS = 0.25;  // for its metadata lock; then at the next look
+constexpr std::string_view kPrefix = "schema/";
+constexpr std::string_view kOptions = "/db.opt";
+constexpr char kIsThere = 'y';
+constexpr char kIsDropped = 'n';
+
+struct Row {
+  bool is_there = false;
+  std::string options;  // db.opt
+};
+using Rows = std::map<std::string, Row>;
+
+std::string key_of(const std::string& schema) { return std::string(kPrefix) + schema; }
+
+std::string folder_of(const std::string& schema) { return mysql_real_data_home + schema; }
+
+bool is_database(const std::string& folder) {
+  for (const char* const own : {"mysql", "sys", "performance_schema", "lost+found"})
+    if (folder == own) return false;
+  return !folder.empty() && folder.front() != '#' && folder.front() != '.';
+}
+
+StatusOr<Rows> read_rows() {
+  Rows rows;
+  STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
+    if (!key.starts_with(kPrefix) || value.empty()) return;
+    rows[std::string(key.substr(kPrefix.size()))] = {value[0] == kIsThere,
+                                                     std::string(value.substr(1))};
+  }));
+  STRATA_RETURN_IF_ERROR(may_answer());
+  return rows;
+}
+
+Status put_row(engine::Session* session, const std::string& schema, bool is_there,
+               const std::string& options) {
+  return session->journal_put(key_of(schema),
+                              std::string(1, is_there ? kIsThere : kIsDropped) + options);
+}
+
+std::string read_options(const std::string& schema) {
+  std::ifstream in(folder_of(schema) + std::string(kOptions), std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+std::set<std::string> folders() {
+  std::set<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(mysql_real_data_home, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code ignored;  // gone meanwhile
+    const std::string name = entry->path().filename();
+    if (is_database(name) && entry->is_directory(ignored)) found.insert(name);
+  }
+  return found;
+}
+
+bool make_folder(const std::string& schema, const std::string& options) {
+  if (::mkdir(folder_of(schema).c_str(), 0700) != 0) {
+    if (errno == EEXIST) return true;
+    sql_print_error("STRATA: cannot make %s for the tables of that database: %s",
+                    folder_of(schema).c_str(), std::strerror(errno));
+    return false;
+  }
+  if (options.empty()) return true;
+  std::ofstream out(folder_of(schema) + std::string(kOptions), std::ios::binary);
+  out << options;
+  return true;
+}
+
+// Nothing that is of this server alone goes. True: the folder is gone.
+bool remove_folder(const std::string& schema) {
+  remove_definition_files_of(schema);
+  (void)::unlink((folder_of(schema) + std::string(kOptions)).c_str());
+  return ::rmdir(folder_of(schema).c_str()) == 0 || errno == ENOENT;
+}
+
+// Keeps CREATE and DROP DATABASE of this server away, and whoever uses tables of it.
+class AloneWithDatabase {
+ public:
+  AloneWithDatabase(THD* thd, const std::string& schema) : thd_(thd) {
+    char plain[SAFE_NAME_LEN + 1];
+    (void)filename_to_tablename(schema.c_str(), plain, sizeof plain, true);
+    MDL_REQUEST_INIT(&request_, MDL_key::SCHEMA, plain, "", MDL_EXCLUSIVE, MDL_EXPLICIT);
+    if (thd->mdl_context.acquire_lock(&request_, kFolderWaitS)) {
+      request_.ticket = nullptr;
+      thd->clear_error();
+    }
+  }
+  ~AloneWithDatabase() {
+    if (has_it()) thd_->mdl_context.release_lock(request_.ticket);
+  }
+  AloneWithDatabase(const AloneWithDatabase&) = delete;
+  [[nodiscard]] bool has_it() const noexcept { return request_.ticket != nullptr; }
+
+ private:
+  THD* const thd_;
+  MDL_request request_;
+};
+
+class Databases {
+ public:
+  void start() {
+    {
+      const MutexLock lock(mutex_);
+      here_ = folders();
+    }
+    (void)guarded([&] {
+      look();
+      return 0;
+    });
+    stopping_ = false;
+    thread_ = std::thread([this] { run(); });
+  }
+  void stop() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    wakes_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+  // DB4: dropped by this server itself.
+  void forget(const std::string& schema) {
+    const MutexLock lock(mutex_);
+    here_.erase(schema);
+  }
+  // DB4: its row was there.
+  void is_here(const std::string& schema) {
+    const MutexLock lock(mutex_);
+    here_.insert(schema);
+  }
+  // DB4: what is dropped, as far as this server has heard.
+  bool is_new(const std::string& schema) {
+    const MutexLock lock(mutex_);
+    return !here_.contains(schema);
+  }
+
+ private:
+  void run() {
+    name_this_thread("databases");
+    for (;;) {
+      {
+        MutexLock lock(mutex_);
+        if (!stopping_) wakes_.wait_for_us(lock, kLookUs);
+        if (stopping_) return;
+      }
+      (void)guarded([&] {
+        look();
+        return 0;
+      });
+    }
+  }
+
+  // DB1
+  void look() {
+    const StatusOr<Rows> rows = read_rows();
+    if (!rows.ok()) return;  // the next time
+    const std::set<std::string> found = folders();
+    std::set<std::string> changed;
+    for (const auto& [schema, row] : *rows)
+      if (row.is_there != found.contains(schema) || (!row.is_there && is_new(schema)))
+        changed.insert(schema);
+    for (const std::string& schema : found)
+      if (!rows->contains(schema)) changed.insert(schema);
+    for (const std::string& schema : found) {
+      if (changed.contains(schema)) continue;
+      is_here(schema);
+    }
+    for (const std::string& schema : changed) {
+      const ServerThread thread;
+      const AloneWithDatabase alone(thread.thd(), schema);
+      if (alone.has_it()) bring_in_line(schema);
+    }
+  }
+
+  // Both are read again: nobody of this server changes the folder now.
+  void bring_in_line(const std::string& schema) {
+    const StatusOr<Rows> rows = read_rows();
+    if (!rows.ok()) return;
+    const auto row = rows->find(schema);
+    const bool is_folder = folders().contains(schema);
+    const bool is_row = row != rows->end() && row->second.is_there;
+    const bool new_here = is_folder && is_new(schema);
+    if (is_row && !is_folder) {
+      if (!make_folder(schema, row->second.options)) return;
+      my_dbopt_cleanup();  // the server remembers options of what had that name before
+      sql_print_information("STRATA: database %s was made by another server", schema.c_str());
+    } else if (is_folder && !is_row && (row == rows->end() || new_here)) {
+      const std::string options = read_options(schema);
+      const Status put = run_ddl(Killable::kNo, [&](engine::Session* session) {
+        return put_row(session, schema, true, options);
+      });
+      if (!put.ok()) return;
+    } else if (is_folder && !is_row) {
+      if (!remove_folder(schema)) {
+        if (kept_.insert(schema).second)
+          sql_print_warning(
+              "STRATA: database %s was dropped by another server; its folder stays here, since "
+              "there is something in it that is of this server alone",
+              schema.c_str());
+        return;
+      }
+      kept_.erase(schema);
+      sql_print_information("STRATA: database %s was dropped by another server", schema.c_str());
+      return forget(schema);
+    }
+    if (is_folder || is_row) is_here(schema);
+  }
+
+  Mutex mutex_{LatchRank::kServer};
+  CondVar wakes_;
+  bool stopping_ = true;        // mutex_
+  std::set<std::string> here_;  // mutex_
+  std::set<std::string> kept_;  // of the thread
+  std::thread thread_;
+};
+
+Databases databases;
+
+}  // namespace
+
+void start_databases() { databases.start(); }
+void stop_databases() { databases.stop(); }
+
+Status use_database(engine::Session* session, const std::string& schema) {
+  const Status used = session->open_table(schema, "").status();
+  if (!used.ok() && !is_not_found(used)) return used;
+  STRATA_ASSIGN_OR_RETURN(const Rows rows, read_rows());
+  const auto row = rows.find(schema);
+  const bool is_folder = ::access(folder_of(schema).c_str(), F_OK) == 0;
+  const bool is_row = row != rows.end() && row->second.is_there;
+  if (is_row && !is_folder && !make_folder(schema, row->second.options)) return error_not_found();
+  if (!is_row && (!is_folder || (row != rows.end() && !databases.is_new(schema))))
+    return error_not_found();
+  if (!is_row) STRATA_RETURN_IF_ERROR(put_row(session, schema, true, read_options(schema)));
+  databases.is_here(schema);
+  return ok_status();
+}
+
+Status drop_database_for_all(const std::string& schema) {
+  const Status dropped = run_ddl(Killable::kNo, [&](engine::Session* session) -> Status {
+    STRATA_RETURN_IF_ERROR(session->lock_name(schema, ""));
+    std::vector<std::string> left;
+    kernel->for_each_table(false, [&](const engine::TableSpec& spec) {
+      if (spec.schema == schema) left.push_back(spec.name);
+    });
+    for (const std::string& table : left) {
+      const Status gone = session->drop_table(schema, table, true);
+      if (!gone.ok() && !is_not_found(gone)) return gone;
+    }
+    return put_row(session, schema, false, std::string());
+  });
+  if (dropped.ok()) databases.forget(schema);
+  return dropped;
+}
+
+bool make_database_folder(const std::string& schema) { return make_folder(schema, std::string()); }
+
+}  // namespace strata::glue
