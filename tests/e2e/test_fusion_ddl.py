@@ -13,11 +13,13 @@ from typing import Any
 
 import pymysql
 import pytest
+from fusion_cluster import DEADLINE_S, Several
 from pausing import pause
+from strata_cli import paths
 from strata_cli.server import Server
 from strata_cli.waiting import wait_until
-from test_fusion import DEADLINE_S, FOLDER, Several
 
+FOLDER = paths.BUILD / "e2e" / "fusion-ddl"
 LOCK_WAIT_TIMEOUT, DEADLOCK, DEFINITION_CHANGED = 1205, 1213, 1412
 NO_SUCH_TABLE, UNKNOWN_DATABASE, TABLE_EXISTS = 1146, 1049, 1050
 Rows = list[tuple[Any, ...]]
@@ -72,7 +74,7 @@ class Behind(threading.Thread):
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
-    made = Several()
+    made = Several(FOLDER)
     try:
         made.add().query("CREATE DATABASE IF NOT EXISTS test", autocommit=True)
         made.add()
