@@ -392,67 +392,68 @@ TEST_F(FusionNodes, WhatAKilledServerWasChangingIsUndoneBeforeOthersGetIt) {  //
     ASSERT_TRUE(rows.ok()) << rows.status();
     EXPECT_EQ(rows->size(), kCounters);
   }
+}
 
-  // CM9: the registry may be away for longer than a lease while there is no place yet.
-  TEST(FusionNodesWithoutMemory, WhoseLeaseEndsWhileItWaitsForAPlaceGetsAnother) {
-    FusionCluster cluster;
-    static std::atomic<bool> waits;  // a sink has nothing of its own
-    waits = false;
-    set_diag_sink([](Severity, std::string_view text) {
-      if (text.find("waiting for a place") != std::string_view::npos) waits = true;
-    });
-    FusionServer* const server = cluster.add();
-    std::atomic<registry::SimRegistry*> connection{nullptr};
-    server->before_join = [&connection](registry::SimRegistry* registry) { connection = registry; };
-    Status started;
-    std::thread starting([&] { started = server->start(); });
-    EXPECT_TRUE(wait_until([&] { return waits.load(); }));
-    connection.load()->set_connected(false);
-    cluster.around.sim.leap(11'000'000);
-    connection.load()->set_connected(true);
-    cluster.memory->start();
-    starting.join();
-    set_diag_sink([](Severity, std::string_view) {});
-    ASSERT_TRUE(started.ok()) << started;
-    EXPECT_TRUE(cluster.stream_is_held(cluster::kFirstPlace));
-    EXPECT_TRUE(server->node()->trouble().ok()) << server->node()->trouble();
-  }
+// CM9: the registry may be away for longer than a lease while there is no place yet.
+TEST(FusionNodesWithoutMemory, WhoseLeaseEndsWhileItWaitsForAPlaceGetsAnother) {
+  FusionCluster cluster;
+  static std::atomic<bool> waits;  // a sink has nothing of its own
+  waits = false;
+  set_diag_sink([](Severity, std::string_view text) {
+    if (text.find("waiting for a place") != std::string_view::npos) waits = true;
+  });
+  FusionServer* const server = cluster.add();
+  std::atomic<registry::SimRegistry*> connection{nullptr};
+  server->before_join = [&connection](registry::SimRegistry* registry) { connection = registry; };
+  Status started;
+  std::thread starting([&] { started = server->start(); });
+  EXPECT_TRUE(wait_until([&] { return waits.load(); }));
+  connection.load()->set_connected(false);
+  cluster.around.sim.leap(11'000'000);
+  connection.load()->set_connected(true);
+  cluster.memory->start();
+  starting.join();
+  set_diag_sink([](Severity, std::string_view) {});
+  ASSERT_TRUE(started.ok()) << started;
+  EXPECT_TRUE(cluster.stream_is_held(cluster::kFirstPlace));
+  EXPECT_TRUE(server->node()->trouble().ok()) << server->node()->trouble();
+}
 
-  TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
-    start_with_table(2);
-    ASSERT_FALSE(HasFailure());
-    FusionServer* const fenced = cluster_.servers[1].get();
-    cluster_.memory->service()->fence(fenced->node()->number());
-    EXPECT_TRUE(wait_until([&] { return !fenced->node()->may_answer(); }));
-    EXPECT_TRUE(wait_until([&] { return is_fenced(fenced->node()->why_silent()); }));
-    const auto rows = all_rows(fenced);
-    EXPECT_TRUE(is_fenced(rows.status()) || is_lease_lost(rows.status())) << rows.status();
-    EXPECT_TRUE(is_fenced(fenced->node()->trouble()));
-    fenced->die();
-    const Status back = fenced->start();
-    ASSERT_TRUE(back.ok()) << back;
-    EXPECT_EQ(fenced->node()->number(), NodeId{2});
-    Work work(5);
-    work_for(&cluster_, &work, 40);
-    work.verify(&cluster_);
-  }
+TEST_F(FusionNodes, WhoIsFencedAnswersNothingAndComesBack) {  // FUN5
+  start_with_table(2);
+  ASSERT_FALSE(HasFailure());
+  FusionServer* const fenced = cluster_.servers[1].get();
+  cluster_.memory->service()->fence(fenced->node()->number());
+  EXPECT_TRUE(wait_until([&] { return !fenced->node()->may_answer(); }));
+  EXPECT_TRUE(wait_until([&] { return is_fenced(fenced->node()->why_silent()); }));
+  const auto rows = all_rows(fenced);
+  EXPECT_TRUE(is_fenced(rows.status()) || is_lease_lost(rows.status())) << rows.status();
+  EXPECT_TRUE(is_fenced(fenced->node()->trouble()));
+  fenced->die();
+  const Status back = fenced->start();
+  ASSERT_TRUE(back.ok()) << back;
+  EXPECT_EQ(fenced->node()->number(), NodeId{2});
+  Work work(5);
+  work_for(&cluster_, &work, 40);
+  work.verify(&cluster_);
+}
 
-  TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
-    start_with_table(2);
-    ASSERT_FALSE(HasFailure());
-    for (const auto& server : cluster_.servers) server->registry()->set_connected(false);
-    cluster_.around.sim.leap(11'000'000);  // their leases there end
-    Work work(6);
-    work_for(&cluster_, &work, 100);
-    ASSERT_FALSE(HasFailure());
-    work.verify(&cluster_);
-    for (const auto& server : cluster_.servers) server->registry()->set_connected(true);
-    for (const auto& server : cluster_.servers) {
-      EXPECT_TRUE(wait_until([&] { return server->node()->trouble().ok(); }));
-      const Status stopped = server->stop();
-      EXPECT_TRUE(stopped.ok()) << stopped;
-    }
+TEST_F(FusionNodes, TheRegistryMayBeAwayWhileServersRun) {  // FUN2
+  start_with_table(2);
+  ASSERT_FALSE(HasFailure());
+  for (const auto& server : cluster_.servers) server->registry()->set_connected(false);
+  cluster_.around.sim.leap(11'000'000);  // their leases there end
+  Work work(6);
+  work_for(&cluster_, &work, 100);
+  ASSERT_FALSE(HasFailure());
+  work.verify(&cluster_);
+  for (const auto& server : cluster_.servers) server->registry()->set_connected(true);
+  for (const auto& server : cluster_.servers) {
+    EXPECT_TRUE(wait_until([&] { return server->node()->trouble().ok(); }));
+    const Status stopped = server->stop();
+    EXPECT_TRUE(stopped.ok()) << stopped;
   }
+}
 
 }  // namespace
 }  // namespace strata::testing
