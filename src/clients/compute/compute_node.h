@@ -116,7 +116,8 @@ struct ComputeOptions {
   // CM11, place_adopter.h: the place of one that was killed, which is to be recovered; 0: the
   // folder's own. `name` is the holder's then, and data_directory is not looked at.
   NodeId adopts;
-  std::function<bool()> stop;  // asked often by a join() that waits; null: never
+  // Asked often by a join() that waits, also with a latch held; null: never.
+  std::function<bool()> stop;
 };
 
 class ComputeNode {

@@ -237,7 +237,7 @@ StatusOr<std::string> PlaceAdopter::adopt(NodeId place) {
   options.compute.data_directory.clear();
   options.compute.start_timeout_us = options_.join_us_max;
   options.compute.call_timeout_us = options_.call_timeout_us;
-  options.compute.stop = [this] { return stopping_.raised(); };
+  options.compute.stop = [this] { return interrupt_.interrupted(); };
   options.compute.give_up_log = options.compute.stop;
   options.member.members = nullptr;
   options.ended = nullptr;
