@@ -1,5 +1,6 @@
 """Servers that write the same tables: which there are, what is refused, and what is said of them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -9,6 +10,7 @@ from strata_cli import cluster_cmd, compute_servers, demo_fusion, server_cmd, se
 from strata_cli.cluster import Cluster, Wishes
 from strata_cli.compute_servers import Line
 from strata_cli.memory_node import shared_slots_of
+from strata_cli.process import BackgroundProcess
 from strata_cli.profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER, OF_SEVERAL_WRITERS
 from strata_cli.server import Server, Settings
 from strata_cli.shell import StrataError
@@ -120,7 +122,7 @@ def test_who_cannot_start_is_named_and_leaves_the_others_running(tmp_path: Path,
 
     monkeypatch.setattr(cluster, "_launch_compute", launch)
     monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
-    started: list[cluster_module.BackgroundProcess] = [cluster.computes["compute-1"]]
+    started: list[BackgroundProcess] = [cluster.computes["compute-1"]]
     with pytest.raises(StrataError) as raised:
         cluster._start_several(None, started, [])
     assert str(raised.value).splitlines() == [
@@ -140,7 +142,12 @@ def test_who_did_not_get_up_with_the_others_is_started_once_more(tmp_path: Path,
         monkeypatch.setattr(server, "pid", lambda name=name: 1 if name in running else None)
         monkeypatch.setattr(server, "kill", lambda: None)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
-    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: tried.append(name) or 1)
+
+    def launch(name: str, *_: object) -> int:
+        tried.append(name)
+        return 1
+
+    monkeypatch.setattr(cluster, "_launch_compute", launch)
 
     def wait(name: str, *_: object) -> None:
         if name == "compute-2" and tried.count(name) < tries:
@@ -174,7 +181,12 @@ def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(several_health, "trouble_of", trouble)
     monkeypatch.setattr(cluster_module, "kill_all", lambda servers: running.difference_update(one.name for one in servers))
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: None)
-    monkeypatch.setattr(cluster, "_launch_compute", lambda name, *_: started.append(name) or 1)
+
+    def launch(name: str, *_: object) -> int:
+        started.append(name)
+        return 1
+
+    monkeypatch.setattr(cluster, "_launch_compute", launch)
     monkeypatch.setattr(cluster, "_await_compute", lambda *_: None)
     cluster._start_several(None, [], [])
     assert started == ["compute-2"]
@@ -201,11 +213,12 @@ def test_what_makes_no_sense_with_several_is_refused(tmp_path: Path) -> None:
         cluster_cmd.compute_move_to(data, None, None, Wishes(), False, True)
     with pytest.raises(StrataError, match="compute up: not under"):
         cluster_cmd.compute_up(data, None, None)
-    for change in (
+    changes: tuple[Callable[[], object], ...] = (
         lambda: cluster_cmd.node_add(data, None, 0, 0, True),
         lambda: cluster_cmd.node_replace(data, "s1", None, False, 0, True),
         lambda: cluster_cmd.node_remove(data, "memory-1", False, True),
-    ):
+    )
+    for change in changes:
         with pytest.raises(StrataError, match="storage and memory nodes are not replaced, added or taken out yet"):
             change()
 
