@@ -54,7 +54,7 @@ def test_a_port_in_use_is_a_clear_error(data: Path) -> None:
 
 
 def test_an_unknown_profile_is_a_clear_error(data: Path) -> None:
-    up = strata("up", "--data", data, "--profile", "fusion")
+    up = strata("up", "--data", data, "--profile", "marble")
     assert up.returncode == 1 and "monolithic" in up.stderr
 
 
