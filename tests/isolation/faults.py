@@ -18,6 +18,7 @@ from fusion_cluster import LEASE_S, Several
 from pausing import pause
 from strata_cli.process import BackgroundProcess
 from strata_cli.server import Server
+from strata_cli.several_health import is_fenced
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
@@ -45,7 +46,7 @@ KINDS: dict[str, tuple[int, float, float]] = {
 REFUSALS = {1296, 1297, 1180, 1181, 1030, 4060}
 NEVER_EXCUSED = ("should not have happened", "damaged")
 NO_LEASE = "no lease"  # a machine may be too busy even without a fault
-FENCED = "fusion: this server has ended"
+ENDED_HERE = "has ended here"  # it, or what it does in the place of another
 SETTLE_S = 20.0  # for which errors are excused afterwards
 WATCH_S = 0.2
 START_TIMEOUT_S = 150.0
@@ -232,7 +233,7 @@ class _ServerKeeper(_Keeper):
             self.faults.note(f"{server.data.name} has ended by itself:\n{server.log_tail(40)}")
             server.kill()
             self._start()
-        elif any(FENCED in line for line in server.log_lines()):
+        elif any(ENDED_HERE in line for line in server.log_lines()) and is_fenced(server):
             self.faults.fenced += 1
             server.kill()
             self._start()
