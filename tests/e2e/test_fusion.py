@@ -302,3 +302,67 @@ def test_what_a_killed_server_was_changing_waits_until_it_is_back(several: Sever
         if waited:
             break
     assert waited, "it was never killed in the middle of a change"
+
+
+# --- the memory node is lost ---------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_lost_with_the_memory_node(several: Several) -> None:
+    """What it had in memory only is redone from the servers' logs before anybody is served again: with it killed first and the
+    servers after it, and with everything killed at once."""
+    one, two, three = servers = [several.add() for _ in range(3)]
+    make_tables(one)
+    execute(two, "CREATE TABLE test.big (id INT PRIMARY KEY, b VARCHAR(2000)) ENGINE=STRATA")
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    done: list[Transfers] = []
+    for round_number in range(3):
+        work = [Transfers(server, 10 * round_number + i, seed) for i, server in enumerate(servers, 1)]
+        done += work
+        undecided = three.connect(read_timeout=60)
+        with undecided.cursor() as cursor:
+            cursor.execute("BEGIN")
+            cursor.execute("UPDATE test.counter SET n = n + 1000 WHERE id = 1")
+        # A table that goes in the middle: the logs still speak of it.
+        execute(two, "CREATE TABLE test.gone (id INT PRIMARY KEY, n INT) ENGINE=STRATA")
+        execute(one, "INSERT INTO test.gone SELECT seq, seq FROM test.seq_1_to_500")
+        first = 1000 * round_number
+        execute(three, f"INSERT INTO test.big SELECT {first} + seq, REPEAT('b', 1500) FROM test.seq_1_to_900")
+        for transfers in work:
+            transfers.start()
+        assert wait_until(lambda: all(len(t.acknowledged) > 30 or not t.is_alive() for t in work), DEADLINE_S)
+        execute(one, "DROP TABLE test.gone")
+        several.memory.kill()
+        for server in servers:
+            server.kill()
+        if round_number == 1:
+            for node in several.storage:
+                node.kill()
+        for transfers in work:
+            transfers.join()
+        if round_number == 1:
+            for node in several.storage:
+                node.launch()
+            for node in several.storage:
+                node.wait_ready()
+        several.memory.launch()
+        several.memory.wait_ready()
+        assert wait_until(lambda: several.memory.illness() is None, DEADLINE_S), several.memory.log_tail()
+        order = list(servers)
+        random.Random(seed + round_number).shuffle(order)
+        for server in order:
+            several.start(server)
+        for server in servers:
+            expect_whole(server, done)
+            assert server.query("SELECT COUNT(*), SUM(LENGTH(b)) FROM test.big") == [
+                (900 * (round_number + 1), 1500 * 900 * (round_number + 1))
+            ]
+            assert server.query("CHECK TABLE test.big")[-1][3] == "OK"
+            assert missing(server, "test.gone")
+        # What was not committed is undone, and its locks are free.
+        execute(one, "UPDATE test.counter SET n = n + 1 WHERE id = 1")
+        assert two.query("SELECT n FROM test.counter WHERE id = 1") == [(round_number + 1,)]
+    again = [Transfers(server, number, seed) for number, server in enumerate(servers, 91)]
+    run_for(again, 20)
+    for server in servers:
+        expect_whole(server, done + again)

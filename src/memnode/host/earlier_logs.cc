@@ -35,20 +35,41 @@ Status EarlierLogs::seal_all() {
   return ok_status();
 }
 
-Status EarlierLogs::check() {
+StatusOr<std::vector<StreamId>> EarlierLogs::lacking() {
   STRATA_RETURN_IF_ERROR(seal_all());
-  std::string lacking;
+  std::vector<StreamId> lacking;
   for (const auto& [stream, log] : ends_) {
     STRATA_ASSIGN_OR_RETURN(const bool stored, is_stored(stream, log));
-    if (!stored) lacking += (lacking.empty() ? "" : ", ") + std::to_string(stream.value);
+    if (!stored) lacking.push_back(stream);
   }
-  if (lacking.empty()) return ok_status();
-  return error_unsupported(
-      "the memory node before this one has ended while the logs of these servers held changes that "
-      "storage lacks: " +
-      lacking +
-      "; to do: nothing yet: this version cannot redo logs of several servers without "
-      "the memory node that they had");
+  return lacking;
+}
+
+namespace {
+
+// Keeps what kind of error it is, and its remedy.
+Status while_redoing(const std::vector<StreamId>& streams, const Status& why) {
+  std::string servers;
+  for (const StreamId stream : streams)
+    servers += (servers.empty() ? "" : ", ") + std::to_string(stream.value);
+  return absl::Status(why.code(),
+                      "the logs of these servers hold changes that storage lacks, and are not "
+                      "redone yet: " +
+                          servers + " (" + std::string(why.message()) + ")");
+}
+
+}  // namespace
+
+// ERL4
+Status EarlierLogs::complete(LogRedoer* redoer) {
+  STRATA_ASSIGN_OR_RETURN(const std::vector<StreamId> streams, lacking());
+  if (streams.empty()) return ok_status();
+  const auto redone = redoer->redo(streams);
+  if (!redone.ok()) return while_redoing(streams, redone.status());
+  for (const auto& [stream, end] : *redone) ends_[stream].end = end;
+  STRATA_ASSIGN_OR_RETURN(const std::vector<StreamId> left, lacking());
+  if (left.empty()) return ok_status();
+  return while_redoing(left, error_busy("somebody has changed their checkpoints meanwhile"));
 }
 
 }  // namespace strata::memnode

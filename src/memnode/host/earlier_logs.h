@@ -3,12 +3,13 @@
 // out pages from storage before that is so. Used by one thread.
 //
 //   ERL1  A server that the record names, as a member or as one that was ever fenced, may have
-//         logged what storage lacks: what the dead have not given up is redone by nobody when
-//         their memory node goes, too. Whoever is not named has never been a member.
+//         logged what storage lacks: what the dead have not given up goes with their memory node. Whoever is not named has never been a member.
 //   ERL2  The log of each is sealed first: what is found to be its end stays that until its server
 //         is a member again, and it publishes no checkpoint meanwhile.
 //   ERL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was
 //         ever published: then it is no database's yet.
+//   ERL4  All logs that go on behind their checkpoints are redone together (log_redoer.h): pages
+//         have changes of several in turns.
 #pragma once
 
 #include <map>
@@ -17,21 +18,25 @@
 
 #include "cluster/log_checkpoints.h"
 #include "fusion/authority/authority_record.h"
+#include "memnode/host/log_redoer.h"
 #include "memnode/host/log_sealer.h"
 
 namespace strata::memnode {
 
 class EarlierLogs {
  public:
-  // Both outlive it.
+  // All outlive it.
   EarlierLogs(const fusion::AuthorityRecord& last, LogSealer* sealer, registry::Registry* registry,
               cluster::ClusterKeys keys, uint64_t call_timeout_us);
 
   // ERL2. Blocks; may be asked again. Errors: those of LogSealer::seal_now().
   Status seal_all();
-  // OK: storage has everything. Blocks; may be asked again. Errors: unsupported (some logs hold
-  // more, which the message names), those of LogSealer::seal_now(), the registry's.
-  Status check();
+  // Which logs hold more than storage has. Blocks; may be asked again. Errors: those of seal_all(),
+  // the registry's.
+  StatusOr<std::vector<StreamId>> lacking();
+  // OK: storage has everything. Blocks for as long as redo takes; may be asked again. Errors: those
+  // of lacking() and of LogRedoer::redo(), which say which logs it was about.
+  Status complete(LogRedoer* redoer);
   [[nodiscard]] size_t servers() const noexcept { return ends_.size(); }
 
  private:

@@ -53,6 +53,7 @@ void FusionHost::stop() {
     stopped_ = true;
   }
   changed_.notify_all();
+  interrupt_.interrupt();
   if (thread_.joinable()) thread_.join();
   blocking_.stop();
 }
@@ -109,6 +110,7 @@ Status FusionHost::run_term() {
 }
 
 Status FusionHost::wait_ready(FusionTerm* term) {
+  const InterruptScope scope(&interrupt_);  // redo takes as long as it takes
   for (;;) {
     const Status ready = term->ready();
     note(FusionPhase::kPrepares, ready);

@@ -17,6 +17,7 @@
 
 #include "base/latch.h"
 #include "base/stop_flag.h"
+#include "base/wait_interrupt.h"
 #include "daemon/worker_pool.h"
 #include "memnode/host/fusion_term.h"
 
@@ -81,6 +82,7 @@ class FusionHost {
   bool stopped_ STRATA_GUARDED_BY(mutex_) = false;
   bool woken_ STRATA_GUARDED_BY(mutex_) = false;
   FusionHostStatus status_ STRATA_GUARDED_BY(mutex_);
+  WaitInterrupt interrupt_;  // of what takes long before it serves
   std::thread thread_;
 };
 

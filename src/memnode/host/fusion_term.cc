@@ -282,17 +282,20 @@ Status FusionTerm::open_pages() {
 
 // --- servers ---
 
+LogSealer::Parts FusionTerm::log_parts() {
+  return {.registry = parts_.registry,
+          .keys = parts_.keys,
+          .world = parts_.world,
+          .secret = parts_.secret,
+          .holder = options_.name,
+          .lease = [this] { return lease(); },
+          .storage = [this] { return log_nodes(); },
+          .call_timeout_us = options_.call_timeout_us,
+          .seal_timeout_us = options_.take_over_timeout_us};
+}
+
 void FusionTerm::make_sealer() {
-  sealer_ = std::make_unique<LogSealer>(
-      LogSealer::Parts{.registry = parts_.registry,
-                       .keys = parts_.keys,
-                       .world = parts_.world,
-                       .secret = parts_.secret,
-                       .holder = options_.name,
-                       .lease = [this] { return lease(); },
-                       .storage = [this] { return log_nodes(); },
-                       .call_timeout_us = options_.call_timeout_us,
-                       .seal_timeout_us = options_.take_over_timeout_us});
+  sealer_ = std::make_unique<LogSealer>(log_parts());
   if (stream_->last().has_value())
     earlier_ = std::make_unique<EarlierLogs>(*stream_->last(), sealer_.get(), parts_.registry,
                                              parts_.keys, options_.call_timeout_us);
@@ -305,7 +308,16 @@ Status FusionTerm::ready() {
     return error_unsupported(
         "there were servers of another memory node before, and this version does not know how far "
         "storage nodes have to read their logs; to do: start with a new cluster");
-  return earlier_->check();
+  if (written_ == nullptr) {
+    STRATA_ASSIGN_OR_RETURN(const auto lacking, earlier_->lacking());
+    if (lacking.empty()) return ok_status();
+    return error_unsupported(
+        "the memory node before this one shared pages, and this one is to share none; to do: start "
+        "it with as many page slots as that one (--fusion-slots)");
+  }
+  if (redoer_ == nullptr)
+    redoer_ = std::make_unique<LogRedoer>(log_parts(), written_.get(), replicas().taken_out_by);
+  return earlier_->complete(redoer_.get());
 }
 
 StatusOr<std::shared_ptr<FusionService>> FusionTerm::serve() {

@@ -8,8 +8,8 @@
 //         given (CM5 of clients/compute), and every later one is followed.
 //   FTM2  It is told to the registry that the stream has a beginning before the first record is
 //         acknowledged: a storage node that lost its disk does not vote for an empty one then.
-//   FTM3  Nobody is served before storage has all that servers of earlier epochs have logged
-//         (earlier_logs.h).
+//   FTM3  Nobody is served before storage has all that servers of earlier epochs have logged;
+//         what it lacks is redone first (earlier_logs.h).
 //   FTM4  A lease that is lost is replaced, and the service goes on meanwhile: it is the stream
 //         that fences. If somebody else was given an epoch, this has ended.
 //   FTM5  What earlier attempts at founding a database left on storage nodes goes when a term
@@ -82,7 +82,8 @@ class FusionTerm {
   FusionTerm(const FusionTerm&) = delete;
   FusionTerm& operator=(const FusionTerm&) = delete;
 
-  // FTM3. OK: it may serve. Blocks; to be asked again. Errors: those of EarlierLogs::check();
+  // FTM3. OK: it may serve. Blocks for as long as redo takes, but for the thread's InterruptScope;
+  // to be asked again. Errors: those of EarlierLogs::complete();
   // unsupported (storage makes pages from the log, and there were servers before).
   Status ready();
   // Once. Blocks for memory. Errors: those of FusionService::start().
@@ -109,6 +110,7 @@ class FusionTerm {
   Status open_stream();
   Status open_pages();
   StatusOr<bool> database_is_founded();
+  [[nodiscard]] LogSealer::Parts log_parts();
   void make_sealer();
   void follow(const StatusOr<cluster::Placement>& now);
   Status note_placement(const cluster::Placement& placement);
@@ -141,6 +143,7 @@ class FusionTerm {
   std::unique_ptr<StoredPages> store_;
   std::unique_ptr<LogSealer> sealer_;
   std::unique_ptr<EarlierLogs> earlier_;
+  std::unique_ptr<LogRedoer> redoer_;
   std::shared_ptr<FusionService> service_;
   std::unique_ptr<cluster::Topology> topology_;
   std::unique_ptr<registry::Watch> placement_watch_;  // last: it calls follow()

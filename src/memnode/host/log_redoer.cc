@@ -1,0 +1,131 @@
+#include "memnode/host/log_redoer.h"
+
+#include <utility>
+
+#include "base/clock.h"
+#include "base/diag.h"
+#include "clients/storage/quorum_log_sink.h"
+#include "clients/storage/registry_control.h"
+
+namespace strata::memnode {
+
+// LRO1. A stream that is held here until this ends.
+class LogRedoer::Taken {
+ public:
+  Taken(const LogRedoer* redoer, cluster::EpochGrant grant)
+      : redoer_(redoer), grant_(std::move(grant)) {}
+  // Where it cannot be said to the registry the lease says so when it ends.
+  ~Taken() { release().IgnoreError(); }
+  Taken(const Taken&) = delete;
+  Taken& operator=(const Taken&) = delete;
+
+  Status open() {
+    const Parts& parts = redoer_->parts_;
+    STRATA_ASSIGN_OR_RETURN(
+        control_,
+        clients::RegistryControl::open(parts.registry, parts.keys, grant_, parts.call_timeout_us));
+    if (!control_->founded())
+      return error_corruption("the registry has lost the checkpoint of log stream " +
+                              std::to_string(grant_.stream.value));
+    clients::QuorumLogOptions log;
+    log.client = parts.storage();
+    log.client.stream = grant_.stream;
+    // What a storage node lacks of a log that ends here is little, or it copies it from others.
+    log.client.quorum.keep_bytes_max = quorum::WriterOptions{}.keep_bytes_max;
+    log.holder = {grant_.epoch, grant_.epoch.value};
+    log.take_over_timeout_us = parts.seal_timeout_us;
+    STRATA_ASSIGN_OR_RETURN(log_, clients::QuorumLogSink::open(parts.world, parts.secret, log));
+    const Lsn checkpoint = control_->data().checkpoint_lsn;
+    if (checkpoint >= log_->begin_lsn() && checkpoint <= log_->room_end()) return ok_status();
+    return error_corruption(log_->locate(checkpoint) +
+                            ": the checkpoint is there, but storage nodes have the log from " +
+                            std::to_string(log_->begin_lsn().value) + " to " +
+                            std::to_string(log_->room_end().value));
+  }
+  [[nodiscard]] LogToRedo to_redo() const {
+    const ControlData& data = control_->data();
+    return {.stream = grant_.stream,
+            .sink = log_.get(),
+            .from = data.checkpoint_lsn,
+            .bias = data.llsn_bias};
+  }
+  // LRO2. The next life's first llsn is larger than all in this log: `bias` is the one there.
+  Status publish(Lsn end, uint64_t bias) {
+    ControlData data = control_->data();
+    data.checkpoint_lsn = end;
+    data.llsn_bias = bias;
+    ++data.checkpoint_count;
+    return control_->publish(data);
+  }
+  Status release() {
+    log_.reset();
+    if (std::exchange(released_, true)) return ok_status();
+    return cluster::StreamEpochs(redoer_->parts_.registry, redoer_->parts_.keys)
+        .release(grant_, redoer_->deadline());
+  }
+  [[nodiscard]] Epoch epoch() const noexcept { return grant_.epoch; }
+
+ private:
+  using Parts = LogSealer::Parts;
+  const LogRedoer* const redoer_;
+  const cluster::EpochGrant grant_;
+  bool released_ = false;
+  std::unique_ptr<clients::RegistryControl> control_;
+  std::unique_ptr<clients::QuorumLogSink> log_;
+};
+
+LogRedoer::LogRedoer(LogSealer::Parts parts, PageSource* pages, Epoch above,
+                     LogRedo::Options options)
+    : parts_(std::move(parts)), pages_(pages), above_(above), options_(options) {}
+
+StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream) {
+  cluster::StreamEpochs epochs(parts_.registry, parts_.keys);
+  STRATA_ASSIGN_OR_RETURN(const auto holder, epochs.current(stream, deadline()));
+  const std::shared_ptr<registry::Lease> lease = parts_.lease();
+  if (lease == nullptr) return error_lease_lost("this memory node has no lease in the registry");
+  const registry::Version in_place_of = holder.has_value() ? holder->writer : registry::Version{};
+  STRATA_ASSIGN_OR_RETURN(
+      cluster::EpochGrant grant,
+      epochs.acquire({stream, parts_.holder, above_, in_place_of}, *lease, deadline()));
+  auto taken = std::make_unique<Taken>(this, std::move(grant));
+  STRATA_RETURN_IF_ERROR(taken->open());
+  return taken;
+}
+
+StatusOr<std::map<StreamId, SealedLog>> LogRedoer::redo(const std::vector<StreamId>& streams) {
+  const uint64_t begin_us = monotonic_us();
+  std::vector<std::unique_ptr<Taken>> taken;
+  std::vector<LogToRedo> logs;
+  for (const StreamId stream : streams) {
+    STRATA_ASSIGN_OR_RETURN(taken.emplace_back(), take(stream));
+    logs.push_back(taken.back()->to_redo());
+  }
+  LogRedo redo(pages_, std::move(logs), options_);
+  STRATA_RETURN_IF_ERROR(redo.read());
+  diag(Severity::kInfo,
+       "fusion: the memory node before this one has ended; %llu groups, %.1f MB of the logs of %zu "
+       "servers are redone before anybody is served",
+       static_cast<unsigned long long>(redo.counters().groups),
+       static_cast<double>(redo.counters().log_bytes) / 1e6, streams.size());
+  STRATA_RETURN_IF_ERROR(redo.apply());
+  std::map<StreamId, SealedLog> ends;
+  for (size_t i = 0; i < taken.size(); ++i) {
+    const LogToRedo& log = redo.logs()[i];
+    STRATA_RETURN_IF_ERROR(taken[i]->publish(log.end, log.bias_at_end));  // LRO2
+    ends[log.stream] = {taken[i]->epoch(), log.end};
+  }
+  for (const auto& one : taken) STRATA_RETURN_IF_ERROR(one->release());
+  const LogRedo::Counters& did = redo.counters();
+  diag(Severity::kInfo,
+       "fusion: redone in %.1f s: %llu changes applied, %llu were there already, %llu of spaces "
+       "that are gone; %llu pages read, %llu written",
+       static_cast<double>(monotonic_us() - begin_us) / 1e6,
+       static_cast<unsigned long long>(did.applied),
+       static_cast<unsigned long long>(did.already_there),
+       static_cast<unsigned long long>(did.skipped),
+       static_cast<unsigned long long>(did.pages_read),
+       static_cast<unsigned long long>(did.pages_written));
+  return ends;
+}
+
+}  // namespace strata::memnode
