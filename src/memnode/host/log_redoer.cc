@@ -31,7 +31,7 @@ class LogRedoer::Taken {
     log.client = parts.storage();
     log.client.stream = grant_.stream;
     // What a storage node lacks of a log that ends here is little, or it copies it from others.
-    log.client.quorum.keep_bytes_max = quorum::WriterOptions{}.keep_bytes_max;
+    log.client.quorum.keep_bytes_max = quorum::QuorumOptions{}.keep_bytes_max;
     log.holder = {grant_.epoch, grant_.epoch.value};
     log.take_over_timeout_us = parts.seal_timeout_us;
     STRATA_ASSIGN_OR_RETURN(log_, clients::QuorumLogSink::open(parts.world, parts.secret, log));
