@@ -330,7 +330,7 @@ def test_nothing_is_lost_with_the_memory_node(several: Several) -> None:
         execute(three, f"INSERT INTO test.big SELECT {first} + seq, REPEAT('b', 1500) FROM test.seq_1_to_900")
         for transfers in work:
             transfers.start()
-        assert wait_until(lambda: all(len(t.acknowledged) > 30 or not t.is_alive() for t in work), DEADLINE_S)
+        assert wait_until(lambda work=work: all(len(t.acknowledged) > 30 or not t.is_alive() for t in work), DEADLINE_S)  # type: ignore[misc]
         execute(one, "DROP TABLE test.gone")
         several.memory.kill()
         for server in servers:

@@ -43,7 +43,7 @@ from .process import BackgroundProcess, kill_all, replace_file, stop_all
 from .profile_list import BY_NAME, OF_SEVERAL_WRITERS
 from .server import START_TIMEOUT_S as COMPUTE_START_TIMEOUT_S
 from .server import Server, Settings, choose_port, port_is_free
-from .several_health import decided, is_fenced, well_or_never
+from .several_health import decided, is_fenced, well
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
@@ -66,7 +66,7 @@ COMPUTE_LEASE_S = 10  # So long another compute node waits for one that was kill
 SERVERS_USUAL = 3  # Of a new cluster whose servers all write.
 SERVERS_MAX = 8
 DECIDED_TIMEOUT_S = 30.0
-MEMORY_WELL_TIMEOUT_S = 60.0  # Until a memory node that servers share has looked at what there was before it.
+MEMORY_WELL_TIMEOUT_S = 300.0  # Until a memory node that servers share has redone what storage lacks.
 
 
 @dataclass
@@ -630,7 +630,7 @@ class Cluster:
         """All at once, since each may have to wait for what only another one's log has; the first time one by itself, which makes
         the database. Those that cannot start leave the others running, and are named at the end."""
         for node in self.memory.values():
-            wait_until(well_or_never(node), MEMORY_WELL_TIMEOUT_S * self._slower())
+            wait_until(well(node), MEMORY_WELL_TIMEOUT_S * self._slower())
             if illness := node.illness():
                 raise StrataError(f"{node.name} does not serve: {illness}; see {node.log}")
         serving = self.serving_computes()

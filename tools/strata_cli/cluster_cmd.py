@@ -98,17 +98,8 @@ def node_start(data: Path, name: str) -> None:
         cluster.disown()
 
 
-def _refuse_loss_of_memory(cluster: Cluster, name: str) -> None:
-    if cluster.has_several() and name in cluster.memory and cluster.memory[name].pid() is not None:
-        raise StrataError(
-            f"{name} has changes of the servers that storage lacks, and without them nothing starts again; with all servers it"
-            " ends with ./strata down"
-        )
-
-
 def node_stop(data: Path, name: str) -> None:
     cluster = _existing(data)
-    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         if cluster.part(name).pid() is None:
             console.print(f"  {name} is not running", markup=False)
@@ -117,7 +108,6 @@ def node_stop(data: Path, name: str) -> None:
 
 def node_kill(data: Path, name: str) -> None:
     cluster = _existing(data)
-    _refuse_loss_of_memory(cluster, name)
     with cluster.locked():
         pid = cluster.kill_part(name)
     console.print(f"  {name} is not running" if pid is None else f"  {name:<10} killed with -9 (pid {pid})", markup=False)

@@ -17,7 +17,7 @@ from rich.table import Table
 from . import paths
 from .cluster import SERVERS_MAX, Cluster
 from .server import Server
-from .several_health import FENCED, NEVER, NO_LEASE, is_fenced
+from .several_health import FENCED, NO_LEASE, is_fenced
 from .shell import StrataError
 from .status import DEGRADED, NOTHING_RUNS, RUNNING, Process, compute_process, server_facts
 
@@ -145,15 +145,9 @@ def _text_behind(log: Path, size: int) -> str:
 
 
 def end_all(cluster: Cluster, say: Callable[[str], None]) -> None:
-    """Before the memory node ends: it keeps nothing, and its successor serves only if storage has everything."""
-    for node in cluster.memory.values():
-        if node.pid() is None or NEVER in (illness := node.illness() or ""):
-            return  # Nothing helps.
-        if illness:
-            raise StrataError(
-                f"{node.name} is not well ({illness}), so what the servers have changed would be lost with it, and nothing was"
-                " stopped; to do: ./strata up first, or to give the data up: ./strata down --wipe"
-            )
+    """Before the memory node ends: it keeps nothing, and its successor need not redo what storage has."""
+    if any(node.pid() is None or node.illness() for node in cluster.memory.values()):
+        return  # Nobody ends in order then; the logs tell all of it.
     end_in_order(cluster, list(cluster.computes), say)
 
 

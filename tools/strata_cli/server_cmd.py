@@ -20,10 +20,6 @@ from .status import print_table
 
 PROFILES = (MONOLITHIC, *OF_CLUSTERS)
 NO_WISHES = Wishes()
-MEMORY_WARNING = (
-    "[yellow]warning:[/] in this version the servers share changes that only their memory node has: if that one is killed, or the"
-    " machine stops, without ./strata down, the database cannot be started again. For data that can be made anew"
-)
 CLIENT = paths.MARIADB_ROOT / "usr" / "bin" / "mariadb"
 
 
@@ -132,8 +128,6 @@ def up(wanted: str | None, data: Path, port: int | None, *, quiet: bool = False,
     build_what_is_missing(profile)
     last_folder.use(data)
     if profile != MONOLITHIC:
-        if BY_NAME[profile].has_several_writers and not Cluster(data).exists():
-            errors.print(MEMORY_WARNING)
         try:
             whole = cluster_cmd.up(profile, data, port, wishes)
         except StrataError:

@@ -10,12 +10,11 @@ from .server import Server
 
 FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
 NO_LEASE = "no lease from the memory node"
-NEVER = "to do: nothing yet"  # src/memnode/host/earlier_logs.cc
 
 
-def well_or_never(node: DaemonProcess) -> Callable[[], bool]:
-    """Whether it serves, or says that it cannot, whatever else starts."""
-    return lambda: NEVER in (node.illness() or NEVER)
+def well(node: DaemonProcess) -> Callable[[], bool]:
+    """Whether it serves: it may have logs to redo before."""
+    return lambda: node.illness() is None
 
 
 def trouble_of(server: Server) -> str | None:

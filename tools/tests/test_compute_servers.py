@@ -199,7 +199,8 @@ def test_who_was_fenced_is_started_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_a_memory_node_that_cannot_serve_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = made(tmp_path)
-    why = "the logs held changes that storage lacks: 1; to do: nothing yet: this version cannot redo them"
+    why = "the logs held changes that storage lacks: 1, and are not redone yet"
+    monkeypatch.setattr(cluster_module, "MEMORY_WELL_TIMEOUT_S", 0.1)
     monkeypatch.setattr(cluster.memory["memory-1"], "illness", lambda: why)
     with pytest.raises(StrataError, match="memory-1 does not serve: the logs held changes"):
         cluster._start_several(None, [], [])
@@ -301,15 +302,12 @@ def test_who_was_killed_is_started_before_it_ends(tmp_path: Path, monkeypatch: p
     said = f"[ERROR] {compute_servers.NOT_IN_ORDER}no quorum\n"
     with pytest.raises(StrataError, match="did not end in order"):
         compute_servers.end_in_order(cluster, ["compute-2"], lambda _: None)
-    # Nothing helps a cluster whose memory node is away. One that is ill must not be stopped.
+    # Nobody ends in order without the memory node.
     memory = cluster.memory["memory-1"]
     compute_servers.end_all(cluster, lambda _: None)
     monkeypatch.setattr(memory, "pid", lambda: 1)
-    monkeypatch.setattr(memory, "illness", lambda: f"x; {several_health.NEVER}")
-    compute_servers.end_all(cluster, lambda _: None)
     monkeypatch.setattr(memory, "illness", lambda: "storage is away")
-    with pytest.raises(StrataError, match=r"memory-1 is not well .storage is away., so what the servers"):
-        compute_servers.end_all(cluster, lambda _: None)
+    compute_servers.end_all(cluster, lambda _: None)
 
 
 def test_what_status_says() -> None:

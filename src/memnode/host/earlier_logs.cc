@@ -52,7 +52,7 @@ Status while_redoing(const std::vector<StreamId>& streams, const Status& why) {
   std::string servers;
   for (const StreamId stream : streams)
     servers += (servers.empty() ? "" : ", ") + std::to_string(stream.value);
-  return absl::Status(why.code(),
+  return with_message(why,
                       "the logs of these servers hold changes that storage lacks, and are not "
                       "redone yet: " +
                           servers + " (" + std::string(why.message()) + ")");

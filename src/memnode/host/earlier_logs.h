@@ -3,7 +3,8 @@
 // out pages from storage before that is so. Used by one thread.
 //
 //   ERL1  A server that the record names, as a member or as one that was ever fenced, may have
-//         logged what storage lacks: what the dead have not given up goes with their memory node. Whoever is not named has never been a member.
+//         logged what storage lacks: what the dead have not given up goes with their memory node.
+//         Whoever is not named has never been a member.
 //   ERL2  The log of each is sealed first: what is found to be its end stays that until its server
 //         is a member again, and it publishes no checkpoint meanwhile.
 //   ERL3  Storage has everything of a log that ends at its checkpoint (FU17), or of which none was

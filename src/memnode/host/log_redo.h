@@ -1,8 +1,8 @@
 // The logs of several servers, done again on the pages that storage has: what a memory node that
 // has ended held in its memory only. One thread.
 //
-//   LRD1  The groups of all logs are applied in the order of their llsns, which is each page's order
-//         too (K7, K8): a section applies to the version that it names, one that the page has
+//   LRD1  The groups of all logs are applied in the order of their llsns, which is each page's
+//         order too (K7, K8): a section applies to the version that it names, one that the page has
 //         already is left out, and anything else is damage, told with log, position and page.
 //   LRD2  Nothing is written before read() has cut every log off behind its last whole group: what
 //         was read is durable by then, so no page in storage can be newer than its log.
@@ -59,8 +59,8 @@ class LogRedo {
   // `storage` outlives it.
   LogRedo(PageSource* storage, std::vector<LogToRedo> logs, Options options);
 
-  // Once each, read() first. Both block for as long as it takes. Errors: kDataLoss (LRD1, LRD2), and
-  // whatever the logs and storage say; interrupted: the thread's InterruptScope.
+  // Once each, read() first. Both block for as long as it takes. Errors: kDataLoss (LRD1, LRD2),
+  // and whatever the logs and storage say; interrupted: the thread's InterruptScope.
   Status read();   // to the end of each log
   Status apply();  // OK: storage has all of it durably
 

@@ -6,7 +6,8 @@
 //         went. Whoever comes later has a larger epoch again.
 //   LRO2  A log's end is published as its checkpoint only when storage has all logs' pages durably,
 //         since changes of one may lie behind those of another. The rest of the record stays.
-//   LRO3  Whatever breaks off changes nothing that counts: doing it again begins at the checkpoints.
+//   LRO3  Whatever breaks off changes nothing that counts: doing it again begins at the
+//         checkpoints.
 #pragma once
 
 #include <functional>
