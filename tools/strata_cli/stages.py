@@ -274,7 +274,7 @@ def e2e(quick: bool, binlog: bool = False, takes_file: Takes = everything) -> St
     folder = paths.ROOT / "tests" / "e2e"
     # Not the files that are taken: what is named is collected even where conftest.py leaves it out.
     left_out = [f"--ignore={file}" for file in sorted(folder.glob("test_*.py")) if not takes_file(file.stem)]
-    return pytest("e2e", folder, *left_out, *(("-m", "quick") if quick else ()), timeout_s=1200, env=env)
+    return pytest("e2e", folder, *left_out, *(("-m", "quick") if quick else ()), timeout_s=1800, env=env)
 
 
 def isolation_tests() -> StageResult:
