@@ -12,8 +12,7 @@ namespace strata::memnode {
 // LRO1. A stream that is held here until this ends.
 class LogRedoer::Taken {
  public:
-  Taken(const LogRedoer* redoer, cluster::EpochGrant grant)
-      : redoer_(redoer), grant_(std::move(grant)) {}
+  Taken(const LogRedoer* redoer, cluster::EpochGrant grant) : redoer_(redoer), grant_(grant) {}
   // Where it cannot be said to the registry the lease says so when it ends.
   ~Taken() { release().IgnoreError(); }
   Taken(const Taken&) = delete;
@@ -87,7 +86,7 @@ StatusOr<std::unique_ptr<LogRedoer::Taken>> LogRedoer::take(StreamId stream) {
   STRATA_ASSIGN_OR_RETURN(
       cluster::EpochGrant grant,
       epochs.acquire({stream, parts_.holder, above_, in_place_of}, *lease, deadline()));
-  auto taken = std::make_unique<Taken>(this, std::move(grant));
+  auto taken = std::make_unique<Taken>(this, grant);
   STRATA_RETURN_IF_ERROR(taken->open());
   return taken;
 }
