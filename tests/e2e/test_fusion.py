@@ -312,6 +312,8 @@ def test_nothing_is_lost_with_the_memory_node(several: Several) -> None:
     servers after it, and with everything killed at once."""
     one, two, three = servers = [several.add() for _ in range(3)]
     make_tables(one)
+    for server in (two, three):
+        execute(server, "CREATE DATABASE IF NOT EXISTS test")
     execute(two, "CREATE TABLE test.big (id INT PRIMARY KEY, b VARCHAR(2000)) ENGINE=STRATA")
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
