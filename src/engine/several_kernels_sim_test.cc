@@ -61,6 +61,12 @@ class Simulation {
     w->session = cluster_.kernel(w->node)->new_session();
     w->session->set_lock_wait_timeout_us(0);
   }
+  void ask_for_table(Worker* w) {
+    w->session->set_lock_wait_timeout_us(kAskUs);
+    w->table = cluster_.table(w->session.get());
+    w->session->set_lock_wait_timeout_us(0);
+    ASSERT_NE(w->table, nullptr);
+  }
   Worker& any_worker() { return workers_[rng_.below(workers_.size())]; }
   uint8_t any_node() { return static_cast<uint8_t>(1 + rng_.below(cluster_.nodes())); }
 
@@ -91,10 +97,7 @@ class Simulation {
   void begin(Worker* w) {
     w->started = true;
     w->session->begin(rng_.one_in(4) ? Isolation::kReadCommitted : Isolation::kRepeatableRead);
-    w->session->set_lock_wait_timeout_us(kAskUs);
-    w->table = cluster_.table(w->session.get());
-    w->session->set_lock_wait_timeout_us(0);
-    ASSERT_NE(w->table, nullptr);
+    ask_for_table(w);
     if (!rng_.one_in(2)) return;
     ASSERT_TRUE(w->session->open_view().ok());
     w->view = committed_;
@@ -153,8 +156,7 @@ class Simulation {
     own.node = node;
     open(&own);
     own.session->begin(Isolation::kReadCommitted);
-    own.table = cluster_.table(own.session.get());
-    ASSERT_NE(own.table, nullptr);
+    ask_for_table(&own);
     for (int i = 0; i < 3; ++i) change(&own, 1 + rng_.below(kIds));
     commit(&own);
     EXPECT_TRUE(cluster_.kernel(node)->run_purge(1000).ok());
@@ -336,7 +338,9 @@ class Simulation {
     for (uint8_t node = 1; node <= cluster_.nodes(); ++node) {
       auto session = cluster_.kernel(node)->new_session();
       session->begin(Isolation::kRepeatableRead);
+      session->set_lock_wait_timeout_us(kAskUs);
       const TableRef table = cluster_.table(session.get());
+      ASSERT_NE(table, nullptr);
       for (const uint32_t index : {0u, 1u, 2u}) {
         const auto seen = scan(session.get(), table, index);
         ASSERT_TRUE(seen.ok()) << seen.status();
