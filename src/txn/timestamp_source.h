@@ -25,6 +25,9 @@ class TimestampSource {
   // A view's snapshot: no commit that was acknowledged before the call is younger, and none that is
   // given a cts after it has returned is as old.
   virtual StatusOr<Cts> current() = 0;
+  // As current(), but an error where it would have to wait for more than a round trip: for threads
+  // that others' waits depend on.
+  virtual StatusOr<Cts> current_at_once() { return current(); }
   virtual Status raise_to(Cts at_least) = 0;  // recovery: later ones are larger
 };
 

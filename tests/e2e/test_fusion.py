@@ -98,6 +98,14 @@ def expect_whole(server: Server, work: list[Transfers]) -> None:
         assert server.query(f"CHECK TABLE test.{table}")[-1][3] == "OK"
 
 
+def writes(server: Server) -> bool:
+    try:
+        execute(server, "UPDATE test.counter SET n = n + 1 WHERE id = 1")
+    except pymysql.MySQLError:
+        return False
+    return True
+
+
 def run_for(work: list[Transfers], each: int) -> None:
     for transfers in work:
         transfers.start()
@@ -302,6 +310,41 @@ def test_what_a_killed_server_was_changing_waits_until_it_is_back(several: Sever
         if waited:
             break
     assert waited, "it was never killed in the middle of a change"
+
+
+# --- storage is away ---
+
+
+def test_servers_go_on_by_themselves_once_storage_is_back(several: Several) -> None:
+    """Without a write quorum the memory node cannot tell whether it still serves, and gives no leases. Nobody is fenced for that:
+    the same processes go on, and nothing that they acknowledged is lost."""
+    servers = [several.add() for _ in range(2)]
+    make_tables(servers[0])
+    pids = [server.pid() for server in servers]
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    done: list[Transfers] = []
+    for away_s in (4.0, 9.0):
+        work = [Transfers(server, len(done) + i, seed) for i, server in enumerate(servers, 1)]
+        done += work
+        for transfers in work:
+            transfers.start()
+        assert wait_until(lambda work=work: all(len(t.acknowledged) > 3 for t in work), DEADLINE_S)  # type: ignore[misc]
+        for node in several.storage[:2]:
+            node.kill()
+        time.sleep(away_s)
+        for node in several.storage[:2]:
+            node.launch()
+        for node in several.storage[:2]:
+            node.wait_ready()
+        for server in servers:
+            assert wait_until(lambda server=server: writes(server), DEADLINE_S), server.log_tail()  # type: ignore[misc]
+        for transfers in work:
+            transfers.stop_wanted.set()
+            transfers.join()
+    assert [server.pid() for server in servers] == pids
+    for server in servers:
+        expect_whole(server, done)
 
 
 # --- the memory node is lost ---------------------------------------------------------------------------------------------------

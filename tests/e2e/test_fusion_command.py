@@ -18,6 +18,7 @@ from strata_cli.cluster import Cluster
 from strata_cli.process import kill_all
 from strata_cli.server import Server, port_is_free
 from strata_cli.status import DEGRADED, NOTHING_RUNS, RUNNING
+from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion-command"
 DATA = FOLDER / "cluster"
@@ -181,12 +182,10 @@ def test_a_server_that_cannot_start_leaves_the_others_running() -> None:
     ended = strata("compute", "add")
     assert ended.returncode == 1 and "needs etcd and 2 storage nodes" in ended.stderr
     assert list(servers()) == ["compute-1", "compute-2"]
-    # Who had no lease for too long is started again; that may come out only after the storage nodes are back.
-    for _ in range(6):
-        done("up")
-        if (now := states())[0] == RUNNING:
-            break
-    assert now[0] == RUNNING, now
+    before = [server.pid() for server in servers().values()]
+    done("up")
+    assert wait_until(lambda: states()[0] == RUNNING, 60), states()
+    assert [server.pid() for server in servers().values()] == before, "a server that had no lease for a while was started again"
     assert write("compute-1", 2) == [2] and rows(servers()["compute-2"]) == [1, 2]
 
 

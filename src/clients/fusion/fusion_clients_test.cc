@@ -244,6 +244,15 @@ TEST_F(ClientsTest, OracleGivesUpInTime) {  // FC5
   EXPECT_TRUE(is_corruption(oracle.raise_to(Cts{101})));
 }
 
+TEST_F(ClientsTest, WhoRenewsTheLeaseDoesNotWaitForIt) {  // FC48
+  OracleClient oracle(&lease_, {.wait_us_max = UINT64_MAX / 4});
+  oracle.use(region_, Epoch{1});
+  lease_.held = false;
+  EXPECT_TRUE(is_lease_lost(oracle.current_at_once().status()));
+  lease_.held = true;
+  EXPECT_TRUE(oracle.current_at_once().ok());
+}
+
 TEST_F(ClientsTest, AStatementThatWaitsForATimestampCanBeInterrupted) {  // FC5
   OracleClient oracle(&lease_);
   WaitInterrupt interrupt;

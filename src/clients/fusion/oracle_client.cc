@@ -44,19 +44,23 @@ void OracleClient::use(std::shared_ptr<transport::RemoteRegion> times, Epoch epo
   changed_.notify_all();
 }
 
+StatusOr<Cts> OracleClient::ask(bool fresh) {
+  Sleeping request(fresh);
+  const InterruptScope carried_through(nullptr);  // others wait for what this thread leads
+  fetcher_.ask(&request);
+  request.wait(&fetcher_);
+  if (!request.status.ok()) return request.status;
+  return request.value;
+}
+
 StatusOr<Cts> OracleClient::get(bool fresh) {
   const uint64_t deadline_us = options_.now_us() + options_.wait_us_max;
   for (uint64_t retry_us = kRetryUs;; retry_us = std::min(2 * retry_us, kRetryUsMax)) {
-    Sleeping request(fresh);
-    {
-      const InterruptScope carried_through(nullptr);  // others wait for what this thread leads
-      fetcher_.ask(&request);
-      request.wait(&fetcher_);
-    }
-    if (request.status.ok()) return request.value;
+    const StatusOr<Cts> got = ask(fresh);
+    if (got.ok()) return got;
     // Numbers that nobody knows of were fetched for nobody (FC3): it may just be done again.
-    const bool again = may_be_repeated(request.status) || is_withdrawn(request.status);
-    if (!again || options_.now_us() + retry_us >= deadline_us) return request.status;
+    const bool again = may_be_repeated(got.status()) || is_withdrawn(got.status());
+    if (!again || options_.now_us() + retry_us >= deadline_us) return got.status();
     STRATA_RETURN_IF_ERROR(wait_a_little(retry_us));
   }
 }

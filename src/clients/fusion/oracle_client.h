@@ -5,6 +5,7 @@
 //   FC5  A call ends by wait_us_max and two fetches more; or when its statement is interrupted
 //        (BA9), but no fetch is broken off for that, since others wait for it, too. Nothing is used
 //        then of what may have been fetched.
+//   FC48 current_at_once() waits for no lease: who renews the lease asks (FC30).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,7 @@ class OracleClient final : public TimestampSource {
   [[nodiscard]] bool is_remote() const noexcept override { return true; }
   StatusOr<Cts> next() override { return get(true); }
   StatusOr<Cts> current() override { return get(false); }
+  StatusOr<Cts> current_at_once() override { return ask(false); }
   // The clock is never behind what was committed: kDataLoss if it is, since then it is the clock of
   // another database, or its record was lost.
   Status raise_to(Cts at_least) override;
@@ -42,6 +44,7 @@ class OracleClient final : public TimestampSource {
 
  private:
   StatusOr<Cts> get(bool fresh);
+  StatusOr<Cts> ask(bool fresh);  // once
   Status wait_a_little(uint64_t us);  // not OK: interrupted, ended
 
   const OracleClientOptions options_;
