@@ -14,9 +14,10 @@ from .shell import capture
 OUTSIDE_GIT = "0"
 SEEDS = 1_000_000
 BINLOG_SHARE = 0.5
-END_TO_END_SHARE = 0.5  # of the files
-TIDY_SHARE = 0.2  # of the sources
-ASAN_SHARE = 0.5  # of the model tests; the others run under TSan
+END_TO_END_SHARE = 0.35  # of the files
+TIDY_SHARE = 0.15  # of the sources
+SANITIZED_SHARE = 0.35  # of the test programs under ASan, of the others as many under TSan
+SPIN_SHARE = 0.5  # of the protocol models' checks
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,14 @@ class Draw:
     def takes_end_to_end(self, file: str) -> bool:
         return takes(self.commit, file, END_TO_END_SHARE)
 
-    def takes_model_under_asan(self, program: str) -> bool:
-        return takes(self.commit, program, ASAN_SHARE)
+    def takes_under_asan(self, program: str) -> bool:
+        return takes(self.commit, program, SANITIZED_SHARE)
+
+    def takes_under_tsan(self, program: str) -> bool:
+        return takes(self.commit, program, 2 * SANITIZED_SHARE) and not self.takes_under_asan(program)
+
+    def takes_model(self, name: str) -> bool:
+        return takes(self.commit, name, SPIN_SHARE)
 
 
 def takes(commit: str, name: str, share: float) -> bool:

@@ -12,18 +12,18 @@ from .profile_list import MONOLITHIC, OF_ONE_WRITER
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
-CRASH_RUNS = 50
+CRASH_RUNS = 30
 CRASH_RUNS_ALL = 300
 ERROR_RUNS = 6
 ERROR_LIMIT_S = 240
 ERROR_RUNS_ALL = 200
-CLUSTER_FAULTS = 50
-CLUSTER_LIMIT_S = 240
+CLUSTER_FAULTS = 40
+CLUSTER_LIMIT_S = 200
 CLUSTER_FAULTS_ALL = 300  # of each profile
 DIFFERENTIAL_S = 75
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
-HISTORY_SECONDS = 180
+HISTORY_SECONDS = 120
 HISTORY_SECONDS_ALL = 7200
 SEVERAL_SECONDS_ALL = 1200  # of histories on several servers
 SEVERAL_SERVERS = 3
@@ -55,15 +55,15 @@ def usual_stages(
 ) -> list[Stage]:
     """What is too much for each run is drawn from the commit, but for a `whole` one; the stages' names say what was."""
     binlog = drawn.crash_binlog
-    under_asan = stages.everything if whole else drawn.takes_model_under_asan
-    under_tsan = stages.everything if whole else lambda program: not drawn.takes_model_under_asan(program)
-    models = "unit and model tests" if whole else "unit and drawn model tests"
+    under_asan = stages.everything if whole else drawn.takes_under_asan
+    under_tsan = stages.everything if whole else drawn.takes_under_tsan
+    sanitized = "unit and model tests" if whole else "drawn unit and model tests"
     return [
         Stage("build release", lambda: stages.build(BuildType.release)),
         Stage("checks", stages.quick_checks),
         Stage("tool tests", stages.tool_tests),
         Stage("unit and model tests, release", lambda: stages.ctest(BuildType.release, 900)),
-        Stage("protocol models, spin", stages.spin),
+        _protocol_models(None if whole else drawn),
         _end_to_end(drawn.e2e_binlog, None if whole else drawn),
         Stage("isolation: matrix, checker", needs_plugin(stages.isolation_tests)),
         Stage(
@@ -93,10 +93,10 @@ def usual_stages(
             needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS, drawn.cluster_seed, CLUSTER_LIMIT_S, binlog)),
         ),
         Stage("build asan", lambda: stages.build(BuildType.asan)),
-        Stage(f"{models}, asan + ubsan", lambda: stages.ctest_sanitized(BuildType.asan, 1200, under_asan)),
+        Stage(f"{sanitized}, asan + ubsan", lambda: stages.ctest_sanitized(BuildType.asan, 1200, under_asan)),
         Stage("build tsan", lambda: stages.build(BuildType.tsan)),
         Stage(
-            f"{models}, tsan",
+            f"{sanitized}, tsan",
             lambda: stages.ctest_sanitized(BuildType.tsan, 1500, under_tsan, "-LE", "sequential"),
         ),
         Stage(
@@ -137,6 +137,12 @@ def all_stages(drawn: Draw) -> list[Stage]:
             needs_plugin(lambda: stages.mtr_engine_suite("engines/funcs", 2400, partition)),
         ),
     ]
+
+
+def _protocol_models(drawn: Draw | None) -> Stage:
+    if drawn is None:
+        return Stage("protocol models, spin", stages.spin)
+    return Stage("protocol models, spin, drawn", lambda: stages.spin(drawn.takes_model))
 
 
 def _end_to_end(binlog: bool, drawn: Draw | None = None) -> Stage:

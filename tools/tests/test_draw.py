@@ -39,7 +39,10 @@ def test_every_commit_takes_its_share_of_what_is_too_much() -> None:
         assert abs(sum(taken) / len(taken) - share) < 0.02
     for name in names:
         assert {make_draw(commit).takes_end_to_end(name) for commit in COMMITS} == {True, False}
-        assert {make_draw(commit).takes_model_under_asan(name) for commit in COMMITS} == {True, False}
+        assert {make_draw(commit).takes_under_asan(name) for commit in COMMITS} == {True, False}
+        assert {make_draw(commit).takes_under_tsan(name) for commit in COMMITS} == {True, False}
+        assert {make_draw(commit).takes_model(name) for commit in COMMITS} == {True, False}
+        assert not any(one.takes_under_asan(name) and one.takes_under_tsan(name) for one in map(make_draw, COMMITS))
     assert draw.takes("abc", "test_backup", 1) and not draw.takes("abc", "test_backup", 0)
 
 
@@ -51,7 +54,7 @@ def test_a_stage_says_what_it_drew() -> None:
         assert f"seed {seed}" in shown
     assert f"mtr: strata on {one.suite_profile}" in names
     assert any(name.startswith("end to end, drawn files") and ("binlog" in name) == one.e2e_binlog for name in names)
-    assert any(name.startswith("unit and drawn model tests, asan") for name in names)
+    assert any(name.startswith("drawn unit and model tests, asan") for name in names)
 
 
 def test_everything_is_in_all() -> None:
