@@ -107,6 +107,8 @@ bool last_error_text(int error, String* text) {
 }
 
 void tell_client(const Status& status) {
+  if (is_lock_wait_timeout(status)) return my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  if (is_interrupted(status) && current_thd != nullptr) return current_thd->send_kill_message();
   if (status.message().empty() && !mapped(status).ours) return;
   const uint number = may_pass(status) ? ER_GET_TEMPORARY_ERRMSG : ER_GET_ERRMSG;
   const std::string text = cause_and_remedy(status);

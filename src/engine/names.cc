@@ -90,6 +90,10 @@ void KernelImpl::give_up_copy(Table* copy) {
   names_changed.notify_all();
 }
 
+// Who has a name that nobody uses there gives it up within a round trip or two, which is no wait
+// for anybody's work: shorter timeouts than this (NOWAIT) mean others' work only (MW15).
+constexpr uint64_t kAskOthersUs = 1'000'000;
+
 // Until the transaction ends. The table map tells the truth about the name from here on.
 Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool exclusive) {
   if (seams.schema == nullptr) return exclusive ? lock_name(session, key) : ok_status();
@@ -97,7 +101,8 @@ Status KernelImpl::use_name(Session::Impl* session, const std::string& key, bool
   const bool counted = used != session->used_names.end();
   if (counted && (used->second || !exclusive)) return ok_status();
   const NodeId node{options.node};
-  const uint64_t deadline_us = monotonic_us() + session->lock_wait_timeout_us;
+  const uint64_t deadline_us =
+      monotonic_us() + std::max(session->lock_wait_timeout_us, kAskOthersUs);
   WaitInterrupt* const interrupt = session->session->wait_interrupt();
   {
     CondVarSleep sleep(&tables_mutex, &names_changed);

@@ -44,6 +44,9 @@ class Client:
             self.run(statement)
         return int(failure.value.args[0])
 
+    def number(self) -> int:
+        return int(self.run("SELECT CONNECTION_ID()")[0][0])
+
     def close(self) -> None:
         self._connection.close()
 
@@ -63,6 +66,10 @@ class Behind(threading.Thread):
             self.rows = self._client.run(*self._statements)
         except pymysql.MySQLError as error:
             self.error = int(error.args[0])
+
+    def is_waiting(self) -> bool:
+        self.join(1.0)
+        return self.is_alive()
 
     def ended(self, error: int = 0) -> Rows:
         self.join(DEADLINE_S)
@@ -253,6 +260,59 @@ def test_handler_and_lock_tables_are_waited_for(clients: Connect) -> None:
     one.run("SET lock_wait_timeout = 100", "ALTER TABLE t ADD COLUMN b INT")
     two.run("UNLOCK TABLES")
     assert two.run("SHOW COLUMNS FROM t")[-1][0] == "b"
+
+
+def test_row_locks_of_the_other_server(clients: Connect) -> None:
+    """What applications do with locks that somebody else has, with the holder on another server; the table is new to this one
+    each time, since a statement that waits for nobody's work (NOWAIT) has to ask for its name all the same."""
+    one, two, third = clients(0), clients(1), clients(1)
+    for table in ("t", "u"):
+        one.run(
+            f"CREATE TABLE {table} (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE=STRATA",
+            f"INSERT INTO {table} VALUES (1, 1), (2, 2), (3, 3)",
+        )
+    one.run("BEGIN", "UPDATE t SET b = 9 WHERE a = 2", "UPDATE u SET b = 9 WHERE a = 2")
+    assert two.error_of("SELECT * FROM t WHERE a = 2 FOR UPDATE NOWAIT") == 1205
+    two.run("BEGIN")
+    assert two.run("SELECT a FROM u FOR UPDATE SKIP LOCKED") == [(1,), (3,)]
+    two.run("COMMIT", "SET strata_lock_wait_timeout = 1")
+    assert two.error_of("DELETE FROM t WHERE a = 2") == 1205
+    assert two.run("SELECT a FROM t WHERE a = 1 FOR UPDATE NOWAIT") == [(1,)]
+    two.run("SET strata_lock_wait_timeout = 50")
+    number = two.number()
+    waits = Behind(two, "UPDATE t SET b = b + 1 WHERE a = 2")
+    assert waits.is_waiting()
+    third.run(f"KILL QUERY {number}")
+    waits.ended(1317)
+    waits = Behind(two, "UPDATE t SET b = b + 1 WHERE a = 2")
+    assert waits.is_waiting()
+    one.run("COMMIT")
+    waits.ended()
+    assert one.run("SELECT b FROM t WHERE a = 2") == [(10,)]
+    # Shared locks are shared between servers, and what a SERIALIZABLE transaction has read stays.
+    one.run("BEGIN", "SELECT * FROM t WHERE a = 1 LOCK IN SHARE MODE")
+    assert two.run("SELECT a FROM t WHERE a = 1 LOCK IN SHARE MODE NOWAIT") == [(1,)]
+    assert two.error_of("SELECT a FROM t WHERE a = 1 FOR UPDATE NOWAIT") == 1205
+    one.run("COMMIT", "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE", "BEGIN", "SELECT COUNT(*) FROM t WHERE a > 1")
+    waits = Behind(two, "INSERT INTO t VALUES (7, 7)")
+    assert waits.is_waiting()
+    one.run("COMMIT")
+    waits.ended()
+
+
+def test_who_waits_for_a_name_hears_why_it_ends(clients: Connect) -> None:
+    one, two, third = clients(0), clients(1), clients(1)
+    one.run("CREATE TABLE t (a INT PRIMARY KEY, b INT) ENGINE=STRATA", "INSERT INTO t SELECT seq, seq FROM seq_1_to_100000")
+    copy = Behind(one, *["ALTER TABLE t FORCE, ALGORITHM=COPY"] * 8)
+    two.run("SET lock_wait_timeout = 50, strata_lock_wait_timeout = 50")
+    number = two.number()
+    waits = Behind(two, "SELECT COUNT(*) FROM t")
+    if waits.is_waiting():
+        third.run(f"KILL QUERY {number}")
+        waits.join()
+        assert waits.error in (0, 1317)
+    copy.ended()
+    assert two.run("SELECT COUNT(*) FROM t") == [(100000,)]
 
 
 def test_foreign_keys(clients: Connect) -> None:
