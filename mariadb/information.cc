@@ -78,6 +78,7 @@ int fill_lock_waits(THD* thd, TABLE_LIST* tables, Item*) {
       row << wait.waited_us / 1000;
       row.known(wait.schema).known(wait.table).known(wait.index);
       row << wait.key;
+      row.known(kernel->shares_tables() ? node_of(TrxId{wait.holder}).value : 0);
       if (const int error = row.store(thd)) return error;
     }
     return 0;
@@ -150,6 +151,7 @@ ST_FIELD_INFO lock_wait_columns[] = {
     Column("TABLE_NAME", Varchar(kNameCharacters), NULLABLE),
     Column("INDEX_NAME", Varchar(kNameCharacters), NULLABLE),
     Column("LOCK_KEY", Varchar(kKeyCharacters), NOT_NULL),
+    Column("BLOCKING_NODE", ULonglong(), NULLABLE),
     CEnd()};
 
 ST_FIELD_INFO pool_columns[] = {Column("POOL", Varchar(32), NOT_NULL),

@@ -116,6 +116,12 @@ struct RowWaits::Impl {
   std::atomic<uint32_t> queues{0};  // in all of them; readable without the mutex
   std::unordered_map<TrxId, Waiter*> waiting
       STRATA_GUARDED_BY(mutex);  // each transaction waits once at most
+  struct Elsewhere {  // a wait at the authority
+    TrxId holder;     // zero: holders of shared locks
+    RowId row;        // the waiting thread's
+    uint64_t since_us = 0;
+  };
+  std::unordered_map<TrxId, Elsewhere> elsewhere STRATA_GUARDED_BY(mutex);
   std::unordered_map<TrxId, std::vector<Queue*>> by_holder STRATA_GUARDED_BY(mutex);
   // Queues per hash of their holder. L4: a waiter adds to it and then looks at the holder's state;
   // an ending holder stores its state and then does a read-modify-write here. Whoever comes second
@@ -287,16 +293,20 @@ struct RowWaits::Impl {
 
   // For people; L14 as in report().
   [[nodiscard]] RowWait describe(const Waiter& w, TrxId holder) const STRATA_REQUIRES(mutex) {
-    RowWait out{.waiter = w.trx,
+    return describe(w.trx, holder, w.queue->row.row(), w.since_us);
+  }
+  [[nodiscard]] RowWait describe(TrxId waiter, TrxId holder, RowId row, uint64_t since_us) const
+      STRATA_REQUIRES(mutex) {
+    RowWait out{.waiter = waiter,
                 .holder = holder,
-                .index = w.queue->row.index,
-                .key = w.queue->row.key,
-                .waited_us = monotonic_us() - w.since_us,
+                .index = row.index,
+                .key = std::string(row.key),
+                .waited_us = monotonic_us() - since_us,
                 .waiter_owner = {},
                 .holder_owner = {}};
     if (listener == nullptr) return out;
     reports.fetch_add(1, std::memory_order_seq_cst);
-    if (void* const owner = owner_of(w.trx)) out.waiter_owner = listener->describe(owner);
+    if (void* const owner = owner_of(waiter)) out.waiter_owner = listener->describe(owner);
     void* const owner = holder.is_zero() ? nullptr : owner_of(holder);
     if (owner != nullptr) out.holder_owner = listener->describe(owner);
     reports.fetch_sub(1, std::memory_order_seq_cst);
@@ -465,6 +475,10 @@ std::vector<RowWait> RowWaits::list_waits(size_t limit) const {
     if (out.size() == limit) break;
     out.push_back(impl_->describe(*w, w->queue->holder));
   }
+  for (const auto& [trx, wait] : impl_->elsewhere) {
+    if (out.size() == limit) break;
+    out.push_back(impl_->describe(trx, wait.holder, wait.row, wait.since_us));
+  }
   return out;
 }
 
@@ -476,20 +490,29 @@ void RowWaits::let_reports_end() noexcept {
 Status RowWaits::wait(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
                       WaitInterrupt* interrupt, const std::function<bool()>& still_held) {
   if (authority_ != nullptr)
-    return with_authority(waiter, timeout_us, [&] {
+    return with_authority(waiter, holder, row, timeout_us, [&] {
       return authority_->wait(waiter, holder, row, timeout_us, interrupt, still_held);
     });
   return wait_in(QueueKind::kRow, waiter, holder, row, true, timeout_us, interrupt, still_held);
 }
 
-// Counts the wait, and tells the listener of it.
+// Counts the wait, lists it, and tells the listener of it.
 template <typename Wait>
-Status RowWaits::with_authority(TrxId waiter, uint64_t timeout_us, const Wait& wait) {
+Status RowWaits::with_authority(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
+                                const Wait& wait) {
   WaitListener* const listener = timeout_us == 0 ? nullptr : impl_->listener;
   void* const owner = listener == nullptr ? nullptr : impl_->owner_of(waiter);
   const uint64_t start_us = monotonic_us();
   if (listener != nullptr) listener->wait_begins(owner);
+  if (timeout_us != 0) {
+    const MutexLock lock(impl_->mutex);
+    impl_->elsewhere[waiter] = {holder, row, start_us};
+  }
   Status result = wait();
+  if (timeout_us != 0) {
+    const MutexLock lock(impl_->mutex);
+    impl_->elsewhere.erase(waiter);
+  }
   if (listener != nullptr) listener->wait_ends(owner);
   counters_.waits.fetch_add(1, std::memory_order_relaxed);
   counters_.wait_us.fetch_add(monotonic_us() - start_us, std::memory_order_relaxed);
@@ -501,7 +524,7 @@ Status RowWaits::with_authority(TrxId waiter, uint64_t timeout_us, const Wait& w
 Status RowWaits::wait_for_shared(TrxId waiter, RowId row, uint64_t timeout_us,
                                  WaitInterrupt* interrupt, bool is_row) {
   if (authority_ != nullptr)
-    return with_authority(waiter, timeout_us, [&] {
+    return with_authority(waiter, TrxId{}, row, timeout_us, [&] {
       return authority_->wait_for_shared(waiter, row, timeout_us, interrupt);
     });
   const uint64_t start_us = monotonic_us();
@@ -650,7 +673,10 @@ void RowWaits::settle_in(QueueKind kind, TrxId waiter, RowId row, TrxId holder) 
 }
 
 void RowWaits::holder_ended(TrxId holder) {
-  if (authority_ != nullptr) return authority_->holder_ended(holder);
+  if (authority_ != nullptr) {
+    authority_->holder_ended(holder);
+    return let_reports_end();
+  }
   // L4: a read-modify-write, see holder_hints.
   if (impl_->holder_hints[Impl::hint_of(holder)].fetch_add(0, std::memory_order_acq_rel) == 0)
     return let_reports_end();

@@ -119,7 +119,7 @@ class RowWaits {
   // Runs `body` while no owner that `owner_of` gives can end (L14). It may call describe() of the
   // listener, and may not wait.
   void with_owners(const std::function<void(WaitListener* listener)>& body) const;
-  // At most `limit`. None where an authority keeps them.
+  // At most `limit`. With an authority: this node's waiters, and whom each began to wait for.
   [[nodiscard]] std::vector<RowWait> list_waits(size_t limit) const;
 
   // Blocks until it is `waiter`'s turn to try the row again. `still_held` says (cheaply) whether
@@ -204,7 +204,8 @@ class RowWaits {
 
  private:
   template <typename Wait>
-  Status with_authority(TrxId waiter, uint64_t timeout_us, const Wait& wait);
+  Status with_authority(TrxId waiter, TrxId holder, RowId row, uint64_t timeout_us,
+                        const Wait& wait);
   Status wait_in(lock_internal::QueueKind kind, TrxId waiter, TrxId holder, RowId row, bool is_row,
                  uint64_t timeout_us, WaitInterrupt* interrupt,
                  const std::function<bool()>& still_held);

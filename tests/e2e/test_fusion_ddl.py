@@ -282,6 +282,11 @@ def test_row_locks_of_the_other_server(clients: Connect) -> None:
     number = two.number()
     waits = Behind(two, "UPDATE t SET b = b + 1 WHERE a = 2")
     assert waits.is_waiting()
+    # Who waits for whom.
+    listed = "SELECT waiting_connection_id, blocking_trx_id, blocking_node, table_name FROM information_schema.strata_lock_waits"
+    holder = one.run(f"SELECT trx_id FROM information_schema.strata_trx WHERE connection_id = {one.number()}")[0][0]
+    assert third.run(listed) == [(number, holder, holder >> 56, "t")]
+    assert one.run(listed) == []
     third.run(f"KILL QUERY {number}")
     waits.ended(1317)
     waits = Behind(two, "UPDATE t SET b = b + 1 WHERE a = 2")
