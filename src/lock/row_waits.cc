@@ -116,9 +116,9 @@ struct RowWaits::Impl {
   std::atomic<uint32_t> queues{0};  // in all of them; readable without the mutex
   std::unordered_map<TrxId, Waiter*> waiting
       STRATA_GUARDED_BY(mutex);  // each transaction waits once at most
-  struct Elsewhere {  // a wait at the authority
-    TrxId holder;     // zero: holders of shared locks
-    RowId row;        // the waiting thread's
+  struct Elsewhere {             // a wait at the authority
+    TrxId holder;                // zero: holders of shared locks
+    RowId row;                   // the waiting thread's
     uint64_t since_us = 0;
   };
   std::unordered_map<TrxId, Elsewhere> elsewhere STRATA_GUARDED_BY(mutex);
