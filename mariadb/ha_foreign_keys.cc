@@ -21,10 +21,19 @@ int all_or_error(Body&& body) noexcept {
   return failed;
 }
 
+// The server may walk a list before it looks for the error, and its push_back() leaves one without
+// an end when there is no memory.
+template <typename Body>
+int list_or_error(List<FOREIGN_KEY_INFO>* list, Body&& body) noexcept {
+  const int failed = all_or_error(body);
+  if (failed != 0) list->empty();
+  return failed;
+}
+
 }  // namespace
 
 int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
-  return all_or_error([&] {
+  return list_or_error(list, [&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr) return 0;
     const std::unique_ptr<engine::Session> own = kernel->new_session();
@@ -37,7 +46,7 @@ int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
 }
 
 int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
-  return all_or_error([&] {
+  return list_or_error(list, [&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr) return 0;
     const engine::TableSpec& own_spec = table_->spec();

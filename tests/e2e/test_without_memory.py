@@ -152,9 +152,10 @@ def each_failure(cursor: Cursor, sql: str, refused: int = 0) -> Iterator[tuple[t
             except pymysql.MySQLError as error:
                 assert error.args[0] in (*NO_MEMORY, refused), error
                 failed += error.args[0] != refused
-            if seen(cursor) <= number:
-                break
+            there_was_one = seen(cursor) > number
             yield answer
+            if not there_was_one:
+                break
         assert failed > 0 and (answer is None) == (refused != 0), f"{failed} of {number} failed"
 
 
