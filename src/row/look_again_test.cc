@@ -4,9 +4,9 @@
 #include <map>
 
 #include "base/rng.h"
-#include "base/testing/sanitized.h"
 #include "row/row_store.h"
 #include "row/testing/mini_kernel.h"
+#include "row/testing/row_model.h"
 
 namespace strata {
 namespace {
@@ -57,7 +57,7 @@ class LookAgainTest : public ::testing::Test {
 };
 
 TEST_F(LookAgainTest, AsReadDirtyAndTheScanGoesOn) {
-  const uint64_t seed = strata::testing::environment_number("STRATA_SEED", 1);
+  const uint64_t seed = testing::environment_number("STRATA_SEED", 1);
   SCOPED_TRACE("STRATA_SEED=" + std::to_string(seed));
   random_ = Rng(seed);
   for (int i = 0; i < kKeys; i += 2) change(key_of(i));
