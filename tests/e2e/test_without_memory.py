@@ -136,6 +136,10 @@ def ask(cursor: Cursor, sql: str) -> tuple[tuple[Any, ...], ...]:
     return tuple(cursor.fetchall())
 
 
+def shown_keys(cursor: Cursor) -> list[str]:
+    return re.findall("CONSTRAINT .*", ask(cursor, SHOW)[0][1])
+
+
 def seen(cursor: Cursor) -> int:
     return int(ask(cursor, "SELECT fail_memory(-1, 0)")[0][0])
 
@@ -171,9 +175,10 @@ def test_all_keys_are_told_or_none(cursor: Cursor, sql: str) -> None:
 @pytest.mark.parametrize("sql", ALTERS)
 def test_no_key_is_lost(cursor: Cursor, sql: str) -> None:
     """Whether the ALTER happened or not."""
-    whole = ask(cursor, SHOW)
+    whole = shown_keys(cursor)
+    assert len(whole) == 2
     for _ in each_failure(cursor, sql):
-        assert ask(cursor, SHOW) == whole
+        assert shown_keys(cursor) == whole
     for _ in each_failure(cursor, f"TRUNCATE parent_{LONG}", HAS_CHILDREN):
         assert ask(cursor, f"SELECT COUNT(*) FROM parent_{LONG}") == ((2,),)
 
