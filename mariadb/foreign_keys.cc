@@ -3,6 +3,7 @@
 #include <sql_show.h>
 
 #include <charconv>
+#include <new>
 
 #include "mariadb/error_map.h"
 
@@ -16,17 +17,27 @@ std::pair<std::string, std::string> split(const std::string& key) {
   return {key.substr(0, end), key.substr(end + 1)};
 }
 
+// The server's own functions say by their result when there is no memory (FG4).
+void must(bool failed) {
+  if (failed) throw std::bad_alloc();
+}
+template <typename T>
+T* must(T* made) {
+  must(made == nullptr);
+  return made;
+}
+
 void append_name(THD* thd, const std::string& name, String* out) {
-  append_identifier(thd, out, name.data(), name.size());
+  must(append_identifier(thd, out, name.data(), name.size()));
 }
 
 void append_columns(THD* thd, const std::vector<std::string>& columns, String* out) {
-  out->append('(');
+  must(out->append('('));
   for (size_t i = 0; i < columns.size(); ++i) {
-    if (i > 0) out->append(STRING_WITH_LEN(", "));
+    if (i > 0) must(out->append(STRING_WITH_LEN(", ")));
     append_name(thd, columns[i], out);
   }
-  out->append(')');
+  must(out->append(')'));
 }
 
 void append_action(const char* when, engine::ReferentialAction action, String* out) {
@@ -45,8 +56,8 @@ void append_action(const char* when, engine::ReferentialAction action, String* o
       what = " SET NULL";
       break;
   }
-  out->append(when, std::strlen(when));
-  out->append(what, std::strlen(what));
+  must(out->append(when, std::strlen(when)));
+  must(out->append(what, std::strlen(what)));
 }
 
 engine::ReferentialAction action_of(enum_fk_option option) {
@@ -134,7 +145,19 @@ struct LastKeyError {
 thread_local LastKeyError last_key_error;
 
 LEX_CSTRING* make_name(THD* thd, const std::string& name) {
-  return thd_make_lex_string(thd, nullptr, name.data(), name.size(), 1);
+  return must(thd_make_lex_string(thd, nullptr, name.data(), name.size(), 1));
+}
+
+// set_nullable() takes these bytes and does not look whether it got them.
+void set_nullable(THD* thd, bool of_parent, uint column, uint columns, FOREIGN_KEY_INFO* info) {
+  const size_t bytes = ALIGN_SIZE((2 * columns + 7) / 8);
+  const auto has_room = [bytes](const USED_MEM* block) {
+    for (; block != nullptr; block = block->next)
+      if (block->left >= bytes) return true;
+    return false;
+  };
+  while (!has_room(thd->mem_root->free)) must(thd_alloc(thd, bytes));
+  info->set_nullable(thd, of_parent, column, columns);
 }
 
 }  // namespace
@@ -254,18 +277,18 @@ std::string foreign_key_text(THD* thd, const std::string& schema,
                              const engine::ForeignKeySpec& key) {
   String out;
   out.set_charset(system_charset_info);
-  out.append(STRING_WITH_LEN("CONSTRAINT "));
+  must(out.append(STRING_WITH_LEN("CONSTRAINT ")));
   append_name(thd, key.name, &out);
-  out.append(STRING_WITH_LEN(" FOREIGN KEY "));
+  must(out.append(STRING_WITH_LEN(" FOREIGN KEY ")));
   append_columns(thd, key.columns, &out);
-  out.append(STRING_WITH_LEN(" REFERENCES "));
+  must(out.append(STRING_WITH_LEN(" REFERENCES ")));
   const auto [parent_schema, parent_table] = split(key.parent);
   if (parent_schema != schema) {
     append_name(thd, plain_name(parent_schema), &out);
-    out.append('.');
+    must(out.append('.'));
   }
   append_name(thd, plain_name(parent_table), &out);
-  out.append(' ');
+  must(out.append(' '));
   append_columns(thd, key.parent_columns, &out);
   append_action(" ON DELETE", key.on_delete, &out);
   append_action(" ON UPDATE", key.on_update, &out);
@@ -276,7 +299,7 @@ void remember_foreign_key_error(THD* thd, const engine::ForeignKeyError& error) 
   String name;
   name.set_charset(system_charset_info);
   append_name(thd, plain_name(error.schema), &name);
-  name.append('.');
+  must(name.append('.'));
   append_name(thd, plain_name(error.table), &name);
   last_key_error.text.assign(name.ptr(), name.length());
   last_key_error.text += ", " + foreign_key_text(thd, error.schema, error.key);
@@ -351,10 +374,10 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
   }
   const auto count = static_cast<uint>(key.columns.size());
   for (uint i = 0; i < count; ++i) {
-    info.foreign_fields.push_back(make_name(thd, key.columns[i]), thd->mem_root);
-    info.referenced_fields.push_back(make_name(thd, key.parent_columns[i]), thd->mem_root);
-    if (nullable(child, key.columns[i])) info.set_nullable(thd, false, i, count);
-    if (nullable(parent, key.parent_columns[i])) info.set_nullable(thd, true, i, count);
+    must(info.foreign_fields.push_back(make_name(thd, key.columns[i]), thd->mem_root));
+    must(info.referenced_fields.push_back(make_name(thd, key.parent_columns[i]), thd->mem_root));
+    if (nullable(child, key.columns[i])) set_nullable(thd, false, i, count, &info);
+    if (nullable(parent, key.parent_columns[i])) set_nullable(thd, true, i, count, &info);
   }
   for (const engine::IndexSpec& index : parent.indexes) {
     bool begins = index.parts.size() >= count;
@@ -364,7 +387,7 @@ FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
     info.referenced_key_name = make_name(thd, index.name);
     break;
   }
-  return static_cast<FOREIGN_KEY_INFO*>(thd_memdup(thd, &info, sizeof info));
+  return must(static_cast<FOREIGN_KEY_INFO*>(thd_memdup(thd, &info, sizeof info)));
 }
 
 }  // namespace strata::glue

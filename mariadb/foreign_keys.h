@@ -9,6 +9,9 @@
 //        made from the definition in the dictionary: the server may not have opened the table. No
 //        expression is ever evaluated with it, so a column that others are computed from, where the
 //        result is kept, is not changed by a foreign key.
+//   FG4  Without memory for a text or a list the statement fails. The server takes a text or list
+//        that is not there, or not whole, for all there is: a dump would lose foreign keys, and so
+//        would an ALTER that copies. So what makes them throws std::bad_alloc.
 #pragma once
 
 #include "engine/table_codec.h"
@@ -44,7 +47,7 @@ bool last_cascaded_duplicate(char* table, size_t table_bytes, char* index, size_
 void warn_of_refused_key(THD* thd, const char* operation, const TableName& name,
                          const engine::ForeignKeyError& error, const Status& why);
 
-// Of the child, and of the parent. Null: out of memory.
+// Of the child, and of the parent, in the statement's memory.
 FOREIGN_KEY_INFO* foreign_key_info(THD* thd, const engine::TableSpec& child,
                                    const engine::ForeignKeySpec& key, engine::Session* session);
 

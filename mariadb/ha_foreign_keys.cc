@@ -13,23 +13,40 @@ bool changes_rows(enum_fk_option option) {
   return option == FK_OPTION_CASCADE || option == FK_OPTION_SET_NULL;
 }
 
+// FG4: the server looks for an error, not at what these functions return.
+template <typename Body>
+int all_or_error(Body&& body) noexcept {
+  const int failed = guarded(body);
+  if (failed != 0 && !current_thd->is_error()) my_error(ER_OUT_OF_RESOURCES, MYF(0));
+  return failed;
+}
+
+// The server may walk a list before it looks for the error, and its push_back() leaves one without
+// an end when there is no memory.
+template <typename Body>
+int list_or_error(List<FOREIGN_KEY_INFO>* list, Body&& body) noexcept {
+  const int failed = all_or_error(body);
+  if (failed != 0) list->empty();
+  return failed;
+}
+
 }  // namespace
 
 int ha_strata::get_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
-  return guarded([&] {
+  return list_or_error(list, [&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr) return 0;
     const std::unique_ptr<engine::Session> own = kernel->new_session();
     for (const engine::ForeignKeySpec& key : now->foreign_keys) {
       FOREIGN_KEY_INFO* const info = foreign_key_info(thd, table_->spec(), key, own.get());
-      if (info == nullptr || list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
+      if (list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
     }
     return 0;
   });
 }
 
 int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* list) {
-  return guarded([&] {
+  return list_or_error(list, [&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr) return 0;
     const engine::TableSpec& own_spec = table_->spec();
@@ -74,7 +91,7 @@ int ha_strata::get_parent_foreign_key_list(THD* thd, List<FOREIGN_KEY_INFO>* lis
     for (const Child& child : children) {
       FOREIGN_KEY_INFO* const info =
           foreign_key_info(thd, child.table->spec(), child.key, own.get());
-      if (info == nullptr || list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
+      if (list->push_back(info, thd->mem_root)) return HA_ERR_OUT_OF_MEM;
       if (may_be_update && changes_rows(info->update_method))
         info->delete_method = info->update_method;
     }
@@ -97,7 +114,7 @@ bool ha_strata::referenced_by_foreign_key() const noexcept {
 
 char* ha_strata::get_foreign_key_create_info() {
   char* out = nullptr;
-  const int failed = guarded([&] {
+  (void)all_or_error([&] {
     const engine::TableReferences* const now = table_->references();
     if (now == nullptr || now->foreign_keys.empty()) return 0;
     std::string text;
@@ -106,8 +123,6 @@ char* ha_strata::get_foreign_key_create_info() {
     out = my_strdup(PSI_NOT_INSTRUMENTED, text.c_str(), MYF(0));
     return out == nullptr ? HA_ERR_OUT_OF_MEM : 0;
   });
-  // For the server a null means that there are none: a dump would leave them out.
-  if (failed != 0) my_error(ER_OUT_OF_RESOURCES, MYF(0));
   return out;
 }
 

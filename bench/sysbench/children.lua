@@ -3,6 +3,7 @@
 sysbench.cmdline.options = {
    tables = {"Not used", 1},
    table_size = {"Parents", 1000},
+   mysql_storage_engine = {"Not used: the tables are there", ""},
 }
 
 function thread_init()

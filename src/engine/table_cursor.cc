@@ -156,7 +156,9 @@ struct TableCursor::Impl {
       // Holding the row nobody else can change its entries: look whether this one still belongs to
       // it.
       std::string entry;
-      const Status still = read_dirty(context(), tree_of(*table, index), cursor_key(), &entry);
+      const Status still = protecting
+                               ? read_dirty(context(), tree_of(*table, index), cursor_key(), &entry)
+                               : cursor.look_again(&entry);
       *gone = is_not_found(still);
       if (*gone) return ok_status();
       STRATA_RETURN_IF_ERROR(still);

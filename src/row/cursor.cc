@@ -432,6 +432,29 @@ struct RowCursor::Impl {
     const Status status = come_back();
     return finish(status.ok() ? fill() : status);
   }
+
+  Status look_again(std::string* payload) {
+    const bool saved_here = forward && !ended && !pending && items.size() == 1;
+    if (!saved_here || undecided || deleted) return read_dirty(context, tree, shown_key, payload);
+    const InterruptScope scope(&trx->interrupt);
+    bool same = false;
+    STRATA_RETURN_IF_ERROR(at.restore(LatchMode::kShared, &same));
+    if (same) {
+      const Bytes value = at.value();
+      const bool gone = read_record_header(value).deleted();
+      if (!gone) payload->assign(record_payload(value));
+      pause(false);
+      return gone ? error_not_found() : ok_status();
+    }
+    // Erased meanwhile: next() begins with what comes after it.
+    if (at.leaf() == nullptr || at.at_end()) {
+      at.reset();
+      ended = true;
+    } else {
+      pause(true);
+    }
+    return error_not_found();
+  }
 };
 
 RowCursor::RowCursor(RowContext* context, TreeId tree)
@@ -452,6 +475,7 @@ Status RowCursor::seek_before(Trx* trx, Read read, Bytes key, bool infinite) {
 
 Status RowCursor::next() { return impl_->move(true); }
 Status RowCursor::prev() { return impl_->move(false); }
+Status RowCursor::look_again(std::string* payload) { return impl_->look_again(payload); }
 
 void RowCursor::set_bounds(Bytes low, Bytes high) {
   impl_->bound_low.assign(low);

@@ -168,6 +168,9 @@ class RowCursor {
   Status seek_before(Trx* trx, Read read, Bytes key, bool infinite);
   Status next();
   Status prev();
+  // The payload of the record shown as it is now, committed or not, as read_dirty() has it; but it
+  // finds the leaf that has not changed since without a way down the tree. kNotFound: deleted.
+  Status look_again(std::string* payload);
   // Stands nowhere, for another transaction to use; gives the memory of a long scan back.
   void reset() noexcept;
   [[nodiscard]] bool valid() const noexcept;  // stands on a record

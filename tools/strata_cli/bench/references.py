@@ -1,6 +1,7 @@
 """Foreign keys: rows per second, and CPU of the server per row.
 
     insert          children of random parents by several clients, each committed by itself (bench/sysbench/children.lua)
+    insert_to_one   the same, all of one parent
     insert_bulk     children in one statement
     delete_cascade  all parents in one statement; their children go along
     update_cascade  every parent gets another key in one statement; its children follow
@@ -34,6 +35,7 @@ LOAD_ROWS_PER_S = 80_000  # for the estimate
 
 class Change(StrEnum):
     insert = "insert"
+    insert_to_one = "insert_to_one"
     insert_bulk = "insert_bulk"
     delete_cascade = "delete_cascade"
     update_cascade = "update_cascade"
@@ -49,6 +51,7 @@ class Statement:
     filled: bool = True
 
 
+CLIENTS = {Change.insert: PARENTS, Change.insert_to_one: 1}
 STATEMENTS = {
     Change.insert_bulk: Statement(
         f"INSERT INTO child (p, c) SELECT 1 + seq % {PARENTS}, 'child' FROM seq_1_to_{{rows}}", filled=False
@@ -70,7 +73,7 @@ class Plan:
 
     def estimate_s(self) -> float:
         statements = len([change for change in self.changes if change in STATEMENTS])
-        clients = len(self.threads) if Change.insert in self.changes else 0
+        clients = len(self.threads) * (len(self.changes) - statements)
         each = statements * 2 * self.rows / LOAD_ROWS_PER_S + clients * (self.seconds + 1)
         return len(self.engines) * self.rounds * each
 
@@ -96,13 +99,15 @@ def run(plan: Plan, json_file: Path | None = None, plot_file: Path | None = None
 def _rows(plan: Plan) -> Iterator[Row]:
     with bench_server(IN_MEMORY, plan.engines) as server:
         for change in plan.changes:
-            if change != Change.insert:
+            if change in STATEMENTS:
                 row = Row(f"references_{change}", 1, "memory", "rows/s")
                 yield in_turns(row, plan.engines, plan.rounds, partial(measure, server, STATEMENTS[change], plan.rows))
                 continue
             for threads in plan.threads:
                 row = Row(f"references_{change}", threads, "memory", "transactions/s")
-                yield in_turns(row, plan.engines, plan.rounds, partial(measure_clients, server, threads, plan.seconds))
+                yield in_turns(
+                    row, plan.engines, plan.rounds, partial(measure_clients, server, CLIENTS[change], threads, plan.seconds)
+                )
 
 
 def make_tables(cursor: Any, engine: str, parents: int, actions: str) -> None:
@@ -129,12 +134,12 @@ def measure(server: Server, statement: Statement, rows: int, engine: str) -> Sam
         return Sample(rows / seconds, cpu_us=cpu_s * 1e6 / rows)
 
 
-def measure_clients(server: Server, threads: int, seconds: int, engine: str) -> Sample:
+def measure_clients(server: Server, parents: int, threads: int, seconds: int, engine: str) -> Sample:
     with closing(server.connect(database=database(engine), autocommit=True)) as connection, connection.cursor() as cursor:
-        make_tables(cursor, engine, PARENTS, "")
+        make_tables(cursor, engine, parents, "")
     pid = server.pid()
     assert pid is not None
     used_s = process.cpu_s(pid)
-    outcome = Bench(server, 1, PARENTS).run_script(engine, SCRIPT, threads, seconds + 300, f"--time={seconds}")
+    outcome = Bench(server, 1, parents).run_script(engine, SCRIPT, threads, seconds + 300, f"--time={seconds}")
     cpu_us = (process.cpu_s(pid) - used_s) * 1e6 / transactions(outcome)
     return replace(parse(outcome), cpu_us=cpu_us)
