@@ -38,9 +38,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--profile",
         default=MONOLITHIC,
-        help="under which the server runs; storage nodes are started for it. galera: a control, which passes if anomalies are found",
+        help="under which the server runs, with nodes of its own; galera: a control, which passes if anomalies are found",
     )
-    parser.add_argument("--servers", type=int, default=1, help="that write the same tables; more than one only with fusion or galera")
+    parser.add_argument(
+        "--servers", type=int, default=1, help="that write the same tables; more than one only with fusion or galera"
+    )
     parser.add_argument("--faults", type=int, default=0, help="on several servers: so many in each history")
     parser.add_argument("--fault-kinds", default=",".join(FAULTS), help="on several servers: that they are drawn from")
     parser.add_argument("--server-option", action="append", default=[])

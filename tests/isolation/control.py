@@ -1,6 +1,6 @@
-"""The same histories on a Galera cluster, as a control: its servers promise less than one server does, by design, so the checker
-must find anomalies there. Each server's InnoDB keeps a level among its own clients only; certification at COMMIT compares what was
-written, not what was read; and a server shows a commit of another one once it has applied it, which is later.
+"""The same histories on a Galera cluster, as a control: by design its servers promise less than one server does, so the checker
+must find anomalies there. Each server's InnoDB keeps a level among its own clients only; certification at COMMIT compares what
+was written, not what was read; and a server shows a commit of another one once it has applied it, which is later.
 """
 
 import shutil
@@ -34,7 +34,9 @@ class GaleraCampaign(Campaign):
 
     def __init__(self, folder: Path, servers: int, *, preset: str = "release", options: tuple[str, ...] = ()) -> None:
         super().__init__(folder, "InnoDB", preset)
-        self._cluster = GaleraCluster(folder / galera_cluster.PROFILE, servers, preset=preset, server_options=(*OPTIONS, *options))
+        self._cluster = GaleraCluster(
+            folder / galera_cluster.PROFILE, servers, preset=preset, server_options=(*OPTIONS, *options)
+        )
         self.found: Counter[str] = Counter()  # histories that show such an anomaly
         self.broken: list[str] = []
         self.certification_failures = self.brute_force_aborts = 0

@@ -3,10 +3,10 @@
     <folder>/server-1/ ...   a data folder each (server.py)
 
 No server copies its data to another one, for which Galera would need further programs. All begin as copies of one that has
-founded the cluster alone and has ended in order, so that each knows the cluster's identity and holds the same last change; and each
-finds a note, as Galera leaves it after a loss of power, that they were a group of all: once they see each other they are one again,
-and nobody lacks anything. Everything listens on loopback only. A cluster lives as long as the program that started it: no command
-finds it again.
+founded the cluster alone and has ended in order, so that each knows the cluster's identity and holds the same last change; and
+each finds a note, as Galera leaves it after a loss of power, that they were a group of all: once they see each other they are
+one again, and nobody lacks anything. Everything listens on loopback only. A cluster lives as long as the program that started
+it: no command finds it again.
 """
 
 import re
@@ -43,7 +43,6 @@ SETTINGS: dict[str, str] = {
     "wsrep-sync-wait": "0",
 }
 PROVIDER: dict[str, str] = {"gcache.size": "256M"}
-# The server says no more than that until it belongs to a group with a majority.
 STATES = ("wsrep_local_state_comment", "wsrep_cluster_size", "wsrep_ready")
 
 
@@ -134,7 +133,6 @@ class GaleraCluster:
             (server.datadir / "gvwstate.dat").write_text(group_note(member, members))
 
     def _launch(self, server: GaleraServer, founds: bool) -> None:
-        # Who founds the cluster must not look for it.
         extra = (*server.options(self.servers), *(("--wsrep-new-cluster",) if founds else ()), *self._server_options)
         server.launch(Settings(preset=self._preset, port=server.sql_port, engine="InnoDB"), extra=extra)
 
