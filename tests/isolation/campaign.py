@@ -101,10 +101,12 @@ class Campaign:
         history = self.record(plan, seconds)
         report = check(history)
         if not report.ok:
-            path = self._folder / f"history-{plan.seed.replace('/', '-')}.jsonl"
-            save(history, path)
-            self._say(report, path)
+            self._keep(history, report, self._folder / f"history-{plan.seed.replace('/', '-')}.jsonl")
         return report
+
+    def _keep(self, history: History, report: Report, path: Path) -> None:
+        save(history, path)
+        self._say(report, path)
 
     def _say(self, report: Report, path: Path) -> None:
         for problem in report.problems[:PROBLEMS_SHOWN_MOST]:

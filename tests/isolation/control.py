@@ -16,13 +16,14 @@ from strata_cli.waiting import wait_until
 from . import families, workload
 from .campaign import AnyClient, Campaign, Plan
 from .checker import Report
-from .history import History
+from .history import History, save
 
 OPTIONS = ("--innodb-stats-persistent=0", "--innodb-log-file-size=64M", "--innodb-buffer-pool-size=64M")
 # Waits for what the group had committed when it was sent.
 CAUGHT_UP = "SET SESSION wsrep_sync_wait = 15"
 # Of a problem that is no anomaly: the cluster does not work.
 BROKEN = ("Error", " hangs", "crashed", "CHECK TABLE", "has ended")
+SHOWN_MOST = 1500  # characters of an example
 OF_FAMILIES = "orphans or lost rows"
 DIVERGED = "servers that differ"
 
@@ -50,17 +51,26 @@ class GaleraCampaign(Campaign):
         if not keep and not self.broken:
             shutil.rmtree(self._cluster.folder, ignore_errors=True)
 
-    def one(self, plan: Plan, seconds: float) -> Report:
-        report = super().one(plan, seconds)
-        self.found += Counter({name_of(problem.kind, problem.text) for problem in report.problems if not is_broken(problem.text)})
-        self.broken += [problem.text for problem in report.problems if is_broken(problem.text)]
-        return report
-
     def family(self, plan: Plan, seconds: float) -> families.Report:
         report = super().family(plan, seconds)
-        self.found += Counter({name_of("client", text, OF_FAMILIES) for text in report.problems if not is_broken(text)})
-        self.broken += [text for text in report.problems if is_broken(text)]
+        self._count({text: name_of("client", text, OF_FAMILIES) for text in report.problems})
         return report
+
+    def _keep(self, history: History, report: Report, path: Path) -> None:
+        """The first history that shows a kind of anomaly, and tells one of its kind."""
+        if new := self._count({problem.text: name_of(problem.kind, problem.text) for problem in report.problems}):
+            save(history, path)
+            for name, text in new.items():
+                print(f"  {name}: {text[:SHOWN_MOST]}")
+            print(f"  the history is {path}", flush=True)
+
+    def _count(self, names: dict[str, str]) -> dict[str, str]:
+        """`names`: of each problem's text. Returns an example of each anomaly that was not seen before."""
+        anomalies = {name: text for text, name in reversed(names.items()) if not is_broken(text)}
+        self.broken += [text for text in names if is_broken(text)]
+        new = {name: text for name, text in anomalies.items() if name not in self.found}
+        self.found += Counter(anomalies.keys())
+        return new
 
     # --- what is under it ---
 
