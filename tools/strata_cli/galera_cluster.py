@@ -42,7 +42,13 @@ SETTINGS: dict[str, str] = {
     "wsrep-sst-method": "skip",
     "wsrep-sync-wait": "0",
 }
-PROVIDER: dict[str, str] = {"gcache.size": "256M"}
+# And how long a server may say nothing: a busy machine may not let it run for long.
+PROVIDER: dict[str, str] = {
+    "gcache.size": "256M",
+    "evs.suspect_timeout": "PT30S",
+    "evs.inactive_timeout": "PT60S",
+    "evs.install_timeout": "PT60S",
+}
 STATES = ("wsrep_local_state_comment", "wsrep_cluster_size", "wsrep_ready")
 
 

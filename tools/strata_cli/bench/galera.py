@@ -7,7 +7,7 @@ server with InnoDB alone, which says what a load costs where nobody shares anyth
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -31,6 +31,7 @@ DATABASE = "bench"
 SCRIPTS = paths.ROOT / "bench" / "sysbench"
 MEMORY = Memory(256 * MIB, 256 * MIB)  # Of each server.
 WARM_UP_S = 2
+LEASE_S = 30  # Of a fusion server: a busy machine may not let it run for long.
 CAUGHT_UP = "SET SESSION wsrep_sync_wait = 15"  # Galera: waits for what was committed before.
 HOT_ROWS = 1000
 REFUSED = re.compile(r"^refused at commit (\d+), before (\d+)$", re.MULTILINE)
@@ -219,9 +220,14 @@ def _galera(folder: Path, plan: Plan) -> Iterator[System]:
     cluster.start()
     try:
         yield System(GALERA, cluster.servers, lambda: cluster.servers, plan)
-    finally:
+    except BaseException:
+        _say_where(cluster.servers)
+        raise
+    else:
         cluster.kill()
         shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        cluster.kill()
 
 
 @contextmanager
@@ -232,13 +238,19 @@ def _fusion(folder: Path, plan: Plan) -> Iterator[System]:
         cluster.wipe()
     cluster = Cluster(folder)
     cluster.compute_options = tuple(MEMORY.options_alone(STRATA))
+    cluster.lease_s = LEASE_S
     try:
         cluster.start(FUSION, wishes=Wishes(servers=plan.servers))
         yield System(FUSION, list(cluster.computes.values()), lambda: list(cluster.parts().values()), plan)
-    finally:
+    except BaseException:
+        _say_where(cluster.parts().values())
+        raise
+    else:
         cluster.stop()
         if not cluster.running():
             cluster.wipe()
+    finally:
+        cluster.stop()
 
 
 @contextmanager
@@ -249,9 +261,19 @@ def _one(folder: Path, plan: Plan) -> Iterator[System]:
     try:
         server.start(Settings(port=choose_port(None, PORT), engine=INNODB), extra=MEMORY.options_alone(INNODB))
         yield System(ONE, [server], lambda: [server], plan)
-    finally:
+    except BaseException:
+        _say_where([server])
+        raise
+    else:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        server.stop()
+
+
+def _say_where(parts: Iterable[BackgroundProcess]) -> None:
+    """Logs outlive what failed, until the next run."""
+    console.print("logs:", ", ".join(paths.relative(part.log) for part in parts))
 
 
 def _measure(plan: Plan, found: dict[str, System]) -> Iterator[Row]:
