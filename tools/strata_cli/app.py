@@ -663,7 +663,7 @@ def bench_galera(
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     sync_wait: Annotated[
         int,
-        typer.Option(help="Galera's wsrep_sync_wait: 0 as usual; 15: what others have committed is never missed.", min=0, max=15),
+        typer.Option(help="Galera's wsrep_sync_wait: 0 as usual; 15: waits for what others have committed.", min=0, max=15),
     ] = 0,
     json_file: JsonFile = None,
 ) -> None:
