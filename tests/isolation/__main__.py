@@ -7,17 +7,19 @@ from collections import Counter
 from pathlib import Path
 
 from fusion_cluster import PROFILE
-from strata_cli import paths
+from strata_cli import galera_cluster, paths
 from strata_cli.profile_list import MONOLITHIC
 from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.storage_beneath import storage_beneath
 
 from .campaign import KINDS, Campaign, Plan, Totals, make_plan
 from .checker import Report, check
+from .control import GaleraCampaign
 from .faults import KINDS as FAULTS
 from .history import load
 from .several import SeveralCampaign
 
+SEVERAL = (PROFILE, galera_cluster.PROFILE)
 FAMILY_EVERY = 5  # histories; every kind comes to it, as it divides none of their numbers
 
 
@@ -33,17 +35,23 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--no-kill", action="store_true", help="never kill -9 the server in the middle")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
-    parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
-    parser.add_argument("--servers", type=int, default=1, help="that write the same tables; more than one only with fusion")
+    parser.add_argument(
+        "--profile",
+        default=MONOLITHIC,
+        help="under which the server runs, with nodes of its own; galera: a control, which passes if anomalies are found",
+    )
+    parser.add_argument(
+        "--servers", type=int, default=1, help="that write the same tables; more than one only with fusion or galera"
+    )
     parser.add_argument("--faults", type=int, default=0, help="on several servers: so many in each history")
     parser.add_argument("--fault-kinds", default=",".join(FAULTS), help="on several servers: that they are drawn from")
     parser.add_argument("--server-option", action="append", default=[])
     parser.add_argument("--check", type=Path, help="only check this recorded history")
     arguments = parser.parse_args()
-    if (arguments.profile == PROFILE) != (arguments.servers > 1):
-        parser.error(f"several servers write the same tables with --profile {PROFILE}, and only so")
-    if arguments.faults and arguments.servers == 1:
-        parser.error("--faults strikes several servers; one server is killed as the seed says")
+    if (arguments.profile in SEVERAL) != (arguments.servers > 1):
+        parser.error(f"several servers write the same tables with --profile {' or '.join(SEVERAL)}, and only so")
+    if arguments.faults and arguments.profile != PROFILE:
+        parser.error(f"--faults strikes several servers of --profile {PROFILE}; one server is killed as the seed says")
     arguments.history_seconds = arguments.history_seconds or (15.0 if arguments.faults else 5.0)
     return arguments
 
@@ -69,16 +77,42 @@ def main() -> int:
     kinds = tuple(arguments.levels.split(","))
     # InnoDB shows a commit before it is durable: after kill -9 somebody has seen what is gone. Strata does not (src/txn, T1).
     kill = not arguments.no_kill and arguments.engine.upper() == "STRATA"
-    folder = paths.BUILD / "isolation" / f"{arguments.engine.lower() if arguments.servers == 1 else PROFILE}-{arguments.seed}"
+    of = arguments.engine.lower() if arguments.servers == 1 else arguments.profile
+    folder = paths.BUILD / "isolation" / f"{of}-{arguments.seed}"
     folder.mkdir(parents=True, exist_ok=True)
+    if arguments.profile == galera_cluster.PROFILE:
+        return _control(arguments, folder, kinds)
     several = arguments.servers > 1
     totals = _on_several(arguments, folder, kinds) if several else _on_one(arguments, folder, kinds, kill)
     if not totals.failed and not any(folder.iterdir()):
         folder.rmdir()
-    print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
-    print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
+    _print_totals(totals)
     print(f"{totals.passed} passed, {totals.failed} failed", flush=True)
     return 0 if totals.failed == 0 and totals.passed > 0 else 1
+
+
+def _print_totals(totals: Totals) -> None:
+    print(f"{totals.committed} transactions committed, {totals.aborted} not, {totals.unknown} of unknown outcome; ", end="")
+    print(f"{totals.appends} appends, {totals.reads} reads; permitted cycles: {describe(totals.permitted)}")
+
+
+def _control(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, ...]) -> int:
+    """Passes if the checker has found anomalies, and all servers worked to the end: a checker that finds none here proves nothing
+    where it finds none elsewhere."""
+    options = tuple(arguments.server_option)
+    campaign = GaleraCampaign(folder, arguments.servers, preset=arguments.preset, options=options)
+    totals = _histories(arguments, campaign, kinds, kill=False)
+    _print_totals(totals)
+    print(f"{campaign.certification_failures} commits refused by certification, ", end="")
+    print(f"{campaign.brute_force_aborts} transactions ended for the sake of another server's")
+    print(f"{totals.failed} of {totals.failed + totals.passed} histories show what their levels forbid:")
+    for name, count in campaign.found.most_common():
+        print(f"  {name}: in {count}")
+    for text in campaign.broken:
+        print(f"  the control itself failed: {text}")
+    passed = bool(campaign.found) and not campaign.broken
+    print(f"{int(passed)} passed, {int(not passed)} failed", flush=True)
+    return 0 if passed else 1
 
 
 def _on_one(arguments: argparse.Namespace, folder: Path, kinds: tuple[str, ...], kill: bool) -> Totals:

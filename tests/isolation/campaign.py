@@ -14,6 +14,7 @@ from strata_cli.waiting import wait_until
 from . import families, target, workload
 from .checker import Report, check
 from .history import History, Level, save
+from .session import ENGINES
 
 JOIN_TIMEOUT_S = 90.0
 PROBLEMS_SHOWN_MOST = 6
@@ -79,6 +80,8 @@ class Totals:
 
 
 class Campaign:
+    _engines: Sequence[str] = ENGINES  # that every server has
+
     def __init__(self, folder: Path, engine: str, preset: str = "release", options: tuple[str, ...] = ()) -> None:
         self._folder = folder
         self.engine = engine
@@ -98,10 +101,12 @@ class Campaign:
         history = self.record(plan, seconds)
         report = check(history)
         if not report.ok:
-            path = self._folder / f"history-{plan.seed.replace('/', '-')}.jsonl"
-            save(history, path)
-            self._say(report, path)
+            self._keep(history, report, self._folder / f"history-{plan.seed.replace('/', '-')}.jsonl")
         return report
+
+    def _keep(self, history: History, report: Report, path: Path) -> None:
+        save(history, path)
+        self._say(report, path)
 
     def _say(self, report: Report, path: Path) -> None:
         for problem in report.problems[:PROBLEMS_SHOWN_MOST]:
@@ -118,7 +123,7 @@ class Campaign:
         history = History(snapshot_isolation=snapshot_isolation)
         history.about = {"seed": plan.seed, "kind": plan.kind, "engine": self.engine, "clients": plan.clients, "keys": plan.keys}
         shared = workload.Shared(self._servers(), plan.seed, plan.levels, plan.keys, plan.long_share, snapshot_isolation)
-        shared.excuses = self._excuses
+        shared.excuses, shared.engines = self._excuses, self._engines
         clients = [workload.Client(shared, number) for number in range(plan.clients)]
         history.problems += self._let_work(plan, seconds, clients, shared.stopping)
         for client in clients:
@@ -140,7 +145,7 @@ class Campaign:
         self._make_families()
         self._set_globals(plan)
         shared = families.Shared(self._servers(), plan.seed, plan.levels, plan.kind == SNAPSHOT_ISOLATION)
-        shared.excuses = self._excuses
+        shared.excuses, shared.engines = self._excuses, self._engines
         clients = [families.Client(shared, number) for number in range(plan.clients)]
         problems = self._let_work(plan, seconds, clients, shared.stopping)
         report = self._judge(clients)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from strata_cli.server import Server
 
 from .history import End, Level
-from .session import Excuse, Failed, Gone, Result, Session, excuse_nothing
+from .session import ENGINES, Excuse, Failed, Gone, Result, Session, excuse_nothing
 from .workload import server_of
 
 DATABASE = "families"
@@ -66,6 +66,7 @@ class Shared:
     levels: Sequence[Level]
     snapshot_isolation: bool = False
     excuses: Excuse = excuse_nothing
+    engines: Sequence[str] = ENGINES
     stopping: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     last_id: int = 0
@@ -97,7 +98,7 @@ class Client(threading.Thread):
         self._rng = random.Random(f"{shared.seed} family {number}")
         self.level = shared.levels[number % len(shared.levels)]
         server = server_of(shared.servers, number, len(shared.levels))
-        self._session = Session(server, DATABASE, self.level, shared.snapshot_isolation, shared.excuses)
+        self._session = Session(server, DATABASE, self.level, shared.snapshot_isolation, shared.excuses, shared.engines)
         self._deed = Deed()
         self._savepoint: Deed | None = None
         self._changed = False  # in this transaction

@@ -1,7 +1,7 @@
 """One connection of a client at its isolation level, and what becomes of its statements."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pymysql
@@ -21,6 +21,7 @@ LEVELS = {
     Level.RR: "REPEATABLE READ",
     Level.SER: "SERIALIZABLE",
 }
+ENGINES = ("innodb", "strata")
 Result = tuple[list[tuple[Any, ...]], int]
 Excuse = Callable[[int, str], bool]  # an error's number and text
 ANSWER_TIMEOUT_S = 60
@@ -41,14 +42,21 @@ class Failed(Exception):
 
 
 class Session:
-    """`excuses`: errors after which the client knows as little as when the server dies."""
+    """`excuses`: errors after which the client knows as little as when the server dies. `engines`: that the server has."""
 
     def __init__(
-        self, server: Server, database: str, level: Level, snapshot_isolation: bool, excuses: Excuse = excuse_nothing
+        self,
+        server: Server,
+        database: str,
+        level: Level,
+        snapshot_isolation: bool,
+        excuses: Excuse = excuse_nothing,
+        engines: Sequence[str] = ENGINES,
     ) -> None:
         self._server, self._database, self._level = server, database, level
         self._snapshot_isolation = snapshot_isolation
         self._excuses = excuses
+        self._engines = engines
         self._connection: pymysql.connections.Connection[Any] | None = None
 
     @property
@@ -61,9 +69,8 @@ class Session:
                 database=self._database, autocommit=True, client_flag=CLIENT.FOUND_ROWS, read_timeout=ANSWER_TIMEOUT_S
             )
             self.execute(f"SET SESSION TRANSACTION ISOLATION LEVEL {LEVELS[self._level]}")
-            for engine in ("innodb", "strata"):
-                self._set(f"{engine}_snapshot_isolation={int(self._snapshot_isolation)}")
-            self._set("innodb_lock_wait_timeout=2, strata_lock_wait_timeout=2")
+            for engine in self._engines:
+                self._set(f"{engine}_snapshot_isolation={int(self._snapshot_isolation)}, {engine}_lock_wait_timeout=2")
         except (pymysql.MySQLError, OSError, Gone):
             self.disconnect()
         return self.connected

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from strata_cli.server import Server
 
 from .history import Append, End, History, Level, Mode, Read, Savepoint, Transaction
-from .session import Excuse, Failed, Gone, Result, Session, excuse_nothing
+from .session import ENGINES, Excuse, Failed, Gone, Result, Session, excuse_nothing
 
 DATABASE = "isolation"
 TABLE = "lists"
@@ -34,6 +34,7 @@ class Shared:
     long_share: float = 0.02  # of the values
     snapshot_isolation: bool = False
     excuses: Excuse = excuse_nothing
+    engines: Sequence[str] = ENGINES
     appends: int = 0
     stopping: threading.Event = field(default_factory=threading.Event)
 
@@ -51,7 +52,7 @@ class Client(threading.Thread):
         self._level = shared.levels[number % len(shared.levels)]
         self._next_value = number + 1
         server = server_of(shared.servers, number, len(shared.levels))
-        self._session = Session(server, DATABASE, self._level, shared.snapshot_isolation, shared.excuses)
+        self._session = Session(server, DATABASE, self._level, shared.snapshot_isolation, shared.excuses, shared.engines)
         self._transaction = Transaction(number, self._level, 0.0)
         self.transactions: list[Transaction] = []
         self.problems: list[str] = []

@@ -33,6 +33,7 @@ from .bench import (
     comparison,
     far_memory,
     footprint,
+    galera,
     micro,
     performance,
     profiles,
@@ -422,7 +423,7 @@ def test(
         ),
     ] = 0,
     servers: Annotated[
-        int, typer.Option(help="With --isolation: so many that write the same tables (--profile fusion, still being built).")
+        int, typer.Option(help="With --isolation: so many that write the same tables (--profile fusion, or galera as a control).")
     ] = 1,
     seed: Annotated[
         int,
@@ -648,6 +649,33 @@ def bench_references(
     """Children inserted, parents deleted with theirs. Example: ./strata bench references --vs innodb --change insert"""
     plan = references.Plan(references.chosen(only), _engines(versus), _threads(threads), rows, seconds, rounds)
     references.run(plan, json_file, plot_file)
+
+
+@bench.command("galera")
+def bench_galera(
+    only: Annotated[list[galera.Workload] | None, typer.Option("--workload", help="Only these (may be repeated).")] = None,
+    system_names: Annotated[str, typer.Option("--systems", help="In turns; ratios are to the first.")] = ",".join(galera.SYSTEMS),
+    threads: Annotated[str, typer.Option(help="Numbers of clients, spread over all servers.")] = "24",
+    servers: Annotated[int, typer.Option(help="Of Galera and of fusion.")] = 3,
+    tables: Annotated[int, typer.Option(min=1)] = 8,
+    rows: Annotated[int, typer.Option(help="Of a table.", min=1000)] = 25_000,
+    seconds: Annotated[int, typer.Option(help="Of one measurement.", min=1)] = 10,
+    rounds: Annotated[int, typer.Option(min=1)] = 3,
+    sync_wait: Annotated[
+        int,
+        typer.Option(help="Galera's wsrep_sync_wait: 0 as usual; 15: waits for what others have committed.", min=0, max=15),
+    ] = 0,
+    json_file: JsonFile = None,
+) -> None:
+    """Servers that write the same tables: fusion beside a Galera cluster, and one InnoDB server by itself.
+
+    Examples: ./strata bench galera; ./strata bench galera --workload hot_row --threads 8,64 --systems galera,fusion
+    """
+    names = galera.chosen_systems(system_names)
+    plan = galera.Plan(
+        tuple(only or galera.Workload), names, _threads(threads), servers, tables, rows, seconds, rounds, sync_wait
+    )
+    galera.run(plan, json_file)
 
 
 @bench.command("tpcc")

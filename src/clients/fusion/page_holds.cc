@@ -44,6 +44,14 @@ void PageHolds::ask(const Shard&, PageId page, Hold* hold, uint64_t now_us) {
   asks_.push_back({page, hold->mode, hold->ask, redo_.load(std::memory_order_relaxed)});
 }
 
+void PageHolds::come(Hold* hold) noexcept {
+  ++hold->refs;
+  counters_.held.fetch_add(1, std::memory_order_relaxed);
+  if (is_free(*hold)) return;
+  ++hold->late;
+  counters_.late.fetch_add(1, std::memory_order_relaxed);
+}
+
 bool PageHolds::acquire(Request* request, uint64_t now_us) {
   Shard& shard = shard_of(request->page);
   bool is_ready = false;
@@ -63,9 +71,8 @@ bool PageHolds::acquire(Request* request, uint64_t now_us) {
       return false;
     }
     const bool held = hold.state == State::kHeld;
-    if (held && is_free(hold) && is_enough(hold.mode, request->mode)) {
-      ++hold.refs;
-      counters_.held.fetch_add(1, std::memory_order_relaxed);
+    if (held && may_come(hold) && is_enough(hold.mode, request->mode)) {
+      come(&hold);
       return true;
     }
     push(&hold, request);
@@ -85,9 +92,8 @@ bool PageHolds::try_acquire(PageId page, PageMode mode) {
   const auto it = shard.holds.find(page);
   if (it == shard.holds.end() || ended_.load(std::memory_order_relaxed)) return false;
   Hold& hold = it->second;
-  if (hold.state != State::kHeld || !is_free(hold) || !is_enough(hold.mode, mode)) return false;
-  ++hold.refs;
-  counters_.held.fetch_add(1, std::memory_order_relaxed);
+  if (hold.state != State::kHeld || !may_come(hold) || !is_enough(hold.mode, mode)) return false;
+  come(&hold);
   return true;
 }
 
@@ -257,6 +263,7 @@ void PageHolds::granted(const PageGrant& grant) {
       hold->mode = grant.mode;
       hold->number = grant.number;
       hold->wanted_back = false;
+      hold->late = 0;
       hold->version = {grant.known, grant.llsn, grant.slot, grant.floor};
       counters_.grants.fetch_add(1, std::memory_order_relaxed);
       admitted = admit(shard, hold);

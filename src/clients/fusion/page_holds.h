@@ -15,8 +15,11 @@
 //         reference has gone and the page is given up, and then for a grant like anybody else. So a
 //         thread that has a reference must not ask for the page again.
 //   FH7  A page that is wanted back is used by nobody but those who have references, which are at
-//        most cohort_max who waited when it was granted, and those who came before it was wanted.
-//        Before it serves it gives nothing up, and so keeps using what it has: a log is redone.
+//        most cohort_max who waited when it was granted, those who came before it was wanted, and
+//        at most late_max who came afterwards and before take_ready() took it: a statement that
+//        locks a row and then changes it has the page for both, and whoever wants it waits no
+//        longer than for so many more. Before it serves it gives nothing up, and so keeps using
+//        what it has: a log is redone.
 //   FH1  A grant counts if it answers the ask that is under way, and is newer than what the server
 //        has said it did not have; any other is answered "not held", but for one that is there
 //        already. So no grant is used that the memory node thinks was given up (FU13).
@@ -44,11 +47,13 @@ namespace strata::clients {
 
 struct PageHoldsOptions {
   uint32_t cohort_max = 16;
+  uint32_t late_max = 16;
   uint64_t ask_again_us = 500'000;  // when neither grant nor anything else has come
 };
 
 struct PageHoldsCounters {
   std::atomic<uint64_t> held{0};  // at once: nobody was asked
+  std::atomic<uint64_t> late{0};  // of these, when it was wanted back (FH7)
   std::atomic<uint64_t> asks{0}, grants{0}, not_held{0}, asked_back{0}, given_up{0}, upgrades{0};
 };
 
@@ -145,6 +150,7 @@ class PageHolds {
     bool wanted_back = false;
     bool ready = false;  // listed
     uint32_t refs = 0;
+    uint32_t late = 0;  // references that were given since it was wanted back
     uint64_t ask = 0, asked_us = 0;
     uint64_t number = 0;   // of the grant
     uint64_t refused = 0;  // what was said not to be held; numbers above count
@@ -165,6 +171,11 @@ class PageHolds {
   [[nodiscard]] bool is_free(const Hold& hold) const noexcept {  // FH7
     return !hold.wanted_back || !serving_.load();
   }
+  // FH7. Whether somebody who comes now may use what is held.
+  [[nodiscard]] bool may_come(const Hold& hold) const noexcept {
+    return is_free(hold) || hold.late < options_.late_max;
+  }
+  void come(Hold* hold) noexcept;
   void ask(const Shard& shard, PageId page, Hold* hold, uint64_t now_us)
       STRATA_REQUIRES(shard.mutex);
   static void push(Hold* hold, Request* request) noexcept;

@@ -30,7 +30,10 @@ class Thread final : public PageHolds::Request {
 
 class PageHoldsTest : public ::testing::Test {
  protected:
-  PageHoldsTest() : holds_({.cohort_max = 3}, [this] { ++work_; }) { holds_.serve(true); }
+  explicit PageHoldsTest(uint32_t late_max = 0)
+      : holds_({.cohort_max = 3, .late_max = late_max}, [this] { ++work_; }) {
+    holds_.serve(true);
+  }
 
   Thread* thread(PageId page, PageMode mode) {
     threads_.push_back(std::make_unique<Thread>(page, mode));
@@ -117,6 +120,59 @@ TEST_F(PageHoldsTest, NobodyGetsWhatIsWantedBack) {  // FH7
   wait(kP, kS);
   EXPECT_FALSE(holds_.try_acquire(kP, kS));
   EXPECT_FALSE(holds_.seems_held(kP, kS));
+}
+
+class LatePageHoldsTest : public PageHoldsTest {
+ protected:
+  LatePageHoldsTest() : PageHoldsTest(2) {}
+};
+
+TEST_F(LatePageHoldsTest, SoManyMoreUseWhatIsWantedBackUntilItIsTaken) {  // FH7
+  hold(kP, kX, 5);
+  EXPECT_TRUE(has(kP, kX));
+  holds_.asked_back({kP, 5});
+  holds_.release(kP);
+  EXPECT_TRUE(has(kP, kX));  // nobody has taken it yet
+  EXPECT_TRUE(holds_.take_ready(10).empty());
+  EXPECT_TRUE(holds_.try_acquire(kP, kS));
+  Thread* const third = wait(kP, kX);
+  EXPECT_FALSE(holds_.try_acquire(kP, kS));
+  holds_.release(kP);
+  EXPECT_TRUE(holds_.take_ready(10).empty());
+  holds_.release(kP);
+  EXPECT_EQ(third->answers, 0u);
+  EXPECT_EQ(holds_.take_ready(10).size(), 1u);
+  EXPECT_EQ(holds_.counters().late.load(), 2u);
+  holds_.given_up(kP, now_);
+  grant(asked(), 8, kX);  // behind whoever wanted it
+  EXPECT_EQ(third->answers, 1u);
+  holds_.asked_back({kP, 8});
+  EXPECT_TRUE(holds_.try_acquire(kP, kX));  // counted anew for each grant
+}
+
+TEST_F(LatePageHoldsTest, NobodyUsesWhatIsBeingGivenUp) {  // FH7
+  hold(kP, kX, 5);
+  holds_.asked_back({kP, 5});
+  EXPECT_EQ(holds_.take_ready(10).size(), 1u);
+  EXPECT_FALSE(holds_.try_acquire(kP, kS));
+  wait(kP, kS);
+  holds_.give_up_failed(kP);
+  EXPECT_TRUE(holds_.try_acquire(kP, kS));
+}
+
+TEST_F(LatePageHoldsTest, AWriterWaitsForSoManyReadersMore) {  // FU19, FH7
+  hold(kP, kS, 5);
+  EXPECT_TRUE(has(kP, kS));
+  Thread* const writer = wait(kP, kX);
+  EXPECT_TRUE(has(kP, kS));
+  EXPECT_TRUE(has(kP, kS));
+  wait(kP, kS);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(holds_.take_ready(10).empty());
+    holds_.release(kP);
+  }
+  EXPECT_EQ(holds_.take_ready(10).size(), 1u);
+  EXPECT_EQ(writer->answers, 0u);
 }
 
 TEST_F(PageHoldsTest, AFreshGrantIsUsedOnceBeforeItIsTakenBack) {  // FU18, FH7

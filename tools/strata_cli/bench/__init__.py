@@ -7,6 +7,7 @@ performance.py  the tables of docs/performance.md, made from such files
 servers.py      the server a comparison runs on: both engines, equal memory
 profiles.py     deployment profiles in turns: monolithic beside the cluster ones
 sysbench.py     the oltp workloads, loading, building an index
+galera.py       several servers that write the same tables: fusion beside Galera
 references.py   foreign keys: children inserted, cascades
 tpcc.py         TPC-C by go-tpc (a Go module pinned in bench/tpcc)
 footprint.py    what work costs beside time: log, disk, memory, CPU, restart, warm-up

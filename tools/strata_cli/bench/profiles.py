@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -226,11 +227,11 @@ def _line(plan: Plan, row: Row) -> str:
 
 
 def save(plan: Plan, rows: Sequence[Row], json_file: Path | None) -> None:
-    report.write([_as_json(plan, row) for row in rows], plan.settings(), json_file)
+    report.write([row_as_json(plan.profiles, row) for row in rows], plan.settings(), json_file)
 
 
-def _as_json(plan: Plan, row: Row) -> dict[str, object]:
-    base = plan.profiles[0]
+def row_as_json(names: Sequence[str], row: Row) -> dict[str, Any]:
+    base = names[0]
     return {
         "workload": row.workload,
         "threads": row.threads,
@@ -245,6 +246,6 @@ def _as_json(plan: Plan, row: Row) -> dict[str, object]:
                 "cpu_us": row.cpu_us(profile),
                 "rounds": [sample.value for sample in row.samples.get(profile, [])],
             }
-            for profile in plan.profiles
+            for profile in names
         },
     }
