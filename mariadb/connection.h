@@ -61,6 +61,7 @@ struct Connection {
   std::unique_ptr<AlterSwap> swap;
   std::unique_ptr<AlterHold> alter_hold;
   uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
+  query_id_t took_over = 0;        // the last statement that has (ST2)
   std::vector<TableName> renamed;  // tables with triggers, published at the statement's end
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};

@@ -10,6 +10,7 @@
 #include "mariadb/server_thread.h"
 // After the other headers of the server.
 #include "events.h"
+#include "sql_base.h"
 // After that.
 #include "event_data_objects.h"
 #include "event_db_repository.h"

@@ -257,7 +257,8 @@ void ObjectFiles::take_events() {
 // OF1. `changed`: objects whose files are not as they were; each is looked at once more later.
 Status ObjectFiles::find_changes(std::set<std::string>* changed) {
   std::set<std::string> candidates;
-  if (look_at_all_ || !told_of_all_) {
+  const bool all = std::exchange(look_at_all_, true) || !told_of_all_;  // after a failure, too
+  if (all) {
     watch_folders();
     STRATA_RETURN_IF_ERROR(list_objects(&candidates));
     const Turn turn(this);

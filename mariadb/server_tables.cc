@@ -207,7 +207,9 @@ int use_server_table(Connection* connection, const engine::TableSpec& table, boo
     return handler_error(noted, thd);
   }
   connection->server_tables |= bit(*kind);
-  if (is_remembered(*kind)) tables.take_over(thd);
+  // Once: nobody else changes them before this statement has ended.
+  if (is_remembered(*kind) && std::exchange(connection->took_over, thd->query_id) != thd->query_id)
+    tables.take_over(thd);
   return 0;
 }
 
