@@ -1,6 +1,6 @@
-// What a journal row of an object (object_files.h) is called, and which files it stands for. A row's
-// value is a view's file, a db.opt, or the files of a table's triggers one after the other; an empty
-// one stands for "there is none".
+// What a journal row of an object (object_files.h) is called, and which files it stands for. A
+// row's value is a view's file, a db.opt, or the files of a table's triggers one after the other;
+// an empty one stands for "there is none".
 #pragma once
 
 #include <set>
