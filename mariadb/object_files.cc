@@ -507,7 +507,7 @@ void ObjectFiles::remove_dropped(const std::string& schema) {
 void start_object_files() { objects.start(); }
 void stop_object_files() { objects.stop(); }
 
-Status erase_triggers_of_dropped(engine::Session* session, const TableName& table) {
+Status erase_triggers(engine::Session* session, const TableName& table) {
   STRATA_ASSIGN_OR_RETURN(const bool has, has_triggers(table));
   if (!has) return ok_status();
   STRATA_RETURN_IF_ERROR(note_change(session, SharedKind::kFiles));

@@ -19,8 +19,9 @@
 //        version's row first and has it locked until the commit. So all servers end with the same.
 //   OF4  Triggers of a table change under its name (dict/schema_changes.h), and their row with the
 //        statement, before it is answered: CREATE and DROP TRIGGER lock it (AG5), DROP TABLE erases
-//        it in its transaction, RENAME writes it anew. A server reads the row when it reads the
-//        definition of the table: no statement anywhere sees the table without what it has.
+//        it in its transaction, RENAME too, and then writes that of the new name. A server reads
+//        the row when it reads the definition of the table: no statement anywhere sees the table
+//        without what an answered one has made.
 //   OF5  Files change under the exclusive metadata lock of their table, view or database, and the
 //        server forgets what it remembers of it. Whoever uses it keeps the old one until its
 //        transaction ends.
@@ -37,8 +38,8 @@ namespace strata::glue {
 void start_object_files();
 void stop_object_files();  // again: nothing
 
-// OF4. The transaction has dropped the table, and is about to commit.
-Status erase_triggers_of_dropped(engine::Session* session, const TableName& table);
+// OF4. The transaction has dropped or renamed the table, and is about to commit.
+Status erase_triggers(engine::Session* session, const TableName& table);
 // OF4. The transaction has the table's name; whether what this server has is what all have.
 StatusOr<bool> has_current_triggers(const TableName& table);
 // OF4. Makes the row what the files say, and commits or rolls back.

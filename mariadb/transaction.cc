@@ -182,7 +182,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     if (connection == nullptr) return 0;
     abandon_swap(connection);
     end_alter_hold(connection);
-    connection->renamed.clear();  // taken back, or found by whoever looks at the files
+    if (!connection->renamed.empty()) publish_renamed_tables(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {
