@@ -52,7 +52,8 @@ std::string folder_of(const std::string& schema) { return mysql_real_data_home +
 StatusOr<Rows> read_rows() {
   Rows rows;
   STRATA_RETURN_IF_ERROR(kernel->for_each_journal(kPrefix, [&](Bytes key, Bytes value) {
-    if (value.empty()) return;
+    // Tables of the server's own databases, which each server has, may be made as well.
+    if (value.empty() || !is_database_folder(std::string(key.substr(kPrefix.size())))) return;
     rows[std::string(key.substr(kPrefix.size()))] = {value[0] == kIsThere,
                                                      std::string(value.substr(1))};
   }));

@@ -38,7 +38,10 @@ def cluster() -> Iterator[Several]:
 
 @pytest.fixture
 def servers(cluster: Several) -> Iterator[list[Server]]:
-    run(cluster.servers[0], "DROP DATABASE IF EXISTS shop", "CREATE DATABASE shop")
+    run(cluster.servers[0], "DROP DATABASE IF EXISTS shop")
+    for server in cluster.servers:  # Else another one may still have the old one.
+        becomes(server, "SHOW DATABASES LIKE 'shop'", [])
+    run(cluster.servers[0], "CREATE DATABASE shop")
     for server in cluster.servers:
         becomes(server, "SHOW DATABASES LIKE 'shop'", [("shop",)])
     yield cluster.servers
