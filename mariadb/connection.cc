@@ -5,9 +5,19 @@
 #include "mariadb/backup.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
+#include "mariadb/object_files.h"
 #include "mariadb/settings.h"
 
 namespace strata::glue {
+namespace {
+
+// The thread of object_files.h tries again.
+void report_unpublished(const TableName& table, const Status& why) {
+  sql_print_warning("STRATA: triggers of %s.%s are not yet those of other servers: %s",
+                    table.schema.c_str(), table.table.c_str(), std::string(why.message()).c_str());
+}
+
+}  // namespace
 
 handlerton* strata_hton = nullptr;
 engine::Kernel* kernel = nullptr;
@@ -75,8 +85,19 @@ std::unique_ptr<engine::Session> take_alter_hold(Connection* connection, const T
 
 void end_alter_hold(Connection* connection) {
   if (connection->alter_hold == nullptr) return;
-  // It has changed nothing.
-  std::exchange(connection->alter_hold, nullptr)->session->rollback().IgnoreError();
+  const std::unique_ptr<AlterHold> hold = std::move(connection->alter_hold);
+  if (!hold->changes_triggers) {
+    hold->session->rollback().IgnoreError();  // it has changed nothing
+    return;
+  }
+  const Status published = publish_triggers(hold->session.get(), hold->table);
+  if (!published.ok()) report_unpublished(hold->table, published);
+}
+
+void publish_renamed_tables(Connection* connection) {
+  for (const TableName& table : std::exchange(connection->renamed, {}))
+    if (const Status published = publish_renamed(table); !published.ok())
+      report_unpublished(table, published);
 }
 
 int begin_statement(Connection* connection) {

@@ -37,7 +37,8 @@ struct AlterHold {
   std::unique_ptr<engine::Session> session;
   TableName table;
   query_id_t statement;
-  bool table_is_locked = true;  // external_lock() of it lasts
+  bool changes_triggers = false;  // published at its end (OF4 in object_files.h)
+  bool table_is_locked = true;    // external_lock() of it lasts
 };
 
 struct Connection {
@@ -59,6 +60,9 @@ struct Connection {
   bool xa_prepared = false;    // user XA: outlives the connection
   std::unique_ptr<AlterSwap> swap;
   std::unique_ptr<AlterHold> alter_hold;
+  uint32_t server_tables = 0;      // that the transaction changes (ST4 in server_tables.h)
+  query_id_t took_over = 0;        // the last statement that has (ST2)
+  std::vector<TableName> renamed;  // tables with triggers, published at the statement's end
   int swap_error = 0;  // of a swap that drop() could not commit; the statement must fail (D6)
   Mutex ddl_mutex{LatchRank::kServer};
   engine::Session* ddl_session STRATA_GUARDED_BY(ddl_mutex) = nullptr;      // of a KillReaches
@@ -96,11 +100,13 @@ Connection* existing_connection(THD* thd);
 void register_with_server(Connection* connection);
 // CX5. The transaction that has the name; null: this statement has not locked it.
 std::unique_ptr<engine::Session> take_alter_hold(Connection* connection, const TableName& table);
-// What is left of it when nothing has been made of it.
+// What is left of it when nothing has been made of it. Triggers are published.
 void end_alter_hold(Connection* connection);
 // Registers and makes sure that a kernel transaction is active. Error: the transaction must roll
 // back first.
 int begin_statement(Connection* connection);
+// Of `renamed`, at the end of the statement. What fails is tried again in the background.
+void publish_renamed_tables(Connection* connection);
 // What is left of a KILL QUERY of an earlier statement goes.
 void renew_interrupt(THD* thd, engine::Session* session);
 // For the statement that is about to begin; lock_wait_timeout.cc. On the session's own thread, with

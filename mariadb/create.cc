@@ -5,6 +5,7 @@
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/object_files.h"
 #include "mariadb/temporary.h"
 
 namespace strata::glue {
@@ -214,6 +215,8 @@ int ha_strata::create(const char* name, TABLE* form, HA_CREATE_INFO* info) {
       const Status created = session->create_table(spec, &table, replaces);
       if (is_foreign_key_refused(created)) refused = session->foreign_key_error();
       STRATA_RETURN_IF_ERROR(created);
+      // Files of triggers that a table of that name had, and another server has dropped.
+      if (kernel->shares_tables() && !path.internal()) STRATA_RETURN_IF_ERROR(fetch_triggers(path));
       if (journal.original.table.empty()) return ok_status();
       return session->journal_put(journal_key(path), encode_journal(journal));
     });

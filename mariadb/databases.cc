@@ -21,6 +21,8 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/object_files.h"
+#include "mariadb/paths_of_server.h"
 #include "mariadb/server_thread.h"
 // After the other headers of the server.
 #include "sql_db.h"
@@ -47,16 +49,11 @@ std::string key_of(const std::string& schema) { return std::string(kPrefix) + sc
 
 std::string folder_of(const std::string& schema) { return mysql_real_data_home + schema; }
 
-bool is_database(const std::string& folder) {
-  for (const char* const own : {"mysql", "sys", "performance_schema", "lost+found"})
-    if (folder == own) return false;
-  return !folder.empty() && folder.front() != '#' && folder.front() != '.';
-}
-
 StatusOr<Rows> read_rows() {
   Rows rows;
-  STRATA_RETURN_IF_ERROR(kernel->for_each_journal([&](Bytes key, Bytes value) {
-    if (!key.starts_with(kPrefix) || value.empty()) return;
+  STRATA_RETURN_IF_ERROR(kernel->for_each_journal(kPrefix, [&](Bytes key, Bytes value) {
+    // Tables of the server's own databases, which each server has, may be made as well.
+    if (value.empty() || !is_database_folder(std::string(key.substr(kPrefix.size())))) return;
     rows[std::string(key.substr(kPrefix.size()))] = {value[0] == kIsThere,
                                                      std::string(value.substr(1))};
   }));
@@ -84,7 +81,7 @@ std::set<std::string> folders() {
        entry.increment(error)) {
     std::error_code ignored;  // gone meanwhile
     const std::string name = entry->path().filename();
-    if (is_database(name) && entry->is_directory(ignored)) found.insert(name);
+    if (is_database_folder(name) && entry->is_directory(ignored)) found.insert(name);
   }
   return found;
 }
@@ -105,6 +102,7 @@ bool make_folder(const std::string& schema, const std::string& options) {
 // Nothing that is of this server alone goes. True: the folder is gone.
 bool remove_folder(const std::string& schema) {
   remove_definition_files_of(schema);
+  remove_dropped_objects(schema);
   (void)::unlink((folder_of(schema) + std::string(kOptions)).c_str());
   return ::rmdir(folder_of(schema).c_str()) == 0 || errno == ENOENT;
 }
@@ -283,7 +281,8 @@ Status drop_database_for_all(const std::string& schema) {
       const Status gone = session->drop_table(schema, table, true);
       if (!gone.ok() && !is_not_found(gone)) return gone;
     }
-    return put_row(session, schema, false, std::string());
+    STRATA_RETURN_IF_ERROR(put_row(session, schema, false, std::string()));
+    return erase_objects_of_database(session, schema);
   });
   if (dropped.ok()) databases.forget(schema);
   return dropped;

@@ -10,6 +10,7 @@
 #include "mariadb/error_map.h"
 #include "mariadb/foreign_keys.h"
 #include "mariadb/ha_strata.h"
+#include "mariadb/object_files.h"
 #include "mariadb/temporary.h"
 
 namespace strata::glue {
@@ -82,7 +83,8 @@ Status drop_now(const TableName& name) {
     const Status dropped = session->drop_table(name.schema, name.table, whole_schema);
     if (is_row_is_referenced(dropped)) forget_foreign_key_error();  // the server names none here
     STRATA_RETURN_IF_ERROR(dropped);
-    return name.internal() ? session->journal_erase(journal_key(name)) : ok_status();
+    if (name.internal()) return session->journal_erase(journal_key(name));
+    return kernel->shares_tables() ? erase_triggers(session, name) : ok_status();
   });
 }
 
@@ -112,6 +114,27 @@ StatusOr<bool> must_postpone_drop(const TableName& name) {
       return true;
   }
   return false;
+}
+
+// In the transaction that renames it. The server renames the files of a table's triggers after the
+// table: published at the end of the statement (OF4), also when it takes back what it has renamed.
+Status note_renamed(Connection* connection, engine::Session* session, const TableName& from,
+                    const TableName& to) {
+  if (!kernel->shares_tables() || from.internal() || to.internal() || from == to)
+    return ok_status();
+  std::vector<TableName>& renamed = connection->renamed;
+  const auto is_noted = [&renamed](const TableName& name) {
+    return std::find(renamed.begin(), renamed.end(), name) != renamed.end();
+  };
+  // What a table of that name had that another server has dropped. Not what is coming back.
+  if (!is_noted(to)) STRATA_RETURN_IF_ERROR(fetch_triggers(to));
+  STRATA_ASSIGN_OR_RETURN(const bool has, has_triggers(from));
+  if (!has && !is_noted(from)) return ok_status();
+  for (const TableName& name : {from, to})
+    if (!is_noted(name)) renamed.push_back(name);
+  register_with_server(connection);
+  // If this server is killed now, no new table gets them; they are found where they are (OF1).
+  return erase_triggers(session, from);
 }
 
 // D4: the copy takes the original's place, whatever of the two steps had been done.
@@ -341,11 +364,16 @@ int rename_table_by_path(THD* thd, const char* from_path, const char* to_path) {
   }
   if (connection->swap != nullptr) {
     if (from.is_alter_copy()) connection->swap->copy = from;
-    const Status status = rename_in(connection->swap->session.get(), from, to);
+    Status status = rename_in(connection->swap->session.get(), from, to);
+    if (status.ok())
+      status =
+          note_renamed(connection, connection->swap->session.get(), connection->swap->target, to);
     return ddl_error(status);
   }
-  return ddl_error(run_ddl_on(
-      from, Killable::kNo, [&](engine::Session* session) { return rename_in(session, from, to); }));
+  return ddl_error(run_ddl_on(from, Killable::kNo, [&](engine::Session* session) {
+    STRATA_RETURN_IF_ERROR(rename_in(session, from, to));
+    return note_renamed(connection, session, from, to);
+  }));
 }
 
 // --- hton callbacks ---

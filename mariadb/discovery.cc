@@ -7,6 +7,7 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/error_map.h"
+#include "mariadb/object_files.h"
 
 namespace strata::glue {
 namespace {
@@ -78,8 +79,15 @@ int discover_table(handlerton*, THD* thd, TABLE_SHARE* share) {
     const int error = share->init_from_binary_frm_image(
         thd, false, reinterpret_cast<const uchar*>(definition.data()), definition.size());
     // The caller's metadata lock keeps every change of the definition away.
-    if (error == 0 && kernel->shares_tables())
-      (void)make_database_folder((*table)->spec().schema);          // DB3
+    if (error == 0 && kernel->shares_tables()) {
+      (void)make_database_folder((*table)->spec().schema);  // DB3
+      // The server reads those next; without them nobody may use the table.
+      if (const Status fetched = fetch_triggers({(*table)->spec().schema, (*table)->spec().name});
+          !fetched.ok()) {
+        tell_client(fetched);
+        return HA_ERR_GENERIC;
+      }
+    }
     if (error == 0) (void)write_definition_file((*table)->spec());  // DF2
     return error;
   });

@@ -7,6 +7,8 @@
 #include "mariadb/ddl.h"
 #include "mariadb/definition_files.h"
 #include "mariadb/foreign_keys.h"
+#include "mariadb/object_files.h"
+#include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
 #include "mariadb/temporary.h"
 
@@ -30,9 +32,13 @@ bool fills_new_table(int command) {
 
 }  // namespace
 
+bool changes_triggers(int command) {
+  return command == SQLCOM_CREATE_TRIGGER || command == SQLCOM_DROP_TRIGGER;
+}
+
 bool alters_tables(int command) {
   return command == SQLCOM_ALTER_TABLE || command == SQLCOM_CREATE_INDEX ||
-         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE;
+         command == SQLCOM_DROP_INDEX || command == SQLCOM_OPTIMIZE || changes_triggers(command);
 }
 
 ha_strata::ha_strata(handlerton* hton, TABLE_SHARE* share) : handler(hton, share) {}
@@ -248,6 +254,8 @@ int ha_strata::external_lock(THD* thd, int lock_type) {
     if (const int error = keep_others_away(thd)) return error;
     if (const int error = prepare_for_lock_tables(thd, lock_type)) return error;
     if (const int error = begin_on_table()) return error;
+    if (const int error = use_server_table(connection_, table_->spec(), lock_type == F_WRLCK))
+      return error;
     if (is_sequence() && lock_type == F_WRLCK)
       if (const int error = prepare_sequence(thd)) return error;
     ++connection_->tables_in_use;
@@ -274,6 +282,9 @@ int ha_strata::start_stmt(THD* thd, thr_lock_type type) {
     bind(thd);
     if (const int error = keep_others_away(thd)) return error;
     if (const int error = begin_on_table()) return error;
+    if (const int error =
+            use_server_table(connection_, table_->spec(), type >= TL_WRITE_ALLOW_WRITE))
+      return error;
     auto_increment_rows_left_ = 0;
     scan_.change_later(false);
     if (!locks_.taken || type >= TL_WRITE_ALLOW_WRITE) {
@@ -315,7 +326,10 @@ int ha_strata::lock_name_to_alter(THD* thd) {
   if (thd->mdl_context.upgrade_shared_lock(ticket, MDL_EXCLUSIVE, thd->variables.lock_wait_timeout))
     return HA_ERR_GENERIC;  // reported
   auto hold = std::make_unique<AlterHold>(
-      AlterHold{.session = kernel->new_session(), .table = name, .statement = thd->query_id});
+      AlterHold{.session = kernel->new_session(),
+                .table = name,
+                .statement = thd->query_id,
+                .changes_triggers = changes_triggers(thd_sql_command(thd))});
   set_ddl_timeout(thd, hold->session.get());
   hold->session->begin(engine::Isolation::kReadCommitted);
   Status locked;
@@ -326,6 +340,11 @@ int ha_strata::lock_name_to_alter(THD* thd) {
   if (before != MDL_EXCLUSIVE) ticket->downgrade_lock(before);
   if (!locked.ok()) return fail(locked);
   if (table_->stale() && !is_the_same(hold->session.get())) return HA_ERR_TABLE_DEF_CHANGED;
+  if (hold->changes_triggers) {  // the server has read those that the table had when it was opened
+    const StatusOr<bool> current = has_current_triggers(name);
+    if (!current.ok()) return fail(current.status());
+    if (!*current) return HA_ERR_TABLE_DEF_CHANGED;
+  }
   connection_->alter_hold = std::move(hold);
   return 0;
 }

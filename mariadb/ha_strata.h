@@ -19,6 +19,7 @@ namespace strata::glue {
 
 // Whether such a statement copies rows, or builds indexes of them (AG5).
 bool alters_tables(int command);
+bool changes_triggers(int command);
 
 class ha_strata final : public handler {
  public:

@@ -15,6 +15,12 @@ std::string data_folder() {
   return !folder.empty() && folder.front() == '/' ? folder : mysql_real_data_home + folder;
 }
 
+bool is_database_folder(const std::string& name) {
+  for (const char* const own : {"mysql", "sys", "performance_schema", "lost+found"})
+    if (name == own) return false;
+  return !name.empty() && name.front() != '#' && name.front() != '.';
+}
+
 bool move_to_replaced(const std::string& from, const std::string& name) {
   const std::string replaced = data_folder() + "/replaced";
   (void)::mkdir(replaced.c_str(), 0700);

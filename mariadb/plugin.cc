@@ -21,8 +21,10 @@
 #include "mariadb/ha_strata.h"
 #include "mariadb/information.h"
 #include "mariadb/lock_waits.h"
+#include "mariadb/object_files.h"
 #include "mariadb/paths_of_server.h"
 #include "mariadb/server_files.h"
+#include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
 #include "mariadb/status.h"
 #include "mariadb/system_tables.h"
@@ -98,6 +100,15 @@ handler* create_handler(handlerton* hton, TABLE_SHARE* share, MEM_ROOT* memory) 
   return new (memory) ha_strata(hton, share);
 }
 
+// The server has all its own parts still.
+void before_shutdown() {
+  (void)guarded([] {
+    stop_server_tables();
+    return 0;
+  });
+  pre_shutdown();
+}
+
 void wire(handlerton* hton) {
   hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS | HTON_NO_PARTITION |
                 HTON_REQUIRES_CLOSE_AFTER_TRUNCATE | HTON_TRUNCATE_REQUIRES_EXCLUSIVE_USE;
@@ -119,7 +130,7 @@ void wire(handlerton* hton) {
   hton->savepoint_rollback_can_release_mdl = savepoint_rollback_can_release_mdl;
   hton->start_consistent_snapshot = start_consistent_snapshot;
   hton->flush_logs = flush_logs;
-  hton->pre_shutdown = pre_shutdown;
+  hton->pre_shutdown = before_shutdown;
   hton->show_status = show_engine_status;
   hton->prepare_for_backup = prepare_for_backup;
   hton->drop_table = drop_table;
@@ -165,8 +176,10 @@ int start(void* plugin) {
     if (kernel->shares_tables()) {
       start_agent();
       start_databases();
+      start_object_files();
     }
     replace_local_system_tables();
+    if (kernel->shares_tables()) start_server_tables();
     // Of one server only, where several write.
     if (const uint64_t folder = cluster_identity(); folder != 0 && !kernel->shares_tables())
       start_server_files(folder);
@@ -182,6 +195,8 @@ int stop(void*) {
     if (kernel == nullptr) return 0;
     stop_adopting();
     stop_server_files();
+    stop_server_tables();
+    stop_object_files();
     stop_databases();
     stop_agent();
     stop_coordination();

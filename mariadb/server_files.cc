@@ -34,12 +34,6 @@ constexpr std::string_view kOwnerKey = "files-of";
 constexpr std::string_view kViewBegins = "TYPE=VIEW";
 constexpr uint32_t kEvents = IN_CLOSE_WRITE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CREATE;
 
-bool is_database(const std::string& folder) {
-  for (const char* const own : {"mysql", "sys", "performance_schema", "lost+found"})
-    if (folder == own) return false;
-  return !folder.empty() && folder.front() != '#' && folder.front() != '.';
-}
-
 // Files that went away meanwhile are as if they had not been there.
 Status read_file(FileSystem* disk, const std::string& path, Files* files, const std::string& name) {
   const std::string extension = fs::path(path).extension();
@@ -70,7 +64,7 @@ StatusOr<Files> read_folders(FileSystem* disk) {
   for (const std::string& folder : folders) {
     const std::string path = mysql_real_data_home + folder;
     std::error_code error;
-    if (!is_database(folder) || !fs::is_directory(path, error)) continue;
+    if (!is_database_folder(folder) || !fs::is_directory(path, error)) continue;
     const auto names = disk->list(path);
     if (is_not_found(names.status())) continue;
     STRATA_RETURN_IF_ERROR(names.status());
@@ -200,7 +194,7 @@ class Watcher {
     told_of_all_ = watch(mysql_real_data_home, IN_CREATE | IN_MOVED_TO | IN_DELETE);
     std::error_code error;
     for (const fs::directory_entry& entry : fs::directory_iterator(mysql_real_data_home, error))
-      if (is_database(entry.path().filename()) && entry.is_directory(error))
+      if (is_database_folder(entry.path().filename()) && entry.is_directory(error))
         told_of_all_ &= watch(entry.path().c_str(), kEvents);
   }
   bool watch(const char* folder, uint32_t events) const {

@@ -11,6 +11,7 @@
 #include "mariadb/connection.h"
 #include "mariadb/ddl.h"
 #include "mariadb/error_map.h"
+#include "mariadb/server_tables.h"
 #include "mariadb/settings.h"
 
 namespace strata::glue {
@@ -35,6 +36,7 @@ void transaction_ended(Connection* connection) {
   connection->writes.end();
   connection->ordered = connection->prepared = connection->xa_prepared = false;
   connection->in_binary_log = false;
+  connection->server_tables = 0;
   connection->statement = {};
 }
 
@@ -75,6 +77,7 @@ int commit_failed(Connection* connection, const Status& status) {
       report_rolled_back("not committed", status);
     }
   }
+  server_tables_rolled_back(connection->server_tables);
   transaction_ended(connection);
   if (server_has_no_text(status)) tell_client(status);
   return handler_error(status, nullptr);
@@ -105,6 +108,7 @@ int roll_back_whole(Connection* connection) {
   // Only what the log says about a prepared one makes its rollback certain, also after a crash.
   const bool was_prepared = connection->prepared || connection->xa_prepared;
   const Status status = connection->session->rollback();
+  server_tables_rolled_back(connection->server_tables);
   transaction_ended(connection);
   if (status.ok()) return 0;
   if (was_prepared) return handler_error(status, nullptr);
@@ -132,6 +136,7 @@ int commit(handlerton*, THD* thd, bool all) {
     if (connection->alter_hold != nullptr && (!connection->alter_hold->table_is_locked ||
                                               connection->alter_hold->statement != thd->query_id))
       end_alter_hold(connection);
+    if (!connection->renamed.empty()) publish_renamed_tables(connection);
     engine::Session* const session = connection->session.get();
     if (!ends_transaction(thd, all)) {
       // Mostly there is nothing left to make (HW1 in ha_write.cc). What fails here the server does
@@ -177,6 +182,7 @@ int rollback(handlerton*, THD* thd, bool all) {
     if (connection == nullptr) return 0;
     abandon_swap(connection);
     end_alter_hold(connection);
+    if (!connection->renamed.empty()) publish_renamed_tables(connection);
     engine::Session* const session = connection->session.get();
     if (!session->in_transaction()) {
       if (ends_transaction(thd, all)) {

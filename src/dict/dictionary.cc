@@ -175,15 +175,16 @@ StatusOr<TableSpec> Dictionary::read_table(Bytes schema, Bytes name, Cts* change
   return decode_table_spec(value);
 }
 
-Status Dictionary::scan(TreeId tree, const std::function<Status(Bytes, Bytes)>& visit) {
+Status Dictionary::scan(TreeId tree, Bytes prefix,
+                        const std::function<Status(Bytes, Bytes)>& visit) {
   Trx reader;
   context_->trxs->begin(&reader);
   Status status = context_->trxs->open_view(&reader);
   std::string value;
   if (status.ok()) {
     RowCursor cursor(context_, tree);
-    status = cursor.seek(&reader, RowCursor::Read::kConsistent, Bytes());
-    while (status.ok() && cursor.valid()) {
+    status = cursor.seek(&reader, RowCursor::Read::kConsistent, prefix);
+    while (status.ok() && cursor.valid() && cursor.key().starts_with(prefix)) {
       status = load_value(cursor.payload(), &value);
       if (status.ok()) status = visit(cursor.key(), value);
       if (status.ok()) status = cursor.next();
@@ -194,14 +195,15 @@ Status Dictionary::scan(TreeId tree, const std::function<Status(Bytes, Bytes)>& 
 }
 
 Status Dictionary::for_each_table(const std::function<Status(TableSpec)>& visit) {
-  return scan(tables_, [&visit](Bytes, Bytes value) -> Status {
+  return scan(tables_, Bytes(), [&visit](Bytes, Bytes value) -> Status {
     STRATA_ASSIGN_OR_RETURN(TableSpec spec, decode_table_spec(value));
     return visit(std::move(spec));
   });
 }
 
-Status Dictionary::for_each_journal(const std::function<Status(Bytes, Bytes)>& visit) {
-  return scan(journal_, visit);
+Status Dictionary::for_each_journal(Bytes prefix,
+                                    const std::function<Status(Bytes, Bytes)>& visit) {
+  return scan(journal_, prefix, visit);
 }
 
 }  // namespace strata

@@ -40,7 +40,7 @@ class Dictionary {
   StatusOr<TableSpec> read_table(Bytes schema, Bytes name, Cts* changed_at);
   // Everything committed, in key order.
   Status for_each_table(const std::function<Status(TableSpec)>& visit);
-  Status for_each_journal(const std::function<Status(Bytes key, Bytes value)>& visit);
+  Status for_each_journal(Bytes prefix, const std::function<Status(Bytes key, Bytes value)>& visit);
 
   StatusOr<uint64_t> new_table_id();
   StatusOr<SpaceId> new_space_id();  // blocks for the log once in many calls
@@ -50,7 +50,9 @@ class Dictionary {
   StatusOr<uint64_t> new_id(HeaderSlot slot, uint64_t count, Lsn* end);  // id_mutex_ held
   Status put(Trx* trx, TreeId tree, Bytes key, Bytes value, bool replace);
   Status erase(Trx* trx, TreeId tree, Bytes key);
-  Status scan(TreeId tree, const std::function<Status(Bytes key, Bytes value)>& visit);
+  // What begins with `prefix`.
+  Status scan(TreeId tree, Bytes prefix,
+              const std::function<Status(Bytes key, Bytes value)>& visit);
   Status load_value(Bytes payload, std::string* out);
 
   RowContext* context_;

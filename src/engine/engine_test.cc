@@ -249,6 +249,31 @@ TEST_F(EngineTest, DdlIsAtomicAndSurvivesACrash) {
 
 // E6: a view finds neither nothing in a table that was emptied behind it, nor rows of a copy that
 // came later. A new name changes nothing.
+TEST_F(EngineTest, JournalRowsOfOnePrefix) {
+  session_->begin(Isolation::kReadCommitted);
+  for (const char* const key : {"a", "ab", "b", "b/1", "b/2", "b0", "c"})
+    ASSERT_TRUE(session_->journal_put(key, std::string("of ") + key).ok());
+  ASSERT_TRUE(session_->commit().ok());
+  session_->begin(Isolation::kReadCommitted);
+  ASSERT_TRUE(session_->journal_erase("b/1").ok());
+  const auto keys_of = [this](Bytes prefix) {
+    std::string keys;
+    const Status read = kernel_->for_each_journal(prefix, [&](Bytes key, Bytes value) {
+      EXPECT_EQ(value, "of " + std::string(key));
+      keys += std::string(key) + " ";
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return keys;
+  };
+  EXPECT_EQ(keys_of("b/"), "b/1 b/2 ");  // as committed
+  ASSERT_TRUE(session_->commit().ok());
+  EXPECT_EQ(keys_of("b/"), "b/2 ");
+  EXPECT_EQ(keys_of("b"), "b b/2 b0 ");
+  EXPECT_EQ(keys_of("c/"), "");
+  EXPECT_EQ(keys_of("d"), "");
+  EXPECT_EQ(keys_of(""), "a ab b b/2 b0 c ");
+}
+
 TEST_F(EngineTest, OlderViewsCannotReadWhatWasWrittenAnew) {
   const auto ddl = [&](const std::function<Status()>& statement) {
     session_->begin(Isolation::kReadCommitted);

@@ -500,7 +500,11 @@ class Kernel {
   void for_each_table(bool include_internal, const std::function<void(const TableSpec&)>& visit);
   bool table_exists(Bytes schema, Bytes name);
   // What is not visited after an error may be there all the same.
-  Status for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit);
+  Status for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
+    return for_each_journal(Bytes(), visit);
+  }
+  // Only rows whose keys begin with `prefix`; no others are read.
+  Status for_each_journal(Bytes prefix, const std::function<void(Bytes key, Bytes value)>& visit);
 
   // XA.
   std::vector<PreparedTransaction> prepared_transactions();

@@ -572,8 +572,9 @@ bool Kernel::table_exists(Bytes schema, Bytes name) {
   return impl_->tables.find(table_key(schema, name)) != impl_->tables.end();
 }
 
-Status Kernel::for_each_journal(const std::function<void(Bytes key, Bytes value)>& visit) {
-  return impl_->dictionary->for_each_journal([&visit](Bytes key, Bytes value) {
+Status Kernel::for_each_journal(Bytes prefix,
+                                const std::function<void(Bytes key, Bytes value)>& visit) {
+  return impl_->dictionary->for_each_journal(prefix, [&visit](Bytes key, Bytes value) {
     visit(key, value);
     return ok_status();
   });

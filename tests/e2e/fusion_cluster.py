@@ -11,6 +11,7 @@ from strata_cli.memory_node import MemoryNode, MemorySettings
 from strata_cli.process import BackgroundProcess
 from strata_cli.server import Server, Settings, choose_port
 from strata_cli.storage_node import NodeSettings, StorageNode
+from strata_cli.system_tables import SHARED_BY_SEVERAL, share_system_tables
 from strata_cli.waiting import wait_until
 
 PROFILE = "fusion"
@@ -27,11 +28,19 @@ class SharingMemoryNode(MemoryNode):
 
 
 class Several:
-    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours."""
+    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours.
+    `shares_accounts`: users, routines and events are those of the cluster, as ./strata up has it."""
 
     def __init__(
-        self, folder: Path, *, preset: str = "release", slots: int = SharingMemoryNode.slots, server_options: Sequence[str] = ()
+        self,
+        folder: Path,
+        *,
+        preset: str = "release",
+        slots: int = SharingMemoryNode.slots,
+        server_options: Sequence[str] = (),
+        shares_accounts: bool = False,
     ) -> None:
+        self._shares_accounts = shares_accounts
         folder.mkdir(parents=True)
         self.folder = folder
         self._preset = preset
@@ -75,6 +84,8 @@ class Several:
         server = Server(self.folder / name)
         self.servers.append(server)
         self.start(server)
+        if self._shares_accounts and len(self.servers) == 1:
+            share_system_tables(server, SHARED_BY_SEVERAL)
         return server
 
     def start(self, server: Server) -> None:

@@ -47,7 +47,7 @@ from .several_health import decided, is_fenced, well
 from .shell import StrataError
 from .standby_process import StandBy
 from .storage_node import Joining, NodeSettings, StorageNode
-from .system_tables import share_system_tables
+from .system_tables import SHARED_BY_SEVERAL, share_system_tables
 from .waiting import wait_until
 
 STORAGE_NODES = ("s1", "s2", "s3")  # Of a new cluster.
@@ -620,7 +620,7 @@ class Cluster:
         if not server.has_strata():
             about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
             raise StrataError("\n".join([f"{name} started without STRATA; from {server.log}:", *about[-12:]]))
-        if not self.has_several():  # Each of several has its own users.
+        if not self.has_several():  # The first of several does so when it has made the database.
             share_system_tables(server)
         if not server.query("SELECT 1 FROM information_schema.SCHEMATA WHERE SCHEMA_NAME = 'test'"):
             server.query("CREATE DATABASE IF NOT EXISTS test")
@@ -645,6 +645,8 @@ class Cluster:
         if not any(server.exists() for server in self.computes.values()):
             first = next(iter(ports))
             self._start_at_once({first: ports.pop(first)}, failed)
+            if not failed:
+                share_system_tables(self.computes[first], SHARED_BY_SEVERAL)
         launched = self._start_at_once({} if failed else ports, failed)
         if (again := [name for name in failed if name in launched]) and self.serving_computes():
             # One may have looked for what another one was still redoing.

@@ -1,5 +1,7 @@
 """The server's own tables that a cluster keeps in its database."""
 
+from collections.abc import Sequence
+
 from .server import Server
 
 # Users, grants, routines, events, how far a replica has come (docs/adr/2026-11-23-server-tables.md): compute nodes in other
@@ -9,11 +11,13 @@ SHARED_SYSTEM_TABLES = (
     *("proc", "event", "func", "servers", "table_stats", "column_stats", "index_stats"),
     "gtid_slave_pos",
 )
+# Of several servers that write the same tables each is a replica of its own, loads functions of its own and keeps statistics.
+SHARED_BY_SEVERAL = (*SHARED_SYSTEM_TABLES[: SHARED_SYSTEM_TABLES.index("func")], "servers")
 
 
-def share_system_tables(server: Server) -> None:
+def share_system_tables(server: Server, tables: Sequence[str] = SHARED_SYSTEM_TABLES) -> None:
     """Once in the life of a cluster there is something to do; when that is interrupted, the next start does the rest."""
-    names = ", ".join(f"'{name}'" for name in SHARED_SYSTEM_TABLES)
+    names = ", ".join(f"'{name}'" for name in tables)
     found = server.query(
         "SELECT table_name FROM information_schema.tables"
         f" WHERE table_schema = 'mysql' AND table_name IN ({names}) AND engine <> 'STRATA'"

@@ -1,0 +1,220 @@
+#include "mariadb/server_tables.h"
+
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/latch.h"
+#include "base/thread_name.h"
+#include "mariadb/error_map.h"
+#include "mariadb/event_role.h"
+#include "mariadb/object_versions.h"
+#include "mariadb/server_thread.h"
+// After the other headers of the server.
+#include "sp_cache.h"
+#include "sql_acl.h"
+#include "sql_servers.h"
+
+namespace strata::glue {
+namespace {
+
+constexpr uint64_t kLookUs = 200'000;
+constexpr uint64_t kTakeOverUs = 5'000'000;  // ST2; then the statement goes on
+
+struct ServerTable {
+  std::string_view name;
+  SharedKind kind;
+};
+constexpr ServerTable kTables[] = {
+    {"global_priv", SharedKind::kAccounts},   {"db", SharedKind::kAccounts},
+    {"tables_priv", SharedKind::kAccounts},   {"columns_priv", SharedKind::kAccounts},
+    {"procs_priv", SharedKind::kAccounts},    {"proxies_priv", SharedKind::kAccounts},
+    {"roles_mapping", SharedKind::kAccounts}, {"servers", SharedKind::kServers},
+    {"proc", SharedKind::kRoutines},          {"event", SharedKind::kEvents},
+};
+
+std::optional<SharedKind> kind_of(const engine::TableSpec& table) {
+  if (table.schema != "mysql") return std::nullopt;
+  for (const ServerTable& known : kTables)
+    if (table.name == known.name) return known.kind;
+  return std::nullopt;
+}
+
+bool is_remembered(SharedKind kind) {
+  return kind == SharedKind::kAccounts || kind == SharedKind::kServers;
+}
+
+uint32_t bit(SharedKind kind) { return 1u << static_cast<uint32_t>(kind); }
+
+class ServerTables {
+ public:
+  void start() {
+    if (const auto versions = all_versions(); versions.ok()) seen_ = *versions;
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = false;
+    }
+    prepare_event_role();
+    thread_ = std::thread([this] { run(); });
+  }
+
+  void stop() {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // ST2. After kTakeOverUs without: whoever changes something in spite of what is remembered here
+  // changes rows, and they count.
+  void take_over(THD* thd) {
+    MutexLock lock(mutex_);
+    if (stopping_ || !mysqld_server_started) return;
+    const uint64_t mine = ++wanted_;
+    changed_.notify_all();
+    const uint64_t deadline_us = monotonic_us() + kTakeOverUs;
+    while (done_ < mine && !stopping_ && thd_kill_level(thd) == THD_IS_NOT_KILLED) {
+      const uint64_t now_us = monotonic_us();
+      if (now_us >= deadline_us) break;
+      changed_.wait_for_us(lock, std::min(kLookUs, deadline_us - now_us));
+    }
+    if (done_ < mine) stale_ |= bit(SharedKind::kAccounts) | bit(SharedKind::kServers);
+  }
+
+  void rolled_back(uint32_t kinds) {
+    const MutexLock lock(mutex_);
+    stale_ |= kinds;
+  }
+
+ private:
+  void run() {
+    name_this_thread("server-tables");
+    for (;;) {
+      uint64_t asked = 0;
+      {
+        MutexLock lock(mutex_);
+        if (!stopping_ && done_ == wanted_) changed_.wait_for_us(lock, kLookUs);
+        if (stopping_) break;
+        asked = wanted_;
+      }
+      if (mysqld_server_started) {
+        (void)guarded([&] {
+          look();
+          return 0;
+        });
+      }
+      {
+        const MutexLock lock(mutex_);
+        done_ = asked;
+      }
+      changed_.notify_all();
+      if (mysqld_server_started) {
+        (void)guarded([&] {
+          look_after_events(std::exchange(events_changed_, false));
+          return 0;
+        });
+      }
+    }
+    (void)guarded([&] {
+      leave_event_role();
+      return 0;
+    });
+  }
+
+  // ST3
+  void look() {
+    const auto versions = all_versions();
+    if (!versions.ok()) return;  // the next time
+    uint32_t stale = 0;
+    {
+      const MutexLock lock(mutex_);
+      stale = std::exchange(stale_, 0);
+    }
+    for (size_t i = 0; i < kSharedKinds; ++i) {
+      if ((*versions)[i] == seen_[i]) continue;
+      // Its own it has in its memory, and what came before it had taken over (ST2).
+      if (!is_own_version((*versions)[i]) || !is_remembered(static_cast<SharedKind>(i)))
+        stale |= 1u << i;
+      seen_[i] = (*versions)[i];
+    }
+    for (size_t i = 0; i < kSharedKinds; ++i) {
+      if ((stale & 1u << i) == 0 || read_again(static_cast<SharedKind>(i))) continue;
+      const MutexLock lock(mutex_);
+      stale_ |= 1u << i;
+    }
+  }
+
+  // False: it could not be read.
+  bool read_again(SharedKind kind) {
+    switch (kind) {
+      case SharedKind::kAccounts: {
+        if (opt_noacl) return true;
+        const ServerThread thread;
+        thread.thd()->set_time();
+        const bool failed = acl_reload(thread.thd()) || grant_reload(thread.thd());
+        thread.thd()->clear_error();
+        return !failed;
+      }
+      case SharedKind::kServers: {
+        const ServerThread thread;
+        const bool failed = servers_reload(thread.thd());
+        thread.thd()->clear_error();
+        return !failed;
+      }
+      case SharedKind::kRoutines:
+        sp_cache_invalidate();
+        return true;
+      case SharedKind::kEvents:
+        events_changed_ = true;
+        return true;
+      case SharedKind::kFiles:
+        return true;  // object_files.h
+    }
+    return true;
+  }
+
+  Mutex mutex_{LatchRank::kServer};
+  CondVar changed_;
+  bool stopping_ = true;            // mutex_
+  uint64_t wanted_ = 0, done_ = 0;  // mutex_: looks
+  uint32_t stale_ = 0;              // mutex_: kinds
+  // Of the thread:
+  std::array<std::string, kSharedKinds> seen_;
+  bool events_changed_ = false;
+  std::thread thread_;
+};
+
+ServerTables tables;
+
+}  // namespace
+
+void start_server_tables() { tables.start(); }
+void stop_server_tables() { tables.stop(); }
+
+int use_server_table(Connection* connection, const engine::TableSpec& table, bool writes) {
+  if (!kernel->shares_tables()) return 0;
+  const std::optional<SharedKind> kind = kind_of(table);
+  if (!kind.has_value()) return 0;
+  THD* const thd = connection->thd;
+  if (*kind == SharedKind::kEvents)
+    if (const int error = refuse_if_events_run_elsewhere(thd)) return error;
+  if (!writes || runs_events(thd)) return 0;  // when an event has last run is nobody else's matter
+  if (const Status noted = note_change(connection->session.get(), *kind); !noted.ok()) {
+    if (server_has_no_text(noted)) tell_client(noted);
+    return handler_error(noted, thd);
+  }
+  connection->server_tables |= bit(*kind);
+  // Once: nobody else changes them before this statement has ended.
+  if (is_remembered(*kind) && std::exchange(connection->took_over, thd->query_id) != thd->query_id)
+    tables.take_over(thd);
+  return 0;
+}
+
+void server_tables_rolled_back(uint32_t kinds) {
+  if (kinds != 0) tables.rolled_back(kinds);
+}
+
+}  // namespace strata::glue

@@ -1,0 +1,30 @@
+// The server's own tables where several servers write and keep them in STRATA: accounts and rights,
+// routines, events, foreign servers. The rows are everybody's like any others; what a server
+// remembers of them is made anew when another one has changed them.
+//
+//   ST1  A statement that writes such a table notes the change first (object_versions.h), in its
+//        transaction: the rows and the note are there together, or neither is. So these statements
+//        come one after the other in the whole cluster.
+//   ST2  Before it reads the first row this server has taken over what others had changed: GRANT
+//        and the like compare rows with what the server remembers.
+//   ST3  Each server looks for notes of others each kLookUs, and has the server read the tables
+//        again, as FLUSH PRIVILEGES does. What could not be read is tried again at the next look.
+//   ST4  What a statement has changed in the server's memory, and was rolled back, is read again.
+//   ST5  Events run on one server at a time (event_role.h).
+#pragma once
+
+#include "mariadb/connection.h"
+
+namespace strata::glue {
+
+// Once the kernel is open, before the server reads its tables.
+void start_server_tables();
+void stop_server_tables();  // while the server still has its own threads; again: nothing
+
+// For external_lock() and start_stmt(): a statement is about to use `table`, and to change it if
+// `writes`. 0 or an error of handlers, reported. Where one server writes: nothing.
+int use_server_table(Connection* connection, const engine::TableSpec& table, bool writes);
+// ST4. `kinds`: Connection::server_tables.
+void server_tables_rolled_back(uint32_t kinds);
+
+}  // namespace strata::glue
