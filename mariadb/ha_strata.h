@@ -232,6 +232,7 @@ class ha_strata final : public handler {
   bool keyread_ = false;
   bool changes_duplicates_ = false;         // of rows that have the key of a new one
   ulonglong auto_increment_rows_left_ = 0;  // of the statement's rows, as announced
+  Status auto_increment_status_;            // why the last value was refused
   uint duplicate_key_ = MAX_KEY;            // until the server asks for it: info(HA_STATUS_ERRKEY)
   // What the server was told last, as long as nobody has newer ones.
   uint64_t statistics_number_ = 0;

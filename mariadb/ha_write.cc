@@ -36,7 +36,9 @@ int ha_strata::write_row(const uchar* record) {
       if (const int error = begin_on_table()) return error;
     }
     if (table->next_number_field != nullptr && record == table->record[0]) {
-      if (const int error = update_auto_increment()) return error;
+      auto_increment_status_ = ok_status();
+      if (const int error = update_auto_increment())
+        return auto_increment_status_.ok() ? error : fail(auto_increment_status_);
     }
     engine::RowImage image;
     if (const Status built = rows_.build_insert(record, table_.get(), &image); !built.ok())
@@ -174,8 +176,10 @@ void ha_strata::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
                                    ulonglong* first, ulonglong* reserved) {
   if (auto_increment_rows_left_ == 0) auto_increment_rows_left_ = std::max<ulonglong>(wanted, 1);
   *reserved = auto_increment_rows_left_;
-  *first = table_->reserve_auto_increment(offset, increment, *reserved,
-                                          table->next_number_field->get_max_int_value());
+  const StatusOr<uint64_t> taken = table_->reserve_auto_increment(
+      offset, increment, *reserved, table->next_number_field->get_max_int_value());
+  auto_increment_status_ = taken.status();
+  *first = taken.ok() ? *taken : ULONGLONG_MAX;  // which the server takes for a failure
 }
 
 }  // namespace strata::glue

@@ -135,9 +135,9 @@ class Table : public std::enable_shared_from_this<Table> {
   // returns a value up to `most` twice, also after a crash; what lies above does not fit the column
   // and is not reserved. `raise_auto_increment`: explicit value used. 0 = counter not initialised.
   // With several nodes each gives values out of ranges it takes for itself: taking one blocks, and
-  // UINT64_MAX is also the answer when that fails (the log says why).
-  uint64_t reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
-                                  uint64_t most) noexcept;
+  // has the errors of NumberSource::reserve().
+  StatusOr<uint64_t> reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
+                                            uint64_t most);
   void raise_auto_increment(uint64_t used) noexcept;  // next > used
   [[nodiscard]] uint64_t next_auto_increment() const noexcept;
   uint64_t next_row_id() noexcept;  // hidden clustered key

@@ -4,7 +4,6 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/diag.h"
 #include "engine/internal/kernel_impl.h"
 
 namespace strata::engine {
@@ -30,7 +29,8 @@ uint64_t times_or_max(uint64_t a, uint64_t b) noexcept {
 
 }  // namespace
 
-uint64_t ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count, uint64_t most) {
+StatusOr<uint64_t> ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count,
+                                         uint64_t most) {
   if (step == 0) step = 1;
   MutexLock lock(mutex_);
   for (;;) {
@@ -67,11 +67,7 @@ uint64_t ReservedNumbers::take(uint64_t offset, uint64_t step, uint64_t count, u
     STRATA_ASSERT(taking_);
     taking_ = false;
     taken_.notify_all();
-    if (!status.ok()) {
-      diag(Severity::kWarning, "AUTO_INCREMENT of space %u: no range of values: %s", space_.value,
-           text_of(status).c_str());
-      return UINT64_MAX;
-    }
+    STRATA_RETURN_IF_ERROR(status);
     if (range.first == range.end) return UINT64_MAX;
     // An explicit value may have been used meanwhile.
     const uint64_t reached = next_.load(std::memory_order_relaxed);

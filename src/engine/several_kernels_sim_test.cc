@@ -299,7 +299,7 @@ class Simulation {
         if (!table.ok()) break;
         std::set<uint64_t> ids = it->second;
         const uint64_t count = 1 + rng_.below(3);
-        const uint64_t first = (*table)->reserve_auto_increment(1, 1, count, UINT64_MAX);
+        const uint64_t first = (*table)->reserve_auto_increment(1, 1, count, UINT64_MAX).value();
         for (uint64_t id = first; id < first + count; ++id) {
           ASSERT_TRUE(insert(session.get(), *table, id, Row{id, 1, "x", ""}).ok()) << id;
           ASSERT_TRUE(ids.insert(id).second);

@@ -654,7 +654,7 @@ TEST(SeveralKernels, NumbersAreGivenOutOnceOverAllNodesAndCrashes) {
           const uint64_t step = 1 + rng.below(3);
           const uint64_t count = 1 + rng.below(5);
           const uint64_t first =
-              table->reserve_auto_increment(1 + rng.below(step), step, count, UINT64_MAX);
+              table->reserve_auto_increment(1 + rng.below(step), step, count, UINT64_MAX).value();
           ASSERT_NE(first, UINT64_MAX);
           ASSERT_GT(first, explicit_value);
           const uint64_t row_id = table->next_row_id();
@@ -950,8 +950,10 @@ TEST(SeveralKernels, DdlOnAllNodesAtOnce) {
           auto table = session->open_table("test", name);
           status = table.status();
           for (uint64_t i = rng.below(6); i > 0 && status.ok(); --i) {
-            const uint64_t id = (*table)->reserve_auto_increment(1, 1, 1, UINT64_MAX);
-            EXPECT_NE(id, UINT64_MAX) << "the table has gone under its user";
+            const auto reserved = (*table)->reserve_auto_increment(1, 1, 1, UINT64_MAX);
+            EXPECT_TRUE(reserved.ok())
+                << "the table has gone under its user: " << reserved.status();
+            const uint64_t id = reserved.value();
             status = insert(session.get(), *table, id, row_of(id, node, rng.below(300)));
             ++rows;
           }

@@ -37,8 +37,8 @@ uint64_t Table::next_auto_increment() const noexcept {
   return auto_increment_.load(std::memory_order_relaxed);
 }
 
-uint64_t Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
-                                       uint64_t most) noexcept {
+StatusOr<uint64_t> Table::reserve_auto_increment(uint64_t offset, uint64_t step, uint64_t count,
+                                                 uint64_t most) {
   STRATA_ASSERT(count != 0);
   if (numbers_ != nullptr) return numbers_->take(offset, step, count, most);
   if (step == 0) step = 1;

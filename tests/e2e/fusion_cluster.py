@@ -28,8 +28,9 @@ class SharingMemoryNode(MemoryNode):
 
 
 class Several:
-    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours.
-    `shares_accounts`: users, routines and events are those of the cluster, as ./strata up has it."""
+    """A cluster whose servers are started one by one. `server_options`: more of each server's, which count more than ours;
+    `node_options`: of each storage node's. `shares_accounts`: users, routines and events are those of the cluster, as
+    ./strata up has it. `faults`: points_file() arms a server's fault points while it runs."""
 
     def __init__(
         self,
@@ -39,12 +40,16 @@ class Several:
         slots: int = SharingMemoryNode.slots,
         server_options: Sequence[str] = (),
         shares_accounts: bool = False,
+        node_options: Sequence[str] = (),
+        faults: bool = False,
     ) -> None:
         self._shares_accounts = shares_accounts
         folder.mkdir(parents=True)
         self.folder = folder
         self._preset = preset
         self._server_options = tuple(server_options)
+        self._node_options = tuple(node_options)
+        self._faults = faults
         self.secret = folder / "secret"
         ensure_secret(self.secret)
         ports = free_ports(folder, 9)
@@ -72,12 +77,15 @@ class Several:
             raise
 
     def _start_nodes(self) -> None:
-        nodes = [*self.storage, self.memory]
-        for node in nodes:
-            node.launch()
-        for node in nodes:
+        self.launch_storage(self.storage)
+        self.memory.launch()
+        for node in (*self.storage, self.memory):
             node.wait_ready()
         assert wait_until(lambda: self.memory.illness() is None, DEADLINE_S), self.memory.log_tail()
+
+    def launch_storage(self, nodes: Sequence[StorageNode]) -> None:
+        for node in nodes:
+            node.launch(extra=self._node_options)
 
     def add(self) -> Server:
         name = f"compute-{len(self.servers) + 1}"
@@ -93,6 +101,9 @@ class Several:
         server.wait_ready()
         assert server.has_strata(), server.log_tail()
 
+    def points_file(self, server: Server) -> Path:
+        return self.folder / f"{server.data.name}.points"
+
     def launch(self, server: Server) -> None:
         """The first half of start()."""
         options = {
@@ -106,7 +117,8 @@ class Several:
         }
         given = [f"--strata-{name}={value}" for name, value in options.items()]
         settings = Settings(profile=PROFILE, preset=self._preset, port=choose_port(None, 23640), options=given)
-        server.launch(settings, extra=self._server_options)
+        env = {"STRATA_FAULT_FILE": str(self.points_file(server))} if self._faults else {}
+        server.launch(settings, env=env, extra=self._server_options)
 
     def kill(self) -> None:
         parts: list[BackgroundProcess] = [*self.servers, self.memory, *self.storage, self.etcd]

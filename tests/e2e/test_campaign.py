@@ -23,6 +23,9 @@ from crash.cluster_plan import (
 )
 from crash.damage import damage_some_file
 from crash.errors_plan import IO_RULES, make_errors_plan
+from crash.fusion_clients import SeveralClients
+from crash.fusion_plan import KINDS as FUSION_KINDS
+from crash.fusion_plan import SERVERS, make_fusion_plan
 from crash.plan import make_plan
 from strata_cli import paths
 from strata_cli.profile_list import BY_NAME, OF_ONE_WRITER
@@ -155,6 +158,37 @@ def test_one_kind_or_one_point_only() -> None:
     assert {strike.fault.split(":")[0] for round_ in point.rounds for strike in round_.strikes} == {"node_scan"}
     with pytest.raises(ValueError, match="page_write_half"):
         make_cluster_plan(3, "logdb-mv", POINTS, only="page_write_half")
+
+
+def test_all_kinds_come_to_several_servers() -> None:
+    drawn = [make_fusion_plan(seed, POINTS) for seed in range(100)]
+    assert drawn == [make_fusion_plan(seed, POINTS) for seed in range(100)]
+    struck = [strike for plan in drawn for round_ in plan.rounds for strike in round_.strikes]
+    assert {strike.kind for strike in struck} == set(FUSION_KINDS)
+    assert {strike.servers[0] for strike in struck} == set(range(SERVERS))
+    assert all(bool(strike.fault) == (strike.kind in ("server_point", "server_error")) for strike in struck)
+    assert {strike.fault.split(":")[0] for strike in struck} == {"", "commit_before_log", "wal_after_write"}
+    assert {plan.binlog for plan in drawn} == {plan.small for plan in drawn} == {True, False}
+    assert {round_.end for plan in drawn for round_ in plan.rounds} == {"drain", "kill"}
+    short = make_fusion_plan(3, POINTS, faults_max=2)
+    assert short.faults == 2 and short.rounds[0].strikes[0] == drawn[3].rounds[0].strikes[0]
+    one = make_fusion_plan(3, POINTS, only="etcd_kill")
+    assert {strike.kind for round_ in one.rounds for strike in round_.strikes} == {"etcd_kill"}
+    with pytest.raises(ValueError, match="node_scan"):
+        make_fusion_plan(3, POINTS, only="node_scan")
+
+
+def test_several_servers_may_refuse_what_their_leases_explain() -> None:
+    clients = SeveralClients()
+    lost = pymysql.err.InternalError(1296, "this server has no lease from the memory node at the moment")
+    refused = pymysql.err.InternalError(1030, "something else")
+    assert clients.excuses(lost) and not clients.excuses(refused)
+    clients.tolerant = True
+    assert clients.excuses(refused)
+    assert not clients.excuses(pymysql.err.InternalError(1296, "damaged data"))
+    assert not clients.excuses(pymysql.err.IntegrityError(1062, "duplicate"))
+    with pytest.raises(pymysql.err.OperationalError):
+        clients.connect()
 
 
 def test_some_runs_keep_a_binary_log() -> None:

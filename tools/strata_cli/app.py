@@ -412,7 +412,7 @@ def test(
         str,
         typer.Option(
             help="With --crash, --differential, --isolation, --suites, --mtr: under which profile."
-            " With --crash also every: the clusters' in turn."
+            " With --crash also every: those of clusters with one writer, in turn."
         ),
     ] = MONOLITHIC,
     faults: Annotated[

@@ -8,7 +8,7 @@ from rich.table import Table
 from . import paths, setup_cmd, stages
 from .build_cmd import BuildType
 from .draw import Draw, commit_here, make_draw
-from .profile_list import MONOLITHIC, OF_ONE_WRITER
+from .profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER, OF_SEVERAL_WRITERS
 from .shell import console
 from .stages import Stage, StageResult, needs_plugin
 
@@ -113,7 +113,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
     return [
         *usual_stages(drawn, CRASH_RUNS_ALL, ERROR_RUNS_ALL, HISTORY_SECONDS_ALL, whole=True),
         _end_to_end(not drawn.e2e_binlog),
-        *(_crash_on(profile) for profile in OF_ONE_WRITER),
+        *(_crash_on(profile) for profile in OF_CLUSTERS),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
         _several(SEVERAL_SECONDS_ALL),
         Stage(
@@ -177,16 +177,18 @@ def _sql_on(profile: str) -> list[Stage]:
 
 
 def _several(seconds: int) -> Stage:
-    """Servers that write the same tables. No command starts them yet, so their profile is none of PROFILES."""
+    """Servers that write the same tables."""
     action = needs_plugin(lambda: stages.isolation_several(seconds, SEED, SEVERAL_SERVERS, SEVERAL_FAULTS))
     return Stage(f"isolation on {SEVERAL_SERVERS} servers: histories with faults, {seconds} s", action)
 
 
 def _crash_on(profile: str) -> Stage:
-    """With the binary log on; without it the drawn share is enough."""
-    limit_s = 15 * CLUSTER_FAULTS_ALL
-    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, limit_s, "on", profile))
-    return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults, binlog on", action)
+    """With the binary log on; without it the drawn share is enough. Several servers have one each, and are not in that share."""
+    several = profile in OF_SEVERAL_WRITERS
+    limit_s, binlog = (30, "draw") if several else (15, "on")
+    limit_s *= CLUSTER_FAULTS_ALL
+    action = needs_plugin(lambda: stages.crash_on_clusters(CLUSTER_FAULTS_ALL, SEED, limit_s, binlog, profile))
+    return Stage(f"crash campaign on {profile}, {CLUSTER_FAULTS_ALL} faults, binlog {binlog}", action)
 
 
 def check_stages() -> list[Stage]:

@@ -16,7 +16,7 @@ class ReservedNumbers {
   ReservedNumbers(NumberSource* source, SpaceId space) noexcept : source_(source), space_(space) {}
 
   // As Table::reserve_auto_increment(). May block; no latch held.
-  uint64_t take(uint64_t offset, uint64_t step, uint64_t count, uint64_t most);
+  StatusOr<uint64_t> take(uint64_t offset, uint64_t step, uint64_t count, uint64_t most);
   // An explicit value was used: this node gives out no smaller ones.
   void raise(uint64_t used) noexcept;
   // Whether the counter in the space says already that the value is used.

@@ -325,7 +325,7 @@ void Pages::settle(PageId page, Entry* entry, uint64_t now_us) {
     contended_.insert(page);
     ask_holders(page, entry, now_us, false);
   }
-  update_idle(page, entry);
+  update_lists(page, entry);
 }
 
 void Pages::grant(PageId page, Entry* entry, const Waiter& waiter) {
@@ -373,10 +373,21 @@ void Pages::free_slot(uint32_t slot) {
 }
 
 void Pages::make_slots(uint64_t wanted) {
-  while (free_slots_.size() < wanted && !idle_.empty()) {
+  while (free_slots_.size() < wanted && !(idle_.empty() && spare_.empty())) {
     ++counters_.slots_taken_back;
-    drop(entries_.find(idle_.front()));
+    if (idle_.empty())
+      lose_slot(spare_.front());
+    else
+      drop(entries_.find(idle_.front()));
   }
+}
+
+// FP4
+void Pages::lose_slot(PageId page) {
+  Entry& entry = entries_.at(page);
+  STRATA_ASSERT(entry.spare && entry.known && may_lose_slot(entry));
+  free_slot(std::exchange(entry.slot, kNoPageSlot));
+  update_lists(page, &entry);
 }
 
 StatusOr<std::vector<uint32_t>> Pages::take_slots(const PageCaller& caller, uint64_t request,
@@ -413,14 +424,19 @@ bool Pages::may_go(const Entry& entry) const noexcept {
   return entry.holders.empty() && entry.waiters.empty() && !entry.writing && !is_dirty(entry);
 }
 
-void Pages::update_idle(PageId page, Entry* entry) {
-  const bool goes = may_go(*entry);
-  if (goes == entry->idle) return;
-  entry->idle = goes;
-  if (goes)
-    entry->idle_at = idle_.insert(idle_.end(), page);
-  else
-    idle_.erase(entry->idle_at);
+bool Pages::may_lose_slot(const Entry& entry) const noexcept {
+  return entry.slot != kNoPageSlot && !entry.writing && !is_dirty(entry);
+}
+
+void Pages::update_lists(PageId page, Entry* entry) {
+  const bool idle = may_go(*entry);
+  const bool spare = !idle && may_lose_slot(*entry);
+  if (idle == entry->idle && spare == entry->spare) return;
+  if (entry->idle || entry->spare) (entry->idle ? idle_ : spare_).erase(entry->listed_at);
+  entry->idle = idle;
+  entry->spare = spare;
+  std::list<PageId>& list = idle ? idle_ : spare_;
+  if (idle || spare) entry->listed_at = list.insert(list.end(), page);
 }
 
 void Pages::drop(Entries::iterator it) {
@@ -432,7 +448,7 @@ void Pages::drop(Entries::iterator it) {
     for (const auto& [stream, end] : entry.ends) raise(&floor, stream, end);
   }
   if (entry.slot != kNoPageSlot) free_slot(entry.slot);
-  idle_.erase(entry.idle_at);
+  idle_.erase(entry.listed_at);
   entries_.erase(it);
   ++counters_.dropped;
 }
@@ -496,7 +512,7 @@ std::vector<Pages::Write> Pages::begin_writes(uint32_t pages_max) {
     entry.writing_firsts = std::exchange(entry.firsts, {});
     writes.push_back({page, entry.llsn, entry.slot});
     ++counters_.writes;
-    update_idle(page, &entry);
+    update_lists(page, &entry);
   }
   return writes;
 }
@@ -520,7 +536,7 @@ void Pages::write_ended(const Write& write, bool synced) {
     entry.queued = true;
     to_write_.push_back(write.page);
   }
-  update_idle(write.page, &entry);
+  update_lists(write.page, &entry);
 }
 
 Lsn Pages::oldest(StreamId stream) const {
@@ -551,6 +567,7 @@ std::string Pages::check() const {
   std::map<uint32_t, PageId> used;
   uint64_t dirty = 0;
   uint64_t idle = 0;
+  uint64_t spare = 0;
   for (const auto& [page, entry] : entries_) {
     const std::string name = text_of(page);
     for (const uint32_t slot : {entry.slot, entry.writing ? entry.writing_slot : kNoPageSlot})
@@ -563,13 +580,17 @@ std::string Pages::check() const {
     if (exclusive > 1 || (exclusive == 1 && entry.holders.size() > 1))
       return "page " + name + " is held by two";
     if (entry.idle != may_go(entry)) return "page " + name + " goes, or does not";
+    if (entry.spare != (!entry.idle && may_lose_slot(entry)))
+      return "page " + name + " may lose its slot, or may not";
     if (contended_.contains(page) == entry.waiters.empty())
       return "nobody looks after the queue of page " + name;
     dirty += is_dirty(entry) ? 1 : 0;
     idle += entry.idle ? 1 : 0;
+    spare += entry.spare ? 1 : 0;
   }
   if (dirty != dirty_pages_) return "dirty pages are counted wrongly";
   if (idle != idle_.size()) return "idle pages are listed wrongly";
+  if (spare != spare_.size()) return "pages that may lose their slots are listed wrongly";
   std::set<uint32_t> free(free_slots_.begin(), free_slots_.end());
   if (free.size() != free_slots_.size()) return "a slot is free twice";
   for (uint32_t slot = 0; slot < slots_.size(); ++slot) {

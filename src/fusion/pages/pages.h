@@ -33,6 +33,9 @@
 //        kept for whoever adopts its place, who alone is granted it, to redo the dead one's log.
 //        Until adoption_ended() nobody else gets it, nor is the adopter asked for it: what that
 //        gives up, never heard of, or holds when it is fenced itself, is the dead place's again.
+//   FP4  A slot whose version is in storage, too, may be taken back though the page is held: who is
+//        granted the page next hears its llsn, and reads that version from storage. Pages that
+//        nobody has or wants come first. So pages that servers keep never fill the pool for good.
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.
@@ -185,8 +188,9 @@ class Pages {
     bool writing = false;
     uint32_t writing_slot = proto::kNoPageSlot;
     Firsts writing_firsts;
-    bool idle = false;
-    std::list<PageId>::iterator idle_at;
+    bool idle = false;   // in idle_
+    bool spare = false;  // in spare_
+    std::list<PageId>::iterator listed_at;
   };
   enum class SlotState : uint8_t { kFree, kGiven, kPage, kWritten };
   struct Slot {
@@ -209,11 +213,13 @@ class Pages {
   void grant(PageId page, Entry* entry, const Waiter& waiter);
   void send_grant(PageId page, const Entry& entry, const Holder& holder);
   void ask_holders(PageId page, Entry* entry, uint64_t now_us, bool again);
-  void update_idle(PageId page, Entry* entry);
+  [[nodiscard]] bool may_lose_slot(const Entry& entry) const noexcept;
+  void update_lists(PageId page, Entry* entry);
   [[nodiscard]] bool may_go(const Entry& entry) const noexcept;
   [[nodiscard]] bool is_dirty(const Entry& entry) const noexcept;
   void drop(Entries::iterator it);
   void free_slot(uint32_t slot);
+  void lose_slot(PageId page);
   void make_slots(uint64_t wanted);
   void add_first(Firsts* firsts, uint32_t stream, uint64_t lsn);
   void clear_firsts(Firsts* firsts);
@@ -227,6 +233,8 @@ class Pages {
   std::map<uint8_t, Dead> dead_;  // places
   Entries entries_;
   std::list<PageId> idle_;  // nobody has or wants them; the oldest first
+  std::list<PageId>
+      spare_;  // held, or wanted, with a slot whose version storage has; likewise (FP4)
   std::set<PageId> contended_;
   std::vector<proto::PageFloor> floors_;
   std::vector<Slot> slots_;

@@ -303,6 +303,33 @@ TEST_F(PagesTest, SlotsAreTakenBackFromPagesThatMayGo) {  // FP2
   EXPECT_EQ(pages_->entries(), 0u);
 }
 
+TEST_F(PagesTest, PagesThatServersKeepDoNotFillThePool) {  // FP4
+  begin({.slots = 2});
+  const PageGrant p = take(kA, kP, kX, 1);
+  ASSERT_TRUE(say(kA, version(kP, p.number, 70, slot(kA), kA, false)).ok());
+  const PageGrant q = take(kA, kQ, kX, 2);
+  ASSERT_TRUE(say(kA, version(kQ, q.number, 71, slot(kA), kA)).ok());
+  const PageGrant reader = take(kB, kQ, kS, 1);
+  EXPECT_NE(reader.slot, kNoPageSlot);
+  // Storage lacks both; then only one of them.
+  EXPECT_TRUE(pages_->take_slots(caller(kB), ++requests_, 1)->empty());
+  const auto writes = pages_->begin_writes(2);
+  ASSERT_EQ(writes.size(), 2u);
+  pages_->write_ended(writes[1], true);
+  EXPECT_EQ(pages_->take_slots(caller(kB), ++requests_, 1)->size(), 1u);
+  EXPECT_TRUE(pages_->take_slots(caller(kB), ++requests_, 1)->empty());
+  pages_->write_ended(writes[0], true);
+  const auto slots = pages_->take_slots(caller(kB), ++requests_, 1);
+  ASSERT_EQ(slots->size(), 1u);
+  EXPECT_EQ(pages_->entries(), 2u);
+  EXPECT_EQ(pages_->check(), "");
+  // Who comes next hears which version it has to find in storage.
+  const PageGrant next = take(kC, kQ, kS, 1);
+  EXPECT_TRUE(next.known);
+  EXPECT_EQ(next.llsn, Llsn{71});
+  EXPECT_EQ(next.slot, kNoPageSlot);
+}
+
 TEST_F(PagesTest, NoSlotIsLostWithAnAnswer) {  // FP2
   const auto slots = pages_->take_slots(caller(kA), 1, 3);
   ASSERT_TRUE(slots.ok());

@@ -14,13 +14,16 @@ from pathlib import Path
 
 import pymysql
 from strata_cli import paths
-from strata_cli.profile_list import MONOLITHIC, OF_ONE_WRITER
+from strata_cli.profile_list import MONOLITHIC, OF_CLUSTERS, OF_ONE_WRITER
 from strata_cli.shell import end_cleanly_on_sigterm
 
 from .cluster_plan import MEMORY_SETUPS, ClusterPlan, make_cluster_plan
 from .cluster_run import ClusterRun
 from .errors_plan import ErrorsPlan, error_points, make_errors_plan
 from .errors_run import ErrorsRun
+from .fusion_plan import PROFILE as FUSION
+from .fusion_plan import FusionPlan, make_fusion_plan
+from .fusion_run import FusionRun
 from .mirror import Mirror
 from .plan import BINLOG, ELSEWHERE, make_plan
 from .run import DATABASE, Run, RunResult
@@ -47,7 +50,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="run i uses seed + i")
     parser.add_argument("--engine", default="STRATA")
     parser.add_argument("--preset", default="release")
-    parser.add_argument("--profile", default=MONOLITHIC, choices=[MONOLITHIC, *OF_ONE_WRITER, EVERY_PROFILE])
+    parser.add_argument("--profile", default=MONOLITHIC, choices=[MONOLITHIC, *OF_CLUSTERS, EVERY_PROFILE])
     parser.add_argument("--faults", type=int, default=0, help="on clusters: so many faults in all, over as many runs as it takes")
     parser.add_argument("--power-loss", action="store_true", help="every run, not one in three")
     parser.add_argument("--no-faults", action="store_true", help="kill -9 at random times only")
@@ -77,6 +80,8 @@ def main() -> int:
     try:
         if arguments.errors:
             return _with_errors(arguments, mirror)
+        if arguments.profile == FUSION:
+            return _on_several(arguments)
         return _on_one_server(arguments, mirror) if arguments.profile == MONOLITHIC else _on_clusters(arguments, mirror)
     finally:
         mirror.close()
@@ -291,6 +296,62 @@ def _one_cluster(
     print(
         f"seed {plan.seed}: ok  {plan.profile:<11} {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"
         f"  {kind}{away}; {', '.join(strike.text() for round_ in plan.rounds for strike in round_.strikes)}"
+        + "".join(f"; {note}" for note in result.notes),
+        flush=True,
+    )
+    shutil.rmtree(folder)
+    return True
+
+
+# --- several servers that write the same tables ----------------------------------------------------------------------
+
+
+def _on_several(arguments: argparse.Namespace) -> int:
+    clock = _Clock(arguments.time_limit_s)
+    passed, failed, left = 0, 0, arguments.faults or None
+    struck, kinds = set[str](), collections.Counter[str]()
+    runs = arguments.runs or (None if left else 10)
+    for seed in itertools.count(arguments.seed) if runs is None else range(arguments.seed, arguments.seed + runs):
+        points = fault_points(arguments.preset)
+        plan = make_fusion_plan(seed, points, only=arguments.fault, faults_max=left, binlog=arguments.binlog)
+        if arguments.plan:
+            print(f"seed {plan.seed}: {plan.text()}")
+            passed += 1
+        elif clock.is_over():
+            print("time limit: the runs from here on were not started", flush=True)
+            break
+        elif _one_fusion(arguments, plan, struck, kinds):
+            passed += 1
+        else:
+            failed += 1
+        if left is not None and (left := left - plan.faults) <= 0:
+            break
+    shown = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
+    print(f"faults: {kinds.total()} ({shown}); fault points struck: {', '.join(sorted(struck)) or '-'}")
+    return _finish(passed, failed)
+
+
+def _one_fusion(arguments: argparse.Namespace, plan: FusionPlan, struck: set[str], kinds: "collections.Counter[str]") -> bool:
+    folder = _made_folder(f"run-{plan.profile}-{plan.seed}")
+    run = FusionRun(plan, folder, arguments.preset)
+    began = time.monotonic()
+    try:
+        result = run.execute()
+    except FOUND as error:
+        print(f"seed {plan.seed}: FAILED after {run.result.faults.total()} faults: {plan.text()}\n{error}", flush=True)
+        print("".join(f"  {note}\n" for note in run.result.notes), end="")
+        command = f"./strata test --crash --profile {plan.profile} --runs 1 --seed {plan.seed}"
+        command += f" --fault {arguments.fault}" if arguments.fault else ""
+        command += f" --binlog {arguments.binlog}" if arguments.binlog != "draw" else ""
+        print(f"  data and logs kept in {paths.relative(folder)}; again: {command}", flush=True)
+        return False
+    finally:
+        struck |= run.result.struck
+        kinds.update(run.result.faults)
+    print(
+        f"seed {plan.seed}: ok  {plan.profile:<11} {result.transactions:>5} transactions {time.monotonic() - began:4.1f} s"
+        f"{', binlog' if plan.binlog else ''}, {result.turned_away} times turned away; "
+        + ", ".join(strike.text() for round_ in plan.rounds for strike in round_.strikes)
         + "".join(f"; {note}" for note in result.notes),
         flush=True,
     )

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 import pymysql
 
 LOST_CONNECTION = {0, 2002, 2003, 2006, 2013, 2014, 2055, 1053, 1927}
-# The transaction was rolled back and may be tried again: deadlock, lock wait timeout, row changed since last read.
-RETRY = {1213, 1205, 1020}
+# The transaction was rolled back and may be tried again: deadlock, lock wait timeout, row changed since last read, table changed
+# since the transaction's view was made.
+RETRY = {1213, 1205, 1020, 1412}
 DUPLICATE_KEY = 1062
 
 Row = tuple[Any, ...]

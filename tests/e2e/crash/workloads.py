@@ -1,6 +1,8 @@
 """All that the clients of a run do and know, whatever serves them: their ledgers, the workers of a round, and the checks."""
 
+import contextlib
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 from . import bank, bulk, ddl, events, families, items, undo, xa
@@ -92,13 +94,16 @@ class Workloads:
         taken, self._not_logged = self._not_logged, set()
         return taken
 
-    def verify(self) -> None:
-        """Raises Failure. No worker runs. May be called again after ServerGone."""
+    def verify(self, holders: Sequence[Connector] = ()) -> None:
+        """Raises Failure. No worker runs. May be called again after ServerGone. `holders`: where several servers write, all of
+        them, for each one knows of its own prepared transactions only."""
         problems: list[str] = []
         self._not_logged |= self._ddl.not_logged()
         try:
-            with Session(self._server, self._database) as session:
-                problems += xa.verify(session, self._xa_ledger, self._xa)
+            with contextlib.ExitStack() as sessions:
+                session = sessions.enter_context(Session(self._server, self._database))
+                at = [sessions.enter_context(Session(holder, self._database)) for holder in holders]
+                problems += xa.verify(session, self._xa_ledger, self._xa, at)
                 problems += bank.verify(session, self.bank)
                 problems += events.verify(session, self._events)
                 problems += items.verify(session, self._items)

@@ -1,6 +1,7 @@
 """Two-phase commit by the client: what was prepared survives a crash until it is told to commit or to roll back."""
 
 import random
+from collections.abc import Sequence
 
 from .ledger import Ledger, missing_and_wrong
 from .session import Connector, Excused, Refused, ServerGone, Session
@@ -76,25 +77,22 @@ class XaWorker(Worker):
                 pass  # It depends on how far it had come which of them is wanted.
 
 
-def verify(session: Session, ledger: Ledger, worker: XaWorker) -> list[str]:
-    """Ends every recovered transaction, half of them each way, and then expects what that says."""
+def verify(session: Session, ledger: Ledger, worker: XaWorker, holders: Sequence[Session] = ()) -> list[str]:
+    """Ends every recovered transaction where it is, half of them each way, and then expects what that says. `holders`: sessions
+    of all servers that may have some."""
     problems: list[str] = []
-    session.execute(NOT_LOGGED)
-    # The server says them as bytes or as text, as it likes.
-    recovered = {int(row[3]) for row in session.execute("XA RECOVER") if row[3].isdigit()}
+    recovered = {holder: _recovered(holder) for holder in holders or (session,)}
+    everywhere = set().union(*recovered.values())
     present = {row[0] for row in session.execute("SELECT txn FROM xa_rows")}
-    session.execute("SET autocommit = 1")  # Else a transaction of another connection cannot be ended here.
-    if lost := worker.kept - recovered - present:
+    session.rollback()
+    if lost := worker.kept - everywhere - present:
         problems.append(f"xa: prepared transactions are lost: {sorted(lost)[:5]}")
-    if strangers := recovered - ledger.unknown():
+    if strangers := everywhere - ledger.unknown():
         problems.append(f"xa: recovered transactions that had ended or were never prepared: {sorted(strangers)[:5]}")
-    for txn in sorted(recovered):
-        commit = txn % 2 == 0
-        session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{txn}'")
-        if txn in ledger.unknown():
-            (ledger.ack if commit else ledger.abort)(txn)
-    session.execute("SET autocommit = 0")
-    session.execute("SET SESSION sql_log_bin = 1")
+    if len(everywhere) != sum(map(len, recovered.values())):
+        problems.append(f"xa: several servers have the same prepared transaction: {sorted(map(sorted, recovered.values()))}")
+    for holder, prepared in recovered.items():
+        _end(holder, prepared, ledger)
     rows = session.execute("SELECT txn, COUNT(*), MAX(part) FROM xa_rows GROUP BY txn")
     problems += missing_and_wrong(ledger, {row[0] for row in rows}, "xa_rows")
     for txn, count, highest in rows:
@@ -103,3 +101,20 @@ def verify(session: Session, ledger: Ledger, worker: XaWorker) -> list[str]:
             problems.append(f"xa_rows: half a transaction: {txn} has {count} of {parts} rows")
     worker.kept = set()
     return problems[:10]
+
+
+def _recovered(session: Session) -> set[int]:
+    # The server says them as bytes or as text, as it likes.
+    return {int(row[3]) for row in session.execute("XA RECOVER") if row[3].isdigit()}
+
+
+def _end(session: Session, prepared: set[int], ledger: Ledger) -> None:
+    session.execute(NOT_LOGGED)
+    session.execute("SET autocommit = 1")  # Else a transaction of another connection cannot be ended here.
+    for txn in sorted(prepared):
+        commit = txn % 2 == 0
+        session.execute(f"XA {'COMMIT' if commit else 'ROLLBACK'} '{txn}'")
+        if txn in ledger.unknown():
+            (ledger.ack if commit else ledger.abort)(txn)
+    session.execute("SET autocommit = 0")
+    session.execute("SET SESSION sql_log_bin = 1")
