@@ -5,7 +5,7 @@
 //         the connection does not take numbers back, and neither does a crash, so none is given out
 //         twice.
 //   SEQ2  The row is never locked by the connection's own transaction, and it is read as it is now:
-//        SEQ1 would wait for the first, and a snapshot would show old numbers.
+//         SEQ1 would wait for the first, and a snapshot would show old numbers.
 //   SEQ3  The server's handler passes external_lock() on, but not start_stmt(), and it writes the
 //         first row of a temporary sequence without either. So reads and writes begin the
 //         statement.

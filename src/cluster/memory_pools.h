@@ -2,8 +2,8 @@
 // of each one's pool counts (memnode/pool/pool.h). One record per log stream. Thread-safe.
 //   MPR1  Only the stream's writer changes it, and only in place of what it has read or published.
 //   MPR2  A pool that is not named there counts for nothing: whoever recovers does without it. So
-//        the name is removed before a page goes past the pool, and published before one that
-//        storage lacks goes into it.
+//         the name is removed before a page goes past the pool, and published before one that
+//         storage lacks goes into it.
 //   MPR3  A change whose outcome was lost is not guessed at: publish() and remove() find out, or
 //         say kUnknown.
 //   MPR4  Checkpoints that pools keep from epochs below `since` count for nothing: one of the pools

@@ -5,7 +5,7 @@
 //   FC5  A call ends by wait_us_max and two fetches more; or when its statement is interrupted
 //        (BA9), but no fetch is broken off for that, since others wait for it, too. Nothing is used
 //        then of what may have been fetched.
-//   FC48 current_at_once() waits for no lease: who renews the lease asks (FC30).
+//   FC48  current_at_once() waits for no lease: who renews the lease asks (FC30).
 #pragma once
 
 #include <cstdint>

@@ -23,10 +23,10 @@
 //        wants a page of it; one that does not answer, when it has a backup. Without one it has
 //        some timeouts more: only pages that somebody needs make it urgent.
 //   MS10  Where storage makes pages from the log, the pool has copies only: what is written goes
-//        there clean, storage is told no more than which version the page's next reader must see,
-//        and losing the pool loses nothing. After a start every copy is the newest version of its
-//        page: all that was changed before the checkpoint in memory was put, or has no slot; what
-//        the log has changed since is dropped, unless the copy is that very version.
+//         there clean, storage is told no more than which version the page's next reader must see,
+//         and losing the pool loses nothing. After a start every copy is the newest version of its
+//         page: all that was changed before the checkpoint in memory was put, or has no slot; what
+//         the log has changed since is dropped, unless the copy is that very version.
 // With several memory nodes there is one of these for each (pool_set.h).
 #pragma once
 

@@ -13,11 +13,11 @@
 //   PAT1  Before the pool is attached again no call of the attachment before is under way, and
 //         pages of which a call had an unknown end are looked up before the next call.
 //   PAT2  A pool is used only while the registry names it, and pages go past it only once the
-//        registry does not. If it was asked to forget a pool and its answer was lost, the pool is
-//        named again before it is used.
-//         An attachment to a copy elsewhere makes what was known of slots void.
+//         registry does not. If it was asked to forget a pool and its answer was lost, the pool is
+//         named again before it is used. An attachment to a copy elsewhere makes what was known of
+//         slots void.
 //   PAT3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
-//        work: what storage lacks is in the log, and recovery's to find.
+//         work: what storage lacks is in the log, and recovery's to find.
 #pragma once
 
 #include <atomic>

@@ -3,14 +3,14 @@
 // Thread-safe; blocks for short mutexes only, so that notices of evictions may come under a mutex
 // of the buffer pool.
 //   RDR1  complete(): a page without an entry has no slot. Until the pool has been listed that is
-//        not so.
+//         not so.
 //   RDR2  What a list says counts only for pages of which nothing is known yet, in spaces that were
-//        not erased: whatever was put, looked up or forgotten since was answered later. Nothing is
-//        dropped for want of room until the list is whole.
+//         not erased: whatever was put, looked up or forgotten since was answered later. Nothing is
+//         dropped for want of room until the list is whole.
 //   RDR3  A page is dirty until cleaned() names the llsn that it has; one that is put again with an
-//        equal llsn stays what it was.
+//         equal llsn stays what it was.
 //   RDR4  The list of pages out of use is a hint: a page in it may be in use, and the other way
-//        round.
+//         round.
 // An entry has 48 bytes: 0.3 % of what the pool holds.
 #pragma once
 

@@ -4,10 +4,11 @@
 //   RPL1  Every call is made as the user of the last attach() that was OK. It blocks, at most until
 //         a deadline of the pool's own, and no latch may be held.
 //   RPL2  How a call ended is told truly. peer_down and timed_out: it was not carried out and will
-//        not be. outcome_unknown: it may have been, or may be yet, until the next attach() has been
-//        OK. fenced: another user has the pool, or a later attach() of this one. not_found (of the
-//        calls, not of what they say of a page): the node does not have this content of the pool.
-//        A thread's interrupt (BA8) ends lookup() and read_slots() only, with kCancelled.
+//         not be. outcome_unknown: it may have been, or may be yet, until the next attach() has
+//         been OK. fenced: another user has the pool, or a later attach() of this one. not_found
+//         (of the calls, not of what they say of a page): the node does not have this content of
+//         the pool. A thread's interrupt (BA8) ends lookup() and read_slots() only, with
+//         kCancelled.
 //   RPL3  read_slots() goes on when the node's processes do not answer, where its memory is mapped.
 #pragma once
 

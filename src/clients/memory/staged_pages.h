@@ -3,7 +3,7 @@
 //   SGP1  One operation of a page is under way: between begin() and end() nobody else begins one,
 //         and no copy of it is taken.
 //   SGP2  begin() makes the page's copy void: it is about to be written, and the copy, registered
-//        later, would bring back what the page was.
+//         later, would bring back what the page was.
 //   SGP3  Memory is bounded: what has no room is not kept.
 #pragma once
 

@@ -7,7 +7,7 @@
 //   TD9  errno, cancellation and signal masks are the program's, but for the slices' signal, which
 //        it can neither block nor wait for.
 //   TD10  A child of fork() has accounts of its own from then on. A child of vfork(), which works
-//        with its parent's memory, is not charged.
+//         with its parent's memory, is not charged.
 #pragma once
 
 #include <dlfcn.h>

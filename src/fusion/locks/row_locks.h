@@ -28,7 +28,7 @@
 //   FQ6  A new memory node gives no turn, lock or answer before every server that may hold
 //        something has reported what it holds and waits for, or is gone.
 //   FQ7  A server that is gone waits for nothing and holds nothing shared. Whoever waits for its
-//         transactions looks again: what it had said last may not have come. Rows that its
+//        transactions looks again: what it had said last may not have come. Rows that its
 //        transactions have changed stay theirs; whoever adopts those ends each and says so.
 //   FQ8  What a server says is judged, never asserted: a message about what is over is nothing.
 #pragma once

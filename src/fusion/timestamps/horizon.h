@@ -6,10 +6,10 @@
 //         said something the horizon stays where it is. It counts until it has left or been fenced
 //         and its last lease has ended: nothing that it still reads is anybody's answer then.
 //   FT4  What a server said is true for good (MW3): views that it opens later are younger. So an
-//         old word only holds the horizon back. After a change of the memory node all words are
-//         gone, and every member has to say its own again.
+//        old word only holds the horizon back. After a change of the memory node all words are
+//        gone, and every member has to say its own again.
 //   FT5  Nobody is told a horizon before a durable record says it: a successor goes on from no less
-//         than anybody was ever told (MW2), whoever has died with the memory node.
+//        than anybody was ever told (MW2), whoever has died with the memory node.
 #pragma once
 
 #include <cstdint>

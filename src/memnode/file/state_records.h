@@ -1,9 +1,9 @@
 // What a pool's file says of itself, in its first 4096 bytes (docs/data_formats.md): whose it is,
 // and three things that change while others may be killed or may be reading. Not thread-safe.
 //   MST1  Whose it is (Owner) is written once, when the file is made.
-//   MST2  Each of the others has two places that are written in turns, with a number that grows
-//        and a checksum, which is stored last: a process that is killed leaves what was said
-//        before. One that is damaged is taken for one that was never finished.
+//   MST2  Each of the others has two places that are written in turns, with a number that grows and
+//         a checksum, which is stored last: a process that is killed leaves what was said before.
+//         One that is damaged is taken for one that was never finished.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // Records of the authority stream as they lie in a log (docs/data_formats.md). Pure.
 //   RFR1  A frame names its own place in the log: what an earlier life left somewhere is no record
-//        there.
+//         there.
 //   RFR2  A record counts if its frame is whole; what is not whole at the end of a log was torn,
 //         and anything that is not whole before a whole record is damage.
 #pragma once

@@ -6,9 +6,9 @@
 //        so; page, llsn and crc32c mean nothing.
 //   PH2  The check in dirty_from covers a generation, too: the header's, or the one that it had or
 //        will have. So no store leaves something that might be damage, and the word that tells
-//        published from free differs by many bits:
-//          publishing  page, llsn, crc32c (of the next generation) | generation | dirty_from
-//          freeing     dirty_from (of the next generation) | generation
+//        published from free differs by many bits: publishing  page, llsn, crc32c (of the next
+//        generation) | generation | dirty_from freeing     dirty_from (of the next generation) |
+//        generation
 //   PH3  A generation never goes back. A reader that sees the same even one before and after the
 //        page has read one content: stores are releases, and the reader's loads are to be
 //        acquires.

@@ -4,7 +4,7 @@
 //         than every one before, over restarts of the node, too. The calls of all others change
 //         nothing.
 //   PUS2  A newcomer is told that he is accepted once nothing of his predecessors is under way, and
-//        then nothing that storage may not have synced counts as clean.
+//         then nothing that storage may not have synced counts as clean.
 //   PUS3  What enters is whole, is the page that it says, and has an llsn; what storage may lack is
 //         in the durable log up to its end (K9). One image that is refused keeps none of its call
 //         out.

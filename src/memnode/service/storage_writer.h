@@ -3,7 +3,7 @@
 //   SWR1  Every write is answered once, by its deadline at the latest, with what each of its
 //         storage nodes said, or that it said nothing; after stop() none is.
 //   SWR2  Who said nothing may have written the pages, or may yet: who asked begins new sessions
-//        before anything else is written (WN3 in clients/storage/write_sessions.h).
+//         before anything else is written (WN3 in clients/storage/write_sessions.h).
 #pragma once
 
 #include <cstdint>
