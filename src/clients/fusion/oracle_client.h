@@ -44,7 +44,7 @@ class OracleClient final : public TimestampSource {
 
  private:
   StatusOr<Cts> get(bool fresh);
-  StatusOr<Cts> ask(bool fresh);  // once
+  StatusOr<Cts> ask(bool fresh);      // once
   Status wait_a_little(uint64_t us);  // not OK: interrupted, ended
 
   const OracleClientOptions options_;
