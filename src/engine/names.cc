@@ -240,7 +240,7 @@ Status KernelImpl::forget(Bytes name, uint64_t timeout_us) {
     if (it != names.end()) it->second.given_up = given_up;
   };
   mark(true);
-  bool unused = names_changed.wait_for_us(lock, timeout_us, [&] {
+  bool unused = names_changed.wait_for_us(lock, timeout_us, [&]() STRATA_REQUIRES(tables_mutex) {
     const auto it = names.find(name);
     return it == names.end() || it->second.users == 0;
   });
