@@ -23,6 +23,7 @@ class Definitions:
         self.virtual_columns = True
         self.long_keys = False  # as long as InnoDB takes them, and several UNIQUE keys, some of them hashes
         self.long_primary_keys = True
+        self.auto_increment = True
 
     def _replacing(self, table: Table, old_name: str | None = None) -> Callable[[], None]:
         """The effect of a statement after which `table` is as given (it was `old_name` before)."""
@@ -161,7 +162,7 @@ class Definitions:
         roll = rng.random()
         if roll < 0.1:
             return
-        if roll < 0.35:
+        if roll < 0.35 and self.auto_increment:
             name = rng.choice(("INT", "BIGINT", "SMALLINT UNSIGNED", "BIGINT UNSIGNED"))
             kind = Type(name, "int", tuple(str(n) for n in (*range(1, 30), 100, 1000)), ("-1", "'x'", "1.5"), sums=True)
             table.columns.append(Column(self._schema.fresh("c"), kind, nullable=False, auto=True))

@@ -251,8 +251,8 @@ class Sabotage(Pair):
 
     def run(self, step: Step) -> tuple[Answer, list[Difference]]:
         if step.sql.startswith("UPDATE victim"):
-            self._session(step.session)._sides[0].query(step.sql.replace("SET a = a + 1", "SET a = a + 2"))
-            self._session(step.session)._sides[1].query(step.sql)
+            self._session_of(step)._sides[0].query(step.sql.replace("SET a = a + 1", "SET a = a + 2"))
+            self._session_of(step)._sides[1].query(step.sql)
             return Answer(), []
         return super().run(step)
 
