@@ -36,8 +36,8 @@
 //   FP4  A slot whose version is in storage, too, may be taken back though the page is held: who is
 //        granted the page next hears its llsn, and reads that version from storage. Pages that
 //        nobody has or wants come first. So pages that servers keep never fill the pool for good.
-//   FP5  Servers are given only so many slots at once that all of them together, each with an unused
-//        gift, have a quarter of the pool: the rest is pages', which storage can be given.
+//   FP5  What all servers have been given and not used, an unused gift each, is a quarter of the
+//        slots at most: the rest is pages', which storage can be given.
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.
