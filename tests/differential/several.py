@@ -5,6 +5,7 @@ committed on a server has to be there at once on the next one that it asks: defi
 """
 
 import shutil
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from strata_cli.several_health import is_fenced, tells_of_its_lease
 from strata_cli.waiting import wait_until
 
 from .compare import SCHEMA_INNODB, SCHEMA_STRATA
-from .pair import SETTINGS, Pair, SessionPair, made_ready
+from .pair import SETTINGS, Pair, SessionPair, Side, made_ready
 from .step import Step
 from .target import OPTIONS, Target
 from .transactions import IN_TRANSACTION
@@ -45,8 +46,8 @@ def done(control: Connection, sql: str) -> Answer:
 class SeveralConnections:
     """A session of one client on all servers: what it sets, it sets on each. Not thread-safe."""
 
-    def __init__(self, sockets: list[Path]) -> None:
-        self._all = [Connection(socket) for socket in sockets]
+    def __init__(self, connections: Sequence[Side]) -> None:
+        self._all = connections
         self._here = 0
         self._stays = False
         self._sent = ""
@@ -83,7 +84,7 @@ class SeveralConnections:
     def _is_session_wide(self) -> bool:
         return self._sent.startswith(("SET SESSION ", "USE "))
 
-    def _receivers(self) -> list[Connection]:
+    def _receivers(self) -> Sequence[Side]:
         return self._all if self._is_session_wide() else [self._all[self._here]]
 
 
@@ -111,7 +112,7 @@ class SeveralPair(Pair):
                     raise RuntimeError(f"tables that were dropped: {left} at {socket}")
 
     def _made_session(self) -> SessionPair:
-        strata = SeveralConnections(self._sockets)
+        strata = SeveralConnections([Connection(socket) for socket in self._sockets])
         made_ready(strata, SCHEMA_STRATA, "STRATA", SETTINGS_SEVERAL)
         return SessionPair(strata, made_ready(Connection(self._socket_path), SCHEMA_INNODB, "InnoDB"), together=True)
 
