@@ -52,7 +52,7 @@ def run_case(
 ) -> CaseResult:
     began = time.monotonic()
     family = families or (not long_keys and is_family(seed))
-    generator = Families(seed, statements) if family else Generator(seed, statements, long_keys, auto_increment=servers == 1)
+    generator = Families(seed, statements) if family else Generator(seed, statements, long_keys, engine_numbers=servers == 1)
     places = random.Random(f"servers {seed}")
     pair = make_pair()
     result = CaseResult()

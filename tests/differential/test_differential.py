@@ -285,10 +285,11 @@ def test_a_server_without_a_lease_ends_the_case() -> None:
 
 def test_with_several_servers_no_numbers_are_generated() -> None:
     for seed in range(30):
-        generator = Generator(seed, 60, auto_increment=False)
+        generator = Generator(seed, 60, engine_numbers=False)
         while (step := generator.next()) is not None:
             assert " AUTO_INCREMENT" not in step.sql
             generator.learn(step, Answer())
+            assert all(table.primary for table in generator._schema.tables.values())
 
 
 # --- with a server -----------------------------------------------------------------------------------------------

@@ -177,6 +177,28 @@ def test_a_server_that_is_killed_comes_back_with_all_it_had(several: Several) ->
         expect_whole(server, work + again)
 
 
+def test_a_commit_that_was_acknowledged_before_it_is_durable_is_there_for_the_others(several: Several) -> None:
+    """Whoever reads what is committed now, or wants the row without waiting, finds it free and newest (READ COMMITTED looks at
+    rows before it locks them)."""
+    one, two = several.add(), several.add()
+    make_tables(one)
+    for server in (one, two):
+        execute(server, "SET GLOBAL strata_flush_log_at_commit = 0")
+    with two.connect(autocommit=True, database="test") as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        for number in range(1, 21):
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            assert cursor.execute(f"UPDATE counter SET n = n + 100 WHERE n = {number} ORDER BY id") == 1
+            execute(one, f"INSERT INTO test.done VALUES (7, {number})")
+            assert cursor.execute(f"DELETE FROM done WHERE n = {number} ORDER BY n") == 1
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            cursor.execute("SELECT n FROM counter WHERE id = 1 FOR UPDATE NOWAIT")
+            assert cursor.fetchall() == ((number,),)
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            cursor.execute("SELECT n FROM counter FOR UPDATE SKIP LOCKED")
+            assert cursor.fetchall() == ((number,),)
+
+
 # --- definitions of tables ----------------------------------------------------------------------------------------------------
 
 
