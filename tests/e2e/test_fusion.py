@@ -182,6 +182,7 @@ def test_a_commit_that_was_acknowledged_before_it_is_durable_is_there_for_the_ot
     rows before it locks them)."""
     one, two = several.add(), several.add()
     make_tables(one)
+    execute(two, "CREATE DATABASE IF NOT EXISTS test")
     for server in (one, two):
         execute(server, "SET GLOBAL strata_flush_log_at_commit = 0")
     with two.connect(autocommit=True, database="test") as connection, connection.cursor() as cursor:
