@@ -14,10 +14,6 @@
 namespace strata::engine {
 namespace {
 
-bool is_undo_space(SpaceId space) noexcept {
-  return space.value != kSystemSpace && space.value < kFirstUserSpace;
-}
-
 std::string control_name(uint8_t node) { return "control-" + std::to_string(node); }
 
 uint64_t random_database_id() {

@@ -1,6 +1,7 @@
 // Prepared transactions without a session: kept for commit or rollback by xid (XA, two-phase
 // commit).
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -65,7 +66,58 @@ bool KernelImpl::wait_until_decided(SpaceId space, uint64_t deadline_us) {
 
 // E14
 Status KernelImpl::wait_until_decided(SpaceId space, Trx* waiter) {
-  const uint64_t deadline = monotonic_us() + waiter->lock_wait_timeout_us;
+  const uint64_t deadline_us = monotonic_us() + waiter->lock_wait_timeout_us;
+  STRATA_RETURN_IF_ERROR(wait_until_decided_here(space, waiter, deadline_us));
+  if (!several_writers()) return ok_status();
+  STRATA_ASSIGN_OR_RETURN(std::vector<TrxId> undecided, prepared_elsewhere(space));
+  if (undecided.empty()) return ok_status();
+  ddl_waiting.fetch_add(1, std::memory_order_relaxed);
+  WaitListener* const listener = options.wait_listener;
+  if (listener != nullptr) listener->wait_begins(waiter->owner);
+  const Status status = wait_until_decided_elsewhere(std::move(undecided), waiter, deadline_us);
+  ddl_waiting.fetch_sub(1, std::memory_order_relaxed);
+  if (listener != nullptr) listener->wait_ends(waiter->owner);
+  return status;
+}
+
+// The exclusive lock of the table's name has waited for the transactions that use it, and for what
+// a node that has it keeps (names.cc). But a transaction that somebody has recovered, the node
+// itself or one that took over its place, uses no name any more (T15).
+StatusOr<std::vector<TrxId>> KernelImpl::prepared_elsewhere(SpaceId space) {
+  std::vector<TrxId> found;
+  STRATA_ASSIGN_OR_RETURN(const std::vector<SpaceId> present, source->list_spaces());
+  for (const SpaceId one : present) {
+    if (!is_undo_space(one) || one.value == undo_space_of(NodeId{options.node})) continue;
+    const NodeId other{static_cast<uint8_t>(one.value)};
+    STRATA_ASSIGN_OR_RETURN(const std::vector<TrxId> there, trxs->prepared_elsewhere(other, space));
+    found.insert(found.end(), there.begin(), there.end());
+  }
+  return found;
+}
+
+// Nobody tells of a decision elsewhere: looked at again and again, less often as it takes longer.
+Status KernelImpl::wait_until_decided_elsewhere(std::vector<TrxId> undecided, Trx* waiter,
+                                                uint64_t deadline_us) {
+  constexpr uint64_t kPauseUsMin = 5'000;
+  constexpr uint64_t kPauseUsMax = 200'000;
+  CondVarSleep sleep(&prepared_mutex, &prepared_decided);
+  for (uint64_t pause_us = kPauseUsMin;; pause_us = std::min(2 * pause_us, kPauseUsMax)) {
+    while (!undecided.empty()) {
+      STRATA_ASSIGN_OR_RETURN(const TrxLookup now, trxs->lookup(undecided.back()));
+      if (now.state == TrxState::kPrepared || now.state == TrxState::kCommitting) break;
+      undecided.pop_back();
+    }
+    if (undecided.empty()) return ok_status();
+    const WaitInterrupt::Asleep asleep(&waiter->interrupt, &sleep);
+    MutexLock lock(prepared_mutex);
+    if (waiter->interrupt.interrupted()) return error_interrupted();
+    const uint64_t now_us = monotonic_us();
+    if (now_us >= deadline_us) return error_lock_wait_timeout();
+    prepared_decided.wait_for_us(lock, std::min(pause_us, deadline_us - now_us));
+  }
+}
+
+Status KernelImpl::wait_until_decided_here(SpaceId space, Trx* waiter, uint64_t deadline) {
   CondVarSleep sleep(&prepared_mutex, &prepared_decided);
   const WaitInterrupt::Asleep asleep(&waiter->interrupt, &sleep);
   MutexLock lock(prepared_mutex);

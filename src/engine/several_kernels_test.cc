@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/testing/wait_until.h"
 #include "engine/testing/cluster.h"
 #include "undo/undo_log.h"
 
@@ -843,6 +844,79 @@ TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnOtherNodes) {
   EXPECT_TRUE(ddl->truncate_table("test", "t", nullptr).ok());
   ASSERT_TRUE(ddl->commit().ok());
   EXPECT_TRUE(used->stale());
+}
+
+// E14, T15: nobody holds the table's name for what a node has recovered, be it there or away. What
+// was copied without such rows would lack them once they are committed.
+TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnNodesThatWereAway) {
+  Cluster cluster(3, {"t", "other"}, false);
+  const auto prepare_one = [&](uint64_t id, const std::string& xid) {
+    auto user = cluster.kernel(2)->new_session();
+    user->begin(Isolation::kRepeatableRead);
+    ASSERT_TRUE(insert(user.get(), cluster.table(user.get()), id, row_of(id, 1, 10)).ok());
+    ASSERT_TRUE(user->prepare(xid).ok());
+    user->detach_prepared();
+  };
+  const auto ddl = [&](uint64_t timeout_us, const std::function<Status(Session*)>& statement) {
+    auto session = cluster.kernel(1)->new_session();
+    session->set_lock_wait_timeout_us(timeout_us);
+    session->begin(Isolation::kReadCommitted);
+    const Status status = statement(session.get());
+    EXPECT_TRUE((status.ok() ? session->commit() : session->rollback()).ok());
+    return status;
+  };
+  const auto drop = [](Session* s) { return s->drop_table("test", "t"); };
+  const auto truncate = [](Session* s) { return s->truncate_table("test", "t", nullptr); };
+  const auto copy = [&](Session* s) {
+    STRATA_RETURN_IF_ERROR(s->lock_name("test", "t"));
+    return s->wait_until_decided(*cluster.table(s));
+  };
+  const auto add = [](Session* s) { return add_index(s, "t", false); };
+  const auto is_refused = [&] {
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(1'000, drop)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(1'000, truncate)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(1'000, copy)));
+    EXPECT_TRUE(is_lock_wait_timeout(ddl(1'000, add)));
+    EXPECT_TRUE(
+        ddl(1'000, [](Session* s) { return s->truncate_table("test", "other", nullptr); }).ok());
+  };
+  prepare_one(1, "x");
+  prepare_one(2, "y");
+  cluster.crash(2);
+  cluster.start(2);
+  if (HasFatalFailure()) return;
+  is_refused();
+  cluster.stop(2);
+  is_refused();
+  cluster.start(2);
+  if (HasFatalFailure()) return;
+  ASSERT_TRUE(cluster.kernel(2)->rollback_by_xid("y").ok());
+  is_refused();
+
+  // KILL ends the wait, and so does the decision.
+  auto waiting = cluster.kernel(1)->new_session();
+  const auto is_waiting = [&] { return cluster.impl(1)->ddl_waiting.load() == 1; };
+  waiting->set_lock_wait_timeout_us(3'600'000'000);
+  for (const bool is_killed : {true, false}) {
+    std::thread ends([&] {
+      EXPECT_TRUE(strata::testing::wait_until(is_waiting));
+      if (is_killed)
+        waiting->interrupt();
+      else
+        EXPECT_TRUE(cluster.kernel(2)->commit_by_xid("x").ok());
+    });
+    waiting->begin(Isolation::kReadCommitted);
+    const Status waited = copy(waiting.get());
+    ends.join();
+    EXPECT_TRUE(is_killed ? is_interrupted(waited) : waited.ok()) << waited;
+    if (!is_killed) {
+      EXPECT_EQ(scan(waiting.get(), cluster.table(waiting.get()))->size(), 1u);
+    }
+    EXPECT_TRUE(waiting->rollback().ok());
+    waiting->clear_interrupt();
+  }
+  EXPECT_TRUE(ddl(20'000'000, add).ok());
+  EXPECT_TRUE(ddl(20'000'000, drop).ok());
 }
 
 namespace {

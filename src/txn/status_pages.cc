@@ -204,6 +204,42 @@ StatusOr<StatusEntry> StatusPages::read(NodeId node, uint64_t sequence) {
   return read_entry(guard.page(), sequence);
 }
 
+// False: the node makes its space, or an attempt to do so has failed.
+StatusOr<bool> StatusPages::has_begun(NodeId node) {
+  const StatusOr<PageGuard> header = pool_->fix(PageId{undo_space_of(node), 0}, LatchMode::kShared);
+  if (is_not_found(header.status())) return false;
+  STRATA_RETURN_IF_ERROR(header.status());
+  const uint32_t offset = kHeaderSlotsOffset + 8 * static_cast<uint32_t>(kStatusRootSlot);
+  return load_u64(header->page() + offset) != 0;
+}
+
+Status StatusPages::visit_chunk(NodeId node, uint64_t chunk, const VisitEntry& visit) {
+  STRATA_ASSIGN_OR_RETURN(const uint32_t number, walk(node, chunk));
+  STRATA_ASSIGN_OR_RETURN(const PageGuard guard, fix_checked(PageId{undo_space_of(node), number},
+                                                             PageType::kStatus, chunk));
+  for (uint32_t entry = 0; entry < kEntriesPerPage; ++entry) {
+    const uint64_t sequence = sequence_at(chunk, entry);
+    visit(sequence, read_entry(guard.page(), sequence));
+  }
+  return ok_status();
+}
+
+// A node writes its bound before it frees what is below: a chunk that is not there, and not below
+// the bound that is read afterwards, is behind the last one.
+Status StatusPages::for_each_entry(NodeId node, const VisitEntry& visit) {
+  STRATA_ASSIGN_OR_RETURN(const bool begun, has_begun(node));
+  if (!begun) return ok_status();
+  uint64_t end = 0;  // the first one that was not there
+  for (bool again = false;; again = true) {
+    STRATA_ASSIGN_OR_RETURN(const uint64_t bound, number_in_header(node, kVisibleBelowSlot));
+    if (again && group_chunk_of(bound) <= end) return ok_status();
+    end = group_chunk_of(bound);
+    Status visited;
+    while ((visited = visit_chunk(node, end, visit)).ok()) ++end;
+    if (!is_not_found(visited)) return visited;
+  }
+}
+
 Status StatusPages::remove_child(PageId parent, uint64_t parent_extra, uint64_t index,
                                  PageId child) {
   Mtr mtr(pool_, log_);

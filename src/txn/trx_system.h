@@ -40,6 +40,8 @@
 //        in the middle must not leave half of it waiting for a decision.
 //   T13  A transaction whose undo stopped half-way can only be rolled back: it is neither prepared
 //        nor committed, whoever asks and whenever.
+//   T15  What another node has prepared is known by its pages alone: it may be away, or somebody
+//        may have recovered it in another life, and nobody holds a name or a slot for it.
 #pragma once
 
 #include <atomic>
@@ -220,6 +222,9 @@ class TrxSystem {
   // lock. No I/O for ids of this node.
   StatusOr<bool> is_undecided(TrxId id, TrxId self);
   [[nodiscard]] uint64_t all_visible_below() const noexcept;
+  // T15: those of another node that are prepared and have changes in the space, whether or not that
+  // node is there. Reads its status pages, and may have to wait for them.
+  StatusOr<std::vector<TrxId>> prepared_elsewhere(NodeId other, SpaceId space);
 
   // --- purge ---
   // For what commit_finish() gave to its caller: done, or left to the purge threads.

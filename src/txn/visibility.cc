@@ -1,5 +1,6 @@
 // Views, and what a reader may see.
 #include <algorithm>
+#include <utility>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -297,6 +298,32 @@ StatusOr<bool> TrxSystem::is_undecided(TrxId id, TrxId self) {
     return impl_->tit.read(sequence_of(id), &found) && is_undecided_state(found.state);
   STRATA_ASSIGN_OR_RETURN(found, lookup(id));
   return is_undecided_state(found.state);
+}
+
+// T15
+StatusOr<std::vector<TrxId>> TrxSystem::prepared_elsewhere(NodeId other, SpaceId space) {
+  Impl& s = *impl_;
+  STRATA_ASSERT(other != s.node);
+  std::vector<std::pair<TrxId, UndoPtr>> prepared;
+  STRATA_RETURN_IF_ERROR(
+      s.status.for_each_entry(other, [&](uint64_t sequence, const StatusEntry& entry) {
+        if (entry.state == TrxState::kPrepared)
+          prepared.emplace_back(make_trx_id(other, sequence), entry.first_undo);
+      }));
+  std::vector<TrxId> found;
+  for (const auto& [id, first_undo] : prepared) {
+    std::vector<SpaceId> spaces;
+    const Status read = read_changed_spaces(s.pool, id, first_undo, &spaces);
+    if (is_not_found(read)) {  // it has been decided meanwhile
+      STRATA_ASSIGN_OR_RETURN(const TrxLookup now, s.read_status(id));
+      if (now.state != TrxState::kPrepared) continue;
+      return error_corruption("transaction " + std::to_string(id.value) +
+                              " is prepared but its undo records are missing");
+    }
+    STRATA_RETURN_IF_ERROR(read);
+    if (std::find(spaces.begin(), spaces.end(), space) != spaces.end()) found.push_back(id);
+  }
+  return found;
 }
 
 uint64_t TrxSystem::all_visible_below() const noexcept {

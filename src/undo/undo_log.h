@@ -157,6 +157,10 @@ class UndoSpace {
 // Reads one record through any pool. kNotFound: not (or no longer) a record of `expected` there
 // (U1).
 Status read_undo(BufferPool* pool, UndoPtr ptr, TrxId expected, UndoRecord* out);
+// Adds the spaces of the trees in which an undecided transaction, of any node, has changes, whether
+// or not these were undone later. kNotFound: the run is gone, so it has been decided.
+Status read_changed_spaces(BufferPool* pool, TrxId trx_id, UndoPtr first,
+                           std::vector<SpaceId>* spaces);
 // All records of a finished transaction's run from `first` on, in order of writing, but for those
 // that were rolled back (U5). `visit` is called without latches. kNotFound: the run is gone.
 Status for_each_undo(BufferPool* pool, TrxId trx_id, UndoPtr first,

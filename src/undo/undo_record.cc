@@ -256,6 +256,16 @@ Status read_undo(BufferPool* pool, UndoPtr ptr, TrxId expected, UndoRecord* out)
   return decode_record(raw, out);
 }
 
+Status read_changed_spaces(BufferPool* pool, TrxId trx_id, UndoPtr first,
+                           std::vector<SpaceId>* spaces) {
+  return walk_run(
+      pool, trx_id, first,
+      [&](UndoPtr, const RawRecord& raw) {
+        if (!is_mark(raw.type)) note_space(raw, spaces);
+      },
+      nullptr, nullptr);
+}
+
 Status for_each_undo(BufferPool* pool, TrxId trx_id, UndoPtr first,
                      const std::function<Status(UndoPtr, const UndoRecord&)>& visit) {
   // First pass: where does the chain leave the order of writing? `jump` says, for a record that was

@@ -233,6 +233,10 @@ struct KernelImpl final : SchemaUser {
   Status decide_prepared(Bytes xid, const std::function<Status(Trx*)>& decide);
   Status wait_until_decided(SpaceId space, Trx* waiter);
   bool wait_until_decided(SpaceId space, uint64_t deadline_us);
+  Status wait_until_decided_here(SpaceId space, Trx* waiter, uint64_t deadline_us);
+  Status wait_until_decided_elsewhere(std::vector<TrxId> undecided, Trx* waiter,
+                                      uint64_t deadline_us);
+  StatusOr<std::vector<TrxId>> prepared_elsewhere(SpaceId space);
   [[nodiscard]] bool is_undecided(SpaceId space) const STRATA_REQUIRES(prepared_mutex);
   // reaper.cc
   void note_dropped(SpaceId space);
@@ -274,6 +278,10 @@ struct RowKeys;
 
 // For people: what went wrong. Statuses of hot paths carry a code only.
 std::string text_of(const Status& failure);
+
+inline bool is_undo_space(SpaceId space) noexcept {
+  return space.value != kSystemSpace && space.value < kFirstUserSpace;
+}
 
 inline TreeId tree_of(const Table& table, uint32_t index) {
   const TableSpec& spec = table.spec();

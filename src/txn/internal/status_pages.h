@@ -18,6 +18,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 
 #include "base/latch.h"
 #include "base/status.h"
@@ -85,6 +86,10 @@ class StatusPages {
   StatusOr<MtrPage*> fix(Mtr* mtr, uint32_t page, uint64_t sequence) const;
   // Entry of any node's transaction. kNotFound: truncated, or never made.
   StatusOr<StatusEntry> read(NodeId node, uint64_t sequence);
+  // Visits the entries of any node from its bound on, of all pages that are there when they are
+  // looked at. `visit` is called with the page latched. Nothing where a node has only just begun.
+  using VisitEntry = std::function<void(uint64_t sequence, const StatusEntry& entry)>;
+  Status for_each_entry(NodeId node, const VisitEntry& visit);
   // Frees own pages of chunks below `chunk`. One caller at a time. Blocks.
   Status truncate_below(uint64_t chunk);
 
@@ -93,6 +98,8 @@ class StatusPages {
   StatusOr<uint32_t> child(PageId directory, uint64_t extra, uint64_t index) const;
   StatusOr<uint32_t> root_of(NodeId node);
   StatusOr<uint32_t> walk(NodeId node, uint64_t chunk);
+  StatusOr<bool> has_begun(NodeId node);
+  Status visit_chunk(NodeId node, uint64_t chunk, const VisitEntry& visit);
   Status extend(uint64_t chunk);  // the next one
   Status add_child(PageId parent, uint64_t parent_extra, uint64_t index, PageType type,
                    uint64_t extra, uint32_t* number);
