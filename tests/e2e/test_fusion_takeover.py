@@ -201,3 +201,34 @@ def test_who_is_stopped_in_order_is_not_adopted(several: Several) -> None:
     several.start(two)
     assert counters(two) == [2]
     assert status(one, "adoptions") == 0 and status(one, "adoptions_failed") == 0
+
+
+def test_what_a_killed_server_has_prepared_keeps_its_tables(several: Several) -> None:
+    """A copy that another server makes meanwhile would lack the rows, once they are committed."""
+    one = several.add()
+    make_tables(one)
+    two = several.add()
+    connection = two.connect()
+    with connection.cursor() as cursor:
+        cursor.execute("XA START 'x'")
+        cursor.execute("INSERT INTO test.counter VALUES (2, 0)")
+        cursor.execute("XA END 'x'")
+        cursor.execute("XA PREPARE 'x'")
+
+    def alter_is_refused() -> None:
+        for statement in ("ALTER TABLE test.counter FORCE", "CREATE INDEX i ON test.counter (n)", "TRUNCATE TABLE test.counter"):
+            with pytest.raises(pymysql.err.OperationalError) as refused:
+                execute(one, "SET STATEMENT lock_wait_timeout = 2, strata_lock_wait_timeout = 2 FOR " + statement)
+            assert refused.value.args[0] == 1205, refused.value
+        execute(one, "ALTER TABLE test.account FORCE")
+
+    alter_is_refused()
+    two.kill()
+    connection.close()
+    assert wait_until(lambda: status(one, "adoptions") == 1, DEADLINE_S), one.log_tail(40)
+    alter_is_refused()  # Nobody is there who knows of it.
+    several.start(two)
+    alter_is_refused()  # Who knows of it does not use the table.
+    execute(two, "XA COMMIT 'x'")
+    execute(one, "ALTER TABLE test.counter FORCE")
+    assert counters(one) == counters(two) == [0, 0]
