@@ -880,7 +880,24 @@ TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnNodesThatWereAway) {
     EXPECT_TRUE(
         ddl(1'000, [](Session* s) { return s->truncate_table("test", "other", nullptr); }).ok());
   };
+  // Groups of status pages are truncated before the first one, and lie between the two.
+  const auto commit_many = [&] {
+    auto user = cluster.kernel(2)->new_session();
+    const TableRef other = cluster.table(user.get(), "other");
+    for (uint64_t id = 1; id <= 9000; ++id) {
+      user->begin(Isolation::kRepeatableRead);
+      const Row row = row_of(1, 1, 10);
+      const bool is_there = id % 2 == 0;
+      ASSERT_TRUE(
+          (is_there ? remove(user.get(), other, 1, row) : insert(user.get(), other, 1, row)).ok());
+      ASSERT_TRUE(user->commit(Durability::kNoSync).ok());
+      if (id % 1000 == 0) cluster.purge();
+    }
+  };
+  commit_many();
+  EXPECT_GT(cluster.impl(2)->trxs->all_visible_below(), 8500u);
   prepare_one(1, "x");
+  commit_many();
   prepare_one(2, "y");
   cluster.crash(2);
   cluster.start(2);
@@ -890,7 +907,7 @@ TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnNodesThatWereAway) {
   is_refused();
   cluster.start(2);
   if (HasFatalFailure()) return;
-  ASSERT_TRUE(cluster.kernel(2)->rollback_by_xid("y").ok());
+  ASSERT_TRUE(cluster.kernel(2)->rollback_by_xid("x").ok());
   is_refused();
 
   // KILL ends the wait, and so does the decision.
@@ -903,7 +920,7 @@ TEST(SeveralKernels, DdlWaitsForWhatIsPreparedOnNodesThatWereAway) {
       if (is_killed)
         waiting->interrupt();
       else
-        EXPECT_TRUE(cluster.kernel(2)->commit_by_xid("x").ok());
+        EXPECT_TRUE(cluster.kernel(2)->commit_by_xid("y").ok());
     });
     waiting->begin(Isolation::kReadCommitted);
     const Status waited = copy(waiting.get());

@@ -317,12 +317,18 @@ class FusionRun:
     def _wait_started(self, server: Server) -> None:
         """Again, if it lost its lease meanwhile on a busy machine, and says so."""
         for left in reversed(range(START_TRIES)):
-            server.wait_ready(START_TIMEOUT_S)
-            if server.has_strata():
+            ended = None
+            try:
+                server.wait_ready(START_TIMEOUT_S)
+            except StrataError as error:  # With a binary log to be recovered it does not go on without the engine.
+                if "ended while starting" not in str(error):
+                    raise
+                ended = error
+            if ended is None and server.has_strata():
                 return
             about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
             if left == 0 or not any(tells_of_its_lease(line) for line in about):
-                raise Failure("\n".join([f"{_name(server)} started without STRATA:", *about[-12:]]))
+                raise Failure("\n".join([f"{_name(server)} started without STRATA:", *about[-12:]])) from ended
             self.result.notes.append(f"{_name(server)} lost its lease while it started")
             server.kill()
             self._cluster.launch(server)
