@@ -62,6 +62,7 @@ class Definitions:
         if not sources:
             return None
         source = rng.choice(sources)
+        stored = rng.choice(("VIRTUAL", "PERSISTENT")) if self.virtual_columns else "PERSISTENT"
         if source.type.family in ("int", "unsigned"):
             kind, expression = plain_int(), f"{source.name} MOD {rng.randint(2, 9)}"
         elif source.type.family == "datetime":
@@ -70,19 +71,20 @@ class Definitions:
             good = tuple(v for v in source.type.good if v.startswith("'") and len(v) < 8) or ("''",)
             charset, collation = source.type.sql.split(" CHARACTER SET ")[1].split(" COLLATE ")
             width = source.type.bytes_per_character
+            if stored == "VIRTUAL":  # Otherwise InnoDB's entries may hold old values: see the README.
+                collation = f"{charset}_bin"
             kind = Type(
                 f"VARCHAR(10) CHARACTER SET {charset} COLLATE {collation}",
                 "text",
                 good,
                 (),
-                source.type.exact,
+                stored != "VIRTUAL" and source.type.exact,
                 10 * width,
                 10,
                 width,
                 collation,
             )
             expression = rng.choice((f"LEFT({source.name}, 3)", f"LEFT(UPPER({source.name}), 10)"))
-        stored = rng.choice(("VIRTUAL", "PERSISTENT")) if self.virtual_columns else "PERSISTENT"
         return Column(self._schema.fresh("g"), kind, generated=f"{expression}) {stored}")
 
     def _part(self, column: Column, primary: bool) -> Part | None:

@@ -149,6 +149,7 @@ class Cluster:
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
         self.lease_s: float = COMPUTE_LEASE_S
         self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
+        self.compute_prefix: tuple[str, ...] = ()  # a command that runs each server, and ends with it
         self.emulation: Emulation | None = None  # whose nodes its processes are
         self._program = program or [paths.storenode_path(preset)]
         self.memory_program: Sequence[str | Path] = memory_program or [paths.memnode_path(preset)]
@@ -610,7 +611,8 @@ class Cluster:
         if name in self.standbys:
             self.lead_to(server)
         settings = self.compute_settings(name, chosen)
-        server.launch(settings, env=self._environment(name, "compute"), keep_socket=name in self.standbys)
+        environment = self._environment(name, "compute")
+        server.launch(settings, env=environment, prefix=self.compute_prefix, keep_socket=name in self.standbys)
         return chosen
 
     def _await_compute(self, name: str, port: int, began: float) -> None:

@@ -116,7 +116,8 @@ class Server(BackgroundProcess):
     ) -> float:
         """Starts mariadbd and waits until it answers; returns the seconds it took (recovery included).
 
-        `prefix` is a command that becomes the server with exec, such as unshare: the pid stays the same.
+        `prefix` is a command that becomes the server with exec, such as unshare: the pid stays the same. Or one that runs it
+        and ends with it: the pid is that command's, which passes SIGTERM on.
         """
         self.launch(settings, env=env, extra=extra, prefix=prefix, keep_socket=keep_socket)
         return self.wait_ready(timeout_s)

@@ -41,6 +41,31 @@ def test_figure_11_compares_with_all_local_over_the_same_link() -> None:
     assert EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", shares({"all local": 1.0}))) == []
 
 
+def test_figure_8_compares_with_swapping_of_the_same_share() -> None:
+    rates = {"all local": 100.0, "10 % local": 80.0, "50 % local": 90.0, "75 % local": 95.0}
+    rates |= {f"{share} % local, the rest swapped": tps for share, tps in ((10, 20.0), (50, 50.0), (75, 60.0))}
+    findings = EXPERIMENTS["lego-fig8"].findings(measured("lego-fig8", shares(rates)))
+    assert [finding.ours for finding in findings] == pytest.approx([1.8, 1.0, 4.0, 0.6, 0.5])
+    assert [finding.agrees for finding in findings if isinstance(finding, Bar)] == [False, True]
+
+
+def test_a_pool_that_is_swapped_has_room_for_all() -> None:
+    setup = Setup("50 % local, the rest swapped", legobase.WRITTEN, 0.5, swapped=True)
+    result = measured("lego-fig8", [])
+    assert (result.local_bytes(setup), result.pool_bytes(setup)) == (50 * MIB, 360 * MIB)
+    assert result.pool_bytes(replace(setup, swapped=False)) == 50 * MIB
+
+
+def test_figure_9_counts_reads_of_both() -> None:
+    def run(label: str, seconds: float, gets: float) -> Run:
+        names = [f"Q{number}" for number in range(1, 23)]
+        return Run(label, 1.0, queries=dict.fromkeys(names, seconds), gets=dict.fromkeys(names, gets))
+
+    runs = [run("all local", 1.0, 0.0), run("50 % local", 1.1, 100.0), run("50 % local, the rest swapped", 2.2, 450.0)]
+    findings = EXPERIMENTS["lego-fig9"].findings(measured("lego-fig9", runs))
+    assert [finding.ours for finding in findings] == pytest.approx([2.0, 4.5, 4.5, 4.5, 2.0])
+
+
 def test_error_bars_are_of_runs_of_the_same_turn() -> None:
     turns = [{**FIGURE_11, "10 % local": 92.0}, {**FIGURE_11, "10 % local": 99.0}, {**FIGURE_11, "10 % local": 80.0}]
     first = EXPERIMENTS["lego-fig11"].findings(measured("lego-fig11", [run for turn in turns for run in shares(turn)]))[0]
@@ -105,7 +130,7 @@ def test_shares_are_of_what_is_touched_and_too_little_data_is_said() -> None:
 
 
 def test_what_is_skipped_is_said() -> None:
-    assert any("swap" in said for said in legobase_report.remarks(measured("lego-fig11", [])))
+    assert any("swap" in said for said in legobase_report.remarks(measured("lego-fig15", [])))
 
 
 def test_quick_is_smaller_and_known() -> None:

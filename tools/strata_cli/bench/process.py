@@ -64,6 +64,12 @@ def resident_bytes(pid: int) -> int:
     return 0
 
 
+def pages_swapped_in() -> int:
+    """By the whole machine, since it started; in the kernel's pages."""
+    found = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(found.get("pswpin", 0))
+
+
 def disk_bytes(*files: Path) -> int:
     """Blocks allocated to these files and to what is below these folders."""
     found = [one for file in files for one in ([file] if file.is_file() else file.rglob("*")) if one.is_file()]

@@ -20,7 +20,7 @@ from typing import Any
 
 import pymysql
 
-from .. import compute_move, dilation, mariadb_packages, paths, setup_cmd
+from .. import compute_move, dilation, farmem, mariadb_packages, paths, setup_cmd
 from ..bench import process, same_figures
 from ..bench.comparison import STRATA
 from ..bench.results import commit
@@ -33,7 +33,7 @@ from ..server import Server, Settings, choose_port
 from ..shell import StrataError, console
 from ..waiting import wait_until
 from .ladder import LOAD_POOL, NODE_LEASE_S, VOID_REPEATS, undisturbed
-from .legobase import ALL_LOCAL, COMPUTE, MEMORY, OWN, POOLED, Phase, Plan, Result, Run, Setup, profile_of
+from .legobase import ALL_LOCAL, COMPUTE, LEAST_POOL, MEMORY, OWN, POOLED, Phase, Plan, Result, Run, Setup, profile_of
 from .loads import Load, Target, load_of
 
 WARM_UP_S = 5
@@ -98,6 +98,8 @@ def _begun(plan: Plan, first: "Deployment", lock: Path | None) -> Result:
     with undisturbed(lock):
         data_bytes = first.data_bytes()
         touched_bytes = first.touched_bytes(int(ALL_LOCAL * data_bytes))
+        if any(setup.swapped for setup in plan.setups):
+            first.look_outside()
     result = Result(plan, data_bytes, touched_bytes, [], [commit()], machine())
     console.print(f"  {data_bytes / MIB:,.0f} MiB of data, of which the load touches {touched_bytes / MIB:,.0f} MiB")
     if said := result.too_large_pool():
@@ -111,7 +113,7 @@ def _shown(run: Run) -> str:
 
 
 def _measured(deployment: "Deployment", plan: Plan, setup: Setup, result: Result) -> Run:
-    deployment.restart(result.local_bytes(setup), setup)
+    deployment.restart(result.pool_bytes(setup), setup, result.local_bytes(setup) if setup.swapped else None)
     deployment.warm_up(WARM_UP_S)
     deployment.wait_until_quiet()
     if plan.phases:
@@ -284,6 +286,7 @@ class Deployment:
         self._plan = plan
         self._load = load
         self._folder = folder
+        self.outside_bytes = 0  # Of a server's memory, what are no pages; see look_outside().
 
     # What differs between a server and a cluster.
 
@@ -297,7 +300,8 @@ class Deployment:
         """Once all is loaded."""
         raise StrataError(f"{self.profile} is not dilated here")
 
-    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
+    def restart(self, pool_bytes: int, setup: Setup | None = None, local_bytes: int | None = None) -> None:
+        """`local_bytes`: of pages in local memory, where the rest is swapped."""
         raise NotImplementedError
 
     def strike(self, setup: Setup) -> None:
@@ -357,6 +361,15 @@ class Deployment:
         counted = self._counters()
         return PAGE_BYTES * (counted["buffer_pool_frames"] - counted["buffer_pool_free"])
 
+    def look_outside(self) -> None:
+        """Finds outside_bytes: with the least pool, all of which is resident, since a large one may be where nothing was touched,
+        too (the kernel's large pages)."""
+        self.restart(LEAST_POOL)
+        self.warm_up(WARM_UP_S)
+        pid = self.server().pid()
+        assert pid is not None
+        self.outside_bytes = max(0, process.resident_bytes(pid) - LEAST_POOL)
+
     def warm_up(self, seconds: int) -> None:
         self._load.run(self._target(), self._plan.threads, seconds)
 
@@ -365,10 +378,13 @@ class Deployment:
 
     def measure(self, setup: Setup) -> Run:
         before, began, machine_time = self._counters(), time.monotonic(), process.MachineTime.now()
+        swapped_in = process.pages_swapped_in()
         with dilation.watched(self._emulation()) as validity:
             measured = self._load.run(self._target(), self._plan.threads, self._plan.seconds)
         elapsed_s, used_s = time.monotonic() - began, machine_time.used_since()
         grown = {name: value - before.get(name, 0) for name, value in self._counters().items()}
+        if setup.swapped:
+            grown["pages_swapped_in"] = process.pages_swapped_in() - swapped_in
         costs = {**costs_of(grown), "machine_cores": used_s / elapsed_s}
         judged = validity()
         void = (judged.why_void or "") if judged else ""
@@ -432,7 +448,15 @@ class Deployment:
 def costs_of(grown: dict[str, int]) -> dict[str, float]:
     """Of a transaction: what counters grew by, divided by how many there were."""
     count = grown.get("trx_commits", 0) + grown.get("trx_read_only_commits", 0)
-    names = ("buffer_pool_reads", "lego_remote_hits", "lego_lookups", "lego_storage_reads", "cluster_pages_read", "log_bytes")
+    names = (
+        "buffer_pool_reads",
+        "lego_remote_hits",
+        "lego_lookups",
+        "lego_storage_reads",
+        "cluster_pages_read",
+        "pages_swapped_in",
+        "log_bytes",
+    )
     found = {name: grown[name] / max(count, 1) for name in names if name in grown}
     if hits := grown.get("lego_remote_hits", 0):
         found["us_of_a_get"] = grown["lego_get_ns"] / hits / 1000
@@ -454,7 +478,9 @@ class ServerAlone(Deployment):
         self._server.start(self._settings, extra=self._extra)
         self._query("CREATE DATABASE IF NOT EXISTS test")
 
-    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
+    def restart(self, pool_bytes: int, setup: Setup | None = None, local_bytes: int | None = None) -> None:
+        if local_bytes is not None:
+            raise StrataError(f"{self.profile} is not swapped here")
         self._server.stop()
         self._extra = self._options(pool_bytes, setup)
         self._server.start(self._settings, extra=self._extra)
@@ -476,6 +502,7 @@ class WholeCluster(Deployment):
     def __init__(self, plan: Plan, load: Load, profile: str, folder: Path, *, pooled: bool) -> None:
         super().__init__(plan, load, profile, folder)
         self._pooled = pooled
+        self._swapping: farmem.MemoryNode | None = None
         self._emulated: Emulation | None = None
         self._has_begun = False
         if plan.wish().dilated:
@@ -520,12 +547,33 @@ class WholeCluster(Deployment):
         self._has_begun = True
         self._cluster.start(self.profile)
 
-    def restart(self, pool_bytes: int, setup: Setup | None = None) -> None:
+    def restart(self, pool_bytes: int, setup: Setup | None = None, local_bytes: int | None = None) -> None:
         serving = self._cluster.serving_compute()
         if serving is not None:
             self._cluster.stop_part(serving)
+        self._end_swapping()
         self._cluster.compute_options = self._options(pool_bytes, setup)
+        if setup is not None and local_bytes is not None:
+            self._cluster.compute_prefix = self._begin_swapping(local_bytes, self._plan.link_of(setup))
         self._cluster.start_part(FIRST_COMPUTE)
+
+    def _begin_swapping(self, local_bytes: int, link: str) -> tuple[str, ...]:
+        """Returns the command that runs a server so. The limit is of all its memory: what are no pages comes on top."""
+        self._swapping = farmem.MemoryNode(self._plan.memory)
+        options = farmem.Options(
+            mode=farmem.SWAP, local=str(self.outside_bytes + local_bytes), far=self._plan.memory, link=link, quiet=True
+        )
+        return tuple(farmem.run_command(self._swapping.__enter__(), options, ()))
+
+    def _end_swapping(self) -> None:
+        self._cluster.compute_prefix = ()
+        if self._swapping is not None:
+            self._swapping.__exit__()
+            self._swapping = None
+
+    def _pages_read(self) -> int:
+        """The kernel counts in pages of its own; nothing else is swapped."""
+        return process.pages_swapped_in() if self._swapping is not None else super()._pages_read()
 
     def strike(self, setup: Setup) -> None:
         struck = [self.server()] if COMPUTE in setup.strikes else []
@@ -558,6 +606,7 @@ class WholeCluster(Deployment):
 
     def end(self) -> None:
         self._cluster.stop()
+        self._end_swapping()
         if self._emulated:
             self._emulated.end()
         if self._cluster.exists() and not self._cluster.running():

@@ -25,10 +25,7 @@ COMPUTE, MEMORY = "compute", "memory"  # What is struck.
 RDMA = "rdma25g"
 LEAST_POOL = 8 << 20  # strata_buffer_pool_size takes no less
 MIB = 1 << 20
-NO_SWAP = (
-    "The paper's other baseline, MySQL on memory that is swapped to another machine, was skipped:"
-    " ./strata farmem run --mode swap runs a program so; these experiments do not use it yet."
-)
+NO_SWAP = "Not measured: how MySQL on memory that is swapped to another machine (Infiniswap) starts again after a crash."
 
 
 def profile_of(kind: str) -> str:
@@ -52,6 +49,7 @@ class Setup:
     strikes: tuple[str, ...] = (COMPUTE,)  # where there is a crash: what gets kill -9
     memory_lost: bool = False  # then, with all that the memory node held
     link: str = ""  # "": the plan's
+    swapped: bool = False  # The pool holds everything, the process has its share of memory, and swaps the rest to a memory node.
 
 
 @dataclass(frozen=True)
@@ -154,8 +152,12 @@ class Result:
     def is_whole(self) -> bool:
         return {run.setup for run in self.runs} == {setup.label for setup in self.plan.setups}
 
+    def pool_bytes(self, setup: Setup) -> int:
+        """Of its buffer pool. One that is swapped has room for all, and the kernel says what of it is local."""
+        return self.local_bytes(replace(setup, share=ALL_LOCAL) if setup.swapped else setup)
+
     def local_bytes(self, setup: Setup) -> int:
-        """Of its local pool."""
+        """Of pages in local memory."""
         whole = max(self.data_bytes, self.touched_bytes) if setup.share > 1 else self.touched_bytes
         return max(LEAST_POOL, int(setup.share * whole / MIB) * MIB)
 
@@ -186,6 +188,10 @@ def mark_of(name: str) -> Of:
 
 def query_of(name: str) -> Of:
     return lambda run: (run.queries or {}).get(name, 0.0)
+
+
+def gets_of(name: str) -> Of:
+    return lambda run: (run.gets or {}).get(name, 0.0)
 
 
 @dataclass(frozen=True)
@@ -267,6 +273,10 @@ def _share(share: float) -> str:
     return f"{share * 100:.0f} % local"
 
 
+def _swapped(share: float) -> str:
+    return f"{_share(share)}, the rest swapped"
+
+
 def _rdma(label: str) -> str:
     return f"{label}, RDMA"
 
@@ -277,6 +287,34 @@ def _figure_10(result: Result) -> list[Finding | Bar]:
         bar("throughput with 10 % local to all local", 0.9004, quotient(result, _share(0.1), ALL_LABEL), more=True),
         ratio("throughput with 10 % local and no memory node to all local", 0.39, quotient(result, ALONE, ALL_LABEL)),
     ]
+
+
+def _figure_8(result: Result) -> list[Finding | Bar]:
+    """§7.2, and §2.2 of swapping alone. The paper's swapping fails with less than half of the memory local."""
+    found: list[Finding | Bar] = []
+    for share, faster, p99 in ((0.5, 1.99, 2.33), (0.1, None, None)):
+        ours, theirs = _share(share), _swapped(share)
+        found.append(bar(f"throughput to that of swapping, {ours}", faster, quotient(result, ours, theirs), more=True, goal=2.0))
+        if p99 is not None:
+            found.append(ratio(f"99th percentile of swapping to ours, {ours}", p99, quotient(result, theirs, ours, p99_of)))
+    for share, paper in ((0.75, 1 - 0.395), (0.5, 0.498)):
+        ours_to_all = quotient(result, _swapped(share), ALL_LABEL)
+        found.append(ratio(f"throughput of swapping to all local, {_share(share)}", paper, ours_to_all))
+    return found
+
+
+def _figure_9(result: Result) -> list[Finding | Bar]:
+    """§7.2, and §7.4 of how often each reads from the memory node."""
+    half, swapped = _share(0.5), _swapped(0.5)
+    found: list[Finding | Bar] = [
+        ratio(f"latency of Q11 when swapping to ours, {half}", 1.757, quotient(result, swapped, half, query_of("Q11")))
+    ]
+    for query, paper in SWAPPED_GETS.items():
+        ours = quotient(result, swapped, half, gets_of(query), least=1.0)
+        found.append(ratio(f"reads from the memory node by {query} when swapping to ours, {half}", paper, ours))
+    slower = [quotient(result, swapped, half, query_of(name)).value for name in result.of(half)[0].queries or {}]
+    found.append(bar("latency when swapping to ours, the median query", None, spread(slower), more=True, goal=1.0))
+    return found
 
 
 def _figure_11(result: Result) -> list[Finding | Bar]:
@@ -313,6 +351,7 @@ def _figure_12(result: Result) -> list[Finding | Bar]:
 
 
 MOST_INTENSIVE = {"Q4": 1.48, "Q10": 1.41}  # on memory; how much slower without a memory node
+SWAPPED_GETS = {"Q1": 5.5, "Q3": 10.8, "Q4": 4.11}  # Figure 13
 NOT_SHOWN = ("Q2", "Q13", "Q16", "Q17", "Q20", "Q22")  # in the paper's figures
 
 
@@ -327,6 +366,7 @@ def _figure_14(result: Result) -> list[Finding | Bar]:
 
 
 SHARES = (0.1, 0.25, 0.5)
+SWAPPED_SHARES = (0.1, 0.5, 0.75)
 MEMORY_LOST = "10 % local, all memory lost"
 MEMORY_KILLED = "10 % local, memory node killed"
 FIRST_COMMIT, WARM_UP = mark_of("until_commit_s"), mark_of("warm_up_s")
@@ -374,6 +414,38 @@ def _figure_16(result: Result) -> list[Finding | Bar]:
 EXPERIMENTS = {
     experiment.plan.name: experiment
     for experiment in (
+        Experiment(
+            Plan(
+                "lego-fig8",
+                (
+                    Setup(ALL_LABEL, WRITTEN, ALL_LOCAL),
+                    *(Setup(_share(share), POOLED, share) for share in SWAPPED_SHARES),
+                    *(Setup(_swapped(share), WRITTEN, share, swapped=True) for share in SWAPPED_SHARES),
+                ),
+                TPCC,
+                seconds=15,
+                quick={"seconds": 8, "warehouses": 2},
+            ),
+            "TPC-C with a part of the memory local, the rest on a memory node as pages or swapped to one",
+            "Figures 3 and 8, §2.2, §7.2",
+            _figure_8,
+        ),
+        Experiment(
+            Plan(
+                "lego-fig9",
+                (
+                    Setup(ALL_LABEL, WRITTEN, ALL_LOCAL),
+                    Setup(_share(0.5), POOLED, 0.5),
+                    Setup(_swapped(0.5), WRITTEN, 0.5, swapped=True),
+                ),
+                TPCH,
+                threads=1,
+                quick={"scale": 0.03, "seconds": 5},
+            ),
+            "TPC-H with half of the memory local, the rest on a memory node as pages or swapped to one",
+            "Figures 9 and 13, §7.2, §7.4",
+            _figure_9,
+        ),
         Experiment(
             Plan(
                 "lego-fig10",

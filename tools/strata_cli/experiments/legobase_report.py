@@ -65,7 +65,7 @@ def remarks(result: Result) -> list[str]:
     said = [emulation(result)] if result.plan.wish().dilated else []
     said += result.notes
     said += [result.too_large_pool()]
-    if result.plan.name in ("lego-fig11", "lego-fig12", "lego-fig15"):
+    if result.plan.crashes:
         said.append(NO_SWAP)
     return [each for each in said if each]
 
