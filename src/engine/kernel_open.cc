@@ -86,6 +86,7 @@ Status KernelImpl::open() {
   if (seams.schema != nullptr) {
     STRATA_RETURN_IF_ERROR(seams.schema->join(NodeId{options.node}, this));
     told_schema = true;
+    STRATA_RETURN_IF_ERROR(take_up_drops());
   }
   start_threads();
   recovery.total_us = monotonic_us() - begin;
@@ -322,6 +323,11 @@ Status KernelImpl::create_database() {
       const Status opened = spaces->open(space, false);
       // Of a CREATE that never came to be, or of a drop under way.
       if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+      if (!opened.ok() && space.value >= kFirstUserSpace && several_writers()) {
+        // Another node may be deleting the file of one that it has dropped.
+        STRATA_ASSIGN_OR_RETURN(const bool still, source->space_exists(space));
+        if (!still) continue;
+      }
       STRATA_RETURN_IF_ERROR(opened);
     }
   }
@@ -379,6 +385,11 @@ Status KernelImpl::open_database() {
     // A space whose creation never became durable in the log has an empty file: the orphan pass
     // removes it.
     if (is_not_found(opened) && space.value >= kFirstUserSpace) continue;
+    if (!opened.ok() && space.value >= kFirstUserSpace && several_writers()) {
+      // Another node may be deleting the file of one that it has dropped.
+      STRATA_ASSIGN_OR_RETURN(const bool still, source->space_exists(space));
+      if (!still) continue;
+    }
     if (is_not_found(opened)) return missing_space(space.value);
     STRATA_RETURN_IF_ERROR(opened);
   }
@@ -464,6 +475,21 @@ Status KernelImpl::collect_orphan_spaces() {
   return options.background ? ok_status() : reap_dropped();
 }
 
+// E23. Those that live nodes see to are among them: what is done twice changes nothing.
+Status KernelImpl::take_up_drops() {
+  std::vector<SpaceId> listed;
+  {
+    Mtr mtr(pool.get(), log.get());
+    STRATA_ASSIGN_OR_RETURN(MtrPage * page, mtr.fix(kPendingDeletePage, LatchMode::kShared));
+    listed = redo::read_pending_deletes(page->page());
+  }
+  for (const SpaceId space : listed) {
+    STRATA_RETURN_IF_ERROR(leave_space(space));
+    note_dropped(space);
+  }
+  return ok_status();
+}
+
 // Runs of index builds that a crash interrupted.
 Status KernelImpl::clear_sort_folder() {
   STRATA_RETURN_IF_ERROR(files->make_directory(sort_folder()));
@@ -520,7 +546,11 @@ Status Kernel::shutdown() {
   KernelImpl* k = impl_.get();
   if (k->shut_down) return ok_status();
   k->stop_threads();
-  STRATA_RETURN_IF_ERROR(k->reap_dropped());
+  // Files that cannot be deleted now stay listed (E10, E23), and must not keep what is committed from
+  // becoming durable.
+  if (const Status reaped = k->reap_dropped(); !reaped.ok())
+    diag(Severity::kWarning, "shutdown: files of dropped tables stay until the next start: %s",
+         text_of(reaped).c_str());
   k->checkpointer->stop();
   STRATA_RETURN_IF_ERROR(k->log->persist(k->log->next_lsn()));
   STRATA_RETURN_IF_ERROR(k->checkpointer->run_once(true));

@@ -534,7 +534,7 @@ void Session::Impl::publish_ddl() {
     for (const SpaceId space : change.dropped_spaces) {
       // The drop is committed. From here on nobody starts on the space, whatever this answers; that
       // somebody is still at it after a minute is worth a line.
-      const Status status = kernel->spaces->drop(space);
+      const Status status = kernel->leave_space(space);  // another node may have asked for it (E23)
       if (!status.ok()) diag(Severity::kWarning, "drop: %s", text_of(status).c_str());
       kernel->note_dropped(space);
     }

@@ -193,6 +193,7 @@ struct KernelImpl final : SchemaUser {
   [[nodiscard]] Status missing_space(uint32_t space) const;
   [[nodiscard]] MemoryCheckpoint redo_start(const ControlData& data) const;
   Status collect_orphan_spaces();
+  Status take_up_drops();
   Status clear_sort_folder();
   [[nodiscard]] std::string sort_folder() const { return options.directory + "/sort"; }
   void start_threads();

@@ -321,23 +321,27 @@ class SharedReuse {
 };
 
 // Locks on names. Whoever wants one asks the others to give it up on its own thread; an exclusive
-// one that is waited for keeps others from coming in.
+// one that is waited for keeps others from coming in. A node that is away keeps what it had, and is
+// waited for, until its next life has joined (what it has left unfinished is known by then), or
+// has_ended().
 class SharedSchema : public SchemaChanges {
  public:
   Status join(NodeId node, SchemaUser* user) override {
     const std::lock_guard lock(mutex_);
+    give_back(node.value);
     users_[node.value] = user;
     return ok_status();
   }
   void leave(NodeId node) noexcept override {
     std::unique_lock lock(mutex_);
     users_.erase(node.value);
-    for (auto& [name, entry] : names_) {
-      entry.holders.erase(node.value);
-      if (entry.exclusive == node.value) entry.exclusive = 0;
-    }
+    away_.insert(node.value);
     changed_.notify_all();
     changed_.wait(lock, [this] { return asking_ == 0; });
+  }
+  void has_ended(uint8_t node) {
+    const std::lock_guard lock(mutex_);
+    give_back(node);
   }
   Status use(NodeId node, Bytes name, uint64_t timeout_us, WaitInterrupt* interrupt) override {
     std::unique_lock lock(mutex_);
@@ -371,6 +375,10 @@ class SharedSchema : public SchemaChanges {
         entry.exclusive = node.value;
         break;
       }
+      if (!users_.contains(other)) {
+        status = wait(&lock, deadline_us, interrupt);
+        continue;
+      }
       entry.asked = other;
       ++asking_;
       SchemaUser* const user = users_[other];
@@ -399,6 +407,7 @@ class SharedSchema : public SchemaChanges {
     std::vector<SchemaUser*> others;
     {
       const std::lock_guard lock(mutex_);
+      if (!away_.empty()) return error_peer_down("a node is away");
       for (const auto& [other, user] : users_)
         if (other != node.value) others.push_back(user);
       ++asking_;
@@ -419,6 +428,14 @@ class SharedSchema : public SchemaChanges {
     uint32_t waiting = 0;  // for an exclusive lock
     uint8_t asked = 0;     // who is being asked to give it up
   };
+  void give_back(uint8_t node) {
+    away_.erase(node);
+    for (auto& [name, entry] : names_) {
+      entry.holders.erase(node);
+      if (entry.exclusive == node) entry.exclusive = 0;
+    }
+    changed_.notify_all();
+  }
   Status wait(std::unique_lock<std::mutex>* lock, uint64_t deadline_us, WaitInterrupt* interrupt) {
     const uint64_t now_us = monotonic_us();
     if (is_interrupted_now(interrupt)) return error_interrupted();
@@ -430,6 +447,7 @@ class SharedSchema : public SchemaChanges {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<uint8_t, SchemaUser*> users_;
+  std::set<uint8_t> away_;
   std::map<std::string, Entry> names_;
   uint32_t asking_ = 0;
 };
@@ -579,6 +597,7 @@ class Cluster {
     EXPECT_TRUE(kernel(node)->shutdown().ok());
     kernels_[node - 1].reset();
     if (services_ != nullptr) services_->ended(node, false);
+    schema_.has_ended(node);
     page_locks_.node_ended(node);
   }
   // As kill -9: what is in memory only is lost. Its sessions' transactions stay undecided.

@@ -52,9 +52,15 @@ inline Replayed replay_merged(const std::vector<LogSink*>& sinks,
           auto applied = redo::apply_section(page.data(), Llsn{group.header.llsn}, section);
           if (!applied.ok()) return applied.status();
           if (*applied != redo::Applied::kApplied)
-            return error_corruption("gap or repetition in the chain of page " +
-                                    std::to_string(section.page_id.space) + ":" +
-                                    std::to_string(section.page_id.number));
+            return error_corruption(
+                std::string(*applied == redo::Applied::kGap ? "gap" : "repetition") +
+                " in the chain of page " + std::to_string(section.page_id.space) + ":" +
+                std::to_string(section.page_id.number) + ": llsn " +
+                std::to_string(header_of(page.data())->llsn) + ", then a change of llsn " +
+                std::to_string(section.prev_llsn.value) + " to " +
+                std::to_string(group.header.llsn) + " by node " +
+                std::to_string(group.header.node) + " at its log position " +
+                std::to_string(group.header.lsn));
           return ok_status();
         });
     EXPECT_TRUE(status.ok()) << status;
