@@ -429,6 +429,7 @@ std::string encode(const TakePageSlotsRequest& request) {
   append_caller(&out, request.caller);
   append_u64(&out, request.request);
   append_u32(&out, request.wanted);
+  append_u32(&out, request.wait_us);
   return out;
 }
 
@@ -438,6 +439,7 @@ StatusOr<TakePageSlotsRequest> decode_take_page_slots(Bytes bytes) {
                                          if (!read_caller(in, &out->caller)) return false;
                                          out->request = in->u64();
                                          out->wanted = in->u32();
+                                         out->wait_us = in->u32();
                                          return out->request != 0 && out->wanted != 0 &&
                                                 out->wanted <= kFusionSlotsMax;
                                        });

@@ -83,8 +83,9 @@ struct ReportPagesRequest {
 };
 struct TakePageSlotsRequest {
   PageCaller caller;
-  uint64_t request = 0;  // not 0; grows. The last one's answer is given again
+  uint64_t request = 0;  // not 0; grows with each answer. The last one's is given again
   uint32_t wanted = 0;
+  uint32_t wait_us = 0;  // for one at least
 };
 struct TakePageSlotsReply {
   std::vector<uint32_t> slots;

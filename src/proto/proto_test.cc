@@ -442,7 +442,8 @@ TEST_P(FusionMessages, OfPages) {
   message(request_of(kAskPages), asks, decode_ask_pages);
   message(reply_of(kAskPages), granted, decode_ask_pages_reply);
   message(request_of(kReportPages), reports, decode_report_pages);
-  message(request_of(kTakePageSlots), TakePageSlotsRequest{who, rng_.next() | 1, 64},
+  message(request_of(kTakePageSlots),
+          TakePageSlotsRequest{who, rng_.next() | 1, 64, static_cast<uint32_t>(rng_.next())},
           decode_take_page_slots);
   message(reply_of(kTakePageSlots), slots, decode_take_page_slots_reply);
   message(request_of(kAdoptPages), AdoptPagesRequest{who, NodeId{7}, {3, 4}}, decode_adopt_pages);
@@ -606,8 +607,8 @@ TEST(FusionMessagesRefused, WhatIsTooMuchOrNobodys) {
                    encode(ReportPagesRequest{who, std::vector<PageReport>(kFusionPagesMax + 1)}))
                    .ok());
   EXPECT_FALSE(
-      decode_take_page_slots(encode(TakePageSlotsRequest{who, 1, kFusionSlotsMax + 1})).ok());
-  EXPECT_FALSE(decode_take_page_slots(encode(TakePageSlotsRequest{who, 0, 1})).ok());
+      decode_take_page_slots(encode(TakePageSlotsRequest{who, 1, kFusionSlotsMax + 1, 0})).ok());
+  EXPECT_FALSE(decode_take_page_slots(encode(TakePageSlotsRequest{who, 0, 1, 0})).ok());
   EXPECT_FALSE(decode_adopt_pages_reply(encode(AdoptPagesReply{true, {}})).ok()) << "no end of it";
   EXPECT_FALSE(decode_ask_owner(encode(AskOwnerRequest{who, TrxId{}, false, 1})).ok());
   EXPECT_FALSE(decode_ask_owner_reply(encode(TrxOutcome{6, {}, {}})).ok());

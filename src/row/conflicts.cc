@@ -33,7 +33,7 @@ Owner Conflicts::owner(RecordHeader* header) noexcept {
 }
 
 Status Conflicts::resolve(TrxId id) {
-  STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup(id));
+  STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context_->trxs->lookup_told(id));
   resolved_ = id;
   resolved_undecided_ = is_undecided_state(found.state);
   resolved_cts_ = found.state == TrxState::kCommitted ? found.cts : Cts{};

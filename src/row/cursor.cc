@@ -365,7 +365,7 @@ struct RowCursor::Impl {
     STRATA_ASSIGN_OR_RETURN(resolved_undecided, context->trxs->is_undecided(id, trx->id));
     resolved_cts = Cts{};
     if (trx->refuses_unseen && !resolved_undecided) {
-      STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context->trxs->lookup(id));
+      STRATA_ASSIGN_OR_RETURN(const TrxLookup found, context->trxs->lookup_told(id));
       if (found.state == TrxState::kCommitted) resolved_cts = found.cts;
     }
     resolved = id;

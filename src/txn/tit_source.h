@@ -10,6 +10,9 @@
 //   MW9  kCommitted is told only once the commit is durable. kCommitting with a cts within a view,
 //        or with none yet, is waited for (wait_decided()): nobody may count on an outcome that a
 //        crash could undo.
+//   MW21  A commit that its client may have been told of is no undecided one for another node that
+//         reads the newest version or wants the row: read_told() tells it as committed, and it is
+//         durable then, though its own node acknowledges commits before they are.
 //   MW10  Below bound(node) everything of that node is finished, and what committed is visible to
 //         every view that is open or will be (T7, MW1): no look-up is needed. The bound is what was
 //         heard last; an old one is as right, and only slower. It stays right when its node
@@ -71,6 +74,8 @@ class TitSource {
   // but for the asking node's own reasons: waits for no latch of that node for longer than it
   // reads. Errors: kUnavailable (try again), kCancelled.
   virtual StatusOr<TrxLookup> read(TrxId id) = 0;
+  // MW21. As read(), for who goes by what is committed now, whatever a view shows.
+  virtual StatusOr<TrxLookup> read_told(TrxId id) { return read(id); }
   // MW9. Blocks until the outcome is known or the interrupt of the calling thread comes
   // (WaitInterrupt::current()). kNotFound as above. No latch held.
   virtual StatusOr<TrxLookup> wait_decided(TrxId id) = 0;

@@ -208,6 +208,8 @@ class TrxSystem {
   // (T7). Blocks only on a status page read. kNone: no such transaction, or one that changed
   // nothing.
   StatusOr<TrxLookup> lookup(TrxId id);
+  // As lookup(), for who goes by what is committed now and not by a view (MW21).
+  StatusOr<TrxLookup> lookup_told(TrxId id);
   // Same without any I/O: false when the answer needs a status page. Never waits for a page latch.
   bool lookup_fast(TrxId id, TrxLookup* out) noexcept;
   // Is the version with this header visible to the view? kCommitting within the view waits for the

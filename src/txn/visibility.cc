@@ -154,17 +154,18 @@ StatusOr<TrxLookup> TrxSystem::Impl::truncated(TrxId id) {
   return kLongAgo;
 }
 
-StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id) {
+StatusOr<TrxLookup> TrxSystem::Impl::lookup(TrxId id, bool told_commits) {
   TrxLookup out;
   if (lookup_fast(id, &out)) return out;
   if (node_of(id) == node || others == nullptr) return read_status(id);
-  const StatusOr<TrxLookup> told = others->read(id);
+  const StatusOr<TrxLookup> told = told_commits ? others->read_told(id) : others->read(id);
   if (is_not_found(told.status())) return read_status(id);  // nobody owns it any more
   if (told.ok() && told->state == TrxState::kCommitted) cts_cache.put(id, told->cts);
   return told;
 }
 
 StatusOr<TrxLookup> TrxSystem::lookup(TrxId id) { return impl_->lookup(id); }
+StatusOr<TrxLookup> TrxSystem::lookup_told(TrxId id) { return impl_->lookup(id, true); }
 
 // --- what this node tells others (MW8, MW9) ---
 

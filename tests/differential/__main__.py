@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from strata_cli import paths
-from strata_cli.profile_list import MONOLITHIC
+from strata_cli.profile_list import MONOLITHIC, OF_SEVERAL_WRITERS
 from strata_cli.shell import end_cleanly_on_sigterm
 from strata_cli.storage_beneath import storage_beneath
 
@@ -15,6 +15,7 @@ from .excused import Excuses
 from .minimise import Minimiser
 from .report import read_case, write_case
 from .run import Failure, replay, run_case
+from .several import LeaseLost, SeveralTarget
 from .step import Step
 from .target import SMALL_POOL, Target
 
@@ -35,12 +36,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--families", action="store_true", help="tables that refer to each other, in every case")
     parser.add_argument("--preset", default="release")
     parser.add_argument("--profile", default=MONOLITHIC, help="under which the server runs; storage nodes are started for it")
+    parser.add_argument("--servers", type=int, default=1, help="with --profile fusion: so many that write STRATA's tables")
     parser.add_argument("--engine", default="STRATA", help="the engine compared with InnoDB")
     parser.add_argument("--small-pool", action="store_true", help="little memory: pages come and go")
     parser.add_argument("--time-limit-s", type=float, default=0, help="start no further case after this time")
     parser.add_argument("--failures", type=int, default=FAILURES_MOST, help="stop after so many failing cases")
     parser.add_argument("--folder", type=Path, help="where to work; build/differential/<seed> without")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if (arguments.servers > 1) != (arguments.profile in OF_SEVERAL_WRITERS):
+        parser.error(f"several servers write the same tables with --profile {' or '.join(OF_SEVERAL_WRITERS)}, and only so")
+    return arguments
 
 
 class Campaign:
@@ -49,7 +54,12 @@ class Campaign:
         self._folder = folder
         self._excuses = Excuses()
         options += SMALL_POOL if arguments.small_pool else ()
-        self._target = Target(folder, arguments.preset, (arguments.engine, "InnoDB"), options)
+        self._target = (
+            Target(folder, arguments.preset, (arguments.engine, "InnoDB"), options)
+            if arguments.servers == 1
+            else SeveralTarget(folder, arguments.preset, arguments.servers, arguments.small_pool)
+        )
+        self._given_up = 0
         self._codes: Counter[int] = Counter()
         self._statements = self._refused = self._passed = self._failed = 0
 
@@ -78,6 +88,8 @@ class Campaign:
             case += 1
         self._print_rate(time.monotonic() - began)
         excused = ", ".join(f"{name} {count}" for name, count in self._excuses.used.items()) or "none"
+        if self._given_up:
+            print(f"{self._given_up} cases given up: a server had no lease, on a machine that was too busy", flush=True)
         print(f"refused alike: {self._refused} ({self._codes.most_common(12)}); excused differences: {excused}")
         print(f"{self._passed} passed, {self._failed} failed", flush=True)
         return 0 if self._failed == 0 and self._passed > 0 else 1
@@ -90,7 +102,13 @@ class Campaign:
         seed = self._arguments.seed * CASES_PER_SEED + case
         arguments = self._arguments
         kind = {"long_keys": arguments.long_keys, "families": arguments.families}
-        result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS, **kind)
+        try:
+            result = run_case(self._target.pair, self._excuses, seed, CASE_STATEMENTS, servers=arguments.servers, **kind)
+        except LeaseLost:
+            assert isinstance(self._target, SeveralTarget)
+            self._given_up += 1
+            self._target.recover()
+            return
         self._statements += result.statements
         self._refused += result.refused
         self._codes.update(result.error_codes)
@@ -107,7 +125,9 @@ class Campaign:
         if self._arguments.minimise:
             failure = self._minimised(failure)
         path = self._folder / f"case-{case}.sql"
-        write_case(path, failure, f"seed {self._arguments.seed}, case {case}")
+        servers = self._arguments.servers
+        options = f" --profile {self._arguments.profile} --servers {servers}" if servers > 1 else ""
+        write_case(path, failure, f"seed {self._arguments.seed}, case {case}", options)
         print(f"case {case}: FAILED at statement {statements}, {len(failure.steps)} in {paths.relative(path)}", flush=True)
         print(f"  {failure.steps[-1].sql[:300]}")
         for difference in failure.differences:
@@ -142,7 +162,8 @@ def main() -> int:
     arguments = parse()
     folder = arguments.folder or paths.BUILD / "differential" / str(arguments.seed)
     folder.mkdir(parents=True, exist_ok=True)
-    with storage_beneath(arguments.profile, folder / "cluster", arguments.preset) as options:
+    profile = arguments.profile if arguments.servers == 1 else MONOLITHIC  # several have storage of their own
+    with storage_beneath(profile, folder / "cluster", arguments.preset) as options:
         return Campaign(arguments, folder, options).run()
 
 

@@ -15,7 +15,7 @@ SCHEMA_INNODB = "diff_i"
 REPLACED = ((SCHEMA_STRATA.encode(), SCHEMA_INNODB.encode()), (b"STRATA", b"InnoDB"))
 WARNINGS = re.compile(rb"Warnings: \d+")
 AT_ROW = re.compile(r" at row \d+")
-COPY = re.compile(rb"#sql-alter-[0-9a-f]+-[0-9a-f]+")  # the copy that an ALTER makes, named after the connection
+COPY = re.compile(rb"#sql-alter-[0-9a-f]+-[0-9a-f]+(#n[0-9]+)?")  # that an ALTER makes: named after connection, and server
 # The name of a foreign key that has none yet: InnoDB shows one made of the copy's.
 UNNAMED_IN_COPY = re.compile(rb"`[^`]*_ibfk_(\d+)`")
 SHOWN_ROWS_MOST = 4

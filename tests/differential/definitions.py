@@ -23,6 +23,7 @@ class Definitions:
         self.virtual_columns = True
         self.long_keys = False  # as long as InnoDB takes them, and several UNIQUE keys, some of them hashes
         self.long_primary_keys = True
+        self.engine_numbers = True  # AUTO_INCREMENT, and tables without a primary key, whose rows are numbered unseen
 
     def _replacing(self, table: Table, old_name: str | None = None) -> Callable[[], None]:
         """The effect of a statement after which `table` is as given (it was `old_name` before)."""
@@ -161,9 +162,9 @@ class Definitions:
         """A primary key for nine tables of ten: of one column, of two, or AUTO_INCREMENT."""
         rng = self._rng
         roll = rng.random()
-        if roll < 0.1:
+        if roll < 0.1 and self.engine_numbers:
             return
-        if roll < 0.35:
+        if roll < 0.35 and self.engine_numbers:
             name = rng.choice(("INT", "BIGINT", "SMALLINT UNSIGNED", "BIGINT UNSIGNED"))
             kind = Type(name, "int", tuple(str(n) for n in (*range(1, 30), 100, 1000)), ("-1", "'x'", "1.5"), sums=True)
             table.columns.append(Column(self._schema.fresh("c"), kind, nullable=False, auto=True))
@@ -346,7 +347,7 @@ class Definitions:
         after.indexes = [i for i in after.indexes if not i.primary]
         index = self._new_index(after, primary=True)
         if index is None:
-            return self._alter(table, drop, after) if drop else self._add_index(table)
+            return self._alter(table, drop, after) if drop and self.engine_numbers else self._add_index(table)
         after.indexes.insert(0, index)
         return self._alter(table, f"{drop}{', ' if drop else ''}ADD {index.sql()}", after)
 

@@ -41,7 +41,7 @@ LONG_KEYS_CHANCE = 0.12
 
 
 class Generator:
-    def __init__(self, seed: int, steps: int, long_keys: bool = False) -> None:
+    def __init__(self, seed: int, steps: int, long_keys: bool = False, engine_numbers: bool = True) -> None:
         self._rng = rng = random.Random(f"case {seed}")
         self._schema = Schema()
         self._queries = Queries(rng, self._schema)
@@ -50,6 +50,7 @@ class Generator:
         self._sessions = rng.choice((1, 1, 1, 2, 3))
         # Not together: see the README.
         self._definitions.virtual_columns = self._sessions == 1 and rng.random() < 0.6
+        self._definitions.engine_numbers = engine_numbers
         self._definitions.long_keys = long_keys or rng.random() < LONG_KEYS_CHANCE
         # Of keys that begin alike for longer than an entry keeps, a locking scan may lock some that are outside of its range.
         self._definitions.long_primary_keys = self._sessions == 1

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from .compare import SCHEMA_INNODB, SCHEMA_STRATA, Difference, compare
 from .step import Step
@@ -19,17 +20,32 @@ LOCAL_TABLE = "is kept in engine InnoDB by this server alone"
 WARNINGS = re.compile(rb"Warnings: (\d+)")
 
 
+class Side(Protocol):
+    """What a Connection is."""
+
+    def query(self, sql: str) -> Answer: ...
+    def send(self, sql: str) -> None: ...
+    def receive(self) -> Answer: ...
+    def close(self) -> None: ...
+
+
+AnySide = TypeVar("AnySide", bound=Side)
+
+
+def made_ready(side: AnySide, schema: str, engine: str, settings: str = SETTINGS) -> AnySide:
+    for sql in (settings, f"SET SESSION default_storage_engine={engine}", f"USE {schema}"):
+        if not (answer := side.query(sql)).ok:
+            raise RuntimeError(f"{sql}: {answer.message}")
+    return side
+
+
 class SessionPair:
     """The same session on both sides."""
 
-    def __init__(self, socket_path: Path, engines: tuple[str, str]) -> None:
-        self._sides = (Connection(socket_path), Connection(socket_path))
-        # InnoDB's DDL locks its dictionary, and here nobody waits for a lock: two of it at once would fail.
-        self._together = engines[0] != engines[1]
-        for side, (schema, _), engine in zip(self._sides, SCHEMAS, engines, strict=True):
-            for sql in (SETTINGS, f"SET SESSION default_storage_engine={engine}", f"USE {schema}"):
-                if not (answer := side.query(sql)).ok:
-                    raise RuntimeError(f"{sql}: {answer.message}")
+    def __init__(self, strata: Side, innodb: Side, together: bool) -> None:
+        self.strata = strata
+        self._sides = (strata, innodb)
+        self._together = together
 
     def run(self, sql: str) -> tuple[Answer, Answer]:
         strata, innodb = self._both(sql)
@@ -70,7 +86,10 @@ class Pair:
         self._engines = engines
         self._sessions: dict[int, SessionPair] = {}
         self.executed = 0
-        control = Connection(socket_path)
+        self._make_schemas()
+
+    def _make_schemas(self) -> None:
+        control = Connection(self._socket_path)
         for schema, _ in SCHEMAS:
             for sql in (f"DROP DATABASE IF EXISTS {schema}", f"CREATE DATABASE {schema}"):
                 if not (answer := control.query(sql)).ok:
@@ -81,7 +100,7 @@ class Pair:
         """InnoDB's answer, and how STRATA's differs."""
         self.executed += 1
         try:
-            strata, innodb = self._session(step.session).run(step.sql)
+            strata, innodb = self._session_of(step).run(step.sql)
         except ServerLost as lost:
             return Answer(error=2013), [Difference("lost", f"the server is gone: {lost}", "")]
         return innodb, compare(step, strata, innodb)
@@ -89,13 +108,21 @@ class Pair:
     def ask(self, step: Step) -> tuple[Answer, Answer]:
         """Both answers, not compared."""
         self.executed += 1
-        return self._session(step.session).run(step.sql)
+        return self._session_of(step).run(step.sql)
 
-    def _session(self, number: int) -> SessionPair:
-        session = self._sessions.get(number)
+    def _session_of(self, step: Step) -> SessionPair:
+        session = self._sessions.get(step.session)
         if session is None:
-            session = self._sessions[number] = SessionPair(self._socket_path, self._engines)
+            session = self._sessions[step.session] = self._made_session()
         return session
+
+    def _made_session(self) -> SessionPair:
+        sides = [
+            made_ready(Connection(self._socket_path), schema, engine)
+            for (schema, _), engine in zip(SCHEMAS, self._engines, strict=True)
+        ]
+        # InnoDB's DDL locks its dictionary, and here nobody waits for a lock: two of it at once would fail.
+        return SessionPair(sides[0], sides[1], together=self._engines[0] != self._engines[1])
 
     def close(self) -> None:
         for session in self._sessions.values():

@@ -6,18 +6,23 @@ from .run import Failure
 from .step import Step
 
 SESSION = "-- session "
+SERVER = "-- server "
 ORDERED = "-- ordered"
 
 
-def write_case(path: Path, failure: Failure, title: str) -> None:
+def write_case(path: Path, failure: Failure, title: str, options: str = "") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [f"-- {title}", "-- again: ./strata test --differential --replay " + str(path), "-- The last statement differs:"]
+    again = f"./strata test --differential{options} --replay {path}"
+    lines = [f"-- {title}", f"-- again: {again}", "-- The last statement differs:"]
     lines += [f"--   {line}" for difference in failure.differences for line in str(difference).splitlines()]
-    session = 0
+    session = server = 0
     for step in failure.steps:
         if step.session != session:
             session = step.session
             lines.append(f"{SESSION}{session}")
+        if step.server != server:
+            server = step.server
+            lines.append(f"{SERVER}{server}")
         if step.ordered:
             lines.append(ORDERED)
         lines.append(step.sql + ";")
@@ -26,13 +31,15 @@ def write_case(path: Path, failure: Failure, title: str) -> None:
 
 def read_case(path: Path) -> list[Step]:
     steps: list[Step] = []
-    session, ordered = 0, False
+    session, server, ordered = 0, 0, False
     for line in path.read_text().splitlines():
         if line.startswith(SESSION):
             session = int(line.removeprefix(SESSION))
+        elif line.startswith(SERVER):
+            server = int(line.removeprefix(SERVER))
         elif line == ORDERED:
             ordered = True
         elif line and not line.startswith("--"):
-            steps.append(Step(line.removesuffix(";"), session, ordered))
+            steps.append(Step(line.removesuffix(";"), session, ordered, server=server))
             ordered = False
     return steps

@@ -1,8 +1,9 @@
 """Runs cases: generates, executes on both sides, stops at the first difference nobody excuses."""
 
+import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from .compare import Difference
@@ -40,11 +41,19 @@ class CaseResult:
 
 
 def run_case(
-    make_pair: PairMaker, excuses: Excuses, seed: int, statements: int, *, long_keys: bool = False, families: bool = False
+    make_pair: PairMaker,
+    excuses: Excuses,
+    seed: int,
+    statements: int,
+    *,
+    long_keys: bool = False,
+    families: bool = False,
+    servers: int = 1,
 ) -> CaseResult:
     began = time.monotonic()
     family = families or (not long_keys and is_family(seed))
-    generator = Families(seed, statements) if family else Generator(seed, statements, long_keys)
+    generator = Families(seed, statements) if family else Generator(seed, statements, long_keys, engine_numbers=servers == 1)
+    places = random.Random(f"servers {seed}")
     pair = make_pair()
     result = CaseResult()
     transactions = Transactions()
@@ -52,6 +61,7 @@ def run_case(
     done: list[Step] = []
     try:
         while (step := generator.next()) is not None:
+            step = replace(step, server=places.randrange(servers))
             done.append(step)
             answer, found = pair.run(step)
             if answer.error:
@@ -67,7 +77,7 @@ def run_case(
             generator.learn(step, answer)
             transactions.learn(step, answer, found)
             if rollback:
-                undo = Step("ROLLBACK", step.session)
+                undo = Step("ROLLBACK", step.session, server=step.server)
                 done.append(undo)
                 pair.run(undo)
                 generator.rolled_back(step.session)

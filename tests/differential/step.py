@@ -12,6 +12,7 @@ class Step:
     ordered: bool = False
     # What a success changes in the generator's model; nothing to whoever replays the statement.
     effect: Any = None
+    server: int = 0  # With several: where it goes, unless a transaction is open elsewhere.
 
     @property
     def verb(self) -> str:

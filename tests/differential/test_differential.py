@@ -15,6 +15,7 @@ from .pair import Pair
 from .plans import hangs_on_the_plan, variants
 from .report import read_case, write_case
 from .run import Failure, replay, run_case
+from .several import LeaseLost, SeveralConnections
 from .step import Step
 from .target import Target
 from .transactions import IN_TRANSACTION, Transactions
@@ -207,7 +208,12 @@ def test_the_same_seed_gives_the_same_statements() -> None:
 
 
 def test_a_case_is_written_and_read_back(tmp_path: Path) -> None:
-    steps = [Step("CREATE TABLE t (a INT)", ordered=True), Step("BEGIN", 1), Step("SELECT 'ü'", 1), Step("SELECT 2", 0, True)]
+    steps = [
+        Step("CREATE TABLE t (a INT)", ordered=True),
+        Step("BEGIN", 1),
+        Step("SELECT 'ü'", 1),
+        Step("SELECT 2", 0, True, server=2),
+    ]
     write_case(tmp_path / "case.sql", Failure(steps, [Difference("rows", "a", "b")]), "title")
     assert read_case(tmp_path / "case.sql") == steps
 
@@ -215,6 +221,75 @@ def test_a_case_is_written_and_read_back(tmp_path: Path) -> None:
 def test_packets_are_read_by_their_lengths() -> None:
     assert _length(b"\xfc\x00\x01", 0) == (256, 3)
     assert decode_row(b"\x01a\xfb\x00") == ("a", None, "")
+
+
+# --- several servers ----------------------------------------------------------------------------------------------
+
+
+class OneOfSeveral:
+    """A server that notes what it is asked, and has a transaction open from BEGIN to COMMIT."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.says = Answer()
+
+    def send(self, sql: str) -> None:
+        self.asked.append(sql)
+        if sql in ("BEGIN", "COMMIT"):
+            self.says = Answer(status=IN_TRANSACTION * (sql == "BEGIN"))
+
+    def receive(self) -> Answer:
+        return self.says
+
+    def query(self, sql: str) -> Answer:
+        self.send(sql)
+        return self.receive()
+
+    def close(self) -> None:
+        pass
+
+
+def asked_of_three(*statements: tuple[int, str]) -> list[list[str]]:
+    servers = [OneOfSeveral() for _ in range(3)]
+    session = SeveralConnections(servers)
+    for place, sql in statements:
+        session.go_to(place)
+        session.query(sql)
+    return [server.asked for server in servers]
+
+
+def test_statements_hop_from_server_to_server_and_transactions_stay() -> None:
+    assert asked_of_three((0, "SELECT 1"), (2, "BEGIN"), (1, "SELECT 2"), (0, "COMMIT"), (1, "SELECT 3")) == [
+        ["SELECT 1"],
+        ["SELECT 3"],
+        ["BEGIN", "SELECT 2", "COMMIT"],
+    ]
+
+
+def test_what_a_session_sets_it_sets_on_all_servers_and_a_level_where_it_counts() -> None:
+    level = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
+    mode = "SET SESSION sql_mode=''"
+    assert asked_of_three((0, mode), (1, level), (2, "BEGIN"), (0, "COMMIT")) == [
+        [mode],
+        [mode, level, "BEGIN", "COMMIT"],
+        [mode],
+    ]
+
+
+def test_a_server_without_a_lease_ends_the_case() -> None:
+    server = OneOfSeveral()
+    server.says = Answer(error=1297, message="STRATA: this server has no lease from the memory node at the moment")
+    with pytest.raises(LeaseLost):
+        SeveralConnections([server]).query("SELECT 1")
+
+
+def test_with_several_servers_no_numbers_are_generated() -> None:
+    for seed in range(30):
+        generator = Generator(seed, 60, engine_numbers=False)
+        while (step := generator.next()) is not None:
+            assert " AUTO_INCREMENT" not in step.sql
+            generator.learn(step, Answer())
+            assert all(table.primary for table in generator._schema.tables.values())
 
 
 # --- with a server -----------------------------------------------------------------------------------------------
@@ -251,8 +326,8 @@ class Sabotage(Pair):
 
     def run(self, step: Step) -> tuple[Answer, list[Difference]]:
         if step.sql.startswith("UPDATE victim"):
-            self._session(step.session)._sides[0].query(step.sql.replace("SET a = a + 1", "SET a = a + 2"))
-            self._session(step.session)._sides[1].query(step.sql)
+            self._session_of(step)._sides[0].query(step.sql.replace("SET a = a + 1", "SET a = a + 2"))
+            self._session_of(step)._sides[1].query(step.sql)
             return Answer(), []
         return super().run(step)
 

@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -414,6 +413,11 @@ def position(server: Server) -> str:
     return f"{file}:{at}"
 
 
+def wait_for_another_second(server: Server) -> None:
+    now = server.query("SELECT NOW()")
+    assert wait_until(lambda: server.query("SELECT NOW()") != now, 30)
+
+
 def test_a_restore_goes_on_to_a_time_or_a_position(source: Server) -> None:
     run = partial(source.query, database="test", autocommit=True)
     run("CREATE TABLE parents (id INT PRIMARY KEY)")
@@ -426,9 +430,9 @@ def test_a_restore_goes_on_to_a_time_or_a_position(source: Server) -> None:
     run("CREATE TABLE later (id INT PRIMARY KEY)")
     run("DELETE FROM parents WHERE id = 3")
     wanted, at = checksums(source), position(source)
-    time.sleep(1.1)  # What follows has another second in the log.
+    wait_for_another_second(source)  # What follows has another one in the log.
     before = source.query("SELECT NOW()")[0][0]
-    time.sleep(1.1)
+    wait_for_another_second(source)
     run("DROP TABLE later")
     run("DELETE FROM t")
     run("FLUSH BINARY LOGS")

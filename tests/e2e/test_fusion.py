@@ -4,8 +4,11 @@ Tables that one makes, changes, renames and drops are so for all; who is killed 
 until it is back, and no longer.
 """
 
+import contextlib
+import os
 import random
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -14,8 +17,10 @@ from typing import Any
 import pymysql
 import pytest
 from fusion_cluster import DEADLINE_S, Several
+from pausing import pause
 from strata_cli import paths
 from strata_cli.server import Server
+from strata_cli.several_health import tells_of_its_lease
 from strata_cli.waiting import wait_until
 
 FOLDER = paths.BUILD / "e2e" / "fusion"
@@ -170,6 +175,29 @@ def test_a_server_that_is_killed_comes_back_with_all_it_had(several: Several) ->
     run_for(again, 20)
     for server in (two, one):
         expect_whole(server, work + again)
+
+
+def test_a_commit_that_was_acknowledged_before_it_is_durable_is_there_for_the_others(several: Several) -> None:
+    """Whoever reads what is committed now, or wants the row without waiting, finds it free and newest (READ COMMITTED looks at
+    rows before it locks them)."""
+    one, two = several.add(), several.add()
+    make_tables(one)
+    execute(two, "CREATE DATABASE IF NOT EXISTS test")
+    for server in (one, two):
+        execute(server, "SET GLOBAL strata_flush_log_at_commit = 0")
+    with two.connect(autocommit=True, database="test") as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        for number in range(1, 21):
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            assert cursor.execute(f"UPDATE counter SET n = n + 100 WHERE n = {number} ORDER BY id") == 1
+            execute(one, f"INSERT INTO test.done VALUES (7, {number})")
+            assert cursor.execute(f"DELETE FROM done WHERE n = {number} ORDER BY n") == 1
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            cursor.execute("SELECT n FROM counter WHERE id = 1 FOR UPDATE NOWAIT")
+            assert cursor.fetchall() == ((number,),)
+            execute(one, f"UPDATE test.counter SET n = {number} WHERE id = 1")
+            cursor.execute("SELECT n FROM counter FOR UPDATE SKIP LOCKED")
+            assert cursor.fetchall() == ((number,),)
 
 
 # --- definitions of tables ----------------------------------------------------------------------------------------------------
@@ -345,6 +373,126 @@ def test_servers_go_on_by_themselves_once_storage_is_back(several: Several) -> N
     assert [server.pid() for server in servers] == pids
     for server in servers:
         expect_whole(server, done)
+
+
+# --- the memory node's pool is small -------------------------------------------------------------------------------------------
+
+ROW_BYTES = 1_500
+ROWS_AT_ONCE = 60  # some seven pages
+
+
+class Fillers(threading.Thread):
+    """Inserts long rows on one server, each statement a transaction of its own, until told to stop."""
+
+    def __init__(self, server: Server, number: int) -> None:
+        super().__init__(daemon=True)
+        self._server, self.number = server, number
+        self.stop_wanted = threading.Event()
+        self.acknowledged: list[int] = []
+        self.errors: list[str] = []
+
+    def run(self) -> None:
+        connection = self._server.connect(read_timeout=DEADLINE_S)
+        batch = 0
+        while not self.stop_wanted.is_set():
+            batch += 1
+            first = batch * ROWS_AT_ONCE
+            try:
+                with connection.cursor() as cursor:
+                    cursor.execute(
+                        f"INSERT INTO test.fat SELECT {self.number}, {first} + seq, REPEAT('f', {ROW_BYTES})"
+                        f" FROM test.seq_1_to_{ROWS_AT_ONCE}"
+                    )
+                connection.commit()
+                self.acknowledged.append(first)
+            except pymysql.MySQLError as error:
+                self.errors.append(str(error))
+                if self.stop_wanted.wait(0.05):
+                    break
+                with contextlib.suppress(pymysql.MySQLError):
+                    connection.close()
+                    connection = self._server.connect(read_timeout=DEADLINE_S)
+
+
+def fill_on(servers: list[Server], first: int) -> list[Fillers]:
+    fillers = [Fillers(server, first + i) for i, server in enumerate(servers * 2)]
+    for filler in fillers:
+        filler.start()
+    return fillers
+
+
+def go_on(fillers: list[Fillers], each: int) -> None:
+    before = [len(filler.acknowledged) for filler in fillers]
+    goal = [count + each for count in before]
+    reached = wait_until(lambda: all(len(f.acknowledged) >= n for f, n in zip(fillers, goal, strict=True)), 3 * DEADLINE_S)
+    assert reached, [(before[i], len(f.acknowledged), f.errors[-1:]) for i, f in enumerate(fillers)]
+
+
+def stop_filling(fillers: list[Fillers]) -> None:
+    for filler in fillers:
+        filler.stop_wanted.set()
+    for filler in fillers:
+        filler.join(DEADLINE_S)
+        assert not filler.is_alive()
+
+
+def expect_filled(servers: list[Server], fillers: list[Fillers]) -> None:
+    for server in servers:
+        for filler in fillers:
+            rows = server.query(f"SELECT n DIV {ROWS_AT_ONCE}, COUNT(*) FROM test.fat WHERE id = {filler.number} GROUP BY 1")
+            found = dict(rows)
+            for first in filler.acknowledged:
+                inside = found.get(first // ROWS_AT_ONCE, 0)
+                assert inside >= ROWS_AT_ONCE - 1, f"{server.data.name} lacks rows from {first} on of {filler.number}"
+        assert server.query("CHECK TABLE test.fat")[-1][3] == "OK"
+
+
+@pytest.fixture
+def cramped() -> Iterator[Several]:
+    """A pool of 64 pages for three servers, whose own memory has room for 512 each."""
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    made = Several(FOLDER, slots=64, server_options=("--strata-buffer-pool-size=8M",))
+    yield made
+    made.kill()
+    shutil.rmtree(FOLDER, ignore_errors=True)
+
+
+def test_writers_wait_for_room_in_the_pool(cramped: Several) -> None:
+    """Nobody is refused because the pool is full: who writes waits until storage has taken some pages. Without storage for a
+    while they wait, or hear why they cannot go on; nothing that was acknowledged is lost."""
+    servers = [cramped.add() for _ in range(3)]
+    execute(
+        servers[0],
+        "CREATE DATABASE IF NOT EXISTS test",
+        "CREATE TABLE test.fat (id INT, n INT, b VARCHAR(2000), PRIMARY KEY (id, n)) ENGINE=STRATA",
+    )
+    first = fill_on(servers, 1)
+    go_on(first, 25)  # 3,000 pages and more
+    # Away for less than a lease.
+    for _ in range(3):
+        pids = [pid for node in cramped.storage[:2] if (pid := node.pid()) is not None]
+        for pid in pids:
+            pause(pid)
+        time.sleep(1.0)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        go_on(first, 3)
+    stop_filling(first)
+    refused = [error for filler in first for error in filler.errors if not tells_of_its_lease(error)]
+    assert refused == []
+    expect_filled(servers, first)
+    # Away for longer than anybody waits.
+    second = fill_on(servers, 11)
+    go_on(second, 2)
+    for node in cramped.storage[:2]:
+        node.kill()
+    time.sleep(12.0)
+    cramped.launch_storage(cramped.storage[:2])
+    for node in cramped.storage[:2]:
+        node.wait_ready()
+    go_on(second, 5)
+    stop_filling(second)
+    expect_filled(servers, first + second)
 
 
 # --- the memory node is lost ---------------------------------------------------------------------------------------------------

@@ -78,6 +78,11 @@ class Behind(threading.Thread):
         return self.rows
 
 
+def has_begun(server: Server, statement: str) -> bool:
+    """Whether somebody runs it."""
+    return bool(server.query(f"SELECT 1 FROM information_schema.processlist WHERE info LIKE '{statement}%'"))
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Several]:
     shutil.rmtree(FOLDER, ignore_errors=True)
@@ -563,7 +568,7 @@ def test_ddl_fails_while_the_memory_node_is_silent(cluster: Several, clients: Co
     pause(pid)
     try:
         behind = Behind(one, "ALTER TABLE t ADD COLUMN b INT")
-        time.sleep(0.5)
+        assert wait_until(lambda: has_begun(cluster.servers[0], "ALTER TABLE t ADD COLUMN b"), DEADLINE_S)
     finally:
         os.kill(pid, signal.SIGCONT)
     behind.join(DEADLINE_S)

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 from strata_cli import paths
 from strata_cli.etcd_server import Etcd
+from strata_cli.waiting import wait_until
 
 pytestmark = pytest.mark.quick
 
@@ -172,14 +173,14 @@ def test_settings_that_cannot_be(nodes: Nodes) -> None:
 
 def wait_for(node: Node, wanted: str, why: str = "") -> dict[str, object]:
     """What the node says of servers that share tables, once it is in that phase, for that reason."""
-    deadline = time.monotonic() + TIMEOUT_S
-    said: dict[str, object] = {}
-    while time.monotonic() < deadline:
-        said = json.loads(node.get("/status")[1])["fusion"]
-        if said["phase"] == wanted and why in str(said["why"]):
-            return said
-        time.sleep(0.05)
-    raise AssertionError(f"not {wanted} in {TIMEOUT_S} s: {said}\n{node.log.read_text()}")
+    said: list[dict[str, object]] = []
+
+    def is_there() -> bool:
+        said.append(json.loads(node.get("/status")[1])["fusion"])
+        return said[-1]["phase"] == wanted and why in str(said[-1]["why"])
+
+    assert wait_until(is_there, TIMEOUT_S), f"not {wanted} in {TIMEOUT_S} s: {said[-1]}\n{node.log.read_text()}"
+    return said[-1]
 
 
 def start_storage(nodes: Nodes) -> subprocess.Popen[bytes]:
@@ -233,10 +234,11 @@ def test_several_servers_are_served_by_one_node_at_a_time(nodes: Nodes) -> None:
 
 def taken_over(*among: Node) -> list[tuple[Node, str]]:
     """Which of them serves in the end, and that it does."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline:
-        for node in among:
-            if json.loads(node.get("/status")[1])["fusion"]["phase"] == "serves":
-                return [(node, "serves")]
-        time.sleep(0.05)
-    raise AssertionError(f"none of them serves after {TIMEOUT_S} s")
+    serving: list[Node] = []
+
+    def one_serves() -> bool:
+        serving[:] = [node for node in among if json.loads(node.get("/status")[1])["fusion"]["phase"] == "serves"]
+        return bool(serving)
+
+    assert wait_until(one_serves, TIMEOUT_S), f"none of them serves after {TIMEOUT_S} s"
+    return [(serving[0], "serves")]

@@ -1,14 +1,15 @@
 """No number of a sequence is given out twice, whatever kill -9 comes in between, and whatever is rolled back."""
 
 import threading
-import time
 
 import pymysql
 from strata_cli.server import Server
+from strata_cli.waiting import wait_until
 
 LIVES = 3
 SESSIONS = 3
-LIFE_S = 0.7
+NUMBERS = 40  # that each sequence gives, at least, in a life
+LIFE_TIMEOUT_S = 60.0
 
 
 def test_no_number_comes_twice_after_kill(server: Server) -> None:
@@ -31,7 +32,8 @@ def test_no_number_comes_twice_after_kill(server: Server) -> None:
         threads = [threading.Thread(target=take, args=(name,), daemon=True) for name in given for _ in range(SESSIONS)]
         for thread in threads:
             thread.start()
-        time.sleep(LIFE_S)
+        before = {name: len(numbers) for name, numbers in given.items()}
+        assert wait_until(lambda before=before: all(len(given[n]) >= before[n] + NUMBERS for n in given), LIFE_TIMEOUT_S)  # type: ignore[misc]
         server.kill()
         for thread in threads:
             thread.join(30)

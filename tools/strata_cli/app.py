@@ -423,7 +423,11 @@ def test(
         ),
     ] = 0,
     servers: Annotated[
-        int, typer.Option(help="With --isolation: so many that write the same tables (--profile fusion, or galera as a control).")
+        int,
+        typer.Option(
+            help="With --differential, --isolation: so many that write the same tables"
+            " (--profile fusion; with --isolation also galera, as a control)."
+        ),
     ] = 1,
     seed: Annotated[
         int,
@@ -473,7 +477,7 @@ def test(
         extra += ["--binlog", binlog] + (["--errors"] if errors else [])
         raise typer.Exit(test_cmd.crash(runs, seed, extra + (["--fault", fault] if fault else [])))
     if differential:
-        extra = ["--engine", engine, "--profile", profile] + (["--minimise"] if minimise else [])
+        extra = ["--engine", engine, "--profile", profile, "--servers", str(servers)] + (["--minimise"] if minimise else [])
         raise typer.Exit(test_cmd.differential(statements, seed, extra + (["--replay", str(replay)] if replay else [])))
     if isolation:
         extra = ["--engine", engine, "--profile", profile, "--servers", str(servers), "--faults", str(faults)]

@@ -9,7 +9,13 @@ from .daemon_process import DaemonProcess
 from .server import Server
 
 FENCED = "is none of the cluster's any more"  # src/clients/compute/fusion_node.cc
+NOT_A_MEMBER = "this server is fenced, has left, or has never joined"  # src/memnode/fusion/internal/service_parts.h
 NO_LEASE = "no lease from the memory node"
+
+
+def tells_of_its_lease(text: str) -> bool:
+    """Whether an error says that the server has no lease at the moment, or lost it and is none of the cluster's any more."""
+    return any(words in text for words in (NO_LEASE, FENCED, NOT_A_MEMBER))
 
 
 def well(node: DaemonProcess) -> Callable[[], bool]:

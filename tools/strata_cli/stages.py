@@ -353,6 +353,13 @@ def differential(seed: int, statements: int, limit_s: int | None = None, profile
     return runner(command, paths.LOGS / f"differential-{profile}.log", timeout_s=(limit_s or statements / 100) + 900)
 
 
+def differential_several(seed: int, statements: int, limit_s: int, servers: int) -> StageResult:
+    """The same, with STRATA's statements on several servers that write the same tables."""
+    extra = ["--failures", "5", "--minimise", "--profile", "fusion", "--servers", str(servers), "--time-limit-s", str(limit_s)]
+    command = differential_command(statements, seed, *extra)
+    return runner(command, paths.LOGS / f"differential-fusion-{servers}.log", timeout_s=limit_s + 1200)
+
+
 def differential_tests() -> StageResult:
     return pytest("differential", paths.ROOT / "tests" / "differential", timeout_s=300)
 

@@ -21,6 +21,7 @@ CLUSTER_FAULTS = 40
 CLUSTER_LIMIT_S = 200
 CLUSTER_FAULTS_ALL = 300  # of each profile
 DIFFERENTIAL_S = 75
+DIFFERENTIAL_SEVERAL_S = 45
 DIFFERENTIAL_STATEMENTS_ALL = 1_000_000
 SEED = 1
 HISTORY_SECONDS = 120
@@ -80,6 +81,7 @@ def usual_stages(
             f"differential, {DIFFERENTIAL_S} s, seed {drawn.differential_seed}",
             needs_plugin(lambda: stages.differential(drawn.differential_seed, 1_000_000, DIFFERENTIAL_S)),
         ),
+        _differential_several(DIFFERENTIAL_SEVERAL_S, drawn.differential_seed),
         Stage(
             f"crash campaign, {crash_runs} runs, seed {drawn.crash_seed}, binlog {binlog}",
             needs_plugin(lambda: stages.crash(crash_runs, drawn.crash_seed, 12 * crash_runs, binlog)),
@@ -116,6 +118,7 @@ def all_stages(drawn: Draw) -> list[Stage]:
         *(_crash_on(profile) for profile in OF_CLUSTERS),
         *(stage for profile in OF_ONE_WRITER for stage in _sql_on(profile)),
         _several(SEVERAL_SECONDS_ALL),
+        _differential_several(SEVERAL_SECONDS_ALL, SEED),
         Stage(
             f"differential, {DIFFERENTIAL_STATEMENTS_ALL} statements",
             needs_plugin(lambda: stages.differential(SEED + 1, DIFFERENTIAL_STATEMENTS_ALL)),
@@ -180,6 +183,11 @@ def _several(seconds: int) -> Stage:
     """Servers that write the same tables."""
     action = needs_plugin(lambda: stages.isolation_several(seconds, SEED, SEVERAL_SERVERS, SEVERAL_FAULTS))
     return Stage(f"isolation on {SEVERAL_SERVERS} servers: histories with faults, {seconds} s", action)
+
+
+def _differential_several(seconds: int, seed: int) -> Stage:
+    run = needs_plugin(lambda: stages.differential_several(seed, DIFFERENTIAL_STATEMENTS_ALL, seconds, SEVERAL_SERVERS))
+    return Stage(f"differential on {SEVERAL_SERVERS} servers, {seconds} s, seed {seed}", run)
 
 
 def _crash_on(profile: str) -> Stage:

@@ -367,6 +367,19 @@ TEST_F(TitTest, WhatIsNotDurableIsNotToldAsCommitted) {  // FC9, MW20
   EXPECT_EQ(state_of(3 + kSlots), TrxState::kActive);
 }
 
+TEST_F(TitTest, WhoGoesByWhatIsCommittedNowAsksForACommitThatMayHaveBeenTold) {  // MW21
+  tit_.claim(3, TrxState::kActive);
+  const TrxId id = make_trx_id(NodeId{2}, 3);
+  EXPECT_EQ(reader_.read_told(id)->state, TrxState::kActive);
+  tit_.set(3, TrxState::kCommitting, Cts{9});
+  EXPECT_EQ(reader_.read_told(id)->state, TrxState::kCommitting);
+  EXPECT_EQ(calls(), 0u);
+  tit_.set_ended(3, Cts{9});
+  owners_.states[3] = {TrxState::kCommitted, Cts{9}, Lsn{}};
+  EXPECT_EQ(reader_.read_told(id)->state, TrxState::kCommitted);
+  EXPECT_EQ(calls(), 1u);
+}
+
 TEST_F(TitTest, AnUndecidedTransactionKeepsItsSlot) {  // FC7
   tit_.claim(1, TrxState::kActive);
   tit_.claim(1 + kSlots, TrxState::kActive);

@@ -18,10 +18,15 @@ using transport::RegionOperation;
 
 namespace {
 
-constexpr uint32_t kPutsAtOnce = 16;  // a batch of puts by call has room for that many pages
+constexpr uint64_t kSlotLookUs = 20'000;  // who does not want to wait lets another's call end
+constexpr uint32_t kPutsAtOnce = 16;      // a batch of puts by call has room for that many pages
 
 PageMode mode_of(LatchMode mode) noexcept {
   return mode == LatchMode::kExclusive ? PageMode::kExclusive : PageMode::kShared;
+}
+
+Status no_lease() {
+  return error_lease_lost("this server has no lease from the memory node at the moment");
 }
 
 }  // namespace
@@ -166,7 +171,7 @@ Status FusionPages::acquire(PageId id, LatchMode mode, Llsn* newest) {
     }
     if (request.status.ok() && !lease_->valid(epoch_)) {  // FU3
       holds_.release(id);
-      return error_lease_lost("this server has no lease from the memory node at the moment");
+      return no_lease();
     }
   }
   if (request.status.ok()) *newest = holds_.version(id).llsn;
@@ -310,29 +315,59 @@ Status FusionPages::report_all(const std::vector<PageReport>& reports) {
   return status;
 }
 
-Status FusionPages::take_slots(uint32_t count, std::vector<uint32_t>* slots) {
-  Status status;
-  while (status.ok() && slots->size() < count) {
-    if (const auto slot = slots_.take(); slot.has_value())
+// Some, and at most `count`.
+Status FusionPages::take_slots(size_t count, std::vector<uint32_t>* slots) {
+  for (;;) {
+    while (slots->size() < count) {
+      const auto slot = slots_.take();
+      if (!slot.has_value()) break;
       slots->push_back(*slot);
-    else
-      status = get_slots();
+    }
+    if (!slots->empty()) return ok_status();
+    Status status = get_slots(0);
+    if (status.ok() && slots_.free() == 0) status = wait_for_slots();
+    heard(status);
+    STRATA_RETURN_IF_ERROR(status);
   }
-  if (!status.ok()) slots_.add(*slots);  // nothing was put into them
-  heard(status);
-  return status;
 }
 
-// So that there are some.
-Status FusionPages::get_slots() {
-  const MutexLock lock(slots_mutex_);
-  if (slots_.free() != 0) return ok_status();  // somebody else has got some meanwhile
-  STRATA_ASSIGN_OR_RETURN(const std::vector<uint32_t> taken,
-                          service_->take_slots(slots_request_ + 1, options_.slots_at_once));
-  ++slots_request_;
-  slots_.add(taken);
-  if (!taken.empty()) return ok_status();
-  return error_busy("the memory node's pool is full of pages that storage lacks");
+// FH9
+Status FusionPages::wait_for_slots() {
+  counters_.slot_waits.fetch_add(1, std::memory_order_relaxed);
+  STRATA_RETURN_IF_ERROR(report_all(holds_.all_unreported()));
+  const uint64_t end_us = monotonic_us() + options_.slot_us_max;
+  while (slots_.free() == 0) {
+    if (!lease_->valid(epoch_)) return no_lease();  // FU3
+    const uint64_t now_us = monotonic_us();
+    if (now_us >= end_us)
+      return error_busy(
+          "the memory node's pool is full of pages that storage lacks, and storage has taken none "
+          "of them for some seconds; to do: look at the storage nodes");
+    STRATA_RETURN_IF_ERROR(get_slots(std::min(options_.slot_call_us, end_us - now_us)));
+  }
+  return ok_status();
+}
+
+// One thread asks, the others wait for what it gets. OK: there may be some now.
+Status FusionPages::get_slots(uint64_t wait_us) {
+  MutexLock lock(slots_mutex_);
+  if (asks_for_slots_) {
+    slots_asked_.wait_for_us(lock, std::max<uint64_t>(wait_us, kSlotLookUs));
+    return ok_status();
+  }
+  if (slots_.free() != 0) return ok_status();
+  asks_for_slots_ = true;
+  const uint64_t request = slots_request_ + 1;
+  lock.unlock();
+  const auto taken = service_->take_slots(request, options_.slots_at_once, wait_us);
+  lock.lock();
+  asks_for_slots_ = false;
+  if (taken.ok() && !taken->empty()) {
+    slots_request_ = request;
+    slots_.add(*taken);
+  }
+  slots_asked_.notify_all();
+  return taken.status();
 }
 
 // Puts pages[which[i]] into slots[i].
@@ -354,8 +389,7 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
                           const char* pages, bool* ok) {
   std::fill(ok, ok + count, false);
   const InterruptScope carried_through(nullptr);
-  if (!lease_->valid(epoch_))  // FU3
-    return error_lease_lost("this server has no lease from the memory node at the moment");
+  if (!lease_->valid(epoch_)) return no_lease();  // FU3
   for (uint32_t i = 0; i < count; ++i)
     if (holds_.number(ids[i]) == 0)
       return error_fenced("this server does not have " + name_of(ids[i]) + " any more");
@@ -367,8 +401,27 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
     ok[i] = version.known && version.llsn.value == header_of(pages + size_t{i} * kPageBytes)->llsn;
     if (!ok[i]) which.push_back(i);
   }
-  std::vector<uint32_t> slots;
-  STRATA_RETURN_IF_ERROR(take_slots(static_cast<uint32_t>(which.size()), &slots));
+  Status status;
+  for (size_t from = 0; status.ok() && from < which.size();) {
+    std::vector<uint32_t> slots;
+    status = take_slots(which.size() - from, &slots);
+    if (!status.ok()) break;
+    const auto begin = which.begin() + static_cast<ptrdiff_t>(from);
+    const std::vector<uint32_t> some(begin, begin + static_cast<ptrdiff_t>(slots.size()));
+    status = write_some(some, slots, ids, changes, pages, ok);
+    from += some.size();
+  }
+  return status;
+}
+
+// The pages `which`, into these slots.
+Status FusionPages::write_some(const std::vector<uint32_t>& which,
+                               const std::vector<uint32_t>& slots, const PageId* ids,
+                               const PageChanges* changes, const char* pages, bool* ok) {
+  if (!lease_->valid(epoch_)) {  // FU3: it may have waited
+    slots_.add(slots);           // nothing was put into them
+    return no_lease();
+  }
   STRATA_RETURN_IF_ERROR(put(slots, which, pages));  // FH4: else these slots are lost
   std::vector<PageId> kept;
   for (size_t at = 0; at < which.size(); ++at) {
@@ -387,9 +440,9 @@ Status FusionPages::write(const PageId* ids, const PageChanges* changes, uint32_
     else
       kept.push_back(ids[i]);
   }
-  const Status status = report_unreported(kept.data(), static_cast<uint32_t>(kept.size()));
-  if (status.ok()) std::fill(ok, ok + count, true);
-  return status;
+  STRATA_RETURN_IF_ERROR(report_unreported(kept.data(), static_cast<uint32_t>(kept.size())));
+  for (const uint32_t i : which) ok[i] = true;
+  return ok_status();
 }
 
 }  // namespace strata::clients

@@ -12,6 +12,8 @@
 //        thinks it written before; a checkpoint does not (sync_below(): FU17).
 //   FU3  Nothing is put, and no grant is used, without a lease of the memory node's epoch. A
 //        server that hears that it is fenced has no pages from then on.
+//   FH9  Who waits for a slot has none and holds back no report: what is in slots storage can be
+//        given, and that alone ends the wait (FU21). Pages are put as slots come, not all at once.
 //   FH8  What was read is the version of the grant, or, where the memory node knew none, what
 //        storage has; storage has all of it then (FU16).
 #pragma once
@@ -43,7 +45,9 @@ class PageService {
   // What can be granted at once; the rest comes by FusionPages::granted().
   virtual StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) = 0;
   virtual Status report(const std::vector<proto::PageReport>& reports) = 0;
-  virtual StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) = 0;
+  // Waits so long for one at least. None: `request` is not answered yet, and may be asked again.
+  virtual StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
+                                                     uint64_t wait_us) = 0;
   // Adopts this server's own place: the pages that its last life had exclusively.
   virtual StatusOr<std::vector<PageId>> adopt() = 0;
   virtual Status adoption_ended() = 0;
@@ -57,13 +61,16 @@ struct FusionPagesOptions {
   PageHoldsOptions holds;
   uint64_t wait_us_max = 60'000'000;  // for a page; then timed_out
   uint64_t io_us_max = 5'000'000;     // for a put or a get
-  uint64_t look_us = 50'000;          // how often it is looked for what was not answered
+  // For a slot; then busy. Less than statements wait for a frame (B3), which then know why.
+  uint64_t slot_us_max = 8'000'000;
+  uint64_t slot_call_us = 500'000;  // of that in one call; then it is looked at the lease again
+  uint64_t look_us = 50'000;        // how often it is looked for what was not answered
   uint32_t slots_at_once = 64;
 };
 
 struct FusionPagesCounters {
   std::atomic<uint64_t> gets{0}, puts{0}, storage_reads{0}, slots_changed{0}, reports{0},
-      give_up_failures{0};
+      give_up_failures{0}, slot_waits{0};
 };
 
 class FusionPages final : public PageLock {
@@ -112,8 +119,11 @@ class FusionPages final : public PageLock {
                bool* ok);
   Status report_unreported(const PageId* ids, uint32_t count);
   Status report_all(const std::vector<proto::PageReport>& reports);
-  Status take_slots(uint32_t count, std::vector<uint32_t>* slots);
-  Status get_slots();
+  Status write_some(const std::vector<uint32_t>& which, const std::vector<uint32_t>& slots,
+                    const PageId* ids, const PageChanges* changes, const char* pages, bool* ok);
+  Status take_slots(size_t count, std::vector<uint32_t>* slots);
+  Status wait_for_slots();
+  Status get_slots(uint64_t wait_us);
   Status put(const std::vector<uint32_t>& slots, const std::vector<uint32_t>& which,
              const char* pages);
 
@@ -126,8 +136,10 @@ class FusionPages final : public PageLock {
   const std::unique_ptr<Source> source_;
   std::set<PageId> to_redo_;  // constant once the kernel is opened
 
-  Mutex slots_mutex_{LatchRank::kPeers};  // one call for slots at a time
-  uint64_t slots_request_ STRATA_GUARDED_BY(slots_mutex_) = 0;
+  Mutex slots_mutex_{LatchRank::kPeers};
+  CondVar slots_asked_;
+  bool asks_for_slots_ STRATA_GUARDED_BY(slots_mutex_) = false;  // one call for them at a time
+  uint64_t slots_request_ STRATA_GUARDED_BY(slots_mutex_) = 0;   // the last one that was answered
   PageSlots slots_;
 
   Mutex mutex_{LatchRank::kLeaf};

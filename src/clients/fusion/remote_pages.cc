@@ -44,11 +44,14 @@ Status RemotePages::report(const std::vector<proto::PageReport>& reports) {
   return ok_status();
 }
 
-StatusOr<std::vector<uint32_t>> RemotePages::take_slots(uint64_t request, uint32_t wanted) {
+StatusOr<std::vector<uint32_t>> RemotePages::take_slots(uint64_t request, uint32_t wanted,
+                                                        uint64_t wait_us) {
   const proto::TakePageSlotsRequest asked{calls_->caller(), request,
-                                          std::min(wanted, proto::kFusionSlotsMax)};
-  STRATA_ASSIGN_OR_RETURN(const std::string bytes,
-                          calls_->call_member(proto::kTakePageSlots, proto::encode(asked)));
+                                          std::min(wanted, proto::kFusionSlotsMax),
+                                          static_cast<uint32_t>(wait_us)};
+  STRATA_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      calls_->call_member(proto::kTakePageSlots, proto::encode(asked), wait_us));
   STRATA_ASSIGN_OR_RETURN(proto::TakePageSlotsReply reply,
                           proto::decode_take_page_slots_reply(bytes));
   return std::move(reply.slots);

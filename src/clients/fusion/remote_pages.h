@@ -27,7 +27,8 @@ class RemotePages final : public PageService {
 
   StatusOr<std::vector<proto::PageGrant>> ask(const std::vector<proto::PageAsk>& asks) override;
   Status report(const std::vector<proto::PageReport>& reports) override;
-  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) override;
+  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
+                                             uint64_t wait_us) override;
   StatusOr<std::vector<PageId>> adopt() override;
   Status adoption_ended() override;
   Status write_back_below(StreamId stream, Lsn below) override;

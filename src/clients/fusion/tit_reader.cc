@@ -40,7 +40,7 @@ std::shared_ptr<const TitReader::Table> TitReader::table_of(NodeId server) const
   return tables_[server.value];
 }
 
-bool TitReader::read_slot(TrxId id, TrxLookup* out) {
+bool TitReader::read_slot(TrxId id, TrxLookup* out, bool* ended) {
   const std::shared_ptr<const Table> table = table_of(node_of(id));
   if (table == nullptr) return false;
   const uint64_t sequence = sequence_of(id);
@@ -62,16 +62,26 @@ bool TitReader::read_slot(TrxId id, TrxLookup* out) {
   if (!lease_->valid(epoch) || table_of(node_of(id)) != table) return false;
   const uint8_t state = proto::tit_state(word);
   if (state == static_cast<uint8_t>(TrxState::kNone) || state > proto::kTitEnded) return false;
-  *out = TrxLookup{state == proto::kTitEnded ? TrxState::kCommitting : static_cast<TrxState>(state),
+  *ended = state == proto::kTitEnded;
+  *out = TrxLookup{*ended ? TrxState::kCommitting : static_cast<TrxState>(state),
                    proto::tit_cts(word), Lsn{}};
   return true;
 }
 
 StatusOr<TrxLookup> TitReader::read(TrxId id) {
   TrxLookup found;
-  if (read_slot(id, &found)) return found;
+  bool ended = false;
+  if (read_slot(id, &found, &ended)) return found;
   counters_.calls.fetch_add(1, std::memory_order_relaxed);
   return owners_->read(id);
+}
+
+StatusOr<TrxLookup> TitReader::read_told(TrxId id) {
+  TrxLookup found;
+  bool ended = false;
+  if (read_slot(id, &found, &ended) && !ended) return found;
+  counters_.calls.fetch_add(1, std::memory_order_relaxed);
+  return owners_->read(id);  // which makes it durable (FC9)
 }
 
 bool TitReader::announce_waiter(TrxId holder) {

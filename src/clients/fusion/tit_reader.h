@@ -62,6 +62,7 @@ class TitReader final : public TitSource {
   Status join(NodeId node, OwnTransactions* own) override { return owners_->join(node, own); }
   void leave(NodeId node) noexcept override { owners_->leave(node); }
   StatusOr<TrxLookup> read(TrxId id) override;
+  StatusOr<TrxLookup> read_told(TrxId id) override;
   StatusOr<TrxLookup> wait_decided(TrxId id) override;
   [[nodiscard]] PublishedSlots* published() noexcept override { return own_; }
   [[nodiscard]] const TitCounters& counters() const noexcept { return counters_; }
@@ -71,8 +72,8 @@ class TitReader final : public TitSource {
     std::shared_ptr<transport::RemoteRegion> region;
     uint64_t slots = 0;
   };
-  // False: it does not tell.
-  bool read_slot(TrxId id, TrxLookup* out);
+  // False: it does not tell. `ended`: committed, and perhaps not durable.
+  bool read_slot(TrxId id, TrxLookup* out, bool* ended);
   std::shared_ptr<const Table> table_of(NodeId server) const;
 
   const LeaseCheck* const lease_;

@@ -390,6 +390,12 @@ void Pages::lose_slot(PageId page) {
   update_lists(page, &entry);
 }
 
+// FP5
+uint32_t Pages::slots_at_once() const noexcept {
+  const auto shares = static_cast<uint32_t>(4 * std::max<size_t>(members_.size(), 1));
+  return std::max(1u, options_.slots / shares);
+}
+
 StatusOr<std::vector<uint32_t>> Pages::take_slots(const PageCaller& caller, uint64_t request,
                                                   uint32_t wanted) {
   STRATA_RETURN_IF_ERROR(check_caller(caller));
@@ -397,7 +403,7 @@ StatusOr<std::vector<uint32_t>> Pages::take_slots(const PageCaller& caller, uint
   if (request < member.slots_request)
     return error_invalid_argument("an answer to an earlier request for slots");
   if (request == member.slots_request) return member.slots;
-  wanted = std::min(wanted, kSlotsAtOnceMax);
+  wanted = std::min({wanted, kSlotsAtOnceMax, slots_at_once()});
   make_slots(wanted);
   std::vector<uint32_t> slots;
   while (slots.size() < wanted && !free_slots_.empty()) {
@@ -405,6 +411,7 @@ StatusOr<std::vector<uint32_t>> Pages::take_slots(const PageCaller& caller, uint
     free_slots_.pop_back();
     slots_[slots.back()] = Slot{SlotState::kGiven, caller.server, caller.life};
   }
+  if (slots.empty()) return slots;
   member.slots_request = request;
   member.slots = slots;
   return slots;

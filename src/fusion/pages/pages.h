@@ -36,6 +36,8 @@
 //   FP4  A slot whose version is in storage, too, may be taken back though the page is held: who is
 //        granted the page next hears its llsn, and reads that version from storage. Pages that
 //        nobody has or wants come first. So pages that servers keep never fill the pool for good.
+//   FP5  What all servers have been given and not used, an unused gift each, is a quarter of the
+//        slots at most: the rest is pages', which storage can be given.
 //   FU17  oldest() of a stream is at or below the first change of it that is in a slot and not in
 //         storage. A write takes over what was to be written when it began; what is reported
 //         meanwhile stays.
@@ -119,8 +121,9 @@ class Pages {
              uint64_t now_us);
   Status report(const proto::PageCaller& caller, absl::Span<const proto::PageReport> reports,
                 uint64_t now_us);
-  // Free slots for it to put into, so many at most. `request`: grows; the last one's answer is
-  // given again, so that no slot is lost with an answer.
+  // Free slots for it to put into, so many at most (FP5); none: storage lacks what is in all of
+  // them. `request`: grows once it was answered with some; the last such answer is given again, so
+  // that no slot is lost with an answer.
   StatusOr<std::vector<uint32_t>> take_slots(const proto::PageCaller& caller, uint64_t request,
                                              uint32_t wanted);
 
@@ -221,6 +224,7 @@ class Pages {
   void free_slot(uint32_t slot);
   void lose_slot(PageId page);
   void make_slots(uint64_t wanted);
+  [[nodiscard]] uint32_t slots_at_once() const noexcept;
   void add_first(Firsts* firsts, uint32_t stream, uint64_t lsn);
   void clear_firsts(Firsts* firsts);
   template <typename Keep>

@@ -331,12 +331,38 @@ TEST_F(PagesTest, PagesThatServersKeepDoNotFillThePool) {  // FP4
 }
 
 TEST_F(PagesTest, NoSlotIsLostWithAnAnswer) {  // FP2
+  begin({.slots = 40});
   const auto slots = pages_->take_slots(caller(kA), 1, 3);
   ASSERT_TRUE(slots.ok());
   EXPECT_EQ(*pages_->take_slots(caller(kA), 1, 3), *slots);
-  EXPECT_EQ(pages_->free_slots(), 5u);
+  EXPECT_EQ(slots->size(), 3u);
+  EXPECT_EQ(pages_->free_slots(), 37u);
   EXPECT_EQ(pages_->take_slots(caller(kA), 2, 2)->size(), 2u);
   EXPECT_TRUE(is_invalid_argument(pages_->take_slots(caller(kA), 1, 3).status()));
+}
+
+TEST_F(PagesTest, ARequestThatFindsNoSlotIsNotAnswered) {  // FP2
+  begin({.slots = 1});
+  const PageGrant a = take(kA, kP, kX, 1);
+  ASSERT_TRUE(say(kA, version(kP, a.number, 70, slot(kA), kA)).ok());
+  const uint64_t request = ++requests_;
+  EXPECT_TRUE(pages_->take_slots(caller(kB), request, 1)->empty());
+  pages_->write_ended(pages_->begin_writes(1)[0], true);
+  const auto slots = pages_->take_slots(caller(kB), request, 1);
+  ASSERT_EQ(slots->size(), 1u);
+  EXPECT_EQ(*pages_->take_slots(caller(kB), request, 1), *slots);
+}
+
+TEST_F(PagesTest, UnusedSlotsOfAllServersLeaveRoomForPages) {  // FP5
+  begin({.slots = 48});
+  size_t given = 0;
+  for (const NodeId server : {kA, kB, kC}) {
+    const auto slots = pages_->take_slots(caller(server), ++requests_, 1'000);
+    ASSERT_TRUE(slots.ok());
+    EXPECT_GE(slots->size(), 1u);
+    given += slots->size();
+  }
+  EXPECT_EQ(given, 48u / 4);
 }
 
 TEST_F(PagesTest, AWriteTakesOverWhatThereWasWhenItBegan) {  // FU17, FP2

@@ -347,6 +347,14 @@ void FusionService::end_waits(Server* server, const Status& why) {
     at->to->fail(why, epoch_.value);
     at = write_backs_.erase(at);
   }
+  for (auto at = slot_waits_.begin(); at != slot_waits_.end();) {
+    if (at->request.caller.server != server->id) {
+      ++at;
+      continue;
+    }
+    at->to->fail(why, epoch_.value);
+    at = slot_waits_.erase(at);
+  }
 }
 
 void FusionService::expire_waits() {
@@ -365,6 +373,7 @@ void FusionService::expire_waits() {
     }
   }
   answer_write_backs();
+  answer_slot_waits();
 }
 
 // --- the door ---

@@ -210,6 +210,11 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
     Lsn below;
     uint64_t until_us = 0;
   };
+  struct SlotWait {
+    proto::TakePageSlotsRequest request;
+    To to;
+    uint64_t until_us = 0;
+  };
   struct EndedLife {
     NodeId server;
     uint64_t life = 0;
@@ -286,6 +291,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   void writes_ended(const std::vector<fusion::Pages::Write>& writes,
                     const std::vector<bool>& synced);
   void answer_write_backs();
+  void answer_slot_waits();
 
   // --- names ---
   void want_names(const proto::AskNamesRequest& request, const To& to);
@@ -329,6 +335,7 @@ class FusionService : public std::enable_shared_from_this<FusionService> {
   std::vector<EndedLife> ended_lives_;
   std::map<uint8_t, AdoptedList> adopted_;  // by place
   std::list<WriteBack> write_backs_;
+  std::list<SlotWait> slot_waits_;  // who came first is given slots first
   bool writing_ = false;
   bool write_failed_ = false;    // the last batch
   uint64_t write_at_us_ = 0;     // the next one, not before

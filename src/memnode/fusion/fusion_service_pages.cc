@@ -17,6 +17,7 @@ using internal::wait_of;
 
 namespace {
 constexpr size_t kWriteBacksMax = 4096;
+constexpr size_t kSlotWaitsMax = 1024;
 }  // namespace
 
 // --- pages ---
@@ -43,6 +44,7 @@ void FusionService::report(const proto::ReportPagesRequest& request, const To& t
     return;
   to->reply({}, epoch_.value);
   say_pages(NodeId{}, nullptr);
+  answer_slot_waits();  // an older version's slot is free
   start_writes();
 }
 
@@ -54,8 +56,26 @@ void FusionService::take_slots(const proto::TakePageSlotsRequest& request, const
   if (check(request.caller, to) == nullptr) return;
   auto slots = pages_.take_slots(request.caller, request.request, request.wanted);
   if (refused(slots.status(), to)) return;
-  to->reply(proto::encode(proto::TakePageSlotsReply{*std::move(slots)}), epoch_.value);
+  if (slots->empty() && request.wait_us != 0 && slot_waits_.size() < kSlotWaitsMax)
+    slot_waits_.push_back({request, to, now_us_ + wait_of(request.wait_us)});
+  else
+    to->reply(proto::encode(proto::TakePageSlotsReply{*std::move(slots)}), epoch_.value);
   start_writes();
+}
+
+// Nobody waits while there is a slot: so nobody who comes later is given one first.
+void FusionService::answer_slot_waits() {
+  for (auto at = slot_waits_.begin(); at != slot_waits_.end();) {
+    const proto::TakePageSlotsRequest& request = at->request;
+    auto slots = pages_.take_slots(request.caller, request.request, request.wanted);
+    if (slots.ok() && slots->empty() && now_us_ < at->until_us) {
+      ++at;
+      continue;
+    }
+    if (!refused(slots.status(), at->to))
+      at->to->reply(proto::encode(proto::TakePageSlotsReply{*std::move(slots)}), epoch_.value);
+    at = slot_waits_.erase(at);
+  }
 }
 
 void FusionService::adopt_pages(Bytes payload, const To& to) {
@@ -144,6 +164,7 @@ void FusionService::forget_space(const proto::ForgetSpacePagesRequest& request, 
   pages_.forget_space(request.space);
   say_pages(NodeId{}, nullptr);
   answer_write_backs();
+  answer_slot_waits();
   if (writing_) return after_write_.push_back(to);
   to->reply({}, epoch_.value);
 }
@@ -223,7 +244,8 @@ void FusionService::events(const proto::FusionEventsRequest& request, const To& 
 
 void FusionService::start_writes() {
   if (parts_.store == nullptr || writing_ || pages_.dirty_pages() == 0) return;
-  const bool wanted = !write_backs_.empty() || pages_.free_slots() < options_.pages.slots / 8;
+  const bool wanted = !write_backs_.empty() || !slot_waits_.empty() ||
+                      pages_.free_slots() < options_.pages.slots / 8;
   if (now_us_ < write_at_us_ && (write_failed_ || !wanted)) return;
   constexpr uint32_t kWriteBatch = 64;
   std::vector<fusion::Pages::Write> writes = pages_.begin_writes(kWriteBatch);
@@ -270,6 +292,7 @@ void FusionService::writes_ended(const std::vector<fusion::Pages::Write>& writes
   write_at_us_ = now_us_ + (write_failed_ ? options_.write_again_us : options_.write_pause_us);
   for (const To& to : std::exchange(after_write_, {})) to->reply({}, epoch_.value);
   answer_write_backs();
+  answer_slot_waits();
   start_writes();
 }
 

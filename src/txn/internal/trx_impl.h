@@ -139,7 +139,7 @@ struct TrxSystem::Impl final : OwnViews, OwnTransactions {
   // What lookup_fast() could not tell, from status pages.
   StatusOr<TrxLookup> read_status(TrxId id);
   StatusOr<TrxLookup> truncated(TrxId id);
-  StatusOr<TrxLookup> lookup(TrxId id);
+  StatusOr<TrxLookup> lookup(TrxId id, bool told_commits = false);  // MW21
 };
 
 }  // namespace strata

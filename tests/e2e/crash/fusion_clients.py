@@ -4,7 +4,7 @@ from typing import Any
 
 import pymysql
 from strata_cli.server import Server
-from strata_cli.several_health import FENCED, NO_LEASE
+from strata_cli.several_health import tells_of_its_lease
 
 from .clients import DISK_ERRORS, LOST, ONLY_ROLLBACK, REFUSALS, Clients
 
@@ -37,7 +37,7 @@ class SeveralClients(Clients):
         known = code in self._refusals or (self.expects_errors and code in DISK_ERRORS)
         if not known or any(words in text for words in NEVER_EXCUSED):
             return False
-        if not (self.tolerant or NO_LEASE in text or FENCED in text):
+        if not (self.tolerant or tells_of_its_lease(text)):
             return False
         with self._latch:
             self.turned_away[text[:80]] += 1

@@ -21,7 +21,7 @@ from fusion_cluster import Several
 from pausing import pause
 from strata_cli.process import BackgroundProcess, kill_all, replace_file
 from strata_cli.server import BINLOG_OPTIONS, Server
-from strata_cli.several_health import is_fenced, trouble_of
+from strata_cli.several_health import is_fenced, tells_of_its_lease, trouble_of
 from strata_cli.shell import StrataError
 from strata_cli.storage_node import StorageNode
 from strata_cli.waiting import wait_until
@@ -46,6 +46,7 @@ ANSWER_TIMEOUT_S = 120.0
 HALT_TIMEOUT_S = 240.0  # Longer than a client waits for an answer.
 POINT_TIMEOUT_S = 4.0
 VERIFY_TRIES = 4
+START_TRIES = 3
 STOP_TIMEOUT_S = 120.0
 GOES_ON_S = 4.5  # A server that is away for longer is no reason for the others to answer nothing.
 SMALL_SERVER = ("--loose-strata-log-checkpoint-size=4M", "--loose-strata-checkpoint-interval=1")
@@ -309,12 +310,22 @@ class FusionRun:
         for server in servers:
             self._cluster.launch(server)
         for server in servers:
-            server.wait_ready(START_TIMEOUT_S)
-            if not server.has_strata():
-                about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
-                raise Failure("\n".join([f"{_name(server)} started without STRATA:", *about[-12:]]))
+            self._wait_started(server)
             self._may_be_down.discard(server)
             self._clients.serving = [*self._clients.serving, server]
+
+    def _wait_started(self, server: Server) -> None:
+        """Again, if it lost its lease meanwhile on a busy machine, and says so."""
+        for left in reversed(range(START_TRIES)):
+            server.wait_ready(START_TIMEOUT_S)
+            if server.has_strata():
+                return
+            about = [line for line in server.log_lines() if "STRATA: " in line] or server.log_lines()
+            if left == 0 or not any(tells_of_its_lease(line) for line in about):
+                raise Failure("\n".join([f"{_name(server)} started without STRATA:", *about[-12:]]))
+            self.result.notes.append(f"{_name(server)} lost its lease while it started")
+            server.kill()
+            self._cluster.launch(server)
 
     def _start_nodes(self, nodes: Sequence[StorageNode]) -> None:
         self._cluster.launch_storage(nodes)

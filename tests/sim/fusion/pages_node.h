@@ -62,9 +62,15 @@ class PagesNode {
       return node_->call(
           [&](Pages* pages) { return pages->report(caller_, reports, monotonic_us()); });
     }
-    StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) override {
-      const std::lock_guard lock(node_->mutex_);
-      return node_->pages_.take_slots(caller_, request, wanted);
+    StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
+                                               uint64_t wait_us) override {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(wait_us);
+      std::unique_lock lock(node_->mutex_);
+      for (;;) {
+        auto slots = node_->pages_.take_slots(caller_, request, wanted);
+        if (!slots.ok() || !slots->empty() || std::chrono::steady_clock::now() >= end) return slots;
+        node_->changed_.wait_until(lock, end);
+      }
     }
     StatusOr<std::vector<PageId>> adopt() override {
       const std::lock_guard lock(node_->mutex_);

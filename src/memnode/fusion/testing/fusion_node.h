@@ -289,10 +289,11 @@ class WireServer {
     return call(proto::kReportPages, proto::encode(proto::ReportPagesRequest{caller, reports}))
         .status();
   }
-  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted) {
+  StatusOr<std::vector<uint32_t>> take_slots(uint64_t request, uint32_t wanted,
+                                             uint32_t wait_us = 0) {
     STRATA_ASSIGN_OR_RETURN(const std::string bytes,
                             call(proto::kTakePageSlots, proto::encode(proto::TakePageSlotsRequest{
-                                                            caller, request, wanted})));
+                                                            caller, request, wanted, wait_us})));
     STRATA_ASSIGN_OR_RETURN(proto::TakePageSlotsReply reply,
                             proto::decode_take_page_slots_reply(bytes));
     return std::move(reply.slots);
