@@ -68,6 +68,10 @@ p = c.malloc(size(100_000)); put(p, b"begin"); put(p + 99_996, b"end!"); churn()
 p = c.realloc(void(p), size(3 * MiB)); assert get(p, 5) == b"begin" and get(p + 99_996, 4) == b"end!"
 p = c.realloc(void(p), size(50)); assert get(p, 5) == b"begin"
 p = c.realloc(void(p), size(5 * MiB)); assert get(p, 5) == b"begin" and c.malloc_usable_size(void(p)) >= 5 * MiB
+c.free(void(p))
+p = c.malloc(size(20_000)); p = c.realloc(void(p), size(20_470))  # grows within its last page, and then beyond it
+assert c.malloc_usable_size(void(p)) >= 20_470
+put(p + 20_460, b"tail"); p = c.realloc(void(p), size(90_000)); assert get(p + 20_460, 4) == b"tail"
 c.free(void(p)); c.free(None)
 z = c.calloc(size(512), size(1024)); assert get(z, 512 * 1024) == bytes(512 * 1024)
 for alignment in (16, 4096, 65536, 1 << 21):
