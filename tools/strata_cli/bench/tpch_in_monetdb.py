@@ -5,8 +5,8 @@ runs it on remote memory. It knows nothing of that.
 
 LIBRARIES is the folder with libmonetdbe, DATA has tpchgen-cli's *.tbl, LIMIT_MIB is what the database believes to have for
 itself (0: all of the machine's). Says `ready`, then reads lines of JSON, a list of lists of SQL statements, and answers each
-with a line: a list for each list, of {"seconds", "rows", "digest"} for each statement. The lists of one line are run at once, each
-by a client of its own. Ends with its input.
+with a line: a list for each list, of {"seconds", "rows", "digest"} for each statement. The lists of one line are run at once,
+each by a client of its own. Ends with its input.
 """
 
 import ctypes
@@ -127,7 +127,7 @@ def main(libraries: Path, data: Path, schema: Path, limit_mib: int) -> None:
         lists = json.loads(line)
         while len(clients) < len(lists):
             clients.append(Client(library, limit_mib))
-        running = [client.start(texts) for client, texts in zip(clients, lists)]
+        running = [client.start(texts) for client, texts in zip(clients, lists, strict=False)]
         print(json.dumps([answers.result() for answers in running]), flush=True)
 
 
