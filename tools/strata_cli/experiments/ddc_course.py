@@ -38,6 +38,7 @@ FIXED_SHARE = 0.4  # 4 GB of ten
 SCALE_STEPS = (0.2, 0.6, 1.0, 1.6, 2.0)  # of the plan's, as 2 to 20 are of ten; local memory stays as it is
 MIX_LENGTH, MIX_SEED = 50, 2020
 MIX_SHARES = {"short-heavy": (8, 1, 1), "medium-heavy": (1, 8, 1), "long-heavy": (1, 1, 8), "random": (1, 1, 1)}
+POOL_OWN_MIB = 150  # below, an embedded MonetDB with nothing in it does not start
 POOL_SHARES = {"pool of all": 1.6, "pool 40 %": 0.4, "pool 10 %": 0.1}
 DISK_LEAST = 24 * MIB  # the code of a database, too, is within the limit of a program that spills to a disk
 
@@ -152,7 +153,7 @@ class Course:
     def _pools(self) -> list[Setup]:
         places = {"all local": (LOCAL, 0), "40 %": (FAR, self._share(0.4)), "0.6 %": (FAR, self._share(0.006))}
         return [
-            Setup(f"{place}, {pool}", way, local, pool_mib=max(1, round(share * self._result.data_bytes / MIB)))
+            Setup(f"{place}, {pool}", way, local, pool_mib=POOL_OWN_MIB + round(share * self._result.data_bytes / MIB))
             for place, (way, local) in places.items()
             for pool, share in POOL_SHARES.items()
         ]

@@ -16,8 +16,8 @@ from .report import draw_ratios, sentence
 
 NAME_WIDTH = 40
 FAR_PARTS = {
-    MONETDB: "Far is what MonetDB allocates in pieces of 16 KiB and more, tables included; code, stacks and small pieces are local.",
-    POSTGRESQL: "Far are PostgreSQL's shared buffers, which hold the whole database; what its processes allocate is local.",
+    MONETDB: "Far is what MonetDB allocates in pieces of 16 KiB and more, tables included; code, stacks and the rest are local.",
+    POSTGRESQL: "Far are PostgreSQL's shared buffers, which hold the whole database; what each process allocates is local.",
 }
 
 

@@ -112,6 +112,10 @@ def _counted(setup: Setup, stats: Path) -> Counted:
     return Counted(total("faults"), fetched, total("outside_anonymous_bytes_max"))
 
 
+def _kib(file: Path, name: str) -> int:
+    return next(int(line.split()[1]) for line in file.read_text().splitlines() if line.startswith(name + ":"))
+
+
 class Monet:
     """MonetDB within a process of its own, in memory. It begins with all tables loaded."""
 
@@ -161,12 +165,14 @@ class Monet:
     def ask(self, text: str, *, with_peak: bool = False) -> Asked:
         folder = Path(f"/proc/{self._process.pid}")
         if with_peak:
-            (folder / "clear_refs").write_text("5")  # what is resident at most begins anew
+            (folder / "clear_refs").write_text("5")  # what is resident at most begins anew,
+            (folder / "clear_refs").write_text("1")  # and what has been touched
         ((asked,),) = self.ask_at_once([[text]])
         if not with_peak:
             return asked
-        lines = dict(line.split(":", 1) for line in (folder / "status").read_text().splitlines())
-        return Asked(asked.seconds, asked.answer, int(lines["VmHWM"].split()[0]) * 1024)
+        touched = _kib(folder / "smaps_rollup", "Referenced")
+        gone_again = _kib(folder / "status", "VmHWM") - _kib(folder / "status", "VmRSS")
+        return Asked(asked.seconds, asked.answer, (touched + max(0, gone_again)) * 1024)
 
     def counted(self) -> Counted:
         return _counted(self._setup, self._stats)

@@ -20,21 +20,13 @@ DISTRIBUTED = "distributed"
 THREE = "three processes"
 MASTERS = {LOCAL: "local[3]", THREE: "local-cluster[3,1,512]"}
 TIMEOUT_S = 3600.0
-STABLE = 2.0
 
 
 def findings(result: Result) -> list[Finding | Said]:
     names = [name for name in result.names() if result.has(THREE, name) and result.has(LOCAL, name)]
-    worst = max(names, key=lambda name: result.slowdown(THREE, name))
     vertica = Said("Vertica, three machines to one", "2.3 times on average", "not measured, Vertica is not obtainable", False)
     return [
         Finding("Spark, three processes to one, on average", 1.2, mean(result.slowdown(THREE, name) for name in names)),
-        Said(
-            "Spark, most slowed down",
-            "of 22 none is far from the average",
-            f"{worst}, {result.slowdown(THREE, worst):.2f} times",
-            result.slowdown(THREE, worst) < STABLE,
-        ),
         vertica,
     ]
 
