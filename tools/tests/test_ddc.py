@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from strata_cli import paths
 from strata_cli.experiments import ddc, ddc_course, ddc_report
 from strata_cli.experiments.ddc_result import MIB, MODELLED_FETCH_S, PAGE, SHARES, Plan, Result, Row, share_of
 from strata_cli.experiments.ddc_sessions import ALL_LOCAL
@@ -105,3 +106,15 @@ def test_a_result_is_read_as_it_was_written_and_its_page_made_again(tmp_path: Pa
 def test_nothing_is_said_of_a_result_that_is_not_whole() -> None:
     for experiment in ddc.EXPERIMENTS.values():
         assert isinstance(ddc_report.findings(experiment, Result(experiment.plan, 1)), list)
+
+
+KEPT = sorted((paths.ROOT / "bench" / "results").glob("*-ddc-*.json"))
+
+
+@pytest.mark.parametrize("file", KEPT, ids=lambda file: file.stem)
+def test_pages_kept_are_made_of_what_was_measured(file: Path) -> None:
+    name = "ddc-" + file.stem.split("-ddc-")[1]
+    experiment = ddc.EXPERIMENTS[name]
+    result, commit = ddc_report.read(experiment.plan, file)
+    assert file.with_suffix(".md").read_text() == ddc_report.markdown(experiment, result, commit, file.with_suffix(".png"))
+    assert file.with_suffix(".png").exists()
