@@ -36,7 +36,11 @@ def load(database: duckdb.DuckDBPyConnection, data: Path, schema: Path) -> None:
 
 def main(data: Path, schema: Path, queries: Path, scale: float, numbers: list[int]) -> None:
     # It would take the limit of a program that swaps for all the memory there is, and go without what does not fit.
-    settings = {"threads": 2, "memory_limit": MEMORY_LIMIT, "autoinstall_known_extensions": False}
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 2,
+        "memory_limit": MEMORY_LIMIT,
+        "autoinstall_known_extensions": False,
+    }
     database = duckdb.connect(":memory:", config=settings)
     load(database, data, schema)
     for number in numbers:
