@@ -47,6 +47,11 @@ def label_of(way: str, share: float) -> str:
     return f"{way}, {share:.0%} local" if share >= 0.01 else f"{way}, {share:.1%} local"
 
 
+def _said(why: TooMuchError) -> str:
+    """The last line: what is before it is where in a program it was."""
+    return str(why).strip().splitlines()[-1][:200]
+
+
 class Bed:
     """One database, with its data, and a memory node. Use with `with`."""
 
@@ -199,10 +204,10 @@ class Course:
                             self._bed.check(name, session.ask(text).answer, setup.label)
                             yield self._asked(session, setup, name, text)
                         except TooMuchError as why:
-                            yield Row(setup.label, name, 0.0, note=str(why)[:200])
+                            yield Row(setup.label, name, 0.0, note=_said(why))
                             break
             except TooMuchError as why:  # it did not even load
-                yield from (Row(setup.label, name, 0.0, note=str(why)[:200]) for name in left)
+                yield from (Row(setup.label, name, 0.0, note=_said(why)) for name in left)
                 return
 
     def _hot(self, setup: Setup) -> Iterator[Row]:
@@ -215,7 +220,7 @@ class Course:
                 with self._bed.session(setup, cold=True) as session:
                     yield self._asked(session, setup, name, text)
             except TooMuchError as why:
-                yield Row(setup.label, name, 0.0, note=str(why)[:200])
+                yield Row(setup.label, name, 0.0, note=_said(why))
 
     def _joins(self, setup: Setup) -> Iterator[Row]:
         """Two of the three algorithms are switched off. Query 13 by nested loops ends nowhere, says the paper."""
@@ -288,7 +293,7 @@ class Course:
                     series.append((series[-1] if series else 0.0) + asked.seconds)
                 counted = session.counted().since(before)
         except TooMuchError as why:
-            return Row(setup.label, mix, 0.0, note=f"after {len(series)} queries: {str(why)[:200]}", series=series)
+            return Row(setup.label, mix, 0.0, note=f"after {len(series)} queries: {_said(why)}", series=series)
         if setup.way == FAR:
             self._bed.note_outside(counted)
         return Row(setup.label, mix, series[-1], counted.fetched_bytes, counted.faults, series=series)
