@@ -149,7 +149,7 @@ class Cluster:
         self.node_stop_timeout_s = NODE_STOP_TIMEOUT_S
         self.lease_s: float = COMPUTE_LEASE_S
         self.compute_options: tuple[str, ...] = ()  # of the server, beside those that make it a compute node
-        self.compute_prefix: tuple[str, ...] = ()  # the command that a server is an argument of
+        self.compute_prefix: tuple[str, ...] = ()  # a command that runs each server, and ends with it
         self.emulation: Emulation | None = None  # whose nodes its processes are
         self._program = program or [paths.storenode_path(preset)]
         self.memory_program: Sequence[str | Path] = memory_program or [paths.memnode_path(preset)]
