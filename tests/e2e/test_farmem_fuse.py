@@ -292,7 +292,8 @@ def test_strata_farmem_killed_leaves_nobody_waiting(allowed: None, tmp_path: Pat
             command = farmem.run_command(place, options(stats, local="1M"), python(FOREVER))
             run = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
             assert run.stdout is not None and run.stdout.readline() == b"there\n"
-            assert wait_until(lambda: stats.exists() and _fetched(stats) > 0, TIMEOUT_S)
+            assert wait_until(lambda run=run: ended(run) or (stats.exists() and _fetched(stats) > 0), TIMEOUT_S)  # type: ignore[misc]
+            assert not ended(run), run.returncode
             if stopped:
                 run.send_signal(signal.SIGSTOP)
                 assert wait_until(lambda pid=run.pid: not {"R"} & states_of_group(pid), TIMEOUT_S)  # type: ignore[misc]
@@ -300,6 +301,67 @@ def test_strata_farmem_killed_leaves_nobody_waiting(allowed: None, tmp_path: Pat
             run.wait(TIMEOUT_S)
             assert wait_until(lambda pid=run.pid: states_of_group(pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)  # type: ignore[misc]
             run.stdout.close()
+
+
+def ended(run: subprocess.Popen[bytes]) -> bool:
+    return run.poll() is not None
+
+
+def guard_of(run: subprocess.Popen[bytes]) -> int:
+    (guard,) = (pid for pid in guards() if _parent(pid) == run.pid)
+    return guard
+
+
+def stop_after_unmounting(guard: int) -> bool:
+    """While it looks for those that have the file mapped. False: it has ended before."""
+    mounts = Path(f"/proc/{guard}/mounts")
+    while "strata-farmem" in (mounted := _text(mounts)):
+        pass
+    if not mounted:
+        return False
+    os.kill(guard, signal.SIGSTOP)
+    stopped = "fm-guard) T"
+    assert wait_until(lambda: has_ended(guard) or stopped in _text(Path(f"/proc/{guard}/stat")), TIMEOUT_S)
+    return not has_ended(guard)
+
+
+def has_ended(pid: int) -> bool:
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(") ")[2][:1] in ("", "Z")
+
+
+def test_a_guard_ends_nobody_of_another_run(allowed: None, tmp_path: Path) -> None:
+    """It knows those that it ends by a number of the kernel's, which must not be another run's meanwhile."""
+    stats = tmp_path / "far.json"
+    with farmem.MemoryNode("1G") as place:
+        for _ in range(20):
+            command = farmem.run_command(place, options(local="1M"), python(FOREVER))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as first:
+                assert first.stdout is not None and first.stdout.readline() == b"there\n"
+                guard = guard_of(first)
+                first.kill()
+                was_stopped = stop_after_unmounting(guard)
+                first.wait(TIMEOUT_S)
+                assert wait_until(lambda pid=first.pid: states_of_group(pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)  # type: ignore[misc]
+            if was_stopped:
+                break
+        else:
+            pytest.skip("the guard was too fast each time")
+        command = farmem.run_command(place, options(stats, local="1M"), python(FOREVER))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as second:
+            assert second.stdout is not None and second.stdout.readline() == b"there\n"
+            os.kill(guard, signal.SIGCONT)
+            assert wait_until(lambda: has_ended(guard), TIMEOUT_S)
+            # Had it ended the program, the run would end at once, and say no more.
+            now = _seconds(stats)
+            assert wait_until(lambda: ended(second) or _seconds(stats) > now + 2, TIMEOUT_S)
+            assert not ended(second), second.returncode
+            second.kill()
+            second.wait(TIMEOUT_S)
+            assert wait_until(lambda: states_of_group(second.pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)
+
+
+def _seconds(stats: Path) -> float:
+    return float(json.loads(stats.read_text())["seconds"]) if stats.exists() else 0.0
 
 
 # Two processes that share a page, and one that waits for ever for a lock that is in it: it touches nothing.

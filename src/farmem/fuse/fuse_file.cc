@@ -125,14 +125,12 @@ struct Device {
   unsigned major = 0, minor = 0;
 };
 
-// Whether a process has something of the device mapped. Of its /proc/.../maps, where a device is
-// "00:2e", between blanks.
-bool has_mapped(const char* pid, const Device& device) noexcept {
-  std::array<char, 64> path;
+// Whether a process, of which this is the folder in /proc, has something of the device mapped. Of
+// its "maps", where a device is "00:2e", between blanks.
+bool has_mapped(int process, const Device& device) noexcept {
   std::array<char, 32> wanted;
-  std::snprintf(path.data(), path.size(), "/proc/%s/maps", pid);
   std::snprintf(wanted.data(), wanted.size(), " %02x:%02x ", device.major, device.minor);
-  const int fd = ::open(path.data(), O_RDONLY | O_CLOEXEC);
+  const int fd = ::openat(process, "maps", O_RDONLY | O_CLOEXEC);
   if (fd < 0) return false;
   const std::string_view name(wanted.data());
   std::array<char, 8192> text;
@@ -147,6 +145,16 @@ bool has_mapped(const char* pid, const Device& device) noexcept {
     std::memmove(text.data(), read.data() + read.size() - kept, kept);
   }
   ::close(fd);
+  return found;
+}
+
+// Whether it had. By its folder, which stays this process's if its number is used again.
+bool end_if_mapped(int proc, const char* pid, const Device& device) noexcept {
+  const int process = ::openat(proc, pid, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (process < 0) return false;
+  const bool found = has_mapped(process, device);
+  if (found) ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+  ::close(process);
   return found;
 }
 
@@ -174,9 +182,8 @@ size_t end_all_with(const Device& device, pid_t but) noexcept {
       pid_t pid = 0;
       for (const char* digit = name; *digit >= '0' && *digit <= '9'; digit++)
         pid = pid * 10 + (*digit - '0');
-      if (pid <= 1 || pid == but || pid == ::getpid() || !has_mapped(name, device)) continue;
-      ::kill(pid, SIGKILL);
-      ended++;
+      if (pid <= 1 || pid == but || pid == ::getpid()) continue;
+      ended += end_if_mapped(folder, name, device) ? 1 : 0;
     }
   }
   ::close(folder);
@@ -204,9 +211,13 @@ size_t end_all_with(const Device& device, pid_t but) noexcept {
       ::move_mount(mount_fd, "", AT_FDCWD, kGuardFolder, MOVE_MOUNT_F_EMPTY_PATH) != 0)
     error = errno;
   (void)!::write(ready, &error, sizeof error);
-  // What it has of the starter's, its output above all, nobody must wait for.
+  // What it has of the starter's, its output above all, nobody must wait for. But it keeps the file
+  // system: a device whose last user is gone has its number given to the next one, whose users it
+  // would end (FM48).
+  const int kept = ::fcntl(mount_fd, F_DUPFD, 2);  // neither may be where the other goes
   ::dup2(starter, 0);
-  ::close_range(1, ~0u, 0);
+  ::dup2(kept, 1);
+  ::close_range(2, ~0u, 0);
   if (error != 0) ::_exit(1);
   sigset_t end;
   ::sigemptyset(&end);
