@@ -89,6 +89,12 @@ std::string json_of(const RunReport& run) {
                              {"local_pages_cap", run.local_pages_cap},
                              {"link_round_trip_ns", run.link_round_trip_ns},
                              {"link_bytes_per_second", run.link_bytes_per_second}};
+  if (run.has_files)
+    out["files"] = {{"fetched", run.file_pages_fetched},
+                    {"from_disk", run.file_pages_from_disk},
+                    {"stored", run.file_pages_stored},
+                    {"bytes_in", run.file_pages_fetched * kPageBytes},
+                    {"bytes_written", run.file_bytes_written}};
   out["processes"] = nlohmann::ordered_json::array();
   for (const ProcessReport& process : run.processes) out["processes"].push_back(json_of(process));
   // Names of programs and messages may be bytes of any kind.

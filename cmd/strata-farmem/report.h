@@ -43,6 +43,10 @@ struct RunReport {
   uint64_t link_round_trip_ns = 0;
   uint64_t link_bytes_per_second = 0;
   std::vector<ProcessReport> processes;
+  // Of --far-files.
+  bool has_files = false;
+  uint64_t file_pages_fetched = 0, file_pages_from_disk = 0, file_pages_stored = 0;
+  uint64_t file_bytes_written = 0;
 };
 
 ProcessReport report_of(const ProcessCounters& counters);

@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/latch.h"
+#include "farmem/files/far_folder.h"
 #include "farmem/shared/shared_pager.h"
 #include "program.h"
 #include "report.h"
@@ -52,6 +53,7 @@ class SharedRun {
       return with_message(pager.status(), "mode fuse needs root and /dev/fuse: " +
                                               std::string(pager.status().message()));
     pager_ = *std::move(pager);
+    STRATA_RETURN_IF_ERROR(prepare_files(secret, client_options));
     return prepare_setup();
   }
 
@@ -78,6 +80,7 @@ class SharedRun {
       if (monotonic_us() - shown_us < kShowEveryUs) continue;
       shown_us = monotonic_us();
       look();
+      stay_alive();
       write_stats(false);
       if (settings_.live) std::fputs(table().c_str(), stderr);
     }
@@ -85,9 +88,14 @@ class SharedRun {
 
   int finish(const transport::Secret& secret) {
     pager_.reset();
+    const bool has_files = files_ != nullptr;
+    files_.reset();
     // At once, instead of when its lease ends; a node that is gone has forgotten it anyhow.
-    if (!is_lost_.load())
+    if (!is_lost_.load()) {
       (void)close_region(secret, settings_.memory_node, credentials_, settings_.timeout_us);
+      if (has_files)
+        (void)close_region(secret, settings_.memory_node, file_credentials_, settings_.timeout_us);
+    }
     write_stats(true);
     if (!settings_.quiet) std::fputs(table().c_str(), stderr);
     return exit_code_;
@@ -96,6 +104,27 @@ class SharedRun {
  private:
   // The one place: the memory is of all processes of the program together.
   [[nodiscard]] ProcessCounters& place() const { return setup_->processes[0]; }
+
+  // Before the program is started: it sees what is mounted here, and nobody else does.
+  Status prepare_files(const transport::Secret& secret, ClientOptions client_options) {
+    if (settings_.far_files.empty()) return ok_status();
+    client_options.pages = settings_.far_files_bytes / kPageBytes;
+    STRATA_ASSIGN_OR_RETURN(auto client, MemoryClient::open(secret, client_options));
+    file_credentials_ = client->credentials();
+    auto files = FarFolder::mount(std::move(client),
+                                  {.folder = settings_.far_files,
+                                   .counters = &file_counters_,
+                                   .on_lost = [this](const Status& why) { note_lost(why); }});
+    if (!files.ok())
+      return with_message(files.status(), "--far-files: " + std::string(files.status().message()));
+    files_ = *std::move(files);
+    return ok_status();
+  }
+
+  void stay_alive() {
+    if (files_ == nullptr) return;
+    if (const Status renewed = files_->client().renew(); !renewed.ok()) note_lost(renewed);
+  }
 
   Status prepare_setup() {
     struct stat info {};
@@ -195,7 +224,12 @@ class SharedRun {
                          .local_pages_cap = settings_.policy.frames,
                          .link_round_trip_ns = settings_.link.round_trip_ns,
                          .link_bytes_per_second = settings_.link.bytes_per_second,
-                         .processes = {report()}});
+                         .processes = {report()},
+                         .has_files = !settings_.far_files.empty(),
+                         .file_pages_fetched = file_counters_.fetched.load(),
+                         .file_pages_from_disk = file_counters_.from_disk.load(),
+                         .file_pages_stored = file_counters_.stored.load(),
+                         .file_bytes_written = file_counters_.written.load()});
   }
   [[nodiscard]] std::string table() const { return table_of({report()}, seconds()); }
   [[nodiscard]] double seconds() const {
@@ -207,6 +241,9 @@ class SharedRun {
   const int setup_fd_;
   Credentials credentials_;
   std::unique_ptr<SharedPager> pager_;
+  Credentials file_credentials_;
+  FileCounters file_counters_;
+  std::unique_ptr<FarFolder> files_;
   pid_t child_ = -1;
   bool has_ended_ = false;
   bool runs_ = false;

@@ -88,6 +88,10 @@ void add_run(CLI::App* app, RunSettings* run, Raw* raw) {
   add_size(app, "--far", &raw->far_bytes,
            "Far memory the program may have; 0: 16G, or 2G where it is taken at once");
   add_size(app, "--far-from", &run->far_from_bytes, "Smaller allocations stay local");
+  app->add_option("--far-files", run->far_files,
+                  "Mode fuse: a folder; what the program reads of its files is kept in the memory "
+                  "node, not in this machine's cache of files");
+  add_size(app, "--far-files-bytes", &run->far_files_bytes, "How much of them is kept, at most");
   app->add_option("--timeout-ms", raw->timeout_ms,
                   "The program ends when the memory node has not answered for so long")
       ->check(CLI::Range(100, 3'600'000))
@@ -169,6 +173,7 @@ Status finish(SwapSettings* swap, const RunSettings& run, const Raw& raw) {
     return error_invalid_argument("--policy: the kernel decides when it swaps");
   if (!run.trace_file.empty())
     return error_invalid_argument("--trace: the kernel does not tell of its faults when it swaps");
+  if (!run.far_files.empty()) return error_invalid_argument("--far-files goes with --mode fuse");
   if (!to_disk && raw.disk_iops > 0)
     return error_invalid_argument("--disk-iops goes with --mode disk");
   if (to_node) STRATA_RETURN_IF_ERROR(check_place(run));
@@ -199,6 +204,10 @@ Status finish(RunSettings* run, const Raw& raw) {
   STRATA_RETURN_IF_ERROR(check_place(*run));
   if (raw.disk_iops > 0) return error_invalid_argument("--disk-iops goes with --mode disk");
   run->shared = raw.mode == "fuse";
+  if (!run->shared && !run->far_files.empty())
+    return error_invalid_argument("--far-files goes with --mode fuse");
+  if (run->far_files_bytes < kPageBytes || run->far_files_bytes / kPageBytes > kRegionPagesMax)
+    return error_invalid_argument("--far-files-bytes: 4 KiB to 1 TiB");
   if (run->shared && !run->trace_file.empty())
     return error_invalid_argument("--trace records what mode uffd does");
   run->far_bytes = raw.far_bytes > 0 ? raw.far_bytes : kFarBytes;

@@ -30,6 +30,8 @@ struct RunSettings {
   transport::LinkSpeed link;
   std::string stats_file;  // empty: none
   std::string trace_file;  // empty: none
+  std::string far_files;   // a folder whose files' content is not cached here; empty: none
+  uint64_t far_files_bytes = 2ull << 30;
   bool live = false;
   bool quiet = false;
   std::vector<std::string> command;

@@ -12,9 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from strata_cli import farmem, paths
-from strata_cli.bench import far_memory
+from strata_cli import farmem, farmem_monetdb, farmem_postgres, paths
+from strata_cli.bench import far_memory, tpch
+from strata_cli.bench.servers import database
+from strata_cli.experiments.ddc_sessions import FAR, Monet, Setup, closing
 from strata_cli.server import Server
+from strata_cli.shell import StrataError
 from strata_cli.waiting import wait_until
 
 pytestmark = pytest.mark.quick
@@ -68,6 +71,10 @@ p = c.malloc(size(100_000)); put(p, b"begin"); put(p + 99_996, b"end!"); churn()
 p = c.realloc(void(p), size(3 * MiB)); assert get(p, 5) == b"begin" and get(p + 99_996, 4) == b"end!"
 p = c.realloc(void(p), size(50)); assert get(p, 5) == b"begin"
 p = c.realloc(void(p), size(5 * MiB)); assert get(p, 5) == b"begin" and c.malloc_usable_size(void(p)) >= 5 * MiB
+c.free(void(p))
+p = c.malloc(size(20_000)); p = c.realloc(void(p), size(20_470))  # grows within its last page, and then beyond it
+assert c.malloc_usable_size(void(p)) >= 20_470
+put(p + 20_460, b"tail"); p = c.realloc(void(p), size(90_000)); assert get(p + 20_460, 4) == b"tail"
 c.free(void(p)); c.free(None)
 z = c.calloc(size(512), size(1024)); assert get(z, 512 * 1024) == bytes(512 * 1024)
 for alignment in (16, 4096, 65536, 1 << 21):
@@ -259,6 +266,52 @@ def test_an_unmodified_mariadb_gives_the_same_answers(server: Server, engine: st
     assert process["fetched"] > 0 and process["local_pages_max"] <= 1024
     server.start(settings)
     assert server.query("SELECT SUM(c) FROM t", database="test")[0][0] == expected[0][0][1] + ROWS
+
+
+def test_an_unmodified_mariadb_gives_the_same_answers_to_tpch(server: Server) -> None:
+    """All 22 queries, in both engines, with a pool that is far for the most part."""
+    plan = tpch.Plan(scale=0.01)
+    bench = tpch.Bench(server, plan, tpch.generated(plan.scale))
+    for engine in plan.engines:
+        server.query(f"CREATE DATABASE {database(engine)}")
+        bench.load(engine)
+        bench.analyze(engine)
+    asked = [(engine, query) for engine in plan.engines for query in plan.queries]
+    expected = [bench.ask(engine, query)[0] for engine, query in asked]
+    assert len(asked) == 44 and None not in expected
+    settings = server.settings()
+    server.stop()
+    stats = server.data / "far.json"
+    with farmem.MemoryNode("1G") as place:
+        far = farmem.Options(local="8M", quiet=True, stats=stats)
+        pools = ["--strata-buffer-pool-size=64M", "--innodb-buffer-pool-size=64M", "--innodb-buffer-pool-size-max=64M"]
+        server.launch(settings, prefix=farmem.run_command(place, far, []), extra=pools)
+        server.wait_ready()
+        try:
+            assert [bench.ask(engine, query)[0] for engine, query in asked] == expected
+        finally:
+            server.stop()
+    (process,) = json.loads(stats.read_text())["processes"]
+    assert process["fetched"] > 0 and process["local_pages_max"] <= 2048
+
+
+def test_an_embedded_monetdb_gives_the_same_answers(tmp_path: Path) -> None:
+    """All 22 queries of TPC-H, and two clients at once."""
+    try:
+        farmem_monetdb.fetch(print)
+    except StrataError as missing:
+        pytest.skip(str(missing))
+    scale = 0.01
+    texts = [farmem_postgres.tpch_query(number, scale) for number in range(1, 23)]
+    said = []
+    with farmem.MemoryNode("1G") as place:
+        for setup in (Setup("local"), Setup("far", FAR, 2 << 20), Setup("far", FAR, 2 << 20, "second-chance", 7)):
+            with closing(Monet(setup, place, tmp_path, scale)) as session:
+                said.append([[asked.answer for asked in stream] for stream in session.ask_at_once([texts, texts[::-1]])])
+                if setup.way == FAR:
+                    assert session.counted().fetched_bytes > 1 << 20
+    assert said[0] == said[1] == said[2]
+    assert said[0][0] == said[0][1][::-1] and len(set(said[0][0])) == 22
 
 
 @pytest.mark.parametrize("touching", [True, False])

@@ -276,12 +276,7 @@ def test_strata_farmem_killed_takes_postgresql_along(allowed: None, database: Po
                 assert wait_until(lambda file=stats: file.exists() and _fetched(file) > 0, TIMEOUT_S)  # type: ignore[misc]
                 database.process.kill()
                 database.process.wait(TIMEOUT_S)
-                # One that waits for a lock of another that got SIGBUS touches nothing, and PostgreSQL's first process, which
-                # would end it, has got SIGBUS, too. That it can be ended is what is promised.
-                if not wait_until(lambda: processes_of(database.data) == [], 10.0, every_s=0.2):
-                    for pid in processes_of(database.data):
-                        with contextlib.suppress(ProcessLookupError):
-                            os.kill(pid, signal.SIGKILL)
+            # One that waits for a lock of another that got SIGBUS touches nothing: the guard ends it.
             assert wait_until(lambda: processes_of(database.data) == [], TIMEOUT_S, every_s=0.2)
         check_recovers(database)
 
@@ -297,7 +292,8 @@ def test_strata_farmem_killed_leaves_nobody_waiting(allowed: None, tmp_path: Pat
             command = farmem.run_command(place, options(stats, local="1M"), python(FOREVER))
             run = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
             assert run.stdout is not None and run.stdout.readline() == b"there\n"
-            assert wait_until(lambda: stats.exists() and _fetched(stats) > 0, TIMEOUT_S)
+            assert wait_until(lambda run=run: ended(run) or (stats.exists() and _fetched(stats) > 0), TIMEOUT_S)  # type: ignore[misc]
+            assert not ended(run), run.returncode
             if stopped:
                 run.send_signal(signal.SIGSTOP)
                 assert wait_until(lambda pid=run.pid: not {"R"} & states_of_group(pid), TIMEOUT_S)  # type: ignore[misc]
@@ -305,6 +301,152 @@ def test_strata_farmem_killed_leaves_nobody_waiting(allowed: None, tmp_path: Pat
             run.wait(TIMEOUT_S)
             assert wait_until(lambda pid=run.pid: states_of_group(pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)  # type: ignore[misc]
             run.stdout.close()
+
+
+def ended(run: subprocess.Popen[bytes]) -> bool:
+    return run.poll() is not None
+
+
+def guard_of(run: subprocess.Popen[bytes]) -> int:
+    (guard,) = (pid for pid in guards() if _parent(pid) == run.pid)
+    return guard
+
+
+def stop_after_unmounting(guard: int) -> bool:
+    """While it looks for those that have the file mapped. False: it has ended before."""
+    mounts = Path(f"/proc/{guard}/mounts")
+    while "strata-farmem" in (mounted := _text(mounts)):
+        pass
+    if not mounted:
+        return False
+    os.kill(guard, signal.SIGSTOP)
+    stopped = "fm-guard) T"
+    assert wait_until(lambda: has_ended(guard) or stopped in _text(Path(f"/proc/{guard}/stat")), TIMEOUT_S)
+    return not has_ended(guard)
+
+
+def has_ended(pid: int) -> bool:
+    return _text(Path(f"/proc/{pid}/stat")).rpartition(") ")[2][:1] in ("", "Z")
+
+
+def test_a_guard_ends_nobody_of_another_run(allowed: None, tmp_path: Path) -> None:
+    """It knows those that it ends by a number of the kernel's, which must not be another run's meanwhile."""
+    stats = tmp_path / "far.json"
+    with farmem.MemoryNode("1G") as place:
+        for _ in range(20):
+            command = farmem.run_command(place, options(local="1M"), python(FOREVER))
+            with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as first:
+                assert first.stdout is not None and first.stdout.readline() == b"there\n"
+                guard = guard_of(first)
+                first.kill()
+                was_stopped = stop_after_unmounting(guard)
+                first.wait(TIMEOUT_S)
+                assert wait_until(lambda pid=first.pid: states_of_group(pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)  # type: ignore[misc]
+            if was_stopped:
+                break
+        else:
+            pytest.skip("the guard was too fast each time")
+        command = farmem.run_command(place, options(stats, local="1M"), python(FOREVER))
+        with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as second:
+            assert second.stdout is not None and second.stdout.readline() == b"there\n"
+            os.kill(guard, signal.SIGCONT)
+            assert wait_until(lambda: has_ended(guard), TIMEOUT_S)
+            # Had it ended the program, the run would end at once, and say no more.
+            now = _seconds(stats)
+            assert wait_until(lambda: ended(second) or _seconds(stats) > now + 2, TIMEOUT_S)
+            assert not ended(second), second.returncode
+            second.kill()
+            second.wait(TIMEOUT_S)
+            assert wait_until(lambda: states_of_group(second.pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)
+
+
+def _seconds(stats: Path) -> float:
+    return float(json.loads(stats.read_text())["seconds"]) if stats.exists() else 0.0
+
+
+# Two processes that share a page, and one that waits for ever for a lock that is in it: it touches nothing.
+WAITING = """
+import fcntl, mmap, os, sys, time
+memory = mmap.mmap(-1, 4 << 20)
+memory[0] = 1
+first, second = os.pipe()
+if os.fork() == 0:
+    print("there", flush=True)
+    os.read(first, 1)
+else:
+    while True:
+        for at in range(0, 4 << 20, 4096): memory[at] = 1
+"""
+
+
+def test_who_waits_for_another_ends_with_strata_farmem(allowed: None, tmp_path: Path) -> None:
+    with farmem.MemoryNode("1G") as place:
+        command = farmem.run_command(place, options(local="1M"), python(WAITING))
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+        assert run.stdout is not None and run.stdout.readline() == b"there\n"
+        run.kill()
+        run.wait(TIMEOUT_S)
+        assert wait_until(lambda: states_of_group(run.pid) <= {"Z"}, TIMEOUT_S, every_s=0.2)
+        run.stdout.close()
+
+
+def far_options(database: Postgres, stats: Path, **more: object) -> farmem.Options:
+    return options(stats, far_files=database.data / "base", **more)
+
+
+def test_files_of_tables_are_cached_in_the_memory_node(
+    allowed: None, database: Postgres, expected: dict[int, str], tmp_path: Path
+) -> None:
+    """Buffers that hold next to nothing: what PostgreSQL reads again comes from the node, not from the disk."""
+    stats = tmp_path / "far.json"
+    small = {"shared_buffers": "1MB"}
+    with farmem.MemoryNode("1G") as place:
+        database.start(small, farmem.run_command(place, far_options(database, stats, far_from="64K"), []))
+        try:
+            assert answers_of(database, list(range(1, 23))) == expected
+            first = files_of(stats)
+            assert answers_of(database, [1, 6]) == {number: expected[number] for number in (1, 6)}
+            again = files_of(stats)
+            database.query("CREATE TABLE made AS SELECT * FROM orders; CREATE INDEX made_key ON made (o_orderkey); CHECKPOINT;")
+            assert database.query("SELECT COUNT(*), MAX(o_orderkey) FROM made") == database.query(
+                "SELECT COUNT(*), MAX(o_orderkey) FROM orders"
+            )
+            database.query("DELETE FROM made WHERE o_orderkey % 2 = 0; VACUUM FULL made;")
+            kept = database.query("SELECT COUNT(*), SUM(o_totalprice) FROM made")
+        finally:
+            code = database.stop()
+    assert code == 0
+    assert again["fetched"] - first["fetched"] > 1000 and again["from_disk"] - first["from_disk"] < 100
+    written = json.loads(stats.read_text())["files"]
+    assert written["bytes_written"] > 1 << 20
+    database.start(BUFFERS)
+    try:
+        assert database.query("SELECT COUNT(*), SUM(o_totalprice) FROM made") == kept
+        database.query("DROP TABLE made")
+    finally:
+        database.stop()
+
+
+def files_of(stats: Path) -> dict[str, int]:
+    asked = time.time()
+    assert wait_until(lambda: stats.stat().st_mtime > asked, TIMEOUT_S)
+    found: dict[str, int] = json.loads(stats.read_text())["files"]
+    return found
+
+
+def test_a_lost_memory_node_ends_a_server_whose_files_it_has(allowed: None, database: Postgres, tmp_path: Path) -> None:
+    node = farmem.MemoryNode("1G", tcp=True)
+    stats = tmp_path / "far.json"
+    with node as place:
+        database.log.unlink(missing_ok=True)
+        database.start({"shared_buffers": "1MB"}, farmem.run_command(place, far_options(database, stats, timeout_ms=2000), []))
+        with Busy(database):
+            assert wait_until(lambda: stats.exists() and json.loads(stats.read_text())["files"]["fetched"] > 0, TIMEOUT_S)
+            node.kill()
+            code = database.process.wait(TIMEOUT_S)
+    assert code == LOST and "is lost" in database.log.read_text(errors="replace")
+    assert processes_of(database.data) == []
+    check_recovers(database)
 
 
 def states_of_group(group: int) -> set[str]:
@@ -353,7 +495,11 @@ def test_the_exit_code_and_signals_are_the_programs(allowed: None) -> None:
 def test_what_cannot_be_is_refused_with_the_reason(tmp_path: Path) -> None:
     marker = tmp_path / "started"
     with farmem.MemoryNode("64M", tcp=True) as place:
-        for more, word in (({"trace": tmp_path / "trace"}, "uffd"), ({"local": "4K"}, "at least")):
+        for more, word in (
+            ({"trace": tmp_path / "trace"}, "uffd"),
+            ({"local": "4K"}, "at least"),
+            ({"mode": farmem.UFFD, "far_files": tmp_path}, "--mode fuse"),
+        ):
             command = farmem.run_command(place, options(**more), ["touch", str(marker)])
             refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
             assert refused.returncode == NOT_STARTED and word in refused.stderr and refused.stderr.count("\n") == 1

@@ -325,6 +325,7 @@ def farmem_run(
     ] = farmem.UFFD,
     disk_folder: Annotated[Path | None, typer.Option(help="Mode disk: where the file is.", show_default="this one")] = None,
     disk_iops: Annotated[int, typer.Option(help="Mode disk: operations the disk does in a second; 0: all it can.", min=0)] = 0,
+    far_files: Annotated[Path | None, typer.Option(help="Mode fuse: a folder whose files are cached in the memory node.")] = None,
 ) -> None:
     """Run a program that knows nothing of it with most of its memory in a memory node; show faults and bytes.
 
@@ -354,6 +355,7 @@ def farmem_run(
         mode=mode,
         disk_folder=disk_folder,
         disk_iops=disk_iops,
+        far_files=far_files,
     )
     raise typer.Exit(farmem.run(place, far, options, command))
 

@@ -60,12 +60,14 @@ class Options:
     mode: str = UFFD
     disk_folder: Path | None = None
     disk_iops: int = 0
+    far_files: Path | None = None
 
     def flags(self) -> list[str]:
         flags = ["--mode", self.mode, "--local", self.local, "--far-from", self.far_from, "--policy", self.policy]
         flags += ["--far", self.far] if self.far else []
         flags += ["--disk-folder", str(self.disk_folder)] if self.disk_folder else []
         flags += ["--disk-iops", str(self.disk_iops)] if self.disk_iops else []
+        flags += ["--far-files", str(self.far_files)] if self.far_files else []
         flags += ["--prefetch", str(self.prefetch), "--link", self.link, "--timeout-ms", str(self.timeout_ms)]
         flags += ["--stats", str(self.stats)] if self.stats else []
         flags += ["--trace", str(self.trace)] if self.trace else []

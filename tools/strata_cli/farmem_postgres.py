@@ -23,7 +23,7 @@ NOBODY = 65534
 START_TIMEOUT_S = 120.0
 STOP_TIMEOUT_S = 120.0
 KILL_TIMEOUT_S = 60.0
-QUERY_TIMEOUT_S = 1800.0
+QUERY_TIMEOUT_S = 900.0
 # No just-in-time compilation (the package's has a library of its own), and nothing that happens by itself while one measures.
 # A huge page is local as a whole, so there are none. Parallel queries share memory that has a name, which stays local.
 SETTINGS = {

@@ -9,6 +9,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -41,6 +42,8 @@ constexpr uint16_t kInBackgroundMax = 64;
 // was changed whenever a process closes the file.
 constexpr uint32_t kWriteNothingWhenClosed = 1u << 5;
 constexpr timespec kGuardLooksEvery{.tv_sec = 1, .tv_nsec = 0};
+constexpr timespec kEndEvery{.tv_sec = 0, .tv_nsec = 100'000'000};
+constexpr int kEndTurnsMax = 600;
 
 fuse_attr attributes_of(uint64_t node, uint64_t bytes) {
   const bool folder = node == kRoot;
@@ -118,8 +121,82 @@ bool is_ending(int stat_fd) noexcept {
          (number_in_stat(line, kPendingField) & kToBeKilled) != 0;
 }
 
+struct Device {
+  unsigned major = 0, minor = 0;
+};
+
+// Whether a process, of which this is the folder in /proc, has something of the device mapped. Of
+// its "maps", where a device is "00:2e", between blanks.
+bool has_mapped(int process, const Device& device) noexcept {
+  std::array<char, 32> wanted;
+  std::snprintf(wanted.data(), wanted.size(), " %02x:%02x ", device.major, device.minor);
+  const int fd = ::openat(process, "maps", O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const std::string_view name(wanted.data());
+  std::array<char, 8192> text;
+  size_t kept = 0;  // what a name may begin in, of what was read before
+  bool found = false;
+  while (!found) {
+    const ssize_t bytes = ::read(fd, text.data() + kept, text.size() - kept);
+    if (bytes <= 0) break;
+    const std::string_view read(text.data(), kept + static_cast<size_t>(bytes));
+    found = read.find(name) != std::string_view::npos;
+    kept = std::min(read.size(), name.size() - 1);
+    std::memmove(text.data(), read.data() + read.size() - kept, kept);
+  }
+  ::close(fd);
+  return found;
+}
+
+// Whether it had. By its folder, which stays this process's if its number is used again.
+bool end_if_mapped(int proc, const char* pid, const Device& device) noexcept {
+  const int process = ::openat(proc, pid, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (process < 0) return false;
+  const bool found = has_mapped(process, device);
+  if (found) ::syscall(SYS_pidfd_send_signal, process, SIGKILL, nullptr, 0);
+  ::close(process);
+  return found;
+}
+
+// FM47. How many there were; `but` is left alone.
+size_t end_all_with(const Device& device, pid_t but) noexcept {
+  struct Entry {
+    uint64_t inode;
+    int64_t next;
+    uint16_t bytes;
+    uint8_t type;
+  };
+  constexpr size_t kNameAt = 19;
+  const int folder = ::open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return 0;
+  size_t ended = 0;
+  alignas(8) std::array<char, 8192> entries;
+  for (;;) {
+    const long bytes = ::syscall(SYS_getdents64, folder, entries.data(), entries.size());
+    if (bytes <= 0) break;
+    for (long at = 0; at < bytes;) {
+      Entry entry;
+      std::memcpy(&entry, entries.data() + at, sizeof entry);
+      const char* const name = entries.data() + at + kNameAt;
+      at += entry.bytes;
+      pid_t pid = 0;
+      for (const char* digit = name; *digit >= '0' && *digit <= '9'; digit++)
+        pid = pid * 10 + (*digit - '0');
+      if (pid <= 1 || pid == but || pid == ::getpid()) continue;
+      ended += end_if_mapped(folder, name, device) ? 1 : 0;
+    }
+  }
+  ::close(folder);
+  return ended;
+}
+
 // FM46. Nothing but system calls: the process that it is a copy of may have threads.
 [[noreturn]] void be_guard(int mount_fd, int ready, int starter) {
+  const pid_t starters = ::getppid();
+  // Not to be asked of the file system itself: nobody answers yet.
+  struct statx info {};
+  ::statx(mount_fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &info);
+  const Device device{.major = info.stx_dev_major, .minor = info.stx_dev_minor};
   sigset_t all;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
@@ -134,16 +211,24 @@ bool is_ending(int stat_fd) noexcept {
       ::move_mount(mount_fd, "", AT_FDCWD, kGuardFolder, MOVE_MOUNT_F_EMPTY_PATH) != 0)
     error = errno;
   (void)!::write(ready, &error, sizeof error);
-  // What it has of the starter's, its output above all, nobody must wait for.
+  // What it has of the starter's, its output above all, nobody must wait for. But it keeps the file
+  // system: a device whose last user is gone has its number given to the next one, whose users it
+  // would end (FM48).
+  const int kept = ::fcntl(mount_fd, F_DUPFD, 2);  // neither may be where the other goes
   ::dup2(starter, 0);
-  ::close_range(1, ~0u, 0);
+  ::dup2(kept, 1);
+  ::close_range(2, ~0u, 0);
   if (error != 0) ::_exit(1);
   sigset_t end;
   ::sigemptyset(&end);
   ::sigaddset(&end, SIGTERM);
   while (!is_ending(0) && ::sigtimedwait(&end, nullptr, &kGuardLooksEvery) < 0) {
   }
+  const bool in_order = !is_ending(0);
   ::umount2(kGuardFolder, MNT_FORCE | MNT_DETACH);
+  // Again until there are none: one may have been on its way to having it.
+  for (int turn = 0; !in_order && turn < kEndTurnsMax && end_all_with(device, starters) > 0; turn++)
+    ::nanosleep(&kEndEvery, nullptr);
   ::_exit(0);
 }
 

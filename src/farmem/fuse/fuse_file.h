@@ -15,6 +15,11 @@
 //         gone, and looks besides, each second, whether it has been killed: it may be stuck on its
 //         way out, in the file itself. (Both killed at the same moment: it may wait until somebody
 //         aborts the connection by hand.)
+//   FM47  When the thread is gone, though the object was not taken away in order, the guard ends
+//         all other processes that have the file mapped: what they share is lost, and one that
+//         waits for a lock of another that touched it would wait for ever.
+//   FM48  The guard ends nobody else: it has the file system open until it ends, so that the number
+//         by which it knows who has the file mapped is no other file system's meanwhile.
 #pragma once
 
 #include <sys/types.h>

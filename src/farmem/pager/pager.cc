@@ -212,7 +212,7 @@ void Pager::take_back(uint64_t page) {
 void Pager::serve_staged(uint64_t page) {
   const uint32_t frame = local_->frame(page);
   bring(page, 1);
-  check(userfault_->move(at(page), staging(frame), kPageBytes), "move back");
+  check(userfault_->move(at(page), staging(frame)), "move back");
   count(options_.counters->soft_hits);
 }
 
@@ -251,8 +251,7 @@ void Pager::stage(Framed victim) {
   for (uint32_t tried = 1;; tried++) {
     // What is coming is not there yet.
     const bool is_coming = victim.page - coming_first_ < coming_pages_;
-    const int error =
-        is_coming ? EBUSY : userfault_->move(staging(victim.frame), at(victim.page), kPageBytes);
+    const int error = is_coming ? EBUSY : userfault_->move(staging(victim.frame), at(victim.page));
     if (error == 0) return;
     if (error == ENOENT) {
       // As in serve_mapped(). Nobody has touched it since.

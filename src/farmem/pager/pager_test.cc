@@ -272,6 +272,36 @@ TEST_P(PagerTest, RequestsInFlightKeepTheirPages) {
   EXPECT_LE(counters_.local_max, kFrames);
 }
 
+// The kernel forgets that pages were used (as it does when it looks for some to reclaim) while they
+// are used and moved: a move that sees a page's entry change begins again, within the kernel.
+TEST_P(PagerTest, PagesWhoseEntriesChangeMeanwhileMove) {
+  start("second-chance");
+  constexpr uint64_t kThreads = 3, kUsed = 2 * kFrames;
+  std::atomic<bool> done{false};
+  std::thread ager([&] {
+    while (!done) ::madvise(pager_->base(), kUsed * kPageBytes, MADV_COLD);
+  });
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (uint64_t t = 0; t < kThreads; t++) {
+    threads.emplace_back([&, t] {
+      Rng rng(t + 1);
+      std::vector<uint64_t> model(kUsed);
+      for (int step = 0; step < 20'000; step++) {
+        const uint64_t page = rng.below(kUsed);
+        uint64_t* const mine = word(page) - page % 512 + t;
+        if (*mine != model[page]) wrong++;
+        *mine = model[page] = rng.next();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  done = true;
+  ager.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_LE(counters_.local_max, kFrames);
+}
+
 // Registered with an io_uring, pages are the kernel's until they are taken back: they never go, and
 // what the device writes into them is what the program reads.
 int ring_of(unsigned entries) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+
+#include "farmem/policy/policy_options.h"
 
 namespace strata::farmem {
 namespace {
@@ -52,10 +55,22 @@ StatusOr<std::unique_ptr<Userfault>> Userfault::open(int device) {
   if (::ioctl(fd, UFFDIO_API, &api) != 0)
     return error_invalid_argument(
         "this kernel's userfaultfd cannot move pages: Linux 6.8 or newer is needed");
+  STRATA_RETURN_IF_ERROR(opened->make_spare());
   return opened;
 }
 
-Userfault::~Userfault() { ::close(fd_); }
+Userfault::~Userfault() {
+  if (spare_ != nullptr) ::munmap(spare_, kPageBytes);
+  ::close(fd_);
+}
+
+Status Userfault::make_spare() {
+  void* const memory =
+      ::mmap(nullptr, kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return error_no_space("no address is left");
+  spare_ = memory;
+  return watch(spare_, kPageBytes);
+}
 
 Status Userfault::watch(const void* begin, uint64_t bytes) const {
   uffdio_register request{};
@@ -95,14 +110,31 @@ int Userfault::copy(void* to, const void* from, uint64_t bytes) const {
   return 0;
 }
 
-int Userfault::move(void* to, const void* from, uint64_t bytes) const {
+int Userfault::move_once(uint64_t to, uint64_t from) const {
   constexpr int kTriesMax = 1000;  // the page is looked at by somebody else, for a moment
   for (int tries = 0;; tries++) {
-    MoveRequest request{
-        .to = address_of(to), .from = address_of(from), .bytes = bytes, .mode = 0, .moved = 0};
+    MoveRequest request{.to = to, .from = from, .bytes = kPageBytes, .mode = 0, .moved = 0};
     if (::ioctl(fd_, kMove, &request) == 0) return 0;
     if (errno != EAGAIN || tries == kTriesMax) return errno;
   }
+}
+
+int Userfault::move(void* to, const void* from) const {
+  const int error = move_once(address_of(to), address_of(from));
+  // The kernel has moved it, forgotten that it had, and done it again: nobody was woken.
+  if (error == EEXIST && is_missing(address_of(from))) return wake(to, kPageBytes);
+  return error;
+}
+
+// No call says so, but a move of what is missing fails, before it does anything. (A page in the
+// kernel's place to swap to is not missing.)
+bool Userfault::is_missing(uint64_t page) const {
+  const uint64_t spare = address_of(spare_);
+  const int error = move_once(spare, page);
+  if (error == ENOENT) return true;
+  // It is in the spare page now: EEXIST, as above.
+  if (error == 0 || error == EEXIST) (void)move_once(page, spare);
+  return false;
 }
 
 int Userfault::wake(const void* begin, uint64_t bytes) const {

@@ -30,13 +30,22 @@ class Userfault {
   size_t read(absl::Span<Fault> faults) const;
   // Each returns 0 or an error number. Pages of `to` must be missing. Sleepers are woken.
   int copy(void* to, const void* from, uint64_t bytes) const;
-  int move(void* to, const void* from, uint64_t bytes) const;  // `from` is missing afterwards
+  // One page; `from` is missing afterwards. EEXIST: there is a page in both places. (One in `to`
+  // only, and it has been moved: kernels 6.18 and others say EEXIST then, too, when they had to
+  // begin again because the page's entry changed meanwhile, for example because it was used.)
+  // For one thread at a time.
+  int move(void* to, const void* from) const;
   int wake(const void* begin, uint64_t bytes) const;
   [[nodiscard]] int fd() const noexcept { return fd_; }
 
  private:
   explicit Userfault(int fd) noexcept : fd_(fd) {}
+  Status make_spare();
+  [[nodiscard]] int move_once(uint64_t to, uint64_t from) const;
+  [[nodiscard]] bool is_missing(uint64_t page) const;
+
   const int fd_;
+  void* spare_ = nullptr;  // a page that is always missing
 };
 
 }  // namespace strata::farmem

@@ -231,7 +231,7 @@ bool is_far_address(const void* address) noexcept {
 size_t far_bytes_of(const void* address) noexcept {
   if (reinterpret_cast<uint64_t>(address) % kPageBytes != 0) return 0;
   const MutexLock lock(heap_latch());
-  return *length_of(page_of(address));
+  return pages_for(*length_of(page_of(address))) * kPageBytes;
 }
 
 void far_free(void* address) noexcept {

@@ -33,7 +33,8 @@ class InsideFarmem {
 // `alignment`, a power of two.
 [[nodiscard]] void* far_allocate(size_t bytes, size_t alignment) noexcept;
 [[nodiscard]] bool is_far_address(const void* address) noexcept;
-// What far_allocate() gave for this address was made for; 0 when this is not the beginning of one.
+// All bytes of what far_allocate() gave for this address, whole pages; 0 when this is not the
+// beginning of one.
 [[nodiscard]] size_t far_bytes_of(const void* address) noexcept;
 // All of what far_allocate() gave; asserts that it is one.
 void far_free(void* address) noexcept;

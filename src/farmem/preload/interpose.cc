@@ -122,10 +122,10 @@ STRATA_PUBLIC void* realloc(void* memory, size_t bytes) {
       far_free(memory);
       return nullptr;
     }
-    const size_t before = far_bytes_of(memory);
-    const size_t room = (before + kPageBytes - 1) / kPageBytes * kPageBytes;
+    // All of its pages: it may have grown within them before.
+    const size_t room = far_bytes_of(memory);
     if (bytes <= room && bytes >= room / 2) return memory;
-    return moved(memory, before, bytes);
+    return moved(memory, room, bytes);
   }
   if (!wants_far(bytes)) return __libc_realloc(memory, bytes);
   void* const far = far_allocate(bytes, 1);

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import duckdb
 
+MEMORY_LIMIT = "8GB"
+
 
 def columns_of(schema: str) -> dict[str, list[str]]:
     """Of each table the lines that define columns."""
@@ -33,7 +35,13 @@ def load(database: duckdb.DuckDBPyConnection, data: Path, schema: Path) -> None:
 
 
 def main(data: Path, schema: Path, queries: Path, scale: float, numbers: list[int]) -> None:
-    database = duckdb.connect(":memory:", config={"threads": 2, "autoinstall_known_extensions": False})
+    # It would take the limit of a program that swaps for all the memory there is, and go without what does not fit.
+    settings: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 2,
+        "memory_limit": MEMORY_LIMIT,
+        "autoinstall_known_extensions": False,
+    }
+    database = duckdb.connect(":memory:", config=settings)
     load(database, data, schema)
     for number in numbers:
         text = (queries / f"{number:02}.sql").read_text().replace(":fraction", f"{0.0001 / scale:.10f}")

@@ -1,114 +1,76 @@
-"""Figures of "Understanding the Effect of Data Center Resource Disaggregation on Production DBMSs" (2020) that are of PostgreSQL:
-what is set up, how it is measured, and what the paper found.
+"""The figures of "Understanding the Effect of Data Center Resource Disaggregation on Production DBMSs" (2020): which there are,
+and what the paper found.
 
 The paper runs TPC-H of scale 10 on LegoOS, its memory reached over InfiniBand, with 4 GB, 1 GB and 64 MB of it local: 40, 10 and
-0.6 % of the data. Here an unmodified PostgreSQL has its shared buffers in a memory node of the same machine
-(`strata-farmem run --mode fuse`), with the same shares of a smaller database local. What its processes allocate for
-themselves stays local, and there is no disk to speak of: a cold run reads files that the system's cache was told to forget.
+0.6 % of the data. Here an unmodified MonetDB has what it allocates in a memory node of the same machine
+(`strata-farmem run`), and an unmodified PostgreSQL its shared buffers (`--mode fuse`), with the same shares of a smaller
+database local. The server with as little memory and a disk to spill to is the same program in a group of limited memory
+(`--mode disk`), its disk slowed down to so many reads and writes in a second.
+
+ddc_sessions.py has the databases, ddc_course.py how it is measured, ddc_spark.py the one figure that is of others.
 """
 
-import json
-import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from statistics import mean
+from collections.abc import Callable, Mapping
 
-from .. import farmem, farmem_postgres
-from .. import farmem_postgres_packages as packages
-from ..farmem_postgres import Postgres
-from ..shell import StrataError, console
-from ..waiting import wait_until
+from . import ddc_course as course
+from . import ddc_spark
+from .ddc_course import FIXED_SHARE, MIX_SHARES, SCALE_STEPS, SIZE_SHARES, label_of
+from .ddc_result import MONETDB, POSTGRESQL, QUERIES, SPARK, Experiment, Plan, Result, Said
+from .ddc_sessions import ALL_LOCAL as LOCAL
+from .ddc_sessions import DISK, FAR
 from .openaurora import Finding
 
 TITLE = "Understanding the Effect of Data Center Resource Disaggregation on Production DBMSs"
-LOCAL = "all local"
-COLD, HOT, STREAMS, JOINS = "cold", "hot", "two streams", "joins"
-QUERIES = tuple(range(1, 23))
-LEFT_OUT = 20  # of averages, as in the paper
-STATS_TIMEOUT_S = 60.0
-PAGE = 4096
-MIB = 1 << 20
-SHARES = {"40 %": 0.4, "10 %": 0.1, "0.6 %": 0.006}
-LEAST_LOCAL = 1 << 20  # a query holds some dozens of pages at once
-JOIN_ALGORITHMS = ("nestloop", "mergejoin", "hashjoin")
+LEFT_OUT = "Q20"  # of PostgreSQL's averages, as in the paper
+PAPER_SCALE_BYTES = 10e9
+SENSITIVE_MONETDB, SENSITIVE_POSTGRESQL = (16, 5, 9), (6, 13, 4)  # low, middle, high
+STABLE = 1.5
+Findings = list[Finding | Said]
 
 
-@dataclass(frozen=True)
-class Plan:
-    name: str
-    kind: str
-    scale: float = 0.1
-    queries: tuple[int, ...] = QUERIES
-    link: str = "none"
-
-    def shortened(self) -> "Plan":
-        return replace(self, scale=0.01)
+def _without(result: Result) -> str:
+    return LEFT_OUT if result.plan.system == POSTGRESQL else ""
 
 
-@dataclass
-class Row:
-    setup: str
-    query: str  # or the join algorithm with it, or the stream
-    seconds: float
-    remote_bytes: int = 0  # fetched
-
-
-@dataclass
-class Result:
-    plan: Plan
-    data_bytes: int
-    rows: list[Row] = field(default_factory=list)
-
-    def seconds(self, setup: str, query: str) -> float:
-        return mean(row.seconds for row in self.rows if (row.setup, row.query) == (setup, query))
-
-    def slowdown(self, setup: str, query: str) -> float:
-        return self.seconds(setup, query) / self.seconds(LOCAL, query)
-
-    def average(self, setup: str) -> float:
-        queries = dict.fromkeys(row.query for row in self.rows if row.query != f"Q{LEFT_OUT}")
-        return mean(self.slowdown(setup, query) for query in queries)
-
-    def is_whole(self) -> bool:
-        return {row.setup for row in self.rows} == {LOCAL, *SHARES}
-
-    def local_bytes(self, setup: str) -> int:
-        return max(LEAST_LOCAL, round(self.data_bytes * SHARES[setup]) // PAGE * PAGE)
-
-
-@dataclass(frozen=True)
-class Experiment:
-    plan: Plan
-    title: str
-    paper: str
-    findings: Callable[[Result], list[Finding]]
-
-
-def _averages(papers: Mapping[str, float]) -> Callable[[Result], list[Finding]]:
-    def findings(result: Result) -> list[Finding]:
+def _averages(papers: Mapping[str, float]) -> Callable[[Result], Findings]:
+    def findings(result: Result) -> Findings:
         return [
-            Finding(f"{share} local, on average so many times slower than all local", paper, result.average(share))
+            Finding(
+                f"{share} local, on average so many times slower than all local", paper, result.average(share, _without(result))
+            )
             for share, paper in papers.items()
         ]
 
     return findings
 
 
-def _hot(result: Result) -> list[Finding]:
-    worst = max(result.slowdown("0.6 %", f"Q{number}") for number in result.plan.queries)
-    q13 = (
-        [Finding("Q13, 0.6 % local, so many times slower", 27.0, result.slowdown("0.6 %", "Q13"))]
-        if 13 in result.plan.queries
-        else []
-    )
-    return [*_averages({"40 %": 2.0, "10 %": 2.4})(result), *q13, Finding("the worst, 0.6 % local", 27.0, worst)]
+def _of_query(result: Result, share: str, name: str, paper: float) -> Findings:
+    if not result.has(share, name) or not result.has(LOCAL, name):
+        return []
+    return [Finding(f"{name}, {share} local, so many times slower", paper, result.slowdown(share, name))]
 
 
-def _joins(result: Result) -> list[Finding]:
+def _worst(result: Result, share: str) -> tuple[str, float]:
+    slower = {
+        name: result.slowdown(share, name) for name in result.names() if result.has(share, name) and result.has(LOCAL, name)
+    }
+    name = max(slower, key=lambda one: slower[one])
+    return name, slower[name]
+
+
+def _monetdb_shares(result: Result) -> Findings:
+    name, worst = _worst(result, "0.6 %")
+    says = Said("The query that suffers most with 0.6 % local", "Q9, 176 times", f"{name}, {worst:.0f} times", name == "Q9")
+    return [*_averages({"40 %": 1.7, "10 %": 5.0})(result), *_of_query(result, "0.6 %", "Q9", 176.0), says]
+
+
+def _hot(result: Result) -> Findings:
+    name, worst = _worst(result, "0.6 %")
+    says = Said("The query that suffers most with 0.6 % local", "Q13, 27 times", f"{name}, {worst:.0f} times", name == "Q13")
+    return [*_averages({"40 %": 2.0, "10 %": 2.4})(result), *_of_query(result, "0.6 %", "Q13", 27.0), says]
+
+
+def _joins(result: Result) -> Findings:
     def ratio(setup: str, query: str, other: str, of: str) -> float:
         return result.seconds(setup, f"{query} {of}") / result.seconds(setup, f"{query} {other}")
 
@@ -120,148 +82,265 @@ def _joins(result: Result) -> list[Finding]:
     ]
 
 
+def _peaks(paper_bytes: float, large: tuple[int, ...], small: tuple[int, ...]) -> Callable[[Result], Findings]:
+    def findings(result: Result) -> Findings:
+        peaks = {name: result.of(LOCAL, name)[0].peak_bytes for name in result.names() if name != _without(result)}
+        average = sum(peaks.values()) / len(peaks)
+
+        def of(numbers: tuple[int, ...]) -> float:
+            some = [peaks[f"Q{number}"] for number in numbers if f"Q{number}" in peaks]
+            return sum(some) / len(some) / average if some else average
+
+        out: Findings = [
+            Finding(
+                "peak memory on average, to the size of the data", paper_bytes / PAPER_SCALE_BYTES, average / result.data_bytes
+            )
+        ]
+        for numbers, paper, agrees in ((large, "much more", of(large) > 1.1), (small, "much less", of(small) < 0.9)):
+            names = ", ".join(f"Q{number}" for number in numbers)
+            out.append(Said(f"{names} to the average", paper, f"{of(numbers):.2f} times as much", agrees))
+        return out
+
+    return findings
+
+
+def _fetched(result: Result) -> Findings:
+    """Of all queries, on average."""
+
+    def average(share: str) -> float:
+        names = [name for name in result.names() if result.has(share, name) and name != _without(result)]
+        return sum(result.fetched(share, name) for name in names) / len(names)
+
+    if result.plan.system == POSTGRESQL:
+        return [
+            Finding("bytes fetched with 40 % local on average, to the size of the data", 0.9, average("40 %") / result.data_bytes)
+        ]
+    out: Findings = [
+        Finding("bytes fetched with 10 % local on average, to the size of the data", 0.33, average("10 %") / result.data_bytes),
+        Finding("bytes fetched with 0.6 % local on average, to the size of the data", 0.91, average("0.6 %") / result.data_bytes),
+        Finding("bytes fetched, 0.6 % to 10 % local", 9.1 / 3.3, average("0.6 %") / average("10 %")),
+    ]
+    if result.has("0.6 %", "Q9"):
+        out.append(Finding("Q9's bytes to the average, 0.6 % local", 89 / 9.1, result.fetched("0.6 %", "Q9") / average("0.6 %")))
+    return out
+
+
+def _disk_to_far(result: Result, name: str, shares: tuple[float, ...]) -> tuple[float, float] | None:
+    """At the smallest memory with which the server with a disk gets through: the share, and how much slower it is."""
+    for share in sorted(shares):
+        disk, far = label_of(DISK, share), label_of(FAR, share)
+        if result.has(disk, name) and result.has(far, name):
+            return share, result.seconds(disk, name) / result.seconds(far, name)
+    return None
+
+
+def _sizes(papers: Mapping[str, float], low: str) -> Callable[[Result], Findings]:
+    def findings(result: Result) -> Findings:
+        out: Findings = []
+        if len(result.setups()) <= 2 * len(SIZE_SHARES):
+            return out  # not whole yet
+        for name, paper in papers.items():
+            found = _disk_to_far(result, name, SIZE_SHARES)
+            if found is not None:
+                out.append(Finding(f"{name}, {found[0]:.0%} of the data local, disk to far memory", paper, found[1]))
+        most, least = label_of(FAR, max(SIZE_SHARES)), label_of(FAR, min(SIZE_SHARES))
+        if result.has(most, low) and result.has(least, low):
+            grows = result.seconds(least, low) / result.seconds(most, low)
+            out.append(Said(f"{low} on far memory, least to most local", "stable", f"{grows:.2f} times as long", grows < STABLE))
+        failed = [f"{row.query} with {row.setup}" for row in result.rows if row.note]
+        ours = "; ".join(failed) or "none"
+        out.append(
+            Said(
+                "Queries that do not get through",
+                "some on the server with a disk, none on far memory",
+                ours,
+                not any(FAR in one for one in failed),
+            )
+        )
+        return out
+
+    return findings
+
+
+def _scales(papers: Mapping[str, float]) -> Callable[[Result], Findings]:
+    def findings(result: Result) -> Findings:
+        out: Findings = []
+        for name, paper in papers.items():
+            for step in reversed(SCALE_STEPS):
+                query = f"{name}, scale {round(result.plan.scale * step, 4):g}"
+                if result.has(DISK, query) and result.has(FAR, query):
+                    out.append(
+                        Finding(f"{query}, disk to far memory", paper, result.seconds(DISK, query) / result.seconds(FAR, query))
+                    )
+                    break
+        return out
+
+    return findings
+
+
+def _mixes(papers: Mapping[str, float]) -> Callable[[Result], Findings]:
+    def findings(result: Result) -> Findings:
+        return [
+            Finding(f"{mix}, disk to far memory", papers[mix], result.seconds(DISK, mix) / result.seconds(FAR, mix))
+            for mix in MIX_SHARES
+            if result.has(DISK, mix) and result.has(FAR, mix)
+        ]
+
+    return findings
+
+
+def _prefetch(result: Result) -> Findings:
+    names = [
+        name for name in result.names() if all(result.has(one, name) for one in ("cold", "hot", "prefetch", "after prefetch"))
+    ]
+
+    def average(setups: tuple[str, ...], to: str) -> float:
+        return sum(sum(result.seconds(one, name) for one in setups) / result.seconds(to, name) for name in names) / len(names)
+
+    both = average(("prefetch", "after prefetch"), "cold")
+    return [
+        Finding("after prefetching, to hot", 1.0, average(("after prefetch",), "hot")),
+        Said("Prefetching and the query after it, to cold", "generally longer", f"{both:.2f} times as long", both > 1),
+    ]
+
+
+def _pools(result: Result) -> Findings:
+    all_of, middle, least = course.POOL_SHARES
+    papers = {
+        "Q16": {LOCAL: 0.75 / 0.5, "40 %": 10.78 / 0.73},
+        "Q5": {LOCAL: 1.0, "40 %": 1.0},
+        "Q9": {LOCAL: 2.2 / 1.11, "40 %": 10.55 / 1.7},
+    }
+    out: Findings = []
+    for name, places in papers.items():
+        for place, paper in places.items():
+            small, large = f"{place}, {middle}", f"{place}, {all_of}"
+            if result.has(small, name) and result.has(large, name):
+                where = place if place == LOCAL else f"{place} local"
+                out.append(Finding(f"{name}, {where}: pool of 40 % to pool of all", paper, result.slowdown(small, name, large)))
+    failed = any(row.note for row in result.rows if least in row.setup)
+    ours = "it does not get through" if failed else "it gets through"
+    return [*out, Said("A pool of 10 %", "4 to 24 times as slow", ours, False)]
+
+
+def _ways(result: Result) -> Findings:
+    (name,) = result.names()
+
+    def faults(setup: str) -> int:
+        return max(1, result.of(setup, name)[0].faults)
+
+    return [
+        Finding(f"{name}, faults, 1-way to half of fully associative", 1.0, faults("1-way") / faults("half of full")),
+        Finding(f"{name}, faults, 256-way to half of fully associative", 1.0, faults("256-way") / faults("half of full")),
+        Finding(f"{name}, faults, second chance (the paper: LRU) to FIFO", 1.0, faults("second chance") / faults("FIFO")),
+    ]
+
+
+_CONSTRAINED_PAPERS = {"short-heavy": 6.7, "medium-heavy": 9.9, "long-heavy": 7.7, "random": 5.4}
+_POSTGRES_MIXES = dict.fromkeys(MIX_SHARES, 1.5)  # the paper gives 1.2 to 1.9
 EXPERIMENTS = {
     one.plan.name: one
     for one in (
-        Experiment(Plan("ddc-fig7", COLD), "PostgreSQL, cold", "Figure 7", _averages({"40 %": 1.0, "10 %": 1.0})),
-        Experiment(Plan("ddc-fig8", HOT), "PostgreSQL, hot, and what it fetches", "Figures 8 and 21", _hot),
         Experiment(
-            Plan("ddc-fig11", STREAMS),
-            "PostgreSQL, two streams of queries",
-            "Figure 11, which is of MonetDB",
+            Plan("ddc-fig4", course.PEAKS, MONETDB),
+            "MonetDB's peak memory",
+            "Figure 4",
+            _peaks(2.2e9, (1, 9, 17, 19), (11, 16, 22)),
+        ),
+        Experiment(
+            Plan("ddc-fig5", course.PEAKS),
+            "PostgreSQL's peak memory",
+            "Figure 5",
+            _peaks(2.8e9, (4, 9, 18, 21), (1, 6, 15, 17, 19)),
+        ),
+        Experiment(Plan("ddc-fig6", course.HOT, MONETDB), "MonetDB with parts of its memory far", "Figure 6", _monetdb_shares),
+        Experiment(Plan("ddc-fig7", course.COLD), "PostgreSQL, cold", "Figure 7", _averages({"40 %": 1.0, "10 %": 1.0})),
+        Experiment(Plan("ddc-fig8", course.HOT), "PostgreSQL, hot", "Figure 8", _hot),
+        Experiment(
+            Plan("ddc-fig10", ddc_spark.DISTRIBUTED, SPARK),
+            "Spark on one machine and on three",
+            "Figure 10, without Vertica",
+            ddc_spark.findings,
+        ),
+        Experiment(
+            Plan("ddc-fig11", course.STREAMS, MONETDB),
+            "MonetDB, two streams of queries",
+            "Figure 11",
             _averages({"40 %": 1.7, "10 %": 5.0}),
         ),
-        Experiment(Plan("ddc-fig23", JOINS, queries=(4, 13)), "PostgreSQL's join algorithms", "Figure 23", _joins),
+        Experiment(
+            Plan("ddc-fig12", course.SIZES, MONETDB, queries=SENSITIVE_MONETDB),
+            "MonetDB, far memory and a disk, by memory size",
+            "Figure 12",
+            _sizes({"Q16": 28.0, "Q9": 460.0}, "Q16"),
+        ),
+        Experiment(
+            Plan("ddc-fig13", course.SIZES_COLD, queries=SENSITIVE_POSTGRESQL),
+            "PostgreSQL, cold, far memory and a disk, by memory size",
+            "Figure 13",
+            _sizes({}, "Q6"),
+        ),
+        Experiment(
+            Plan("ddc-fig14", course.SIZES, queries=SENSITIVE_POSTGRESQL),
+            "PostgreSQL, hot, far memory and a disk, by memory size",
+            "Figure 14",
+            _sizes({}, "Q6"),
+        ),
+        Experiment(
+            Plan("ddc-fig15", course.SCALES, MONETDB, queries=SENSITIVE_MONETDB),
+            "MonetDB, far memory and a disk, by scale",
+            "Figure 15",
+            _scales({"Q5": 6.8, "Q9": 27.0}),
+        ),
+        Experiment(
+            Plan("ddc-fig16", course.SCALES, queries=SENSITIVE_POSTGRESQL),
+            "PostgreSQL, cold, far memory and a disk, by scale",
+            "Figure 16",
+            _scales({"Q6": 1.0}),
+        ),
+        Experiment(
+            Plan("ddc-fig17", course.MIXES, MONETDB),
+            "MonetDB, four mixes of fifty queries",
+            "Figure 17",
+            _mixes(_CONSTRAINED_PAPERS),
+        ),
+        Experiment(
+            Plan("ddc-fig18", course.MIXES),
+            "PostgreSQL, four mixes of fifty queries",
+            "Figure 18, which gives 1.2 to 1.9 for all four",
+            _mixes(_POSTGRES_MIXES),
+        ),
+        Experiment(Plan("ddc-fig19", course.PREFETCH), "PostgreSQL after prefetching, cold and hot", "Figure 19", _prefetch),
+        Experiment(Plan("ddc-fig20", course.HOT, MONETDB), "What MonetDB fetches", "Figure 20", _fetched),
+        Experiment(Plan("ddc-fig21", course.HOT), "What PostgreSQL fetches, hot", "Figure 21", _fetched),
+        Experiment(
+            Plan("ddc-fig22", course.POOLS, MONETDB, queries=SENSITIVE_MONETDB),
+            "MonetDB's pool size",
+            "Figure 22",
+            _pools,
+        ),
+        Experiment(Plan("ddc-fig23", course.JOINS, queries=(4, 13)), "PostgreSQL's join algorithms", "Figure 23", _joins),
+        Experiment(
+            Plan("ddc-fig24", course.WAYS, MONETDB, queries=(9,)),
+            "Faults by associativity, MonetDB",
+            "Figure 24, first row",
+            _ways,
+        ),
+        Experiment(
+            Plan("ddc-fig24-postgresql", course.WAYS, queries=(4,)),
+            "Faults by associativity, PostgreSQL",
+            "Figure 24, second row",
+            _ways,
+        ),
     )
 }
 
 
 def run(plan: Plan, keep: Callable[[Result], None]) -> Result:
-    """Every setup in turn; answers must be equal. Blocks for minutes; `keep` is called after each part."""
-    packages.fetch(console.print)
-    with tempfile.TemporaryDirectory(prefix="strata-pg-") as folder, farmem.MemoryNode() as place:
-        Path(folder).chmod(0o755)
-        server = Postgres(Path(folder))
-        with console.status(f"loading TPC-H, scale {plan.scale:g}"):
-            server.make()
-            server.start({"shared_buffers": "256MB"})
-            try:
-                server.load_tpch(plan.scale)
-                result = Result(plan, int(server.query("SELECT pg_database_size('postgres')")))
-            finally:
-                server.stop()
-        answers: dict[str, str] = {}
-        for setup in (LOCAL, *SHARES):
-            with console.status(f"{plan.name}: {setup}"):
-                course = _Course(result, server, place, setup, answers)
-                result.rows += {COLD: course.cold, HOT: course.hot, STREAMS: course.streams, JOINS: course.joins}[plan.kind]()
-            keep(result)
-    return result
+    """Blocks for minutes; `keep` is called after each part."""
+    if plan.kind == ddc_spark.DISTRIBUTED:
+        return ddc_spark.run(plan, keep)
+    return course.run(plan, keep)
 
 
-class _Course:
-    """One setup of a result."""
-
-    def __init__(self, result: Result, server: Postgres, place: farmem.Place, setup: str, answers: dict[str, str]) -> None:
-        self._result, self._plan, self._server, self._place = result, result.plan, server, place
-        self._setup, self._answers = setup, answers
-        self._stats = server.folder / "far.json"
-        # A table of more than a quarter of the buffers would be read past them.
-        self._settings = {"shared_buffers": f"{max(128, 4 * result.data_bytes // MIB)}MB", "work_mem": "256MB"}
-
-    def _start(self) -> None:
-        prefix: list[str] = []
-        if self._setup != LOCAL:
-            self._stats.unlink(missing_ok=True)
-            local = str(self._result.local_bytes(self._setup))
-            options = farmem.Options(mode=farmem.FUSE, local=local, link=self._plan.link, quiet=True, stats=self._stats)
-            prefix = farmem.run_command(self._place, options, [])
-        self._server.start(self._settings, prefix)
-
-    def _fetched(self) -> int:
-        """Bytes so far, as of now: the file is written each second."""
-        if self._setup == LOCAL:
-            return 0
-        asked = time.time()
-        if not wait_until(lambda: self._stats.exists() and self._stats.stat().st_mtime > asked, STATS_TIMEOUT_S):
-            raise StrataError("strata-farmem does not write its statistics")
-        return int(json.loads(self._stats.read_text())["processes"][0]["bytes_in"])
-
-    def _timed(self, name: str, text: str) -> float:
-        seconds, said = farmem_postgres.timed(self._server, text)
-        if self._answers.setdefault(name, said) != said:
-            raise StrataError(f"{name}, {self._setup}: another answer than before")
-        return seconds
-
-    def _text(self, number: int) -> str:
-        return farmem_postgres.tpch_query(number, self._plan.scale)
-
-    def cold(self) -> Iterator[Row]:
-        """Each query on a server that has just been started, and files that no cache has."""
-        for number in self._plan.queries:
-            _forget_files(self._server.data)
-            self._start()
-            try:
-                before = self._fetched()
-                seconds = self._timed(f"Q{number}", self._text(number))
-                yield Row(self._setup, f"Q{number}", seconds, self._fetched() - before)
-            finally:
-                self._server.stop()
-
-    def hot(self) -> Iterator[Row]:
-        """Each query twice; the second time counts."""
-        yield from self._twice({f"Q{number}": self._text(number) for number in self._plan.queries})
-
-    def joins(self) -> Iterator[Row]:
-        """Two of the three algorithms are switched off. Query 13 by nested loops ends nowhere, says the paper."""
-        texts = {}
-        for number in self._plan.queries:
-            for algorithm in JOIN_ALGORITHMS[1 if number == 13 else 0 :]:
-                off = "".join(f"SET enable_{other} = off;\n" for other in JOIN_ALGORITHMS if other != algorithm)
-                texts[f"Q{number} {algorithm}"] = off + self._text(number)
-        yield from self._twice(texts)
-
-    def _twice(self, texts: Mapping[str, str]) -> Iterator[Row]:
-        self._start()
-        try:
-            for name, text in texts.items():
-                self._timed(name, text)
-                before = self._fetched()
-                seconds = self._timed(name, text)
-                yield Row(self._setup, name, seconds, self._fetched() - before)
-        finally:
-            self._server.stop()
-
-    def streams(self) -> Iterator[Row]:
-        """Two clients at once, each with all queries, one from the first on, the other from the middle on."""
-        self._start()
-        try:
-            half = len(self._plan.queries) // 2
-            orders = [self._plan.queries, (*self._plan.queries[half:], *self._plan.queries[:half])]
-            self._stream(orders[0])  # Everything has been read once.
-            before, started = self._fetched(), time.monotonic()
-            with ThreadPoolExecutor(len(orders)) as clients:
-                list(clients.map(self._stream, orders))
-            seconds = time.monotonic() - started
-            yield Row(self._setup, "both streams", seconds, self._fetched() - before)
-        finally:
-            self._server.stop()
-
-    def _stream(self, numbers: Sequence[int]) -> None:
-        for number in numbers:
-            self._timed(f"Q{number}", self._text(number))
-
-
-def _forget_files(folder: Path) -> None:
-    """The system's cache has none of them afterwards; of nobody else's anything is changed."""
-    for file in filter(Path.is_file, folder.rglob("*")):
-        descriptor = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        finally:
-            os.close(descriptor)
-
-
-def rows_of(result: Result) -> list[dict[str, object]]:
-    return [asdict(row) for row in result.rows]
+__all__ = ["EXPERIMENTS", "FIXED_SHARE", "QUERIES", "TITLE", "Experiment", "Plan", "Result", "run"]
