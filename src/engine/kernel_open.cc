@@ -546,8 +546,8 @@ Status Kernel::shutdown() {
   KernelImpl* k = impl_.get();
   if (k->shut_down) return ok_status();
   k->stop_threads();
-  // Files that cannot be deleted now stay listed (E10, E23), and must not keep what is committed from
-  // becoming durable.
+  // Files that cannot be deleted now stay listed (E10, E23), and must not keep what is committed
+  // from becoming durable.
   if (const Status reaped = k->reap_dropped(); !reaped.ok())
     diag(Severity::kWarning, "shutdown: files of dropped tables stay until the next start: %s",
          text_of(reaped).c_str());

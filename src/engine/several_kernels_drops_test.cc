@@ -1,6 +1,6 @@
 // Goal: the file of a dropped table goes, whatever becomes of the node that has dropped it, and
-// nothing else waits for that. Method: nodes are away while a table is dropped, so that its file has
-// to stay; then the dropping node ends or crashes, and the others come back.
+// nothing else waits for that. Method: nodes are away while a table is dropped, so that its file
+// has to stay; then the dropping node ends or crashes, and the others come back.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -71,8 +71,8 @@ TEST(SeveralKernelsDrops, AFileThatAKilledNodeHadToDeleteGoesWithTheNextStart) {
   expect_merged_logs_make_pages(&cluster);
 }
 
-// An error without a crash: what was committed without a sync is durable after a shutdown, also when
-// files of dropped tables cannot be deleted yet.
+// An error without a crash: what was committed without a sync is durable after a shutdown, also
+// when files of dropped tables cannot be deleted yet.
 TEST(SeveralKernelsDrops, AShutdownDoesNotDependOnFilesThatCannotBeDeletedYet) {
   Cluster cluster(3, {"first", "t", "other"}, false);
   drop(&cluster, 2, "first");  // takes the dictionary's pages away from node 3
