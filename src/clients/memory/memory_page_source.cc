@@ -94,7 +94,7 @@ Status MemoryPageSource::settle(PoolAttachment::Use* use, const Status& why, uin
   use->end();
   STRATA_RETURN_IF_ERROR(attachment_.settle(number, why, begun_us));
   const bool late = monotonic_us() - begun_us > options_.timeout_us;
-  return late && !attachment_.bypassed() ? why : ok_status();
+  return late && !attachment_.bypassed() ? told_above(why) : ok_status();
 }
 
 // --- where a page is ---
@@ -182,13 +182,21 @@ Status MemoryPageSource::read_slot(PageId id, Llsn at_least, char* page, bool* e
   *elsewhere = false;
   bool ask = !options_.remote_addresses;
   uint32_t mismatches = 0;
+  uint64_t resets_then = directory_.resets();
   Located before;
   for (uint32_t round = 0; round < kRoundsMax; ++round) {
+    const uint64_t resets = directory_.resets();
     Located at;
     STRATA_RETURN_IF_ERROR(locate(&id, 1, ask, &at));
     if (!at.has_value()) {
       *elsewhere = true;
       return ok_status();
+    }
+    // PAT2: another copy of the pool, where the page may be in a slot of the same number and
+    // generation: what was read before says nothing of this one.
+    if (std::exchange(resets_then, resets) != resets || directory_.resets() != resets) {
+      mismatches = 0;
+      before.reset();
     }
     // The memory node says that this is the page, and has been read so often.
     const bool is_it = ask && before.has_value() && before->slot == at->slot &&
@@ -217,7 +225,7 @@ Status MemoryPageSource::read_slot(PageId id, Llsn at_least, char* page, bool* e
       continue;
     }
     STRATA_RETURN_IF_ERROR(attachment_.settle(number, read.status, begun_us));
-    if (monotonic_us() - begun_us > options_.timeout_us) return read.status;
+    if (monotonic_us() - begun_us > options_.timeout_us) return told_above(read.status);
   }
   return error_busy(name_of(id) + " goes from slot to slot of the memory node");
 }
@@ -285,7 +293,7 @@ uint32_t MemoryPageSource::read_from_pool(const PageId* ids, const uint32_t* whi
     reads[reads_count++] = {ids[n], *at[i], pages + size_t{n} * kPageBytes, {}};
   }
   if (reads_count != 0) read_located(absl::MakeSpan(reads.data(), reads_count));
-  for (uint32_t i = 0; i < reads_count; ++i) results[read[i]] = std::move(reads[i].status);
+  for (uint32_t i = 0; i < reads_count; ++i) results[read[i]] = told_above(reads[i].status);
   return missing_count;
 }
 
@@ -404,7 +412,7 @@ Status MemoryPageSource::put_begun(const PageId* ids, const PageChanges* changes
       const Status written = write_without_slot(ids, pages, without_slot, ok);
       return status.ok() ? written : status;
     }
-    if (!is_trouble(taken.status())) return taken.status();
+    if (!is_trouble(taken.status())) return told_above(taken.status());
     if (is_outcome_unknown(taken.status())) use->doubt({ids, ids + count_of});
     // What was taken already is taken again: with an equal llsn nothing happens.
     STRATA_RETURN_IF_ERROR(settle(&*use, taken.status(), begun_us));
@@ -432,7 +440,7 @@ Status MemoryPageSource::take_answers(const std::vector<proto::PoolPutReply::Tak
       first_error = is_conflict(taken[i].status)
                         ? error_corruption("the memory node has a newer version of " +
                                            name_of(ids[n]) + " than this server")
-                        : taken[i].status;
+                        : told_above(taken[i].status);
     }
   }
   return first_error;

@@ -18,7 +18,7 @@
 //        and by granting the memory node writes to storage while many pages are dirty.
 //   MS7  Nothing of a space is in the pool, nor on its way to storage, when storage deletes it.
 //   MS8  Without a memory node pages go to storage alone, as long as that has everything; a new
-//        pool is tried from time to time (PAT1-PAT3, pool_attachment.h).
+//        pool is tried from time to time (PAT1-PAT4, pool_attachment.h).
 //   MS9  A memory node that has lost its pool is noticed within about a second, also when nobody
 //        wants a page of it; one that does not answer, when it has a backup. Without one it has
 //        some timeouts more: only pages that somebody needs make it urgent.

@@ -1,11 +1,13 @@
-// Goal: MS1-MS8 (memory_page_source.h) and PAT1-PAT3 (pool_attachment.h), one case each. Method: a
+// Goal: MS1-MS8 (memory_page_source.h) and PAT1-PAT4 (pool_attachment.h), one case each. Method: a
 // memory node and storage in memory that fail as the test says; no threads, so that each thing
 // happens when the test says (do_work()).
 #include "clients/memory/memory_page_source.h"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "base/diag.h"
 #include "clients/memory/testing/fake_pool.h"
@@ -45,7 +47,7 @@ class MemoryPages : public ::testing::Test {
     options.durable = [this] { return durable_; };
     options.free_slots = 4;
     options.reserve_slots = 2;
-    options.timeout_us = 20'000;
+    options.timeout_us = 200'000;
     options.pause_us = 1'000;
     options.new_pool_us = 0;
     options.remote_addresses = remote_addresses_;
@@ -286,6 +288,64 @@ TEST_F(MemoryPages, ALaterUserEndsThisOne) {
   EXPECT_TRUE(is_fenced(source_->ended()));
   EXPECT_TRUE(is_fenced(read(page_of(2)).status()));
   EXPECT_EQ(storage_.direct_writes, 0u);
+}
+
+// --- what readers are told (PAT4) ---
+
+// Its process was started again, so that the first call finds nobody attached; by when that is put
+// right the reader has no time left.
+TEST_F(MemoryPages, ANodeThatIsBackTooLateIsNotToldAsAPageThatNeverWas) {
+  ASSERT_TRUE(write(page_of(1), 5).ok());
+  open();
+  ASSERT_FALSE(source_->directory().complete());
+  node_.fate = [&](const char* call) {
+    if (std::string(call) == "attach")
+      std::this_thread::sleep_for(std::chrono::microseconds(options().timeout_us));
+    return Fate::kFine;
+  };
+  node_.restart();
+  const Status late = read(page_of(1)).status();
+  EXPECT_TRUE(may_be_repeated(late)) << late;
+  node_.restart();
+  std::string page(kPageBytes, 'x');
+  Status result;
+  const PageId id = page_of(1);
+  source_->read_batch(&id, 1, page.data(), &result);
+  EXPECT_TRUE(may_be_repeated(result)) << result;
+  node_.restart();
+  const Status written = write(page_of(1), 6);
+  EXPECT_TRUE(may_be_repeated(written)) << written;
+  EXPECT_TRUE(source_->ended().ok());
+  EXPECT_EQ(*read(page_of(1)), 5u);
+  EXPECT_EQ(storage_.reads, 0u);
+}
+
+TEST_F(MemoryPages, WhatBecameOfTheMemoryOfTheNodeIsNotToldOfThePage) {
+  ASSERT_TRUE(write(page_of(1), 5).ok());
+  const PageId id = page_of(1);
+  std::string page(kPageBytes, 'x');
+  for (const Status& fault : {error_withdrawn("the region"), error_not_found("no such region"),
+                              error_fenced("another one"), error_peer_down("no answer")}) {
+    node_.get_fault = [&](PageId) { return fault; };
+    Status result;
+    source_->read_batch(&id, 1, page.data(), &result);
+    EXPECT_TRUE(may_be_repeated(result)) << result;
+    result = read(id).status();
+    EXPECT_TRUE(may_be_repeated(result)) << result;
+  }
+  node_.get_fault = [](PageId) { return ok_status(); };
+  EXPECT_EQ(*read(id), 5u);
+  EXPECT_EQ(storage_.reads, 0u);
+}
+
+TEST(ToldAbove, NothingThatMeansSomethingOfAPageOrEndsARight) {
+  for (const Status& why : {error_not_found(), error_corruption(), error_conflict(),
+                            error_out_of_range(), error_fenced(), error_withdrawn(), error_ended()})
+    EXPECT_TRUE(is_peer_down(told_above(why))) << why;
+  for (const Status& why : {ok_status(), error_timed_out(), error_outcome_unknown(), error_busy(),
+                            error_interrupted(), error_wrong_secret(), error_no_space()})
+    EXPECT_EQ(told_above(why), why);
+  EXPECT_EQ(told_above(error_not_found("no pool")).message(), "the memory node's pool: no pool");
 }
 
 // --- writing ---

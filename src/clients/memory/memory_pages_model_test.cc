@@ -9,9 +9,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/diag.h"
 #include "base/rng.h"
@@ -33,6 +35,7 @@ using testing::make_page;
 
 constexpr uint32_t kPages = 40;
 constexpr uint32_t kSlots = 32;  // of all pools together
+constexpr std::chrono::microseconds kTimeout{300};
 
 uint64_t number_from(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -55,7 +58,8 @@ class Model {
     down_.resize(pools);
     storage_.fault = [this](const char* call) { return fault(call); };
     storage_.after_sync = [this] { write_meanwhile(); };
-    remote_addresses_ = !rng_.one_in(8);
+    remote_addresses_ = !rng_.one_in(4);
+    slow_ = rng_.one_in(4);
     begin_life();
   }
 
@@ -93,6 +97,9 @@ class Model {
 
   // --- what goes wrong ---
   Fate fate(uint32_t node, const char* call) {
+    // Whoever waits for it has no time left then.
+    if (slow_ && std::string(call) == "attach" && rng_.one_in(3))
+      std::this_thread::sleep_for(kTimeout);
     if (down_[node] != 0) {
       --down_[node];
       return Fate::kNotRun;
@@ -112,9 +119,12 @@ class Model {
   void write_meanwhile() {
     if (trouble_ == 0 || !rng_.one_in(4)) return;
     const uint64_t session = storage_.session();
-    // Whatever becomes of it: what matters is that nobody takes it for durable.
     size_t which = rng_.below(pools_.size());
-    if (mirror_ != nullptr) which = copy_names_.now.has_value() ? copy_names_.now->used : 0;
+    // Nobody grants writes to a pool that the registry does not name (PAT2): what a copy that was
+    // given up still has dirty is old.
+    if (copies_ == 1 ? !names_.now[which].has_value() : !copy_names_.now.has_value()) return;
+    if (mirror_ != nullptr) which = copy_names_.now->used;
+    // Whatever becomes of it: what matters is that nobody takes it for durable.
     (void)pools_[which]->write(Lsn{UINT64_MAX}, 64, {{"a", session}, {"b", session}});
   }
 
@@ -128,7 +138,7 @@ class Model {
     options.free_slots = 4;
     options.reserve_slots = 4;
     options.staged_pages_max = 8;
-    options.timeout_us = 300;
+    options.timeout_us = kTimeout.count();
     options.pause_us = 50;
     options.new_pool_us = rng_.one_in(2) ? 0 : 1'000'000'000;
     options.remote_addresses = remote_addresses_;
@@ -494,7 +504,7 @@ class Model {
   std::vector<std::unique_ptr<FakePool>> pools_, earlier_;
   std::unique_ptr<MirroredPool> mirror_;
   std::unique_ptr<PoolSet> source_;
-  bool remote_addresses_ = true;
+  bool remote_addresses_ = true, slow_ = false;
   uint64_t epoch_ = 0, session_ = 0, llsn_ = 0;
   std::vector<uint64_t> down_;
   Lsn lsn_{1000}, tier_1_, tier_2_, confirmed_;

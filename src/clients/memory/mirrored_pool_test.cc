@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <set>
+#include <thread>
 
 #include "base/diag.h"
 #include "clients/memory/memory_page_source.h"
@@ -24,6 +26,8 @@ using testing::Fate;
 using testing::llsn_of;
 using testing::make_page;
 using Backup = MirroredPool::Backup;
+
+constexpr std::chrono::milliseconds kTimeout{200};
 
 constexpr PageId page_of(uint32_t number) { return {300, number}; }
 
@@ -43,7 +47,7 @@ class Mirror : public ::testing::Test {
     for (size_t i = 0; i < 2; ++i) pools_[i] = std::make_unique<FakePool>(&nodes_[i], epoch_);
     MirrorOptions mirror;
     mirror.durable = [this] { return durable_; };
-    mirror.timeout_us = 200'000;
+    mirror.timeout_us = std::chrono::microseconds(kTimeout).count();
     mirror.retry_us = 0;
     mirror_ = std::make_unique<MirroredPool>(
         mirror, std::array<RemotePool*, 2>{pools_[0].get(), pools_[1].get()}, &names_);
@@ -51,7 +55,7 @@ class Mirror : public ::testing::Test {
     options.durable = [this] { return durable_; };
     options.free_slots = 4;
     options.reserve_slots = 2;
-    options.timeout_us = 200'000;
+    options.timeout_us = std::chrono::microseconds(kTimeout).count();
     options.pause_us = 1'000;
     options.new_pool_us = 0;
     options.keeps_up = false;
@@ -364,6 +368,43 @@ TEST_F(Mirror, WhatTheUsedCopyHasCleanedIsKnownToBeCleanWhenTheBackupIsLost) {  
   EXPECT_EQ(*read(page_of(1)), 5u);
   EXPECT_TRUE(write(page_of(2), 6, 200).ok());
   EXPECT_TRUE(source_->attachment().bypassed());
+}
+
+// Both copies were told the same, in the same order: slots and generations are the same in both.
+TEST_F(Mirror, WhatCouldNotBeReadOfALostCopyIsNotDamagedInTheOther) {  // MS1, PAT2
+  ASSERT_TRUE(write(page_of(1), 5, 50).ok());
+  ASSERT_EQ(nodes_[0].slot(page_of(1))->number, nodes_[1].slot(page_of(1))->number);
+  ASSERT_EQ(nodes_[0].slot(page_of(1))->generation, nodes_[1].slot(page_of(1))->generation);
+  nodes_[0].lose();
+  const auto found = read(page_of(1));
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(*found, 5u);
+  EXPECT_EQ(mirror_->switches(), 1u);
+  EXPECT_EQ(source_->counters().damaged_dirty, 0u);
+  nodes_[1].flip_bit(page_of(1));
+  EXPECT_TRUE(is_corruption(read(page_of(1)).status()));
+}
+
+// The call that found the used copy lost has said not_found, and by when the backup had taken over
+// no time was left for another one.
+TEST_F(Mirror, ALossThatTakesTooLongToHealIsNotToldAsAPageThatNeverWas) {  // PAT4
+  ASSERT_TRUE(write(page_of(1), 5, 50).ok());
+  open();  // its list has not been read: the memory node is asked about each page
+  source_->look_after_pool();
+  ASSERT_TRUE(source_->sync_below(Lsn{100}).ok());
+  ASSERT_EQ(mirror_->backup(), Backup::kCounts);
+  ASSERT_TRUE(write(page_of(2), 6, 110).ok());
+  ASSERT_FALSE(source_->directory().complete());
+  nodes_[0].lose();
+  nodes_[1].fate = [](const char* call) {
+    if (std::string(call) == "attach") std::this_thread::sleep_for(kTimeout);
+    return Fate::kFine;
+  };
+  const Status late = read(page_of(2)).status();
+  EXPECT_TRUE(may_be_repeated(late)) << late;
+  EXPECT_EQ(mirror_->switches(), 1u);
+  EXPECT_EQ(*read(page_of(2)), 6u);
+  EXPECT_EQ(*read(page_of(1)), 5u);
 }
 
 }  // namespace

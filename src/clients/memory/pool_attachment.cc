@@ -21,6 +21,14 @@ bool is_trouble(const Status& status) {
          is_wrong_secret(status);
 }
 
+// PAT4
+Status told_above(const Status& why) {
+  const bool of_a_page =
+      is_not_found(why) || is_corruption(why) || is_conflict(why) || is_out_of_range(why);
+  if (!of_a_page && !ends_right(why)) return why;
+  return error_peer_down("the memory node's pool: " + cause_of(why));
+}
+
 PoolAttachment::PoolAttachment(const Options& options, RemotePool* pool, PoolNaming* naming,
                                RemoteDirectory* directory, std::function<void()> renewed)
     : options_(options),
@@ -209,7 +217,7 @@ bool PoolAttachment::claim(uint64_t number, Status* result) {
 }
 
 Status PoolAttachment::settle(uint64_t number, const Status& why, uint64_t begun_us) {
-  if (!is_trouble(why)) return why;
+  if (!is_trouble(why)) return told_above(why);
   Status result;
   if (!claim(number, &result)) return result;
   return work(begun_us);
@@ -227,10 +235,11 @@ Status PoolAttachment::work(uint64_t begun_us) {
     MutexLock lock(mutex_);
     changed_.wait(lock, [this]() STRATA_REQUIRES(mutex_) { return uses_ == 0; });  // PAT1
   }
-  const Status status = attach_again(begun_us);
+  Status status = attach_again(begun_us);
   {
     const MutexLock lock(mutex_);
     working_ = false;
+    status = state_ == State::kEnded ? ended_ : told_above(status);
   }
   changed_.notify_all();
   return status;

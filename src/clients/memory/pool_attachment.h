@@ -18,6 +18,10 @@
 //         slots void.
 //   PAT3  Pages go past a pool only if everything in it is clean. Otherwise this process ends its
 //         work: what storage lacks is in the log, and recovery's to find.
+//   PAT4  How a call to the pool ended says something of the pool. To who reads or writes pages
+//         not_found says that a page was never written, corruption that it is damaged, and fenced
+//         that this process is to end: that is told of the page itself, and by kEnded, alone. What
+//         a call ended with is told as peer_down where it would be taken for one of these.
 #pragma once
 
 #include <atomic>
@@ -149,5 +153,7 @@ class PoolAttachment {
 
 // The pool does not answer, or not to this user: attach() says more.
 [[nodiscard]] bool is_trouble(const Status& status);
+// What a call to the pool ended with, as who reads or writes pages is told (PAT4).
+[[nodiscard]] Status told_above(const Status& why);
 
 }  // namespace strata::clients

@@ -7,8 +7,8 @@
 //         not be. outcome_unknown: it may have been, or may be yet, until the next attach() has
 //         been OK. fenced: another user has the pool, or a later attach() of this one. not_found
 //         (of the calls, not of what they say of a page): the node does not have this content of
-//         the pool. A thread's interrupt (BA8) ends lookup() and read_slots() only, with
-//         kCancelled.
+//         the pool, or, except of attach(), was started again and nobody is attached. A thread's
+//         interrupt (BA8) ends lookup() and read_slots() only, with kCancelled.
 //   RPL3  read_slots() goes on when the node's processes do not answer, where its memory is mapped.
 #pragma once
 

@@ -52,6 +52,8 @@ class FakeMemoryNode {
   }
 
   std::function<Fate(const char* call)> fate = [](const char*) { return Fate::kFine; };
+  // Asked before a slot is read; not OK: that fails so.
+  std::function<Status(PageId id)> get_fault = [](PageId) { return ok_status(); };
   // While a write to storage is under way, without the node's mutex.
   std::function<void()> in_write;
 
@@ -172,8 +174,10 @@ class FakeMemoryNode {
     return dirty;
   }
   Status check(const User& user, uint64_t incarnation) const {
-    if (incarnation_ == 0 || incarnation != incarnation_) return error_not_found("no such pool");
-    if (!user_.has_value() || !(*user_ == user)) return error_fenced("another user");
+    if (incarnation_ == 0) return error_not_found("no pool");
+    if (user < last_user_) return error_fenced("another user");
+    if (!user_.has_value() || !(*user_ == user) || incarnation != incarnation_)
+      return error_not_found("nobody is attached to such a pool");
     return ok_status();
   }
   proto::PoolSlot told(const Slot& slot) const {
@@ -462,6 +466,8 @@ class FakePool final : public RemotePool {
     ++node_.batches;
     for (SlotRead& read : reads) {
       ++node_.gets;
+      read.status = node_.get_fault(read.id);
+      if (!read.status.ok()) continue;
       const std::lock_guard lock(node_.mutex_);
       read.status = error_conflict();
       for (const auto& [id, slot] : node_.pages_) {
