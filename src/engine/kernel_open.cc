@@ -86,7 +86,7 @@ Status KernelImpl::open() {
   if (seams.schema != nullptr) {
     STRATA_RETURN_IF_ERROR(seams.schema->join(NodeId{options.node}, this));
     told_schema = true;
-    STRATA_RETURN_IF_ERROR(take_up_drops());
+    if (!seams.recovers_only) STRATA_RETURN_IF_ERROR(take_up_drops());
   }
   start_threads();
   recovery.total_us = monotonic_us() - begin;

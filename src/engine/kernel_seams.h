@@ -68,6 +68,7 @@ struct KernelSeams {
   SchemaChanges* schema = nullptr;  // locks on tables between nodes
   TableUsers* above = nullptr;      // goes with schema
   PageReuse* page_reuse = nullptr;  // whether other nodes may still know a page; with page_lock
+  bool recovers_only = false;       // recover_only.h
 };
 
 StatusOr<std::unique_ptr<Kernel>> open_with_seams(const KernelOptions& options,

@@ -67,13 +67,19 @@ Status KernelImpl::reap_dropped() {
     work.swap(dropped);
   }
   Status first_error;
+  bool all_leave = true;  // false: some node is away; asking for each of many spaces takes too long
   std::vector<DroppedSpace> left;
   for (DroppedSpace& item : work) {
     if (!item.file_deleted) {
+      if (!all_leave) {
+        left.push_back(item);
+        continue;
+      }
       // MW17
       Status deleted = seams.schema == nullptr
                            ? ok_status()
                            : seams.schema->space_dropped(NodeId{options.node}, item.space);
+      all_leave = deleted.ok();
       if (deleted.ok()) deleted = spaces->delete_file(item.space);
       if (!deleted.ok()) {
         if (first_error.ok()) first_error = deleted;

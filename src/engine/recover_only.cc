@@ -29,7 +29,9 @@ StatusOr<RecoveredPlace> recover_only(const KernelOptions& options, const Kernel
   STRATA_ASSERT(options.background);
   const uint64_t began_us = monotonic_us();
   if (stop->raised()) return error_interrupted();
-  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, open_with_seams(options, seams));
+  KernelSeams of_place = seams;
+  of_place.recovers_only = true;
+  STRATA_ASSIGN_OR_RETURN(const std::unique_ptr<Kernel> kernel, open_with_seams(options, of_place));
   RecoveredPlace what;
   what.open_us = monotonic_us() - began_us;
   STRATA_RETURN_IF_ERROR(wait_for_rollbacks(kernel.get(), seams.answers, stop));
